@@ -1,0 +1,423 @@
+//! Element types, their properties, and promotion.
+
+use std::fmt;
+
+use half::{bf16, f16};
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum DType {
+    /// Truth values, one byte each, 0 or 1.
+    Bool,
+    /// Unsigned 8-bit integers.
+    U8,
+    /// Unsigned 16-bit integers.
+    U16,
+    /// Unsigned 32-bit integers.
+    U32,
+    /// Unsigned 64-bit integers.
+    U64,
+    /// Signed 8-bit integers.
+    I8,
+    /// Signed 16-bit integers.
+    I16,
+    /// Signed 32-bit integers.
+    I32,
+    /// Signed 64-bit integers.
+    I64,
+    /// IEEE 754 half precision: 11 significant bits, largest finite value 65504.
+    F16,
+    /// The upper half of a float32: 8 significant bits, float32's range.
+    BF16,
+    /// IEEE 754 single precision.
+    F32,
+    /// IEEE 754 double precision.
+    F64,
+}
+
+/// What kind of number a [`DType`] holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// `bool`.
+    Bool,
+    /// `u8` to `u64`.
+    Unsigned,
+    /// `i8` to `i64`.
+    Signed,
+    /// `f16`, `bf16`, `f32`, `f64`.
+    Float,
+}
+
+use DType::*;
+
+impl DType {
+    /// Every element type.
+    pub const ALL: [DType; 13] = [Bool, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64];
+    /// The floating-point types.
+    pub const FLOATS: [DType; 4] = [F16, BF16, F32, F64];
+    /// The integer types, without `bool`.
+    pub const INTEGERS: [DType; 8] = [U8, U16, U32, U64, I8, I16, I32, I64];
+
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            Bool | U8 | I8 => 1,
+            U16 | I16 | F16 | BF16 => 2,
+            U32 | I32 | F32 => 4,
+            U64 | I64 | F64 => 8,
+        }
+    }
+
+    /// What kind of number it is.
+    pub const fn kind(self) -> Kind {
+        match self {
+            Bool => Kind::Bool,
+            U8 | U16 | U32 | U64 => Kind::Unsigned,
+            I8 | I16 | I32 | I64 => Kind::Signed,
+            F16 | BF16 | F32 | F64 => Kind::Float,
+        }
+    }
+
+    /// True for `f16`, `bf16`, `f32`, `f64`.
+    pub const fn is_float(self) -> bool {
+        matches!(self.kind(), Kind::Float)
+    }
+
+    /// True for the integer types, signed and unsigned; false for `bool`.
+    pub const fn is_integer(self) -> bool {
+        matches!(self.kind(), Kind::Signed | Kind::Unsigned)
+    }
+
+    /// The name as users write it: `"float32"`, `"int64"`, `"bool"`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Bool => "bool",
+            U8 => "uint8",
+            U16 => "uint16",
+            U32 => "uint32",
+            U64 => "uint64",
+            I8 => "int8",
+            I16 => "int16",
+            I32 => "int32",
+            I64 => "int64",
+            F16 => "float16",
+            BF16 => "bfloat16",
+            F32 => "float32",
+            F64 => "float64",
+        }
+    }
+
+    /// Reads [`DType::name`] or the short Rust spelling (`"f32"`).
+    pub fn parse(name: &str) -> Option<DType> {
+        let short = match name {
+            "u8" => U8,
+            "u16" => U16,
+            "u32" => U32,
+            "u64" => U64,
+            "i8" => I8,
+            "i16" => I16,
+            "i32" => I32,
+            "i64" => I64,
+            "f16" => F16,
+            "bf16" => BF16,
+            "f32" => F32,
+            "f64" => F64,
+            _ => return DType::ALL.into_iter().find(|d| d.name() == name),
+        };
+        Some(short)
+    }
+
+    /// The type of `a op b`, by the promotion table of the Python array API standard 2024.12, extended where the
+    /// standard leaves it open as PyTorch does: integers with floats give the float, `bool` with anything gives the
+    /// other, `f16` with `bf16` gives `f32`, `u64` with a signed integer gives `f32`.
+    pub fn promote(self, other: DType) -> DType {
+        let (a, b) = if self.kind() <= other.kind() { (self, other) } else { (other, self) };
+        match (a.kind(), b.kind()) {
+            _ if a == b => a,
+            (Kind::Bool, _) => b,
+            (Kind::Float, Kind::Float) => match (a, b) {
+                (F16, BF16) | (BF16, F16) => F32,
+                _ => a.max(b),
+            },
+            (_, Kind::Float) => b,
+            (Kind::Unsigned, Kind::Signed) if a.size() < b.size() => b,
+            (Kind::Unsigned, Kind::Signed) => match a {
+                U8 => I16,
+                U16 => I32,
+                U32 => I64,
+                _ => F32,
+            },
+            _ => a.max(b),
+        }
+    }
+
+    /// The type in which sums and products of this type are returned when the caller names none: 64-bit integers for
+    /// integers and `bool`, the type itself for floats.
+    pub const fn accumulator(self) -> DType {
+        match self.kind() {
+            Kind::Bool | Kind::Signed => I64,
+            Kind::Unsigned => U64,
+            Kind::Float => self,
+        }
+    }
+
+    /// The type in which kernels compute: `f32` for the 16-bit floats, the type itself otherwise.
+    pub const fn compute(self) -> DType {
+        match self {
+            F16 | BF16 => F32,
+            other => other,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A Rust type that can be a tensor's element.
+pub trait Element: Copy + Default + PartialEq + PartialOrd + fmt::Debug + Send + Sync + 'static {
+    /// Its [`DType`].
+    const DTYPE: DType;
+    /// The value as a scalar, exact.
+    fn to_scalar(self) -> Scalar;
+    /// The scalar converted as a cast does: floats to integers saturate, integers wrap, NaN becomes 0.
+    fn from_scalar(scalar: Scalar) -> Self;
+    /// Appends the little-endian bytes of `values`.
+    fn write_bytes(values: &[Self], out: &mut Vec<u8>);
+    /// Reads values from little-endian bytes; trailing bytes that do not fill an element are ignored.
+    fn read_bytes(bytes: &[u8]) -> Vec<Self>;
+}
+
+/// One number of any element type, exact: what constants and fills are made of.
+#[derive(Clone, Copy, Debug)]
+pub enum Scalar {
+    /// A truth value.
+    Bool(bool),
+    /// A signed integer.
+    Int(i64),
+    /// An unsigned integer.
+    UInt(u64),
+    /// A floating-point number.
+    Float(f64),
+}
+
+impl Scalar {
+    /// As a float (integers beyond 2^53 are rounded).
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Scalar::Bool(b) => f64::from(u8::from(b)),
+            Scalar::Int(i) => i as f64,
+            Scalar::UInt(u) => u as f64,
+            Scalar::Float(x) => x,
+        }
+    }
+
+    /// As a signed integer: floats saturate, unsigned integers wrap.
+    pub fn as_i64(self) -> i64 {
+        match self {
+            Scalar::Bool(b) => i64::from(b),
+            Scalar::Int(i) => i,
+            Scalar::UInt(u) => u as i64,
+            Scalar::Float(x) => x as i64,
+        }
+    }
+
+    /// As an unsigned integer: negative floats go through the signed type, as a cast in kernels does.
+    pub fn as_u64(self) -> u64 {
+        match self {
+            Scalar::Bool(b) => u64::from(b),
+            Scalar::Int(i) => i as u64,
+            Scalar::UInt(u) => u,
+            Scalar::Float(x) if x < 0.0 => x as i64 as u64,
+            Scalar::Float(x) => x as u64,
+        }
+    }
+
+    /// True unless zero (NaN is true).
+    pub fn as_bool(self) -> bool {
+        match self {
+            Scalar::Bool(b) => b,
+            Scalar::Int(i) => i != 0,
+            Scalar::UInt(u) => u != 0,
+            Scalar::Float(x) => x != 0.0,
+        }
+    }
+
+    /// Converted to what `dtype` can hold: rounded to its precision, wrapped to its width.
+    pub fn cast(self, dtype: DType) -> Scalar {
+        macro_rules! via {
+            ($t:ty) => {
+                <$t>::from_scalar(self).to_scalar()
+            };
+        }
+        match dtype {
+            Bool => via!(bool),
+            U8 => via!(u8),
+            U16 => via!(u16),
+            U32 => via!(u32),
+            U64 => via!(u64),
+            I8 => via!(i8),
+            I16 => via!(i16),
+            I32 => via!(i32),
+            I64 => via!(i64),
+            F16 => via!(f16),
+            BF16 => via!(bf16),
+            F32 => via!(f32),
+            F64 => via!(f64),
+        }
+    }
+
+    /// The bits that identify it: equal bits, equal constant (so NaN equals itself and -0.0 differs from 0.0).
+    pub fn key(self) -> (u8, u64) {
+        match self {
+            Scalar::Bool(b) => (0, u64::from(b)),
+            Scalar::Int(i) => (1, i as u64),
+            Scalar::UInt(u) => (2, u),
+            Scalar::Float(x) => (3, x.to_bits()),
+        }
+    }
+
+    /// The kind of type it came from.
+    pub const fn kind(self) -> Kind {
+        match self {
+            Scalar::Bool(_) => Kind::Bool,
+            Scalar::Int(_) => Kind::Signed,
+            Scalar::UInt(_) => Kind::Unsigned,
+            Scalar::Float(_) => Kind::Float,
+        }
+    }
+}
+
+impl PartialEq for Scalar {
+    fn eq(&self, other: &Scalar) -> bool {
+        self.key() == other.key()
+    }
+}
+impl Eq for Scalar {}
+impl std::hash::Hash for Scalar {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scalar::Bool(b) => write!(f, "{b}"),
+            Scalar::Int(i) => write!(f, "{i}"),
+            Scalar::UInt(u) => write!(f, "{u}"),
+            Scalar::Float(x) => write!(f, "{x}"),
+        }
+    }
+}
+
+macro_rules! element {
+    ($t:ty, $dtype:ident, |$v:ident| $to:expr, |$s:ident| $from:expr) => {
+        impl Element for $t {
+            const DTYPE: DType = $dtype;
+            fn to_scalar(self) -> Scalar {
+                let $v = self;
+                $to
+            }
+            fn from_scalar($s: Scalar) -> $t {
+                $from
+            }
+            fn write_bytes(values: &[$t], out: &mut Vec<u8>) {
+                out.reserve(std::mem::size_of_val(values));
+                for v in values {
+                    out.extend_from_slice(&v.to_le_bytes());
+                }
+            }
+            fn read_bytes(bytes: &[u8]) -> Vec<$t> {
+                bytes.as_chunks().0.iter().map(|c| <$t>::from_le_bytes(*c)).collect()
+            }
+        }
+        impl From<$t> for Scalar {
+            fn from(value: $t) -> Scalar {
+                value.to_scalar()
+            }
+        }
+    };
+}
+
+element!(u8, U8, |v| Scalar::UInt(v.into()), |s| s.as_u64() as u8);
+element!(u16, U16, |v| Scalar::UInt(v.into()), |s| s.as_u64() as u16);
+element!(u32, U32, |v| Scalar::UInt(v.into()), |s| s.as_u64() as u32);
+element!(u64, U64, |v| Scalar::UInt(v), |s| s.as_u64());
+element!(i8, I8, |v| Scalar::Int(v.into()), |s| s.as_i64() as i8);
+element!(i16, I16, |v| Scalar::Int(v.into()), |s| s.as_i64() as i16);
+element!(i32, I32, |v| Scalar::Int(v.into()), |s| s.as_i64() as i32);
+element!(i64, I64, |v| Scalar::Int(v), |s| s.as_i64());
+element!(f16, F16, |v| Scalar::Float(v.to_f64()), |s| f16::from_f64(s.as_f64()));
+element!(bf16, BF16, |v| Scalar::Float(v.to_f64()), |s| bf16::from_f64(s.as_f64()));
+element!(f32, F32, |v| Scalar::Float(v.into()), |s| s.as_f64() as f32);
+element!(f64, F64, |v| Scalar::Float(v), |s| s.as_f64());
+
+impl Element for bool {
+    const DTYPE: DType = Bool;
+    fn to_scalar(self) -> Scalar {
+        Scalar::Bool(self)
+    }
+    fn from_scalar(scalar: Scalar) -> bool {
+        scalar.as_bool()
+    }
+    fn write_bytes(values: &[bool], out: &mut Vec<u8>) {
+        out.extend(values.iter().map(|b| u8::from(*b)));
+    }
+    fn read_bytes(bytes: &[u8]) -> Vec<bool> {
+        bytes.iter().map(|b| *b != 0).collect()
+    }
+}
+impl From<bool> for Scalar {
+    fn from(value: bool) -> Scalar {
+        Scalar::Bool(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promotion_is_commutative_and_idempotent() {
+        for a in DType::ALL {
+            assert_eq!(a.promote(a), a);
+            for b in DType::ALL {
+                assert_eq!(a.promote(b), b.promote(a), "{a} {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn promotion_follows_the_array_api_table() {
+        assert_eq!(U8.promote(I8), I16);
+        assert_eq!(U32.promote(I8), I64);
+        assert_eq!(U8.promote(I32), I32);
+        assert_eq!(I16.promote(I64), I64);
+        assert_eq!(F32.promote(F64), F64);
+        assert_eq!(F16.promote(BF16), F32);
+        assert_eq!(I64.promote(F16), F16);
+        assert_eq!(Bool.promote(U8), U8);
+    }
+
+    #[test]
+    fn names_round_trip() {
+        for d in DType::ALL {
+            assert_eq!(DType::parse(d.name()), Some(d));
+        }
+        assert_eq!(DType::parse("f32"), Some(F32));
+        assert_eq!(DType::parse("complex64"), None);
+    }
+
+    #[test]
+    fn scalars_cast_as_kernels_do() {
+        assert_eq!(Scalar::Float(300.7).cast(U8), Scalar::UInt(44));
+        assert_eq!(Scalar::Float(f64::NAN).cast(I32), Scalar::Int(0));
+        assert_eq!(Scalar::Int(-1).cast(U16), Scalar::UInt(65535));
+        assert_eq!(Scalar::Float(0.1).cast(F32), Scalar::Float(f64::from(0.1f32)));
+        assert_eq!(Scalar::Float(f64::NAN).cast(Bool), Scalar::Bool(true));
+    }
+}

@@ -1,0 +1,135 @@
+//! What can go wrong, as data: the operation, the shapes and types involved, and what to do about it.
+
+use crate::{DType, shape::show_shape};
+
+/// The result of every fallible call of the engine.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the engine. Every message names the operation and the remedy.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The shapes of the operands do not fit the operation.
+    #[error("{op}: shapes {} do not fit: {hint}", shapes.iter().map(|s| show_shape(s)).collect::<Vec<_>>().join(" and "))]
+    Shape {
+        /// The operation.
+        op: &'static str,
+        /// The operands' shapes.
+        shapes: Vec<Vec<usize>>,
+        /// What would fit.
+        hint: String,
+    },
+    /// The element types of the operands do not fit the operation.
+    #[error("{op}: dtype {} is not supported here: {hint}", dtypes.iter().map(|d| d.name()).collect::<Vec<_>>().join(" with "))]
+    DType {
+        /// The operation.
+        op: &'static str,
+        /// The operands' types.
+        dtypes: Vec<DType>,
+        /// What would fit, or how to convert.
+        hint: String,
+    },
+    /// An axis outside the tensor's rank.
+    #[error("{op}: axis {axis} is out of range for shape {}: use {} to {}", show_shape(shape), -(shape.len() as i64), shape.len() as i64 - 1)]
+    Axis {
+        /// The operation.
+        op: &'static str,
+        /// The axis as the caller gave it.
+        axis: i64,
+        /// The tensor's shape.
+        shape: Vec<usize>,
+    },
+    /// An index outside its dimension.
+    #[error("{op}: index {index} is out of range for a dimension of size {size}")]
+    Index {
+        /// The operation.
+        op: &'static str,
+        /// The index as the caller gave it.
+        index: i64,
+        /// The dimension's size.
+        size: usize,
+    },
+    /// An argument other than a tensor that makes no sense.
+    #[error("{op}: {message}")]
+    Argument {
+        /// The operation.
+        op: &'static str,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+    /// Tensors of one operation on different devices.
+    #[error("{op}: tensors are on different devices ({left} and {right}): move one with .to()")]
+    DeviceMismatch {
+        /// The operation.
+        op: &'static str,
+        /// The first tensor's device.
+        left: String,
+        /// The other's.
+        right: String,
+    },
+    /// A device name that nothing answers to.
+    #[error("no device {name:?}: {hint}")]
+    UnknownDevice {
+        /// The name asked for.
+        name: String,
+        /// The devices there are.
+        hint: String,
+    },
+    /// A gradient was asked for through an operation that has none.
+    #[error("{op} has no gradient: {hint}")]
+    NoGradient {
+        /// The operation.
+        op: &'static str,
+        /// How to leave it out of the gradient's path.
+        hint: String,
+    },
+    /// Memory ran out, or a limit was reached.
+    #[error("{device}: out of memory: {requested} bytes asked for, {in_use} in use, limit {limit}: {hint}")]
+    OutOfMemory {
+        /// The device.
+        device: String,
+        /// Bytes asked for.
+        requested: usize,
+        /// Bytes in use by tensors.
+        in_use: usize,
+        /// The limit in force (`usize::MAX` if none is set).
+        limit: usize,
+        /// What to do.
+        hint: String,
+    },
+    /// A device failed to compile or to run something.
+    #[error("{device}: {message}")]
+    Device {
+        /// The device.
+        device: String,
+        /// Its own words.
+        message: String,
+    },
+    /// An invariant of the engine was broken: a bug to report, never the caller's fault.
+    #[error("internal error in {place}: {message}; please report it")]
+    Internal {
+        /// Where.
+        place: &'static str,
+        /// What was found.
+        message: String,
+    },
+}
+
+impl Error {
+    /// A [`Error::Shape`] from anything that looks like shapes.
+    pub fn shape(op: &'static str, shapes: &[&[usize]], hint: impl Into<String>) -> Error {
+        Error::Shape { op, shapes: shapes.iter().map(|s| s.to_vec()).collect(), hint: hint.into() }
+    }
+    /// A [`Error::DType`].
+    pub fn dtype(op: &'static str, dtypes: &[DType], hint: impl Into<String>) -> Error {
+        Error::DType { op, dtypes: dtypes.to_vec(), hint: hint.into() }
+    }
+    /// A [`Error::Argument`].
+    pub fn argument(op: &'static str, message: impl Into<String>) -> Error {
+        Error::Argument { op, message: message.into() }
+    }
+    /// A [`Error::Internal`].
+    pub fn internal(place: &'static str, message: impl Into<String>) -> Error {
+        Error::Internal { place, message: message.into() }
+    }
+}

@@ -1,0 +1,4 @@
+//! The graph: the op set, nodes, rewrites, composites and gradients.
+
+pub mod composite;
+pub mod op;

@@ -1,0 +1,127 @@
+//! Shapes, strides and broadcasting.
+
+use smallvec::SmallVec;
+
+use crate::{Error, Result};
+
+/// A list of extents, one a dimension; most tensors have at most four.
+pub type Dims = SmallVec<[usize; 4]>;
+
+/// `(2, 3)`, `(5,)`, `()`: as NumPy prints shapes.
+pub fn show_shape(shape: &[usize]) -> String {
+    match shape {
+        [one] => format!("({one},)"),
+        many => format!("({})", many.iter().map(|d| d.to_string()).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// The number of elements, or `None` if it overflows.
+pub fn checked_element_count(shape: &[usize]) -> Option<usize> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+}
+
+/// The number of elements of a shape already checked not to overflow.
+pub fn element_count(shape: &[usize]) -> usize {
+    shape.iter().product()
+}
+
+/// The strides, in elements, of a row-major tensor of this shape.
+pub fn contiguous_strides(shape: &[usize]) -> SmallVec<[isize; 4]> {
+    let mut strides = SmallVec::from_elem(1isize, shape.len());
+    for axis in (0..shape.len().saturating_sub(1)).rev() {
+        strides[axis] = strides[axis + 1] * shape[axis + 1].max(1) as isize;
+    }
+    strides
+}
+
+/// The shape both broadcast to: sizes are aligned at the end, and 1 stretches.
+pub fn broadcast(op: &'static str, a: &[usize], b: &[usize]) -> Result<Dims> {
+    let rank = a.len().max(b.len());
+    let at = |s: &[usize], axis: usize| (axis + s.len()).checked_sub(rank).map_or(1, |i| s[i]);
+    (0..rank)
+        .map(|axis| match (at(a, axis), at(b, axis)) {
+            (x, y) if x == y => Ok(x),
+            (1, y) => Ok(y),
+            (x, 1) => Ok(x),
+            _ => Err(Error::shape(op, &[a, b], "sizes must be equal or 1, aligned at the last dimension")),
+        })
+        .collect()
+}
+
+/// An axis counted from either end, as an index into `shape`.
+pub fn normalize_axis(op: &'static str, axis: i64, shape: &[usize]) -> Result<usize> {
+    let rank = shape.len() as i64;
+    if axis >= -rank && axis < rank {
+        Ok(if axis < 0 { axis + rank } else { axis } as usize)
+    } else {
+        Err(Error::Axis { op, axis, shape: shape.to_vec() })
+    }
+}
+
+/// Where the elements of a tensor lie in its buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Layout {
+    /// The extents.
+    pub shape: Dims,
+    /// Steps between neighbours along each dimension, in elements; 0 repeats, negative runs backwards.
+    pub strides: SmallVec<[isize; 4]>,
+    /// The first element's position in the buffer, in elements.
+    pub offset: usize,
+}
+
+impl Layout {
+    /// Row-major from the buffer's start.
+    pub fn contiguous(shape: &[usize]) -> Layout {
+        Layout { shape: shape.into(), strides: contiguous_strides(shape), offset: 0 }
+    }
+
+    /// True if the elements lie one after another in row-major order (from any offset).
+    pub fn is_contiguous(&self) -> bool {
+        if self.shape.contains(&0) {
+            return true;
+        }
+        let expected = contiguous_strides(&self.shape);
+        self.shape.iter().zip(&self.strides).zip(&expected).all(|((&d, s), e)| d == 1 || s == e)
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        element_count(&self.shape)
+    }
+
+    /// True if there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.shape.contains(&0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broadcasting() {
+        assert_eq!(broadcast("add", &[3, 1], &[4]).unwrap().as_slice(), &[3, 4]);
+        assert_eq!(broadcast("add", &[], &[2, 0]).unwrap().as_slice(), &[2, 0]);
+        assert_eq!(broadcast("add", &[1], &[0]).unwrap().as_slice(), &[0]);
+        let error = broadcast("add", &[3], &[4]).unwrap_err().to_string();
+        assert_eq!(error, "add: shapes (3,) and (4,) do not fit: sizes must be equal or 1, aligned at the last dimension");
+    }
+
+    #[test]
+    fn axes() {
+        assert_eq!(normalize_axis("sum", -1, &[2, 3]).unwrap(), 1);
+        let error = normalize_axis("sum", 2, &[2, 3]).unwrap_err().to_string();
+        assert_eq!(error, "sum: axis 2 is out of range for shape (2, 3): use -2 to 1");
+    }
+
+    #[test]
+    fn contiguity() {
+        assert!(Layout::contiguous(&[2, 3]).is_contiguous());
+        let transposed = Layout { shape: [3, 2].as_slice().into(), strides: [1, 3].as_slice().into(), offset: 0 };
+        assert!(!transposed.is_contiguous());
+    }
+}
