@@ -1,1 +1,3 @@
 //! The CPU device.
+
+pub mod pool;

@@ -1,0 +1,321 @@
+//! The threads of the CPU device: one pool, fork and join.
+//!
+//! A job is a number of tasks and a body; idle threads and the caller draw task numbers from one counter until none is
+//! left. Idle workers spin for a short while before they sleep, so that a run of small jobs costs about a microsecond
+//! each. A worker that wakes too late finds the job closed and is not waited for.
+
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long an idle worker looks for the next job before it sleeps. The gap between two kernels of a plan is far
+/// shorter, and waking a sleeping thread costs about as much.
+const SPIN: Duration = Duration::from_micros(60);
+
+/// In the state word: how many workers are inside the open job.
+const INSIDE: u64 = 0xffff;
+/// In the state word: workers may enter.
+const OPEN: u64 = 1 << 16;
+/// In the state word: the job's number starts here.
+const EPOCH: u64 = 1 << 32;
+
+/// What the workers of one `parallel_for` share; it lives on the caller's stack until the last of them has left.
+struct Job<'a> {
+    body: &'a (dyn Fn(usize) + Sync),
+    tasks: usize,
+    next: Padded<AtomicUsize>,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl Job<'_> {
+    /// Draws tasks until none is left. A panic ends the job early and is kept for the caller.
+    fn work(&self) {
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                let task = self.next.0.fetch_add(1, Ordering::Relaxed);
+                if task >= self.tasks {
+                    break;
+                }
+                (self.body)(task);
+            }
+        }));
+        if let Err(payload) = result {
+            self.next.0.store(self.tasks, Ordering::Relaxed);
+            lock(&self.panic).get_or_insert(payload);
+        }
+    }
+}
+
+/// A value with its own pair of cache lines (adjacent lines are fetched together).
+#[repr(align(128))]
+struct Padded<T>(T);
+
+struct Pool {
+    /// Epoch, `OPEN`, and the number of workers inside.
+    state: Padded<AtomicU64>,
+    /// The open job. Valid while a worker is counted inside.
+    job: AtomicPtr<Job<'static>>,
+    /// Held by the thread whose job this is.
+    busy: Padded<AtomicBool>,
+    /// How many threads may work on a job, with the caller; 0: not yet asked.
+    threads: AtomicUsize,
+    /// Workers that exist. Only the holder of `busy` touches it.
+    spawned: UnsafeCell<usize>,
+    /// Workers asleep, or about to be.
+    sleepers: AtomicUsize,
+    gate: Mutex<()>,
+    wake: Condvar,
+}
+
+// SAFETY: every field but `spawned` is `Sync`, and `spawned` is only touched by the thread that set `busy`.
+unsafe impl Sync for Pool {}
+
+static POOL: Pool = Pool {
+    state: Padded(AtomicU64::new(0)),
+    job: AtomicPtr::new(ptr::null_mut()),
+    busy: Padded(AtomicBool::new(false)),
+    threads: AtomicUsize::new(0),
+    spawned: UnsafeCell::new(0),
+    sleepers: AtomicUsize::new(0),
+    gate: Mutex::new(()),
+    wake: Condvar::new(),
+};
+
+/// The number of threads that work on a job, the caller included: what [`set_threads`] said, or the machine's number.
+pub fn threads() -> usize {
+    match POOL.threads.load(Ordering::Relaxed) {
+        0 => {
+            let found = thread::available_parallelism().map_or(1, |n| n.get());
+            // A concurrent `set_threads` wins.
+            match POOL.threads.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => found,
+                Err(set) => set,
+            }
+        }
+        n => n,
+    }
+}
+
+/// Sets the number of threads of later jobs; 0 goes back to the machine's number. Results never depend on it.
+pub fn set_threads(n: usize) {
+    POOL.threads.store(n.min(INSIDE as usize), Ordering::Relaxed);
+}
+
+/// Calls `body(0)` to `body(tasks - 1)`, each once, on the pool's threads and the caller's, in no particular order, and
+/// returns when all are done. Inside another job, or while another thread runs one, all are called here and in order.
+/// A panic of the body ends the job early and goes on in the caller once every thread has left the body.
+pub fn parallel_for(tasks: usize, body: &(dyn Fn(usize) + Sync)) {
+    let threads = threads().min(tasks);
+    let claim = || POOL.busy.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+    if threads <= 1 || !claim() {
+        (0..tasks).for_each(body);
+        return;
+    }
+    let job = Job { body, tasks, next: Padded(AtomicUsize::new(0)), panic: Mutex::new(None) };
+    POOL.run(&job, threads - 1);
+    POOL.busy.0.store(false, Ordering::Release);
+    let panic = job.panic.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some(payload) = panic {
+        resume_unwind(payload);
+    }
+}
+
+impl Pool {
+    /// Runs a job with at most `helpers` workers. The caller holds `busy`. Does not unwind.
+    fn run(&'static self, job: &Job<'_>, helpers: usize) {
+        self.spawn_up_to(helpers);
+        self.job.store(ptr::from_ref(job).cast_mut().cast(), Ordering::Relaxed);
+        let epoch = (self.state.0.load(Ordering::Relaxed) & !(EPOCH - 1)).wrapping_add(EPOCH);
+        // The number of places is counted down from `INSIDE`, so that a lower limit needs no second word.
+        let closed = epoch | (INSIDE - helpers as u64);
+        // Sequentially consistent, as is the sleeper's count: either we see it asleep or it sees the job.
+        self.state.0.store(closed | OPEN, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            let _gate = lock(&self.gate);
+            self.wake.notify_all();
+        }
+        job.work();
+        self.state.0.fetch_and(!OPEN, Ordering::Relaxed);
+        let mut spins = 0u32;
+        while self.state.0.load(Ordering::Acquire) != closed {
+            spins += 1;
+            // The worker we wait for may need this core.
+            if spins < 2000 { std::hint::spin_loop() } else { thread::yield_now() }
+        }
+    }
+
+    fn spawn_up_to(&'static self, wanted: usize) {
+        // SAFETY: the caller holds `busy`, so no other thread touches `spawned`.
+        let spawned = unsafe { &mut *self.spawned.get() };
+        while *spawned < wanted {
+            let builder = thread::Builder::new().name(format!("phynexus-cpu-{}", *spawned + 1));
+            if builder.spawn(|| self.worker()).is_err() {
+                break; // The job is done by fewer threads.
+            }
+            *spawned += 1;
+        }
+    }
+
+    fn worker(&self) {
+        let mut seen = 0;
+        loop {
+            let state = self.next_job(seen);
+            seen = state & !(EPOCH - 1);
+            if self.enter(seen) {
+                let job = self.job.load(Ordering::Relaxed);
+                // SAFETY: we are counted inside an open job, and its caller keeps it alive until we have left. The
+                // acquiring exchange of `enter` makes the pointer and what it points to visible.
+                unsafe { (*job).work() };
+                self.state.0.fetch_sub(1, Ordering::Release);
+            }
+        }
+    }
+
+    /// Counts this worker inside job `epoch`, unless the job is closed or full.
+    fn enter(&self, epoch: u64) -> bool {
+        let mut state = self.state.0.load(Ordering::Relaxed);
+        loop {
+            if state & !(EPOCH - 1) != epoch || state & OPEN == 0 || state & INSIDE == INSIDE {
+                return false;
+            }
+            match self.state.0.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// Waits for an open job other than `seen`: spinning first, asleep later.
+    fn next_job(&self, seen: u64) -> u64 {
+        let is_new = |state: u64| state & OPEN != 0 && state & !(EPOCH - 1) != seen;
+        let start = Instant::now();
+        loop {
+            for _ in 0..32 {
+                let state = self.state.0.load(Ordering::Relaxed);
+                if is_new(state) {
+                    return state;
+                }
+                std::hint::spin_loop();
+            }
+            if start.elapsed() > SPIN {
+                break;
+            }
+        }
+        let mut gate = lock(&self.gate);
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let state = loop {
+            let state = self.state.0.load(Ordering::SeqCst);
+            if is_new(state) {
+                break state;
+            }
+            gate = self.wake.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        };
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        state
+    }
+}
+
+/// No code of ours panics while it holds one of these locks, so poison says nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a job and checks that every task ran exactly once.
+    fn covers(tasks: usize) {
+        let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+        parallel_for(tasks, &|i| {
+            counts[i].fetch_add(1, Ordering::Relaxed);
+        });
+        assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1), "{tasks} tasks");
+    }
+
+    #[test]
+    fn every_task_runs_once() {
+        for tasks in [0, 1, 2, 3, 7, 64, 1000] {
+            covers(tasks);
+        }
+    }
+
+    #[test]
+    fn many_small_jobs() {
+        let total = AtomicUsize::new(0);
+        for _ in 0..20_000 {
+            parallel_for(3, &|i| {
+                total.fetch_add(i, Ordering::Relaxed);
+            });
+        }
+        assert_eq!(total.into_inner(), 3 * 20_000);
+    }
+
+    #[test]
+    fn workers_wake_from_sleep() {
+        for _ in 0..20 {
+            thread::sleep(Duration::from_millis(1));
+            covers(50);
+        }
+    }
+
+    #[test]
+    fn nested_jobs_run_in_place() {
+        let total = AtomicUsize::new(0);
+        parallel_for(8, &|_| {
+            let here = thread::current().id();
+            parallel_for(5, &|i| {
+                if threads() > 1 {
+                    assert_eq!(thread::current().id(), here);
+                }
+                total.fetch_add(i, Ordering::Relaxed);
+            });
+        });
+        assert_eq!(total.into_inner(), 80);
+    }
+
+    #[test]
+    fn concurrent_callers_all_finish() {
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..500).for_each(|i| covers(i % 17)));
+            }
+        });
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_survives() {
+        for bad in [0, 5, 99] {
+            let inside = AtomicUsize::new(0);
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                parallel_for(100, &|i| {
+                    inside.fetch_add(1, Ordering::Relaxed);
+                    thread::yield_now();
+                    inside.fetch_sub(1, Ordering::Relaxed);
+                    assert!(i != bad, "task {i}");
+                });
+            }));
+            let payload = result.expect_err("the panic goes on in the caller");
+            assert_eq!(
+                payload.downcast_ref::<String>().map(String::as_str),
+                Some(format!("task {bad}").as_str())
+            );
+            assert_eq!(inside.into_inner(), 0);
+            covers(100);
+        }
+    }
+
+    #[test]
+    fn the_number_of_threads_can_be_changed() {
+        for n in [1, 4, 2, 7, 0] {
+            set_threads(n);
+            assert!(threads() >= 1);
+            covers(200);
+        }
+    }
+}
