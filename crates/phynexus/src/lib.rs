@@ -1,9 +1,16 @@
 //! Phynexus: lazy tensors, one graph, one kernel language, every device.
 
+pub mod device;
 pub mod dtype;
 pub mod error;
 pub mod graph;
+pub mod kernel;
+pub mod schedule;
 pub mod shape;
+pub mod tensor;
 
+pub use device::Device;
 pub use dtype::{DType, Element, Kind, Scalar};
 pub use error::{Error, Result};
+pub use graph::no_grad;
+pub use tensor::Tensor;

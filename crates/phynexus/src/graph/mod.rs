@@ -1,4 +1,11 @@
 //! The graph: the op set, nodes, rewrites, composites and gradients.
 
 pub mod composite;
+pub mod gradient;
+pub mod ir;
+pub(crate) mod node;
 pub mod op;
+
+pub use composite::Composite;
+pub use gradient::no_grad;
+

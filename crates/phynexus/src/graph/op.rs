@@ -181,12 +181,9 @@ pub enum Op {
         /// The axis that counts.
         axis: usize,
     },
-    /// Random 32-bit words (`uint32`): word i is Threefry-2x32-20 with the key (inputs[0], `uint32 [2]`) at counter
-    /// `(offset + i / 2)`, half `i % 2`; the 64-bit counter's words are (low, high).
-    RandomBits {
-        /// The first counter.
-        offset: u64,
-    },
+    /// Random 32-bit words (`uint32`). The input is `uint32 [4]`: a key of two words and a 64-bit counter c, low word
+    /// first. Word i is half `i % 2` of Threefry-2x32-20 with that key at counter `c + i / 2` (words: low, high).
+    RandomBits,
 
     /// Same elements in row-major order, another shape.
     Reshape,
@@ -287,7 +284,7 @@ impl Op {
             Op::Constant(_) => "constant",
             Op::Buffer => "buffer",
             Op::Iota { .. } => "iota",
-            Op::RandomBits { .. } => "random_bits",
+            Op::RandomBits => "random_bits",
             Op::Reshape => "reshape",
             Op::Permute(_) => "permute",
             Op::Expand => "expand",

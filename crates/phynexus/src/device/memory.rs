@@ -1,0 +1,179 @@
+//! The caching memory pool that device crates put over their allocator.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{Error, Result};
+
+/// What a device's memory pool holds, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStatistics {
+    /// Held by live tensors, as asked for.
+    pub allocated: usize,
+    /// The most that `allocated` has been.
+    pub peak: usize,
+    /// Taken from the system: live, cached and rounding.
+    pub reserved: usize,
+    /// The limit in force.
+    pub limit: Option<usize>,
+    /// Allocations served since the start.
+    pub allocations: u64,
+    /// Of those, served from the cache.
+    pub reused: u64,
+}
+
+/// Blocks of one allocator, cached by size. `B` is the allocator's block.
+///
+/// Requests are rounded up to size classes (eight per power of two, so at most 12.5% waste) and a freed block serves
+/// the next request of its class. The cache gives memory back when a limit is met or [`Pool::empty_cache`] is called.
+pub struct Pool<B> {
+    state: Mutex<PoolState<B>>,
+    device: String,
+}
+
+struct PoolState<B> {
+    free: BTreeMap<usize, Vec<B>>,
+    cached: usize,
+    statistics: MemoryStatistics,
+}
+
+/// The smallest class, and the alignment of all of them.
+const GRANULE: usize = 64;
+
+/// The size of the block that serves a request: the next of eight steps per power of two.
+pub fn size_class(bytes: usize) -> usize {
+    let bytes = bytes.max(GRANULE);
+    let step = (bytes.next_power_of_two() / 16).max(GRANULE);
+    bytes.div_ceil(step).saturating_mul(step)
+}
+
+impl<B> Pool<B> {
+    /// An empty pool for the device of this name.
+    pub fn new(device: impl Into<String>) -> Pool<B> {
+        let state = PoolState { free: BTreeMap::new(), cached: 0, statistics: MemoryStatistics::default() };
+        Pool { state: Mutex::new(state), device: device.into() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoolState<B>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block for `bytes`: from the cache, else from `allocate` (called with the class size, without the lock held).
+    /// When a limit or `allocate` refuses, the cache is emptied and tried once more.
+    pub fn allocate(&self, bytes: usize, allocate: impl Fn(usize) -> Option<B>) -> Result<B> {
+        let class = size_class(bytes);
+        let out_of_memory = |statistics: &MemoryStatistics| Error::OutOfMemory {
+            device: self.device.clone(),
+            requested: bytes,
+            in_use: statistics.allocated,
+            limit: statistics.limit.unwrap_or(usize::MAX),
+            hint: "use a smaller batch, drop tensors that are no longer needed, or raise the limit".to_owned(),
+        };
+        let mut dropped = Vec::new();
+        {
+            let mut state = self.lock();
+            let limit = state.statistics.limit.unwrap_or(usize::MAX);
+            if state.statistics.allocated.saturating_add(bytes) > limit {
+                return Err(out_of_memory(&state.statistics));
+            }
+            state.statistics.allocations += 1;
+            state.statistics.allocated += bytes;
+            state.statistics.peak = state.statistics.peak.max(state.statistics.allocated);
+            if let Some(block) = state.free.get_mut(&class).and_then(Vec::pop) {
+                state.cached -= class;
+                state.statistics.reused += 1;
+                return Ok(block);
+            }
+            if state.statistics.reserved.saturating_add(class) > limit {
+                state.take_cache(&mut dropped);
+            }
+            state.statistics.reserved += class;
+        }
+        drop(dropped);
+        if let Some(block) = allocate(class) {
+            return Ok(block);
+        }
+        self.empty_cache();
+        allocate(class).ok_or_else(|| {
+            let mut state = self.lock();
+            state.statistics.reserved -= class;
+            state.statistics.allocated -= bytes;
+            out_of_memory(&state.statistics)
+        })
+    }
+
+    /// Takes back a block that served `bytes`.
+    pub fn release(&self, bytes: usize, block: B) {
+        let class = size_class(bytes);
+        let mut state = self.lock();
+        state.statistics.allocated -= bytes;
+        state.cached += class;
+        state.free.entry(class).or_default().push(block);
+    }
+
+    /// Drops every cached block.
+    pub fn empty_cache(&self) {
+        let mut dropped = Vec::new();
+        self.lock().take_cache(&mut dropped);
+    }
+
+    /// The figures now.
+    pub fn statistics(&self) -> MemoryStatistics {
+        self.lock().statistics
+    }
+
+    /// Sets or lifts the limit on bytes in use.
+    pub fn set_limit(&self, limit: Option<usize>) {
+        self.lock().statistics.limit = limit;
+    }
+}
+
+impl<B> PoolState<B> {
+    fn take_cache(&mut self, out: &mut Vec<B>) {
+        self.statistics.reserved -= self.cached;
+        self.cached = 0;
+        out.extend(std::mem::take(&mut self.free).into_values().flatten());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_waste_little_and_are_monotone() {
+        let mut last = 0;
+        for bytes in (1..200_000).step_by(37) {
+            let class = size_class(bytes);
+            assert!(class >= bytes && class >= last && class % GRANULE == 0);
+            assert!(class <= bytes + bytes / 8 + GRANULE, "{bytes} -> {class}");
+            last = class;
+        }
+    }
+
+    #[test]
+    fn blocks_are_reused_and_counted() {
+        let pool = Pool::new("test");
+        let block = pool.allocate(1000, |n| Some(vec![0u8; n])).unwrap();
+        pool.release(1000, block);
+        let block = pool.allocate(990, |_| None).unwrap();
+        let s = pool.statistics();
+        assert_eq!((s.allocated, s.peak, s.allocations, s.reused), (990, 1000, 2, 1));
+        pool.release(990, block);
+        pool.empty_cache();
+        assert_eq!(pool.statistics().reserved, 0);
+    }
+
+    #[test]
+    fn limits_and_failures_are_typed_errors_and_leave_the_figures_right() {
+        let pool = Pool::<Vec<u8>>::new("test");
+        pool.set_limit(Some(1 << 20));
+        assert!(matches!(pool.allocate(2 << 20, |n| Some(vec![0; n])), Err(Error::OutOfMemory { .. })));
+        pool.set_limit(None);
+        assert!(matches!(pool.allocate(100, |_| None), Err(Error::OutOfMemory { .. })));
+        let s = pool.statistics();
+        assert_eq!((s.allocated, s.reserved), (0, 0));
+    }
+}

@@ -1,0 +1,232 @@
+//! Devices: the trait that a device crate implements, the registry, memory statistics.
+
+pub mod memory;
+mod registry;
+
+use std::{any::Any, fmt, sync::Arc};
+
+pub use memory::{MemoryStatistics, Pool};
+pub use registry::{Missing, devices, find, missing, register, register_missing};
+
+use crate::{
+    DType, Result, Scalar,
+    graph::ir::IrNode,
+    schedule::step::Step,
+    shape::Layout,
+};
+
+/// What a device is, so that reports never say more than is true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceNature {
+    /// The processor this program runs on.
+    HostCpu,
+    /// An accelerator.
+    Hardware,
+    /// Software that behaves like an accelerator (lavapipe, PoCL, an NPU's emulator).
+    Emulator,
+}
+
+/// What a device says of itself. A figure that cannot be read is absent.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// The name the product uses: `cpu`, `cuda:0`.
+    pub name: String,
+    /// The model as the vendor names it.
+    pub model: String,
+    /// Host processor, hardware or emulator.
+    pub nature: DeviceNature,
+    /// Cores, multiprocessors or compute units.
+    pub compute_units: Option<usize>,
+    /// Memory in bytes.
+    pub total_memory: Option<u64>,
+    /// Instruction sets and features in use, in the device's own words.
+    pub features: Vec<String>,
+}
+
+/// Whether a device can run an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// It can, as one step of its own.
+    Native,
+    /// It can run the body of this composite.
+    Body,
+    /// It cannot, for this reason; the operation is placed on the CPU.
+    Unsupported(String),
+}
+
+/// Memory on a device. Dropping it gives it back.
+pub trait Memory: Send + Sync + Any {
+    /// Bytes.
+    fn size(&self) -> usize;
+    /// The address, where the host can reach it.
+    fn host_pointer(&self) -> Option<*mut u8>;
+    /// For the device crate that made it.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A shared handle to device memory.
+#[derive(Clone)]
+pub struct Buffer(pub Arc<dyn Memory>);
+
+impl Buffer {
+    /// Bytes.
+    pub fn size(&self) -> usize {
+        self.0.size()
+    }
+    /// True if no other handle to this memory exists.
+    pub fn is_unshared(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+    /// True if both are the same memory.
+    pub fn is_same(&self, other: &Buffer) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes)", self.size())
+    }
+}
+
+/// A buffer bound to a step's parameter: where its first element lies.
+#[derive(Clone, Debug)]
+pub struct Binding {
+    /// The memory.
+    pub buffer: Buffer,
+    /// The first element's place, in bytes.
+    pub offset: usize,
+}
+
+/// A compiled step.
+pub trait Executable: Send + Sync {
+    /// Runs with `bindings` in the order of the step's parameters: inputs, then outputs. On a device with a queue it
+    /// returns once the work is submitted.
+    fn run(&self, bindings: &[Binding]) -> Result<()>;
+}
+
+/// One device. Implemented by a device crate; everybody else holds a [`Device`].
+pub trait Backend: Send + Sync {
+    /// What it is.
+    fn info(&self) -> DeviceInfo;
+    /// Its name, as in [`DeviceInfo::name`].
+    fn name(&self) -> &str;
+    /// Whether it can run this operation, given its operands' types.
+    fn support(&self, node: &IrNode, operands: &[DType]) -> Support;
+    /// Makes a step ready to run.
+    fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>>;
+    /// Memory of at least `bytes` bytes, contents undefined.
+    fn allocate(&self, bytes: usize) -> Result<Buffer>;
+    /// Copies from the host.
+    fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()>;
+    /// Copies to the host; waits for the work that produces the data.
+    fn read(&self, source: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()>;
+    /// Waits until everything submitted has finished.
+    fn synchronize(&self) -> Result<()>;
+    /// What its memory pool holds.
+    fn memory(&self) -> MemoryStatistics;
+    /// Refuses allocations beyond this many bytes in use; `None` lifts the limit.
+    fn set_memory_limit(&self, limit: Option<usize>);
+    /// Gives cached memory back to the system.
+    fn empty_cache(&self);
+    /// The greatest number of buffers one kernel can take.
+    fn binding_limit(&self) -> usize {
+        64
+    }
+}
+
+/// A handle to a device: small, copied freely.
+#[derive(Clone, Copy)]
+pub struct Device(pub(crate) &'static dyn Backend);
+
+impl Device {
+    /// Its name: `cpu`, `cuda:0`.
+    pub fn name(self) -> &'static str {
+        self.0.name()
+    }
+    /// What it says of itself.
+    pub fn info(self) -> DeviceInfo {
+        self.0.info()
+    }
+    /// What its memory pool holds.
+    pub fn memory(self) -> MemoryStatistics {
+        self.0.memory()
+    }
+    /// Refuses allocations beyond this many bytes in use; `None` lifts the limit.
+    pub fn set_memory_limit(self, limit: Option<usize>) {
+        self.0.set_memory_limit(limit);
+    }
+    /// Gives cached memory back to the system.
+    pub fn empty_cache(self) {
+        self.0.empty_cache();
+    }
+    /// Waits until everything submitted has finished.
+    pub fn synchronize(self) -> Result<()> {
+        self.0.synchronize()
+    }
+    /// The device of this name, as `Device::find("cpu")?`.
+    pub fn find(name: &str) -> Result<Device> {
+        find(name)
+    }
+    /// The device that new tensors are made on unless another is named: the first one registered.
+    pub fn default_device() -> Result<Device> {
+        registry::default_device()
+    }
+    /// The trait behind the handle, for device crates and the scheduler.
+    pub fn backend(self) -> &'static dyn Backend {
+        self.0
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Device) -> bool {
+        std::ptr::addr_eq(self.0, other.0)
+    }
+}
+impl Eq for Device {}
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A tensor's data: memory and where the elements lie in it.
+#[derive(Clone, Debug)]
+pub struct Storage {
+    /// The memory.
+    pub buffer: Buffer,
+    /// Where the elements lie.
+    pub layout: Layout,
+}
+
+/// The bytes of a scalar as an element of `dtype`.
+pub fn scalar_bytes(scalar: Scalar, dtype: DType) -> smallvec::SmallVec<[u8; 8]> {
+    use half::{bf16, f16};
+
+    use crate::Element;
+    macro_rules! bytes {
+        ($t:ty) => {
+            <$t>::from_scalar(scalar).to_le_bytes().as_slice().into()
+        };
+    }
+    match dtype {
+        DType::Bool => [u8::from(scalar.as_bool())].as_slice().into(),
+        DType::U8 => bytes!(u8),
+        DType::U16 => bytes!(u16),
+        DType::U32 => bytes!(u32),
+        DType::U64 => bytes!(u64),
+        DType::I8 => bytes!(i8),
+        DType::I16 => bytes!(i16),
+        DType::I32 => bytes!(i32),
+        DType::I64 => bytes!(i64),
+        DType::F16 => bytes!(f16),
+        DType::BF16 => bytes!(bf16),
+        DType::F32 => bytes!(f32),
+        DType::F64 => bytes!(f64),
+    }
+}

@@ -1,0 +1,55 @@
+//! A step of a plan: the unit that a device compiles and runs.
+
+use crate::{
+    DType,
+    graph::ir::IrNode,
+    kernel::fused::Fused,
+    shape::Layout,
+};
+
+/// An operand of a library step: its type and how it lies in memory (from the binding's address: offset 0).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Operand {
+    /// Element type.
+    pub dtype: DType,
+    /// Extents and strides. The offset is 0: the binding's address has it.
+    pub layout: Layout,
+}
+
+/// One operation done by a routine of the device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Library {
+    /// The operation, its result's dtype and shape. `inputs` is not used here: operands are numbered by position.
+    pub node: IrNode,
+    /// The operands. The result is row-major.
+    pub operands: Vec<Operand>,
+    /// Elementwise work on the result before it is stored.
+    ///
+    /// It runs over the result's elements (one row range a dimension of the result). Its parameter 0 is the
+    /// operation's result; the kernel may leave it unstored, for then nobody else reads it. Its other read parameters
+    /// follow the step's operands in the bindings, its written ones are the step's outputs.
+    pub epilogue: Option<Fused>,
+}
+
+/// A step of a plan.
+///
+/// Bindings of a fused step are its parameters in order. Bindings of a library step are its operands, then the
+/// epilogue's read parameters (from 1), then the outputs: the result, or what the epilogue stores.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// A kernel made for this graph.
+    Fused(Fused),
+    /// A routine of the device.
+    Library(Library),
+}
+
+impl Step {
+    /// What it is, in a word or two.
+    pub fn name(&self) -> String {
+        match self {
+            Step::Fused(kernel) if kernel.columns.is_empty() => "elementwise".to_owned(),
+            Step::Fused(_) => "rows".to_owned(),
+            Step::Library(library) => library.node.op.name().to_owned(),
+        }
+    }
+}

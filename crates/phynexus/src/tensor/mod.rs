@@ -1,0 +1,268 @@
+//! What a user holds: tensors. Methods check shapes and types at once and add nodes to the graph; nothing is computed
+//! until somebody reads.
+
+mod create;
+mod read;
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::{
+    DType, Error, Result,
+    device::{Device, Storage},
+    graph::{
+        gradient,
+        node::{Node, Sources, intern},
+        op::Op,
+    },
+    schedule,
+    shape::{Dims, Layout, checked_element_count, element_count},
+};
+
+/// A multi-dimensional array: a cheap, shared, immutable handle.
+///
+/// Tensors are values: an operation never changes one, and views do not alias. Clones share the data.
+#[derive(Clone)]
+pub struct Tensor(Arc<Node>);
+
+/// Chains of pending operations longer than this are evaluated as they grow, so that forgotten reads cannot pile up
+/// work without bound.
+const PENDING_DEPTH: u32 = 2048;
+
+impl Tensor {
+    /// The shape.
+    pub fn shape(&self) -> &[usize] {
+        &self.0.signature.shape
+    }
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.0.signature.dtype
+    }
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.0.device
+    }
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape().len()
+    }
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        element_count(self.shape())
+    }
+    /// True if there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.shape().contains(&0)
+    }
+    /// True if gradients flow to or through this tensor.
+    pub fn requires_grad(&self) -> bool {
+        self.0.requires_grad
+    }
+    /// True if the data is there, and reading it computes nothing.
+    pub fn is_evaluated(&self) -> bool {
+        self.0.body().data.is_some()
+    }
+
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.0
+    }
+    pub(crate) fn into_node(self) -> Arc<Node> {
+        self.0
+    }
+    pub(crate) fn from_node(node: Arc<Node>) -> Tensor {
+        Tensor(node)
+    }
+
+    /// A leaf over data that exists.
+    pub fn from_storage(device: Device, dtype: DType, storage: Storage) -> Tensor {
+        let signature = intern(Op::Buffer, dtype, storage.layout.shape.clone());
+        Tensor(Node::ready(signature, device, storage, false))
+    }
+
+    /// A leaf that stands for an operand while a composite's body is recorded; it never has data.
+    pub(crate) fn placeholder(device: Device, dtype: DType, shape: &[usize]) -> Tensor {
+        Tensor(Node::pending(intern(Op::Buffer, dtype, shape.into()), device, Sources::new(), 0, false))
+    }
+
+    /// Adds a node. `shape` and `dtype` are the result's, already checked against the operands by the caller; here the
+    /// operands' devices are compared, sizes are checked for overflow, and views of data that is there become data.
+    pub(crate) fn record(op: Op, dtype: DType, shape: Dims, operands: &[&Tensor]) -> Result<Tensor> {
+        let Some(first) = operands.first() else {
+            return Err(Error::internal("record", "an operation without operands needs a device"));
+        };
+        Tensor::record_on(first.device(), op, dtype, shape, operands)
+    }
+
+    pub(crate) fn record_on(
+        device: Device,
+        op: Op,
+        dtype: DType,
+        shape: Dims,
+        operands: &[&Tensor],
+    ) -> Result<Tensor> {
+        if checked_element_count(&shape).and_then(|n| n.checked_mul(dtype.size())).is_none_or(|n| n > isize::MAX as usize)
+        {
+            return Err(Error::shape(op.name(), &[&shape], "the result would exceed the address space"));
+        }
+        if !matches!(op, Op::Copy)
+            && let Some(other) = operands.iter().find(|o| o.device() != device)
+        {
+            return Err(Error::DeviceMismatch {
+                op: op.name(),
+                left: device.name().to_owned(),
+                right: other.device().name().to_owned(),
+            });
+        }
+        let requires_grad = dtype.is_float() && gradient::is_enabled() && operands.iter().any(|o| o.requires_grad());
+        if op.is_view()
+            && !requires_grad
+            && let Some(storage) = operands[0].0.data()
+            && let Some(layout) = view_layout(&op, &shape, &storage.layout)
+        {
+            return Ok(Tensor::from_storage(device, dtype, Storage { buffer: storage.buffer, layout }));
+        }
+        let depth = operands.iter().map(|o| if o.is_evaluated() { 0 } else { o.0.depth + 1 }).max().unwrap_or(0);
+        let sources: Sources = operands.iter().map(|o| o.0.clone()).collect();
+        let tensor = Tensor(Node::pending(intern(op, dtype, shape), device, sources, depth, requires_grad));
+        if depth > PENDING_DEPTH {
+            tensor.evaluate()?;
+        }
+        Ok(tensor)
+    }
+
+    /// Computes the data now, if it is not there yet.
+    pub fn evaluate(&self) -> Result<()> {
+        schedule::evaluate(&[self])
+    }
+
+    /// Computes several tensors together: work they share is done once.
+    pub fn evaluate_all(tensors: &[&Tensor]) -> Result<()> {
+        schedule::evaluate(tensors)
+    }
+
+    /// The data, computed if need be.
+    pub fn storage(&self) -> Result<Storage> {
+        self.evaluate()?;
+        self.0.data().ok_or_else(|| Error::internal("storage", format!("{} has no data", self.0.op().name())))
+    }
+
+    /// The same values without a gradient.
+    pub fn detach(&self) -> Result<Tensor> {
+        if !self.requires_grad() {
+            return Ok(self.clone());
+        }
+        if let Some(storage) = self.0.data() {
+            return Ok(Tensor::from_storage(self.device(), self.dtype(), storage));
+        }
+        let _guard = gradient::no_grad();
+        Tensor::record(Op::Reshape, self.dtype(), self.shape().into(), &[self])
+    }
+
+    /// A leaf with this tensor's values (computed now) for which gradients are collected.
+    pub fn with_grad(&self) -> Result<Tensor> {
+        if !self.dtype().is_float() {
+            return Err(Error::dtype("with_grad", &[self.dtype()], "only floating-point tensors have gradients"));
+        }
+        let storage = self.storage()?;
+        let signature = intern(Op::Buffer, self.dtype(), self.shape().into());
+        Ok(Tensor(Node::ready(signature, self.device(), storage, true)))
+    }
+
+    /// True for a tensor that is data rather than the result of recorded operations.
+    pub fn is_leaf(&self) -> bool {
+        *self.0.op() == Op::Buffer
+    }
+
+    /// The gradient collected by [`Tensor::backward`], on leaves that asked for one.
+    pub fn grad(&self) -> Option<Tensor> {
+        self.0.body().grad.clone()
+    }
+
+    /// Replaces the collected gradient.
+    pub fn set_grad(&self, grad: Option<Tensor>) {
+        let old = std::mem::replace(&mut self.0.body().grad, grad);
+        drop(old);
+    }
+}
+
+/// The layout of a view of laid-out data, if strides can say it.
+pub(crate) fn view_layout(op: &Op, shape: &[usize], input: &Layout) -> Option<Layout> {
+    match op {
+        Op::Reshape => reshape_layout(shape, input),
+        Op::Permute(permutation) => Some(Layout {
+            shape: shape.into(),
+            strides: permutation.iter().map(|&p| input.strides[p as usize]).collect(),
+            offset: input.offset,
+        }),
+        Op::Expand => {
+            let keep = |(i, &s): (usize, &isize)| if input.shape[i] == 1 && shape[i] != 1 { 0 } else { s };
+            let strides = input.strides.iter().enumerate().map(keep).collect();
+            Some(Layout { shape: shape.into(), strides, offset: input.offset })
+        }
+        Op::Slice { start, step } => {
+            if shape.contains(&0) {
+                return Some(Layout { shape: shape.into(), strides: input.strides.clone(), offset: input.offset });
+            }
+            let moved: isize = start.iter().zip(&input.strides).map(|(&s, &stride)| s as isize * stride).sum();
+            let strides = input.strides.iter().zip(step).map(|(a, b)| a * b).collect();
+            Some(Layout { shape: shape.into(), strides, offset: input.offset.checked_add_signed(moved)? })
+        }
+        _ => None,
+    }
+}
+
+/// Strides that lay the same elements out as `shape`, if there are any (the rule of NumPy's no-copy reshape).
+fn reshape_layout(shape: &[usize], input: &Layout) -> Option<Layout> {
+    if shape.contains(&0) {
+        return Some(Layout { shape: shape.into(), ..Layout::contiguous(shape) });
+    }
+    let mut strides: SmallVec<[isize; 4]> = SmallVec::from_elem(0, shape.len());
+    // Runs of input dimensions that are one block in memory, from the last.
+    let mut blocks: SmallVec<[(usize, isize); 4]> = SmallVec::new();
+    for (&extent, &stride) in input.shape.iter().zip(&input.strides).rev().filter(|(d, _)| **d != 1) {
+        match blocks.last_mut() {
+            Some((size, inner)) if stride == *inner * *size as isize => *size *= extent,
+            _ => blocks.push((extent, stride)),
+        }
+    }
+    let mut blocks = blocks.into_iter();
+    let (mut left, mut stride) = blocks.next().unwrap_or((1, 1));
+    for axis in (0..shape.len()).rev() {
+        if shape[axis] == 1 {
+            strides[axis] = stride;
+            continue;
+        }
+        if left == 1 {
+            (left, stride) = blocks.next()?;
+        }
+        if left % shape[axis] != 0 {
+            return None;
+        }
+        strides[axis] = stride;
+        stride *= shape[axis] as isize;
+        left /= shape[axis];
+    }
+    Some(Layout { shape: shape.into(), strides, offset: input.offset })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(shape: &[usize], strides: &[isize]) -> Layout {
+        Layout { shape: shape.into(), strides: strides.into(), offset: 0 }
+    }
+
+    #[test]
+    fn reshapes_without_a_copy_where_strides_allow() {
+        let l = |shape: &[usize], input: Layout| reshape_layout(shape, &input).map(|l| l.strides.to_vec());
+        assert_eq!(l(&[6], layout(&[2, 3], &[3, 1])), Some(vec![1]));
+        assert_eq!(l(&[6], layout(&[3, 2], &[1, 3])), None);
+        assert_eq!(l(&[2, 2, 3], layout(&[4, 3], &[6, 1])), Some(vec![12, 6, 1]));
+        assert_eq!(l(&[12], layout(&[4, 3], &[6, 1])), None);
+        assert_eq!(l(&[4], layout(&[2, 2], &[0, 0])), Some(vec![0]));
+        assert_eq!(l(&[1, 1], layout(&[], &[])), Some(vec![1, 1]));
+        assert_eq!(l(&[3, 2], layout(&[6], &[-1])), Some(vec![-2, -1]));
+    }
+}
