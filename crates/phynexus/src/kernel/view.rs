@@ -1,0 +1,294 @@
+//! What views do to indices: where an element of a view's result lies in its input.
+
+use smallvec::SmallVec;
+
+use super::index::{Atom, Index, Ranges};
+use crate::{Error, Result, graph::op::Op, shape::element_count};
+
+/// A list of coordinates, one an axis.
+pub type Coordinates = SmallVec<[Index; 4]>;
+
+/// Where a padded tensor has elements: every condition must hold. Without conditions it always holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Mask(SmallVec<[Condition; 2]>);
+
+/// `low <= index < high`. In a [`Mask`] the index has no constant summand, its factors have no common divisor, the
+/// first is positive, and the interval is within the index's bounds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Condition {
+    /// What is compared.
+    pub index: Index,
+    /// The least value that passes.
+    pub low: i64,
+    /// The least value above that does not.
+    pub high: i64,
+}
+
+impl Mask {
+    /// The mask of one condition.
+    pub fn within(index: &Index, low: i64, high: i64, ranges: &Ranges) -> Mask {
+        let offset = index.offset();
+        let (mut index, mut low, mut high) = (index.shift(-offset), low - offset, high - offset);
+        if index.terms().first().is_some_and(|t| t.factor < 0) {
+            (index, low, high) = (index.scale(-1), 1 - high, 1 - low);
+        }
+        let common = index.common_factor();
+        if common > 1 {
+            let ceiling = |bound: i64| -(-bound).div_euclid(common);
+            (index, low, high) = (index.quotient(common, ranges), ceiling(low), ceiling(high));
+        }
+        let (least, greatest) = index.bounds(ranges);
+        let (low, high) = (low.max(least), high.min(greatest + 1));
+        if low == least && high == greatest + 1 {
+            return Mask::default();
+        }
+        // All conditions that never hold are the same one.
+        let never = Condition { index: Index::default(), low: 0, high: 0 };
+        let condition = if low >= high { never } else { Condition { index, low, high } };
+        Mask(SmallVec::from_iter([condition]))
+    }
+
+    /// Where both hold.
+    pub fn and(&self, other: &Mask) -> Mask {
+        let mut conditions = self.0.clone();
+        for condition in &other.0 {
+            match conditions.iter_mut().find(|c| c.index == condition.index) {
+                Some(same) => {
+                    same.low = same.low.max(condition.low);
+                    same.high = same.high.min(condition.high);
+                }
+                None => conditions.push(condition.clone()),
+            }
+        }
+        if conditions.iter().any(|c| c.low >= c.high) {
+            return Mask(SmallVec::from_iter([Condition { index: Index::default(), low: 0, high: 0 }]));
+        }
+        conditions.sort_unstable();
+        Mask(conditions)
+    }
+
+    /// The conditions.
+    pub fn conditions(&self) -> &[Condition] {
+        &self.0
+    }
+
+    /// True if it holds everywhere.
+    pub fn is_always(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// True if it is known to hold nowhere.
+    pub fn is_never(&self) -> bool {
+        self.0.iter().any(|c| c.low >= c.high)
+    }
+
+    /// Whether it holds at a point.
+    pub fn evaluate(&self, point: &[usize]) -> bool {
+        self.0.iter().all(|c| (c.low..c.high).contains(&c.index.evaluate(point)))
+    }
+
+    /// With `replacements[i]` in the place of range `i`; see [`Index::substitute`].
+    pub fn substitute(&self, replacements: &[Index], ranges: &Ranges) -> Mask {
+        self.0.iter().fold(Mask::default(), |mask, c| {
+            let index = c.index.substitute(replacements, ranges);
+            mask.and(&Mask::within(&index, c.low, c.high, ranges))
+        })
+    }
+}
+
+/// The coordinates that the view `op` reads of its input for the coordinates `coordinates` of its output, and where it
+/// reads at all: outside the mask (of `Pad` only) the result is the padding value and the coordinates mean nothing.
+///
+/// # Errors
+/// [`Error::Internal`] if `op` is not a view or the shapes are not its input's and output's.
+pub fn through(
+    op: &Op,
+    input_shape: &[usize],
+    output_shape: &[usize],
+    coordinates: &[Index],
+    ranges: &Ranges,
+) -> Result<(Coordinates, Option<Mask>)> {
+    let mismatch =
+        || Error::internal("kernel::view", format!("{} from {input_shape:?} to {output_shape:?}", op.name()));
+    let same_rank = input_shape.len() == output_shape.len();
+    if coordinates.len() != output_shape.len() {
+        return Err(mismatch());
+    }
+    let plain = |coordinates| Ok((coordinates, None));
+    match op {
+        Op::Reshape if element_count(input_shape) == element_count(output_shape) => {
+            plain(through_reshape(input_shape, output_shape, coordinates, ranges))
+        }
+        Op::Permute(permutation) if same_rank && permutation.len() == input_shape.len() => {
+            let mut input = Coordinates::from_elem(Index::default(), input_shape.len());
+            for (coordinate, &axis) in coordinates.iter().zip(permutation) {
+                *input.get_mut(usize::from(axis)).ok_or_else(mismatch)? = coordinate.clone();
+            }
+            plain(input)
+        }
+        Op::Expand if same_rank => {
+            let one = |(coordinate, &extent): (&Index, &usize)| {
+                if extent == 1 { Index::default() } else { coordinate.clone() }
+            };
+            plain(coordinates.iter().zip(input_shape).map(one).collect())
+        }
+        Op::Slice { start, step }
+            if same_rank && start.len() == step.len() && step.len() == input_shape.len() =>
+        {
+            let stepped = coordinates.iter().zip(start.iter().zip(step));
+            plain(stepped.map(|(c, (&start, &step))| c.scale(step as i64).shift(start as i64)).collect())
+        }
+        Op::Pad { padding, .. } if same_rank && padding.len() == input_shape.len() => {
+            let mut mask = Mask::default();
+            let mut input = Coordinates::new();
+            for ((coordinate, &extent), &(before, _)) in coordinates.iter().zip(input_shape).zip(padding) {
+                let inner = coordinate.shift(-(before as i64));
+                mask = mask.and(&Mask::within(&inner, 0, extent as i64, ranges));
+                input.push(inner);
+            }
+            Ok((input, Some(mask).filter(|m| !m.is_always())))
+        }
+        _ => Err(mismatch()),
+    }
+}
+
+/// Flattens and unflattens, separately for each group of neighbouring axes with the same number of elements: what no
+/// division touches stays affine.
+fn through_reshape(input: &[usize], output: &[usize], coordinates: &[Index], ranges: &Ranges) -> Coordinates {
+    let mut result = Coordinates::from_elem(Index::default(), input.len());
+    if input.contains(&0) {
+        return result;
+    }
+    let (mut from, mut to) = (0, 0);
+    while from < input.len() || to < output.len() {
+        let (first_in, first_out) = (from, to);
+        let (mut size_in, mut size_out) = (1, 1);
+        loop {
+            // The side that is behind takes an axis; both must take one before they can agree.
+            if from < input.len() && (size_in < size_out || from == first_in) {
+                size_in *= input[from];
+                from += 1;
+            } else if to < output.len() && (size_out < size_in || to == first_out) {
+                size_out *= output[to];
+                to += 1;
+            } else {
+                break;
+            }
+        }
+        let flat = flatten(&output[first_out..to], &coordinates[first_out..to]);
+        unflatten(&input[first_in..from], &flat, ranges, &mut result[first_in..from]);
+    }
+    result
+}
+
+fn flatten(shape: &[usize], coordinates: &[Index]) -> Index {
+    coordinates
+        .iter()
+        .zip(shape)
+        .fold(Index::default(), |flat, (c, &extent)| flat.scale(extent as i64).add(c))
+}
+
+/// Writes the coordinates of element `flat`; `flat` is in range wherever it means anything, so the first coordinate
+/// needs no remainder.
+fn unflatten(shape: &[usize], flat: &Index, ranges: &Ranges, coordinates: &mut [Index]) {
+    let mut stride = 1;
+    let first = shape.iter().position(|&extent| extent > 1).unwrap_or(0);
+    for axis in (0..shape.len()).rev() {
+        let extent = shape[axis] as i64;
+        if extent > 1 {
+            let quotient = flat.quotient(stride, ranges);
+            coordinates[axis] = if axis == first { quotient } else { quotient.remainder(extent, ranges) };
+        }
+        stride *= extent;
+    }
+}
+
+/// The position in a buffer of the element at these coordinates: `offset` plus each coordinate times its stride.
+pub fn flat(coordinates: &[Index], strides: &[isize], offset: usize) -> Index {
+    coordinates
+        .iter()
+        .zip(strides)
+        .fold(Index::constant(offset as i64), |sum, (c, &stride)| sum.add(&c.scale(stride as i64)))
+}
+
+/// Ranges split into several so that quotients and remainders of them become affine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Split {
+    /// The new ranges: the parts of range 0 from the outermost, then those of range 1, and so on.
+    pub ranges: Ranges,
+    /// How many parts each old range has.
+    pub parts: SmallVec<[u8; 6]>,
+    /// Each old range over the new ones; what [`Split::index`] substitutes.
+    pub replacements: Coordinates,
+}
+
+impl Split {
+    /// An index over the old ranges, over the new ones.
+    pub fn index(&self, index: &Index) -> Index {
+        index.substitute(&self.replacements, &self.ranges)
+    }
+
+    /// A mask over the old ranges, over the new ones.
+    pub fn mask(&self, mask: &Mask) -> Mask {
+        mask.substitute(&self.replacements, &self.ranges)
+    }
+}
+
+/// The split that makes quotients and remainders of single ranges in `indices` affine. A range is left whole where its
+/// divisors do not divide each other and its extent; `None` if no range is split.
+pub fn splits<'a>(indices: impl IntoIterator<Item = &'a Index>, ranges: &Ranges) -> Option<Split> {
+    let mut divisors = vec![SmallVec::<[usize; 4]>::new(); ranges.len()];
+    for index in indices {
+        collect_divisors(index, &mut divisors);
+    }
+    let mut split =
+        Split { ranges: Ranges::default(), parts: SmallVec::new(), replacements: SmallVec::new() };
+    let mut origin = Vec::new();
+    for (range, (&extent, mut strides)) in ranges.0.iter().zip(divisors).enumerate() {
+        // Strides of the parts, from the innermost: each must divide the next, the last the extent.
+        strides.extend([1, extent]);
+        strides.sort_unstable();
+        strides.dedup();
+        if extent <= 1 || strides.windows(2).any(|pair| pair[1] % pair[0] != 0) {
+            strides = SmallVec::from_slice(&[1, extent]);
+        }
+        for pair in strides.windows(2).rev() {
+            split.ranges.0.push(pair[1] / pair[0]);
+            origin.push((range, pair[0]));
+        }
+        split.parts.push(strides.len() as u8 - 1);
+    }
+    if split.ranges.len() == ranges.len() {
+        return None;
+    }
+    split.replacements = Coordinates::from_elem(Index::default(), ranges.len());
+    for (part, (range, stride)) in origin.into_iter().enumerate() {
+        let summand = Index::range(part, &split.ranges).scale(stride as i64);
+        split.replacements[range] = split.replacements[range].add(&summand);
+    }
+    Some(split)
+}
+
+/// What single ranges are divided by: `k` of `r / k` and `r % k`, and `ab` of `(r / a) % b`.
+fn collect_divisors(index: &Index, divisors: &mut [SmallVec<[usize; 4]>]) {
+    for term in index.terms() {
+        let (Atom::Quotient(inner, divisor) | Atom::Remainder(inner, divisor)) = &term.atom else { continue };
+        let divided = match inner.as_atom() {
+            Some(Atom::Range(range)) => Some((*range, *divisor)),
+            Some(Atom::Quotient(x, first)) => match x.as_atom() {
+                Some(Atom::Range(range)) => Some((*range, first * divisor)),
+                _ => None,
+            },
+            _ => None,
+        };
+        if let Some((range, divisor)) = divided
+            && let Some(divisors) = divisors.get_mut(usize::from(range))
+        {
+            divisors.push(divisor as usize);
+        }
+        collect_divisors(inner, divisors);
+    }
+}
+
+#[cfg(test)]
+mod tests;
