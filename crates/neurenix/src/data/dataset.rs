@@ -1,0 +1,399 @@
+//! Data sets in memory: inputs, targets, and what they mean.
+
+use std::sync::Arc;
+
+use phynexus::{DType, Scalar};
+
+use super::array::HostArray;
+use super::batches::Batch;
+use super::random::epoch_order;
+use crate::{Error, Result};
+
+/// Inputs and targets of a supervised task, row by row.
+///
+/// Rows are shared, not copied, when a data set is cloned or split.
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    description: String,
+    inputs: Arc<HostArray>,
+    targets: Arc<HostArray>,
+    class_names: Arc<[String]>,
+    /// The rows that belong to this data set, in order; `None` for all.
+    rows: Option<Arc<[usize]>>,
+    normalization: Option<Arc<Normalization>>,
+}
+
+/// How inputs become the numbers a network sees: `(value * scale - mean) / std`, mean and std for each channel.
+///
+/// The channel is the second axis of inputs with at least three axes (images: `[n, channel, height, width]`), and the
+/// feature for `[n, features]`. A single mean and std apply to all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Normalization {
+    /// Multiplies the stored values first: 1/255 for bytes.
+    pub scale: f32,
+    /// The mean of each channel after scaling.
+    pub mean: Vec<f32>,
+    /// The standard deviation of each channel after scaling; never 0.
+    pub std: Vec<f32>,
+}
+
+impl Normalization {
+    /// Scaling alone.
+    pub fn scale(scale: f32) -> Normalization {
+        Normalization { scale, mean: vec![0.0], std: vec![1.0] }
+    }
+
+    /// Applied to rows of inputs: `float32` of the same shape.
+    ///
+    /// # Errors
+    /// If the number of channels is not that of the means.
+    pub fn apply(&self, inputs: &HostArray) -> Result<HostArray> {
+        let (channels, inner) = channels(inputs.shape());
+        let count = self.mean.len();
+        if count != self.std.len() || (count != 1 && count != channels) {
+            return Err(Error::data(
+                "normalization",
+                format!(
+                    "{count} means and {} deviations do not fit inputs with {channels} channels",
+                    self.std.len()
+                ),
+            ));
+        }
+        let mut values = match inputs.dtype() {
+            DType::U8 => inputs.bytes().iter().map(|&byte| f32::from(byte)).collect(),
+            _ => inputs.cast(DType::F32).to_vec::<f32>()?,
+        };
+        for (index, block) in values.chunks_mut(inner.max(1)).enumerate() {
+            let channel = if count == 1 { 0 } else { index % channels };
+            let (mean, std) = (self.mean[channel], self.std[channel]);
+            if (mean, std) == (0.0, 1.0) {
+                block.iter_mut().for_each(|value| *value *= self.scale);
+            } else {
+                block.iter_mut().for_each(|value| *value = (*value * self.scale - mean) / std);
+            }
+        }
+        HostArray::from_values(inputs.shape(), &values)
+    }
+}
+
+/// The number of channels, and of consecutive values of one channel in a row.
+fn channels(shape: &[usize]) -> (usize, usize) {
+    match shape {
+        [_, channels, inner @ ..] => (*channels, inner.iter().product()),
+        _ => (1, 1),
+    }
+}
+
+impl Dataset {
+    /// A classification task: `labels` is `int64 [n]` with values from 0 to `class_names.len() - 1`.
+    ///
+    /// # Errors
+    /// If inputs and labels differ in number, or a label is out of range.
+    pub fn classes(
+        description: impl Into<String>,
+        inputs: HostArray,
+        labels: HostArray,
+        class_names: Vec<String>,
+    ) -> Result<Dataset> {
+        let description = description.into();
+        if labels.shape().len() != 1 {
+            return Err(Error::data(
+                description,
+                format!("labels must have one axis, not shape {:?}", labels.shape()),
+            ));
+        }
+        let out_of_range =
+            |&(_, label): &(usize, i64)| usize::try_from(label).is_ok_and(|l| l < class_names.len());
+        let values = labels.to_vec::<i64>()?;
+        if let Some((row, label)) = values.into_iter().enumerate().find(|item| !out_of_range(item)) {
+            let most = class_names.len() as i64 - 1;
+            return Err(Error::data(
+                description,
+                format!("row {row} has label {label}, outside 0 to {most}"),
+            ));
+        }
+        Dataset::new(description, inputs, labels, class_names)
+    }
+
+    /// A regression task: `targets` is a float array with one row for each input.
+    ///
+    /// # Errors
+    /// If inputs and targets differ in number, or the targets are no floats.
+    pub fn regression(
+        description: impl Into<String>,
+        inputs: HostArray,
+        targets: HostArray,
+    ) -> Result<Dataset> {
+        if !targets.dtype().is_float() {
+            let error =
+                phynexus::Error::dtype("Dataset::regression", &[targets.dtype()], "targets must be floats");
+            return Err(error.into());
+        }
+        Dataset::new(description.into(), inputs, targets, Vec::new())
+    }
+
+    fn new(
+        description: String,
+        inputs: HostArray,
+        targets: HostArray,
+        class_names: Vec<String>,
+    ) -> Result<Dataset> {
+        let (input_shape, target_shape) = (inputs.shape(), targets.shape());
+        if input_shape.is_empty() || target_shape.is_empty() || input_shape[0] != target_shape[0] {
+            return Err(Error::data(
+                description,
+                format!(
+                    "inputs {input_shape:?} and targets {target_shape:?} do not have the same number of rows"
+                ),
+            ));
+        }
+        Ok(Dataset {
+            description,
+            inputs: Arc::new(inputs),
+            targets: Arc::new(targets),
+            class_names: class_names.into(),
+            rows: None,
+            normalization: None,
+        })
+    }
+
+    /// The same data with another normalization of its inputs.
+    #[must_use]
+    pub fn with_normalization(mut self, normalization: Normalization) -> Dataset {
+        self.normalization = Some(Arc::new(normalization));
+        self
+    }
+
+    /// What it is, for people.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// The number of rows.
+    pub fn len(&self) -> usize {
+        self.rows.as_ref().map_or(self.inputs.rows(), |rows| rows.len())
+    }
+
+    /// True without rows.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All stored inputs, as they were read. After a split they are shared with the other part: [`Dataset::batch`]
+    /// gives the rows of this part.
+    pub fn inputs(&self) -> &HostArray {
+        &self.inputs
+    }
+
+    /// All stored targets: `int64 [n]` labels, or floats. Shared after a split, as [`Dataset::inputs`].
+    pub fn targets(&self) -> &HostArray {
+        &self.targets
+    }
+
+    /// The shape of one input.
+    pub fn input_shape(&self) -> &[usize] {
+        &self.inputs.shape()[1..]
+    }
+
+    /// The names of the classes; empty for regression.
+    pub fn class_names(&self) -> &[String] {
+        &self.class_names
+    }
+
+    /// How inputs are normalized in batches.
+    pub fn normalization(&self) -> Option<&Normalization> {
+        self.normalization.as_deref()
+    }
+
+    /// Rows of inputs and targets: `indices` count within this data set. Inputs are normalized (then they are
+    /// `float32`) where the data set says how.
+    ///
+    /// # Errors
+    /// If an index is out of range.
+    pub fn batch(&self, indices: &[usize]) -> Result<Batch> {
+        let stored = indices.iter().map(|&index| self.stored_row(index)).collect::<Result<Vec<usize>>>()?;
+        let inputs = self.inputs.take_rows(&stored)?;
+        let inputs = match &self.normalization {
+            Some(normalization) => normalization.apply(&inputs)?,
+            None => inputs,
+        };
+        Ok(Batch { inputs, targets: self.targets.take_rows(&stored)?, indices: indices.to_vec() })
+    }
+
+    /// Two parts: the first `count` rows and the rest.
+    ///
+    /// # Errors
+    /// If there are fewer rows than `count`.
+    pub fn split_at(&self, count: usize) -> Result<(Dataset, Dataset)> {
+        if count > self.len() {
+            let message = format!("{count} rows cannot be split off from {}", self.len());
+            return Err(Error::data(self.description.clone(), message));
+        }
+        let rows = self.stored_rows();
+        Ok((self.part(&rows[..count]), self.part(&rows[count..])))
+    }
+
+    /// The same rows in the order of [`epoch_order`] with this seed at epoch 0.
+    #[must_use]
+    pub fn shuffled(&self, seed: u64) -> Dataset {
+        let rows = self.stored_rows();
+        let order: Vec<usize> =
+            epoch_order(seed, 0, rows.len()).into_iter().map(|index| rows[index]).collect();
+        self.part(&order)
+    }
+
+    /// Shuffled by a seed, then split: the second part gets `fraction` of the rows, rounded to the nearest number.
+    ///
+    /// # Errors
+    /// If the fraction is not between 0 and 1.
+    pub fn split(&self, fraction: f64, seed: u64) -> Result<(Dataset, Dataset)> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(Error::data(
+                self.description.clone(),
+                format!("fraction {fraction} is not between 0 and 1"),
+            ));
+        }
+        let second = (self.len() as f64 * fraction).round() as usize;
+        self.shuffled(seed).split_at(self.len() - second)
+    }
+
+    /// The mean and standard deviation of each channel of these rows after `scale`, in float64, ready for
+    /// [`Dataset::with_normalization`]. A channel that never varies gets a deviation of 1.
+    ///
+    /// # Errors
+    /// If there are no rows, or a value is not finite.
+    pub fn statistics(&self, scale: f32) -> Result<Normalization> {
+        let (channels, inner) = channels(self.inputs.shape());
+        let (mut count, mut mean, mut squares) = (0.0f64, vec![0.0f64; channels], vec![0.0f64; channels]);
+        let rows = self.stored_rows();
+        for block in rows.chunks(256) {
+            let values =
+                Normalization::scale(scale).apply(&self.inputs.take_rows(block)?)?.to_vec::<f32>()?;
+            // Welford's update, a row's channel at a time: its sum and its squared distance from its own mean.
+            for row in values.chunks((channels * inner).max(1)) {
+                let added = inner as f64;
+                for (channel, part) in row.chunks(inner.max(1)).enumerate() {
+                    let part_mean = part.iter().map(|&x| f64::from(x)).sum::<f64>() / added;
+                    let part_squares: f64 = part.iter().map(|&x| (f64::from(x) - part_mean).powi(2)).sum();
+                    let delta = part_mean - mean[channel];
+                    squares[channel] += part_squares + delta * delta * count * added / (count + added);
+                    mean[channel] += delta * added / (count + added);
+                }
+                count += added;
+            }
+        }
+        if count == 0.0 || mean.iter().chain(&squares).any(|x| !x.is_finite()) {
+            let message = "statistics need at least one row, and finite values only".to_owned();
+            return Err(Error::data(self.description.clone(), message));
+        }
+        let deviation = |sum: f64| if sum > 0.0 { (sum / count).sqrt() as f32 } else { 1.0 };
+        Ok(Normalization {
+            scale,
+            mean: mean.iter().map(|&m| m as f32).collect(),
+            std: squares.into_iter().map(deviation).map(|std| if std > 0.0 { std } else { 1.0 }).collect(),
+        })
+    }
+
+    /// How many rows each class has, in the order of [`Dataset::class_names`].
+    ///
+    /// # Errors
+    /// If the engine's invariants are broken; labels were checked when the data set was made.
+    pub fn class_counts(&self) -> Result<Vec<usize>> {
+        let mut counts = vec![0; self.class_names.len()];
+        for row in self.stored_rows() {
+            if let Scalar::Int(label) = self.targets.scalar(row)?
+                && let Some(count) = usize::try_from(label).ok().and_then(|label| counts.get_mut(label))
+            {
+                *count += 1;
+            }
+        }
+        Ok(counts)
+    }
+
+    fn stored_row(&self, index: usize) -> Result<usize> {
+        let found = match &self.rows {
+            Some(rows) => rows.get(index).copied(),
+            None => (index < self.inputs.rows()).then_some(index),
+        };
+        let size = self.len();
+        found.ok_or_else(|| phynexus::Error::Index { op: "Dataset::batch", index: index as i64, size }.into())
+    }
+
+    fn stored_rows(&self) -> Vec<usize> {
+        self.rows.as_ref().map_or_else(|| (0..self.inputs.rows()).collect(), |rows| rows.to_vec())
+    }
+
+    fn part(&self, rows: &[usize]) -> Dataset {
+        Dataset { rows: Some(rows.into()), ..self.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Result<Dataset> {
+        let inputs = HostArray::from_values(&[4, 2, 1, 2], &(0..16).map(|i| i as u8).collect::<Vec<_>>())?;
+        let labels = HostArray::from_values(&[4], &[0i64, 1, 1, 0])?;
+        Dataset::classes("sample", inputs, labels, vec!["a".into(), "b".into()])
+    }
+
+    #[test]
+    fn labels_out_of_range_are_errors_that_name_the_row() -> Result<()> {
+        for label in [-1i64, 2] {
+            let inputs = HostArray::from_values(&[2, 1], &[0f32, 1.0])?;
+            let labels = HostArray::from_values(&[2], &[1, label])?;
+            let result = Dataset::classes("sample", inputs, labels, vec!["a".into(), "b".into()]);
+            let message = result.err().map(|e| e.to_string()).unwrap_or_default();
+            assert_eq!(message, format!("sample: row 1 has label {label}, outside 0 to 1"));
+        }
+        let (three, two) =
+            (HostArray::from_values(&[3], &[0f32; 3])?, HostArray::from_values(&[2], &[0f32; 2])?);
+        assert!(Dataset::regression("x", three.clone(), two).is_err());
+        assert!(Dataset::regression("x", three.clone(), three.cast(DType::I32)).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn splits_are_disjoint_complete_and_repeatable() -> Result<()> {
+        let data = sample()?;
+        let (train, test) = data.split(0.25, 5)?;
+        assert_eq!((train.len(), test.len()), (3, 1));
+        let mut seen = train.batch(&[0, 1, 2])?.inputs.bytes().to_vec();
+        seen.extend_from_slice(test.batch(&[0])?.inputs.bytes());
+        seen.sort_unstable();
+        assert_eq!(seen, (0..16).collect::<Vec<u8>>());
+        let again = data.split(0.25, 5)?.1;
+        assert_eq!(again.batch(&[0])?.inputs, test.batch(&[0])?.inputs);
+        assert!(train.batch(&[3]).is_err() && data.batch(&[4]).is_err());
+        assert!(data.split(1.5, 0).is_err() && data.split_at(5).is_err());
+        assert!(data.split(f64::NAN, 0).is_err());
+        assert_eq!(train.class_counts()?.iter().sum::<usize>(), 3);
+        assert!(data.split(0.0, 0)?.1.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn statistics_normalize_to_mean_zero_and_deviation_one() -> Result<()> {
+        let data = sample()?;
+        let statistics = data.statistics(0.5)?;
+        // Channel 0 holds 0, 1, 4, 5, 8, 9, 12, 13 and channel 1 two more each: the variance is 20.25, by hand.
+        assert_eq!(statistics.mean, [3.25, 4.25]);
+        assert!(
+            statistics.std.iter().all(|&std| (std - 20.25f32.sqrt() / 2.0).abs() < 1e-6),
+            "{statistics:?}"
+        );
+        let normalized = data.with_normalization(statistics);
+        let again = normalized.batch(&[0, 1, 2, 3])?.inputs;
+        let values = again.to_vec::<f32>()?;
+        let mean: f32 = values.iter().sum::<f32>() / 16.0;
+        assert!(mean.abs() < 1e-6 && (values[0] + 3.25 / 2.25).abs() < 1e-6);
+        let constant = HostArray::from_values(&[2, 1], &[3f32, 3.0])?;
+        let data = Dataset::regression("constant", constant.clone(), constant)?;
+        assert_eq!(data.statistics(1.0)?.std, [1.0]);
+        assert!(data.split_at(0)?.0.statistics(1.0).is_err());
+        let nan = HostArray::from_values(&[1, 1], &[f32::NAN])?;
+        assert!(Dataset::regression("nan", nan.clone(), nan)?.statistics(1.0).is_err());
+        Ok(())
+    }
+}

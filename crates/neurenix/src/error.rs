@@ -1,0 +1,131 @@
+//! What can go wrong outside the engine: files that cannot be read or written, and data that cannot be used.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The result of every fallible call of the framework.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the framework. Every message says where, what is wrong and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An error of the engine.
+    #[error(transparent)]
+    Engine(#[from] phynexus::Error),
+    /// The operating system refused to open, read, write or replace a file.
+    #[error("cannot {action} {}: {source}{}", path.display(), remedy(source))]
+    Io {
+        /// What was tried: "read", "write", "create".
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// A file whose contents are not what its format demands: truncated, corrupt, or of an unsupported kind.
+    #[error("{}: not a valid {format} file{place}: {message}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// The format's name: "NumPy .npy".
+        format: &'static str,
+        /// Where in the file.
+        place: Place,
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// Data that were read well but make no sense for the purpose: labels out of range, sizes that do not fit.
+    #[error("{subject}: {message}")]
+    Data {
+        /// What the data belong to: a file, "labels", "batch size".
+        subject: String,
+        /// What is wrong and what to do.
+        message: String,
+    },
+}
+
+/// A place in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The file as a whole.
+    Whole,
+    /// A byte, counted from 0 (of the decompressed contents if the file is compressed).
+    Byte(u64),
+    /// A cell of a table: line from 1 as editors count, column by its name or number.
+    Cell {
+        /// The line, from 1.
+        line: u64,
+        /// The column's name, or its number from 1.
+        column: String,
+    },
+    /// A line of a text file, from 1.
+    Line(u64),
+    /// A named part: the member of an archive, a tensor.
+    Part(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Whole => Ok(()),
+            Place::Byte(position) => write!(f, ", at byte {position}"),
+            Place::Cell { line, column } => write!(f, ", line {line}, column {column}"),
+            Place::Line(line) => write!(f, ", line {line}"),
+            Place::Part(name) => write!(f, ", in {name:?}"),
+        }
+    }
+}
+
+impl Error {
+    /// An [`Error::Io`] about `path`.
+    pub fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
+        Error::Io { action, path: path.to_owned(), source }
+    }
+    /// An [`Error::Format`] about `path`.
+    pub fn format(path: &Path, format: &'static str, place: Place, message: impl Into<String>) -> Error {
+        Error::Format { path: path.to_owned(), format, place, message: message.into() }
+    }
+    /// An [`Error::Data`].
+    pub fn data(subject: impl Into<String>, message: impl Into<String>) -> Error {
+        Error::Data { subject: subject.into(), message: message.into() }
+    }
+}
+
+/// What a person can do about the commonest reasons of an operating system; empty for the others.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound => ": check the path",
+        io::ErrorKind::PermissionDenied => ": check who may read and write it",
+        io::ErrorKind::StorageFull => {
+            ": the disk is full; free some space or write elsewhere (nothing that was there before is lost)"
+        }
+        io::ErrorKind::QuotaExceeded => ": your disk quota is used up; free some space or write elsewhere",
+        io::ErrorKind::IsADirectory => ": this is a folder, a file is needed",
+        io::ErrorKind::NotADirectory => ": a part of the path is a file, not a folder",
+        io::ErrorKind::ReadOnlyFilesystem => ": the file system is mounted read-only; write elsewhere",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_file_the_place_and_the_remedy() {
+        let path = Path::new("a/b.npy");
+        let error = Error::io("write", path, io::Error::from(io::ErrorKind::StorageFull));
+        assert!(error.to_string().starts_with("cannot write a/b.npy: "), "{error}");
+        assert!(error.to_string().contains("the disk is full"), "{error}");
+        let place = Place::Cell { line: 3, column: "age".into() };
+        let error = Error::format(path, "CSV", place, "the value is missing");
+        assert_eq!(
+            error.to_string(),
+            "a/b.npy: not a valid CSV file, line 3, column age: the value is missing"
+        );
+        let error = Error::from(phynexus::Error::argument("one_hot", "classes must be positive"));
+        assert_eq!(error.to_string(), "one_hot: classes must be positive");
+    }
+}

@@ -1,0 +1,195 @@
+//! A file being read, with its position: every reader of a format takes its bytes from here.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Place, Result};
+
+/// How much memory is reserved on the word of a header alone; beyond it, memory grows with the bytes that arrive.
+const TRUSTED_BYTES: usize = 1 << 20;
+
+/// The most bytes that `compressed` bytes of deflate can expand to: its best code turns 2 bits into 258 bytes.
+pub fn deflate_bound(compressed: u64) -> u64 {
+    compressed.saturating_mul(1032)
+}
+
+/// Bytes of a named file with the position reached, for errors that say where.
+///
+/// It allocates no more than the bytes that really arrive, whatever length a header claims.
+pub struct Source<'a> {
+    reader: Box<dyn Read + 'a>,
+    path: PathBuf,
+    format: &'static str,
+    position: u64,
+    limit: Option<u64>,
+}
+
+impl<'a> Source<'a> {
+    /// From any reader. `limit`: the most bytes it can hold, where that is known.
+    pub fn new(reader: impl Read + 'a, path: &Path, format: &'static str, limit: Option<u64>) -> Source<'a> {
+        Source { reader: Box::new(reader), path: path.to_owned(), format, position: 0, limit }
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(path: &Path, format: &'static str) -> Result<Source<'static>> {
+        let (file, length) = open(path)?;
+        Ok(Source::new(BufReader::new(file), path, format, length))
+    }
+
+    /// Opens a file, and decompresses it where it starts as gzip does.
+    ///
+    /// # Errors
+    /// If it cannot be opened or its first bytes cannot be read.
+    pub fn open_maybe_gzip(path: &Path, format: &'static str) -> Result<Source<'static>> {
+        let (mut file, length) = open(path)?;
+        let mut start = Vec::with_capacity(2);
+        (&mut file).take(2).read_to_end(&mut start).map_err(|e| Error::io("read", path, e))?;
+        let whole = io::Cursor::new(start.clone()).chain(file);
+        if start == [0x1f, 0x8b] {
+            let reader = flate2::read::MultiGzDecoder::new(BufReader::new(whole));
+            return Ok(Source::new(reader, path, format, length.map(deflate_bound)));
+        }
+        Ok(Source::new(BufReader::new(whole), path, format, length))
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An error at the position reached.
+    pub fn error(&self, message: impl Into<String>) -> Error {
+        self.error_at(self.position, message)
+    }
+
+    /// An error at a position.
+    pub fn error_at(&self, position: u64, message: impl Into<String>) -> Error {
+        Error::format(&self.path, self.format, Place::Byte(position), message)
+    }
+
+    /// The next `count` bytes. `what` names them in an error.
+    ///
+    /// # Errors
+    /// If the file ends before, or the system fails to read.
+    pub fn take(&mut self, count: usize, what: &str) -> Result<Vec<u8>> {
+        let left = self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.position));
+        if count as u64 > left {
+            return Err(self.error(format!(
+                "{what} should take {count} bytes here, but at most {left} can follow: the file is truncated or its \
+                 header is corrupt; fetch or write it again"
+            )));
+        }
+        let mut bytes = Vec::with_capacity(count.min(TRUSTED_BYTES));
+        let result = (&mut self.reader).take(count as u64).read_to_end(&mut bytes);
+        let start = self.position;
+        self.position += bytes.len() as u64;
+        match result {
+            Ok(_) if bytes.len() == count => Ok(bytes),
+            Ok(got) => Err(self.error(format!(
+                "the file ends here, {got} bytes into {what} of {count} bytes starting at {start}: it is truncated; \
+                 fetch or write it again"
+            ))),
+            Err(e) => Err(self.read_error(e)),
+        }
+    }
+
+    /// The next `N` bytes.
+    ///
+    /// # Errors
+    /// As [`Source::take`].
+    pub fn take_array<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
+        let bytes = self.take(N, what)?;
+        <[u8; N]>::try_from(bytes.as_slice())
+            .map_err(|_| phynexus::Error::internal("Source::take_array", "a length that differs").into())
+    }
+
+    /// All bytes to the end, up to `most`.
+    ///
+    /// # Errors
+    /// If there are more, or the system fails to read.
+    pub fn take_rest(&mut self, most: usize, what: &str) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let read = (&mut self.reader).take(most as u64 + 1).read_to_end(&mut bytes);
+        if let Err(e) = read {
+            return Err(self.read_error(e));
+        }
+        self.position += bytes.len() as u64;
+        if bytes.len() > most {
+            return Err(self.error(format!("{what} is longer than {most} bytes, the most that is read")));
+        }
+        Ok(bytes)
+    }
+
+    /// Checks that nothing follows.
+    ///
+    /// # Errors
+    /// If a byte follows, or the system fails to read.
+    pub fn expect_end(&mut self) -> Result<()> {
+        let mut byte = Vec::with_capacity(1);
+        match (&mut self.reader).take(1).read_to_end(&mut byte) {
+            Ok(0) => Ok(()),
+            Ok(_) => Err(self.error(
+                "the contents should end here but more bytes follow: the header does not belong to these contents",
+            )),
+            Err(e) => Err(self.read_error(e)),
+        }
+    }
+
+    /// A failed read: of the format if the decompressor complains, of the system otherwise.
+    fn read_error(&self, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::UnexpectedEof => self
+                .error(format!(
+                    "the compressed contents are corrupt or truncated ({source}); fetch it again"
+                )),
+            _ => Error::io("read", &self.path, source),
+        }
+    }
+}
+
+/// Opens a regular file (or a pipe, whose length is unknown), never a folder.
+fn open(path: &Path) -> Result<(File, Option<u64>)> {
+    let fail = |e| Error::io("read", path, e);
+    let file = File::open(path).map_err(fail)?;
+    let metadata = file.metadata().map_err(fail)?;
+    if metadata.is_dir() {
+        return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
+    }
+    Ok((file, metadata.is_file().then_some(metadata.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_checked_before_memory_is_taken() {
+        let bytes = [1u8, 2, 3];
+        let mut source = Source::new(&bytes[..], Path::new("x"), "test", Some(3));
+        let message = source.take(usize::MAX, "the data").err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(message.contains("at byte 0") && message.contains("at most 3"), "{message}");
+        // Without a known length, memory grows with the bytes that arrive.
+        let mut source = Source::new(&bytes[..], Path::new("x"), "test", None);
+        let message = source.take(usize::MAX, "the data").err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(message.contains("at byte 3"), "{message}");
+    }
+
+    #[test]
+    fn trailing_bytes_are_found() -> Result<()> {
+        let mut source = Source::new(&[1u8, 2, 3][..], Path::new("x"), "test", None);
+        assert_eq!(source.take_array::<2>("a pair")?, [1, 2]);
+        assert!(source.expect_end().is_err());
+        assert!(source.expect_end().is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn folders_and_missing_files_are_errors() {
+        assert!(Source::open(Path::new("."), "test").is_err());
+        assert!(Source::open_maybe_gzip(Path::new("no such file"), "test").is_err());
+    }
+}

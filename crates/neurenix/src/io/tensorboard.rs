@@ -1,0 +1,201 @@
+//! TensorBoard event files: scalars that `tensorboard --logdir` draws.
+//!
+//! An event file is a sequence of records: length (u64), masked CRC-32C of the length, payload, masked CRC-32C of the
+//! payload, all little endian. A payload is an `Event` message of tensorflow/core/util/event.proto in protocol buffers.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::{Error, Result};
+
+/// Writes scalars to an event file of its own in a log folder.
+#[derive(Debug)]
+pub struct EventWriter {
+    file: BufWriter<File>,
+    path: PathBuf,
+}
+
+impl EventWriter {
+    /// Creates the folder if need be, and a new event file in it.
+    ///
+    /// # Errors
+    /// If either cannot be created.
+    pub fn create(folder: &Path) -> Result<EventWriter> {
+        fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
+        let now = seconds_since_1970();
+        // TensorBoard recognises an event file by "tfevents" in its name and reads several in the order of their names.
+        let mut attempt = 0;
+        let (file, path) = loop {
+            let name =
+                format!("events.out.tfevents.{:010}.neurenix.{}.{attempt}", now as u64, std::process::id());
+            let path = folder.join(name);
+            match File::create_new(&path) {
+                Ok(file) => break (file, path),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => attempt += 1,
+                Err(e) => return Err(Error::io("create", &path, e)),
+            }
+        };
+        let mut writer = EventWriter { file: BufWriter::new(file), path };
+        let mut event = Vec::new();
+        put_double(&mut event, 1, now);
+        put_bytes(&mut event, 3, b"brain.Event:2");
+        writer.write_record(&event)?;
+        writer.flush()?;
+        Ok(writer)
+    }
+
+    /// The event file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds a point: the value of `tag` (for example "loss/train") at a step.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn scalar(&mut self, tag: &str, step: u64, value: f32) -> Result<()> {
+        self.write_record(&scalar_event(seconds_since_1970(), tag, step, value))
+    }
+
+    /// Hands everything to the operating system, so that a running TensorBoard sees it.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn flush(&mut self) -> Result<()> {
+        self.file.flush().map_err(|e| Error::io("write", &self.path, e))
+    }
+
+    fn write_record(&mut self, payload: &[u8]) -> Result<()> {
+        self.file.write_all(&record(payload)).map_err(|e| Error::io("write", &self.path, e))
+    }
+}
+
+fn seconds_since_1970() -> f64 {
+    // A clock set before 1970 gives 0: TensorBoard then draws by step.
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
+/// `Event { wall_time = 1, step = 2, summary = 5: Summary { value = 1: Value { tag = 1, simple_value = 2 } } }`
+fn scalar_event(wall_time: f64, tag: &str, step: u64, value: f32) -> Vec<u8> {
+    let mut point = Vec::new();
+    put_bytes(&mut point, 1, tag.as_bytes());
+    put_key(&mut point, 2, 5);
+    point.extend_from_slice(&value.to_le_bytes());
+    let mut summary = Vec::new();
+    put_bytes(&mut summary, 1, &point);
+    let mut event = Vec::new();
+    put_double(&mut event, 1, wall_time);
+    put_key(&mut event, 2, 0);
+    put_varint(&mut event, step);
+    put_bytes(&mut event, 5, &summary);
+    event
+}
+
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// A field's number and wire type: 0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes.
+fn put_key(out: &mut Vec<u8>, field: u64, wire_type: u64) {
+    put_varint(out, field << 3 | wire_type);
+}
+
+fn put_double(out: &mut Vec<u8>, field: u64, value: f64) {
+    put_key(out, field, 1);
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put_bytes(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
+    put_key(out, field, 2);
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn record(payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u64).to_le_bytes();
+    let mut out = Vec::with_capacity(payload.len() + 16);
+    out.extend_from_slice(&length);
+    out.extend_from_slice(&masked_crc(&length).to_le_bytes());
+    out.extend_from_slice(payload);
+    out.extend_from_slice(&masked_crc(payload).to_le_bytes());
+    out
+}
+
+/// The format stores checksums rotated and offset, so that a checksum of bytes that hold checksums stays meaningful.
+fn masked_crc(bytes: &[u8]) -> u32 {
+    crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+/// CRC-32C (Castagnoli), reflected, polynomial 0x1EDC6F41.
+fn crc32c(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let mut table = [0u32; 256];
+        let mut index = 0;
+        while index < 256 {
+            let mut value = index as u32;
+            let mut bit = 0;
+            while bit < 8 {
+                value = if value & 1 == 1 { value >> 1 ^ 0x82f6_3b78 } else { value >> 1 };
+                bit += 1;
+            }
+            table[index] = value;
+            index += 1;
+        }
+        table
+    };
+    !bytes.iter().fold(!0u32, |crc, &byte| crc >> 8 ^ TABLE[(crc as u8 ^ byte) as usize])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_are_castagnolis() {
+        // RFC 3720, appendix B.4, and the usual check value.
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn records_equal_those_of_tensorboard_itself() {
+        // Written by tensorboard 2.20: RecordWriter over Event(wall_time, step, Summary.Value(tag, simple_value)).
+        assert_eq!(
+            hex(&record(&scalar_event(1_700_000_000.5, "loss/train", 300, 0.25))),
+            "2100000000000000017becf60900002040fc54d94110ac022a130a110a0a6c6f73732f747261696e150000803e049cbab9"
+        );
+        let mut event = Vec::new();
+        put_double(&mut event, 1, 1_700_000_000.5);
+        put_bytes(&mut event, 3, b"brain.Event:2");
+        assert_eq!(
+            hex(&record(&event)),
+            "1800000000000000a37f4b220900002040fc54d9411a0d627261696e2e4576656e743a322b353110"
+        );
+    }
+
+    #[test]
+    fn two_writers_of_one_folder_have_a_file_each() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let logs = folder.path().join("logs");
+        let mut first = EventWriter::create(&logs)?;
+        let second = EventWriter::create(&logs)?;
+        assert_ne!(first.path(), second.path());
+        let before = fs::metadata(first.path())?.len();
+        first.scalar("loss", 1, 2.0)?;
+        first.flush()?;
+        // The length (8), two checksums (4 each), and an event of 24 bytes.
+        assert_eq!(fs::metadata(first.path())?.len(), before + 16 + 9 + 2 + 2 + 2 + 11);
+        Ok(())
+    }
+}
