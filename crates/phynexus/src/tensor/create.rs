@@ -1,10 +1,11 @@
 //! Making tensors.
 
+use super::operands::{fitting, whole, with_scalar};
 use crate::{
-    Element, Error, Result, Scalar, Tensor, DType,
+    DType, Element, Error, Result, Scalar, Tensor,
     device::{Device, Storage},
     graph::op::Op,
-    shape::{Layout, checked_element_count},
+    shape::{Dims, Layout, checked_element_count},
 };
 
 impl Tensor {
@@ -30,5 +31,103 @@ impl Tensor {
     /// Every element is `value`.
     pub fn full(shape: &[usize], value: impl Into<Scalar>, dtype: DType, device: Device) -> Result<Tensor> {
         Tensor::record_on(device, Op::Constant(value.into().cast(dtype)), dtype, shape.into(), &[])
+    }
+
+    /// Every element is 0 (or false).
+    pub fn zeros(shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
+        Tensor::full(shape, 0, dtype, device)
+    }
+
+    /// Every element is 1 (or true).
+    pub fn ones(shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
+        Tensor::full(shape, 1, dtype, device)
+    }
+
+    /// Zeros of this tensor's shape, dtype and device.
+    pub fn zeros_like(&self) -> Result<Tensor> {
+        self.constant_like(Scalar::Int(0), self.dtype())
+    }
+
+    /// Ones of this tensor's shape, dtype and device.
+    pub fn ones_like(&self) -> Result<Tensor> {
+        self.constant_like(Scalar::Int(1), self.dtype())
+    }
+
+    /// A tensor of this one's shape, dtype and device with every element `value`.
+    pub fn full_like(&self, value: impl Into<Scalar>) -> Result<Tensor> {
+        self.constant_like(value.into(), self.dtype())
+    }
+
+    /// A tensor of no dimensions with this value.
+    pub fn scalar<T: Element>(value: T, device: Device) -> Result<Tensor> {
+        Tensor::full(&[], value.to_scalar(), T::DTYPE, device)
+    }
+
+    /// The index along `axis` of each element, as `dtype`.
+    pub(super) fn iota(shape: Dims, axis: usize, dtype: DType, device: Device) -> Result<Tensor> {
+        Tensor::record_on(device, Op::Iota { axis }, dtype, shape, &[])
+    }
+
+    /// `start`, `start + step`, ... as long as they have not reached `stop`: a vector. Element i is
+    /// `start + i * step`, computed in `dtype` (16-bit floats in `float32`).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if `step` is 0 or not finite, or a whole number does not fit the dtype; [`Error::DType`] for
+    /// `bool`, and for fractions with an integer dtype.
+    pub fn arange(
+        start: impl Into<Scalar>,
+        stop: impl Into<Scalar>,
+        step: impl Into<Scalar>,
+        dtype: DType,
+        device: Device,
+    ) -> Result<Tensor> {
+        let (start, stop, step) = (start.into(), stop.into(), step.into());
+        for scalar in [start, stop, step] {
+            if dtype == DType::Bool || with_scalar(dtype, scalar) != dtype {
+                return Err(Error::dtype("arange", &[dtype], format!("{scalar} needs a number type that can hold it")));
+            }
+        }
+        if step.as_f64() == 0.0 || ![start, stop, step].iter().all(|s| s.as_f64().is_finite()) {
+            return Err(Error::argument("arange", "the bounds must be finite and the step not 0"));
+        }
+        let count = if dtype.is_float() {
+            ((stop.as_f64() - start.as_f64()) / step.as_f64()).ceil().max(0.0) as usize
+        } else {
+            let (distance, step) = (whole(stop) - whole(start), whole(step));
+            let count = if distance.signum() == step.signum() { (distance.abs() - 1) / step.abs() + 1 } else { 0 };
+            usize::try_from(count).unwrap_or(usize::MAX)
+        };
+        // A step down from an unsigned start wraps, and comes out right.
+        let step = if dtype.is_integer() { step.cast(dtype) } else { step };
+        let index = Tensor::iota(Dims::from_slice(&[count]), 0, dtype.compute(), device)?;
+        let scaled = if step.as_f64() == 1.0 { index } else { index.mul_scalar(step)? };
+        let moved = if start.as_f64() == 0.0 { scaled } else { scaled.add_scalar(fitting("arange", start, dtype)?)? };
+        moved.to_dtype(dtype)
+    }
+
+    /// `count` equally spaced values from `start` to `stop`, both included: a vector. Both ends are exact: the first
+    /// half is counted from `start`, the second from `stop`.
+    ///
+    /// # Errors
+    /// [`Error::DType`] unless `dtype` is a float.
+    pub fn linspace(start: f64, stop: f64, count: usize, dtype: DType, device: Device) -> Result<Tensor> {
+        if !dtype.is_float() {
+            return Err(Error::dtype("linspace", &[dtype], "equally spaced values are fractions: name a float dtype"));
+        }
+        if count < 2 {
+            return Tensor::full(&[count], start, dtype, device);
+        }
+        let step = (stop - start) / (count - 1) as f64;
+        let index = Tensor::iota(Dims::from_slice(&[count]), 0, dtype.compute(), device)?;
+        let forwards = index.mul_scalar(step)?.add_scalar(start)?;
+        let backwards = index.rsub_scalar((count - 1) as f64)?.mul_scalar(-step)?.add_scalar(stop)?;
+        index.lt_scalar((count / 2) as f64)?.where_(&forwards, &backwards)?.to_dtype(dtype)
+    }
+
+    /// A matrix with ones where row and column are equal and zeros elsewhere.
+    pub fn eye(rows: usize, columns: usize, dtype: DType, device: Device) -> Result<Tensor> {
+        let shape = Dims::from_slice(&[rows, columns]);
+        let row = Tensor::iota(shape.clone(), 0, DType::I64, device)?;
+        row.eq(&Tensor::iota(shape, 1, DType::I64, device)?)?.to_dtype(dtype)
     }
 }

@@ -1,8 +1,21 @@
 //! What a user holds: tensors. Methods check shapes and types at once and add nodes to the graph; nothing is computed
 //! until somebody reads.
 
+mod binary;
+mod convert;
 mod create;
+mod join;
+mod movement;
+#[cfg(test)]
+mod null;
+mod operands;
+mod operators;
+mod product;
 mod read;
+mod reduce;
+#[cfg(test)]
+mod core_tests;
+mod unary;
 
 use std::sync::Arc;
 

@@ -1,0 +1,231 @@
+//! Functions of pairs of elements. Operands are broadcast against each other and promoted to one dtype.
+
+use super::operands::{broadcast2, fitting, floating, promote2, whole, with_scalar};
+use crate::{
+    DType, Error, Result, Scalar, Tensor,
+    graph::op::{Binary, Op},
+    shape::broadcast,
+};
+
+/// Records `op` on operands of one dtype, named `name` in errors.
+fn record(name: &'static str, op: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let dtype = a.dtype();
+    let op = on_bool(op, dtype);
+    if !op.accepts(dtype) {
+        let hint = match op {
+            Binary::And | Binary::Or | Binary::Xor => "bit operations need integers or bool; see logical_and and its kin",
+            Binary::Shl | Binary::Shr => "shifts need integers: convert with .to_dtype()",
+            _ => "truth values are no numbers: convert with .to_dtype(), or use logical_xor and its kin",
+        };
+        return Err(Error::dtype(name, &[dtype], hint));
+    }
+    if a.shape() == b.shape() {
+        return Tensor::record(Op::Binary(op), op.result(dtype), a.shape().into(), &[a, b]);
+    }
+    let (a, b) = broadcast2(name, a, b)?;
+    Tensor::record(Op::Binary(op), op.result(dtype), a.shape().into(), &[&a, &b])
+}
+
+/// On truth values a sum is `or` and a product is `and`, as in NumPy.
+fn on_bool(op: Binary, dtype: DType) -> Binary {
+    match op {
+        Binary::Add if dtype == DType::Bool => Binary::Or,
+        Binary::Mul if dtype == DType::Bool => Binary::And,
+        other => other,
+    }
+}
+
+/// The dtype in which `op` computes on operands promoted to `dtype`.
+fn working(op: Binary, dtype: DType) -> DType {
+    match op {
+        Binary::Div | Binary::Atan2 => floating(dtype),
+        _ => dtype,
+    }
+}
+
+impl Tensor {
+    /// Promotes, broadcasts and records.
+    fn binary(&self, name: &'static str, op: Binary, other: &Tensor) -> Result<Tensor> {
+        let dtype = working(op, self.dtype().promote(other.dtype()));
+        if self.dtype() == dtype && other.dtype() == dtype {
+            return record(name, op, self, other);
+        }
+        record(name, op, &self.to_dtype(dtype)?, &other.to_dtype(dtype)?)
+    }
+
+    /// `self op value`, or `value op self` if `swapped`.
+    fn binary_scalar(&self, name: &'static str, op: Binary, value: Scalar, swapped: bool) -> Result<Tensor> {
+        let dtype = working(op, with_scalar(self.dtype(), value));
+        let tensor = self.to_dtype(dtype)?;
+        let value = match fitting(name, value, dtype) {
+            Ok(value) => value,
+            Err(_) if op.is_comparison() => return self.compare_beyond(op, value, swapped),
+            Err(error) => return Err(error),
+        };
+        let constant = tensor.constant_like(value, dtype)?;
+        if swapped { record(name, op, &constant, &tensor) } else { record(name, op, &tensor, &constant) }
+    }
+
+    /// A comparison with a whole number outside the dtype's range: every element is on the same side of it.
+    fn compare_beyond(&self, op: Binary, value: Scalar, swapped: bool) -> Result<Tensor> {
+        let below = (whole(value) > 0) != swapped;
+        let answer = match op {
+            Binary::Lt | Binary::Le => below,
+            op => op == Binary::Ne,
+        };
+        self.constant_like(Scalar::Bool(answer), DType::Bool)
+    }
+}
+
+/// Two methods a row: with a tensor, and with a number.
+macro_rules! binary_functions {
+    ($($(#[doc = $doc:literal])+ $name:ident, $scalar:ident = $op:ident $(, $swapped:literal)?;)+) => {
+        impl Tensor {
+            $(
+                $(#[doc = $doc])+
+                ///
+                /// Shapes are broadcast, dtypes promoted.
+                pub fn $name(&self, other: &Tensor) -> Result<Tensor> {
+                    binary_functions!(@tensor self, other, stringify!($name), $op $(, $swapped)?)
+                }
+
+                #[doc = concat!("[`Tensor::", stringify!($name), "`] with a number for the right operand. The number")]
+                /// does not change the dtype unless its kind is higher: a float with integers gives `float32`.
+                pub fn $scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
+                    self.binary_scalar(stringify!($name), Binary::$op, value.into(), false $(|| $swapped)?)
+                }
+            )+
+        }
+    };
+    (@tensor $a:expr, $b:expr, $name:expr, $op:ident) => { $a.binary($name, Binary::$op, $b) };
+    (@tensor $a:expr, $b:expr, $name:expr, $op:ident, $swapped:literal) => { $b.binary($name, Binary::$op, $a) };
+}
+
+binary_functions! {
+    /// `a + b`; `or` of truth values. Integers wrap.
+    add, add_scalar = Add;
+    /// `a - b`. Integers wrap.
+    sub, sub_scalar = Sub;
+    /// `a * b`; `and` of truth values. Integers wrap.
+    mul, mul_scalar = Mul;
+    /// True division: integers and `bool` give `float32`.
+    div, div_scalar = Div;
+    /// The quotient rounded towards negative infinity, as Python's `//`. An integer divided by zero gives 0.
+    floor_divide, floor_divide_scalar = FloorDiv;
+    /// The remainder with the divisor's sign, as Python's `%`. An integer remainder by zero gives 0.
+    remainder, remainder_scalar = Remainder;
+    /// The greater of each pair; NaN if either is NaN.
+    maximum, maximum_scalar = Max;
+    /// The lesser of each pair; NaN if either is NaN.
+    minimum, minimum_scalar = Min;
+    /// The angle in radians of the point (b, a), from -pi to pi. Integers give `float32`.
+    atan2, atan2_scalar = Atan2;
+    /// The bits set in both; integers and `bool`.
+    and, and_scalar = And;
+    /// The bits set in either; integers and `bool`.
+    or, or_scalar = Or;
+    /// The bits set in one only; integers and `bool`.
+    xor, xor_scalar = Xor;
+    /// `a << b` of integers; shifts by the width or more give 0.
+    shift_left, shift_left_scalar = Shl;
+    /// `a >> b` of integers, arithmetic for signed types; shifts by the width or more give 0 or -1.
+    shift_right, shift_right_scalar = Shr;
+    /// `a < b` as `bool`; false if either is NaN.
+    lt, lt_scalar = Lt;
+    /// `a <= b` as `bool`; false if either is NaN.
+    le, le_scalar = Le;
+    /// `a > b` as `bool`; false if either is NaN.
+    gt, gt_scalar = Lt, true;
+    /// `a >= b` as `bool`; false if either is NaN.
+    ge, ge_scalar = Le, true;
+    /// `a == b` as `bool`; false if either is NaN.
+    eq, eq_scalar = Eq;
+    /// `a != b` as `bool`; true if either is NaN.
+    ne, ne_scalar = Ne;
+}
+
+impl Tensor {
+    /// a to the power b. Integers wrap; a negative integer power of an integer is 0 unless the base is 1 or -1.
+    ///
+    /// Shapes are broadcast, dtypes promoted.
+    pub fn pow(&self, exponent: &Tensor) -> Result<Tensor> {
+        self.binary("pow", Binary::Pow, exponent)
+    }
+
+    /// [`Tensor::pow`] with a number for the exponent; exponents 1 and 2 and -1 (of floats) cost no power.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a negative integer exponent of integers.
+    pub fn pow_scalar(&self, exponent: impl Into<Scalar>) -> Result<Tensor> {
+        let exponent = exponent.into();
+        let dtype = with_scalar(self.dtype(), exponent);
+        if dtype.is_integer() && whole(exponent) < 0 {
+            return Err(Error::argument("pow", "negative powers of integers are fractions: convert to a float first"));
+        }
+        match exponent.as_f64() {
+            1.0 if dtype != DType::Bool => self.to_dtype(dtype),
+            2.0 if dtype != DType::Bool => self.to_dtype(dtype)?.square(),
+            -1.0 => self.to_dtype(dtype)?.reciprocal(),
+            _ => self.binary_scalar("pow", Binary::Pow, exponent, false),
+        }
+    }
+
+    /// `value - self`: [`Tensor::sub`] with a number for the left operand.
+    pub fn rsub_scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
+        self.binary_scalar("sub", Binary::Sub, value.into(), true)
+    }
+
+    /// `value / self`: [`Tensor::div`] with a number for the left operand.
+    pub fn rdiv_scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
+        self.binary_scalar("div", Binary::Div, value.into(), true)
+    }
+
+    /// `value ** self`: [`Tensor::pow`] with a number for the base.
+    pub fn rpow_scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
+        self.binary_scalar("pow", Binary::Pow, value.into(), true)
+    }
+
+    /// True (`bool`) where both are nonzero. Any dtypes; shapes are broadcast.
+    pub fn logical_and(&self, other: &Tensor) -> Result<Tensor> {
+        record("logical_and", Binary::And, &self.to_dtype(DType::Bool)?, &other.to_dtype(DType::Bool)?)
+    }
+
+    /// True (`bool`) where either is nonzero. Any dtypes; shapes are broadcast.
+    pub fn logical_or(&self, other: &Tensor) -> Result<Tensor> {
+        record("logical_or", Binary::Or, &self.to_dtype(DType::Bool)?, &other.to_dtype(DType::Bool)?)
+    }
+
+    /// True (`bool`) where exactly one is nonzero. Any dtypes; shapes are broadcast.
+    pub fn logical_xor(&self, other: &Tensor) -> Result<Tensor> {
+        record("logical_xor", Binary::Xor, &self.to_dtype(DType::Bool)?, &other.to_dtype(DType::Bool)?)
+    }
+
+    /// Elements of `then` where this tensor (`bool`) is true, of `otherwise` elsewhere. All three are broadcast, `then`
+    /// and `otherwise` promoted to one dtype.
+    ///
+    /// # Errors
+    /// [`Error::DType`] if the condition is not `bool`.
+    pub fn where_(&self, then: &Tensor, otherwise: &Tensor) -> Result<Tensor> {
+        if self.dtype() != DType::Bool {
+            return Err(Error::dtype("where", &[self.dtype()], "the condition must be bool: compare with .ne_scalar(0)"));
+        }
+        let (then, otherwise) = promote2(then, otherwise)?;
+        let shape = broadcast("where", then.shape(), otherwise.shape())?;
+        let shape = broadcast("where", self.shape(), &shape)?;
+        let (condition, then) = (self.stretched(&shape)?, then.stretched(&shape)?);
+        Tensor::record(Op::Where, then.dtype(), shape.clone(), &[&condition, &then, &otherwise.stretched(&shape)?])
+    }
+
+    /// Elements below `min` become `min`, then elements above `max` become `max`; NaN stays. The bounds are broadcast
+    /// and promoted like operands.
+    pub fn clip(&self, min: Option<&Tensor>, max: Option<&Tensor>) -> Result<Tensor> {
+        let raised = min.map_or_else(|| Ok(self.clone()), |min| self.maximum(min))?;
+        max.map_or_else(|| Ok(raised.clone()), |max| raised.minimum(max))
+    }
+
+    /// [`Tensor::clip`] with numbers for bounds.
+    pub fn clamp(&self, min: Option<Scalar>, max: Option<Scalar>) -> Result<Tensor> {
+        let raised = min.map_or_else(|| Ok(self.clone()), |min| self.maximum_scalar(min))?;
+        max.map_or_else(|| Ok(raised.clone()), |max| raised.minimum_scalar(max))
+    }
+}

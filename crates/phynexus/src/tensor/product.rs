@@ -1,0 +1,77 @@
+//! Matrix products.
+
+use super::operands::promote2;
+use crate::{
+    DType, Error, Result, Tensor,
+    graph::op::Op,
+    shape::{Dims, broadcast},
+};
+
+impl Tensor {
+    /// The matrix product, by NumPy's rules: vectors are rows on the left and columns on the right, leading dimensions
+    /// are batches and are broadcast. `[.., M, K] @ [.., K, N]` gives `[.., M, N]`; a vector's dimension disappears.
+    ///
+    /// dtypes are promoted; integers are summed in the promoted dtype and wrap (see [`Tensor::dot_i32`] for `int8`);
+    /// 16-bit floats are summed in `float32`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the inner sizes differ or an operand is a scalar, [`Error::DType`] for `bool`.
+    pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
+        let (a, b) = promote2(self, other)?;
+        if a.dtype() == DType::Bool {
+            return Err(Error::dtype("matmul", &[DType::Bool], "convert to a number with .to_dtype() first"));
+        }
+        product("matmul", &a, &b, a.dtype())
+    }
+
+    /// The exact matrix product of `int8` operands as `int32`; shapes as for [`Tensor::matmul`].
+    ///
+    /// # Errors
+    /// As [`Tensor::matmul`]; [`Error::DType`] unless both are `int8`.
+    pub fn dot_i32(&self, other: &Tensor) -> Result<Tensor> {
+        if self.dtype() != DType::I8 || other.dtype() != DType::I8 {
+            return Err(Error::dtype("dot_i32", &[self.dtype(), other.dtype()], "both operands must be int8"));
+        }
+        product("dot_i32", self, other, DType::I32)
+    }
+}
+
+/// The product of operands whose dtypes are settled.
+fn product(op: &'static str, a: &Tensor, b: &Tensor, dtype: DType) -> Result<Tensor> {
+    if a.rank() == 0 || b.rank() == 0 {
+        return Err(Error::shape(op, &[a.shape(), b.shape()], "scalars have no matrix product: multiply with mul"));
+    }
+    let row = if a.rank() == 1 { a.unsqueeze(0)? } else { a.clone() };
+    let column = if b.rank() == 1 { b.unsqueeze(1)? } else { b.clone() };
+    let ([row_batch @ .., rows, inner], [column_batch @ .., inner_too, columns]) = (row.shape(), column.shape()) else {
+        return Err(Error::internal("matmul", "an operand has fewer than two dimensions"));
+    };
+    let (rows, inner, inner_too, columns) = (*rows, *inner, *inner_too, *columns);
+    if inner != inner_too {
+        let hint = format!("the inner sizes {inner} and {inner_too} must be equal");
+        return Err(Error::shape(op, &[a.shape(), b.shape()], hint));
+    }
+    let matrix = |batch: &[usize], m: usize, n: usize| -> Dims { batch.iter().copied().chain([m, n]).collect() };
+    let (mut shape, result);
+    if column_batch.is_empty() {
+        // One matrix on the right: all rows of all batches are rows of one product.
+        shape = matrix(row_batch, rows, columns);
+        let folded: Dims = [row_batch.iter().product::<usize>() * rows, inner].into_iter().collect();
+        let out = matrix(&[], folded[0], columns);
+        result = Tensor::record(Op::Dot, dtype, out, &[&row.reshaped(folded)?, &column])?;
+    } else {
+        let batch = broadcast(op, row_batch, column_batch)
+            .map_err(|_| Error::shape(op, &[a.shape(), b.shape()], "the leading dimensions cannot be broadcast"))?;
+        shape = matrix(&batch, rows, columns);
+        let row = row.stretched(&matrix(&batch, rows, inner))?;
+        let column = column.stretched(&matrix(&batch, inner, columns))?;
+        result = Tensor::record(Op::Dot, dtype, shape.clone(), &[&row, &column])?;
+    }
+    if a.rank() == 1 {
+        shape.remove(shape.len() - 2);
+    }
+    if b.rank() == 1 {
+        shape.pop();
+    }
+    result.reshaped(shape)
+}

@@ -1,0 +1,186 @@
+//! Reductions over axes.
+
+use super::operands::floating;
+use crate::{
+    DType, Error, Result, Scalar, Tensor,
+    graph::op::{Axes, Combine, Op},
+    shape::{Dims, element_count, normalize_axis},
+};
+
+/// The set of these axes; an empty list means all.
+pub(super) fn axes_of(op: &'static str, axes: &[i64], shape: &[usize]) -> Result<Axes> {
+    if shape.len() > 64 {
+        return Err(Error::shape(op, &[shape], "at most 64 dimensions are supported"));
+    }
+    if axes.is_empty() {
+        return Ok(Axes::of(0..shape.len()));
+    }
+    let mut set = Axes::default();
+    for &axis in axes {
+        let normal = normalize_axis(op, axis, shape)?;
+        if set.contains(normal) {
+            return Err(Error::argument(op, format!("axis {axis} is named twice")));
+        }
+        set.0 |= 1 << normal;
+    }
+    Ok(set)
+}
+
+/// `shape` with these axes set to 1 or removed.
+fn reduced_shape(shape: &[usize], axes: Axes, keepdim: bool) -> Dims {
+    let kept = |(axis, &d): (usize, &usize)| match axes.contains(axis) {
+        true if keepdim => Some(1),
+        true => None,
+        false => Some(d),
+    };
+    shape.iter().enumerate().filter_map(kept).collect()
+}
+
+impl Tensor {
+    /// Combines over `axes` in the tensor's own dtype.
+    pub(super) fn reduced(&self, combine: Combine, axes: Axes, keepdim: bool) -> Result<Tensor> {
+        let wide = Axes::of(axes.iter().filter(|&axis| axis < self.rank() && self.shape()[axis] != 1));
+        let reduced = if wide == Axes::default() {
+            self.clone()
+        } else {
+            let shape = reduced_shape(self.shape(), wide, true);
+            Tensor::record(Op::Reduce { combine, axes: wide }, self.dtype(), shape, &[self])?
+        };
+        reduced.reshaped(reduced_shape(self.shape(), axes, keepdim))
+    }
+
+    /// The number of elements that a reduction over these axes combines to one.
+    pub(super) fn count_along(&self, axes: Axes) -> usize {
+        element_count(&axes.iter().filter_map(|axis| self.shape().get(axis).copied()).collect::<Dims>())
+    }
+
+    /// The sum over `axes` (all if empty), which are removed, or kept with size 1 if `keepdim`.
+    ///
+    /// Integers and `bool` are summed in 64 bits; floats keep their dtype (16-bit floats are accumulated in `float32`).
+    /// The sum of nothing is 0.
+    pub fn sum(&self, axes: &[i64], keepdim: bool) -> Result<Tensor> {
+        let axes = axes_of("sum", axes, self.shape())?;
+        self.to_dtype(self.dtype().accumulator())?.reduced(Combine::Sum, axes, keepdim)
+    }
+
+    /// The product over `axes`; axes and dtypes as for [`Tensor::sum`]. The product of nothing is 1.
+    pub fn prod(&self, axes: &[i64], keepdim: bool) -> Result<Tensor> {
+        let axes = axes_of("prod", axes, self.shape())?;
+        self.to_dtype(self.dtype().accumulator())?.reduced(Combine::Prod, axes, keepdim)
+    }
+
+    /// The mean over `axes` (all if empty). Integers and `bool` give `float32`; 16-bit floats are summed in `float32`.
+    /// The mean of nothing is NaN.
+    pub fn mean(&self, axes: &[i64], keepdim: bool) -> Result<Tensor> {
+        let axes = axes_of("mean", axes, self.shape())?;
+        let dtype = floating(self.dtype());
+        let sum = self.to_dtype(dtype.compute())?.reduced(Combine::Sum, axes, keepdim)?;
+        sum.div_scalar(self.count_along(axes) as f64)?.to_dtype(dtype)
+    }
+
+    /// The greatest element over `axes` (all if empty); NaN if any is NaN.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if nothing is combined: an empty axis has no greatest element.
+    pub fn max(&self, axes: &[i64], keepdim: bool) -> Result<Tensor> {
+        self.extreme("max", Combine::Max, axes, keepdim)
+    }
+
+    /// The least element over `axes` (all if empty); NaN if any is NaN.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if nothing is combined: an empty axis has no least element.
+    pub fn min(&self, axes: &[i64], keepdim: bool) -> Result<Tensor> {
+        self.extreme("min", Combine::Min, axes, keepdim)
+    }
+
+    fn extreme(&self, op: &'static str, combine: Combine, axes: &[i64], keepdim: bool) -> Result<Tensor> {
+        let axes = axes_of(op, axes, self.shape())?;
+        if self.count_along(axes) == 0 && element_count(&reduced_shape(self.shape(), axes, false)) > 0 {
+            return Err(Error::shape(op, &[self.shape()], "an empty axis has no extreme element"));
+        }
+        self.reduced(combine, axes, keepdim)
+    }
+
+    /// The index (`int64`) of the greatest element along `axis`, or in row-major order among all for `None`; the first
+    /// of equals; NaN counts as the greatest.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the axis is empty.
+    pub fn argmax(&self, axis: Option<i64>, keepdim: bool) -> Result<Tensor> {
+        self.arg_extreme("argmax", Combine::Max, axis, keepdim)
+    }
+
+    /// The index (`int64`) of the least element; as [`Tensor::argmax`], NaN counts as the least.
+    pub fn argmin(&self, axis: Option<i64>, keepdim: bool) -> Result<Tensor> {
+        self.arg_extreme("argmin", Combine::Min, axis, keepdim)
+    }
+
+    fn arg_extreme(&self, op: &'static str, combine: Combine, axis: Option<i64>, keepdim: bool) -> Result<Tensor> {
+        let Some(axis) = axis else {
+            let all = self.reshaped(Dims::from_slice(&[self.len()]))?.arg_extreme(op, combine, Some(0), false)?;
+            return if keepdim { all.reshaped(Dims::from_elem(1, self.rank())) } else { Ok(all) };
+        };
+        let axis = normalize_axis(op, axis, self.shape())?;
+        let axes = Axes::of([axis]);
+        let shape = reduced_shape(self.shape(), axes, true);
+        if self.shape()[axis] == 0 && element_count(&shape) > 0 {
+            return Err(Error::shape(op, &[self.shape()], "an empty axis has no extreme element"));
+        }
+        let index = Tensor::record(Op::ArgReduce { combine, axis }, DType::I64, shape, &[self])?;
+        index.reshaped(reduced_shape(self.shape(), axes, keepdim))
+    }
+
+    /// True where all elements over `axes` (all axes if empty) are nonzero; true for none. The result is `bool`.
+    pub fn all(&self, axes: &[i64], keepdim: bool) -> Result<Tensor> {
+        let axes = axes_of("all", axes, self.shape())?;
+        self.to_dtype(DType::Bool)?.reduced(Combine::Min, axes, keepdim)
+    }
+
+    /// True where any element over `axes` (all axes if empty) is nonzero; false for none. The result is `bool`.
+    pub fn any(&self, axes: &[i64], keepdim: bool) -> Result<Tensor> {
+        let axes = axes_of("any", axes, self.shape())?;
+        self.to_dtype(DType::Bool)?.reduced(Combine::Max, axes, keepdim)
+    }
+
+    /// The variance over `axes` (all if empty): squared distances from the mean, summed and divided by the count less
+    /// `correction` (1 for an unbiased estimate, 0 for the population). NaN if that is not positive. Integers give
+    /// `float32`; 16-bit floats are computed in `float32`.
+    pub fn var(&self, axes: &[i64], correction: f64, keepdim: bool) -> Result<Tensor> {
+        let axes = axes_of("var", axes, self.shape())?;
+        let dtype = floating(self.dtype());
+        let x = self.to_dtype(dtype.compute())?;
+        let count = self.count_along(axes) as f64;
+        let mean = x.reduced(Combine::Sum, axes, true)?.div_scalar(count)?;
+        let sum = x.sub(&mean)?.square()?.reduced(Combine::Sum, axes, keepdim)?;
+        let divisor = count - correction;
+        let divisor = if divisor > 0.0 { divisor } else { f64::NAN };
+        sum.div_scalar(divisor)?.to_dtype(dtype)
+    }
+
+    /// The standard deviation: the square root of [`Tensor::var`].
+    pub fn std(&self, axes: &[i64], correction: f64, keepdim: bool) -> Result<Tensor> {
+        let dtype = floating(self.dtype());
+        self.to_dtype(dtype.compute())?.var(axes, correction, keepdim)?.sqrt()?.to_dtype(dtype)
+    }
+
+    /// `log(sum(exp(x)))` over `axes` (all if empty), without overflow; -infinity for nothing. Integers give `float32`;
+    /// 16-bit floats are computed in `float32`.
+    pub fn logsumexp(&self, axes: &[i64], keepdim: bool) -> Result<Tensor> {
+        let axes = axes_of("logsumexp", axes, self.shape())?;
+        let dtype = floating(self.dtype());
+        let x = self.to_dtype(dtype.compute())?;
+        if self.count_along(axes) == 0 {
+            let shape = reduced_shape(self.shape(), axes, keepdim);
+            let nothing = Op::Constant(Scalar::Float(f64::NEG_INFINITY));
+            return Tensor::record_on(self.device(), nothing, dtype, shape, &[]);
+        }
+        // The shift cancels in the derivative, so it is taken as constant; infinite maxima would give inf - inf.
+        let greatest = x.detach()?.reduced(Combine::Max, axes, true)?;
+        let zero = greatest.constant_like(Scalar::Int(0), greatest.dtype())?;
+        let shift = greatest.isinf()?.where_(&zero, &greatest)?;
+        let sum = x.sub(&shift)?.exp()?.reduced(Combine::Sum, axes, true)?;
+        let result = sum.log()?.add(&shift)?;
+        result.reshaped(reduced_shape(self.shape(), axes, keepdim))?.to_dtype(dtype)
+    }
+}
