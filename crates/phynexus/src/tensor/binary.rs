@@ -13,7 +13,9 @@ fn record(name: &'static str, op: Binary, a: &Tensor, b: &Tensor) -> Result<Tens
     let op = on_bool(op, dtype);
     if !op.accepts(dtype) {
         let hint = match op {
-            Binary::And | Binary::Or | Binary::Xor => "bit operations need integers or bool; see logical_and and its kin",
+            Binary::And | Binary::Or | Binary::Xor => {
+                "bit operations need integers or bool; see logical_and and its kin"
+            }
             Binary::Shl | Binary::Shr => "shifts need integers: convert with .to_dtype()",
             _ => "truth values are no numbers: convert with .to_dtype(), or use logical_xor and its kin",
         };
@@ -160,7 +162,10 @@ impl Tensor {
         let exponent = exponent.into();
         let dtype = with_scalar(self.dtype(), exponent);
         if dtype.is_integer() && whole(exponent) < 0 {
-            return Err(Error::argument("pow", "negative powers of integers are fractions: convert to a float first"));
+            return Err(Error::argument(
+                "pow",
+                "negative powers of integers are fractions: convert to a float first",
+            ));
         }
         match exponent.as_f64() {
             1.0 if dtype != DType::Bool => self.to_dtype(dtype),
@@ -207,13 +212,22 @@ impl Tensor {
     /// [`Error::DType`] if the condition is not `bool`.
     pub fn where_(&self, then: &Tensor, otherwise: &Tensor) -> Result<Tensor> {
         if self.dtype() != DType::Bool {
-            return Err(Error::dtype("where", &[self.dtype()], "the condition must be bool: compare with .ne_scalar(0)"));
+            return Err(Error::dtype(
+                "where",
+                &[self.dtype()],
+                "the condition must be bool: compare with .ne_scalar(0)",
+            ));
         }
         let (then, otherwise) = promote2(then, otherwise)?;
         let shape = broadcast("where", then.shape(), otherwise.shape())?;
         let shape = broadcast("where", self.shape(), &shape)?;
         let (condition, then) = (self.stretched(&shape)?, then.stretched(&shape)?);
-        Tensor::record(Op::Where, then.dtype(), shape.clone(), &[&condition, &then, &otherwise.stretched(&shape)?])
+        Tensor::record(
+            Op::Where,
+            then.dtype(),
+            shape.clone(),
+            &[&condition, &then, &otherwise.stretched(&shape)?],
+        )
     }
 
     /// Elements below `min` become `min`, then elements above `max` become `max`; NaN stays. The bounds are broadcast

@@ -78,7 +78,10 @@ fn refusals_name_the_operation_and_a_remedy() {
         "matmul: shapes (2, 3) and (2, 3) do not fit: the inner sizes 3 and 2 must be equal"
     );
     assert_eq!(message(f32s(&[2, 3]).sum(&[0, -2], false)), "sum: axis -2 is named twice");
-    assert_eq!(message(f32s(&[2, 0]).max(&[1], false)), "max: shapes (2, 0) do not fit: an empty axis has no extreme element");
+    assert_eq!(
+        message(f32s(&[2, 0]).max(&[1], false)),
+        "max: shapes (2, 0) do not fit: an empty axis has no extreme element"
+    );
     assert_eq!(
         message(tensor(&[2], DType::I32).pow_scalar(-1)),
         "pow: negative powers of integers are fractions: convert to a float first"
@@ -178,7 +181,8 @@ fn reductions() {
 #[test]
 fn creation() {
     let device = null_device();
-    let count = |a: Scalar, b: Scalar, c: Scalar, dtype| Tensor::arange(a, b, c, dtype, device).map(|t| t.len());
+    let count =
+        |a: Scalar, b: Scalar, c: Scalar, dtype| Tensor::arange(a, b, c, dtype, device).map(|t| t.len());
     assert_eq!(count(0.into(), 10.into(), 3.into(), DType::I32).unwrap(), 4);
     assert_eq!(count(5.into(), 0.into(), (-2).into(), DType::U8).unwrap(), 3);
     assert_eq!(count(0.into(), (-1).into(), 1.into(), DType::I32).unwrap(), 0);

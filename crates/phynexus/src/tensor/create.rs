@@ -20,7 +20,8 @@ impl Tensor {
     pub fn from_bytes(bytes: &[u8], dtype: DType, shape: &[usize], device: Device) -> Result<Tensor> {
         let expected = checked_element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
         if expected != Some(bytes.len()) {
-            let hint = format!("{} bytes of {dtype} make {} elements", bytes.len(), bytes.len() / dtype.size());
+            let hint =
+                format!("{} bytes of {dtype} make {} elements", bytes.len(), bytes.len() / dtype.size());
             return Err(Error::shape("from_bytes", &[shape], hint));
         }
         let buffer = device.backend().allocate(bytes.len())?;
@@ -84,7 +85,11 @@ impl Tensor {
         let (start, stop, step) = (start.into(), stop.into(), step.into());
         for scalar in [start, stop, step] {
             if dtype == DType::Bool || with_scalar(dtype, scalar) != dtype {
-                return Err(Error::dtype("arange", &[dtype], format!("{scalar} needs a number type that can hold it")));
+                return Err(Error::dtype(
+                    "arange",
+                    &[dtype],
+                    format!("{scalar} needs a number type that can hold it"),
+                ));
             }
         }
         if step.as_f64() == 0.0 || ![start, stop, step].iter().all(|s| s.as_f64().is_finite()) {
@@ -94,14 +99,19 @@ impl Tensor {
             ((stop.as_f64() - start.as_f64()) / step.as_f64()).ceil().max(0.0) as usize
         } else {
             let (distance, step) = (whole(stop) - whole(start), whole(step));
-            let count = if distance.signum() == step.signum() { (distance.abs() - 1) / step.abs() + 1 } else { 0 };
+            let count =
+                if distance.signum() == step.signum() { (distance.abs() - 1) / step.abs() + 1 } else { 0 };
             usize::try_from(count).unwrap_or(usize::MAX)
         };
         // A step down from an unsigned start wraps, and comes out right.
         let step = if dtype.is_integer() { step.cast(dtype) } else { step };
         let index = Tensor::iota(Dims::from_slice(&[count]), 0, dtype.compute(), device)?;
         let scaled = if step.as_f64() == 1.0 { index } else { index.mul_scalar(step)? };
-        let moved = if start.as_f64() == 0.0 { scaled } else { scaled.add_scalar(fitting("arange", start, dtype)?)? };
+        let moved = if start.as_f64() == 0.0 {
+            scaled
+        } else {
+            scaled.add_scalar(fitting("arange", start, dtype)?)?
+        };
         moved.to_dtype(dtype)
     }
 
@@ -112,7 +122,11 @@ impl Tensor {
     /// [`Error::DType`] unless `dtype` is a float.
     pub fn linspace(start: f64, stop: f64, count: usize, dtype: DType, device: Device) -> Result<Tensor> {
         if !dtype.is_float() {
-            return Err(Error::dtype("linspace", &[dtype], "equally spaced values are fractions: name a float dtype"));
+            return Err(Error::dtype(
+                "linspace",
+                &[dtype],
+                "equally spaced values are fractions: name a float dtype",
+            ));
         }
         if count < 2 {
             return Tensor::full(&[count], start, dtype, device);

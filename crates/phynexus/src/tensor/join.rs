@@ -19,7 +19,8 @@ impl Tensor {
         let mut shape: Dims = first.shape().into();
         shape[axis] = 0;
         for tensor in tensors {
-            let same = tensor.rank() == shape.len() && (0..shape.len()).all(|i| i == axis || tensor.shape()[i] == shape[i]);
+            let same = tensor.rank() == shape.len()
+                && (0..shape.len()).all(|i| i == axis || tensor.shape()[i] == shape[i]);
             if !same {
                 let hint = format!("sizes must be equal except along axis {axis}");
                 return Err(Error::shape("cat", &[first.shape(), tensor.shape()], hint));
@@ -61,7 +62,8 @@ impl Tensor {
         let axis = normalize_axis("split", dim, self.shape())?;
         let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
         if total != Some(self.shape()[axis]) {
-            let message = format!("sizes {sizes:?} must add up to {}, the extent of axis {axis}", self.shape()[axis]);
+            let message =
+                format!("sizes {sizes:?} must add up to {}, the extent of axis {axis}", self.shape()[axis]);
             return Err(Error::argument("split", message));
         }
         let starts = sizes.iter().scan(0, |next, &size| {

@@ -3,6 +3,8 @@
 
 mod binary;
 mod convert;
+#[cfg(test)]
+mod core_tests;
 mod create;
 mod join;
 mod movement;
@@ -13,8 +15,6 @@ mod operators;
 mod product;
 mod read;
 mod reduce;
-#[cfg(test)]
-mod core_tests;
 mod unary;
 
 use std::sync::Arc;
@@ -114,7 +114,9 @@ impl Tensor {
         shape: Dims,
         operands: &[&Tensor],
     ) -> Result<Tensor> {
-        if checked_element_count(&shape).and_then(|n| n.checked_mul(dtype.size())).is_none_or(|n| n > isize::MAX as usize)
+        if checked_element_count(&shape)
+            .and_then(|n| n.checked_mul(dtype.size()))
+            .is_none_or(|n| n > isize::MAX as usize)
         {
             return Err(Error::shape(op.name(), &[&shape], "the result would exceed the address space"));
         }
@@ -127,7 +129,8 @@ impl Tensor {
                 right: other.device().name().to_owned(),
             });
         }
-        let requires_grad = dtype.is_float() && gradient::is_enabled() && operands.iter().any(|o| o.requires_grad());
+        let requires_grad =
+            dtype.is_float() && gradient::is_enabled() && operands.iter().any(|o| o.requires_grad());
         if op.is_view()
             && !requires_grad
             && let Some(storage) = operands[0].0.data()
@@ -135,7 +138,8 @@ impl Tensor {
         {
             return Ok(Tensor::from_storage(device, dtype, Storage { buffer: storage.buffer, layout }));
         }
-        let depth = operands.iter().map(|o| if o.is_evaluated() { 0 } else { o.0.depth + 1 }).max().unwrap_or(0);
+        let depth =
+            operands.iter().map(|o| if o.is_evaluated() { 0 } else { o.0.depth + 1 }).max().unwrap_or(0);
         let sources: Sources = operands.iter().map(|o| o.0.clone()).collect();
         let tensor = Tensor(Node::pending(intern(op, dtype, shape), device, sources, depth, requires_grad));
         if depth > PENDING_DEPTH {
@@ -175,7 +179,11 @@ impl Tensor {
     /// A leaf with this tensor's values (computed now) for which gradients are collected.
     pub fn with_grad(&self) -> Result<Tensor> {
         if !self.dtype().is_float() {
-            return Err(Error::dtype("with_grad", &[self.dtype()], "only floating-point tensors have gradients"));
+            return Err(Error::dtype(
+                "with_grad",
+                &[self.dtype()],
+                "only floating-point tensors have gradients",
+            ));
         }
         let storage = self.storage()?;
         let signature = intern(Op::Buffer, self.dtype(), self.shape().into());
@@ -215,9 +223,14 @@ pub(crate) fn view_layout(op: &Op, shape: &[usize], input: &Layout) -> Option<La
         }
         Op::Slice { start, step } => {
             if shape.contains(&0) {
-                return Some(Layout { shape: shape.into(), strides: input.strides.clone(), offset: input.offset });
+                return Some(Layout {
+                    shape: shape.into(),
+                    strides: input.strides.clone(),
+                    offset: input.offset,
+                });
             }
-            let moved: isize = start.iter().zip(&input.strides).map(|(&s, &stride)| s as isize * stride).sum();
+            let moved: isize =
+                start.iter().zip(&input.strides).map(|(&s, &stride)| s as isize * stride).sum();
             let strides = input.strides.iter().zip(step).map(|(a, b)| a * b).collect();
             Some(Layout { shape: shape.into(), strides, offset: input.offset.checked_add_signed(moved)? })
         }

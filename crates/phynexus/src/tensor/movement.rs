@@ -41,7 +41,10 @@ impl Tensor {
     /// [`Error::Argument`] for a second -1 or another negative extent; [`Error::Shape`] if no extent fits.
     pub fn reshape_infer(&self, shape: &[i64]) -> Result<Tensor> {
         if shape.iter().any(|&d| d < -1) || shape.iter().filter(|&&d| d == -1).count() > 1 {
-            return Err(Error::argument("reshape", format!("{shape:?}: one extent may be -1, others are sizes")));
+            return Err(Error::argument(
+                "reshape",
+                format!("{shape:?}: one extent may be -1, others are sizes"),
+            ));
         }
         let known: Dims = shape.iter().filter(|&&d| d >= 0).map(|&d| d as usize).collect();
         let product = checked_element_count(&known).unwrap_or(usize::MAX);
@@ -50,7 +53,8 @@ impl Tensor {
             n if self.len() % n == 0 => Some(self.len() / n),
             _ => None,
         };
-        let whole: Option<Dims> = shape.iter().map(|&d| if d == -1 { inferred } else { Some(d as usize) }).collect();
+        let whole: Option<Dims> =
+            shape.iter().map(|&d| if d == -1 { inferred } else { Some(d as usize) }).collect();
         match whole {
             Some(shape) => self.reshape(&shape),
             None => {
@@ -98,7 +102,11 @@ impl Tensor {
         match self.rank() {
             0 | 1 => Ok(self.clone()),
             2 => self.permute(&[1, 0]),
-            _ => Err(Error::shape("t", &[self.shape()], "t() takes at most two dimensions; use transpose(-2, -1)")),
+            _ => Err(Error::shape(
+                "t",
+                &[self.shape()],
+                "t() takes at most two dimensions; use transpose(-2, -1)",
+            )),
         }
     }
 
@@ -144,7 +152,9 @@ impl Tensor {
         if padding.iter().all(|&p| p == (0, 0)) {
             return Ok(self.clone());
         }
-        let grown = |(&size, &(before, after)): (&usize, &(usize, usize))| size.checked_add(before)?.checked_add(after);
+        let grown = |(&size, &(before, after)): (&usize, &(usize, usize))| {
+            size.checked_add(before)?.checked_add(after)
+        };
         let Some(shape) = self.shape().iter().zip(padding).map(grown).collect::<Option<Dims>>() else {
             return Err(Error::argument("pad", "the padded size would exceed the address space"));
         };

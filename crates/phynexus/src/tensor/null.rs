@@ -5,7 +5,8 @@ use std::{any::Any, sync::Arc};
 use crate::{
     DType, Error, Result,
     device::{
-        Backend, Buffer, Device, DeviceInfo, DeviceNature, Executable, Memory, MemoryStatistics, Support, register,
+        Backend, Buffer, Device, DeviceInfo, DeviceNature, Executable, Memory, MemoryStatistics, Support,
+        register,
     },
     graph::ir::IrNode,
     schedule::step::Step,

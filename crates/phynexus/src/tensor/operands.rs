@@ -81,7 +81,10 @@ pub(super) fn fitting(op: &'static str, scalar: Scalar, dtype: DType) -> Result<
     if exact {
         return Ok(cast);
     }
-    Err(Error::argument(op, format!("{scalar} does not fit into {dtype}: convert the tensor to a wider dtype first")))
+    Err(Error::argument(
+        op,
+        format!("{scalar} does not fit into {dtype}: convert the tensor to a wider dtype first"),
+    ))
 }
 
 /// The value of a whole number.

@@ -30,7 +30,11 @@ impl Tensor {
     /// As [`Tensor::matmul`]; [`Error::DType`] unless both are `int8`.
     pub fn dot_i32(&self, other: &Tensor) -> Result<Tensor> {
         if self.dtype() != DType::I8 || other.dtype() != DType::I8 {
-            return Err(Error::dtype("dot_i32", &[self.dtype(), other.dtype()], "both operands must be int8"));
+            return Err(Error::dtype(
+                "dot_i32",
+                &[self.dtype(), other.dtype()],
+                "both operands must be int8",
+            ));
         }
         product("dot_i32", self, other, DType::I32)
     }
@@ -39,11 +43,17 @@ impl Tensor {
 /// The product of operands whose dtypes are settled.
 fn product(op: &'static str, a: &Tensor, b: &Tensor, dtype: DType) -> Result<Tensor> {
     if a.rank() == 0 || b.rank() == 0 {
-        return Err(Error::shape(op, &[a.shape(), b.shape()], "scalars have no matrix product: multiply with mul"));
+        return Err(Error::shape(
+            op,
+            &[a.shape(), b.shape()],
+            "scalars have no matrix product: multiply with mul",
+        ));
     }
     let row = if a.rank() == 1 { a.unsqueeze(0)? } else { a.clone() };
     let column = if b.rank() == 1 { b.unsqueeze(1)? } else { b.clone() };
-    let ([row_batch @ .., rows, inner], [column_batch @ .., inner_too, columns]) = (row.shape(), column.shape()) else {
+    let ([row_batch @ .., rows, inner], [column_batch @ .., inner_too, columns]) =
+        (row.shape(), column.shape())
+    else {
         return Err(Error::internal("matmul", "an operand has fewer than two dimensions"));
     };
     let (rows, inner, inner_too, columns) = (*rows, *inner, *inner_too, *columns);
@@ -51,7 +61,8 @@ fn product(op: &'static str, a: &Tensor, b: &Tensor, dtype: DType) -> Result<Ten
         let hint = format!("the inner sizes {inner} and {inner_too} must be equal");
         return Err(Error::shape(op, &[a.shape(), b.shape()], hint));
     }
-    let matrix = |batch: &[usize], m: usize, n: usize| -> Dims { batch.iter().copied().chain([m, n]).collect() };
+    let matrix =
+        |batch: &[usize], m: usize, n: usize| -> Dims { batch.iter().copied().chain([m, n]).collect() };
     let (mut shape, result);
     if column_batch.is_empty() {
         // One matrix on the right: all rows of all batches are rows of one product.
@@ -60,8 +71,9 @@ fn product(op: &'static str, a: &Tensor, b: &Tensor, dtype: DType) -> Result<Ten
         let out = matrix(&[], folded[0], columns);
         result = Tensor::record(Op::Dot, dtype, out, &[&row.reshaped(folded)?, &column])?;
     } else {
-        let batch = broadcast(op, row_batch, column_batch)
-            .map_err(|_| Error::shape(op, &[a.shape(), b.shape()], "the leading dimensions cannot be broadcast"))?;
+        let batch = broadcast(op, row_batch, column_batch).map_err(|_| {
+            Error::shape(op, &[a.shape(), b.shape()], "the leading dimensions cannot be broadcast")
+        })?;
         shape = matrix(&batch, rows, columns);
         let row = row.stretched(&matrix(&batch, rows, inner))?;
         let column = column.stretched(&matrix(&batch, inner, columns))?;

@@ -1,9 +1,6 @@
 //! Reading tensors: the calls that make pending work run.
 
-use crate::{
-    Element, Error, Result, Tensor,
-    graph::op::Op,
-};
+use crate::{Element, Error, Result, Tensor, graph::op::Op};
 
 impl Tensor {
     /// The elements as little-endian bytes in row-major order.

@@ -116,9 +116,16 @@ impl Tensor {
         self.arg_extreme("argmin", Combine::Min, axis, keepdim)
     }
 
-    fn arg_extreme(&self, op: &'static str, combine: Combine, axis: Option<i64>, keepdim: bool) -> Result<Tensor> {
+    fn arg_extreme(
+        &self,
+        op: &'static str,
+        combine: Combine,
+        axis: Option<i64>,
+        keepdim: bool,
+    ) -> Result<Tensor> {
         let Some(axis) = axis else {
-            let all = self.reshaped(Dims::from_slice(&[self.len()]))?.arg_extreme(op, combine, Some(0), false)?;
+            let all =
+                self.reshaped(Dims::from_slice(&[self.len()]))?.arg_extreme(op, combine, Some(0), false)?;
             return if keepdim { all.reshaped(Dims::from_elem(1, self.rank())) } else { Ok(all) };
         };
         let axis = normalize_axis(op, axis, self.shape())?;
