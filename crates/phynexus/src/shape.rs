@@ -108,7 +108,10 @@ mod tests {
         assert_eq!(broadcast("add", &[], &[2, 0]).unwrap().as_slice(), &[2, 0]);
         assert_eq!(broadcast("add", &[1], &[0]).unwrap().as_slice(), &[0]);
         let error = broadcast("add", &[3], &[4]).unwrap_err().to_string();
-        assert_eq!(error, "add: shapes (3,) and (4,) do not fit: sizes must be equal or 1, aligned at the last dimension");
+        assert_eq!(
+            error,
+            "add: shapes (3,) and (4,) do not fit: sizes must be equal or 1, aligned at the last dimension"
+        );
     }
 
     #[test]
@@ -121,7 +124,8 @@ mod tests {
     #[test]
     fn contiguity() {
         assert!(Layout::contiguous(&[2, 3]).is_contiguous());
-        let transposed = Layout { shape: [3, 2].as_slice().into(), strides: [1, 3].as_slice().into(), offset: 0 };
+        let transposed =
+            Layout { shape: [3, 2].as_slice().into(), strides: [1, 3].as_slice().into(), offset: 0 };
         assert!(!transposed.is_contiguous());
     }
 }

@@ -69,7 +69,8 @@ impl<B> Pool<B> {
             requested: bytes,
             in_use: statistics.allocated,
             limit: statistics.limit.unwrap_or(usize::MAX),
-            hint: "use a smaller batch, drop tensors that are no longer needed, or raise the limit".to_owned(),
+            hint: "use a smaller batch, drop tensors that are no longer needed, or raise the limit"
+                .to_owned(),
         };
         let mut dropped = Vec::new();
         {

@@ -5,7 +5,7 @@ pub mod gradient;
 pub mod ir;
 pub(crate) mod node;
 pub mod op;
+pub(crate) mod rewrite;
 
 pub use composite::Composite;
 pub use gradient::no_grad;
-

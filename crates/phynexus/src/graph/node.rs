@@ -15,12 +15,12 @@ use super::op::Op;
 use crate::{
     DType,
     device::{Device, Storage},
-    shape::{Dims, element_count},
+    shape::Dims,
 };
 
 /// A fast hash for keys that no adversary chooses (the multiply-rotate scheme of rustc's FxHash).
 #[derive(Default, Clone, Copy)]
-pub struct FastHasher(u64);
+pub(crate) struct FastHasher(u64);
 
 impl Hasher for FastHasher {
     fn write(&mut self, bytes: &[u8]) {
@@ -119,6 +119,8 @@ pub(crate) struct Node {
     pub depth: u32,
     /// True if a gradient can flow through it to a leaf that asked for one.
     pub requires_grad: bool,
+    /// Where the last walk of the scheduler met the node; meaningful only under its lock.
+    pub(crate) mark: AtomicU64,
     released: AtomicBool,
     body: Mutex<Body>,
 }
@@ -145,18 +147,30 @@ impl Node {
         Node::with_body(signature, device, depth, requires_grad, body)
     }
 
-    pub(crate) fn ready(signature: Arc<Signature>, device: Device, data: Storage, requires_grad: bool) -> Arc<Node> {
+    pub(crate) fn ready(
+        signature: Arc<Signature>,
+        device: Device,
+        data: Storage,
+        requires_grad: bool,
+    ) -> Arc<Node> {
         let body = Body { data: Some(data), ..Body::default() };
         Node::with_body(signature, device, 0, requires_grad, body)
     }
 
-    fn with_body(signature: Arc<Signature>, device: Device, depth: u32, requires_grad: bool, body: Body) -> Arc<Node> {
+    fn with_body(
+        signature: Arc<Signature>,
+        device: Device,
+        depth: u32,
+        requires_grad: bool,
+        body: Body,
+    ) -> Arc<Node> {
         Arc::new(Node {
             signature,
             device,
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             depth,
             requires_grad,
+            mark: AtomicU64::new(0),
             released: AtomicBool::new(false),
             body: Mutex::new(body),
         })
@@ -167,23 +181,18 @@ impl Node {
     }
 
     /// The operation.
-    pub fn op(&self) -> &Op {
+    pub(crate) fn op(&self) -> &Op {
         &self.signature.op
     }
 
     /// The operands; empty for leaves and for computed nodes that let them go.
-    pub fn sources(&self) -> Sources {
+    pub(crate) fn sources(&self) -> Sources {
         self.body().sources.clone()
     }
 
     /// The data, if it is there.
-    pub fn data(&self) -> Option<Storage> {
+    pub(crate) fn data(&self) -> Option<Storage> {
         self.body().data.clone()
-    }
-
-    /// Bytes of the result.
-    pub fn bytes(&self) -> usize {
-        element_count(&self.signature.shape) * self.signature.dtype.size()
     }
 
     /// True if the operands must stay after the data is there, because a gradient may still be asked for.

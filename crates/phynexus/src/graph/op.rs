@@ -334,8 +334,9 @@ impl Unary {
     pub const ALL: [Unary; 32] = {
         use Unary::*;
         [
-            Neg, Abs, Sign, Recip, Sqrt, Rsqrt, Exp, Exp2, Expm1, Log, Log2, Log1p, Sin, Cos, Tan, Asin, Acos, Atan, Sinh,
-            Cosh, Tanh, Asinh, Acosh, Atanh, Erf, Floor, Ceil, Trunc, Round, Not, IsNan, IsInf,
+            Neg, Abs, Sign, Recip, Sqrt, Rsqrt, Exp, Exp2, Expm1, Log, Log2, Log1p, Sin, Cos, Tan, Asin,
+            Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Erf, Floor, Ceil, Trunc, Round, Not, IsNan,
+            IsInf,
         ]
     };
 
@@ -401,7 +402,10 @@ impl Binary {
     /// All of them.
     pub const ALL: [Binary; 19] = {
         use Binary::*;
-        [Add, Sub, Mul, Div, FloorDiv, Remainder, Pow, Max, Min, Atan2, And, Or, Xor, Shl, Shr, Lt, Le, Eq, Ne]
+        [
+            Add, Sub, Mul, Div, FloorDiv, Remainder, Pow, Max, Min, Atan2, And, Or, Xor, Shl, Shr, Lt, Le,
+            Eq, Ne,
+        ]
     };
 
     /// The name in messages and listings.

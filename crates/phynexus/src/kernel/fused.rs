@@ -124,7 +124,10 @@ impl Fused {
     pub fn operations(&self) -> u64 {
         let (rows, columns) = (self.row_count() as u64, self.column_count() as u64);
         let cost = |i: &Instruction| match i.operation {
-            Operation::Load { .. } | Operation::Constant(_) | Operation::Coordinate(_) | Operation::Bitcast(_) => 0,
+            Operation::Load { .. }
+            | Operation::Constant(_)
+            | Operation::Coordinate(_)
+            | Operation::Bitcast(_) => 0,
             Operation::Reduce(..) => rows * columns,
             _ if i.per_column => rows * columns,
             _ => rows,

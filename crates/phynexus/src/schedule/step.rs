@@ -1,11 +1,6 @@
 //! A step of a plan: the unit that a device compiles and runs.
 
-use crate::{
-    DType,
-    graph::ir::IrNode,
-    kernel::fused::Fused,
-    shape::Layout,
-};
+use crate::{DType, graph::ir::IrNode, kernel::fused::Fused, shape::Layout};
 
 /// An operand of a library step: its type and how it lies in memory (from the binding's address: offset 0).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

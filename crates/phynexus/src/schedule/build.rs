@@ -1,0 +1,261 @@
+//! From a group to the fused specification of its kernel.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use super::group::{Group, GroupId, Grouping, Home, reduce_coordinates};
+use crate::{
+    DType, Error, Result, Scalar,
+    graph::{
+        ir::{Id, Ir},
+        node::FastBuild,
+        op::{Binary, Op},
+    },
+    kernel::{
+        fused::{Fused, Instruction, Operation, Parameter, Store, Value},
+        index::{Index, Ranges},
+        view::{self, Coordinates, Mask},
+    },
+    shape::{Layout, contiguous_strides},
+};
+
+/// A kernel and the nodes whose buffers are its parameters, in order.
+pub(super) struct Built {
+    pub(super) kernel: Fused,
+    pub(super) parameters: Vec<Id>,
+}
+
+/// Builds the kernel of a group. `layouts` are those of the leaves.
+pub(super) fn build(
+    ir: &Ir,
+    grouping: &Grouping,
+    id: GroupId,
+    layouts: &HashMap<Id, Layout>,
+) -> Result<Built> {
+    let group = &grouping.groups[id as usize];
+    let columns = group.columns.as_deref().unwrap_or(&[]);
+    // Row ranges come first in a kernel, then the columns.
+    let rows = (0..group.ranges.len()).filter(|r| !columns.contains(r));
+    let order: SmallVec<[usize; 6]> = rows.chain(columns.iter().copied()).collect();
+    let ranges = Ranges(order.iter().map(|&r| group.ranges.0[r]).collect());
+    let mut replacements = Coordinates::from_elem(Index::default(), order.len());
+    for (new, &old) in order.iter().enumerate() {
+        replacements[old] = Index::range(new, &ranges);
+    }
+    let row_count = order.len() - columns.len();
+    let numbered = Group {
+        columns: group.columns.is_some().then(|| (row_count..order.len()).collect()),
+        ranges,
+        ..Group::default()
+    };
+    let mut builder = Builder {
+        ir,
+        homes: &grouping.homes,
+        layouts,
+        id,
+        roots: HashMap::default(),
+        group: &numbered,
+        row_count,
+        values: HashMap::default(),
+        known: HashMap::default(),
+        kernel: Fused::default(),
+        parameters: Vec::new(),
+    };
+    builder.kernel.rows = numbered.ranges.0[..row_count].into();
+    builder.kernel.columns = numbered.ranges.0[row_count..].into();
+    for (root, coordinates) in &group.roots {
+        let coordinates = coordinates.iter().map(|c| c.substitute(&replacements, &numbered.ranges)).collect();
+        builder.roots.insert(*root, coordinates);
+    }
+    // In topological order, so that a root computed for another is stored and not loaded.
+    let mut roots: Vec<Id> = group.roots.iter().map(|(root, _)| *root).collect();
+    roots.sort_unstable();
+    for root in roots {
+        let coordinates = builder.roots[&root].clone();
+        let value = builder.value(root, &coordinates, &Mask::default())?;
+        let node = ir.node(root);
+        let index = view::flat(&coordinates, &contiguous_strides(&node.shape), 0);
+        let parameter = builder.parameter(root, node.dtype, true);
+        builder.kernel.stores.push(Store { parameter, value, index });
+    }
+    Ok(Built { kernel: builder.kernel, parameters: builder.parameters })
+}
+
+struct Builder<'a> {
+    ir: &'a Ir,
+    homes: &'a [Home],
+    layouts: &'a HashMap<Id, Layout>,
+    id: GroupId,
+    roots: HashMap<Id, Coordinates>,
+    /// The group with its ranges in the kernel's order.
+    group: &'a Group,
+    row_count: usize,
+    values: HashMap<(Id, Coordinates, Mask), Value, FastBuild>,
+    known: HashMap<Instruction, Value, FastBuild>,
+    kernel: Fused,
+    parameters: Vec<Id>,
+}
+
+impl Builder<'_> {
+    fn parameter(&mut self, node: Id, dtype: DType, written: bool) -> u16 {
+        let parameters = self.parameters.iter().zip(&self.kernel.parameters);
+        if let Some(found) = parameters.enumerate().find(|(_, (n, p))| **n == node && p.written == written) {
+            return found.0 as u16;
+        }
+        self.parameters.push(node);
+        self.kernel.parameters.push(Parameter { dtype, written });
+        self.parameters.len() as u16 - 1
+    }
+
+    fn emit(&mut self, operation: Operation, dtype: DType) -> Value {
+        let varies = |index: &Index| (self.row_count..self.group.ranges.len()).any(|r| index.depends_on(r));
+        let per_column = match &operation {
+            Operation::Constant(_) | Operation::Reduce(..) => false,
+            Operation::Coordinate(index) => varies(index),
+            Operation::Load { index, mask, .. } => {
+                varies(index) || mask.iter().flat_map(|m| m.conditions()).any(|c| varies(&c.index))
+            }
+            other => other.operands().iter().any(|&v| self.kernel.instructions[v as usize].per_column),
+        };
+        let instruction = Instruction { operation, dtype, per_column };
+        if let Some(&known) = self.known.get(&instruction) {
+            return known;
+        }
+        let value = self.kernel.instructions.len() as Value;
+        self.kernel.instructions.push(instruction.clone());
+        self.known.insert(instruction, value);
+        value
+    }
+
+    /// The value of a node at coordinates; where `mask` does not hold, anything.
+    fn value(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask) -> Result<Value> {
+        let key = (id, coordinates.clone(), mask.clone());
+        if let Some(&value) = self.values.get(&key) {
+            return Ok(value);
+        }
+        let value = match self.stored(id, coordinates) {
+            true => self.load(id, coordinates, mask, Scalar::Int(0)),
+            false => self.compute(id, coordinates, mask)?,
+        };
+        self.values.insert(key, value);
+        Ok(value)
+    }
+
+    /// True if the node's value at these coordinates comes from a buffer.
+    fn stored(&self, id: Id, coordinates: &Coordinates) -> bool {
+        match self.homes[id as usize] {
+            _ if matches!(self.ir.node(id).op, Op::Constant(_) | Op::Iota { .. }) => false,
+            Home::Leaf => true,
+            Home::Stored(group) => group != self.id || self.roots.get(&id) != Some(coordinates),
+            Home::Inline | Home::View(..) => false,
+        }
+    }
+
+    fn load(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask, fill: Scalar) -> Value {
+        let node = self.ir.node(id);
+        let index = match self.layouts.get(&id) {
+            Some(layout) => view::flat(coordinates, &layout.strides, 0),
+            None => view::flat(coordinates, &contiguous_strides(&node.shape), 0),
+        };
+        let mask = (!mask.is_always()).then(|| mask.clone());
+        let parameter = self.parameter(id, node.dtype, false);
+        self.emit(Operation::Load { parameter, index, mask, fill: fill.cast(node.dtype) }, node.dtype)
+    }
+
+    fn compute(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask) -> Result<Value> {
+        let node = self.ir.node(id);
+        let operand = |builder: &mut Self, n: usize| builder.value(node.inputs[n], coordinates, mask);
+        let operation = match &node.op {
+            Op::Constant(scalar) => Operation::Constant(*scalar),
+            Op::Iota { axis } => Operation::Coordinate(coordinates[*axis].clone()),
+            Op::Contiguous => return operand(self, 0),
+            Op::Reshape | Op::Permute(_) | Op::Expand | Op::Slice { .. } => {
+                let input = node.inputs[0];
+                let shape = &self.ir.node(input).shape;
+                let (inner, _) =
+                    view::through(&node.op, shape, &node.shape, coordinates, &self.group.ranges)?;
+                return self.value(input, &inner, mask);
+            }
+            Op::Pad { value, .. } => return self.pad(id, *value, coordinates, mask),
+            Op::Unary(op) => Operation::Unary(*op, operand(self, 0)?),
+            Op::Binary(op) => Operation::Binary(*op, operand(self, 0)?, operand(self, 1)?),
+            Op::Where => Operation::Select(operand(self, 0)?, operand(self, 1)?, operand(self, 2)?),
+            Op::Cast => Operation::Cast(operand(self, 0)?),
+            Op::Bitcast => Operation::Bitcast(operand(self, 0)?),
+            Op::Reduce { combine, axes } => {
+                let input = node.inputs[0];
+                let inner = reduce_coordinates(coordinates, *axes, &self.ir.node(input).shape, self.group);
+                let value = self.value(input, &inner, mask)?;
+                let value = self.per_column(value);
+                Operation::Reduce(*combine, value)
+            }
+            other => {
+                return Err(Error::internal("schedule::build", format!("{} in a fused kernel", other.name())));
+            }
+        };
+        Ok(self.emit(operation, node.dtype))
+    }
+
+    /// A value that is the same in every column counts once for each of them when it is reduced.
+    fn per_column(&mut self, value: Value) -> Value {
+        let instruction = &self.kernel.instructions[value as usize];
+        if instruction.per_column || self.kernel.columns.iter().all(|&d| d == 1) {
+            return value;
+        }
+        let widened = Instruction { per_column: true, ..instruction.clone() };
+        if let Some(&known) = self.known.get(&widened) {
+            return known;
+        }
+        // Selecting by a condition on the column that always holds makes the value vary by column without changing it.
+        let column = (self.row_count..self.group.ranges.len()).find(|&r| self.group.ranges.0[r] > 1);
+        let column = Index::range(column.unwrap_or(self.row_count), &self.group.ranges);
+        let dtype = instruction.dtype;
+        let coordinate = self.emit(Operation::Coordinate(column), DType::I64);
+        let zero = self.emit(Operation::Constant(Scalar::Int(0)), DType::I64);
+        let always = self.emit(Operation::Binary(Binary::Le, zero, coordinate), DType::Bool);
+        self.emit(Operation::Select(always, value, value), dtype)
+    }
+
+    fn pad(&mut self, id: Id, fill: Scalar, coordinates: &Coordinates, outer: &Mask) -> Result<Value> {
+        let node = self.ir.node(id);
+        let (mut input, op) = (node.inputs[0], &node.op);
+        let ranges = &self.group.ranges;
+        let (mut inner, mask) =
+            view::through(op, &self.ir.node(input).shape, &node.shape, coordinates, ranges)?;
+        let Some(mask) = mask.filter(|m| !m.is_always()) else { return self.value(input, &inner, outer) };
+        let both = outer.and(&mask);
+        // Directly behind the padding lies a buffer: the load itself fills.
+        loop {
+            if self.stored(input, &inner) {
+                return Ok(self.load(input, &inner, &both, fill));
+            }
+            let behind = self.ir.node(input);
+            if !behind.op.is_view() {
+                break;
+            }
+            let shape = &self.ir.node(behind.inputs[0]).shape;
+            inner = view::through(&behind.op, shape, &behind.shape, &inner, &self.group.ranges)?.0;
+            input = behind.inputs[0];
+        }
+        let value = self.value(input, &inner, &both)?;
+        let mut holds: Option<Value> = None;
+        for condition in mask.conditions() {
+            let at = self.emit(Operation::Coordinate(condition.index.clone()), DType::I64);
+            let low = self.emit(Operation::Constant(Scalar::Int(condition.low)), DType::I64);
+            let high = self.emit(Operation::Constant(Scalar::Int(condition.high)), DType::I64);
+            let above = self.emit(Operation::Binary(Binary::Le, low, at), DType::Bool);
+            let below = self.emit(Operation::Binary(Binary::Lt, at, high), DType::Bool);
+            let within = self.emit(Operation::Binary(Binary::And, above, below), DType::Bool);
+            holds = Some(match holds {
+                Some(holds) => self.emit(Operation::Binary(Binary::And, holds, within), DType::Bool),
+                None => within,
+            });
+        }
+        let fill = self.emit(Operation::Constant(fill.cast(node.dtype)), node.dtype);
+        match holds {
+            Some(holds) => Ok(self.emit(Operation::Select(holds, value, fill), node.dtype)),
+            None => Ok(value),
+        }
+    }
+}

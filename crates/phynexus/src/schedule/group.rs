@@ -1,0 +1,532 @@
+//! Which nodes are one kernel.
+//!
+//! One pass from the outputs to the inputs. A node with one use inherits its user's kernel and coordinates. A node
+//! that must have a buffer joins the kernel of a user that computes it at every element exactly once, as one more
+//! output, if no path between the two leaves the kernel; else it becomes the root of a kernel. A reduction joins a
+//! kernel as a phase where its result is constant along the kernel's columns. A cheap chain used in several places is
+//! computed in each; an expensive one gets a buffer.
+
+use smallvec::SmallVec;
+
+use crate::{
+    Result,
+    graph::{
+        ir::{Id, Ir, IrNode},
+        op::{Axes, Binary, Op, Unary},
+    },
+    kernel::{
+        index::{Index, Ranges},
+        view::{self, Coordinates},
+    },
+    shape::{Layout, contiguous_strides, element_count},
+    tensor::view_layout,
+};
+
+/// A kernel-to-be's position in [`Grouping::groups`].
+pub(super) type GroupId = u32;
+
+/// A kernel-to-be.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    /// The ranges over which it runs.
+    pub(super) ranges: Ranges,
+    /// Which of them are reduced, in order; `None` while nothing is.
+    pub(super) columns: Option<SmallVec<[usize; 4]>>,
+    /// The nodes it stores, with the coordinates at which it computes them.
+    pub(super) roots: Vec<(Id, Coordinates)>,
+    /// The library operation it is, if it is not a fused kernel.
+    pub(super) library: Option<Id>,
+    /// Kernels that read what this one stores.
+    pub(super) readers: SmallVec<[GroupId; 4]>,
+    /// How many nodes it computes.
+    pub(super) size: usize,
+}
+
+/// Where a node's data comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Home {
+    /// Computed wherever it is needed.
+    Inline,
+    /// A leaf.
+    Leaf,
+    /// Stored by this group.
+    Stored(GroupId),
+    /// A view of another node's buffer.
+    View(Id, Layout),
+}
+
+/// The decision.
+pub(super) struct Grouping {
+    /// The kernels, in no particular order.
+    pub(super) groups: Vec<Group>,
+    /// For each node.
+    pub(super) homes: Vec<Home>,
+}
+
+#[derive(Clone, PartialEq)]
+struct Use {
+    group: GroupId,
+    coordinates: Coordinates,
+    masked: bool,
+}
+
+/// Kernels larger than this many nodes are cut.
+const LARGEST_KERNEL: usize = 160;
+/// A chain with at most this many loads and operations is computed again rather than stored.
+const CHEAP_LOADS: u32 = 3;
+const CHEAP_OPERATIONS: u32 = 6;
+/// Rows that are fewer and longer than this are not fused with the work that follows their reduction: there would be
+/// too little to share among processors.
+const FEW_ROWS: usize = 8;
+const LONG_ROW: usize = 1 << 14;
+
+/// What a node costs where it is computed inline.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    loads: u32,
+    operations: u32,
+}
+
+impl Cost {
+    fn is_cheap(self) -> bool {
+        self.loads <= CHEAP_LOADS && self.operations <= CHEAP_OPERATIONS
+    }
+}
+
+/// Groups the nodes of a rewritten graph. `leaves` are the layouts of the leaves, in slot order.
+pub(super) fn group(ir: &Ir, leaves: &[Layout], binding_limit: usize) -> Result<Grouping> {
+    let count = ir.nodes.len();
+    let mut homes = vec![Home::Inline; count];
+    for &leaf in &ir.leaves {
+        homes[leaf as usize] = Home::Leaf;
+    }
+    let mut grouper = Grouper {
+        ir,
+        leaf_layouts: ir.leaves.iter().copied().zip(leaves).collect(),
+        costs: costs(ir),
+        homes,
+        groups: Vec::new(),
+        uses: vec![SmallVec::new(); count],
+        readers: vec![SmallVec::new(); count],
+        stored: vec![false; count],
+        binding_limit,
+    };
+    for &output in &ir.outputs {
+        grouper.stored[output as usize] = true;
+    }
+    for id in (0..count as Id).rev() {
+        grouper.place(id)?;
+    }
+    Ok(Grouping { groups: grouper.groups, homes: grouper.homes })
+}
+
+struct Grouper<'a> {
+    ir: &'a Ir,
+    leaf_layouts: std::collections::HashMap<Id, &'a Layout>,
+    costs: Vec<Cost>,
+    homes: Vec<Home>,
+    groups: Vec<Group>,
+    /// Where each node is needed by fused kernels.
+    uses: Vec<SmallVec<[Use; 2]>>,
+    /// Library operations that need the node's buffer.
+    readers: Vec<SmallVec<[GroupId; 2]>>,
+    /// Nodes that must have a buffer.
+    stored: Vec<bool>,
+    binding_limit: usize,
+}
+
+impl Grouper<'_> {
+    fn place(&mut self, id: Id) -> Result<()> {
+        let i = id as usize;
+        let node = self.ir.node(id);
+        let needed = self.stored[i] || !self.uses[i].is_empty() || !self.readers[i].is_empty();
+        if !needed || node.op == Op::Buffer {
+            return Ok(());
+        }
+        if is_library(&node.op) {
+            return self.place_library(id);
+        }
+        if node.op.is_view() {
+            return self.place_view(id);
+        }
+        let uses = std::mem::take(&mut self.uses[i]);
+        let must = self.stored[i] || !self.readers[i].is_empty() || node.op == Op::Contiguous;
+        if !must && let Some(inlined) = self.inline(node, i, &uses)? {
+            for u in inlined {
+                self.need_inputs(id, &u)?;
+            }
+            return Ok(());
+        }
+        let group = match self.host(id, &uses)? {
+            Some(u) => u,
+            None => self.new_group(id)?,
+        };
+        self.homes[i] = Home::Stored(group.group);
+        for reader in uses.iter().map(|u| u.group).chain(self.readers[i].clone()) {
+            self.add_edge(group.group, reader);
+        }
+        self.need_inputs(id, &group)
+    }
+
+    /// The uses at which the node is computed inline, or `None` if it must have a buffer.
+    fn inline(&mut self, node: &IrNode, i: usize, uses: &[Use]) -> Result<Option<SmallVec<[Use; 2]>>> {
+        if matches!(node.op, Op::Constant(_) | Op::Iota { .. }) {
+            return Ok(Some(uses.into()));
+        }
+        let full = |grouper: &Grouper, u: &Use| grouper.groups[u.group as usize].size >= LARGEST_KERNEL;
+        if uses.iter().any(|u| full(self, u)) {
+            return Ok(None);
+        }
+        if let Op::Reduce { axes, .. } = node.op {
+            let [only] = uses else { return Ok(None) };
+            if only.masked || !self.join_phase(only, node, axes) {
+                return Ok(None);
+            }
+            return Ok(Some(uses.into()));
+        }
+        if uses.len() > 1 && !self.costs[i].is_cheap() {
+            return Ok(None);
+        }
+        if uses.iter().any(|u| self.repeats_work(node, i, u)) {
+            return Ok(None);
+        }
+        Ok(Some(uses.into()))
+    }
+
+    /// True if computing the node inside this kernel would do the same expensive work many times.
+    fn repeats_work(&self, node: &IrNode, i: usize, u: &Use) -> bool {
+        if self.costs[i].operations < 3 {
+            return false;
+        }
+        let group = &self.groups[u.group as usize];
+        let columns = group.columns.as_deref().unwrap_or(&[]);
+        let per_column = columns.iter().any(|&c| u.coordinates.iter().any(|x| x.depends_on(c)));
+        let evaluations: usize = (0..group.ranges.len())
+            .filter(|r| per_column || !columns.contains(r))
+            .map(|r| group.ranges.0[r])
+            .product();
+        evaluations >= 16 * node.len().max(1)
+    }
+
+    /// Makes the reduction a phase of the kernel that uses it, if its result is constant along the kernel's columns.
+    /// Decides the columns if nothing was reduced there yet.
+    fn join_phase(&mut self, u: &Use, node: &IrNode, axes: Axes) -> bool {
+        let input = self.ir.node(node.inputs[0]);
+        if input.is_empty() {
+            return false;
+        }
+        let extents: SmallVec<[usize; 4]> = axes.iter().map(|a| input.shape[a]).filter(|&d| d != 1).collect();
+        let group = &mut self.groups[u.group as usize];
+        let depends = |range: usize| u.coordinates.iter().any(|c| c.depends_on(range));
+        let rows_over = |columns: &[usize], ranges: &Ranges| -> usize {
+            (0..ranges.len()).filter(|r| !columns.contains(r)).map(|r| ranges.0[r]).product()
+        };
+        let long: usize = extents.iter().product();
+        if let Some(columns) = &group.columns {
+            let same =
+                columns.iter().map(|&c| group.ranges.0[c]).filter(|&d| d != 1).eq(extents.iter().copied());
+            let few = rows_over(columns, &group.ranges) < FEW_ROWS && long >= LONG_ROW;
+            return same && !few && !columns.iter().any(|&c| depends(c));
+        }
+        let unused: SmallVec<[usize; 4]> =
+            (0..group.ranges.len()).filter(|&r| group.ranges.0[r] != 1 && !depends(r)).collect();
+        if unused.is_empty() {
+            let first = group.ranges.len();
+            group.ranges.0.extend(extents.iter().copied());
+            group.columns = Some((first..first + extents.len()).collect());
+            return true;
+        }
+        let few = rows_over(&unused, &group.ranges) < FEW_ROWS && long >= LONG_ROW;
+        if few || !unused.iter().map(|&r| group.ranges.0[r]).eq(extents.iter().copied()) {
+            return false;
+        }
+        group.columns = Some(unused);
+        true
+    }
+
+    /// A kernel among the users that can store the node as one more output.
+    fn host(&mut self, id: Id, uses: &[Use]) -> Result<Option<Use>> {
+        let node = self.ir.node(id);
+        if node.is_empty() {
+            return Ok(None);
+        }
+        for candidate in uses {
+            let group = &self.groups[candidate.group as usize];
+            let once = uses.iter().filter(|u| u.group == candidate.group).count() == 1;
+            if candidate.masked
+                || !once
+                || group.library.is_some()
+                || group.size >= LARGEST_KERNEL
+                || group.roots.len() * 2 + 4 > self.binding_limit
+            {
+                continue;
+            }
+            let others = uses.iter().map(|u| u.group).chain(self.readers[id as usize].iter().copied());
+            if others.filter(|&g| g != candidate.group).any(|g| self.reaches(g, candidate.group)) {
+                continue;
+            }
+            // A reduction first becomes a phase, which may decide the columns; undone if the store does not fit.
+            let (ranges, columns) = (group.ranges.clone(), group.columns.clone());
+            if let Op::Reduce { axes, .. } = node.op
+                && !self.join_phase(candidate, node, axes)
+            {
+                continue;
+            }
+            let group = &mut self.groups[candidate.group as usize];
+            if stores_once(group, &node.shape, &candidate.coordinates) {
+                group.roots.push((id, candidate.coordinates.clone()));
+                return Ok(Some(candidate.clone()));
+            }
+            (group.ranges, group.columns) = (ranges, columns);
+        }
+        Ok(None)
+    }
+
+    fn new_group(&mut self, id: Id) -> Result<Use> {
+        let node = self.ir.node(id);
+        let mut group = Group { ranges: Ranges::of(&node.shape), ..Group::default() };
+        let coordinates: Coordinates = group.ranges.coordinates();
+        if let Op::Reduce { axes, .. } = node.op {
+            let input = &self.ir.node(node.inputs[0]).shape;
+            let first = group.ranges.len();
+            group.ranges.0.extend(axes.iter().map(|a| input[a]).filter(|&d| d != 1));
+            group.columns = Some((first..group.ranges.len()).collect());
+        }
+        group.roots.push((id, coordinates.clone()));
+        self.groups.push(group);
+        Ok(Use { group: self.groups.len() as GroupId - 1, coordinates, masked: false })
+    }
+
+    /// Passes a use of the node on to its inputs.
+    fn need_inputs(&mut self, id: Id, u: &Use) -> Result<()> {
+        let node = self.ir.node(id);
+        self.groups[u.group as usize].size += 1;
+        match &node.op {
+            Op::Reduce { axes, .. } => {
+                let input = node.inputs[0];
+                let group = &self.groups[u.group as usize];
+                let coordinates =
+                    reduce_coordinates(&u.coordinates, *axes, &self.ir.node(input).shape, group);
+                self.need(input, Use { coordinates, ..u.clone() });
+            }
+            op if op.is_view() || matches!(op, Op::Pad { .. }) => {
+                let input = node.inputs[0];
+                let ranges = &self.groups[u.group as usize].ranges;
+                let shape = &self.ir.node(input).shape;
+                let (coordinates, mask) = view::through(op, shape, &node.shape, &u.coordinates, ranges)?;
+                let masked = u.masked || mask.is_some_and(|m| !m.is_always());
+                self.need(input, Use { group: u.group, coordinates, masked });
+            }
+            _ => {
+                for &input in &node.inputs {
+                    self.need(input, u.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn need(&mut self, id: Id, u: Use) {
+        let uses = &mut self.uses[id as usize];
+        if !uses.contains(&u) {
+            uses.push(u);
+        }
+    }
+
+    fn place_library(&mut self, id: Id) -> Result<()> {
+        let i = id as usize;
+        let group = self.groups.len() as GroupId;
+        self.groups.push(Group { library: Some(id), ..Group::default() });
+        self.homes[i] = Home::Stored(group);
+        for reader in self.uses[i].iter().map(|u| u.group).chain(self.readers[i].clone()).collect::<Vec<_>>()
+        {
+            self.add_edge(group, reader);
+        }
+        for &operand in &self.ir.node(id).inputs {
+            self.need_buffer(operand, group);
+        }
+        Ok(())
+    }
+
+    /// The operand gets a buffer, or is a view of one.
+    fn need_buffer(&mut self, operand: Id, reader: GroupId) {
+        let base = match self.view_of(operand) {
+            Some((base, layout)) if self.can_be_stored(base) => {
+                if base != operand {
+                    self.homes[operand as usize] = Home::View(base, layout);
+                }
+                base
+            }
+            _ => operand,
+        };
+        self.readers[base as usize].push(reader);
+    }
+
+    fn can_be_stored(&self, id: Id) -> bool {
+        !matches!(self.ir.node(id).op, Op::Constant(_) | Op::Iota { .. })
+    }
+
+    /// The node behind a chain of views, and the layout of the view in that node's buffer, if strides can say it.
+    fn view_of(&self, id: Id) -> Option<(Id, Layout)> {
+        let mut chain: SmallVec<[Id; 8]> = SmallVec::new();
+        let mut base = id;
+        while self.ir.node(base).op.is_view() {
+            chain.push(base);
+            base = self.ir.node(base).inputs[0];
+        }
+        let mut layout = match self.leaf_layouts.get(&base) {
+            Some(&layout) => layout.clone(),
+            None => Layout::contiguous(&self.ir.node(base).shape),
+        };
+        for &view in chain.iter().rev() {
+            let node = self.ir.node(view);
+            layout = view_layout(&node.op, &node.shape, &layout)?;
+        }
+        Some((base, layout))
+    }
+
+    fn place_view(&mut self, id: Id) -> Result<()> {
+        let i = id as usize;
+        let node = self.ir.node(id);
+        let uses = std::mem::take(&mut self.uses[i]);
+        let mut stored_itself = !self.readers[i].is_empty();
+        if self.stored[i] && !stored_itself {
+            // Where a library operation reads the view from its base's buffer, that buffer is there anyway.
+            let aliased = matches!(self.homes[i], Home::View(..));
+            match self.view_of(id) {
+                Some((base, layout)) if aliased || self.worth_aliasing(base, node) => {
+                    self.homes[i] = Home::View(base, layout);
+                    self.stored[base as usize] = true;
+                }
+                _ => stored_itself = true,
+            }
+        }
+        if !stored_itself {
+            for u in uses {
+                self.need_inputs(id, &u)?;
+            }
+            return Ok(());
+        }
+        let group = match self.host(id, &uses)? {
+            Some(u) => u,
+            None => self.new_group(id)?,
+        };
+        self.homes[i] = Home::Stored(group.group);
+        for reader in uses.iter().map(|u| u.group).chain(self.readers[i].clone()) {
+            self.add_edge(group.group, reader);
+        }
+        self.need_inputs(id, &group)
+    }
+
+    /// True if an output should be a view of its base's buffer rather than a copy: it then keeps that buffer alive.
+    fn worth_aliasing(&self, base: Id, view: &IrNode) -> bool {
+        let node = self.ir.node(base);
+        self.can_be_stored(base) && (node.op == Op::Buffer || view.len() * 2 > node.len())
+    }
+
+    fn add_edge(&mut self, from: GroupId, to: GroupId) {
+        let readers = &mut self.groups[from as usize].readers;
+        if from != to && !readers.contains(&to) {
+            readers.push(to);
+        }
+    }
+
+    /// True if `to` depends on `from`.
+    fn reaches(&self, from: GroupId, to: GroupId) -> bool {
+        let mut seen = vec![false; self.groups.len()];
+        let mut stack = vec![from];
+        while let Some(group) = stack.pop() {
+            if group == to {
+                return true;
+            }
+            if !std::mem::replace(&mut seen[group as usize], true) {
+                stack.extend(&self.groups[group as usize].readers);
+            }
+        }
+        false
+    }
+}
+
+/// The coordinates of a reduction's input: its own, with the kernel's columns in the reduced axes.
+pub(super) fn reduce_coordinates(own: &[Index], axes: Axes, input: &[usize], group: &Group) -> Coordinates {
+    let mut columns = group.columns.iter().flatten().filter(|&&c| group.ranges.0[c] != 1);
+    (0..input.len())
+        .map(|axis| match axes.contains(axis) {
+            true if input[axis] != 1 => match columns.next() {
+                Some(&column) => Index::range(column, &group.ranges),
+                None => Index::constant(0),
+            },
+            true => Index::constant(0),
+            false => own[axis].clone(),
+        })
+        .collect()
+}
+
+/// True if the kernel, computing a tensor of this shape at these coordinates, stores each element exactly once.
+fn stores_once(group: &Group, shape: &[usize], coordinates: &[Index]) -> bool {
+    let flat = view::flat(coordinates, &contiguous_strides(shape), 0);
+    let Some((0, strides)) = flat.strides(group.ranges.len()) else { return false };
+    let columns = group.columns.as_deref().unwrap_or(&[]);
+    let per_column = columns.iter().any(|&c| strides[c] != 0);
+    let mut steps: SmallVec<[(i64, usize); 6]> = (0..group.ranges.len())
+        .filter(|r| group.ranges.0[*r] != 1 && (per_column || !columns.contains(r)))
+        .map(|r| (strides[r], group.ranges.0[r]))
+        .collect();
+    steps.sort_unstable();
+    let mut expected = 1;
+    for (stride, extent) in steps {
+        if stride != expected {
+            return false;
+        }
+        expected *= extent as i64;
+    }
+    expected == element_count(shape) as i64
+}
+
+/// Operations that a routine of the device does on whole buffers.
+pub(super) fn is_library(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Dot
+            | Op::Conv(..)
+            | Op::Pool(..)
+            | Op::Scan { .. }
+            | Op::ArgReduce { .. }
+            | Op::Gather
+            | Op::Scatter(_)
+            | Op::ArgSort { .. }
+            | Op::SearchSorted { .. }
+            | Op::RandomBits
+            | Op::Cat { .. }
+            | Op::Composite(_)
+    )
+}
+
+/// What each node costs inline, counting what it would pull in with it.
+fn costs(ir: &Ir) -> Vec<Cost> {
+    let mut costs: Vec<Cost> = Vec::with_capacity(ir.nodes.len());
+    for node in &ir.nodes {
+        let own = match node.op {
+            Op::Constant(_) | Op::Iota { .. } => Cost::default(),
+            Op::Buffer | Op::Reduce { .. } | Op::Contiguous => Cost { loads: 1, operations: 0 },
+            ref op if is_library(op) => Cost { loads: 1, operations: 0 },
+            ref op => {
+                let operations = match op {
+                    Op::Unary(
+                        Unary::Neg | Unary::Abs | Unary::Not | Unary::IsNan | Unary::IsInf | Unary::Sign,
+                    ) => 1,
+                    Op::Unary(_)
+                    | Op::Binary(Binary::Pow | Binary::Atan2 | Binary::FloorDiv | Binary::Remainder) => 4,
+                    Op::Binary(_) | Op::Where | Op::Cast | Op::Bitcast | Op::Pad { .. } => 1,
+                    _ => 0,
+                };
+                node.inputs.iter().fold(Cost { loads: 0, operations }, |sum, &i| Cost {
+                    loads: sum.loads.saturating_add(costs[i as usize].loads),
+                    operations: sum.operations.saturating_add(costs[i as usize].operations),
+                })
+            }
+        };
+        costs.push(own);
+    }
+    costs
+}
