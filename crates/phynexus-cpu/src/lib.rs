@@ -1,3 +1,4 @@
 //! The CPU device.
 
+pub mod gemm;
 pub mod pool;

@@ -1,0 +1,373 @@
+//! Products by tiles: B is packed once for all threads, A by each block, either only where that pays.
+
+use std::ops::Range;
+
+use super::kernels::Kernels;
+use super::pack::{Accumulator, Lines, panel};
+use super::scratch::Scratch;
+use super::tile::Tile;
+use super::{Output, Problem, part};
+use crate::pool;
+
+/// Steps of k for which B is packed at a time.
+const K_CHUNK: usize = 4096;
+/// Elements of B packed at a time.
+const B_ELEMENTS: usize = 1 << 22;
+/// Tiles in a block of rows: with a block of k they stay in the second cache.
+const TILES: usize = 12;
+/// Panels after which a block of C is handed to the epilogue.
+const PANELS: usize = 8;
+/// Elements of C and steps of k from which the sum over k is cut in parts for the threads.
+const SPLIT_C: usize = 128 * 128;
+const SPLIT_K: usize = 2048;
+
+/// The sum over an empty k.
+///
+/// # Safety
+/// As [`super::gemm`].
+pub(super) unsafe fn zeros<T: Accumulator>(problem: &Problem<'_>) {
+    let row = Scratch::new::<T>(problem.n);
+    // SAFETY: the scratch has a row's elements; C may be written.
+    unsafe {
+        std::slice::from_raw_parts_mut(row.start::<std::mem::MaybeUninit<T>>(), problem.n)
+            .fill(std::mem::MaybeUninit::new(T::default()));
+        for i in 0..problem.m {
+            let c = problem.c.corner(i, 0);
+            T::store(row.start(), problem.n, c.dtype, c.data, c.column_stride);
+        }
+    }
+    problem.finish(0..problem.m, 0..problem.n);
+}
+
+/// What the tasks of one product share.
+struct Plan<'a, T: 'static> {
+    problem: &'a Problem<'a>,
+    kernels: &'static Kernels<T>,
+    pack_a: bool,
+    /// C is written by the kernels themselves.
+    direct: bool,
+    /// Where sums are kept if not in C and not by each task: all of C, row by row.
+    sums: Option<*mut T>,
+}
+
+// SAFETY: the pointers are used by several threads on disjoint blocks.
+unsafe impl<T> Sync for Plan<'_, T> {}
+
+/// One part of k and of the columns: what tasks work on between two packings of B.
+struct Stage<T> {
+    /// Steps of k.
+    k: Range<usize>,
+    columns: Range<usize>,
+    /// B's panels, or `None` to read it where it lies.
+    packed: Option<*const T>,
+    first: bool,
+    last: bool,
+}
+
+// SAFETY: B's panels are only read.
+unsafe impl<T> Sync for Stage<T> {}
+
+/// Any product.
+///
+/// # Safety
+/// As [`super::gemm`]; k is not 0.
+pub(super) unsafe fn product<T: Accumulator>(problem: &Problem<'_>) {
+    let kernels = T::kernels(problem.set);
+    if problem.m * problem.n <= SPLIT_C && problem.k >= SPLIT_K {
+        // SAFETY: the caller's promise.
+        unsafe { split::<T>(problem, kernels) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { whole::<T>(problem, kernels) };
+    }
+}
+
+/// A product whose sums over k are not cut for the threads.
+///
+/// # Safety
+/// As [`product`].
+unsafe fn whole<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels<T>) {
+    let Problem { m, n, k, a, b, c, .. } = *problem;
+    let page = 4096 / size_of::<T>() as isize;
+    // Rows a multiple of a page apart fall on the same lines of the nearest cache.
+    let collides = |stride: isize| stride % page == 0 && stride != 0;
+    let wide = n > 3 * kernels.columns();
+    let pack_a = a.dtype != T::DTYPE
+        || (wide && (m >= 128 || a.column_stride != 1 && a.row_stride != 1 || collides(a.row_stride)));
+    let pack_b = b.dtype != T::DTYPE
+        || b.column_stride != 1
+        || m >= 96
+        || (collides(b.row_stride) && m > 4 * kernels.rows());
+    let direct = c.dtype == T::DTYPE && c.column_stride == 1;
+
+    let chunk = if pack_b || !direct { K_CHUNK.min(k) } else { k };
+    let width = kernels.columns();
+    let strip =
+        if pack_b { (B_ELEMENTS / chunk).next_multiple_of(width).min(n.next_multiple_of(width)) } else { n };
+    let kept = (!direct && chunk < k).then(|| Scratch::new::<T>(m * n));
+    let panels = pack_b.then(|| Scratch::new::<T>(chunk * strip));
+    let plan = Plan { problem, kernels, pack_a, direct, sums: kept.as_ref().map(Scratch::start) };
+    for k_start in (0..k).step_by(chunk) {
+        for start in (0..n).step_by(strip) {
+            let columns = start..n.min(start + strip);
+            let steps = k_start..k.min(k_start + chunk);
+            if let Some(panels) = &panels {
+                // SAFETY: the scratch has room for a chunk of every panel of a strip.
+                unsafe { pack_b_panels(&plan, &steps, &columns, panels.start()) };
+            }
+            let packed = panels.as_ref().map(|p| p.start::<T>().cast_const());
+            let (first, last) = (k_start == 0, k_start + chunk >= k);
+            // SAFETY: the caller's promise.
+            unsafe { stage(&plan, &Stage { k: steps, columns, packed, first, last }) };
+        }
+    }
+}
+
+/// Packs the panels of some columns of B, all threads together.
+///
+/// # Safety
+/// As [`product`]; `out` has room for the panels.
+unsafe fn pack_b_panels<T: Accumulator>(
+    plan: &Plan<'_, T>,
+    k: &Range<usize>,
+    columns: &Range<usize>,
+    out: *mut T,
+) {
+    let width = plan.kernels.columns();
+    let count = columns.len().div_ceil(width);
+    let group = (1usize << 13).div_ceil(width * k.len());
+    let out = Shared(out);
+    plan.problem.tasks(count.div_ceil(group), &|task| {
+        for i in task * group..count.min((task + 1) * group) {
+            let lanes = width.min(columns.len() - i * width);
+            let b = plan.problem.b.corner(k.start, columns.start + i * width);
+            let lines = Lines { data: b.data, dtype: b.dtype, lane: b.column_stride, step: b.row_stride };
+            // SAFETY: the columns exist and this panel is this task's.
+            unsafe { panel(lines, lanes, k.len(), out.get().add(i * width * k.len()), width, plan.kernels) };
+        }
+    });
+}
+
+/// Cuts C's columns of this stage into blocks and computes them.
+///
+/// # Safety
+/// As [`product`].
+unsafe fn stage<T: Accumulator>(plan: &Plan<'_, T>, stage: &Stage<T>) {
+    let threads = pool::threads();
+    let tiles = plan.problem.m.div_ceil(plan.kernels.rows());
+    let panels = stage.columns.len().div_ceil(plan.kernels.columns());
+    let mut row_blocks = tiles.div_ceil(TILES);
+    let mut column_blocks = 1;
+    let work = plan.problem.m * stage.columns.len() * stage.k.len();
+    if work >= super::SERIAL && threads > 1 {
+        // Enough blocks to balance the threads, and a number that divides among them; large products get more, so that
+        // a thread held up by something else costs less.
+        let wanted = if work >> 22 >= threads { 4 * threads } else { threads };
+        while row_blocks * column_blocks < wanted || !(row_blocks * column_blocks).is_multiple_of(threads) {
+            if row_blocks * column_blocks >= 8 * threads {
+                break;
+            } else if column_blocks * 4 <= panels {
+                column_blocks += 1;
+            } else if row_blocks * 2 <= tiles {
+                row_blocks += 1;
+            } else if column_blocks < panels {
+                column_blocks += 1;
+            } else {
+                break;
+            }
+        }
+    }
+    if !plan.direct && plan.sums.is_none() {
+        // Every task keeps its own sums: they should stay in cache.
+        column_blocks = column_blocks.max(panels.div_ceil(2 * PANELS));
+    }
+    plan.problem.tasks(row_blocks * column_blocks, &|task| {
+        let tile_range = part(tiles, row_blocks, task / column_blocks);
+        let panel_range = part(panels, column_blocks, task % column_blocks);
+        // SAFETY: the caller's promise; blocks are disjoint.
+        unsafe { block(plan, stage, tile_range, panel_range) };
+    });
+}
+
+/// Computes one block of C for the stage's part of k.
+///
+/// # Safety
+/// As [`product`]; no other task works on this block.
+unsafe fn block<T: Accumulator>(
+    plan: &Plan<'_, T>,
+    stage: &Stage<T>,
+    tiles: Range<usize>,
+    panels: Range<usize>,
+) {
+    let Plan { problem, kernels, .. } = *plan;
+    let width = kernels.columns();
+    let all_tiles = problem.m.div_ceil(kernels.rows());
+    // Tiles of nearly equal height: 64 rows are 13 13 13 13 12, not 14 14 14 14 8.
+    let tile_rows = |t: usize| part(problem.m, all_tiles, t);
+    let rows = tile_rows(tiles.start).start..tile_rows(tiles.end - 1).end;
+    let column_start = panels.start * width;
+    let column_end = stage.columns.len().min(panels.end * width);
+
+    let a_scratch = plan.pack_a.then(|| Scratch::new::<T>(rows.len() * T::K_BLOCK.min(stage.k.len())));
+    let own_sums = (!plan.direct && plan.sums.is_none())
+        .then(|| Scratch::new::<T>(rows.len() * (column_end - column_start)));
+    // Where the sums of the block's first element are.
+    // SAFETY: an element of C, of the kept sums or of the scratch.
+    let (sums, sums_row) = unsafe {
+        match (&own_sums, plan.sums) {
+            (Some(own), _) => (own.start::<T>(), (column_end - column_start) as isize),
+            (None, Some(kept)) => {
+                let at = rows.start * problem.n + stage.columns.start + column_start;
+                (kept.add(at), problem.n as isize)
+            }
+            _ => {
+                let c = problem.c.corner(rows.start, stage.columns.start + column_start);
+                (c.data.cast::<T>(), c.row_stride)
+            }
+        }
+    };
+    let mut k = stage.k.start;
+    while k < stage.k.end {
+        let steps = T::K_BLOCK.min(stage.k.end - k);
+        if let Some(scratch) = &a_scratch {
+            for t in tiles.clone() {
+                let range = tile_rows(t);
+                let a = problem.a.corner(range.start, k);
+                let lines = Lines { data: a.data, dtype: a.dtype, lane: a.row_stride, step: a.column_stride };
+                // SAFETY: the rows exist; tiles are packed in order, so what one writes past its end the next overwrites.
+                unsafe {
+                    let out = scratch.start::<T>().add((range.start - rows.start) * steps);
+                    panel(lines, range.len(), steps, out, range.len(), kernels);
+                }
+            }
+        }
+        let last = stage.last && k + steps == stage.k.end;
+        let mut done = column_start;
+        for p in panels.clone() {
+            let columns = width.min(stage.columns.len() - p * width);
+            let (b, b_step) = match stage.packed {
+                Some(packed) => {
+                    // SAFETY: inside the packed panels.
+                    let b = unsafe { packed.add(p * width * stage.k.len() + (k - stage.k.start) * width) };
+                    (b, width as isize)
+                }
+                None => {
+                    let b = problem.b.corner(k, stage.columns.start + p * width);
+                    (b.data.cast::<T>(), b.row_stride)
+                }
+            };
+            let registers = columns.div_ceil(kernels.lanes);
+            for t in tiles.clone() {
+                let range = tile_rows(t);
+                let (a, a_row, a_step) = match &a_scratch {
+                    Some(scratch) => {
+                        // SAFETY: inside the scratch.
+                        let a = unsafe { scratch.start::<T>().add((range.start - rows.start) * steps) };
+                        (a.cast_const(), 1, range.len() as isize)
+                    }
+                    None => {
+                        let a = problem.a.corner(range.start, k);
+                        (a.data.cast::<T>(), a.row_stride, a.column_stride)
+                    }
+                };
+                // SAFETY: the caller's promise; the tile is inside the block.
+                unsafe {
+                    let at =
+                        (range.start - rows.start) as isize * sums_row + (p * width - column_start) as isize;
+                    kernels.tiles[range.len() - 1][registers - 1](&Tile {
+                        k: steps,
+                        a,
+                        a_row,
+                        a_step,
+                        b,
+                        b_step,
+                        c: sums.offset(at),
+                        c_row: sums_row,
+                        columns,
+                        accumulate: !(stage.first && k == stage.k.start),
+                    });
+                }
+            }
+            let end = p * width + columns;
+            if last && (p + 1 == panels.end || end - done >= PANELS * width) {
+                let (from, to) = (stage.columns.start + done, stage.columns.start + end);
+                if !plan.direct {
+                    // SAFETY: the sums of this part of the block.
+                    unsafe {
+                        let sums = sums.add(done - column_start);
+                        store(&problem.c.corner(rows.start, from), sums, sums_row, rows.len(), to - from);
+                    }
+                }
+                problem.finish(rows.clone(), from..to);
+                done = end;
+            }
+        }
+        k += steps;
+    }
+}
+
+/// Stores sums into a part of C, converted.
+///
+/// # Safety
+/// Both exist.
+unsafe fn store<T: Accumulator>(c: &Output, sums: *const T, sums_row: isize, rows: usize, columns: usize) {
+    for i in 0..rows {
+        let to = c.corner(i, 0);
+        // SAFETY: the caller's promise.
+        unsafe { T::store(sums.offset(i as isize * sums_row), columns, c.dtype, to.data, c.column_stride) }
+    }
+}
+
+/// Few elements of C, deep k: the sum over k is cut in parts of a length that only depends on the shape, computed side by
+/// side, and added in order.
+///
+/// # Safety
+/// As [`product`].
+unsafe fn split<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels<T>) {
+    let Problem { m, n, k, a, b, .. } = *problem;
+    let parts = (k / 512).clamp(2, 16);
+    let size = m * n;
+    let scratch = Scratch::new::<T>(parts * size);
+    let sums = Shared(scratch.start::<T>());
+    problem.tasks(parts, &|i| {
+        let steps = part(k, parts, i);
+        // SAFETY: this part's place in the scratch, which no other task uses.
+        let c = unsafe { sums.get().add(i * size) };
+        let inner = Problem {
+            a: a.corner(0, steps.start),
+            b: b.corner(steps.start, 0),
+            c: Output { data: c.cast(), dtype: T::DTYPE, row_stride: n as isize, column_stride: 1 },
+            k: steps.len(),
+            epilogue: None,
+            ..*problem
+        };
+        // SAFETY: the caller's promise.
+        unsafe { whole::<T>(&inner, kernels) };
+    });
+    // SAFETY: all parts are done; sums of part 0 become the whole's.
+    unsafe {
+        let total = std::slice::from_raw_parts_mut(sums.get(), size);
+        for i in 1..parts {
+            let more = std::slice::from_raw_parts(sums.get().add(i * size), size);
+            for (t, x) in total.iter_mut().zip(more) {
+                *t = t.add(*x);
+            }
+        }
+        store(&problem.c, sums.get(), n as isize, m, n);
+    }
+    problem.finish(0..m, 0..n);
+}
+
+/// A pointer that several threads use on disjoint parts.
+#[derive(Clone, Copy)]
+pub(super) struct Shared<T>(pub(super) *mut T);
+
+impl<T> Shared<T> {
+    /// The pointer.
+    pub(super) fn get(&self) -> *mut T {
+        self.0
+    }
+}
+
+// SAFETY: the tasks that share it keep to disjoint parts.
+unsafe impl<T> Sync for Shared<T> {}

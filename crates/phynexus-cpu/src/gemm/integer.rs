@@ -1,0 +1,78 @@
+//! Products of integers, exact modulo two to the width of the result.
+
+use phynexus::DType;
+
+use super::scratch::Scratch;
+use super::{Operand, Problem};
+
+/// Columns summed at a time.
+const COLUMNS: usize = 512;
+
+/// Any product of integers.
+///
+/// # Safety
+/// As [`super::gemm`].
+pub(super) unsafe fn product(problem: &Problem<'_>) {
+    // SAFETY: the caller's promise.
+    unsafe { plain(problem) }
+}
+
+/// Sums in 64 bits, of which the result keeps its low ones.
+unsafe fn plain(problem: &Problem<'_>) {
+    let Problem { m, n, k, a, b, c, .. } = *problem;
+    let blocks = n.div_ceil(COLUMNS);
+    problem.tasks(m * blocks, &|task| {
+        let i = task / blocks;
+        let columns = task % blocks * COLUMNS..n.min((task % blocks + 1) * COLUMNS);
+        let scratch = Scratch::new::<i64>(2 * COLUMNS);
+        // SAFETY: the scratch has room for two rows; operands and C are the caller's promise.
+        unsafe {
+            let sums = std::slice::from_raw_parts_mut(scratch.start::<i64>(), columns.len());
+            sums.fill(0);
+            let row = scratch.start::<i64>().add(COLUMNS);
+            for p in 0..k {
+                let mut x = 0;
+                widen(&a.corner(i, p), 1, &mut x);
+                widen(&b.corner(p, columns.start), columns.len(), row);
+                for (sum, y) in sums.iter_mut().zip(std::slice::from_raw_parts(row, columns.len())) {
+                    *sum = sum.wrapping_add(x.wrapping_mul(*y));
+                }
+            }
+            for (j, sum) in columns.clone().zip(sums.iter()) {
+                let p = c.corner(i, j).data;
+                match c.dtype.size() {
+                    1 => *p = *sum as u8,
+                    2 => *p.cast::<u16>() = *sum as u16,
+                    4 => *p.cast::<u32>() = *sum as u32,
+                    _ => *p.cast::<i64>() = *sum,
+                }
+            }
+        }
+        problem.finish(i..i + 1, columns);
+    });
+}
+
+/// Reads `count` elements of a row as 64-bit integers.
+///
+/// # Safety
+/// They exist, and `out` has room.
+unsafe fn widen(row: &Operand, count: usize, out: *mut i64) {
+    macro_rules! elements {
+        ($t:ty) => {
+            for j in 0..count {
+                // SAFETY: the caller's promise.
+                unsafe { *out.add(j) = *row.data.cast::<$t>().offset(j as isize * row.column_stride) as i64 }
+            }
+        };
+    }
+    match row.dtype {
+        DType::U8 | DType::Bool => elements!(u8),
+        DType::U16 => elements!(u16),
+        DType::U32 => elements!(u32),
+        DType::U64 => elements!(u64),
+        DType::I8 => elements!(i8),
+        DType::I16 => elements!(i16),
+        DType::I32 => elements!(i32),
+        _ => elements!(i64),
+    }
+}

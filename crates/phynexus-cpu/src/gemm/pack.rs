@@ -1,0 +1,226 @@
+//! Copies of operands in the order the tile kernels read, converted to the type they compute in.
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use phynexus::DType;
+
+use super::kernels::{HasKernels, Kernels};
+use super::lanes::Float;
+
+/// Elements converted at a time.
+const CHUNK: usize = 128;
+/// Lanes of the widest panel.
+pub(crate) const MAX_LANES: usize = 32;
+
+/// An element type that kernels compute in: conversions from and to what operands hold.
+pub(crate) trait Accumulator: HasKernels {
+    /// Elements of k that go through the kernels at a time: a panel of B then fits the nearest cache.
+    const K_BLOCK: usize;
+    /// Converts contiguous elements.
+    ///
+    /// # Safety
+    /// `source` has `count` elements of `dtype`, `out` has room for as many.
+    unsafe fn widen(dtype: DType, source: *const u8, count: usize, out: *mut Self);
+    /// Converts and stores `count` elements, `stride` elements apart.
+    ///
+    /// # Safety
+    /// `source` has `count` elements, `out` room for as many of `dtype`.
+    unsafe fn store(source: *const Self, count: usize, dtype: DType, out: *mut u8, stride: isize);
+}
+
+impl Accumulator for f32 {
+    const K_BLOCK: usize = 320;
+
+    unsafe fn widen(dtype: DType, source: *const u8, count: usize, out: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let out = std::slice::from_raw_parts_mut(out, count);
+            match dtype {
+                DType::F16 => {
+                    std::slice::from_raw_parts(source.cast::<f16>(), count).convert_to_f32_slice(out)
+                }
+                DType::BF16 => {
+                    for (o, x) in out.iter_mut().zip(std::slice::from_raw_parts(source.cast::<u16>(), count))
+                    {
+                        *o = f32::from_bits(u32::from(*x) << 16);
+                    }
+                }
+                _ => out.copy_from_slice(std::slice::from_raw_parts(source.cast(), count)),
+            }
+        }
+    }
+
+    unsafe fn store(source: *const f32, count: usize, dtype: DType, out: *mut u8, stride: isize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let source = std::slice::from_raw_parts(source, count);
+            match dtype {
+                DType::F16 => {
+                    let mut converted = [f16::ZERO; CHUNK];
+                    for (i, part) in source.chunks(CHUNK).enumerate() {
+                        let converted = &mut converted[..part.len()];
+                        converted.convert_from_f32_slice(part);
+                        scatter(converted, out.cast::<f16>().offset((i * CHUNK) as isize * stride), stride);
+                    }
+                }
+                DType::BF16 => {
+                    let mut converted = [bf16::ZERO; CHUNK];
+                    for (i, part) in source.chunks(CHUNK).enumerate() {
+                        let converted = &mut converted[..part.len()];
+                        converted.convert_from_f32_slice(part);
+                        scatter(converted, out.cast::<bf16>().offset((i * CHUNK) as isize * stride), stride);
+                    }
+                }
+                _ => scatter(source, out.cast(), stride),
+            }
+        }
+    }
+}
+
+impl Accumulator for f64 {
+    const K_BLOCK: usize = 256;
+
+    unsafe fn widen(dtype: DType, source: *const u8, count: usize, out: *mut f64) {
+        if dtype == DType::F64 {
+            // SAFETY: the caller's promise.
+            unsafe { std::ptr::copy_nonoverlapping(source.cast(), out, count) };
+            return;
+        }
+        let mut single = [0.0f32; CHUNK];
+        for start in (0..count).step_by(CHUNK) {
+            let n = CHUNK.min(count - start);
+            // SAFETY: the caller's promise, a chunk at a time.
+            unsafe {
+                f32::widen(dtype, source.add(start * dtype.size()), n, single.as_mut_ptr());
+                for (i, x) in single[..n].iter().enumerate() {
+                    *out.add(start + i) = f64::from(*x);
+                }
+            }
+        }
+    }
+
+    unsafe fn store(source: *const f64, count: usize, _: DType, out: *mut u8, stride: isize) {
+        // SAFETY: the caller's promise; the output's type is `f64`, the only one computed so.
+        unsafe { scatter(std::slice::from_raw_parts(source, count), out.cast(), stride) }
+    }
+}
+
+/// Stores elements `stride` apart.
+///
+/// # Safety
+/// `out` has room for them.
+unsafe fn scatter<T: Copy>(source: &[T], out: *mut T, stride: isize) {
+    for (i, x) in source.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { *out.offset(i as isize * stride) = *x }
+    }
+}
+
+/// What a panel is copied from: lanes (rows of A or columns of B) of `k` elements each. Strides in elements.
+#[derive(Clone, Copy)]
+pub(crate) struct Lines {
+    /// The first lane's first element.
+    pub(crate) data: *const u8,
+    pub(crate) dtype: DType,
+    /// Between lanes.
+    pub(crate) lane: isize,
+    /// Between steps of k.
+    pub(crate) step: isize,
+}
+
+/// Copies a panel: `out[p * width + l]` is step p of lane l, for `lanes` of at most `width` lanes; the others are left
+/// undefined.
+///
+/// # Safety
+/// The lines exist; `out` has room for `k` rows of `width` and one register; the machine has the kernels' set; `width`
+/// is at most 16 or a multiple of it, and at most [`MAX_LANES`].
+pub(crate) unsafe fn panel<T: Accumulator>(
+    lines: Lines,
+    lanes: usize,
+    k: usize,
+    out: *mut T,
+    width: usize,
+    kernels: &Kernels<T>,
+) {
+    // SAFETY: the caller's promise, throughout.
+    unsafe {
+        if lines.dtype == T::DTYPE {
+            let source = lines.data.cast::<T>();
+            if lines.lane == 1 {
+                copy_rows(source, lines.step, lanes, k, out, width);
+            } else if lines.step == 1 {
+                (kernels.transpose)(source, lines.lane, lanes, k, out, width);
+            } else {
+                for p in 0..k {
+                    let from = source.offset(p as isize * lines.step);
+                    for l in 0..lanes {
+                        *out.add(p * width + l) = *from.offset(l as isize * lines.lane);
+                    }
+                }
+            }
+            return;
+        }
+        let size = lines.dtype.size();
+        if lines.step == 1 {
+            let mut widened = [T::default(); MAX_LANES * CHUNK];
+            for start in (0..k).step_by(CHUNK) {
+                let n = CHUNK.min(k - start);
+                for l in 0..lanes {
+                    let from = lines.data.offset((l as isize * lines.lane + start as isize) * size as isize);
+                    T::widen(lines.dtype, from, n, widened.as_mut_ptr().add(l * CHUNK));
+                }
+                (kernels.transpose)(
+                    widened.as_ptr(),
+                    CHUNK as isize,
+                    lanes,
+                    n,
+                    out.add(start * width),
+                    width,
+                );
+            }
+            return;
+        }
+        let mut gathered = [0u64; MAX_LANES];
+        for p in 0..k {
+            let mut from = lines.data.offset(p as isize * lines.step * size as isize);
+            if lines.lane != 1 {
+                for l in 0..lanes {
+                    let element = from.offset(l as isize * lines.lane * size as isize);
+                    std::ptr::copy_nonoverlapping(
+                        element,
+                        gathered.as_mut_ptr().cast::<u8>().add(l * size),
+                        size,
+                    );
+                }
+                from = gathered.as_ptr().cast();
+            }
+            T::widen(lines.dtype, from, lanes, out.add(p * width));
+        }
+    }
+}
+
+/// Rows that already lie side by side.
+///
+/// # Safety
+/// As [`panel`].
+unsafe fn copy_rows<T: Float>(
+    source: *const T,
+    step: isize,
+    lanes: usize,
+    k: usize,
+    out: *mut T,
+    width: usize,
+) {
+    for p in 0..k {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (from, to) = (source.offset(p as isize * step), out.add(p * width));
+            match lanes {
+                // Fixed sizes become a few register moves.
+                MAX_LANES => *to.cast::<[T; MAX_LANES]>() = *from.cast(),
+                14 => *to.cast::<[T; 14]>() = *from.cast(),
+                _ => std::ptr::copy_nonoverlapping(from, to, lanes),
+            }
+        }
+    }
+}

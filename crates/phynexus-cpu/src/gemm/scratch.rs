@@ -1,0 +1,77 @@
+//! Working memory that a thread keeps: a repeated call allocates nothing.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::RefCell;
+use std::ptr::NonNull;
+
+/// A cache line, and a whole register.
+const ALIGNMENT: usize = 64;
+
+/// A block of uninitialised memory, 64-byte aligned, that goes back to its thread's shelf when dropped.
+pub(crate) struct Scratch(Block);
+
+struct Block {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+thread_local! {
+    static SHELF: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Scratch {
+    /// Room for `count` elements and one register more.
+    pub(crate) fn new<T>(count: usize) -> Scratch {
+        let bytes =
+            count.saturating_mul(size_of::<T>()).saturating_add(ALIGNMENT).next_multiple_of(ALIGNMENT);
+        let found = SHELF.try_with(|shelf| {
+            let mut shelf = shelf.borrow_mut();
+            let fits = |b: &Block| b.layout.size() >= bytes;
+            let smallest =
+                (0..shelf.len()).filter(|&i| fits(&shelf[i])).min_by_key(|&i| shelf[i].layout.size());
+            if smallest.is_none() {
+                // The largest is given up for a larger one, so that a thread keeps as many as it used at once.
+                let largest = (0..shelf.len()).max_by_key(|&i| shelf[i].layout.size());
+                drop(largest.map(|i| shelf.swap_remove(i)));
+            }
+            smallest.map(|i| shelf.swap_remove(i))
+        });
+        Scratch(found.ok().flatten().unwrap_or_else(|| Block::new(bytes)))
+    }
+
+    /// The memory's start.
+    pub(crate) fn start<T>(&self) -> *mut T {
+        self.0.start.as_ptr().cast()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let block =
+            std::mem::replace(&mut self.0, Block { start: NonNull::dangling(), layout: Layout::new::<()>() });
+        // A thread that is ending has no shelf any more; the block is then freed.
+        let _ = SHELF.try_with(move |shelf| shelf.borrow_mut().push(block));
+    }
+}
+
+impl Block {
+    fn new(bytes: usize) -> Block {
+        let Ok(layout) = Layout::from_size_align(bytes, ALIGNMENT) else {
+            handle_alloc_error(Layout::new::<u8>());
+        };
+        // SAFETY: the size is at least `ALIGNMENT`.
+        match NonNull::new(unsafe { alloc(layout) }) {
+            Some(start) => Block { start, layout },
+            None => handle_alloc_error(layout),
+        }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if self.layout.size() > 0 {
+            // SAFETY: made by `alloc` with this layout.
+            unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Products that packing would slow down: a few vectors against a matrix, and few rows with deep k.
+
+use super::axpy::{STREAM_ROWS, Stream};
+use super::blocked::Shared;
+use super::dot::{DOT_COLUMNS, DOT_ROWS, Dots};
+use super::pack::Accumulator;
+use super::scratch::Scratch;
+use super::{Problem, part};
+use crate::pool;
+
+/// Steps of k that dot kernels take at a time when the rows of A are many: those of A then stay in the second cache.
+const DOT_STEPS: usize = 1024;
+/// Elements of the matrix below which streaming it is not worth the set-up.
+const STREAM_ELEMENTS: usize = 1 << 15;
+/// Bytes of a row that a streaming task reads: whole pages keep the prefetchers going.
+const STRIP_BYTES: usize = 4096;
+
+/// Computes the product if it is one of these; false if not.
+///
+/// # Safety
+/// As [`super::gemm`]; k is not 0.
+pub(super) unsafe fn product<T: Accumulator>(problem: &Problem<'_>) -> bool {
+    let Problem { m, n, k, a, b, c, .. } = *problem;
+    if a.dtype != T::DTYPE || b.dtype != T::DTYPE || c.dtype != T::DTYPE {
+        return false;
+    }
+    let lanes = T::kernels(problem.set).lanes;
+    // SAFETY: the caller's promise.
+    unsafe {
+        // A column of B that is not contiguous, or a row of A, can be copied if it is one of few.
+        let few = m.min(n);
+        let along_k = (b.row_stride == 1 || n <= STREAM_ROWS) && (a.column_stride == 1 || m <= STREAM_ROWS);
+        let matrix_along_k = if m <= n { b.row_stride == 1 } else { a.column_stride == 1 };
+        if along_k && matrix_along_k && k >= 2 * lanes && (few <= STREAM_ROWS || k >= 8 * few.max(lanes)) {
+            dots::<T>(problem);
+            return true;
+        }
+        if m <= STREAM_ROWS && b.column_stride == 1 && k * n >= STREAM_ELEMENTS {
+            stream::<T>(problem);
+            return true;
+        }
+        if n <= STREAM_ROWS && a.row_stride == 1 && k * m >= STREAM_ELEMENTS {
+            stream::<T>(&problem.exchanged());
+            return true;
+        }
+        false
+    }
+}
+
+/// By dot kernels; whichever operand does not run along k is copied so that it does.
+///
+/// # Safety
+/// As [`product`].
+unsafe fn dots<T: Accumulator>(problem: &Problem<'_>) {
+    let Problem { m, n, k, mut a, mut b, c, .. } = *problem;
+    let copy = |lines: usize, data: *const T, line: isize, step: isize| {
+        let scratch = Scratch::new::<T>(lines * k);
+        for l in 0..lines {
+            for p in 0..k {
+                // SAFETY: an element of the operand, and of the scratch.
+                unsafe {
+                    *scratch.start::<T>().add(l * k + p) = *data.offset(l as isize * line + p as isize * step)
+                }
+            }
+        }
+        scratch
+    };
+    let a_copy = (a.column_stride != 1).then(|| copy(m, a.data.cast(), a.row_stride, a.column_stride));
+    let b_copy = (b.row_stride != 1).then(|| copy(n, b.data.cast(), b.column_stride, b.row_stride));
+    if let Some(copied) = &a_copy {
+        (a.data, a.row_stride, a.column_stride) = (copied.start::<u8>(), k as isize, 1);
+    }
+    if let Some(copied) = &b_copy {
+        (b.data, b.row_stride, b.column_stride) = (copied.start::<u8>(), 1, k as isize);
+    }
+    let problem = &Problem { a, b, ..*problem };
+    let kernels = T::kernels(problem.set);
+    let threads = if problem.work() < super::SERIAL { 1 } else { pool::threads() };
+    // The longer side is cut for the threads, a few parts each if the work is long.
+    let parts = if problem.work() >> 21 >= threads { 4 * threads } else { threads };
+    let (row_tiles, column_tiles) = (m.div_ceil(DOT_ROWS), n.div_ceil(DOT_COLUMNS));
+    let by_rows = m > n;
+    let parts = parts.min(if by_rows { row_tiles } else { column_tiles });
+    let steps = if m.min(n) <= STREAM_ROWS { k } else { DOT_STEPS };
+    problem.tasks(parts, &|task| {
+        let (rows, columns) = if by_rows {
+            (part(row_tiles, parts, task), 0..column_tiles)
+        } else {
+            (0..row_tiles, part(column_tiles, parts, task))
+        };
+        let mut start = 0;
+        while start < k {
+            let count = steps.min(k - start);
+            for j in columns.clone().map(|t| part(n, column_tiles, t)) {
+                for i in rows.clone().map(|t| part(m, row_tiles, t)) {
+                    // SAFETY: the caller's promise; blocks of C are disjoint.
+                    unsafe {
+                        kernels.dots[i.len() - 1][j.len() - 1](&Dots {
+                            k: count,
+                            a: problem.a.corner(i.start, start).data.cast(),
+                            a_row: problem.a.row_stride,
+                            b: problem.b.corner(start, j.start).data.cast(),
+                            b_column: problem.b.column_stride,
+                            c: c.corner(i.start, j.start).data.cast(),
+                            c_row: c.row_stride,
+                            c_column: c.column_stride,
+                            accumulate: start > 0,
+                        });
+                    }
+                }
+            }
+            start += count;
+        }
+        let rows = part(m, row_tiles, rows.start).start..part(m, row_tiles, rows.end - 1).end;
+        let columns = part(n, column_tiles, columns.start).start..part(n, column_tiles, columns.end - 1).end;
+        problem.finish(rows, columns);
+    });
+}
+
+/// At most four rows against a matrix whose rows are contiguous: strips of columns, or parts of k if rows are short.
+///
+/// # Safety
+/// As [`product`].
+unsafe fn stream<T: Accumulator>(problem: &Problem<'_>) {
+    let Problem { m, n, k, a, b, c, .. } = *problem;
+    let kernels = T::kernels(problem.set);
+    // Parts of k depend on the shape alone, as every result does; strips of columns may depend on the threads.
+    let k_parts = if n * size_of::<T>() < STRIP_BYTES { (k * n / STREAM_ELEMENTS).clamp(1, 16) } else { 1 };
+    let strips = if k_parts > 1 { 1 } else { (n * size_of::<T>() / 512).clamp(1, pool::threads()) };
+    let scratch = Scratch::new::<T>(k_parts * m * n);
+    let sums = Shared(scratch.start::<T>());
+    problem.tasks(k_parts * strips, &|task| {
+        let steps = part(k, k_parts, task / strips);
+        let columns = part(n, strips, task % strips);
+        // SAFETY: this part's sums are this task's; the operands' elements exist.
+        unsafe {
+            let out = sums.get().add(task / strips * m * n + columns.start);
+            for i in 0..m {
+                for j in 0..columns.len() {
+                    *out.add(i * n + j) = T::default();
+                }
+            }
+            kernels.streams[m - 1](&Stream {
+                k: steps.len(),
+                a: a.corner(0, steps.start).data.cast(),
+                a_row: a.row_stride,
+                a_step: a.column_stride,
+                b: b.corner(steps.start, columns.start).data.cast(),
+                b_step: b.row_stride,
+                sums: out,
+                sums_row: n,
+                columns: columns.len(),
+            });
+            if k_parts == 1 {
+                for i in 0..m {
+                    let c = c.corner(i, columns.start);
+                    T::store(out.add(i * n), columns.len(), c.dtype, c.data, c.column_stride);
+                }
+                problem.finish(0..m, columns);
+            }
+        }
+    });
+    if k_parts > 1 {
+        // SAFETY: all parts are done.
+        unsafe {
+            let total = std::slice::from_raw_parts_mut(sums.get(), m * n);
+            for i in 1..k_parts {
+                for (t, x) in
+                    total.iter_mut().zip(std::slice::from_raw_parts(sums.get().add(i * m * n), m * n))
+                {
+                    *t = t.add(*x);
+                }
+            }
+            for i in 0..m {
+                let c = c.corner(i, 0);
+                T::store(sums.get().add(i * n), n, c.dtype, c.data, c.column_stride);
+            }
+        }
+        problem.finish(0..m, 0..n);
+    }
+}
