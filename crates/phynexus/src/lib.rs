@@ -5,6 +5,7 @@ pub mod dtype;
 pub mod error;
 pub mod graph;
 pub mod kernel;
+pub mod oracle;
 pub mod schedule;
 pub mod shape;
 pub mod tensor;

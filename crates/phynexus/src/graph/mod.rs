@@ -1,5 +1,6 @@
 //! The graph: the op set, nodes, rewrites, composites and gradients.
 
+pub mod check;
 pub mod composite;
 pub mod gradient;
 pub mod ir;

@@ -1,0 +1,228 @@
+//! Combining many numbers: sums, products, extremes, in any order a device likes.
+
+use super::{
+    float::{binary, product},
+    integer,
+    number::{Interval, Number, greatest, least_normal, ulp, unit_roundoff},
+};
+use crate::{
+    DType,
+    graph::op::Combine,
+};
+
+/// Combines numbers of one dtype. The bounds of the result hold for every order of combination and for fused
+/// multiply-adds: a sum of n terms is within n + 1 roundings of the sum of their magnitudes (Higham, "Accuracy and
+/// Stability of Numerical Algorithms", 4.2), a product of n factors within n roundings of itself.
+#[derive(Clone, Debug)]
+pub(super) struct Accumulator {
+    combine: Combine,
+    dtype: DType,
+    /// The type whose rounding each combination suffers.
+    precision: DType,
+    count: usize,
+    integer: i128,
+    float: Interval,
+    /// Sum: of the terms' magnitudes. Product: of the factors' magnitudes above 1.
+    largest: f64,
+    /// Product: of the factors' magnitudes below 1, zeros left out.
+    smallest: f64,
+    /// Infinite terms or factors seen, negative and positive.
+    infinities: [bool; 2],
+    /// Product: a factor was, or may have been, zero.
+    zero: bool,
+    /// Product: the sign of the finite factors.
+    negative: bool,
+    /// Product: how many factors were -inf.
+    negative_infinities: usize,
+    nan: bool,
+    undetermined: bool,
+}
+
+impl Accumulator {
+    /// An empty combination; 16-bit floats are combined in `f32`.
+    pub(super) fn new(combine: Combine, dtype: DType) -> Accumulator {
+        Accumulator::with_precision(combine, dtype, dtype.compute())
+    }
+
+    /// An empty combination, every step of which may be rounded to `precision`.
+    pub(super) fn with_precision(combine: Combine, dtype: DType, precision: DType) -> Accumulator {
+        let identity = combine.identity(dtype);
+        Accumulator {
+            combine,
+            dtype,
+            precision,
+            count: 0,
+            integer: if dtype.is_float() { 0 } else { scalar_integer(identity) },
+            float: Interval::point(identity.as_f64()),
+            largest: if combine == Combine::Prod { 1.0 } else { 0.0 },
+            smallest: 1.0,
+            infinities: [false; 2],
+            zero: false,
+            negative: false,
+            negative_infinities: 0,
+            nan: false,
+            undetermined: false,
+        }
+    }
+
+    /// Adds a number.
+    pub(super) fn push(&mut self, number: Number) {
+        self.count += 1;
+        match number {
+            Number::Undetermined => self.undetermined = true,
+            Number::Integer(x) => {
+                match integer::binary(self.combine.binary(), self.integer, x, self.dtype) {
+                    Some(combined) => self.integer = combined,
+                    None => self.undetermined = true,
+                }
+            }
+            Number::Float(x) if x.is_nan() => self.nan = true,
+            Number::Float(x) => self.push_float(x),
+        }
+    }
+
+    /// Adds a product of two numbers, rounded or not before the addition.
+    pub(super) fn push_product(&mut self, a: Number, b: Number) {
+        match (a, b) {
+            (Number::Integer(a), Number::Integer(b)) => self.push(Number::Integer(a.wrapping_mul(b))),
+            (Number::Float(a), Number::Float(b)) => self.push(product(a, b)),
+            _ => self.push(Number::Undetermined),
+        }
+    }
+
+    fn push_float(&mut self, x: Interval) {
+        match self.combine {
+            Combine::Sum | Combine::Prod if x.magnitude().is_infinite() => {
+                if x.is_point() {
+                    self.infinities[usize::from(x.value > 0.0)] = true;
+                    self.negative_infinities += usize::from(x.value < 0.0);
+                } else {
+                    self.undetermined = true;
+                }
+            }
+            Combine::Sum => {
+                self.float.value += x.value;
+                self.float.low += x.low;
+                self.float.high += x.high;
+                self.largest += x.magnitude();
+            }
+            Combine::Prod => {
+                self.largest *= x.magnitude().max(1.0);
+                if x.contains_zero() {
+                    self.zero = true;
+                } else {
+                    self.smallest *= x.low.abs().min(x.high.abs()).min(1.0);
+                }
+                self.undetermined |= x.contains_zero() && !x.is_point();
+                match product(self.float, x) {
+                    Number::Float(p) => self.float = p,
+                    _ => self.undetermined = true,
+                }
+                self.negative ^= x.high < 0.0;
+            }
+            Combine::Max | Combine::Min => {
+                let op = self.combine.binary();
+                if let Number::Float(extreme) = binary(op, self.float, x, DType::F64) {
+                    self.float = extreme;
+                }
+            }
+        }
+    }
+
+    /// The combination of what was pushed so far.
+    pub(super) fn result(&self) -> Number {
+        if self.undetermined {
+            // Nothing that follows can undo a NaN.
+            return if self.nan { Number::NAN } else { Number::Undetermined };
+        }
+        if !self.dtype.is_float() {
+            return Number::Integer(self.integer);
+        }
+        if self.nan {
+            return Number::NAN;
+        }
+        match self.combine {
+            Combine::Sum => self.sum(),
+            Combine::Prod => self.product(),
+            Combine::Max | Combine::Min => Number::Float(self.float.settled(self.dtype)),
+        }
+    }
+
+    fn roundings(&self) -> f64 {
+        let count = self.count as f64 + 1.0;
+        // The oracle's own sums are rounded to `f64` too.
+        let own = if self.precision == DType::F64 { count } else { 0.0 };
+        (count + own) * unit_roundoff(self.precision)
+    }
+
+    fn sum(&self) -> Number {
+        let bound = self.roundings() * self.largest;
+        let may_overflow = self.largest + bound > greatest(self.precision);
+        match self.infinities {
+            [true, true] => return Number::NAN,
+            [false, false] => {}
+            // Terms that overflow to the other infinity on the way would make NaN.
+            _ if may_overflow => return Number::Undetermined,
+            [_, positive] => {
+                let sign = if positive { 1.0 } else { -1.0 };
+                return Number::float(sign * f64::INFINITY);
+            }
+        }
+        let one_sign = self.float.low == self.largest || self.float.high == -self.largest;
+        if may_overflow && !one_sign {
+            return Number::Undetermined;
+        }
+        let mut sum = self.float;
+        if self.count > 1 {
+            sum.low = (sum.low - bound).next_down();
+            sum.high = (sum.high + bound).next_up();
+        } else if sum.low == 0.0 && sum.high == 0.0 {
+            // Zero, from either a start at +0 or a sum of negative zeros.
+            (sum.low, sum.high) = (-0.0, 0.0);
+        }
+        if sum.low.is_nan() || sum.high.is_nan() {
+            return Number::Undetermined;
+        }
+        Number::Float(sum.settled(self.dtype))
+    }
+
+    fn product(&self) -> Number {
+        let infinite = self.infinities.contains(&true);
+        if infinite && self.zero {
+            return Number::NAN;
+        }
+        // Another order may overflow, or lose digits or everything, on the way.
+        let overflow = self.largest * 2.0 > greatest(self.precision);
+        let underflow = self.smallest / 2.0 < least_normal(self.precision);
+        if self.count > 1 && (overflow && (self.zero || self.smallest < 1.0) || underflow && (infinite || self.largest > 1.0))
+        {
+            return Number::Undetermined;
+        }
+        if infinite {
+            let negative = self.negative ^ (self.negative_infinities % 2 == 1);
+            return Number::float(if negative { f64::NEG_INFINITY } else { f64::INFINITY });
+        }
+        if self.float.is_nan() {
+            return Number::Undetermined;
+        }
+        if self.count <= 1 {
+            return Number::Float(self.float.settled(self.dtype));
+        }
+        let relative = self.roundings();
+        let absolute = if underflow { self.count as f64 * ulp(0.0, self.precision) } else { 0.0 };
+        let product = Interval {
+            low: self.float.low - relative * self.float.low.abs() - absolute,
+            high: self.float.high + relative * self.float.high.abs() + absolute,
+            ..self.float
+        };
+        Number::Float(product.settled(self.dtype))
+    }
+}
+
+/// An identity of an integer reduction.
+fn scalar_integer(scalar: crate::Scalar) -> i128 {
+    match scalar {
+        crate::Scalar::UInt(u) => u.into(),
+        other => other.as_i64().into(),
+    }
+}

@@ -1,0 +1,111 @@
+//! Arrays of numbers, in row-major order.
+
+use super::number::Number;
+use crate::{
+    DType, Element, Error, Result, Scalar,
+    device::scalar_bytes,
+    oracle::integer,
+    shape::{Dims, checked_element_count, contiguous_strides, element_count},
+};
+
+/// The oracle's tensor.
+#[derive(Clone, Debug)]
+pub struct OracleArray {
+    /// The element type.
+    pub dtype: DType,
+    /// The shape.
+    pub shape: Dims,
+    /// The elements in row-major order.
+    pub elements: Vec<Number>,
+}
+
+impl OracleArray {
+    /// From little-endian bytes in row-major order.
+    ///
+    /// # Errors
+    /// If the bytes do not fill the shape.
+    pub fn from_bytes(bytes: &[u8], dtype: DType, shape: &[usize]) -> Result<OracleArray> {
+        let expected = checked_element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
+        if expected != Some(bytes.len()) {
+            return Err(Error::shape("oracle", &[shape], format!("there are {} bytes of {dtype}", bytes.len())));
+        }
+        let elements = read_scalars(bytes, dtype).into_iter().map(from_scalar).collect();
+        Ok(OracleArray { dtype, shape: shape.into(), elements })
+    }
+
+    /// As little-endian bytes: the computation in `f64`, rounded; 0 where nothing is determined.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let scalar = |number: &Number| match number {
+            Number::Integer(x) if self.dtype.kind() == crate::Kind::Unsigned => Scalar::UInt(*x as u64),
+            Number::Integer(x) => Scalar::Int(*x as i64),
+            Number::Float(x) => Scalar::Float(x.rounded(self.dtype).value),
+            Number::Undetermined => Scalar::Int(0),
+        };
+        self.elements.iter().flat_map(|n| scalar_bytes(scalar(n), self.dtype)).collect()
+    }
+
+    /// Every element is this scalar.
+    pub(super) fn filled(scalar: Scalar, dtype: DType, shape: &[usize]) -> OracleArray {
+        let element = from_scalar(scalar.cast(dtype));
+        OracleArray { dtype, shape: shape.into(), elements: vec![element; element_count(shape)] }
+    }
+
+    /// The element at these coordinates.
+    pub(super) fn at(&self, coordinates: &[usize]) -> Number {
+        self.elements[flat_index(&self.shape, coordinates)]
+    }
+}
+
+/// The elements of a device's answer, each exactly what its bytes say.
+pub(super) fn read_scalars(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
+    fn read<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
+        T::read_bytes(bytes).into_iter().map(T::to_scalar).collect()
+    }
+    match dtype {
+        DType::Bool => read::<bool>(bytes),
+        DType::U8 => read::<u8>(bytes),
+        DType::U16 => read::<u16>(bytes),
+        DType::U32 => read::<u32>(bytes),
+        DType::U64 => read::<u64>(bytes),
+        DType::I8 => read::<i8>(bytes),
+        DType::I16 => read::<i16>(bytes),
+        DType::I32 => read::<i32>(bytes),
+        DType::I64 => read::<i64>(bytes),
+        DType::F16 => read::<half::f16>(bytes),
+        DType::BF16 => read::<half::bf16>(bytes),
+        DType::F32 => read::<f32>(bytes),
+        DType::F64 => read::<f64>(bytes),
+    }
+}
+
+/// A scalar as a number.
+pub(super) fn from_scalar(scalar: Scalar) -> Number {
+    match scalar {
+        Scalar::Bool(b) => Number::bool(b),
+        Scalar::Int(i) => Number::Integer(i.into()),
+        Scalar::UInt(u) => Number::Integer(u.into()),
+        Scalar::Float(x) => Number::float(x),
+    }
+}
+
+/// A number that counts, as an element of `dtype`.
+pub(super) fn counted(i: usize, dtype: DType) -> Number {
+    if dtype.is_float() {
+        Number::Float(super::number::Interval::point(i as f64).settled(dtype))
+    } else {
+        Number::Integer(integer::wrap(i as i128, dtype))
+    }
+}
+
+/// The coordinates of every element in row-major order.
+pub(super) fn every_coordinate(shape: &[usize]) -> impl Iterator<Item = Dims> + use<> {
+    let strides = contiguous_strides(shape);
+    let shape: Dims = shape.into();
+    (0..element_count(&shape))
+        .map(move |flat| shape.iter().zip(&strides).map(|(&size, &s)| flat / s as usize % size).collect())
+}
+
+/// The place of these coordinates in row-major order.
+pub(super) fn flat_index(shape: &[usize], coordinates: &[usize]) -> usize {
+    coordinates.iter().zip(contiguous_strides(shape)).map(|(&c, s)| c * s as usize).sum()
+}

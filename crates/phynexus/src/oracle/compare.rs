@@ -1,0 +1,158 @@
+//! Comparing a device's answer with the oracle's.
+
+use std::fmt;
+
+use super::{
+    array::{OracleArray, every_coordinate, from_scalar, read_scalars},
+    number::{Interval, Number, ulp},
+};
+use crate::{DType, shape::Dims};
+
+/// An element that no correct device would have computed.
+#[derive(Clone, Debug)]
+pub struct Mismatch {
+    /// Where.
+    pub index: Dims,
+    /// What is right.
+    pub expected: Number,
+    /// What was computed.
+    pub actual: Number,
+}
+
+/// What a comparison found.
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    /// Elements compared.
+    pub compared: usize,
+    /// Elements not compared because more than one answer is right.
+    pub skipped: usize,
+    /// Elements that are wrong.
+    pub mismatches: usize,
+    /// The first of them.
+    pub first: Option<Mismatch>,
+    /// The greatest distance from the computation in `f64` among the elements that are right and finite, in units in
+    /// the last place of the dtype.
+    pub worst_ulps: f64,
+    /// Something other than an element is wrong: the dtype or the number of bytes.
+    pub malformed: Option<String>,
+}
+
+impl Comparison {
+    /// True if nothing is wrong.
+    pub fn passed(&self) -> bool {
+        self.mismatches == 0 && self.malformed.is_none()
+    }
+
+    /// Adds the figures of another comparison.
+    pub fn merge(&mut self, other: Comparison) {
+        self.compared += other.compared;
+        self.skipped += other.skipped;
+        self.mismatches += other.mismatches;
+        self.worst_ulps = self.worst_ulps.max(other.worst_ulps);
+        self.first = self.first.take().or(other.first);
+        self.malformed = self.malformed.take().or(other.malformed);
+    }
+}
+
+/// Compares a device's answer, row-major little-endian bytes, with the oracle's.
+pub fn compare(expected: &OracleArray, actual: &[u8], dtype: DType) -> Comparison {
+    let mut result = Comparison::default();
+    if dtype != expected.dtype || actual.len() != expected.elements.len() * dtype.size() {
+        let (want, have) = (expected.elements.len() * expected.dtype.size(), actual.len());
+        result.malformed = Some(format!("{have} bytes of {dtype} instead of {want} bytes of {}", expected.dtype));
+        return result;
+    }
+    if let Some(byte) = actual.iter().find(|b| dtype == DType::Bool && **b > 1) {
+        result.malformed = Some(format!("a bool of {byte}: truth values are 0 or 1"));
+        return result;
+    }
+    let places = every_coordinate(&expected.shape);
+    for ((number, scalar), index) in expected.elements.iter().zip(read_scalars(actual, dtype)).zip(places) {
+        let actual = from_scalar(scalar);
+        match judge(*number, actual, dtype) {
+            Verdict::Right(ulps) => {
+                result.compared += 1;
+                result.worst_ulps = result.worst_ulps.max(ulps);
+            }
+            Verdict::Open => result.skipped += 1,
+            Verdict::Wrong => {
+                result.compared += 1;
+                result.mismatches += 1;
+                result.first.get_or_insert(Mismatch { index, expected: *number, actual });
+            }
+        }
+    }
+    result
+}
+
+enum Verdict {
+    /// Right, this many units in the last place from the computation in `f64`.
+    Right(f64),
+    /// Anything would be right.
+    Open,
+    Wrong,
+}
+
+fn judge(expected: Number, actual: Number, dtype: DType) -> Verdict {
+    let (expected, actual) = match (expected, actual) {
+        (Number::Undetermined, _) => return Verdict::Open,
+        (Number::Integer(x), Number::Integer(y)) if x == y => return Verdict::Right(0.0),
+        (Number::Float(x), Number::Float(y)) => (x, y.value),
+        _ => return Verdict::Wrong,
+    };
+    if expected.is_nan() || actual.is_nan() {
+        return if expected.is_nan() && actual.is_nan() { Verdict::Right(0.0) } else { Verdict::Wrong };
+    }
+    let stored = expected.rounded(dtype);
+    if stored.low == f64::NEG_INFINITY && stored.high == f64::INFINITY {
+        return Verdict::Open;
+    }
+    if actual < stored.low || actual > stored.high {
+        return Verdict::Wrong;
+    }
+    let one_zero = stored.low == 0.0 && stored.high == 0.0 && stored.low.to_bits() == stored.high.to_bits();
+    if one_zero && actual.to_bits() != stored.low.to_bits() {
+        return Verdict::Wrong;
+    }
+    let distance = (actual - stored.value).abs();
+    Verdict::Right(if distance.is_finite() { distance / ulp(stored.value, dtype) } else { 0.0 })
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Number::Integer(x) => write!(f, "{x}"),
+            Number::Float(x) => write!(f, "{x}"),
+            Number::Undetermined => f.write_str("undetermined"),
+        }
+    }
+}
+
+impl fmt::Display for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_nan() || self.low.to_bits() == self.high.to_bits() {
+            write!(f, "{:?}", self.value)
+        } else {
+            write!(f, "{:?} (from {:?} to {:?})", self.value, self.low, self.high)
+        }
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {:?}: expected {}, got {}", self.index.as_slice(), self.expected, self.actual)
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(malformed) = &self.malformed {
+            return f.write_str(malformed);
+        }
+        write!(f, "{} of {} elements wrong, {} skipped", self.mismatches, self.compared, self.skipped)?;
+        match &self.first {
+            Some(first) => write!(f, "; first {first}"),
+            None => write!(f, ", at most {:.2} units in the last place off", self.worst_ulps),
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Elementwise functions of floats, on intervals.
+//!
+//! Arithmetic and square roots are correctly rounded (IEEE 754); for the other functions a device may be off by as
+//! many units in the last place of its compute type as the OpenCL 3.0 full profile allows (table "ULP values for
+//! single precision built-in math functions"), and no function leaves its mathematical range.
+
+use std::f64::consts::{FRAC_PI_2, PI};
+
+use super::{
+    number::{Interval, Number},
+    special::erf,
+};
+use crate::{
+    DType,
+    graph::op::{Binary, Unary},
+};
+
+/// Greatest error in units in the last place of the compute type; 0 for correctly rounded functions.
+fn unary_ulps(op: Unary) -> f64 {
+    use Unary::*;
+    match op {
+        Neg | Abs | Sign | Recip | Sqrt | Floor | Ceil | Trunc | Round | Not | IsNan | IsInf => 0.0,
+        Rsqrt | Log1p => 2.0,
+        Exp | Exp2 | Expm1 | Log | Log2 => 3.0,
+        Sin | Cos | Asin | Acos | Sinh | Cosh | Asinh | Acosh => 4.0,
+        Tan | Atan | Tanh | Atanh => 5.0,
+        Erf => 16.0,
+    }
+}
+
+const POW_ULPS: f64 = 16.0;
+const ATAN2_ULPS: f64 = 6.0;
+
+/// The function in `f64`.
+fn function(op: Unary, x: f64) -> f64 {
+    use Unary::*;
+    match op {
+        Neg => -x,
+        Abs => x.abs(),
+        Recip => 1.0 / x,
+        Sqrt => x.sqrt(),
+        Rsqrt => 1.0 / x.sqrt(),
+        Exp => x.exp(),
+        Exp2 => x.exp2(),
+        Expm1 => x.exp_m1(),
+        Log => x.ln(),
+        Log2 => x.log2(),
+        Log1p => x.ln_1p(),
+        Sin => x.sin(),
+        Cos => x.cos(),
+        Tan => x.tan(),
+        Asin => x.asin(),
+        Acos => x.acos(),
+        Atan => x.atan(),
+        Sinh => x.sinh(),
+        Cosh => x.cosh(),
+        Tanh => x.tanh(),
+        Asinh => asinh(x),
+        Acosh => acosh(x),
+        Atanh => x.abs().atanh().copysign(x),
+        Erf => erf(x),
+        Floor => x.floor(),
+        Ceil => x.ceil(),
+        Trunc => x.trunc(),
+        Round => x.round_ties_even(),
+        Sign => {
+            if x == 0.0 {
+                0.0
+            } else {
+                1f64.copysign(x)
+            }
+        }
+        Not | IsNan | IsInf => f64::NAN,
+    }
+}
+
+/// The standard library's `asinh` overflows in its square above 1e154.
+fn asinh(x: f64) -> f64 {
+    if x.abs() > 1e100 { (x.abs().ln() + std::f64::consts::LN_2).copysign(x) } else { x.asinh() }
+}
+
+/// ln(x + sqrt(x^2 - 1)), in the form that keeps the digits of x - 1 near 1.
+fn acosh(x: f64) -> f64 {
+    if x > 1e100 {
+        x.ln() + std::f64::consts::LN_2
+    } else if x < 1.0 {
+        f64::NAN
+    } else {
+        let t = x - 1.0;
+        (t + (2.0 * t + t * t).sqrt()).ln_1p()
+    }
+}
+
+/// Where the function's results lie.
+fn range(op: Unary) -> (f64, f64) {
+    use Unary::*;
+    match op {
+        Abs | Exp | Exp2 | Sqrt | Acos | Acosh => (0.0, f64::INFINITY),
+        Expm1 => (-1.0, f64::INFINITY),
+        Cosh => (1.0, f64::INFINITY),
+        Sin | Cos | Tanh | Erf => (-1.0, 1.0),
+        _ => (f64::NEG_INFINITY, f64::INFINITY),
+    }
+}
+
+/// Functions with f(-0) = -0 and f(+0) = +0.
+fn keeps_zero(op: Unary) -> bool {
+    use Unary::*;
+    matches!(op, Sqrt | Expm1 | Log1p | Sin | Tan | Asin | Atan | Sinh | Tanh | Asinh | Atanh | Erf)
+}
+
+/// A unary operation on an operand of `dtype`.
+pub(super) fn unary(op: Unary, x: Interval, dtype: DType) -> Number {
+    match op {
+        Unary::IsNan => return Number::bool(x.is_nan()),
+        Unary::IsInf if x.is_point() => return Number::bool(x.value.is_infinite()),
+        Unary::IsInf if x.magnitude() < f64::INFINITY => return Number::bool(false),
+        Unary::IsInf | Unary::Not => return Number::Undetermined,
+        _ if x.is_nan() => return Number::NAN,
+        _ => {}
+    }
+    if x.is_point() && x.low == 0.0 && keeps_zero(op) {
+        return Number::Float(x);
+    }
+    match op {
+        Unary::Neg => return Number::Float(Interval { value: -x.value, low: -x.high, high: -x.low }),
+        Unary::Sign if x.is_point() && x.low == 0.0 => {
+            return Number::Float(OPEN_ZERO);
+        }
+        Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Round => {
+            let (a, b) = (function(op, x.low), function(op, x.high));
+            let crosses_zero = op == Unary::Sign && !x.is_point() && x.contains_zero();
+            let step = Interval::hull(a, [b]);
+            return if a == b && !crosses_zero { Number::Float(step) } else { Number::Undetermined };
+        }
+        _ => {}
+    }
+    let bounds = match op {
+        Unary::Abs if x.contains_zero() => [0.0, x.magnitude()],
+        Unary::Cosh if x.contains_zero() => [1.0, x.magnitude().cosh()],
+        Unary::Recip if x.contains_zero() && !x.is_point() => return Number::Undetermined,
+        Unary::Sin | Unary::Cos => match wave(op, x) {
+            Some(bounds) => bounds,
+            None => return Number::Undetermined,
+        },
+        Unary::Tan if !x.is_point() && ((x.low + FRAC_PI_2) / PI).floor() != ((x.high + FRAC_PI_2) / PI).floor() => {
+            return Number::Undetermined;
+        }
+        _ => [function(op, x.low), function(op, x.high)],
+    };
+    let value = function(op, x.value);
+    finish(value, bounds, x.is_point(), unary_ulps(op), dtype, range(op))
+}
+
+/// Bounds of a sine or cosine; `None` where a bound is infinite, so that NaN is possible but not certain.
+fn wave(op: Unary, x: Interval) -> Option<[f64; 2]> {
+    let (a, b) = (function(op, x.low), function(op, x.high));
+    if x.is_point() {
+        return Some([a, b]);
+    }
+    if !x.low.is_finite() || !x.high.is_finite() {
+        return None;
+    }
+    // Extrema lie at `first + n pi`: maxima for even n, minima for odd.
+    let first = if op == Unary::Sin { FRAC_PI_2 } else { 0.0 };
+    let (from, to) = (((x.low - first) / PI).ceil(), ((x.high - first) / PI).floor());
+    let has_even = to - from >= 1.0 || (from == to && from.rem_euclid(2.0) == 0.0);
+    let has_odd = to - from >= 1.0 || (from == to && from.rem_euclid(2.0) == 1.0);
+    Some([if has_odd { -1.0 } else { a.min(b) }, if has_even { 1.0 } else { a.max(b) }])
+}
+
+/// Orders the bounds, adds the function's error and rounds as a device computing in `dtype` does.
+fn finish(
+    value: f64,
+    bounds: [f64; 2],
+    exact_operands: bool,
+    ulps: f64,
+    dtype: DType,
+    (least, greatest): (f64, f64),
+) -> Number {
+    match (value.is_nan(), bounds[0].is_nan(), bounds[1].is_nan()) {
+        (true, true, true) => return Number::NAN,
+        (false, false, false) => {}
+        _ => return Number::Undetermined,
+    }
+    let mut interval = Interval::hull(value, bounds);
+    if !exact_operands {
+        interval.low = interval.low.next_down();
+        interval.high = interval.high.next_up();
+    }
+    if ulps > 0.0 {
+        // The oracle's own functions may be off by a unit of `f64` too.
+        let own = if dtype == DType::F64 { 2.0 } else { 0.0 };
+        interval = interval.widened(ulps + own, dtype.compute());
+    }
+    interval.low = interval.low.clamp(least, greatest);
+    interval.high = interval.high.clamp(least, greatest);
+    Number::Float(interval.settled(dtype))
+}
+
+/// Zero of either sign.
+const OPEN_ZERO: Interval = Interval { value: 0.0, low: -0.0, high: 0.0 };
+const UNBOUNDED: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
+
+/// The function at the four corners of two intervals.
+fn corners(a: Interval, b: Interval, ulps: f64, dtype: DType, f: impl Fn(f64, f64) -> f64) -> Number {
+    let values = [f(a.low, b.low), f(a.low, b.high), f(a.high, b.low), f(a.high, b.high)];
+    let value = f(a.value, b.value);
+    let nans = values.iter().filter(|v| v.is_nan()).count();
+    if nans > 0 {
+        return if nans == 4 && value.is_nan() { Number::NAN } else { Number::Undetermined };
+    }
+    let hull = Interval::hull(values[0], values);
+    finish(value, [hull.low, hull.high], a.is_point() && b.is_point(), ulps, dtype, UNBOUNDED)
+}
+
+/// A product before any rounding to `dtype`: what enters a sum of products.
+pub(super) fn product(a: Interval, b: Interval) -> Number {
+    let could_be_nan = |x: Interval, y: Interval| !x.is_point() && x.contains_zero() && y.magnitude().is_infinite();
+    if a.is_nan() || b.is_nan() {
+        Number::NAN
+    } else if could_be_nan(a, b) || could_be_nan(b, a) {
+        Number::Undetermined
+    } else {
+        corners(a, b, 0.0, DType::F64, |x, y| x * y)
+    }
+}
+
+/// A binary operation on operands of `dtype`.
+pub(super) fn binary(op: Binary, a: Interval, b: Interval, dtype: DType) -> Number {
+    if op.is_comparison() {
+        return compare(op, a, b);
+    }
+    if op == Binary::Pow
+        && let Some(one) = power_is_one(a, b)
+    {
+        return one;
+    }
+    if a.is_nan() || b.is_nan() {
+        return Number::NAN;
+    }
+    match op {
+        Binary::Add => corners(a, b, 0.0, dtype, |x, y| x + y),
+        Binary::Sub => corners(a, b, 0.0, dtype, |x, y| x - y),
+        Binary::Mul => match product(a, b) {
+            Number::Float(p) => Number::Float(p.settled(dtype)),
+            other => other,
+        },
+        Binary::Div if b.contains_zero() && !b.is_point() => Number::Undetermined,
+        Binary::Div if b.contains_zero() && !a.is_point() && a.contains_zero() => Number::Undetermined,
+        // Zeros of both signs admissible below: either infinity.
+        Binary::Div if b.contains_zero() && b.low.to_bits() != b.high.to_bits() => Number::Undetermined,
+        Binary::Div => corners(a, b, 0.0, dtype, |x, y| x / y),
+        Binary::FloorDiv => floor_divide(a, b, dtype),
+        Binary::Remainder => remainder(a, b, dtype),
+        Binary::Pow => power(a, b, dtype),
+        Binary::Max => extreme(a, b, f64::max),
+        Binary::Min => extreme(a, b, f64::min),
+        Binary::Atan2 => arc(a, b, dtype),
+        _ => Number::Undetermined,
+    }
+}
+
+/// The greater or the lesser; which zero is left open.
+fn extreme(a: Interval, b: Interval, pick: fn(f64, f64) -> f64) -> Number {
+    let interval = Interval {
+        value: pick(a.value, b.value),
+        low: pick(a.low, b.low),
+        high: pick(a.high, b.high),
+    };
+    let zeros = [a.low, a.high, b.low, b.high].into_iter().filter(|z| *z == 0.0);
+    let open = interval.low == 0.0 && interval.high == 0.0;
+    Number::Float(if open { Interval::hull(interval.value, zeros) } else { interval })
+}
+
+fn compare(op: Binary, a: Interval, b: Interval) -> Number {
+    if a.is_nan() || b.is_nan() {
+        return Number::bool(op == Binary::Ne);
+    }
+    let (below, above) = (a.high < b.low, a.low > b.high);
+    let same = a.is_point() && b.is_point() && a.low == b.low;
+    let answer = match op {
+        Binary::Lt if below => true,
+        Binary::Lt if a.low >= b.high => false,
+        Binary::Le if a.high <= b.low => true,
+        Binary::Le if above => false,
+        Binary::Eq | Binary::Ne if below || above => op == Binary::Ne,
+        Binary::Eq | Binary::Ne if same => op == Binary::Eq,
+        _ => return Number::Undetermined,
+    };
+    Number::bool(answer)
+}
+
+/// 1 to any power and anything to the power 0 are 1, NaN included (C99's `pow`, as NumPy and PyTorch have it).
+fn power_is_one(a: Interval, b: Interval) -> Option<Number> {
+    let is = |x: Interval, v: f64| x.low == v && x.high == v;
+    (is(a, 1.0) || is(b, 0.0)).then_some(Number::float(1.0))
+}
+
+fn power(a: Interval, b: Interval, dtype: DType) -> Number {
+    if a.is_point() && b.is_point() {
+        if a.contains_zero() && a.low.to_bits() != a.high.to_bits() {
+            return Number::Undetermined;
+        }
+        return corners(a, b, POW_ULPS, dtype, f64::powf);
+    }
+    if a.low > 0.0 {
+        return corners(a, b, POW_ULPS, dtype, f64::powf);
+    }
+    // A fixed integer exponent: monotone on either side of zero.
+    if !b.is_point() || b.value.fract() != 0.0 || (a.contains_zero() && b.value < 0.0) {
+        return Number::Undetermined;
+    }
+    let f = |x: f64| x.powf(b.value);
+    let (p, q) = (f(a.low), f(a.high));
+    let even = b.value.rem_euclid(2.0) == 0.0;
+    let bounds = if even && a.contains_zero() { [0.0, p.max(q)] } else { [p, q] };
+    finish(f(a.value), bounds, false, POW_ULPS, dtype, UNBOUNDED)
+}
+
+/// The quotient rounded down. A device may round the quotient first, so where the rounded quotient reaches the next
+/// integer both are right.
+fn floor_divide(a: Interval, b: Interval, dtype: DType) -> Number {
+    let quotient = match binary(Binary::Div, a, b, dtype.compute()) {
+        Number::Float(q) if q.is_nan() => return Number::NAN,
+        Number::Float(q) => q,
+        other => return other,
+    };
+    let mut bounds = [quotient.low.floor(), quotient.high.floor()];
+    if a.is_point() && b.is_point() && quotient.value.is_finite() {
+        bounds[0] = bounds[0].min(exact_floor(a.value, b.value, quotient.value));
+    }
+    match Interval::hull(bounds[0], bounds).settled(dtype) {
+        zero if zero.low == 0.0 && zero.high == 0.0 => Number::Float(OPEN_ZERO),
+        whole if a.is_point() && b.is_point() => Number::Float(whole),
+        whole if whole.is_point() => Number::Float(whole),
+        _ => Number::Undetermined,
+    }
+}
+
+/// floor(a / b) for the unrounded quotient, given the rounded one.
+fn exact_floor(a: f64, b: f64, rounded: f64) -> f64 {
+    let floor = rounded.floor();
+    // floor(rounded) is too large only if the quotient was rounded up to an integer: then a - floor * b has the sign
+    // opposite to b's. The fused multiply-add has the sign of the exact difference.
+    let rest = (-floor).mul_add(b, a);
+    if rest != 0.0 && (rest < 0.0) != (b < 0.0) { floor - 1.0 } else { floor }
+}
+
+/// With the divisor's sign: C's `fmod` (exact), moved by the divisor where the signs differ, as Python's `%`.
+fn modulo(x: f64, y: f64) -> f64 {
+    let remainder = x % y;
+    if remainder != 0.0 && (remainder < 0.0) != (y < 0.0) { remainder + y } else { remainder }
+}
+
+fn remainder(a: Interval, b: Interval, dtype: DType) -> Number {
+    if a.is_point() && b.is_point() {
+        let value = modulo(a.value, b.value);
+        if value == 0.0 {
+            return Number::Float(OPEN_ZERO);
+        }
+        return finish(value, [value; 2], true, 0.0, dtype, UNBOUNDED);
+    }
+    if b.contains_zero() || !a.magnitude().is_finite() || !b.magnitude().is_finite() {
+        return Number::Undetermined;
+    }
+    let quotients = [a.low / b.low, a.low / b.high, a.high / b.low, a.high / b.high].map(f64::floor);
+    if quotients.iter().any(|q| *q != quotients[0]) {
+        return Number::Undetermined;
+    }
+    // The same multiple is taken off everywhere, so the rest is linear in both operands.
+    corners(a, b, 1.0, dtype, |x, y| (-quotients[0]).mul_add(y, x))
+}
+
+/// The angle of the point (x, y): monotone along every edge of a rectangle that has neither the origin in it nor the
+/// cut along the negative x axis.
+fn arc(y: Interval, x: Interval, dtype: DType) -> Number {
+    let one_zero = |i: Interval| i.low.to_bits() == i.high.to_bits();
+    let touches_cut = y.contains_zero() && x.low.is_sign_negative();
+    if touches_cut && !(one_zero(y) && one_zero(x)) && !(one_zero(y) && x.high < 0.0) {
+        return Number::Undetermined;
+    }
+    if !y.is_point() && y.contains_zero() && x.contains_zero() {
+        return Number::Undetermined;
+    }
+    corners(y, x, ATAN2_ULPS, dtype, f64::atan2)
+}

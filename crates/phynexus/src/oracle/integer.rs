@@ -1,0 +1,145 @@
+//! Integers and truth values: exact, wrapped to the width.
+
+use crate::{
+    DType,
+    graph::op::{Binary, Unary},
+};
+
+/// Bits of an integer type; 1 for `bool`.
+fn width(dtype: DType) -> u32 {
+    if dtype == DType::Bool { 1 } else { dtype.size() as u32 * 8 }
+}
+
+fn is_signed(dtype: DType) -> bool {
+    dtype.kind() == crate::Kind::Signed
+}
+
+/// The value of `dtype` that equals `x` modulo 2 to the width.
+pub(super) fn wrap(x: i128, dtype: DType) -> i128 {
+    let bits = width(dtype);
+    let low = x & ((1 << bits) - 1);
+    if is_signed(dtype) && low >> (bits - 1) == 1 { low - (1 << bits) } else { low }
+}
+
+/// The least and the greatest value.
+pub(super) fn bounds(dtype: DType) -> (i128, i128) {
+    let bits = width(dtype);
+    if is_signed(dtype) { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
+}
+
+/// A float truncated towards zero and saturated; NaN gives 0.
+pub(super) fn from_float(x: f64, dtype: DType) -> i128 {
+    let (low, high) = bounds(dtype);
+    (x as i128).clamp(low, high)
+}
+
+/// A unary operation on an integer of `dtype`.
+pub(super) fn unary(op: Unary, x: i128, dtype: DType) -> Option<i128> {
+    let result = match op {
+        Unary::Neg => -x,
+        Unary::Abs => x.abs(),
+        Unary::Sign => x.signum(),
+        Unary::Not => !x,
+        _ => return None,
+    };
+    Some(wrap(result, dtype))
+}
+
+/// A binary operation on integers of `dtype`; comparisons give 0 or 1.
+pub(super) fn binary(op: Binary, a: i128, b: i128, dtype: DType) -> Option<i128> {
+    // A negative amount is a large one when its bits are read as unsigned.
+    let shift = if b < 0 || b >= i128::from(width(dtype)) { None } else { Some(b as u32) };
+    let result = match op {
+        Binary::Add => a + b,
+        Binary::Sub => a - b,
+        Binary::Mul => a.wrapping_mul(b),
+        Binary::FloorDiv if b == 0 => 0,
+        Binary::FloorDiv => a.div_euclid(b) - i128::from(b < 0 && a.rem_euclid(b) != 0),
+        Binary::Remainder if b == 0 => 0,
+        Binary::Remainder => {
+            let remainder = a.rem_euclid(b);
+            if b < 0 && remainder != 0 { remainder + b } else { remainder }
+        }
+        Binary::Pow => power(a, b, dtype),
+        Binary::Max => a.max(b),
+        Binary::Min => a.min(b),
+        Binary::And => a & b,
+        Binary::Or => a | b,
+        Binary::Xor => a ^ b,
+        Binary::Shl => shift.map_or(0, |s| a << s),
+        Binary::Shr => shift.map_or(if a < 0 { -1 } else { 0 }, |s| a >> s),
+        Binary::Lt => i128::from(a < b),
+        Binary::Le => i128::from(a <= b),
+        Binary::Eq => i128::from(a == b),
+        Binary::Ne => i128::from(a != b),
+        Binary::Div | Binary::Atan2 => return None,
+    };
+    Some(if op.is_comparison() { result } else { wrap(result, dtype) })
+}
+
+/// `base` to the power `exponent`, wrapping. With a negative exponent the quotient is truncated: 1 for a base of 1, 1 or
+/// -1 for -1, and 0 for every other base (0 included, as the other divisions by zero).
+fn power(base: i128, exponent: i128, dtype: DType) -> i128 {
+    if exponent < 0 {
+        return match base {
+            1 => 1,
+            -1 if exponent % 2 == 0 => 1,
+            -1 => -1,
+            _ => 0,
+        };
+    }
+    let (mut result, mut square, mut left) = (1i128, base, exponent);
+    while left > 0 {
+        if left & 1 == 1 {
+            result = wrap(result.wrapping_mul(square), dtype);
+        }
+        square = wrap(square.wrapping_mul(square), dtype);
+        left >>= 1;
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agree_with_the_machine_on_all_pairs_of_bytes() {
+        for a in i8::MIN..=i8::MAX {
+            for b in i8::MIN..=i8::MAX {
+                let ours = |op| binary(op, a.into(), b.into(), DType::I8).unwrap();
+                assert_eq!(ours(Binary::Add), a.wrapping_add(b).into());
+                assert_eq!(ours(Binary::Sub), a.wrapping_sub(b).into());
+                assert_eq!(ours(Binary::Mul), a.wrapping_mul(b).into());
+                let (x, y) = (f64::from(a), f64::from(b));
+                let quotient = if b == 0 { 0 } else { (x / y).floor() as i64 as i8 as i128 };
+                let quotient = if (a, b) == (i8::MIN, -1) { i8::MIN.into() } else { quotient };
+                assert_eq!(ours(Binary::FloorDiv), quotient, "{a} // {b}");
+                let remainder = if b == 0 { 0 } else { (x - (x / y).floor() * y) as i128 };
+                assert_eq!(ours(Binary::Remainder), remainder, "{a} % {b}");
+                let exponent = u32::from(b.unsigned_abs());
+                if b >= 0 {
+                    assert_eq!(ours(Binary::Pow), a.wrapping_pow(exponent).into(), "{a} ** {b}");
+                }
+                let left = u32::try_from(b).ok().and_then(|s| a.checked_shl(s)).unwrap_or(0);
+                assert_eq!(ours(Binary::Shl), left.into());
+                let right = u32::try_from(b).ok().and_then(|s| a.checked_shr(s)).unwrap_or(if a < 0 { -1 } else { 0 });
+                assert_eq!(ours(Binary::Shr), right.into());
+            }
+            assert_eq!(unary(Unary::Abs, a.into(), DType::I8), Some(a.wrapping_abs().into()));
+            assert_eq!(unary(Unary::Neg, a.into(), DType::I8), Some(a.wrapping_neg().into()));
+            assert_eq!(unary(Unary::Not, a.into(), DType::I8), Some((!a).into()));
+        }
+    }
+
+    #[test]
+    fn floats_saturate() {
+        assert_eq!(from_float(300.0, DType::U8), 255);
+        assert_eq!(from_float(-1.0, DType::U64), 0);
+        assert_eq!(from_float(f64::NAN, DType::I32), 0);
+        assert_eq!(from_float(f64::INFINITY, DType::I64), i64::MAX.into());
+        assert_eq!(from_float(-1.9, DType::I8), -1);
+        assert_eq!(wrap(-1, DType::U64), u64::MAX.into());
+        assert_eq!(unary(Unary::Not, 1, DType::Bool), Some(0));
+    }
+}

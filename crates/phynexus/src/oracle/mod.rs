@@ -1,0 +1,169 @@
+//! The oracle: a plain interpreter of the graph that defines what every op means and how exactly a device must compute
+//! it.
+//!
+//! Integers are exact, with wrap-around. A float is an interval: the computation done in `f64`, and the least and the
+//! greatest result that a correct device may give. So tolerances follow from the computation and are not picked by
+//! hand:
+//!
+//! - leaves and constants are exact;
+//! - arithmetic and square roots are correctly rounded, other functions are within the units in the last place that
+//!   the OpenCL
+//!   full profile allows, sums and products within Higham's bounds for every order of their terms;
+//! - `f16` and `bf16` are computed in `f32`; whether an intermediate result is rounded to 16 bits depends on what the
+//!   device fuses, so both are admissible until a cast or a buffer rounds it for certain;
+//! - operations with steps (comparisons, rounding, sorting, conversion to integers) whose operands' bounds straddle a
+//!   step are [`Number::Undetermined`], as are overflows that depend on the order of a sum. They are skipped and
+//!   counted by [`compare`].
+//!
+//! The sign of a zero is checked where only one is right: not after a sum, a minimum or maximum of both zeros, a
+//! remainder or a sign.
+
+mod accumulate;
+mod array;
+mod compare;
+mod elementwise;
+mod float;
+mod integer;
+mod movement;
+mod number;
+mod order;
+mod random_bits;
+mod special;
+mod window;
+
+pub use array::OracleArray;
+pub use compare::{Comparison, Mismatch, compare};
+pub use number::{Interval, Number, ulp};
+
+use accumulate::Accumulator;
+use array::{counted, every_coordinate};
+
+use crate::{
+    Error, Result,
+    graph::{
+        check::check,
+        ir::{Ir, IrNode},
+        op::Op,
+    },
+};
+
+/// The outputs of a graph whose leaves have these values.
+///
+/// # Errors
+/// For a graph that breaks the rules of [`check`], leaves of other shapes or dtypes than the graph's, an index out of
+/// range, and composites (replace them by their bodies first).
+pub fn evaluate(ir: &Ir, leaves: &[OracleArray]) -> Result<Vec<OracleArray>> {
+    let nodes = evaluate_nodes(ir, leaves)?;
+    Ok(ir.outputs.iter().map(|&id| nodes[id as usize].clone()).collect())
+}
+
+/// Every node of a graph, in its order.
+///
+/// # Errors
+/// As [`evaluate`].
+pub fn evaluate_nodes(ir: &Ir, leaves: &[OracleArray]) -> Result<Vec<OracleArray>> {
+    check(ir)?;
+    if leaves.len() != ir.leaves.len() {
+        let message = format!("{} leaves for a graph of {}", leaves.len(), ir.leaves.len());
+        return Err(Error::argument("oracle", message));
+    }
+    let mut nodes: Vec<OracleArray> = Vec::with_capacity(ir.nodes.len());
+    let mut bound: Vec<Option<&OracleArray>> = vec![None; ir.nodes.len()];
+    for (&id, leaf) in ir.leaves.iter().zip(leaves) {
+        bound[id as usize] = Some(leaf);
+    }
+    for (node, leaf) in ir.nodes.iter().zip(bound) {
+        let result = match leaf {
+            Some(leaf) if leaf.dtype == node.dtype && leaf.shape == node.shape => leaf.clone(),
+            Some(leaf) => {
+                return Err(Error::shape("oracle", &[&leaf.shape, &node.shape], "a leaf unlike its node"));
+            }
+            None => {
+                let inputs: Vec<&OracleArray> = node.inputs.iter().map(|&i| &nodes[i as usize]).collect();
+                OracleArray { dtype: node.dtype, shape: node.shape.clone(), elements: elements(node, &inputs)? }
+            }
+        };
+        nodes.push(result);
+    }
+    Ok(nodes)
+}
+
+/// The elements of one node.
+fn elements(node: &IrNode, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
+    let dtype = node.dtype;
+    let pairs = || inputs[0].elements.iter().zip(&inputs[1].elements);
+    Ok(match &node.op {
+        Op::Constant(scalar) => OracleArray::filled(*scalar, dtype, &node.shape).elements,
+        Op::Buffer => return Err(Error::internal("oracle", "a leaf without a value")),
+        Op::Iota { axis } => every_coordinate(&node.shape).map(|at| counted(at[*axis], dtype)).collect(),
+        Op::RandomBits => random_bits(node, inputs[0]),
+        Op::Reshape => inputs[0].elements.clone(),
+        Op::Permute(_) | Op::Expand | Op::Pad { .. } | Op::Slice { .. } | Op::Cat { .. } => {
+            movement::moved(node, inputs)
+        }
+        Op::Unary(op) => {
+            let operand = inputs[0].dtype;
+            inputs[0].elements.iter().map(|&x| elementwise::unary(*op, x, operand)).collect()
+        }
+        Op::Binary(op) => {
+            let operand = inputs[0].dtype;
+            pairs().map(|(&a, &b)| elementwise::binary(*op, a, b, operand)).collect()
+        }
+        Op::Where => {
+            let branches = inputs[1].elements.iter().zip(&inputs[2].elements);
+            let select = |(&c, (&a, &b))| elementwise::select(c, a, b);
+            inputs[0].elements.iter().zip(branches).map(select).collect()
+        }
+        Op::Cast if inputs[0].dtype == dtype => inputs[0].elements.clone(),
+        Op::Cast => inputs[0].elements.iter().map(|&x| elementwise::cast(x, dtype)).collect(),
+        Op::Bitcast => {
+            let from = inputs[0].dtype;
+            inputs[0].elements.iter().map(|&x| elementwise::bitcast(x, from, dtype)).collect()
+        }
+        Op::Reduce { combine, .. } => window::reduce(*combine, node, inputs[0], dtype),
+        Op::ArgReduce { combine, axis } => order::arg_reduce(node, inputs[0], *combine, *axis),
+        Op::Scan { combine, axis, reverse } => order::map_lines(inputs[0], *axis, |line| {
+            let mut running = Accumulator::new(*combine, dtype);
+            let mut step = |x: &Number| {
+                running.push(*x);
+                running.result()
+            };
+            if *reverse {
+                let mut out: Vec<Number> = line.iter().rev().map(&mut step).collect();
+                out.reverse();
+                out
+            } else {
+                line.iter().map(&mut step).collect()
+            }
+        }),
+        Op::Gather => movement::gather(inputs[0], inputs[1])?,
+        Op::Scatter(mode) => movement::scatter(*mode, node, inputs)?,
+        Op::ArgSort { descending } => order::arg_sort(inputs[0], *descending),
+        Op::SearchSorted { right } => order::search_sorted(inputs[0], inputs[1], *right),
+        Op::Dot => window::dot(node, inputs[0], inputs[1]),
+        Op::Conv(kind, geometry) => window::conv(*kind, geometry, node, inputs[0], inputs[1]),
+        Op::Pool(kind, geometry) => window::pool(*kind, geometry, node, inputs[0]),
+        Op::Composite(composite) => {
+            let message = "a composite is defined by its body: replace it by the body first";
+            return Err(Error::argument(composite.name(), message));
+        }
+        Op::Copy | Op::Contiguous => elementwise::stored(inputs[0]),
+    })
+}
+
+fn random_bits(node: &IrNode, state: &OracleArray) -> Vec<Number> {
+    let word = |number: &Number| match number {
+        Number::Integer(x) => Some(*x as u32),
+        _ => None,
+    };
+    let words: Option<Vec<u32>> = state.elements.iter().map(word).collect();
+    match words.as_deref() {
+        Some(&[key_low, key_high, low, high]) => (0..node.len())
+            .map(|i| Number::Integer(random_bits::word([key_low, key_high, low, high], i).into()))
+            .collect(),
+        _ => vec![Number::Undetermined; node.len()],
+    }
+}
+
+#[cfg(test)]
+mod tests;
