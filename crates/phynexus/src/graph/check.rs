@@ -29,7 +29,9 @@ pub fn check(ir: &Ir) -> Result<()> {
         return Err(Error::internal("graph", "an output or a leaf is not a node"));
     }
     let leaf = |&id: &Id| ir.node(id).op == Op::Buffer;
-    if !ir.leaves.iter().all(leaf) || ir.nodes.iter().filter(|n| n.op == Op::Buffer).count() != ir.leaves.len() {
+    if !ir.leaves.iter().all(leaf)
+        || ir.nodes.iter().filter(|n| n.op == Op::Buffer).count() != ir.leaves.len()
+    {
         return Err(Error::internal("graph", "the leaves are not the buffers"));
     }
     Ok(())
@@ -77,7 +79,10 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
         Op::Copy | Op::Contiguous => same_dtype().and(same_shape()),
         Op::Permute(permutation) => {
             same_dtype()?;
-            need(permutation.len() == rank && inputs[0].shape.len() == rank, "not a permutation of the axes")?;
+            need(
+                permutation.len() == rank && inputs[0].shape.len() == rank,
+                "not a permutation of the axes",
+            )?;
             let mut seen = vec![false; rank];
             permutation.iter().for_each(|&p| {
                 if let Some(seen) = seen.get_mut(usize::from(p)) {
@@ -96,13 +101,21 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
         }
         Op::Pad { padding, .. } => {
             same_dtype()?;
-            let grown = |(&(before, after), (&from, &to)): (&(usize, usize), (&usize, &usize))| before + from + after == to;
+            let grown = |(&(before, after), (&from, &to)): (&(usize, usize), (&usize, &usize))| {
+                before + from + after == to
+            };
             need(padding.len() == rank && inputs[0].shape.len() == rank, "a padding an axis")?;
-            need(padding.iter().zip(inputs[0].shape.iter().zip(&node.shape)).all(grown), "not the padded shape")
+            need(
+                padding.iter().zip(inputs[0].shape.iter().zip(&node.shape)).all(grown),
+                "not the padded shape",
+            )
         }
         Op::Slice { start, step } => {
             same_dtype()?;
-            need(start.len() == rank && step.len() == rank && inputs[0].shape.len() == rank, "a start and a step an axis")?;
+            need(
+                start.len() == rank && step.len() == rank && inputs[0].shape.len() == rank,
+                "a start and a step an axis",
+            )?;
             let inside = |axis: usize| {
                 let last = start[axis] as i128 + step[axis] as i128 * (node.shape[axis] as i128 - 1);
                 let size = inputs[0].shape[axis] as i128;
@@ -118,7 +131,10 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
                 i.shape.len() == rank && (0..rank).all(|a| a == *axis || i.shape[a] == node.shape[a])
             };
             need(inputs.iter().all(fits), "other axes differ")?;
-            need(inputs.iter().map(|i| i.shape[*axis]).sum::<usize>() == node.shape[*axis], "sizes do not add up")
+            need(
+                inputs.iter().map(|i| i.shape[*axis]).sum::<usize>() == node.shape[*axis],
+                "sizes do not add up",
+            )
         }
         Op::Unary(op) => {
             same_shape()?;
@@ -160,7 +176,10 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
         }
         Op::Gather => {
             let (table, index) = (inputs[0], inputs[1]);
-            need(table.shape.len() == 2 && index.shape.len() == 1 && rank == 2, "rows of a matrix by a vector")?;
+            need(
+                table.shape.len() == 2 && index.shape.len() == 1 && rank == 2,
+                "rows of a matrix by a vector",
+            )?;
             need(index.dtype.is_integer() && table.dtype == node.dtype, "wrong dtypes")?;
             need(node.shape[0] == index.shape[0] && node.shape[1] == table.shape[1], "wrong shape")?;
             need(node.is_empty() || table.shape[0] > 0, "no row to take")
@@ -210,7 +229,10 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
             need(w.shape.len() == spatial + 2, "a filter of another rank")?;
             need(w.shape[2..] == geometry.kernel[..], "a filter of another extent")?;
             need(x.shape[1] == w.shape[1] * geometry.groups, "the filter takes another number of channels")?;
-            need(y.shape[1] == w.shape[0] && w.shape[0] % geometry.groups == 0, "the filter gives other channels")
+            need(
+                y.shape[1] == w.shape[0] && w.shape[0] % geometry.groups == 0,
+                "the filter gives other channels",
+            )
         }
         Op::Pool(kind, geometry) => {
             let (x, y) = if *kind == PoolKind::Spread { (node, inputs[0]) } else { (inputs[0], node) };
@@ -229,12 +251,20 @@ fn reduced(from: &[usize], to: &[usize], is_reduced: impl Fn(usize) -> bool) -> 
 /// The number of spatial dimensions.
 fn check_geometry(geometry: &Geometry, x: &[usize], y: &[usize]) -> Result<usize, &'static str> {
     let spatial = geometry.kernel.len();
-    need(x.len() == spatial + 2 && y.len() == spatial + 2 && x[0] == y[0], "not (batch, channels, spatial..)")?;
     need(
-        geometry.stride.len() == spatial && geometry.dilation.len() == spatial && geometry.padding.len() == spatial,
+        x.len() == spatial + 2 && y.len() == spatial + 2 && x[0] == y[0],
+        "not (batch, channels, spatial..)",
+    )?;
+    need(
+        geometry.stride.len() == spatial
+            && geometry.dilation.len() == spatial
+            && geometry.padding.len() == spatial,
         "a geometry of another rank",
     )?;
-    need(geometry.groups > 0 && !geometry.stride.contains(&0) && !geometry.dilation.contains(&0), "a stride of 0")?;
+    need(
+        geometry.groups > 0 && !geometry.stride.contains(&0) && !geometry.dilation.contains(&0),
+        "a stride of 0",
+    )?;
     let fits = (0..spatial).all(|d| geometry.output_size(d, x[d + 2]) == Some(y[d + 2]));
     need(fits, "the window gives another extent")?;
     Ok(spatial)

@@ -61,6 +61,7 @@ pub enum Binary {
     FloorDiv,
     /// With the divisor's sign, as Python's `%`; an integer remainder by zero gives 0.
     Remainder,
+    /// C's `pow`. Integers wrap; a negative exponent truncates the quotient: 1 or -1 for such bases, else 0.
     Pow,
     /// NaN if either is NaN.
     Max,

@@ -5,10 +5,7 @@ use super::{
     integer,
     number::{Interval, Number, greatest, least_normal, ulp, unit_roundoff},
 };
-use crate::{
-    DType,
-    graph::op::Combine,
-};
+use crate::{DType, graph::op::Combine};
 
 /// Combines numbers of one dtype. The bounds of the result hold for every order of combination and for fused
 /// multiply-adds: a sum of n terms is within n + 1 roundings of the sum of their magnitudes (Higham, "Accuracy and
@@ -70,12 +67,10 @@ impl Accumulator {
         self.count += 1;
         match number {
             Number::Undetermined => self.undetermined = true,
-            Number::Integer(x) => {
-                match integer::binary(self.combine.binary(), self.integer, x, self.dtype) {
-                    Some(combined) => self.integer = combined,
-                    None => self.undetermined = true,
-                }
-            }
+            Number::Integer(x) => match integer::binary(self.combine.binary(), self.integer, x, self.dtype) {
+                Some(combined) => self.integer = combined,
+                None => self.undetermined = true,
+            },
             Number::Float(x) if x.is_nan() => self.nan = true,
             Number::Float(x) => self.push_float(x),
         }
@@ -194,7 +189,9 @@ impl Accumulator {
         // Another order may overflow, or lose digits or everything, on the way.
         let overflow = self.largest * 2.0 > greatest(self.precision);
         let underflow = self.smallest / 2.0 < least_normal(self.precision);
-        if self.count > 1 && (overflow && (self.zero || self.smallest < 1.0) || underflow && (infinite || self.largest > 1.0))
+        if self.count > 1
+            && (overflow && (self.zero || self.smallest < 1.0)
+                || underflow && (infinite || self.largest > 1.0))
         {
             return Number::Undetermined;
         }

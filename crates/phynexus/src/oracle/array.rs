@@ -27,7 +27,11 @@ impl OracleArray {
     pub fn from_bytes(bytes: &[u8], dtype: DType, shape: &[usize]) -> Result<OracleArray> {
         let expected = checked_element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
         if expected != Some(bytes.len()) {
-            return Err(Error::shape("oracle", &[shape], format!("there are {} bytes of {dtype}", bytes.len())));
+            return Err(Error::shape(
+                "oracle",
+                &[shape],
+                format!("there are {} bytes of {dtype}", bytes.len()),
+            ));
         }
         let elements = read_scalars(bytes, dtype).into_iter().map(from_scalar).collect();
         Ok(OracleArray { dtype, shape: shape.into(), elements })

@@ -59,7 +59,8 @@ pub fn compare(expected: &OracleArray, actual: &[u8], dtype: DType) -> Compariso
     let mut result = Comparison::default();
     if dtype != expected.dtype || actual.len() != expected.elements.len() * dtype.size() {
         let (want, have) = (expected.elements.len() * expected.dtype.size(), actual.len());
-        result.malformed = Some(format!("{have} bytes of {dtype} instead of {want} bytes of {}", expected.dtype));
+        result.malformed =
+            Some(format!("{have} bytes of {dtype} instead of {want} bytes of {}", expected.dtype));
         return result;
     }
     if let Some(byte) = actual.iter().find(|b| dtype == DType::Bool && **b > 1) {

@@ -50,8 +50,11 @@ pub(super) fn cast(x: Number, to: DType) -> Number {
         Number::Float(x) if to.is_float() => {
             // A conversion from `f64` to 16 bits may go through `f32`.
             let (direct, stepwise) = (x.rounded(to), x.rounded(to.compute()).rounded(to));
-            Number::Float(Interval::hull(direct.value, [direct.low, direct.high, stepwise.low, stepwise.high]))
-                .nan_if(x.is_nan())
+            Number::Float(Interval::hull(
+                direct.value,
+                [direct.low, direct.high, stepwise.low, stepwise.high],
+            ))
+            .nan_if(x.is_nan())
         }
         Number::Float(x) if to == DType::Bool && x.contains_zero() && !x.is_point() => Number::Undetermined,
         Number::Float(x) if to == DType::Bool => Number::bool(x.value != 0.0),

@@ -143,7 +143,9 @@ pub(super) fn unary(op: Unary, x: Interval, dtype: DType) -> Number {
             Some(bounds) => bounds,
             None => return Number::Undetermined,
         },
-        Unary::Tan if !x.is_point() && ((x.low + FRAC_PI_2) / PI).floor() != ((x.high + FRAC_PI_2) / PI).floor() => {
+        Unary::Tan
+            if !x.is_point() && ((x.low + FRAC_PI_2) / PI).floor() != ((x.high + FRAC_PI_2) / PI).floor() =>
+        {
             return Number::Undetermined;
         }
         _ => [function(op, x.low), function(op, x.high)],
@@ -216,7 +218,8 @@ fn corners(a: Interval, b: Interval, ulps: f64, dtype: DType, f: impl Fn(f64, f6
 
 /// A product before any rounding to `dtype`: what enters a sum of products.
 pub(super) fn product(a: Interval, b: Interval) -> Number {
-    let could_be_nan = |x: Interval, y: Interval| !x.is_point() && x.contains_zero() && y.magnitude().is_infinite();
+    let could_be_nan =
+        |x: Interval, y: Interval| !x.is_point() && x.contains_zero() && y.magnitude().is_infinite();
     if a.is_nan() || b.is_nan() {
         Number::NAN
     } else if could_be_nan(a, b) || could_be_nan(b, a) {
@@ -263,11 +266,8 @@ pub(super) fn binary(op: Binary, a: Interval, b: Interval, dtype: DType) -> Numb
 
 /// The greater or the lesser; which zero is left open.
 fn extreme(a: Interval, b: Interval, pick: fn(f64, f64) -> f64) -> Number {
-    let interval = Interval {
-        value: pick(a.value, b.value),
-        low: pick(a.low, b.low),
-        high: pick(a.high, b.high),
-    };
+    let interval =
+        Interval { value: pick(a.value, b.value), low: pick(a.low, b.low), high: pick(a.high, b.high) };
     let zeros = [a.low, a.high, b.low, b.high].into_iter().filter(|z| *z == 0.0);
     let open = interval.low == 0.0 && interval.high == 0.0;
     Number::Float(if open { Interval::hull(interval.value, zeros) } else { interval })

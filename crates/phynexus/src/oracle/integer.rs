@@ -123,7 +123,11 @@ mod tests {
                 }
                 let left = u32::try_from(b).ok().and_then(|s| a.checked_shl(s)).unwrap_or(0);
                 assert_eq!(ours(Binary::Shl), left.into());
-                let right = u32::try_from(b).ok().and_then(|s| a.checked_shr(s)).unwrap_or(if a < 0 { -1 } else { 0 });
+                let right = u32::try_from(b).ok().and_then(|s| a.checked_shr(s)).unwrap_or(if a < 0 {
+                    -1
+                } else {
+                    0
+                });
                 assert_eq!(ours(Binary::Shr), right.into());
             }
             assert_eq!(unary(Unary::Abs, a.into(), DType::I8), Some(a.wrapping_abs().into()));

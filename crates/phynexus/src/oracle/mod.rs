@@ -80,7 +80,11 @@ pub fn evaluate_nodes(ir: &Ir, leaves: &[OracleArray]) -> Result<Vec<OracleArray
             }
             None => {
                 let inputs: Vec<&OracleArray> = node.inputs.iter().map(|&i| &nodes[i as usize]).collect();
-                OracleArray { dtype: node.dtype, shape: node.shape.clone(), elements: elements(node, &inputs)? }
+                OracleArray {
+                    dtype: node.dtype,
+                    shape: node.shape.clone(),
+                    elements: elements(node, &inputs)?,
+                }
             }
         };
         nodes.push(result);

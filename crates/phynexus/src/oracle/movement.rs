@@ -32,7 +32,8 @@ pub(super) fn moved(node: &IrNode, inputs: &[&OracleArray]) -> Vec<Number> {
             x.at(&source)
         }
         Op::Pad { padding, value } => {
-            let inside = at.iter().zip(padding).zip(&x.shape).all(|((&c, &(b, _)), &size)| c >= b && c < b + size);
+            let inside =
+                at.iter().zip(padding).zip(&x.shape).all(|((&c, &(b, _)), &size)| c >= b && c < b + size);
             if !inside {
                 return from_scalar(value.cast(node.dtype));
             }

@@ -82,7 +82,11 @@ impl Interval {
 
     /// As it is stored in a buffer or left by a cast: every bound rounded to `dtype`.
     pub(super) fn rounded(self, dtype: DType) -> Interval {
-        Interval { value: round(self.value, dtype), low: round(self.low, dtype), high: round(self.high, dtype) }
+        Interval {
+            value: round(self.value, dtype),
+            low: round(self.low, dtype),
+            high: round(self.high, dtype),
+        }
     }
 }
 
@@ -142,7 +146,7 @@ pub fn ulp(x: f64, dtype: DType) -> f64 {
 
 /// `x` rounded to the nearest value of `dtype`, ties to even, overflowing to infinity. (`half`'s conversion from `f64`
 /// drops the low 32 bits first, so it can miss a tie by one.)
-pub fn round(x: f64, dtype: DType) -> f64 {
+pub(super) fn round(x: f64, dtype: DType) -> f64 {
     if dtype == DType::F64 || !x.is_finite() {
         return x;
     }

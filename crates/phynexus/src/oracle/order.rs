@@ -36,10 +36,12 @@ pub(super) fn first_extreme(combine: Combine, values: &[Number]) -> Number {
     }
     let better = if combine == Combine::Min { Ordering::Less } else { Ordering::Greater };
     let beats_all = |&best: &usize| {
-        values.iter().enumerate().filter(|(i, _)| *i != best).all(|(i, other)| match compare(values[best], *other) {
-            Some(Ordering::Equal) => best < i,
-            Some(order) => order == better,
-            None => false,
+        values.iter().enumerate().filter(|(i, _)| *i != best).all(|(i, other)| {
+            match compare(values[best], *other) {
+                Some(Ordering::Equal) => best < i,
+                Some(order) => order == better,
+                None => false,
+            }
         })
     };
     // Only the best by value can beat all.
@@ -128,7 +130,8 @@ pub(super) fn search_sorted(sorted: &OracleArray, values: &OracleArray, right: b
         }
         Number::Integer(count)
     };
-    let in_order = |pair: &[Number]| matches!(compare(pair[0], pair[1]), Some(Ordering::Less | Ordering::Equal));
+    let in_order =
+        |pair: &[Number]| matches!(compare(pair[0], pair[1]), Some(Ordering::Less | Ordering::Equal));
     if !sorted.elements.windows(2).all(in_order) {
         return vec![Number::Undetermined; values.elements.len()];
     }
@@ -136,7 +139,11 @@ pub(super) fn search_sorted(sorted: &OracleArray, values: &OracleArray, right: b
 }
 
 /// Applies `f` to every line along an axis and writes its results back along that axis.
-pub(super) fn map_lines(x: &OracleArray, axis: usize, mut f: impl FnMut(&[Number]) -> Vec<Number>) -> Vec<Number> {
+pub(super) fn map_lines(
+    x: &OracleArray,
+    axis: usize,
+    mut f: impl FnMut(&[Number]) -> Vec<Number>,
+) -> Vec<Number> {
     let mut out = x.elements.clone();
     let mut starts = x.shape.clone();
     starts[axis] = starts[axis].min(1);

@@ -25,7 +25,10 @@ pub(super) fn dot(node: &IrNode, a: &OracleArray, b: &OracleArray) -> Vec<Number
             for column in 0..n {
                 let mut sum = Accumulator::new(Combine::Sum, node.dtype);
                 for i in 0..k {
-                    sum.push_product(a.elements[(batch * m + row) * k + i], b.elements[(batch * k + i) * n + column]);
+                    sum.push_product(
+                        a.elements[(batch * m + row) * k + i],
+                        b.elements[(batch * k + i) * n + column],
+                    );
                 }
                 out.push(sum.result());
             }
@@ -45,7 +48,13 @@ fn tap_place(geometry: &Geometry, input: &[usize], output: &[usize], tap: &[usiz
 }
 
 /// A convolution or one of its gradients: every product of the bilinear form is added where its kind wants it.
-pub(super) fn conv(kind: ConvKind, geometry: &Geometry, node: &IrNode, a: &OracleArray, b: &OracleArray) -> Vec<Number> {
+pub(super) fn conv(
+    kind: ConvKind,
+    geometry: &Geometry,
+    node: &IrNode,
+    a: &OracleArray,
+    b: &OracleArray,
+) -> Vec<Number> {
     let (x, w, y) = match kind {
         ConvKind::Forward => (&a.shape, &b.shape, &node.shape),
         ConvKind::InputGradient => (&node.shape, &b.shape, &a.shape),
@@ -61,7 +70,8 @@ pub(super) fn conv(kind: ConvKind, geometry: &Geometry, node: &IrNode, a: &Oracl
             for channel in 0..inputs_a_group {
                 let x_at = [&[at[0], group * inputs_a_group + channel], place.as_slice()].concat();
                 let w_at = [&[at[1], channel], tap.as_slice()].concat();
-                let (x_place, w_place, y_place) = (flat_index(x, &x_at), flat_index(w, &w_at), flat_index(y, &at));
+                let (x_place, w_place, y_place) =
+                    (flat_index(x, &x_at), flat_index(w, &w_at), flat_index(y, &at));
                 let (target, p, q) = match kind {
                     ConvKind::Forward => (y_place, x_place, w_place),
                     ConvKind::InputGradient => (x_place, y_place, w_place),
