@@ -1,3 +1,1 @@
-//! The command `neurenix`.
-
 fn main() {}

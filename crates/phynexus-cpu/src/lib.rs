@@ -2,3 +2,4 @@
 
 pub mod gemm;
 pub mod pool;
+pub mod vector;

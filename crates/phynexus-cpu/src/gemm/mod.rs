@@ -7,8 +7,6 @@
 
 mod axpy;
 mod blocked;
-mod byte_kernels;
-mod bytes;
 mod dot;
 mod integer;
 mod kernels;

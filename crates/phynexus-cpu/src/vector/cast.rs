@@ -1,0 +1,134 @@
+//! Conversions between all element types, with the meaning of [`phynexus::Scalar::cast`]: floats are truncated and
+//! saturate, integers wrap to narrower types, NaN becomes 0, `bool` is `!= 0`. Floats are rounded to
+//! nearest, halves to even, and once: 64-bit integers and `f64` reach `f32` and the 16-bit types directly.
+
+use phynexus::DType;
+
+use super::UnaryKernel;
+use super::convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, f64_to_bf16, f64_to_f16};
+use super::instruction_set::InstructionSet;
+use super::loops;
+
+/// From an integer type to every other size, `bool` and the float types; 16-bit floats by way of `$exact`, which holds
+/// the integers (or, of 64 bits, more of them than matter to the result).
+macro_rules! from_integer {
+    ($set:ident, $t:ty, $to:ident, $exact:ty) => {
+        match ($to, $to.size()) {
+            (DType::Bool, _) => loops::unary($set, |x: $t| u8::from(x != 0)),
+            (DType::F16, _) => loops::unary($set, |x: $t| <$exact as Narrow>::f16(x as $exact)),
+            (DType::BF16, _) => loops::unary($set, |x: $t| <$exact as Narrow>::bf16(x as $exact)),
+            (DType::F32, _) => loops::unary($set, |x: $t| x as f32),
+            (DType::F64, _) => loops::unary($set, |x: $t| x as f64),
+            (_, 1) => loops::unary($set, |x: $t| x as u8),
+            (_, 2) => loops::unary($set, |x: $t| x as u16),
+            (_, 4) => loops::unary($set, |x: $t| x as u32),
+            _ => loops::unary($set, |x: $t| x as u64),
+        }
+    };
+}
+
+/// From a float type stored as `$t` and read by `$read` to the integer types and `bool`.
+macro_rules! from_float {
+    ($set:ident, $t:ty, $read:path, $to:ident) => {
+        match $to {
+            DType::Bool => loops::unary($set, |x: $t| u8::from($read(x) != 0.0)),
+            DType::U8 => loops::unary($set, |x: $t| $read(x) as u8),
+            DType::U16 => loops::unary($set, |x: $t| $read(x) as u16),
+            DType::U32 => loops::unary($set, |x: $t| $read(x) as u32),
+            DType::U64 => loops::unary($set, |x: $t| $read(x) as u64),
+            DType::I8 => loops::unary($set, |x: $t| $read(x) as i8),
+            DType::I16 => loops::unary($set, |x: $t| $read(x) as i16),
+            DType::I32 => loops::unary($set, |x: $t| $read(x) as i32),
+            _ => loops::unary($set, |x: $t| $read(x) as i64),
+        }
+    };
+}
+
+/// The conversion between any two types, for this processor.
+pub fn cast(from: DType, to: DType) -> UnaryKernel {
+    cast_for(InstructionSet::best(), from, to)
+}
+
+/// [`cast`] for one of the available instruction sets.
+pub fn cast_for(set: InstructionSet, from: DType, to: DType) -> UnaryKernel {
+    let integers = !from.is_float() && !to.is_float();
+    if from == to || (integers && to != DType::Bool && from.size() == to.size()) {
+        return copy(from.size());
+    }
+    match from {
+        DType::Bool | DType::U8 => from_integer!(set, u8, to, f32),
+        DType::U16 => from_integer!(set, u16, to, f32),
+        DType::U32 => from_integer!(set, u32, to, f64),
+        DType::U64 => from_integer!(set, u64, to, f64),
+        DType::I8 => from_integer!(set, i8, to, f32),
+        DType::I16 => from_integer!(set, i16, to, f32),
+        DType::I32 => from_integer!(set, i32, to, f64),
+        DType::I64 => from_integer!(set, i64, to, f64),
+        DType::F16 => match to {
+            DType::BF16 => loops::unary(set, |x: u16| f32_to_bf16(f16_to_f32(x))),
+            DType::F32 => loops::unary(set, f16_to_f32),
+            DType::F64 => loops::unary(set, |x: u16| f64::from(f16_to_f32(x))),
+            _ => from_float!(set, u16, f16_to_f32, to),
+        },
+        DType::BF16 => match to {
+            DType::F16 => loops::unary(set, |x: u16| f32_to_f16(bf16_to_f32(x))),
+            DType::F32 => loops::unary(set, bf16_to_f32),
+            DType::F64 => loops::unary(set, |x: u16| f64::from(bf16_to_f32(x))),
+            _ => from_float!(set, u16, bf16_to_f32, to),
+        },
+        DType::F32 => match to {
+            DType::F16 => loops::unary(set, f32_to_f16),
+            DType::BF16 => loops::unary(set, f32_to_bf16),
+            DType::F64 => loops::unary(set, |x: f32| f64::from(x)),
+            _ => from_float!(set, f32, std::convert::identity, to),
+        },
+        DType::F64 => match to {
+            DType::F16 => loops::unary(set, f64_to_f16),
+            DType::BF16 => loops::unary(set, f64_to_bf16),
+            DType::F32 => loops::unary(set, |x: f64| x as f32),
+            _ => from_float!(set, f64, std::convert::identity, to),
+        },
+    }
+}
+
+/// Rounding to the 16-bit types from a wider one.
+trait Narrow {
+    fn f16(self) -> u16;
+    fn bf16(self) -> u16;
+}
+
+impl Narrow for f32 {
+    #[inline(always)]
+    fn f16(self) -> u16 {
+        f32_to_f16(self)
+    }
+    #[inline(always)]
+    fn bf16(self) -> u16 {
+        f32_to_bf16(self)
+    }
+}
+
+impl Narrow for f64 {
+    #[inline(always)]
+    fn f16(self) -> u16 {
+        f64_to_f16(self)
+    }
+    #[inline(always)]
+    fn bf16(self) -> u16 {
+        f64_to_bf16(self)
+    }
+}
+
+/// The copy of elements of a size, which is the conversion between types that share their representation.
+fn copy(size: usize) -> UnaryKernel {
+    unsafe fn bytes<const SIZE: usize>(src: *const u8, dst: *mut u8, n: usize) {
+        // SAFETY: the kernel's caller gives n elements of SIZE bytes behind both pointers, which may be equal.
+        unsafe { std::ptr::copy(src, dst, n * SIZE) }
+    }
+    match size {
+        1 => bytes::<1>,
+        2 => bytes::<2>,
+        4 => bytes::<4>,
+        _ => bytes::<8>,
+    }
+}

@@ -1,0 +1,68 @@
+//! Conversions between number formats, without branches. 16-bit floats are handled as their bits.
+
+/// `f16` bits to `f32`, exact.
+#[inline(always)]
+pub(super) fn f16_to_f32(bits: u16) -> f32 {
+    let sign = u32::from(bits & 0x8000) << 16;
+    let magnitude = u32::from(bits & 0x7fff) << 13;
+    // The exponent is rebiased from 15 to 127, and from 31 to 255 for infinities and NaN.
+    let normal = magnitude + (112 << 23);
+    let special = magnitude + (224 << 23);
+    // Subnormal: read as 2^-14 (1 + fraction), less 2^-14.
+    let subnormal = (f32::from_bits(magnitude + (113 << 23)) - f32::from_bits(113 << 23)).to_bits();
+    let value = if magnitude < 1 << 23 { subnormal } else { normal };
+    let value = if magnitude >= 31 << 23 { special } else { value };
+    f32::from_bits(value | sign)
+}
+
+/// `f32` to `f16` bits, to nearest, halves to even.
+#[inline(always)]
+pub(super) fn f32_to_f16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let sign = bits >> 16 & 0x8000;
+    let magnitude = bits & 0x7fff_ffff;
+    // Rebias, add just under half of the last place (just half for odd results), cut.
+    let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + (magnitude >> 13 & 1)) >> 13;
+    // Below 2^-14 the last place is 2^-24, which is that of floats from 1/2 to 1.
+    let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+    let value = if magnitude < 113 << 23 { subnormal } else { normal };
+    let value = if magnitude >= 143 << 23 { 0x7c00 } else { value };
+    let value = if magnitude > 255 << 23 { 0x7e00 } else { value };
+    (value | sign) as u16
+}
+
+/// `bf16` bits to `f32`, exact.
+#[inline(always)]
+pub(super) fn bf16_to_f32(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+/// `f32` to `bf16` bits, to nearest, halves to even.
+#[inline(always)]
+pub(super) fn f32_to_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    (if x.is_nan() { bits >> 16 | 0x40 } else { rounded }) as u16
+}
+
+/// `f64` to `f32` rounded to odd: cut, with the last bit set if anything was lost. Rounding the result once more to at
+/// most 22 bits gives the correctly rounded value of `x`.
+#[inline(always)]
+fn round_to_odd(x: f64) -> f32 {
+    let nearest = x as f32;
+    let back = f64::from(nearest);
+    let cut = nearest.to_bits().wrapping_sub(u32::from(back.abs() > x.abs()));
+    f32::from_bits(cut | u32::from(back != x))
+}
+
+/// `f64` to `f16` bits, rounded once.
+#[inline(always)]
+pub(super) fn f64_to_f16(x: f64) -> u16 {
+    f32_to_f16(round_to_odd(x))
+}
+
+/// `f64` to `bf16` bits, rounded once.
+#[inline(always)]
+pub(super) fn f64_to_bf16(x: f64) -> u16 {
+    f32_to_bf16(round_to_odd(x))
+}

@@ -1,0 +1,379 @@
+//! The loops of all kernels, written once and compiled for every instruction set.
+//!
+//! A loop takes blocks of [`BLOCK`] elements: reads a block of each operand, applies the function to its lanes, writes
+//! the block. All reads of a block precede its writes, so a destination may be a source, and the compiler, which sees
+//! local arrays that nothing else can reach, keeps them in vector registers. What is left at the end goes through the
+//! same code by way of a padded block, so an element's result does not depend on its position.
+
+#![allow(
+    clippy::needless_range_loop,
+    reason = "lanes are numbered: the loops are read as vector instructions"
+)]
+
+use std::mem::MaybeUninit;
+
+use super::instruction_set::InstructionSet;
+use super::{BinaryKernel, BinaryKernels, ReduceKernel, TernaryKernel, UnaryKernel};
+
+/// Elements of a block. Sixty-four are four AVX-512 registers of `f32`: enough independent work to hide latencies, and
+/// too many iterations for the compiler to unroll into scalars.
+const BLOCK: usize = 64;
+
+/// The function a kernel was made for. Kernels are plain function pointers, so theirs is a function without state.
+///
+/// # Safety
+/// A value of type `F` has existed (the `pick` functions below take one): a zero-sized `Copy` type has one value.
+#[inline(always)]
+unsafe fn stateless<F: Copy>() -> F {
+    const { assert!(size_of::<F>() == 0, "kernel functions have no state") };
+    // SAFETY: F has no bytes to read, and the caller vouches that its value exists.
+    unsafe { std::ptr::NonNull::<F>::dangling().read() }
+}
+
+/// A block's worth of memory for a padded remainder.
+struct Padded<T>(MaybeUninit<[T; BLOCK]>);
+
+impl<T: Copy> Padded<T> {
+    #[inline(always)]
+    fn new() -> Padded<T> {
+        Padded(MaybeUninit::uninit())
+    }
+
+    /// Copies `n < BLOCK` elements in and repeats the last for the rest: no lane computes anything new.
+    #[inline(always)]
+    unsafe fn fill(&mut self, src: *const T, n: usize) -> *const T {
+        let start = self.0.as_mut_ptr().cast::<T>();
+        // SAFETY: the caller gives n readable elements, 0 < n < BLOCK.
+        unsafe {
+            std::ptr::copy_nonoverlapping(src, start, n);
+            let last = *src.add(n - 1);
+            for i in n..BLOCK {
+                *start.add(i) = last;
+            }
+        }
+        start
+    }
+
+    #[inline(always)]
+    fn start(&mut self) -> *mut T {
+        self.0.as_mut_ptr().cast::<T>()
+    }
+}
+
+/// `dst[i] = f(src[i])`; blocks in which `slow` holds for any element are computed by `fallback`.
+#[inline(always)]
+unsafe fn map1<T: Copy, U: Copy, F: Fn(T) -> U, G: Fn(T) -> bool, S: Fn(T) -> U>(
+    src: *const u8,
+    dst: *mut u8,
+    n: usize,
+    f: F,
+    slow: G,
+    fallback: S,
+) {
+    let (mut a, mut d, mut blocks) = (src.cast::<T>(), dst.cast::<U>(), n / BLOCK);
+    let rest = n % BLOCK;
+    let mut a_rest = Padded::<T>::new();
+    let mut d_rest = Padded::<U>::new();
+    let d_rest = d_rest.start();
+    let end = d_rest.wrapping_add(BLOCK);
+    // SAFETY: the caller gives n elements behind src and dst; blocks lie within them or within the padded blocks.
+    unsafe {
+        loop {
+            while blocks > 0 {
+                let x = a.cast::<[T; BLOCK]>().read_unaligned();
+                let mut y = MaybeUninit::<[U; BLOCK]>::uninit();
+                let out = y.as_mut_ptr().cast::<U>();
+                let mut any = false;
+                for i in 0..BLOCK {
+                    any |= slow(x[i]);
+                }
+                for i in 0..BLOCK {
+                    *out.add(i) = f(x[i]);
+                }
+                if any {
+                    for i in 0..BLOCK {
+                        *out.add(i) = fallback(x[i]);
+                    }
+                }
+                d.cast::<[U; BLOCK]>().write_unaligned(y.assume_init());
+                (a, d, blocks) = (a.add(BLOCK), d.add(BLOCK), blocks - 1);
+            }
+            if rest == 0 {
+                return;
+            }
+            if d == end {
+                break;
+            }
+            a = a_rest.fill(a, rest);
+            (d, blocks) = (d_rest, 1);
+        }
+        std::ptr::copy_nonoverlapping(d_rest, dst.cast::<U>().add(n - rest), rest);
+    }
+}
+
+/// `dst[i] = f(a[i], b[i])`, where a scalar operand is one element, read before the first write.
+#[inline(always)]
+unsafe fn map2<T: Copy, U: Copy, F: Fn(T, T) -> U, const A_SCALAR: bool, const B_SCALAR: bool>(
+    a: *const u8,
+    b: *const u8,
+    dst: *mut u8,
+    n: usize,
+    f: F,
+) {
+    if n == 0 {
+        return;
+    }
+    let (mut a, mut b, mut d, mut blocks) = (a.cast::<T>(), b.cast::<T>(), dst.cast::<U>(), n / BLOCK);
+    let rest = n % BLOCK;
+    let (mut a_rest, mut b_rest) = (Padded::<T>::new(), Padded::<T>::new());
+    let mut d_rest = Padded::<U>::new();
+    let d_rest = d_rest.start();
+    let end = d_rest.wrapping_add(BLOCK);
+    // SAFETY: the caller gives n elements behind a vector operand and dst, one behind a scalar operand; n > 0.
+    unsafe {
+        let (a_value, b_value) = (*a, *b);
+        loop {
+            while blocks > 0 {
+                let x = if A_SCALAR { [a_value; BLOCK] } else { a.cast::<[T; BLOCK]>().read_unaligned() };
+                let z = if B_SCALAR { [b_value; BLOCK] } else { b.cast::<[T; BLOCK]>().read_unaligned() };
+                let mut y = MaybeUninit::<[U; BLOCK]>::uninit();
+                let out = y.as_mut_ptr().cast::<U>();
+                for i in 0..BLOCK {
+                    *out.add(i) =
+                        f(if A_SCALAR { a_value } else { x[i] }, if B_SCALAR { b_value } else { z[i] });
+                }
+                d.cast::<[U; BLOCK]>().write_unaligned(y.assume_init());
+                if !A_SCALAR {
+                    a = a.add(BLOCK);
+                }
+                if !B_SCALAR {
+                    b = b.add(BLOCK);
+                }
+                (d, blocks) = (d.add(BLOCK), blocks - 1);
+            }
+            if rest == 0 {
+                return;
+            }
+            if d == end {
+                break;
+            }
+            if !A_SCALAR {
+                a = a_rest.fill(a, rest);
+            }
+            if !B_SCALAR {
+                b = b_rest.fill(b, rest);
+            }
+            (d, blocks) = (d_rest, 1);
+        }
+        std::ptr::copy_nonoverlapping(d_rest, dst.cast::<U>().add(n - rest), rest);
+    }
+}
+
+/// `dst[i] = f(a[i], b[i], c[i])`; scalar operands as in [`map2`].
+#[inline(always)]
+unsafe fn map3<C: Copy, T: Copy, F, const A_SCALAR: bool, const B_SCALAR: bool, const C_SCALAR: bool>(
+    a: *const u8,
+    b: *const u8,
+    c: *const u8,
+    dst: *mut u8,
+    n: usize,
+    f: F,
+) where
+    F: Fn(C, T, T) -> T,
+{
+    if n == 0 {
+        return;
+    }
+    let (mut a, mut b, mut c, mut d) = (a.cast::<C>(), b.cast::<T>(), c.cast::<T>(), dst.cast::<T>());
+    let (mut blocks, rest) = (n / BLOCK, n % BLOCK);
+    let mut a_rest = Padded::<C>::new();
+    let (mut b_rest, mut c_rest, mut d_rest) = (Padded::<T>::new(), Padded::<T>::new(), Padded::<T>::new());
+    let d_rest = d_rest.start();
+    let end = d_rest.wrapping_add(BLOCK);
+    // SAFETY: the caller gives n elements behind a vector operand and dst, one behind a scalar operand; n > 0.
+    unsafe {
+        let (a_value, b_value, c_value) = (*a, *b, *c);
+        loop {
+            while blocks > 0 {
+                let x = if A_SCALAR { [a_value; BLOCK] } else { a.cast::<[C; BLOCK]>().read_unaligned() };
+                let z = if B_SCALAR { [b_value; BLOCK] } else { b.cast::<[T; BLOCK]>().read_unaligned() };
+                let w = if C_SCALAR { [c_value; BLOCK] } else { c.cast::<[T; BLOCK]>().read_unaligned() };
+                let mut y = MaybeUninit::<[T; BLOCK]>::uninit();
+                let out = y.as_mut_ptr().cast::<T>();
+                for i in 0..BLOCK {
+                    *out.add(i) = f(
+                        if A_SCALAR { a_value } else { x[i] },
+                        if B_SCALAR { b_value } else { z[i] },
+                        if C_SCALAR { c_value } else { w[i] },
+                    );
+                }
+                d.cast::<[T; BLOCK]>().write_unaligned(y.assume_init());
+                if !A_SCALAR {
+                    a = a.add(BLOCK);
+                }
+                if !B_SCALAR {
+                    b = b.add(BLOCK);
+                }
+                if !C_SCALAR {
+                    c = c.add(BLOCK);
+                }
+                (d, blocks) = (d.add(BLOCK), blocks - 1);
+            }
+            if rest == 0 {
+                return;
+            }
+            if d == end {
+                break;
+            }
+            if !A_SCALAR {
+                a = a_rest.fill(a, rest);
+            }
+            if !B_SCALAR {
+                b = b_rest.fill(b, rest);
+            }
+            if !C_SCALAR {
+                c = c_rest.fill(c, rest);
+            }
+            (d, blocks) = (d_rest, 1);
+        }
+        std::ptr::copy_nonoverlapping(d_rest, dst.cast::<T>().add(n - rest), rest);
+    }
+}
+
+/// `accumulator = f(accumulator, src[0], ..., src[n - 1])` in [`BLOCK`] lanes that are then combined pairwise: a sum's
+/// rounding error grows with `n / BLOCK + log2(BLOCK)`, not with `n`.
+#[inline(always)]
+unsafe fn fold<T: Copy, F: Fn(T, T) -> T>(src: *const u8, accumulator: *mut u8, n: usize, f: F) {
+    let src = src.cast::<T>();
+    let accumulator = accumulator.cast::<T>();
+    // SAFETY: the caller gives n readable elements behind src and one element behind the accumulator.
+    unsafe {
+        if n < BLOCK {
+            let mut total = accumulator.read_unaligned();
+            for i in 0..n {
+                total = f(total, *src.add(i));
+            }
+            accumulator.write_unaligned(total);
+            return;
+        }
+        let mut lanes = src.cast::<[T; BLOCK]>().read_unaligned();
+        for block in 1..n / BLOCK {
+            let x = src.add(block * BLOCK).cast::<[T; BLOCK]>().read_unaligned();
+            for i in 0..BLOCK {
+                lanes[i] = f(lanes[i], x[i]);
+            }
+        }
+        let rest = n % BLOCK;
+        for (i, lane) in lanes.iter_mut().enumerate().take(rest) {
+            *lane = f(*lane, *src.add(n - rest + i));
+        }
+        let mut width = BLOCK / 2;
+        while width > 0 {
+            for i in 0..width {
+                lanes[i] = f(lanes[i], lanes[i + width]);
+            }
+            width /= 2;
+        }
+        accumulator.write_unaligned(f(accumulator.read_unaligned(), lanes[0]));
+    }
+}
+
+/// Defines, for a loop, two functions from a kernel's function to the kernel: one for the instruction sets with fused
+/// multiply-add, one for the plain set.
+macro_rules! instantiate {
+    ($vector:ident, $plain:ident -> $kernel:ty, $body:ident [$($generics:tt)*] [$($names:tt)*]
+     ($($arg:ident: $ty:ty),*) ($($f:ident: $function:ident),*)) => {
+        /// The kernel for `set`, which is not the plain one.
+        #[cfg(target_arch = "x86_64")]
+        pub(super) fn $vector<$($generics)*>(set: InstructionSet, $(_: $function),*) -> $kernel {
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,lzcnt")]
+            unsafe fn avx512<$($generics)*>($($arg: $ty),*) {
+                // SAFETY: the functions' values were given below; the kernel's caller vouches for the pointers.
+                unsafe { $body::<$($names)*>($($arg,)* $(stateless::<$function>()),*) }
+            }
+            #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt")]
+            unsafe fn avx2<$($generics)*>($($arg: $ty),*) {
+                // SAFETY: as above.
+                unsafe { $body::<$($names)*>($($arg,)* $(stateless::<$function>()),*) }
+            }
+            match set {
+                InstructionSet::Avx512 => avx512::<$($names)*>,
+                _ => avx2::<$($names)*>,
+            }
+        }
+
+        /// The kernel for `set`, which is not the plain one: vectors with fused multiply-add are this target's baseline.
+        #[cfg(not(target_arch = "x86_64"))]
+        pub(super) fn $vector<$($generics)*>(_set: InstructionSet, $($f: $function),*) -> $kernel {
+            $plain::<$($names)*>($($f),*)
+        }
+
+        /// The kernel compiled for the target's baseline.
+        pub(super) fn $plain<$($generics)*>($(_: $function),*) -> $kernel {
+            unsafe fn plain<$($generics)*>($($arg: $ty),*) {
+                // SAFETY: as above.
+                unsafe { $body::<$($names)*>($($arg,)* $(stateless::<$function>()),*) }
+            }
+            plain::<$($names)*>
+        }
+    };
+}
+
+instantiate!(vector_map1, plain_map1 -> UnaryKernel, map1
+    [T: Copy, U: Copy, F: Fn(T) -> U + Copy, G: Fn(T) -> bool + Copy, S: Fn(T) -> U + Copy] [T, U, F, G, S]
+    (src: *const u8, dst: *mut u8, n: usize) (f: F, slow: G, fallback: S));
+
+instantiate!(vector_map2, plain_map2 -> BinaryKernel, map2
+    [T: Copy, U: Copy, F: Fn(T, T) -> U + Copy, const A_SCALAR: bool, const B_SCALAR: bool]
+    [T, U, F, A_SCALAR, B_SCALAR]
+    (a: *const u8, b: *const u8, dst: *mut u8, n: usize) (f: F));
+
+instantiate!(vector_map3, plain_map3 -> TernaryKernel, map3
+    [C: Copy, T: Copy, F: Fn(C, T, T) -> T + Copy, const A_SCALAR: bool, const B_SCALAR: bool, const C_SCALAR: bool]
+    [C, T, F, A_SCALAR, B_SCALAR, C_SCALAR]
+    (a: *const u8, b: *const u8, c: *const u8, dst: *mut u8, n: usize) (f: F));
+
+instantiate!(vector_fold, plain_fold -> ReduceKernel, fold
+    [T: Copy, F: Fn(T, T) -> T + Copy] [T, F]
+    (src: *const u8, accumulator: *mut u8, n: usize) (f: F));
+
+/// True for no element: the function needs no other way to compute it.
+pub(super) fn never<T>(_: T) -> bool {
+    false
+}
+
+/// The unary kernel of one function for any instruction set.
+pub(super) fn unary<T: Copy, U: Copy>(set: InstructionSet, f: impl Fn(T) -> U + Copy) -> UnaryKernel {
+    if set == InstructionSet::Plain { plain_map1(f, never, f) } else { vector_map1(set, f, never, f) }
+}
+
+/// The three binary kernels of one function for any instruction set.
+pub(super) fn binary<T: Copy, U: Copy>(set: InstructionSet, f: impl Fn(T, T) -> U + Copy) -> BinaryKernels {
+    if set == InstructionSet::Plain { plain_binary(f) } else { vector_binary(set, f) }
+}
+
+/// The three binary kernels of one function for sets with fused multiply-add.
+pub(super) fn vector_binary<T: Copy, U: Copy, F: Fn(T, T) -> U + Copy>(
+    set: InstructionSet,
+    f: F,
+) -> BinaryKernels {
+    BinaryKernels {
+        vector_vector: vector_map2::<T, U, F, false, false>(set, f),
+        vector_scalar: vector_map2::<T, U, F, false, true>(set, f),
+        scalar_vector: vector_map2::<T, U, F, true, false>(set, f),
+    }
+}
+
+/// The three binary kernels of one function for the plain set.
+pub(super) fn plain_binary<T: Copy, U: Copy, F: Fn(T, T) -> U + Copy>(f: F) -> BinaryKernels {
+    BinaryKernels {
+        vector_vector: plain_map2::<T, U, F, false, false>(f),
+        vector_scalar: plain_map2::<T, U, F, false, true>(f),
+        scalar_vector: plain_map2::<T, U, F, true, false>(f),
+    }
+}
+
+/// The reduction of one function for any instruction set.
+pub(super) fn reduce<T: Copy>(set: InstructionSet, f: impl Fn(T, T) -> T + Copy) -> ReduceKernel {
+    if set == InstructionSet::Plain { plain_fold(f) } else { vector_fold(set, f) }
+}

@@ -1,0 +1,65 @@
+//! Kernels over contiguous vectors: one operation, one call, a tight loop.
+//!
+//! Look-up functions ([`unary`], [`binary`], [`select`], [`cast`], [`reduce`], ...) give plain function pointers,
+//! compiled for the best instruction set of the processor; `None` means that the operation has no meaning for the
+//! dtype, or that the dtype is not one to compute in: `f16` and `bf16` are cast to `f32` first.
+//!
+//! # Contract of all kernels
+//! Pointers address elements of the kernel's dtypes (`bool` as bytes 0 or 1) in memory valid for `n` elements; scalar
+//! operands are one element. Alignment to the element is enough. A destination may start exactly where a vector
+//! operand of the same element size starts (in place), or contain the scalar operand; otherwise it overlaps nothing.
+//!
+//! # Accuracy
+//! Errors in units in the last place of the correctly rounded result; the tests sweep all exponents.
+//!
+//! | function | `f32` | `f64` |
+//! |---|---|---|
+//! | add, subtract, multiply, divide, square root, reciprocal, rounding | 0.5 | 0.5 |
+
+mod binary;
+mod cast;
+mod convert;
+mod fused;
+mod instruction_set;
+mod integer;
+mod loops;
+mod math;
+mod movement;
+mod reduce;
+mod select;
+mod unary;
+
+#[cfg(test)]
+mod tests;
+
+pub use binary::{binary, binary_for};
+pub use cast::{cast, cast_for};
+pub use fused::{Fused, fused, fused_for, mul_add, mul_add_for, sub_exp, sub_exp_for};
+pub use instruction_set::InstructionSet;
+pub use movement::{
+    FillKernel, IndexedKernel, IotaKernel, StridedKernel, fill, gather_indexed, gather_strided, iota,
+    scatter_strided,
+};
+pub use reduce::{reduce, reduce_for};
+pub use select::{select, select_for};
+pub use unary::{unary, unary_for};
+
+/// `(src, dst, n)`: `dst[i] = f(src[i])`.
+pub type UnaryKernel = unsafe fn(src: *const u8, dst: *mut u8, n: usize);
+/// `(a, b, dst, n)`: `dst[i] = f(a[i], b[i])`, or with one element for a scalar operand.
+pub type BinaryKernel = unsafe fn(a: *const u8, b: *const u8, dst: *mut u8, n: usize);
+/// `(a, b, c, dst, n)`: `dst[i] = f(a[i], b[i], c[i])`, or with one element for a scalar operand.
+pub type TernaryKernel = unsafe fn(a: *const u8, b: *const u8, c: *const u8, dst: *mut u8, n: usize);
+/// `(src, accumulator, n)`: combines `src[0..n]` into the one element at `accumulator`.
+pub type ReduceKernel = unsafe fn(src: *const u8, accumulator: *mut u8, n: usize);
+
+/// A binary operation for the three kinds of operands.
+#[derive(Clone, Copy, Debug)]
+pub struct BinaryKernels {
+    /// Both operands have `n` elements.
+    pub vector_vector: BinaryKernel,
+    /// The right operand is one element.
+    pub vector_scalar: BinaryKernel,
+    /// The left operand is one element.
+    pub scalar_vector: BinaryKernel,
+}

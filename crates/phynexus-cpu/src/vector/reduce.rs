@@ -1,0 +1,56 @@
+//! Combining the elements of a vector into one.
+
+use phynexus::DType;
+use phynexus::graph::op::Combine;
+
+use super::ReduceKernel;
+use super::binary::Wrapping;
+use super::instruction_set::InstructionSet;
+use super::loops;
+
+macro_rules! float {
+    ($set:ident, $combine:ident, $t:ty) => {
+        match $combine {
+            Combine::Sum => loops::reduce($set, |a: $t, b: $t| a + b),
+            Combine::Prod => loops::reduce($set, |a: $t, b: $t| a * b),
+            Combine::Max => loops::reduce($set, |a: $t, b: $t| if a > b || a.is_nan() { a } else { b }),
+            Combine::Min => loops::reduce($set, |a: $t, b: $t| if a < b || a.is_nan() { a } else { b }),
+        }
+    };
+}
+
+/// The reduction of `dtype` for this processor: it combines a vector into the accumulator, which the caller sets to
+/// [`Combine::identity`] first. `None` for sums and products of `bool`, and for `f16` and `bf16`.
+///
+/// A float sum is taken in 64 lanes that are then added pairwise. (Columns are reduced by [`super::binary`] in place.)
+pub fn reduce(combine: Combine, dtype: DType) -> Option<ReduceKernel> {
+    reduce_for(InstructionSet::best(), combine, dtype)
+}
+
+/// [`reduce`] for one of the available instruction sets.
+pub fn reduce_for(set: InstructionSet, combine: Combine, dtype: DType) -> Option<ReduceKernel> {
+    match dtype {
+        DType::Bool if matches!(combine, Combine::Sum | Combine::Prod) => None,
+        DType::Bool | DType::U8 => Some(integer::<u8, u8>(set, combine)),
+        DType::U16 => Some(integer::<u16, u16>(set, combine)),
+        DType::U32 => Some(integer::<u32, u32>(set, combine)),
+        DType::U64 => Some(integer::<u64, u64>(set, combine)),
+        DType::I8 => Some(integer::<i8, u8>(set, combine)),
+        DType::I16 => Some(integer::<i16, u16>(set, combine)),
+        DType::I32 => Some(integer::<i32, u32>(set, combine)),
+        DType::I64 => Some(integer::<i64, u64>(set, combine)),
+        DType::F16 | DType::BF16 => None,
+        DType::F32 => Some(float!(set, combine, f32)),
+        DType::F64 => Some(float!(set, combine, f64)),
+    }
+}
+
+/// `U` is the unsigned type of T's width.
+fn integer<T: Copy + Ord, U: Wrapping>(set: InstructionSet, combine: Combine) -> ReduceKernel {
+    match combine {
+        Combine::Sum => loops::reduce(set, U::add),
+        Combine::Prod => loops::reduce(set, U::mul),
+        Combine::Max => loops::reduce(set, |a: T, b: T| if a > b { a } else { b }),
+        Combine::Min => loops::reduce(set, |a: T, b: T| if a < b { a } else { b }),
+    }
+}
