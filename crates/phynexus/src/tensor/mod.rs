@@ -6,16 +6,29 @@ mod convert;
 #[cfg(test)]
 mod core_tests;
 mod create;
+mod einsum;
+mod index;
 mod join;
+mod matrix;
 mod movement;
 #[cfg(test)]
 mod null;
 mod operands;
 mod operators;
+mod print;
 mod product;
+mod random;
 mod read;
 mod reduce;
+mod repeat;
+mod scan;
+mod select;
+mod sort;
 mod unary;
+
+pub use index::IndexSpec;
+pub use random::{Generator, GeneratorState, manual_seed};
+pub use sort::Unique;
 
 use std::sync::Arc;
 

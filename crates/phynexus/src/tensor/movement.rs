@@ -50,7 +50,7 @@ impl Tensor {
         let product = checked_element_count(&known).unwrap_or(usize::MAX);
         let inferred = match product {
             0 => None,
-            n if self.len() % n == 0 => Some(self.len() / n),
+            n if self.len().is_multiple_of(n) => Some(self.len() / n),
             _ => None,
         };
         let whole: Option<Dims> =

@@ -27,7 +27,7 @@ pub(super) fn axes_of(op: &'static str, axes: &[i64], shape: &[usize]) -> Result
 }
 
 /// `shape` with these axes set to 1 or removed.
-fn reduced_shape(shape: &[usize], axes: Axes, keepdim: bool) -> Dims {
+pub(super) fn reduced_shape(shape: &[usize], axes: Axes, keepdim: bool) -> Dims {
     let kept = |(axis, &d): (usize, &usize)| match axes.contains(axis) {
         true if keepdim => Some(1),
         true => None,

@@ -1,0 +1,416 @@
+//! Indexing by NumPy's rules: integers, slices, new axes, an ellipsis, integer tensors and masks, for reading and (as a
+//! function that returns a new tensor) for assignment.
+//!
+//! An index is resolved in two stages. The *basic* one (integers, slices) is a strided slice that keeps every axis; the
+//! *advanced* one gathers rows of what is left. Assignment runs both backwards.
+
+use smallvec::SmallVec;
+
+use super::{
+    movement::python_range,
+    select::{check_index, position_dtype, positions},
+};
+use crate::{
+    DType, Error, Result, Scalar, Tensor,
+    graph::op::{Combine, ScatterMode},
+    shape::{Dims, broadcast, element_count},
+};
+
+/// One part of an index: what stands between the commas in Python's `x[1, ::2, None, ..., rows]`.
+#[derive(Clone)]
+pub enum IndexSpec {
+    /// One position; the axis disappears. Negative positions count from the end.
+    At(i64),
+    /// Python's `start:stop:step`.
+    Slice {
+        /// The first position, from the end if negative; the first in the direction of the step if absent.
+        start: Option<i64>,
+        /// Where to stop, not included; all if absent.
+        stop: Option<i64>,
+        /// The step, not 0.
+        step: i64,
+    },
+    /// A new axis of size 1: Python's `None`.
+    NewAxis,
+    /// As many full axes as are left: Python's `...`.
+    Ellipsis,
+    /// Integer positions of any shape, which takes the place of the axis; or a mask (`bool`) over as many axes as it
+    /// has.
+    Tensor(Tensor),
+}
+
+impl IndexSpec {
+    /// The whole axis: Python's `:`.
+    pub const ALL: IndexSpec = IndexSpec::Slice { start: None, stop: None, step: 1 };
+
+    fn is_advanced(&self) -> bool {
+        matches!(self, IndexSpec::Tensor(_))
+    }
+}
+
+impl From<i64> for IndexSpec {
+    fn from(position: i64) -> IndexSpec {
+        IndexSpec::At(position)
+    }
+}
+impl From<&Tensor> for IndexSpec {
+    fn from(index: &Tensor) -> IndexSpec {
+        IndexSpec::Tensor(index.clone())
+    }
+}
+impl From<std::ops::RangeFull> for IndexSpec {
+    fn from(_: std::ops::RangeFull) -> IndexSpec {
+        IndexSpec::ALL
+    }
+}
+impl From<std::ops::Range<i64>> for IndexSpec {
+    fn from(range: std::ops::Range<i64>) -> IndexSpec {
+        IndexSpec::Slice { start: Some(range.start), stop: Some(range.end), step: 1 }
+    }
+}
+impl From<std::ops::RangeFrom<i64>> for IndexSpec {
+    fn from(range: std::ops::RangeFrom<i64>) -> IndexSpec {
+        IndexSpec::Slice { start: Some(range.start), stop: None, step: 1 }
+    }
+}
+impl From<std::ops::RangeTo<i64>> for IndexSpec {
+    fn from(range: std::ops::RangeTo<i64>) -> IndexSpec {
+        IndexSpec::Slice { start: None, stop: Some(range.end), step: 1 }
+    }
+}
+
+/// What becomes of one axis of the sliced tensor, or stands between its axes.
+enum Part {
+    /// The axis stays.
+    Keep,
+    /// The axis has size 1 and disappears.
+    Drop,
+    /// An axis of size 1 appears.
+    New,
+    /// The axis is chosen from by these positions.
+    Choose(Tensor),
+}
+
+/// An index resolved against a shape. Axes under one mask count as one: `merged` is the tensor's shape with those axes
+/// merged; `start`, `step` and `sizes` slice it; `parts` say what becomes of the slice's axes.
+struct Plan {
+    merged: Dims,
+    start: Dims,
+    step: SmallVec<[isize; 4]>,
+    sizes: Dims,
+    parts: Vec<Part>,
+}
+
+const OP: &str = "index";
+
+fn resolve(shape: &[usize], specs: &[IndexSpec]) -> Result<Plan> {
+    let consumed = |spec: &IndexSpec| match spec {
+        IndexSpec::At(_) | IndexSpec::Slice { .. } => 1,
+        IndexSpec::Tensor(t) if t.dtype() == DType::Bool => t.rank(),
+        IndexSpec::Tensor(_) => 1,
+        IndexSpec::NewAxis | IndexSpec::Ellipsis => 0,
+    };
+    let used: usize = specs.iter().map(consumed).sum();
+    if used > shape.len() {
+        return Err(Error::argument(
+            OP,
+            format!("{used} axes are indexed of a tensor with {} dimensions", shape.len()),
+        ));
+    }
+    let ellipses = specs.iter().filter(|s| matches!(s, IndexSpec::Ellipsis)).count();
+    if ellipses > 1 {
+        return Err(Error::argument(OP, "an index can have only one ellipsis"));
+    }
+    let mut plan = Plan {
+        merged: Dims::new(),
+        start: Dims::new(),
+        step: SmallVec::new(),
+        sizes: Dims::new(),
+        parts: Vec::with_capacity(shape.len() + specs.len()),
+    };
+    let mut axis = 0;
+    let trailing = (ellipses == 0).then_some(&IndexSpec::Ellipsis);
+    for spec in specs.iter().chain(trailing) {
+        match spec {
+            IndexSpec::NewAxis => plan.parts.push(Part::New),
+            IndexSpec::Ellipsis => {
+                for _ in 0..shape.len() - used {
+                    plan.axis(shape[axis], 0, 1, shape[axis], Part::Keep);
+                    axis += 1;
+                }
+            }
+            &IndexSpec::At(position) => {
+                let size = shape[axis];
+                let from_start =
+                    if position < 0 { position.checked_add(size as i64) } else { Some(position) };
+                let Some(place) = from_start.filter(|&p| p >= 0 && (p as u64) < size as u64) else {
+                    return Err(Error::Index { op: OP, index: position, size });
+                };
+                plan.axis(size, place as usize, 1, 1, Part::Drop);
+                axis += 1;
+            }
+            &IndexSpec::Slice { start, stop, step } => {
+                let (first, len) = python_range(OP, start, stop, step, shape[axis])?;
+                plan.axis(shape[axis], first, step as isize, len, Part::Keep);
+                axis += 1;
+            }
+            IndexSpec::Tensor(mask) if mask.dtype() == DType::Bool => {
+                let covered = &shape[axis..axis + mask.rank()];
+                if mask.rank() == 0 || mask.shape() != covered {
+                    let hint = "a mask must have the sizes of the axes that it covers, and at least one axis";
+                    return Err(Error::shape(OP, &[shape, mask.shape()], hint));
+                }
+                let places = mask.true_positions(OP)?;
+                plan.axis(element_count(covered), 0, 1, element_count(covered), Part::Choose(places));
+                axis += mask.rank();
+            }
+            IndexSpec::Tensor(index) => {
+                check_index(OP, index)?;
+                if shape[axis] == 0 && !index.is_empty() {
+                    let hint = "an empty axis has no elements to choose";
+                    return Err(Error::shape(OP, &[shape, index.shape()], hint));
+                }
+                plan.axis(shape[axis], 0, 1, shape[axis], Part::Choose(index.clone()));
+                axis += 1;
+            }
+        }
+    }
+    Ok(plan)
+}
+
+impl Plan {
+    fn axis(&mut self, merged: usize, start: usize, step: isize, size: usize, part: Part) {
+        self.merged.push(merged);
+        self.start.push(start);
+        self.step.push(step);
+        self.sizes.push(size);
+        self.parts.push(part);
+    }
+
+    fn is_advanced(&self) -> bool {
+        self.parts.iter().any(|p| matches!(p, Part::Choose(_)))
+    }
+
+    /// The shape after the basic stage: what a basic index returns.
+    fn basic_shape(&self) -> Dims {
+        let mut sizes = self.sizes.iter();
+        let kept = |part: &Part| match part {
+            Part::New => Some(1),
+            Part::Drop => sizes.next().and(None),
+            Part::Keep | Part::Choose(_) => sizes.next().copied(),
+        };
+        self.parts.iter().filter_map(kept).collect()
+    }
+
+    /// The advanced stage over the basic one's result.
+    fn advanced(&self) -> Result<Advanced> {
+        let (mut chosen, mut indices, mut shape) = (Dims::new(), Vec::new(), Dims::new());
+        for (axis, part) in self.parts.iter().filter(|p| !matches!(p, Part::Drop)).enumerate() {
+            if let Part::Choose(index) = part {
+                shape = broadcast(OP, &shape, index.shape())?;
+                chosen.push(axis);
+                indices.push(index.clone());
+            }
+        }
+        // NumPy: the chosen axes stay in place if nothing stands between them (integers count as choices), and come
+        // first otherwise.
+        let choices = || self.parts.iter().map(|p| matches!(p, Part::Choose(_) | Part::Drop));
+        let first = choices().position(|c| c).unwrap_or(0);
+        let last = choices().rposition(|c| c).unwrap_or(0);
+        let together = choices().skip(first).take(last + 1 - first).all(|c| c);
+        let place = if together { chosen.first().copied().unwrap_or(0) } else { 0 };
+        Ok(Advanced { chosen, indices, shape, place })
+    }
+}
+
+/// Rows chosen by integer tensors.
+struct Advanced {
+    /// The axes chosen from.
+    chosen: Dims,
+    /// The positions along each.
+    indices: Vec<Tensor>,
+    /// What the positions' shapes are broadcast to.
+    shape: Dims,
+    /// Before which of the other axes that shape appears in the result.
+    place: usize,
+}
+
+impl Advanced {
+    /// The order of axes with the chosen ones first.
+    fn chosen_first(&self, rank: usize) -> Dims {
+        self.chosen.iter().copied().chain((0..rank).filter(|a| !self.chosen.contains(a))).collect()
+    }
+
+    /// The order of axes that takes those of the positions from the front to their place.
+    fn to_place(&self, rank: usize) -> Dims {
+        let r = self.shape.len();
+        (r..r + self.place).chain(0..r).chain(r + self.place..rank).collect()
+    }
+
+    /// The matrix whose rows are chosen, its row numbers, and the shape of a row.
+    fn matrix(&self, x: &Tensor) -> Result<(Tensor, Tensor, Dims)> {
+        let first = x.permute(&self.chosen_first(x.rank()))?;
+        let (outer, row) = first.shape().split_at(self.chosen.len());
+        let matrix = first.reshaped(Dims::from_slice(&[element_count(outer), element_count(row)]))?;
+        let flat = Dims::from_slice(&[element_count(&self.shape)]);
+        if let [index] = self.indices.as_slice() {
+            return Ok((matrix, index.reshaped(flat)?, row.into()));
+        }
+        let count = element_count(outer);
+        let dtype = position_dtype(count);
+        let (mut place, mut valid): (Option<Tensor>, Option<Tensor>) = (None, None);
+        for ((index, &size), &stride) in
+            self.indices.iter().zip(outer).zip(&crate::shape::contiguous_strides(outer))
+        {
+            let (position, inside) = positions(index, size, dtype)?;
+            let part = position.mul_scalar(stride as i64)?;
+            place = Some(place.map_or(Ok(part.clone()), |sum| sum.add(&part))?);
+            valid = Some(valid.map_or(Ok(inside.clone()), |all| all.and(&inside))?);
+        }
+        let (Some(place), Some(valid)) = (place, valid) else {
+            return Err(Error::internal(OP, "an advanced index without index tensors"));
+        };
+        let outside = place.constant_like(Scalar::Int(count as i64), dtype)?;
+        Ok((matrix, valid.where_(&place, &outside)?.stretched(&self.shape)?.reshaped(flat)?, row.into()))
+    }
+
+    fn result_shape(&self, row: &[usize]) -> Dims {
+        self.shape.iter().chain(row).copied().collect()
+    }
+
+    fn get(&self, x: &Tensor) -> Result<Tensor> {
+        let (matrix, index, row) = self.matrix(x)?;
+        let taken = matrix.rows(&index)?.reshaped(self.result_shape(&row))?;
+        taken.permute(&self.to_place(taken.rank()))
+    }
+
+    fn put(&self, x: &Tensor, value: &Tensor, mode: ScatterMode) -> Result<Tensor> {
+        let (matrix, index, row) = self.matrix(x)?;
+        let front = self.result_shape(&row);
+        let order = self.to_place(front.len());
+        let placed: Dims = order.iter().map(|&axis| front[axis]).collect();
+        let value = assignable(value, &placed)?.permute(&inverse(&order))?;
+        let updates = value.reshaped(Dims::from_slice(&[index.len(), element_count(&row)]))?;
+        let order = self.chosen_first(x.rank());
+        let shape: Dims = order.iter().map(|&axis| x.shape()[axis]).collect();
+        matrix.with_rows(mode, &index, &updates)?.reshaped(shape)?.permute(&inverse(&order))
+    }
+}
+
+/// The order that undoes a permutation.
+fn inverse(order: &[usize]) -> Dims {
+    let mut back = Dims::from_elem(0, order.len());
+    order.iter().enumerate().for_each(|(i, &axis)| back[axis] = i);
+    back
+}
+
+/// A value broadcast to the shape that is assigned to; leading axes of size 1 may be too many.
+fn assignable(value: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    let surplus = value.rank().saturating_sub(shape.len());
+    let (front, rest) = value.shape().split_at(surplus);
+    let fits = front.iter().all(|&d| d == 1)
+        && rest.iter().rev().zip(shape.iter().rev()).all(|(&from, &to)| from == to || from == 1);
+    if !fits {
+        let hint = "the value must have the shape of the indexed elements or broadcast to it";
+        return Err(Error::shape("index_put", &[value.shape(), shape], hint));
+    }
+    value.reshaped(rest.into())?.stretched(shape)
+}
+
+impl Tensor {
+    /// Elements by NumPy's indexing rules: `x.index(&[IndexSpec::At(0), (1..3).into()])?` is Python's `x[0, 1:3]`.
+    ///
+    /// Axes that are not named stay whole. Integer tensors are broadcast against each other and their shape takes the
+    /// place of the axes they choose from, or comes first if these are not neighbours. A mask is computed at the call.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for too many parts, [`Error::Index`] for a number out of range, [`Error::Shape`] and
+    /// [`Error::DType`] for index tensors that do not fit. An element of an index tensor out of range is an error when
+    /// the result is computed.
+    pub fn index(&self, specs: &[IndexSpec]) -> Result<Tensor> {
+        let plan = resolve(self.shape(), specs)?;
+        let basic = self.basic(&plan)?;
+        if plan.is_advanced() { plan.advanced()?.get(&basic) } else { Ok(basic) }
+    }
+
+    fn basic(&self, plan: &Plan) -> Result<Tensor> {
+        let merged = self.reshaped(plan.merged.clone())?;
+        merged.sliced(plan.start.clone(), plan.step.clone(), plan.sizes.clone())?.reshaped(plan.basic_shape())
+    }
+
+    /// This tensor with the elements that [`Tensor::index`] would return replaced by `value`, which is broadcast and
+    /// converted to this dtype: Python's `x[index] = value` as a function. Of several values for one element the last
+    /// wins.
+    ///
+    /// # Errors
+    /// As [`Tensor::index`]; [`Error::Shape`] if the value does not broadcast to the indexed shape.
+    pub fn index_put(&self, specs: &[IndexSpec], value: &Tensor) -> Result<Tensor> {
+        self.index_update(specs, value, ScatterMode::Set)
+    }
+
+    /// [`Tensor::index_put`] where values are added to the elements; an element named several times gets every value.
+    pub fn index_put_add(&self, specs: &[IndexSpec], value: &Tensor) -> Result<Tensor> {
+        self.index_update(specs, value, ScatterMode::Combine(Combine::Sum))
+    }
+
+    fn index_update(&self, specs: &[IndexSpec], value: &Tensor, mode: ScatterMode) -> Result<Tensor> {
+        let value = value.to_dtype(self.dtype())?;
+        if let [IndexSpec::Tensor(mask)] = specs
+            && mode == ScatterMode::Set
+            && mask.dtype() == DType::Bool
+            && mask.shape() == self.shape()
+            && value.len() == 1
+        {
+            // One value for all: no need to know where the mask is true.
+            return mask.where_(&value.reshaped(Dims::new())?, self);
+        }
+        let plan = resolve(self.shape(), specs)?;
+        let replaced = if specs.iter().any(IndexSpec::is_advanced) {
+            plan.advanced()?.put(&self.basic(&plan)?, &value, mode)?
+        } else {
+            let value = assignable(&value, &plan.basic_shape())?;
+            if mode == ScatterMode::Set { value } else { self.basic(&plan)?.add(&value)? }
+        };
+        let whole = self.reshaped(plan.merged.clone())?;
+        whole.with_slice(&plan, &replaced.reshaped(plan.sizes.clone())?)?.reshaped(self.shape().into())
+    }
+
+    /// This tensor with a strided slice replaced: the values are spread to their places and chosen by a mask.
+    fn with_slice(&self, plan: &Plan, values: &Tensor) -> Result<Tensor> {
+        if values.is_empty() {
+            return Ok(self.clone());
+        }
+        let backwards: SmallVec<[i64; 4]> =
+            (0..self.rank()).filter(|&a| plan.step[a] < 0).map(|a| a as i64).collect();
+        let mut values = if backwards.is_empty() { values.clone() } else { values.flip(&backwards)? };
+        if values.shape() == self.shape() {
+            return Ok(values);
+        }
+        let mut here = values.constant_like(Scalar::Bool(true), DType::Bool)?;
+        let mut padding: SmallVec<[(usize, usize); 4]> = SmallVec::new();
+        for axis in 0..self.rank() {
+            let (len, step) = (values.shape()[axis], plan.step[axis].unsigned_abs());
+            let reach = if len < 2 { 0 } else { (len - 1) * step };
+            let first = if plan.step[axis] < 0 { plan.start[axis] - reach } else { plan.start[axis] };
+            if len > 1 && step > 1 {
+                values = dilated(&values, axis, step)?;
+                here = dilated(&here, axis, step)?;
+            }
+            padding.push((first, self.shape()[axis] - first - reach - 1));
+        }
+        let zero = Scalar::Int(0);
+        let (values, here) = (values.pad(&padding, zero.cast(self.dtype()))?, here.pad(&padding, false)?);
+        here.where_(&values, self)
+    }
+}
+
+/// `step - 1` zeros between neighbours along an axis.
+fn dilated(x: &Tensor, axis: usize, step: usize) -> Result<Tensor> {
+    let len = x.shape()[axis];
+    let apart = x.unsqueeze(axis as i64 + 1)?;
+    let mut padding: SmallVec<[(usize, usize); 4]> = SmallVec::from_elem((0, 0), apart.rank());
+    padding[axis + 1] = (0, step - 1);
+    let spread =
+        apart.pad(&padding, Scalar::Int(0).cast(x.dtype()))?.flatten(axis as i64, axis as i64 + 1)?;
+    spread.sliced_axis(axis, 0, 1, (len - 1) * step + 1)
+}

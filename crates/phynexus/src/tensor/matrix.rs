@@ -1,0 +1,169 @@
+//! Matrices by their structure: triangles, diagonals, grids, one-hot rows; and small products.
+
+use super::operands::promote2;
+use crate::{
+    DType, Error, Result, Scalar, Tensor,
+    graph::op::Binary,
+    shape::{Dims, normalize_axis},
+};
+
+impl Tensor {
+    /// The elements on and below a diagonal of the matrices in the last two dimensions, zeros above. `diagonal` 0 is the
+    /// main one, positive ones lie above it.
+    pub fn tril(&self, diagonal: i64) -> Result<Tensor> {
+        self.triangle("tril", diagonal, Binary::Le)
+    }
+
+    /// The elements on and above a diagonal of the matrices in the last two dimensions, zeros below. `diagonal` 0 is the
+    /// main one, positive ones lie above it.
+    pub fn triu(&self, diagonal: i64) -> Result<Tensor> {
+        self.triangle("triu", diagonal, Binary::Lt)
+    }
+
+    /// `Le` keeps columns up to the diagonal, `Lt` those from it on.
+    fn triangle(&self, op: &'static str, diagonal: i64, side: Binary) -> Result<Tensor> {
+        let &[.., rows, columns] = self.shape() else {
+            return Err(Error::shape(op, &[self.shape()], "a triangle needs at least two dimensions"));
+        };
+        // Beyond the corners nothing changes, and the sum below stays in range.
+        let diagonal = diagonal.clamp(-(rows as i64), columns as i64);
+        let (dtype, rank) = (super::select::position_dtype(rows.max(columns).saturating_mul(2)), self.rank());
+        let row = Tensor::iota(self.shape().into(), rank - 2, dtype, self.device())?.add_scalar(diagonal)?;
+        let column = Tensor::iota(self.shape().into(), rank - 1, dtype, self.device())?;
+        let keep = if side == Binary::Le { column.le(&row)? } else { row.le(&column)? };
+        keep.where_(self, &self.zeros_like()?)
+    }
+
+    /// Of a vector: the matrix with it on a diagonal. Of a matrix: the vector on a diagonal. `offset` 0 is the main
+    /// diagonal, positive ones lie above it.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for other than one or two dimensions; [`Error::Argument`] if the matrix has no such diagonal.
+    pub fn diag(&self, offset: i64) -> Result<Tensor> {
+        match *self.shape() {
+            [n] => {
+                let beyond = offset.unsigned_abs() as usize;
+                let Some(size) = n.checked_add(beyond) else {
+                    return Err(Error::argument("diag", "the matrix would exceed the address space"));
+                };
+                let (above, left) = if offset >= 0 { (0, beyond) } else { (beyond, 0) };
+                let placed = self.pad(&[(left, size - n - left)], Scalar::Int(0).cast(self.dtype()))?;
+                let shape = Dims::from_slice(&[size, size]);
+                let dtype = super::select::position_dtype(size);
+                let row = Tensor::iota(shape.clone(), 0, dtype, self.device())?;
+                let column = Tensor::iota(shape.clone(), 1, dtype, self.device())?;
+                let on = row.add_scalar(left as i64)?.eq(&column.add_scalar(above as i64)?)?;
+                let spread = placed.stretched(&shape)?;
+                on.where_(&spread, &spread.zeros_like()?)
+            }
+            [rows, columns] => {
+                if offset < -(rows as i64) || offset > columns as i64 {
+                    let message = format!("a {rows} by {columns} matrix has no diagonal {offset}");
+                    return Err(Error::argument("diag", message));
+                }
+                let (row, column) = if offset >= 0 { (0, offset as usize) } else { (-offset as usize, 0) };
+                let len = (rows - row).min(columns - column);
+                let flat = self.reshaped(Dims::from_slice(&[self.len()]))?;
+                let start = if len == 0 { 0 } else { row * columns + column };
+                flat.sliced_axis(0, start, columns as isize + 1, len)
+            }
+            _ => Err(Error::shape("diag", &[self.shape()], "only vectors and matrices have a diagonal here")),
+        }
+    }
+
+    /// Rows of zeros with a one at each label: shape `[.., classes]`.
+    ///
+    /// # Errors
+    /// [`Error::DType`] unless the labels are integers; [`Error::Argument`] for a label out of range if the labels are
+    /// in host memory. Labels that are not computed yet or lie on another device are not looked at: those out of range
+    /// give a row of zeros.
+    pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor> {
+        super::select::check_index("one_hot", self)?;
+        let in_host_memory = self.node().data().is_some_and(|s| s.buffer.0.host_pointer().is_some());
+        if in_host_memory && !self.is_empty() {
+            let labels = self.to_dtype(DType::I64)?.to_vec::<i64>()?;
+            if let Some(label) = labels.iter().find(|&&l| l < 0 || l as u64 >= classes as u64) {
+                let message =
+                    format!("label {label} is outside 0 to {} ({classes} classes)", classes as i64 - 1);
+                return Err(Error::argument("one_hot", message));
+            }
+        }
+        let shape: Dims = self.shape().iter().copied().chain([classes]).collect();
+        let dtype_of_labels =
+            if self.dtype() == DType::U64 { DType::I64 } else { self.dtype().promote(DType::I32) };
+        let class = Tensor::iota(shape, self.rank(), dtype_of_labels, self.device())?;
+        self.to_dtype(dtype_of_labels)?.unsqueeze(-1)?.eq(&class)?.to_dtype(dtype)
+    }
+
+    /// Vectors as coordinates of a grid: tensor i of the result holds vector i's values along axis i and has the shape
+    /// of all lengths (NumPy's `indexing="ij"`).
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless every tensor is a vector or a scalar.
+    pub fn meshgrid(vectors: &[&Tensor]) -> Result<Vec<Tensor>> {
+        if let Some(other) = vectors.iter().find(|v| v.rank() > 1) {
+            return Err(Error::shape("meshgrid", &[other.shape()], "the coordinates must be vectors"));
+        }
+        let shape: Dims = vectors.iter().map(|v| v.len()).collect();
+        let spread = |(axis, vector): (usize, &&Tensor)| {
+            let mut aligned = Dims::from_elem(1, shape.len());
+            aligned[axis] = vector.len();
+            vector.reshaped(aligned)?.stretched(&shape)
+        };
+        vectors.iter().enumerate().map(spread).collect()
+    }
+
+    /// The sum of products of two vectors of one length.
+    pub fn dot(&self, other: &Tensor) -> Result<Tensor> {
+        if self.rank() != 1 || other.rank() != 1 {
+            let hint = "dot takes two vectors; see matmul";
+            return Err(Error::shape("dot", &[self.shape(), other.shape()], hint));
+        }
+        self.matmul(other)
+    }
+
+    /// The products of all pairs of elements of two vectors: `[N]` and `[M]` give `[N, M]`.
+    pub fn outer(&self, other: &Tensor) -> Result<Tensor> {
+        if self.rank() != 1 || other.rank() != 1 {
+            return Err(Error::shape("outer", &[self.shape(), other.shape()], "outer takes two vectors"));
+        }
+        self.unsqueeze(1)?.mul(other)
+    }
+
+    /// The Kronecker product: every element of this tensor times the whole of the other. Shapes are aligned at the last
+    /// dimension, sizes multiply.
+    pub fn kron(&self, other: &Tensor) -> Result<Tensor> {
+        let rank = self.rank().max(other.rank());
+        let at = |t: &Tensor, axis: usize| (axis + t.rank()).checked_sub(rank).map_or(1, |i| t.shape()[i]);
+        let (mut left, mut right, mut shape) = (Dims::new(), Dims::new(), Dims::new());
+        for axis in 0..rank {
+            let (a, b) = (at(self, axis), at(other, axis));
+            left.extend([a, 1]);
+            right.extend([1, b]);
+            shape.push(a.saturating_mul(b));
+        }
+        self.reshaped(left)?.mul(&other.reshaped(right)?)?.reshaped(shape)
+    }
+
+    /// The vector product along an axis of size 3; operands are broadcast.
+    pub fn cross(&self, other: &Tensor, dim: i64) -> Result<Tensor> {
+        let (a, b) = promote2(self, other)?;
+        let (a, b) = super::operands::broadcast2("cross", &a, &b)?;
+        let axis = normalize_axis("cross", dim, a.shape())?;
+        if a.shape()[axis] != 3 {
+            return Err(Error::shape("cross", &[self.shape(), other.shape()], "the axis must have size 3"));
+        }
+        let axis = [axis as i64];
+        let (next_a, next_b) = (a.roll(&[-1], &axis)?, b.roll(&[-1], &axis)?);
+        // a[i+1] b[i+2] - a[i+2] b[i+1] is, one place further on, a[i] b[i+1] - a[i+1] b[i].
+        a.mul(&next_b)?.sub(&next_a.mul(&b)?)?.roll(&[-1], &axis)
+    }
+
+    /// The sum of the elements on the main diagonal of a matrix.
+    pub fn trace(&self) -> Result<Tensor> {
+        if self.rank() != 2 {
+            return Err(Error::shape("trace", &[self.shape()], "only a matrix has a trace"));
+        }
+        self.diag(0)?.sum(&[], false)
+    }
+}

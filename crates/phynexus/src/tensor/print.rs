@@ -1,0 +1,199 @@
+//! Printing tensors, in the manner of NumPy and PyTorch.
+
+use std::fmt::{self, Write};
+
+use crate::{DType, Element, Result, Scalar, Tensor};
+
+/// Tensors with more elements are shown by their edges.
+const THRESHOLD: usize = 1000;
+/// So many elements at either end of a dimension that is cut.
+const EDGE: usize = 3;
+/// Digits after the decimal point.
+const PRECISION: usize = 4;
+/// Columns of a line.
+const LINE: usize = 80;
+/// What stands before the first bracket; later lines are indented as far.
+const OPENING: &str = "tensor(";
+
+impl fmt::Display for Tensor {
+    /// The values (computed if need be), and the dtype and device unless they are the usual ones. If they cannot be
+    /// computed, the reason stands in their place.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(OPENING)?;
+        match shown(self) {
+            Ok(text) => f.write_str(&text)?,
+            Err(error) => write!(f, "<{error}>, shape={}", crate::shape::show_shape(self.shape()))?,
+        }
+        if self.is_empty() && self.rank() > 1 {
+            write!(f, ", shape={}", crate::shape::show_shape(self.shape()))?;
+        }
+        if !matches!(self.dtype(), DType::F32 | DType::I64 | DType::Bool) {
+            write!(f, ", dtype={}", self.dtype())?;
+        }
+        if self.device().name() != "cpu" {
+            write!(f, ", device={}", self.device())?;
+        }
+        if self.requires_grad() {
+            f.write_str(", requires_grad")?;
+        }
+        f.write_char(')')
+    }
+}
+
+impl fmt::Debug for Tensor {
+    /// Shape, dtype and device only: it computes nothing, so that it can stand in logs and panic messages.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shape = crate::shape::show_shape(self.shape());
+        write!(f, "Tensor(shape={shape}, dtype={}, device={})", self.dtype(), self.device())
+    }
+}
+
+/// The elements to show, in row-major order.
+struct Elements {
+    texts: Vec<String>,
+    width: usize,
+}
+
+fn shown(tensor: &Tensor) -> Result<String> {
+    let _guard = crate::no_grad();
+    let summarized = tensor.len() > THRESHOLD;
+    tensor.evaluate()?;
+    let edges = if summarized { edges(tensor)? } else { tensor.clone() };
+    let elements = texts(&read(&edges)?);
+    let mut text = String::new();
+    write_axis(&mut text, &elements, tensor.shape(), edges.shape(), 0, 0);
+    Ok(text)
+}
+
+/// The first and last elements along every long dimension.
+fn edges(tensor: &Tensor) -> Result<Tensor> {
+    let mut edges = tensor.clone();
+    for axis in 0..tensor.rank() {
+        let size = tensor.shape()[axis];
+        if size > 2 * EDGE {
+            let head = edges.narrow(axis as i64, 0, EDGE)?;
+            let tail = edges.narrow(axis as i64, size - EDGE, EDGE)?;
+            edges = Tensor::cat(&[&head, &tail], axis as i64)?;
+        }
+    }
+    Ok(edges)
+}
+
+fn read(tensor: &Tensor) -> Result<Vec<Scalar>> {
+    fn scalars<T: Element>(tensor: &Tensor) -> Result<Vec<Scalar>> {
+        Ok(tensor.to_vec::<T>()?.into_iter().map(Element::to_scalar).collect())
+    }
+    match tensor.dtype() {
+        DType::Bool => scalars::<bool>(tensor),
+        DType::U8 => scalars::<u8>(tensor),
+        DType::U16 => scalars::<u16>(tensor),
+        DType::U32 => scalars::<u32>(tensor),
+        DType::U64 => scalars::<u64>(tensor),
+        DType::I8 => scalars::<i8>(tensor),
+        DType::I16 => scalars::<i16>(tensor),
+        DType::I32 => scalars::<i32>(tensor),
+        DType::I64 => scalars::<i64>(tensor),
+        DType::F16 => scalars::<half::f16>(tensor),
+        DType::BF16 => scalars::<half::bf16>(tensor),
+        DType::F32 => scalars::<f32>(tensor),
+        DType::F64 => scalars::<f64>(tensor),
+    }
+}
+
+/// How the floats of a tensor are written, by PyTorch's rules.
+enum Notation {
+    /// All are whole: `1.`.
+    Whole,
+    /// `0.2500`.
+    Fixed,
+    /// `2.5000e-05`.
+    Scientific,
+}
+
+fn notation(floats: impl Iterator<Item = f64> + Clone) -> Notation {
+    let magnitudes = || floats.clone().filter(|x| x.is_finite() && *x != 0.0).map(f64::abs);
+    let greatest = magnitudes().fold(0.0, f64::max);
+    let least = magnitudes().fold(f64::INFINITY, f64::min);
+    let whole = magnitudes().all(|x| x.fract() == 0.0);
+    let spread = least.is_finite() && (greatest / least > 1000.0 || greatest > 1e8);
+    match whole {
+        true if spread && greatest > 1e8 => Notation::Scientific,
+        true => Notation::Whole,
+        false if spread || least < 1e-4 => Notation::Scientific,
+        false => Notation::Fixed,
+    }
+}
+
+fn texts(scalars: &[Scalar]) -> Elements {
+    let floats = scalars.iter().filter_map(|s| if let Scalar::Float(x) = s { Some(*x) } else { None });
+    let notation = notation(floats);
+    let texts: Vec<String> = scalars.iter().map(|s| element_text(*s, &notation)).collect();
+    let width = texts.iter().map(String::len).max().unwrap_or(0);
+    Elements { texts, width }
+}
+
+fn element_text(scalar: Scalar, notation: &Notation) -> String {
+    match scalar {
+        Scalar::Float(x) if x.is_nan() => "nan".to_owned(),
+        Scalar::Float(x) if x.is_infinite() => if x > 0.0 { "inf" } else { "-inf" }.to_owned(),
+        Scalar::Float(x) => match notation {
+            Notation::Whole => format!("{x:.0}."),
+            Notation::Fixed => format!("{x:.PRECISION$}"),
+            Notation::Scientific => {
+                let text = format!("{x:.PRECISION$e}");
+                // Rust writes e-5 and e5 where everybody else writes e-05 and e+05.
+                let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+                let (sign, digits) =
+                    exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+                format!("{mantissa}e{sign}{digits:0>2}")
+            }
+        },
+        other => other.to_string(),
+    }
+}
+
+/// Writes the part of the tensor at `at` (counted in shown elements), from `axis` on.
+fn write_axis(
+    text: &mut String,
+    elements: &Elements,
+    shape: &[usize],
+    kept: &[usize],
+    axis: usize,
+    at: usize,
+) {
+    if axis == shape.len() {
+        let element = elements.texts.get(at).map_or("", String::as_str);
+        // A lone scalar is not padded; nothing stands beside it.
+        let width = elements.width;
+        text.push_str(&format!("{element:>width$}"));
+        return;
+    }
+    let inner: usize = kept[axis + 1..].iter().product();
+    let last = axis + 1 == shape.len();
+    let indent = OPENING.len() + axis + 1;
+    let per_line = (LINE.saturating_sub(indent) / (elements.width + 2)).max(1);
+    text.push('[');
+    for i in 0..kept[axis] {
+        let cut = kept[axis] < shape[axis] && i == EDGE;
+        if i > 0 {
+            separate(text, last && i % per_line != 0, shape.len() - axis - 1, indent);
+        }
+        if cut {
+            text.push_str("...");
+            separate(text, last, shape.len() - axis - 1, indent);
+        }
+        write_axis(text, elements, shape, kept, axis + 1, at + i * inner);
+    }
+    text.push(']');
+}
+
+/// A comma, and a space or as many line ends as dimensions begin.
+fn separate(text: &mut String, same_line: bool, dimensions: usize, indent: usize) {
+    text.push(',');
+    if same_line {
+        text.push(' ');
+    } else {
+        text.extend(std::iter::repeat_n('\n', dimensions.max(1)));
+        text.extend(std::iter::repeat_n(' ', indent));
+    }
+}

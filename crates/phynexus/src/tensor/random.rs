@@ -1,0 +1,240 @@
+//! Random tensors: a counter-based generator, so that a seed gives the same bits, integers and uniforms on every device.
+
+use std::{
+    f64::consts::TAU,
+    sync::{Mutex, PoisonError},
+};
+
+use crate::{
+    DType, Device, Error, Result, Scalar, Tensor,
+    graph::op::Op,
+    shape::{Dims, checked_element_count},
+};
+
+/// A source of random numbers: a seed and a counter of the numbers given out (Threefry-2x32 with 20 rounds, Salmon et
+/// al., "Parallel random numbers: as easy as 1, 2, 3", 2011). It can be used from several threads; which of them gets
+/// which numbers then depends on their timing.
+#[derive(Debug)]
+pub struct Generator {
+    state: Mutex<GeneratorState>,
+}
+
+/// All of a generator's state: restoring it repeats what came after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GeneratorState {
+    /// The seed: the generator's key.
+    pub seed: u64,
+    /// Blocks of 64 bits given out since the seed was set.
+    pub counter: u64,
+}
+
+static DEFAULT: Generator = Generator::new(0);
+
+/// Seeds the generator that random methods of [`Tensor`] use.
+pub fn manual_seed(seed: u64) {
+    DEFAULT.set_state(GeneratorState { seed, counter: 0 });
+}
+
+impl Generator {
+    /// A generator with this seed.
+    pub const fn new(seed: u64) -> Generator {
+        Generator { state: Mutex::new(GeneratorState { seed, counter: 0 }) }
+    }
+
+    /// The generator that random methods of [`Tensor`] use. Its seed is 0 until [`manual_seed`] sets another.
+    pub fn default_generator() -> &'static Generator {
+        &DEFAULT
+    }
+
+    /// The state, to be restored later.
+    pub fn state(&self) -> GeneratorState {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Continues from a state.
+    pub fn set_state(&self, state: GeneratorState) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// The state before the next `blocks` blocks, which are given out.
+    fn advance(&self, blocks: u64) -> GeneratorState {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *state;
+        state.counter = state.counter.wrapping_add(blocks);
+        before
+    }
+
+    /// Random 32-bit words, `uint32`. Key and counter are a leaf, so that equal computations are one plan.
+    pub fn bits(&self, shape: &[usize], device: Device) -> Result<Tensor> {
+        let Some(words) = checked_element_count(shape) else {
+            return Err(Error::shape("random", &[shape], "the result would exceed the address space"));
+        };
+        let GeneratorState { seed, counter } = self.advance((words as u64).div_ceil(2));
+        let leaf = [seed as u32, (seed >> 32) as u32, counter as u32, (counter >> 32) as u32];
+        let leaf = Tensor::from_slice(&leaf, &[4], device)?;
+        Tensor::record(Op::RandomBits, DType::U32, shape.into(), &[&leaf])
+    }
+
+    /// `count` tensors of random words of one shape: slices of one draw.
+    fn words(&self, count: usize, shape: &[usize], device: Device) -> Result<Vec<Tensor>> {
+        let whole: Dims = std::iter::once(count).chain(shape.iter().copied()).collect();
+        let bits = self.bits(&whole, device)?;
+        (0..count).map(|i| bits.narrow(0, i, 1)?.squeeze(0)).collect()
+    }
+
+    /// Uniform numbers from 0 (included) to 1 (excluded): multiples of 2^-24 for `float32`, 2^-53 for `float64`, 2^-11
+    /// for `float16` and 2^-8 for `bfloat16`, the same on every device.
+    ///
+    /// # Errors
+    /// [`Error::DType`] unless `dtype` is a float.
+    pub fn rand(&self, shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
+        match float("rand", dtype)? {
+            DType::F64 => {
+                let words = self.words(2, shape, device)?;
+                let [high, low] = words.as_slice() else {
+                    return Err(Error::internal("rand", "two words were asked for"));
+                };
+                unit_f64(high, low)
+            }
+            narrow => unit(&self.bits(shape, device)?, narrow),
+        }
+    }
+
+    /// Standard normal numbers (mean 0, variance 1), by the method of Box and Muller from two uniforms each, computed
+    /// in `float32`, or in `float64` if that is the dtype. Magnitudes are at most 5.8 (8.6 for `float64`).
+    ///
+    /// # Errors
+    /// [`Error::DType`] unless `dtype` is a float.
+    pub fn randn(&self, shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
+        let (radius, angle) = if float("randn", dtype)? == DType::F64 {
+            let words = self.words(4, shape, device)?;
+            let [a, b, c, d] = words.as_slice() else {
+                return Err(Error::internal("randn", "four words were asked for"));
+            };
+            (unit_f64(a, b)?, unit_f64(c, d)?)
+        } else {
+            let words = self.words(2, shape, device)?;
+            let [a, b] = words.as_slice() else {
+                return Err(Error::internal("randn", "two words were asked for"));
+            };
+            (unit(a, DType::F32)?, unit(b, DType::F32)?)
+        };
+        // 1 - u lies in (0, 1], so that its logarithm is finite; the difference is exact.
+        let radius = radius.rsub_scalar(1)?.log()?.mul_scalar(-2)?.sqrt()?;
+        radius.mul(&angle.mul_scalar(TAU)?.cos()?)?.to_dtype(dtype)
+    }
+
+    /// Whole numbers from `low` (included) to `high` (excluded), the same on every device: a random word modulo the
+    /// range, so that numbers are equally likely within range / 2^32 (2^64 for ranges above 2^32).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the range is empty or does not fit the dtype; [`Error::DType`] for `bool`.
+    pub fn randint(
+        &self,
+        low: i64,
+        high: i64,
+        shape: &[usize],
+        dtype: DType,
+        device: Device,
+    ) -> Result<Tensor> {
+        if dtype == DType::Bool {
+            return Err(Error::dtype(
+                "randint",
+                &[dtype],
+                "whole numbers need a number dtype; see bernoulli",
+            ));
+        }
+        if low >= high {
+            return Err(Error::argument("randint", format!("the range from {low} up to {high} is empty")));
+        }
+        super::operands::fitting("randint", Scalar::Int(low), dtype)?;
+        super::operands::fitting("randint", Scalar::Int(high - 1), dtype)?;
+        let range = high.wrapping_sub(low) as u64;
+        let offset = if range <= 1 << 32 {
+            let bits = self.bits(shape, device)?;
+            if range < 1 << 32 { bits.remainder_scalar(range)? } else { bits }
+        } else {
+            let words = self.words(2, shape, device)?;
+            let [high, low] = words.as_slice() else {
+                return Err(Error::internal("randint", "two words were asked for"));
+            };
+            let high = high.to_dtype(DType::U64)?.shift_left_scalar(32)?;
+            high.or(&low.to_dtype(DType::U64)?)?.remainder_scalar(range)?
+        };
+        // Sums of integers wrap, so that they are right modulo the dtype's range, in which the result lies.
+        let working = if dtype.is_float() { DType::I64 } else { dtype };
+        let offset = offset.to_dtype(working)?;
+        let moved = if low == 0 { offset } else { offset.add_scalar(low)? };
+        moved.to_dtype(dtype)
+    }
+
+    /// The numbers from 0 to `n - 1` in random order, `int64`: positions that sort random words.
+    pub fn randperm(&self, n: usize, device: Device) -> Result<Tensor> {
+        self.bits(&[n], device)?.argsort(0, false)
+    }
+
+    /// Ones with probability `p` and zeros otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] unless p lies between 0 and 1.
+    pub fn bernoulli(&self, p: f64, shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::argument(
+                "bernoulli",
+                format!("{p} is no probability: it must lie between 0 and 1"),
+            ));
+        }
+        self.rand(shape, DType::F32, device)?.lt_scalar(p)?.to_dtype(dtype)
+    }
+}
+
+/// Refuses dtypes that are no floats.
+fn float(op: &'static str, dtype: DType) -> Result<DType> {
+    if dtype.is_float() {
+        return Ok(dtype);
+    }
+    Err(Error::dtype(op, &[dtype], "these are fractions: name a float dtype, or see randint"))
+}
+
+/// The leading bits of words as fractions of as many bits as the dtype has.
+fn unit(bits: &Tensor, dtype: DType) -> Result<Tensor> {
+    let kept = match dtype {
+        DType::F16 => 11,
+        DType::BF16 => 8,
+        _ => 24,
+    };
+    bits.shift_right_scalar(32 - kept)?.to_dtype(dtype)?.mul_scalar(0.5f64.powi(kept))
+}
+
+/// 53 bits of two words as fractions.
+fn unit_f64(high: &Tensor, low: &Tensor) -> Result<Tensor> {
+    let high = high.to_dtype(DType::F64)?.mul_scalar(0.5f64.powi(32))?;
+    high.add(&low.shift_right_scalar(11)?.to_dtype(DType::F64)?.mul_scalar(0.5f64.powi(53))?)
+}
+
+impl Tensor {
+    /// [`Generator::rand`] of the default generator.
+    pub fn rand(shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
+        DEFAULT.rand(shape, dtype, device)
+    }
+
+    /// [`Generator::randn`] of the default generator.
+    pub fn randn(shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
+        DEFAULT.randn(shape, dtype, device)
+    }
+
+    /// [`Generator::randint`] of the default generator.
+    pub fn randint(low: i64, high: i64, shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
+        DEFAULT.randint(low, high, shape, dtype, device)
+    }
+
+    /// [`Generator::randperm`] of the default generator.
+    pub fn randperm(n: usize, device: Device) -> Result<Tensor> {
+        DEFAULT.randperm(n, device)
+    }
+
+    /// [`Generator::bernoulli`] of the default generator.
+    pub fn bernoulli(p: f64, shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
+        DEFAULT.bernoulli(p, shape, dtype, device)
+    }
+}

@@ -1,0 +1,82 @@
+//! Running sums and products, and norms.
+
+use super::{
+    operands::floating,
+    reduce::{axes_of, reduced_shape},
+};
+use crate::{
+    Error, Result, Scalar, Tensor,
+    graph::op::{Combine, Op},
+    shape::{element_count, normalize_axis},
+};
+
+impl Tensor {
+    /// The running sum along an axis, each element included. Integers and `bool` are summed in 64 bits.
+    pub fn cumsum(&self, dim: i64) -> Result<Tensor> {
+        self.scan("cumsum", Combine::Sum, dim)
+    }
+
+    /// The running product along an axis, each element included. Integers and `bool` are multiplied in 64 bits.
+    pub fn cumprod(&self, dim: i64) -> Result<Tensor> {
+        self.scan("cumprod", Combine::Prod, dim)
+    }
+
+    fn scan(&self, op: &'static str, combine: Combine, dim: i64) -> Result<Tensor> {
+        let x = self.to_dtype(self.dtype().accumulator())?;
+        if self.rank() == 0 && matches!(dim, -1 | 0) {
+            return Ok(x);
+        }
+        let axis = normalize_axis(op, dim, self.shape())?;
+        if self.shape()[axis] <= 1 {
+            return Ok(x);
+        }
+        Tensor::record(Op::Scan { combine, axis, reverse: false }, x.dtype(), self.shape().into(), &[&x])
+    }
+
+    /// The p-norm over `axes` (all if empty): `sum(|x|^p)^(1/p)`; the greatest magnitude for infinity, the least for
+    /// -infinity, the number of nonzero elements for 0. Its gradient at a zero vector is zero for p = 2.
+    ///
+    /// Integers give `float32`; 16-bit floats are computed in `float32`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if p is NaN; [`Error::Shape`] for an infinite norm of nothing.
+    pub fn norm(&self, p: f64, axes: &[i64], keepdim: bool) -> Result<Tensor> {
+        if p.is_nan() {
+            return Err(Error::argument("norm", "the order of a norm must be a number"));
+        }
+        let axes = axes_of("norm", axes, self.shape())?;
+        let dtype = floating(self.dtype());
+        let x = self.to_dtype(dtype.compute())?;
+        let result = if p == 2.0 {
+            let squares = x.square()?.reduced(Combine::Sum, axes, keepdim)?;
+            // The root's infinite slope at 0 would meet a zero and give NaN.
+            let is_zero = squares.eq_scalar(0)?;
+            let root = is_zero.where_(&squares.ones_like()?, &squares)?.sqrt()?;
+            is_zero.where_(&squares.zeros_like()?, &root)?
+        } else if p.is_infinite() {
+            let nothing = self.count_along(axes) == 0;
+            if nothing && element_count(&reduced_shape(self.shape(), axes, false)) > 0 {
+                return Err(Error::shape("norm", &[self.shape()], "an empty axis has no extreme element"));
+            }
+            x.abs()?.reduced(if p > 0.0 { Combine::Max } else { Combine::Min }, axes, keepdim)?
+        } else if p == 0.0 {
+            x.ne_scalar(0)?.to_dtype(x.dtype())?.reduced(Combine::Sum, axes, keepdim)?
+        } else if p == 1.0 {
+            x.abs()?.reduced(Combine::Sum, axes, keepdim)?
+        } else {
+            x.abs()?
+                .pow_scalar(p)?
+                .reduced(Combine::Sum, axes, keepdim)?
+                .pow_scalar(Scalar::Float(1.0 / p))?
+        };
+        result.to_dtype(dtype)
+    }
+
+    /// The Frobenius norm of the matrices in the last two dimensions: the root of the sum of squares.
+    ///
+    /// # Errors
+    /// [`Error::Axis`] for fewer than two dimensions.
+    pub fn frobenius_norm(&self, keepdim: bool) -> Result<Tensor> {
+        self.norm(2.0, &[-2, -1], keepdim)
+    }
+}

@@ -1,0 +1,267 @@
+//! Elements chosen by integer tensors or masks, and written by them. All go through the row-wise `Gather` and `Scatter`
+//! of the op set: indices into several axes are combined to one flat row index.
+
+use crate::{
+    DType, Error, Result, Scalar, Tensor,
+    graph::op::{Combine, Op, ScatterMode},
+    shape::{Dims, element_count, normalize_axis},
+};
+
+/// The dtype in which positions among `count` elements are computed: 32 bits where they suffice.
+pub(super) fn position_dtype(count: usize) -> DType {
+    if count < i32::MAX as usize { DType::I32 } else { DType::I64 }
+}
+
+/// Refuses tensors that are no indices.
+pub(super) fn check_index(op: &'static str, index: &Tensor) -> Result<()> {
+    if index.dtype().is_integer() {
+        return Ok(());
+    }
+    Err(Error::dtype(op, &[index.dtype()], "indices must be integers: convert with .to_dtype(int64)"))
+}
+
+/// `index` along an axis of `size`, as positions from 0 in `dtype`, and whether each was in range; negative indices
+/// count from the end.
+pub(super) fn positions(index: &Tensor, size: usize, dtype: DType) -> Result<(Tensor, Tensor)> {
+    let below = index.lt_scalar(size as i64)?;
+    if index.dtype().kind() == crate::Kind::Unsigned {
+        return Ok((index.to_dtype(dtype)?, below));
+    }
+    let negative = index.lt_scalar(0)?;
+    let valid = index.ge_scalar(-(size as i64))?.and(&below)?;
+    let position = index.to_dtype(dtype)?;
+    let wrapped = position.add_scalar(size as i64)?;
+    Ok((negative.where_(&wrapped, &position)?, valid))
+}
+
+impl Tensor {
+    /// Rows of a matrix: x `[N, D]` at index `[M]` is `[M, D]`.
+    pub(super) fn rows(&self, index: &Tensor) -> Result<Tensor> {
+        let shape = Dims::from_slice(&[index.len(), self.shape()[1]]);
+        Tensor::record(Op::Gather, self.dtype(), shape, &[self, index])
+    }
+
+    /// A matrix `[N, D]` with rows at index `[M]` updated by `[M, D]`.
+    pub(super) fn with_rows(&self, mode: ScatterMode, index: &Tensor, updates: &Tensor) -> Result<Tensor> {
+        Tensor::record(Op::Scatter(mode), self.dtype(), self.shape().into(), &[self, index, updates])
+    }
+
+    /// The order of axes with `axis` first.
+    fn axis_first(&self, axis: usize) -> Dims {
+        std::iter::once(axis).chain((0..self.rank()).filter(|&a| a != axis)).collect()
+    }
+
+    /// Elements at `index` along an axis, which is replaced by the index' shape; of the flattened tensor for `None`.
+    /// Negative indices count from the end.
+    ///
+    /// # Errors
+    /// [`Error::DType`] unless the index is of integers. An index out of range is an error when the result is computed.
+    pub fn take(&self, index: &Tensor, axis: Option<i64>) -> Result<Tensor> {
+        check_index("take", index)?;
+        let Some(axis) = axis else {
+            return self.reshaped(Dims::from_slice(&[self.len()]))?.take(index, Some(0));
+        };
+        let axis = normalize_axis("take", axis, self.shape())?;
+        self.refuse_empty("take", axis, index)?;
+        let first = self.permute(&self.axis_first(axis))?;
+        let rest: Dims = first.shape()[1..].into();
+        let matrix = first.reshaped(Dims::from_slice(&[self.shape()[axis], element_count(&rest)]))?;
+        let rows = matrix.rows(&index.reshaped(Dims::from_slice(&[index.len()]))?)?;
+        let shape: Dims = index.shape().iter().chain(&rest).copied().collect();
+        let taken = rows.reshaped(shape)?;
+        // The index' axes move from the front to the place of the axis.
+        let r = index.rank();
+        let order: Dims = (r..r + axis).chain(0..r).chain(r + axis..taken.rank()).collect();
+        taken.permute(&order)
+    }
+
+    /// Nothing can be chosen from an empty axis.
+    fn refuse_empty(&self, op: &'static str, axis: usize, index: &Tensor) -> Result<()> {
+        if self.shape()[axis] == 0 && !index.is_empty() {
+            let hint = "an empty axis has no elements to choose";
+            return Err(Error::shape(op, &[self.shape(), index.shape()], hint));
+        }
+        Ok(())
+    }
+
+    /// Elements at a vector of indices along an axis: [`Tensor::take`] as PyTorch names it.
+    ///
+    /// # Errors
+    /// As [`Tensor::take`]; [`Error::Shape`] unless the index has one dimension.
+    pub fn index_select(&self, dim: i64, index: &Tensor) -> Result<Tensor> {
+        if index.rank() != 1 {
+            return Err(Error::shape(
+                "index_select",
+                &[index.shape()],
+                "the index must have one dimension; see take",
+            ));
+        }
+        self.take(index, Some(dim))
+    }
+
+    /// The flat positions in this tensor that `index` (of the same rank) names along `axis`: every other coordinate is
+    /// that of the index' own element. Indices out of range give a position out of range.
+    fn flat_positions(&self, op: &'static str, axis: usize, index: &Tensor) -> Result<Tensor> {
+        check_index(op, index)?;
+        self.refuse_empty(op, axis, index)?;
+        let dtype = position_dtype(self.len());
+        let flat = Dims::from_slice(&[index.len()]);
+        if self.rank() == 1 {
+            return Ok(index.clone());
+        }
+        let strides = crate::shape::contiguous_strides(self.shape());
+        let (position, valid) = positions(index, self.shape()[axis], dtype)?;
+        let mut place = position.mul_scalar(strides[axis] as i64)?;
+        for (other, &stride) in strides.iter().enumerate() {
+            if other != axis && index.shape()[other] > 1 {
+                let coordinate = Tensor::iota(index.shape().into(), other, dtype, index.device())?;
+                place = place.add(&coordinate.mul_scalar(stride as i64)?)?;
+            }
+        }
+        let outside = place.constant_like(Scalar::Int(self.len() as i64), dtype)?;
+        valid.where_(&place, &outside)?.reshaped(flat)
+    }
+
+    fn check_along(&self, op: &'static str, axis: usize, index: &Tensor) -> Result<()> {
+        let fits = index.rank() == self.rank()
+            && (0..self.rank()).all(|a| a == axis || index.shape()[a] <= self.shape()[a]);
+        if fits {
+            return Ok(());
+        }
+        let hint =
+            format!("the index must have as many dimensions and be no larger except along axis {axis}");
+        Err(Error::shape(op, &[self.shape(), index.shape()], hint))
+    }
+
+    /// Elements at indices along an axis, PyTorch's `gather`: `result[i][j] = self[index[i][j]][j]` for axis 0. The
+    /// index has this tensor's rank and may be smaller elsewhere; negative indices count from the end.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], [`Error::DType`]; an index out of range is an error when the result is computed.
+    pub fn gather(&self, dim: i64, index: &Tensor) -> Result<Tensor> {
+        let axis = normalize_axis("gather", dim, self.shape())?;
+        self.check_along("gather", axis, index)?;
+        let place = self.flat_positions("gather", axis, index)?;
+        self.reshaped(Dims::from_slice(&[self.len(), 1]))?.rows(&place)?.reshaped(index.shape().into())
+    }
+
+    /// [`Tensor::gather`] with the index and this tensor broadcast against each other off the axis: NumPy's
+    /// `take_along_axis`.
+    pub fn take_along_dim(&self, index: &Tensor, dim: i64) -> Result<Tensor> {
+        let axis = normalize_axis("take_along_dim", dim, self.shape())?;
+        if index.rank() != self.rank() {
+            let hint = "the index must have as many dimensions as the tensor";
+            return Err(Error::shape("take_along_dim", &[self.shape(), index.shape()], hint));
+        }
+        let without = |shape: &[usize]| -> Dims {
+            shape.iter().enumerate().map(|(a, &d)| if a == axis { 1 } else { d }).collect()
+        };
+        let common =
+            crate::shape::broadcast("take_along_dim", &without(self.shape()), &without(index.shape()))?;
+        let with = |size: usize| -> Dims {
+            common.iter().enumerate().map(|(a, &d)| if a == axis { size } else { d }).collect()
+        };
+        let index = index.stretched(&with(index.shape()[axis]))?;
+        self.stretched(&with(self.shape()[axis]))?.gather(dim, &index)
+    }
+
+    fn scattered(
+        &self,
+        op: &'static str,
+        mode: ScatterMode,
+        dim: i64,
+        index: &Tensor,
+        source: &Tensor,
+    ) -> Result<Tensor> {
+        let axis = normalize_axis(op, dim, self.shape())?;
+        self.check_along(op, axis, index)?;
+        let place = self.flat_positions(op, axis, index)?;
+        let source = source.to_dtype(self.dtype())?.expand(index.shape())?;
+        let updates = source.reshaped(Dims::from_slice(&[index.len(), 1]))?;
+        let matrix = self.reshaped(Dims::from_slice(&[self.len(), 1]))?;
+        matrix.with_rows(mode, &place, &updates)?.reshaped(self.shape().into())
+    }
+
+    /// This tensor with elements replaced: `result[index[i][j]][j] = source[i][j]` for axis 0. The source is broadcast
+    /// to the index' shape and converted to this dtype; of several updates to one element the last wins.
+    ///
+    /// # Errors
+    /// As [`Tensor::gather`].
+    pub fn scatter(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
+        self.scattered("scatter", ScatterMode::Set, dim, index, source)
+    }
+
+    /// [`Tensor::scatter`] where updates are added to the elements, in index order.
+    pub fn scatter_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
+        self.scattered("scatter_add", ScatterMode::Combine(Combine::Sum), dim, index, source)
+    }
+
+    /// This tensor with `source`'s slices added at a vector of indices along an axis: the adjoint of
+    /// [`Tensor::index_select`].
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless `source` has this shape with the index' length along the axis.
+    pub fn index_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
+        check_index("index_add", index)?;
+        let axis = normalize_axis("index_add", dim, self.shape())?;
+        let mut expected: Dims = self.shape().into();
+        expected[axis] = index.len();
+        if index.rank() != 1 || source.shape() != &expected[..] {
+            let hint =
+                "the source must have the tensor's shape, with the length of the index vector along the axis";
+            return Err(Error::shape("index_add", &[self.shape(), index.shape(), source.shape()], hint));
+        }
+        self.refuse_empty("index_add", axis, index)?;
+        let order = self.axis_first(axis);
+        let first = self.permute(&order)?;
+        let (n, d) = (self.shape()[axis], element_count(&first.shape()[1..]));
+        let updates =
+            source.to_dtype(self.dtype())?.permute(&order)?.reshaped(Dims::from_slice(&[index.len(), d]))?;
+        let matrix = first.reshaped(Dims::from_slice(&[n, d]))?;
+        let sum = matrix.with_rows(ScatterMode::Combine(Combine::Sum), index, &updates)?;
+        sum.reshaped(first.shape().into())?.move_axis(0, axis as i64)
+    }
+
+    /// `value` where the mask (`bool`, broadcast to this shape) is true, this tensor elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::DType`] unless the mask is `bool`; [`Error::Shape`] if it cannot be broadcast to this shape;
+    /// [`Error::Argument`] if the value does not fit the dtype.
+    pub fn masked_fill(&self, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
+        let value = super::operands::fitting("masked_fill", value.into(), self.dtype())?;
+        mask.expand(self.shape())?.where_(&self.constant_like(value, self.dtype())?, self)
+    }
+
+    /// The elements where the mask (`bool`) is true, as a vector; both are broadcast. The mask is computed at the call.
+    pub fn masked_select(&self, mask: &Tensor) -> Result<Tensor> {
+        let (x, mask) = super::operands::broadcast2("masked_select", self, mask)?;
+        let place = mask.true_positions("masked_select")?;
+        x.take(&place, None)
+    }
+
+    /// The flat positions (`int64`) of the true elements of a mask, computed now.
+    pub(super) fn true_positions(&self, op: &'static str) -> Result<Tensor> {
+        if self.dtype() != DType::Bool {
+            return Err(Error::dtype(op, &[self.dtype()], "a mask must be bool: compare with .ne_scalar(0)"));
+        }
+        let mask = self.to_vec::<bool>()?;
+        let places: Vec<i64> = mask.iter().enumerate().filter(|(_, b)| **b).map(|(i, _)| i as i64).collect();
+        Tensor::from_slice(&places, &[places.len()], self.device())
+    }
+
+    /// The coordinates of the nonzero elements in row-major order, `int64 [count, rank]`. Computed at the call.
+    pub fn nonzero(&self) -> Result<Tensor> {
+        let flags = self.to_dtype(DType::Bool)?.to_vec::<bool>()?;
+        let mut coordinates: Vec<i64> = Vec::new();
+        for (mut flat, _) in flags.iter().enumerate().filter(|(_, b)| **b) {
+            let begin = coordinates.len();
+            for &size in self.shape().iter().rev() {
+                coordinates.push((flat % size) as i64);
+                flat /= size;
+            }
+            coordinates[begin..].reverse();
+        }
+        let count = flags.iter().filter(|b| **b).count();
+        Tensor::from_slice(&coordinates, &[count, self.rank()], self.device())
+    }
+}

@@ -1,0 +1,105 @@
+//! Sorting and searching.
+
+use super::operands::promote2;
+use crate::{
+    DType, Error, Result, Tensor,
+    graph::op::Op,
+    shape::{Dims, normalize_axis},
+};
+
+/// The distinct elements of a tensor.
+#[derive(Clone)]
+pub struct Unique {
+    /// The distinct values in ascending order: a vector.
+    pub values: Tensor,
+    /// For each element of the tensor its position in `values`, `int64`, in the tensor's shape.
+    pub inverse: Tensor,
+    /// How often each value occurs, `int64`.
+    pub counts: Tensor,
+}
+
+impl Tensor {
+    /// The positions (`int64`) along an axis that sort it. Equal elements keep their order; NaN comes last in either
+    /// direction.
+    pub fn argsort(&self, dim: i64, descending: bool) -> Result<Tensor> {
+        if self.rank() == 0 && matches!(dim, -1 | 0) {
+            return Tensor::zeros(&[], DType::I64, self.device());
+        }
+        let axis = normalize_axis("argsort", dim, self.shape())? as i64;
+        let last = self.move_axis(axis, -1)?;
+        let order = Tensor::record(Op::ArgSort { descending }, DType::I64, last.shape().into(), &[&last])?;
+        order.move_axis(-1, axis)
+    }
+
+    /// The tensor sorted along an axis, and the positions (`int64`) that sort it. Equal elements keep their order; NaN
+    /// comes last in either direction.
+    pub fn sort(&self, dim: i64, descending: bool) -> Result<(Tensor, Tensor)> {
+        let order = self.argsort(dim, descending)?;
+        let sorted = if self.rank() == 0 { self.clone() } else { self.gather(dim, &order)? };
+        Ok((sorted, order))
+    }
+
+    /// The `k` greatest (or least) elements along an axis in order, and their positions (`int64`). NaN counts as the
+    /// last choice.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the axis has fewer than `k` elements.
+    pub fn topk(&self, k: usize, dim: i64, largest: bool) -> Result<(Tensor, Tensor)> {
+        let axis = normalize_axis("topk", dim, self.shape())?;
+        if k > self.shape()[axis] {
+            let message = format!("{k} elements asked for of axis {axis} with {}", self.shape()[axis]);
+            return Err(Error::argument("topk", message));
+        }
+        let order = self.argsort(dim, largest)?.sliced_axis(axis, 0, 1, k)?;
+        Ok((self.gather(dim, &order)?, order))
+    }
+
+    /// Where each of `values` (any shape) would be inserted into this sorted vector to keep it sorted, `int64` of their
+    /// shape: before equal elements, or after them if `right`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless this tensor has one dimension.
+    pub fn searchsorted(&self, values: &Tensor, right: bool) -> Result<Tensor> {
+        if self.rank() != 1 {
+            return Err(Error::shape(
+                "searchsorted",
+                &[self.shape()],
+                "the sorted tensor must have one dimension",
+            ));
+        }
+        let (sorted, wanted) = promote2(self, values)?;
+        let flat = wanted.reshaped(Dims::from_slice(&[wanted.len()]))?;
+        let op = Op::SearchSorted { right };
+        Tensor::record(op, DType::I64, flat.shape().into(), &[&sorted, &flat])?
+            .reshaped(values.shape().into())
+    }
+
+    /// The distinct elements in ascending order, where each element went, and how often each occurs. Every NaN counts
+    /// as distinct. Computed at the call.
+    pub fn unique(&self) -> Result<Unique> {
+        let _guard = crate::no_grad();
+        let flat = self.reshaped(Dims::from_slice(&[self.len()]))?;
+        let (sorted, order) = flat.sort(0, false)?;
+        let count = self.len();
+        let mut starts: Vec<i64> = if count == 0 { Vec::new() } else { vec![0] };
+        if count > 1 {
+            let differs = sorted.narrow(0, 1, count - 1)?.ne(&sorted.narrow(0, 0, count - 1)?)?;
+            let boundaries = differs.to_vec::<bool>()?;
+            starts.extend(boundaries.iter().enumerate().filter(|(_, b)| **b).map(|(i, _)| i as i64 + 1));
+        }
+        let order = order.to_vec::<i64>()?;
+        let mut inverse = vec![0i64; count];
+        let mut counts = Vec::with_capacity(starts.len());
+        for (group, &start) in starts.iter().enumerate() {
+            let end = starts.get(group + 1).map_or(count, |&next| next as usize);
+            counts.push(end as i64 - start);
+            order[start as usize..end].iter().for_each(|&place| inverse[place as usize] = group as i64);
+        }
+        let device = self.device();
+        Ok(Unique {
+            values: sorted.take(&Tensor::from_slice(&starts, &[starts.len()], device)?, Some(0))?,
+            inverse: Tensor::from_slice(&inverse, self.shape(), device)?,
+            counts: Tensor::from_slice(&counts, &[counts.len()], device)?,
+        })
+    }
+}
