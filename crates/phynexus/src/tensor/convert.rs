@@ -3,8 +3,8 @@
 use crate::{DType, Error, Result, Tensor, device::Device, graph::op::Op};
 
 impl Tensor {
-    /// The same values as another dtype. Floats become integers by truncation and saturate (NaN becomes 0), integers
-    /// wrap, and anything becomes `bool` by `!= 0`.
+    /// The same values as another dtype. Floats become integers by truncation, saturate at 64 bits and wrap (NaN becomes
+    /// 0), integers wrap, and anything becomes `bool` by `!= 0`.
     pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
         if self.dtype() == dtype {
             return Ok(self.clone());
