@@ -52,6 +52,17 @@ use crate::{
 #[derive(Clone)]
 pub struct Tensor(Arc<Node>);
 
+/// See [`Tensor::downgrade`].
+#[derive(Clone)]
+pub struct WeakTensor(std::sync::Weak<Node>);
+
+impl WeakTensor {
+    /// The tensor, if something still holds it.
+    pub fn upgrade(&self) -> Option<Tensor> {
+        self.0.upgrade().map(Tensor)
+    }
+}
+
 /// Chains of pending operations longer than this are evaluated as they grow, so that forgotten reads cannot pile up
 /// work without bound.
 const PENDING_DEPTH: u32 = 2048;
@@ -88,6 +99,11 @@ impl Tensor {
     /// True if the data is there, and reading it computes nothing.
     pub fn is_evaluated(&self) -> bool {
         self.0.body().data.is_some()
+    }
+
+    /// A handle that does not keep the tensor: what was held by nobody else is gone, or may be overwritten.
+    pub fn downgrade(&self) -> WeakTensor {
+        WeakTensor(Arc::downgrade(&self.0))
     }
 
     pub(crate) fn node(&self) -> &Arc<Node> {

@@ -1,0 +1,82 @@
+//! The fully connected layer.
+
+use phynexus::{DType, Device, Tensor, tensor::Generator};
+
+use super::{Module, Parameter, Visitor, init};
+use crate::{Error, Result};
+
+/// `y = x · weightᵀ + bias`.
+#[derive(Debug)]
+pub struct Linear {
+    weight: Parameter,
+    bias: Option<Parameter>,
+    in_features: usize,
+    out_features: usize,
+}
+
+impl Linear {
+    /// A layer from `in_features` to `out_features`; `weight` is `(out_features, in_features)`. Both are drawn
+    /// uniformly from ±1/√in_features, as PyTorch does.
+    pub fn new(
+        in_features: usize,
+        out_features: usize,
+        bias: bool,
+        device: Device,
+        generator: &Generator,
+    ) -> Result<Linear> {
+        if in_features == 0 || out_features == 0 {
+            return Err(Error::data("Linear", "in_features and out_features must be at least 1"));
+        }
+        let bound = 1.0 / (in_features as f64).sqrt();
+        let draw = |shape: &[usize]| {
+            Parameter::new(&init::uniform(shape, -bound, bound, DType::F32, device, generator)?)
+        };
+        let weight = draw(&[out_features, in_features])?;
+        let bias = if bias { Some(draw(&[out_features])?) } else { None };
+        Ok(Linear { weight, bias, in_features, out_features })
+    }
+
+    /// The weight, `(out_features, in_features)`.
+    pub fn weight(&self) -> &Parameter {
+        &self.weight
+    }
+    /// The bias, `(out_features)`.
+    pub fn bias(&self) -> Option<&Parameter> {
+        self.bias.as_ref()
+    }
+}
+
+impl Module for Linear {
+    /// `[.., in_features]` to `[.., out_features]`. Trailing dimensions whose sizes multiply to `in_features` are
+    /// taken as one, so that a convolution's output needs no flattening.
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let shape = input.shape();
+        let mut split = shape.len();
+        let mut features = 1;
+        while split > 0 && features < self.in_features {
+            split -= 1;
+            features *= shape[split];
+        }
+        if features != self.in_features || shape.is_empty() {
+            let weight = [self.out_features, self.in_features];
+            let hint = format!("the input's last dimension (or last dimensions together) must be {}", self.in_features);
+            return Err(phynexus::Error::shape("Linear", &[shape, &weight], hint).into());
+        }
+        let flat: Vec<usize> = shape[..split].iter().copied().chain([features]).collect();
+        let product = input.reshape(&flat)?.matmul(&self.weight.leaf()?.t()?)?;
+        Ok(match &self.bias {
+            Some(bias) => product.add(&bias.leaf()?)?,
+            None => product,
+        })
+    }
+
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.weight("weight", &self.weight);
+        visitor.optional("bias", &self.bias);
+    }
+
+    fn describe(&self) -> String {
+        let (i, o, bias) = (self.in_features, self.out_features, self.bias.is_some());
+        format!("Linear(in_features={i}, out_features={o}, bias={bias})")
+    }
+}

@@ -1,0 +1,86 @@
+//! Parameters: named places whose tensors change while a network learns.
+
+use std::sync::{
+    Arc, PoisonError, RwLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use phynexus::{Error as EngineError, Tensor, shape::show_shape};
+
+use crate::Result;
+
+/// A shared place that holds a tensor: a weight that an optimiser updates, or a buffer such as a running mean.
+///
+/// Clones share the place, so a layer and an optimiser see the same value. The tensor itself is a value: whoever took
+/// it before an update still has the old one.
+#[derive(Clone, Debug)]
+pub struct Parameter(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    value: RwLock<Tensor>,
+    trainable: AtomicBool,
+}
+
+impl Parameter {
+    /// A weight: gradients are collected for it.
+    pub fn new(value: &Tensor) -> Result<Parameter> {
+        let value = value.with_grad()?;
+        Ok(Parameter(Arc::new(Shared { value: RwLock::new(value), trainable: AtomicBool::new(true) })))
+    }
+
+    /// A buffer: part of the state, but not learnt.
+    pub fn buffer(value: Tensor) -> Parameter {
+        Parameter(Arc::new(Shared { value: RwLock::new(value), trainable: AtomicBool::new(false) }))
+    }
+
+    /// The tensor now.
+    pub fn tensor(&self) -> Tensor {
+        self.0.value.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The tensor with gradients collected if the parameter is trainable: what forward passes use.
+    ///
+    /// An update leaves a pending tensor in the place; here it is computed if the optimiser has not done so.
+    pub fn leaf(&self) -> Result<Tensor> {
+        let tensor = self.tensor();
+        if tensor.requires_grad() == self.is_trainable() {
+            return Ok(tensor);
+        }
+        let leaf = if self.is_trainable() { tensor.with_grad()? } else { tensor.detach()? };
+        *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = leaf.clone();
+        Ok(leaf)
+    }
+
+    /// Puts another tensor of the same shape, dtype and device into the place.
+    pub fn set(&self, value: Tensor) -> Result<()> {
+        let old = self.tensor();
+        if old.shape() != value.shape() || old.dtype() != value.dtype() {
+            let hint = format!(
+                "the parameter holds {} of shape {}; convert or reshape the new value first",
+                old.dtype(),
+                show_shape(old.shape())
+            );
+            return Err(EngineError::shape("Parameter::set", &[old.shape(), value.shape()], hint).into());
+        }
+        drop(old);
+        let old = std::mem::replace(&mut *self.0.value.write().unwrap_or_else(PoisonError::into_inner), value);
+        drop(old);
+        Ok(())
+    }
+
+    /// True if gradients are collected and optimisers may change it.
+    pub fn is_trainable(&self) -> bool {
+        self.0.trainable.load(Ordering::Acquire)
+    }
+
+    /// Freezes (`false`) or thaws (`true`) the parameter.
+    pub fn set_trainable(&self, trainable: bool) {
+        self.0.trainable.store(trainable, Ordering::Release);
+    }
+
+    /// True if both are the same place.
+    pub fn is_same(&self, other: &Parameter) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}

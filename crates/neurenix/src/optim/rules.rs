@@ -1,0 +1,333 @@
+//! The update rules. Formulas are those of PyTorch's `torch.optim`, whose documentation gives the sources.
+
+use phynexus::{Device, Tensor};
+
+use crate::{Error, Result};
+
+/// How a parameter follows from its gradient.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rule {
+    /// Stochastic gradient descent, with momentum if `momentum` is above 0.
+    Sgd {
+        /// The share of the last velocity that is kept.
+        momentum: f64,
+        /// Looks ahead along the velocity.
+        nesterov: bool,
+    },
+    /// Adaptive moments (Kingma and Ba, 2015).
+    Adam {
+        /// Decay of the mean of gradients.
+        beta1: f64,
+        /// Decay of the mean of squared gradients.
+        beta2: f64,
+        /// Keeps the denominator from 0.
+        epsilon: f64,
+    },
+    /// Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019).
+    AdamW {
+        /// Decay of the mean of gradients.
+        beta1: f64,
+        /// Decay of the mean of squared gradients.
+        beta2: f64,
+        /// Keeps the denominator from 0.
+        epsilon: f64,
+    },
+    /// Adam with Nesterov momentum (Dozat, 2016).
+    NAdam {
+        /// Decay of the mean of gradients.
+        beta1: f64,
+        /// Decay of the mean of squared gradients.
+        beta2: f64,
+        /// Keeps the denominator from 0.
+        epsilon: f64,
+        /// How the momentum's schedule decays.
+        momentum_decay: f64,
+    },
+    /// Adam with a rectified variance (Liu et al., 2020).
+    RAdam {
+        /// Decay of the mean of gradients.
+        beta1: f64,
+        /// Decay of the mean of squared gradients.
+        beta2: f64,
+        /// Keeps the denominator from 0.
+        epsilon: f64,
+    },
+    /// Divides by the root of the mean of squared gradients (Hinton, 2012).
+    RmsProp {
+        /// Decay of that mean.
+        alpha: f64,
+        /// Keeps the denominator from 0.
+        epsilon: f64,
+        /// Momentum of the scaled gradients.
+        momentum: f64,
+        /// Divides by the standard deviation instead.
+        centered: bool,
+    },
+    /// Divides by the root of the sum of squared gradients (Duchi et al., 2011).
+    Adagrad {
+        /// Decay of the learning rate a step.
+        learning_rate_decay: f64,
+        /// Keeps the denominator from 0.
+        epsilon: f64,
+    },
+    /// Steps in the parameter's own units (Zeiler, 2012).
+    Adadelta {
+        /// Decay of both means.
+        rho: f64,
+        /// Keeps both roots from 0.
+        epsilon: f64,
+    },
+    /// The sign of an interpolated momentum (Chen et al., 2023).
+    Lion {
+        /// Interpolation for the step.
+        beta1: f64,
+        /// Decay of the momentum.
+        beta2: f64,
+    },
+}
+
+/// The numbers of one step.
+pub(super) struct Settings {
+    learning_rate: f64,
+    weight_decay: f64,
+    step: f64,
+    device: Device,
+}
+
+impl Settings {
+    pub(super) fn new(learning_rate: f64, weight_decay: f64, step: u64, device: Device) -> Settings {
+        Settings { learning_rate, weight_decay, step: step as f64, device }
+    }
+
+    /// A number that changes from step to step, as a leaf of the parameter's dtype: so the plan stays the same.
+    fn leaf(&self, value: f64, like: &Tensor) -> Result<Tensor> {
+        Ok(match like.dtype() {
+            phynexus::DType::F64 => Tensor::scalar(value, self.device)?,
+            phynexus::DType::F32 => Tensor::scalar(value as f32, self.device)?,
+            other => Tensor::scalar(value as f32, self.device)?.to_dtype(other)?,
+        })
+    }
+}
+
+impl Rule {
+    /// SGD without momentum.
+    pub fn sgd() -> Rule {
+        Rule::Sgd { momentum: 0.0, nesterov: false }
+    }
+    /// Adam with PyTorch's defaults.
+    pub fn adam() -> Rule {
+        Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }
+    }
+    /// AdamW with PyTorch's defaults, without the weight decay: see [`super::Optimizer::with_weight_decay`].
+    pub fn adamw() -> Rule {
+        Rule::AdamW { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }
+    }
+    /// NAdam with PyTorch's defaults.
+    pub fn nadam() -> Rule {
+        Rule::NAdam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, momentum_decay: 4e-3 }
+    }
+    /// RAdam with PyTorch's defaults.
+    pub fn radam() -> Rule {
+        Rule::RAdam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }
+    }
+    /// RMSprop with PyTorch's defaults.
+    pub fn rmsprop() -> Rule {
+        Rule::RmsProp { alpha: 0.99, epsilon: 1e-8, momentum: 0.0, centered: false }
+    }
+    /// Adagrad with PyTorch's defaults.
+    pub fn adagrad() -> Rule {
+        Rule::Adagrad { learning_rate_decay: 0.0, epsilon: 1e-10 }
+    }
+    /// Adadelta with PyTorch's defaults.
+    pub fn adadelta() -> Rule {
+        Rule::Adadelta { rho: 0.9, epsilon: 1e-6 }
+    }
+    /// Lion with its authors' defaults.
+    pub fn lion() -> Rule {
+        Rule::Lion { beta1: 0.9, beta2: 0.99 }
+    }
+
+    /// The rule's name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Rule::Sgd { .. } => "SGD",
+            Rule::Adam { .. } => "Adam",
+            Rule::AdamW { .. } => "AdamW",
+            Rule::NAdam { .. } => "NAdam",
+            Rule::RAdam { .. } => "RAdam",
+            Rule::RmsProp { .. } => "RMSprop",
+            Rule::Adagrad { .. } => "Adagrad",
+            Rule::Adadelta { .. } => "Adadelta",
+            Rule::Lion { .. } => "Lion",
+        }
+    }
+
+    /// Checks that every setting is in its range.
+    pub(super) fn check(&self) -> Result<()> {
+        let share = |name: &str, value: f64| match (0.0..1.0).contains(&value) {
+            true => Ok(()),
+            false => Err(Error::data(self.name(), format!("{name} is {value}, it must be at least 0 and below 1"))),
+        };
+        let positive = |name: &str, value: f64| match value.is_finite() && value >= 0.0 {
+            true => Ok(()),
+            false => Err(Error::data(self.name(), format!("{name} is {value}, it must be finite and at least 0"))),
+        };
+        match *self {
+            Rule::Sgd { momentum, nesterov } => {
+                positive("momentum", momentum)?;
+                if nesterov && momentum == 0.0 {
+                    return Err(Error::data("SGD", "Nesterov momentum needs a momentum above 0"));
+                }
+                Ok(())
+            }
+            Rule::Adam { beta1, beta2, epsilon }
+            | Rule::AdamW { beta1, beta2, epsilon }
+            | Rule::RAdam { beta1, beta2, epsilon }
+            | Rule::NAdam { beta1, beta2, epsilon, .. } => {
+                share("beta1", beta1)?;
+                share("beta2", beta2)?;
+                positive("epsilon", epsilon)
+            }
+            Rule::RmsProp { alpha, epsilon, momentum, .. } => {
+                share("alpha", alpha)?;
+                positive("momentum", momentum)?;
+                positive("epsilon", epsilon)
+            }
+            Rule::Adagrad { learning_rate_decay, epsilon } => {
+                positive("learning_rate_decay", learning_rate_decay)?;
+                positive("epsilon", epsilon)
+            }
+            Rule::Adadelta { rho, epsilon } => {
+                share("rho", rho)?;
+                positive("epsilon", epsilon)
+            }
+            Rule::Lion { beta1, beta2 } => {
+                share("beta1", beta1)?;
+                share("beta2", beta2)
+            }
+        }
+    }
+
+    /// The names of the tensors of the state, one a tensor, as PyTorch's checkpoints have them.
+    pub(super) fn state_names(&self) -> &'static [&'static str] {
+        match self {
+            Rule::Sgd { momentum: 0.0, .. } => &[],
+            Rule::Sgd { .. } => &["momentum_buffer"],
+            Rule::Adam { .. } | Rule::AdamW { .. } | Rule::RAdam { .. } => &["exp_avg", "exp_avg_sq"],
+            Rule::NAdam { .. } => &["exp_avg", "exp_avg_sq", "mu_product"],
+            Rule::RmsProp { .. } => &["square_avg", "momentum_buffer", "grad_avg"],
+            Rule::Adagrad { .. } => &["sum"],
+            Rule::Adadelta { .. } => &["square_avg", "acc_delta"],
+            Rule::Lion { .. } => &["exp_avg"],
+        }
+    }
+
+    /// The state before the first step.
+    pub(super) fn initial_state(&self, parameter: &Tensor) -> Result<Vec<Tensor>> {
+        let initial = |name: &&str| match *name {
+            "mu_product" => Ok(Tensor::full(&[], 1.0, parameter.dtype(), parameter.device())?),
+            _ => Ok(Tensor::full(parameter.shape(), 0.0, parameter.dtype(), parameter.device())?),
+        };
+        self.state_names().iter().map(initial).collect()
+    }
+
+    /// The parameter and the state after a step.
+    pub(super) fn update(
+        &self,
+        parameter: &Tensor,
+        gradient: &Tensor,
+        state: &[Tensor],
+        settings: &Settings,
+    ) -> Result<(Tensor, Vec<Tensor>)> {
+        let decay = settings.weight_decay;
+        let decoupled = matches!(self, Rule::AdamW { .. } | Rule::Lion { .. });
+        let gradient = match decay > 0.0 && !decoupled {
+            true => gradient.add(&parameter.mul_scalar(decay)?)?,
+            false => gradient.clone(),
+        };
+        let parameter = match decay > 0.0 && decoupled {
+            true => parameter.mul(&settings.leaf(1.0 - settings.learning_rate * decay, parameter)?)?,
+            false => parameter.clone(),
+        };
+        let (p, g, t) = (&parameter, &gradient, settings.step);
+        let lr = settings.learning_rate;
+        let leaf = |value: f64| settings.leaf(value, p);
+        let mean = |old: &Tensor, new: &Tensor, beta: f64| -> Result<Tensor> {
+            Ok(old.mul_scalar(beta)?.add(&new.mul_scalar(1.0 - beta)?)?)
+        };
+        match *self {
+            Rule::Sgd { momentum: 0.0, .. } => Ok((p.sub(&g.mul(&leaf(lr)?)?)?, vec![])),
+            Rule::Sgd { momentum, nesterov } => {
+                let velocity = state[0].mul_scalar(momentum)?.add(g)?;
+                let direction = if nesterov { g.add(&velocity.mul_scalar(momentum)?)? } else { velocity.clone() };
+                Ok((p.sub(&direction.mul(&leaf(lr)?)?)?, vec![velocity]))
+            }
+            Rule::Adam { beta1, beta2, epsilon } | Rule::AdamW { beta1, beta2, epsilon } => {
+                let first = mean(&state[0], g, beta1)?;
+                let second = mean(&state[1], &g.mul(g)?, beta2)?;
+                let root = second.sqrt()?.mul(&leaf(1.0 / (1.0 - beta2.powf(t)).sqrt())?)?;
+                let step = first.mul(&leaf(lr / (1.0 - beta1.powf(t)))?)?;
+                let new = p.sub(&step.div(&root.add_scalar(epsilon)?)?)?;
+                Ok((new, vec![first, second]))
+            }
+            Rule::NAdam { beta1, beta2, epsilon, momentum_decay } => {
+                let mu = |t: f64| beta1 * (1.0 - 0.5 * 0.96f64.powf(t * momentum_decay));
+                let (now, next) = (mu(t), mu(t + 1.0));
+                let first = mean(&state[0], g, beta1)?;
+                let second = mean(&state[1], &g.mul(g)?, beta2)?;
+                let product = state[2].mul(&leaf(now)?)?;
+                let root = second.mul(&leaf(1.0 / (1.0 - beta2.powf(t)))?)?.sqrt()?.add_scalar(epsilon)?;
+                let of_gradient = leaf(lr * (1.0 - now))?.div(&product.rsub_scalar(1.0)?)?;
+                let of_mean = leaf(lr * next)?.div(&product.mul(&leaf(next)?)?.rsub_scalar(1.0)?)?;
+                let step = g.mul(&of_gradient)?.add(&first.mul(&of_mean)?)?.div(&root)?;
+                Ok((p.sub(&step)?, vec![first, second, product]))
+            }
+            Rule::RAdam { beta1, beta2, epsilon } => {
+                let first = mean(&state[0], g, beta1)?;
+                let second = mean(&state[1], &g.mul(g)?, beta2)?;
+                let longest = 2.0 / (1.0 - beta2) - 1.0;
+                let power = beta2.powf(t);
+                let length = longest - 2.0 * t * power / (1.0 - power);
+                // As a selection between two numbers, so that the graph is the same before and after rectification.
+                let (rectified, plain) = if length > 5.0 {
+                    let r = (length - 4.0) * (length - 2.0) * longest
+                        / ((longest - 4.0) * (longest - 2.0) * length);
+                    (r.sqrt() * (1.0 - power).sqrt(), 0.0)
+                } else {
+                    (0.0, 1.0)
+                };
+                let scale = second.sqrt()?.add_scalar(epsilon)?.rdiv_scalar(1.0)?.mul(&leaf(rectified)?)?;
+                let step = first.mul(&leaf(lr / (1.0 - beta1.powf(t)))?)?.mul(&scale.add(&leaf(plain)?)?)?;
+                Ok((p.sub(&step)?, vec![first, second]))
+            }
+            Rule::RmsProp { alpha, epsilon, momentum, centered } => {
+                let square = mean(&state[0], &g.mul(g)?, alpha)?;
+                let average = if centered { mean(&state[2], g, alpha)? } else { state[2].clone() };
+                let variance = if centered { square.sub(&average.mul(&average)?)? } else { square.clone() };
+                let scaled = g.div(&variance.sqrt()?.add_scalar(epsilon)?)?;
+                let velocity =
+                    if momentum > 0.0 { state[1].mul_scalar(momentum)?.add(&scaled)? } else { state[1].clone() };
+                let direction = if momentum > 0.0 { &velocity } else { &scaled };
+                Ok((p.sub(&direction.mul(&leaf(lr)?)?)?, vec![square, velocity, average]))
+            }
+            Rule::Adagrad { learning_rate_decay, epsilon } => {
+                let sum = state[0].add(&g.mul(g)?)?;
+                let rate = leaf(lr / (1.0 + (t - 1.0) * learning_rate_decay))?;
+                let step = g.div(&sum.sqrt()?.add_scalar(epsilon)?)?.mul(&rate)?;
+                Ok((p.sub(&step)?, vec![sum]))
+            }
+            Rule::Adadelta { rho, epsilon } => {
+                let square = mean(&state[0], &g.mul(g)?, rho)?;
+                let root = |x: &Tensor| -> Result<Tensor> { Ok(x.add_scalar(epsilon)?.sqrt()?) };
+                let delta = g.mul(&root(&state[1])?)?.div(&root(&square)?)?;
+                let accumulated = mean(&state[1], &delta.mul(&delta)?, rho)?;
+                Ok((p.sub(&delta.mul(&leaf(lr)?)?)?, vec![square, accumulated]))
+            }
+            Rule::Lion { beta1, beta2 } => {
+                let direction = mean(&state[0], g, beta1)?.sign()?;
+                let momentum = mean(&state[0], g, beta2)?;
+                Ok((p.sub(&direction.mul(&leaf(lr)?)?)?, vec![momentum]))
+            }
+        }
+    }
+}
