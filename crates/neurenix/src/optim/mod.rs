@@ -1,8 +1,12 @@
 //! Optimisers: rules that turn gradients into new parameters.
 
+mod clip;
 mod rules;
+mod schedule;
 
+pub use clip::{clip_gradient_norm, clip_gradient_value};
 pub use rules::Rule;
+pub use schedule::Schedule;
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,35 @@
+//! Limits on gradients.
+
+use phynexus::{DType, Scalar, Tensor, graph::Gradients};
+
+use crate::{Error, Result};
+
+/// Scales all gradients together so that their joint Euclidean norm is at most `limit`, as PyTorch's
+/// `clip_grad_norm_`. The norm is computed with the update; nothing is read here.
+pub fn clip_gradient_norm(gradients: Gradients, limit: f64) -> Result<Gradients> {
+    if !(limit.is_finite() && limit > 0.0) {
+        return Err(Error::data("clip_norm", format!("{limit} is not a finite number above 0")));
+    }
+    let mut total: Option<Tensor> = None;
+    for gradient in gradients.iter() {
+        let wide = if gradient.dtype() == DType::F64 { gradient.clone() } else { gradient.to_dtype(DType::F32)? };
+        let sum = wide.mul(&wide)?.sum(&[], false)?;
+        total = Some(match total {
+            Some(total) => total.add(&sum)?,
+            None => sum,
+        });
+    }
+    let Some(total) = total else { return Ok(gradients) };
+    // (limit / (norm + 1e-6)), but never more than 1.
+    let scale = total.sqrt()?.add_scalar(1e-6)?.rdiv_scalar(limit)?.clamp(None, Some(Scalar::Float(1.0)))?;
+    let gradients = gradients.try_map(|g| g.mul(&scale.to_dtype(g.dtype())?))?;
+    Ok(gradients)
+}
+
+/// Limits every element of every gradient to `-limit..=limit`.
+pub fn clip_gradient_value(gradients: Gradients, limit: f64) -> Result<Gradients> {
+    if !(limit.is_finite() && limit > 0.0) {
+        return Err(Error::data("clip_value", format!("{limit} is not a finite number above 0")));
+    }
+    Ok(gradients.try_map(|g| g.clamp(Some(Scalar::Float(-limit)), Some(Scalar::Float(limit))))?)
+}

@@ -1,0 +1,141 @@
+//! How the learning rate changes during training.
+
+use serde::{Deserialize, Serialize};
+
+/// A schedule of the learning rate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Schedule {
+    /// Always the optimiser's own.
+    Constant,
+    /// Times `factor` after every `epochs` epochs.
+    Step {
+        /// The rate at the start.
+        initial: f64,
+        /// Epochs between changes.
+        epochs: u64,
+        /// What it is multiplied by.
+        factor: f64,
+        /// Steps of an epoch.
+        steps_per_epoch: u64,
+    },
+    /// Half a cosine from `initial` to `final_rate` over the run, after `warmup` steps of linear rise from 0.
+    Cosine {
+        /// The rate at the top.
+        initial: f64,
+        /// The rate at the end.
+        final_rate: f64,
+        /// Steps of the rise.
+        warmup: u64,
+    },
+    /// Smith's one-cycle policy: from `peak / 25` up to `peak` over the first `rise` of the run, then down to
+    /// `peak / 250000`, both as half cosines (PyTorch's OneCycleLR with its defaults).
+    OneCycle {
+        /// The highest rate.
+        peak: f64,
+        /// The share of the run in which it rises, between 0 and 1.
+        rise: f64,
+    },
+    /// A linear rise from 0 over `steps` steps, then constant.
+    Warmup {
+        /// The rate after the rise.
+        rate: f64,
+        /// Steps of the rise.
+        steps: u64,
+    },
+    /// Times `factor` whenever the score has not improved for `patience` epochs, but not below `minimum`.
+    Plateau {
+        /// What it is multiplied by.
+        factor: f64,
+        /// Epochs without improvement before that.
+        patience: usize,
+        /// The lowest rate.
+        minimum: f64,
+    },
+}
+
+fn half_cosine(from: f64, to: f64, share: f64) -> f64 {
+    to + (from - to) * 0.5 * (1.0 + (std::f64::consts::PI * share.clamp(0.0, 1.0)).cos())
+}
+
+impl Schedule {
+    /// The rate for a step, counted from 0, of a run of `total` steps; `None` leaves it as it is.
+    pub fn at_step(&self, step: u64, total: u64) -> Option<f64> {
+        let share = |done: f64, all: f64| if all > 0.0 { done / all } else { 1.0 };
+        match *self {
+            Schedule::Constant | Schedule::Plateau { .. } => None,
+            Schedule::Step { initial, epochs, factor, steps_per_epoch } => {
+                let epoch = step / steps_per_epoch.max(1);
+                Some(initial * factor.powf((epoch / epochs.max(1)) as f64))
+            }
+            Schedule::Cosine { initial, final_rate, warmup } => Some(if step < warmup {
+                initial * (step + 1) as f64 / warmup as f64
+            } else {
+                let rest = total.saturating_sub(warmup) as f64;
+                half_cosine(initial, final_rate, share((step - warmup) as f64, rest))
+            }),
+            Schedule::OneCycle { peak, rise } => {
+                let last = total.saturating_sub(1) as f64;
+                let top = rise * total as f64 - 1.0;
+                let at = step as f64;
+                Some(if at <= top {
+                    half_cosine(peak / 25.0, peak, share(at, top))
+                } else {
+                    half_cosine(peak, peak / 25.0 / 1e4, share(at - top, last - top))
+                })
+            }
+            Schedule::Warmup { rate, steps } => {
+                Some(rate * share((step + 1).min(steps.max(1)) as f64, steps.max(1) as f64))
+            }
+        }
+    }
+
+    /// The rate after an epoch, given how many epochs have passed since the best score.
+    pub fn after_epoch(&self, rate: f64, since_best: usize) -> f64 {
+        match *self {
+            Schedule::Plateau { factor, patience, minimum }
+                if since_best > 0 && since_best.is_multiple_of(patience.max(1)) =>
+            {
+                (rate * factor).max(minimum)
+            }
+            _ => rate,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-9 * b.abs().max(1e-12)
+    }
+
+    #[test]
+    fn one_cycle_agrees_with_pytorch() {
+        // torch.optim.lr_scheduler.OneCycleLR(max_lr=0.1, total_steps=10), PyTorch 2.x.
+        let s = Schedule::OneCycle { peak: 0.1, rise: 0.3 };
+        assert!(close(s.at_step(0, 10).unwrap(), 0.004));
+        assert!(close(s.at_step(1, 10).unwrap(), 0.052));
+        assert!(close(s.at_step(2, 10).unwrap(), 0.1));
+        assert!(close(s.at_step(9, 10).unwrap(), 4e-7));
+    }
+
+    #[test]
+    fn cosine_rises_then_falls_to_its_end() {
+        let s = Schedule::Cosine { initial: 1.0, final_rate: 0.1, warmup: 4 };
+        assert!(close(s.at_step(0, 104).unwrap(), 0.25));
+        assert!(close(s.at_step(4, 104).unwrap(), 1.0));
+        assert!(close(s.at_step(54, 104).unwrap(), 0.55));
+        assert!(close(s.at_step(104, 104).unwrap(), 0.1));
+    }
+
+    #[test]
+    fn steps_and_plateaus() {
+        let s = Schedule::Step { initial: 1.0, epochs: 2, factor: 0.5, steps_per_epoch: 10 };
+        assert_eq!([0, 19, 20, 40].map(|i| s.at_step(i, 100).unwrap()), [1.0, 1.0, 0.5, 0.25]);
+        let s = Schedule::Plateau { factor: 0.1, patience: 2, minimum: 0.05 };
+        assert_eq!([0, 1, 2].map(|since| s.after_epoch(1.0, since)), [1.0, 1.0, 0.1]);
+        assert_eq!(s.after_epoch(0.1, 2), 0.05);
+    }
+}

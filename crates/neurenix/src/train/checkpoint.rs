@@ -1,0 +1,106 @@
+//! Checkpoints: everything a run needs to go on bit for bit, in one safetensors file.
+
+use std::{collections::BTreeMap, path::Path};
+
+use phynexus::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::History;
+use crate::{
+    Error, Result,
+    data::HostArray,
+    error::Place,
+    io::safetensors::{self, NamedArrays},
+    nn::Module,
+    optim::Optimizer,
+};
+
+/// Where a run stands, apart from tensors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Epochs finished.
+    pub epochs_done: usize,
+    /// Batches of the next epoch already done.
+    pub batches_done: usize,
+    /// Of those batches: the sum of losses times rows.
+    pub loss_sum: f64,
+    /// Of those batches: rows classified correctly.
+    pub correct: u64,
+    /// Of those batches: rows.
+    pub rows: u64,
+    /// Optimiser steps.
+    pub steps: u64,
+    /// The learning rate in force.
+    pub learning_rate: f64,
+    /// The random generator: seed and how much of it is used.
+    pub generator: (u64, u64),
+    /// The best validation score so far, and epochs since.
+    pub best: Option<(f64, usize)>,
+    /// What was measured so far.
+    pub history: History,
+    /// The settings of the run, for whoever wrote them: compared on resuming.
+    pub settings: serde_json::Value,
+}
+
+const PROGRESS: &str = "neurenix.progress";
+const MODEL: &str = "model.";
+const OPTIMIZER: &str = "optimizer.";
+
+/// Tensors by name as host arrays.
+pub fn to_arrays(state: &BTreeMap<String, Tensor>, prefix: &str) -> Result<BTreeMap<String, HostArray>> {
+    let array = |(name, tensor): (&String, &Tensor)| {
+        let array = HostArray::from_bytes(tensor.dtype(), tensor.shape(), tensor.to_bytes()?)?;
+        Ok((format!("{prefix}{name}"), array))
+    };
+    state.iter().map(array).collect()
+}
+
+/// Host arrays whose names begin with `prefix`, as tensors, without it.
+pub fn to_tensors(
+    arrays: &BTreeMap<String, HostArray>,
+    prefix: &str,
+    device: Device,
+) -> Result<BTreeMap<String, Tensor>> {
+    let tensor = |(name, array): (&String, &HostArray)| {
+        let name = name.strip_prefix(prefix)?;
+        let tensor = Tensor::from_bytes(array.bytes(), array.dtype(), array.shape(), device);
+        Some(tensor.map(|t| (name.to_owned(), t)).map_err(Error::from))
+    };
+    arrays.iter().filter_map(tensor).collect()
+}
+
+/// Writes a checkpoint; the file before it stays until the new one is complete.
+pub fn save_checkpoint(path: &Path, model: &dyn Module, optimizer: &Optimizer, progress: &Progress) -> Result<()> {
+    let mut arrays = to_arrays(&model.state(), MODEL)?;
+    arrays.extend(to_arrays(&optimizer.state(), OPTIMIZER)?);
+    let text = serde_json::to_string(progress).map_err(|e| Error::data("checkpoint", e.to_string()))?;
+    let metadata = BTreeMap::from([(PROGRESS.to_owned(), text)]);
+    safetensors::save(path, &NamedArrays { arrays, metadata })
+}
+
+/// Restores a checkpoint into a model and an optimiser of the same make.
+pub fn load_checkpoint(path: &Path, model: &dyn Module, optimizer: &mut Optimizer, device: Device) -> Result<Progress> {
+    let contents = safetensors::load(path)?;
+    let invalid = |message: String| Error::format(path, "checkpoint", Place::Whole, message);
+    let text = contents.metadata.get(PROGRESS).ok_or_else(|| {
+        invalid("it has no training progress: this is a model file; use it with predict, or train anew".to_owned())
+    })?;
+    let progress: Progress =
+        serde_json::from_str(text).map_err(|e| invalid(format!("its progress cannot be read: {e}")))?;
+    let optimizer_state = to_tensors(&contents.arrays, OPTIMIZER, device)?;
+    model.load_state(&to_tensors(&contents.arrays, MODEL, device)?)?;
+    optimizer.load_state(&optimizer_state, progress.steps)?;
+    optimizer.set_learning_rate(progress.learning_rate)?;
+    Ok(progress)
+}
+
+/// Writes a model's parameters and buffers as safetensors, with free text about it.
+pub fn save_model(path: &Path, model: &dyn Module, metadata: BTreeMap<String, String>) -> Result<()> {
+    safetensors::save(path, &NamedArrays { arrays: to_arrays(&model.state(), "")?, metadata })
+}
+
+/// Loads parameters and buffers written by [`save_model`] or by PyTorch under the same names.
+pub fn load_model(path: &Path, model: &dyn Module, device: Device) -> Result<()> {
+    let contents = safetensors::load(path)?;
+    model.load_state(&to_tensors(&contents.arrays, "", device)?)
+}

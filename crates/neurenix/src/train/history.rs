@@ -1,0 +1,61 @@
+//! What a training run measured, epoch by epoch.
+
+use serde::{Deserialize, Serialize};
+
+/// One epoch's figures. A figure that was not measured is absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EpochRecord {
+    /// The epoch, from 1.
+    pub epoch: usize,
+    /// Optimiser steps since the start of the run.
+    pub steps: u64,
+    /// The learning rate at the epoch's end.
+    pub learning_rate: f64,
+    /// Mean loss over the epoch's training samples.
+    pub train_loss: f64,
+    /// Share of training samples classified correctly, 0 to 1; absent for regression.
+    pub train_accuracy: Option<f64>,
+    /// Mean loss over the validation samples.
+    pub validation_loss: Option<f64>,
+    /// Share of validation samples classified correctly, 0 to 1.
+    pub validation_accuracy: Option<f64>,
+    /// Wall-clock seconds of the epoch, validation included.
+    pub seconds: f64,
+}
+
+/// All epochs of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct History {
+    /// In order.
+    pub epochs: Vec<EpochRecord>,
+}
+
+impl History {
+    /// The epoch with the lowest validation loss, or training loss where nothing was validated.
+    pub fn best(&self) -> Option<&EpochRecord> {
+        let score = |e: &EpochRecord| e.validation_loss.unwrap_or(e.train_loss);
+        self.epochs.iter().min_by(|a, b| score(a).total_cmp(&score(b)))
+    }
+
+    /// The table as CSV with a header; absent figures are empty.
+    pub fn to_csv(&self) -> String {
+        let mut text = String::from(
+            "epoch,steps,learning_rate,train_loss,train_accuracy,validation_loss,validation_accuracy,seconds\n",
+        );
+        let show = |x: Option<f64>| x.map_or(String::new(), |x| x.to_string());
+        for e in &self.epochs {
+            text.push_str(&format!(
+                "{},{},{},{},{},{},{},{}\n",
+                e.epoch,
+                e.steps,
+                e.learning_rate,
+                e.train_loss,
+                show(e.train_accuracy),
+                show(e.validation_loss),
+                show(e.validation_accuracy),
+                e.seconds
+            ));
+        }
+        text
+    }
+}

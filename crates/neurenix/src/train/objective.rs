@@ -1,0 +1,87 @@
+//! What a network is trained for: the loss, and how its outputs are judged.
+
+use phynexus::{DType, Device, Scalar, Tensor};
+
+use crate::{
+    Error, Result,
+    data::{Batch, Dataset, HostArray},
+};
+
+/// What is minimised.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Objective {
+    /// Cross-entropy of class scores (logits) `[rows, classes]` against labels `[rows]`.
+    Classification {
+        /// The share of probability spread over all classes, 0 to 1.
+        label_smoothing: f64,
+    },
+    /// Mean squared error against targets of the outputs' shape.
+    Regression,
+}
+
+impl Objective {
+    /// The objective that fits a data set: classification where there are class names.
+    pub fn of(dataset: &Dataset) -> Objective {
+        match dataset.class_names().is_empty() {
+            true => Objective::Regression,
+            false => Objective::Classification { label_smoothing: 0.0 },
+        }
+    }
+
+    /// The mean loss of a batch, a scalar.
+    pub fn loss(&self, outputs: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        match *self {
+            Objective::Classification { label_smoothing } => {
+                Ok(outputs.cross_entropy(targets, None, label_smoothing)?)
+            }
+            Objective::Regression => {
+                if outputs.shape() != targets.shape() {
+                    let hint = "the network's outputs must have the targets' shape";
+                    return Err(phynexus::Error::shape("mse", &[outputs.shape(), targets.shape()], hint).into());
+                }
+                let difference = outputs.sub(targets)?;
+                Ok(difference.mul(&difference)?.mean(&[], false)?)
+            }
+        }
+    }
+
+    /// The number of rows classified correctly, an `int64` scalar; `None` for regression.
+    pub fn correct(&self, outputs: &Tensor, targets: &Tensor) -> Result<Option<Tensor>> {
+        match self {
+            Objective::Regression => Ok(None),
+            Objective::Classification { .. } => {
+                let hits = outputs.detach()?.argmax(Some(-1), false)?.eq(targets)?;
+                Ok(Some(hits.sum(&[], false)?))
+            }
+        }
+    }
+
+    /// Checks once, before training, that every label is a class the network has a score for.
+    pub fn check(&self, dataset: &Dataset, classes: usize) -> Result<()> {
+        if matches!(self, Objective::Regression) {
+            return Ok(());
+        }
+        for (row, label) in dataset.targets().to_vec::<i64>()?.into_iter().enumerate() {
+            if label < 0 || label as usize >= classes {
+                let message = format!("row {row} has label {label}, but the network has {classes} outputs: labels must be 0 to {}", classes - 1);
+                return Err(Error::data("labels", message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A batch on a device: inputs as `f32` (integer inputs, such as token ids, stay integers), targets as they are.
+pub(crate) fn to_device(batch: &Batch, device: Device) -> Result<(Tensor, Tensor)> {
+    Ok((upload(&batch.inputs, device)?, upload(&batch.targets, device)?))
+}
+
+fn upload(array: &HostArray, device: Device) -> Result<Tensor> {
+    Ok(Tensor::from_bytes(array.bytes(), array.dtype(), array.shape(), device)?)
+}
+
+/// The value of a scalar tensor of any dtype.
+pub(crate) fn scalar_value(tensor: &Tensor) -> Result<f64> {
+    let wide = tensor.to_dtype(DType::F64)?;
+    Ok(Scalar::from(wide.item::<f64>()?).as_f64())
+}
