@@ -42,7 +42,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     };
     // Ours, theirs, and both once more: of each workload the better of two runs, so that one disturbance hurts nobody.
     let better = |first: BTreeMap<String, f64>, second: BTreeMap<String, f64>| -> BTreeMap<String, f64> {
-        first.into_iter().map(|(name, ms)| (name.clone(), second.get(&name).map_or(ms, |m| m.min(ms)))).collect()
+        first
+            .into_iter()
+            .map(|(name, ms)| (name.clone(), second.get(&name).map_or(ms, |m| m.min(ms))))
+            .collect()
     };
     let (our_first, their_first) = (ours()?, theirs()?);
     let (our_best, their_best) = (better(our_first, ours()?), better(their_first, theirs()?));
@@ -60,7 +63,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 /// Runs a program that prints lines `{"name": "..", "ms": 1.5}` and reads them.
 fn lines(command: &mut Command) -> Result<BTreeMap<String, f64>, String> {
     let shown = format!("{command:?}");
-    let output = command.stderr(Stdio::inherit()).output().map_err(|e| format!("{shown} did not start: {e}"))?;
+    let output =
+        command.stderr(Stdio::inherit()).output().map_err(|e| format!("{shown} did not start: {e}"))?;
     if !output.status.success() {
         return Err(format!("{shown} ended with {}", output.status));
     }

@@ -17,7 +17,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let mut stages: Vec<Stage> = vec![
         ("format", || succeed(cargo().args(["fmt", "--all", "--check"]))),
         ("lints", || {
-            succeed(cargo().args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
+            succeed(cargo().args([
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--quiet",
+                "--",
+                "-D",
+                "warnings",
+            ]))
         }),
         ("documentation", || {
             let mut doc = cargo();
@@ -67,9 +75,8 @@ fn install_browser() -> Result<(), String> {
 fn run_examples() -> Result<(), String> {
     let folder = Path::new("crates/neurenix/examples");
     let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| entry.ok()?.path().file_stem()?.to_str().map(str::to_owned))
-        .collect();
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.ok()?.path().file_stem()?.to_str().map(str::to_owned)).collect();
     names.sort();
     for name in names {
         println!("--- {name}");
@@ -89,10 +96,19 @@ fn sanitizer() -> Result<(), String> {
         }
     };
     let mut test = cargo();
-    test.args(["test", "--package", "phynexus-cpu", "--tests", "--target", target, "--target-dir", "target/sanitizer"])
-        .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTFLAGS", "-Zsanitizer=address")
-        // Buffers kept for the life of the process are not leaks.
-        .env("ASAN_OPTIONS", "detect_leaks=0");
+    test.args([
+        "test",
+        "--package",
+        "phynexus-cpu",
+        "--tests",
+        "--target",
+        target,
+        "--target-dir",
+        "target/sanitizer",
+    ])
+    .env("RUSTC_BOOTSTRAP", "1")
+    .env("RUSTFLAGS", "-Zsanitizer=address")
+    // Buffers kept for the life of the process are not leaks.
+    .env("ASAN_OPTIONS", "detect_leaks=0");
     succeed(&mut test)
 }

@@ -1,5 +1,7 @@
 //! What views do to indices: where an element of a view's result lies in its input.
 
+use std::fmt;
+
 use smallvec::SmallVec;
 
 use super::index::{Atom, Index, Ranges};
@@ -93,6 +95,16 @@ impl Mask {
             let index = c.index.substitute(replacements, ranges);
             mask.and(&Mask::within(&index, c.low, c.high, ranges))
         })
+    }
+}
+
+impl fmt::Display for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, c) in self.0.iter().enumerate() {
+            let and = if i > 0 { " and " } else { "" };
+            write!(f, "{and}{} <= {} < {}", c.low, c.index, c.high)?;
+        }
+        Ok(())
     }
 }
 

@@ -191,7 +191,10 @@ impl Builder<'_> {
                 Operation::Reduce(*combine, value)
             }
             other => {
-                return Err(Error::internal("schedule::build", format!("{} in a fused kernel", other.name())));
+                return Err(Error::internal(
+                    "schedule::build",
+                    format!("{} in a fused kernel", other.name()),
+                ));
             }
         };
         Ok(self.emit(operation, node.dtype))

@@ -267,10 +267,23 @@ impl Grouper<'_> {
             }
             // A reduction first becomes a phase, which may decide the columns; undone if the store does not fit.
             let (ranges, columns) = (group.ranges.clone(), group.columns.clone());
-            if let Op::Reduce { axes, .. } = node.op
-                && !self.join_phase(candidate, node, axes)
+            if let Op::Reduce { axes, .. } = node.op {
+                if !self.join_phase(candidate, node, axes) {
+                    continue;
+                }
+            } else if columns.is_none()
+                && let Some((reduction, axes)) = self.reduction_behind(id)
             {
-                continue;
+                // What follows from a reduction is one value a row, if the reduction's axes become the columns.
+                let unused = (0..ranges.len())
+                    .filter(|&r| ranges.0[r] != 1 && !candidate.coordinates.iter().any(|c| c.depends_on(r)));
+                if unused.clone().next().is_some() {
+                    let input = &self.ir.node(self.ir.node(reduction).inputs[0]).shape;
+                    let extents = axes.iter().map(|a| input[a]).filter(|&d| d != 1);
+                    if unused.clone().map(|r| ranges.0[r]).eq(extents) {
+                        self.groups[candidate.group as usize].columns = Some(unused.collect());
+                    }
+                }
             }
             let group = &mut self.groups[candidate.group as usize];
             if stores_once(group, &node.shape, &candidate.coordinates) {
@@ -280,6 +293,25 @@ impl Grouper<'_> {
             (group.ranges, group.columns) = (ranges, columns);
         }
         Ok(None)
+    }
+
+    /// The nearest reduction from which this node follows by elementwise work and views.
+    fn reduction_behind(&self, id: Id) -> Option<(Id, Axes)> {
+        let mut stack: SmallVec<[Id; 16]> = self.ir.node(id).inputs.clone().into_iter().collect();
+        let mut looked_at = 0;
+        while let Some(id) = stack.pop() {
+            let node = self.ir.node(id);
+            looked_at += 1;
+            match &node.op {
+                Op::Reduce { axes, .. } => return Some((id, *axes)),
+                op if op.is_elementwise() || op.is_view() => stack.extend(node.inputs.iter().copied()),
+                _ => {}
+            }
+            if looked_at > 64 {
+                break;
+            }
+        }
+        None
     }
 
     fn new_group(&mut self, id: Id) -> Result<Use> {

@@ -6,9 +6,12 @@
 
 mod build;
 mod cache;
+pub mod explain;
 mod group;
 pub mod plan;
 pub mod step;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering};
 

@@ -1,0 +1,204 @@
+//! A plan in words: its steps, what they read and write, and what they compute.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::{
+    plan::{Plan, PlannedStep},
+    step::Step,
+};
+use crate::{
+    graph::op::{ConvKind, Op},
+    kernel::fused::{Fused, Operation},
+    shape::{element_count, show_shape},
+};
+
+/// A step of a plan, for people and reports.
+#[derive(Clone, Debug)]
+pub struct StepSummary {
+    /// What it is: `elementwise`, `rows`, `dot`.
+    pub name: String,
+    /// What it computes: the functions of a kernel in order, or an operation's operands.
+    pub detail: String,
+    /// The device.
+    pub device: String,
+    /// Tensors read.
+    pub inputs: usize,
+    /// Tensors written.
+    pub outputs: usize,
+    /// Bytes of the tensors read.
+    pub bytes_read: usize,
+    /// Bytes of the tensors written.
+    pub bytes_written: usize,
+    /// Arithmetic operations, each function counted as one and each multiply-add as two.
+    pub operations: u64,
+    /// The kernel as text, for fused steps.
+    pub listing: Option<String>,
+}
+
+impl Plan {
+    /// The steps in order.
+    pub fn summaries(&self) -> Vec<StepSummary> {
+        self.steps.iter().map(|step| summary(step, self.device.name())).collect()
+    }
+}
+
+fn summary(step: &PlannedStep, device: &str) -> StepSummary {
+    let bytes =
+        |written: bool| step.parameters.iter().filter(|p| p.written == written).map(|p| p.bytes).sum();
+    let count = |written: bool| step.parameters.iter().filter(|p| p.written == written).count();
+    let (detail, operations, listing) = match &step.step {
+        Step::Fused(kernel) => (fused_detail(kernel), kernel.operations(), Some(kernel.to_string())),
+        Step::Library(library) => {
+            let operands: Vec<String> =
+                library.operands.iter().map(|o| show_shape(&o.layout.shape)).collect();
+            let mut detail = format!("{} -> {}", operands.join(" "), show_shape(&library.node.shape));
+            let epilogue = library.epilogue.as_ref();
+            if let Some(epilogue) = epilogue {
+                detail.push_str(&format!(", then {}", fused_detail(epilogue)));
+            }
+            let listing = epilogue.map(Fused::to_string);
+            let operations = library_operations(step) + epilogue.map_or(0, Fused::operations);
+            (detail, operations, listing)
+        }
+    };
+    StepSummary {
+        name: step.step.name(),
+        detail,
+        device: device.to_owned(),
+        inputs: count(false),
+        outputs: count(true),
+        bytes_read: bytes(false),
+        bytes_written: bytes(true),
+        operations,
+        listing,
+    }
+}
+
+fn library_operations(step: &PlannedStep) -> u64 {
+    let Step::Library(library) = &step.step else { return 0 };
+    let shape = |i: usize| library.operands.get(i).map_or(&[][..], |o| &o.layout.shape[..]);
+    let result = library.node.len() as u64;
+    match &library.node.op {
+        Op::Dot => 2 * result * shape(0).last().copied().unwrap_or(0) as u64,
+        // Every output position meets every element of its filter; the gradients do the same products.
+        Op::Conv(kind, geometry) => {
+            let (output, filter) = match kind {
+                ConvKind::Forward => (result, shape(1)),
+                ConvKind::InputGradient => (element_count(shape(0)) as u64, shape(1)),
+                ConvKind::FilterGradient => (element_count(shape(1)) as u64, &library.node.shape[..]),
+            };
+            let window: usize = geometry.kernel.iter().product();
+            2 * output * (filter.get(1).copied().unwrap_or(0) * window) as u64
+        }
+        Op::Pool(_, geometry) => result * geometry.kernel.iter().product::<usize>() as u64,
+        _ => result,
+    }
+}
+
+/// The functions of a kernel in order: `sub exp sum div`.
+fn fused_detail(kernel: &Fused) -> String {
+    let name = |operation: &Operation| match operation {
+        Operation::Unary(op, _) => Some(op.name().to_owned()),
+        Operation::Binary(op, ..) => Some(op.name().to_owned()),
+        Operation::Select(..) => Some("where".to_owned()),
+        Operation::Cast(_) => Some("cast".to_owned()),
+        Operation::Bitcast(_) => Some("bitcast".to_owned()),
+        Operation::Reduce(combine, _) => Some(format!("[{}]", combine.name())),
+        Operation::Load { .. } | Operation::Constant(_) | Operation::Coordinate(_) => None,
+    };
+    let names: Vec<String> = kernel.instructions.iter().filter_map(|i| name(&i.operation)).collect();
+    match names.len() {
+        0 => "copy".to_owned(),
+        1..=24 => names.join(" "),
+        more => format!("{} ... ({more} functions)", names[..20].join(" ")),
+    }
+}
+
+impl Display for Fused {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "rows {} columns {}", show_shape(&self.rows), show_shape(&self.columns))?;
+        for (value, instruction) in self.instructions.iter().enumerate() {
+            let level = if instruction.per_column { "column" } else { "row" };
+            write!(f, "  %{value}: {} per {level} = ", instruction.dtype)?;
+            match &instruction.operation {
+                Operation::Load { parameter, index, mask, fill } => {
+                    write!(f, "p{parameter}[{index}]")?;
+                    if let Some(mask) = mask {
+                        write!(f, " where {mask} else {fill}")?;
+                    }
+                }
+                Operation::Constant(scalar) => write!(f, "{scalar}")?,
+                Operation::Coordinate(index) => write!(f, "{index}")?,
+                Operation::Unary(op, a) => write!(f, "{}(%{a})", op.name())?,
+                Operation::Binary(op, a, b) => write!(f, "{}(%{a}, %{b})", op.name())?,
+                Operation::Select(c, a, b) => write!(f, "where(%{c}, %{a}, %{b})")?,
+                Operation::Cast(a) => write!(f, "cast(%{a})")?,
+                Operation::Bitcast(a) => write!(f, "bitcast(%{a})")?,
+                Operation::Reduce(combine, a) => write!(f, "{} over columns of %{a}", combine.name())?,
+            }
+            writeln!(f)?;
+        }
+        for store in &self.stores {
+            writeln!(f, "  p{}[{}] = %{}", store.parameter, store.index, store.value)?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Plan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let summaries = self.summaries();
+        let total = |count: fn(&StepSummary) -> usize| summaries.iter().map(count).sum::<usize>();
+        writeln!(
+            f,
+            "{} steps on {}; {} read, {} written, {} of intermediate results",
+            summaries.len(),
+            self.device,
+            show_bytes(total(|s| s.bytes_read)),
+            show_bytes(total(|s| s.bytes_written)),
+            show_bytes(self.arena_bytes)
+        )?;
+        for (number, step) in summaries.iter().enumerate() {
+            let (read, written) = (show_bytes(step.bytes_read), show_bytes(step.bytes_written));
+            writeln!(
+                f,
+                "{:>4}  {:<12} {:>2} in {read:>9}  {:>2} out {written:>9}  {:>9} operations  {}",
+                number + 1,
+                step.name,
+                step.inputs,
+                step.outputs,
+                show_count(step.operations),
+                step.detail
+            )?;
+        }
+        let taken = self.owned.iter().filter(|o| o.donor.is_some()).count();
+        if taken > 0 {
+            writeln!(
+                f,
+                "{taken} of {} results are stored in place of leaves that are no longer needed",
+                self.owned.len()
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes in words: `3.2 MB`.
+pub fn show_bytes(bytes: usize) -> String {
+    scaled(bytes as f64, &[" B", " kB", " MB", " GB", " TB"])
+}
+
+/// A count in words: `3.2 M`.
+pub fn show_count(count: u64) -> String {
+    scaled(count as f64, &["", " k", " M", " G", " T"])
+}
+
+fn scaled(mut value: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let digits = if unit == 0 || value >= 100.0 { 0 } else { 1 };
+    format!("{value:.digits$}{}", units[unit])
+}

@@ -1,0 +1,199 @@
+//! What becomes one kernel.
+
+use std::collections::HashMap;
+
+use super::{build, group};
+use crate::{
+    DType, Scalar,
+    graph::{
+        ir::{Id, Ir},
+        op::{Axes, Binary, Combine, Op, Unary},
+    },
+    kernel::fused::Fused,
+    shape::{Dims, Layout},
+};
+
+/// A graph written by hand.
+#[derive(Default)]
+struct Graph(Ir);
+
+impl Graph {
+    fn add(&mut self, op: Op, shape: &[usize], inputs: &[Id]) -> Id {
+        self.0.push(op, DType::F32, Dims::from(shape), inputs.iter().copied())
+    }
+    fn leaf(&mut self, shape: &[usize]) -> Id {
+        self.add(Op::Buffer, shape, &[])
+    }
+    fn shape(&self, id: Id) -> Dims {
+        self.0.node(id).shape.clone()
+    }
+    fn unary(&mut self, op: Unary, a: Id) -> Id {
+        let shape = self.shape(a);
+        self.add(Op::Unary(op), &shape, &[a])
+    }
+    /// A binary operation, the right operand broadcast to the left one's shape.
+    fn binary(&mut self, op: Binary, a: Id, b: Id) -> Id {
+        let shape = self.shape(a);
+        let b = if self.shape(b) == shape { b } else { self.add(Op::Expand, &shape, &[b]) };
+        self.add(Op::Binary(op), &shape, &[a, b])
+    }
+    fn reduce(&mut self, combine: Combine, a: Id, axis: usize) -> Id {
+        let mut shape = self.shape(a);
+        shape[axis] = 1;
+        self.add(Op::Reduce { combine, axes: Axes::of([axis]) }, &shape, &[a])
+    }
+    fn constant(&mut self, value: f64, shape: &[usize]) -> Id {
+        self.add(Op::Constant(Scalar::Float(value)), shape, &[])
+    }
+    fn softmax(&mut self, x: Id, axis: usize) -> (Id, Id) {
+        let max = self.reduce(Combine::Max, x, axis);
+        let shifted = self.binary(Binary::Sub, x, max);
+        let e = self.unary(Unary::Exp, shifted);
+        let sum = self.reduce(Combine::Sum, e, axis);
+        (self.binary(Binary::Div, e, sum), sum)
+    }
+    /// The fused kernels for these outputs; library operations are left out.
+    fn kernels(mut self, outputs: &[Id]) -> Vec<Fused> {
+        self.0.outputs = outputs.to_vec();
+        let layouts: Vec<Layout> =
+            self.0.leaves.iter().map(|&l| Layout::contiguous(&self.0.node(l).shape)).collect();
+        let grouping = group::group(&self.0, &layouts, 64).unwrap();
+        let by_id: HashMap<Id, Layout> = self.0.leaves.iter().copied().zip(layouts).collect();
+        (0..grouping.groups.len())
+            .filter(|&g| grouping.groups[g].library.is_none())
+            .map(|g| build::build(&self.0, &grouping, g as u32, &by_id).unwrap().kernel)
+            .collect()
+    }
+}
+
+fn loads(kernel: &Fused) -> usize {
+    kernel.parameters.iter().filter(|p| !p.written).count()
+}
+
+#[test]
+fn softmax_is_one_kernel_that_loads_once() {
+    for axis in [0, 1] {
+        let mut g = Graph::default();
+        let x = g.leaf(&[32, 1000]);
+        let (y, _) = g.softmax(x, axis);
+        let kernels = g.kernels(&[y]);
+        assert_eq!(kernels.len(), 1, "{kernels:?}");
+        assert_eq!(
+            (kernels[0].rows.to_vec(), kernels[0].columns.to_vec()),
+            match axis {
+                0 => (vec![1000], vec![32]),
+                _ => (vec![32], vec![1000]),
+            }
+        );
+        assert_eq!((loads(&kernels[0]), kernels[0].stores.len()), (1, 1));
+    }
+}
+
+#[test]
+fn layer_norm_with_weights_is_one_kernel() {
+    let mut g = Graph::default();
+    let (x, gamma, beta) = (g.leaf(&[64, 256]), g.leaf(&[1, 256]), g.leaf(&[1, 256]));
+    let scale = g.constant(1.0 / 256.0, &[64, 1]);
+    let sum = g.reduce(Combine::Sum, x, 1);
+    let mean = g.binary(Binary::Mul, sum, scale);
+    let centered = g.binary(Binary::Sub, x, mean);
+    let square = g.binary(Binary::Mul, centered, centered);
+    let sum = g.reduce(Combine::Sum, square, 1);
+    let variance = g.binary(Binary::Mul, sum, scale);
+    let rstd = g.unary(Unary::Rsqrt, variance);
+    let normal = g.binary(Binary::Mul, centered, rstd);
+    let scaled = g.binary(Binary::Mul, normal, gamma);
+    let y = g.binary(Binary::Add, scaled, beta);
+    let kernels = g.kernels(&[y, mean, rstd]);
+    assert_eq!(kernels.len(), 1);
+    assert_eq!((loads(&kernels[0]), kernels[0].stores.len()), (3, 3));
+}
+
+#[test]
+fn the_sum_of_a_softmax_stays_with_it_for_other_readers() {
+    // Cross-entropy: the gradient's kernel also stores the row sums that the mean loss needs.
+    let mut g = Graph::default();
+    let x = g.leaf(&[128, 10]);
+    let (probabilities, sum) = g.softmax(x, 1);
+    let log = g.unary(Unary::Log, sum);
+    let loss = g.reduce(Combine::Sum, log, 0);
+    let kernels = g.kernels(&[probabilities, loss]);
+    assert_eq!(kernels.len(), 2);
+    let rows = kernels.iter().find(|k| k.columns.as_slice() == [10]).unwrap();
+    assert_eq!(rows.stores.len(), 2);
+}
+
+#[test]
+fn an_optimiser_update_is_one_kernel_with_three_results() {
+    let mut g = Graph::default();
+    let (p, grad, m) = (g.leaf(&[512, 784]), g.leaf(&[512, 784]), g.leaf(&[512, 784]));
+    let m2 = g.binary(Binary::Add, m, grad);
+    let square = g.binary(Binary::Mul, grad, grad);
+    let root = g.unary(Unary::Sqrt, square);
+    let step = g.binary(Binary::Div, m2, root);
+    let p2 = g.binary(Binary::Sub, p, step);
+    let kernels = g.kernels(&[p2, m2, root]);
+    assert_eq!(kernels.len(), 1);
+    assert_eq!(kernels[0].stores.len(), 3);
+}
+
+#[test]
+fn results_that_depend_on_each_other_through_a_library_operation_are_apart() {
+    let mut g = Graph::default();
+    let (x, w) = (g.leaf(&[64, 64]), g.leaf(&[64, 64]));
+    let a = g.unary(Unary::Exp, x);
+    let product = g.add(Op::Dot, &[64, 64], &[a, w]);
+    let b = g.binary(Binary::Add, product, a);
+    // `a` cannot be a second result of the kernel that makes `b`: `b` waits for the product of `a`.
+    assert_eq!(g.kernels(&[a, b]).len(), 2);
+}
+
+#[test]
+fn expensive_work_behind_a_broadcast_is_done_once() {
+    let mut g = Graph::default();
+    let (x, v) = (g.leaf(&[1000, 64]), g.leaf(&[1, 64]));
+    let e = g.unary(Unary::Exp, v);
+    let y = g.binary(Binary::Mul, x, e);
+    assert_eq!(g.kernels(&[y]).len(), 2);
+}
+
+#[test]
+fn transposed_uses_are_recomputed_when_cheap_and_stored_when_not() {
+    let build = |expensive: bool| {
+        let mut g = Graph::default();
+        let x = g.leaf(&[64, 64]);
+        let mut a = g.unary(Unary::Neg, x);
+        for _ in 0..if expensive { 4 } else { 0 } {
+            a = g.unary(Unary::Sin, a);
+        }
+        let transposed = g.add(Op::Permute([1u8, 0].as_slice().into()), &[64, 64], &[a]);
+        let y = g.binary(Binary::Add, a, transposed);
+        g.kernels(&[y]).len()
+    };
+    assert_eq!((build(false), build(true)), (1, 2));
+}
+
+#[test]
+fn a_constant_counts_once_for_each_column_when_summed() {
+    let mut g = Graph::default();
+    let x = g.leaf(&[8, 1]);
+    let wide = g.add(Op::Expand, &[8, 5], &[x]);
+    let y = g.reduce(Combine::Sum, wide, 1);
+    let kernels = g.kernels(&[y]);
+    let reduced = kernels[0].instructions.iter().find_map(|i| match i.operation {
+        crate::kernel::fused::Operation::Reduce(_, v) => Some(v),
+        _ => None,
+    });
+    assert!(kernels[0].instructions[reduced.unwrap() as usize].per_column);
+}
+
+#[test]
+fn long_chains_are_cut_into_kernels_of_bounded_size() {
+    let mut g = Graph::default();
+    let mut x = g.leaf(&[16]);
+    for _ in 0..1000 {
+        x = g.unary(Unary::Sin, x);
+    }
+    let kernels = g.kernels(&[x]);
+    assert!(kernels.len() >= 1000 / 161 && kernels.iter().all(|k| k.instructions.len() <= 170));
+}
