@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, Write};
+use std::io::{BufReader, Read, Seek};
 use std::path::Path;
 
 use zip::result::ZipError;
@@ -116,7 +116,7 @@ fn archive_error(path: &Path, place: Place, error: ZipError) -> Error {
 mod tests {
     use super::*;
     use crate::data::test_support::{arrays_of_every_dtype, survives_mutations};
-    use std::io::Cursor;
+    use std::io::{Cursor, Write};
 
     fn sample() -> Result<BTreeMap<String, HostArray>> {
         Ok(arrays_of_every_dtype()?.into_iter().enumerate().map(|(i, a)| (format!("array_{i}"), a)).collect())

@@ -3,7 +3,7 @@
 use phynexus::DType;
 
 use super::scratch::Scratch;
-use super::{Operand, Problem};
+use super::{Operand, Problem, bytes};
 
 /// Columns summed at a time.
 const COLUMNS: usize = 512;
@@ -13,11 +13,22 @@ const COLUMNS: usize = 512;
 /// # Safety
 /// As [`super::gemm`].
 pub(super) unsafe fn product(problem: &Problem<'_>) {
+    let is_byte = |dtype: DType| matches!(dtype, DType::I8 | DType::U8);
+    let bytes = is_byte(problem.a.dtype) && is_byte(problem.b.dtype) && problem.c.dtype.size() == 4;
     // SAFETY: the caller's promise.
-    unsafe { plain(problem) }
+    unsafe {
+        if bytes && problem.k > 0 {
+            bytes::product(problem);
+        } else {
+            plain(problem);
+        }
+    }
 }
 
 /// Sums in 64 bits, of which the result keeps its low ones.
+///
+/// # Safety
+/// As [`product`].
 unsafe fn plain(problem: &Problem<'_>) {
     let Problem { m, n, k, a, b, c, .. } = *problem;
     let blocks = n.div_ceil(COLUMNS);

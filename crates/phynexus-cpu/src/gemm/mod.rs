@@ -7,6 +7,8 @@
 
 mod axpy;
 mod blocked;
+mod byte_kernels;
+mod bytes;
 mod dot;
 mod integer;
 mod kernels;

@@ -218,7 +218,8 @@ pub enum Op {
     Binary(Binary),
     /// inputs: condition (`bool`), then, else.
     Where,
-    /// Another dtype: floats to integers truncate and saturate (NaN gives 0), integers wrap, to `bool` is `!= 0`.
+    /// Another dtype, as [`Scalar::cast`]: floats to integers truncate, saturate at 64 bits and wrap (NaN gives 0),
+    /// integers wrap, to `bool` is `!= 0`.
     Cast,
     /// The same bits read as another dtype of the same size.
     Bitcast,

@@ -21,16 +21,11 @@ pub(super) fn wrap(x: i128, dtype: DType) -> i128 {
     if is_signed(dtype) && low >> (bits - 1) == 1 { low - (1 << bits) } else { low }
 }
 
-/// The least and the greatest value.
-pub(super) fn bounds(dtype: DType) -> (i128, i128) {
-    let bits = width(dtype);
-    if is_signed(dtype) { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
-}
-
-/// A float truncated towards zero and saturated; NaN gives 0.
+/// A float truncated towards zero, saturated at 64 bits and wrapped to the width; NaN gives 0. Negative floats reach the
+/// unsigned types through the signed one ([`crate::Scalar::cast`]).
 pub(super) fn from_float(x: f64, dtype: DType) -> i128 {
-    let (low, high) = bounds(dtype);
-    (x as i128).clamp(low, high)
+    let wide = if is_signed(dtype) || x < 0.0 { i128::from(x as i64) } else { i128::from(x as u64) };
+    wrap(wide, dtype)
 }
 
 /// A unary operation on an integer of `dtype`.
@@ -137,12 +132,28 @@ mod tests {
     }
 
     #[test]
-    fn floats_saturate() {
-        assert_eq!(from_float(300.0, DType::U8), 255);
-        assert_eq!(from_float(-1.0, DType::U64), 0);
-        assert_eq!(from_float(f64::NAN, DType::I32), 0);
-        assert_eq!(from_float(f64::INFINITY, DType::I64), i64::MAX.into());
-        assert_eq!(from_float(-1.9, DType::I8), -1);
+    fn floats_saturate_at_64_bits_as_scalars_do() {
+        for dtype in DType::INTEGERS {
+            for x in [
+                300.7,
+                -1.0,
+                -1.9,
+                1e10,
+                -1e10,
+                1e19,
+                -1e19,
+                1e30,
+                f64::NAN,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+            ] {
+                let scalar = match crate::Scalar::Float(x).cast(dtype) {
+                    crate::Scalar::UInt(u) => i128::from(u),
+                    other => i128::from(other.as_i64()),
+                };
+                assert_eq!(from_float(x, dtype), scalar, "{x} as {dtype}");
+            }
+        }
         assert_eq!(wrap(-1, DType::U64), u64::MAX.into());
         assert_eq!(unary(Unary::Not, 1, DType::Bool), Some(0));
     }

@@ -1,0 +1,137 @@
+//! The report of a training run: `report.html`, a page that needs nothing else, and `curves.png`.
+//!
+//! Plain data go in, files come out; nothing here trains or measures anything.
+
+mod charts;
+mod confusion;
+mod curves;
+mod format;
+mod html;
+mod page;
+mod png;
+
+use std::path::Path;
+
+use neurenix::Result;
+use neurenix::io::write_bytes_atomically;
+
+pub use curves::curves_png;
+pub use page::render_html;
+
+/// Everything a report tells.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The heading: "Handwritten digits".
+    pub title: String,
+    /// One sentence below it: the model, the data, the device.
+    pub description: String,
+    /// The figures to see first.
+    pub summary: Vec<Fact>,
+    /// One entry for each epoch, in order.
+    pub epochs: Vec<EpochMetrics>,
+    /// Of a classification task.
+    pub confusion: Option<ConfusionMatrix>,
+    /// Examples that the model got wrong.
+    pub mistakes: Vec<Mistake>,
+    /// How many it got wrong altogether, and out of how many.
+    pub mistakes_of: Option<(usize, usize)>,
+    /// Where each operation ran.
+    pub kernels: Vec<KernelRow>,
+    /// What was placed elsewhere than asked for, and why: one sentence each.
+    pub placement_notes: Vec<String>,
+    /// Settings, as name and value.
+    pub configuration: Vec<(String, String)>,
+}
+
+/// A figure with its name.
+#[derive(Clone, Debug, Default)]
+pub struct Fact {
+    /// What it is: "Test accuracy".
+    pub name: String,
+    /// Its value with unit: "98.1 %".
+    pub value: String,
+    /// What it refers to: "353 of 360 images". May be empty.
+    pub note: String,
+}
+
+/// What one epoch measured.
+#[derive(Clone, Debug, Default)]
+pub struct EpochMetrics {
+    /// Counted from 1.
+    pub epoch: u64,
+    /// The mean loss on the training set.
+    pub train_loss: f64,
+    /// The share of right answers on the training set, 0 to 1.
+    pub train_accuracy: Option<f64>,
+    /// The mean loss on the validation set.
+    pub validation_loss: Option<f64>,
+    /// The share of right answers on the validation set, 0 to 1.
+    pub validation_accuracy: Option<f64>,
+    /// The learning rate at the end of the epoch.
+    pub learning_rate: f64,
+    /// How long the epoch took.
+    pub seconds: f64,
+}
+
+/// How often each class was taken for each.
+#[derive(Clone, Debug, Default)]
+pub struct ConfusionMatrix {
+    /// The names of the classes.
+    pub classes: Vec<String>,
+    /// `counts[truth * classes.len() + predicted]`.
+    pub counts: Vec<u64>,
+}
+
+/// A small image: rows from the top, 8 bits a channel.
+#[derive(Clone, Debug, Default)]
+pub struct Picture {
+    /// Pixels in a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// 1 for grey (0 is black), 3 for red, green, blue side by side in each pixel.
+    pub channels: usize,
+    /// `height * width * channels` values.
+    pub pixels: Vec<u8>,
+}
+
+/// An example that the model got wrong.
+#[derive(Clone, Debug, Default)]
+pub struct Mistake {
+    /// What it looks like, if it is a picture.
+    pub picture: Option<Picture>,
+    /// Its row in the data set.
+    pub index: usize,
+    /// The class it has.
+    pub truth: String,
+    /// The class the model chose.
+    pub predicted: String,
+    /// The probability the model gave to its choice, 0 to 1.
+    pub confidence: Option<f64>,
+}
+
+/// A kernel, and where it ran.
+#[derive(Clone, Debug, Default)]
+pub struct KernelRow {
+    /// What it computes.
+    pub name: String,
+    /// The device it ran on: "cpu", "cuda:0".
+    pub device: String,
+    /// How often it ran.
+    pub count: u64,
+    /// The time it took altogether.
+    pub seconds: f64,
+    /// The bytes it read and wrote altogether.
+    pub bytes: u64,
+    /// Why it ran there, if that is not the device asked for. May be empty.
+    pub reason: String,
+}
+
+/// Writes `report.html` and `curves.png` into a folder, each completely or not at all.
+///
+/// # Errors
+/// If a file cannot be written, or the curves cannot be drawn.
+pub fn write(folder: &Path, report: &Report) -> Result<()> {
+    write_bytes_atomically(&folder.join("curves.png"), &curves_png(&report.title, &report.epochs)?)?;
+    write_bytes_atomically(&folder.join("report.html"), render_html(report).as_bytes())
+}
