@@ -13,5 +13,5 @@ pub mod tensor;
 pub use device::Device;
 pub use dtype::{DType, Element, Kind, Scalar};
 pub use error::{Error, Result};
-pub use graph::no_grad;
+pub use graph::{Gradients, no_grad};
 pub use tensor::Tensor;

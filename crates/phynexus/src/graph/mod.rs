@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod composite;
+pub(crate) mod formula;
 pub mod gradient;
 pub mod ir;
 pub(crate) mod node;
@@ -9,4 +10,4 @@ pub mod op;
 pub(crate) mod rewrite;
 
 pub use composite::Composite;
-pub use gradient::no_grad;
+pub use gradient::{Gradients, no_grad};

@@ -13,6 +13,8 @@ mod matrix;
 mod movement;
 #[cfg(test)]
 mod null;
+#[cfg(test)]
+pub(crate) use null::null_device;
 mod operands;
 mod operators;
 mod print;

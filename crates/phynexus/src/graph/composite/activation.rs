@@ -1,0 +1,81 @@
+//! Smooth activations.
+
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
+
+use crate::{
+    Result, Tensor,
+    graph::{
+        formula::Formula,
+        gradient::rule::{Call, InputGradients},
+    },
+};
+
+fn wide(tensor: &Tensor) -> Formula {
+    Formula::of(tensor).cast(tensor.dtype().compute())
+}
+
+pub(super) fn gelu(inputs: &[Tensor], tanh: bool) -> Result<Tensor> {
+    let x = wide(&inputs[0]);
+    let distribution = if tanh {
+        let inner = (&x * &x * &x * 0.044715 + &x) * (FRAC_2_SQRT_PI / SQRT_2);
+        inner.tanh() + 1.0
+    } else {
+        (&x * FRAC_1_SQRT_2).erf() + 1.0
+    };
+    (x * 0.5 * distribution).cast(inputs[0].dtype()).tensor()
+}
+
+/// `1 / (1 + exp(-x))`, by `exp(-|x|)` so that nothing overflows in its own derivative either.
+fn sigmoid(x: &Formula) -> Formula {
+    let e = (-x.abs()).exp();
+    let negative = x.lt(&x.like(0.0));
+    negative.choose(&e, &e.like(1.0)) / (e + 1.0)
+}
+
+pub(super) fn silu(inputs: &[Tensor]) -> Result<Tensor> {
+    let x = wide(&inputs[0]);
+    (&x / ((-&x).exp() + 1.0)).cast(inputs[0].dtype()).tensor()
+}
+
+/// `s + x s (1 - s)` with the sigmoid s.
+pub(super) fn silu_gradient(call: &Call) -> Result<InputGradients> {
+    let (g, x) = (wide(call.gradient), wide(&call.inputs[0]));
+    let s = sigmoid(&x);
+    let dx = g * &s * (x * (1.0 - &s) + 1.0);
+    call.each(|_| dx.cast(call.output.dtype()))
+}
+
+/// Softplus in its computing dtype.
+fn soft(x: &Formula, beta: f64, threshold: f64) -> Formula {
+    let scaled = x * beta;
+    let limit = scaled.like(threshold);
+    limit.lt(&scaled).choose(x, &(scaled.min(&limit).exp().log1p() * (1.0 / beta)))
+}
+
+pub(super) fn softplus(inputs: &[Tensor], beta: f64, threshold: f64) -> Result<Tensor> {
+    soft(&wide(&inputs[0]), beta, threshold).cast(inputs[0].dtype()).tensor()
+}
+
+/// `sigmoid(beta x)`, and 1 beyond the threshold.
+pub(super) fn softplus_gradient(call: &Call, beta: f64, threshold: f64) -> Result<InputGradients> {
+    let (g, x) = (wide(call.gradient), wide(&call.inputs[0]));
+    let scaled = x * beta;
+    let dx = scaled.like(threshold).lt(&scaled).choose(&g, &(&g * sigmoid(&scaled)));
+    call.each(|_| dx.cast(call.output.dtype()))
+}
+
+/// Beyond it softplus is the identity to double precision's last bits (PyTorch's value).
+const MISH_THRESHOLD: f64 = 20.0;
+
+pub(super) fn mish(inputs: &[Tensor]) -> Result<Tensor> {
+    let x = wide(&inputs[0]);
+    (&x * soft(&x, 1.0, MISH_THRESHOLD).tanh()).cast(inputs[0].dtype()).tensor()
+}
+
+/// `t + x s (1 - t^2)` with t the tanh of the softplus and s the sigmoid.
+pub(super) fn mish_gradient(call: &Call) -> Result<InputGradients> {
+    let (g, x) = (wide(call.gradient), wide(&call.inputs[0]));
+    let t = soft(&x, 1.0, MISH_THRESHOLD).tanh();
+    let dx = g * (&t + &x * sigmoid(&x) * (1.0 - &t * &t));
+    call.each(|_| dx.cast(call.output.dtype()))
+}

@@ -1,0 +1,81 @@
+//! Several results in one flat buffer.
+
+use crate::{
+    Result, Scalar, Tensor,
+    graph::{
+        formula::Formula,
+        op::{Binary, Op},
+    },
+    shape::element_count,
+};
+
+/// The parts one after another.
+pub(super) fn pack(parts: &[Formula]) -> Formula {
+    let flat: Vec<Formula> =
+        parts.iter().map(|p| p.then(|t| Formula::of(t).reshape(&[t.len()]).tensor())).collect();
+    Formula::cat(&flat, 0)
+}
+
+/// Reads parts of a packed buffer in order.
+pub(crate) struct Unpack<'a> {
+    packed: &'a Tensor,
+    at: usize,
+}
+
+impl<'a> Unpack<'a> {
+    pub(crate) fn new(packed: &'a Tensor) -> Unpack<'a> {
+        Unpack { packed, at: 0 }
+    }
+
+    /// The next part, of this shape.
+    pub(crate) fn next(&mut self, shape: &[usize]) -> Formula {
+        let count = element_count(shape);
+        let part = Formula::of(self.packed).narrow(0, self.at, count).reshape(shape);
+        self.at += count;
+        part
+    }
+
+    /// The next part of a gradient, of this shape; `None` if it is known to be zero. A packed gradient is a sum of padded
+    /// parts: the part is read from before the padding where possible, and nothing is copied.
+    pub(super) fn next_gradient(&mut self, shape: &[usize]) -> Result<Option<Formula>> {
+        let count = element_count(shape);
+        let part = part(self.packed, self.at, count, SEARCH_DEPTH)?;
+        self.at += count;
+        Ok(part.map(|part| part.reshape(shape)))
+    }
+}
+
+/// How many nested sums are looked through.
+const SEARCH_DEPTH: usize = 16;
+
+fn part(packed: &Tensor, start: usize, count: usize, depth: usize) -> Result<Option<Formula>> {
+    let zero = |scalar: Scalar| scalar.as_f64() == 0.0;
+    let sources = packed.node().sources();
+    match (packed.node().op(), sources.as_slice()) {
+        (Op::Constant(value), _) if zero(*value) => return Ok(None),
+        (Op::Binary(Binary::Add), [a, b]) if depth > 0 => {
+            let one = part(&Tensor::from_node(a.clone()), start, count, depth - 1)?;
+            let other = part(&Tensor::from_node(b.clone()), start, count, depth - 1)?;
+            return Ok(match (one, other) {
+                (Some(one), Some(other)) => Some(one + other),
+                (one, other) => one.or(other),
+            });
+        }
+        (Op::Pad { padding, value }, [inner]) if zero(*value) && depth > 0 => {
+            let inner = Tensor::from_node(inner.clone());
+            let (first, end) = (padding[0].0, padding[0].0 + inner.len());
+            if end <= start || start + count <= first {
+                return Ok(None);
+            }
+            if first <= start && start + count <= end {
+                return part(&inner, start - first, count, depth - 1);
+            }
+            if start <= first && end <= start + count {
+                let padded = Formula::of(&inner).pad_axis(0, first - start, start + count - end, 0.0);
+                return Ok(Some(padded));
+            }
+        }
+        _ => {}
+    }
+    Ok(Some(Formula::of(packed).narrow(0, start, count)))
+}

@@ -1,0 +1,41 @@
+//! Softmax and its logarithm.
+
+use crate::{
+    Result, Tensor,
+    graph::{
+        formula::Formula,
+        gradient::rule::{Call, InputGradients},
+        op::{Axes, Combine},
+    },
+};
+
+fn wide(tensor: &Tensor) -> Formula {
+    Formula::of(tensor).cast(tensor.dtype().compute())
+}
+
+pub(super) fn softmax(inputs: &[Tensor], axis: usize) -> Result<Tensor> {
+    let (x, axes) = (wide(&inputs[0]), Axes::of([axis]));
+    let e = (&x - x.reduce(Combine::Max, axes)).exp();
+    (&e / e.sum(axes)).cast(inputs[0].dtype()).tensor()
+}
+
+/// `y * (g - sum(g * y))`.
+pub(super) fn softmax_gradient(call: &Call, axis: usize) -> Result<InputGradients> {
+    let (g, y) = (wide(call.gradient), wide(call.output));
+    let product = &g * &y;
+    let dx = &product - &y * product.sum(Axes::of([axis]));
+    call.each(|_| dx.cast(call.output.dtype()))
+}
+
+pub(super) fn log_softmax(inputs: &[Tensor], axis: usize) -> Result<Tensor> {
+    let (x, axes) = (wide(&inputs[0]), Axes::of([axis]));
+    let z = &x - x.reduce(Combine::Max, axes);
+    (&z - z.exp().sum(axes).log()).cast(inputs[0].dtype()).tensor()
+}
+
+/// `g - exp(y) * sum(g)`.
+pub(super) fn log_softmax_gradient(call: &Call, axis: usize) -> Result<InputGradients> {
+    let (g, y) = (wide(call.gradient), wide(call.output));
+    let dx = &g - y.exp() * g.sum(Axes::of([axis]));
+    call.each(|_| dx.cast(call.output.dtype()))
+}

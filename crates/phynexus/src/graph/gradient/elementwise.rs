@@ -1,0 +1,102 @@
+//! Derivatives of elementwise functions. Where a derivative does not exist the value is PyTorch's: 0 for steps and for
+//! `abs` at 0, half to each operand where `max` or `min` meets equals.
+
+use std::f64::consts::{FRAC_2_SQRT_PI, LN_2};
+
+use super::rule::Call;
+use crate::graph::{
+    formula::Formula,
+    op::{Binary, Unary},
+};
+
+/// The gradient of the operand of a function of one element.
+pub(super) fn unary(function: Unary, call: &Call) -> Formula {
+    let (g, x, y) = (call.gradient(), call.input(0), call.output());
+    match function {
+        Unary::Neg => -g,
+        Unary::Abs => g * x.sign(),
+        Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Round => x.like(0.0),
+        // These give integers or bool, where no gradient arrives.
+        Unary::Not | Unary::IsNan | Unary::IsInf => x.like(0.0),
+        Unary::Recip => -(g * &y * &y),
+        Unary::Sqrt => g * 0.5 / y,
+        Unary::Rsqrt => g * -0.5 * (&y * &y * &y),
+        Unary::Exp => g * y,
+        Unary::Exp2 => g * y * LN_2,
+        Unary::Expm1 => g * (y + 1.0),
+        Unary::Log => g / x,
+        Unary::Log2 => g / (x * LN_2),
+        Unary::Log1p => g / (x + 1.0),
+        Unary::Sin => g * x.cos(),
+        Unary::Cos => -(g * x.sin()),
+        Unary::Tan => g * (&y * &y + 1.0),
+        Unary::Asin => g * (1.0 - &x * &x).rsqrt(),
+        Unary::Acos => -(g * (1.0 - &x * &x).rsqrt()),
+        Unary::Atan => g / (&x * &x + 1.0),
+        Unary::Sinh => g * x.cosh(),
+        Unary::Cosh => g * x.sinh(),
+        Unary::Tanh => g * (1.0 - &y * &y),
+        Unary::Asinh => g * (&x * &x + 1.0).rsqrt(),
+        Unary::Acosh => g * (&x * &x - 1.0).rsqrt(),
+        Unary::Atanh => g / (1.0 - &x * &x),
+        Unary::Erf => g * (-(&x * &x)).exp() * FRAC_2_SQRT_PI,
+    }
+}
+
+/// The gradient of operand `position` of a function of two elements.
+pub(super) fn binary(function: Binary, call: &Call, position: usize) -> Formula {
+    let (g, a, b, y) = (call.gradient(), call.input(0), call.input(1), call.output());
+    let first = position == 0;
+    match function {
+        Binary::Add => g,
+        Binary::Sub => {
+            if first {
+                g
+            } else {
+                -g
+            }
+        }
+        Binary::Mul => g * if first { b } else { a },
+        Binary::Div => {
+            if first {
+                g / b
+            } else {
+                -(g * y / b)
+            }
+        }
+        Binary::FloorDiv => g.like(0.0),
+        Binary::Remainder => {
+            if first {
+                g
+            } else {
+                -(g * a.floor_div(&b))
+            }
+        }
+        Binary::Pow if first => {
+            let slope = &b * a.pow(&(&b - 1.0));
+            b.eq(&b.like(0.0)).choose(&g.like(0.0), &(g * slope))
+        }
+        Binary::Pow => {
+            // 0 to a power that is not negative is constant in the power.
+            let flat = a.eq(&a.like(0.0)).and(&b.like(0.0).le(&b));
+            flat.choose(&g.like(0.0), &(g * y * a.log()))
+        }
+        Binary::Max => extreme(&g, &a, &b, first),
+        Binary::Min => extreme(&g, &a, &b, !first),
+        Binary::Atan2 => {
+            let slope = if first { b.clone() } else { -&a };
+            g * slope / (&a * &a + &b * &b)
+        }
+        // Integers and bool: no gradient arrives.
+        Binary::And | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => g.like(0.0),
+        Binary::Lt | Binary::Le | Binary::Eq | Binary::Ne => g.like(0.0),
+    }
+}
+
+/// The part of `g` that goes to the operand that wins when it is the greater (`first`: a) of two: all, half of it for
+/// equals, or nothing. NaN passes it to both.
+fn extreme(g: &Formula, a: &Formula, b: &Formula, first: bool) -> Formula {
+    let loses = if first { a.lt(b) } else { b.lt(a) };
+    let shared = a.eq(b).choose(&(g * 0.5), g);
+    loses.choose(&g.like(0.0), &shared)
+}

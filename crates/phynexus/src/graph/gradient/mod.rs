@@ -1,0 +1,48 @@
+//! Gradients, graph to graph: a table from each operation to the nodes of its derivative, and the sweep that applies it
+//! from a loss to its leaves. What a rule records are ordinary nodes, so gradients fuse, print and differentiate again.
+
+mod elementwise;
+mod indexing;
+mod linear;
+mod reduction;
+pub(super) mod rule;
+mod sweep;
+#[cfg(test)]
+mod tests;
+
+use std::{cell::Cell, marker::PhantomData};
+
+pub use sweep::Gradients;
+
+thread_local! {
+    static ENABLED: Cell<bool> = const { Cell::new(true) };
+}
+
+/// True unless a [`no_grad`] guard lives on this thread.
+pub(crate) fn is_enabled() -> bool {
+    ENABLED.get()
+}
+
+/// While the guard lives, operations recorded by this thread take no part in gradients.
+#[must_use = "gradients are off only while the guard lives"]
+pub fn no_grad() -> GradientMode {
+    record_gradients(false)
+}
+
+/// While the guard lives, operations recorded by this thread take part in gradients exactly if `enabled`.
+#[must_use = "the mode holds only while the guard lives"]
+pub(crate) fn record_gradients(enabled: bool) -> GradientMode {
+    GradientMode { before: ENABLED.replace(enabled), thread_bound: PhantomData }
+}
+
+/// A guard that restores, when dropped, whether this thread records gradients. See [`no_grad`].
+pub struct GradientMode {
+    before: bool,
+    thread_bound: PhantomData<*const ()>,
+}
+
+impl Drop for GradientMode {
+    fn drop(&mut self) {
+        ENABLED.set(self.before);
+    }
+}

@@ -1,0 +1,117 @@
+//! What is swept, released and refused.
+
+use super::harness::{Program, device, variable};
+use crate::{
+    DType, Error, Tensor,
+    graph::{formula::Formula, op::Op},
+    no_grad,
+    oracle::OracleArray,
+};
+
+fn scalar(value: f64) -> OracleArray {
+    OracleArray::from_bytes(&value.to_le_bytes(), DType::F64, &[]).unwrap()
+}
+
+fn value(leaf: &Tensor, at: f64, of: &Tensor) -> f64 {
+    Program::new(&[leaf.clone()], of).run(&[scalar(at)])[0]
+}
+
+#[test]
+fn gradients_add_up_in_leaves() {
+    let x = variable(&[]);
+    let loss = (Formula::of(&x) * Formula::of(&x)).tensor().unwrap();
+    loss.backward_retain().unwrap();
+    loss.backward().unwrap();
+    assert_eq!(value(&x, 3.0, &x.grad().unwrap()), 12.0);
+    assert!(!x.grad().unwrap().requires_grad());
+}
+
+#[test]
+fn a_released_graph_is_refused() {
+    let x = variable(&[]);
+    let loss = Formula::of(&x).exp().tensor().unwrap();
+    loss.backward().unwrap();
+    let error = loss.backward().unwrap_err();
+    assert!(matches!(error, Error::NoGradient { op: "exp", .. }), "{error}");
+    assert!(error.to_string().contains("backward_retain"), "{error}");
+}
+
+#[test]
+fn gradients_leave_the_graph_and_the_leaves_alone() {
+    let x = variable(&[]);
+    let y = Formula::of(&x).exp().tensor().unwrap();
+    let unrelated = variable(&[2]);
+    let found = y.gradients(&[&x, &unrelated]).unwrap();
+    assert_eq!(value(&x, 0.0, &found[0]), 1.0);
+    assert_eq!(found[1].shape(), [2]);
+    assert!(matches!(found[1].node().op(), Op::Constant(_)));
+    assert!(x.grad().is_none());
+    y.gradients(&[&x]).unwrap();
+}
+
+#[test]
+fn intermediate_results_have_gradients() {
+    let x = variable(&[]);
+    let y = Formula::of(&x).exp().tensor().unwrap();
+    let z = (Formula::of(&y) * Formula::of(&y)).tensor().unwrap();
+    let found = z.gradients(&[&y, &x]).unwrap();
+    assert_eq!(value(&x, 0.0, &found[0]), 2.0);
+    assert_eq!(value(&x, 0.0, &found[1]), 2.0);
+}
+
+#[test]
+fn third_order() {
+    let x = variable(&[]);
+    let mut y = (Formula::of(&x) * Formula::of(&x) * Formula::of(&x) * Formula::of(&x)).tensor().unwrap();
+    for _ in 0..3 {
+        y = y.gradients_create_graph(&[&x]).unwrap().remove(0);
+    }
+    assert_eq!(value(&x, 2.0, &y), 48.0);
+}
+
+#[test]
+fn paths_without_gradients() {
+    let x = variable(&[]);
+    let outside = {
+        let _guard = no_grad();
+        Formula::of(&x).exp().tensor().unwrap()
+    };
+    assert!(matches!(outside.backward(), Err(Error::NoGradient { op: "exp", .. })));
+    let detached = Formula::of(&x).tensor().unwrap().detach().unwrap();
+    assert!(!detached.requires_grad());
+    // A product with a constant: the constant has no gradient and none is computed.
+    let y = (Formula::of(&x) * Formula::of(&outside)).tensor().unwrap();
+    assert_eq!(value(&x, 0.0, &y.gradients(&[&x]).unwrap()[0]), 1.0);
+    let fixed = Tensor::placeholder(device(), DType::F64, &[]);
+    assert!(matches!(y.gradients(&[&fixed]), Err(Error::NoGradient { .. })));
+}
+
+#[test]
+fn refusals() {
+    let x = variable(&[2]);
+    let y = Formula::of(&x).exp().tensor().unwrap();
+    assert!(matches!(y.backward(), Err(Error::Shape { .. })));
+    assert!(matches!(y.backward_from(&variable(&[3]), false), Err(Error::Shape { .. })));
+    let bits = Tensor::record(Op::Bitcast, DType::F64, [2].as_slice().into(), &[&x]).unwrap();
+    assert!(matches!(bits.backward_from(&y, false), Err(Error::NoGradient { op: "bitcast", .. })));
+    // Not on the way to what is asked for, so not in the way either.
+    let other = variable(&[2]);
+    let sum = (Formula::of(&bits) + Formula::of(&other)).tensor().unwrap();
+    sum.vector_jacobian_product(&y, &[&other], false).unwrap();
+}
+
+#[test]
+fn an_optimiser_takes_gradients_out() {
+    let (x, w) = (variable(&[]), variable(&[]));
+    let loss = (Formula::of(&x) * Formula::of(&w)).tensor().unwrap();
+    let mut gradients = loss.leaf_gradients().unwrap();
+    assert_eq!(gradients.len(), 2);
+    assert!(gradients.get(&w).is_some());
+    assert!(gradients.take(&w).is_some() && gradients.take(&w).is_none());
+    assert_eq!(gradients.len(), 1);
+    assert!(x.grad().is_none());
+    let loss = (Formula::of(&x) * Formula::of(&w)).tensor().unwrap();
+    loss.backward().unwrap();
+    assert_eq!(crate::graph::gradient::Gradients::take_from(&[&x, &w]).len(), 2);
+    assert!(x.grad().is_none() && w.grad().is_none());
+}
