@@ -1,5 +1,6 @@
 //! The CPU device.
 
+pub mod conv;
 pub mod gemm;
 pub mod pool;
 pub mod vector;

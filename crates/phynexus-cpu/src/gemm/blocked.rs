@@ -360,11 +360,11 @@ unsafe fn split<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels
 
 /// A pointer that several threads use on disjoint parts.
 #[derive(Clone, Copy)]
-pub(super) struct Shared<T>(pub(super) *mut T);
+pub(crate) struct Shared<T>(pub(crate) *mut T);
 
 impl<T> Shared<T> {
     /// The pointer.
-    pub(super) fn get(&self) -> *mut T {
+    pub(crate) fn get(&self) -> *mut T {
         self.0
     }
 }

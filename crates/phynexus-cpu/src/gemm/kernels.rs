@@ -7,6 +7,7 @@ use super::dot::{DOT_COLUMNS, DOT_ROWS, DotKernel, Dots, dot};
 use super::lanes::{Float, Lanes, Plain};
 use super::tile::{Tile, TileKernel, tile};
 use super::transpose;
+use crate::conv::kernels::{Gather, Taps, gather, row_products, weighted_rows};
 
 /// The instruction sets that have kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,12 @@ pub(crate) struct Kernels<T: 'static> {
     pub(crate) streams: [StreamKernel<T>; STREAM_ROWS],
     /// For packing.
     pub(crate) transpose: Transpose<T>,
+    /// See [`crate::conv::kernels::gather`].
+    pub(crate) gather: unsafe fn(&Gather<'_, T>),
+    /// See [`crate::conv::kernels::weighted_rows`].
+    pub(crate) weighted_rows: unsafe fn(&Taps<'_, T>),
+    /// See [`crate::conv::kernels::row_products`].
+    pub(crate) row_products: unsafe fn(&Taps<'_, T>),
 }
 
 impl<T> Kernels<T> {
@@ -111,6 +118,27 @@ macro_rules! kernels {
                 // SAFETY: the caller's promise.
                 unsafe { stream::<$register, M>(s) }
             }
+            /// # Safety
+            /// As [`crate::conv::kernels::gather`].
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn gathers(g: &Gather<'_, $scalar>) {
+                // SAFETY: the caller's promise.
+                unsafe { gather::<$register>(g) }
+            }
+            /// # Safety
+            /// As [`crate::conv::kernels::weighted_rows`].
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn weighted(t: &Taps<'_, $scalar>) {
+                // SAFETY: the caller's promise.
+                unsafe { weighted_rows::<$register>(t) }
+            }
+            /// # Safety
+            /// As [`crate::conv::kernels::row_products`].
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn products(t: &Taps<'_, $scalar>) {
+                // SAFETY: the caller's promise.
+                unsafe { row_products::<$register>(t) }
+            }
             Kernels {
                 lanes: <$register as Lanes>::N,
                 tiles: &[$([tiles::<$rows, 1>, tiles::<$rows, 2>]),*],
@@ -124,6 +152,9 @@ macro_rules! kernels {
                 ],
                 streams: [streams::<1>, streams::<2>, streams::<3>, streams::<4>],
                 transpose: $transpose,
+                gather: gathers,
+                weighted_rows: weighted,
+                row_products: products,
             }
         };
     };

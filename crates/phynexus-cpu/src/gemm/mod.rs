@@ -6,17 +6,17 @@
 //! Integers have their own ([`integer`]).
 
 mod axpy;
-mod blocked;
+pub(crate) mod blocked;
 mod byte_kernels;
 mod bytes;
 mod dot;
 mod integer;
-mod kernels;
-mod lanes;
-mod pack;
-mod scratch;
+pub(crate) mod kernels;
+pub(crate) mod lanes;
+pub(crate) mod pack;
+pub(crate) mod scratch;
 mod skinny;
-mod tile;
+pub(crate) mod tile;
 mod transpose;
 
 #[cfg(test)]
@@ -335,7 +335,7 @@ unsafe impl Send for Output {}
 unsafe impl Sync for Output {}
 
 /// Part `i` of `0..total` cut into `parts` of nearly equal length.
-fn part(total: usize, parts: usize, i: usize) -> Range<usize> {
+pub(crate) fn part(total: usize, parts: usize, i: usize) -> Range<usize> {
     let (each, more) = (total / parts, total % parts);
     let start = i * each + i.min(more);
     start..start + each + usize::from(i < more)

@@ -1,0 +1,70 @@
+//! The geometry of a convolution along each of three spatial axes (missing ones in front have extent 1).
+//!
+//! A convolution and its input gradient are one computation: every position of the result is a weighted sum of some
+//! places ("taps") of the source, counted from the position. Forward, positions step through the source by the stride.
+//! Backward with stride s, result elements fall into s phases an axis; those of one phase share their taps and lie side
+//! by side in the source.
+
+use phynexus::graph::op::Geometry;
+
+/// The places along one axis that the elements of one phase are summed from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Phase {
+    /// Index in the filter and place in the source, counted from `position * step`.
+    pub(super) taps: Vec<(usize, isize)>,
+    /// Elements of the result in this phase: number t is element `phase + t * phases`.
+    pub(super) count: usize,
+}
+
+/// One spatial axis.
+#[derive(Clone, Debug)]
+pub(super) struct Axis {
+    /// The source's extent.
+    pub(super) source: usize,
+    /// The result's extent.
+    pub(super) result: usize,
+    /// From one position to the next, in the source.
+    pub(super) step: usize,
+    pub(super) phases: Vec<Phase>,
+    /// The least and the greatest place of all taps.
+    pub(super) low: isize,
+    pub(super) high: isize,
+}
+
+impl Axis {
+    /// The result is the convolution's output.
+    pub(super) fn forward(geometry: &Geometry, d: usize, input: usize, output: usize) -> Axis {
+        let (before, dilation) = (geometry.padding[d].0 as isize, geometry.dilation[d] as isize);
+        let taps = (0..geometry.kernel[d]).map(|r| (r, r as isize * dilation - before)).collect();
+        Axis::new(input, output, geometry.stride[d], vec![Phase { taps, count: output }])
+    }
+
+    /// The result is the convolution's input, the source its output.
+    pub(super) fn backward(geometry: &Geometry, d: usize, input: usize, output: usize) -> Axis {
+        let (before, dilation) = (geometry.padding[d].0 as isize, geometry.dilation[d] as isize);
+        let stride = geometry.stride[d] as isize;
+        let phase = |f: isize| {
+            let place = |r: usize| f + before - r as isize * dilation;
+            let taps = (0..geometry.kernel[d]).filter(|&r| place(r) % stride == 0);
+            let count = (input as isize - f + stride - 1) / stride;
+            Phase { taps: taps.map(|r| (r, place(r) / stride)).collect(), count: count.max(0) as usize }
+        };
+        Axis::new(output, input, 1, (0..stride).map(phase).collect())
+    }
+
+    /// An axis that is not there.
+    pub(super) fn missing() -> Axis {
+        Axis::new(1, 1, 1, vec![Phase { taps: vec![(0, 0)], count: 1 }])
+    }
+
+    fn new(source: usize, result: usize, step: usize, phases: Vec<Phase>) -> Axis {
+        let places = || phases.iter().flat_map(|p| &p.taps).map(|tap| tap.1);
+        let (low, high) = (places().min().unwrap_or(0), places().max().unwrap_or(0));
+        Axis { source, result, step, phases, low, high }
+    }
+
+    /// The greatest number of positions of a phase.
+    pub(super) fn positions(&self) -> usize {
+        self.phases.iter().map(|p| p.count).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,331 @@
+//! Convolutions and input gradients by implicit matrix products: rows are the result's channels, columns its positions,
+//! and the panels of patches that the tile kernels read are gathered straight from a padded copy of the image.
+
+use std::ops::Range;
+
+use phynexus::DType;
+
+use super::axes::{Axis, Phase};
+use super::kernels::{Gather, Segment, Taps};
+use super::slab::{Box3, Slab, cut, fill_zero, volume};
+use crate::gemm::blocked::Shared;
+use crate::gemm::kernels::Kernels;
+use crate::gemm::pack::Accumulator;
+use crate::gemm::scratch::Scratch;
+use crate::gemm::tile::Tile;
+use crate::gemm::{InstructionSet, part};
+use crate::pool;
+
+/// What to compute; for every image and group, `rows` result channels from `channels` source channels.
+pub(super) struct Correlation<'a> {
+    pub(super) set: InstructionSet,
+    pub(super) dtype: DType,
+    pub(super) images: usize,
+    pub(super) groups: usize,
+    pub(super) rows: usize,
+    pub(super) channels: usize,
+    pub(super) axes: &'a [Axis; 3],
+    /// The filter's extents along the axes.
+    pub(super) kernel: [usize; 3],
+    pub(super) source: *const u8,
+    pub(super) filter: *const u8,
+    /// In the filter, in elements: between groups, between result channels, between source channels.
+    pub(super) filter_strides: [usize; 3],
+    pub(super) result: *mut u8,
+}
+
+// SAFETY: the source and the filter are only read, and tasks write disjoint parts of the result.
+unsafe impl Sync for Correlation<'_> {}
+
+/// One combination of phases and its weights, packed in blocks of k and tiles of rows.
+struct Weights<'a> {
+    phases: [&'a Phase; 3],
+    /// Taps times source channels.
+    k: usize,
+    /// Where its weights start; a group's are all combinations' long.
+    start: usize,
+}
+
+/// Computes every element of the result.
+///
+/// # Safety
+/// Source, filter and result exist with the sizes that `job` says; the machine has the instruction set.
+pub(super) unsafe fn correlate<T: Accumulator>(job: &Correlation<'_>) {
+    let kernels = T::kernels(job.set);
+    let mut combinations = Vec::new();
+    let mut start = 0;
+    for planes in &job.axes[0].phases {
+        for rows in &job.axes[1].phases {
+            for columns in &job.axes[2].phases {
+                let k = job.channels * planes.taps.len() * rows.taps.len() * columns.taps.len();
+                combinations.push(Weights { phases: [planes, rows, columns], k, start });
+                start += k * job.rows;
+            }
+        }
+    }
+    let group_weights = start;
+    let packed = Scratch::new::<T>(group_weights * job.groups);
+    let weights = Shared(packed.start::<T>());
+    let filter_size = job.groups * job.rows * job.channels * job.kernel.iter().product::<usize>();
+    let widened = (job.dtype != T::DTYPE).then(|| Scratch::new::<T>(filter_size));
+    let filter = match &widened {
+        Some(scratch) => {
+            // SAFETY: the filter's elements, and room for them.
+            unsafe { T::widen(job.dtype, job.filter, filter_size, scratch.start()) };
+            scratch.start::<T>()
+        }
+        None => job.filter.cast_mut().cast(),
+    };
+    let filter = Shared(filter);
+    let tiles = job.rows.div_ceil(kernels.rows());
+    pool::parallel_for(job.groups * tiles, &|task| {
+        for combination in &combinations {
+            // SAFETY: every task packs a group's tile.
+            unsafe {
+                let group = task / tiles;
+                let out = weights.get().add(group * group_weights + combination.start);
+                pack_weights(job, combination, filter.get(), group, task % tiles, tiles, out);
+            }
+        }
+    });
+
+    // Cut along the first axis that has several positions, if images and groups are too few for the threads.
+    let axis = (0..3).find(|&d| job.axes[d].positions() > 1).unwrap_or(2);
+    let (wanted, tasks) = (4 * pool::threads(), job.images * job.groups);
+    let parts = if tasks >= wanted { 1 } else { wanted.div_ceil(tasks.max(1)) }
+        .min(job.axes[axis].positions())
+        .max(1);
+    pool::parallel_for(tasks * parts, &|task| {
+        let (image, group) = (task / parts / job.groups, task / parts % job.groups);
+        let mut positions: Box3 = [0, 1, 2].map(|d| 0..job.axes[d].positions());
+        positions[axis] = part(job.axes[axis].positions(), parts, task % parts);
+        // SAFETY: tasks write disjoint parts of the result.
+        unsafe {
+            let weights = weights.get().add(group * group_weights);
+            part_of_image(job, kernels, &combinations, weights, image, group, &positions);
+        }
+    });
+}
+
+/// Packs the rows of a tile: for every block of k, `[step][row]`.
+///
+/// # Safety
+/// As [`correlate`]; `out` has room for the combination's weights.
+unsafe fn pack_weights<T: Accumulator>(
+    job: &Correlation<'_>,
+    combination: &Weights<'_>,
+    filter: *const T,
+    group: usize,
+    tile: usize,
+    tiles: usize,
+    out: *mut T,
+) {
+    let rows = part(job.rows, tiles, tile);
+    let [planes, lines, columns] = combination.phases;
+    let [group_stride, row_stride, channel_stride] = job.filter_strides;
+    let mut taps = Vec::with_capacity(planes.taps.len() * lines.taps.len() * columns.taps.len());
+    for plane in &planes.taps {
+        for line in &lines.taps {
+            taps.extend(
+                columns.taps.iter().map(|c| (plane.0 * job.kernel[1] + line.0) * job.kernel[2] + c.0),
+            );
+        }
+    }
+    for k_start in (0..combination.k).step_by(T::K_BLOCK) {
+        let steps = T::K_BLOCK.min(combination.k - k_start);
+        // SAFETY: the block's place; every index is inside the filter.
+        unsafe {
+            let block = out.add(k_start * job.rows + rows.start * steps);
+            for p in 0..steps {
+                let (channel, tap) = ((k_start + p) / taps.len(), (k_start + p) % taps.len());
+                let from = filter.add(group * group_stride + channel * channel_stride + taps[tap]);
+                for (i, row) in rows.clone().enumerate() {
+                    *block.add(p * rows.len() + i) = *from.add(row * row_stride);
+                }
+            }
+        }
+    }
+}
+
+/// Computes a box of positions of one image and group, in all phases.
+///
+/// # Safety
+/// As [`correlate`]; no other task writes these elements.
+unsafe fn part_of_image<T: Accumulator>(
+    job: &Correlation<'_>,
+    kernels: &Kernels<T>,
+    combinations: &[Weights<'_>],
+    weights: *const T,
+    image: usize,
+    group: usize,
+    positions: &Box3,
+) {
+    let axes = job.axes;
+    let source_size: usize = axes.iter().map(|a| a.source).product();
+    let result_size: usize = axes.iter().map(|a| a.result).product();
+    let first_channel = (image * job.groups + group) * job.channels;
+    let first_row = (image * job.groups + group) * job.rows;
+    let size = job.dtype.size();
+    // SAFETY: the group's channels exist.
+    let slab: Slab<'_, T> = unsafe {
+        Slab::new(
+            axes,
+            positions,
+            job.source.add(first_channel * source_size * size),
+            job.dtype,
+            job.channels,
+        )
+    };
+    let result = job.result.wrapping_add(first_row * result_size * size);
+    let columns = &axes[2].phases;
+    let direct = combinations.len() == 1 && job.dtype == T::DTYPE;
+    let room = if direct { 0 } else { columns.len() * job.rows * volume(positions) };
+    let sums = Scratch::new::<T>(room);
+    let line = Scratch::new::<T>(axes[2].result);
+    for (at, of_line) in combinations.chunks(columns.len()).enumerate() {
+        // The positions of each phase of the last axis.
+        let boxes: Vec<Box3> = of_line
+            .iter()
+            .map(|c| {
+                [0, 1, 2].map(|d| {
+                    positions[d].start.min(c.phases[d].count)..positions[d].end.min(c.phases[d].count)
+                })
+            })
+            .collect();
+        for (f, (combination, there)) in of_line.iter().zip(&boxes).enumerate() {
+            let count = volume(there);
+            if count == 0 {
+                continue;
+            }
+            // SAFETY: room for every channel's positions.
+            unsafe {
+                let (out, out_row) = if direct {
+                    let start =
+                        (there[0].start * axes[1].result + there[1].start) * axes[2].result + there[2].start;
+                    (result.cast::<T>().add(start), result_size)
+                } else {
+                    (sums.start::<T>().add(f * job.rows * volume(positions)), count)
+                };
+                let offsets = slab.tap_offsets(combination.phases, job.channels);
+                let segments = slab.segments([there[0].len(), there[1].len(), there[2].len()]);
+                if combination.k == 0 {
+                    (0..job.rows).for_each(|row| fill_zero(out.add(row * out_row), count));
+                } else if job.rows == 1 {
+                    (kernels.weighted_rows)(&Taps {
+                        slab: slab.start(),
+                        offsets: &offsets,
+                        segments: &segments,
+                        taps: weights.add(combination.start).cast_mut(),
+                        positions: out,
+                    });
+                } else {
+                    let weights = weights.add(combination.start);
+                    products(
+                        job.rows,
+                        kernels,
+                        weights,
+                        slab.start(),
+                        &offsets,
+                        &segments,
+                        count,
+                        out,
+                        out_row,
+                    );
+                }
+            }
+        }
+        if !direct {
+            let (plane_phase, line_phase) = (at / axes[1].phases.len(), at % axes[1].phases.len());
+            // SAFETY: all phases of these lines are computed.
+            unsafe {
+                let sums = sums.start::<T>();
+                let room = job.rows * volume(positions);
+                for row in 0..job.rows {
+                    for z in boxes[0][0].clone() {
+                        for y in boxes[0][1].clone() {
+                            let (rz, ry) = (
+                                plane_phase + z * axes[0].phases.len(),
+                                line_phase + y * axes[1].phases.len(),
+                            );
+                            let to = ((row * axes[0].result + rz) * axes[1].result + ry) * axes[2].result;
+                            for (f, there) in boxes.iter().enumerate() {
+                                let (y0, z0) = (y - there[1].start, z - there[0].start);
+                                let width = there[2].len();
+                                let index = (row * there[0].len() + z0) * there[1].len() + y0;
+                                let from = sums.add(f * room + index * width);
+                                interleave(from, width, columns.len(), line.start::<T>().add(f));
+                            }
+                            let first = positions[2].start * columns.len();
+                            let count = boxes.iter().map(|b| b[2].len()).sum();
+                            T::store(line.start(), count, job.dtype, result.add((to + first) * size), 1);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `out[i * step] = from[i]`.
+///
+/// # Safety
+/// Both have room.
+unsafe fn interleave<T: Copy>(from: *const T, count: usize, step: usize, out: *mut T) {
+    // SAFETY: the caller's promise. Constant steps become shuffles or plain copies.
+    unsafe {
+        match step {
+            1 => std::ptr::copy_nonoverlapping(from, out, count),
+            2 => (0..count).for_each(|i| *out.add(2 * i) = *from.add(i)),
+            _ => (0..count).for_each(|i| *out.add(step * i) = *from.add(i)),
+        }
+    }
+}
+
+/// The product of packed weights and the patches of some positions.
+///
+/// # Safety
+/// As [`correlate`]; `out` has room for `rows` rows of `count` elements, `out_row` apart.
+unsafe fn products<T: Accumulator>(
+    rows: usize,
+    kernels: &Kernels<T>,
+    weights: *const T,
+    slab: *const T,
+    offsets: &[usize],
+    segments: &[Segment],
+    count: usize,
+    out: *mut T,
+    out_row: usize,
+) {
+    let width = kernels.columns();
+    let tiles = rows.div_ceil(kernels.rows());
+    let panel = Scratch::new::<T>(width * T::K_BLOCK.min(offsets.len()));
+    let mut here: Vec<Segment> = Vec::new();
+    for start in (0..count).step_by(width) {
+        let columns: Range<usize> = start..count.min(start + width);
+        cut(segments, columns.clone(), &mut here);
+        for (block, offsets) in offsets.chunks(T::K_BLOCK).enumerate() {
+            // SAFETY: the panel has room for the block; the weights are packed in the same blocks.
+            unsafe {
+                let gathered =
+                    Gather { slab, offsets, segments: &here, first: start, out: panel.start(), width };
+                (kernels.gather)(&gathered);
+                let weights = weights.add(block * T::K_BLOCK * rows);
+                for tile in 0..tiles {
+                    let range = part(rows, tiles, tile);
+                    kernels.tiles[range.len() - 1][columns.len().div_ceil(kernels.lanes) - 1](&Tile {
+                        k: offsets.len(),
+                        a: weights.add(range.start * offsets.len()),
+                        a_row: 1,
+                        a_step: range.len() as isize,
+                        b: panel.start(),
+                        b_step: width as isize,
+                        c: out.add(range.start * out_row + start),
+                        c_row: out_row as isize,
+                        columns: columns.len(),
+                        accumulate: block > 0,
+                    });
+                }
+            }
+        }
+    }
+}

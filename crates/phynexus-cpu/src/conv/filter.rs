@@ -1,0 +1,192 @@
+//! The gradient of a convolution's filter: `[channel and tap, position]` times `[position, output channel]`, added over
+//! the images.
+
+use phynexus::DType;
+
+use super::axes::Axis;
+use super::kernels::{Gather, Taps};
+use super::slab::{Box3, Slab, cut, fill_zero, volume};
+use crate::gemm::blocked::Shared;
+use crate::gemm::kernels::Kernels;
+use crate::gemm::pack::{Accumulator, Lines, panel};
+use crate::gemm::scratch::Scratch;
+use crate::gemm::tile::Tile;
+use crate::gemm::{InstructionSet, part};
+use crate::pool;
+
+/// Elements of patches gathered at a time: they stay in the second cache.
+const PATCHES: usize = 1 << 16;
+/// Elements of all partial sums together, beyond which images are not spread over more tasks.
+const PARTIAL_SUMS: usize = 1 << 23;
+/// The most partial sums of an element.
+const PARTS: usize = 16;
+
+/// What to compute; for every group, the gradient of `outputs` times `channels` filters.
+pub(super) struct FilterGradient<'a> {
+    pub(super) set: InstructionSet,
+    pub(super) dtype: DType,
+    pub(super) images: usize,
+    pub(super) groups: usize,
+    /// Output channels of a group.
+    pub(super) outputs: usize,
+    /// Input channels of a group.
+    pub(super) channels: usize,
+    /// Forward axes.
+    pub(super) axes: &'a [Axis; 3],
+    pub(super) input: *const u8,
+    pub(super) output_gradient: *const u8,
+    pub(super) result: *mut u8,
+}
+
+// SAFETY: operands are only read, and tasks write disjoint parts of the result.
+unsafe impl Sync for FilterGradient<'_> {}
+
+/// Computes every element of the result. How sums are cut depends on the shape alone.
+///
+/// # Safety
+/// Operands and result exist with the sizes that `job` says; the machine has the instruction set.
+pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
+    let kernels = T::kernels(job.set);
+    let taps: usize = job.axes.iter().map(|a| a.phases[0].taps.len()).product();
+    let filters = job.channels * taps;
+    let sums_row = if job.outputs == 1 { 1 } else { job.outputs.next_multiple_of(kernels.lanes) };
+    let group_sums = filters * sums_row;
+    // Units of work: images, or parts of images along an axis if these are few.
+    let axis = (0..3).find(|&d| job.axes[d].result > 1).unwrap_or(2);
+    let cuts = PARTS.div_ceil(job.images.max(1)).min(job.axes[axis].result).max(1);
+    let units = job.images * cuts;
+    let parts = units.min(PARTS).min((PARTIAL_SUMS / (group_sums * job.groups).max(1)).max(1)).max(1);
+    // Where sums are too large for many parts, tasks differ in their channels.
+    let channel_blocks = if parts < 4 { job.channels.clamp(1, 8) } else { 1 };
+    let scratch = Scratch::new::<T>(parts * job.groups * group_sums);
+    let sums = Shared(scratch.start::<T>());
+    pool::parallel_for(parts * job.groups * channel_blocks, &|task| {
+        let (at, block) = (task / channel_blocks, task % channel_blocks);
+        let (group, group_part) = (at % job.groups, at / job.groups);
+        let channels = part(job.channels, channel_blocks, block);
+        // SAFETY: this task's sums, and operands that exist.
+        unsafe {
+            let sums = sums.get().add(at * group_sums + channels.start * taps * sums_row);
+            fill_zero(sums, channels.len() * taps * sums_row);
+            for unit in part(units, parts, group_part) {
+                let mut positions: Box3 = [0, 1, 2].map(|d| 0..job.axes[d].result);
+                positions[axis] = part(job.axes[axis].result, cuts, unit % cuts);
+                add_unit(job, kernels, unit / cuts, group, channels.clone(), &positions, sums, sums_row);
+            }
+        }
+    });
+    pool::parallel_for(job.groups * job.outputs, &|task| {
+        let (group, output) = (task / job.outputs, task % job.outputs);
+        let row = Scratch::new::<T>(filters);
+        // SAFETY: all sums are done; this row of the result is this task's.
+        unsafe {
+            let row = std::slice::from_raw_parts_mut(row.start::<T>(), {
+                fill_zero(row.start::<T>(), filters);
+                filters
+            });
+            for p in 0..parts {
+                let from = sums.get().add((p * job.groups + group) * group_sums + output);
+                for (i, total) in row.iter_mut().enumerate() {
+                    *total = total.add(*from.add(i * sums_row));
+                }
+            }
+            let to = job.result.add(task * filters * job.dtype.size());
+            T::store(row.as_ptr(), filters, job.dtype, to, 1);
+        }
+    });
+}
+
+/// Adds the products of one image's box of positions.
+///
+/// # Safety
+/// As [`filter_gradient`]; `sums` has room for the channels' filters.
+unsafe fn add_unit<T: Accumulator>(
+    job: &FilterGradient<'_>,
+    kernels: &Kernels<T>,
+    image: usize,
+    group: usize,
+    channels: std::ops::Range<usize>,
+    positions: &Box3,
+    sums: *mut T,
+    sums_row: usize,
+) {
+    let axes = job.axes;
+    let input_size: usize = axes.iter().map(|a| a.source).product();
+    let output_size: usize = axes.iter().map(|a| a.result).product();
+    let size = job.dtype.size();
+    let first = (image * job.groups + group) * job.channels + channels.start;
+    // SAFETY: the group's channels exist.
+    let slab: Slab<'_, T> = unsafe {
+        Slab::new(axes, positions, job.input.add(first * input_size * size), job.dtype, channels.len())
+    };
+    let offsets =
+        slab.tap_offsets([&axes[0].phases[0], &axes[1].phases[0], &axes[2].phases[0]], channels.len());
+    let segments = slab.segments([positions[0].len(), positions[1].len(), positions[2].len()]);
+    let count = volume(positions);
+    // Boxes are cut along the first axis of several positions: theirs are contiguous.
+    let start =
+        (positions[0].start * axes[1].result + positions[1].start) * axes[2].result + positions[2].start;
+    let gradient = job
+        .output_gradient
+        .wrapping_add(((image * job.groups + group) * job.outputs * output_size + start) * size);
+    if job.outputs == 1 {
+        let factors = Scratch::new::<T>(count);
+        // SAFETY: the positions' gradients exist.
+        unsafe {
+            T::widen(job.dtype, gradient, count, factors.start());
+            (kernels.row_products)(&Taps {
+                slab: slab.start(),
+                offsets: &offsets,
+                segments: &segments,
+                taps: sums,
+                positions: factors.start(),
+            });
+        }
+        return;
+    }
+    let width = kernels.columns();
+    let step = (PATCHES / offsets.len().max(1)).clamp(64, 1024).min(count);
+    // Rows of patches must not lie a page apart.
+    let row = step + 16;
+    let patches = Scratch::new::<T>(offsets.len() * row);
+    let transposed = Scratch::new::<T>(step * width);
+    let tiles = offsets.len().div_ceil(kernels.rows());
+    let mut here = Vec::new();
+    for from in (0..count).step_by(step) {
+        let range = from..count.min(from + step);
+        cut(&segments, range.clone(), &mut here);
+        // SAFETY: room for every row of patches and for a panel of gradients; sums for every filter and output.
+        unsafe {
+            let out = patches.start::<T>();
+            (kernels.gather)(&Gather {
+                slab: slab.start(),
+                offsets: &offsets,
+                segments: &here,
+                first: from,
+                out,
+                width: row,
+            });
+            for o in (0..job.outputs).step_by(width) {
+                let columns = width.min(job.outputs - o);
+                let data = gradient.add((o * output_size + from) * size);
+                let lines = Lines { data, dtype: job.dtype, lane: output_size as isize, step: 1 };
+                panel(lines, columns, range.len(), transposed.start::<T>(), width, kernels);
+                for t in 0..tiles {
+                    let rows = part(offsets.len(), tiles, t);
+                    kernels.tiles[rows.len() - 1][columns.div_ceil(kernels.lanes) - 1](&Tile {
+                        k: range.len(),
+                        a: out.add(rows.start * row),
+                        a_row: row as isize,
+                        a_step: 1,
+                        b: transposed.start(),
+                        b_step: width as isize,
+                        c: sums.add(rows.start * sums_row + o),
+                        c_row: sums_row as isize,
+                        columns,
+                        accumulate: true,
+                    });
+                }
+            }
+        }
+    }
+}

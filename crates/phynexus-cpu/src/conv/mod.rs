@@ -1,0 +1,192 @@
+//! Convolutions over one to three spatial dimensions and their gradients, of contiguous tensors.
+//!
+//! A convolution and its input gradient are implicit matrix products ([`correlate`]), the filter's gradient another one
+//! ([`filter`]); no whole matrix of patches is ever made. Sums never depend on the number of threads.
+
+mod axes;
+mod correlate;
+mod filter;
+pub(crate) mod kernels;
+mod slab;
+
+#[cfg(test)]
+mod tests;
+
+use phynexus::graph::op::{ConvKind, Geometry};
+use phynexus::{DType, Error, Result};
+
+use self::axes::Axis;
+use self::correlate::{Correlation, correlate};
+use self::filter::{FilterGradient, filter_gradient};
+use crate::gemm::InstructionSet;
+use crate::gemm::pack::Accumulator;
+
+/// The sizes of a convolution, whichever of its three tensors is computed.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvShape<'a> {
+    /// Images.
+    pub batch: usize,
+    /// Channels of x, all groups together.
+    pub input_channels: usize,
+    /// Channels of y, all groups together.
+    pub output_channels: usize,
+    /// The spatial extents of x: one to three.
+    pub input: &'a [usize],
+    /// The spatial extents of y.
+    pub output: &'a [usize],
+    /// The filter's extents, strides, dilation, padding and groups.
+    pub geometry: &'a Geometry,
+}
+
+/// Computes a convolution or one of its gradients: x is `[batch, input_channels, input..]`, w is
+/// `[output_channels, input_channels / groups, kernel..]`, y is `[batch, output_channels, output..]`, all contiguous and
+/// of one dtype, `f64`, `f32`, `f16` or `bf16`; 16-bit floats are summed in `f32` and rounded once.
+///
+/// | kind | left | right | result |
+/// |---|---|---|---|
+/// | `Forward` | x | w | y |
+/// | `InputGradient` | y | w | x |
+/// | `FilterGradient` | x | y | w |
+///
+/// # Errors
+/// [`Error::Shape`] if the sizes do not fit each other, [`Error::DType`] for integers.
+///
+/// # Safety
+/// The tensors exist, are aligned, and the result overlaps neither operand.
+pub unsafe fn convolution(
+    kind: ConvKind,
+    dtype: DType,
+    shape: &ConvShape<'_>,
+    left: *const u8,
+    right: *const u8,
+    result: *mut u8,
+) -> Result<()> {
+    // SAFETY: the caller's promise; the best set is one that this machine has.
+    unsafe { convolution_with(InstructionSet::best(), kind, dtype, shape, left, right, result) }
+}
+
+/// [`convolution`] with the kernels of a given instruction set.
+///
+/// # Safety
+/// As [`convolution`], and the machine has the instruction set.
+unsafe fn convolution_with(
+    set: InstructionSet,
+    kind: ConvKind,
+    dtype: DType,
+    shape: &ConvShape<'_>,
+    left: *const u8,
+    right: *const u8,
+    result: *mut u8,
+) -> Result<()> {
+    shape.check()?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::F64 => typed::<f64>(set, kind, dtype, shape, left, right, result),
+            DType::F32 | DType::F16 | DType::BF16 => {
+                typed::<f32>(set, kind, dtype, shape, left, right, result)
+            }
+            _ => return Err(Error::dtype("convolution", &[dtype], "use a float type")),
+        }
+    }
+    Ok(())
+}
+
+/// A convolution with sums in `T`.
+///
+/// # Safety
+/// As [`convolution_with`]; the shape is checked.
+unsafe fn typed<T: Accumulator>(
+    set: InstructionSet,
+    kind: ConvKind,
+    dtype: DType,
+    shape: &ConvShape<'_>,
+    left: *const u8,
+    right: *const u8,
+    result: *mut u8,
+) {
+    let geometry = shape.geometry;
+    let rank = shape.input.len();
+    let axis = |d: usize| {
+        let Some(d) = (d + rank).checked_sub(3) else {
+            return Axis::missing();
+        };
+        let make = if kind == ConvKind::InputGradient { Axis::backward } else { Axis::forward };
+        make(geometry, d, shape.input[d], shape.output[d])
+    };
+    let axes = [axis(0), axis(1), axis(2)];
+    let kernel = [0, 1, 2].map(|d: usize| (d + rank).checked_sub(3).map_or(1, |d| geometry.kernel[d]));
+    let groups = geometry.groups;
+    let (channels, outputs) = (shape.input_channels / groups, shape.output_channels / groups);
+    let taps: usize = kernel.iter().product();
+    let images = shape.batch;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if kind == ConvKind::FilterGradient {
+            let (input, output_gradient) = (left, right);
+            filter_gradient::<T>(&FilterGradient {
+                set,
+                dtype,
+                images,
+                groups,
+                outputs,
+                channels,
+                axes: &axes,
+                input,
+                output_gradient,
+                result,
+            });
+            return;
+        }
+        let (row, channel) = (channels * taps, taps);
+        let forward = kind == ConvKind::Forward;
+        correlate::<T>(&Correlation {
+            set,
+            dtype,
+            images,
+            groups,
+            rows: if forward { outputs } else { channels },
+            channels: if forward { channels } else { outputs },
+            axes: &axes,
+            kernel,
+            source: left,
+            filter: right,
+            filter_strides: if forward {
+                [outputs * row, row, channel]
+            } else {
+                [outputs * row, channel, row]
+            },
+            result,
+        });
+    }
+}
+
+impl ConvShape<'_> {
+    /// Every size fits the others.
+    fn check(&self) -> Result<()> {
+        let g = self.geometry;
+        let rank = self.input.len();
+        let fail = |hint: &str| Err(Error::shape("convolution", &[self.input, &g.kernel, self.output], hint));
+        let lengths = [self.output.len(), g.kernel.len(), g.stride.len(), g.dilation.len(), g.padding.len()];
+        if !(1..=3).contains(&rank) || lengths.iter().any(|&l| l != rank) {
+            return fail(
+                "one to three spatial dimensions, and as many extents, strides, dilations and paddings",
+            );
+        }
+        if g.groups == 0
+            || !self.input_channels.is_multiple_of(g.groups)
+            || !self.output_channels.is_multiple_of(g.groups)
+        {
+            return fail("channels must be divisible by the groups");
+        }
+        if g.stride.contains(&0) || g.dilation.contains(&0) {
+            return fail("strides and dilations are at least 1");
+        }
+        if (0..rank).any(|d| g.output_size(d, self.input[d]) != Some(self.output[d])) {
+            return fail(
+                "the output's extents must be floor((input + padding - dilation * (kernel - 1) - 1) / stride) + 1",
+            );
+        }
+        Ok(())
+    }
+}
