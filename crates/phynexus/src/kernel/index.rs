@@ -201,6 +201,14 @@ impl Index {
         self.terms.iter().fold(0, |common, t| gcd(common, t.factor))
     }
 
+    /// How many times the summands of `part` are among those of this index; 0 if some is not.
+    pub(super) fn times_contained(&self, part: &Index) -> i64 {
+        let factor = |atom: &Atom| self.terms.iter().find(|t| t.atom == *atom).map_or(0, |t| t.factor);
+        let times = part.terms.first().map_or(0, |first| factor(&first.atom) / first.factor);
+        let contained = part.terms.iter().all(|t| factor(&t.atom) == times * t.factor);
+        if contained { times } else { 0 }
+    }
+
     /// The least and greatest value over the ranges (sound, and exact for affine expressions).
     pub fn bounds(&self, ranges: &Ranges) -> (i64, i64) {
         self.terms.iter().fold((self.constant, self.constant), |(low, high), term| {
@@ -348,12 +356,21 @@ impl Index {
         })
     }
 
+    /// Calls `visit` with every range the value may change with, some more than once.
+    pub fn visit_ranges(&self, visit: &mut impl FnMut(usize)) {
+        for term in &self.terms {
+            match &term.atom {
+                Atom::Range(range) => visit(usize::from(*range)),
+                Atom::Quotient(x, _) | Atom::Remainder(x, _) => x.visit_ranges(visit),
+            }
+        }
+    }
+
     /// True if the value may change with the range.
     pub fn depends_on(&self, range: usize) -> bool {
-        self.terms.iter().any(|term| match &term.atom {
-            Atom::Range(r) => usize::from(*r) == range,
-            Atom::Quotient(x, _) | Atom::Remainder(x, _) => x.depends_on(range),
-        })
+        let mut found = false;
+        self.visit_ranges(&mut |r| found |= r == range);
+        found
     }
 
     /// `(offset, strides)`, one stride for each of the first `count` ranges, if the index is affine in them.
@@ -368,7 +385,8 @@ impl Index {
 }
 
 impl Atom {
-    fn bounds(&self, ranges: &Ranges) -> (i64, i64) {
+    /// The least and greatest value; see [`Index::bounds`].
+    pub fn bounds(&self, ranges: &Ranges) -> (i64, i64) {
         match self {
             Atom::Range(range) => (0, ranges.last(*range)),
             Atom::Quotient(x, k) => {

@@ -12,7 +12,7 @@ pub type Coordinates = SmallVec<[Index; 4]>;
 
 /// Where a padded tensor has elements: every condition must hold. Without conditions it always holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Mask(SmallVec<[Condition; 2]>);
+pub struct Mask(Vec<Condition>);
 
 /// `low <= index < high`. In a [`Mask`] the index has no constant summand, its factors have no common divisor, the
 /// first is positive, and the interval is within the index's bounds.
@@ -47,7 +47,7 @@ impl Mask {
         // All conditions that never hold are the same one.
         let never = Condition { index: Index::default(), low: 0, high: 0 };
         let condition = if low >= high { never } else { Condition { index, low, high } };
-        Mask(SmallVec::from_iter([condition]))
+        Mask(vec![condition])
     }
 
     /// Where both hold.
@@ -63,7 +63,7 @@ impl Mask {
             }
         }
         if conditions.iter().any(|c| c.low >= c.high) {
-            return Mask(SmallVec::from_iter([Condition { index: Index::default(), low: 0, high: 0 }]));
+            return Mask(vec![Condition { index: Index::default(), low: 0, high: 0 }]);
         }
         conditions.sort_unstable();
         Mask(conditions)
@@ -87,6 +87,50 @@ impl Mask {
     /// Whether it holds at a point.
     pub fn evaluate(&self, point: &[usize]) -> bool {
         self.0.iter().all(|c| (c.low..c.high).contains(&c.index.evaluate(point)))
+    }
+
+    /// Where it does not hold, if that is one interval too.
+    pub fn negation(&self, ranges: &Ranges) -> Option<Mask> {
+        let [Condition { index, low, high }] = self.0.as_slice() else { return None };
+        let (least, greatest) = index.bounds(ranges);
+        if *low == least {
+            Some(Mask::within(index, *high, greatest + 1, ranges))
+        } else if *high == greatest + 1 {
+            Some(Mask::within(index, least, *low, ranges))
+        } else {
+            None
+        }
+    }
+
+    /// Bounds of an index where the mask holds: a condition on one atom narrows that atom, a condition on a sum narrows
+    /// the multiple of that sum which the index contains.
+    pub fn bounds_of(&self, index: &Index, ranges: &Ranges) -> (i64, i64) {
+        let narrowed = |index: &Index| {
+            index.terms().iter().fold((index.offset(), index.offset()), |(low, high), term| {
+                let alone = |c: &&Condition| c.index.as_atom() == Some(&term.atom);
+                let (mut least, mut greatest) = term.atom.bounds(ranges);
+                if let Some(c) = self.0.iter().find(alone) {
+                    (least, greatest) = (least.max(c.low), greatest.min(c.high - 1));
+                }
+                let ends = (least * term.factor, greatest * term.factor);
+                (low + ends.0.min(ends.1), high + ends.0.max(ends.1))
+            })
+        };
+        // Conditions may overlap in the index, and then the order matters: each is taken first once.
+        let sums: SmallVec<[&Condition; 4]> = self.0.iter().filter(|c| c.index.terms().len() > 1).collect();
+        (0..sums.len()).fold(narrowed(index), |(least, greatest), first| {
+            let (mut rest, mut low, mut high) = (index.clone(), 0, 0);
+            for c in sums[first..].iter().chain(&sums[..first]) {
+                let times = rest.times_contained(&c.index);
+                if times != 0 {
+                    let ends = (times * c.low, times * (c.high - 1));
+                    rest = rest.sub(&c.index.scale(times));
+                    (low, high) = (low + ends.0.min(ends.1), high + ends.0.max(ends.1));
+                }
+            }
+            let summed = narrowed(&rest);
+            (least.max(low + summed.0), greatest.min(high + summed.1))
+        })
     }
 
     /// With `replacements[i]` in the place of range `i`; see [`Index::substitute`].

@@ -150,6 +150,7 @@ proptest! {
     #[test]
     fn masks_are_the_conjunction(
         conditions in prop::collection::vec((-3i64..4, -3i64..4, -9i64..9, -9i64..12, -9i64..12), 0..4),
+        probe in (-5i64..6, -5i64..6, -5i64..6),
     ) {
         let ranges = Ranges::of(&[4, 5]);
         let (a, b) = (Index::range(0, &ranges), Index::range(1, &ranges));
@@ -162,6 +163,15 @@ proptest! {
                 (low..high).contains(&(x * point[0] as i64 + y * point[1] as i64 + c))
             });
             prop_assert_eq!(mask.evaluate(&point), holds);
+            if let Some(negation) = mask.negation(&ranges) {
+                prop_assert_eq!(negation.evaluate(&point), !holds);
+            }
+        }
+        let index = a.scale(probe.0).add(&b.scale(probe.1)).add(&b.quotient(2, &ranges)).shift(probe.2);
+        let (low, high) = mask.bounds_of(&index, &ranges);
+        for point in points(&ranges).filter(|point| mask.evaluate(point)) {
+            let value = index.evaluate(&point);
+            prop_assert!(low <= value && value <= high, "{} = {} outside {:?}", index, value, (low, high));
         }
     }
 }

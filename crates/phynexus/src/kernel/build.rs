@@ -1,0 +1,215 @@
+//! Building loop trees: numbers values and axes, and keeps track of the body that statements go to.
+
+use super::{
+    index::{Index, Ranges},
+    loops::{
+        Array, Axis, AxisKind, BufferParameter, Fragment, Kernel, Matrix, Memory, Operation, Place,
+        Statement, Tile, Type, Value,
+    },
+    view::Mask,
+};
+use crate::{
+    DType, Scalar,
+    graph::op::{Binary, Unary},
+};
+
+/// A kernel in the making. Statements are added to the innermost open body; methods that take a closure open one.
+pub struct Builder {
+    kernel: Kernel,
+    ranges: Ranges,
+    types: Vec<Type>,
+    open: Vec<Statement>,
+}
+
+impl Builder {
+    /// An empty kernel.
+    pub fn new(name: &str) -> Builder {
+        let kernel = Kernel { name: name.to_owned(), ..Kernel::default() };
+        Builder { kernel, ranges: Ranges::default(), types: Vec::new(), open: Vec::new() }
+    }
+
+    /// The finished kernel.
+    pub fn finish(self) -> Kernel {
+        Kernel { body: self.open, ..self.kernel }
+    }
+
+    /// A buffer that is read.
+    pub fn input(&mut self, dtype: DType, length: usize) -> Memory {
+        self.buffer(BufferParameter { dtype, length, written: false, exclusive: true })
+    }
+
+    /// A buffer that is written.
+    pub fn output(&mut self, dtype: DType, length: usize) -> Memory {
+        self.buffer(BufferParameter { dtype, length, written: true, exclusive: true })
+    }
+
+    /// A buffer parameter.
+    pub fn buffer(&mut self, parameter: BufferParameter) -> Memory {
+        self.kernel.buffers.push(parameter);
+        Memory::Buffer(self.kernel.buffers.len() as u16 - 1)
+    }
+
+    /// A scalar parameter.
+    pub fn parameter(&mut self, dtype: DType) -> Operation {
+        self.kernel.scalars.push(dtype);
+        Operation::Parameter(self.kernel.scalars.len() as u16 - 1)
+    }
+
+    /// A shared array.
+    pub fn shared(&mut self, dtype: DType, length: usize) -> Memory {
+        self.kernel.shared.push(Array { dtype, length });
+        Memory::Shared(self.kernel.shared.len() as u16 - 1)
+    }
+
+    /// Registers of each invocation.
+    pub fn registers(&mut self, dtype: DType, length: usize) -> Memory {
+        self.kernel.registers.push(Array { dtype, length });
+        Memory::Register(self.kernel.registers.len() as u16 - 1)
+    }
+
+    /// Fragments of each subgroup; the function picks one of them.
+    pub fn fragments(&mut self, fragment: Fragment) -> impl Fn(Index) -> Tile + Copy + use<> {
+        self.kernel.fragments.push(fragment);
+        let fragment = self.kernel.fragments.len() as u16 - 1;
+        move |index| Tile { fragment, index }
+    }
+
+    /// A new axis, to be looped over once or several times: its number and its value as an index.
+    pub fn axis(&mut self, extent: usize, kind: AxisKind) -> (u8, Index) {
+        self.kernel.axes.push(Axis { extent, kind });
+        self.ranges.0.push(extent);
+        let axis = self.ranges.len() - 1;
+        (axis as u8, Index::range(axis, &self.ranges))
+    }
+
+    /// The extents of the axes so far: what indices are simplified over.
+    pub fn ranges(&self) -> &Ranges {
+        &self.ranges
+    }
+
+    fn body(&mut self, build: impl FnOnce(&mut Builder)) -> Vec<Statement> {
+        let outside = std::mem::take(&mut self.open);
+        build(self);
+        std::mem::replace(&mut self.open, outside)
+    }
+
+    /// A loop over an axis made before.
+    pub fn repeat(&mut self, axis: u8, build: impl FnOnce(&mut Builder)) {
+        let body = self.body(build);
+        self.open.push(Statement::Loop { axis, body });
+    }
+
+    /// A loop over a new axis; the closure is given its value.
+    pub fn over(&mut self, extent: usize, kind: AxisKind, build: impl FnOnce(&mut Builder, &Index)) {
+        let (axis, index) = self.axis(extent, kind);
+        self.repeat(axis, |b| build(b, &index));
+    }
+
+    /// Statements for where a mask holds.
+    pub fn when(&mut self, mask: Mask, then: impl FnOnce(&mut Builder)) {
+        self.choose(mask, then, |_| {});
+    }
+
+    /// Statements for where a mask holds and others for where it does not.
+    pub fn choose(
+        &mut self,
+        mask: Mask,
+        then: impl FnOnce(&mut Builder),
+        otherwise: impl FnOnce(&mut Builder),
+    ) {
+        if mask.is_always() {
+            return then(self);
+        }
+        let then = self.body(then);
+        let otherwise = self.body(otherwise);
+        self.open.push(Statement::If { mask, then, otherwise });
+    }
+
+    /// Waits for the group.
+    pub fn barrier(&mut self) {
+        self.open.push(Statement::Barrier);
+    }
+
+    /// Work on fragments.
+    pub fn matrix(&mut self, matrix: Matrix) {
+        self.open.push(Statement::Matrix(Box::new(matrix)));
+    }
+
+    /// Binds a value.
+    pub fn bind(&mut self, of: Type, operation: Operation) -> Value {
+        let value = self.types.len() as Value;
+        self.types.push(of);
+        self.open.push(Statement::Let { value, of, operation });
+        value
+    }
+
+    /// The type of a bound value.
+    pub fn type_of(&self, value: Value) -> Type {
+        self.types[value as usize]
+    }
+
+    /// A constant.
+    pub fn constant(&mut self, dtype: DType, scalar: impl Into<Scalar>) -> Value {
+        let scalar: Scalar = scalar.into();
+        self.bind(Type::scalar(dtype), Operation::Constant(scalar.cast(dtype)))
+    }
+
+    /// An element.
+    pub fn load(&mut self, memory: Memory, index: &Index) -> Value {
+        self.load_lanes(memory, index, 1)
+    }
+
+    /// Consecutive elements.
+    pub fn load_lanes(&mut self, memory: Memory, index: &Index, lanes: u8) -> Value {
+        let dtype = self.dtype(memory);
+        let place = Place { memory, index: index.clone(), mask: Mask::default() };
+        self.bind(Type { dtype, lanes }, Operation::Load(place, Scalar::Int(0).cast(dtype)))
+    }
+
+    /// An element where the mask holds, else `fill`.
+    pub fn load_where(&mut self, memory: Memory, index: &Index, mask: Mask, fill: Scalar) -> Value {
+        let dtype = self.dtype(memory);
+        let place = Place { memory, index: index.clone(), mask };
+        self.bind(Type::scalar(dtype), Operation::Load(place, fill.cast(dtype)))
+    }
+
+    /// Writes a value.
+    pub fn store(&mut self, memory: Memory, index: &Index, value: Value) {
+        self.store_where(memory, index, Mask::default(), value);
+    }
+
+    /// Writes a value where the mask holds.
+    pub fn store_where(&mut self, memory: Memory, index: &Index, mask: Mask, value: Value) {
+        self.open.push(Statement::Store { place: Place { memory, index: index.clone(), mask }, value });
+    }
+
+    /// A function of one value.
+    pub fn unary(&mut self, op: Unary, a: Value) -> Value {
+        let of = self.type_of(a);
+        self.bind(Type { dtype: op.result(of.dtype), ..of }, Operation::Unary(op, a))
+    }
+
+    /// A function of two values.
+    pub fn binary(&mut self, op: Binary, a: Value, b: Value) -> Value {
+        let of = self.type_of(a);
+        self.bind(Type { dtype: op.result(of.dtype), ..of }, Operation::Binary(op, a, b))
+    }
+
+    /// Conversion.
+    pub fn cast(&mut self, dtype: DType, a: Value) -> Value {
+        let of = self.type_of(a);
+        if of.dtype == dtype { a } else { self.bind(Type { dtype, ..of }, Operation::Cast(a)) }
+    }
+
+    /// `register[index] = register[index] op value`.
+    pub fn accumulate(&mut self, register: Memory, index: &Index, op: Binary, value: Value) {
+        let before = self.load(register, index);
+        let after = self.binary(op, before, value);
+        self.store(register, index, after);
+    }
+
+    fn dtype(&self, memory: Memory) -> DType {
+        // Memory values come from this builder, so the array exists; were it another's, `check` reports it.
+        self.kernel.array(memory).map_or(DType::F32, |(dtype, _)| dtype)
+    }
+}

@@ -1,0 +1,429 @@
+//! What a loop tree must satisfy before it is printed or interpreted, and what a device can take.
+
+use std::collections::HashSet;
+
+use super::{
+    index::{Index, Ranges},
+    loops::{
+        AxisKind, Fragment, Kernel, Matrix, MatrixShape, Memory, Operation, Place, Role, Statement, Tile,
+        Type, Value,
+    },
+    view::Mask,
+};
+use crate::{DType, Error, Result, dtype::Kind};
+
+/// What a device can take.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The device's name, for messages.
+    pub device: String,
+    /// Buffers a kernel.
+    pub bindings: usize,
+    /// Bytes of shared memory a group.
+    pub shared_bytes: usize,
+    /// Invocations of a group along each dimension.
+    pub block: [usize; 3],
+    /// Invocations of a group.
+    pub block_size: usize,
+    /// Groups along each dimension.
+    pub grid: [usize; 3],
+    /// Invocations of a subgroup, if kernels can exchange values within one.
+    pub subgroup: Option<usize>,
+    /// Element types.
+    pub dtypes: Vec<DType>,
+    /// Matrix instructions: shape, type of the factors, type of the accumulator.
+    pub matrices: Vec<(MatrixShape, DType, DType)>,
+}
+
+/// Checks that the kernel is well formed and within the limits: every axis is looped over where it is used, grid and
+/// block axes outside everything else; every value is bound before it is used, and types agree; no barrier, subgroup
+/// operation or matrix instruction stands where only some of the participants come; and every access is in bounds
+/// wherever its mask and the conditions around it hold.
+///
+/// # Errors
+/// [`Error::Internal`] for a malformed kernel, [`Error::Device`] for one beyond the limits.
+pub fn check(kernel: &Kernel, limits: &Limits) -> Result<()> {
+    check_limits(kernel, limits)?;
+    let mut checker = Checker {
+        kernel,
+        limits,
+        ranges: kernel.ranges(),
+        open: Vec::new(),
+        conditions: Mask::default(),
+        group_uniform: true,
+        subgroup_uniform: true,
+        bound: Vec::new(),
+        seen: HashSet::new(),
+        launched: 0,
+    };
+    checker.body(&kernel.body)?;
+    let parallel = kernel.axes.iter().filter(|a| is_parallel(a.kind)).count();
+    if checker.launched != parallel {
+        return checker.fail("a grid or block axis is not looped over");
+    }
+    Ok(())
+}
+
+fn is_parallel(kind: AxisKind) -> bool {
+    matches!(kind, AxisKind::Grid(_) | AxisKind::Block(_))
+}
+
+fn check_limits(kernel: &Kernel, limits: &Limits) -> Result<()> {
+    let refuse = |what: &str, has: usize, most: usize| {
+        let message = format!("kernel {} needs {has} {what}, the device has {most}", kernel.name);
+        if has > most { Err(Error::Device { device: limits.device.clone(), message }) } else { Ok(()) }
+    };
+    refuse("bindings", kernel.buffers.len(), limits.bindings)?;
+    refuse("bytes of shared memory", kernel.shared_bytes(), limits.shared_bytes)?;
+    refuse("invocations in a group", kernel.block().iter().product(), limits.block_size)?;
+    for d in 0..3 {
+        refuse("invocations along a dimension of a group", kernel.block()[d], limits.block[d])?;
+        refuse("groups along a dimension of the grid", kernel.grid()[d], limits.grid[d])?;
+    }
+    for (i, axis) in kernel.axes.iter().enumerate() {
+        let dimension = match axis.kind {
+            AxisKind::Grid(d) | AxisKind::Block(d) => d,
+            _ => 0,
+        };
+        let repeated = is_parallel(axis.kind) && kernel.axes[..i].iter().any(|a| a.kind == axis.kind);
+        if axis.extent == 0 || dimension > 2 || repeated {
+            return Err(malformed(kernel, format!("axis {i} is {axis:?}")));
+        }
+    }
+    let arrays = kernel.shared.iter().chain(&kernel.registers).map(|a| a.dtype);
+    let all = kernel.buffers.iter().map(|b| b.dtype).chain(kernel.scalars.iter().copied()).chain(arrays);
+    for dtype in all {
+        supported(kernel, limits, dtype)?;
+    }
+    if kernel.registers.iter().any(|a| a.dtype != a.dtype.compute()) {
+        return Err(malformed(kernel, "registers of a 16-bit float: hold its sums in float32"));
+    }
+    for f in &kernel.fragments {
+        let fits = |&(shape, factor, sum): &(MatrixShape, DType, DType)| {
+            shape == f.shape && f.dtype == if f.role == Role::Accumulator { sum } else { factor }
+        };
+        if !limits.matrices.iter().any(fits) {
+            let message = format!("kernel {} needs the matrix instruction of {f:?}", kernel.name);
+            return Err(Error::Device { device: limits.device.clone(), message });
+        }
+    }
+    Ok(())
+}
+
+fn supported(kernel: &Kernel, limits: &Limits, dtype: DType) -> Result<()> {
+    if limits.dtypes.contains(&dtype) {
+        return Ok(());
+    }
+    let message = format!("kernel {} needs {dtype}, which the device has not", kernel.name);
+    Err(Error::Device { device: limits.device.clone(), message })
+}
+
+fn malformed(kernel: &Kernel, message: impl std::fmt::Display) -> Error {
+    Error::internal("kernel::check", format!("kernel {}: {message}", kernel.name))
+}
+
+/// Whether every invocation of a subgroup gets the same value of `index`: the block's dimension 0, which counts
+/// fastest, is written as `width * whole + lane`, and then the lane must not matter.
+pub(super) fn constant_in_subgroup(kernel: &Kernel, width: usize, index: &Index) -> bool {
+    let Some(fastest) = kernel.axes.iter().position(|a| a.kind == AxisKind::Block(0)) else {
+        return kernel.block() == [1; 3];
+    };
+    if !kernel.axes[fastest].extent.is_multiple_of(width) {
+        return !kernel
+            .axes
+            .iter()
+            .enumerate()
+            .any(|(i, a)| matches!(a.kind, AxisKind::Block(_)) && index.depends_on(i));
+    }
+    let mut ranges = kernel.ranges();
+    let lane = ranges.len();
+    ranges.0[fastest] /= width;
+    ranges.0.push(width);
+    let mut replacements = ranges.coordinates();
+    replacements[fastest] = replacements[fastest].scale(width as i64).add(&replacements[lane]);
+    !index.substitute(&replacements, &ranges).depends_on(lane)
+}
+
+struct Checker<'a> {
+    kernel: &'a Kernel,
+    limits: &'a Limits,
+    ranges: Ranges,
+    /// The axes of the loops around.
+    open: Vec<u8>,
+    /// What holds here.
+    conditions: Mask,
+    /// All invocations of the group come here together.
+    group_uniform: bool,
+    /// All invocations of a subgroup do.
+    subgroup_uniform: bool,
+    /// The values in scope.
+    bound: Vec<(Value, Type)>,
+    /// Every value that was ever bound.
+    seen: HashSet<Value>,
+    /// Loops over grid and block axes.
+    launched: usize,
+}
+
+impl Checker<'_> {
+    fn fail<T>(&self, message: impl std::fmt::Display) -> Result<T> {
+        Err(malformed(self.kernel, message))
+    }
+
+    fn require(&self, holds: bool, message: impl FnOnce() -> String) -> Result<()> {
+        if holds { Ok(()) } else { self.fail(message()) }
+    }
+
+    fn body(&mut self, statements: &[Statement]) -> Result<()> {
+        let scope = self.bound.len();
+        for statement in statements {
+            self.statement(statement, statements.len() == 1)?;
+        }
+        self.bound.truncate(scope);
+        Ok(())
+    }
+
+    fn statement(&mut self, statement: &Statement, alone: bool) -> Result<()> {
+        match statement {
+            Statement::Loop { axis, body } => {
+                let kind = self.kernel.axes.get(usize::from(*axis)).map(|a| a.kind);
+                let Some(kind) = kind else { return self.fail(format!("no axis {axis}")) };
+                self.require(!self.open.contains(axis), || {
+                    format!("a loop over axis {axis} within another")
+                })?;
+                if is_parallel(kind) {
+                    let outermost = self.open.len() == self.launched && self.conditions.is_always();
+                    self.require(alone && outermost, || format!("axis {axis} of {kind:?} is not outermost"))?;
+                    self.launched += 1;
+                }
+                self.open.push(*axis);
+                self.body(body)?;
+                self.open.pop();
+                Ok(())
+            }
+            Statement::Let { value, of, operation } => {
+                let first = self.seen.insert(*value);
+                self.require(first, || format!("value {value} is bound twice"))?;
+                self.operation(*of, operation)?;
+                self.bound.push((*value, *of));
+                Ok(())
+            }
+            Statement::Store { place, value } => {
+                let of = self.type_of(*value)?;
+                if let Memory::Buffer(b) = place.memory {
+                    let written = self.kernel.buffers.get(usize::from(b)).is_some_and(|b| b.written);
+                    self.require(written, || format!("store to buffer {b}, which is not written"))?;
+                }
+                self.place(place, of)
+            }
+            Statement::If { mask, then, otherwise } => {
+                for c in mask.conditions() {
+                    self.index(&c.index)?;
+                }
+                let before = (self.conditions.clone(), self.group_uniform, self.subgroup_uniform);
+                self.group_uniform &= mask.conditions().iter().all(|c| !self.differs_in_group(&c.index));
+                self.subgroup_uniform &= self.mask_is_constant_in_subgroup(mask);
+                self.conditions = before.0.and(mask);
+                self.body(then)?;
+                self.conditions = match mask.negation(&self.ranges) {
+                    Some(negation) => before.0.and(&negation),
+                    None => before.0.clone(),
+                };
+                self.body(otherwise)?;
+                (self.conditions, self.group_uniform, self.subgroup_uniform) = before;
+                Ok(())
+            }
+            Statement::Barrier => {
+                self.require(self.group_uniform, || "a barrier that only part of a group reaches".to_owned())
+            }
+            Statement::Matrix(matrix) => self.matrix(matrix),
+        }
+    }
+
+    fn type_of(&self, value: Value) -> Result<Type> {
+        match self.bound.iter().rev().find(|(v, _)| *v == value) {
+            Some((_, of)) => Ok(*of),
+            None => self.fail(format!("value {value} is not bound here")),
+        }
+    }
+
+    fn operation(&self, of: Type, operation: &Operation) -> Result<()> {
+        use Operation::*;
+        supported(self.kernel, self.limits, of.dtype)?;
+        self.require(matches!(of.lanes, 1 | 2 | 4), || format!("a vector of {} lanes", of.lanes))?;
+        let result = match operation {
+            Constant(scalar) => {
+                self.require(scalar.cast(of.dtype) == *scalar, || format!("{scalar} is no {}", of.dtype))?;
+                Type::scalar(of.dtype)
+            }
+            Parameter(at) => match self.kernel.scalars.get(usize::from(*at)) {
+                Some(dtype) => Type::scalar(*dtype),
+                None => return self.fail(format!("no scalar parameter {at}")),
+            },
+            Index(index) => {
+                self.index(index)?;
+                let wide = matches!(of.dtype, DType::I32 | DType::I64);
+                self.require(wide, || format!("an index as {}", of.dtype))?;
+                Type::scalar(of.dtype)
+            }
+            Load(place, fill) => {
+                self.require(fill.cast(of.dtype) == *fill, || format!("{fill} is no {}", of.dtype))?;
+                return self.place(place, of);
+            }
+            Unary(op, a) => {
+                let a = self.type_of(*a)?;
+                self.require(op.accepts(a.dtype), || format!("{} of {}", op.name(), a.dtype))?;
+                Type { dtype: op.result(a.dtype), ..a }
+            }
+            Binary(op, a, b) => {
+                let (a, b) = (self.type_of(*a)?, self.type_of(*b)?);
+                let fits = a == b && op.accepts(a.dtype);
+                self.require(fits, || format!("{} of {a:?} and {b:?}", op.name()))?;
+                Type { dtype: op.result(a.dtype), ..a }
+            }
+            Select(condition, a, b) => {
+                let (condition, a, b) = (self.type_of(*condition)?, self.type_of(*a)?, self.type_of(*b)?);
+                let fits = a == b && condition == Type { dtype: DType::Bool, ..a };
+                self.require(fits, || format!("a selection of {a:?} and {b:?} by {condition:?}"))?;
+                a
+            }
+            Cast(a) => Type { dtype: of.dtype, ..self.type_of(*a)? },
+            Bitcast(a) => {
+                let a = self.type_of(*a)?;
+                let fits = a.dtype.size() == of.dtype.size() && a.dtype.kind() != Kind::Bool;
+                self.require(fits, || format!("bits of {} as {}", a.dtype, of.dtype))?;
+                Type { dtype: of.dtype, ..a }
+            }
+            Splat(a) => {
+                let a = self.type_of(*a)?;
+                self.require(a.lanes == 1, || "a vector in every lane".to_owned())?;
+                Type { dtype: a.dtype, lanes: of.lanes }
+            }
+            Lane(a, lane) => {
+                let a = self.type_of(*a)?;
+                self.require(*lane < a.lanes, || format!("lane {lane} of {a:?}"))?;
+                Type::scalar(a.dtype)
+            }
+            ShuffleXor(a, bits) => {
+                let width = self.subgroup()?;
+                self.require((*bits as usize) < width, || {
+                    format!("shuffle by {bits} in subgroups of {width}")
+                })?;
+                let a = self.type_of(*a)?;
+                self.require(a.lanes == 1 && a.dtype.size() >= 4, || format!("a shuffle of {a:?}"))?;
+                a
+            }
+        };
+        self.require(result == of, || format!("{operation:?} is {result:?}, bound as {of:?}"))
+    }
+
+    fn index(&self, index: &Index) -> Result<()> {
+        let mut inside = true;
+        index.visit_ranges(&mut |axis| inside &= self.open.iter().any(|&open| usize::from(open) == axis));
+        self.require(inside, || format!("{index} outside a loop over its axes"))
+    }
+
+    fn place(&self, place: &Place, of: Type) -> Result<()> {
+        let Some((dtype, _)) = self.kernel.array(place.memory) else {
+            return self.fail(format!("no {:?}", place.memory));
+        };
+        self.require(dtype == of.dtype, || {
+            format!("{:?} of {dtype} accessed as {}", place.memory, of.dtype)
+        })?;
+        let lanes = i64::from(of.lanes);
+        let aligned = place.index.common_factor() % lanes == 0 && place.index.offset() % lanes == 0;
+        self.require(aligned, || format!("{lanes} lanes at {}", place.index))?;
+        let scalar = of.lanes == 1 || !matches!(place.memory, Memory::Register(_));
+        self.require(scalar, || "a vector access to registers".to_owned())?;
+        self.in_bounds(place, of.lanes.into())
+    }
+
+    /// Proves that `count` elements from the place's index are within the array wherever the access happens.
+    fn in_bounds(&self, place: &Place, count: usize) -> Result<()> {
+        self.index(&place.index)?;
+        for c in place.mask.conditions() {
+            self.index(&c.index)?;
+        }
+        let known = self.conditions.and(&place.mask);
+        let (low, high) = known.bounds_of(&place.index, &self.ranges);
+        let length = self.kernel.array(place.memory).map_or(0, |(_, length)| length) as i64;
+        self.require(known.is_never() || (low >= 0 && high + count as i64 <= length), || {
+            format!("{} is {low} to {high}, {count} elements of {length} of {:?}", place.index, place.memory)
+        })
+    }
+
+    fn differs_in_group(&self, index: &Index) -> bool {
+        let block = |(_, a): &(usize, &super::loops::Axis)| matches!(a.kind, AxisKind::Block(_));
+        self.kernel.axes.iter().enumerate().filter(block).any(|(axis, _)| index.depends_on(axis))
+    }
+
+    fn mask_is_constant_in_subgroup(&self, mask: &Mask) -> bool {
+        let width = self.limits.subgroup.unwrap_or(1);
+        mask.conditions().iter().all(|c| {
+            // A comparison with multiples of the width is one of whole subgroups.
+            let whole = |bound: i64, trivial: bool| trivial || bound % width as i64 == 0;
+            let (least, greatest) = c.index.bounds(&self.ranges);
+            let index = if whole(c.low, c.low <= least) && whole(c.high, c.high > greatest) {
+                c.index.quotient(width as i64, &self.ranges)
+            } else {
+                c.index.clone()
+            };
+            constant_in_subgroup(self.kernel, width, &index)
+        })
+    }
+
+    /// The subgroups' width, if all invocations of a subgroup come here together.
+    fn subgroup(&self) -> Result<usize> {
+        let Some(width) = self.limits.subgroup else {
+            let message = format!("kernel {} needs subgroups", self.kernel.name);
+            return Err(Error::Device { device: self.limits.device.clone(), message });
+        };
+        let whole = self.kernel.block().iter().product::<usize>().is_multiple_of(width);
+        self.require(whole && self.subgroup_uniform, || "only part of a subgroup comes together".to_owned())?;
+        Ok(width)
+    }
+
+    fn tile(&self, tile: &Tile, role: Option<Role>) -> Result<&Fragment> {
+        let Some(fragment) = self.kernel.fragments.get(usize::from(tile.fragment)) else {
+            return self.fail(format!("no fragment {}", tile.fragment));
+        };
+        self.index(&tile.index)?;
+        let (low, high) = tile.index.bounds(&self.ranges);
+        let exists = low >= 0 && high < fragment.length as i64 && role.is_none_or(|r| r == fragment.role);
+        let same = constant_in_subgroup(self.kernel, self.subgroup()?, &tile.index);
+        self.require(exists && same, || format!("fragment {} of {fragment:?}", tile.index))?;
+        Ok(fragment)
+    }
+
+    fn matrix(&self, matrix: &Matrix) -> Result<()> {
+        match matrix {
+            Matrix::Fill(tile, _) => self.tile(tile, None).map(|_| ()),
+            Matrix::MultiplyAdd { accumulator, left, right } => {
+                let sum = self.tile(accumulator, Some(Role::Accumulator))?;
+                let (left, right) =
+                    (self.tile(left, Some(Role::Left))?, self.tile(right, Some(Role::Right))?);
+                let fits = left.shape == sum.shape && right.shape == sum.shape && left.dtype == right.dtype;
+                self.require(fits, || format!("{left:?} times {right:?}"))
+            }
+            Matrix::Load { tile, place, stride } => {
+                self.matrix_access(self.tile(tile, None)?, place, *stride)
+            }
+            Matrix::Store { tile, place, stride } => {
+                self.matrix_access(self.tile(tile, Some(Role::Accumulator))?, place, *stride)
+            }
+        }
+    }
+
+    fn matrix_access(&self, fragment: &Fragment, place: &Place, stride: usize) -> Result<()> {
+        let (rows, columns) = fragment.extents();
+        let dtype = self.kernel.array(place.memory).map(|(dtype, _)| dtype);
+        let memory = dtype == Some(fragment.dtype) && !matches!(place.memory, Memory::Register(_));
+        // Matrix loads need 32 bytes' alignment and rows at multiples of 16 bytes.
+        let size = fragment.dtype.size() as i64;
+        let offsets = [place.index.common_factor(), place.index.offset()];
+        let aligned = (stride as i64 * size) % 16 == 0 && offsets.iter().all(|o| (o * size) % 32 == 0);
+        let same = constant_in_subgroup(self.kernel, self.subgroup()?, &place.index);
+        let fits = memory && aligned && same && place.mask.is_always() && stride >= columns;
+        self.require(fits, || format!("{fragment:?} at {place:?}, rows {stride} apart"))?;
+        self.in_bounds(place, (rows - 1) * stride + columns)
+    }
+}

@@ -1,0 +1,398 @@
+//! Executes loop trees on the host: the meaning that printed kernels are tested against.
+//!
+//! The invocations of a group go through the body together, a statement at a time. That order is one of those a device
+//! may take, so what depends on it is an error here: accesses of different invocations to one element without a
+//! barrier between them, of which one is a write. So are accesses out of bounds and reads of what nobody wrote.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use super::{
+    index::Index,
+    loops::{AxisKind, Fragment, Kernel, Matrix, Memory, Operation, Place, Statement, Tile, Type, Value},
+    scalar,
+};
+use crate::{DType, Error, Result, Scalar};
+
+/// Runs a kernel over the whole grid, in subgroups of `subgroup` invocations. `buffers` are its buffer parameters,
+/// `scalars` its scalar ones.
+///
+/// # Errors
+/// [`Error::Internal`] if the arguments do not fit, or for what no kernel may do: an access out of bounds, a race, a
+/// read of a shared array, register or fragment before it is written, a barrier or subgroup operation that only part
+/// of the participants reach.
+pub fn interpret(
+    kernel: &Kernel,
+    subgroup: usize,
+    buffers: &mut [Vec<Scalar>],
+    scalars: &[Scalar],
+) -> Result<()> {
+    let fits = buffers.len() == kernel.buffers.len() && scalars.len() == kernel.scalars.len();
+    if !fits || buffers.iter().zip(&kernel.buffers).any(|(b, p)| b.len() < p.length) {
+        return Err(broken(kernel, "the arguments do not fit the parameters"));
+    }
+    let mut memory = buffers.iter().map(|b| b.iter().map(|&s| Cell::of(Some(s))).collect()).collect();
+    let (grid, block) = (kernel.grid(), kernel.block());
+    let size: usize = block.iter().product();
+    for group in 0..grid.iter().product() {
+        let point = |invocation| {
+            let coordinate = |flat: usize, extents: [usize; 3], d: u8| {
+                let inner: usize = extents[..usize::from(d)].iter().product();
+                flat / inner % extents[usize::from(d)]
+            };
+            let along = |kind| match kind {
+                AxisKind::Grid(d) => coordinate(group, grid, d),
+                AxisKind::Block(d) => coordinate(invocation, block, d),
+                _ => 0,
+            };
+            kernel.axes.iter().map(|axis| along(axis.kind)).collect()
+        };
+        let cells = |length| vec![Cell::of(None); length];
+        let fragments = |f: &Fragment| vec![vec![None; f.length]; size.div_ceil(subgroup)];
+        let mut run = Group {
+            kernel,
+            subgroup,
+            scalars,
+            group,
+            interval: 0,
+            points: (0..size).map(point).collect(),
+            values: HashMap::new(),
+            buffers: memory,
+            shared: kernel.shared.iter().map(|a| cells(a.length)).collect(),
+            registers: kernel.registers.iter().map(|a| vec![cells(a.length); size]).collect(),
+            fragments: kernel.fragments.iter().map(fragments).collect(),
+        };
+        let everybody: Vec<usize> = (0..size).collect();
+        run.body(&kernel.body, &everybody)?;
+        memory = run.buffers;
+    }
+    for (buffer, cells) in buffers.iter_mut().zip(memory) {
+        for (scalar, cell) in buffer.iter_mut().zip(cells) {
+            *scalar = cell.value.unwrap_or(*scalar);
+        }
+    }
+    Ok(())
+}
+
+fn broken(kernel: &Kernel, message: impl std::fmt::Display) -> Error {
+    Error::internal("kernel::interpret", format!("kernel {}: {message}", kernel.name))
+}
+
+/// Who touched an element, and in which interval between two barriers.
+#[derive(Clone, Copy)]
+struct Access {
+    group: usize,
+    interval: usize,
+    invocation: usize,
+}
+
+impl Access {
+    /// True if nothing orders the two.
+    fn races(self, other: Access) -> bool {
+        if self.group == other.group {
+            self.interval == other.interval && self.invocation != other.invocation
+        } else {
+            true
+        }
+    }
+}
+
+/// An element of memory with its latest writer and its latest two readers.
+#[derive(Clone)]
+struct Cell {
+    value: Option<Scalar>,
+    writer: Option<Access>,
+    readers: [Option<Access>; 2],
+}
+
+impl Cell {
+    fn of(value: Option<Scalar>) -> Cell {
+        Cell { value, writer: None, readers: [None; 2] }
+    }
+
+    fn read(&mut self, by: Access) -> Result<Scalar, &'static str> {
+        if self.readers[0].is_none_or(|last| last.invocation != by.invocation) {
+            self.readers[1] = self.readers[0];
+        }
+        self.readers[0] = Some(by);
+        if self.writer.is_some_and(|writer| writer.races(by)) {
+            return Err("is read and written without a barrier between");
+        }
+        self.value.ok_or("is read before it is written")
+    }
+
+    fn write(&mut self, value: Scalar, by: Access) -> Result<(), &'static str> {
+        let others = self.readers.iter().flatten().chain(&self.writer);
+        if others.into_iter().any(|other| other.races(by)) {
+            return Err("is written and accessed by another invocation without a barrier between");
+        }
+        (self.value, self.writer) = (Some(value), Some(by));
+        Ok(())
+    }
+}
+
+/// The numbers of a value, one a lane.
+type Lanes = SmallVec<[Scalar; 4]>;
+
+/// One group at work.
+struct Group<'a> {
+    kernel: &'a Kernel,
+    subgroup: usize,
+    scalars: &'a [Scalar],
+    group: usize,
+    /// Barriers passed.
+    interval: usize,
+    /// The axes' values of each invocation.
+    points: Vec<SmallVec<[usize; 8]>>,
+    /// The type and each invocation's numbers of each bound value.
+    values: HashMap<Value, (Type, Vec<Lanes>)>,
+    buffers: Vec<Vec<Cell>>,
+    shared: Vec<Vec<Cell>>,
+    /// By array and invocation.
+    registers: Vec<Vec<Vec<Cell>>>,
+    /// By array, subgroup and position: the matrix, row-major.
+    fragments: Vec<Vec<Vec<Option<Vec<Scalar>>>>>,
+}
+
+impl Group<'_> {
+    fn fail<T>(&self, message: impl std::fmt::Display) -> Result<T> {
+        Err(broken(self.kernel, message))
+    }
+
+    fn body(&mut self, statements: &[Statement], active: &[usize]) -> Result<()> {
+        statements.iter().try_for_each(|statement| self.statement(statement, active))
+    }
+
+    fn statement(&mut self, statement: &Statement, active: &[usize]) -> Result<()> {
+        match statement {
+            Statement::Loop { axis, body } => {
+                let at = usize::from(*axis);
+                let axis = self.kernel.axes[at];
+                if matches!(axis.kind, AxisKind::Grid(_) | AxisKind::Block(_)) {
+                    return self.body(body, active);
+                }
+                for i in 0..axis.extent {
+                    for &invocation in active {
+                        self.points[invocation][at] = i;
+                    }
+                    self.body(body, active)?;
+                }
+                Ok(())
+            }
+            Statement::Let { value, of, operation } => {
+                let mut results = vec![Lanes::new(); self.points.len()];
+                for &invocation in active {
+                    results[invocation] = self.operation(*of, operation, invocation, active)?;
+                }
+                self.values.insert(*value, (*of, results));
+                Ok(())
+            }
+            Statement::Store { place, value } => {
+                for &invocation in active {
+                    if place.mask.evaluate(&self.points[invocation]) {
+                        let lanes = self.lanes(*value, invocation)?;
+                        for (i, scalar) in lanes.into_iter().enumerate() {
+                            self.write(place, invocation, i, scalar)?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+            Statement::If { mask, then, otherwise } => {
+                let (holds, fails): (Vec<usize>, Vec<usize>) =
+                    active.iter().partition(|&&invocation| mask.evaluate(&self.points[invocation]));
+                self.body(then, &holds)?;
+                self.body(otherwise, &fails)
+            }
+            Statement::Barrier if active.is_empty() => Ok(()),
+            Statement::Barrier if active.len() < self.points.len() => {
+                self.fail("a barrier that only part of the group reaches")
+            }
+            Statement::Barrier => {
+                self.interval += 1;
+                Ok(())
+            }
+            Statement::Matrix(matrix) => {
+                for first in (0..self.points.len()).step_by(self.subgroup) {
+                    let members = first..first + self.subgroup;
+                    match active.iter().filter(|i| members.contains(i)).count() {
+                        0 => {}
+                        all if all == self.subgroup => self.matrix(matrix, first)?,
+                        _ => return self.fail("a matrix instruction that only part of a subgroup reaches"),
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn lanes(&self, value: Value, invocation: usize) -> Result<Lanes> {
+        match self.values.get(&value) {
+            Some((_, lanes)) if !lanes[invocation].is_empty() => Ok(lanes[invocation].clone()),
+            _ => self.fail(format!("value {value} is not bound")),
+        }
+    }
+
+    fn type_of(&self, value: Value) -> DType {
+        self.values.get(&value).map_or(DType::F32, |(of, _)| of.dtype)
+    }
+
+    fn operation(
+        &mut self,
+        of: Type,
+        operation: &Operation,
+        invocation: usize,
+        active: &[usize],
+    ) -> Result<Lanes> {
+        let one = |scalar: Scalar| Ok(Lanes::from_elem(scalar, 1));
+        match operation {
+            Operation::Constant(scalar) => one(*scalar),
+            Operation::Parameter(at) => one(self.scalars[usize::from(*at)]),
+            Operation::Index(index) => one(Scalar::Int(index.evaluate(&self.points[invocation]))),
+            Operation::Load(place, fill) => {
+                let holds = place.mask.evaluate(&self.points[invocation]);
+                let lanes = 0..usize::from(of.lanes);
+                lanes.map(|lane| if holds { self.read(place, invocation, lane) } else { Ok(*fill) }).collect()
+            }
+            Operation::Unary(op, a) => {
+                let dtype = self.type_of(*a);
+                Ok(self.lanes(*a, invocation)?.into_iter().map(|x| scalar::unary(*op, dtype, x)).collect())
+            }
+            Operation::Binary(op, a, b) => {
+                let dtype = self.type_of(*a);
+                let (a, b) = (self.lanes(*a, invocation)?, self.lanes(*b, invocation)?);
+                Ok(a.into_iter().zip(b).map(|(x, y)| scalar::binary(*op, dtype, x, y)).collect())
+            }
+            Operation::Select(condition, a, b) => {
+                let condition = self.lanes(*condition, invocation)?;
+                let (a, b) = (self.lanes(*a, invocation)?, self.lanes(*b, invocation)?);
+                let choose = |(c, (a, b)): (Scalar, (Scalar, Scalar))| if c.as_bool() { a } else { b };
+                Ok(condition.into_iter().zip(a.into_iter().zip(b)).map(choose).collect())
+            }
+            Operation::Cast(a) => {
+                Ok(self.lanes(*a, invocation)?.into_iter().map(|x| x.cast(of.dtype)).collect())
+            }
+            Operation::Bitcast(a) => {
+                let from = self.type_of(*a);
+                Ok(self
+                    .lanes(*a, invocation)?
+                    .into_iter()
+                    .map(|x| scalar::bitcast(from, of.dtype, x))
+                    .collect())
+            }
+            Operation::Splat(a) => Ok(Lanes::from_elem(self.lanes(*a, invocation)?[0], of.lanes.into())),
+            Operation::Lane(a, lane) => one(self.lanes(*a, invocation)?[usize::from(*lane)]),
+            Operation::ShuffleXor(a, bits) => {
+                let first = invocation - invocation % self.subgroup;
+                let other = first + ((invocation % self.subgroup) ^ *bits as usize);
+                if !active.contains(&other) {
+                    return self.fail("a shuffle from an invocation that does not take part");
+                }
+                self.lanes(*a, other)
+            }
+        }
+    }
+
+    /// Element `offset` of a place, for one invocation, with the access to it.
+    fn element(&mut self, place: &Place, invocation: usize, offset: usize) -> Result<(&mut Cell, Access)> {
+        let access = Access { group: self.group, interval: self.interval, invocation };
+        let index = place.index.evaluate(&self.points[invocation]) + offset as i64;
+        let cells = match place.memory {
+            Memory::Buffer(at) => self.buffers.get_mut(usize::from(at)),
+            Memory::Shared(at) => self.shared.get_mut(usize::from(at)),
+            Memory::Register(at) => {
+                self.registers.get_mut(usize::from(at)).and_then(|a| a.get_mut(invocation))
+            }
+        };
+        let length = self.kernel.array(place.memory).map_or(0, |(_, length)| length);
+        let cell =
+            usize::try_from(index).ok().filter(|&i| i < length).zip(cells).and_then(|(i, c)| c.get_mut(i));
+        match cell {
+            Some(cell) => Ok((cell, access)),
+            None => Err(broken(
+                self.kernel,
+                format!("{:?} has {length} elements, not one at {index}", place.memory),
+            )),
+        }
+    }
+
+    fn read(&mut self, place: &Place, invocation: usize, offset: usize) -> Result<Scalar> {
+        let kernel = self.kernel;
+        let (cell, access) = self.element(place, invocation, offset)?;
+        cell.read(access)
+            .map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", place.memory, place.index)))
+    }
+
+    fn write(&mut self, place: &Place, invocation: usize, offset: usize, scalar: Scalar) -> Result<()> {
+        let kernel = self.kernel;
+        let dtype = kernel.array(place.memory).map_or(DType::F32, |(dtype, _)| dtype);
+        let (cell, access) = self.element(place, invocation, offset)?;
+        let written = cell.write(scalar.cast(dtype), access);
+        written.map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", place.memory, place.index)))
+    }
+
+    /// The value of an index for the whole subgroup of `first`.
+    fn same_in_subgroup(&self, index: &Index, first: usize) -> Result<usize> {
+        let value = index.evaluate(&self.points[first]);
+        let members = &self.points[first..first + self.subgroup];
+        match usize::try_from(value) {
+            Ok(at) if members.iter().all(|p| index.evaluate(p) == value) => Ok(at),
+            _ => self.fail(format!("{index} is not one value for a subgroup")),
+        }
+    }
+
+    fn tile(&mut self, tile: &Tile, first: usize) -> Result<&mut Option<Vec<Scalar>>> {
+        let at = self.same_in_subgroup(&tile.index, first)?;
+        let kernel = self.kernel;
+        let array = self.fragments.get_mut(usize::from(tile.fragment));
+        let found = array.and_then(|f| f[first / self.subgroup].get_mut(at));
+        found.ok_or_else(|| broken(kernel, format!("no fragment {at}")))
+    }
+
+    fn tile_elements(&mut self, tile: &Tile, first: usize) -> Result<Vec<Scalar>> {
+        let kernel = self.kernel;
+        self.tile(tile, first)?
+            .clone()
+            .ok_or_else(|| broken(kernel, "a fragment is read before it is written"))
+    }
+
+    fn matrix(&mut self, matrix: &Matrix, first: usize) -> Result<()> {
+        let fragment = |tile: &Tile| &self.kernel.fragments[usize::from(tile.fragment)];
+        match matrix {
+            Matrix::Fill(tile, scalar) => {
+                let (rows, columns) = fragment(tile).extents();
+                *self.tile(tile, first)? = Some(vec![*scalar; rows * columns]);
+            }
+            Matrix::Load { tile, place, stride } => {
+                let (rows, columns) = fragment(tile).extents();
+                self.same_in_subgroup(&place.index, first)?;
+                let offsets = (0..rows).flat_map(|r| (0..columns).map(move |c| r * stride + c));
+                let elements =
+                    offsets.map(|offset| self.read(place, first, offset)).collect::<Result<_>>()?;
+                *self.tile(tile, first)? = Some(elements);
+            }
+            Matrix::Store { tile, place, stride } => {
+                let (_, columns) = fragment(tile).extents();
+                self.same_in_subgroup(&place.index, first)?;
+                for (i, scalar) in self.tile_elements(tile, first)?.into_iter().enumerate() {
+                    self.write(place, first, i / columns * stride + i % columns, scalar)?;
+                }
+            }
+            Matrix::MultiplyAdd { accumulator, left, right } => {
+                let (shape, dtype) = (fragment(accumulator).shape, fragment(accumulator).dtype);
+                let (a, b) = (self.tile_elements(left, first)?, self.tile_elements(right, first)?);
+                let mut sums = self.tile_elements(accumulator, first)?;
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    let (row, column) = (i / shape.columns, i % shape.columns);
+                    let product =
+                        |k: usize| a[row * shape.depth + k].as_f64() * b[k * shape.columns + column].as_f64();
+                    let total = (0..shape.depth).map(product).sum::<f64>() + sum.as_f64();
+                    *sum = Scalar::Float(total).cast(dtype);
+                }
+                *self.tile(accumulator, first)? = Some(sums);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+//! What differs between the languages of the C family, as tables.
+
+use crate::{DType, kernel::loops::Memory};
+
+/// One language. Templates have their arguments in braces.
+#[derive(Debug)]
+pub struct Language {
+    /// Its name in messages.
+    pub name: &'static str,
+    /// What every source begins with.
+    pub header: &'static str,
+    /// What declares a kernel; `{x}`, `{y}`, `{z}` are the block's extents and `{size}` their product.
+    pub kernel: &'static str,
+    /// What declares a function of the device.
+    pub function: &'static str,
+    /// The qualifiers of pointers to buffers and to shared arrays.
+    pub qualifiers: (&'static str, &'static str),
+    /// The qualifier of pointers that nothing else points into.
+    pub restrict: &'static str,
+    /// Shared arrays are parts of one array whose size the launch gives (true), or declared one by one.
+    pub dynamic_shared: bool,
+    /// The group's position along dimension `{}`: `x`, `y`, `z`.
+    pub group: [&'static str; 3],
+    /// The invocation's position in the block.
+    pub invocation: [&'static str; 3],
+    /// Waits for the group.
+    pub barrier: &'static str,
+    /// What precedes a loop to be written out.
+    pub unroll: &'static str,
+    /// The value `{value}` of the invocation that differs in the bits `{bits}`.
+    pub shuffle: &'static str,
+    /// Names of the types, in the order of [`DType::ALL`]; 16-bit floats are stored as their bits.
+    pub types: [&'static str; 13],
+    /// The same names as vectors begin with.
+    pub vectors: [&'static str; 13],
+    /// A vector of type `{type}` made of `{lanes}`.
+    pub vector: &'static str,
+    /// What follows the names of mathematical functions of `float`.
+    pub math_suffix: &'static str,
+    /// What follows 64-bit integers.
+    pub long_suffix: &'static str,
+    /// Infinity and NaN, as `float` and as `double`.
+    pub special: [(&'static str, &'static str); 2],
+    /// The bodies of the functions from the `bits` of a float16 to a float, and from the float `value` to such bits; the
+    /// same for bfloat16.
+    pub half: [&'static str; 4],
+    /// The library of matrix fragments, if there is one.
+    pub matrix: Option<MatrixLibrary>,
+}
+
+/// A library with the interface of CUDA's `wmma`.
+#[derive(Debug)]
+pub struct MatrixLibrary {
+    /// What its use needs at the beginning of the source.
+    pub header: &'static str,
+    /// Its namespace.
+    pub namespace: &'static str,
+    /// Its names of float16 and bfloat16.
+    pub half: (&'static str, &'static str),
+}
+
+/// CUDA C++, as NVRTC compiles it, without headers but for matrix fragments. Compile with `--fmad=false`: the language
+/// has no pragma against contraction.
+pub static CUDA: Language = Language {
+    name: "CUDA C",
+    header: "",
+    kernel: "extern \"C\" __global__ void __launch_bounds__({size})",
+    function: "__device__ static inline",
+    qualifiers: ("", ""),
+    restrict: "__restrict__ ",
+    dynamic_shared: true,
+    group: ["blockIdx.x", "blockIdx.y", "blockIdx.z"],
+    invocation: ["threadIdx.x", "threadIdx.y", "threadIdx.z"],
+    barrier: "__syncthreads();",
+    unroll: "#pragma unroll",
+    shuffle: "__shfl_xor_sync(0xffffffffu, {value}, {bits})",
+    types: [
+        "unsigned char",
+        "unsigned char",
+        "unsigned short",
+        "unsigned int",
+        "unsigned long long",
+        "signed char",
+        "short",
+        "int",
+        "long long",
+        "unsigned short",
+        "unsigned short",
+        "float",
+        "double",
+    ],
+    vectors: [
+        "uchar",
+        "uchar",
+        "ushort",
+        "uint",
+        "ulonglong",
+        "char",
+        "short",
+        "int",
+        "longlong",
+        "ushort",
+        "ushort",
+        "float",
+        "double",
+    ],
+    vector: "make_{type}({lanes})",
+    math_suffix: "f",
+    long_suffix: "ll",
+    special: [
+        ("__int_as_float(0x7f800000)", "__int_as_float(0x7fc00000)"),
+        ("__longlong_as_double(0x7ff0000000000000ll)", "__longlong_as_double(0x7ff8000000000000ll)"),
+    ],
+    half: [
+        "float value; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(value) : \"h\"(bits)); return value;",
+        "unsigned short bits; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(value)); return bits;",
+        "return __uint_as_float((unsigned int)bits << 16);",
+        "unsigned int bits = __float_as_uint(value); \
+         return value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;",
+    ],
+    matrix: Some(MatrixLibrary {
+        header: "#include <cuda_bf16.h>\n#include <mma.h>\n",
+        namespace: "nvcuda::wmma",
+        half: ("__half", "__nv_bfloat16"),
+    }),
+};
+
+/// OpenCL C 1.2; subgroup shuffles need `cl_khr_subgroup_shuffle`.
+pub static OPENCL: Language = Language {
+    name: "OpenCL C",
+    header: "#pragma OPENCL FP_CONTRACT OFF\n",
+    kernel: "__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void",
+    function: "static inline",
+    qualifiers: ("__global ", "__local "),
+    restrict: "restrict ",
+    dynamic_shared: false,
+    group: ["get_group_id(0)", "get_group_id(1)", "get_group_id(2)"],
+    invocation: ["get_local_id(0)", "get_local_id(1)", "get_local_id(2)"],
+    barrier: "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    unroll: "#pragma unroll",
+    shuffle: "sub_group_shuffle_xor({value}, {bits}u)",
+    types: [
+        "uchar", "uchar", "ushort", "uint", "ulong", "char", "short", "int", "long", "ushort", "ushort",
+        "float", "double",
+    ],
+    vectors: [
+        "uchar", "uchar", "ushort", "uint", "ulong", "char", "short", "int", "long", "ushort", "ushort",
+        "float", "double",
+    ],
+    vector: "({type})({lanes})",
+    math_suffix: "",
+    long_suffix: "L",
+    special: [("INFINITY", "NAN"), ("(double)INFINITY", "(double)NAN")],
+    half: [
+        "return vload_half(0, (const half *)&bits);",
+        "ushort bits; vstore_half_rte(value, 0, (half *)&bits); return bits;",
+        "return as_float((uint)bits << 16);",
+        "uint bits = as_uint(value); return value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;",
+    ],
+    matrix: None,
+};
+
+/// A template with `{name}` replaced by each value.
+pub(super) fn fill(template: &str, arguments: &[(&str, &str)]) -> String {
+    arguments
+        .iter()
+        .fold(template.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+}
+
+impl Language {
+    /// The type of elements in memory.
+    pub(super) fn memory_type(&self, dtype: DType) -> &'static str {
+        self.types[dtype as usize]
+    }
+
+    /// The type of a number that is computed with.
+    pub(super) fn value_type(&self, dtype: DType) -> &'static str {
+        match dtype {
+            DType::Bool => "bool",
+            other => self.types[other.compute() as usize],
+        }
+    }
+
+    /// The type of several numbers; lanes that are `bool` are bytes.
+    pub(super) fn vector_type(&self, dtype: DType, lanes: u8) -> String {
+        format!("{}{lanes}", self.vectors[dtype as usize])
+    }
+
+    pub(super) fn qualifier(&self, memory: Memory) -> &'static str {
+        match memory {
+            Memory::Buffer(_) => self.qualifiers.0,
+            Memory::Shared(_) => self.qualifiers.1,
+            Memory::Register(_) => "",
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! Prints loop trees as sources of the C family. A kernel is checked before it is printed; what a language cannot say
+//! at all is an error here.
+
+mod language;
+mod matrix;
+mod operation;
+
+use std::{collections::HashMap, fmt::Write};
+
+use language::fill;
+pub use language::{CUDA, Language, MatrixLibrary, OPENCL};
+use operation::Functions;
+
+use super::{
+    index::{Atom, Index, Ranges},
+    loops::{
+        AxisKind, Fragment, Kernel, Matrix, Memory, Operation, Place, Role, Statement, Tile, Type, Value,
+    },
+    view::Mask,
+};
+use crate::{DType, Error, Result, Scalar};
+
+/// The source of a kernel in a language: the functions it needs, then a kernel function with its name.
+///
+/// # Errors
+/// [`Error::Device`] if the language has no matrix fragments and the kernel uses them; [`Error::Internal`] if a value
+/// is used that is not bound.
+pub fn print(kernel: &Kernel, language: &'static Language) -> Result<String> {
+    let mut printer = Printer::new(kernel, language, false);
+    printer.kernel()?;
+    if printer.too_wide {
+        printer = Printer::new(kernel, language, true);
+        printer.kernel()?;
+    }
+    let matrix = match (&language.matrix, kernel.fragments.is_empty()) {
+        (Some(library), false) => library.header,
+        _ => "",
+    };
+    let parts = [language.header, matrix, &printer.functions.source(), &printer.text];
+    Ok(parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n"))
+}
+
+const LANES: [&str; 4] = ["x", "y", "z", "w"];
+
+/// How a value is written: all of it, and each lane.
+#[derive(Clone)]
+struct Names {
+    whole: String,
+    lanes: Vec<String>,
+}
+
+/// A bound value. The bits of a 16-bit float are bound too where it comes from memory or was rounded, so that storing
+/// it again converts nothing; compilers drop whichever is not used.
+#[derive(Clone)]
+struct Bound {
+    of: Type,
+    value: Names,
+    bits: Option<Names>,
+}
+
+struct Printer<'a> {
+    kernel: &'a Kernel,
+    language: &'static Language,
+    functions: Functions,
+    ranges: Ranges,
+    /// Indices are 64 bits wide.
+    wide: bool,
+    /// Some index needs that.
+    too_wide: bool,
+    values: HashMap<Value, Bound>,
+    text: String,
+    depth: usize,
+}
+
+impl Printer<'_> {
+    fn new<'a>(kernel: &'a Kernel, language: &'static Language, wide: bool) -> Printer<'a> {
+        Printer {
+            kernel,
+            language,
+            functions: Functions::new(language),
+            ranges: kernel.ranges(),
+            wide,
+            too_wide: false,
+            values: HashMap::new(),
+            text: String::new(),
+            depth: 0,
+        }
+    }
+
+    fn line(&mut self, line: impl AsRef<str>) {
+        for _ in 0..self.depth {
+            self.text.push_str("    ");
+        }
+        self.text.push_str(line.as_ref());
+        self.text.push('\n');
+    }
+
+    fn kernel(&mut self) -> Result<()> {
+        let (kernel, language) = (self.kernel, self.language);
+        let block = kernel.block();
+        let [x, y, z] = block.map(|extent| extent.to_string());
+        let size = block.iter().product::<usize>().to_string();
+        let declaration = fill(language.kernel, &[("x", &x), ("y", &y), ("z", &z), ("size", &size)]);
+        let buffers = kernel.buffers.iter().enumerate().map(|(i, b)| {
+            let constant = if b.written { "" } else { "const " };
+            let restrict = if b.exclusive { language.restrict } else { "" };
+            let (qualifier, name) = (language.qualifiers.0, self.array(Memory::Buffer(i as u16)));
+            format!("{qualifier}{constant}{} *{restrict}{name}", language.memory_type(b.dtype))
+        });
+        let scalars = kernel.scalars.iter().enumerate();
+        let scalars = scalars.map(|(i, &dtype)| format!("const {} scalar{i}", language.value_type(dtype)));
+        let parameters: Vec<String> = buffers.chain(scalars).collect();
+        self.line(format!("{declaration} {}({}) {{", kernel.name, parameters.join(", ")));
+        self.depth += 1;
+        self.arrays()?;
+        self.body(&kernel.body)?;
+        self.depth -= 1;
+        self.line("}");
+        Ok(())
+    }
+
+    fn arrays(&mut self) -> Result<()> {
+        let (kernel, language) = (self.kernel, self.language);
+        if language.dynamic_shared && !kernel.shared.is_empty() {
+            let alignment = Kernel::SHARED_ALIGNMENT;
+            self.line(format!("extern __shared__ __align__({alignment}) unsigned char shared_memory[];"));
+        }
+        let mut offset = 0;
+        for (i, array) in kernel.shared.iter().enumerate() {
+            let t = language.memory_type(array.dtype);
+            self.line(if language.dynamic_shared {
+                format!("{t} *const shared{i} = ({t} *)(shared_memory + {offset});")
+            } else {
+                let alignment = Kernel::SHARED_ALIGNMENT;
+                let qualifier = language.qualifiers.1;
+                format!("{qualifier}{t} shared{i}[{}] __attribute__((aligned({alignment})));", array.length)
+            });
+            offset += array.aligned_bytes();
+        }
+        for (i, array) in kernel.registers.iter().enumerate() {
+            let length = if array.length == 1 { String::new() } else { format!("[{}]", array.length) };
+            self.line(format!("{} register{i}{length};", language.value_type(array.dtype)));
+        }
+        for (i, fragment) in kernel.fragments.iter().enumerate() {
+            let declaration = self.fragment_type(fragment)?;
+            self.line(format!("{declaration} fragment{i}[{}];", fragment.length));
+        }
+        Ok(())
+    }
+
+    fn array(&self, memory: Memory) -> String {
+        match memory {
+            Memory::Buffer(i) => {
+                let written = self.kernel.buffers.get(usize::from(i)).is_some_and(|b| b.written);
+                format!("{}{i}", if written { "out" } else { "in" })
+            }
+            Memory::Shared(i) => format!("shared{i}"),
+            Memory::Register(i) => format!("register{i}"),
+        }
+    }
+
+    fn body(&mut self, statements: &[Statement]) -> Result<()> {
+        statements.iter().try_for_each(|statement| self.statement(statement))
+    }
+
+    fn block(&mut self, statements: &[Statement]) -> Result<()> {
+        self.depth += 1;
+        self.body(statements)?;
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn statement(&mut self, statement: &Statement) -> Result<()> {
+        match statement {
+            Statement::Loop { axis, body } => self.repeat(*axis, body),
+            Statement::Let { value, of, operation } => self.bind(*value, *of, operation),
+            Statement::Store { place, value } => {
+                let assignment = self.assignment(place, *value)?;
+                let condition = self.mask(&place.mask);
+                self.line(if place.mask.is_always() {
+                    assignment
+                } else {
+                    format!("if ({condition}) {assignment}")
+                });
+                Ok(())
+            }
+            Statement::If { mask, then, otherwise } => {
+                let condition = self.mask(mask);
+                self.line(format!("if ({condition}) {{"));
+                self.block(then)?;
+                if !otherwise.is_empty() {
+                    self.line("} else {");
+                    self.block(otherwise)?;
+                }
+                self.line("}");
+                Ok(())
+            }
+            Statement::Barrier => {
+                self.line(self.language.barrier);
+                Ok(())
+            }
+            Statement::Matrix(matrix) => self.matrix(matrix),
+        }
+    }
+
+    fn repeat(&mut self, axis: u8, body: &[Statement]) -> Result<()> {
+        let described = self.kernel.axes[usize::from(axis)];
+        let (name, t, extent) = (self.axis(axis), self.index_type(), described.extent);
+        match described.kind {
+            AxisKind::Grid(d) | AxisKind::Block(d) => {
+                let grid = matches!(described.kind, AxisKind::Grid(_));
+                let table = if grid { self.language.group } else { self.language.invocation };
+                // A range of one value is never used.
+                if extent > 1 {
+                    self.line(format!("const {t} {name} = {};", table[usize::from(d)]));
+                }
+                self.body(body)
+            }
+            kind => {
+                if kind == AxisKind::Unroll {
+                    self.line(self.language.unroll);
+                }
+                self.line(format!("for ({t} {name} = 0; {name} < {extent}; ++{name}) {{"));
+                self.block(body)?;
+                self.line("}");
+                Ok(())
+            }
+        }
+    }
+
+    fn axis(&self, axis: u8) -> String {
+        match self.kernel.axes.get(usize::from(axis)).map(|a| a.kind) {
+            Some(AxisKind::Grid(d)) => format!("group_{}", LANES[usize::from(d)]),
+            Some(AxisKind::Block(d)) => format!("invocation_{}", LANES[usize::from(d)]),
+            _ => format!("i{axis}"),
+        }
+    }
+
+    fn index_type(&self) -> &'static str {
+        self.language.value_type(if self.wide { DType::I64 } else { DType::I32 })
+    }
+
+    fn index(&mut self, index: &Index) -> String {
+        let (low, high) = index.bounds(&self.ranges);
+        self.too_wide |= low < i32::MIN.into() || high > i32::MAX.into();
+        let mut text = String::new();
+        for (i, term) in index.terms().iter().enumerate() {
+            text.push_str(match (i, term.factor < 0) {
+                (0, false) => "",
+                (0, true) => "-",
+                (_, false) => " + ",
+                (_, true) => " - ",
+            });
+            let factor = term.factor.unsigned_abs();
+            let atom = self.atom(&term.atom);
+            text.push_str(&match (&term.atom, factor) {
+                (_, 1) => atom,
+                (Atom::Range(_), _) => format!("{atom} * {factor}"),
+                _ => format!("({atom}) * {factor}"),
+            });
+        }
+        match index.offset() {
+            c if text.is_empty() => c.to_string(),
+            0 => text,
+            c => format!("{text} {} {}", if c < 0 { "-" } else { "+" }, c.unsigned_abs()),
+        }
+    }
+
+    fn atom(&mut self, atom: &Atom) -> String {
+        let (x, k, remainder) = match atom {
+            Atom::Range(axis) => return self.axis(*axis),
+            Atom::Quotient(x, k) => (x, *k, false),
+            Atom::Remainder(x, k) => (x, *k, true),
+        };
+        let text = self.index(x);
+        if x.bounds(&self.ranges).0 < 0 {
+            return self.functions.floor_index(remainder, self.wide, &format!("({text})"), k);
+        }
+        let name = matches!(x.as_atom(), Some(Atom::Range(_)));
+        let text = if name { text } else { format!("({text})") };
+        format!("{text} {} {k}", if remainder { "%" } else { "/" })
+    }
+
+    fn mask(&mut self, mask: &Mask) -> String {
+        let mut conditions = Vec::new();
+        for c in mask.conditions() {
+            let (least, greatest) = c.index.bounds(&self.ranges);
+            let index = self.index(&c.index);
+            if c.low > least {
+                conditions.push(format!("{index} >= {}", c.low));
+            }
+            if c.high <= greatest {
+                conditions.push(format!("{index} < {}", c.high));
+            }
+        }
+        if mask.is_never() { "false".to_owned() } else { conditions.join(" && ") }
+    }
+
+    fn bound(&self, value: Value) -> Result<&Bound> {
+        let unbound = || Error::internal("kernel::print", format!("value {value} is not bound"));
+        self.values.get(&value).ok_or_else(unbound)
+    }
+
+    fn bind(&mut self, value: Value, of: Type, operation: &Operation) -> Result<()> {
+        let lanes = usize::from(of.lanes);
+        let bits = self.bits(value, of, operation)?;
+        let written = match (&bits, operation) {
+            (Some(bits), _) => {
+                let lanes = bits.lanes.iter().map(|lane| self.functions.decode(of.dtype, lane)).collect();
+                self.name(format!("v{value}"), of, lanes)
+            }
+            // What is as short as a name needs none.
+            (_, Operation::Constant(scalar)) => {
+                self.unnamed(of, vec![self.functions.constant(of.dtype, *scalar)])
+            }
+            (_, Operation::Parameter(at)) => self.unnamed(of, vec![format!("scalar{at}")]),
+            (_, Operation::Splat(a)) => self.unnamed(of, vec![self.bound(*a)?.value.whole.clone(); lanes]),
+            (_, Operation::Lane(a, lane)) => {
+                let lane = self.bound(*a)?.value.lanes.get(usize::from(*lane)).cloned();
+                self.unnamed(of, lane.into_iter().collect())
+            }
+            (_, Operation::Cast(a)) if self.bound(*a)?.of.dtype.compute() == of.dtype => {
+                self.bound(*a)?.value.clone()
+            }
+            (_, Operation::Load(place, fill)) => {
+                let loaded = self.load(place, of, *fill);
+                if lanes == 1 {
+                    let element = if place.mask.is_always() { loaded } else { format!("({loaded})") };
+                    let number = self.functions.decode(of.dtype, &element);
+                    self.name(format!("v{value}"), of, vec![number])
+                } else {
+                    self.declare(
+                        self.language.vector_type(of.dtype, of.lanes),
+                        format!("v{value}"),
+                        of.lanes,
+                        &loaded,
+                    )
+                }
+            }
+            _ => {
+                let each =
+                    (0..lanes).map(|lane| self.lane(of, operation, lane)).collect::<Result<Vec<_>>>()?;
+                self.name(format!("v{value}"), of, each)
+            }
+        };
+        self.values.insert(value, Bound { of, value: written, bits });
+        Ok(())
+    }
+
+    /// Binds the bits of a 16-bit float that is loaded or rounded.
+    fn bits(&mut self, value: Value, of: Type, operation: &Operation) -> Result<Option<Names>> {
+        if of.dtype == of.dtype.compute() {
+            return Ok(None);
+        }
+        let expression = match operation {
+            Operation::Load(place, fill) => self.load(place, of, *fill),
+            Operation::Cast(a) => {
+                let from = self.bound(*a)?.clone();
+                let round = |lane: &String| self.functions.round(from.of.dtype, of.dtype, lane);
+                let each: Vec<String> = from.value.lanes.iter().map(round).collect();
+                self.pack(of, &each)
+            }
+            _ => return Ok(None),
+        };
+        let t = match of.lanes {
+            1 => self.language.memory_type(of.dtype).to_owned(),
+            lanes => self.language.vector_type(of.dtype, lanes),
+        };
+        Ok(Some(self.declare(t, format!("v{value}_bits"), of.lanes, &expression)))
+    }
+
+    /// Writes a constant of the language and gives back its names.
+    fn declare(&mut self, t: String, name: String, lanes: u8, expression: &str) -> Names {
+        self.line(format!("const {t} {name} = {expression};"));
+        let lanes = match lanes {
+            1 => vec![name.clone()],
+            lanes => LANES[..usize::from(lanes)].iter().map(|lane| format!("{name}.{lane}")).collect(),
+        };
+        Names { whole: name, lanes }
+    }
+
+    /// Names a value that is computed lane by lane.
+    fn name(&mut self, name: String, of: Type, lanes: Vec<String>) -> Names {
+        let Names { whole, .. } = self.unnamed(of, lanes);
+        let t = match of {
+            Type { dtype, lanes: 1 } => self.language.value_type(dtype).to_owned(),
+            Type { dtype, lanes } => self.language.vector_type(dtype.compute(), lanes),
+        };
+        self.declare(t, name, of.lanes, &whole)
+    }
+
+    fn unnamed(&self, of: Type, lanes: Vec<String>) -> Names {
+        Names { whole: self.pack(Type { dtype: of.dtype.compute(), ..of }, &lanes), lanes }
+    }
+
+    /// A vector of elements as they are in memory, or the only one.
+    fn pack(&self, of: Type, lanes: &[String]) -> String {
+        match lanes {
+            [one] if of.lanes == 1 => one.clone(),
+            _ => {
+                let t = self.language.vector_type(of.dtype, of.lanes);
+                fill(self.language.vector, &[("type", &t), ("lanes", &lanes.join(", "))])
+            }
+        }
+    }
+
+    /// One lane of an operation on values.
+    fn lane(&mut self, of: Type, operation: &Operation, lane: usize) -> Result<String> {
+        let operands = operation.operands();
+        let mut names = Vec::with_capacity(operands.len());
+        for operand in &operands {
+            names.extend(self.bound(*operand)?.value.lanes.get(lane).cloned());
+        }
+        let from = operands.first().map_or(Ok(of.dtype), |a| self.bound(*a).map(|b| b.of.dtype))?;
+        let functions = &mut self.functions;
+        Ok(match (operation, names.as_slice()) {
+            (Operation::Unary(op, _), [a]) => functions.unary(*op, from, a),
+            (Operation::Binary(op, ..), [a, b]) => functions.binary(*op, from, a, b),
+            (Operation::Select(..), [condition, a, b]) => format!("{condition} ? {a} : {b}"),
+            (Operation::Cast(_), [a]) => functions.cast(from, of.dtype, a),
+            (Operation::Bitcast(_), [a]) => functions.bitcast(from, of.dtype, a),
+            (Operation::ShuffleXor(_, bits), [a]) => {
+                fill(self.language.shuffle, &[("value", a), ("bits", &bits.to_string())])
+            }
+            (Operation::Index(index), []) => self.index(index),
+            _ => return Err(Error::internal("kernel::print", format!("{operation:?} as {of:?}"))),
+        })
+    }
+
+    fn element(&mut self, place: &Place) -> String {
+        let array = self.array(place.memory);
+        let single = matches!(place.memory, Memory::Register(_))
+            && self.kernel.array(place.memory).is_some_and(|a| a.1 == 1);
+        if single { array } else { format!("{array}[{}]", self.index(&place.index)) }
+    }
+
+    fn pointer(&mut self, place: &Place, t: &str) -> String {
+        let (array, index) = (self.array(place.memory), self.index(&place.index));
+        format!("({}{t} *)({array} + {index})", self.language.qualifier(place.memory))
+    }
+
+    /// The elements of a place as they are in memory, or `fill` where its mask does not hold.
+    fn load(&mut self, place: &Place, of: Type, fill: Scalar) -> String {
+        let loaded = self.elements(place, of, "const ");
+        if place.mask.is_always() {
+            return loaded;
+        }
+        let fill = self.functions.constant(of.dtype, fill);
+        let fill = self.functions.encode(of.dtype, &fill);
+        format!("{} ? {loaded} : {}", self.mask(&place.mask), self.pack(of, &vec![fill; of.lanes.into()]))
+    }
+
+    fn elements(&mut self, place: &Place, of: Type, constant: &str) -> String {
+        if of.lanes == 1 {
+            return self.element(place);
+        }
+        let t = self.language.vector_type(of.dtype, of.lanes);
+        format!("*{}", self.pointer(place, &format!("{constant}{t}")))
+    }
+
+    fn assignment(&mut self, place: &Place, value: Value) -> Result<String> {
+        let Bound { of, value, bits } = self.bound(value)?.clone();
+        let stored = match bits {
+            Some(bits) => bits.whole,
+            None if of.dtype == of.dtype.compute() => value.whole,
+            None => {
+                let each: Vec<String> =
+                    value.lanes.iter().map(|v| self.functions.encode(of.dtype, v)).collect();
+                self.pack(of, &each)
+            }
+        };
+        Ok(format!("{} = {stored};", self.elements(place, of, "")))
+    }
+}
