@@ -257,12 +257,14 @@ impl Group<'_> {
             }
             Operation::Unary(op, a) => {
                 let dtype = self.type_of(*a);
-                Ok(self.lanes(*a, invocation)?.into_iter().map(|x| scalar::unary(*op, dtype, x)).collect())
+                let lanes = self.lanes(*a, invocation)?.into_iter();
+                lanes.map(|x| self.known(operation, scalar::unary(*op, dtype, x))).collect()
             }
             Operation::Binary(op, a, b) => {
                 let dtype = self.type_of(*a);
                 let (a, b) = (self.lanes(*a, invocation)?, self.lanes(*b, invocation)?);
-                Ok(a.into_iter().zip(b).map(|(x, y)| scalar::binary(*op, dtype, x, y)).collect())
+                let pairs = a.into_iter().zip(b);
+                pairs.map(|(x, y)| self.known(operation, scalar::binary(*op, dtype, x, y))).collect()
             }
             Operation::Select(condition, a, b) => {
                 let condition = self.lanes(*condition, invocation)?;
@@ -275,11 +277,8 @@ impl Group<'_> {
             }
             Operation::Bitcast(a) => {
                 let from = self.type_of(*a);
-                Ok(self
-                    .lanes(*a, invocation)?
-                    .into_iter()
-                    .map(|x| scalar::bitcast(from, of.dtype, x))
-                    .collect())
+                let lanes = self.lanes(*a, invocation)?.into_iter();
+                lanes.map(|x| self.known(operation, scalar::bitcast(from, of.dtype, x))).collect()
             }
             Operation::Splat(a) => Ok(Lanes::from_elem(self.lanes(*a, invocation)?[0], of.lanes.into())),
             Operation::Lane(a, lane) => one(self.lanes(*a, invocation)?[usize::from(*lane)]),
@@ -292,6 +291,10 @@ impl Group<'_> {
                 self.lanes(*a, other)
             }
         }
+    }
+
+    fn known(&self, operation: &Operation, result: Option<Scalar>) -> Result<Scalar> {
+        result.ok_or_else(|| broken(self.kernel, format!("what {operation:?} gives is not determined")))
     }
 
     /// Element `offset` of a place, for one invocation, with the access to it.

@@ -61,7 +61,7 @@ impl OracleArray {
 }
 
 /// The elements of a device's answer, each exactly what its bytes say.
-pub(super) fn read_scalars(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
+pub(crate) fn read_scalars(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
     fn read<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
         T::read_bytes(bytes).into_iter().map(T::to_scalar).collect()
     }
@@ -83,7 +83,7 @@ pub(super) fn read_scalars(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
 }
 
 /// A scalar as a number.
-pub(super) fn from_scalar(scalar: Scalar) -> Number {
+pub(crate) fn from_scalar(scalar: Scalar) -> Number {
     match scalar {
         Scalar::Bool(b) => Number::bool(b),
         Scalar::Int(i) => Number::Integer(i.into()),

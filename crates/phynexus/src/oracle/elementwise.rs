@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A function of one number of `dtype`.
-pub(super) fn unary(op: Unary, x: Number, dtype: DType) -> Number {
+pub(crate) fn unary(op: Unary, x: Number, dtype: DType) -> Number {
     match x {
         Number::Integer(x) => integer::unary(op, x, dtype).map_or(Number::Undetermined, Number::Integer),
         Number::Float(x) => float::unary(op, x, dtype),
@@ -21,7 +21,7 @@ pub(super) fn unary(op: Unary, x: Number, dtype: DType) -> Number {
 }
 
 /// A function of two numbers of `dtype`.
-pub(super) fn binary(op: Binary, a: Number, b: Number, dtype: DType) -> Number {
+pub(crate) fn binary(op: Binary, a: Number, b: Number, dtype: DType) -> Number {
     match (a, b) {
         (Number::Integer(a), Number::Integer(b)) => {
             integer::binary(op, a, b, dtype).map_or(Number::Undetermined, Number::Integer)

@@ -35,6 +35,9 @@ pub use array::OracleArray;
 pub use compare::{Comparison, Mismatch, compare};
 pub use number::{Interval, Number, ulp};
 
+pub(crate) use array::{from_scalar, read_scalars};
+pub(crate) use elementwise::{binary, unary};
+
 use accumulate::Accumulator;
 use array::{counted, every_coordinate};
 
