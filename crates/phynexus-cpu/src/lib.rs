@@ -3,4 +3,5 @@
 pub mod conv;
 pub mod gemm;
 pub mod pool;
+pub mod pooling;
 pub mod vector;

@@ -17,7 +17,9 @@ use crate::pool;
 /// Elements of patches gathered at a time: they stay in the second cache.
 const PATCHES: usize = 1 << 16;
 /// Elements of all partial sums together, beyond which images are not spread over more tasks.
-const PARTIAL_SUMS: usize = 1 << 23;
+const PARTIAL_SUMS: usize = 1 << 21;
+/// Output channels whose partial sums are added together.
+const BLOCK: usize = 16;
 /// The most partial sums of an element.
 const PARTS: usize = 16;
 
@@ -75,23 +77,31 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
             }
         }
     });
-    pool::parallel_for(job.groups * job.outputs, &|task| {
-        let (group, output) = (task / job.outputs, task % job.outputs);
+    let blocks = job.outputs.div_ceil(BLOCK);
+    pool::parallel_for(job.groups * blocks, &|task| {
+        let (group, outputs) =
+            (task / blocks, task % blocks * BLOCK..job.outputs.min((task % blocks + 1) * BLOCK));
+        let parts = (0..parts).map(|p| (p * job.groups + group) * group_sums + outputs.start);
+        let totals = Scratch::new::<T>(filters * BLOCK);
         let row = Scratch::new::<T>(filters);
-        // SAFETY: all sums are done; this row of the result is this task's.
+        // SAFETY: all sums are done; these rows of the result are this task's.
         unsafe {
-            let row = std::slice::from_raw_parts_mut(row.start::<T>(), {
-                fill_zero(row.start::<T>(), filters);
-                filters
-            });
-            for p in 0..parts {
-                let from = sums.get().add((p * job.groups + group) * group_sums + output);
-                for (i, total) in row.iter_mut().enumerate() {
-                    *total = total.add(*from.add(i * sums_row));
+            let totals = totals.start::<T>();
+            for (p, start) in parts.enumerate() {
+                for i in 0..filters {
+                    for o in 0..outputs.len() {
+                        let (sum, total) =
+                            (*sums.get().add(start + i * sums_row + o), totals.add(i * BLOCK + o));
+                        *total = if p == 0 { sum } else { (*total).add(sum) };
+                    }
                 }
             }
-            let to = job.result.add(task * filters * job.dtype.size());
-            T::store(row.as_ptr(), filters, job.dtype, to, 1);
+            for o in outputs.clone() {
+                (0..filters)
+                    .for_each(|i| *row.start::<T>().add(i) = *totals.add(i * BLOCK + o - outputs.start));
+                let at = (group * job.outputs + o) * filters * job.dtype.size();
+                T::store(row.start(), filters, job.dtype, job.result.add(at), 1);
+            }
         }
     });
 }

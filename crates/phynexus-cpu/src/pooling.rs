@@ -1,0 +1,442 @@
+//! Pooling over one to three spatial dimensions of contiguous tensors `[batch, channels, spatial..]`.
+//!
+//! Every plane is one task. Windows are walked tap by tap, each tap along a whole row of the output, so that the
+//! innermost loop runs over neighbours.
+
+use std::ops::Range;
+
+use half::{bf16, f16};
+use phynexus::graph::op::{Geometry, PoolKind};
+use phynexus::{DType, Error, Result};
+
+use crate::gemm::scratch::Scratch;
+use crate::pool;
+
+/// The sizes of a pooling.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolShape<'a> {
+    /// Images times channels.
+    pub planes: usize,
+    /// The spatial extents of the tensor that windows are taken from: one to three.
+    pub input: &'a [usize],
+    /// The number of windows along each.
+    pub output: &'a [usize],
+    /// The windows.
+    pub geometry: &'a Geometry,
+}
+
+/// One axis: which windows have tap r inside the input, and where.
+struct Axis {
+    input: usize,
+    output: usize,
+    stride: usize,
+    /// For every tap, the place of window 0, counted from the input's start.
+    taps: Vec<isize>,
+}
+
+impl Axis {
+    /// The windows whose tap is inside the input.
+    fn inside(&self, tap: isize) -> Range<usize> {
+        let stride = self.stride as isize;
+        let first = (-tap).max(0).unsigned_abs().div_ceil(self.stride);
+        let last = (self.input as isize - tap + stride - 1).max(0) / stride;
+        first.min(self.output)..(last as usize).clamp(first.min(self.output), self.output)
+    }
+
+    /// The input's index of a window's tap, if it is inside.
+    fn place(&self, window: usize, tap: isize) -> Option<usize> {
+        let place = (window * self.stride) as isize + tap;
+        (0..self.input as isize).contains(&place).then_some(place as usize)
+    }
+}
+
+/// Computes a pooling: of a tensor with `input` extents (`Max`, `ArgMax`, `Sum`; the result has `output` extents) or of
+/// one with `output` extents (`Spread`; the result has `input` extents). Source and result have `dtype`, except that the
+/// result of `ArgMax` is `int64`. Sums of 16-bit floats are made in `f32` and rounded once. A NaN is greater than every
+/// number. A window that lies wholly in the padding has the maximum minus infinity, at position 0.
+///
+/// # Errors
+/// [`Error::Shape`] if the sizes do not fit each other, [`Error::DType`] for integers.
+///
+/// # Safety
+/// Source and result exist, are aligned, and do not overlap.
+pub unsafe fn pooling(
+    kind: PoolKind,
+    dtype: DType,
+    shape: &PoolShape<'_>,
+    source: *const u8,
+    result: *mut u8,
+) -> Result<()> {
+    let axes = shape.axes()?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::F64 => run::<f64>(kind, shape.planes, &axes, source, result),
+            DType::F32 => run::<f32>(kind, shape.planes, &axes, source, result),
+            DType::F16 => run::<f16>(kind, shape.planes, &axes, source, result),
+            DType::BF16 => run::<bf16>(kind, shape.planes, &axes, source, result),
+            _ => return Err(Error::dtype("pooling", &[dtype], "use a float type")),
+        }
+    }
+    Ok(())
+}
+
+impl PoolShape<'_> {
+    /// The three axes, missing ones in front; every size is checked.
+    fn axes(&self) -> Result<[Axis; 3]> {
+        let g = self.geometry;
+        let rank = self.input.len();
+        let fail = |hint: &str| Err(Error::shape("pooling", &[self.input, &g.kernel, self.output], hint));
+        let lengths = [self.output.len(), g.kernel.len(), g.stride.len(), g.dilation.len(), g.padding.len()];
+        if !(1..=3).contains(&rank) || lengths.iter().any(|&l| l != rank) {
+            return fail(
+                "one to three spatial dimensions, and as many extents, strides, dilations and paddings",
+            );
+        }
+        if g.stride.contains(&0) || g.dilation.contains(&0) {
+            return fail("strides and dilations are at least 1");
+        }
+        if (0..rank).any(|d| g.output_size(d, self.input[d]) != Some(self.output[d])) {
+            return fail(
+                "the output's extents must be floor((input + padding - dilation * (kernel - 1) - 1) / stride) + 1",
+            );
+        }
+        Ok([0, 1, 2].map(|d: usize| match (d + rank).checked_sub(3) {
+            None => Axis { input: 1, output: 1, stride: 1, taps: vec![0] },
+            Some(d) => {
+                let tap = |r: usize| (r * g.dilation[d]) as isize - g.padding[d].0 as isize;
+                let taps = (0..g.kernel[d]).map(tap).collect();
+                Axis { input: self.input[d], output: self.output[d], stride: g.stride[d], taps }
+            }
+        }))
+    }
+}
+
+/// A float type and the one its pools are computed in.
+trait Element: Copy + Send + Sync {
+    /// `f32` or `f64`.
+    type Wide: Copy + PartialOrd + std::ops::AddAssign + Default + Send + Sync;
+    const LEAST: Self::Wide;
+    fn widen(self) -> Self::Wide;
+    fn narrow(wide: Self::Wide) -> Self;
+}
+
+macro_rules! element {
+    ($t:ty, $wide:ty, |$x:ident| $widen:expr, |$y:ident| $narrow:expr) => {
+        impl Element for $t {
+            type Wide = $wide;
+            const LEAST: $wide = <$wide>::NEG_INFINITY;
+            #[inline(always)]
+            fn widen(self) -> $wide {
+                let $x = self;
+                $widen
+            }
+            #[inline(always)]
+            fn narrow($y: $wide) -> $t {
+                $narrow
+            }
+        }
+    };
+}
+element!(f32, f32, |x| x, |y| y);
+element!(f64, f64, |x| x, |y| y);
+element!(f16, f32, |x| x.to_f32(), |y| f16::from_f32(y));
+element!(bf16, f32, |x| x.to_f32(), |y| bf16::from_f32(y));
+
+/// Whether `x` takes the place of `best`: it is greater, or the first NaN.
+#[inline(always)]
+#[allow(clippy::eq_op)]
+fn wins<T: Copy + PartialOrd>(x: T, best: T) -> bool {
+    // Written so that it becomes two comparisons without branches.
+    (x > best) | ((x != x) & (best == best))
+}
+
+/// Runs the planes, several to a task if they are small.
+///
+/// # Safety
+/// As [`pooling`].
+unsafe fn run<T: Element>(
+    kind: PoolKind,
+    planes: usize,
+    axes: &[Axis; 3],
+    source: *const u8,
+    result: *mut u8,
+) {
+    let input: usize = axes.iter().map(|a| a.input).product();
+    let output: usize = axes.iter().map(|a| a.output).product();
+    let taps: usize = axes.iter().map(|a| a.taps.len()).product();
+    let (from_size, to_size) =
+        if matches!(kind, PoolKind::Spread) { (output, input) } else { (input, output) };
+    let memory = Memory { source: source.cast::<T>(), result };
+    let group = (1usize << 15).div_ceil((output * taps + input).max(1));
+    pool::parallel_for(planes.div_ceil(group), &|task| {
+        let room = Scratch::new::<T::Wide>(to_size);
+        for plane in task * group..planes.min((task + 1) * group) {
+            // SAFETY: the plane exists in source and result, and is this task's; the scratch has room for it.
+            unsafe {
+                let source = std::slice::from_raw_parts(memory.source().add(plane * from_size), from_size);
+                let wide = room.start::<T::Wide>();
+                let start = if matches!(kind, PoolKind::Sum | PoolKind::Spread) {
+                    T::Wide::default()
+                } else {
+                    T::LEAST
+                };
+                (0..to_size).for_each(|i| wide.add(i).write(start));
+                let wide = std::slice::from_raw_parts_mut(wide, to_size);
+                if matches!(kind, PoolKind::ArgMax) {
+                    let out = memory.result().cast::<i64>().add(plane * to_size);
+                    (0..to_size).for_each(|i| out.add(i).write(0));
+                    argmax(axes, source, wide, std::slice::from_raw_parts_mut(out, to_size));
+                    continue;
+                }
+                match kind {
+                    PoolKind::Max => rows(axes, |from, to, width, stride| {
+                        combine(&source[from..], stride, &mut wide[to..to + width], |best, x| {
+                            if wins(x, *best) {
+                                *best = x;
+                            }
+                        });
+                    }),
+                    PoolKind::Sum => rows(axes, |from, to, width, stride| {
+                        combine(&source[from..], stride, &mut wide[to..to + width], |sum, x| *sum += x);
+                    }),
+                    _ => rows(axes, |from, to, width, stride| {
+                        for (x, sum) in
+                            source[to..to + width].iter().zip(wide[from..].iter_mut().step_by(stride))
+                        {
+                            *sum += x.widen();
+                        }
+                    }),
+                }
+                let out = memory.result().cast::<T>().add(plane * to_size);
+                for (i, &x) in wide.iter().enumerate() {
+                    *out.add(i) = T::narrow(x);
+                }
+            }
+        }
+    });
+}
+
+/// Source and result, for several threads.
+struct Memory<T> {
+    source: *const T,
+    result: *mut u8,
+}
+
+// SAFETY: the source is only read, and tasks write disjoint planes of the result.
+unsafe impl<T> Sync for Memory<T> {}
+
+impl<T> Memory<T> {
+    fn source(&self) -> *const T {
+        self.source
+    }
+    fn result(&self) -> *mut u8 {
+        self.result
+    }
+}
+
+/// Calls `row(input index, output index, windows, stride)` for every tap and row of windows: window i of the row reads
+/// input `index + i * stride`. Taps of a window come in ascending order.
+fn rows(axes: &[Axis; 3], mut row: impl FnMut(usize, usize, usize, usize)) {
+    let [planes, lines, columns] = axes;
+    for z in 0..planes.output {
+        for y in 0..lines.output {
+            let to = (z * lines.output + y) * columns.output;
+            for iz in planes.taps.iter().filter_map(|&tap| planes.place(z, tap)) {
+                for iy in lines.taps.iter().filter_map(|&tap| lines.place(y, tap)) {
+                    for &tap in &columns.taps {
+                        let inside = columns.inside(tap);
+                        if !inside.is_empty() {
+                            let place = (inside.start * columns.stride).wrapping_add_signed(tap);
+                            let from = (iz * lines.input + iy) * columns.input + place;
+                            row(from, to + inside.start, inside.len(), columns.stride);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Combines every element of `out` with its element of a strided row.
+#[inline(always)]
+fn combine<T: Element>(
+    source: &[T],
+    stride: usize,
+    out: &mut [T::Wide],
+    mut with: impl FnMut(&mut T::Wide, T::Wide),
+) {
+    match stride {
+        // Constant strides become vectors.
+        1 => out.iter_mut().zip(source).for_each(|(o, x)| with(o, x.widen())),
+        2 => {
+            let last = out.len() - 1;
+            let pairs = source.as_chunks::<2>().0;
+            out[..last].iter_mut().zip(pairs).for_each(|(o, x)| with(o, x[0].widen()));
+            with(&mut out[last], source[2 * last].widen());
+        }
+        _ => out.iter_mut().zip(source.iter().step_by(stride)).for_each(|(o, x)| with(o, x.widen())),
+    }
+}
+
+/// The greatest elements' positions within the plane.
+fn argmax<T: Element>(axes: &[Axis; 3], source: &[T], best: &mut [T::Wide], out: &mut [i64]) {
+    // The first element of a window wins whatever it is, so that one of minus infinities only has a position inside.
+    let mut seen = vec![false; out.len()];
+    rows(axes, |from, to, width, stride| {
+        for i in 0..width {
+            let x = source[from + i * stride].widen();
+            if wins(x, best[to + i]) || !seen[to + i] {
+                (best[to + i], out[to + i], seen[to + i]) = (x, (from + i * stride) as i64, true);
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Every window's places in the plane, ascending.
+    fn windows(shape: &PoolShape<'_>) -> Vec<Vec<usize>> {
+        let g = shape.geometry;
+        let rank = shape.input.len();
+        let count = |v: &[usize]| v.iter().product::<usize>();
+        let index = |mut flat: usize, extents: &[usize]| {
+            let mut at = vec![0; extents.len()];
+            for d in (0..extents.len()).rev() {
+                (at[d], flat) = (flat % extents[d], flat / extents[d]);
+            }
+            at
+        };
+        (0..count(shape.output))
+            .map(|o| {
+                let window = index(o, shape.output);
+                (0..count(&g.kernel))
+                    .filter_map(|k| {
+                        let tap = index(k, &g.kernel);
+                        (0..rank).try_fold(0, |flat, d| {
+                            let at = (window[d] * g.stride[d] + tap[d] * g.dilation[d])
+                                .checked_sub(g.padding[d].0)?;
+                            (at < shape.input[d]).then_some(flat * shape.input[d] + at)
+                        })
+                    })
+                    .collect()
+            })
+            .collect()
+    }
+
+    fn pool_f32<R: Copy + Default>(
+        kind: PoolKind,
+        shape: &PoolShape<'_>,
+        source: &[f32],
+        size: usize,
+    ) -> Vec<R> {
+        let mut out = vec![R::default(); size];
+        // SAFETY: the vectors hold the tensors.
+        unsafe { pooling(kind, DType::F32, shape, source.as_ptr().cast(), out.as_mut_ptr().cast()).unwrap() };
+        out
+    }
+
+    fn check(planes: usize, input: &[usize], geometry: &Geometry) {
+        let output: Option<Vec<usize>> =
+            (0..input.len()).map(|d| geometry.output_size(d, input[d])).collect();
+        let Some(output) = output else { return };
+        let shape = PoolShape { planes, input, output: &output, geometry };
+        let (inputs, outputs): (usize, usize) = (input.iter().product(), output.iter().product());
+        // Small integers: sums are exact, and there are ties, NaNs and infinities.
+        let value = |i: usize| match (i * 7919 + i / 13) % 23 {
+            0 => f32::NAN,
+            1 => f32::NEG_INFINITY,
+            n => (n % 7) as f32,
+        };
+        let x: Vec<f32> = (0..planes * inputs).map(value).collect();
+        let places = windows(&shape);
+        let same = |a: f32, b: f32| a == b || (a.is_nan() && b.is_nan());
+        let max: Vec<f32> = pool_f32(PoolKind::Max, &shape, &x, planes * outputs);
+        let argmax: Vec<i64> = pool_f32(PoolKind::ArgMax, &shape, &x, planes * outputs);
+        let sum: Vec<f32> = pool_f32(PoolKind::Sum, &shape, &x, planes * outputs);
+        let gradient: Vec<f32> = (0..planes * outputs).map(|i| (i % 11) as f32).collect();
+        let spread: Vec<f32> = pool_f32(PoolKind::Spread, &shape, &gradient, planes * inputs);
+        let mut expected_spread = vec![0f32; planes * inputs];
+        for plane in 0..planes {
+            for (o, window) in places.iter().enumerate() {
+                let (at, here) = (plane * outputs + o, |i: usize| x[plane * inputs + i]);
+                let first_nan = window.iter().find(|&&i| here(i).is_nan());
+                let first_best = window.iter().fold(None, |best: Option<usize>, &i| match best {
+                    Some(b) if here(b) >= here(i) => Some(b),
+                    _ => Some(i),
+                });
+                let best = first_nan.copied().or(first_best);
+                assert!(same(max[at], best.map_or(f32::NEG_INFINITY, here)), "{shape:?} {at}");
+                assert_eq!(argmax[at], best.unwrap_or(0) as i64, "{shape:?} {at}");
+                assert!(same(sum[at], window.iter().map(|&i| here(i)).sum::<f32>() + 0.0), "{shape:?} {at}");
+                window.iter().for_each(|&i| expected_spread[plane * inputs + i] += gradient[at]);
+            }
+        }
+        assert_eq!(spread, expected_spread, "{shape:?}");
+    }
+
+    fn geometry(
+        kernel: &[usize],
+        stride: &[usize],
+        dilation: &[usize],
+        padding: &[(usize, usize)],
+    ) -> Geometry {
+        let (kernel, stride, dilation) = (kernel.into(), stride.into(), dilation.into());
+        Geometry { kernel, stride, dilation, padding: padding.into(), groups: 1 }
+    }
+
+    #[test]
+    fn windows_of_every_kind() {
+        check(3, &[8, 8], &geometry(&[2, 2], &[2, 2], &[1, 1], &[(0, 0), (0, 0)]));
+        check(2, &[9, 40], &geometry(&[3, 3], &[1, 2], &[1, 1], &[(1, 1), (1, 0)]));
+        check(0, &[8, 8], &geometry(&[2, 2], &[2, 2], &[1, 1], &[(0, 0), (0, 0)]));
+        check(2, &[3], &geometry(&[2], &[3], &[1], &[(5, 4)]));
+        check(1, &[4, 5, 6], &geometry(&[3, 2, 2], &[1, 2, 4], &[1, 3, 2], &[(2, 2), (0, 1), (1, 1)]));
+        check(200, &[64], &geometry(&[3], &[1], &[1], &[(1, 1)]));
+        check(2, &[0, 3], &geometry(&[2, 2], &[1, 1], &[1, 1], &[(1, 1), (0, 0)]));
+    }
+
+    #[test]
+    fn half_precision_sums_are_rounded_once() {
+        let geometry = geometry(&[64], &[64], &[1], &[(0, 0)]);
+        let shape = PoolShape { planes: 1, input: &[64], output: &[1], geometry: &geometry };
+        let x: Vec<f16> = (0..64).map(|i| f16::from_f32(if i == 0 { 2048.0 } else { 1.0 })).collect();
+        let mut out = [f16::ZERO];
+        // SAFETY: the vectors hold the tensors.
+        unsafe {
+            pooling(PoolKind::Sum, DType::F16, &shape, x.as_ptr().cast(), out.as_mut_ptr().cast()).unwrap()
+        };
+        assert_eq!(out[0], f16::from_f32(2111.0));
+    }
+
+    #[test]
+    fn sizes_and_types_that_do_not_fit_are_errors() {
+        let geometry = geometry(&[2], &[2], &[1], &[(0, 0)]);
+        let mut nothing = 0u64;
+        let p = (&raw mut nothing).cast::<u8>();
+        let call = |output: &[usize], dtype: DType| {
+            let shape = PoolShape { planes: 1, input: &[4], output, geometry: &geometry };
+            // SAFETY: nothing is read or written where the sizes do not fit.
+            unsafe { pooling(PoolKind::Max, dtype, &shape, p, p) }
+        };
+        assert!(matches!(call(&[3], DType::F32), Err(Error::Shape { .. })));
+        assert!(matches!(call(&[2], DType::I32), Err(Error::DType { .. })));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn any_window((planes, axes) in (0usize..4, prop::collection::vec(
+            (1usize..14, 1usize..4, 1usize..5, 1usize..3, (0usize..4, 0usize..4)), 1..4))) {
+            let kernel: Vec<usize> = axes.iter().map(|a| a.1).collect();
+            let stride: Vec<usize> = axes.iter().map(|a| a.2).collect();
+            let dilation: Vec<usize> = axes.iter().map(|a| a.3).collect();
+            let padding: Vec<(usize, usize)> = axes.iter().map(|a| a.4).collect();
+            let input: Vec<usize> = axes.iter().map(|a| a.0).collect();
+            check(planes, &input, &geometry(&kernel, &stride, &dilation, &padding));
+        }
+    }
+}
