@@ -1,12 +1,16 @@
 //! What a user holds: tensors. Methods check shapes and types at once and add nodes to the graph; nothing is computed
 //! until somebody reads.
 
+#[cfg(test)]
+mod advanced_tests;
 mod binary;
 mod convert;
 #[cfg(test)]
 mod core_tests;
 mod create;
 mod einsum;
+#[cfg(test)]
+mod golden;
 mod index;
 mod join;
 mod matrix;

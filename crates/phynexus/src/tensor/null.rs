@@ -1,6 +1,9 @@
-//! A device that holds no data, for tests of what is recorded and refused.
+//! A device that holds data and computes nothing, for tests of what is recorded and refused.
 
-use std::{any::Any, sync::Arc};
+use std::{
+    any::Any,
+    sync::{Arc, Mutex},
+};
 
 use crate::{
     DType, Error, Result,
@@ -13,11 +16,11 @@ use crate::{
 };
 
 struct Null;
-struct Nothing(usize);
+struct Bytes(Mutex<Vec<u8>>);
 
-impl Memory for Nothing {
+impl Memory for Bytes {
     fn size(&self) -> usize {
-        self.0
+        self.0.lock().unwrap().len()
     }
     fn host_pointer(&self) -> Option<*mut u8> {
         None
@@ -25,6 +28,10 @@ impl Memory for Nothing {
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+fn memory(buffer: &Buffer) -> &Bytes {
+    buffer.0.as_any().downcast_ref().unwrap()
 }
 
 impl Backend for Null {
@@ -48,13 +55,15 @@ impl Backend for Null {
         Err(Error::internal("null", "it computes nothing"))
     }
     fn allocate(&self, bytes: usize) -> Result<Buffer> {
-        Ok(Buffer(Arc::new(Nothing(bytes))))
+        Ok(Buffer(Arc::new(Bytes(Mutex::new(vec![0; bytes])))))
     }
-    fn write(&self, _: &Buffer, _: usize, _: &[u8]) -> Result<()> {
+    fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        memory(target).0.lock().unwrap()[offset..offset + bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
-    fn read(&self, _: &Buffer, _: usize, _: &mut [u8]) -> Result<()> {
-        Err(Error::internal("null", "it holds no data"))
+    fn read(&self, source: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        bytes.copy_from_slice(&memory(source).0.lock().unwrap()[offset..offset + bytes.len()]);
+        Ok(())
     }
     fn synchronize(&self) -> Result<()> {
         Ok(())

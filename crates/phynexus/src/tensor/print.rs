@@ -55,6 +55,9 @@ struct Elements {
 }
 
 fn shown(tensor: &Tensor) -> Result<String> {
+    if tensor.is_empty() {
+        return Ok("[]".to_owned());
+    }
     let _guard = crate::no_grad();
     let summarized = tensor.len() > THRESHOLD;
     tensor.evaluate()?;
@@ -148,6 +151,7 @@ fn element_text(scalar: Scalar, notation: &Notation) -> String {
                 format!("{mantissa}e{sign}{digits:0>2}")
             }
         },
+        Scalar::Bool(b) => if b { "True" } else { "False" }.to_owned(),
         other => other.to_string(),
     }
 }
@@ -171,7 +175,7 @@ fn write_axis(
     let inner: usize = kept[axis + 1..].iter().product();
     let last = axis + 1 == shape.len();
     let indent = OPENING.len() + axis + 1;
-    let per_line = (LINE.saturating_sub(indent) / (elements.width + 2)).max(1);
+    let per_line = ((LINE + 1).saturating_sub(indent) / (elements.width + 2)).max(1);
     text.push('[');
     for i in 0..kept[axis] {
         let cut = kept[axis] < shape[axis] && i == EDGE;
@@ -195,5 +199,62 @@ fn separate(text: &mut String, same_line: bool, dimensions: usize, indent: usize
     } else {
         text.extend(std::iter::repeat_n('\n', dimensions.max(1)));
         text.extend(std::iter::repeat_n(' ', indent));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::null::null_device;
+    use crate::{DType, Element, Tensor};
+
+    fn text<T: Element>(values: &[T], shape: &[usize]) -> String {
+        // The device's name is not the usual one.
+        Tensor::from_slice(values, shape, null_device()).unwrap().to_string().replace(", device=null", "")
+    }
+
+    #[test]
+    fn numbers_are_written_as_pytorch_writes_them() {
+        assert_eq!(
+            text(&[1f32, 2.5, -3.25, 4.0], &[2, 2]),
+            "tensor([[ 1.0000,  2.5000],\n        [-3.2500,  4.0000]])"
+        );
+        assert_eq!(text(&[1f32, 2.0, 30.0], &[3]), "tensor([ 1.,  2., 30.])");
+        assert_eq!(text(&[1e-5f32, 1.0], &[2]), "tensor([1.0000e-05, 1.0000e+00])");
+        assert_eq!(text(&[1e9f32, 2e9], &[2]), "tensor([1.0000e+09, 2.0000e+09])");
+        assert_eq!(text(&[f32::NAN, f32::INFINITY, -1.5], &[3]), "tensor([    nan,     inf, -1.5000])");
+        assert_eq!(text(&[1i64, -20, 300, 4], &[2, 2]), "tensor([[  1, -20],\n        [300,   4]])");
+        assert_eq!(text(&[true, false], &[2]), "tensor([ True, False])");
+        assert_eq!(text(&[3.5f32], &[]), "tensor(3.5000)");
+        assert_eq!(text::<f32>(&[], &[0]), "tensor([])");
+        assert_eq!(text::<u8>(&[], &[2, 0]), "tensor([], shape=(2, 0), dtype=uint8)");
+        assert_eq!(text(&[1.5f64], &[1]), "tensor([1.5000], dtype=float64)");
+        assert_eq!(text(&[12345.678f32], &[1]), "tensor([12345.6777])");
+        assert_eq!(text(&[0f32], &[1]), "tensor([0.])");
+        assert_eq!(text(&[1e-30f32], &[1]), "tensor([1.0000e-30])");
+    }
+
+    #[test]
+    fn long_rows_are_wrapped_and_blocks_set_apart() {
+        let sevenths: Vec<f32> = (0..30).map(|i| i as f32 / 7.0).collect();
+        assert_eq!(
+            text(&sevenths, &[30]),
+            "tensor([0.0000, 0.1429, 0.2857, 0.4286, 0.5714, 0.7143, 0.8571, 1.0000, 1.1429,\n        \
+             1.2857, 1.4286, 1.5714, 1.7143, 1.8571, 2.0000, 2.1429, 2.2857, 2.4286,\n        \
+             2.5714, 2.7143, 2.8571, 3.0000, 3.1429, 3.2857, 3.4286, 3.5714, 3.7143,\n        \
+             3.8571, 4.0000, 4.1429])"
+        );
+        let eight: Vec<f32> = (0..8).map(|i| i as f32).collect();
+        assert_eq!(
+            text(&eight, &[2, 2, 2]),
+            "tensor([[[0., 1.],\n         [2., 3.]],\n\n        [[4., 5.],\n         [6., 7.]]])"
+        );
+    }
+
+    #[test]
+    fn an_error_is_shown_and_debug_computes_nothing() {
+        let pending = Tensor::full(&[2], 1, DType::F32, null_device()).unwrap().exp().unwrap();
+        assert_eq!(format!("{pending:?}"), "Tensor(shape=(2,), dtype=float32, device=null)");
+        let text = pending.to_string();
+        assert!(text.starts_with("tensor(<") && text.contains("shape=(2,)"), "{text}");
     }
 }

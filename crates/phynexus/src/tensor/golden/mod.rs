@@ -1,0 +1,109 @@
+//! The methods against NumPy, SciPy and PyTorch, by way of the oracle: what a method records means what they compute.
+//! The devices' own tests run the same cases.
+
+mod cases;
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::null::null_device;
+use crate::{
+    DType, Device, Result, Tensor,
+    graph::{ir::Ir, node::Node},
+    oracle::{self, Number, OracleArray},
+    tensor::IndexSpec,
+};
+
+const GOLDEN: &str = include_str!("golden.txt");
+
+/// Computed at the call from pending work, for which a device that computes is needed.
+const NEED_A_DEVICE: [&str; 3] = ["unique_values", "unique_inverse", "unique_counts"];
+
+/// The graph behind a tensor; nodes that have their data are leaves.
+fn graph(tensor: &Tensor) -> Result<(Ir, Vec<OracleArray>)> {
+    let (mut ir, mut leaves, mut known) = (Ir::default(), Vec::new(), HashMap::new());
+    let mut nodes = BTreeSet::new();
+    let mut found: HashMap<u64, std::sync::Arc<Node>> = HashMap::new();
+    let mut pending = vec![tensor.node().clone()];
+    while let Some(node) = pending.pop() {
+        if nodes.insert(node.number) {
+            pending.extend(node.sources());
+            found.insert(node.number, node);
+        }
+    }
+    // Operands have smaller numbers.
+    for number in nodes {
+        let node = &found[&number];
+        let signature = &node.signature;
+        let inputs: Vec<u32> = node.sources().iter().map(|s| known[&s.number]).collect();
+        if let Some(storage) = node.data() {
+            let bytes = row_major(&storage, node)?;
+            leaves.push(OracleArray::from_bytes(&bytes, signature.dtype, &signature.shape)?);
+        }
+        known.insert(number, ir.push(signature.op.clone(), signature.dtype, signature.shape.clone(), inputs));
+    }
+    ir.outputs.push(known[&tensor.node().number]);
+    Ok((ir, leaves))
+}
+
+/// The bytes of data in any layout.
+fn row_major(storage: &crate::device::Storage, node: &Node) -> Result<Vec<u8>> {
+    let size = node.signature.dtype.size();
+    let mut whole = vec![0; storage.buffer.size()];
+    node.device.backend().read(&storage.buffer, 0, &mut whole)?;
+    let layout = &storage.layout;
+    let dense = crate::shape::contiguous_strides(&layout.shape);
+    let mut bytes = Vec::new();
+    for flat in 0..layout.len() {
+        let steps = layout.shape.iter().zip(&layout.strides).zip(&dense);
+        let moved: isize = steps.map(|((&d, &s), &step)| (flat / step as usize % d) as isize * s).sum();
+        let at = layout.offset.checked_add_signed(moved).unwrap() * size;
+        bytes.extend_from_slice(&whole[at..at + size]);
+    }
+    Ok(bytes)
+}
+
+fn close(actual: f64, expected: f64) -> bool {
+    let tolerance = 4e-6 * expected.abs().max(1.0);
+    actual == expected || (actual.is_nan() && expected.is_nan()) || (actual - expected).abs() <= tolerance
+}
+
+fn failure(line: &str, device: Device) -> Result<Option<String>> {
+    let fields: Vec<&str> = line.split('|').collect();
+    let &[name, dtype, shape, values] = fields.as_slice() else { return Ok(Some("unreadable".to_owned())) };
+    let shape: Vec<usize> = shape.split_whitespace().map(|d| d.parse().unwrap()).collect();
+    let values: Vec<f64> = values.split_whitespace().map(|v| v.parse().unwrap()).collect();
+    let Some(tensor) = cases::run(name, device)? else { return Ok(Some("no such case".to_owned())) };
+    if (tensor.dtype(), tensor.shape()) != (DType::parse(dtype).unwrap(), &shape[..]) {
+        return Ok(Some(format!("{tensor:?} instead of {dtype} {shape:?}")));
+    }
+    let (ir, leaves) = graph(&tensor)?;
+    let results = oracle::evaluate(&ir, &leaves)?;
+    let value = |number: &Number| match number {
+        Number::Integer(x) => Some(*x as f64),
+        Number::Float(x) => Some(x.value),
+        Number::Undetermined => None,
+    };
+    let Some(actual) = results[0].elements.iter().map(value).collect::<Option<Vec<f64>>>() else {
+        return Ok(Some("more than one answer is right: choose other inputs".to_owned()));
+    };
+    let same = actual.len() == values.len() && actual.iter().zip(&values).all(|(&a, &e)| close(a, e));
+    Ok((!same).then(|| format!("{actual:?} instead of {values:?}")))
+}
+
+#[test]
+fn methods_mean_what_numpy_and_pytorch_mean() {
+    let device = null_device();
+    let failures: Vec<String> = GOLDEN
+        .lines()
+        .filter(|line| !NEED_A_DEVICE.iter().any(|name| line.starts_with(name)))
+        .filter_map(|line| {
+            let name = line.split('|').next().unwrap_or_default();
+            match failure(line, device) {
+                Ok(None) => None,
+                Ok(Some(text)) => Some(format!("{name}: {text}")),
+                Err(error) => Some(format!("{name}: {error}")),
+            }
+        })
+        .collect();
+    assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
+}
