@@ -25,7 +25,8 @@ pub fn render_html(report: &Report) -> String {
     section(&mut out, "curves", "Learning curves", &curves(&report.epochs));
     if let Some(matrix) = report.confusion.as_ref().and_then(confusion::section) {
         // A small matrix leaves room for the mistakes beside it.
-        let small = report.confusion.as_ref().is_some_and(|matrix| matrix.classes.len() <= 10);
+        let fits = |classes: &[String]| classes.len() <= 10 && classes.iter().all(|name| name.len() <= 3);
+        let small = report.confusion.as_ref().is_some_and(|matrix| fits(&matrix.classes));
         out.push_str(if small { "<div class=\"pair\">" } else { "<div>" });
         section(&mut out, "confusion", "Confusion matrix", &matrix);
         section(&mut out, "mistakes", "Examples of mistakes", &mistakes(report));
@@ -155,6 +156,7 @@ fn mistake_item(mistake: &Mistake) -> String {
     };
     let confidence = mistake
         .confidence
+        .filter(|share| share.is_finite())
         .map_or(String::new(), |share| format!("<small>{:.0} % sure</small>", share * 100.0));
     format!(
         "<li>{picture}<p><span class=\"said\">said <b>{predicted}</b></span><span>is <b>{truth}</b></span>\

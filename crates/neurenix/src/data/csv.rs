@@ -319,9 +319,9 @@ mod tests {
             "\u{feff}width,height,kind\n1,2,rose\r\n3, 4.5 ,\"lily, white\"\n5,6,rose\n",
             &CsvOptions::default(),
         )?;
-        assert_eq!(data.inputs().to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.5, 5.0, 6.0]);
+        assert_eq!(data.stored_inputs().to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.5, 5.0, 6.0]);
         assert_eq!(data.class_names(), ["lily, white", "rose"]);
-        assert_eq!(data.targets().to_vec::<i64>()?, [1, 0, 1]);
+        assert_eq!(data.stored_targets().to_vec::<i64>()?, [1, 0, 1]);
         assert_eq!(data.description(), "t.csv, predicting column kind");
         // Without a header; classes are sorted by value.
         let data = parse("0.5,10\n1.5,9\n", &CsvOptions::default())?;
@@ -330,7 +330,7 @@ mod tests {
         let options = CsvOptions { label: LabelColumn::Index(0), ..CsvOptions::default() };
         assert_eq!(parse("a,1\nb,2\n", &options)?.len(), 2);
         let options = CsvOptions { label: LabelColumn::Name("y".into()), ..CsvOptions::default() };
-        assert_eq!(parse("y,x\n1,2\n", &options)?.inputs().to_vec::<f32>()?, [2.0]);
+        assert_eq!(parse("y,x\n1,2\n", &options)?.stored_inputs().to_vec::<f32>()?, [2.0]);
         Ok(())
     }
 
@@ -339,7 +339,7 @@ mod tests {
         let data = parse("x;y\n1;0.5\n2;-3e2\n", &CsvOptions { delimiter: b';', ..CsvOptions::default() })?;
         assert!(data.class_names().is_empty());
         assert_eq!(
-            (data.targets().shape(), data.targets().to_vec::<f32>()?),
+            (data.stored_targets().shape(), data.stored_targets().to_vec::<f32>()?),
             (&[2usize, 1][..], vec![0.5, -300.0])
         );
         let many: String = (0..200).map(|i| format!("{i},{i}\n")).collect();

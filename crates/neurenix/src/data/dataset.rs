@@ -179,14 +179,14 @@ impl Dataset {
         self.len() == 0
     }
 
-    /// All stored inputs, as they were read. After a split they are shared with the other part: [`Dataset::batch`]
-    /// gives the rows of this part.
-    pub fn inputs(&self) -> &HostArray {
+    /// The array of inputs as it was read. Parts of a split share it: [`Dataset::batch`] and [`Dataset::all`] give the
+    /// rows of this part.
+    pub fn stored_inputs(&self) -> &HostArray {
         &self.inputs
     }
 
-    /// All stored targets: `int64 [n]` labels, or floats. Shared after a split, as [`Dataset::inputs`].
-    pub fn targets(&self) -> &HostArray {
+    /// The array of targets as it was read: `int64 [n]` labels, or floats. Shared as [`Dataset::stored_inputs`].
+    pub fn stored_targets(&self) -> &HostArray {
         &self.targets
     }
 
@@ -218,6 +218,14 @@ impl Dataset {
             None => inputs,
         };
         Ok(Batch { inputs, targets: self.targets.take_rows(&stored)?, indices: indices.to_vec() })
+    }
+
+    /// Every row, in order, as one batch.
+    ///
+    /// # Errors
+    /// If the normalization does not fit the inputs.
+    pub fn all(&self) -> Result<Batch> {
+        self.batch(&(0..self.len()).collect::<Vec<_>>())
     }
 
     /// Two parts: the first `count` rows and the rest.
@@ -383,8 +391,7 @@ mod tests {
             statistics.std.iter().all(|&std| (std - 20.25f32.sqrt() / 2.0).abs() < 1e-6),
             "{statistics:?}"
         );
-        let normalized = data.with_normalization(statistics);
-        let again = normalized.batch(&[0, 1, 2, 3])?.inputs;
+        let again = data.with_normalization(statistics).all()?.inputs;
         let values = again.to_vec::<f32>()?;
         let mean: f32 = values.iter().sum::<f32>() / 16.0;
         assert!(mean.abs() < 1e-6 && (values[0] + 3.25 / 2.25).abs() < 1e-6);

@@ -58,14 +58,14 @@ mod tests {
     #[test]
     fn the_bundled_digits_are_those_of_scikit_learn() -> Result<()> {
         let data = digits()?;
-        assert_eq!(data.inputs().shape(), [1797, 1, 8, 8]);
+        assert_eq!(data.stored_inputs().shape(), [1797, 1, 8, 8]);
         // sklearn.datasets.load_digits(): numpy.bincount(target), data.sum(), and the first image's first rows.
         assert_eq!(data.class_counts()?, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]);
-        let values = data.inputs().to_vec::<f32>()?;
+        let values = data.stored_inputs().to_vec::<f32>()?;
         assert_eq!(values.iter().map(|&v| f64::from(v * WHITE)).sum::<f64>(), 561_718.0);
         let start: Vec<f32> = values[..16].iter().map(|v| v * WHITE).collect();
         assert_eq!(start, [0., 0., 5., 13., 9., 1., 0., 0., 0., 0., 13., 15., 10., 15., 5., 0.]);
-        assert_eq!(data.targets().to_vec::<i64>()?[..5], [0, 1, 2, 3, 4]);
+        assert_eq!(data.stored_targets().to_vec::<i64>()?[..5], [0, 1, 2, 3, 4]);
         Ok(())
     }
 

@@ -175,8 +175,8 @@ mod tests {
         write_mnist(folder.path(), "t10k", &[9, 0])?;
         let (train, test) = mnist(folder.path())?;
         assert_eq!((train.len(), test.len()), (3, 2));
-        assert_eq!(train.inputs().shape(), [3, 1, 2, 3]);
-        assert_eq!(train.targets().to_vec::<i64>()?, [3, 1, 4]);
+        assert_eq!(train.stored_inputs().shape(), [3, 1, 2, 3]);
+        assert_eq!(train.stored_targets().to_vec::<i64>()?, [3, 1, 4]);
         let batch = test.batch(&[1])?;
         assert_eq!(batch.inputs.to_vec::<f32>()?[0], 6.0 * (1.0 / 255.0));
         write_mnist(folder.path(), "t10k", &[9, 10])?;

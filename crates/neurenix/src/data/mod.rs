@@ -1,4 +1,18 @@
 //! Data: arrays in host memory, the file formats they come in, data sets and their batches.
+//!
+//! ```
+//! use neurenix::data::{BatchOptions, Batches, digits_split};
+//!
+//! let (train, test) = digits_split()?;
+//! let options = BatchOptions { batch_size: 100, shuffle_seed: Some(42), epoch: 3, ..BatchOptions::default() };
+//! for batch in Batches::new(&train, &options)? {
+//!     let batch = batch?;
+//!     assert_eq!(batch.inputs.shape()[1..], [1, 8, 8]);
+//!     assert_eq!(batch.inputs.rows(), batch.targets.rows());
+//! }
+//! assert_eq!(test.all()?.targets.shape(), [360]);
+//! # Ok::<(), neurenix::Error>(())
+//! ```
 
 mod array;
 mod batches;

@@ -85,7 +85,8 @@ fn read(reader: impl Read + Seek, path: &Path, length: u64) -> Result<BTreeMap<S
             _ => deflate_bound(length),
         };
         let member_path = path.join(&name);
-        let mut source = Source::new(member, &member_path, MEMBER_FORMAT, Some(limit));
+        let mut source =
+            Source::new(member, &member_path, MEMBER_FORMAT, Some(limit)).with_file_length(Some(length));
         let array = npy::read(&mut source)?;
         // Reading to the end makes the archive check the member's CRC-32.
         source.expect_end()?;

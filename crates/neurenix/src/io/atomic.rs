@@ -30,14 +30,19 @@ pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> Resul
     }
 
     static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let unique = COUNTER.fetch_add(1, Ordering::Relaxed);
-    let mut temporary_name = std::ffi::OsString::from(".");
-    temporary_name.push(name);
-    temporary_name.push(format!(".{}-{unique}.tmp", std::process::id()));
-    let temporary = Temporary { path: folder.join(temporary_name), kept: false };
-
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(true).open(&temporary.path).map_err(fail)?;
+    let (file, temporary) = loop {
+        let unique = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let mut temporary_name = std::ffi::OsString::from(".");
+        temporary_name.push(name);
+        temporary_name.push(format!(".{}-{unique}.tmp", std::process::id()));
+        let path = folder.join(temporary_name);
+        // A new file, never one that lies there: it could be a link that leads elsewhere.
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(file) => break (file, Temporary { path, kept: false }),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(fail(e)),
+        }
+    };
     let mut writer = BufWriter::with_capacity(1 << 16, file);
     write(&mut writer)?;
     let file = writer.into_inner().map_err(|e| fail(e.into_error()))?;

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Place, Result};
 
-/// How much memory is reserved on the word of a header alone; beyond it, memory grows with the bytes that arrive.
-const TRUSTED_BYTES: usize = 1 << 20;
+/// How much memory is reserved on the word of a header alone; beyond it and the length of the file itself, memory grows
+/// with the bytes that arrive.
+const TRUSTED_BYTES: u64 = 1 << 20;
 
 /// The most bytes that `compressed` bytes of deflate can expand to: its best code turns 2 bits into 258 bytes.
 pub fn deflate_bound(compressed: u64) -> u64 {
@@ -23,12 +24,28 @@ pub struct Source<'a> {
     format: &'static str,
     position: u64,
     limit: Option<u64>,
+    /// The most that is reserved at once.
+    trusted: u64,
 }
 
 impl<'a> Source<'a> {
-    /// From any reader. `limit`: the most bytes it can hold, where that is known.
+    /// From any reader. `limit`: the most bytes it can hold, where that is known; it may be far from the truth.
     pub fn new(reader: impl Read + 'a, path: &Path, format: &'static str, limit: Option<u64>) -> Source<'a> {
-        Source { reader: Box::new(reader), path: path.to_owned(), format, position: 0, limit }
+        Source {
+            reader: Box::new(reader),
+            path: path.to_owned(),
+            format,
+            position: 0,
+            limit,
+            trusted: TRUSTED_BYTES,
+        }
+    }
+
+    /// Lets as much memory be reserved at once as the file is long.
+    #[must_use]
+    pub fn with_file_length(mut self, length: Option<u64>) -> Source<'a> {
+        self.trusted = self.trusted.max(length.unwrap_or(0));
+        self
     }
 
     /// Opens a file.
@@ -37,7 +54,7 @@ impl<'a> Source<'a> {
     /// If it cannot be opened.
     pub fn open(path: &Path, format: &'static str) -> Result<Source<'static>> {
         let (file, length) = open(path)?;
-        Ok(Source::new(BufReader::new(file), path, format, length))
+        Ok(Source::new(BufReader::new(file), path, format, length).with_file_length(length))
     }
 
     /// Opens a file, and decompresses it where it starts as gzip does.
@@ -51,9 +68,9 @@ impl<'a> Source<'a> {
         let whole = io::Cursor::new(start.clone()).chain(file);
         if start == [0x1f, 0x8b] {
             let reader = flate2::read::MultiGzDecoder::new(BufReader::new(whole));
-            return Ok(Source::new(reader, path, format, length.map(deflate_bound)));
+            return Ok(Source::new(reader, path, format, length.map(deflate_bound)).with_file_length(length));
         }
-        Ok(Source::new(BufReader::new(whole), path, format, length))
+        Ok(Source::new(BufReader::new(whole), path, format, length).with_file_length(length))
     }
 
     /// The file's path.
@@ -83,7 +100,7 @@ impl<'a> Source<'a> {
                  header is corrupt; fetch or write it again"
             )));
         }
-        let mut bytes = Vec::with_capacity(count.min(TRUSTED_BYTES));
+        let mut bytes = Vec::with_capacity(count.min(usize::try_from(self.trusted).unwrap_or(usize::MAX)));
         let result = (&mut self.reader).take(count as u64).read_to_end(&mut bytes);
         let start = self.position;
         self.position += bytes.len() as u64;
