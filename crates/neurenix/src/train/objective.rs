@@ -61,7 +61,7 @@ impl Objective {
         if matches!(self, Objective::Regression) {
             return Ok(());
         }
-        for (row, label) in dataset.targets().to_vec::<i64>()?.into_iter().enumerate() {
+        for (row, label) in dataset.stored_targets().to_vec::<i64>()?.into_iter().enumerate() {
             if label < 0 || label as usize >= classes {
                 let message = format!("row {row} has label {label}, but the network has {classes} outputs: labels must be 0 to {}", classes - 1);
                 return Err(Error::data("labels", message));
