@@ -1,5 +1,5 @@
 extern "C" __global__ void __launch_bounds__(64) matmul_bias_relu(const float *__restrict__ in0, const float *__restrict__ in1, const float *__restrict__ in2, float *__restrict__ out3) {
-    extern __shared__ __align__(32) unsigned char shared_memory[];
+    extern __shared__ unsigned char shared_memory[] __attribute__((aligned(32)));
     float *const shared0 = (float *)(shared_memory + 0);
     float *const shared1 = (float *)(shared_memory + 1024);
     float register0[16];

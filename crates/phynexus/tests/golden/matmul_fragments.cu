@@ -4,7 +4,7 @@
 __device__ static inline float float16_to_float(unsigned short bits) { float value; asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits)); return value; }
 
 extern "C" __global__ void __launch_bounds__(128) matmul_fragments(const unsigned short *__restrict__ in0, const unsigned short *__restrict__ in1, float *__restrict__ out2) {
-    extern __shared__ __align__(32) unsigned char shared_memory[];
+    extern __shared__ unsigned char shared_memory[] __attribute__((aligned(32)));
     unsigned short *const shared0 = (unsigned short *)(shared_memory + 0);
     unsigned short *const shared1 = (unsigned short *)(shared_memory + 2048);
     nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, __half, nvcuda::wmma::row_major> fragment0[2];

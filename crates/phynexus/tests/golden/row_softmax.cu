@@ -1,5 +1,5 @@
 extern "C" __global__ void __launch_bounds__(64) row_softmax(const float *__restrict__ in0, float *__restrict__ out1) {
-    extern __shared__ __align__(32) unsigned char shared_memory[];
+    extern __shared__ unsigned char shared_memory[] __attribute__((aligned(32)));
     float *const shared0 = (float *)(shared_memory + 0);
     float register0;
     float register1;

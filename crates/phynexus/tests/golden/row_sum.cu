@@ -1,5 +1,5 @@
 extern "C" __global__ void __launch_bounds__(128) row_sum(const int *__restrict__ in0, float *__restrict__ out1, const float scalar0) {
-    extern __shared__ __align__(32) unsigned char shared_memory[];
+    extern __shared__ unsigned char shared_memory[] __attribute__((aligned(32)));
     int *const shared0 = (int *)(shared_memory + 0);
     int register0;
     const int group_x = blockIdx.x;

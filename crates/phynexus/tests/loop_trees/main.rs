@@ -9,7 +9,7 @@ use phynexus::{
         check::{Limits, check},
         interpret::interpret,
         loops::Kernel,
-        print::{CUDA, Language, OPENCL, print},
+        print::{CUDA, HIP, Language, OPENCL, print},
     },
 };
 
@@ -70,6 +70,7 @@ fn assert_close(actual: &[f64], expected: &[f64], tolerance: f64) {
 #[test]
 fn elementwise_with_a_tail() {
     golden(&kernels::elementwise(1003), &CUDA, "cu");
+    golden(&kernels::elementwise(1003), &HIP, "hip");
     golden(&kernels::elementwise(1003), &OPENCL, "cl");
     for n in [1, 4, 255, 256, 1003] {
         let (a, b, c) = (numbers(n, 1), numbers(n, 2), numbers(n, 3));
@@ -92,6 +93,7 @@ fn elementwise_with_a_tail() {
 #[test]
 fn softmax_of_rows() {
     golden(&kernels::softmax(3, 1000), &CUDA, "cu");
+    golden(&kernels::softmax(3, 1000), &HIP, "hip");
     golden(&kernels::softmax(3, 1000), &OPENCL, "cl");
     for (rows, columns) in [(3, 1000), (2, 64), (4, 5), (1, 1)] {
         let x = numbers(rows * columns, 1);
@@ -110,6 +112,7 @@ fn softmax_of_rows() {
 #[test]
 fn matmul_with_bias_and_relu() {
     golden(&kernels::matmul(50, 70, 20), &CUDA, "cu");
+    golden(&kernels::matmul(50, 70, 20), &HIP, "hip");
     golden(&kernels::matmul(50, 70, 20), &OPENCL, "cl");
     for (m, n, k) in [(50, 70, 20), (32, 32, 8), (1, 33, 9)] {
         let (a, w, bias) = (numbers(m * k, 1), numbers(k * n, 2), numbers(n, 3));
@@ -135,6 +138,7 @@ fn matmul_with_fragments() {
 #[test]
 fn sums_of_rows_through_subgroups() {
     golden(&kernels::row_sum(5, 300), &CUDA, "cu");
+    golden(&kernels::row_sum(5, 300), &HIP, "hip");
     golden(&kernels::row_sum(5, 300), &OPENCL, "cl");
     let x: Vec<f64> = (0..1500).map(|i| f64::from(i * 31 % 101 - 50)).collect();
     let actual = run(&kernels::row_sum(5, 300), std::slice::from_ref(&x), &[Scalar::Float(0.5)]);

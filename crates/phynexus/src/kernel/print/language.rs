@@ -61,7 +61,9 @@ pub struct MatrixLibrary {
 
 /// CUDA C++, as NVRTC compiles it, without headers but for matrix fragments. Compile with `--fmad=false`: the language
 /// has no pragma against contraction.
-pub static CUDA: Language = Language {
+pub static CUDA: Language = CUDA_TABLE;
+
+const CUDA_TABLE: Language = Language {
     name: "CUDA C",
     header: "",
     kernel: "extern \"C\" __global__ void __launch_bounds__({size})",
@@ -123,6 +125,21 @@ pub static CUDA: Language = Language {
         namespace: "nvcuda::wmma",
         half: ("__half", "__nv_bfloat16"),
     }),
+};
+
+/// HIP C++, as hipRTC compiles it, without headers. Subgroups are as wide as the device's wavefronts.
+pub static HIP: Language = Language {
+    name: "HIP C",
+    header: "#pragma clang fp contract(off)\n",
+    shuffle: "__shfl_xor({value}, {bits})",
+    half: [
+        "return (float)__builtin_bit_cast(_Float16, bits);",
+        "return __builtin_bit_cast(unsigned short, (_Float16)value);",
+        CUDA_TABLE.half[2],
+        CUDA_TABLE.half[3],
+    ],
+    matrix: None,
+    ..CUDA_TABLE
 };
 
 /// OpenCL C 1.2; subgroup shuffles need `cl_khr_subgroup_shuffle`.

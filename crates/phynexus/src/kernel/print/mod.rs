@@ -8,7 +8,7 @@ mod operation;
 use std::{collections::HashMap, fmt::Write};
 
 use language::fill;
-pub use language::{CUDA, Language, MatrixLibrary, OPENCL};
+pub use language::{CUDA, HIP, Language, MatrixLibrary, OPENCL};
 use operation::Functions;
 
 use super::{
@@ -122,8 +122,8 @@ impl Printer<'_> {
     fn arrays(&mut self) -> Result<()> {
         let (kernel, language) = (self.kernel, self.language);
         if language.dynamic_shared && !kernel.shared.is_empty() {
-            let alignment = Kernel::SHARED_ALIGNMENT;
-            self.line(format!("extern __shared__ __align__({alignment}) unsigned char shared_memory[];"));
+            let aligned = format!("__attribute__((aligned({})))", Kernel::SHARED_ALIGNMENT);
+            self.line(format!("extern __shared__ unsigned char shared_memory[] {aligned};"));
         }
         let mut offset = 0;
         for (i, array) in kernel.shared.iter().enumerate() {
