@@ -25,6 +25,7 @@ mod integer;
 mod loops;
 mod math;
 mod movement;
+mod random;
 mod reduce;
 mod select;
 mod unary;
@@ -40,6 +41,7 @@ pub use movement::{
     FillKernel, IndexedKernel, IotaKernel, StridedKernel, fill, gather_indexed, gather_strided, iota,
     scatter_strided,
 };
+pub use random::{RandomKernel, random_bits, random_bits_for};
 pub use reduce::{reduce, reduce_for};
 pub use select::{select, select_for};
 pub use unary::{unary, unary_for};

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use phynexus::{DType, Scalar};
 
-use super::elementwise::{from_bytes, same, to_bytes};
+use crate::test_values::{from_bytes, same, to_bytes};
 use crate::vector::{InstructionSet, cast_for};
 
 /// Numbers next to every boundary that a conversion could have.

@@ -1,8 +1,9 @@
 //! Meaning of every operation for every dtype, all lengths around a block, in place, scalar operands.
 
 use phynexus::graph::op::{Binary, Unary};
-use phynexus::{DType, Element, Scalar};
+use phynexus::{DType, Scalar};
 
+use crate::test_values::{from_bytes, same, to_bytes, values};
 use crate::vector::{
     InstructionSet, binary_for, fill, gather_indexed, gather_strided, iota, mul_add_for, scatter_strided,
     select_for, sub_exp_for, unary_for,
@@ -135,68 +136,6 @@ fn python_divmod(a: f64, b: f64, dtype: DType) -> (f64, f64) {
     let floor = quotient.floor();
     let floor = if quotient - floor > 0.5 { floor + 1.0 } else { floor };
     (if quotient == 0.0 { 0f64.copysign(a / b) } else { floor }, remainder)
-}
-
-/// Values of a dtype: extremes, small numbers, and for floats what is special.
-fn values(dtype: DType, n: usize, seed: u64) -> Vec<Scalar> {
-    let mut state = seed;
-    let mut random = move || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        state >> 33
-    };
-    const FLOATS: [f64; 14] = [
-        0.0,
-        -0.0,
-        1.0,
-        -1.0,
-        f64::INFINITY,
-        f64::NEG_INFINITY,
-        f64::NAN,
-        0.5,
-        2.5,
-        -3.5,
-        1e30,
-        -1e-30,
-        f64::MIN_POSITIVE,
-        1e-40,
-    ];
-    (0..n)
-        .map(|_| {
-            let r = random();
-            let scalar = match (dtype.is_float(), r % 4) {
-                (true, 0) => Scalar::Float(FLOATS[random() as usize % FLOATS.len()]),
-                (true, _) => Scalar::Float((random() as f64 - 1e9) / 3e8),
-                (false, 0) => Scalar::Int([0, 1, -1, i64::MIN, i64::MAX, 127, -128][random() as usize % 7]),
-                (false, 1) => Scalar::Int((random() << 32 ^ random()) as i64),
-                (false, _) => Scalar::Int(random() as i64 % 40 - 12),
-            };
-            scalar.cast(dtype)
-        })
-        .collect()
-}
-
-pub(super) fn to_bytes(values: &[Scalar], dtype: DType) -> Vec<u8> {
-    fn typed<T: Element>(values: &[Scalar]) -> Vec<u8> {
-        let mut out = Vec::new();
-        T::write_bytes(&values.iter().map(|&s| T::from_scalar(s)).collect::<Vec<T>>(), &mut out);
-        out
-    }
-    by_dtype!(dtype, typed(values))
-}
-
-pub(super) fn from_bytes(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
-    fn typed<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
-        T::read_bytes(bytes).into_iter().map(T::to_scalar).collect()
-    }
-    by_dtype!(dtype, typed(bytes))
-}
-
-/// Equal values; NaN equals NaN and zeros equal each other.
-pub(super) fn same(a: Scalar, b: Scalar) -> bool {
-    match (a, b) {
-        (Scalar::Float(a), Scalar::Float(b)) => a == b || a.is_nan() && b.is_nan(),
-        _ => a == b,
-    }
 }
 
 fn close(a: Scalar, b: Scalar, epsilon: f64) -> bool {

@@ -3,7 +3,7 @@
 use phynexus::graph::op::Combine;
 use phynexus::{DType, Scalar};
 
-use super::elementwise::{from_bytes, same, to_bytes};
+use crate::test_values::{combine_reference, from_bytes, same, to_bytes};
 use crate::vector::{InstructionSet, reduce_for};
 
 const COMBINES: [Combine; 4] = [Combine::Sum, Combine::Prod, Combine::Max, Combine::Min];
@@ -31,28 +31,7 @@ fn integers_are_exact() {
                         continue;
                     };
                     let identity = combine.identity(dtype);
-                    let expected = x.iter().fold(identity, |a, &b| {
-                        let signed = a.kind() == phynexus::Kind::Signed;
-                        let less = if signed { a.as_i64() < b.as_i64() } else { a.as_u64() < b.as_u64() };
-                        match combine {
-                            Combine::Sum => Scalar::UInt(a.as_u64().wrapping_add(b.as_u64())).cast(dtype),
-                            Combine::Prod => Scalar::UInt(a.as_u64().wrapping_mul(b.as_u64())).cast(dtype),
-                            Combine::Max => {
-                                if less {
-                                    b
-                                } else {
-                                    a
-                                }
-                            }
-                            Combine::Min => {
-                                if less {
-                                    a
-                                } else {
-                                    b
-                                }
-                            }
-                        }
-                    });
+                    let expected = x.iter().fold(identity, |a, &b| combine_reference(combine, a, b, dtype));
                     assert!(
                         same(got, expected),
                         "{} {combine:?} {dtype} {n}: {got}, not {expected}",

@@ -1,0 +1,105 @@
+//! The position of the greatest or least element along an axis.
+
+use phynexus::DType;
+
+use super::order::{Ordered, by_order};
+use super::{Axis, Shared, Source, parallel_ranges};
+
+/// Elements whose greatest key is found before their positions are looked at.
+const BLOCK: usize = 64;
+
+/// `dst[o, c]` (`int64`) is the first position of the greatest element of `src[o, .., c]`, or of the least; NaN counts
+/// as the extreme. Positions along an empty axis are 0.
+///
+/// # Safety
+/// `src` addresses `axis.outer * axis.n * axis.inner` elements of `dtype`, `dst` `axis.outer * axis.inner` of `int64`;
+/// they do not overlap.
+pub unsafe fn arg_reduce(dtype: DType, least: bool, axis: Axis, src: *const u8, dst: *mut i64) {
+    // SAFETY: the caller vouches for the pointers.
+    unsafe { by_order!(dtype, typed(least, axis, src, dst)) }
+}
+
+/// # Safety
+/// As for [`arg_reduce`].
+unsafe fn typed<T: Ordered>(least: bool, axis: Axis, src: *const u8, dst: *mut i64) {
+    let (src, dst) = (Source(src.cast::<T>()), Shared(dst));
+    // SAFETY: the caller vouches for the pointers.
+    unsafe {
+        if least {
+            with_key(axis, src, dst, T::descending_key);
+        } else {
+            with_key(axis, src, dst, T::key);
+        }
+    }
+}
+
+/// # Safety
+/// As for [`arg_reduce`].
+unsafe fn with_key<T: Ordered>(
+    axis: Axis,
+    src: Source<T>,
+    dst: Shared<i64>,
+    key: impl Fn(T) -> T::Key + Sync + Copy,
+) {
+    let Axis { outer, n, inner } = axis;
+    let line_bytes = n * size_of::<T>();
+    parallel_ranges(outer * inner, line_bytes, BLOCK.min(inner.max(1)), |start, end| {
+        // SAFETY: lines start..end lie within the axis and are this task's own.
+        unsafe {
+            if n == 0 {
+                std::slice::from_raw_parts_mut(dst.at(start), end - start).fill(0);
+            } else if inner == 1 {
+                for line in start..end {
+                    *dst.at(line) =
+                        first_greatest(std::slice::from_raw_parts(src.at(line * n), n), key) as i64;
+                }
+            } else {
+                let mut line = start;
+                while line < end {
+                    let (o, c) = (line / inner, line % inner);
+                    let columns = BLOCK.min(inner - c).min(end - line);
+                    columns_greatest(src.at(o * n * inner + c), n, inner, columns, dst.at(line), key);
+                    line += columns;
+                }
+            }
+        }
+    });
+}
+
+/// The first position of the greatest key of a line that is not empty.
+fn first_greatest<T: Ordered>(line: &[T], key: impl Fn(T) -> T::Key) -> usize {
+    let (mut best, mut position) = (key(line[0]), 0);
+    for (block, values) in line.chunks(BLOCK).enumerate() {
+        let greatest = values.iter().fold(T::Key::default(), |greatest, &x| greatest.max(key(x)));
+        if greatest > best {
+            best = greatest;
+            position = block * BLOCK + values.iter().position(|&x| key(x) == greatest).unwrap_or(0);
+        }
+    }
+    position
+}
+
+/// # Safety
+/// `src` addresses n rows of `columns <= BLOCK` elements, `inner` elements apart; `dst` as many positions.
+unsafe fn columns_greatest<T: Ordered>(
+    src: *const T,
+    n: usize,
+    inner: usize,
+    columns: usize,
+    dst: *mut i64,
+    key: impl Fn(T) -> T::Key,
+) {
+    let mut best = [T::Key::default(); BLOCK];
+    let mut position = [0i64; BLOCK];
+    for i in 0..n {
+        for c in 0..columns {
+            // SAFETY: given by the caller.
+            let k = unsafe { key(*src.add(i * inner + c)) };
+            let better = k > best[c];
+            best[c] = if better { k } else { best[c] };
+            position[c] = if better { i as i64 } else { position[c] };
+        }
+    }
+    // SAFETY: given by the caller.
+    unsafe { std::ptr::copy_nonoverlapping(position.as_ptr(), dst, columns) }
+}

@@ -1,0 +1,128 @@
+//! Element types as scans and scatters combine them.
+
+use half::{bf16, f16};
+use phynexus::graph::op::Combine;
+
+/// An element and the type in which it is combined: `f32` for the 16-bit floats, its own otherwise.
+pub(super) trait Combinable: Copy + Send + Sync + 'static {
+    type Accumulator: Copy + Send + Sync;
+    fn widen(self) -> Self::Accumulator;
+    fn narrow(accumulator: Self::Accumulator) -> Self;
+    fn add(a: Self::Accumulator, b: Self::Accumulator) -> Self::Accumulator;
+    fn mul(a: Self::Accumulator, b: Self::Accumulator) -> Self::Accumulator;
+    /// NaN if either is NaN.
+    fn max(a: Self::Accumulator, b: Self::Accumulator) -> Self::Accumulator;
+    /// NaN if either is NaN.
+    fn min(a: Self::Accumulator, b: Self::Accumulator) -> Self::Accumulator;
+}
+
+macro_rules! combinable {
+    ($($t:ty, $a:ty, |$x:ident| $widen:expr, |$y:ident| $narrow:expr, $add:expr, $mul:expr, $nan:expr;)*) => {
+        $(impl Combinable for $t {
+            type Accumulator = $a;
+            #[inline(always)]
+            fn widen(self) -> $a {
+                let $x = self;
+                $widen
+            }
+            #[inline(always)]
+            fn narrow($y: $a) -> $t {
+                $narrow
+            }
+            #[inline(always)]
+            fn add(a: $a, b: $a) -> $a {
+                $add(a, b)
+            }
+            #[inline(always)]
+            fn mul(a: $a, b: $a) -> $a {
+                $mul(a, b)
+            }
+            #[inline(always)]
+            fn max(a: $a, b: $a) -> $a {
+                if a > b || $nan(a) { a } else { b }
+            }
+            #[inline(always)]
+            fn min(a: $a, b: $a) -> $a {
+                if a < b || $nan(a) { a } else { b }
+            }
+        })*
+    };
+}
+
+macro_rules! own {
+    ($($t:ty, $add:expr, $mul:expr, $nan:expr;)*) => {
+        combinable!($($t, $t, |x| x, |y| y, $add, $mul, $nan;)*);
+    };
+}
+
+own!(
+    u8, u8::wrapping_add, u8::wrapping_mul, |_| false;
+    u16, u16::wrapping_add, u16::wrapping_mul, |_| false;
+    u32, u32::wrapping_add, u32::wrapping_mul, |_| false;
+    u64, u64::wrapping_add, u64::wrapping_mul, |_| false;
+    i8, i8::wrapping_add, i8::wrapping_mul, |_| false;
+    i16, i16::wrapping_add, i16::wrapping_mul, |_| false;
+    i32, i32::wrapping_add, i32::wrapping_mul, |_| false;
+    i64, i64::wrapping_add, i64::wrapping_mul, |_| false;
+    f32, |a, b| a + b, |a, b| a * b, f32::is_nan;
+    f64, |a, b| a + b, |a, b| a * b, f64::is_nan;
+);
+combinable!(
+    f16, f32, |x| x.to_f32(), |y| f16::from_f32(y), |a, b| a + b, |a, b| a * b, f32::is_nan;
+    bf16, f32, |x| x.to_f32(), |y| bf16::from_f32(y), |a, b| a + b, |a, b| a * b, f32::is_nan;
+);
+
+/// How two accumulators are combined, as a type: one loop is compiled for each.
+pub(super) trait Combiner<T: Combinable>: Copy + Send + Sync {
+    fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator;
+}
+
+macro_rules! combiner {
+    ($($name:ident $f:ident),*) => {
+        $(#[derive(Clone, Copy)]
+        pub(super) struct $name;
+        impl<T: Combinable> Combiner<T> for $name {
+            #[inline(always)]
+            fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator {
+                T::$f(a, b)
+            }
+        })*
+    };
+}
+combiner!(Add add, Multiply mul, Greatest max, Least min);
+
+/// Calls `$f::<T, C>($args)` for the Rust types of a dtype and of a combination. `bool` is `u8`.
+macro_rules! by_dtype_and_combine {
+    ($dtype:expr, $combine:expr, $f:ident($($arg:expr),*)) => {{
+        macro_rules! with {
+            ($t:ty) => {
+                match $combine {
+                    Combine::Sum => $f::<$t, Add>($($arg),*),
+                    Combine::Prod => $f::<$t, Multiply>($($arg),*),
+                    Combine::Max => $f::<$t, Greatest>($($arg),*),
+                    Combine::Min => $f::<$t, Least>($($arg),*),
+                }
+            };
+        }
+        match $dtype {
+            DType::Bool | DType::U8 => with!(u8),
+            DType::U16 => with!(u16),
+            DType::U32 => with!(u32),
+            DType::U64 => with!(u64),
+            DType::I8 => with!(i8),
+            DType::I16 => with!(i16),
+            DType::I32 => with!(i32),
+            DType::I64 => with!(i64),
+            DType::F16 => with!(half::f16),
+            DType::BF16 => with!(half::bf16),
+            DType::F32 => with!(f32),
+            DType::F64 => with!(f64),
+        }
+    }};
+}
+pub(super) use by_dtype_and_combine;
+
+/// True where [`Combine`] has a meaning: sums and products of `bool` have none.
+pub(super) fn combines(dtype: phynexus::DType, combine: Combine) -> bool {
+    dtype != phynexus::DType::Bool || matches!(combine, Combine::Max | Combine::Min)
+}

@@ -1,0 +1,88 @@
+//! Running combinations along an axis.
+
+use phynexus::DType;
+use phynexus::graph::op::Combine;
+
+use super::element::{Add, Combinable, Combiner, Greatest, Least, Multiply, by_dtype_and_combine, combines};
+use super::{Axis, Shared, Source, parallel_ranges};
+
+/// Columns that are scanned side by side: their accumulators stay in registers or the first-level cache.
+const COLUMNS: usize = 64;
+
+/// `dst[o, i, c]` combines `src[o, 0..=i, c]` (or `src[o, i.., c]` in reverse) in order, 16-bit floats in `f32`. False,
+/// and nothing is written, for sums and products of `bool`.
+///
+/// # Safety
+/// `src` and `dst` address `axis.outer * axis.n * axis.inner` elements of `dtype`; they are equal or do not overlap.
+pub unsafe fn scan(
+    combine: Combine,
+    dtype: DType,
+    axis: Axis,
+    reverse: bool,
+    src: *const u8,
+    dst: *mut u8,
+) -> bool {
+    if !combines(dtype, combine) {
+        return false;
+    }
+    // SAFETY: the caller vouches for the pointers.
+    unsafe { by_dtype_and_combine!(dtype, combine, lines(axis, reverse, src, dst)) };
+    true
+}
+
+/// # Safety
+/// As for [`scan`].
+unsafe fn lines<T: Combinable, C: Combiner<T>>(axis: Axis, reverse: bool, src: *const u8, dst: *mut u8) {
+    let (src, dst) = (Source(src.cast::<T>()), Shared(dst.cast::<T>()));
+    let Axis { outer, n, inner } = axis;
+    if n == 0 || inner == 0 {
+        return;
+    }
+    let groups = inner.div_ceil(COLUMNS);
+    let group_bytes = n * inner.min(COLUMNS) * size_of::<T>();
+    parallel_ranges(outer * groups, group_bytes, 1, |start, end| {
+        for task in start..end {
+            let (o, group) = (task / groups, task % groups);
+            let first = group * COLUMNS;
+            let columns = COLUMNS.min(inner - first);
+            // The rows in scanning order: the first row's start and the step from row to row.
+            let row = |i: usize| o * n * inner + (if reverse { n - 1 - i } else { i }) * inner + first;
+            // SAFETY: rows and columns lie within the axis; tasks have disjoint columns.
+            unsafe {
+                if columns == 1 {
+                    let mut total = (*src.at(row(0))).widen();
+                    *dst.at(row(0)) = T::narrow(total);
+                    for i in 1..n {
+                        total = C::combine(total, (*src.at(row(i))).widen());
+                        *dst.at(row(i)) = T::narrow(total);
+                    }
+                } else {
+                    columns_scan::<T, C>(&src, &dst, n, columns, row);
+                }
+            }
+        }
+    });
+}
+
+/// # Safety
+/// `row(0..n)` are starts of `columns <= COLUMNS` elements behind both pointers.
+unsafe fn columns_scan<T: Combinable, C: Combiner<T>>(
+    src: &Source<T>,
+    dst: &Shared<T>,
+    n: usize,
+    columns: usize,
+    row: impl Fn(usize) -> usize,
+) {
+    // SAFETY: given by the caller.
+    unsafe {
+        let mut totals = [(*src.at(row(0))).widen(); COLUMNS];
+        for i in 0..n {
+            let (x, y) = (src.at(row(i)), dst.at(row(i)));
+            for (c, total) in totals.iter_mut().enumerate().take(columns) {
+                let value = (*x.add(c)).widen();
+                *total = if i == 0 { value } else { C::combine(*total, value) };
+                *y.add(c) = T::narrow(*total);
+            }
+        }
+    }
+}

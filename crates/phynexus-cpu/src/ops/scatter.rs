@@ -1,0 +1,169 @@
+//! Updates of rows by index.
+
+use std::ops::Range;
+
+use phynexus::DType;
+use phynexus::graph::op::{Combine, ScatterMode};
+
+use super::element::{Add, Combinable, Combiner, Greatest, Least, Multiply, by_dtype_and_combine, combines};
+use super::index::Indices;
+use super::{Shared, Source, parallel_ranges};
+
+/// Columns that are combined side by side.
+const COLUMNS: usize = 256;
+/// Rows narrower than this are combined element by element.
+const NARROW: usize = 8;
+
+/// `dst` becomes `src` with row `index[i]` set to, or combined with, row i of `updates`, in the order of the indices.
+/// 16-bit floats are combined in `f32` and rounded once. Negative indices count from the end.
+///
+/// # Errors
+/// The first index outside `-rows..rows`, as it is; nothing is written then. Sums and products of `bool` are no
+/// combination: `dst` becomes `src`.
+///
+/// # Safety
+/// `src` and `dst` address `rows * width` elements of `dtype` and are equal or do not overlap; `updates` addresses
+/// `width` elements for each index; `dst` overlaps neither the updates nor the indices.
+pub unsafe fn scatter(
+    mode: ScatterMode,
+    dtype: DType,
+    [rows, width]: [usize; 2],
+    src: *const u8,
+    indices: Indices,
+    updates: *const u8,
+    dst: *mut u8,
+) -> Result<(), i64> {
+    indices.check(rows)?;
+    let row_bytes = width * dtype.size();
+    // SAFETY: the caller vouches for the pointers.
+    unsafe {
+        if !std::ptr::eq(src, dst) {
+            let (from, to) = (Source(src), Shared(dst));
+            parallel_ranges(rows * row_bytes, 1, 64, |start, end| {
+                std::ptr::copy_nonoverlapping(from.at(start), to.at(start), end - start);
+            });
+        }
+        let groups = Groups::new(&indices, rows);
+        match mode {
+            ScatterMode::Set => set(&groups, row_bytes, updates, dst),
+            ScatterMode::Combine(combine) if combines(dtype, combine) => {
+                by_dtype_and_combine!(dtype, combine, combine_rows(&groups, width, updates, dst));
+            }
+            ScatterMode::Combine(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// The updates ordered by destination, and by index for one destination: destinations can then be shared out to threads.
+struct Groups {
+    /// (destination, update).
+    pairs: Vec<(usize, usize)>,
+}
+
+impl Groups {
+    /// # Safety
+    /// All indices are in range.
+    unsafe fn new(indices: &Indices, rows: usize) -> Groups {
+        let count = indices.count();
+        // SAFETY: i < count; in range by the caller's word.
+        let row = |i: usize| unsafe { indices.row(i, rows) }.unwrap_or(0);
+        if rows > 8 * count {
+            let mut pairs: Vec<(usize, usize)> = (0..count).map(|i| (row(i), i)).collect();
+            pairs.sort_unstable();
+            return Groups { pairs };
+        }
+        // A counting sort: where the updates of each destination start.
+        let mut starts = vec![0usize; rows + 1];
+        (0..count).for_each(|i| starts[row(i) + 1] += 1);
+        (0..rows).for_each(|r| starts[r + 1] += starts[r]);
+        let mut pairs = vec![(0, 0); count];
+        for i in 0..count {
+            let destination = row(i);
+            pairs[starts[destination]] = (destination, i);
+            starts[destination] += 1;
+        }
+        Groups { pairs }
+    }
+
+    /// Calls `body` with ranges of pairs in parallel; no destination is in two ranges.
+    fn for_ranges(&self, row_bytes: usize, body: impl Fn(Range<usize>) + Sync) {
+        let pairs = &self.pairs;
+        // The start of the group that holds pair i or, if i is inside one, of the next.
+        let boundary = |i: usize| match i.checked_sub(1).and_then(|before| pairs.get(before)) {
+            Some(&(destination, _)) if i < pairs.len() => {
+                i + pairs[i..].partition_point(|pair| pair.0 == destination)
+            }
+            _ => i,
+        };
+        parallel_ranges(pairs.len(), row_bytes + 16, 1, |start, end| body(boundary(start)..boundary(end)));
+    }
+}
+
+/// The last update of each destination is copied.
+///
+/// # Safety
+/// As for [`scatter`].
+unsafe fn set(groups: &Groups, row_bytes: usize, updates: *const u8, dst: *mut u8) {
+    let (updates, dst) = (Source(updates), Shared(dst));
+    groups.for_ranges(row_bytes, |range| {
+        for group in groups.pairs[range].chunk_by(|a, b| a.0 == b.0) {
+            let Some(&(destination, update)) = group.last() else { continue };
+            // SAFETY: destination and update are rows of their buffers; the destination is this task's own.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    updates.at(update * row_bytes),
+                    dst.at(destination * row_bytes),
+                    row_bytes,
+                );
+            }
+        }
+    });
+}
+
+/// # Safety
+/// As for [`scatter`].
+unsafe fn combine_rows<T: Combinable, C: Combiner<T>>(
+    groups: &Groups,
+    width: usize,
+    updates: *const u8,
+    dst: *mut u8,
+) {
+    let (updates, dst) = (Source(updates.cast::<T>()), Shared(dst.cast::<T>()));
+    groups.for_ranges(width * size_of::<T>(), |range| {
+        for group in groups.pairs[range].chunk_by(|a, b| a.0 == b.0) {
+            let destination = group[0].0;
+            if width < NARROW {
+                for column in 0..width {
+                    // SAFETY: as below.
+                    unsafe {
+                        let out = dst.at(destination * width + column);
+                        let total = group.iter().fold((*out).widen(), |total, &(_, update)| {
+                            C::combine(total, (*updates.at(update * width + column)).widen())
+                        });
+                        *out = T::narrow(total);
+                    }
+                }
+                continue;
+            }
+            for first in (0..width).step_by(COLUMNS) {
+                let columns = COLUMNS.min(width - first);
+                // SAFETY: destination and updates are rows of their buffers, the columns lie within them; the
+                // destination is this task's own.
+                unsafe {
+                    let out = std::slice::from_raw_parts_mut(dst.at(destination * width + first), columns);
+                    let mut totals = [out[0].widen(); COLUMNS];
+                    totals.iter_mut().zip(&*out).for_each(|(total, x)| *total = x.widen());
+                    for &(_, update) in group {
+                        let row = std::slice::from_raw_parts(updates.at(update * width + first), columns);
+                        totals
+                            .iter_mut()
+                            .zip(row)
+                            .for_each(|(total, x)| *total = C::combine(*total, x.widen()));
+                    }
+                    out.iter_mut().zip(&totals).for_each(|(x, total)| *x = T::narrow(*total));
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,119 @@
+//! Stable sorting.
+
+use phynexus::DType;
+
+use super::order::{Key, Ordered, by_order};
+use super::{Shared, Source, parallel_ranges};
+use crate::pool;
+
+/// Rows up to this length are sorted by comparison: the histograms of a radix sort would cost more.
+const SHORT: usize = 512;
+/// From this length on a row is sorted by several threads.
+const LONG: usize = 1 << 16;
+
+/// `dst[r, i]` (`int64`) is the position in row r of the element that comes i-th in ascending (or descending) order.
+/// Equal elements keep their order, in both directions; NaN comes last, in both directions; zeros are equal.
+///
+/// # Safety
+/// `src` addresses `rows * n` elements of `dtype`, `dst` as many of `int64`; they do not overlap.
+pub unsafe fn arg_sort(dtype: DType, descending: bool, rows: usize, n: usize, src: *const u8, dst: *mut i64) {
+    // SAFETY: the caller vouches for the pointers.
+    unsafe { by_order!(dtype, typed(descending, rows, n, src, dst)) }
+}
+
+/// # Safety
+/// As for [`arg_sort`].
+unsafe fn typed<T: Ordered>(descending: bool, rows: usize, n: usize, src: *const u8, dst: *mut i64) {
+    let (src, dst) = (Source(src.cast::<T>()), Shared(dst));
+    if n == 0 {
+        return;
+    }
+    let key = if descending { T::descending_key } else { T::key };
+    let row = |r: usize, threads: usize| {
+        // SAFETY: row r lies within both buffers and is this call's own.
+        let (x, y) = unsafe {
+            (std::slice::from_raw_parts(src.at(r * n), n), std::slice::from_raw_parts_mut(dst.at(r * n), n))
+        };
+        if n <= SHORT || n > u32::MAX as usize {
+            y.iter_mut().enumerate().for_each(|(i, y)| *y = i as i64);
+            y.sort_by_key(|&i| key(x[i as usize]));
+        } else {
+            radix_sort(x, y, key, threads);
+        }
+    };
+    if n >= LONG && rows < pool::threads() {
+        (0..rows).for_each(|r| row(r, pool::threads()));
+    } else {
+        // A sort passes over its row about ten times.
+        parallel_ranges(rows, 10 * n * size_of::<T>(), 1, |start, end| (start..end).for_each(|r| row(r, 1)));
+    }
+}
+
+/// A key and where it came from.
+#[derive(Clone, Copy, Default)]
+struct Entry<K> {
+    key: K,
+    position: u32,
+}
+
+/// Sorts by the keys' bytes, from the least significant: each pass is stable. Bytes that all keys share are skipped.
+fn radix_sort<T: Ordered>(x: &[T], y: &mut [i64], key: impl Fn(T) -> T::Key + Sync, parts: usize) {
+    let n = x.len();
+    let mut entries = vec![Entry::<T::Key>::default(); n];
+    let mut sorted = entries.clone();
+    {
+        let entries = Shared(entries.as_mut_ptr());
+        parallel_ranges(n, size_of::<T>(), 1, |start, end| {
+            for (i, &x) in x.iter().enumerate().take(end).skip(start) {
+                // SAFETY: i < n, and this task's own.
+                unsafe { *entries.at(i) = Entry { key: key(x), position: i as u32 } }
+            }
+        });
+    }
+    for byte in 0..T::Key::BYTES {
+        if radix_pass(&entries, &mut sorted, byte, parts) {
+            std::mem::swap(&mut entries, &mut sorted);
+        }
+    }
+    y.iter_mut().zip(&entries).for_each(|(y, entry)| *y = entry.position.into());
+}
+
+/// Distributes `from` into `to` by one byte; false, and nothing is done, if all keys share it.
+fn radix_pass<K: Key>(from: &[Entry<K>], to: &mut [Entry<K>], byte: u32, parts: usize) -> bool {
+    let size = from.len().div_ceil(parts);
+    let parts = from.len().div_ceil(size);
+    let part = |p: usize| &from[p * size..((p + 1) * size).min(from.len())];
+    // How often each byte occurs in each part, then where the part's first entry with that byte goes.
+    let mut places = vec![[0usize; 256]; parts];
+    let table = Shared(places.as_mut_ptr());
+    pool::parallel_for(parts, &|p| {
+        // SAFETY: p < parts, and this task's own.
+        let counts = unsafe { &mut *table.at(p) };
+        part(p).iter().for_each(|entry| counts[entry.key.byte(byte)] += 1);
+    });
+    let first = from[0].key.byte(byte);
+    if places.iter().map(|counts| counts[first]).sum::<usize>() == from.len() {
+        return false;
+    }
+    let mut total = 0;
+    for value in 0..256 {
+        for counts in &mut places {
+            let count = counts[value];
+            counts[value] = total;
+            total += count;
+        }
+    }
+    let (table, to) = (Shared(places.as_mut_ptr()), Shared(to.as_mut_ptr()));
+    pool::parallel_for(parts, &|p| {
+        // SAFETY: p < parts; the places of all parts and bytes are disjoint and cover `to`, which is as long as `from`.
+        unsafe {
+            let places = &mut *table.at(p);
+            for &entry in part(p) {
+                let place = &mut places[entry.key.byte(byte)];
+                *to.at(*place) = entry;
+                *place += 1;
+            }
+        }
+    });
+    true
+}

@@ -1,0 +1,5 @@
+//! All operations against plain references.
+
+mod moving;
+mod ordering;
+mod updating;

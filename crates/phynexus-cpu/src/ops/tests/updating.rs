@@ -1,0 +1,127 @@
+//! Scans and scatters.
+
+use phynexus::graph::op::{Combine, ScatterMode};
+use phynexus::{DType, Scalar};
+
+use crate::ops::{Axis, Indices, scan, scatter};
+use crate::test_values::{combine_reference, from_bytes, round_to, same, to_bytes, values};
+
+const COMBINES: [Combine; 4] = [Combine::Sum, Combine::Prod, Combine::Max, Combine::Min];
+
+/// The type in which combinations are rounded.
+fn accumulated(dtype: DType) -> DType {
+    dtype.compute()
+}
+
+#[test]
+fn scans_run_in_order() {
+    for dtype in DType::ALL {
+        for combine in COMBINES {
+            for (outer, n, inner) in
+                [(1, 1, 1), (2, 300, 1), (3, 7, 5), (1, 40, 200), (0, 3, 3), (2, 0, 3), (600, 200, 1)]
+            {
+                let axis = Axis { outer, n, inner };
+                let x = values(dtype, outer * n * inner, 13);
+                for reverse in [false, true] {
+                    let mut bytes = to_bytes(&x, dtype);
+                    let pointer = bytes.as_mut_ptr();
+                    // SAFETY: a buffer of the axis's size, in place.
+                    let done = unsafe { scan(combine, dtype, axis, reverse, pointer, pointer) };
+                    let meaningful = dtype != DType::Bool || matches!(combine, Combine::Max | Combine::Min);
+                    assert_eq!(done, meaningful);
+                    if !meaningful {
+                        continue;
+                    }
+                    let got = from_bytes(&bytes, dtype);
+                    for line in 0..outer * inner {
+                        let mut total: Option<Scalar> = None;
+                        for i in 0..n {
+                            let i = if reverse { n - 1 - i } else { i };
+                            let place = (line / inner * n + i) * inner + line % inner;
+                            let value = x[place];
+                            total =
+                                Some(total.map_or(value, |t| {
+                                    combine_reference(combine, t, value, accumulated(dtype))
+                                }));
+                            let expected = round_to(total.unwrap_or(value), dtype);
+                            assert!(
+                                same(got[place], expected),
+                                "{dtype} {combine:?} {axis:?}: {} {expected}",
+                                got[place]
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn scatters_update_in_index_order() {
+    for dtype in DType::ALL {
+        for (rows, width, m) in
+            [(5, 1, 40), (3, 9, 20), (300, 3, 7), (40, 300, 900), (1, 2, 0), (1000, 1, 20_000), (4, 0, 3)]
+        {
+            let x = values(dtype, rows * width, 3);
+            let updates = values(dtype, m * width, 4);
+            let wrapped = |i: usize| (i * 37 + i * i) % rows;
+            let index: Vec<i32> =
+                (0..m).map(|i| wrapped(i) as i32 - if i % 2 == 1 { rows as i32 } else { 0 }).collect();
+            let (x_bytes, updates_bytes) = (to_bytes(&x, dtype), to_bytes(&updates, dtype));
+            let modes = COMBINES.map(ScatterMode::Combine).into_iter().chain([ScatterMode::Set]);
+            for mode in modes {
+                let mut out = vec![0u8; x_bytes.len()];
+                // SAFETY: buffers of the sizes given.
+                let result = unsafe {
+                    let indices = Indices::new(DType::I32, index.as_ptr().cast(), m).unwrap();
+                    scatter(
+                        mode,
+                        dtype,
+                        [rows, width],
+                        x_bytes.as_ptr(),
+                        indices,
+                        updates_bytes.as_ptr(),
+                        out.as_mut_ptr(),
+                    )
+                };
+                assert_eq!(result, Ok(()));
+                let mut expected = x.clone();
+                for (i, &row) in index.iter().enumerate() {
+                    for c in 0..width {
+                        let place = &mut expected[row.rem_euclid(rows as i32) as usize * width + c];
+                        let update = updates[i * width + c];
+                        *place = match mode {
+                            ScatterMode::Set => update,
+                            ScatterMode::Combine(Combine::Sum | Combine::Prod) if dtype == DType::Bool => {
+                                *place
+                            }
+                            ScatterMode::Combine(combine) => {
+                                combine_reference(combine, *place, update, accumulated(dtype))
+                            }
+                        };
+                    }
+                }
+                for (got, expected) in from_bytes(&out, dtype).into_iter().zip(&expected) {
+                    assert!(
+                        same(got, round_to(*expected, dtype)),
+                        "{dtype} {mode:?} {rows} {width} {m}: {got} {expected}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bad_index_leaves_everything_as_it_was() {
+    let (x, updates, index) = ([1f32, 2.0], [5f32, 6.0, 7.0], [0i64, 1, 2]);
+    let mut out = [9f32; 2];
+    // SAFETY: buffers of the sizes given.
+    let result = unsafe {
+        let indices = Indices::new(DType::I64, index.as_ptr().cast(), 3).unwrap();
+        let (x, updates, out) = (x.as_ptr().cast(), updates.as_ptr().cast(), out.as_mut_ptr().cast());
+        scatter(ScatterMode::Combine(Combine::Sum), DType::F32, [2, 1], x, indices, updates, out)
+    };
+    assert_eq!((result, out), (Err(2), [9.0; 2]));
+}
