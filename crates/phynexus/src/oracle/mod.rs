@@ -21,9 +21,12 @@
 mod accumulate;
 mod array;
 mod compare;
+mod device;
 mod elementwise;
 mod float;
+pub mod generate;
 mod integer;
+mod kernel;
 mod movement;
 mod number;
 mod order;
@@ -33,6 +36,7 @@ mod window;
 
 pub use array::OracleArray;
 pub use compare::{Comparison, Mismatch, compare};
+pub use device::reference_device;
 pub use number::{Interval, Number, ulp};
 
 pub(crate) use array::{from_scalar, read_scalars};

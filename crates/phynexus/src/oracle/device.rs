@@ -1,0 +1,189 @@
+//! The oracle as a device, `reference`: slow, plain, and the same code as the meanings themselves. What the scheduler
+//! makes of a graph can be checked on it without any other device.
+
+use std::{
+    any::Any,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{
+    array::{OracleArray, every_coordinate, from_scalar, read_scalars},
+    elements,
+    kernel::{self, Bytes, computed, to_scalar},
+};
+use crate::{
+    DType, Error, Result,
+    device::{
+        Backend, Binding, Buffer, Device, DeviceInfo, DeviceNature, Executable, Memory, MemoryStatistics,
+        Support, register, scalar_bytes,
+    },
+    graph::{ir::IrNode, op::Op},
+    schedule::step::{Library, Operand, Step},
+};
+
+/// The reference device, registered at the first call.
+pub fn reference_device() -> Device {
+    register(Box::new(Reference { statistics: Mutex::default() }))
+}
+
+struct Reference {
+    statistics: Mutex<MemoryStatistics>,
+}
+
+struct HostBytes(Mutex<Vec<u8>>);
+
+impl HostBytes {
+    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory for HostBytes {
+    fn size(&self) -> usize {
+        self.lock().len()
+    }
+    fn host_pointer(&self) -> Option<*mut u8> {
+        None
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn bytes_of(buffer: &Buffer) -> Result<MutexGuard<'_, Vec<u8>>> {
+    let foreign = || Error::internal("reference", "a buffer of another device");
+    buffer.0.as_any().downcast_ref::<HostBytes>().map(HostBytes::lock).ok_or_else(foreign)
+}
+
+fn outside(start: usize, length: usize, size: usize) -> Error {
+    Error::internal(
+        "reference",
+        format!("bytes {start} to {} of a buffer of {size}", start.saturating_add(length)),
+    )
+}
+
+fn read(buffer: &Buffer, start: usize, out: &mut [u8]) -> Result<()> {
+    let bytes = bytes_of(buffer)?;
+    let range = start..start.saturating_add(out.len());
+    out.copy_from_slice(bytes.get(range).ok_or_else(|| outside(start, out.len(), bytes.len()))?);
+    Ok(())
+}
+
+fn write(buffer: &Buffer, start: usize, source: &[u8]) -> Result<()> {
+    let mut bytes = bytes_of(buffer)?;
+    let size = bytes.len();
+    let range = start..start.saturating_add(source.len());
+    bytes.get_mut(range).ok_or_else(|| outside(start, source.len(), size))?.copy_from_slice(source);
+    Ok(())
+}
+
+struct Bound<'a>(&'a [Binding]);
+
+impl Bound<'_> {
+    fn binding(&self, parameter: usize) -> Result<&Binding> {
+        self.0
+            .get(parameter)
+            .ok_or_else(|| Error::internal("reference", format!("parameter {parameter} is not bound")))
+    }
+}
+
+impl Bytes for Bound<'_> {
+    fn read(&self, parameter: usize, start: i64, bytes: &mut [u8]) -> Result<()> {
+        let binding = self.binding(parameter)?;
+        read(&binding.buffer, address(binding, start)?, bytes)
+    }
+    fn write(&self, parameter: usize, start: i64, bytes: &[u8]) -> Result<()> {
+        let binding = self.binding(parameter)?;
+        write(&binding.buffer, address(binding, start)?, bytes)
+    }
+}
+
+fn address(binding: &Binding, start: i64) -> Result<usize> {
+    let before = || Error::internal("reference", format!("byte {start} lies before the buffer"));
+    binding.offset.checked_add_signed(start as isize).ok_or_else(before)
+}
+
+impl Executable for Step {
+    fn run(&self, bindings: &[Binding]) -> Result<()> {
+        match self {
+            Step::Fused(kernel) => kernel::run(kernel, &Bound(bindings)),
+            Step::Library(library) => run_library(library, &Bound(bindings)),
+        }
+    }
+}
+
+fn run_library(library: &Library, bound: &Bound) -> Result<()> {
+    let operands: Vec<OracleArray> = library
+        .operands
+        .iter()
+        .enumerate()
+        .map(|(i, operand)| load(bound, i, operand))
+        .collect::<Result<_>>()?;
+    let node = &library.node;
+    let dtype = node.dtype;
+    let numbers = elements(node, &operands.iter().collect::<Vec<_>>())?;
+    let bytes: Vec<u8> =
+        numbers.into_iter().flat_map(|n| scalar_bytes(to_scalar(computed(n), dtype), dtype)).collect();
+    match &library.epilogue {
+        None => bound.write(operands.len(), 0, &bytes),
+        Some(epilogue) => {
+            let result = Binding { buffer: Buffer(Arc::new(HostBytes(Mutex::new(bytes)))), offset: 0 };
+            let others = bound.0[operands.len()..].iter().cloned();
+            kernel::run(epilogue, &Bound(&std::iter::once(result).chain(others).collect::<Vec<_>>()))
+        }
+    }
+}
+
+fn load(bound: &Bound, parameter: usize, operand: &Operand) -> Result<OracleArray> {
+    let layout = &operand.layout;
+    let size = operand.dtype.size();
+    let mut bytes = vec![0; layout.len() * size];
+    for (at, out) in every_coordinate(&layout.shape).zip(bytes.chunks_mut(size)) {
+        let steps: isize = at.iter().zip(&layout.strides).map(|(&c, s)| c as isize * s).sum();
+        bound.read(parameter, (layout.offset as i64 + steps as i64) * size as i64, out)?;
+    }
+    let elements = read_scalars(&bytes, operand.dtype).into_iter().map(from_scalar).collect();
+    Ok(OracleArray { dtype: operand.dtype, shape: layout.shape.clone(), elements })
+}
+
+impl Backend for Reference {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            name: "reference".to_owned(),
+            model: "the oracle's interpreter".to_owned(),
+            nature: DeviceNature::Emulator,
+            compute_units: None,
+            total_memory: None,
+            features: Vec::new(),
+        }
+    }
+    fn name(&self) -> &str {
+        "reference"
+    }
+    fn support(&self, node: &IrNode, _: &[DType]) -> Support {
+        if matches!(node.op, Op::Composite(_)) { Support::Body } else { Support::Native }
+    }
+    fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(step.clone()))
+    }
+    /// Fresh memory is filled with a pattern, so that reading what nobody wrote shows.
+    fn allocate(&self, bytes: usize) -> Result<Buffer> {
+        let mut statistics = self.statistics.lock().unwrap_or_else(PoisonError::into_inner);
+        statistics.allocations += 1;
+        Ok(Buffer(Arc::new(HostBytes(Mutex::new(vec![0xA5; bytes])))))
+    }
+    fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        write(target, offset, bytes)
+    }
+    fn read(&self, source: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        read(source, offset, bytes)
+    }
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+    fn memory(&self) -> MemoryStatistics {
+        *self.statistics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn set_memory_limit(&self, _: Option<usize>) {}
+    fn empty_cache(&self) {}
+}

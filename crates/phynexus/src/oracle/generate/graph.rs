@@ -1,0 +1,446 @@
+//! Random graphs: chains of operations on a few leaves, with the shapes that go wrong (empty, size one, broadcast,
+//! strided) and every dtype.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::{
+    super::array::OracleArray,
+    Case, CaseLeaf,
+    random::{Choice, Values, random_array, random_index, random_sorted},
+};
+use crate::{
+    DType, Scalar,
+    graph::op::{Axes, Binary, Combine, ConvKind, Geometry, Op, PoolKind, ScatterMode, Unary},
+    shape::{Dims, element_count},
+};
+
+/// Nodes stay below this many elements, so that the oracle is quick.
+const GREATEST: usize = 6000;
+
+/// A graph of up to `operations` operations, the same for the same seed.
+pub fn random_case(seed: u64, operations: usize) -> Case {
+    let mut builder =
+        Builder { case: Case::new(format!("seed {seed}")), choice: Choice::new(seed), values: Values::Tame };
+    builder.values = builder.choice.of(&[Values::Tame, Values::Tame, Values::Positive, Values::Special]);
+    let shape = builder.shape();
+    let dtype = builder.dtype();
+    builder.leaf(dtype, &shape);
+    let operations = 1 + builder.choice.below(operations);
+    for _ in 0..operations {
+        builder.grow();
+    }
+    builder.choose_outputs();
+    builder.case.pruned()
+}
+
+struct Builder {
+    case: Case,
+    choice: Choice,
+    values: Values,
+}
+
+impl Builder {
+    fn dtype(&mut self) -> DType {
+        if self.choice.one_in(3) { self.choice.of(&DType::ALL) } else { self.choice.of(&DType::FLOATS) }
+    }
+
+    fn shape(&mut self) -> Dims {
+        match self.choice.below(12) {
+            0 => smallvec![],
+            1 => smallvec![0],
+            2 => smallvec![3, 0, 2],
+            3 => smallvec![1],
+            4 => smallvec![1, 1, 1],
+            5 => smallvec![2, 1030],
+            6 => smallvec![4100],
+            7 => smallvec![16, 16, 16],
+            _ => (0..1 + self.choice.below(4)).map(|_| 1 + self.choice.below(7)).collect(),
+        }
+    }
+
+    fn add_leaf(&mut self, values: OracleArray) -> u32 {
+        let leaf = if self.choice.one_in(3) {
+            CaseLeaf::scattered(values, &mut self.choice)
+        } else {
+            CaseLeaf::contiguous(values)
+        };
+        self.case.leaf(leaf)
+    }
+
+    fn leaf(&mut self, dtype: DType, shape: &[usize]) -> u32 {
+        let values = random_array(&mut self.choice, self.values, dtype, shape);
+        self.add_leaf(values)
+    }
+
+    fn push(&mut self, op: Op, dtype: DType, shape: &[usize], inputs: &[u32]) -> u32 {
+        self.case.ir.push(op, dtype, shape.into(), inputs.iter().copied())
+    }
+
+    fn dtype_of(&self, id: u32) -> DType {
+        self.case.ir.node(id).dtype
+    }
+
+    fn shape_of(&self, id: u32) -> Dims {
+        self.case.ir.node(id).shape.clone()
+    }
+
+    fn len_of(&self, id: u32) -> usize {
+        self.case.ir.node(id).len()
+    }
+
+    /// A node, one of the latest more often than not.
+    fn any(&mut self) -> u32 {
+        let count = self.case.ir.nodes.len();
+        let back =
+            if self.choice.one_in(2) { self.choice.below(count.min(3)) } else { self.choice.below(count) };
+        (count - 1 - back) as u32
+    }
+
+    /// A node of this dtype and shape: one that exists, broadcast if need be, else a constant or a leaf.
+    fn partner(&mut self, dtype: DType, shape: &[usize]) -> u32 {
+        let fits = |node: &crate::graph::ir::IrNode| {
+            let rank = node.shape.len();
+            rank == shape.len() && node.shape.iter().zip(shape).all(|(&a, &b)| a == b || a == 1)
+        };
+        let nodes = self.case.ir.nodes.iter().enumerate();
+        let known: Vec<u32> =
+            nodes.filter(|(_, n)| n.dtype == dtype && fits(n)).map(|(id, _)| id as u32).collect();
+        match self.choice.below(6) {
+            0 => {
+                let value = if dtype.is_float() { Scalar::Float(1.5) } else { Scalar::Int(3) };
+                self.push(Op::Constant(value.cast(dtype)), dtype, shape, &[])
+            }
+            1 => self.leaf(dtype, shape),
+            _ if known.is_empty() => {
+                let source: Dims =
+                    shape.iter().map(|&d| if self.choice.one_in(3) && d > 0 { 1 } else { d }).collect();
+                let leaf = self.leaf(dtype, &source);
+                self.expanded(leaf, shape)
+            }
+            _ => {
+                let id = self.choice.of(&known);
+                self.expanded(id, shape)
+            }
+        }
+    }
+
+    fn expanded(&mut self, id: u32, shape: &[usize]) -> u32 {
+        if self.shape_of(id).as_slice() == shape {
+            return id;
+        }
+        let dtype = self.dtype_of(id);
+        self.push(Op::Expand, dtype, shape, &[id])
+    }
+
+    fn reshaped(&mut self, id: u32, shape: &[usize]) -> u32 {
+        let dtype = self.dtype_of(id);
+        self.push(Op::Reshape, dtype, shape, &[id])
+    }
+
+    fn choose_outputs(&mut self) {
+        let mut used = vec![false; self.case.ir.nodes.len()];
+        self.case.ir.nodes.iter().flat_map(|n| &n.inputs).for_each(|&i| used[i as usize] = true);
+        for (id, node) in self.case.ir.nodes.iter().enumerate() {
+            if node.op != Op::Buffer && (!used[id] || self.choice.one_in(6)) {
+                self.case.ir.outputs.push(id as u32);
+            }
+        }
+        if self.case.ir.outputs.is_empty() {
+            let x = self.any();
+            let (dtype, shape) = (self.dtype_of(x), self.shape_of(x));
+            let copy = self.push(Op::Contiguous, dtype, &shape, &[x]);
+            self.case.ir.outputs.push(copy);
+        }
+    }
+
+    fn grow(&mut self) {
+        let x = self.any();
+        match self.choice.below(24) {
+            0..=4 => self.unary(x),
+            5..=9 => self.binary(x),
+            10 => self.select(x),
+            11 => self.convert(x),
+            12..=14 => self.reduce(x),
+            15..=18 => self.view(x),
+            19 => self.order(x),
+            20 => self.rows(x),
+            21 => self.product(x),
+            22 => self.window(x),
+            _ => self.source(),
+        };
+    }
+
+    fn unary(&mut self, x: u32) {
+        let (dtype, shape) = (self.dtype_of(x), self.shape_of(x));
+        let accepted: Vec<Unary> = Unary::ALL.into_iter().filter(|u| u.accepts(dtype)).collect();
+        if let Some(&op) = accepted.get(self.choice.below(accepted.len())) {
+            self.push(Op::Unary(op), op.result(dtype), &shape, &[x]);
+        }
+    }
+
+    fn binary(&mut self, x: u32) {
+        let (dtype, shape) = (self.dtype_of(x), self.shape_of(x));
+        let y = self.partner(dtype, &shape);
+        let accepted: Vec<Binary> = Binary::ALL.into_iter().filter(|b| b.accepts(dtype)).collect();
+        let common = [Binary::Add, Binary::Sub, Binary::Mul].map(|b| b.accepts(dtype).then_some(b));
+        let op = match self.choice.of(&common) {
+            Some(op) if self.choice.one_in(2) => op,
+            _ => self.choice.of(&accepted),
+        };
+        let inputs = if self.choice.one_in(2) { [x, y] } else { [y, x] };
+        self.push(Op::Binary(op), op.result(dtype), &shape, &inputs);
+    }
+
+    fn select(&mut self, x: u32) {
+        let (dtype, shape) = (self.dtype_of(x), self.shape_of(x));
+        let y = self.partner(dtype, &shape);
+        let less = self.push(Op::Binary(Binary::Lt), DType::Bool, &shape, &[x, y]);
+        let z = self.partner(dtype, &shape);
+        self.push(Op::Where, dtype, &shape, &[less, x, z]);
+    }
+
+    fn convert(&mut self, x: u32) {
+        let (dtype, shape) = (self.dtype_of(x), self.shape_of(x));
+        let to = self.dtype();
+        let bits = dtype.size() == to.size() && to != DType::Bool && self.choice.one_in(3);
+        self.push(if bits { Op::Bitcast } else { Op::Cast }, to, &shape, &[x]);
+    }
+
+    /// A reduction, often put back over its operand as softmax and norms do.
+    fn reduce(&mut self, x: u32) {
+        let (dtype, shape) = (self.dtype_of(x), self.shape_of(x));
+        let combine =
+            self.choice.of(&[Combine::Sum, Combine::Sum, Combine::Max, Combine::Min, Combine::Prod]);
+        if !combine.binary().accepts(dtype) || shape.is_empty() {
+            return;
+        }
+        let axes = match self.choice.below(3) {
+            0 => Axes::of([shape.len() - 1]),
+            1 => Axes::of(0..shape.len()),
+            _ => Axes((self.choice.bits() & ((1 << shape.len()) - 1)).max(1)),
+        };
+        let small: Dims =
+            shape.iter().enumerate().map(|(a, &d)| if axes.contains(a) { 1 } else { d }).collect();
+        let sum = self.push(Op::Reduce { combine, axes }, dtype, &small, &[x]);
+        if self.choice.one_in(2) && !shape.contains(&0) {
+            let back = self.expanded(sum, &shape);
+            let op =
+                if dtype == DType::Bool { Binary::And } else { self.choice.of(&[Binary::Sub, Binary::Mul]) };
+            self.push(Op::Binary(op), dtype, &shape, &[x, back]);
+        }
+    }
+
+    fn view(&mut self, x: u32) {
+        let (dtype, shape) = (self.dtype_of(x), self.shape_of(x));
+        let rank = shape.len();
+        match self.choice.below(7) {
+            0 => {
+                let mut order: SmallVec<[u8; 8]> = (0..rank as u8).collect();
+                (1..rank).for_each(|i| order.swap(i, self.choice.below(i + 1)));
+                let moved: Dims = order.iter().map(|&p| shape[usize::from(p)]).collect();
+                self.push(Op::Permute(order), dtype, &moved, &[x]);
+            }
+            1 => {
+                let shape = self.split_or_merge(&shape);
+                self.reshaped(x, &shape);
+            }
+            2 | 3 => {
+                let (mut start, mut step, mut size) = (Dims::new(), SmallVec::new(), Dims::new());
+                for &d in &shape {
+                    let (s, n, t) = self.slice_of(d);
+                    start.push(s);
+                    size.push(n);
+                    step.push(t);
+                }
+                self.push(Op::Slice { start, step }, dtype, &size, &[x]);
+            }
+            4 => {
+                let padding: SmallVec<[(usize, usize); 4]> =
+                    shape.iter().map(|_| (self.choice.below(3), self.choice.below(3))).collect();
+                let grown: Dims = shape.iter().zip(&padding).map(|(d, (a, b))| a + d + b).collect();
+                if element_count(&grown) <= GREATEST {
+                    self.push(Op::Pad { padding, value: Scalar::Int(1).cast(dtype) }, dtype, &grown, &[x]);
+                }
+            }
+            5 => {
+                let wide: Dims =
+                    shape.iter().map(|&d| if d == 1 { 1 + self.choice.below(5) } else { d }).collect();
+                if element_count(&wide) <= GREATEST {
+                    self.push(Op::Expand, dtype, &wide, &[x]);
+                }
+            }
+            _ if rank > 0 => {
+                let axis = self.choice.below(rank);
+                let y = self.partner(dtype, &shape);
+                let mut joined = shape.clone();
+                joined[axis] *= 2;
+                if element_count(&joined) <= GREATEST {
+                    self.push(Op::Cat { axis }, dtype, &joined, &[x, y]);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Start, size and step of a slice of an axis of `d` elements.
+    fn slice_of(&mut self, d: usize) -> (usize, usize, isize) {
+        if d == 0 || self.choice.one_in(8) {
+            return (0, 0, 1);
+        }
+        let step: isize = self.choice.of(&[1, 1, 1, 2, 3, -1, -2]);
+        let start = if step > 0 { self.choice.below(d.min(3)) } else { d - 1 - self.choice.below(d.min(3)) };
+        let ahead = if step > 0 { d - 1 - start } else { start };
+        let room = ahead / step.unsigned_abs() + 1;
+        (start, room - self.choice.below(room.min(2)), step)
+    }
+
+    fn split_or_merge(&mut self, shape: &[usize]) -> Dims {
+        let count = element_count(shape);
+        match self.choice.below(3) {
+            0 => smallvec![count],
+            1 if count > 0 && count % 2 == 0 => smallvec![count / 2, 1, 2],
+            _ => {
+                let mut merged: Dims = shape.into();
+                merged.insert(self.choice.below(shape.len() + 1), 1);
+                merged
+            }
+        }
+    }
+
+    fn order(&mut self, x: u32) {
+        let (dtype, shape) = (self.dtype_of(x), self.shape_of(x));
+        if shape.is_empty() || element_count(&shape) == 0 {
+            return;
+        }
+        let axis = self.choice.below(shape.len());
+        match self.choice.below(4) {
+            0 => {
+                let combine = self.choice.of(&[Combine::Max, Combine::Min]);
+                let mut small = shape.clone();
+                small[axis] = 1;
+                self.push(Op::ArgReduce { combine, axis }, DType::I64, &small, &[x]);
+            }
+            1 => {
+                let combine = self.choice.of(&[Combine::Sum, Combine::Max, Combine::Min, Combine::Prod]);
+                if combine.binary().accepts(dtype) {
+                    let reverse = self.choice.one_in(2);
+                    self.push(Op::Scan { combine, axis, reverse }, dtype, &shape, &[x]);
+                }
+            }
+            2 => {
+                let descending = self.choice.one_in(2);
+                // Long rows of computed floats overlap in their bounds; the order is then left open anyway.
+                if shape.last().is_some_and(|&width| width <= 64) {
+                    self.push(Op::ArgSort { descending }, DType::I64, &shape, &[x]);
+                }
+            }
+            _ => {
+                let count = 1 + self.choice.below(9);
+                let sorted = random_sorted(&mut self.choice, dtype, count);
+                let sorted = self.add_leaf(sorted);
+                let flat = self.reshaped(x, &[element_count(&shape)]);
+                let right = self.choice.one_in(2);
+                self.push(Op::SearchSorted { right }, DType::I64, &[element_count(&shape)], &[sorted, flat]);
+            }
+        }
+    }
+
+    /// Gather or scatter of the rows of a matrix.
+    fn rows(&mut self, x: u32) {
+        let (dtype, len) = (self.dtype_of(x), self.len_of(x));
+        if len == 0 {
+            return;
+        }
+        let width = if len % 2 == 0 { 2 } else { 1 };
+        let rows = len / width;
+        let count = self.choice.below(7);
+        let matrix = self.reshaped(x, &[rows, width]);
+        let index_dtype = self.choice.of(&DType::INTEGERS);
+        let index = random_index(&mut self.choice, rows, count, index_dtype);
+        let index = self.add_leaf(index);
+        if self.choice.one_in(2) {
+            self.push(Op::Gather, dtype, &[count, width], &[matrix, index]);
+            return;
+        }
+        let updates = self.leaf(dtype, &[count, width]);
+        let combine = ScatterMode::Combine(self.choice.of(&[Combine::Sum, Combine::Max, Combine::Prod]));
+        let mode = self.choice.of(&[ScatterMode::Set, combine]);
+        if !matches!(mode, ScatterMode::Combine(c) if !c.binary().accepts(dtype)) {
+            self.push(Op::Scatter(mode), dtype, &[rows, width], &[matrix, index, updates]);
+        }
+    }
+
+    fn product(&mut self, x: u32) {
+        let (dtype, shape) = (self.dtype_of(x), self.shape_of(x));
+        let rank = shape.len();
+        if rank < 2 || dtype == DType::Bool || element_count(&shape) > 1500 {
+            return;
+        }
+        let columns = 1 + self.choice.below(5);
+        let mut right = shape.clone();
+        (right[rank - 2], right[rank - 1]) = (shape[rank - 1], columns);
+        let mut out = shape.clone();
+        out[rank - 1] = columns;
+        let y = self.leaf(dtype, &right);
+        let wide = if dtype == DType::I8 && self.choice.one_in(2) { DType::I32 } else { dtype };
+        let dot = self.push(Op::Dot, wide, &out, &[x, y]);
+        if self.choice.one_in(2) {
+            let bias = self.partner(wide, &out);
+            self.push(Op::Binary(Binary::Add), wide, &out, &[dot, bias]);
+        }
+    }
+
+    /// A convolution or a pooling of the operand as one plane.
+    fn window(&mut self, x: u32) {
+        let (dtype, len) = (self.dtype_of(x), self.len_of(x));
+        if len == 0 || len > 1500 || dtype == DType::Bool {
+            return;
+        }
+        let channels = if len % 2 == 0 { 2 } else { 1 };
+        let size = len / channels;
+        let geometry = Geometry {
+            kernel: smallvec![1 + self.choice.below(3)],
+            stride: smallvec![1 + self.choice.below(2)],
+            dilation: smallvec![1 + self.choice.below(2)],
+            padding: smallvec![(self.choice.below(2), self.choice.below(2))],
+            groups: 1,
+        };
+        let Some(out) = geometry.output_size(0, size) else { return };
+        let plane = self.reshaped(x, &[1, channels, size]);
+        match self.choice.below(5) {
+            0 => self.push(Op::Pool(PoolKind::Max, geometry), dtype, &[1, channels, out], &[plane]),
+            1 => self.push(Op::Pool(PoolKind::Sum, geometry), dtype, &[1, channels, out], &[plane]),
+            2 => self.push(Op::Pool(PoolKind::ArgMax, geometry), DType::I64, &[1, channels, out], &[plane]),
+            3 => {
+                let y = self.leaf(dtype, &[1, channels, out]);
+                self.push(Op::Pool(PoolKind::Spread, geometry), dtype, &[1, channels, size], &[y])
+            }
+            _ => {
+                let filter = [3, channels, geometry.kernel[0]];
+                let w = self.leaf(dtype, &filter);
+                let y = self.push(
+                    Op::Conv(ConvKind::Forward, geometry.clone()),
+                    dtype,
+                    &[1, 3, out],
+                    &[plane, w],
+                );
+                let gradient = Op::Conv(ConvKind::InputGradient, geometry.clone());
+                let back = self.push(gradient, dtype, &[1, channels, size], &[y, w]);
+                self.push(Op::Conv(ConvKind::FilterGradient, geometry), dtype, &filter, &[back, y])
+            }
+        };
+    }
+
+    fn source(&mut self) {
+        let shape = self.shape();
+        if self.choice.one_in(2) {
+            let state = random_array(&mut self.choice, Values::Special, DType::U32, &[4]);
+            let state = self.add_leaf(state);
+            self.push(Op::RandomBits, DType::U32, &shape, &[state]);
+        } else if !shape.is_empty() {
+            let dtype = self.choice.of(&DType::ALL[1..]);
+            let axis = self.choice.below(shape.len());
+            self.push(Op::Iota { axis }, dtype, &shape, &[]);
+        }
+    }
+}

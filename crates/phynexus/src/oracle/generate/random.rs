@@ -1,0 +1,138 @@
+//! Reproducible choices and values for generated cases.
+
+use super::super::{
+    array::{OracleArray, from_scalar},
+    integer,
+    number::{Number, round},
+};
+use crate::{DType, shape::element_count};
+
+/// A small generator of 64-bit numbers (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number
+/// generators", 2014).
+#[derive(Clone, Debug)]
+pub struct Choice(u64);
+
+impl Choice {
+    /// The sequence of this seed.
+    pub fn new(seed: u64) -> Choice {
+        Choice(seed)
+    }
+
+    /// The next number.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// One of `0..n`; 0 if there is none.
+    pub fn below(&mut self, n: usize) -> usize {
+        if n == 0 { 0 } else { (self.bits() % n as u64) as usize }
+    }
+
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    /// One of these.
+    pub fn of<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
+    }
+
+    /// From -1 to 1.
+    fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+}
+
+/// What values a leaf holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// Small numbers of both signs, as networks have them.
+    Tame,
+    /// Small numbers above zero.
+    Positive,
+    /// Among them NaN, infinities, both zeros, subnormals and the extremes of the type.
+    Special,
+}
+
+/// A leaf of random values.
+pub fn random_array(choice: &mut Choice, values: Values, dtype: DType, shape: &[usize]) -> OracleArray {
+    let element =
+        |_| if dtype.is_float() { float(choice, values, dtype) } else { whole(choice, values, dtype) };
+    OracleArray { dtype, shape: shape.into(), elements: (0..element_count(shape)).map(element).collect() }
+}
+
+fn float(choice: &mut Choice, values: Values, dtype: DType) -> Number {
+    let special = [
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        2.5,
+        round(f64::MAX, dtype),
+        super::super::number::greatest(dtype),
+        -super::super::number::greatest(dtype),
+        super::super::number::least_normal(dtype),
+        super::super::number::ulp(0.0, dtype),
+        -super::super::number::ulp(0.0, dtype) * 3.0,
+    ];
+    let x = match values {
+        Values::Special if choice.one_in(3) => choice.of(&special),
+        Values::Special => choice.unit() * 2f64.powi(choice.below(24) as i32 - 12),
+        Values::Positive => choice.unit().abs() * 2.0 + 0.05,
+        // Whole numbers often, so that equal values occur.
+        Values::Tame if choice.one_in(4) => (choice.unit() * 4.0).round(),
+        Values::Tame => choice.unit() * 2.0,
+    };
+    Number::float(round(x, dtype))
+}
+
+fn whole(choice: &mut Choice, values: Values, dtype: DType) -> Number {
+    let x = match values {
+        Values::Special if choice.one_in(3) => {
+            let extremes =
+                [0, -1, 1, 1 << 63, (1 << 63) - 1, 1 << 31, (1 << 31) - 1, 1 << 7, 127, i128::from(u64::MAX)];
+            choice.of(&extremes)
+        }
+        Values::Special => i128::from(choice.bits()),
+        Values::Positive => 1 + choice.below(9) as i128,
+        Values::Tame => choice.below(13) as i128 - 6,
+    };
+    Number::Integer(integer::wrap(x, dtype))
+}
+
+/// Positions from -`rows` to `rows` - 1 that fit `dtype`.
+pub fn random_index(choice: &mut Choice, rows: usize, count: usize, dtype: DType) -> OracleArray {
+    let reach = rows.min(127);
+    let element = |_| {
+        let i = choice.below(reach) as i128;
+        let signed = dtype.kind() == crate::Kind::Signed && choice.one_in(2);
+        Number::Integer(if signed { i - reach as i128 } else { i })
+    };
+    OracleArray { dtype, shape: [count].as_slice().into(), elements: (0..count).map(element).collect() }
+}
+
+/// A vector in ascending order, NaN last.
+pub fn random_sorted(choice: &mut Choice, dtype: DType, count: usize) -> OracleArray {
+    let mut array = random_array(choice, Values::Tame, dtype, &[count]);
+    let key = |n: &Number| match n {
+        Number::Integer(x) => *x as f64,
+        Number::Float(x) => x.value,
+        Number::Undetermined => 0.0,
+    };
+    array.elements.sort_by(|a, b| key(a).total_cmp(&key(b)));
+    // -0 before +0 is a matter of bits, not of order: make all zeros one.
+    for element in &mut array.elements {
+        if key(element) == 0.0 && dtype.is_float() {
+            *element = from_scalar(crate::Scalar::Float(0.0));
+        }
+    }
+    array
+}
