@@ -159,6 +159,9 @@ impl Rewriter {
                     return Ok(Is(if condition.as_bool() { then } else { otherwise }));
                 }
             }
+            Op::Reduce { combine, .. } if operand.is_empty() && !node.is_empty() => {
+                return Ok(constant_like(&node, combine.identity(node.dtype)));
+            }
             Op::Reduce { axes, .. } => {
                 let kept = Axes::of(axes.iter().filter(|&a| operand.shape[a] != 1));
                 if kept == Axes::default() {

@@ -77,6 +77,9 @@ pub(super) fn build(
         let node = ir.node(root);
         let index = view::flat(&coordinates, &contiguous_strides(&node.shape), 0);
         let parameter = builder.parameter(root, node.dtype, true);
+        // A per-row value that fills a tensor as wide as the columns is stored in each of them.
+        let wide = (row_count..numbered.ranges.len()).any(|r| index.depends_on(r));
+        let value = if wide { builder.per_column(value) } else { value };
         builder.kernel.stores.push(Store { parameter, value, index });
     }
     Ok(Built { kernel: builder.kernel, parameters: builder.parameters })

@@ -16,6 +16,17 @@ pub fn shrink(case: &Case, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
             break;
         }
     }
+    // Where it takes several outputs to fail, those that it does not take.
+    let mut output = smallest.ir.outputs.len();
+    while output > 0 && smallest.ir.outputs.len() > 1 {
+        output -= 1;
+        let mut candidate = smallest.clone();
+        candidate.ir.outputs.remove(output);
+        let candidate = candidate.pruned();
+        if fails(&candidate) {
+            smallest = candidate;
+        }
+    }
     // Later operations first: cutting one removes all that only it needed.
     let mut id = smallest.ir.nodes.len();
     while id > 0 {
