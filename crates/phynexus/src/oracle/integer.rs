@@ -45,8 +45,8 @@ pub(super) fn binary(op: Binary, a: i128, b: i128, dtype: DType) -> Option<i128>
     // A negative amount is a large one when its bits are read as unsigned.
     let shift = if b < 0 || b >= i128::from(width(dtype)) { None } else { Some(b as u32) };
     let result = match op {
-        Binary::Add => a + b,
-        Binary::Sub => a - b,
+        Binary::Add => a.wrapping_add(b),
+        Binary::Sub => a.wrapping_sub(b),
         Binary::Mul => a.wrapping_mul(b),
         Binary::FloorDiv if b == 0 => 0,
         Binary::FloorDiv => a.div_euclid(b) - i128::from(b < 0 && a.rem_euclid(b) != 0),

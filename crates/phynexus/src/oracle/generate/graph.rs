@@ -298,7 +298,7 @@ impl Builder {
         let count = element_count(shape);
         match self.choice.below(3) {
             0 => smallvec![count],
-            1 if count > 0 && count % 2 == 0 => smallvec![count / 2, 1, 2],
+            1 if count > 0 && count.is_multiple_of(2) => smallvec![count / 2, 1, 2],
             _ => {
                 let mut merged: Dims = shape.into();
                 merged.insert(self.choice.below(shape.len() + 1), 1);
