@@ -46,19 +46,21 @@ use accumulate::Accumulator;
 use array::{counted, every_coordinate};
 
 use crate::{
-    Error, Result,
+    Error, Result, Tensor,
     graph::{
+        Composite,
         check::check,
         ir::{Ir, IrNode},
         op::Op,
     },
+    schedule::import_body,
 };
 
 /// The outputs of a graph whose leaves have these values.
 ///
 /// # Errors
-/// For a graph that breaks the rules of [`check`], leaves of other shapes or dtypes than the graph's, an index out of
-/// range, and composites (replace them by their bodies first).
+/// For a graph that breaks the rules of [`check`], leaves of other shapes or dtypes than the graph's, and an index out
+/// of range.
 pub fn evaluate(ir: &Ir, leaves: &[OracleArray]) -> Result<Vec<OracleArray>> {
     let nodes = evaluate_nodes(ir, leaves)?;
     Ok(ir.outputs.iter().map(|&id| nodes[id as usize].clone()).collect())
@@ -154,12 +156,21 @@ fn elements(node: &IrNode, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
         Op::Dot => window::dot(node, inputs[0], inputs[1]),
         Op::Conv(kind, geometry) => window::conv(*kind, geometry, node, inputs[0], inputs[1]),
         Op::Pool(kind, geometry) => window::pool(*kind, geometry, node, inputs[0]),
-        Op::Composite(composite) => {
-            let message = "a composite is defined by its body: replace it by the body first";
-            return Err(Error::argument(composite.name(), message));
-        }
+        Op::Composite(composite) => opened(composite, inputs)?,
         Op::Copy | Op::Contiguous => elementwise::stored(inputs[0]),
     })
+}
+
+/// A composite means what its body means.
+fn opened(composite: &Composite, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
+    let placeholders: Vec<Tensor> =
+        inputs.iter().map(|i| Tensor::placeholder(reference_device(), i.dtype, &i.shape)).collect();
+    let _guard = crate::no_grad();
+    let result = composite.body(&placeholders)?;
+    let body = import_body(&placeholders, &result)?;
+    let operands: Vec<OracleArray> = inputs.iter().copied().cloned().collect();
+    let outputs = evaluate(&body, &operands)?;
+    Ok(outputs.into_iter().next().map(|output| output.elements).unwrap_or_default())
 }
 
 fn random_bits(node: &IrNode, state: &OracleArray) -> Vec<Number> {

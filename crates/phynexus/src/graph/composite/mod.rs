@@ -209,7 +209,7 @@ impl Composite {
     ///
     /// # Errors
     /// If the operands' number, shapes or dtypes do not fit.
-    fn result(&self, inputs: &[&Tensor]) -> Result<(DType, Dims)> {
+    pub(crate) fn result(&self, inputs: &[&Tensor]) -> Result<(DType, Dims)> {
         let x = *inputs.first().ok_or_else(|| self.wrong_count(inputs, 1))?;
         match self {
             Composite::Softmax { axis } | Composite::LogSoftmax { axis } => {

@@ -10,11 +10,14 @@ pub use graph::random_case;
 pub use random::{Choice, Values, random_array, random_index, random_sorted};
 pub use shrink::shrink;
 
-use super::array::{OracleArray, every_coordinate};
+use super::{
+    array::{OracleArray, every_coordinate},
+    reference_device,
+};
 use crate::{
     Result, Tensor,
     device::{Device, Storage},
-    graph::{ir::Ir, op::Op},
+    graph::{Composite, ir::Ir, op::Op},
     shape::{Layout, show_shape},
 };
 
@@ -100,6 +103,20 @@ impl Case {
         id
     }
 
+    /// Adds a composite and returns its node.
+    ///
+    /// # Errors
+    /// If the operands do not fit it.
+    pub fn composite(&mut self, composite: Composite, inputs: &[u32]) -> Result<u32> {
+        let placeholder = |&id: &u32| {
+            let node = self.ir.node(id);
+            Tensor::placeholder(reference_device(), node.dtype, &node.shape)
+        };
+        let operands: Vec<Tensor> = inputs.iter().map(placeholder).collect();
+        let (dtype, shape) = composite.result(&operands.iter().collect::<Vec<_>>())?;
+        Ok(self.ir.push(Op::Composite(composite), dtype, shape, inputs.iter().copied()))
+    }
+
     /// The values of the leaves.
     pub fn values(&self) -> Vec<OracleArray> {
         self.leaves.iter().map(|leaf| leaf.values.clone()).collect()
@@ -165,7 +182,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        oracle::{Comparison, Number, compare, evaluate, reference_device},
+        oracle::{Comparison, Number, compare, evaluate},
         schedule::execute_ir,
     };
 
