@@ -55,9 +55,10 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
     let group_sums = filters * sums_row;
     // Units of work: images, or parts of images along an axis if these are few.
     let axis = (0..3).find(|&d| job.axes[d].result > 1).unwrap_or(2);
-    let cuts = PARTS.div_ceil(job.images.max(1)).min(job.axes[axis].result).max(1);
+    let most = (PARTIAL_SUMS / (group_sums * job.groups).max(1)).clamp(1, PARTS);
+    let cuts = most.div_ceil(job.images.max(1)).min(job.axes[axis].result).max(1);
     let units = job.images * cuts;
-    let parts = units.min(PARTS).min((PARTIAL_SUMS / (group_sums * job.groups).max(1)).max(1)).max(1);
+    let parts = units.clamp(1, most);
     // Where sums are too large for many parts, tasks differ in their channels.
     let channel_blocks = if parts < 4 { job.channels.clamp(1, 8) } else { 1 };
     let scratch = Scratch::new::<T>(parts * job.groups * group_sums);
@@ -89,10 +90,14 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
             let totals = totals.start::<T>();
             for (p, start) in parts.enumerate() {
                 for i in 0..filters {
-                    for o in 0..outputs.len() {
-                        let (sum, total) =
-                            (*sums.get().add(start + i * sums_row + o), totals.add(i * BLOCK + o));
-                        *total = if p == 0 { sum } else { (*total).add(sum) };
+                    let from = sums.get().add(start + i * sums_row);
+                    let total = std::slice::from_raw_parts_mut(totals.add(i * BLOCK), BLOCK);
+                    let (total, sum) =
+                        (&mut total[..outputs.len()], std::slice::from_raw_parts(from, outputs.len()));
+                    if p == 0 {
+                        total.copy_from_slice(sum);
+                    } else {
+                        total.iter_mut().zip(sum).for_each(|(t, x)| *t = t.add(*x));
                     }
                 }
             }
@@ -155,7 +160,8 @@ unsafe fn add_unit<T: Accumulator>(
         return;
     }
     let width = kernels.columns();
-    let step = (PATCHES / offsets.len().max(1)).clamp(64, 1024).min(count);
+    let longest = (PATCHES / offsets.len().max(1)).clamp(64, 1024);
+    let step = count.div_ceil(count.div_ceil(longest).max(1)).max(1);
     // Rows of patches must not lie a page apart.
     let row = step + 16;
     let patches = Scratch::new::<T>(offsets.len() * row);

@@ -1,6 +1,8 @@
 //! The inner loops of convolutions, for any instruction set.
 
-use crate::gemm::lanes::Lanes;
+use std::mem::MaybeUninit;
+
+use crate::gemm::lanes::{Float, Lanes};
 
 /// A run of positions that lie side by side in a slab.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +37,16 @@ pub(crate) const COPY: usize = 8;
 /// The slab and the result have room, with 7 elements more; the machine has the instruction set of `V`.
 #[inline(always)]
 pub(crate) unsafe fn gather<V: Lanes>(g: &Gather<'_, V::Scalar>) {
-    type Chunk<T> = [std::mem::MaybeUninit<T>; COPY];
+    if g.segments.iter().all(|s| s.count.is_multiple_of(2 * COPY)) {
+        // SAFETY: the caller's promise.
+        unsafe { gather_whole::<V, { 2 * COPY }>(g) };
+        return;
+    }
+    if g.segments.iter().all(|s| s.count.is_multiple_of(COPY)) {
+        // SAFETY: the caller's promise.
+        unsafe { gather_whole::<V, COPY>(g) };
+        return;
+    }
     for (i, offset) in g.offsets.iter().enumerate() {
         for segment in g.segments {
             // SAFETY: the caller's promise. What lies past the end of a segment may be uninitialised.
@@ -44,8 +55,29 @@ pub(crate) unsafe fn gather<V: Lanes>(g: &Gather<'_, V::Scalar>) {
                 let to = g.out.add(i * g.width + segment.position - g.first);
                 let mut done = 0;
                 while done < segment.count {
-                    *to.add(done).cast::<Chunk<V::Scalar>>() = *from.add(done).cast();
+                    *to.add(done).cast::<[MaybeUninit<V::Scalar>; COPY]>() = *from.add(done).cast();
                     done += COPY;
+                }
+            }
+        }
+    }
+}
+
+/// [`gather`] of segments that are whole numbers of chunks: nothing is copied too many, so rows can be the inner loop.
+///
+/// # Safety
+/// As [`gather`].
+#[inline(always)]
+unsafe fn gather_whole<V: Lanes, const CHUNK: usize>(g: &Gather<'_, V::Scalar>) {
+    for segment in g.segments {
+        for done in (0..segment.count).step_by(CHUNK) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let from = g.slab.add(segment.slab + done);
+                let mut to = g.out.add(segment.position - g.first + done);
+                for offset in g.offsets {
+                    *to.cast::<[MaybeUninit<V::Scalar>; CHUNK]>() = *from.add(*offset).cast();
+                    to = to.wrapping_add(g.width);
                 }
             }
         }
@@ -75,28 +107,47 @@ pub(crate) unsafe fn weighted_rows<V: Lanes>(t: &Taps<'_, V::Scalar>) {
         unsafe {
             let (from, to) = (t.slab.add(segment.slab), t.positions.add(segment.position));
             let mut done = 0;
-            while done + 4 * V::N <= segment.count {
-                let mut sums = [V::zero(); 4];
-                for (i, offset) in t.offsets.iter().enumerate() {
-                    let weight = V::splat(t.taps.add(i));
-                    for (w, sum) in sums.iter_mut().enumerate() {
-                        *sum = weight.mul_add(V::load(from.add(offset + done + w * V::N)), *sum);
-                    }
-                }
-                for (w, sum) in sums.into_iter().enumerate() {
-                    sum.store(to.add(done + w * V::N));
-                }
-                done += 4 * V::N;
-            }
             while done < segment.count {
-                let mask = V::first(V::N.min(segment.count - done));
-                let mut sum = V::zero();
-                for (i, offset) in t.offsets.iter().enumerate() {
-                    sum = V::splat(t.taps.add(i)).mul_add(V::load_masked(from.add(offset + done), mask), sum);
+                let count = (segment.count - done).min(4 * V::N);
+                let (from, to) = (from.add(done), to.add(done));
+                match count.div_ceil(V::N) {
+                    1 => weighted::<V, 1>(t, from, to, count),
+                    2 => weighted::<V, 2>(t, from, to, count),
+                    3 => weighted::<V, 3>(t, from, to, count),
+                    _ => weighted::<V, 4>(t, from, to, count),
                 }
-                sum.store_masked(to.add(done), mask);
-                done += V::N;
+                done += count;
             }
+        }
+    }
+}
+
+/// `W` registers of neighbouring positions, `count` in all.
+///
+/// # Safety
+/// As [`weighted_rows`]; `count` is more than `W - 1` registers and at most `W`.
+#[inline(always)]
+unsafe fn weighted<V: Lanes, const W: usize>(
+    t: &Taps<'_, V::Scalar>,
+    from: *const V::Scalar,
+    to: *mut V::Scalar,
+    count: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mask = V::first(count - (W - 1) * V::N);
+        let mut sums = [V::zero(); W];
+        for (i, offset) in t.offsets.iter().enumerate() {
+            let weight = V::splat(t.taps.add(i));
+            for (w, sum) in sums.iter_mut().enumerate() {
+                let p = from.add(offset + w * V::N);
+                let x = if w + 1 == W { V::load_masked(p, mask) } else { V::load(p) };
+                *sum = weight.mul_add(x, *sum);
+            }
+        }
+        for (w, sum) in sums.into_iter().enumerate() {
+            let p = to.add(w * V::N);
+            if w + 1 == W { sum.store_masked(p, mask) } else { sum.store(p) }
         }
     }
 }
@@ -107,30 +158,45 @@ pub(crate) unsafe fn weighted_rows<V: Lanes>(t: &Taps<'_, V::Scalar>) {
 /// Slab, taps and positions exist; the machine has the instruction set of `V`.
 #[inline(always)]
 pub(crate) unsafe fn row_products<V: Lanes>(t: &Taps<'_, V::Scalar>) {
-    const TAPS: usize = 8;
     let mut first = 0;
     while first < t.offsets.len() {
-        let offsets = &t.offsets[first..t.offsets.len().min(first + TAPS)];
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut sums = [V::zero(); TAPS];
-            for segment in t.segments {
-                let (from, with) = (t.slab.add(segment.slab), t.positions.add(segment.position));
-                let mut done = 0;
-                while done < segment.count {
-                    let mask = V::first(V::N.min(segment.count - done));
-                    let factor = V::load_masked(with.add(done), mask);
-                    for (sum, offset) in sums.iter_mut().zip(offsets) {
-                        *sum = V::load_masked(from.add(offset + done), mask).mul_add(factor, *sum);
-                    }
-                    done += V::N;
-                }
+        // SAFETY: the caller's promise; these taps exist.
+        first += unsafe {
+            match t.offsets.len() - first {
+                9.. => products_of_taps::<V, 9>(t, first),
+                3.. => products_of_taps::<V, 3>(t, first),
+                _ => products_of_taps::<V, 1>(t, first),
             }
-            for (i, sum) in sums.into_iter().enumerate().take(offsets.len()) {
-                let total = t.taps.add(first + i);
-                *total = crate::gemm::lanes::Float::add(*total, sum.sum());
+        };
+    }
+}
+
+/// `N` taps, whose number is returned.
+///
+/// # Safety
+/// As [`row_products`]; the taps from `first` on exist.
+#[inline(always)]
+unsafe fn products_of_taps<V: Lanes, const N: usize>(t: &Taps<'_, V::Scalar>, first: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let taps: [*const V::Scalar; N] = std::array::from_fn(|i| t.slab.add(t.offsets[first + i]));
+        let mut sums = [V::zero(); N];
+        for segment in t.segments {
+            let with = t.positions.add(segment.position);
+            let mut done = 0;
+            while done < segment.count {
+                let mask = V::first(V::N.min(segment.count - done));
+                let factor = V::load_masked(with.add(done), mask);
+                for (sum, tap) in sums.iter_mut().zip(taps) {
+                    *sum = V::load_masked(tap.add(segment.slab + done), mask).mul_add(factor, *sum);
+                }
+                done += V::N;
             }
         }
-        first += TAPS;
+        for (i, sum) in sums.into_iter().enumerate() {
+            let total = t.taps.add(first + i);
+            *total = Float::add(*total, sum.sum());
+        }
     }
+    N
 }

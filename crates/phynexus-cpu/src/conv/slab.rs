@@ -51,39 +51,32 @@ impl<'a, T: Accumulator> Slab<'a, T> {
         extents[2] = row.div_ceil(residues);
         let channel = extents[0] * extents[1] * residues * extents[2];
         let memory = Scratch::new::<T>(channels * channel);
-        let temporary = Scratch::new::<T>(axes[2].source);
         // Elements of the image's rows that fall inside: `inside.start` is place `lead` of the slab's row.
         let size = axes[2].source as isize;
         let inside = start[2].clamp(0, size)..(start[2] + row as isize).clamp(0, size);
-        let (lead, count) = ((inside.start - start[2]) as usize, (inside.end - inside.start) as usize);
-        let mut out: *mut T = memory.start();
-        for c in 0..channels {
-            for z in 0..extents[0] {
-                for y in 0..extents[1] {
-                    let (iz, iy) = (z as isize + start[0], y as isize + start[1]);
-                    let present = (0..axes[0].source as isize).contains(&iz)
-                        && (0..axes[1].source as isize).contains(&iy)
-                        && count > 0;
-                    // SAFETY: the row's place in the memory; the image's row exists.
-                    unsafe {
-                        if present {
-                            let row = (c * axes[0].source + iz as usize) * axes[1].source + iy as usize;
-                            let at = row * axes[2].source + inside.start as usize;
-                            let from = image.add(at * dtype.size());
-                            copy_row::<T>(
-                                from,
-                                dtype,
-                                lead,
-                                count,
-                                residues,
-                                extents[2],
-                                out,
-                                temporary.start(),
-                            );
-                        } else {
-                            fill_zero(out, residues * extents[2]);
+        let (lead, count) = ((inside.start - start[2]).max(0) as usize, (inside.end - inside.start) as usize);
+        let temporary = Scratch::new::<T>(count);
+        let place = |i: usize| (lead + i) % residues * extents[2] + (lead + i) / residues;
+        let starts: Vec<usize> = (0..residues).map(place).collect();
+        // SAFETY: the memory has room; rows of the image that fall inside exist.
+        unsafe {
+            fill_zero(memory.start::<T>(), channels * channel);
+            let clip = |d: usize| {
+                let last = (axes[d].source as isize - start[d]).clamp(0, extents[d] as isize);
+                (-start[d]).clamp(0, last)..last
+            };
+            if count > 0 {
+                for c in 0..channels {
+                    for z in clip(0) {
+                        for y in clip(1) {
+                            let (iz, iy) = ((z + start[0]) as usize, (y + start[1]) as usize);
+                            let row = (c * axes[0].source + iz) * axes[1].source + iy;
+                            let from =
+                                image.add((row * axes[2].source + inside.start as usize) * dtype.size());
+                            let line = (c * extents[0] + z as usize) * extents[1] + y as usize;
+                            let out = memory.start::<T>().add(line * residues * extents[2]);
+                            copy_row::<T>(from, dtype, count, &starts, out, temporary.start());
                         }
-                        out = out.add(residues * extents[2]);
                     }
                 }
             }
@@ -155,52 +148,51 @@ pub(super) fn cut(segments: &[Segment], positions: std::ops::Range<usize>, out: 
     }
 }
 
-/// Copies `count` elements to places `lead` on of a row whose residues lie one after another, `width` elements each, and
-/// zeros to the other places.
+/// Copies `count` elements to a row: every residue of the step to neighbouring places from its own start on.
 ///
 /// # Safety
 /// The elements exist; `out` has room for the row, `temporary` for `count`.
 unsafe fn copy_row<T: Accumulator>(
     from: *const u8,
     dtype: DType,
-    lead: usize,
     count: usize,
-    residues: usize,
-    width: usize,
+    starts: &[usize],
     out: *mut T,
     temporary: *mut T,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        if residues == 1 {
-            fill_zero(out, lead);
-            T::widen(dtype, from, count, out.add(lead));
-            fill_zero(out.add(lead + count), width - lead - count);
-            return;
-        }
         let source = if dtype == T::DTYPE {
             from.cast::<T>()
         } else {
             T::widen(dtype, from, count, temporary);
             temporary.cast_const()
         };
-        for residue in 0..residues {
-            let line = out.add(residue * width);
-            // Place `residue + i * residues` is element `place - lead`.
-            let first = lead.saturating_sub(residue).div_ceil(residues).min(width);
-            let end = (lead + count).saturating_sub(residue).div_ceil(residues).clamp(first, width);
-            fill_zero(line, first);
-            let skip = residue + first * residues;
-            if first < end {
-                let source = source.add(skip - lead);
-                if residues == 2 {
-                    // A constant step becomes shuffles.
-                    (0..end - first).for_each(|i| *line.add(first + i) = *source.add(2 * i));
-                } else {
-                    (0..end - first).for_each(|i| *line.add(first + i) = *source.add(residues * i));
+        let mut done = 0;
+        match *starts {
+            [start] => std::ptr::copy_nonoverlapping(source, out.add(start), count),
+            [even, odd] => {
+                // Whole blocks become shuffles.
+                while done + 16 <= count {
+                    let block: [T; 16] = *source.add(done).cast();
+                    *out.add(even + done / 2).cast() = std::array::from_fn::<T, 8, _>(|i| block[2 * i]);
+                    *out.add(odd + done / 2).cast() = std::array::from_fn::<T, 8, _>(|i| block[2 * i + 1]);
+                    done += 16;
+                }
+                for i in (done..count).step_by(2) {
+                    *out.add(even + i / 2) = *source.add(i);
+                    if i + 1 < count {
+                        *out.add(odd + i / 2) = *source.add(i + 1);
+                    }
                 }
             }
-            fill_zero(line.add(end), width - end);
+            _ => {
+                for (residue, start) in starts.iter().enumerate() {
+                    for (i, element) in (residue..count).step_by(starts.len()).enumerate() {
+                        *out.add(start + i) = *source.add(element);
+                    }
+                }
+            }
         }
     }
 }
@@ -208,8 +200,6 @@ unsafe fn copy_row<T: Accumulator>(
 /// # Safety
 /// `out` has room for `count` elements.
 pub(super) unsafe fn fill_zero<T: Accumulator>(out: *mut T, count: usize) {
-    for i in 0..count {
-        // SAFETY: the caller's promise.
-        unsafe { *out.add(i) = T::default() }
-    }
+    // SAFETY: the caller's promise; a float of zero bits is 0.
+    unsafe { out.write_bytes(0, count) }
 }
