@@ -1,5 +1,9 @@
 //! Phynexus: lazy tensors, one graph, one kernel language, every device.
 
+// Tests that this crate shares with device crates name it.
+#[cfg(test)]
+extern crate self as phynexus;
+
 pub mod device;
 pub mod dtype;
 pub mod error;

@@ -237,9 +237,17 @@ impl Tensor {
         max.map_or_else(|| Ok(raised.clone()), |max| raised.minimum(max))
     }
 
-    /// [`Tensor::clip`] with numbers for bounds.
+    /// [`Tensor::clip`] with numbers for bounds; the slope of floats is 0 at the bounds, as outside.
     pub fn clamp(&self, min: Option<Scalar>, max: Option<Scalar>) -> Result<Tensor> {
-        let raised = min.map_or_else(|| Ok(self.clone()), |min| self.maximum_scalar(min))?;
-        max.map_or_else(|| Ok(raised.clone()), |max| raised.minimum_scalar(max))
+        let limit = |x: Tensor, bound: Option<Scalar>, lower: bool| match bound {
+            None => Ok(x),
+            Some(bound) if x.dtype().is_float() && !bound.as_f64().is_nan() => {
+                let outside = if lower { x.le_scalar(bound)? } else { x.ge_scalar(bound)? };
+                outside.where_(&x.full_like(bound)?, &x)
+            }
+            Some(bound) if lower => x.maximum_scalar(bound),
+            Some(bound) => x.minimum_scalar(bound),
+        };
+        limit(limit(self.clone(), min, true)?, max, false)
     }
 }

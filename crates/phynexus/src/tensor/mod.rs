@@ -15,6 +15,7 @@ mod index;
 mod join;
 mod matrix;
 mod movement;
+mod neural;
 #[cfg(test)]
 mod null;
 #[cfg(test)]
@@ -35,6 +36,11 @@ mod unary;
 pub use index::IndexSpec;
 pub use random::{Generator, GeneratorState, manual_seed};
 pub use sort::Unique;
+
+pub use neural::{
+    AttentionOptions, CrossEntropyOptions, GeluApproximation, Interpolation, RecurrentOutput,
+    RecurrentWeights, Reduction,
+};
 
 use std::sync::Arc;
 

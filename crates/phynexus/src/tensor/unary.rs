@@ -184,9 +184,9 @@ impl Tensor {
         }
     }
 
-    /// `max(x, 0)`: NaN stays NaN.
+    /// `max(x, 0)`: NaN stays NaN; the slope at 0 is 0.
     pub fn relu(&self) -> Result<Tensor> {
-        self.maximum_scalar(0)
+        self.le_scalar(0)?.where_(&self.zeros_like()?, self)
     }
 
     /// The logistic function `1 / (1 + exp(-x))`. 16-bit floats are computed in `float32`; integers give `float32`.

@@ -17,6 +17,7 @@ mod recurrent;
 mod softmax;
 
 pub use attention::AttentionAttributes;
+pub(crate) use attention::unpack as unpack_attention;
 pub use recurrent::{Cell, Recurrence};
 
 use smallvec::SmallVec;

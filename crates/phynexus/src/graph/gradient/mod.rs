@@ -8,7 +8,7 @@ mod reduction;
 pub(super) mod rule;
 mod sweep;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{cell::Cell, marker::PhantomData};
 

@@ -18,13 +18,13 @@ use crate::{
 };
 
 /// A device that holds no data.
-pub(super) fn device() -> Device {
+pub(crate) fn device() -> Device {
     static DEVICE: OnceLock<Device> = OnceLock::new();
     *DEVICE.get_or_init(crate::tensor::null_device)
 }
 
 /// A leaf without data for which gradients are collected.
-pub(super) fn variable(shape: &[usize]) -> Tensor {
+pub(crate) fn variable(shape: &[usize]) -> Tensor {
     Tensor::from_node(Node::pending(
         intern(Op::Buffer, DType::F64, shape.into()),
         device(),
@@ -35,27 +35,36 @@ pub(super) fn variable(shape: &[usize]) -> Tensor {
 }
 
 /// An operand that is not differentiated.
-pub(super) struct Fixed {
+pub(crate) struct Fixed {
     bytes: Vec<u8>,
     dtype: DType,
-    shape: Vec<usize>,
+    pub(crate) shape: Vec<usize>,
 }
 
-pub(super) fn fixed<T: Element>(values: &[T], shape: &[usize]) -> Fixed {
+impl Fixed {
+    pub(crate) fn array(&self) -> OracleArray {
+        OracleArray::from_bytes(&self.bytes, self.dtype, &self.shape).unwrap()
+    }
+    pub(crate) fn placeholder(&self) -> Tensor {
+        Tensor::placeholder(device(), self.dtype, &self.shape)
+    }
+}
+
+pub(crate) fn fixed<T: Element>(values: &[T], shape: &[usize]) -> Fixed {
     let mut bytes = Vec::new();
     T::write_bytes(values, &mut bytes);
     Fixed { bytes, dtype: T::DTYPE, shape: shape.to_vec() }
 }
 
 /// Values from `low` to `high` without order or ties.
-pub(super) fn values(shape: &[usize], low: f64, high: f64) -> (Vec<f64>, Vec<usize>) {
+pub(crate) fn values(shape: &[usize], low: f64, high: f64) -> (Vec<f64>, Vec<usize>) {
     let scattered =
         |i: usize| ((i as f64 + 0.5) * 0.618_033_988_749_894_9 + 0.137 * shape.len() as f64).fract();
     ((0..element_count(shape)).map(|i| low + (high - low) * scattered(i)).collect(), shape.to_vec())
 }
 
 /// The graph with every composite replaced by its body.
-pub(super) fn opened(ir: &Ir) -> Ir {
+pub(crate) fn opened(ir: &Ir) -> Ir {
     let mut result = Ir::default();
     let mut ids: Vec<Id> = Vec::with_capacity(ir.nodes.len());
     for node in &ir.nodes {
@@ -90,14 +99,14 @@ pub(super) fn opened(ir: &Ir) -> Ir {
 }
 
 /// A function of leaves, as a graph.
-pub(super) struct Program(Ir);
+pub(crate) struct Program(Ir);
 
 impl Program {
-    pub(super) fn new(leaves: &[Tensor], result: &Tensor) -> Program {
+    pub(crate) fn new(leaves: &[Tensor], result: &Tensor) -> Program {
         Program(opened(&import_body(leaves, result).unwrap()))
     }
 
-    pub(super) fn run(&self, leaves: &[OracleArray]) -> Vec<f64> {
+    pub(crate) fn run(&self, leaves: &[OracleArray]) -> Vec<f64> {
         let result = oracle::evaluate(&self.0, leaves).unwrap().remove(0);
         let value = |n: &Number| match n {
             Number::Float(interval) => interval.value,
@@ -115,7 +124,7 @@ fn array(values: &[f64], shape: &[usize]) -> OracleArray {
 }
 
 /// The sum of the elements, each with a weight of its own.
-fn weighted(t: &Tensor) -> Formula {
+pub(crate) fn weighted(t: &Tensor) -> Formula {
     let t = Formula::of(t).then(|t| Formula::of(t).reshape(&[t.len()]).tensor());
     let weights = (t.iota_like(DType::F64, 0) * 1.3 + 0.4).sin() + 0.3;
     (t * weights).sum(Axes::of([0])).reshape(&[])
@@ -125,18 +134,17 @@ type Function<'a> = &'a dyn Fn(&[Tensor]) -> Result<Tensor>;
 
 /// Checks the gradients of `function` at these inputs, and those of the gradients if `order` is 2.
 #[track_caller]
-pub(super) fn check_with(
+pub(crate) fn check_with(
     inputs: &[(Vec<f64>, Vec<usize>)],
     fixed: &[Fixed],
     order: usize,
     function: Function,
 ) {
     let variables: Vec<Tensor> = inputs.iter().map(|(_, shape)| variable(shape)).collect();
-    let others: Vec<Tensor> =
-        fixed.iter().map(|f| Tensor::placeholder(device(), f.dtype, &f.shape)).collect();
+    let others: Vec<Tensor> = fixed.iter().map(Fixed::placeholder).collect();
     let leaves: Vec<Tensor> = variables.iter().chain(&others).cloned().collect();
     let mut data: Vec<OracleArray> = inputs.iter().map(|(values, shape)| array(values, shape)).collect();
-    data.extend(fixed.iter().map(|f| OracleArray::from_bytes(&f.bytes, f.dtype, &f.shape).unwrap()));
+    data.extend(fixed.iter().map(Fixed::array));
 
     let mut loss = weighted(&function(&leaves).unwrap()).tensor().unwrap();
     for order in 1..=order {
@@ -156,7 +164,7 @@ pub(super) fn check_with(
 }
 
 #[track_caller]
-pub(super) fn check(inputs: &[(Vec<f64>, Vec<usize>)], order: usize, function: Function) {
+pub(crate) fn check(inputs: &[(Vec<f64>, Vec<usize>)], order: usize, function: Function) {
     check_with(inputs, &[], order, function);
 }
 

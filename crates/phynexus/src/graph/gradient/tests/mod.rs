@@ -1,6 +1,6 @@
 //! Every rule against finite differences, in `f64` on the oracle, so that no device takes part.
 
 mod composites;
-mod harness;
+pub(crate) mod harness;
 mod primitives;
 mod sweep;

@@ -1,0 +1,216 @@
+//! Activations. Slopes at kinks are PyTorch's; NaN stays NaN.
+
+use crate::{DType, Error, Result, Scalar, Tensor, graph::Composite, shape::normalize_axis};
+
+/// How [`Tensor::gelu`] computes the normal distribution function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum GeluApproximation {
+    /// By the error function.
+    #[default]
+    None,
+    /// By a tanh, within 5e-4.
+    Tanh,
+}
+
+/// `selu`'s constants (Klambauer et al., 2017, to double precision).
+const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
+const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
+
+/// Beyond it softplus is the identity in every dtype.
+const EXACT_THRESHOLD: f64 = 50.0;
+
+impl Tensor {
+    /// `exp(x) / sum(exp(x))` along `dim`. 16-bit floats are computed in `float32`.
+    ///
+    /// # Errors
+    /// [`Error::DType`] unless the tensor is of floats.
+    pub fn softmax(&self, dim: i64) -> Result<Tensor> {
+        let axis = normalize_axis("softmax", dim, self.shape())?;
+        Composite::Softmax { axis }.apply(&[self])
+    }
+
+    /// The logarithm of [`Tensor::softmax`], without its rounding.
+    pub fn log_softmax(&self, dim: i64) -> Result<Tensor> {
+        let axis = normalize_axis("log_softmax", dim, self.shape())?;
+        Composite::LogSoftmax { axis }.apply(&[self])
+    }
+
+    /// [`Tensor::softmax`] of the negated elements.
+    pub fn softmin(&self, dim: i64) -> Result<Tensor> {
+        self.neg()?.softmax(dim)
+    }
+
+    /// `x * P(X <= x)` for a standard normal X (Hendrycks and Gimpel, 2016).
+    pub fn gelu(&self, approximate: GeluApproximation) -> Result<Tensor> {
+        Composite::Gelu { tanh: approximate == GeluApproximation::Tanh }.apply(&[self])
+    }
+
+    /// `x * sigmoid(x)`, also called swish.
+    pub fn silu(&self) -> Result<Tensor> {
+        Composite::Silu.apply(&[self])
+    }
+
+    /// `log(1 + exp(beta * x)) / beta`, and x itself where `beta * x` exceeds `threshold` (PyTorch's defaults: 1 and 20).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] unless beta is positive.
+    pub fn softplus(&self, beta: f64, threshold: f64) -> Result<Tensor> {
+        if beta.is_nan() || beta <= 0.0 {
+            return Err(Error::argument("softplus", format!("beta must be positive, not {beta}")));
+        }
+        let (beta, threshold) = (Scalar::Float(beta), Scalar::Float(threshold));
+        Composite::Softplus { beta, threshold }.apply(&[self])
+    }
+
+    /// `x * tanh(softplus(x))` (Misra, 2019).
+    pub fn mish(&self) -> Result<Tensor> {
+        Composite::Mish.apply(&[self])
+    }
+
+    /// `log(sigmoid(x))`, without overflow or loss of precision.
+    pub fn logsigmoid(&self) -> Result<Tensor> {
+        self.neg()?.softplus(1.0, EXACT_THRESHOLD)?.neg()
+    }
+
+    /// `x` limited to `min_val..=max_val`; the slope is 0 at both and outside.
+    pub fn hardtanh(&self, min_val: f64, max_val: f64) -> Result<Tensor> {
+        if min_val > max_val {
+            let message = format!("min_val {min_val} exceeds max_val {max_val}");
+            return Err(Error::argument("hardtanh", message));
+        }
+        let x = self.float("hardtanh")?;
+        let raised = x.le_scalar(min_val)?.where_(&x.full_like(min_val)?, x)?;
+        x.ge_scalar(max_val)?.where_(&x.full_like(max_val)?, &raised)
+    }
+
+    /// `min(max(x, 0), 6)`.
+    pub fn relu6(&self) -> Result<Tensor> {
+        self.hardtanh(0.0, 6.0)
+    }
+
+    /// x where positive, `negative_slope * x` elsewhere.
+    pub fn leaky_relu(&self, negative_slope: f64) -> Result<Tensor> {
+        let x = self.float("leaky_relu")?;
+        x.gt_scalar(0)?.where_(x, &x.mul_scalar(negative_slope)?)
+    }
+
+    /// x where positive, `weight * x` elsewhere; the weight has one element, or one a channel (axis 1).
+    pub fn prelu(&self, weight: &Tensor) -> Result<Tensor> {
+        let x = self.float("prelu")?;
+        let channels = x.shape().get(1).copied().unwrap_or(1);
+        let weight = match (weight.len(), x.rank()) {
+            (1, rank) => weight.reshape(&vec![1; rank])?,
+            (n, rank) if n == channels && rank > 1 => {
+                let mut shape = vec![1; rank];
+                shape[1] = n;
+                weight.reshape(&shape)?
+            }
+            _ => {
+                let hint = format!("the weight has one element, or one for each of the {channels} channels");
+                return Err(Error::shape("prelu", &[x.shape(), weight.shape()], hint));
+            }
+        };
+        x.gt_scalar(0)?.where_(x, &x.mul(&weight)?)
+    }
+
+    /// x where positive, `alpha * (exp(x) - 1)` elsewhere.
+    pub fn elu(&self, alpha: f64) -> Result<Tensor> {
+        let x = self.float("elu")?;
+        x.where_positive(&x.where_negative()?.expm1()?.mul_scalar(alpha)?)
+    }
+
+    /// `scale * elu(x, alpha)` with the constants that keep mean 0 and variance 1 (Klambauer et al., 2017).
+    pub fn selu(&self) -> Result<Tensor> {
+        self.elu(SELU_ALPHA)?.mul_scalar(SELU_SCALE)
+    }
+
+    /// x where positive, `alpha * (exp(x / alpha) - 1)` elsewhere.
+    pub fn celu(&self, alpha: f64) -> Result<Tensor> {
+        if alpha == 0.0 {
+            return Err(Error::argument("celu", "alpha may not be 0"));
+        }
+        let x = self.float("celu")?;
+        let scaled = x.where_negative()?.div_scalar(alpha)?;
+        x.where_positive(&scaled.expm1()?.mul_scalar(alpha)?)
+    }
+
+    /// `min(max(x / 6 + 1/2, 0), 1)`.
+    pub fn hardsigmoid(&self) -> Result<Tensor> {
+        self.hardtanh(-3.0, 3.0)?.div_scalar(6)?.add_scalar(0.5)
+    }
+
+    /// `x * hardsigmoid(x)`.
+    pub fn hardswish(&self) -> Result<Tensor> {
+        let x = self.float("hardswish")?;
+        let middle = x.mul(&x.add_scalar(3)?)?.div_scalar(6)?;
+        let upper = x.ge_scalar(3)?.where_(x, &middle)?;
+        x.le_scalar(-3)?.where_(&x.zeros_like()?, &upper)
+    }
+
+    /// `x / (1 + |x|)`.
+    pub fn softsign(&self) -> Result<Tensor> {
+        let x = self.float("softsign")?;
+        x.div(&x.abs()?.add_scalar(1)?)
+    }
+
+    /// `x - tanh(x)`.
+    pub fn tanhshrink(&self) -> Result<Tensor> {
+        let x = self.float("tanhshrink")?;
+        x.sub(&x.tanh()?)
+    }
+
+    /// x where `|x| > lambd`, 0 elsewhere.
+    pub fn hardshrink(&self, lambd: f64) -> Result<Tensor> {
+        let x = self.float("hardshrink")?;
+        x.abs()?.le_scalar(lambd)?.where_(&x.zeros_like()?, x)
+    }
+
+    /// x moved towards 0 by `lambd`, and 0 where `|x| <= lambd`.
+    pub fn softshrink(&self, lambd: f64) -> Result<Tensor> {
+        let x = self.float("softshrink")?;
+        let moved = x.sub(&x.sign()?.mul_scalar(lambd)?)?;
+        x.abs()?.le_scalar(lambd)?.where_(&x.zeros_like()?, &moved)
+    }
+
+    /// x where it exceeds `threshold`, `value` elsewhere.
+    pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
+        let x = self.float("threshold")?;
+        x.le_scalar(threshold)?.where_(&x.full_like(value)?, x)
+    }
+
+    /// The first half along `dim` times the sigmoid of the second half.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless the size along `dim` is even.
+    pub fn glu(&self, dim: i64) -> Result<Tensor> {
+        let axis = normalize_axis("glu", dim, self.shape())?;
+        let size = self.shape()[axis];
+        if size % 2 != 0 {
+            return Err(Error::shape(
+                "glu",
+                &[self.shape()],
+                "the axis is split in halves: its size must be even",
+            ));
+        }
+        let half = |start| self.narrow(dim, start, size / 2);
+        half(0)?.mul(&half(size / 2)?.sigmoid()?)
+    }
+
+    /// The tensor itself, if it is of floats.
+    fn float(&self, op: &'static str) -> Result<&Tensor> {
+        if self.dtype().is_float() {
+            return Ok(self);
+        }
+        Err(Error::dtype(op, &[self.dtype()], format!("convert to a float with .to_dtype({})", DType::F32)))
+    }
+
+    /// x where positive, `otherwise` elsewhere.
+    fn where_positive(&self, otherwise: &Tensor) -> Result<Tensor> {
+        self.gt_scalar(0)?.where_(self, otherwise)
+    }
+
+    /// 0 where positive, x elsewhere: what a function of the negative half may see without overflow.
+    fn where_negative(&self) -> Result<Tensor> {
+        self.gt_scalar(0)?.where_(&self.zeros_like()?, self)
+    }
+}

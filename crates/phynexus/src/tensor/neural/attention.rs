@@ -1,0 +1,151 @@
+//! Scaled dot-product attention.
+
+use crate::{
+    DType, Error, Result, Scalar, Tensor,
+    graph::composite::{AttentionAttributes, Composite, unpack_attention},
+    shape::{Dims, broadcast, element_count},
+};
+
+/// The optional arguments of [`Tensor::scaled_dot_product_attention`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttentionOptions {
+    /// The probability with which an attention weight is dropped. The whole score matrix is then held in memory.
+    pub dropout_p: f64,
+    /// A query attends to keys up to its own index only.
+    pub is_causal: bool,
+    /// The factor of the scores; `1 / sqrt(E)` without.
+    pub scale: Option<f64>,
+    /// Queries may have a multiple of the heads of keys and values: neighbours share them.
+    pub enable_gqa: bool,
+}
+
+const NAME: &str = "scaled_dot_product_attention";
+
+/// `[.., H, L, E]` as `[B, H, L, E]`.
+fn four_dimensional(x: &Tensor) -> Result<Tensor> {
+    let shape = x.shape();
+    match shape.len() {
+        0 | 1 => Err(Error::shape(NAME, &[shape], "queries, keys and values are (.., positions, features)")),
+        2 => x.reshape(&[1, 1, shape[0], shape[1]]),
+        3 => x.reshape(&[shape[0], 1, shape[1], shape[2]]),
+        4 => Ok(x.clone()),
+        n => {
+            let batch = element_count(&shape[..n - 3]);
+            x.reshape(&[batch, shape[n - 3], shape[n - 2], shape[n - 1]])
+        }
+    }
+}
+
+/// Each head repeated for `times` neighbouring queries' heads.
+fn repeated_heads(x: &Tensor, times: usize) -> Result<Tensor> {
+    let &[b, h, s, e] = x.shape() else {
+        return Err(Error::internal(NAME, "four dimensions"));
+    };
+    x.reshape(&[b, h, 1, s, e])?.expand(&[b, h, times, s, e])?.reshape(&[b, h * times, s, e])
+}
+
+impl Tensor {
+    /// `softmax(scale * q k^T + mask) v` for this tensor as queries `[.., L, E]`, keys `[.., S, E]` and values `[.., S, V]`:
+    /// `[.., L, V]`. Leading dimensions are broadcast. A mask is broadcast to `[.., L, S]`; `bool`: true takes part; floats
+    /// are added to the scores. A query that may attend to nothing gives zeros.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if shapes do not fit; [`Error::DType`] unless all are floats of one dtype (the mask may be
+    /// `bool`); [`Error::Argument`] for a probability outside 0 to 1.
+    pub fn scaled_dot_product_attention(
+        &self,
+        key: &Tensor,
+        value: &Tensor,
+        attn_mask: Option<&Tensor>,
+        options: AttentionOptions,
+    ) -> Result<Tensor> {
+        let shapes = [self.shape(), key.shape(), value.shape()];
+        if shapes.iter().any(|shape| shape.len() < 2) {
+            return Err(Error::shape(
+                NAME,
+                &shapes,
+                "queries, keys and values are (.., positions, features)",
+            ));
+        }
+        let mut batch: Vec<Dims> = shapes.iter().map(|shape| shape[..shape.len() - 2].into()).collect();
+        let mut key = key.clone();
+        let mut value = value.clone();
+        if options.enable_gqa && shapes.iter().all(|shape| shape.len() >= 3) {
+            let heads = batch.iter().map(|b| b[b.len() - 1]).collect::<Vec<_>>();
+            if heads[1] == 0 || heads[2] != heads[1] || !heads[0].is_multiple_of(heads[1]) {
+                let hint = "the queries' heads must be a multiple of the keys' and values'";
+                return Err(Error::shape(NAME, &shapes, hint));
+            }
+            let times = heads[0] / heads[1];
+            let repeat = |x: &Tensor| -> Result<Tensor> {
+                let mut shape: Vec<usize> = x.shape().into();
+                let heads = shape.len() - 3;
+                shape[heads] *= times;
+                repeated_heads(&four_dimensional(&x.unsqueeze(0)?)?, times)?.reshape(&shape)
+            };
+            if times > 1 {
+                (key, value) = (repeat(&key)?, repeat(&value)?);
+                batch[1..].iter_mut().for_each(|b| {
+                    let last = b.len() - 1;
+                    b[last] *= times;
+                });
+            }
+        }
+        let common = broadcast(NAME, &broadcast(NAME, &batch[0], &batch[1])?, &batch[2])?;
+        let full = |x: &Tensor, rows: usize, columns: usize| -> Result<Tensor> {
+            let shape: Dims = common.iter().copied().chain([rows, columns]).collect();
+            four_dimensional(&x.expand(&shape)?)
+        };
+        let last = |x: &Tensor| (x.shape()[x.rank() - 2], x.shape()[x.rank() - 1]);
+        let ((l, e), (s, ke), (vs, v)) = (last(self), last(&key), last(&value));
+        if e != ke || s != vs {
+            let hint = "queries and keys share their features, keys and values their positions";
+            return Err(Error::shape(NAME, &shapes, hint));
+        }
+        let (q, k, value) = (full(self, l, e)?, full(&key, s, e)?, full(&value, s, v)?);
+        let mask = match attn_mask {
+            Some(mask) if mask.dtype() == DType::Bool => Some(full(mask, l, s)?),
+            Some(mask) => Some(full(&mask.to_dtype(q.dtype())?, l, s)?),
+            None => None,
+        };
+        let scale = Scalar::Float(options.scale.unwrap_or(1.0 / (e.max(1) as f64).sqrt()));
+        let attributes = AttentionAttributes { causal: options.is_causal, scale, mask: mask.is_some() };
+        let output = if options.dropout_p > 0.0 {
+            with_dropout(&q, &k, &value, mask.as_ref(), attributes, options.dropout_p)?
+        } else {
+            let operands: Vec<&Tensor> = [&q, &k, &value].into_iter().chain(&mask).collect();
+            let packed = Composite::Attention(attributes).apply(&operands)?;
+            unpack_attention(&packed, &q, &value)?.0.to_dtype(self.dtype())?
+        };
+        let shape: Dims = common.iter().copied().chain([l, v]).collect();
+        output.reshape(&shape)
+    }
+}
+
+/// Attention whose weights are dropped at random, in plain operations.
+fn with_dropout(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    mask: Option<&Tensor>,
+    attributes: AttentionAttributes,
+    p: f64,
+) -> Result<Tensor> {
+    let mut scores = q.matmul(&k.transpose(-2, -1)?)?.mul_scalar(attributes.scale)?;
+    let nothing = scores.full_like(f64::NEG_INFINITY)?;
+    match mask {
+        Some(mask) if mask.dtype() == DType::Bool => scores = mask.where_(&scores, &nothing)?,
+        Some(mask) => scores = scores.add(mask)?,
+        None => {}
+    }
+    if attributes.causal {
+        let allowed = Tensor::full(&[q.shape()[2], k.shape()[2]], true, DType::Bool, q.device())?.tril(0)?;
+        scores = allowed.where_(&scores, &nothing)?;
+    }
+    // A row of minus infinities would give NaN.
+    let empty = scores.detach()?.max(&[-1], true)?.eq_scalar(f64::NEG_INFINITY)?;
+    let scores = empty.where_(&scores.zeros_like()?, &scores)?;
+    let weights = scores.softmax(-1)?;
+    let weights = empty.where_(&weights.zeros_like()?, &weights)?;
+    weights.dropout(p, true)?.matmul(v)
+}

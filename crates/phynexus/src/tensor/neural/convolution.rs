@@ -1,0 +1,200 @@
+//! Convolutions and transposed convolutions over one to three spatial dimensions.
+
+use crate::{
+    Error, Result, Tensor,
+    graph::op::{ConvKind, Geometry, Op},
+    shape::Dims,
+};
+
+/// The arguments that all of them share.
+struct Arguments<'a> {
+    op: &'static str,
+    weight: &'a Tensor,
+    bias: Option<&'a Tensor>,
+    stride: &'a [usize],
+    padding: &'a [usize],
+    dilation: &'a [usize],
+    groups: usize,
+}
+
+impl Arguments<'_> {
+    fn spatial(&self) -> usize {
+        self.stride.len()
+    }
+
+    fn shape_error(&self, x: &Tensor, hint: impl Into<String>) -> Error {
+        Error::shape(self.op, &[x.shape(), self.weight.shape()], hint)
+    }
+
+    fn check(&self, x: &Tensor) -> Result<()> {
+        let dims = self.spatial();
+        if x.rank() != dims + 2 || self.weight.rank() != dims + 2 {
+            let hint = format!(
+                "the input has {} dimensions (or one less without a batch), the weight {0}",
+                dims + 2
+            );
+            return Err(self.shape_error(x, hint));
+        }
+        if self.groups == 0 || self.stride.contains(&0) || self.dilation.contains(&0) {
+            return Err(Error::argument(self.op, "stride, dilation and groups must be at least 1"));
+        }
+        if self.weight.shape()[2..].contains(&0) {
+            return Err(self.shape_error(x, "the kernel is empty"));
+        }
+        if !self.weight.dtype().promote(x.dtype()).is_float() {
+            return Err(Error::dtype(self.op, &[x.dtype(), self.weight.dtype()], "convolutions need floats"));
+        }
+        Ok(())
+    }
+
+    fn geometry(&self, padding: impl Iterator<Item = (usize, usize)>) -> Geometry {
+        Geometry {
+            kernel: self.weight.shape()[2..].into(),
+            stride: self.stride.into(),
+            dilation: self.dilation.into(),
+            padding: padding.collect(),
+            groups: self.groups,
+        }
+    }
+
+    /// The input with a batch, and whether it had none.
+    fn batched(&self, x: &Tensor) -> Result<(Tensor, bool)> {
+        let lacks = x.rank() == self.spatial() + 1;
+        Ok((if lacks { x.unsqueeze(0)? } else { x.clone() }, lacks))
+    }
+
+    /// Input and weight in one dtype.
+    fn promoted(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        let dtype = x.dtype().promote(self.weight.dtype());
+        Ok((x.to_dtype(dtype)?, self.weight.to_dtype(dtype)?))
+    }
+
+    fn finish(&self, y: Tensor, channels: usize, lacks_batch: bool) -> Result<Tensor> {
+        let y = match self.bias {
+            None => y,
+            Some(bias) if bias.shape() == [channels] => {
+                let mut shape = vec![1; y.rank()];
+                shape[1] = channels;
+                y.add(&bias.to_dtype(y.dtype())?.reshape(&shape)?)?
+            }
+            Some(bias) => {
+                let hint = format!("the bias must have one element for each of {channels} channels");
+                return Err(Error::shape(self.op, &[bias.shape()], hint));
+            }
+        };
+        if lacks_batch { y.squeeze(0) } else { Ok(y) }
+    }
+
+    fn convolve(&self, x: &Tensor) -> Result<Tensor> {
+        let (x, lacks_batch) = self.batched(x)?;
+        self.check(&x)?;
+        let (channels, weight) = (x.shape()[1], self.weight.shape());
+        if weight[1] * self.groups != channels || !weight[0].is_multiple_of(self.groups) {
+            let hint = format!(
+                "in {} groups, {channels} input channels need a weight (outputs, {}, ..) with outputs a multiple of the \
+                 groups",
+                self.groups,
+                channels / self.groups
+            );
+            return Err(self.shape_error(&x, hint));
+        }
+        let geometry = self.geometry(self.padding.iter().map(|&p| (p, p)));
+        let mut shape = Dims::from_slice(&[x.shape()[0], weight[0]]);
+        for (d, &size) in x.shape()[2..].iter().enumerate() {
+            let fits = geometry.output_size(d, size);
+            shape.push(
+                fits.ok_or_else(|| self.shape_error(&x, "the kernel is larger than the padded input"))?,
+            );
+        }
+        let (x, weight) = self.promoted(&x)?;
+        let y = Tensor::record(Op::Conv(ConvKind::Forward, geometry), x.dtype(), shape, &[&x, &weight])?;
+        self.finish(y, weight.shape()[0], lacks_batch)
+    }
+
+    fn transposed(&self, x: &Tensor, output_padding: &[usize]) -> Result<Tensor> {
+        let (x, lacks_batch) = self.batched(x)?;
+        self.check(&x)?;
+        let weight = self.weight.shape();
+        if weight[0] != x.shape()[1] || !weight[0].is_multiple_of(self.groups) {
+            let hint = format!(
+                "the weight must be (input channels, outputs / groups, ..) for {} groups",
+                self.groups
+            );
+            return Err(self.shape_error(&x, hint));
+        }
+        let limits = self.stride.iter().zip(self.dilation).map(|(s, d)| s.max(d));
+        if output_padding.iter().zip(limits).any(|(&extra, &limit)| extra >= limit) {
+            let message = "output_padding must be smaller than the stride or the dilation";
+            return Err(Error::argument(self.op, message));
+        }
+        // Output padding takes from the padding at the end; what is left of it lies beyond every kernel: zeros.
+        let after = |d: usize| self.padding[d].saturating_sub(output_padding[d]);
+        let geometry = self.geometry((0..self.spatial()).map(|d| (self.padding[d], after(d))));
+        let channels = weight[1] * self.groups;
+        let mut shape = Dims::from_slice(&[x.shape()[0], channels]);
+        let mut beyond = vec![(0, 0); 2];
+        for (d, &size) in x.shape()[2..].iter().enumerate() {
+            let window = self.dilation[d] * (geometry.kernel[d] - 1) + 1;
+            let full = size.checked_sub(1).map(|steps| steps * self.stride[d] + window);
+            let kept =
+                full.and_then(|full| full.checked_sub(self.padding[d] + after(d))).filter(|&kept| kept > 0);
+            shape.push(kept.ok_or_else(|| self.shape_error(&x, "the padding leaves no output"))?);
+            beyond.push((0, output_padding[d].saturating_sub(self.padding[d])));
+        }
+        let (x, weight) = self.promoted(&x)?;
+        let y =
+            Tensor::record(Op::Conv(ConvKind::InputGradient, geometry), x.dtype(), shape, &[&x, &weight])?;
+        let y = if beyond.iter().any(|&(_, after)| after > 0) { y.pad(&beyond, 0)? } else { y };
+        self.finish(y, channels, lacks_batch)
+    }
+}
+
+macro_rules! convolutions {
+    ($($dims:literal $conv:ident $transposed:ident)+) => { impl Tensor { $(
+        /// The cross-correlation of `[N, C, spatial..]` (or one sample without N) with `weight` `[O, C / groups,
+        /// kernel..]`, plus `bias` `[O]`: `[N, O, out..]` with `out = floor((size + 2 padding - dilation (kernel - 1) - 1)
+        /// / stride) + 1`.
+        ///
+        /// # Errors
+        /// [`Error::Shape`] if shapes do not fit each other or the kernel exceeds the padded input; [`Error::Argument`]
+        /// for a stride, dilation or number of groups of 0.
+        pub fn $conv(
+            &self,
+            weight: &Tensor,
+            bias: Option<&Tensor>,
+            stride: [usize; $dims],
+            padding: [usize; $dims],
+            dilation: [usize; $dims],
+            groups: usize,
+        ) -> Result<Tensor> {
+            let (stride, padding, dilation) = (&stride[..], &padding[..], &dilation[..]);
+            Arguments { op: stringify!($conv), weight, bias, stride, padding, dilation, groups }.convolve(self)
+        }
+
+        /// The transposed convolution of `[N, C, spatial..]` (or one sample without N) with `weight` `[C, O / groups,
+        /// kernel..]`, plus `bias` `[O]`: `[N, O, out..]` with `out = (size - 1) stride - 2 padding + dilation (kernel - 1)
+        /// + output_padding + 1`.
+        ///
+        /// # Errors
+        /// As for the convolution; [`Error::Argument`] unless `output_padding` is smaller than stride or dilation.
+        pub fn $transposed(
+            &self,
+            weight: &Tensor,
+            bias: Option<&Tensor>,
+            stride: [usize; $dims],
+            padding: [usize; $dims],
+            output_padding: [usize; $dims],
+            groups: usize,
+            dilation: [usize; $dims],
+        ) -> Result<Tensor> {
+            let (stride, padding, dilation) = (&stride[..], &padding[..], &dilation[..]);
+            let arguments = Arguments { op: stringify!($transposed), weight, bias, stride, padding, dilation, groups };
+            arguments.transposed(self, &output_padding)
+        }
+    )+ } };
+}
+convolutions! {
+    1 conv1d conv_transpose1d
+    2 conv2d conv_transpose2d
+    3 conv3d conv_transpose3d
+}

@@ -1,0 +1,84 @@
+//! Embedding and dropout.
+
+use crate::{
+    Error, Result, Tensor,
+    shape::{Dims, normalize_axis},
+    tensor::Generator,
+};
+
+impl Tensor {
+    /// Rows of `weight` `[N, D]` at these indices (any integer dtype and shape): their shape, then D. The row
+    /// `padding_idx` gets no gradient.
+    ///
+    /// # Errors
+    /// [`Error::DType`] unless the indices are integers; [`Error::Shape`] unless the weight is a matrix;
+    /// [`Error::Index`] for a padding index out of range. An index out of range is an error when the result is computed.
+    pub fn embedding(&self, weight: &Tensor, padding_idx: Option<i64>) -> Result<Tensor> {
+        let &[rows, _] = weight.shape() else {
+            return Err(Error::shape("embedding", &[weight.shape()], "the weight must be (rows, features)"));
+        };
+        let found = weight.take(self, Some(0))?;
+        let Some(padding) = padding_idx else { return Ok(found) };
+        let place = normalize_axis("embedding", padding, &vec![1; rows]).map_err(|_| Error::Index {
+            op: "embedding",
+            index: padding,
+            size: rows,
+        })?;
+        let is_padding = self.eq_scalar(place as i64)?.unsqueeze(-1)?;
+        is_padding.where_(&found.detach()?, &found)
+    }
+
+    /// While `training`, zeros with probability `p` and the other elements divided by `1 - p`; the tensor itself
+    /// otherwise. Random numbers come from the default generator.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a probability outside 0 to 1.
+    pub fn dropout(&self, p: f64, training: bool) -> Result<Tensor> {
+        self.dropout_with(p, training, Generator::default_generator())
+    }
+
+    /// [`Tensor::dropout`] with a generator of one's own.
+    pub fn dropout_with(&self, p: f64, training: bool, generator: &Generator) -> Result<Tensor> {
+        self.dropped("dropout", p, training, self.shape(), generator)
+    }
+
+    /// As [`Tensor::dropout`] for whole channels of `[N, C, ..]`: PyTorch's `dropout1d`, `dropout2d` and `dropout3d`.
+    pub fn feature_dropout(&self, p: f64, training: bool) -> Result<Tensor> {
+        if self.rank() < 2 {
+            return Err(Error::shape("feature_dropout", &[self.shape()], "the input must be (N, C, ..)"));
+        }
+        let channel = |(axis, &size)| if axis < 2 { size } else { 1 };
+        let shape: Dims = self.shape().iter().enumerate().map(channel).collect();
+        self.dropped("feature_dropout", p, training, &shape, Generator::default_generator())
+    }
+
+    /// Elements chosen by random words of `shape`, which is broadcast.
+    fn dropped(
+        &self,
+        op: &'static str,
+        p: f64,
+        training: bool,
+        shape: &[usize],
+        generator: &Generator,
+    ) -> Result<Tensor> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::argument(op, format!("the probability must lie between 0 and 1, not {p}")));
+        }
+        if !self.dtype().is_float() {
+            return Err(Error::dtype(
+                op,
+                &[self.dtype()],
+                "only floats are dropped: convert with .to_dtype()",
+            ));
+        }
+        if !training || p == 0.0 {
+            return Ok(self.clone());
+        }
+        if p == 1.0 {
+            return self.mul_scalar(0);
+        }
+        // A word below 2^32 (1 - p) keeps its element.
+        let kept = generator.bits(shape, self.device())?.lt_scalar(((1.0 - p) * 2f64.powi(32)) as u64)?;
+        kept.where_(&self.mul_scalar(1.0 / (1.0 - p))?, &self.zeros_like()?)
+    }
+}

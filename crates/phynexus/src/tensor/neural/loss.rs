@@ -1,0 +1,377 @@
+//! Losses.
+
+use crate::{
+    DType, Error, Result, Scalar, Tensor,
+    graph::{Composite, op::Op},
+};
+
+/// What becomes of the losses of single elements or samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Reduction {
+    /// Nothing: they are the result.
+    None,
+    /// Their mean. Class weights are divided out; ignored samples do not count.
+    #[default]
+    Mean,
+    /// Their sum.
+    Sum,
+}
+
+/// The optional arguments of [`Tensor::cross_entropy_with`] and [`Tensor::nll_loss`]; the default is PyTorch's.
+#[derive(Clone, Copy)]
+pub struct CrossEntropyOptions<'a> {
+    /// A weight for each class, `[C]`.
+    pub weight: Option<&'a Tensor>,
+    /// Samples of this class do not count.
+    pub ignore_index: i64,
+    /// The part of the target that is spread over all classes, 0 to 1.
+    pub label_smoothing: f64,
+    /// What becomes of the samples' losses.
+    pub reduction: Reduction,
+}
+
+impl Default for CrossEntropyOptions<'_> {
+    fn default() -> Self {
+        CrossEntropyOptions {
+            weight: None,
+            ignore_index: -100,
+            label_smoothing: 0.0,
+            reduction: Reduction::Mean,
+        }
+    }
+}
+
+fn reduced(losses: Tensor, reduction: Reduction) -> Result<Tensor> {
+    match reduction {
+        Reduction::None => Ok(losses),
+        Reduction::Mean => losses.mean(&[], false),
+        Reduction::Sum => losses.sum(&[], false),
+    }
+}
+
+/// Losses compare elements of equal shapes: a broadcast is nearly always a mistake.
+fn check_pair(op: &'static str, input: &Tensor, target: &Tensor) -> Result<()> {
+    if input.shape() != target.shape() {
+        return Err(Error::shape(
+            op,
+            &[input.shape(), target.shape()],
+            "input and target must have one shape",
+        ));
+    }
+    if !input.dtype().promote(target.dtype()).is_float() {
+        return Err(Error::dtype(
+            op,
+            &[input.dtype(), target.dtype()],
+            "losses need floats: convert with .to_dtype()",
+        ));
+    }
+    Ok(())
+}
+
+/// `[N, C, d..]` (or `[C]`) as `[N d.., C]`, and the target in one dimension.
+fn rows_of_classes(op: &'static str, input: &Tensor, target: &Tensor) -> Result<(Tensor, Tensor)> {
+    let shape = input.shape();
+    let expected: Vec<usize> = match shape {
+        [] => return Err(Error::shape(op, &[shape], "the input must be (N, classes, ..) or (classes,)")),
+        [_] => Vec::new(),
+        [samples, _, rest @ ..] => std::iter::once(samples).chain(rest).copied().collect(),
+    };
+    if target.shape() != expected {
+        let hint = format!("class indices must have shape {}", crate::shape::show_shape(&expected));
+        return Err(Error::shape(op, &[shape, target.shape()], hint));
+    }
+    if !target.dtype().is_integer() {
+        return Err(Error::dtype(
+            op,
+            &[target.dtype()],
+            "class indices are integers: convert with .to_dtype(int64)",
+        ));
+    }
+    let classes = if shape.len() == 1 { shape[0] } else { shape[1] };
+    let last = if shape.len() > 2 { input.move_axis(1, -1)? } else { input.clone() };
+    Ok((last.reshape(&[target.len(), classes])?, target.reshape(&[target.len()])?))
+}
+
+/// Whether a target is `index`: `None` if its dtype cannot hold that.
+fn ignored(target: &Tensor, index: i64) -> Option<i64> {
+    let signed = target.dtype().kind() == crate::Kind::Signed;
+    (signed || index >= 0).then_some(index)
+}
+
+/// The mean over samples that count, each by its class's weight.
+fn class_reduced(
+    losses: Tensor,
+    target: &Tensor,
+    options: &CrossEntropyOptions,
+    shape: &[usize],
+) -> Result<Tensor> {
+    let ignored = ignored(target, options.ignore_index);
+    match options.reduction {
+        Reduction::None => losses.reshape(shape),
+        Reduction::Sum => losses.sum(&[], false),
+        Reduction::Mean if options.weight.is_none() && ignored.is_none() => losses.mean(&[], false),
+        Reduction::Mean => {
+            let weights = match options.weight {
+                Some(weight) => one_of(&weight.to_dtype(losses.dtype())?.unsqueeze(0)?, target)?,
+                None => losses.ones_like()?,
+            };
+            let counted = match ignored {
+                Some(index) => target.eq_scalar(index)?.where_(&weights.zeros_like()?, &weights)?,
+                None => weights,
+            };
+            let wide = losses.dtype().compute();
+            let (sum, count) =
+                (losses.to_dtype(wide)?.sum(&[], false)?, counted.to_dtype(wide)?.sum(&[], false)?);
+            sum.div(&count)?.to_dtype(losses.dtype())
+        }
+    }
+}
+
+/// The element of each row (or of the only row) at the target's column, 0 if there is no such column. By comparison with
+/// the column's number, so that it fuses with what is around it.
+fn one_of(rows: &Tensor, target: &Tensor) -> Result<Tensor> {
+    let shape = [target.len(), rows.shape()[1]];
+    let column = Tensor::record_on(rows.device(), Op::Iota { axis: 1 }, DType::I64, shape[..].into(), &[])?;
+    let hit = column.eq(&target.to_dtype(DType::I64)?.unsqueeze(1)?)?;
+    hit.where_(rows, &rows.zeros_like()?)?.sum(&[1], false)
+}
+
+impl Tensor {
+    /// The mean over samples of `-log(softmax(logits)[target])`, for logits `[N, C, ..]` (or `[C]`) and class indices
+    /// `[N, ..]`; samples of class -100 do not count. See [`Tensor::cross_entropy_with`].
+    pub fn cross_entropy(
+        &self,
+        target: &Tensor,
+        weight: Option<&Tensor>,
+        label_smoothing: f64,
+    ) -> Result<Tensor> {
+        self.cross_entropy_with(
+            target,
+            &CrossEntropyOptions { weight, label_smoothing, ..Default::default() },
+        )
+    }
+
+    /// The cross-entropy between class indices `[N, ..]` and the softmax of these logits `[N, C, ..]` (or of `[C]`), with
+    /// class weights, label smoothing, classes that do not count and a choice of reduction. A target that is no class
+    /// gives NaN.
+    ///
+    /// A floating-point target of the logits' shape holds probabilities instead; `ignore_index` plays no part then.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if shapes do not fit, [`Error::DType`] for other dtypes, [`Error::Argument`] for a smoothing
+    /// outside 0 to 1.
+    pub fn cross_entropy_with(&self, target: &Tensor, options: &CrossEntropyOptions) -> Result<Tensor> {
+        const OP: &str = "cross_entropy";
+        if !(0.0..=1.0).contains(&options.label_smoothing) {
+            let message =
+                format!("label_smoothing must lie between 0 and 1, not {}", options.label_smoothing);
+            return Err(Error::argument(OP, message));
+        }
+        if target.dtype().is_float() {
+            return self.cross_entropy_of_probabilities(target, options);
+        }
+        let (logits, index) = rows_of_classes(OP, self, target)?;
+        let weight = options.weight.map(|w| w.to_dtype(self.dtype())).transpose()?;
+        let composite = Composite::CrossEntropy {
+            label_smoothing: Scalar::Float(options.label_smoothing),
+            ignore_index: ignored(target, options.ignore_index),
+            weighted: weight.is_some(),
+        };
+        let operands: Vec<&Tensor> = [&logits, &index].into_iter().chain(&weight).collect();
+        let losses = composite.apply(&operands)?;
+        class_reduced(losses, &index, options, target.shape())
+    }
+
+    fn cross_entropy_of_probabilities(
+        &self,
+        target: &Tensor,
+        options: &CrossEntropyOptions,
+    ) -> Result<Tensor> {
+        check_pair("cross_entropy", self, target)?;
+        let axis = if self.rank() > 1 { 1 } else { 0 };
+        let Some(&classes) = self.shape().get(axis as usize) else {
+            let hint = "the input must be (N, classes, ..) or (classes,)";
+            return Err(Error::shape("cross_entropy", &[self.shape()], hint));
+        };
+        let smoothing = options.label_smoothing;
+        let target = target.to_dtype(self.dtype())?;
+        let target = if smoothing == 0.0 {
+            target
+        } else {
+            target.mul_scalar(1.0 - smoothing)?.add_scalar(smoothing / classes as f64)?
+        };
+        let mut products = self.log_softmax(axis)?.mul(&target)?;
+        if let Some(weight) = options.weight {
+            let mut shape = vec![1; self.rank()];
+            shape[axis as usize] = classes;
+            products = products.mul(&weight.to_dtype(self.dtype())?.reshape(&shape)?)?;
+        }
+        reduced(products.sum(&[axis], false)?.neg()?, options.reduction)
+    }
+
+    /// The negative log-likelihood: minus the element at the target's class, for log-probabilities `[N, C, ..]` (or
+    /// `[C]`) and class indices `[N, ..]`; label smoothing plays no part.
+    ///
+    /// # Errors
+    /// As [`Tensor::cross_entropy_with`].
+    pub fn nll_loss(&self, target: &Tensor, options: &CrossEntropyOptions) -> Result<Tensor> {
+        let (rows, index) = rows_of_classes("nll_loss", self, target)?;
+        let classes = rows.shape()[1] as i64;
+        let mut losses = one_of(&rows, &index)?.neg()?;
+        if let Some(weight) = options.weight {
+            losses = losses.mul(&one_of(&weight.to_dtype(rows.dtype())?.unsqueeze(0)?, &index)?)?;
+        }
+        let outside = index.lt_scalar(0)?.or(&index.ge_scalar(classes)?)?;
+        losses = outside.where_(&losses.full_like(f64::NAN)?, &losses)?;
+        if let Some(ignored) = ignored(target, options.ignore_index) {
+            losses = index.eq_scalar(ignored)?.where_(&losses.zeros_like()?, &losses)?;
+        }
+        class_reduced(losses, &index, options, target.shape())
+    }
+
+    /// `(input - target)^2`.
+    pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
+        check_pair("mse_loss", self, target)?;
+        reduced(self.sub(target)?.square()?, reduction)
+    }
+
+    /// `|input - target|`.
+    pub fn l1_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
+        check_pair("l1_loss", self, target)?;
+        reduced(self.sub(target)?.abs()?, reduction)
+    }
+
+    /// `d^2 / (2 beta)` for a distance d below beta, `d - beta / 2` from there on.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a negative beta.
+    pub fn smooth_l1_loss(&self, target: &Tensor, beta: f64, reduction: Reduction) -> Result<Tensor> {
+        if beta.is_nan() || beta < 0.0 {
+            return Err(Error::argument("smooth_l1_loss", format!("beta may not be {beta}")));
+        }
+        if beta == 0.0 {
+            return self.l1_loss(target, reduction);
+        }
+        self.huber("smooth_l1_loss", target, beta, 1.0 / beta, reduction)
+    }
+
+    /// `d^2 / 2` for a distance d below delta, `delta (d - delta / 2)` from there on (Huber, 1964).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] unless delta is positive.
+    pub fn huber_loss(&self, target: &Tensor, delta: f64, reduction: Reduction) -> Result<Tensor> {
+        if delta.is_nan() || delta <= 0.0 {
+            return Err(Error::argument("huber_loss", format!("delta must be positive, not {delta}")));
+        }
+        self.huber("huber_loss", target, delta, 1.0, reduction)
+    }
+
+    fn huber(
+        &self,
+        op: &'static str,
+        target: &Tensor,
+        delta: f64,
+        scale: f64,
+        reduction: Reduction,
+    ) -> Result<Tensor> {
+        check_pair(op, self, target)?;
+        let difference = self.sub(target)?;
+        let distance = difference.abs()?;
+        let near = difference.square()?.mul_scalar(0.5 * scale)?;
+        let far = distance.sub_scalar(0.5 * delta)?.mul_scalar(delta * scale)?;
+        reduced(distance.lt_scalar(delta)?.where_(&near, &far)?, reduction)
+    }
+
+    /// `-(target log(input) + (1 - target) log(1 - input))` for probabilities; logarithms are at least -100.
+    pub fn binary_cross_entropy(
+        &self,
+        target: &Tensor,
+        weight: Option<&Tensor>,
+        reduction: Reduction,
+    ) -> Result<Tensor> {
+        check_pair("binary_cross_entropy", self, target)?;
+        let bounded = |logarithm: Tensor| {
+            let low = logarithm.lt_scalar(-100)?;
+            low.where_(&logarithm.full_like(-100.0)?, &logarithm)
+        };
+        let (yes, no) = (bounded(self.log()?)?, bounded(self.neg()?.log1p()?)?);
+        let losses = target.sub_scalar(1)?.mul(&no)?.sub(&target.mul(&yes)?)?;
+        weighted(losses, weight, reduction)
+    }
+
+    /// [`Tensor::binary_cross_entropy`] of the sigmoid of these logits, without its overflow; `pos_weight` scales the
+    /// positive part.
+    pub fn binary_cross_entropy_with_logits(
+        &self,
+        target: &Tensor,
+        weight: Option<&Tensor>,
+        pos_weight: Option<&Tensor>,
+        reduction: Reduction,
+    ) -> Result<Tensor> {
+        check_pair("binary_cross_entropy_with_logits", self, target)?;
+        let log_yes = self.logsigmoid()?;
+        let yes = match pos_weight {
+            Some(pos_weight) => log_yes.mul(pos_weight)?,
+            None => log_yes.clone(),
+        };
+        // log(1 - sigmoid(x)) = log(sigmoid(x)) - x.
+        let no = log_yes.sub(self)?;
+        let losses = target.sub_scalar(1)?.mul(&no)?.sub(&target.mul(&yes)?)?;
+        weighted(losses, weight, reduction)
+    }
+
+    /// `target (log(target) - input)` for an input of log-probabilities, 0 where the target is 0; with `log_target` the
+    /// target holds logarithms too. The sum divided by the batch is the divergence of Kullback and Leibler.
+    pub fn kl_div(&self, target: &Tensor, log_target: bool, reduction: Reduction) -> Result<Tensor> {
+        check_pair("kl_div", self, target)?;
+        if log_target {
+            return reduced(target.exp()?.mul(&target.sub(self)?)?, reduction);
+        }
+        let zero = target.eq_scalar(0)?;
+        let safe = zero.where_(&target.ones_like()?, target)?;
+        reduced(target.mul(&safe.log()?)?.sub(&target.mul(self)?)?, reduction)
+    }
+
+    /// x where the target is 1, `max(0, margin - x)` where it is -1.
+    pub fn hinge_embedding_loss(&self, target: &Tensor, margin: f64, reduction: Reduction) -> Result<Tensor> {
+        check_pair("hinge_embedding_loss", self, target)?;
+        let apart = self.rsub_scalar(margin)?.relu()?;
+        reduced(target.eq_scalar(1)?.where_(self, &apart)?, reduction)
+    }
+
+    /// The cosine of the angle between vectors along `dim`; shapes are broadcast. Norms are at least `eps`.
+    pub fn cosine_similarity(&self, other: &Tensor, dim: i64, eps: f64) -> Result<Tensor> {
+        let length = |x: &Tensor| -> Result<Tensor> {
+            let square = x.square()?.sum(&[dim], false)?;
+            let low = square.lt_scalar(eps * eps)?;
+            low.where_(&square.full_like(eps * eps)?, &square)?.sqrt()
+        };
+        self.mul(other)?.sum(&[dim], false)?.div(&length(self)?.mul(&length(other)?)?)
+    }
+
+    /// `1 - cosine` of two vectors `[N, D]` (or `[D]`) where the target is 1, `max(0, cosine - margin)` where it is -1.
+    pub fn cosine_embedding_loss(
+        &self,
+        other: &Tensor,
+        target: &Tensor,
+        margin: f64,
+        reduction: Reduction,
+    ) -> Result<Tensor> {
+        check_pair("cosine_embedding_loss", self, other)?;
+        let cosine = self.cosine_similarity(other, -1, 1e-12)?;
+        if target.shape() != cosine.shape() {
+            let hint = "there is one target (1 or -1) for each pair of vectors";
+            return Err(Error::shape("cosine_embedding_loss", &[self.shape(), target.shape()], hint));
+        }
+        let apart = cosine.sub_scalar(margin)?.relu()?;
+        reduced(target.eq_scalar(1)?.where_(&cosine.rsub_scalar(1)?, &apart)?, reduction)
+    }
+}
+
+fn weighted(losses: Tensor, weight: Option<&Tensor>, reduction: Reduction) -> Result<Tensor> {
+    let losses = match weight {
+        Some(weight) => losses.mul(weight)?,
+        None => losses,
+    };
+    reduced(losses, reduction)
+}

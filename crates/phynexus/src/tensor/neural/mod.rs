@@ -1,0 +1,20 @@
+//! The functions of neural networks, with PyTorch's names, argument names and conventions. Most record one composite of
+//! [`crate::graph::composite`]; the others are written in tensor methods.
+
+mod activation;
+mod attention;
+mod convolution;
+mod embedding;
+mod interpolate;
+mod loss;
+mod normalization;
+mod pooling;
+mod recurrent;
+#[cfg(test)]
+mod tests;
+
+pub use activation::GeluApproximation;
+pub use attention::AttentionOptions;
+pub use interpolate::Interpolation;
+pub use loss::{CrossEntropyOptions, Reduction};
+pub use recurrent::{RecurrentOutput, RecurrentWeights};

@@ -1,0 +1,147 @@
+//! Normalisations.
+
+use crate::{Error, Result, Scalar, Tensor, graph::Composite, no_grad};
+
+/// The tensor in `x`'s dtype: parameters follow the activations.
+fn parameters<'a>(x: &Tensor, given: impl IntoIterator<Item = Option<&'a Tensor>>) -> Result<Vec<Tensor>> {
+    given.into_iter().flatten().map(|parameter| parameter.to_dtype(x.dtype())).collect()
+}
+
+fn apply(composite: Composite, x: &Tensor, parameters: &[Tensor]) -> Result<Tensor> {
+    let operands: Vec<&Tensor> = std::iter::once(x).chain(parameters).collect();
+    composite.apply(&operands)
+}
+
+impl Tensor {
+    /// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last axes, whose sizes are `normalized_shape`; weight
+    /// and bias have that shape. The variance is the population's. 16-bit floats are computed in `float32`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the last axes or the parameters have other sizes.
+    pub fn layer_norm(
+        &self,
+        normalized_shape: &[usize],
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        self.check_last_axes("layer_norm", normalized_shape)?;
+        let composite = Composite::LayerNorm {
+            axes: normalized_shape.len(),
+            epsilon: Scalar::Float(eps),
+            weight: weight.is_some(),
+            bias: bias.is_some(),
+        };
+        apply(composite, self, &parameters(self, [weight, bias])?)
+    }
+
+    /// `x / sqrt(mean(x^2) + eps) * weight` over the last axes (Zhang and Sennrich, 2019). Without `eps` it is the
+    /// distance from 1 to the next number of the dtype in which it is computed.
+    pub fn rms_norm(
+        &self,
+        normalized_shape: &[usize],
+        weight: Option<&Tensor>,
+        eps: Option<f64>,
+    ) -> Result<Tensor> {
+        self.check_last_axes("rms_norm", normalized_shape)?;
+        let smallest = if self.dtype() == crate::DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
+        let composite = Composite::RmsNorm {
+            axes: normalized_shape.len(),
+            epsilon: Scalar::Float(eps.unwrap_or(smallest)),
+            weight: weight.is_some(),
+        };
+        apply(composite, self, &parameters(self, [weight])?)
+    }
+
+    /// Normalises each of `num_groups` groups of channels of each sample of `[N, C, ..]`; weight and bias are `[C]`.
+    pub fn group_norm(
+        &self,
+        num_groups: usize,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        let composite = Composite::GroupNorm {
+            groups: num_groups,
+            epsilon: Scalar::Float(eps),
+            weight: weight.is_some(),
+            bias: bias.is_some(),
+        };
+        apply(composite, self, &parameters(self, [weight, bias])?)
+    }
+
+    /// Normalises each channel of each sample of `[N, C, ..]`; weight and bias are `[C]`.
+    pub fn instance_norm(&self, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+        let Some(&channels) = self.shape().get(1) else {
+            return Err(Error::shape("instance_norm", &[self.shape()], "the input must be (N, C, ..)"));
+        };
+        self.group_norm(channels, weight, bias, eps)
+    }
+
+    /// Normalises each channel of `[N, C, ..]`: by the batch's statistics if `training` or if no running ones are given,
+    /// by `running_mean` and `running_var` `[C]` otherwise. Tensors are values, so the running statistics are not changed
+    /// here: see [`Tensor::running_statistics`].
+    pub fn batch_norm(
+        &self,
+        running_mean: Option<&Tensor>,
+        running_var: Option<&Tensor>,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        training: bool,
+        eps: f64,
+    ) -> Result<Tensor> {
+        let (epsilon, weighted, biased) = (Scalar::Float(eps), weight.is_some(), bias.is_some());
+        let composite = |training| Composite::BatchNorm { training, epsilon, weight: weighted, bias: biased };
+        match (running_mean, running_var) {
+            (Some(_), Some(_)) if !training => {
+                apply(composite(false), self, &parameters(self, [running_mean, running_var, weight, bias])?)
+            }
+            (Some(_), None) | (None, Some(_)) if !training => {
+                Err(Error::argument("batch_norm", "running_mean and running_var are given both or neither"))
+            }
+            _ => {
+                self.check_batch("batch_norm")?;
+                apply(composite(true), self, &parameters(self, [weight, bias])?)
+            }
+        }
+    }
+
+    /// The running mean and (unbiased) variance after this batch `[N, C, ..]`: `(1 - momentum) * running + momentum *
+    /// batch's`. No gradient flows through them.
+    pub fn running_statistics(
+        &self,
+        running_mean: &Tensor,
+        running_var: &Tensor,
+        momentum: f64,
+    ) -> Result<(Tensor, Tensor)> {
+        self.check_batch("running_statistics")?;
+        let _guard = no_grad();
+        let axes: Vec<i64> = (0..self.rank() as i64).filter(|&axis| axis != 1).collect();
+        let x = self.to_dtype(self.dtype().compute())?;
+        let moved = |running: &Tensor, batch: Tensor| -> Result<Tensor> {
+            let batch = batch.to_dtype(running.dtype())?;
+            running.mul_scalar(1.0 - momentum)?.add(&batch.mul_scalar(momentum)?)
+        };
+        let mean = moved(running_mean, x.mean(&axes, false)?)?;
+        let variance = moved(running_var, x.var(&axes, 1.0, false)?)?;
+        Ok((mean, variance))
+    }
+
+    fn check_last_axes(&self, op: &'static str, normalized_shape: &[usize]) -> Result<()> {
+        if !normalized_shape.is_empty() && self.shape().ends_with(normalized_shape) {
+            return Ok(());
+        }
+        let hint = format!("the last axes must be {}", crate::shape::show_shape(normalized_shape));
+        Err(Error::shape(op, &[self.shape()], hint))
+    }
+
+    /// A variance needs more than one value a channel.
+    fn check_batch(&self, op: &'static str) -> Result<()> {
+        let per_channel = |shape: &[usize]| shape[0] * shape[2..].iter().product::<usize>();
+        if self.rank() >= 2 && per_channel(self.shape()) > 1 {
+            return Ok(());
+        }
+        let hint = "training needs (N, C, ..) with more than one value a channel";
+        Err(Error::shape(op, &[self.shape()], hint))
+    }
+}

@@ -1,0 +1,120 @@
+//! Recurrent layers over sequences, and their cells: one layer, one direction.
+
+use crate::{
+    Error, Result, Tensor,
+    graph::{
+        composite::{Cell, Composite, Recurrence},
+        gradient,
+    },
+};
+
+/// The weights of a recurrent layer of `H` units, with PyTorch's names and order of gates (`G` of them: 4 for the LSTM, 3
+/// for the GRU, 1 for plain recurrence).
+#[derive(Clone, Copy)]
+pub struct RecurrentWeights<'a> {
+    /// `[G H, features]`.
+    pub weight_ih: &'a Tensor,
+    /// `[G H, H]`.
+    pub weight_hh: &'a Tensor,
+    /// `[G H]`; zeros without.
+    pub bias_ih: Option<&'a Tensor>,
+    /// `[G H]`; zeros without.
+    pub bias_hh: Option<&'a Tensor>,
+}
+
+/// What a recurrent layer gives.
+#[derive(Clone)]
+pub struct RecurrentOutput {
+    /// The hidden states of all steps, `[T, B, H]`.
+    pub output: Tensor,
+    /// The hidden state after the last step taken, `[B, H]`.
+    pub h_n: Tensor,
+    /// The LSTM's cell state after the last step taken, `[B, H]`.
+    pub c_n: Option<Tensor>,
+}
+
+impl Tensor {
+    /// A recurrent layer over this sequence `[T, B, features]`, from the hidden state `h_0` and, for the LSTM, the cell
+    /// state `c_0` (`[B, H]`, zeros without), in reverse order of time if asked for.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if shapes do not fit or there is no step, [`Error::DType`] unless all are floats of one dtype,
+    /// [`Error::Argument`] for a cell state where the cell has none.
+    pub fn recurrent(
+        &self,
+        cell: Cell,
+        weights: RecurrentWeights,
+        h_0: Option<&Tensor>,
+        c_0: Option<&Tensor>,
+        reverse: bool,
+    ) -> Result<RecurrentOutput> {
+        let op = cell.name();
+        let &[steps, batch, _] = self.shape() else {
+            return Err(Error::shape(op, &[self.shape()], "the input must be (steps, batch, features)"));
+        };
+        let Some(&hidden) = weights.weight_hh.shape().get(1) else {
+            let hint = "the weights of the hidden state must be (gates * units, units)";
+            return Err(Error::shape(op, &[weights.weight_hh.shape()], hint));
+        };
+        if c_0.is_some() && !cell.has_cell_state() {
+            return Err(Error::argument(op, "only the LSTM has a cell state"));
+        }
+        let state = |given: Option<&Tensor>| match given {
+            Some(state) => Ok(state.clone()),
+            None => Tensor::zeros(&[batch, hidden], self.dtype(), self.device()),
+        };
+        let mut operands = vec![self.clone(), state(h_0)?];
+        if cell.has_cell_state() {
+            operands.push(state(c_0)?);
+        }
+        operands.extend([weights.weight_ih.clone(), weights.weight_hh.clone()]);
+        let bias = weights.bias_ih.is_some() || weights.bias_hh.is_some();
+        if bias {
+            for given in [weights.bias_ih, weights.bias_hh] {
+                operands.push(match given {
+                    Some(bias) => bias.clone(),
+                    None => Tensor::zeros(&[cell.gates() * hidden], self.dtype(), self.device())?,
+                });
+            }
+        }
+        let save = gradient::is_enabled() && operands.iter().any(Tensor::requires_grad);
+        let recurrence = Recurrence { cell, reverse, bias, save };
+        let packed = Composite::Recurrent(recurrence).apply(&operands.iter().collect::<Vec<_>>())?;
+        let (output, h_n, c_n) = recurrence.unpack(&packed, steps, batch, hidden)?;
+        Ok(RecurrentOutput { output, h_n, c_n })
+    }
+
+    /// [`Tensor::recurrent`] with [`Cell::Lstm`].
+    pub fn lstm(
+        &self,
+        weights: RecurrentWeights,
+        h_0: Option<&Tensor>,
+        c_0: Option<&Tensor>,
+    ) -> Result<RecurrentOutput> {
+        self.recurrent(Cell::Lstm, weights, h_0, c_0, false)
+    }
+
+    /// [`Tensor::recurrent`] with [`Cell::Gru`].
+    pub fn gru(&self, weights: RecurrentWeights, h_0: Option<&Tensor>) -> Result<RecurrentOutput> {
+        self.recurrent(Cell::Gru, weights, h_0, None, false)
+    }
+
+    /// One step of a recurrent layer for this input `[B, features]`: the new hidden state and, for the LSTM, cell state.
+    pub fn recurrent_cell(
+        &self,
+        cell: Cell,
+        weights: RecurrentWeights,
+        h: Option<&Tensor>,
+        c: Option<&Tensor>,
+    ) -> Result<(Tensor, Option<Tensor>)> {
+        if self.rank() != 2 {
+            return Err(Error::shape(
+                cell.name(),
+                &[self.shape()],
+                "the input of a cell must be (batch, features)",
+            ));
+        }
+        let output = self.unsqueeze(0)?.recurrent(cell, weights, h, c, false)?;
+        Ok((output.h_n, output.c_n))
+    }
+}
