@@ -185,7 +185,7 @@ impl Tensor {
     pub fn glu(&self, dim: i64) -> Result<Tensor> {
         let axis = normalize_axis("glu", dim, self.shape())?;
         let size = self.shape()[axis];
-        if size % 2 != 0 {
+        if !size.is_multiple_of(2) {
             return Err(Error::shape(
                 "glu",
                 &[self.shape()],

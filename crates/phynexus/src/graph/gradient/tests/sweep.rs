@@ -13,7 +13,7 @@ fn scalar(value: f64) -> OracleArray {
 }
 
 fn value(leaf: &Tensor, at: f64, of: &Tensor) -> f64 {
-    Program::new(&[leaf.clone()], of).run(&[scalar(at)])[0]
+    Program::new(std::slice::from_ref(leaf), of).run(&[scalar(at)])[0]
 }
 
 #[test]
