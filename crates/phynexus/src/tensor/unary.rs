@@ -29,7 +29,7 @@ macro_rules! float_functions {
                 ///
                 /// The shape stays; floats keep their dtype, integers and `bool` give `float32`.
                 pub fn $name(&self) -> Result<Tensor> {
-                    self.floating()?.unary(Unary::$op)
+                    if self.dtype().is_float() { self.unary(Unary::$op) } else { self.floating()?.unary(Unary::$op) }
                 }
             )+
         }

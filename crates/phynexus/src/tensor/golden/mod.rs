@@ -2,6 +2,7 @@
 //! The devices' own tests run the same cases.
 
 mod cases;
+mod random;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -62,6 +63,17 @@ fn row_major(storage: &crate::device::Storage, node: &Node) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// What the oracle computes; `None` where more than one answer is right.
+fn values_of(tensor: &Tensor) -> Result<Option<Vec<f64>>> {
+    let (ir, leaves) = graph(tensor)?;
+    let value = |number: &Number| match number {
+        Number::Integer(x) => Some(*x as f64),
+        Number::Float(x) => Some(x.value),
+        Number::Undetermined => None,
+    };
+    Ok(oracle::evaluate(&ir, &leaves)?[0].elements.iter().map(value).collect())
+}
+
 fn close(actual: f64, expected: f64) -> bool {
     let tolerance = 4e-6 * expected.abs().max(1.0);
     actual == expected || (actual.is_nan() && expected.is_nan()) || (actual - expected).abs() <= tolerance
@@ -76,14 +88,7 @@ fn failure(line: &str, device: Device) -> Result<Option<String>> {
     if (tensor.dtype(), tensor.shape()) != (DType::parse(dtype).unwrap(), &shape[..]) {
         return Ok(Some(format!("{tensor:?} instead of {dtype} {shape:?}")));
     }
-    let (ir, leaves) = graph(&tensor)?;
-    let results = oracle::evaluate(&ir, &leaves)?;
-    let value = |number: &Number| match number {
-        Number::Integer(x) => Some(*x as f64),
-        Number::Float(x) => Some(x.value),
-        Number::Undetermined => None,
-    };
-    let Some(actual) = results[0].elements.iter().map(value).collect::<Option<Vec<f64>>>() else {
+    let Some(actual) = values_of(&tensor)? else {
         return Ok(Some("more than one answer is right: choose other inputs".to_owned()));
     };
     let same = actual.len() == values.len() && actual.iter().zip(&values).all(|(&a, &e)| close(a, e));
