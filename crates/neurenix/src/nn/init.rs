@@ -13,7 +13,7 @@ pub fn uniform(
     device: Device,
     generator: &Generator,
 ) -> Result<Tensor> {
-    let unit = Tensor::rand(shape, dtype, device, generator)?;
+    let unit = generator.rand(shape, dtype, device)?;
     Ok(unit.mul_scalar(high - low)?.add_scalar(low)?)
 }
 
@@ -26,7 +26,7 @@ pub fn normal(
     device: Device,
     generator: &Generator,
 ) -> Result<Tensor> {
-    Ok(Tensor::randn(shape, dtype, device, generator)?.mul_scalar(std)?.add_scalar(mean)?)
+    Ok(generator.randn(shape, dtype, device)?.mul_scalar(std)?.add_scalar(mean)?)
 }
 
 /// Inputs and outputs of one unit of a weight `(out, in, kernel..)`.

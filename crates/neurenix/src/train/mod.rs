@@ -6,7 +6,10 @@ mod objective;
 
 use std::{path::PathBuf, time::Instant};
 
-use phynexus::{Device, Tensor, no_grad, tensor::Generator};
+use phynexus::{
+    Device, Tensor, no_grad,
+    tensor::{Generator, GeneratorState},
+};
 
 pub use checkpoint::{Progress, load_checkpoint, load_model, save_checkpoint, save_model, to_arrays, to_tensors};
 pub use history::{EpochRecord, History};
@@ -148,7 +151,8 @@ impl<'a> Trainer<'a> {
             );
             return Err(Error::format(path, "checkpoint", crate::error::Place::Whole, message));
         }
-        self.generator.restore(progress.generator.0, progress.generator.1);
+        let (seed, counter) = progress.generator;
+        self.generator.set_state(GeneratorState { seed, counter });
         self.progress = progress;
         Ok(())
     }
@@ -314,7 +318,8 @@ impl<'a> Trainer<'a> {
 
     fn checkpoint(&mut self) -> Result<()> {
         self.progress.learning_rate = self.optimizer.learning_rate();
-        self.progress.generator = self.generator.position();
+        let state = self.generator.state();
+        self.progress.generator = (state.seed, state.counter);
         self.progress.settings = self.options.settings.clone();
         match &self.options.checkpoint {
             Some(path) => save_checkpoint(path, self.model, &self.optimizer, &self.progress),
