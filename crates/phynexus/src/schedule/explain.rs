@@ -7,6 +7,7 @@ use super::{
     step::Step,
 };
 use crate::{
+    device::Device,
     graph::op::{ConvKind, Op},
     kernel::fused::{Fused, Operation},
     shape::{element_count, show_shape},
@@ -38,39 +39,42 @@ pub struct StepSummary {
 impl Plan {
     /// The steps in order.
     pub fn summaries(&self) -> Vec<StepSummary> {
-        self.steps.iter().map(|step| summary(step, self.device.name())).collect()
+        self.steps.iter().map(|step| step.summary(self.device)).collect()
     }
 }
 
-fn summary(step: &PlannedStep, device: &str) -> StepSummary {
-    let bytes =
-        |written: bool| step.parameters.iter().filter(|p| p.written == written).map(|p| p.bytes).sum();
-    let count = |written: bool| step.parameters.iter().filter(|p| p.written == written).count();
-    let (detail, operations, listing) = match &step.step {
-        Step::Fused(kernel) => (fused_detail(kernel), kernel.operations(), Some(kernel.to_string())),
-        Step::Library(library) => {
-            let operands: Vec<String> =
-                library.operands.iter().map(|o| show_shape(&o.layout.shape)).collect();
-            let mut detail = format!("{} -> {}", operands.join(" "), show_shape(&library.node.shape));
-            let epilogue = library.epilogue.as_ref();
-            if let Some(epilogue) = epilogue {
-                detail.push_str(&format!(", then {}", fused_detail(epilogue)));
+impl PlannedStep {
+    pub(super) fn summary(&self, device: Device) -> StepSummary {
+        let step = self;
+        let bytes =
+            |written: bool| step.parameters.iter().filter(|p| p.written == written).map(|p| p.bytes).sum();
+        let count = |written: bool| step.parameters.iter().filter(|p| p.written == written).count();
+        let (detail, operations, listing) = match &step.step {
+            Step::Fused(kernel) => (fused_detail(kernel), kernel.operations(), Some(kernel.to_string())),
+            Step::Library(library) => {
+                let operands: Vec<String> =
+                    library.operands.iter().map(|o| show_shape(&o.layout.shape)).collect();
+                let mut detail = format!("{} -> {}", operands.join(" "), show_shape(&library.node.shape));
+                let epilogue = library.epilogue.as_ref();
+                if let Some(epilogue) = epilogue {
+                    detail.push_str(&format!(", then {}", fused_detail(epilogue)));
+                }
+                let listing = epilogue.map(Fused::to_string);
+                let operations = library_operations(step) + epilogue.map_or(0, Fused::operations);
+                (detail, operations, listing)
             }
-            let listing = epilogue.map(Fused::to_string);
-            let operations = library_operations(step) + epilogue.map_or(0, Fused::operations);
-            (detail, operations, listing)
+        };
+        StepSummary {
+            name: step.step.name(),
+            detail,
+            device: device.name().to_owned(),
+            inputs: count(false),
+            outputs: count(true),
+            bytes_read: bytes(false),
+            bytes_written: bytes(true),
+            operations,
+            listing,
         }
-    };
-    StepSummary {
-        name: step.step.name(),
-        detail,
-        device: device.to_owned(),
-        inputs: count(false),
-        outputs: count(true),
-        bytes_read: bytes(false),
-        bytes_written: bytes(true),
-        operations,
-        listing,
     }
 }
 

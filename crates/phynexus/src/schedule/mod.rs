@@ -9,6 +9,7 @@ mod cache;
 pub mod explain;
 mod group;
 pub mod plan;
+pub mod profile;
 pub mod step;
 #[cfg(test)]
 mod tests;

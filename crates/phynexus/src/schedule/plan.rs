@@ -4,6 +4,7 @@ use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},
     sync::Arc,
+    time::Instant,
 };
 
 use smallvec::SmallVec;
@@ -11,6 +12,7 @@ use smallvec::SmallVec;
 use super::{
     build::{self, Built},
     group::{self, Grouping, Home},
+    profile,
     step::{Library, Operand, Step},
 };
 use crate::{
@@ -387,7 +389,11 @@ impl Plan {
                 };
                 bindings.push(Binding { buffer, offset: start + parameter.offset });
             }
+            let started = profile::is_enabled().then(Instant::now);
             step.executable.run(&bindings)?;
+            if let Some(started) = started {
+                profile::record(&step.summary(self.device), started.elapsed());
+            }
         }
         let storage = |(place, layout): &(Place, Layout)| match *place {
             Place::Leaf(slot) => {
