@@ -3,5 +3,9 @@
 pub mod data;
 pub mod error;
 pub mod io;
+pub mod nn;
+pub mod optim;
+pub mod train;
 
 pub use error::{Error, Result};
+pub use phynexus;
