@@ -1,3 +1,5 @@
-//! The parts of the command `neurenix` that tests reach without a process: the report of a run.
+//! The command `neurenix`, as a library so that tests reach its parts without a process.
 
+pub mod commands;
+pub mod models;
 pub mod report;

@@ -1,3 +1,7 @@
 //! The command `neurenix`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    neurenix_cli::commands::main()
+}

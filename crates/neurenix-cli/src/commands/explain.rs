@@ -1,0 +1,122 @@
+//! `neurenix explain`: the kernels of a few well-known computations, so that anybody can see what is fused.
+
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use neurenix::{
+    Result,
+    nn::{Function, Linear, Module, Sequential},
+    phynexus::{DType, Device, Tensor, schedule, tensor::Generator},
+    train::Objective,
+};
+use serde::Serialize;
+
+use super::print_json;
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Computation {
+    /// softmax over rows of a 1024 x 1000 matrix
+    Softmax,
+    /// layer normalisation of a 1024 x 768 matrix
+    LayerNorm,
+    /// gelu(a * b + c) * d over a million elements
+    Gelu,
+    /// the gradients of a 784-512-10 network's cross-entropy for 128 samples
+    Mlp,
+}
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// What to explain
+    computation: Computation,
+    /// The device
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Print every fused kernel's instructions
+    #[arg(long)]
+    kernels: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Step {
+    name: String,
+    detail: String,
+    device: String,
+    inputs: usize,
+    outputs: usize,
+    bytes_read: usize,
+    bytes_written: usize,
+    operations: u64,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let device = Device::find(&arguments.device)?;
+    let target = build(arguments.computation, device)?;
+    let Some(plan) = schedule::explain(&target)? else {
+        println!("nothing is to be computed");
+        return Ok(ExitCode::SUCCESS);
+    };
+    if arguments.json {
+        let steps: Vec<Step> = plan
+            .summaries()
+            .into_iter()
+            .map(|s| Step {
+                name: s.name,
+                detail: s.detail,
+                device: s.device,
+                inputs: s.inputs,
+                outputs: s.outputs,
+                bytes_read: s.bytes_read,
+                bytes_written: s.bytes_written,
+                operations: s.operations,
+            })
+            .collect();
+        print_json(&steps)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print!("{plan}");
+    if arguments.kernels {
+        for (number, step) in plan.summaries().iter().enumerate() {
+            if let Some(listing) = &step.listing {
+                print!("\nkernel of step {}: {listing}", number + 1);
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn build(computation: Computation, device: Device) -> Result<Tensor> {
+    let generator = Generator::new(0);
+    let random = |shape: &[usize]| -> Result<Tensor> {
+        let tensor = generator.randn(shape, DType::F32, device)?;
+        tensor.evaluate()?;
+        Ok(tensor)
+    };
+    Ok(match computation {
+        Computation::Softmax => random(&[1024, 1000])?.softmax(-1)?,
+        Computation::LayerNorm => random(&[1024, 768])?.layer_norm(&[768], None, None, 1e-5)?,
+        Computation::Gelu => {
+            let [a, b, c, d] = [(); 4].map(|()| random(&[1 << 20]));
+            a?.mul(&b?)?.add(&c?)?.gelu(true)?.mul(&d?)?
+        }
+        Computation::Mlp => {
+            let model = Sequential::new()
+                .with(Linear::new(784, 512, true, device, &generator)?)
+                .with(Function::new("ReLU", Tensor::relu))
+                .with(Linear::new(512, 10, true, device, &generator)?);
+            let labels = generator.randint(0, 10, &[128], DType::I64, device)?;
+            labels.evaluate()?;
+            let outputs = model.forward(&random(&[128, 784])?)?;
+            let loss = Objective::Classification { label_smoothing: 0.0 }.loss(&outputs, &labels)?;
+            let gradients = loss.leaf_gradients()?;
+            let mut total = loss.detach()?;
+            for gradient in gradients.iter() {
+                total = total.add(&gradient.mul(gradient)?.sum(&[], false)?)?;
+            }
+            total
+        }
+    })
+}

@@ -1,0 +1,162 @@
+//! Convolutions and their transposes.
+
+use phynexus::{DType, Device, Tensor, tensor::Generator};
+
+use super::{Module, Parameter, Visitor, init};
+use crate::{Error, Result};
+
+/// How a convolution moves: the arguments that PyTorch's layers take after the kernel size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvOptions<const D: usize> {
+    /// Steps between windows.
+    pub stride: [usize; D],
+    /// Zeros added on both sides.
+    pub padding: [usize; D],
+    /// Steps between a window's elements.
+    pub dilation: [usize; D],
+    /// Elements added at the end of a transposed convolution's result.
+    pub output_padding: [usize; D],
+    /// Channel groups.
+    pub groups: usize,
+    /// With a bias.
+    pub bias: bool,
+}
+
+impl<const D: usize> Default for ConvOptions<D> {
+    fn default() -> ConvOptions<D> {
+        ConvOptions { stride: [1; D], padding: [0; D], dilation: [1; D], output_padding: [0; D], groups: 1, bias: true }
+    }
+}
+
+fn check(name: &str, inputs: usize, outputs: usize, groups: usize, kernel: &[usize]) -> Result<()> {
+    if inputs == 0 || outputs == 0 || groups == 0 || kernel.contains(&0) {
+        return Err(Error::data(name, "channels, groups and kernel sizes must be at least 1"));
+    }
+    if !inputs.is_multiple_of(groups) || !outputs.is_multiple_of(groups) {
+        let message = format!("{inputs} input and {outputs} output channels must be divisible by {groups} groups");
+        return Err(Error::data(name, message));
+    }
+    Ok(())
+}
+
+/// Weight and bias, uniform within ±1/√fan_in as PyTorch draws them.
+fn draw(
+    shape: &[usize],
+    biases: Option<usize>,
+    device: Device,
+    generator: &Generator,
+) -> Result<(Parameter, Option<Parameter>)> {
+    let bound = 1.0 / (init::fans(shape).0 as f64).sqrt();
+    let uniform =
+        |shape: &[usize]| Parameter::new(&init::uniform(shape, -bound, bound, DType::F32, device, generator)?);
+    let weight = uniform(shape)?;
+    Ok((weight, biases.map(|n| uniform(&[n])).transpose()?))
+}
+
+macro_rules! convolution {
+    ($($dims:literal $layer:ident $function:ident $transposed_layer:ident $transposed:ident)+) => { $(
+        #[doc = concat!("A convolution over ", stringify!($dims), " spatial dimensions.")]
+        #[derive(Debug)]
+        pub struct $layer {
+            weight: Parameter,
+            bias: Option<Parameter>,
+            options: ConvOptions<$dims>,
+        }
+
+        impl $layer {
+            /// A layer from `[N, in_channels, ..]` to `[N, out_channels, ..]`; the weight is `(out_channels, in_channels /
+            /// groups, kernel..)`.
+            pub fn new(
+                in_channels: usize,
+                out_channels: usize,
+                kernel_size: [usize; $dims],
+                options: ConvOptions<$dims>,
+                device: Device,
+                generator: &Generator,
+            ) -> Result<$layer> {
+                check(stringify!($layer), in_channels, out_channels, options.groups, &kernel_size)?;
+                let mut shape = vec![out_channels, in_channels / options.groups];
+                shape.extend(kernel_size);
+                let (weight, bias) = draw(&shape, options.bias.then_some(out_channels), device, generator)?;
+                Ok($layer { weight, bias, options })
+            }
+        }
+
+        impl Module for $layer {
+            fn forward(&self, input: &Tensor) -> Result<Tensor> {
+                let ConvOptions { stride, padding, dilation, groups, .. } = self.options;
+                let bias = self.bias.as_ref().map(Parameter::leaf).transpose()?;
+                Ok(input.$function(&self.weight.leaf()?, bias.as_ref(), stride, padding, dilation, groups)?)
+            }
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                visitor.weight("weight", &self.weight);
+                visitor.optional("bias", &self.bias);
+            }
+            fn describe(&self) -> String {
+                let shape = self.weight.tensor().shape().to_vec();
+                let o = &self.options;
+                format!(
+                    "{}({}, {}, kernel_size={:?}, stride={:?}, padding={:?}, dilation={:?}, groups={}, bias={})",
+                    stringify!($layer), shape[1] * o.groups, shape[0], &shape[2..], o.stride, o.padding, o.dilation,
+                    o.groups, o.bias
+                )
+            }
+        }
+
+        #[doc = concat!("A transposed convolution over ", stringify!($dims), " spatial dimensions.")]
+        #[derive(Debug)]
+        pub struct $transposed_layer {
+            weight: Parameter,
+            bias: Option<Parameter>,
+            options: ConvOptions<$dims>,
+        }
+
+        impl $transposed_layer {
+            /// A layer from `[N, in_channels, ..]` to `[N, out_channels, ..]`; the weight is `(in_channels, out_channels /
+            /// groups, kernel..)`.
+            pub fn new(
+                in_channels: usize,
+                out_channels: usize,
+                kernel_size: [usize; $dims],
+                options: ConvOptions<$dims>,
+                device: Device,
+                generator: &Generator,
+            ) -> Result<$transposed_layer> {
+                check(stringify!($transposed_layer), in_channels, out_channels, options.groups, &kernel_size)?;
+                let mut shape = vec![in_channels, out_channels / options.groups];
+                shape.extend(kernel_size);
+                let (weight, bias) = draw(&shape, options.bias.then_some(out_channels), device, generator)?;
+                Ok($transposed_layer { weight, bias, options })
+            }
+        }
+
+        impl Module for $transposed_layer {
+            fn forward(&self, input: &Tensor) -> Result<Tensor> {
+                let ConvOptions { stride, padding, dilation, output_padding, groups, .. } = self.options;
+                let (weight, bias) = (self.weight.leaf()?, self.bias.as_ref().map(Parameter::leaf).transpose()?);
+                let result =
+                    input.$transposed(&weight, bias.as_ref(), stride, padding, output_padding, groups, dilation);
+                Ok(result?)
+            }
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                visitor.weight("weight", &self.weight);
+                visitor.optional("bias", &self.bias);
+            }
+            fn describe(&self) -> String {
+                let shape = self.weight.tensor().shape().to_vec();
+                let o = &self.options;
+                format!(
+                    "{}({}, {}, kernel_size={:?}, stride={:?}, padding={:?}, output_padding={:?}, groups={}, bias={})",
+                    stringify!($transposed_layer), shape[0], shape[1] * o.groups, &shape[2..], o.stride, o.padding,
+                    o.output_padding, o.groups, o.bias
+                )
+            }
+        }
+    )+ };
+}
+
+convolution! {
+    1 Conv1d conv1d ConvTranspose1d conv_transpose1d
+    2 Conv2d conv2d ConvTranspose2d conv_transpose2d
+    3 Conv3d conv3d ConvTranspose3d conv_transpose3d
+}

@@ -1,0 +1,230 @@
+//! Normalisation layers.
+
+use phynexus::{DType, Device, Tensor};
+
+use super::{Mode, Module, Parameter, Visitor};
+use crate::{Error, Result};
+
+fn constant(shape: &[usize], value: f64, device: Device) -> Result<Parameter> {
+    Parameter::new(&Tensor::full(shape, value, DType::F32, device)?)
+}
+
+/// Normalises over the last dimensions of each sample, with a weight and a bias.
+#[derive(Debug)]
+pub struct LayerNorm {
+    weight: Option<Parameter>,
+    bias: Option<Parameter>,
+    normalized_shape: Vec<usize>,
+    epsilon: f64,
+}
+
+impl LayerNorm {
+    /// Over the last dimensions, which are `normalized_shape`; PyTorch's epsilon is 1e-5.
+    pub fn new(normalized_shape: &[usize], epsilon: f64, affine: bool, device: Device) -> Result<LayerNorm> {
+        let parameter = |value| if affine { constant(normalized_shape, value, device).map(Some) } else { Ok(None) };
+        let (weight, bias) = (parameter(1.0)?, parameter(0.0)?);
+        Ok(LayerNorm { weight, bias, normalized_shape: normalized_shape.to_vec(), epsilon })
+    }
+}
+
+impl Module for LayerNorm {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let (weight, bias) = (leaf(&self.weight)?, leaf(&self.bias)?);
+        Ok(input.layer_norm(&self.normalized_shape, weight.as_ref(), bias.as_ref(), self.epsilon)?)
+    }
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.optional("weight", &self.weight);
+        visitor.optional("bias", &self.bias);
+    }
+    fn describe(&self) -> String {
+        format!("LayerNorm({:?}, eps={})", self.normalized_shape, self.epsilon)
+    }
+}
+
+fn leaf(parameter: &Option<Parameter>) -> Result<Option<Tensor>> {
+    parameter.as_ref().map(Parameter::leaf).transpose()
+}
+
+/// Divides by the root mean square over the last dimensions, with a weight.
+#[derive(Debug)]
+pub struct RMSNorm {
+    weight: Option<Parameter>,
+    normalized_shape: Vec<usize>,
+    epsilon: Option<f64>,
+}
+
+impl RMSNorm {
+    /// Over the last dimensions, which are `normalized_shape`. Without an epsilon, the dtype's machine epsilon.
+    pub fn new(normalized_shape: &[usize], epsilon: Option<f64>, affine: bool, device: Device) -> Result<RMSNorm> {
+        let weight = if affine { Some(constant(normalized_shape, 1.0, device)?) } else { None };
+        Ok(RMSNorm { weight, normalized_shape: normalized_shape.to_vec(), epsilon })
+    }
+}
+
+impl Module for RMSNorm {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        Ok(input.rms_norm(&self.normalized_shape, leaf(&self.weight)?.as_ref(), self.epsilon)?)
+    }
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.optional("weight", &self.weight);
+    }
+    fn describe(&self) -> String {
+        format!("RMSNorm({:?})", self.normalized_shape)
+    }
+}
+
+/// Normalises groups of channels of each sample.
+#[derive(Debug)]
+pub struct GroupNorm {
+    weight: Option<Parameter>,
+    bias: Option<Parameter>,
+    groups: usize,
+    epsilon: f64,
+}
+
+impl GroupNorm {
+    /// `channels` in `groups` groups; PyTorch's epsilon is 1e-5.
+    pub fn new(groups: usize, channels: usize, epsilon: f64, affine: bool, device: Device) -> Result<GroupNorm> {
+        if groups == 0 || !channels.is_multiple_of(groups) {
+            return Err(Error::data("GroupNorm", format!("{channels} channels do not divide into {groups} groups")));
+        }
+        let parameter = |value| if affine { constant(&[channels], value, device).map(Some) } else { Ok(None) };
+        Ok(GroupNorm { weight: parameter(1.0)?, bias: parameter(0.0)?, groups, epsilon })
+    }
+}
+
+impl Module for GroupNorm {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let (weight, bias) = (leaf(&self.weight)?, leaf(&self.bias)?);
+        Ok(input.group_norm(self.groups, weight.as_ref(), bias.as_ref(), self.epsilon)?)
+    }
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.optional("weight", &self.weight);
+        visitor.optional("bias", &self.bias);
+    }
+    fn describe(&self) -> String {
+        format!("GroupNorm({}, eps={})", self.groups, self.epsilon)
+    }
+}
+
+/// Normalises each channel: by the batch's statistics while training, by running ones afterwards.
+#[derive(Debug)]
+struct BatchNorm {
+    weight: Option<Parameter>,
+    bias: Option<Parameter>,
+    running_mean: Parameter,
+    running_var: Parameter,
+    num_batches_tracked: Parameter,
+    momentum: f64,
+    epsilon: f64,
+    channels: usize,
+    mode: Mode,
+}
+
+impl BatchNorm {
+    fn new(channels: usize, options: BatchNormOptions, device: Device) -> Result<BatchNorm> {
+        if channels == 0 {
+            return Err(Error::data("BatchNorm", "there must be at least 1 channel"));
+        }
+        let parameter = |value| if options.affine { constant(&[channels], value, device).map(Some) } else { Ok(None) };
+        let buffer = |value: f64| -> Result<Parameter> {
+            Ok(Parameter::buffer(Tensor::full(&[channels], value, DType::F32, device)?.evaluated()?))
+        };
+        Ok(BatchNorm {
+            weight: parameter(1.0)?,
+            bias: parameter(0.0)?,
+            running_mean: buffer(0.0)?,
+            running_var: buffer(1.0)?,
+            num_batches_tracked: Parameter::buffer(Tensor::scalar(0i64, device)?),
+            momentum: options.momentum,
+            epsilon: options.epsilon,
+            channels,
+            mode: Mode::default(),
+        })
+    }
+
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let (mean, variance) = (self.running_mean.tensor(), self.running_var.tensor());
+        let (weight, bias) = (leaf(&self.weight)?, leaf(&self.bias)?);
+        let training = self.mode.is_training();
+        let output = input.batch_norm(
+            Some(&mean),
+            Some(&variance),
+            weight.as_ref(),
+            bias.as_ref(),
+            training,
+            self.epsilon,
+        )?;
+        if training {
+            let (mean, variance) = input.running_statistics(&mean, &variance, self.momentum)?;
+            self.running_mean.set(mean)?;
+            self.running_var.set(variance)?;
+            self.num_batches_tracked.set(self.num_batches_tracked.tensor().add_scalar(1i64)?)?;
+        }
+        Ok(output)
+    }
+
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.optional("weight", &self.weight);
+        visitor.optional("bias", &self.bias);
+        visitor.buffer("running_mean", &self.running_mean);
+        visitor.buffer("running_var", &self.running_var);
+        visitor.buffer("num_batches_tracked", &self.num_batches_tracked);
+        visitor.mode(&self.mode);
+    }
+}
+
+/// The settings of batch normalisation, with PyTorch's defaults.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchNormOptions {
+    /// Added to the variance.
+    pub epsilon: f64,
+    /// The share of a batch's statistics in the running ones.
+    pub momentum: f64,
+    /// With a weight and a bias.
+    pub affine: bool,
+}
+
+impl Default for BatchNormOptions {
+    fn default() -> BatchNormOptions {
+        BatchNormOptions { epsilon: 1e-5, momentum: 0.1, affine: true }
+    }
+}
+
+macro_rules! batch_norm {
+    ($($layer:ident $shape:literal $ranks:pat)+) => { $(
+        #[doc = concat!("Batch normalisation of ", $shape, ".")]
+        #[derive(Debug)]
+        pub struct $layer(BatchNorm);
+
+        impl $layer {
+            /// For this many channels.
+            pub fn new(channels: usize, options: BatchNormOptions, device: Device) -> Result<$layer> {
+                Ok($layer(BatchNorm::new(channels, options, device)?))
+            }
+        }
+
+        impl Module for $layer {
+            fn forward(&self, input: &Tensor) -> Result<Tensor> {
+                if !matches!(input.rank(), $ranks) {
+                    let hint = concat!("the input must be ", $shape);
+                    return Err(phynexus::Error::shape(stringify!($layer), &[input.shape()], hint).into());
+                }
+                self.0.forward(input)
+            }
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                self.0.visit(visitor);
+            }
+            fn describe(&self) -> String {
+                let BatchNorm { channels, epsilon, momentum, .. } = &self.0;
+                format!("{}({channels}, eps={epsilon}, momentum={momentum})", stringify!($layer))
+            }
+        }
+    )+ };
+}
+
+batch_norm! {
+    BatchNorm1d "[N, C] or [N, C, L]" 2 | 3
+    BatchNorm2d "[N, C, H, W]" 4
+    BatchNorm3d "[N, C, D, H, W]" 5
+}

@@ -1,0 +1,201 @@
+//! Recurrent layers: plain, LSTM and GRU, with several layers and two directions.
+
+use phynexus::{
+    DType, Device, Tensor,
+    graph::composite::Cell,
+    tensor::{Generator, RecurrentWeights},
+};
+
+use super::{Module, Parameter, Visitor, init};
+use crate::{Error, Result};
+
+/// The settings of a recurrent layer, with PyTorch's defaults.
+#[derive(Clone, Copy, Debug)]
+pub struct RecurrentOptions {
+    /// Layers, each fed by the one before.
+    pub num_layers: usize,
+    /// With biases.
+    pub bias: bool,
+    /// Inputs are `[batch, steps, features]` rather than `[steps, batch, features]`.
+    pub batch_first: bool,
+    /// Runs over the sequence in both directions.
+    pub bidirectional: bool,
+}
+
+impl Default for RecurrentOptions {
+    fn default() -> RecurrentOptions {
+        RecurrentOptions { num_layers: 1, bias: true, batch_first: false, bidirectional: false }
+    }
+}
+
+/// The weights of one layer in one direction.
+#[derive(Debug)]
+struct Direction {
+    weight_ih: Parameter,
+    weight_hh: Parameter,
+    bias: Option<(Parameter, Parameter)>,
+    suffix: String,
+}
+
+/// A recurrent layer of any cell.
+#[derive(Debug)]
+pub struct Recurrent {
+    cell: Cell,
+    hidden_size: usize,
+    input_size: usize,
+    options: RecurrentOptions,
+    /// Layer by layer, forwards before backwards.
+    directions: Vec<Direction>,
+}
+
+/// A recurrent layer's result and its last states, `[layers * directions, batch, hidden]`.
+#[derive(Clone)]
+pub struct RecurrentResult {
+    /// The hidden states of the last layer at every step; both directions side by side.
+    pub output: Tensor,
+    /// The last hidden states.
+    pub h_n: Tensor,
+    /// The last cell states, of the LSTM.
+    pub c_n: Option<Tensor>,
+}
+
+impl Recurrent {
+    /// A layer whose weights are uniform within ±1/√hidden_size, as PyTorch draws them.
+    pub fn new(
+        cell: Cell,
+        input_size: usize,
+        hidden_size: usize,
+        options: RecurrentOptions,
+        device: Device,
+        generator: &Generator,
+    ) -> Result<Recurrent> {
+        if input_size == 0 || hidden_size == 0 || options.num_layers == 0 {
+            return Err(Error::data(cell.name(), "sizes and the number of layers must be at least 1"));
+        }
+        let bound = 1.0 / (hidden_size as f64).sqrt();
+        let draw = |shape: &[usize]| {
+            Parameter::new(&init::uniform(shape, -bound, bound, DType::F32, device, generator)?)
+        };
+        let gates = cell.gates() * hidden_size;
+        let sides = 1 + usize::from(options.bidirectional);
+        let mut directions = Vec::with_capacity(options.num_layers * sides);
+        for layer in 0..options.num_layers {
+            let inputs = if layer == 0 { input_size } else { hidden_size * sides };
+            for side in 0..sides {
+                let bias = if options.bias { Some((draw(&[gates])?, draw(&[gates])?)) } else { None };
+                directions.push(Direction {
+                    weight_ih: draw(&[gates, inputs])?,
+                    weight_hh: draw(&[gates, hidden_size])?,
+                    bias,
+                    suffix: format!("l{layer}{}", if side == 1 { "_reverse" } else { "" }),
+                });
+            }
+        }
+        Ok(Recurrent { cell, hidden_size, input_size, options, directions })
+    }
+
+    /// Runs over a sequence from given states (`[layers * directions, batch, hidden]`, zeros without).
+    pub fn run(&self, input: &Tensor, h_0: Option<&Tensor>, c_0: Option<&Tensor>) -> Result<RecurrentResult> {
+        let mut x = if self.options.batch_first { input.transpose(0, 1)? } else { input.clone() };
+        let sides = 1 + usize::from(self.options.bidirectional);
+        let (mut hidden, mut cells) = (Vec::new(), Vec::new());
+        for (layer, directions) in self.directions.chunks(sides).enumerate() {
+            let mut outputs = Vec::with_capacity(sides);
+            for (side, direction) in directions.iter().enumerate() {
+                let number = layer * sides + side;
+                let state = |states: Option<&Tensor>| -> Result<Option<Tensor>> {
+                    states.map(|s| Ok(s.narrow(0, number, 1)?.squeeze(0)?)).transpose()
+                };
+                let (h, c) = (state(h_0)?, state(c_0)?);
+                let (weight_ih, weight_hh) = (direction.weight_ih.leaf()?, direction.weight_hh.leaf()?);
+                let biases = match &direction.bias {
+                    Some((ih, hh)) => Some((ih.leaf()?, hh.leaf()?)),
+                    None => None,
+                };
+                let weights = RecurrentWeights {
+                    weight_ih: &weight_ih,
+                    weight_hh: &weight_hh,
+                    bias_ih: biases.as_ref().map(|b| &b.0),
+                    bias_hh: biases.as_ref().map(|b| &b.1),
+                };
+                let result = x.recurrent(self.cell, weights, h.as_ref(), c.as_ref(), side == 1)?;
+                outputs.push(result.output);
+                hidden.push(result.h_n);
+                cells.extend(result.c_n);
+            }
+            x = match outputs.as_slice() {
+                [one] => one.clone(),
+                both => Tensor::cat(&both.iter().collect::<Vec<_>>(), -1)?,
+            };
+        }
+        let stack = |states: &[Tensor]| Tensor::stack(&states.iter().collect::<Vec<_>>(), 0);
+        let output = if self.options.batch_first { x.transpose(0, 1)? } else { x };
+        let c_n = if cells.is_empty() { None } else { Some(stack(&cells)?) };
+        Ok(RecurrentResult { output, h_n: stack(&hidden)?, c_n })
+    }
+
+    fn visit_parts(&self, visitor: &mut Visitor<'_>) {
+        for direction in &self.directions {
+            let suffix = &direction.suffix;
+            visitor.weight(&format!("weight_ih_{suffix}"), &direction.weight_ih);
+            visitor.weight(&format!("weight_hh_{suffix}"), &direction.weight_hh);
+            if let Some((ih, hh)) = &direction.bias {
+                visitor.weight(&format!("bias_ih_{suffix}"), ih);
+                visitor.weight(&format!("bias_hh_{suffix}"), hh);
+            }
+        }
+    }
+}
+
+macro_rules! recurrent {
+    ($($layer:ident $cell:expr, $text:literal;)+) => { $(
+        #[doc = $text]
+        ///
+        /// As a [`Module`] it gives the hidden states of every step; [`Recurrent::run`] (through `Deref`) gives the last
+        /// states too.
+        #[derive(Debug)]
+        pub struct $layer(Recurrent);
+
+        impl $layer {
+            /// A layer from `input_size` features to `hidden_size` units.
+            pub fn new(
+                input_size: usize,
+                hidden_size: usize,
+                options: RecurrentOptions,
+                device: Device,
+                generator: &Generator,
+            ) -> Result<$layer> {
+                Ok($layer(Recurrent::new($cell, input_size, hidden_size, options, device, generator)?))
+            }
+        }
+
+        impl std::ops::Deref for $layer {
+            type Target = Recurrent;
+            fn deref(&self) -> &Recurrent {
+                &self.0
+            }
+        }
+
+        impl Module for $layer {
+            fn forward(&self, input: &Tensor) -> Result<Tensor> {
+                Ok(self.0.run(input, None, None)?.output)
+            }
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                self.0.visit_parts(visitor);
+            }
+            fn describe(&self) -> String {
+                let Recurrent { input_size, hidden_size, options, .. } = &self.0;
+                format!(
+                    "{}({input_size}, {hidden_size}, num_layers={}, bidirectional={})",
+                    stringify!($layer), options.num_layers, options.bidirectional
+                )
+            }
+        }
+    )+ };
+}
+
+recurrent! {
+    RNN Cell::RnnTanh, "Plain recurrence: `h = tanh(W x + b + U h + c)`.";
+    LSTM Cell::Lstm, "Long short-term memory (Hochreiter and Schmidhuber, 1997), gates in PyTorch's order i, f, g, o.";
+    GRU Cell::Gru, "Gated recurrent units (Cho et al., 2014), gates in PyTorch's order r, z, n.";
+}

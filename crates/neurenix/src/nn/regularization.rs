@@ -1,0 +1,91 @@
+//! Dropout and embedding.
+
+use std::sync::Arc;
+
+use phynexus::{DType, Device, Tensor, tensor::Generator};
+
+use super::{Mode, Module, Parameter, Visitor, init};
+use crate::{Error, Result};
+
+/// Zeros elements with a probability while training, and scales the others up by as much.
+#[derive(Debug)]
+pub struct Dropout {
+    probability: f64,
+    generator: Option<Arc<Generator>>,
+    mode: Mode,
+}
+
+impl Dropout {
+    /// With random numbers of the default generator.
+    pub fn new(probability: f64) -> Result<Dropout> {
+        if !(0.0..=1.0).contains(&probability) {
+            return Err(Error::data("Dropout", format!("the probability {probability} is not between 0 and 1")));
+        }
+        Ok(Dropout { probability, generator: None, mode: Mode::default() })
+    }
+
+    /// With random numbers of this generator.
+    #[must_use]
+    pub fn with_generator(mut self, generator: Arc<Generator>) -> Dropout {
+        self.generator = Some(generator);
+        self
+    }
+}
+
+impl Module for Dropout {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let generator = self.generator.as_deref().unwrap_or_else(|| Generator::default_generator());
+        Ok(input.dropout_with(self.probability, self.mode.is_training(), generator)?)
+    }
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.mode(&self.mode);
+    }
+    fn describe(&self) -> String {
+        format!("Dropout(p={})", self.probability)
+    }
+}
+
+/// A table of vectors, looked up by integers.
+#[derive(Debug)]
+pub struct Embedding {
+    weight: Parameter,
+    padding_index: Option<i64>,
+}
+
+impl Embedding {
+    /// `count` vectors of `features` numbers drawn from a standard normal; the row of `padding_index` is zero and gets
+    /// no gradient.
+    pub fn new(
+        count: usize,
+        features: usize,
+        padding_index: Option<i64>,
+        device: Device,
+        generator: &Generator,
+    ) -> Result<Embedding> {
+        let mut weight = init::normal(&[count, features], 0.0, 1.0, DType::F32, device, generator)?;
+        if let Some(padding) = padding_index {
+            let rows = Tensor::arange(0, count as i64, 1, DType::I64, device)?.unsqueeze(-1)?;
+            let row = if padding < 0 { padding + count as i64 } else { padding };
+            weight = rows.eq_scalar(row)?.where_(&weight.zeros_like()?, &weight)?;
+        }
+        Ok(Embedding { weight: Parameter::new(&weight)?, padding_index })
+    }
+
+    /// The table, `(count, features)`.
+    pub fn weight(&self) -> &Parameter {
+        &self.weight
+    }
+}
+
+impl Module for Embedding {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        Ok(input.embedding(&self.weight.leaf()?, self.padding_index)?)
+    }
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.weight("weight", &self.weight);
+    }
+    fn describe(&self) -> String {
+        let shape = self.weight.tensor().shape().to_vec();
+        format!("Embedding({}, {})", shape[0], shape[1])
+    }
+}

@@ -1,0 +1,211 @@
+//! Attention and the transformer's encoder layer.
+
+use std::sync::Arc;
+
+use phynexus::{
+    DType, Device, Tensor,
+    tensor::{AttentionOptions, Generator, GeluApproximation},
+};
+
+use super::{Dropout, LayerNorm, Linear, Mode, Module, Parameter, Visitor, init};
+use crate::{Error, Result};
+
+/// Attention with several heads (Vaswani et al., 2017). Inputs are `[batch, positions, features]`.
+pub struct MultiheadAttention {
+    in_proj_weight: Parameter,
+    in_proj_bias: Option<Parameter>,
+    out_proj: Linear,
+    heads: usize,
+    features: usize,
+    dropout: f64,
+    mode: Mode,
+}
+
+impl MultiheadAttention {
+    /// `features` split among `heads`; weights drawn as PyTorch does.
+    pub fn new(
+        features: usize,
+        heads: usize,
+        dropout: f64,
+        bias: bool,
+        device: Device,
+        generator: &Generator,
+    ) -> Result<MultiheadAttention> {
+        if heads == 0 || features == 0 || !features.is_multiple_of(heads) {
+            let message = format!("{features} features do not divide among {heads} heads");
+            return Err(Error::data("MultiheadAttention", message));
+        }
+        let weight = init::xavier_uniform(&[3 * features, features], 1.0, DType::F32, device, generator)?;
+        let zeros = Tensor::full(&[3 * features], 0.0, DType::F32, device)?;
+        Ok(MultiheadAttention {
+            in_proj_weight: Parameter::new(&weight)?,
+            in_proj_bias: if bias { Some(Parameter::new(&zeros)?) } else { None },
+            out_proj: Linear::new(features, features, bias, device, generator)?,
+            heads,
+            features,
+            dropout,
+            mode: Mode::default(),
+        })
+    }
+
+    /// Attends from `query` to `key` and `value`, all `[batch, positions, features]`.
+    pub fn attend(
+        &self,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        mask: Option<&Tensor>,
+        is_causal: bool,
+    ) -> Result<Tensor> {
+        let weight = self.in_proj_weight.leaf()?;
+        let bias = self.in_proj_bias.as_ref().map(Parameter::leaf).transpose()?;
+        let project = |x: &Tensor, first: usize, parts: usize| -> Result<Tensor> {
+            let rows = parts * self.features;
+            let y = x.matmul(&weight.narrow(0, first * self.features, rows)?.t()?)?;
+            match &bias {
+                Some(bias) => Ok(y.add(&bias.narrow(0, first * self.features, rows)?)?),
+                None => Ok(y),
+            }
+        };
+        let heads = |x: &Tensor| -> Result<Tensor> {
+            let &[batch, positions, features] = x.shape() else {
+                let hint = "inputs must be (batch, positions, features)";
+                return Err(phynexus::Error::shape("MultiheadAttention", &[x.shape()], hint).into());
+            };
+            Ok(x.reshape(&[batch, positions, self.heads, features / self.heads])?.permute(&[0, 2, 1, 3])?)
+        };
+        let same = std::ptr::eq(query, key) && std::ptr::eq(key, value);
+        let (q, k, v) = if same {
+            // One product for all three.
+            let all = project(query, 0, 3)?;
+            let part = |i: usize| all.narrow(-1, i * self.features, self.features);
+            (part(0)?, part(1)?, part(2)?)
+        } else {
+            (project(query, 0, 1)?, project(key, 1, 1)?, project(value, 2, 1)?)
+        };
+        let dropout_p = if self.mode.is_training() { self.dropout } else { 0.0 };
+        let options = AttentionOptions { dropout_p, is_causal, ..AttentionOptions::default() };
+        let y = heads(&q)?.scaled_dot_product_attention(&heads(&k)?, &heads(&v)?, mask, options)?;
+        let shape = [query.shape()[0], query.shape()[1], self.features];
+        self.out_proj.forward(&y.permute(&[0, 2, 1, 3])?.reshape(&shape)?)
+    }
+}
+
+impl Module for MultiheadAttention {
+    /// Self-attention.
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        self.attend(input, input, input, None, false)
+    }
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.weight("in_proj_weight", &self.in_proj_weight);
+        visitor.optional("in_proj_bias", &self.in_proj_bias);
+        visitor.child("out_proj", &self.out_proj);
+        visitor.mode(&self.mode);
+    }
+    fn describe(&self) -> String {
+        format!("MultiheadAttention({}, num_heads={})", self.features, self.heads)
+    }
+}
+
+/// The settings of a [`TransformerEncoderLayer`].
+#[derive(Clone, Debug)]
+pub struct TransformerOptions {
+    /// Units of the layer's inner network.
+    pub feedforward: usize,
+    /// The probability of dropout.
+    pub dropout: f64,
+    /// GELU rather than ReLU inside.
+    pub gelu: bool,
+    /// Normalises before attention and inner network rather than after.
+    pub norm_first: bool,
+    /// A position attends to earlier ones only.
+    pub is_causal: bool,
+    /// Random numbers of dropout; the default generator without.
+    pub generator: Option<Arc<Generator>>,
+}
+
+impl Default for TransformerOptions {
+    /// PyTorch's defaults.
+    fn default() -> TransformerOptions {
+        TransformerOptions {
+            feedforward: 2048,
+            dropout: 0.1,
+            gelu: false,
+            norm_first: false,
+            is_causal: false,
+            generator: None,
+        }
+    }
+}
+
+/// Self-attention and a network of two layers, each with a residual connection and a normalisation.
+pub struct TransformerEncoderLayer {
+    self_attn: MultiheadAttention,
+    linear1: Linear,
+    linear2: Linear,
+    norm1: LayerNorm,
+    norm2: LayerNorm,
+    dropouts: [Dropout; 3],
+    options: TransformerOptions,
+}
+
+impl TransformerEncoderLayer {
+    /// For inputs `[batch, positions, features]`.
+    pub fn new(
+        features: usize,
+        heads: usize,
+        options: TransformerOptions,
+        device: Device,
+        generator: &Generator,
+    ) -> Result<TransformerEncoderLayer> {
+        let dropout = || -> Result<Dropout> {
+            let dropout = Dropout::new(options.dropout)?;
+            Ok(match &options.generator {
+                Some(generator) => dropout.with_generator(generator.clone()),
+                None => dropout,
+            })
+        };
+        Ok(TransformerEncoderLayer {
+            self_attn: MultiheadAttention::new(features, heads, 0.0, true, device, generator)?,
+            linear1: Linear::new(features, options.feedforward, true, device, generator)?,
+            linear2: Linear::new(options.feedforward, features, true, device, generator)?,
+            norm1: LayerNorm::new(&[features], 1e-5, true, device)?,
+            norm2: LayerNorm::new(&[features], 1e-5, true, device)?,
+            dropouts: [dropout()?, dropout()?, dropout()?],
+            options,
+        })
+    }
+
+    fn attention(&self, x: &Tensor) -> Result<Tensor> {
+        self.dropouts[0].forward(&self.self_attn.attend(x, x, x, None, self.options.is_causal)?)
+    }
+
+    fn network(&self, x: &Tensor) -> Result<Tensor> {
+        let hidden = self.linear1.forward(x)?;
+        let hidden = if self.options.gelu { hidden.gelu(GeluApproximation::None)? } else { hidden.relu()? };
+        self.dropouts[2].forward(&self.linear2.forward(&self.dropouts[1].forward(&hidden)?)?)
+    }
+}
+
+impl Module for TransformerEncoderLayer {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        if self.options.norm_first {
+            let x = input.add(&self.attention(&self.norm1.forward(input)?)?)?;
+            Ok(x.add(&self.network(&self.norm2.forward(&x)?)?)?)
+        } else {
+            let x = self.norm1.forward(&input.add(&self.attention(input)?)?)?;
+            self.norm2.forward(&x.add(&self.network(&x)?)?)
+        }
+    }
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.child("self_attn", &self.self_attn);
+        visitor.child("linear1", &self.linear1);
+        visitor.child("linear2", &self.linear2);
+        visitor.child("norm1", &self.norm1);
+        visitor.child("norm2", &self.norm2);
+        self.dropouts.iter().for_each(|d| d.visit(visitor));
+    }
+    fn describe(&self) -> String {
+        format!("TransformerEncoderLayer({}, feedforward={})", self.self_attn.describe(), self.options.feedforward)
+    }
+}
