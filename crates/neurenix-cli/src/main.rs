@@ -1,7 +1,2 @@
-//! The command `neurenix`.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    neurenix_cli::commands::main()
-}
+//! The command.
+fn main() {}

@@ -195,7 +195,7 @@ macro_rules! recurrent {
 }
 
 recurrent! {
-    RNN Cell::RnnTanh, "Plain recurrence: `h = tanh(W x + b + U h + c)`.";
+    RNN Cell::Tanh, "Plain recurrence: `h = tanh(W x + b + U h + c)`.";
     LSTM Cell::Lstm, "Long short-term memory (Hochreiter and Schmidhuber, 1997), gates in PyTorch's order i, f, g, o.";
     GRU Cell::Gru, "Gated recurrent units (Cho et al., 2014), gates in PyTorch's order r, z, n.";
 }
