@@ -1,0 +1,268 @@
+//! The CPU as a device of the engine.
+
+use std::{
+    alloc::{Layout, alloc, dealloc},
+    any::Any,
+    ptr::NonNull,
+    sync::Arc,
+};
+
+use phynexus::{
+    DType, Device, Error, Result,
+    device::{
+        Backend, Binding, Buffer, DeviceInfo, DeviceNature, Executable, Memory, MemoryStatistics, Pool,
+        Support,
+    },
+    graph::{ir::IrNode, op::Op},
+    schedule::step::Step,
+};
+use smallvec::SmallVec;
+
+use crate::{fused::FusedKernel, library, vector::InstructionSet};
+
+/// The device's name.
+const NAME: &str = "cpu";
+/// Alignment of memory: a cache line, and the widest vector.
+const ALIGNMENT: usize = 64;
+
+/// Registers the CPU, once; further calls give the same device.
+pub fn register() -> Device {
+    phynexus::device::register(Box::new(Cpu { pool: Arc::new(Pool::new(NAME)) }))
+}
+
+/// The processor this program runs on, with the system's memory.
+struct Cpu {
+    pool: Arc<Pool<Block>>,
+}
+
+/// Memory from the system's allocator, aligned for vectors.
+struct Block {
+    pointer: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the block owns its memory; who reads and writes through its address is the holder's care.
+unsafe impl Send for Block {}
+// SAFETY: as above; a shared block only tells its address.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// A block of so many bytes (not 0), or nothing if the system has none.
+    fn new(bytes: usize) -> Option<Block> {
+        let layout = Layout::from_size_align(bytes, ALIGNMENT).ok()?;
+        // SAFETY: the pool never asks for a block of no bytes.
+        let pointer = NonNull::new(unsafe { alloc(layout) })?;
+        Some(Block { pointer, layout })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: it came from the same allocator with the same layout.
+        unsafe { dealloc(self.pointer.as_ptr(), self.layout) }
+    }
+}
+
+/// A block in use; it goes back to the pool when dropped.
+struct HostMemory {
+    block: Option<Block>,
+    bytes: usize,
+    pool: Arc<Pool<Block>>,
+}
+
+impl Memory for HostMemory {
+    fn size(&self) -> usize {
+        self.bytes
+    }
+    fn host_pointer(&self) -> Option<*mut u8> {
+        self.block.as_ref().map(|b| b.pointer.as_ptr())
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.pool.release(self.bytes, block);
+        }
+    }
+}
+
+impl Backend for Cpu {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            name: NAME.to_owned(),
+            model: model().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            nature: DeviceNature::HostCpu,
+            compute_units: std::thread::available_parallelism().ok().map(|n| n.get()),
+            total_memory: total_memory(),
+            features: InstructionSet::available().into_iter().map(|set| set.name().to_owned()).collect(),
+        }
+    }
+
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn support(&self, node: &IrNode, operands: &[DType]) -> Support {
+        match &node.op {
+            // Kernels are fused from these.
+            Op::Constant(_)
+            | Op::Buffer
+            | Op::Iota { .. }
+            | Op::Reshape
+            | Op::Permute(_)
+            | Op::Expand
+            | Op::Pad { .. }
+            | Op::Slice { .. }
+            | Op::Where
+            | Op::Cast
+            | Op::Bitcast
+            | Op::Reduce { .. }
+            | Op::Contiguous
+            | Op::Copy => Support::Native,
+            Op::Unary(op) => meaning(operands, |dtype| op.accepts(dtype), op.name()),
+            Op::Binary(op) => meaning(operands, |dtype| op.accepts(dtype), op.name()),
+            _ => library::support(node, operands),
+        }
+    }
+
+    fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
+        match step {
+            Step::Fused(kernel) => Ok(Arc::new(FusedStep(FusedKernel::new(kernel)?))),
+            Step::Library(step) => library::compile(step),
+        }
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer> {
+        let block = self.pool.allocate(bytes, Block::new)?;
+        Ok(Buffer(Arc::new(HostMemory { block: Some(block), bytes, pool: self.pool.clone() })))
+    }
+
+    fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        let pointer = part(target, offset, bytes.len())?;
+        // SAFETY: the part lies within the buffer, and nobody else uses it while the plan's owner writes.
+        unsafe { bytes.as_ptr().copy_to(pointer, bytes.len()) };
+        Ok(())
+    }
+
+    fn read(&self, source: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let pointer = part(source, offset, bytes.len())?;
+        // SAFETY: the part lies within the buffer, and steps have finished when they return.
+        unsafe { pointer.copy_to(bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        // Steps run on the caller's thread and return when they are done.
+        Ok(())
+    }
+
+    fn memory(&self) -> MemoryStatistics {
+        self.pool.statistics()
+    }
+
+    fn set_memory_limit(&self, limit: Option<usize>) {
+        self.pool.set_limit(limit);
+    }
+
+    fn empty_cache(&self) {
+        self.pool.empty_cache();
+    }
+}
+
+/// Native if the first operand's dtype has the operation.
+fn meaning(operands: &[DType], accepts: impl Fn(DType) -> bool, name: &str) -> Support {
+    match operands.first() {
+        Some(&dtype) if !accepts(dtype) => Support::Unsupported(format!("{name} has no meaning for {dtype}")),
+        _ => Support::Native,
+    }
+}
+
+/// The address of a part of a buffer.
+pub(crate) fn part(buffer: &Buffer, offset: usize, bytes: usize) -> Result<*mut u8> {
+    let fits = offset.checked_add(bytes).is_some_and(|end| end <= buffer.size());
+    match buffer.0.host_pointer() {
+        // SAFETY: the part lies within the buffer.
+        Some(pointer) if fits => Ok(unsafe { pointer.add(offset) }),
+        Some(_) => Err(Error::internal(
+            "phynexus_cpu::device",
+            format!("{bytes} bytes at {offset} of a buffer of {} bytes", buffer.size()),
+        )),
+        None => Err(Error::internal("phynexus_cpu::device", "a buffer that the host cannot reach")),
+    }
+}
+
+/// A fused kernel as a step.
+struct FusedStep(FusedKernel);
+
+impl Executable for FusedStep {
+    fn run(&self, bindings: &[Binding]) -> Result<()> {
+        let mut addresses: SmallVec<[*mut u8; 16]> = SmallVec::new();
+        for binding in bindings {
+            addresses.push(part(&binding.buffer, binding.offset, 0)?);
+        }
+        for (binding, bytes) in bindings.iter().zip(self.0.required_bytes()) {
+            part(&binding.buffer, binding.offset, bytes)?;
+        }
+        // SAFETY: unmasked indices stay within the buffers, as was checked; masked ones do where the mask holds, and
+        // outputs overlap inputs only at the index of the store: that is the scheduler's part of the contract.
+        unsafe { self.0.run(&addresses) }
+    }
+}
+
+/// The processor's name as the system tells it.
+fn model() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|l| l.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// Bytes of memory as the system tells it.
+fn total_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
+    let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_aligned_counted_and_reused() {
+        let cpu = Cpu { pool: Arc::new(Pool::new(NAME)) };
+        let buffer = cpu.allocate(1000).unwrap();
+        let address = buffer.0.host_pointer().unwrap() as usize;
+        assert_eq!(address % ALIGNMENT, 0);
+        assert_eq!(cpu.memory().allocated, 1000);
+        drop(buffer);
+        assert_eq!(cpu.memory().allocated, 0);
+        let again = cpu.allocate(1000).unwrap();
+        assert_eq!(again.0.host_pointer().unwrap() as usize, address);
+        assert!(cpu.allocate(0).unwrap().0.host_pointer().is_some());
+    }
+
+    #[test]
+    fn copies_stay_within_buffers() {
+        let cpu = Cpu { pool: Arc::new(Pool::new(NAME)) };
+        let buffer = cpu.allocate(8).unwrap();
+        cpu.write(&buffer, 2, &[1, 2, 3]).unwrap();
+        let mut bytes = [0; 3];
+        cpu.read(&buffer, 2, &mut bytes).unwrap();
+        assert_eq!(bytes, [1, 2, 3]);
+        assert!(cpu.write(&buffer, 6, &[0; 3]).is_err());
+        assert!(cpu.read(&buffer, usize::MAX, &mut bytes).is_err());
+    }
+
+    #[test]
+    fn figures_are_the_machines() {
+        let info = register().info();
+        assert_eq!((info.name.as_str(), info.nature), (NAME, DeviceNature::HostCpu));
+        assert!(info.compute_units.is_some_and(|n| n > 0));
+        assert!(info.total_memory.is_none_or(|bytes| bytes > 1 << 20));
+    }
+}

@@ -1,0 +1,315 @@
+//! What a thread does for one tile: the instructions of a program, one vector kernel after another.
+
+use super::{
+    access::{Varies, Window},
+    axis::{LANES, OUTER},
+    movement::{self, Block, Steps},
+    program::{Code, Home, Load, Program, Slot, SlotId, Store, elements},
+};
+
+/// Where a value lies for the current tile.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pointer: *mut u8,
+    /// Bytes from one outer position to the next.
+    step: isize,
+    /// True if the value lies in memory where it is to be stored.
+    stored: bool,
+}
+
+impl Place {
+    pub(super) const NOWHERE: Place = Place { pointer: std::ptr::null_mut(), step: 0, stored: false };
+}
+
+/// The memory a thread works with.
+pub(super) struct Machine<'a> {
+    pub(super) program: &'a Program,
+    /// The first element of each parameter.
+    pub(super) parameters: &'a [*mut u8],
+    /// Registers, then the staging area.
+    pub(super) scratch: *mut u8,
+    /// The current rows' state.
+    pub(super) state: *mut u8,
+    /// The current group's partial results.
+    pub(super) partial: *mut u8,
+    /// One place a slot.
+    pub(super) places: &'a mut [Place],
+}
+
+impl Machine<'_> {
+    fn staging(&self) -> *mut u8 {
+        // SAFETY: the staging area follows the registers.
+        unsafe { self.scratch.add(self.program.register_bytes) }
+    }
+
+    /// Puts every slot in its place for a tile. With `store`, values go straight to memory where they can.
+    pub(super) fn prepare(&mut self, tile: Window, store: bool) {
+        let lanes = tile.count[LANES];
+        for (place, slot) in self.places.iter_mut().zip(&self.program.slots) {
+            // SAFETY: offsets lie within the areas, as the program says how large these must be.
+            let pointer = unsafe {
+                match slot.home {
+                    Home::Register(offset) => self.scratch.add(offset),
+                    Home::State(offset) => self.state.wrapping_add(offset),
+                    Home::Partial(offset) => self.partial.wrapping_add(offset),
+                    Home::Constant(at) => std::ptr::from_ref(&self.program.constants[at]).cast_mut().cast(),
+                }
+            };
+            *place = Place { pointer, step: step(slot, lanes as isize), stored: false };
+        }
+        for &(slot, store_at) in self.program.direct.iter().filter(|_| store) {
+            let store: &Store = &self.program.stores[store_at];
+            if let Some((offset, pitch)) = store.access.direct(tile) {
+                // SAFETY: the access's elements lie within the parameter.
+                let pointer =
+                    unsafe { self.parameters[store.parameter].offset(offset * store.size as isize) };
+                let step = step(&self.program.slots[slot], pitch);
+                self.places[slot] = Place { pointer, step, stored: true };
+            }
+        }
+    }
+
+    /// `(rows, elements of a row)` of a value in this tile.
+    fn shape(&self, varies: Varies, tile: Window) -> (usize, usize) {
+        if varies == Varies::EVERYWHERE {
+            (tile.count[OUTER], tile.count[LANES])
+        } else {
+            (1, elements(varies, tile.count))
+        }
+    }
+
+    /// True if a value's elements lie one after another, or there is but one.
+    fn is_dense(&self, slot: SlotId, tile: Window) -> bool {
+        let Slot { size, varies, .. } = self.program.slots[slot];
+        varies == Varies::NOWHERE
+            || (varies == Varies::EVERYWHERE && self.places[slot].step == (tile.count[LANES] * size) as isize)
+    }
+
+    /// Calls `body` with pointers to each row of the target and of the sources, and a row's elements: once for the
+    /// whole tile where nothing lies between the rows.
+    #[inline(always)]
+    fn rows<const N: usize>(
+        &self,
+        sources: [SlotId; N],
+        target: SlotId,
+        tile: Window,
+        mut body: impl FnMut([*const u8; N], *mut u8, usize),
+    ) {
+        let (rows, count) = self.shape(self.program.slots[target].varies, tile);
+        let from = sources.map(|slot| self.places[slot]);
+        let to = self.places[target];
+        let flat = rows <= 1
+            || (self.is_dense(target, tile) && sources.iter().all(|&slot| self.is_dense(slot, tile)));
+        if flat {
+            return body(from.map(|p| p.pointer.cast_const()), to.pointer, rows * count);
+        }
+        for row in 0..rows as isize {
+            let row_of = |p: Place| p.pointer.wrapping_offset(row * p.step);
+            body(from.map(|p| row_of(p).cast_const()), row_of(to), count);
+        }
+    }
+
+    /// Runs a list of codes on a tile that was prepared.
+    ///
+    /// # Safety
+    /// Parameters must be memory that the program's indices stay within; the areas as large as the program says; and
+    /// nobody else may touch the elements that this tile stores or the areas.
+    pub(super) unsafe fn run(&mut self, codes: &[Code], tile: Window) {
+        for code in codes {
+            // SAFETY: kernels get pointers to as many elements as the slots hold for this tile; scalar operands are
+            // chosen where a row of the result uses one element. Operands and results are the same memory or apart.
+            unsafe {
+                match *code {
+                    Code::Load { load, target } => self.load(&self.program.loads[load], target, tile),
+                    Code::Coordinate { access, cast, target } => {
+                        let access = &self.program.coordinates[access];
+                        let place = self.places[target].pointer;
+                        match cast {
+                            None => access.coordinates(tile, place.cast()),
+                            Some(cast) => {
+                                access.coordinates(tile, self.staging().cast());
+                                cast(self.staging(), place, elements(access.varies, tile.count));
+                            }
+                        }
+                    }
+                    Code::Unary { kernel, source, target } => {
+                        self.rows([source], target, tile, |[a], to, count| kernel(a, to, count));
+                    }
+                    Code::Binary { kernel, sources, target } => {
+                        self.rows(sources, target, tile, |[a, b], to, count| kernel(a, b, to, count));
+                    }
+                    Code::Ternary { kernel, sources, target } => {
+                        self.rows(sources, target, tile, |[a, b, c], to, count| kernel(a, b, c, to, count));
+                    }
+                    Code::Expand { source, target } => self.expand(source, target, tile),
+                    Code::ReduceVector { kernel, source, target, start } => {
+                        let Slot { size, varies, .. } = self.program.slots[source];
+                        let (rows, count) = self.shape(varies, tile);
+                        let (from, to) = (self.places[source], self.places[target]);
+                        for row in 0..rows {
+                            let to = to.pointer.add(row * size);
+                            if let Some(word) = start {
+                                set(to, word, size);
+                            }
+                            kernel(from.pointer.offset(row as isize * from.step), to, count);
+                        }
+                    }
+                    Code::ReduceOuter { kernel, source, target, start } => {
+                        let size = self.program.slots[source].size;
+                        let [outer, lanes] = tile.count;
+                        let (from, to) = (self.places[source], self.places[target].pointer);
+                        if let Some(word) = start {
+                            fill(to, word, size, lanes);
+                        }
+                        let row = |row: usize| from.pointer.offset(row as isize * from.step);
+                        if start.is_some() && outer <= SUM_STEPS {
+                            (0..outer).for_each(|o| kernel(to, row(o), to, lanes));
+                        } else {
+                            // In steps, so that rounding errors do not grow with the number of columns.
+                            for first in (0..outer).step_by(SUM_STEPS) {
+                                let part = self.staging();
+                                std::ptr::copy_nonoverlapping(row(first), part, lanes * size);
+                                for o in first + 1..outer.min(first + SUM_STEPS) {
+                                    kernel(part, row(o), part, lanes);
+                                }
+                                kernel(to, part, to, lanes);
+                            }
+                        }
+                    }
+                    Code::Store { store, source } => {
+                        if !self.places[source].stored || !self.is_direct(source, store) {
+                            self.store(&self.program.stores[store], source, tile);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// True if a value that was computed into memory is where this store wants it.
+    fn is_direct(&self, source: SlotId, store: usize) -> bool {
+        self.program.direct.iter().any(|&(slot, at)| slot == source && at == store)
+    }
+
+    /// # Safety
+    /// As [`Machine::run`].
+    unsafe fn load(&mut self, load: &Load, target: SlotId, tile: Window) {
+        let slot = self.program.slots[target];
+        let parameter = self.parameters[load.parameter];
+        let register = self.places[target].pointer;
+        let fill = std::ptr::from_ref(&load.fill).cast();
+        let direct = load.access.direct(tile);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (load.cast, direct) {
+                (None, Some((offset, pitch))) if load.in_place => {
+                    let pointer = parameter.offset(offset * load.size as isize);
+                    self.places[target] = Place { pointer, step: step(&slot, pitch), stored: false };
+                }
+                (None, _) => load.access.load(tile, load.size, parameter, fill, register),
+                (Some(cast), Some((offset, pitch))) => {
+                    let (rows, count) = self.shape(slot.varies, tile);
+                    let source = parameter.offset(offset * load.size as isize);
+                    if rows == 1 || pitch == count as isize {
+                        cast(source, register, rows * count);
+                    } else {
+                        for row in 0..rows {
+                            let from = source.offset(row as isize * pitch * load.size as isize);
+                            cast(from, register.add(row * count * slot.size), count);
+                        }
+                    }
+                }
+                (Some(cast), None) => {
+                    load.access.load(tile, load.size, parameter, fill, self.staging());
+                    cast(self.staging(), register, elements(slot.varies, tile.count));
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Machine::run`].
+    unsafe fn store(&self, store: &Store, source: SlotId, tile: Window) {
+        let slot = self.program.slots[source];
+        let place = self.places[source];
+        let parameter = self.parameters[store.parameter];
+        let (rows, count) = self.shape(slot.varies, tile);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let Some(cast) = store.cast else {
+                return store.access.store(
+                    tile,
+                    store.size,
+                    place.pointer,
+                    place.step / slot.size as isize,
+                    parameter,
+                );
+            };
+            let direct = store.access.direct(tile);
+            let (target, pitch) = match direct {
+                Some((offset, pitch)) => (parameter.offset(offset * store.size as isize), pitch),
+                None => (self.staging(), count as isize),
+            };
+            if rows == 1 || (pitch == count as isize && self.is_dense(source, tile)) {
+                cast(place.pointer, target, rows * count);
+            } else {
+                for row in 0..rows as isize {
+                    let to = target.offset(row * pitch * store.size as isize);
+                    cast(place.pointer.offset(row * place.step), to, count);
+                }
+            }
+            if direct.is_none() {
+                store.access.store(tile, store.size, target, pitch, parameter);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Machine::run`].
+    unsafe fn expand(&self, source: SlotId, target: SlotId, tile: Window) {
+        let Slot { size, varies: has, .. } = self.program.slots[source];
+        let (from, to) = (self.places[source], self.places[target]);
+        let (rows, count) = self.shape(self.program.slots[target].varies, tile);
+        // Within one row, a source that varies along the outer axis is a vector like any other.
+        let steps = match rows {
+            1 if self.program.slots[target].varies != Varies::EVERYWHERE => {
+                Steps { row: 0, element: isize::from(has != Varies::NOWHERE) }
+            }
+            _ => Steps { row: from.step / size as isize, element: isize::from(has.on(LANES)) },
+        };
+        let pitch = Steps { row: to.step / size as isize, element: 1 };
+        // SAFETY: the caller's promise.
+        unsafe { movement::copy(size, Block { rows, count }, from.pointer, steps, to.pointer, pitch) }
+    }
+}
+
+/// Positions of the outer axis that are added one after another.
+const SUM_STEPS: usize = 64;
+
+/// Bytes between the outer positions of a value whose full tiles have this pitch.
+fn step(slot: &Slot, pitch: isize) -> isize {
+    let size = slot.size as isize;
+    match (slot.varies.on(OUTER), slot.varies.on(LANES)) {
+        (true, true) => pitch * size,
+        (true, false) => size,
+        _ => 0,
+    }
+}
+
+/// Writes the element at the start of a word.
+///
+/// # Safety
+/// `target` has room for an element of `size` bytes.
+pub(super) unsafe fn set(target: *mut u8, word: u64, size: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(&word).cast(), target, size) }
+}
+
+/// Writes the element at the start of a word `count` times.
+///
+/// # Safety
+/// `target` has room for `count` elements of `size` bytes.
+pub(super) unsafe fn fill(target: *mut u8, word: u64, size: usize, count: usize) {
+    // SAFETY: the caller's promise; a word is aligned for every element.
+    unsafe { movement::fill(size, Block { rows: 1, count }, std::ptr::from_ref(&word).cast(), target, 0) }
+}

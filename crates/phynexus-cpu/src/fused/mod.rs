@@ -1,0 +1,289 @@
+//! The executor of fused kernels.
+//!
+//! A kernel is compiled once ([`FusedKernel::new`]) and run many times. Compiling brings the ranges to a normal form
+//! (`normal`), chooses which become the lanes of tiles and how large these are (`plan`), classifies each index
+//! (`access`), and turns the expression into calls of vector kernels on registers (`compile`, `allocate`). A run hands
+//! tiles to the threads (this file); each works through the calls (`machine`) with memory of its own that stays in the
+//! first-level cache. Operands that lie contiguously in memory are used where they are, results are computed where they
+//! are to be stored.
+//!
+//! Results do not depend on the number of threads: what is added to what is decided by the shapes alone.
+
+mod access;
+mod allocate;
+mod axis;
+mod compile;
+mod machine;
+mod movement;
+mod normal;
+mod plan;
+mod program;
+mod scratch;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use phynexus::{Error, Result, kernel::fused::Fused};
+
+use crate::pool;
+use access::Window;
+use machine::Machine;
+use program::{Home, Pass, Program, Reduction, Schedule, elements};
+pub(crate) use scratch::Memory;
+use scratch::Shared;
+
+/// A kernel ready to run.
+pub struct FusedKernel {
+    /// Absent for a kernel without rows.
+    program: Option<Program>,
+    parameters: usize,
+    shared: Shared,
+}
+
+/// Kernels that take less than this many nanoseconds run on the caller's thread: waking another costs about as much.
+const INLINE_NANOSECONDS: f64 = 8_000.0;
+/// Elements of a task of several tiles.
+const TASK_ELEMENTS: usize = 32 << 10;
+
+/// The first element of each parameter, for all threads.
+#[derive(Clone, Copy)]
+struct Parameters<'a>(&'a [*mut u8]);
+
+// SAFETY: threads store to elements of their own only, and load what no thread stores.
+unsafe impl Sync for Parameters<'_> {}
+
+impl FusedKernel {
+    /// Compiles a kernel.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if an instruction has no meaning for its dtypes.
+    pub fn new(kernel: &Fused) -> Result<FusedKernel> {
+        let program = if kernel.row_count() == 0 { None } else { Some(compile::compile(kernel)?) };
+        Ok(FusedKernel { program, parameters: kernel.parameters.len(), shared: Shared::default() })
+    }
+
+    /// How many elements each parameter must have for the indices without a mask.
+    pub(crate) fn required_bytes(&self) -> impl Iterator<Item = usize> {
+        self.program.iter().flat_map(|p| &p.parameters).map(|(dtype, count)| dtype.size() * count)
+    }
+
+    /// Runs it on parameters given by the address of their first element.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if there are too few parameters.
+    ///
+    /// # Safety
+    /// Every element that an index reaches where its mask holds must be valid, to read or to write; written parameters
+    /// overlap nothing but, at the same address, read parameters with elements of the same size whose every load is at
+    /// the index of the store.
+    pub unsafe fn run(&self, parameters: &[*mut u8]) -> Result<()> {
+        if parameters.len() < self.parameters {
+            return Err(Error::internal("phynexus_cpu::fused", "a parameter is not bound"));
+        }
+        let Some(program) = &self.program else { return Ok(()) };
+        let parameters = Parameters(parameters);
+        match &program.schedule {
+            // SAFETY: the caller's promise.
+            Schedule::Whole(_) => unsafe { run_whole(program, parameters) },
+            Schedule::Chunked { rows, passes, end, group } => {
+                let columns = program.cuts[1 - rows].count;
+                let groups = columns.div_ceil(*group);
+                let run = Chunked { program, parameters, rows: *rows, passes, end, group: *group, groups };
+                let tiles = program.cuts[*rows].count;
+                let inline = program.nanoseconds < INLINE_NANOSECONDS;
+                // SAFETY: the caller's promise.
+                unsafe {
+                    if inline || groups == 1 || tiles >= 4 * pool::threads() {
+                        run.row_tiles(tiles, inline);
+                    } else {
+                        run.groups(tiles, &self.shared);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Calls `body` for all tasks, on all threads or here.
+fn each(tasks: usize, inline: bool, body: &(dyn Fn(usize) + Sync)) {
+    if inline || tasks <= 1 { (0..tasks).for_each(body) } else { pool::parallel_for(tasks, body) }
+}
+
+/// # Safety
+/// As [`FusedKernel::run`].
+unsafe fn run_whole(program: &Program, parameters: Parameters<'_>) {
+    let Schedule::Whole(codes) = &program.schedule else { return };
+    let [outer, lanes] = &program.cuts;
+    let tiles = outer.count * lanes.count;
+    let per_task = (TASK_ELEMENTS / (outer.longest * lanes.longest).max(1)).max(1);
+    let inline = program.nanoseconds < INLINE_NANOSECONDS;
+    let per_task = if inline { tiles } else { per_task };
+    let body = |task: usize| {
+        let parameters: Parameters<'_> = parameters;
+        scratch::with(program, parameters.0, 0, |mut machine| {
+            for tile in task * per_task..((task + 1) * per_task).min(tiles) {
+                let pieces = [outer.piece(tile / lanes.count), lanes.piece(tile % lanes.count)];
+                let window = Window { start: pieces.map(|p| p.0), count: pieces.map(|p| p.1) };
+                machine.prepare(window, true);
+                // SAFETY: the caller's promise; the scratch is as large as the program says, tiles are disjoint.
+                unsafe { machine.run(codes, window) };
+            }
+        });
+    };
+    each(tiles.div_ceil(per_task), inline, &body);
+}
+
+/// A run of a kernel whose rows are too long for a tile.
+#[derive(Clone, Copy)]
+struct Chunked<'a> {
+    program: &'a Program,
+    parameters: Parameters<'a>,
+    /// The axis of the rows.
+    rows: usize,
+    passes: &'a [Pass],
+    end: &'a [program::Code],
+    /// Chunks of a group.
+    group: usize,
+    /// Groups of a row tile.
+    groups: usize,
+}
+
+impl Chunked<'_> {
+    /// The window of a row tile without columns.
+    fn row_window(&self, tile: usize) -> Window {
+        let (start, count) = self.program.cuts[self.rows].piece(tile);
+        let mut window = Window { start: [0, 0], count: [1, 1] };
+        (window.start[self.rows], window.count[self.rows]) = (start, count);
+        window
+    }
+
+    /// Every task does a row tile from the first pass to the last.
+    ///
+    /// # Safety
+    /// As [`FusedKernel::run`].
+    unsafe fn row_tiles(&self, tiles: usize, inline: bool) {
+        let body = |tile: usize| {
+            scratch::with(self.program, self.parameters.0, self.groups, |mut machine| {
+                let partials = machine.partial;
+                let rows = self.row_window(tile);
+                for (at, pass) in self.passes.iter().enumerate() {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        machine.prepare(rows, false);
+                        machine.run(&pass.rows, rows);
+                        for group in 0..self.groups {
+                            machine.partial = partials.add(group * self.program.partial_bytes);
+                            self.chunks(&mut machine, pass, at, rows, group);
+                        }
+                        machine.partial = partials;
+                        self.combine(&pass.reductions, partials, machine.state, rows);
+                    }
+                }
+                machine.prepare(rows, false);
+                // SAFETY: the caller's promise.
+                unsafe { machine.run(self.end, rows) };
+            });
+        };
+        each(tiles, inline, &body);
+    }
+
+    /// Every task does a group of one row tile; threads meet between passes.
+    ///
+    /// # Safety
+    /// As [`FusedKernel::run`].
+    unsafe fn groups(&self, tiles: usize, shared: &Shared) {
+        let (state_bytes, partial_bytes) = (self.program.state_bytes, self.program.partial_bytes);
+        let all_partials = self.groups * partial_bytes;
+        shared.with(tiles * (state_bytes + all_partials), |memory| {
+            // SAFETY: the areas of row tiles follow one another.
+            let state = |tile: usize| unsafe { memory.pointer().add(tile * state_bytes) };
+            // SAFETY: the partial results follow the states.
+            let partials =
+                |tile: usize| unsafe { memory.pointer().add(tiles * state_bytes + tile * all_partials) };
+            let in_rows = |codes: &[program::Code]| {
+                for tile in 0..tiles {
+                    scratch::with(self.program, self.parameters.0, 0, |mut machine| {
+                        machine.state = state(tile);
+                        let rows = self.row_window(tile);
+                        machine.prepare(rows, false);
+                        // SAFETY: the caller's promise.
+                        unsafe { machine.run(codes, rows) };
+                    });
+                }
+            };
+            for (at, pass) in self.passes.iter().enumerate() {
+                in_rows(&pass.rows);
+                let body = |task: usize| {
+                    let (tile, group) = (task / self.groups, task % self.groups);
+                    scratch::with(self.program, self.parameters.0, 0, |mut machine| {
+                        machine.state = state(tile);
+                        // SAFETY: the caller's promise; the group's area is its own.
+                        unsafe {
+                            machine.partial = partials(tile).add(group * partial_bytes);
+                            self.chunks(&mut machine, pass, at, self.row_window(tile), group);
+                        }
+                    });
+                };
+                each(tiles * self.groups, false, &body);
+                for tile in 0..tiles {
+                    // SAFETY: the caller's promise; all groups are done.
+                    unsafe {
+                        self.combine(&pass.reductions, partials(tile), state(tile), self.row_window(tile))
+                    };
+                }
+            }
+            in_rows(self.end);
+        });
+    }
+
+    /// One group of chunks, accumulated into the machine's partial results.
+    ///
+    /// # Safety
+    /// As [`FusedKernel::run`].
+    unsafe fn chunks(&self, machine: &mut Machine<'_>, pass: &Pass, at: usize, rows: Window, group: usize) {
+        let program = self.program;
+        for reduction in &pass.reductions {
+            let slot = program.slots[reduction.partial];
+            if let Home::Partial(offset) = slot.home {
+                let count = elements(slot.varies, rows.count);
+                // SAFETY: the partial result has room for the row tile.
+                unsafe { machine::fill(machine.partial.add(offset), reduction.identity, slot.size, count) };
+            }
+        }
+        let cut = &program.cuts[1 - self.rows];
+        for chunk in group * self.group..((group + 1) * self.group).min(cut.count) {
+            let mut tile = rows;
+            (tile.start[1 - self.rows], tile.count[1 - self.rows]) = cut.piece(chunk);
+            // Only the last pass stores columns.
+            machine.prepare(tile, at + 1 == self.passes.len());
+            // SAFETY: the caller's promise.
+            unsafe { machine.run(&pass.columns, tile) };
+        }
+    }
+
+    /// Adds the groups' partial results up, in a tree, and keeps the sums in the rows' state.
+    ///
+    /// # Safety
+    /// The areas are as large as the program says and nobody else uses them.
+    unsafe fn combine(&self, reductions: &[Reduction], partials: *mut u8, state: *mut u8, rows: Window) {
+        let program = self.program;
+        for reduction in reductions {
+            let (partial, result) = (program.slots[reduction.partial], program.slots[reduction.result]);
+            let (Home::Partial(from), Home::State(to)) = (partial.home, result.home) else { continue };
+            let count = elements(partial.varies, rows.count);
+            // SAFETY: the caller's promise.
+            unsafe {
+                let part = |group: usize| partials.add(group * program.partial_bytes + from);
+                let mut stride = 1;
+                while stride < self.groups {
+                    for group in (0..self.groups - stride).step_by(2 * stride) {
+                        (reduction.combine)(part(group), part(group + stride), part(group), count);
+                    }
+                    stride *= 2;
+                }
+                std::ptr::copy_nonoverlapping(part(0), state.add(to), count * partial.size);
+            }
+        }
+    }
+}

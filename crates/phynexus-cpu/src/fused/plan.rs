@@ -1,0 +1,171 @@
+//! Which ranges become the lanes of a tile, and how large tiles are.
+
+use phynexus::kernel::{
+    Index,
+    fused::{Fused, Operation},
+};
+use smallvec::SmallVec;
+
+use super::{
+    access::Axes,
+    axis::{Cut, LANES, OUTER},
+    normal::ranges,
+};
+
+/// Lanes are as many innermost ranges as it takes to have this many, so that a call of a vector kernel pays.
+const FEWEST_LANES: usize = 128;
+/// Rows of fewer columns are laid side by side rather than along the lanes.
+const SHORT_ROW: usize = 24;
+/// Bytes of registers and operands that a tile may have: most of the first-level cache.
+const TILE_BYTES: usize = 32 << 10;
+/// Elements of the largest tile that holds whole rows of columns: what the second-level cache has room for.
+const LONGEST_ROW: usize = 16 << 10;
+/// As [`LONGEST_ROW`], where rows are the lanes and a tile has some of them.
+const TALLEST_TILE: usize = 64 << 10;
+/// Rows side by side in a tile that is summed column by column.
+const ROW_LANES: usize = 512;
+/// Columns of a row added in one go, in which the error of a sum may grow linearly.
+const GROUP_COLUMNS: usize = 64 << 10;
+const GROUP_STEPS: usize = 256;
+/// The greatest number of partial results a row has.
+const MOST_GROUPS: usize = 512;
+
+/// The axes of a kernel's tiles.
+pub(super) struct Plan {
+    pub(super) axes: Axes,
+    /// The axis of the rows; `None` without columns.
+    pub(super) rows: Option<usize>,
+    /// True if a tile cannot hold all columns of a row: then there is a pass over memory for each reduction phase.
+    pub(super) chunked: bool,
+}
+
+/// Chooses the axes for a kernel in normal form whose reductions have this many phases.
+pub(super) fn plan(kernel: &Fused, phases: usize) -> Plan {
+    let (rows, all) = (kernel.rows.len(), ranges(kernel).len());
+    if kernel.columns.is_empty() {
+        return Plan { axes: elementwise_axes(kernel), rows: None, chunked: false };
+    }
+    let (row_count, column_count) = (kernel.row_count(), kernel.column_count());
+    let upright = rows_in_lanes(kernel);
+    let ranges_of = |from: usize, to: usize| (from..to).collect::<SmallVec<[usize; 4]>>();
+    let (row_ranges, column_ranges) = (ranges_of(0, rows), ranges_of(rows, all));
+    let mut axes = Axes::default();
+    let (row_axis, column_axis) = if upright { (LANES, OUTER) } else { (OUTER, LANES) };
+    axes.ranges[row_axis] = row_ranges;
+    axes.ranges[column_axis] = column_ranges;
+    axes.extents[row_axis] = kernel.rows.clone();
+    axes.extents[column_axis] = kernel.columns.clone();
+    let chunked = if upright {
+        let lanes = row_count.min(64);
+        // Sums alone keep nothing of the columns, so nothing is gained by holding them.
+        let stored = kernel.stores.iter().any(|s| kernel.instructions[s.value as usize].per_column);
+        column_count * lanes > if phases > 1 || stored { TALLEST_TILE } else { TALLEST_TILE / 8 }
+    } else {
+        column_count > LONGEST_ROW
+    };
+    Plan { axes, rows: Some(row_axis), chunked }
+}
+
+/// The lanes are the innermost ranges; the other ranges may come in any order, and the best last one is that along
+/// which operands that are strided over the lanes are contiguous.
+fn elementwise_axes(kernel: &Fused) -> Axes {
+    let count = kernel.rows.len();
+    let mut first = count;
+    let mut lanes = 1;
+    while first > 0 && lanes < FEWEST_LANES {
+        first -= 1;
+        lanes *= kernel.rows[first];
+    }
+    let mut outer: SmallVec<[usize; 4]> = (0..first).collect();
+    for index in loads(kernel) {
+        let Some((_, strides)) = index.strides(count) else { continue };
+        let across = |range: usize| strides[range].abs() == 1 && kernel.rows[range] > 1;
+        if first < count
+            && strides[count - 1].abs() > 1
+            && let Some(at) = outer.iter().position(|&range| across(range))
+        {
+            let range = outer.remove(at);
+            outer.push(range);
+            break;
+        }
+    }
+    let extents = |ranges: &[usize]| ranges.iter().map(|&range| kernel.rows[range]).collect();
+    let lanes: SmallVec<[usize; 4]> = (first..count).collect();
+    Axes { extents: [extents(&outer), extents(&lanes)], ranges: [outer, lanes] }
+}
+
+/// The indices of everything loaded.
+fn loads(kernel: &Fused) -> impl Iterator<Item = &Index> {
+    kernel.instructions.iter().filter_map(|i| match &i.operation {
+        Operation::Load { index, .. } => Some(index),
+        _ => None,
+    })
+}
+
+/// True if neighbouring rows are to be neighbouring lanes: where most loads are contiguous along the rows, or rows are
+/// short and many.
+fn rows_in_lanes(kernel: &Fused) -> bool {
+    let (rows, all) = (kernel.rows.len(), ranges(kernel).len());
+    let (row_count, column_count) = (kernel.row_count(), kernel.column_count());
+    if rows == 0 || row_count < 8 {
+        return false;
+    }
+    let (mut along_rows, mut along_columns) = (0, 0);
+    for index in loads(kernel) {
+        let Some((_, strides)) = index.strides(all) else { continue };
+        let both = (0..rows).any(|r| strides[r] != 0) && (rows..all).any(|c| strides[c] != 0);
+        if both {
+            along_rows += usize::from(strides[rows - 1].abs() == 1);
+            along_columns += usize::from(strides[all - 1].abs() == 1);
+        }
+    }
+    match along_rows.cmp(&along_columns) {
+        std::cmp::Ordering::Greater => true,
+        _ => column_count <= SHORT_ROW && row_count >= 4 * column_count,
+    }
+}
+
+/// How the axes are cut: tiles of an elementwise kernel or of whole rows, or chunks of columns.
+pub(super) struct Cuts {
+    pub(super) cuts: [Cut; 2],
+    /// Chunks of columns whose partial results are added one after another; groups are combined in a tree. It depends
+    /// on the shape only, so that results do not depend on the number of threads.
+    pub(super) group: usize,
+}
+
+/// Cuts the axes, given the bytes that a tile's element takes in registers and operands. `transposes` if an operand is
+/// contiguous along the outer axis instead of the lanes.
+pub(super) fn cut(plan: &Plan, bytes: usize, transposes: bool) -> Cuts {
+    let Axes { extents, .. } = &plan.axes;
+    let total = |axis: usize| plan.axes.total(axis);
+    let elements = (TILE_BYTES / bytes.max(1)).clamp(1024, 4096);
+    let pair = |rows: usize, rows_cut: Cut, columns_cut: Cut| {
+        if rows == OUTER { [rows_cut, columns_cut] } else { [columns_cut, rows_cut] }
+    };
+    match (plan.rows, plan.chunked) {
+        (None, _) => {
+            let lanes = if transposes { 64 } else { elements };
+            let lanes = Cut::new(&extents[LANES], lanes);
+            let outer = Cut::new(&extents[OUTER], (elements / lanes.longest.max(1)).max(1));
+            Cuts { cuts: [outer, lanes], group: 1 }
+        }
+        (Some(rows), false) => {
+            let columns = total(1 - rows);
+            let piece = (elements / columns.max(1)).max(if rows == OUTER { 1 } else { 64 });
+            Cuts { cuts: pair(rows, Cut::new(&extents[rows], piece), Cut::whole(columns)), group: 1 }
+        }
+        (Some(OUTER), true) => {
+            let columns = Cut::new(&extents[LANES], elements);
+            let steps = (GROUP_COLUMNS / columns.longest).max(1);
+            let group = steps.max(columns.count.div_ceil(MOST_GROUPS));
+            Cuts { cuts: [Cut::new(&extents[OUTER], 1), columns], group }
+        }
+        (Some(_), true) => {
+            let rows = Cut::new(&extents[LANES], ROW_LANES);
+            let columns = Cut::new(&extents[OUTER], (2 * elements / rows.longest).clamp(8, 64));
+            let steps = (GROUP_STEPS / columns.longest).max(1);
+            let group = steps.max(columns.count.div_ceil(MOST_GROUPS));
+            Cuts { cuts: [columns, rows], group }
+        }
+    }
+}

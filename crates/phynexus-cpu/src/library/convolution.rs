@@ -1,0 +1,93 @@
+//! `Op::Conv`: convolutions and their gradients.
+
+use phynexus::{
+    DType, Result,
+    device::Support,
+    graph::{
+        ir::IrNode,
+        op::{ConvKind, Geometry},
+    },
+    schedule::step::Operand,
+    shape::Dims,
+};
+
+use super::{Routine, misfit};
+use crate::conv::{ConvShape, convolution};
+
+/// Whether there are kernels for these dtypes and so many spatial dimensions.
+pub(super) fn support(geometry: &Geometry, dtype: DType, operands: &[DType]) -> Support {
+    if !(1..=3).contains(&geometry.kernel.len()) {
+        return Support::Unsupported(format!("no convolution over {} dimensions", geometry.kernel.len()));
+    }
+    if !dtype.is_float() || operands.iter().any(|o| *o != dtype) {
+        let names: Vec<&str> = operands.iter().map(|o| o.name()).collect();
+        return Support::Unsupported(format!("no convolution of {} to {dtype}", names.join(" and ")));
+    }
+    Support::Native
+}
+
+/// A convolution of fixed shapes.
+pub(super) struct Convolution {
+    kind: ConvKind,
+    dtype: DType,
+    geometry: Geometry,
+    batch: usize,
+    input_channels: usize,
+    output_channels: usize,
+    input: Dims,
+    output: Dims,
+}
+
+impl Convolution {
+    pub(super) fn new(
+        kind: ConvKind,
+        geometry: &Geometry,
+        node: &IrNode,
+        operands: &[Operand],
+    ) -> Result<Convolution> {
+        let [left, right] = operands else { return Err(misfit("conv", operands)) };
+        let (left_shape, right_shape) = (&left.layout.shape, &right.layout.shape);
+        let (x, y) = match kind {
+            ConvKind::Forward => (left_shape, &node.shape),
+            ConvKind::InputGradient => (&node.shape, left_shape),
+            ConvKind::FilterGradient => (left_shape, right_shape),
+        };
+        let rank = geometry.kernel.len() + 2;
+        let fits = x.len() == rank
+            && y.len() == rank
+            && support(geometry, node.dtype, &[left.dtype, right.dtype]) == Support::Native;
+        if !fits {
+            return Err(misfit("conv", operands));
+        }
+        Ok(Convolution {
+            kind,
+            dtype: node.dtype,
+            geometry: geometry.clone(),
+            batch: x[0],
+            input_channels: x[1],
+            output_channels: y[1],
+            input: x[2..].into(),
+            output: y[2..].into(),
+        })
+    }
+}
+
+impl Routine for Convolution {
+    unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()> {
+        let [left, right] = operands else { return Err(misfit("conv", &[])) };
+        let shape = ConvShape {
+            batch: self.batch,
+            input_channels: self.input_channels,
+            output_channels: self.output_channels,
+            input: &self.input,
+            output: &self.output,
+            geometry: &self.geometry,
+        };
+        // SAFETY: the caller's promise; operands are contiguous, as asked for.
+        unsafe { convolution(self.kind, self.dtype, &shape, *left, *right, result) }
+    }
+
+    fn wants_contiguous(&self, _: usize) -> bool {
+        true
+    }
+}

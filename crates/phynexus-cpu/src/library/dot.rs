@@ -1,0 +1,100 @@
+//! `Op::Dot`: batches of matrix products.
+
+use phynexus::{
+    DType, Kind, Result, device::Support, graph::ir::IrNode, schedule::step, shape::contiguous_strides,
+};
+
+use super::{Routine, misfit};
+use crate::gemm::{BatchItem, Operand, Output, gemm};
+
+/// Whether products of these operands can be summed as the result's dtype says.
+pub(super) fn support(dtype: DType, operands: &[DType]) -> Support {
+    let fits = match (dtype, dtype.kind()) {
+        (DType::F64, _) => operands.iter().all(|o| o.is_float()),
+        (_, Kind::Float) => operands.iter().all(|o| o.is_float() && *o != DType::F64),
+        (_, Kind::Signed | Kind::Unsigned) => operands.iter().all(|o| !o.is_float()),
+        (_, Kind::Bool) => false,
+    };
+    if fits {
+        return Support::Native;
+    }
+    let names: Vec<&str> = operands.iter().map(|o| o.name()).collect();
+    Support::Unsupported(format!("no matrix product of {} to {dtype}", names.join(" and ")))
+}
+
+/// A batch of matrix products of fixed shapes.
+pub(super) struct Dot {
+    m: usize,
+    n: usize,
+    k: usize,
+    batch: Vec<BatchItem>,
+    a: Matrix,
+    b: Matrix,
+    dtype: DType,
+}
+
+/// How an operand's matrices lie.
+struct Matrix {
+    dtype: DType,
+    row_stride: isize,
+    column_stride: isize,
+}
+
+impl Matrix {
+    fn at(&self, data: *const u8) -> Operand {
+        Operand { data, dtype: self.dtype, row_stride: self.row_stride, column_stride: self.column_stride }
+    }
+}
+
+impl Dot {
+    pub(super) fn new(node: &IrNode, operands: &[step::Operand]) -> Result<Dot> {
+        let [a, b] = operands else { return Err(misfit("dot", operands)) };
+        let (rank, shape) = (node.shape.len(), &node.shape);
+        let (sa, sb) = (&a.layout.shape, &b.layout.shape);
+        if rank < 2 || sa.len() != rank || sb.len() != rank {
+            return Err(misfit("dot", operands));
+        }
+        let lead = rank - 2;
+        let (m, n, k) = (shape[lead], shape[lead + 1], sa[lead + 1]);
+        let fits = sa[..lead] == shape[..lead]
+            && sb[..lead] == shape[..lead]
+            && (sa[lead], sb[lead], sb[lead + 1]) == (m, k, n)
+            && support(node.dtype, &[a.dtype, b.dtype]) == Support::Native;
+        if !fits {
+            return Err(misfit("dot", operands));
+        }
+        let mut batch = vec![BatchItem::default()];
+        let result = contiguous_strides(shape);
+        for axis in 0..lead {
+            let (a, b, c) = (a.layout.strides[axis], b.layout.strides[axis], result[axis]);
+            batch = (batch.iter())
+                .flat_map(|item| {
+                    (0..shape[axis] as isize).map(move |i| BatchItem {
+                        a: item.a + i * a,
+                        b: item.b + i * b,
+                        c: item.c + i * c,
+                    })
+                })
+                .collect();
+        }
+        let matrix = |o: &step::Operand| Matrix {
+            dtype: o.dtype,
+            row_stride: o.layout.strides[lead],
+            column_stride: o.layout.strides[lead + 1],
+        };
+        Ok(Dot { m, n, k, batch, a: matrix(a), b: matrix(b), dtype: node.dtype })
+    }
+}
+
+impl Routine for Dot {
+    unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()> {
+        let [a, b] = operands else { return Err(misfit("dot", &[])) };
+        let c = Output { data: result, dtype: self.dtype, row_stride: self.n as isize, column_stride: 1 };
+        // SAFETY: the caller's promise: the strides are the operands', the result is row-major.
+        unsafe { gemm(self.m, self.n, self.k, &self.batch, &self.a.at(*a), &self.b.at(*b), &c, None) }
+    }
+
+    fn wants_contiguous(&self, _: usize) -> bool {
+        false
+    }
+}

@@ -1,0 +1,202 @@
+//! Library steps: matrix products, convolutions and what else is a routine of its own, with their epilogues.
+
+mod convolution;
+mod copy;
+mod dot;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use phynexus::{
+    DType, Error, Result,
+    device::{Binding, Executable, Support},
+    graph::{ir::IrNode, op::Op},
+    schedule::step::{Library, Operand},
+    shape::Layout,
+};
+use smallvec::SmallVec;
+
+use crate::{
+    device::part,
+    fused::{FusedKernel, Memory},
+};
+use copy::Contiguous;
+
+/// A routine made for certain shapes.
+trait Routine: Send + Sync {
+    /// Computes the result, row-major.
+    ///
+    /// # Safety
+    /// Operands are the addresses of their first elements and can be read as their layouts say; the result has room for
+    /// its elements and overlaps no operand.
+    unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()>;
+
+    /// True if the operand must be contiguous; it is copied where it is not.
+    fn wants_contiguous(&self, operand: usize) -> bool;
+}
+
+/// Whether the CPU has a routine for this node.
+pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
+    let unsupported = |reason: String| Support::Unsupported(reason);
+    match &node.op {
+        Op::Dot => dot::support(node.dtype, operands),
+        Op::Conv(_, geometry) => convolution::support(geometry, node.dtype, operands),
+        Op::Composite(_) => Support::Body,
+        other => unsupported(format!("the CPU has no routine for {}", other.name())),
+    }
+}
+
+/// Makes a library step ready to run.
+pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
+    let routine: Box<dyn Routine> = match &step.node.op {
+        Op::Dot => Box::new(dot::Dot::new(&step.node, &step.operands)?),
+        Op::Conv(kind, geometry) => {
+            Box::new(convolution::Convolution::new(*kind, geometry, &step.node, &step.operands)?)
+        }
+        other => {
+            return Err(Error::Device {
+                device: "cpu".to_owned(),
+                message: format!("there is no routine for {}", other.name()),
+            });
+        }
+    };
+    let operands = step.operands.iter().enumerate().map(|(at, operand)| {
+        let copied = routine.wants_contiguous(at) && !operand.layout.is_contiguous();
+        let copy = if copied { Some(Contiguous::new(operand)?) } else { None };
+        Ok(Prepared { reach: reach(&operand.layout), size: operand.dtype.size(), copy })
+    });
+    let operands = operands.collect::<Result<Vec<_>>>()?;
+    let epilogue = match &step.epilogue {
+        Some(kernel) => Some(Epilogue {
+            kernel: FusedKernel::new(kernel)?,
+            written: kernel.parameters.iter().map(|p| p.written).collect(),
+        }),
+        None => None,
+    };
+    let bytes = step.node.bytes();
+    Ok(Arc::new(LibraryStep { routine, operands, bytes, epilogue, free: Mutex::default() }))
+}
+
+/// The positions of an operand's first and last element in memory, from the address of element 0.
+fn reach(layout: &Layout) -> (isize, isize) {
+    if layout.is_empty() {
+        return (0, -1);
+    }
+    layout.shape.iter().zip(&layout.strides).fold((0, 0), |(low, high), (&extent, &stride)| {
+        let end = (extent as isize - 1) * stride;
+        (low + end.min(0), high + end.max(0))
+    })
+}
+
+/// An operand: what of it is read, and the copy that the routine wants.
+struct Prepared {
+    reach: (isize, isize),
+    size: usize,
+    copy: Option<Contiguous>,
+}
+
+impl Prepared {
+    /// The address of the first element, after a check that the binding holds all of them.
+    fn address(&self, binding: &Binding) -> Result<*mut u8> {
+        let (low, high) = (self.reach.0 * self.size as isize, (self.reach.1 + 1) * self.size as isize);
+        let first = binding
+            .offset
+            .checked_add_signed(low)
+            .ok_or_else(|| Error::internal("phynexus_cpu::library", "an operand begins before its buffer"))?;
+        part(&binding.buffer, first, (high - low).max(0) as usize)?;
+        part(&binding.buffer, binding.offset, 0)
+    }
+}
+
+struct Epilogue {
+    kernel: FusedKernel,
+    /// Which of its parameters it writes.
+    written: SmallVec<[bool; 8]>,
+}
+
+/// A library step ready to run.
+struct LibraryStep {
+    routine: Box<dyn Routine>,
+    operands: Vec<Prepared>,
+    /// Bytes of the result.
+    bytes: usize,
+    epilogue: Option<Epilogue>,
+    /// Memory for results that only the epilogue reads, kept between runs.
+    free: Mutex<Vec<Memory>>,
+}
+
+impl LibraryStep {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Memory>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Executable for LibraryStep {
+    fn run(&self, bindings: &[Binding]) -> Result<()> {
+        let too_few = || Error::internal("phynexus_cpu::library", "a binding is missing");
+        if bindings.len() < self.operands.len() {
+            return Err(too_few());
+        }
+        let (inputs, others) = bindings.split_at(self.operands.len());
+        let mut memory = self.lock().pop().unwrap_or_default();
+        let room = |bytes: usize| bytes.next_multiple_of(64);
+        let copies: usize = self.operands.iter().filter_map(|o| o.copy.as_ref()).map(|c| room(c.bytes)).sum();
+        let own = if self.epilogue.is_some() { room(self.bytes) } else { 0 };
+        let mut next = memory.reserve(copies + own);
+        let mut addresses: SmallVec<[*const u8; 4]> = SmallVec::new();
+        for (operand, binding) in self.operands.iter().zip(inputs) {
+            let address = operand.address(binding)?;
+            match &operand.copy {
+                Some(copy) => {
+                    // SAFETY: the operand's elements were checked; the copy has its own part of the memory.
+                    unsafe { copy.run(address, next)? };
+                    addresses.push(next);
+                    next = next.wrapping_add(room(copy.bytes));
+                }
+                None => addresses.push(address),
+            }
+        }
+        match &self.epilogue {
+            None => {
+                let binding = others.first().ok_or_else(too_few)?;
+                let result = part(&binding.buffer, binding.offset, self.bytes)?;
+                // SAFETY: addresses were checked; the scheduler gives results memory of their own.
+                unsafe { self.routine.run(&addresses, result)? };
+            }
+            Some(epilogue) => {
+                // SAFETY: as above; the result lies in memory of its own.
+                unsafe { self.routine.run(&addresses, next)? };
+                let reads = epilogue.written.iter().skip(1).filter(|written| !**written).count();
+                if others.len() < reads {
+                    return Err(too_few());
+                }
+                let (mut read, mut written) = (others[..reads].iter(), others[reads..].iter());
+                let mut parameters: SmallVec<[*mut u8; 8]> = SmallVec::new();
+                let bytes: SmallVec<[usize; 8]> = epilogue.kernel.required_bytes().collect();
+                for (at, &is_written) in epilogue.written.iter().enumerate() {
+                    let side = if is_written { &mut written } else { &mut read };
+                    parameters.push(match at {
+                        0 => next,
+                        _ => {
+                            let binding = side.next().ok_or_else(too_few)?;
+                            part(&binding.buffer, binding.offset, bytes.get(at).copied().unwrap_or(0))?
+                        }
+                    });
+                }
+                // SAFETY: as for a fused step.
+                unsafe { epilogue.kernel.run(&parameters)? };
+            }
+        }
+        self.lock().push(memory);
+        Ok(())
+    }
+}
+
+/// An error of a step whose operands are not what the operation takes: the graph's checks should have found it.
+fn misfit(operation: &str, operands: &[Operand]) -> Error {
+    let shapes: Vec<String> =
+        operands.iter().map(|o| format!("{} {:?}", o.dtype, o.layout.shape.as_slice())).collect();
+    Error::internal("phynexus_cpu::library", format!("{operation} of {}", shapes.join(", ")))
+}
+
+#[cfg(test)]
+mod tests;
