@@ -24,7 +24,14 @@ pub struct ConvOptions<const D: usize> {
 
 impl<const D: usize> Default for ConvOptions<D> {
     fn default() -> ConvOptions<D> {
-        ConvOptions { stride: [1; D], padding: [0; D], dilation: [1; D], output_padding: [0; D], groups: 1, bias: true }
+        ConvOptions {
+            stride: [1; D],
+            padding: [0; D],
+            dilation: [1; D],
+            output_padding: [0; D],
+            groups: 1,
+            bias: true,
+        }
     }
 }
 
@@ -33,7 +40,8 @@ fn check(name: &str, inputs: usize, outputs: usize, groups: usize, kernel: &[usi
         return Err(Error::data(name, "channels, groups and kernel sizes must be at least 1"));
     }
     if !inputs.is_multiple_of(groups) || !outputs.is_multiple_of(groups) {
-        let message = format!("{inputs} input and {outputs} output channels must be divisible by {groups} groups");
+        let message =
+            format!("{inputs} input and {outputs} output channels must be divisible by {groups} groups");
         return Err(Error::data(name, message));
     }
     Ok(())
@@ -47,8 +55,9 @@ fn draw(
     generator: &Generator,
 ) -> Result<(Parameter, Option<Parameter>)> {
     let bound = 1.0 / (init::fans(shape).0 as f64).sqrt();
-    let uniform =
-        |shape: &[usize]| Parameter::new(&init::uniform(shape, -bound, bound, DType::F32, device, generator)?);
+    let uniform = |shape: &[usize]| {
+        Parameter::new(&init::uniform(shape, -bound, bound, DType::F32, device, generator)?)
+    };
     let weight = uniform(shape)?;
     Ok((weight, biases.map(|n| uniform(&[n])).transpose()?))
 }

@@ -37,20 +37,36 @@ pub fn fans(shape: &[usize]) -> (usize, usize) {
 }
 
 /// Glorot and Bengio (2010): uniform with variance 2 / (inputs + outputs), times `gain`.
-pub fn xavier_uniform(shape: &[usize], gain: f64, dtype: DType, device: Device, generator: &Generator) -> Result<Tensor> {
+pub fn xavier_uniform(
+    shape: &[usize],
+    gain: f64,
+    dtype: DType,
+    device: Device,
+    generator: &Generator,
+) -> Result<Tensor> {
     let (inputs, outputs) = fans(shape);
     let bound = gain * (6.0 / (inputs + outputs).max(1) as f64).sqrt();
     uniform(shape, -bound, bound, dtype, device, generator)
 }
 
 /// He et al. (2015): normal with standard deviation √(2 / inputs), for layers before a ReLU.
-pub fn kaiming_normal(shape: &[usize], dtype: DType, device: Device, generator: &Generator) -> Result<Tensor> {
+pub fn kaiming_normal(
+    shape: &[usize],
+    dtype: DType,
+    device: Device,
+    generator: &Generator,
+) -> Result<Tensor> {
     let std = (2.0 / fans(shape).0.max(1) as f64).sqrt();
     normal(shape, 0.0, std, dtype, device, generator)
 }
 
 /// He et al. (2015): uniform with variance 2 / inputs, for layers before a ReLU.
-pub fn kaiming_uniform(shape: &[usize], dtype: DType, device: Device, generator: &Generator) -> Result<Tensor> {
+pub fn kaiming_uniform(
+    shape: &[usize],
+    dtype: DType,
+    device: Device,
+    generator: &Generator,
+) -> Result<Tensor> {
     let bound = (6.0 / fans(shape).0.max(1) as f64).sqrt();
     uniform(shape, -bound, bound, dtype, device, generator)
 }

@@ -59,7 +59,10 @@ impl Module for Linear {
         }
         if features != self.in_features || shape.is_empty() {
             let weight = [self.out_features, self.in_features];
-            let hint = format!("the input's last dimension (or last dimensions together) must be {}", self.in_features);
+            let hint = format!(
+                "the input's last dimension (or last dimensions together) must be {}",
+                self.in_features
+            );
             return Err(phynexus::Error::shape("Linear", &[shape, &weight], hint).into());
         }
         let flat: Vec<usize> = shape[..split].iter().copied().chain([features]).collect();

@@ -14,9 +14,7 @@ mod regularization;
 mod transformer;
 
 pub use container::{Function, Sequential};
-pub use conv::{
-    Conv1d, Conv2d, Conv3d, ConvOptions, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
-};
+pub use conv::{Conv1d, Conv2d, Conv3d, ConvOptions, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d};
 pub use linear::Linear;
 pub use module::{Mode, Module, Role, Visitor};
 pub use normalization::{

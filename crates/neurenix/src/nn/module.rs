@@ -107,7 +107,10 @@ pub trait Module: Send + Sync {
     fn parameters(&self) -> Vec<Parameter> {
         let mut parameters: Vec<Parameter> = Vec::new();
         for (_, role, parameter) in self.named_state() {
-            if role == Role::Weight && parameter.is_trainable() && !parameters.iter().any(|p| p.is_same(&parameter)) {
+            if role == Role::Weight
+                && parameter.is_trainable()
+                && !parameters.iter().any(|p| p.is_same(&parameter))
+            {
                 parameters.push(parameter);
             }
         }
@@ -168,7 +171,8 @@ pub trait Module: Send + Sync {
         for (name, role, parameter) in own {
             let current = parameter.tensor();
             let value = state[&name].to_device(current.device())?.to_dtype(current.dtype())?.detach()?;
-            let value = if role == Role::Weight && parameter.is_trainable() { value.with_grad()? } else { value };
+            let value =
+                if role == Role::Weight && parameter.is_trainable() { value.with_grad()? } else { value };
             ready.push((parameter, value));
         }
         ready.into_iter().try_for_each(|(parameter, value)| parameter.set(value))

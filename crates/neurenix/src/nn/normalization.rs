@@ -21,7 +21,8 @@ pub struct LayerNorm {
 impl LayerNorm {
     /// Over the last dimensions, which are `normalized_shape`; PyTorch's epsilon is 1e-5.
     pub fn new(normalized_shape: &[usize], epsilon: f64, affine: bool, device: Device) -> Result<LayerNorm> {
-        let parameter = |value| if affine { constant(normalized_shape, value, device).map(Some) } else { Ok(None) };
+        let parameter =
+            |value| if affine { constant(normalized_shape, value, device).map(Some) } else { Ok(None) };
         let (weight, bias) = (parameter(1.0)?, parameter(0.0)?);
         Ok(LayerNorm { weight, bias, normalized_shape: normalized_shape.to_vec(), epsilon })
     }
@@ -55,7 +56,12 @@ pub struct RMSNorm {
 
 impl RMSNorm {
     /// Over the last dimensions, which are `normalized_shape`. Without an epsilon, the dtype's machine epsilon.
-    pub fn new(normalized_shape: &[usize], epsilon: Option<f64>, affine: bool, device: Device) -> Result<RMSNorm> {
+    pub fn new(
+        normalized_shape: &[usize],
+        epsilon: Option<f64>,
+        affine: bool,
+        device: Device,
+    ) -> Result<RMSNorm> {
         let weight = if affine { Some(constant(normalized_shape, 1.0, device)?) } else { None };
         Ok(RMSNorm { weight, normalized_shape: normalized_shape.to_vec(), epsilon })
     }
@@ -84,11 +90,21 @@ pub struct GroupNorm {
 
 impl GroupNorm {
     /// `channels` in `groups` groups; PyTorch's epsilon is 1e-5.
-    pub fn new(groups: usize, channels: usize, epsilon: f64, affine: bool, device: Device) -> Result<GroupNorm> {
+    pub fn new(
+        groups: usize,
+        channels: usize,
+        epsilon: f64,
+        affine: bool,
+        device: Device,
+    ) -> Result<GroupNorm> {
         if groups == 0 || !channels.is_multiple_of(groups) {
-            return Err(Error::data("GroupNorm", format!("{channels} channels do not divide into {groups} groups")));
+            return Err(Error::data(
+                "GroupNorm",
+                format!("{channels} channels do not divide into {groups} groups"),
+            ));
         }
-        let parameter = |value| if affine { constant(&[channels], value, device).map(Some) } else { Ok(None) };
+        let parameter =
+            |value| if affine { constant(&[channels], value, device).map(Some) } else { Ok(None) };
         Ok(GroupNorm { weight: parameter(1.0)?, bias: parameter(0.0)?, groups, epsilon })
     }
 }
@@ -126,7 +142,8 @@ impl BatchNorm {
         if channels == 0 {
             return Err(Error::data("BatchNorm", "there must be at least 1 channel"));
         }
-        let parameter = |value| if options.affine { constant(&[channels], value, device).map(Some) } else { Ok(None) };
+        let parameter =
+            |value| if options.affine { constant(&[channels], value, device).map(Some) } else { Ok(None) };
         let buffer = |value: f64| -> Result<Parameter> {
             Ok(Parameter::buffer(Tensor::full(&[channels], value, DType::F32, device)?.evaluated()?))
         };

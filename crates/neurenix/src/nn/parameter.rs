@@ -64,7 +64,8 @@ impl Parameter {
             return Err(EngineError::shape("Parameter::set", &[old.shape(), value.shape()], hint).into());
         }
         drop(old);
-        let old = std::mem::replace(&mut *self.0.value.write().unwrap_or_else(PoisonError::into_inner), value);
+        let old =
+            std::mem::replace(&mut *self.0.value.write().unwrap_or_else(PoisonError::into_inner), value);
         drop(old);
         Ok(())
     }

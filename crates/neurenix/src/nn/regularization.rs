@@ -19,7 +19,10 @@ impl Dropout {
     /// With random numbers of the default generator.
     pub fn new(probability: f64) -> Result<Dropout> {
         if !(0.0..=1.0).contains(&probability) {
-            return Err(Error::data("Dropout", format!("the probability {probability} is not between 0 and 1")));
+            return Err(Error::data(
+                "Dropout",
+                format!("the probability {probability} is not between 0 and 1"),
+            ));
         }
         Ok(Dropout { probability, generator: None, mode: Mode::default() })
     }

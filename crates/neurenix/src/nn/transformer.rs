@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use phynexus::{
     DType, Device, Tensor,
-    tensor::{AttentionOptions, Generator, GeluApproximation},
+    tensor::{AttentionOptions, GeluApproximation, Generator},
 };
 
 use super::{Dropout, LayerNorm, Linear, Mode, Module, Parameter, Visitor, init};
@@ -206,6 +206,10 @@ impl Module for TransformerEncoderLayer {
         self.dropouts.iter().for_each(|d| d.visit(visitor));
     }
     fn describe(&self) -> String {
-        format!("TransformerEncoderLayer({}, feedforward={})", self.self_attn.describe(), self.options.feedforward)
+        format!(
+            "TransformerEncoderLayer({}, feedforward={})",
+            self.self_attn.describe(),
+            self.options.feedforward
+        )
     }
 }

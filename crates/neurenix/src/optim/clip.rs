@@ -12,7 +12,8 @@ pub fn clip_gradient_norm(gradients: Gradients, limit: f64) -> Result<Gradients>
     }
     let mut total: Option<Tensor> = None;
     for gradient in gradients.iter() {
-        let wide = if gradient.dtype() == DType::F64 { gradient.clone() } else { gradient.to_dtype(DType::F32)? };
+        let wide =
+            if gradient.dtype() == DType::F64 { gradient.clone() } else { gradient.to_dtype(DType::F32)? };
         let sum = wide.mul(&wide)?.sum(&[], false)?;
         total = Some(match total {
             Some(total) => total.add(&sum)?,

@@ -57,13 +57,19 @@ impl Optimizer {
     }
 
     /// Adds parameters with a learning rate and weight decay of their own.
-    pub fn add_group(&mut self, parameters: Vec<Parameter>, learning_rate: f64, weight_decay: f64) -> Result<()> {
+    pub fn add_group(
+        &mut self,
+        parameters: Vec<Parameter>,
+        learning_rate: f64,
+        weight_decay: f64,
+    ) -> Result<()> {
         check_range("learning rate", learning_rate)?;
         check_range("weight_decay", weight_decay)?;
         if parameters.is_empty() {
             return Err(Error::data("optimizer", "there are no trainable parameters to optimise"));
         }
-        let members = parameters.into_iter().map(|parameter| Member { parameter, state: Vec::new() }).collect();
+        let members =
+            parameters.into_iter().map(|parameter| Member { parameter, state: Vec::new() }).collect();
         self.groups.push(Group { learning_rate, weight_decay, members });
         Ok(())
     }
@@ -135,7 +141,8 @@ impl Optimizer {
         for group in &mut self.groups {
             let Some(first) = group.members.first() else { continue };
             let device = first.parameter.tensor().device();
-            let settings = rules::Settings::new(group.learning_rate, group.weight_decay, self.steps + 1, device);
+            let settings =
+                rules::Settings::new(group.learning_rate, group.weight_decay, self.steps + 1, device);
             for member in &mut group.members {
                 let old = member.parameter.tensor();
                 before.push((old.downgrade(), member.state.iter().map(Tensor::downgrade).collect()));
@@ -189,7 +196,10 @@ impl Optimizer {
                 }
             }
             if !tensors.is_empty() && tensors.len() != names.len() {
-                return Err(Error::data("optimizer state", format!("parameter {i} has only a part of its state")));
+                return Err(Error::data(
+                    "optimizer state",
+                    format!("parameter {i} has only a part of its state"),
+                ));
             }
             loaded.push(tensors);
         }

@@ -166,11 +166,15 @@ impl Rule {
     pub(super) fn check(&self) -> Result<()> {
         let share = |name: &str, value: f64| match (0.0..1.0).contains(&value) {
             true => Ok(()),
-            false => Err(Error::data(self.name(), format!("{name} is {value}, it must be at least 0 and below 1"))),
+            false => {
+                Err(Error::data(self.name(), format!("{name} is {value}, it must be at least 0 and below 1")))
+            }
         };
         let positive = |name: &str, value: f64| match value.is_finite() && value >= 0.0 {
             true => Ok(()),
-            false => Err(Error::data(self.name(), format!("{name} is {value}, it must be finite and at least 0"))),
+            false => {
+                Err(Error::data(self.name(), format!("{name} is {value}, it must be finite and at least 0")))
+            }
         };
         match *self {
             Rule::Sgd { momentum, nesterov } => {
@@ -259,7 +263,8 @@ impl Rule {
             Rule::Sgd { momentum: 0.0, .. } => Ok((p.sub(&g.mul(&leaf(lr)?)?)?, vec![])),
             Rule::Sgd { momentum, nesterov } => {
                 let velocity = state[0].mul_scalar(momentum)?.add(g)?;
-                let direction = if nesterov { g.add(&velocity.mul_scalar(momentum)?)? } else { velocity.clone() };
+                let direction =
+                    if nesterov { g.add(&velocity.mul_scalar(momentum)?)? } else { velocity.clone() };
                 Ok((p.sub(&direction.mul(&leaf(lr)?)?)?, vec![velocity]))
             }
             Rule::Adam { beta1, beta2, epsilon } | Rule::AdamW { beta1, beta2, epsilon } => {
@@ -305,8 +310,11 @@ impl Rule {
                 let average = if centered { mean(&state[2], g, alpha)? } else { state[2].clone() };
                 let variance = if centered { square.sub(&average.mul(&average)?)? } else { square.clone() };
                 let scaled = g.div(&variance.sqrt()?.add_scalar(epsilon)?)?;
-                let velocity =
-                    if momentum > 0.0 { state[1].mul_scalar(momentum)?.add(&scaled)? } else { state[1].clone() };
+                let velocity = if momentum > 0.0 {
+                    state[1].mul_scalar(momentum)?.add(&scaled)?
+                } else {
+                    state[1].clone()
+                };
                 let direction = if momentum > 0.0 { &velocity } else { &scaled };
                 Ok((p.sub(&direction.mul(&leaf(lr)?)?)?, vec![square, velocity, average]))
             }

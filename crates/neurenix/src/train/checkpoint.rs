@@ -70,7 +70,12 @@ pub fn to_tensors(
 }
 
 /// Writes a checkpoint; the file before it stays until the new one is complete.
-pub fn save_checkpoint(path: &Path, model: &dyn Module, optimizer: &Optimizer, progress: &Progress) -> Result<()> {
+pub fn save_checkpoint(
+    path: &Path,
+    model: &dyn Module,
+    optimizer: &Optimizer,
+    progress: &Progress,
+) -> Result<()> {
     let mut arrays = to_arrays(&model.state(), MODEL)?;
     arrays.extend(to_arrays(&optimizer.state(), OPTIMIZER)?);
     let text = serde_json::to_string(progress).map_err(|e| Error::data("checkpoint", e.to_string()))?;
@@ -79,11 +84,19 @@ pub fn save_checkpoint(path: &Path, model: &dyn Module, optimizer: &Optimizer, p
 }
 
 /// Restores a checkpoint into a model and an optimiser of the same make.
-pub fn load_checkpoint(path: &Path, model: &dyn Module, optimizer: &mut Optimizer, device: Device) -> Result<Progress> {
+pub fn load_checkpoint(
+    path: &Path,
+    model: &dyn Module,
+    optimizer: &mut Optimizer,
+    device: Device,
+) -> Result<Progress> {
     let contents = safetensors::load(path)?;
     let invalid = |message: String| Error::format(path, "checkpoint", Place::Whole, message);
     let text = contents.metadata.get(PROGRESS).ok_or_else(|| {
-        invalid("it has no training progress: this is a model file; use it with predict, or train anew".to_owned())
+        invalid(
+            "it has no training progress: this is a model file; use it with predict, or train anew"
+                .to_owned(),
+        )
     })?;
     let progress: Progress =
         serde_json::from_str(text).map_err(|e| invalid(format!("its progress cannot be read: {e}")))?;

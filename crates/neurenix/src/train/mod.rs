@@ -11,7 +11,9 @@ use phynexus::{
     tensor::{Generator, GeneratorState},
 };
 
-pub use checkpoint::{Progress, load_checkpoint, load_model, save_checkpoint, save_model, to_arrays, to_tensors};
+pub use checkpoint::{
+    Progress, load_checkpoint, load_model, save_checkpoint, save_model, to_arrays, to_tensors,
+};
 pub use history::{EpochRecord, History};
 pub use objective::Objective;
 
@@ -298,7 +300,8 @@ impl<'a> Trainer<'a> {
         let _guard = no_grad();
         self.model.eval();
         let (mut loss_sum, mut hits, mut rows) = (0.0, None, 0usize);
-        let options = BatchOptions { batch_size: self.options.batch_size.max(256), ..BatchOptions::default() };
+        let options =
+            BatchOptions { batch_size: self.options.batch_size.max(256), ..BatchOptions::default() };
         for batch in Batches::new(data, &options)? {
             let batch = batch?;
             let (inputs, targets) = objective::to_device(&batch, self.device)?;

@@ -37,7 +37,9 @@ impl Objective {
             Objective::Regression => {
                 if outputs.shape() != targets.shape() {
                     let hint = "the network's outputs must have the targets' shape";
-                    return Err(phynexus::Error::shape("mse", &[outputs.shape(), targets.shape()], hint).into());
+                    return Err(
+                        phynexus::Error::shape("mse", &[outputs.shape(), targets.shape()], hint).into()
+                    );
                 }
                 let difference = outputs.sub(targets)?;
                 Ok(difference.mul(&difference)?.mean(&[], false)?)
@@ -63,7 +65,10 @@ impl Objective {
         }
         for (row, label) in dataset.stored_targets().to_vec::<i64>()?.into_iter().enumerate() {
             if label < 0 || label as usize >= classes {
-                let message = format!("row {row} has label {label}, but the network has {classes} outputs: labels must be 0 to {}", classes - 1);
+                let message = format!(
+                    "row {row} has label {label}, but the network has {classes} outputs: labels must be 0 to {}",
+                    classes - 1
+                );
                 return Err(Error::data("labels", message));
             }
         }

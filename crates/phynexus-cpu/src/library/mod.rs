@@ -3,6 +3,8 @@
 mod convolution;
 mod copy;
 mod dot;
+mod indexing;
+mod pooling;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,12 +38,12 @@ trait Routine: Send + Sync {
 
 /// Whether the CPU has a routine for this node.
 pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
-    let unsupported = |reason: String| Support::Unsupported(reason);
     match &node.op {
         Op::Dot => dot::support(node.dtype, operands),
         Op::Conv(_, geometry) => convolution::support(geometry, node.dtype, operands),
+        Op::Pool(_, geometry) => pooling::support(geometry, operands),
         Op::Composite(_) => Support::Body,
-        other => unsupported(format!("the CPU has no routine for {}", other.name())),
+        _ => indexing::support(node, operands),
     }
 }
 
@@ -52,12 +54,10 @@ pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
         Op::Conv(kind, geometry) => {
             Box::new(convolution::Convolution::new(*kind, geometry, &step.node, &step.operands)?)
         }
-        other => {
-            return Err(Error::Device {
-                device: "cpu".to_owned(),
-                message: format!("there is no routine for {}", other.name()),
-            });
+        Op::Pool(kind, geometry) => {
+            Box::new(pooling::Pooling::new(*kind, geometry, &step.node, &step.operands)?)
         }
+        _ => Box::new(indexing::Indexing::new(&step.node, &step.operands)?),
     };
     let operands = step.operands.iter().enumerate().map(|(at, operand)| {
         let copied = routine.wants_contiguous(at) && !operand.layout.is_contiguous();

@@ -194,6 +194,12 @@ impl Tensor {
         schedule::evaluate(&[self])
     }
 
+    /// The tensor itself, computed.
+    pub fn evaluated(self) -> Result<Tensor> {
+        self.evaluate()?;
+        Ok(self)
+    }
+
     /// Computes several tensors together: work they share is done once.
     pub fn evaluate_all(tensors: &[&Tensor]) -> Result<()> {
         schedule::evaluate(tensors)

@@ -1,0 +1,80 @@
+//! `Op::Pool`.
+
+use phynexus::{
+    DType, Result,
+    device::Support,
+    graph::{
+        ir::IrNode,
+        op::{Geometry, PoolKind},
+    },
+    schedule::step::Operand,
+    shape::Dims,
+};
+
+use super::{Routine, misfit};
+use crate::pooling::{PoolShape, pooling};
+
+/// Whether there are kernels for this dtype and so many spatial dimensions.
+pub(super) fn support(geometry: &Geometry, operands: &[DType]) -> Support {
+    match operands {
+        [dtype] if dtype.is_float() && (1..=3).contains(&geometry.kernel.len()) => Support::Native,
+        [dtype] => {
+            Support::Unsupported(format!("no pooling of {dtype} over {} dimensions", geometry.kernel.len()))
+        }
+        _ => Support::Unsupported("pooling takes one operand".to_owned()),
+    }
+}
+
+/// A pooling of fixed shapes.
+pub(super) struct Pooling {
+    kind: PoolKind,
+    dtype: DType,
+    geometry: Geometry,
+    planes: usize,
+    input: Dims,
+    output: Dims,
+}
+
+impl Pooling {
+    pub(super) fn new(
+        kind: PoolKind,
+        geometry: &Geometry,
+        node: &IrNode,
+        operands: &[Operand],
+    ) -> Result<Pooling> {
+        let [operand] = operands else { return Err(misfit("pool", operands)) };
+        let shape = &operand.layout.shape;
+        let rank = geometry.kernel.len() + 2;
+        if shape.len() != rank
+            || node.shape.len() != rank
+            || support(geometry, &[operand.dtype]) != Support::Native
+        {
+            return Err(misfit("pool", operands));
+        }
+        let (input, output) = match kind {
+            PoolKind::Spread => (&node.shape, shape),
+            _ => (shape, &node.shape),
+        };
+        let (input, output) = (input[2..].into(), output[2..].into());
+        let (dtype, geometry) = (operand.dtype, geometry.clone());
+        Ok(Pooling { kind, dtype, geometry, planes: shape[0] * shape[1], input, output })
+    }
+}
+
+impl Routine for Pooling {
+    unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()> {
+        let [operand] = operands else { return Err(misfit("pool", &[])) };
+        let shape = PoolShape {
+            planes: self.planes,
+            input: &self.input,
+            output: &self.output,
+            geometry: &self.geometry,
+        };
+        // SAFETY: the caller's promise; the operand is contiguous, as asked for.
+        unsafe { pooling(self.kind, self.dtype, &shape, *operand, result) }
+    }
+
+    fn wants_contiguous(&self, _: usize) -> bool {
+        true
+    }
+}
