@@ -3,7 +3,7 @@
 use super::{
     index::{Index, Ranges},
     loops::{
-        Array, Axis, AxisKind, BufferParameter, Fragment, Kernel, Matrix, Memory, Operation, Place,
+        Array, Axis, AxisKind, BufferParameter, Fragment, Kernel, Matrix, Memory, Operation, Place, Row,
         Statement, Tile, Type, Value,
     },
     view::Mask,
@@ -162,15 +162,22 @@ impl Builder {
     /// Consecutive elements.
     pub fn load_lanes(&mut self, memory: Memory, index: &Index, lanes: u8) -> Value {
         let dtype = self.dtype(memory);
-        let place = Place { memory, index: index.clone(), mask: Mask::default() };
+        let place = Place { memory, index: index.clone(), row: None, mask: Mask::default() };
         self.bind(Type { dtype, lanes }, Operation::Load(place, Scalar::Int(0).cast(dtype)))
     }
 
     /// An element where the mask holds, else `fill`.
     pub fn load_where(&mut self, memory: Memory, index: &Index, mask: Mask, fill: Scalar) -> Value {
         let dtype = self.dtype(memory);
-        let place = Place { memory, index: index.clone(), mask };
+        let place = Place { memory, index: index.clone(), row: None, mask };
         self.bind(Type::scalar(dtype), Operation::Load(place, fill.cast(dtype)))
+    }
+
+    /// Consecutive elements of the row that data say.
+    pub fn load_row(&mut self, memory: Memory, index: &Index, row: Row, lanes: u8) -> Value {
+        let dtype = self.dtype(memory);
+        let place = Place { memory, index: index.clone(), row: Some(row), mask: Mask::default() };
+        self.bind(Type { dtype, lanes }, Operation::Load(place, Scalar::Int(0).cast(dtype)))
     }
 
     /// Writes a value.
@@ -180,7 +187,8 @@ impl Builder {
 
     /// Writes a value where the mask holds.
     pub fn store_where(&mut self, memory: Memory, index: &Index, mask: Mask, value: Value) {
-        self.open.push(Statement::Store { place: Place { memory, index: index.clone(), mask }, value });
+        self.open
+            .push(Statement::Store { place: Place { memory, index: index.clone(), row: None, mask }, value });
     }
 
     /// A function of one value.

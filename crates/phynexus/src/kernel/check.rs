@@ -334,6 +334,13 @@ impl Checker<'_> {
         self.require(aligned, || format!("{lanes} lanes at {}", place.index))?;
         let scalar = of.lanes == 1 || !matches!(place.memory, Memory::Register(_));
         self.require(scalar, || "a vector access to registers".to_owned())?;
+        if let Some(row) = &place.row {
+            let number = self.type_of(row.value)?;
+            let integer = number == Type::scalar(number.dtype) && number.dtype.is_integer();
+            let fits = integer && row.stride.is_multiple_of(of.lanes.into()) && row.count > 0;
+            let addressed = !matches!(place.memory, Memory::Register(_));
+            self.require(fits && addressed, || format!("{row:?} of {:?}", place.memory))?;
+        }
         self.in_bounds(place, of.lanes.into())
     }
 
@@ -345,6 +352,7 @@ impl Checker<'_> {
         }
         let known = self.conditions.and(&place.mask);
         let (low, high) = known.bounds_of(&place.index, &self.ranges);
+        let high = high + place.row.as_ref().map_or(0, |row| row.last());
         let length = self.kernel.array(place.memory).map_or(0, |(_, length)| length) as i64;
         self.require(known.is_never() || (low >= 0 && high + count as i64 <= length), || {
             format!("{} is {low} to {high}, {count} elements of {length} of {:?}", place.index, place.memory)
@@ -422,7 +430,8 @@ impl Checker<'_> {
         let offsets = [place.index.common_factor(), place.index.offset()];
         let aligned = (stride as i64 * size) % 16 == 0 && offsets.iter().all(|o| (o * size) % 32 == 0);
         let same = constant_in_subgroup(self.kernel, self.subgroup()?, &place.index);
-        let fits = memory && aligned && same && place.mask.is_always() && stride >= columns;
+        let fits =
+            memory && aligned && same && place.row.is_none() && place.mask.is_always() && stride >= columns;
         self.require(fits, || format!("{fragment:?} at {place:?}, rows {stride} apart"))?;
         self.in_bounds(place, (rows - 1) * stride + columns)
     }

@@ -78,6 +78,12 @@ impl From<i64> for Index {
     }
 }
 
+impl From<Atom> for Index {
+    fn from(atom: Atom) -> Index {
+        Index::atom(atom)
+    }
+}
+
 impl Index {
     /// A number.
     pub fn constant(constant: i64) -> Index {
@@ -88,6 +94,12 @@ impl Index {
     pub fn range(range: usize, ranges: &Ranges) -> Index {
         let range = range as u8;
         if ranges.last(range) == 0 { Index::default() } else { Index::atom(Atom::Range(range)) }
+    }
+
+    /// Divided by a number that divides every factor.
+    pub(super) fn exact_quotient(&self, divisor: i64) -> Index {
+        let divided = |t: &Term| Term { atom: t.atom.clone(), factor: t.factor / divisor };
+        Index { constant: self.constant / divisor, terms: self.terms.iter().map(divided).collect() }
     }
 
     fn atom(atom: Atom) -> Index {

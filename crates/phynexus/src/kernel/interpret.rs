@@ -300,7 +300,19 @@ impl Group<'_> {
     /// Element `offset` of a place, for one invocation, with the access to it.
     fn element(&mut self, place: &Place, invocation: usize, offset: usize) -> Result<(&mut Cell, Access)> {
         let access = Access { group: self.group, interval: self.interval, invocation };
-        let index = place.index.evaluate(&self.points[invocation]) + offset as i64;
+        let row = match &place.row {
+            Some(row) => {
+                let number = self.lanes(row.value, invocation)?[0];
+                let number = if let Scalar::UInt(u) = number {
+                    i64::try_from(u).unwrap_or(i64::MAX)
+                } else {
+                    number.as_i64()
+                };
+                number.clamp(0, row.count as i64 - 1) * row.stride as i64
+            }
+            None => 0,
+        };
+        let index = place.index.evaluate(&self.points[invocation]) + row + offset as i64;
         let cells = match place.memory {
             Memory::Buffer(at) => self.buffers.get_mut(usize::from(at)),
             Memory::Shared(at) => self.shared.get_mut(usize::from(at)),

@@ -122,8 +122,29 @@ pub struct Place {
     pub memory: Memory,
     /// The first element; a multiple of the number of lanes.
     pub index: Index,
+    /// What is added to the index where the data say which row it is.
+    pub row: Option<Row>,
     /// Where it is accessed at all.
     pub mask: Mask,
+}
+
+/// The part of an address that comes from data: `clamp(value, 0, count - 1) * stride`, so that it is in bounds whatever
+/// the data are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Row {
+    /// The row's number: one integer.
+    pub value: Value,
+    /// How many rows there are; not 0.
+    pub count: usize,
+    /// Elements from row to row; a multiple of the number of lanes.
+    pub stride: usize,
+}
+
+impl Row {
+    /// The greatest value it has.
+    pub fn last(&self) -> i64 {
+        (self.count.saturating_sub(1) * self.stride) as i64
+    }
 }
 
 /// What a value is bound to. Operations work on each lane.
@@ -160,7 +181,8 @@ impl Operation {
     pub fn operands(&self) -> SmallVec<[Value; 3]> {
         use Operation::*;
         match *self {
-            Constant(_) | Parameter(_) | Index(_) | Load(..) => SmallVec::new(),
+            Constant(_) | Parameter(_) | Index(_) => SmallVec::new(),
+            Load(ref place, _) => place.row.iter().map(|row| row.value).collect(),
             Unary(_, a) | Cast(a) | Bitcast(a) | Splat(a) | Lane(a, _) | ShuffleXor(a, _) => {
                 SmallVec::from_slice(&[a])
             }

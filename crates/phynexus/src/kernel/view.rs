@@ -116,15 +116,19 @@ impl Mask {
                 (low + ends.0.min(ends.1), high + ends.0.max(ends.1))
             })
         };
-        // Conditions may overlap in the index, and then the order matters: each is taken first once.
-        let sums: SmallVec<[&Condition; 4]> = self.0.iter().filter(|c| c.index.terms().len() > 1).collect();
-        (0..sums.len()).fold(narrowed(index), |(least, greatest), first| {
+        let mut known: Vec<(Index, i64, i64)> = Vec::new();
+        for c in &self.0 {
+            known.extend((c.index.terms().len() > 1).then(|| (c.index.clone(), c.low, c.high - 1)));
+            known.extend(index.terms().iter().filter_map(|term| quotient_of(c, &term.atom)));
+        }
+        // They may overlap in the index, and then the order matters: each is taken first once.
+        (0..known.len()).fold(narrowed(index), |(least, greatest), first| {
             let (mut rest, mut low, mut high) = (index.clone(), 0, 0);
-            for c in sums[first..].iter().chain(&sums[..first]) {
-                let times = rest.times_contained(&c.index);
+            for (part, part_low, part_high) in known[first..].iter().chain(&known[..first]) {
+                let times = rest.times_contained(part);
                 if times != 0 {
-                    let ends = (times * c.low, times * (c.high - 1));
-                    rest = rest.sub(&c.index.scale(times));
+                    let ends = (times * part_low, times * part_high);
+                    rest = rest.sub(&part.scale(times));
                     (low, high) = (low + ends.0.min(ends.1), high + ends.0.max(ends.1));
                 }
             }
@@ -150,6 +154,26 @@ impl fmt::Display for Mask {
         }
         Ok(())
     }
+}
+
+/// What a condition says of a quotient: for `atom` = `y / m` and `times * c.index == m * a + y`, which a canonical
+/// division leaves as `a + y / m`, that sum with its least and greatest value.
+fn quotient_of(c: &Condition, atom: &Atom) -> Option<(Index, i64, i64)> {
+    let Atom::Quotient(y, m) = atom else { return None };
+    let times = c.index.terms().iter().find_map(|t| {
+        let same = y.terms().iter().find(|u| u.atom == t.atom)?;
+        (same.factor % t.factor == 0 && same.factor / t.factor > 0).then_some(same.factor / t.factor)
+    });
+    // The innermost range is the one that the division did not reduce; its factors are in the true proportion.
+    let innermost = c.index.terms().iter().min_by_key(|t| t.factor.abs())?;
+    let proportion = y.terms().iter().find(|u| u.atom == innermost.atom).map(|u| u.factor / innermost.factor);
+    [proportion, times].into_iter().flatten().filter(|&times| times > 0).find_map(|times| {
+        let rest = c.index.scale(times).sub(&y.shift(-y.offset()));
+        let exact = rest.terms().iter().all(|t| t.factor % m == 0) && rest.offset() % m == 0;
+        let low = (times * c.low + y.offset()).div_euclid(*m);
+        let high = (times * (c.high - 1) + y.offset()).div_euclid(*m);
+        exact.then(|| (rest.exact_quotient(*m).add(&Index::from(atom.clone())), low, high))
+    })
 }
 
 /// The coordinates that the view `op` reads of its input for the coordinates `coordinates` of its output, and where it

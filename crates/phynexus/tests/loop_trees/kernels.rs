@@ -7,7 +7,7 @@ use phynexus::{
         Index, Mask,
         build::Builder,
         loops::{
-            AxisKind, Fragment, Kernel, Matrix, MatrixShape, Memory, Operation, Place, Role, Type, Value,
+            AxisKind, Fragment, Kernel, Matrix, MatrixShape, Memory, Operation, Place, Role, Row, Type, Value,
         },
     },
 };
@@ -254,7 +254,7 @@ pub(crate) fn matrix_multiply(m: usize, n: usize, k: usize) -> Kernel {
     let left = b.fragments(fragment(Role::Left, DType::F16, 2));
     let right = b.fragments(fragment(Role::Right, DType::F16, 2));
     let sums = b.fragments(fragment(Role::Accumulator, DType::F32, 4));
-    let place = |memory, index: Index| Place { memory, index, mask: Mask::default() };
+    let place = |memory, index: Index| Place { memory, index, row: None, mask: Mask::default() };
     b.over(m / TILE, AxisKind::Grid(1), |b, group_row| {
         b.over(n / TILE, AxisKind::Grid(0), |b, group_column| {
             b.over(128, AxisKind::Block(0), |b, invocation| {
@@ -358,6 +358,28 @@ pub(crate) fn row_sum(rows: usize, columns: usize) -> Kernel {
                 let scale = b.bind(Type::scalar(DType::F32), scale);
                 let scaled = b.binary(Binary::Mul, sum, scale);
                 b.store(out, row, scaled);
+            });
+        });
+    });
+    b.finish()
+}
+
+/// Rows of a float32 table `[count, width]` for `n` indices, four elements an invocation.
+pub(crate) fn gather_rows(n: usize, count: usize, width: usize) -> Kernel {
+    let mut b = Builder::new("gather_rows");
+    let (table, indices) = (b.input(DType::F32, count * width), b.input(DType::I64, n));
+    let out = b.output(DType::F32, n * width);
+    b.over((n * width).div_ceil(256), AxisKind::Grid(0), |b, group| {
+        b.over(64, AxisKind::Block(0), |b, invocation| {
+            let four = group.scale(64).add(invocation);
+            let inside = Mask::within(&four, 0, (n * width / 4) as i64, b.ranges());
+            b.when(inside, |b| {
+                let per_row = width as i64 / 4;
+                let (row, column) = (four.quotient(per_row, b.ranges()), four.remainder(per_row, b.ranges()));
+                let value = b.load(indices, &row);
+                let row = Row { value, count, stride: width };
+                let elements = b.load_row(table, &column.scale(4), row, 4);
+                b.store(out, &four.scale(4), elements);
             });
         });
     });

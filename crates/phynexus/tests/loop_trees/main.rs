@@ -145,3 +145,18 @@ fn sums_of_rows_through_subgroups() {
     let expected: Vec<f64> = x.chunks(300).map(|row| row.iter().sum::<f64>() / 2.0).collect();
     assert_eq!(actual, expected);
 }
+
+#[test]
+fn rows_by_indices_out_of_range() {
+    let (n, count, width) = (50, 7, 20);
+    let kernel = kernels::gather_rows(n, count, width);
+    golden(&kernel, &CUDA, "cu");
+    golden(&kernel, &HIP, "hip");
+    golden(&kernel, &OPENCL, "cl");
+    let table = numbers(count * width, 1);
+    let indices: Vec<f64> = (0..n).map(|i| (i * 5 % 13) as f64 - 3.0).collect();
+    let actual = run(&kernel, &[table.clone(), indices.clone()], &[]);
+    let row = |i: usize| indices[i].clamp(0.0, count as f64 - 1.0) as usize;
+    let expected: Vec<f64> = (0..n * width).map(|i| table[row(i / width) * width + i % width]).collect();
+    assert_eq!(actual, expected);
+}

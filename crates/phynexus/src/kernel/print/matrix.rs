@@ -52,7 +52,7 @@ impl Printer<'_> {
             Matrix::Load { tile, place, stride } => {
                 let fragment = &self.kernel.fragments[usize::from(tile.fragment)];
                 let element = self.element_type(fragment.dtype)?;
-                let pointer = self.pointer(place, &format!("const {element}"));
+                let pointer = self.pointer(place, &format!("const {element}"))?;
                 let layout = match fragment.role {
                     Role::Accumulator => format!(", {namespace}::mem_row_major"),
                     _ => String::new(),
@@ -65,7 +65,7 @@ impl Printer<'_> {
             }
             Matrix::Store { tile, place, stride } => {
                 let element = self.element_type(self.kernel.fragments[usize::from(tile.fragment)].dtype)?;
-                let pointer = self.pointer(place, element);
+                let pointer = self.pointer(place, element)?;
                 format!(
                     "store_matrix_sync({pointer}, {}, {stride}, {namespace}::mem_row_major)",
                     self.tile(tile)

@@ -3,6 +3,7 @@
 
 mod language;
 mod matrix;
+mod memory;
 mod operation;
 
 use std::{collections::HashMap, fmt::Write};
@@ -323,7 +324,7 @@ impl Printer<'_> {
                 self.bound(*a)?.value.clone()
             }
             (_, Operation::Load(place, fill)) => {
-                let loaded = self.load(place, of, *fill);
+                let loaded = self.load(place, of, *fill)?;
                 if lanes == 1 {
                     let element = if place.mask.is_always() { loaded } else { format!("({loaded})") };
                     let number = self.functions.decode(of.dtype, &element);
@@ -353,7 +354,7 @@ impl Printer<'_> {
             return Ok(None);
         }
         let expression = match operation {
-            Operation::Load(place, fill) => self.load(place, of, *fill),
+            Operation::Load(place, fill) => self.load(place, of, *fill)?,
             Operation::Cast(a) => {
                 let from = self.bound(*a)?.clone();
                 let round = |lane: &String| self.functions.round(from.of.dtype, of.dtype, lane);
@@ -425,50 +426,5 @@ impl Printer<'_> {
             (Operation::Index(index), []) => self.index(index),
             _ => return Err(Error::internal("kernel::print", format!("{operation:?} as {of:?}"))),
         })
-    }
-
-    fn element(&mut self, place: &Place) -> String {
-        let array = self.array(place.memory);
-        let single = matches!(place.memory, Memory::Register(_))
-            && self.kernel.array(place.memory).is_some_and(|a| a.1 == 1);
-        if single { array } else { format!("{array}[{}]", self.index(&place.index)) }
-    }
-
-    fn pointer(&mut self, place: &Place, t: &str) -> String {
-        let (array, index) = (self.array(place.memory), self.index(&place.index));
-        format!("({}{t} *)({array} + {index})", self.language.qualifier(place.memory))
-    }
-
-    /// The elements of a place as they are in memory, or `fill` where its mask does not hold.
-    fn load(&mut self, place: &Place, of: Type, fill: Scalar) -> String {
-        let loaded = self.elements(place, of, "const ");
-        if place.mask.is_always() {
-            return loaded;
-        }
-        let fill = self.functions.constant(of.dtype, fill);
-        let fill = self.functions.encode(of.dtype, &fill);
-        format!("{} ? {loaded} : {}", self.mask(&place.mask), self.pack(of, &vec![fill; of.lanes.into()]))
-    }
-
-    fn elements(&mut self, place: &Place, of: Type, constant: &str) -> String {
-        if of.lanes == 1 {
-            return self.element(place);
-        }
-        let t = self.language.vector_type(of.dtype, of.lanes);
-        format!("*{}", self.pointer(place, &format!("{constant}{t}")))
-    }
-
-    fn assignment(&mut self, place: &Place, value: Value) -> Result<String> {
-        let Bound { of, value, bits } = self.bound(value)?.clone();
-        let stored = match bits {
-            Some(bits) => bits.whole,
-            None if of.dtype == of.dtype.compute() => value.whole,
-            None => {
-                let each: Vec<String> =
-                    value.lanes.iter().map(|v| self.functions.encode(of.dtype, v)).collect();
-                self.pack(of, &each)
-            }
-        };
-        Ok(format!("{} = {stored};", self.elements(place, of, "")))
     }
 }

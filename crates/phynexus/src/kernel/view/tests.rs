@@ -167,12 +167,25 @@ proptest! {
                 prop_assert_eq!(negation.evaluate(&point), !holds);
             }
         }
-        let index = a.scale(probe.0).add(&b.scale(probe.1)).add(&b.quotient(2, &ranges)).shift(probe.2);
+        let divided = a.scale(5).add(&b).scale(1 + probe.0.abs()).shift(probe.2).quotient(3, &ranges);
+        let index = a.scale(probe.0).add(&b.scale(probe.1)).add(&divided).shift(probe.2);
         let (low, high) = mask.bounds_of(&index, &ranges);
         for point in points(&ranges).filter(|point| mask.evaluate(point)) {
             let value = index.evaluate(&point);
             prop_assert!(low <= value && value <= high, "{} = {} outside {:?}", index, value, (low, high));
         }
+    }
+}
+
+#[test]
+fn quotients_are_bounded_by_conditions_on_what_they_divide() {
+    let ranges = Ranges::of(&[4, 64]);
+    let flat = Index::range(0, &ranges).scale(64).add(&Index::range(1, &ranges));
+    let mask = Mask::within(&flat, 0, 250, &ranges);
+    for (times, divisor) in [(1, 5), (1, 10), (4, 10), (4, 100), (2, 3)] {
+        let quotient = flat.scale(times).quotient(divisor, &ranges);
+        let (low, high) = mask.bounds_of(&quotient.scale(7).shift(1), &ranges);
+        assert_eq!((low, high), (1, 249 * times / divisor * 7 + 1), "{quotient}");
     }
 }
 
