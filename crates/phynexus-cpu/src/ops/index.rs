@@ -24,7 +24,7 @@ unsafe fn read<T: Copy + TryInto<i64>>(indices: *const u8, i: usize, rows: usize
 }
 
 /// How indices of `dtype` are read; `None` for `bool` and floats.
-pub(super) fn reader(dtype: DType) -> Option<Reader> {
+fn reader(dtype: DType) -> Option<Reader> {
     Some(match dtype {
         DType::U8 => read::<u8>,
         DType::U16 => read::<u16>,
@@ -61,23 +61,35 @@ impl Indices {
         Some(Indices { start: Source(start), count, read: reader(dtype)? })
     }
 
-    /// How many there are.
-    pub(super) fn count(&self) -> usize {
-        self.count
-    }
-
     /// Index i as a row of `0..rows`, or as it is if it is out of range.
     ///
     /// # Safety
-    /// `i` is less than [`Indices::count`].
+    /// `i` is a position of an index.
     #[inline(always)]
-    pub(super) unsafe fn row(&self, i: usize, rows: usize) -> Result<usize, i64> {
+    unsafe fn row(&self, i: usize, rows: usize) -> Result<usize, i64> {
         // SAFETY: given by the caller and by `new`.
         unsafe { (self.read)(self.start.at(0), i, rows) }
     }
 
+    /// All indices as rows of `0..rows`.
+    ///
+    /// # Errors
     /// The first index that is out of range.
-    pub(super) fn check(&self, rows: usize) -> Result<(), i64> {
+    pub(super) fn rows(&self, rows: usize) -> Result<Vec<usize>, i64> {
+        self.check(rows)?;
+        let mut all = vec![0; self.count];
+        let out = Shared(all.as_mut_ptr());
+        parallel_ranges(self.count, 16, 1, |start, end| {
+            for i in start..end {
+                // SAFETY: i is an index's position, in range, and this task's own.
+                unsafe { *out.at(i) = self.row(i, rows).unwrap_or(0) }
+            }
+        });
+        Ok(all)
+    }
+
+    /// The first index that is out of range.
+    fn check(&self, rows: usize) -> Result<(), i64> {
         let bad = AtomicUsize::new(usize::MAX);
         parallel_ranges(self.count, 8, 1, |start, end| {
             // SAFETY: start..end lies within 0..count.
@@ -129,7 +141,7 @@ pub unsafe fn gather(
 /// As for [`gather`]; all indices are in range.
 unsafe fn rows_of<T: Copy>(src: *const u8, rows: usize, width: usize, indices: Indices, dst: *mut u8) {
     let (src, dst) = (Source(src.cast::<T>()), Shared(dst.cast::<T>()));
-    parallel_ranges(indices.count(), width * size_of::<T>() + 8, 1, |start, end| {
+    parallel_ranges(indices.count, width * size_of::<T>() + 8, 1, |start, end| {
         for i in start..end {
             // SAFETY: i is an index's position; its row, checked by the caller, lies within src; dst has row i.
             unsafe {

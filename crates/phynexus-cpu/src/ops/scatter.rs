@@ -13,6 +13,8 @@ use super::{Shared, Source, parallel_ranges};
 const COLUMNS: usize = 256;
 /// Rows narrower than this are combined element by element.
 const NARROW: usize = 8;
+/// As many totals stay in the second-level cache.
+const CACHED: usize = 1 << 16;
 
 /// `dst` becomes `src` with row `index[i]` set to, or combined with, row i of `updates`, in the order of the indices.
 /// 16-bit floats are combined in `f32` and rounded once. Negative indices count from the end.
@@ -33,7 +35,7 @@ pub unsafe fn scatter(
     updates: *const u8,
     dst: *mut u8,
 ) -> Result<(), i64> {
-    indices.check(rows)?;
+    let targets = indices.rows(rows)?;
     let row_bytes = width * dtype.size();
     // SAFETY: the caller vouches for the pointers.
     unsafe {
@@ -43,11 +45,10 @@ pub unsafe fn scatter(
                 std::ptr::copy_nonoverlapping(from.at(start), to.at(start), end - start);
             });
         }
-        let groups = Groups::new(&indices, rows);
         match mode {
-            ScatterMode::Set => set(&groups, row_bytes, updates, dst),
+            ScatterMode::Set => set(&Groups::new(&targets, rows), row_bytes, updates, dst),
             ScatterMode::Combine(combine) if combines(dtype, combine) => {
-                by_dtype_and_combine!(dtype, combine, combine_rows(&groups, width, updates, dst));
+                by_dtype_and_combine!(dtype, combine, combine_rows(&targets, rows, width, updates, dst));
             }
             ScatterMode::Combine(_) => {}
         }
@@ -62,26 +63,22 @@ struct Groups {
 }
 
 impl Groups {
-    /// # Safety
-    /// All indices are in range.
-    unsafe fn new(indices: &Indices, rows: usize) -> Groups {
-        let count = indices.count();
-        // SAFETY: i < count; in range by the caller's word.
-        let row = |i: usize| unsafe { indices.row(i, rows) }.unwrap_or(0);
-        if rows > 8 * count {
-            let mut pairs: Vec<(usize, usize)> = (0..count).map(|i| (row(i), i)).collect();
+    /// `targets[i]` is the destination of update i, one of `rows`.
+    fn new(targets: &[usize], rows: usize) -> Groups {
+        if rows > 8 * targets.len() {
+            let mut pairs: Vec<(usize, usize)> =
+                targets.iter().enumerate().map(|(i, &row)| (row, i)).collect();
             pairs.sort_unstable();
             return Groups { pairs };
         }
         // A counting sort: where the updates of each destination start.
         let mut starts = vec![0usize; rows + 1];
-        (0..count).for_each(|i| starts[row(i) + 1] += 1);
+        targets.iter().for_each(|row| starts[row + 1] += 1);
         (0..rows).for_each(|r| starts[r + 1] += starts[r]);
-        let mut pairs = vec![(0, 0); count];
-        for i in 0..count {
-            let destination = row(i);
-            pairs[starts[destination]] = (destination, i);
-            starts[destination] += 1;
+        let mut pairs = vec![(0, 0); targets.len()];
+        for (i, &row) in targets.iter().enumerate() {
+            pairs[starts[row]] = (row, i);
+            starts[row] += 1;
         }
         Groups { pairs }
     }
@@ -122,13 +119,20 @@ unsafe fn set(groups: &Groups, row_bytes: usize, updates: *const u8, dst: *mut u
 }
 
 /// # Safety
-/// As for [`scatter`].
+/// As for [`scatter`]; all targets are rows.
 unsafe fn combine_rows<T: Combinable, C: Combiner<T>>(
-    groups: &Groups,
+    targets: &[usize],
+    rows: usize,
     width: usize,
     updates: *const u8,
     dst: *mut u8,
 ) {
+    if width < NARROW && rows <= targets.len() && rows * width <= CACHED {
+        // SAFETY: as here.
+        unsafe { combine_few::<T, C>(targets, rows, width, updates, dst) };
+        return;
+    }
+    let groups = Groups::new(targets, rows);
     let (updates, dst) = (Source(updates.cast::<T>()), Shared(dst.cast::<T>()));
     groups.for_ranges(width * size_of::<T>(), |range| {
         for group in groups.pairs[range].chunk_by(|a, b| a.0 == b.0) {
@@ -166,4 +170,29 @@ unsafe fn combine_rows<T: Combinable, C: Combiner<T>>(
             }
         }
     });
+}
+
+/// Few destinations: their totals are kept side by side, and the updates taken as they come.
+///
+/// # Safety
+/// As for [`combine_rows`].
+unsafe fn combine_few<T: Combinable, C: Combiner<T>>(
+    targets: &[usize],
+    rows: usize,
+    width: usize,
+    updates: *const u8,
+    dst: *mut u8,
+) {
+    let (updates, dst) = (updates.cast::<T>(), dst.cast::<T>());
+    // SAFETY: the places lie within the rows and the updates, as the caller vouches.
+    unsafe {
+        let mut totals: Vec<T::Accumulator> = (0..rows * width).map(|i| (*dst.add(i)).widen()).collect();
+        for (update, &row) in targets.iter().enumerate() {
+            for column in 0..width {
+                let total = &mut totals[row * width + column];
+                *total = C::combine(*total, (*updates.add(update * width + column)).widen());
+            }
+        }
+        totals.iter().enumerate().for_each(|(i, &total)| *dst.add(i) = T::narrow(total));
+    }
 }

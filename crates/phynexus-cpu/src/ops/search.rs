@@ -5,6 +5,9 @@ use phynexus::DType;
 use super::order::{Ordered, by_order};
 use super::{Shared, Source, parallel_ranges};
 
+/// Searches that run side by side: each waits for memory at every step.
+const TOGETHER: usize = 16;
+
 /// `dst[i]` (`int64`) is where `values[i]` would be inserted into the ascending `sorted`: before equal elements, or after
 /// them if `right`. NaN is the greatest and equal to itself, zeros are equal.
 ///
@@ -37,16 +40,47 @@ unsafe fn typed<T: Ordered>(
     let sorted = unsafe { slice(sorted.cast::<T>(), n) };
     let (values, dst) = (Source(values.cast::<T>()), Shared(dst));
     let steps = usize::BITS - n.leading_zeros();
-    parallel_ranges(m, 8 * steps as usize, 1, |start, end| {
-        for i in start..end {
-            // SAFETY: i < m, and this task's own.
-            unsafe {
-                let key = (*values.at(i)).key();
-                let place = sorted.partition_point(|x| if right { x.key() <= key } else { x.key() < key });
-                *dst.at(i) = place as i64;
+    parallel_ranges(m, 8 * steps as usize, TOGETHER, |start, end| {
+        for first in (start..end).step_by(TOGETHER) {
+            let count = TOGETHER.min(end - first);
+            // SAFETY: first + count <= m, and this task's own.
+            let (x, y) = unsafe {
+                (
+                    std::slice::from_raw_parts(values.at(first), count),
+                    std::slice::from_raw_parts_mut(dst.at(first), count),
+                )
+            };
+            if right {
+                places(sorted, x, y, |element, value| element <= value);
+            } else {
+                places(sorted, x, y, |element, value| element < value);
             }
         }
     });
+}
+
+/// How many elements come before each of up to [`TOGETHER`] values, without branches.
+#[inline(always)]
+fn places<T: Ordered>(
+    sorted: &[T],
+    values: &[T],
+    places: &mut [i64],
+    before: impl Fn(T::Key, T::Key) -> bool,
+) {
+    let mut base = [0usize; TOGETHER];
+    let mut length = sorted.len();
+    // The place of each value is between base and base + length.
+    while length > 1 {
+        let half = length / 2;
+        for (base, value) in base.iter_mut().zip(values) {
+            *base += if before(sorted[*base + half - 1].key(), value.key()) { half } else { 0 };
+        }
+        length -= half;
+    }
+    for ((place, base), value) in places.iter_mut().zip(base).zip(values) {
+        let last = sorted.get(base).is_some_and(|element| before(element.key(), value.key()));
+        *place = (base + usize::from(last)) as i64;
+    }
 }
 
 /// A slice that may be empty with any pointer.

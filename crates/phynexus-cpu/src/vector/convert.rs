@@ -1,5 +1,35 @@
 //! Conversions between number formats, without branches. 16-bit floats are handled as their bits.
 
+/// A float type that converts to integers: truncated, saturating, NaN to 0. What `as` does, in a form that vectorises.
+pub(super) trait ToInteger<T> {
+    fn to_integer(self) -> T;
+}
+
+macro_rules! to_integer {
+    ($($f:ty => $($t:ident through $via:ty),*;)*) => {
+        $($(impl ToInteger<$t> for $f {
+            #[inline(always)]
+            fn to_integer(self) -> $t {
+                const LOW: $f = $t::MIN as $f;
+                /// The first power of two that is too large.
+                const LIMIT: $f = ($t::MAX / 2 + 1) as $f * 2.0;
+                let inside = if self >= LOW { self } else { LOW };
+                // False for NaN.
+                let inside = if self < LIMIT { inside } else { 0.0 };
+                // SAFETY: LOW <= inside < LIMIT, whose integer parts `$via` holds.
+                let integer = unsafe { inside.to_int_unchecked::<$via>() };
+                if self >= LIMIT { $t::MAX } else { integer as $t }
+            }
+        })*)*
+    };
+}
+to_integer!(
+    f32 => u8 through i32, u16 through i32, u32 through u32, u64 through u64,
+           i8 through i32, i16 through i32, i32 through i32, i64 through i64;
+    f64 => u8 through i32, u16 through i32, u32 through u32, u64 through u64,
+           i8 through i32, i16 through i32, i32 through i32, i64 through i64;
+);
+
 /// `f16` bits to `f32`, exact.
 #[inline(always)]
 pub(super) fn f16_to_f32(bits: u16) -> f32 {

@@ -40,24 +40,40 @@ fn exp_reduced<A: Arithmetic>(x: f64) -> (f64, f64, f64) {
     let shifted = A::fma64(x, std::f64::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
     let r = A::fma64(n, -LN_2[1], A::fma64(n, -LN_2[0], x));
-    // The Taylor series of (exp(r) - 1 - r) / r^2.
-    let q = polynomial64::<A, 12>(
-        r,
-        [
-            0.5,
-            0.16666666666666666,
-            0.041666666666666664,
-            0.008333333333333333,
-            0.001388888888888889,
-            0.0001984126984126984,
-            2.48015873015873e-05,
-            2.7557319223985893e-06,
-            2.755731922398589e-07,
-            2.505210838544172e-08,
-            2.08767569878681e-09,
-            1.6059043836821613e-10,
-        ],
-    );
+    let q = if A::SHORT {
+        // Minimax of (exp(r) - 1 - r) / r^2, error 2^-37 of exp(r) - 1.
+        polynomial64::<A, 7>(
+            r,
+            [
+                0.500_000_000_010_573_6,
+                0.166_666_667_543_944_15,
+                0.041_666_665_950_719_57,
+                0.008_333_288_966_013_682,
+                0.001_388_898_547_317_730_2,
+                0.000_199_049_725_780_655_96,
+                0.000_024_796_372_786_380_874,
+            ],
+        )
+    } else {
+        // The Taylor series of the same.
+        polynomial64::<A, 12>(
+            r,
+            [
+                0.5,
+                0.16666666666666666,
+                0.041666666666666664,
+                0.008333333333333333,
+                0.001388888888888889,
+                0.0001984126984126984,
+                2.48015873015873e-05,
+                2.7557319223985893e-06,
+                2.755731922398589e-07,
+                2.505210838544172e-08,
+                2.08767569878681e-09,
+                1.6059043836821613e-10,
+            ],
+        )
+    };
     (shifted, n, A::fma64(q, r * r, r))
 }
 
@@ -92,10 +108,32 @@ fn split_exponent(x: f64) -> (f64, f64) {
     (k, m - 1.0)
 }
 
-/// For f = m - 1: (f^2 / 2, s (f^2 / 2 + R)) with log(m) = f - (f^2 / 2 - s (f^2 / 2 + R)), s = f / (2 + f), where
+/// For f = m - 1: (f^2 / 2, t) with log(m) = f - (f^2 / 2 - t). Here t = s (f^2 / 2 + R), s = f / (2 + f), where
 /// R = (log(m) - 2 s) / s is a minimax polynomial in s^2 (relative error 2^-59 of log m).
 #[inline(always)]
 fn log_parts<A: Arithmetic>(f: f64) -> (f64, f64) {
+    let half_square = 0.5 * f * f;
+    if A::SHORT {
+        // No division: minimax of (log(1 + f) - f + f^2 / 2) / f^3, error 2^-38 of log(1 + f).
+        let p = polynomial64::<A, 12>(
+            f,
+            [
+                0.333_333_333_992_604_57,
+                -0.250_000_011_269_626_2,
+                0.199_999_892_501_283_32,
+                -0.166_665_323_373_370_38,
+                0.142_861_794_677_718_76,
+                -0.125_057_175_984_635_62,
+                0.111_054_685_466_090_76,
+                -0.098_893_293_909_730_82,
+                0.090_401_630_258_374_92,
+                -0.092_872_144_506_389_5,
+                0.091_161_389_757_585_08,
+                -0.048_226_271_997_053_65,
+            ],
+        );
+        return (half_square, p * f * (f * f));
+    }
     let s = f / (2.0 + f);
     let z = s * s;
     let r = z * polynomial64::<A, 7>(
@@ -110,7 +148,6 @@ fn log_parts<A: Arithmetic>(f: f64) -> (f64, f64) {
             0.147_990_648_955_976_88,
         ],
     );
-    let half_square = 0.5 * f * f;
     (half_square, s * (half_square + r))
 }
 
@@ -144,8 +181,16 @@ pub(crate) fn log1p<A: Arithmetic>(x: f64) -> f64 {
     // The rounding error of u, exactly.
     let error = if x.abs() < 1.0 { x - (u - 1.0) } else { 1.0 - (u - x) };
     let y = log::<A>(u);
-    let y = if u > 0.0 && u < f64::INFINITY { y + error / u } else { y };
+    let short = if x.abs() < 1.0 { error } else { 0.0 };
+    let correction = if A::SHORT { short } else { error / u };
+    let y = if u > 0.0 && u < f64::INFINITY { y + correction } else { y };
     if x == 0.0 { x } else { y }
+}
+
+/// A Taylor series of seven terms, of which four are enough for short results.
+#[inline(always)]
+fn series<A: Arithmetic>(z: f64, c: [f64; 7]) -> f64 {
+    if A::SHORT { polynomial64::<A, 4>(z, [c[0], c[1], c[2], c[3]]) } else { polynomial64::<A, 7>(z, c) }
 }
 
 /// (sine and cosine of the reduced argument, the quadrant's number in the low bits) for |x| <= [`TRIGONOMETRIC_LIMIT`].
@@ -165,7 +210,7 @@ pub(crate) fn sin_cos<A: Arithmetic>(x: f64) -> (f64, f64, u64) {
     let tail = (r3 - r) + low;
     let z = r * r;
     // Taylor series; the last term left out is below 2^-59 of the sum.
-    let s = polynomial64::<A, 7>(
+    let s = series::<A>(
         z,
         [
             0.008333333333333333,
@@ -181,7 +226,7 @@ pub(crate) fn sin_cos<A: Arithmetic>(x: f64) -> (f64, f64, u64) {
     let sine = r - ((z * (0.5 * tail - v * s) - tail) + v * (1.0 / 6.0));
     let c = z
         * z
-        * polynomial64::<A, 7>(
+        * series::<A>(
             z,
             [
                 0.041666666666666664,

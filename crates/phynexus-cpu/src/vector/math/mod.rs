@@ -5,6 +5,8 @@ pub(super) mod single;
 
 /// How `a * b + c` is computed: the one thing in which instruction sets differ.
 pub(super) trait Arithmetic: Copy {
+    /// True if functions of `f64` need only be accurate to about 1e-11, for results that are rounded to `f32`.
+    const SHORT: bool = false;
     /// `a * b + c` in `f32`.
     fn fma32(a: f32, b: f32, c: f32) -> f32;
     /// `a * b + c` in `f64`.
@@ -18,6 +20,22 @@ pub(super) struct Contracted;
 /// Two instructions, two roundings: sets without fused multiply-add.
 #[derive(Clone, Copy)]
 pub(super) struct Separate;
+
+/// The arithmetic of `A` with shorter series.
+#[derive(Clone, Copy)]
+pub(super) struct Short<A>(std::marker::PhantomData<A>);
+
+impl<A: Arithmetic> Arithmetic for Short<A> {
+    const SHORT: bool = true;
+    #[inline(always)]
+    fn fma32(a: f32, b: f32, c: f32) -> f32 {
+        A::fma32(a, b, c)
+    }
+    #[inline(always)]
+    fn fma64(a: f64, b: f64, c: f64) -> f64 {
+        A::fma64(a, b, c)
+    }
+}
 
 impl Arithmetic for Contracted {
     #[inline(always)]

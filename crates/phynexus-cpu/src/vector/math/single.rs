@@ -1,7 +1,7 @@
 //! Functions of `f32`. The frequent ones are computed in `f32`; the others in `f64`, where cancellation costs nothing,
 //! and rounded once.
 
-use super::{Arithmetic, double, polynomial32};
+use super::{Arithmetic, Short, double, polynomial32};
 
 /// Adding and subtracting it rounds to the nearest integer (below 2^22); the sum's low bits are that integer.
 const ROUND: f32 = 12582912.0;
@@ -226,7 +226,7 @@ macro_rules! through_f64 {
         $(
             #[inline(always)]
             pub(crate) fn $name<A: Arithmetic>(x: f32) -> f32 {
-                double::$name::<A>(f64::from(x)) as f32
+                double::$name::<Short<A>>(f64::from(x)) as f32
             }
         )*
     };
@@ -236,10 +236,10 @@ through_f64!(expm1, log1p, tan, asin, acos, atan, sinh, cosh, asinh, acosh, atan
 
 #[inline(always)]
 pub(crate) fn pow<A: Arithmetic>(x: f32, y: f32) -> f32 {
-    double::pow::<A>(x.into(), y.into()) as f32
+    double::pow::<Short<A>>(x.into(), y.into()) as f32
 }
 
 #[inline(always)]
 pub(crate) fn atan2<A: Arithmetic>(y: f32, x: f32) -> f32 {
-    double::atan2::<A>(y.into(), x.into()) as f32
+    double::atan2::<Short<A>>(y.into(), x.into()) as f32
 }

@@ -16,22 +16,22 @@ const SINGLE: [Single; 24] = [
     (Unary::Rsqrt, |x| 1.0 / x.sqrt(), 0.501),
     (Unary::Exp, f64::exp, 1.5),
     (Unary::Exp2, f64::exp2, 1.5),
-    (Unary::Expm1, f64::exp_m1, 0.501),
+    (Unary::Expm1, f64::exp_m1, 0.51),
     (Unary::Log, f64::ln, 1.5),
     (Unary::Log2, f64::log2, 2.0),
-    (Unary::Log1p, f64::ln_1p, 0.501),
+    (Unary::Log1p, f64::ln_1p, 0.51),
     (Unary::Sin, f64::sin, 1.5),
     (Unary::Cos, f64::cos, 1.5),
     (Unary::Tan, f64::tan, 1.0),
     (Unary::Asin, f64::asin, 0.6),
     (Unary::Acos, f64::acos, 0.6),
     (Unary::Atan, f64::atan, 0.6),
-    (Unary::Sinh, f64::sinh, 0.501),
-    (Unary::Cosh, f64::cosh, 0.501),
+    (Unary::Sinh, f64::sinh, 0.51),
+    (Unary::Cosh, f64::cosh, 0.51),
     (Unary::Tanh, f64::tanh, 2.0),
-    (Unary::Asinh, f64::asinh, 0.501),
-    (Unary::Acosh, f64::acosh, 0.501),
-    (Unary::Atanh, f64::atanh, 0.501),
+    (Unary::Asinh, f64::asinh, 0.51),
+    (Unary::Acosh, f64::acosh, 0.51),
+    (Unary::Atanh, f64::atanh, 0.51),
     (Unary::Erf, erf, 2.0),
     (Unary::Floor, f64::floor, 0.0),
     (Unary::Round, f64::round_ties_even, 0.0),
@@ -232,6 +232,34 @@ fn chains_are_accurate() {
                 assert!((f64::from(y[i]) - expected).abs() <= 4e-7 * scale, "{chain:?} {} -> {}", x[i], y[i]);
                 assert!((z[i] - expected).abs() <= 4e-15 * scale, "{chain:?} {} -> {}", x[i], z[i]);
             }
+        }
+    }
+}
+
+#[test]
+fn results_depend_neither_on_place_nor_on_the_vector_set() {
+    let x: Vec<f32> = sweep32().into_iter().step_by(37).collect();
+    for op in
+        Unary::ALL.into_iter().filter(|op| op.accepts(DType::F32) && op.result(DType::F32) == DType::F32)
+    {
+        let mut bits: Option<Vec<u32>> = None;
+        for set in InstructionSet::available().into_iter().filter(|set| *set != InstructionSet::Plain) {
+            let kernel = unary_for(set, op, DType::F32).unwrap();
+            let whole: Vec<u32> = run32(kernel, &x).into_iter().map(f32::to_bits).collect();
+            let shifted: Vec<u32> = run32(kernel, &x[5..]).into_iter().map(f32::to_bits).collect();
+            let equal = |a: &[u32], b: &[u32]| {
+                a.iter()
+                    .zip(b)
+                    .all(|(a, b)| a == b || f32::from_bits(*a).is_nan() && f32::from_bits(*b).is_nan())
+            };
+            // Arguments beyond the vector reduction may share a block with others, which then take the scalar functions.
+            if !matches!(op, Unary::Sin | Unary::Cos | Unary::Tan) {
+                assert!(equal(&whole[5..], &shifted), "{op:?}");
+            }
+            if let Some(bits) = &bits {
+                assert!(equal(bits, &whole), "{op:?}");
+            }
+            bits = Some(whole);
         }
     }
 }
