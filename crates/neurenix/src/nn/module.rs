@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use phynexus::Tensor;
+use phynexus::{DType, Tensor};
 
 use super::Parameter;
 use crate::{Error, Result};
@@ -93,8 +93,12 @@ pub trait Module: Send + Sync {
         let _ = visitor;
     }
 
-    /// The module in a line, as in `Linear(in_features=784, out_features=512, bias=True)`.
-    fn describe(&self) -> String;
+    /// The module in a line, as in `Linear(in_features=784, out_features=512, bias=true)`; the name of its type unless
+    /// it says more.
+    fn describe(&self) -> String {
+        let path = std::any::type_name::<Self>();
+        path.rsplit("::").next().unwrap_or(path).to_owned()
+    }
 
     /// Every parameter and buffer with its name, in the order of the visit. A shared one appears under each name.
     fn named_state(&self) -> Vec<(String, Role, Parameter)> {
@@ -139,6 +143,12 @@ pub trait Module: Send + Sync {
                 parameter.set_trainable(trainable);
             }
         }
+    }
+
+    /// Converts every floating-point parameter and buffer, as PyTorch's `module.double()` and `module.bfloat16()`.
+    /// Layers are made in `float32`. Optimisers keep state of the parameters' dtype: convert before one is made.
+    fn to_dtype(&self, dtype: DType) -> Result<()> {
+        self.named_state().iter().try_for_each(|(_, _, parameter)| parameter.convert(dtype))
     }
 
     /// The tensors of every parameter and buffer by name.

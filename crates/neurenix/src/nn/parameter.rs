@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use phynexus::{Error as EngineError, Tensor, shape::show_shape};
+use phynexus::{DType, Error as EngineError, Tensor, shape::show_shape};
 
 use crate::Result;
 
@@ -48,26 +48,52 @@ impl Parameter {
             return Ok(tensor);
         }
         let leaf = if self.is_trainable() { tensor.with_grad()? } else { tensor.detach()? };
-        *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = leaf.clone();
+        self.replace(leaf.clone());
         Ok(leaf)
     }
 
     /// Puts another tensor of the same shape, dtype and device into the place.
     pub fn set(&self, value: Tensor) -> Result<()> {
         let old = self.tensor();
-        if old.shape() != value.shape() || old.dtype() != value.dtype() {
+        if old.shape() != value.shape() || old.dtype() != value.dtype() || old.device() != value.device() {
             let hint = format!(
-                "the parameter holds {} of shape {}; convert or reshape the new value first",
+                "the parameter holds {} of shape {} on {}, the new value is {} on {}; convert it first",
                 old.dtype(),
-                show_shape(old.shape())
+                show_shape(old.shape()),
+                old.device(),
+                value.dtype(),
+                value.device()
             );
             return Err(EngineError::shape("Parameter::set", &[old.shape(), value.shape()], hint).into());
         }
-        drop(old);
-        let old =
-            std::mem::replace(&mut *self.0.value.write().unwrap_or_else(PoisonError::into_inner), value);
-        drop(old);
+        self.replace(value);
         Ok(())
+    }
+
+    /// Converts what the place holds to another floating-point dtype; tensors of integers stay as they are.
+    ///
+    /// Optimisers keep state of the parameter's dtype: convert before one is made.
+    pub fn convert(&self, dtype: DType) -> Result<()> {
+        let old = self.tensor();
+        if !dtype.is_float() {
+            let hint = "parameters are floating-point numbers";
+            return Err(EngineError::dtype("Parameter::convert", &[old.dtype(), dtype], hint).into());
+        }
+        if !old.dtype().is_float() || old.dtype() == dtype {
+            return Ok(());
+        }
+        let new = old.detach()?.to_dtype(dtype)?.evaluated()?;
+        let new = if self.is_trainable() { new.with_grad()? } else { new };
+        self.replace(new);
+        Ok(())
+    }
+
+    fn replace(&self, value: Tensor) {
+        let mut place = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *place, value);
+        // Dropping a graph takes time: not while others wait for the place.
+        drop(place);
+        drop(old);
     }
 
     /// True if gradients are collected and optimisers may change it.
