@@ -1,20 +1,13 @@
 //! Every layer against PyTorch: names of parameters, outputs, gradients and buffers (`golden/make_layers.py`).
 
-use std::{
-    collections::BTreeMap,
-    path::PathBuf,
-    sync::OnceLock,
-};
+use std::{collections::BTreeMap, path::PathBuf, sync::OnceLock};
 
 use neurenix::{
     Result,
     data::{HostArray, read_npz},
     nn::*,
 };
-use phynexus::{
-    DType, Device, Tensor,
-    tensor::Generator,
-};
+use phynexus::{DType, Device, Tensor, tensor::Generator};
 
 type Outputs = Result<Vec<Tensor>>;
 
@@ -155,7 +148,8 @@ fn linear_and_embedding() -> Result<()> {
 #[test]
 fn convolutions() -> Result<()> {
     let (d, g) = (device(), Generator::new(0));
-    let options = ConvOptions { stride: [2], padding: [1], dilation: [2], groups: 2, ..ConvOptions::default() };
+    let options =
+        ConvOptions { stride: [2], padding: [1], dilation: [2], groups: 2, ..ConvOptions::default() };
     check("conv1d", &Conv1d::new(4, 6, [3], options, d, &g)?, one);
     let options = ConvOptions {
         stride: [2, 1],

@@ -20,7 +20,7 @@ arrays = {}
 
 def put(name, tensor):
     values = tensor.detach().numpy()
-    arrays[name] = values.astype(np.float32) if values.dtype.kind == "f" else values
+    arrays[name] = values.astype(np.float32) if values.dtype.kind == "f" else values.copy()
 
 
 def case(name, module, inputs, forward=None):
