@@ -1,4 +1,35 @@
-//! Neurenix: train and deploy neural networks on whatever accelerator a person has.
+//! Neurenix: layers, optimisers, data and a training loop on the engine Phynexus.
+//!
+//! ```
+//! use neurenix::nn::{Linear, Module, Sequential, activation};
+//! use neurenix::optim::{Optimizer, Rule};
+//! use neurenix::phynexus::{DType, Device, Tensor, tensor::{Generator, Reduction}};
+//!
+//! neurenix::register_all();
+//! let device = Device::default_device()?;
+//! let generator = Generator::new(0);
+//! let model = Sequential::new()
+//!     .with(Linear::new(2, 16, true, device, &generator)?)
+//!     .with(activation::tanh())
+//!     .with(Linear::new(16, 1, true, device, &generator)?);
+//! let mut optimizer = Optimizer::new(Rule::adam(), model.parameters(), 0.05)?;
+//!
+//! // Exclusive or.
+//! let inputs = Tensor::from_slice(&[0f32, 0., 0., 1., 1., 0., 1., 1.], &[4, 2], device)?;
+//! let targets = Tensor::from_slice(&[0f32, 1., 1., 0.], &[4, 1], device)?;
+//! for _ in 0..200 {
+//!     let loss = model.forward(&inputs)?.mse_loss(&targets, Reduction::Mean)?;
+//!     optimizer.step(loss.leaf_gradients()?, &[&loss])?;
+//! }
+//! let outputs = model.forward(&inputs)?.to_vec::<f32>()?;
+//! assert!(outputs[0] < 0.2 && outputs[1] > 0.8 && outputs[2] > 0.8 && outputs[3] < 0.2);
+//! # Ok::<(), neurenix::Error>(())
+//! ```
+//!
+//! [`register_all`] makes the machine's devices known; call it first. Tensors are those of [`phynexus`]: values whose
+//! operations are recorded and run when somebody reads. [`nn`] has layers and networks, [`optim`] optimisers and
+//! learning rate schedules, [`data`] data sets and their files, [`train`] the training loop with checkpoints, [`io`]
+//! files that are there completely or not at all. Names, defaults and parameter names are PyTorch's where it has them.
 
 pub mod data;
 pub mod error;
@@ -26,4 +57,24 @@ pub fn set_threads(threads: usize) -> Result<()> {
     }
     phynexus_cpu::pool::set_threads(threads);
     Ok(())
+}
+
+/// The snippets of the README and of the pages in `docs/`, so that they compile and run.
+#[cfg(doctest)]
+mod pages {
+    macro_rules! pages {
+        ($($name:ident = $path:literal;)+) => { $(
+            #[doc = include_str!($path)]
+            struct $name;
+        )+ };
+    }
+    pages! {
+        Readme = "../../../README.md";
+        Gradients = "../../../docs/gradients.md";
+        LazyEvaluation = "../../../docs/lazy-evaluation.md";
+        Memory = "../../../docs/memory.md";
+        Random = "../../../docs/random.md";
+        Tensors = "../../../docs/tensors.md";
+        Training = "../../../docs/training.md";
+    }
 }

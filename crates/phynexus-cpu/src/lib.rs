@@ -1,4 +1,19 @@
-//! The CPU device.
+//! The CPU as a device of Phynexus.
+//!
+//! ```
+//! use phynexus::{Device, Tensor};
+//!
+//! let device = phynexus_cpu::register();
+//! assert_eq!(device, Device::find("cpu")?);
+//! let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2], device)?;
+//! assert_eq!(x.matmul(&x)?.to_vec::<f32>()?, [7.0, 10.0, 15.0, 22.0]);
+//! # Ok::<(), phynexus::Error>(())
+//! ```
+//!
+//! [`fused`] executes fused kernels tile by tile with the functions of [`vector`]. [`gemm`], [`conv`], [`pooling`] and
+//! [`ops`] are the routines behind library steps. [`pool`] has the threads. Vector code is compiled for every
+//! instruction set and chosen when the program runs ([`vector::InstructionSet`]). Results do not depend on the number
+//! of threads.
 
 pub mod conv;
 mod device;

@@ -1,4 +1,39 @@
-//! Phynexus: lazy tensors, one graph, one kernel language, every device.
+//! Phynexus: lazy tensors, one graph, one kernel language, devices behind one trait.
+//!
+//! Methods of [`Tensor`] check their operands and record nodes. Reading a value makes the pending graph run: it is
+//! rewritten, grouped into few kernels, planned once and executed by a device.
+//!
+//! ```
+//! use phynexus::{DType, Tensor, oracle::reference_device, schedule};
+//!
+//! // A device for tests. Programs register one from a device crate and ask for `Device::default_device()`.
+//! let device = reference_device();
+//! let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2], device)?;
+//! let y = (&x * 2.0)?.exp()?.sum(&[1], false)?;
+//! assert!(!y.is_evaluated());
+//!
+//! let plan = schedule::explain(&y)?.expect("the work is pending");
+//! assert_eq!(plan.steps.len(), 1);
+//! assert_eq!((y.shape(), y.dtype()), (&[2][..], DType::F32));
+//! let first = y.to_vec::<f32>()?[0];
+//! assert!((first - (2f32.exp() + 4f32.exp())).abs() < 1e-3);
+//!
+//! // Mistakes are reported where they are made, with what would fit.
+//! let error = x.reshape(&[3]).unwrap_err();
+//! assert!(matches!(error, phynexus::Error::Shape { .. }));
+//! # Ok::<(), phynexus::Error>(())
+//! ```
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`tensor`] | what a user holds |
+//! | [`graph`] | the op set, composites, gradients |
+//! | [`schedule`] | from a pending graph to a plan, and from a plan to data |
+//! | [`kernel`] | the fused specification, index expressions, loop trees and their printers |
+//! | [`device`] | the trait a device implements, the registry, the memory pool |
+//! | [`oracle`] | what every operation means, exactly |
+//!
+//! The engine names no vendor and knows nothing of layers or files.
 
 // Tests that this crate shares with device crates name it.
 #[cfg(test)]
