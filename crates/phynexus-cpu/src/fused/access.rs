@@ -92,7 +92,7 @@ impl Bounds {
 #[derive(Clone, Debug)]
 enum Map {
     /// Everything is a sum of strides: `extents` are those of the ranges that do not run on from one another.
-    Linear { index: Linear, mask: SmallVec<[Bounds; 1]>, extents: [Extents; 2] },
+    Linear(Box<Strided>),
     /// Evaluated element by element.
     General(Box<General>),
 }
@@ -105,6 +105,13 @@ pub(super) struct Access {
     extents: [Extents; 2],
     /// On which axes the index or the mask differs.
     pub(super) varies: Varies,
+}
+
+#[derive(Clone, Debug)]
+struct Strided {
+    index: Linear,
+    mask: SmallVec<[Bounds; 1]>,
+    extents: [Extents; 2],
 }
 
 #[derive(Clone, Debug)]
@@ -144,7 +151,7 @@ impl Access {
             Map::General(Box::new(General { index, mask, ranges: used.ranges.clone(), rank }))
         });
         let extents = match &map {
-            Map::Linear { extents, .. } => extents.clone(),
+            Map::Linear(strided) => strided.extents.clone(),
             Map::General(_) => used.extents,
         };
         Access { index: index.clone(), map, extents, varies }
@@ -154,14 +161,14 @@ impl Access {
     /// is a sum of strides.
     pub(super) fn innermost_steps(&self) -> Option<[i64; 2]> {
         match &self.map {
-            Map::Linear { index, .. } => Some([index.innermost(OUTER), index.innermost(LANES)]),
+            Map::Linear(strided) => Some([OUTER, LANES].map(|axis| strided.index.innermost(axis))),
             Map::General(_) => None,
         }
     }
 
     /// False if the two are known to differ as functions.
     pub(super) fn may_equal(&self, other: &Access) -> bool {
-        let linear = |access: &Access| matches!(access.map, Map::Linear { .. });
+        let linear = |access: &Access| matches!(access.map, Map::Linear(_));
         self.index == other.index || !linear(self) || !linear(other)
     }
 
@@ -181,7 +188,8 @@ impl Access {
     /// `(offset, pitch)` in elements if the lanes of the tile are contiguous in memory, with one pitch between outer
     /// positions, and the mask holds everywhere: then memory can be used in place.
     pub(super) fn direct(&self, tile: Window) -> Option<(isize, isize)> {
-        let Map::Linear { index, mask, extents } = &self.map else { return None };
+        let Map::Linear(strided) = &self.map else { return None };
+        let Strided { index, mask, extents } = &**strided;
         let window = self.window(tile);
         if window.count.contains(&0) {
             return None;
@@ -231,7 +239,8 @@ impl Access {
         let pitch = window.count[LANES];
         let place = |outer: usize, lane: usize| (outer * pitch + lane) * size;
         match &self.map {
-            Map::Linear { index, mask, .. } if mask.is_empty() => {
+            Map::Linear(strided) if strided.mask.is_empty() => {
+                let index = &strided.index;
                 self.blocks(window, |outer, lanes| {
                     let at = index.offset + index.at(OUTER, outer.point) + index.at(LANES, lanes.point);
                     let lane = index.innermost(LANES) as isize;
@@ -259,7 +268,8 @@ impl Access {
                     }
                 });
             }
-            Map::Linear { index, mask, .. } => self.rows(window, |outer, lanes| {
+            Map::Linear(strided) => self.rows(window, |outer, lanes| {
+                let Strided { index, mask, .. } = &**strided;
                 let (mut from, mut to) = (0, lanes.count);
                 for bounds in mask {
                     let value = &bounds.value;
@@ -313,7 +323,8 @@ impl Access {
         let window = self.window(tile);
         let place = |outer: usize, lane: usize| (outer as isize * pitch + lane as isize) * size as isize;
         match &self.map {
-            Map::Linear { index, .. } => self.blocks(window, |outer, lanes| {
+            Map::Linear(strided) => self.blocks(window, |outer, lanes| {
+                let index = &strided.index;
                 let at = index.offset + index.at(OUTER, outer.point) + index.at(LANES, lanes.point);
                 let element = index.innermost(LANES) as isize;
                 let (block, row, from) = if lanes.rows > 1 {
@@ -348,7 +359,8 @@ impl Access {
         let window = self.window(tile);
         let pitch = window.count[LANES];
         match &self.map {
-            Map::Linear { index, .. } => self.rows(window, |outer, lanes| {
+            Map::Linear(strided) => self.rows(window, |outer, lanes| {
+                let index = &strided.index;
                 let mut at = index.offset + index.at(OUTER, outer.point) + index.at(LANES, lanes.point);
                 for i in 0..lanes.count {
                     // SAFETY: an element of the tile.
@@ -475,7 +487,7 @@ fn linear(index: &Index, mask: Option<&Mask>, axes: &Axes, rank: usize) -> Optio
             }
         }
     }
-    Some(Map::Linear { index, mask: bounds, extents })
+    Some(Map::Linear(Box::new(Strided { index, mask: bounds, extents })))
 }
 
 /// The values of an index from `point` on, with the range `lane` counting up.

@@ -17,6 +17,9 @@ pub(super) type Point = SmallVec<[usize; 4]>;
 
 /// The coordinates of a position.
 pub(super) fn decompose(extents: &[usize], mut position: usize) -> Point {
+    if let [_] = extents {
+        return Point::from_slice(&[position]);
+    }
     let mut point = Point::from_elem(0, extents.len());
     for (coordinate, &extent) in point.iter_mut().zip(extents).rev() {
         *coordinate = position % extent;

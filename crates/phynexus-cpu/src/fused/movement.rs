@@ -55,6 +55,20 @@ unsafe fn copy_elements<T: Copy>(block: Block, source: *const T, from: Steps, ta
         // SAFETY: the same elements with the axes exchanged.
         return unsafe { transpose(turned, source, from.row, target, to.element) };
     }
+    if rows > 1 && from.row == 0 && from.element == 1 && to.element == 1 && to.row == count as isize {
+        // One row again and again: what is there already is copied, twice as much each time.
+        // SAFETY: the caller's promise; each copy is from the part written before.
+        unsafe {
+            source.copy_to_nonoverlapping(target, count);
+            let (mut done, all) = (count, rows * count);
+            while done < all {
+                let more = done.min(all - done);
+                target.copy_to_nonoverlapping(target.add(done), more);
+                done += more;
+            }
+        }
+        return;
+    }
     for row in 0..rows as isize {
         // SAFETY: the caller's promise.
         unsafe {
