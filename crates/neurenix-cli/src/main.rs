@@ -1,2 +1,7 @@
-//! The command.
-fn main() {}
+//! The command `neurenix`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    neurenix_cli::commands::main()
+}

@@ -37,6 +37,7 @@ pub mod io;
 pub mod nn;
 pub mod optim;
 pub mod train;
+pub mod verify;
 
 pub use error::{Error, Result};
 pub use phynexus;

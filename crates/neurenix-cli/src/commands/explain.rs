@@ -6,7 +6,10 @@ use clap::ValueEnum;
 use neurenix::{
     Result,
     nn::{Function, Linear, Module, Sequential},
-    phynexus::{DType, Device, Tensor, schedule, tensor::Generator},
+    phynexus::{
+        DType, Device, Tensor, schedule,
+        tensor::{GeluApproximation, Generator},
+    },
     train::Objective,
 };
 use serde::Serialize;
@@ -100,7 +103,7 @@ fn build(computation: Computation, device: Device) -> Result<Tensor> {
         Computation::LayerNorm => random(&[1024, 768])?.layer_norm(&[768], None, None, 1e-5)?,
         Computation::Gelu => {
             let [a, b, c, d] = [(); 4].map(|()| random(&[1 << 20]));
-            a?.mul(&b?)?.add(&c?)?.gelu(true)?.mul(&d?)?
+            a?.mul(&b?)?.add(&c?)?.gelu(GeluApproximation::Tanh)?.mul(&d?)?
         }
         Computation::Mlp => {
             let model = Sequential::new()

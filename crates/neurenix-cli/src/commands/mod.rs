@@ -14,7 +14,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 use neurenix::Result;
 
 #[derive(Parser)]
-#[command(name = "neurenix", version, about = "Train and deploy neural networks on whatever accelerator you have")]
+#[command(
+    name = "neurenix",
+    version,
+    about = "Train and deploy neural networks on whatever accelerator you have"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -66,7 +70,8 @@ pub fn main() -> ExitCode {
 
 /// A value as JSON on a line of standard output.
 fn print_json(value: &impl serde::Serialize) -> Result<()> {
-    let text = serde_json::to_string_pretty(value).map_err(|e| neurenix::Error::data("JSON", e.to_string()))?;
+    let text =
+        serde_json::to_string_pretty(value).map_err(|e| neurenix::Error::data("JSON", e.to_string()))?;
     println!("{text}");
     Ok(())
 }

@@ -2,12 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use neurenix::{
-    Error, Result,
-    error::Place,
-    io::write_bytes_atomically,
-    train::History,
-};
+use neurenix::{Error, Result, data::LabelColumn, error::Place, io::write_bytes_atomically, train::History};
 use serde::{Deserialize, Serialize};
 
 use crate::models::ModelSpec;
@@ -48,6 +43,15 @@ pub(super) struct StoredNormalization {
     pub(super) std: Vec<f32>,
 }
 
+/// The label column as the command line words it: a name, or a number from 1; the last column if not given.
+pub(super) fn label_column(label: Option<&str>) -> LabelColumn {
+    match label.map(|label| (label, label.parse::<usize>())) {
+        None => LabelColumn::Last,
+        Some((_, Ok(number @ 1..))) => LabelColumn::Index(number - 1),
+        Some((name, _)) => LabelColumn::Name(name.to_owned()),
+    }
+}
+
 /// A run's folder.
 #[derive(Clone, Debug)]
 pub(super) struct RunFolder(pub(super) PathBuf);
@@ -63,7 +67,10 @@ impl RunFolder {
         if let Some(out) = out {
             let folder = RunFolder(out.to_owned());
             if folder.config_path().exists() {
-                let message = format!("{} already holds a run: choose another folder, or continue it with --resume", out.display());
+                let message = format!(
+                    "{} already holds a run: choose another folder, or continue it with --resume",
+                    out.display()
+                );
                 return Err(Error::data("--out", message));
             }
             return RunFolder::create(out.to_owned());
@@ -96,8 +103,9 @@ impl RunFolder {
     pub(super) fn read_config(&self) -> Result<RunConfig> {
         let path = self.config_path();
         let text = std::fs::read_to_string(&path).map_err(|e| Error::io("read", &path, e))?;
-        serde_json::from_str(&text)
-            .map_err(|e| Error::format(&path, "run configuration", Place::Line(e.line() as u64), e.to_string()))
+        serde_json::from_str(&text).map_err(|e| {
+            Error::format(&path, "run configuration", Place::Line(e.line() as u64), e.to_string())
+        })
     }
 
     /// `metrics.csv` and `metrics.json`.

@@ -15,9 +15,8 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use neurenix::{
     Error, Result,
-    data::{self, CsvOptions, Dataset, LabelColumn},
-    io::EventWriter,
-    nn::Module,
+    data::{self, CsvOptions, Dataset},
+    io::tensorboard::EventWriter,
     optim::{Optimizer, Rule, Schedule},
     phynexus::{Device, schedule::profile, tensor::Generator},
     train::{Ending, EpochRecord, Objective, Observer, StepReport, TrainOptions, Trainer, save_model},
@@ -26,7 +25,7 @@ use serde::Serialize;
 
 use super::{
     print_json,
-    run_folder::{RunConfig, RunFolder, StoredNormalization},
+    run_folder::{RunConfig, RunFolder, StoredNormalization, label_column},
 };
 use crate::{
     models::{ModelKind, ModelSpec},
@@ -176,7 +175,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     };
     let outputs = match objective {
-        Objective::Regression => parts.training.targets().shape().iter().skip(1).product(),
+        Objective::Regression => parts.training.stored_targets().shape().iter().skip(1).product(),
         Objective::Classification { .. } => parts.training.class_names().len(),
     };
     objective.check(&parts.training, outputs)?;
@@ -191,11 +190,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
             }
             folder
         }
-        None => RunFolder::choose(arguments.out.as_deref(), &format!("{}-{}", config.data, config.model.kind.name()))?,
+        None => RunFolder::choose(
+            arguments.out.as_deref(),
+            &format!("{}-{}", config.data, config.model.kind.name()),
+        )?,
     };
     folder.write_config(&config)?;
 
-    let generator = Generator::new(arguments.seed);
+    let generator = Arc::new(Generator::new(arguments.seed));
     let model = config.model.build(device, &generator)?;
     let steps_per_epoch = parts.training.len().div_ceil(config.batch_size.max(1)) as u64;
     let optimizer = Optimizer::new(rule(arguments.optimizer), model.parameters(), config.learning_rate)?
@@ -246,7 +248,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     save_model(&folder.model_path(), model.as_ref(), std::collections::BTreeMap::new())?;
     let evaluation = trainer.evaluate(&parts.test)?;
-    let report = summary::report(&config, &parts.test, trainer.history(), evaluation, model.as_ref(), device, &profile, seconds)?;
+    let report = summary::report(
+        &config,
+        &parts.test,
+        trainer.history(),
+        evaluation,
+        model.as_ref(),
+        device,
+        &profile,
+        seconds,
+    )?;
     report::write(&folder.0, &report)?;
     let outcome = Outcome {
         folder: &folder.0,
@@ -260,7 +271,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.json {
         print_json(&outcome)?;
     } else {
-        let accuracy = evaluation.accuracy.map_or(String::new(), |a| format!(", accuracy {:.2} %", a * 100.0));
+        let accuracy =
+            evaluation.accuracy.map_or(String::new(), |a| format!(", accuracy {:.2} %", a * 100.0));
         println!("{} after {} epochs in {seconds:.1} s", outcome.ending, outcome.epochs);
         println!("test loss {:.4}{accuracy}", evaluation.loss);
         println!("report: {}", folder.0.join("report.html").display());
@@ -279,15 +291,9 @@ fn load(arguments: &Arguments) -> Result<Parts> {
         Source::Mnist => data::mnist(path()?)?,
         Source::Cifar10 => data::cifar10(path()?)?,
         Source::Csv => {
-            let label = arguments.label.as_deref().map(|label| match label.parse::<usize>() {
-                Ok(number) if number > 0 => LabelColumn::Index(number - 1),
-                _ => LabelColumn::Name(label.to_owned()),
-            });
-            let task = if arguments.regression { data::CsvTask::Regression } else { data::CsvTask::Classification };
-            let mut options = CsvOptions { task, ..CsvOptions::default() };
-            if let Some(label) = label {
-                options.label = label;
-            }
+            let task = if arguments.regression { data::CsvTask::Regression } else { data::CsvTask::Detect };
+            let label = label_column(arguments.label.as_deref());
+            let options = CsvOptions { task, label, ..CsvOptions::default() };
             let table = data::read_csv(path()?, &options)?;
             let (training, test) = table.split(0.8, arguments.seed)?;
             let normalization = training.statistics(1.0)?;
@@ -427,7 +433,8 @@ impl Observer for Progress {
         }
         self.bar.set_position(report.batch as u64);
         if report.batch.is_multiple_of(8) || report.batch == report.batches {
-            let accuracy = report.accuracy.map_or(String::new(), |a| format!("  accuracy {:.1} %", a * 100.0));
+            let accuracy =
+                report.accuracy.map_or(String::new(), |a| format!("  accuracy {:.1} %", a * 100.0));
             self.bar.set_message(format!("loss {:.4}{accuracy}", report.loss));
         }
         !self.interrupted.load(Ordering::SeqCst) && self.failure.is_none()
@@ -440,7 +447,8 @@ impl Observer for Progress {
         if self.quiet {
             return;
         }
-        let percent = |a: Option<f64>| a.map_or(String::new(), |a| format!("  accuracy {:>6.2} %", a * 100.0));
+        let percent =
+            |a: Option<f64>| a.map_or(String::new(), |a| format!("  accuracy {:>6.2} %", a * 100.0));
         let validation = record.validation_loss.map_or(String::new(), |loss| {
             format!("   test loss {loss:.4}{}", percent(record.validation_accuracy))
         });

@@ -25,6 +25,8 @@ pub enum LabelColumn {
     Name(String),
     /// The one with this index, from 0.
     Index(usize),
+    /// There is none: every column is a feature.
+    Absent,
 }
 
 /// What the label column holds.
@@ -78,6 +80,28 @@ pub fn read_csv(path: &Path, options: &CsvOptions) -> Result<Dataset> {
     read(&text, path, options)
 }
 
+/// Reads the features of a table alone, `float32 [rows, width]`, to predict from: the file may have the label column
+/// that training used, or leave it out.
+///
+/// # Errors
+/// As [`read_csv`]; and if the file has another number of columns.
+pub fn read_csv_features(path: &Path, width: usize, label: &LabelColumn) -> Result<HostArray> {
+    let text = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
+    let mut first = StringRecord::new();
+    let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(&text[..]);
+    reader.read_record(&mut first).map_err(|e| csv_error(path, e))?;
+    let label = match first.len() {
+        columns if columns == width => LabelColumn::Absent,
+        columns if columns == width + 1 => label.clone(),
+        columns => {
+            let message = format!("it has {columns} columns, the model takes {width} features");
+            return Err(Error::format(path, FORMAT, Place::Line(1), message));
+        }
+    };
+    let table = read_table(&text, path, &CsvOptions { label, ..CsvOptions::default() })?;
+    HostArray::from_values(&[table.lines.len(), width], &table.features)
+}
+
 struct Table {
     features: Vec<f32>,
     labels: Vec<String>,
@@ -87,6 +111,9 @@ struct Table {
 }
 
 fn read(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Dataset> {
+    if options.label == LabelColumn::Absent {
+        return Err(Error::data("CSV", "a data set to learn from needs a label column"));
+    }
     let table = read_table(text, path, options)?;
     let rows = table.labels.len();
     let width = table.features.len() / rows;
@@ -141,7 +168,7 @@ fn read_table(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Table> {
     }
     let width = record.len();
     let label = label_column(&record, options, path)?;
-    if width < 2 {
+    if width < 2 && label.is_some() {
         let delimiter = char::from(options.delimiter);
         return Err(Error::format(
             path,
@@ -152,7 +179,7 @@ fn read_table(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Table> {
             ),
         ));
     }
-    let is_feature = |column: &usize| *column != label;
+    let is_feature = |column: &usize| Some(*column) != label;
     let looks_like_header = || {
         record
             .iter()
@@ -172,7 +199,7 @@ fn read_table(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Table> {
         features: Vec::new(),
         labels: Vec::new(),
         lines: Vec::new(),
-        label_name: names[label].clone(),
+        label_name: label.map_or(String::new(), |column| names[column].clone()),
     };
     let mut more = !has_header || next(&mut record)?;
     while more {
@@ -191,7 +218,7 @@ fn read_table(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Table> {
                         .to_owned(),
                 ));
             }
-            if column == label {
+            if Some(column) == label {
                 table.labels.push(cell.to_owned());
             } else {
                 table.features.push(finite(cell).map_err(wrong)?);
@@ -200,7 +227,7 @@ fn read_table(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Table> {
         table.lines.push(line);
         more = next(&mut record)?;
     }
-    if table.labels.is_empty() {
+    if table.lines.is_empty() {
         return Err(Error::format(path, FORMAT, Place::Whole, "it has a header but no rows"));
     }
     Ok(table)
@@ -214,9 +241,10 @@ fn line_of(text: &[u8], record: &StringRecord) -> u64 {
     position.line() + skipped.count() as u64
 }
 
-fn label_column(first: &StringRecord, options: &CsvOptions, path: &Path) -> Result<usize> {
+fn label_column(first: &StringRecord, options: &CsvOptions, path: &Path) -> Result<Option<usize>> {
     let width = first.len();
     let found = match &options.label {
+        LabelColumn::Absent => return Ok(None),
         LabelColumn::Last => width.checked_sub(1),
         LabelColumn::Index(index) => (*index < width).then_some(*index),
         LabelColumn::Name(name) => {
@@ -233,7 +261,7 @@ fn label_column(first: &StringRecord, options: &CsvOptions, path: &Path) -> Resu
             found
         }
     };
-    found.ok_or_else(|| {
+    found.map(Some).ok_or_else(|| {
         let columns: Vec<&str> = first.iter().collect();
         let message = match &options.label {
             LabelColumn::Name(name) => {

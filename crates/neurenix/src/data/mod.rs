@@ -30,7 +30,7 @@ pub(crate) mod test_support;
 pub use array::{HostArray, byte_count};
 pub use batches::{Batch, BatchOptions, Batches};
 pub use cifar::cifar10;
-pub use csv::{CsvOptions, CsvTask, LabelColumn, read_csv};
+pub use csv::{CsvOptions, CsvTask, LabelColumn, read_csv, read_csv_features};
 pub use dataset::{Dataset, Normalization};
 pub use digits::{DIGITS_SPLIT_SEED, digits, digits_split};
 pub use idx::{mnist, read_idx, write_idx};

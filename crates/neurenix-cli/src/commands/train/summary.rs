@@ -33,7 +33,11 @@ pub(super) fn report(
     }
     summary.push(fact("Test loss", format!("{:.4}", evaluation.loss), String::new()));
     summary.push(fact("Parameters", model.parameter_count().to_string(), String::new()));
-    summary.push(fact("Training time", format!("{seconds:.1} s"), format!("{} epochs", history.epochs.len())));
+    summary.push(fact(
+        "Training time",
+        format!("{seconds:.1} s"),
+        format!("{} epochs", history.epochs.len()),
+    ));
     summary.push(fact("Device", device.name().to_owned(), device.info().model));
     let epochs = history.epochs.iter().map(|e| EpochMetrics {
         epoch: e.epoch as u64,
@@ -90,7 +94,8 @@ fn judge(test: &Dataset, model: &dyn Module, device: Device, classes: &[String])
     let (mut mistakes, mut wrong) = (Vec::new(), 0);
     for batch in Batches::new(test, &BatchOptions { batch_size: 256, ..BatchOptions::default() })? {
         let batch = batch?;
-        let inputs = Tensor::from_bytes(batch.inputs.bytes(), batch.inputs.dtype(), batch.inputs.shape(), device)?;
+        let inputs =
+            Tensor::from_bytes(batch.inputs.bytes(), batch.inputs.dtype(), batch.inputs.shape(), device)?;
         let probabilities = model.forward(&inputs)?.softmax(-1)?.to_dtype(DType::F32)?.to_vec::<f32>()?;
         let truths = batch.targets.to_vec::<i64>()?;
         for (row, (scores, truth)) in probabilities.chunks(classes.len()).zip(truths).enumerate() {

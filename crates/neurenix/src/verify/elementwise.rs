@@ -1,0 +1,114 @@
+//! Functions of one, two and three operands, and conversions: every one of them on every dtype it takes.
+
+use phynexus::{
+    DType, Scalar,
+    graph::op::{Binary, Op, Unary},
+    oracle::generate::{Case, CaseLeaf, Choice, Values, random_array},
+};
+
+use super::Entry;
+
+/// Shapes at which kernels take other paths: no axis, nothing, one, odd tails, rows, more than a tile.
+pub(super) const SHAPES: [&[usize]; 8] = [&[], &[0], &[1], &[7], &[3, 0, 2], &[3, 1, 5], &[2, 515], &[4133]];
+
+/// Adds a leaf of random values, laid out row-major or not.
+pub(super) fn leaf(
+    case: &mut Case,
+    choice: &mut Choice,
+    values: Values,
+    dtype: DType,
+    shape: &[usize],
+    scattered: bool,
+) -> u32 {
+    let array = random_array(choice, values, dtype, shape);
+    case.leaf(if scattered { CaseLeaf::scattered(array, choice) } else { CaseLeaf::contiguous(array) })
+}
+
+/// What is varied besides the shape: the values and the layout.
+const VARIANTS: [(Values, bool); 3] =
+    [(Values::Special, false), (Values::Tame, true), (Values::Positive, false)];
+
+/// One case for every shape and variant. `build` pushes nodes behind the leaves and returns the output.
+fn cases(
+    operation: &str,
+    dtype: DType,
+    leaves: &[DType],
+    build: &dyn Fn(&mut Case, &[usize], &[u32]) -> u32,
+    entries: &mut Vec<Entry>,
+) {
+    let mut choice = Choice::new(17);
+    for shape in SHAPES {
+        for (values, scattered) in VARIANTS {
+            if scattered && shape.len() < 2 && values != Values::Tame {
+                continue;
+            }
+            let mut case = Case::new(format!("shape {shape:?}, {values:?} values, scattered {scattered}"));
+            let ids: Vec<u32> = leaves
+                .iter()
+                .map(|&dtype| leaf(&mut case, &mut choice, values, dtype, shape, scattered))
+                .collect();
+            let output = build(&mut case, shape, &ids);
+            case.ir.outputs.push(output);
+            entries.push(Entry::new(operation, dtype.name(), case));
+        }
+    }
+}
+
+/// The function with a constant on either side, where rewrites and kernels take other paths.
+fn with_constants(op: Binary, dtype: DType, entries: &mut Vec<Entry>) {
+    let mut choice = Choice::new(23);
+    let constants = if dtype.is_float() {
+        vec![0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.3].into_iter().map(Scalar::Float).collect()
+    } else {
+        vec![Scalar::Int(0), Scalar::Int(1), Scalar::Int(-1), Scalar::Int(2), Scalar::Int(3)]
+    };
+    for constant in constants {
+        for left in [false, true] {
+            let side = if left { "left" } else { "right" };
+            let mut case = Case::new(format!("constant {constant} on the {side}"));
+            let x = leaf(&mut case, &mut choice, Values::Special, dtype, &[67], false);
+            let c = case.ir.push(Op::Constant(constant.cast(dtype)), dtype, [67].as_slice().into(), []);
+            let inputs = if left { [c, x] } else { [x, c] };
+            let y = case.ir.push(Op::Binary(op), op.result(dtype), [67].as_slice().into(), inputs);
+            case.ir.outputs.push(y);
+            entries.push(Entry::new(op.name(), dtype.name(), case));
+        }
+    }
+}
+
+/// All of them.
+pub(super) fn entries() -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for dtype in DType::ALL {
+        for op in Unary::ALL.into_iter().filter(|op| op.accepts(dtype)) {
+            let build = |case: &mut Case, shape: &[usize], ids: &[u32]| {
+                case.ir.push(Op::Unary(op), op.result(dtype), shape.into(), ids.iter().copied())
+            };
+            cases(op.name(), dtype, &[dtype], &build, &mut entries);
+        }
+        for op in Binary::ALL.into_iter().filter(|op| op.accepts(dtype)) {
+            let build = |case: &mut Case, shape: &[usize], ids: &[u32]| {
+                case.ir.push(Op::Binary(op), op.result(dtype), shape.into(), ids.iter().copied())
+            };
+            cases(op.name(), dtype, &[dtype, dtype], &build, &mut entries);
+            with_constants(op, dtype, &mut entries);
+        }
+        let select = |case: &mut Case, shape: &[usize], ids: &[u32]| {
+            case.ir.push(Op::Where, dtype, shape.into(), ids.iter().copied())
+        };
+        cases("where", dtype, &[DType::Bool, dtype, dtype], &select, &mut entries);
+        for to in DType::ALL {
+            let convert = |case: &mut Case, shape: &[usize], ids: &[u32]| {
+                case.ir.push(Op::Cast, to, shape.into(), ids.iter().copied())
+            };
+            cases("cast", dtype, &[dtype], &convert, &mut entries);
+            if to.size() == dtype.size() && to != DType::Bool {
+                let bits = |case: &mut Case, shape: &[usize], ids: &[u32]| {
+                    case.ir.push(Op::Bitcast, to, shape.into(), ids.iter().copied())
+                };
+                cases("bitcast", dtype, &[dtype], &bits, &mut entries);
+            }
+        }
+    }
+    entries
+}

@@ -1,0 +1,65 @@
+//! One case on a device.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use phynexus::{
+    Device, Error, Result,
+    oracle::{Comparison, compare, evaluate, generate::Case},
+    schedule::execute_ir,
+    shape::show_shape,
+};
+
+/// What came of a case.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) compared: usize,
+    pub(super) skipped: usize,
+    pub(super) worst_ulps: f64,
+    /// What is wrong, if anything is.
+    pub(super) failure: Option<String>,
+}
+
+impl Outcome {
+    /// Adds a comparison; `what` names the thing compared in the message of a failure.
+    pub(super) fn add(&mut self, what: &dyn Fn() -> String, comparison: Comparison) {
+        if !comparison.passed() && self.failure.is_none() {
+            self.failure = Some(format!("{}: {comparison}", what()));
+        }
+        self.compared += comparison.compared;
+        self.skipped += comparison.skipped;
+        self.worst_ulps = self.worst_ulps.max(comparison.worst_ulps);
+    }
+}
+
+/// Runs a graph on the device and compares its outputs with the oracle's.
+pub(super) fn execute(case: &Case, device: Device) -> Outcome {
+    guarded(|| {
+        let mut outcome = Outcome::default();
+        if case.ir.outputs.is_empty() {
+            return Err(Error::internal("verify", format!("a case without an output: {}", case.name)));
+        }
+        let expected = evaluate(&case.ir, &case.values())?;
+        let leaves = case.leaves.iter().map(|leaf| leaf.upload(device)).collect::<Result<Vec<_>>>()?;
+        let outputs = execute_ir(&case.ir, &leaves, device)?;
+        for ((&id, expected), actual) in case.ir.outputs.iter().zip(&expected).zip(&outputs) {
+            let node = case.ir.node(id);
+            let name = || format!("%{id}, {} {} {}", node.op.name(), node.dtype, show_shape(&node.shape));
+            outcome.add(&name, compare(expected, &actual.to_bytes()?, actual.dtype()));
+        }
+        Ok(outcome)
+    })
+}
+
+/// Errors and panics become failures: the suite goes on whatever a device does.
+pub(super) fn guarded(work: impl FnOnce() -> Result<Outcome>) -> Outcome {
+    let failed = |message: String| Outcome { failure: Some(message), ..Outcome::default() };
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(error)) => failed(error.to_string()),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            failed(format!("a panic: {text}"))
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! Graphs that become one kernel or several, and composites, whose body or own kernel must agree with the body's
+//! meaning.
+
+use phynexus::{
+    DType, Scalar,
+    graph::{
+        Composite,
+        composite::{AttentionAttributes, Cell, Recurrence},
+        op::{Axes, Binary, Combine, ConvKind, Geometry, Op, Unary},
+    },
+    oracle::generate::{Case, CaseLeaf, Choice, Values, random_array, random_index},
+};
+
+use super::Entry;
+
+/// The chains and composites on every float dtype.
+pub(super) fn entries() -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for dtype in DType::FLOATS {
+        for (name, chain) in CHAINS {
+            for shape in [[1, 1], [4, 7], [5, 260], [300, 3], [2, 4100]] {
+                let mut graph = Graph::new(format!("shape {shape:?}"), dtype);
+                chain(&mut graph, &shape);
+                entries.push(Entry::new(*name, dtype.name(), graph.case));
+            }
+        }
+        composites(dtype, &mut entries);
+    }
+    entries
+}
+
+/// A case that grows by operations on its own shapes.
+struct Graph {
+    case: Case,
+    dtype: DType,
+    choice: Choice,
+}
+
+impl Graph {
+    fn new(name: String, dtype: DType) -> Graph {
+        Graph { case: Case::new(name), dtype, choice: Choice::new(11) }
+    }
+    fn shape(&self, x: u32) -> Vec<usize> {
+        self.case.ir.node(x).shape.to_vec()
+    }
+    fn leaf(&mut self, shape: &[usize]) -> u32 {
+        self.leaf_of(shape, Values::Tame)
+    }
+    fn leaf_of(&mut self, shape: &[usize], values: Values) -> u32 {
+        let array = random_array(&mut self.choice, values, self.dtype, shape);
+        self.case.leaf(CaseLeaf::contiguous(array))
+    }
+    fn index(&mut self, rows: usize, count: usize) -> u32 {
+        let array = random_index(&mut self.choice, rows, count, DType::U8);
+        self.case.leaf(CaseLeaf::contiguous(array))
+    }
+    fn constant(&mut self, value: f64, shape: &[usize]) -> u32 {
+        let scalar = Scalar::Float(value).cast(self.dtype);
+        self.case.ir.push(Op::Constant(scalar), self.dtype, shape.into(), [])
+    }
+    fn unary(&mut self, op: Unary, x: u32) -> u32 {
+        let (shape, dtype) = (self.shape(x), op.result(self.dtype));
+        self.case.ir.push(Op::Unary(op), dtype, shape.as_slice().into(), [x])
+    }
+    fn binary(&mut self, op: Binary, x: u32, y: u32) -> u32 {
+        let shape = self.shape(x);
+        let y = self.expand(y, &shape);
+        self.case.ir.push(Op::Binary(op), op.result(self.dtype), shape.as_slice().into(), [x, y])
+    }
+    fn scaled(&mut self, op: Binary, x: u32, value: f64) -> u32 {
+        let shape = self.shape(x);
+        let y = self.constant(value, &shape);
+        self.binary(op, x, y)
+    }
+    fn expand(&mut self, x: u32, shape: &[usize]) -> u32 {
+        let (own, dtype) = (self.shape(x), self.case.ir.node(x).dtype);
+        if own == shape { x } else { self.case.ir.push(Op::Expand, dtype, shape.into(), [x]) }
+    }
+    fn reduce(&mut self, combine: Combine, x: u32, axis: usize) -> u32 {
+        let mut shape = self.shape(x);
+        shape[axis] = 1;
+        let op = Op::Reduce { combine, axes: Axes::of([axis]) };
+        self.case.ir.push(op, self.dtype, shape.as_slice().into(), [x])
+    }
+    fn output(&mut self, x: u32) {
+        self.case.ir.outputs.push(x);
+    }
+}
+
+type Chain = fn(&mut Graph, &[usize; 2]);
+
+const CHAINS: &[(&str, Chain)] = &[
+    ("fused elementwise", elementwise),
+    ("fused softmax", softmax_rows),
+    ("fused softmax columns", softmax_columns),
+    ("fused norm", norm),
+    ("fused cross entropy", cross_entropy),
+    ("fused optimiser", optimiser),
+    ("fused reductions", reductions),
+    ("fused transposes", transposes),
+    ("fused product", product),
+    ("fused convolution", convolution),
+    ("fused padding", padding),
+];
+
+/// gelu(a * b + c) * d with broadcast operands.
+fn elementwise(g: &mut Graph, &[rows, columns]: &[usize; 2]) {
+    let (a, b) = (g.leaf(&[rows, columns]), g.leaf(&[1, columns]));
+    let (c, d) = (g.leaf(&[rows, 1]), g.leaf(&[1, 1]));
+    let x = g.binary(Binary::Mul, a, b);
+    let x = g.binary(Binary::Add, x, c);
+    let half = g.scaled(Binary::Mul, x, std::f64::consts::FRAC_1_SQRT_2);
+    let erf = g.unary(Unary::Erf, half);
+    let one = g.scaled(Binary::Add, erf, 1.0);
+    let gelu = g.binary(Binary::Mul, x, one);
+    let result = g.binary(Binary::Mul, gelu, d);
+    g.output(result);
+}
+
+fn softmax(g: &mut Graph, shape: &[usize; 2], axis: usize) {
+    let x = g.leaf(shape);
+    let greatest = g.reduce(Combine::Max, x, axis);
+    let shifted = g.binary(Binary::Sub, x, greatest);
+    let powers = g.unary(Unary::Exp, shifted);
+    let sum = g.reduce(Combine::Sum, powers, axis);
+    let result = g.binary(Binary::Div, powers, sum);
+    g.output(result);
+}
+
+fn softmax_rows(g: &mut Graph, shape: &[usize; 2]) {
+    softmax(g, shape, 1);
+}
+
+fn softmax_columns(g: &mut Graph, shape: &[usize; 2]) {
+    softmax(g, shape, 0);
+}
+
+/// A layer norm with weight and bias; the mean is an output too.
+fn norm(g: &mut Graph, shape: &[usize; 2]) {
+    let (x, weight, bias) = (g.leaf(shape), g.leaf(&[1, shape[1]]), g.leaf(&[1, shape[1]]));
+    let count = shape[1] as f64;
+    let sum = g.reduce(Combine::Sum, x, 1);
+    let mean = g.scaled(Binary::Div, sum, count);
+    let centred = g.binary(Binary::Sub, x, mean);
+    let square = g.binary(Binary::Mul, centred, centred);
+    let sum = g.reduce(Combine::Sum, square, 1);
+    let variance = g.scaled(Binary::Div, sum, count);
+    let safe = g.scaled(Binary::Add, variance, 0.5);
+    let inverse = g.unary(Unary::Rsqrt, safe);
+    let normal = g.binary(Binary::Mul, centred, inverse);
+    let scaled = g.binary(Binary::Mul, normal, weight);
+    let result = g.binary(Binary::Add, scaled, bias);
+    g.output(mean);
+    g.output(result);
+}
+
+/// The mean over rows of -log softmax at the target, and its gradient.
+fn cross_entropy(g: &mut Graph, shape: &[usize; 2]) {
+    let x = g.leaf(shape);
+    let target = g.index(shape[1].min(100), shape[0]);
+    let greatest = g.reduce(Combine::Max, x, 1);
+    let shifted = g.binary(Binary::Sub, x, greatest);
+    let powers = g.unary(Unary::Exp, shifted);
+    let sum = g.reduce(Combine::Sum, powers, 1);
+    let logarithm = g.unary(Unary::Log, sum);
+    let log_softmax = g.binary(Binary::Sub, shifted, logarithm);
+    let dims = shape.as_slice();
+    let class = g.case.ir.push(Op::Iota { axis: 1 }, DType::U8, dims.into(), []);
+    let column = g.case.ir.push(Op::Reshape, DType::U8, [shape[0], 1].as_slice().into(), [target]);
+    let wide = g.expand(column, dims);
+    // Classes beyond 255 wrap, here and on every device.
+    let hit = g.case.ir.push(Op::Binary(Binary::Eq), DType::Bool, dims.into(), [class, wide]);
+    let zero = g.constant(0.0, dims);
+    let dtype = g.dtype;
+    let picked = g.case.ir.push(Op::Where, dtype, dims.into(), [hit, log_softmax, zero]);
+    let rows = g.reduce(Combine::Sum, picked, 1);
+    let total = g.reduce(Combine::Sum, rows, 0);
+    let loss = g.scaled(Binary::Div, total, -(shape[0] as f64));
+    let softmax = g.binary(Binary::Div, powers, sum);
+    let one_hot = g.case.ir.push(Op::Cast, dtype, dims.into(), [hit]);
+    let gradient = g.binary(Binary::Sub, softmax, one_hot);
+    g.output(loss);
+    g.output(gradient);
+}
+
+/// Adam's update: three results of the same elements.
+fn optimiser(g: &mut Graph, shape: &[usize; 2]) {
+    let (parameter, gradient, first) = (g.leaf(shape), g.leaf(shape), g.leaf(shape));
+    let second = g.leaf_of(shape, Values::Positive);
+    let kept = g.scaled(Binary::Mul, first, 0.875);
+    let fresh = g.scaled(Binary::Mul, gradient, 0.125);
+    let moment = g.binary(Binary::Add, kept, fresh);
+    let kept = g.scaled(Binary::Mul, second, 0.75);
+    let square = g.binary(Binary::Mul, gradient, gradient);
+    let fresh = g.scaled(Binary::Mul, square, 0.25);
+    let spread = g.binary(Binary::Add, kept, fresh);
+    let root = g.unary(Unary::Sqrt, spread);
+    let safe = g.scaled(Binary::Add, root, 0.01);
+    let step = g.binary(Binary::Div, moment, safe);
+    let step = g.scaled(Binary::Mul, step, 0.1);
+    let next = g.binary(Binary::Sub, parameter, step);
+    for output in [moment, spread, next] {
+        g.output(output);
+    }
+}
+
+/// Reductions of reductions, along both axes.
+fn reductions(g: &mut Graph, shape: &[usize; 2]) {
+    let x = g.leaf(shape);
+    let rows = g.reduce(Combine::Sum, x, 1);
+    let columns = g.reduce(Combine::Max, x, 0);
+    let both = g.reduce(Combine::Min, rows, 0);
+    let scaled = g.binary(Binary::Mul, x, both);
+    let centred = g.binary(Binary::Sub, scaled, columns);
+    let last = g.reduce(Combine::Sum, centred, 1);
+    for output in [rows, columns, both, last] {
+        g.output(output);
+    }
+}
+
+/// A value used as it is and transposed.
+fn transposes(g: &mut Graph, shape: &[usize; 2]) {
+    let x = g.leaf(shape);
+    let y = g.unary(Unary::Tanh, x);
+    let turned = [shape[1], shape[0]];
+    let dtype = g.dtype;
+    let permutation = Op::Permute([1u8, 0].as_slice().into());
+    let t = g.case.ir.push(permutation.clone(), dtype, turned.as_slice().into(), [y]);
+    let z = g.leaf(&turned);
+    let sum = g.binary(Binary::Add, t, z);
+    let back = g.case.ir.push(permutation, dtype, shape.as_slice().into(), [sum]);
+    let result = g.binary(Binary::Mul, back, y);
+    let row = g.reduce(Combine::Sum, sum, 1);
+    g.output(result);
+    g.output(row);
+}
+
+/// relu(x w + b) + x's row sums, with the weight transposed.
+fn product(g: &mut Graph, &[rows, inner]: &[usize; 2]) {
+    let (x, w, bias) = (g.leaf(&[rows, inner]), g.leaf(&[6, inner]), g.leaf(&[1, 6]));
+    let dtype = g.dtype;
+    let permutation = Op::Permute([1u8, 0].as_slice().into());
+    let turned = g.case.ir.push(permutation, dtype, [inner, 6].as_slice().into(), [w]);
+    let dot = g.case.ir.push(Op::Dot, dtype, [rows, 6].as_slice().into(), [x, turned]);
+    let biased = g.binary(Binary::Add, dot, bias);
+    let positive = g.scaled(Binary::Max, biased, 0.0);
+    let sums = g.reduce(Combine::Sum, x, 1);
+    let result = g.binary(Binary::Add, positive, sums);
+    g.output(result);
+    g.output(dot);
+}
+
+/// A convolution with bias and activation.
+fn convolution(g: &mut Graph, &[rows, columns]: &[usize; 2]) {
+    let geometry = Geometry {
+        kernel: [3, 3].as_slice().into(),
+        stride: [2, 1].as_slice().into(),
+        dilation: [1, 1].as_slice().into(),
+        padding: [(1, 1), (1, 1)].as_slice().into(),
+        groups: 1,
+    };
+    let (Some(height), Some(width)) = (geometry.output_size(0, rows), geometry.output_size(1, columns))
+    else {
+        return;
+    };
+    let (x, w, bias) = (g.leaf(&[1, 2, rows, columns]), g.leaf(&[3, 2, 3, 3]), g.leaf(&[1, 3, 1, 1]));
+    let dtype = g.dtype;
+    let shape = [1, 3, height, width];
+    let conv = g.case.ir.push(Op::Conv(ConvKind::Forward, geometry), dtype, shape.as_slice().into(), [x, w]);
+    let biased = g.binary(Binary::Add, conv, bias);
+    let result = g.unary(Unary::Tanh, biased);
+    g.output(result);
+}
+
+/// What lies behind a padding, a slice and a reversal must not be read outside its buffer.
+fn padding(g: &mut Graph, &[rows, columns]: &[usize; 2]) {
+    let x = g.leaf(&[rows, columns]);
+    let dtype = g.dtype;
+    let y = g.unary(Unary::Exp, x);
+    let wide = [rows + 3, columns + 2];
+    let pad = Op::Pad { padding: [(1, 2), (2, 0)].as_slice().into(), value: Scalar::Float(-1.0).cast(dtype) };
+    let padded = g.case.ir.push(pad, dtype, wide.as_slice().into(), [y]);
+    let slice = Op::Slice { start: [0, columns + 1].as_slice().into(), step: [2, -1].as_slice().into() };
+    let shape = [wide[0].div_ceil(2), wide[1]];
+    let sliced = g.case.ir.push(slice, dtype, shape.as_slice().into(), [padded]);
+    let scaled = g.scaled(Binary::Mul, sliced, 3.0);
+    let rows = g.reduce(Combine::Sum, scaled, 1);
+    g.output(padded);
+    g.output(scaled);
+    g.output(rows);
+}
+
+fn composites(dtype: DType, entries: &mut Vec<Entry>) {
+    let epsilon = Scalar::Float(1e-3);
+    let mut plain = Vec::new();
+    for shape in [&[1][..], &[7], &[3, 40], &[2, 3, 5], &[2, 1500]] {
+        for axis in 0..shape.len() {
+            plain.push((Composite::Softmax { axis }, vec![shape.to_vec()]));
+            plain.push((Composite::LogSoftmax { axis }, vec![shape.to_vec()]));
+        }
+        let last = vec![shape[shape.len() - 1]];
+        for weight in [false, true] {
+            let affine = |count: usize| {
+                let parameters = std::iter::repeat_n(last.clone(), if weight { count } else { 0 });
+                std::iter::once(shape.to_vec()).chain(parameters).collect::<Vec<_>>()
+            };
+            plain.push((Composite::RmsNorm { axes: 1, epsilon, weight }, affine(1)));
+            let operands = affine(2);
+            plain.push((Composite::LayerNorm { axes: 1, epsilon, weight, bias: weight }, operands));
+        }
+        let beta = Scalar::Float(2.0);
+        let threshold = Scalar::Float(20.0);
+        let functions = [
+            Composite::Gelu { tanh: false },
+            Composite::Gelu { tanh: true },
+            Composite::Silu,
+            Composite::Mish,
+            Composite::Softplus { beta, threshold },
+        ];
+        plain.extend(functions.map(|f| (f, vec![shape.to_vec()])));
+    }
+    for shape in [&[2, 4][..], &[3, 4, 5], &[1, 4, 6, 3]] {
+        let (x, channel) = (shape.to_vec(), vec![4]);
+        let affine = vec![x.clone(), channel.clone(), channel.clone()];
+        plain.push((Composite::GroupNorm { groups: 2, epsilon, weight: true, bias: true }, affine.clone()));
+        plain.push((Composite::GroupNorm { groups: 1, epsilon, weight: false, bias: false }, vec![x]));
+        plain.push((Composite::BatchNorm { training: true, epsilon, weight: true, bias: true }, affine));
+    }
+    for (composite, operands) in plain {
+        add(composite, dtype, &operands, entries);
+    }
+    given_statistics(dtype, epsilon, entries);
+    cross_entropies(dtype, entries);
+    attention(dtype, entries);
+    recurrent(dtype, entries);
+    quantisation(dtype, entries);
+}
+
+/// A composite whose operands are all tame tensors of the dtype.
+fn add(composite: Composite, dtype: DType, operands: &[Vec<usize>], entries: &mut Vec<Entry>) {
+    let name = format!("{} of {operands:?}", composite.attributes());
+    let mut graph = Graph::new(name, dtype);
+    let inputs: Vec<u32> = operands.iter().map(|shape| graph.leaf(shape)).collect();
+    finish(composite, graph, &inputs, entries);
+}
+
+fn finish(composite: Composite, mut graph: Graph, inputs: &[u32], entries: &mut Vec<Entry>) {
+    let (operation, dtype) = (composite.name(), graph.dtype);
+    match graph.case.composite(composite, inputs) {
+        Ok(output) => graph.output(output),
+        // Operands that do not fit are this suite's fault: the case without an output fails, with the reason.
+        Err(error) => graph.case.name = format!("{}: {error}", graph.case.name),
+    }
+    entries.push(Entry::new(operation, dtype.name(), graph.case));
+}
+
+/// Batch normalisation by given statistics: the variance is positive.
+fn given_statistics(dtype: DType, epsilon: Scalar, entries: &mut Vec<Entry>) {
+    let mut g = Graph::new("given statistics".to_owned(), dtype);
+    let (x, mean) = (g.leaf(&[3, 4, 5]), g.leaf(&[4]));
+    let variance = g.leaf_of(&[4], Values::Positive);
+    let (weight, bias) = (g.leaf(&[4]), g.leaf(&[4]));
+    let composite = Composite::BatchNorm { training: false, epsilon, weight: true, bias: true };
+    finish(composite, g, &[x, mean, variance, weight, bias], entries);
+}
+
+fn cross_entropies(dtype: DType, entries: &mut Vec<Entry>) {
+    for (smoothing, ignored, weighted) in [(0.0, None, false), (0.1, Some(2), true)] {
+        for (rows, classes) in [(1, 3), (6, 10), (4, 600)] {
+            let name =
+                format!("{rows} rows of {classes} classes, smoothing {smoothing}, ignored {ignored:?}");
+            let mut g = Graph::new(name, dtype);
+            let logits = g.leaf(&[rows, classes]);
+            let target = g.index(classes, rows);
+            let mut inputs = vec![logits, target];
+            if weighted {
+                inputs.push(g.leaf_of(&[classes], Values::Positive));
+            }
+            let label_smoothing = Scalar::Float(smoothing);
+            let composite = Composite::CrossEntropy { label_smoothing, ignore_index: ignored, weighted };
+            finish(composite, g, &inputs, entries);
+        }
+    }
+}
+
+fn attention(dtype: DType, entries: &mut Vec<Entry>) {
+    for (causal, mask) in [(false, false), (true, false), (false, true), (true, true)] {
+        for (queries, keys) in [(1, 1), (5, 7), (9, 70)] {
+            let attributes = AttentionAttributes { causal, scale: Scalar::Float(0.5), mask };
+            let (q, k, v) = ([1, 2, queries, 4], [1, 2, keys, 4], [1, 2, keys, 3]);
+            let mut operands = vec![q.to_vec(), k.to_vec(), v.to_vec()];
+            if mask {
+                operands.push(vec![1, 2, queries, keys]);
+            }
+            add(Composite::Attention(attributes), dtype, &operands, entries);
+            // The logarithms, the output's gradient and delta are in the packed dtype.
+            let name = format!("{attributes} of {operands:?}");
+            let mut g = Graph::new(name, dtype);
+            let mut inputs: Vec<u32> = operands.iter().map(|shape| g.leaf(shape)).collect();
+            g.dtype = dtype.compute();
+            inputs.push(g.leaf_of(&[1, 2, queries], Values::Positive));
+            inputs.push(g.leaf(&[1, 2, queries, 3]));
+            inputs.push(g.leaf(&[1, 2, queries]));
+            g.dtype = dtype;
+            finish(Composite::AttentionGradient(attributes), g, &inputs, entries);
+        }
+    }
+}
+
+fn recurrent(dtype: DType, entries: &mut Vec<Entry>) {
+    let (steps, batch, width, hidden) = (4, 3, 5, 6);
+    for cell in [Cell::Lstm, Cell::Gru, Cell::Tanh, Cell::Relu] {
+        for (reverse, bias, save) in [(false, true, true), (true, false, false)] {
+            let state = vec![batch, hidden];
+            let rows = cell.gates() * hidden;
+            let mut operands = vec![vec![steps, batch, width], state.clone()];
+            if cell.has_cell_state() {
+                operands.push(state);
+            }
+            operands.extend([vec![rows, width], vec![rows, hidden]]);
+            if bias {
+                operands.extend([vec![rows], vec![rows]]);
+            }
+            add(Composite::Recurrent(Recurrence { cell, reverse, bias, save }), dtype, &operands, entries);
+        }
+        // The gradient: weights, first states, the states, what was saved, the gradients of the states.
+        let (state, sequence) = (vec![batch, hidden], |width: usize| vec![steps, batch, width]);
+        let mut operands = vec![vec![cell.gates() * hidden, hidden], state.clone()];
+        match cell {
+            Cell::Lstm => {
+                operands.extend([state.clone(), sequence(hidden), sequence(4 * hidden), sequence(hidden)]);
+                operands.extend([sequence(hidden), state]);
+            }
+            Cell::Gru => operands.extend([sequence(hidden), sequence(4 * hidden), sequence(hidden)]),
+            Cell::Tanh | Cell::Relu => operands.extend([sequence(hidden), sequence(hidden)]),
+        }
+        let recurrence = Recurrence { cell, reverse: false, bias: true, save: true };
+        add(Composite::RecurrentGradient(recurrence), dtype, &operands, entries);
+    }
+}
+
+fn quantisation(dtype: DType, entries: &mut Vec<Entry>) {
+    for (axis, zero_dtype) in [(None, DType::I8), (Some(1), DType::U8), (Some(0), DType::I8)] {
+        let shape = [6, 9];
+        let mut g = Graph::new(format!("axis {axis:?}, {zero_dtype}"), dtype);
+        let parameters: Vec<usize> = axis.map(|axis: usize| shape[axis]).into_iter().collect();
+        let x = g.leaf(&shape);
+        let scale = g.leaf_of(&parameters, Values::Positive);
+        let zero = random_array(&mut g.choice, Values::Positive, zero_dtype, &parameters);
+        let zero = g.case.leaf(CaseLeaf::contiguous(zero));
+        finish(Composite::QuantizeLinear { axis }, g, &[x, scale, zero], entries);
+
+        let mut g = Graph::new(format!("axis {axis:?}, {zero_dtype}"), dtype);
+        let values = random_array(&mut g.choice, Values::Tame, zero_dtype, &shape);
+        let q = g.case.leaf(CaseLeaf::contiguous(values));
+        let scale = g.leaf_of(&parameters, Values::Positive);
+        let zero = random_array(&mut g.choice, Values::Positive, zero_dtype, &parameters);
+        let zero = g.case.leaf(CaseLeaf::contiguous(zero));
+        finish(Composite::DequantizeLinear { axis }, g, &[q, scale, zero], entries);
+    }
+}

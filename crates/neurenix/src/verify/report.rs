@@ -1,0 +1,137 @@
+//! What the suite found, for people and for programs.
+
+use std::fmt;
+
+use phynexus::Device;
+use serde::Serialize;
+
+/// The results of the suite.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The device's name.
+    pub device: String,
+    /// Its model.
+    pub model: String,
+    /// The seed of the random graphs.
+    pub seed: u64,
+    /// A row for every operation and dtype.
+    pub rows: Vec<Row>,
+    /// Everything that went wrong.
+    pub failures: Vec<Failure>,
+}
+
+/// The cases of one operation and dtype.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The operation.
+    pub operation: String,
+    /// The dtype of its operand; empty where a case has several.
+    pub dtype: String,
+    /// Cases run.
+    pub cases: usize,
+    /// Cases without a wrong element.
+    pub passed: usize,
+    /// Cases with one, or that ended in an error.
+    pub failed: usize,
+    /// Elements compared.
+    pub compared: usize,
+    /// Elements for which more than one answer is right.
+    pub skipped: usize,
+    /// The greatest distance of a right element from the computation in `f64`, in units in the last place.
+    pub worst_ulps: f64,
+}
+
+/// A case that failed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failure {
+    /// The operation.
+    pub operation: String,
+    /// The dtype of its operand; empty where a case has several.
+    pub dtype: String,
+    /// The case: its name, or for a random graph the graph, made small.
+    pub case: String,
+    /// What went wrong.
+    pub message: String,
+}
+
+impl Row {
+    pub(super) fn new(operation: &str, dtype: &str) -> Row {
+        Row {
+            operation: operation.to_owned(),
+            dtype: dtype.to_owned(),
+            cases: 0,
+            passed: 0,
+            failed: 0,
+            compared: 0,
+            skipped: 0,
+            worst_ulps: 0.0,
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn new(device: Device, seed: u64) -> Report {
+        let info = device.info();
+        Report { device: info.name, model: info.model, seed, rows: Vec::new(), failures: Vec::new() }
+    }
+
+    /// True if nothing went wrong.
+    pub fn passed(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    /// Sums over all rows; the operation is "total".
+    pub fn total(&self) -> Row {
+        let mut total = Row::new("total", "");
+        for row in &self.rows {
+            total.cases += row.cases;
+            total.passed += row.passed;
+            total.failed += row.failed;
+            total.compared += row.compared;
+            total.skipped += row.skipped;
+            total.worst_ulps = total.worst_ulps.max(row.worst_ulps);
+        }
+        total
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:<22} {:<18} {:>6} {:>6} {:>6} {:>10} {:>9} {:>9.2}",
+            self.operation,
+            self.dtype,
+            self.cases,
+            self.passed,
+            self.failed,
+            self.compared,
+            self.skipped,
+            self.worst_ulps
+        )
+    }
+}
+
+impl fmt::Display for Report {
+    /// The table, then the failures.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} ({}), seed {}", self.device, self.model, self.seed)?;
+        writeln!(
+            f,
+            "{:<22} {:<18} {:>6} {:>6} {:>6} {:>10} {:>9} {:>9}",
+            "operation", "dtype", "cases", "passed", "failed", "compared", "skipped", "ulps"
+        )?;
+        for row in &self.rows {
+            writeln!(f, "{row}")?;
+        }
+        writeln!(f, "{}", self.total())?;
+        for failure in &self.failures {
+            writeln!(
+                f,
+                "\n{} {}: {}\n  {}",
+                failure.operation, failure.dtype, failure.case, failure.message
+            )?;
+        }
+        Ok(())
+    }
+}

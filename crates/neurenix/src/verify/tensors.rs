@@ -1,0 +1,136 @@
+//! Programs of tensors: what the graph alone does not show, that tensors are values while their memory is reused.
+
+use phynexus::{
+    DType, Device, Result, Tensor,
+    graph::op::{Binary, Op},
+    oracle::{
+        OracleArray, compare, evaluate,
+        generate::{Case, CaseLeaf, Choice, Values, random_array},
+    },
+};
+
+use super::execute::Outcome;
+
+/// A program and its name in the table.
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    pub(super) run: fn(Device) -> Result<Outcome>,
+}
+
+/// All of them.
+pub(super) const PROGRAMS: &[Program] = &[
+    Program { name: "in-place updates", run: in_place_updates },
+    Program { name: "shared operands", run: shared_operands },
+    Program { name: "views of updated data", run: views_of_updated_data },
+    Program { name: "intermediate reads", run: intermediate_reads },
+    Program { name: "repeated steps", run: repeated_steps },
+];
+
+const SHAPE: [usize; 2] = [37, 130];
+
+/// Two operands on the device, and a case that has them as leaves 0 and 1.
+fn operands(device: Device, seed: u64) -> Result<(Tensor, Tensor, Case)> {
+    let mut choice = Choice::new(seed);
+    let mut case = Case::new("program");
+    for _ in 0..2 {
+        case.leaf(CaseLeaf::contiguous(random_array(&mut choice, Values::Tame, DType::F32, &SHAPE)));
+    }
+    Ok((case.leaves[0].upload(device)?, case.leaves[1].upload(device)?, case))
+}
+
+/// Compares a tensor with a node of the case.
+fn check(outcome: &mut Outcome, what: &str, case: &Case, node: u32, actual: &Tensor) -> Result<()> {
+    let mut asked = case.clone();
+    asked.ir.outputs = vec![node];
+    let expected: Vec<OracleArray> = evaluate(&asked.ir, &asked.values())?;
+    let comparison = compare(&expected[0], &actual.to_bytes()?, actual.dtype());
+    outcome.add(&|| what.to_owned(), comparison);
+    Ok(())
+}
+
+/// x * y + x, as nodes.
+fn step(case: &mut Case, x: u32, y: u32) -> u32 {
+    let product = case.ir.push(Op::Binary(Binary::Mul), DType::F32, SHAPE.as_slice().into(), [x, y]);
+    case.ir.push(Op::Binary(Binary::Add), DType::F32, SHAPE.as_slice().into(), [product, x])
+}
+
+/// An operand that nobody else holds may give its memory to the result, again and again.
+fn in_place_updates(device: Device) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let (mut x, y, mut case) = operands(device, 1)?;
+    let mut node = 0;
+    for round in 0..4 {
+        x = x.mul(&y)?.add(&x)?;
+        x.evaluate()?;
+        node = step(&mut case, node, 1);
+        check(&mut outcome, &format!("round {round}"), &case, node, &x)?;
+    }
+    Ok(outcome)
+}
+
+/// An operand that somebody holds must keep its values.
+fn shared_operands(device: Device) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let (mut x, y, mut case) = operands(device, 2)?;
+    let held = x.clone();
+    x = x.mul(&y)?.add(&x)?;
+    x.evaluate()?;
+    let node = step(&mut case, 0, 1);
+    check(&mut outcome, "the update", &case, node, &x)?;
+    check(&mut outcome, "the operand that is still held", &case, 0, &held)?;
+    check(&mut outcome, "the other operand", &case, 1, &y)?;
+    Ok(outcome)
+}
+
+/// A view holds its data when the tensor behind it is updated, and the other way round.
+fn views_of_updated_data(device: Device) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let (mut x, y, mut case) = operands(device, 3)?;
+    let view = x.permute(&[1, 0])?;
+    x = x.mul(&y)?.add(&x)?;
+    x.evaluate()?;
+    let turned: [usize; 2] = [SHAPE[1], SHAPE[0]];
+    let permute = Op::Permute([1u8, 0].as_slice().into());
+    let old = case.ir.push(permute.clone(), DType::F32, turned.as_slice().into(), [0]);
+    check(&mut outcome, "the view of the old values", &case, old, &view)?;
+    // An update through the view's shape leaves the tensor behind it alone.
+    let mut view = x.permute(&[1, 0])?;
+    view = view.add(&view)?;
+    view.evaluate()?;
+    let node = step(&mut case, 0, 1);
+    let new = case.ir.push(permute, DType::F32, turned.as_slice().into(), [node]);
+    let doubled = case.ir.push(Op::Binary(Binary::Add), DType::F32, turned.as_slice().into(), [new, new]);
+    check(&mut outcome, "the updated view", &case, doubled, &view)?;
+    check(&mut outcome, "the tensor behind the updated view", &case, node, &x)?;
+    Ok(outcome)
+}
+
+/// Reading a part of a graph first does not change the rest.
+fn intermediate_reads(device: Device) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let (x, y, mut case) = operands(device, 4)?;
+    let product = x.mul(&y)?;
+    let sum = product.add(&x)?;
+    let later = sum.sub(&product)?;
+    let shape = SHAPE.as_slice();
+    let p = case.ir.push(Op::Binary(Binary::Mul), DType::F32, shape.into(), [0, 1]);
+    let s = case.ir.push(Op::Binary(Binary::Add), DType::F32, shape.into(), [p, 0]);
+    let l = case.ir.push(Op::Binary(Binary::Sub), DType::F32, shape.into(), [s, p]);
+    check(&mut outcome, "the sum, read first", &case, s, &sum)?;
+    drop(sum);
+    check(&mut outcome, "the difference", &case, l, &later)?;
+    check(&mut outcome, "the product, read last", &case, p, &product)?;
+    Ok(outcome)
+}
+
+/// The same step on other data: the plan is found again, the data is not.
+fn repeated_steps(device: Device) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    for seed in 10..14 {
+        let (x, y, mut case) = operands(device, seed)?;
+        let result = x.mul(&y)?.add(&x)?;
+        let node = step(&mut case, 0, 1);
+        check(&mut outcome, &format!("data {seed}"), &case, node, &result)?;
+    }
+    Ok(outcome)
+}
