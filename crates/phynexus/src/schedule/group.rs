@@ -271,18 +271,24 @@ impl Grouper<'_> {
                 if !self.join_phase(candidate, node, axes) {
                     continue;
                 }
-            } else if columns.is_none()
-                && let Some((reduction, axes)) = self.reduction_behind(id)
-            {
+            } else if let Some((reduction, axes)) = self.reduction_behind(id) {
                 // What follows from a reduction is one value a row, if the reduction's axes become the columns.
+                let input = &self.ir.node(self.ir.node(reduction).inputs[0]).shape;
+                let extents: SmallVec<[usize; 4]> =
+                    axes.iter().map(|a| input[a]).filter(|&d| d != 1).collect();
                 let unused = (0..ranges.len())
                     .filter(|&r| ranges.0[r] != 1 && !candidate.coordinates.iter().any(|c| c.depends_on(r)));
-                if unused.clone().next().is_some() {
-                    let input = &self.ir.node(self.ir.node(reduction).inputs[0]).shape;
-                    let extents = axes.iter().map(|a| input[a]).filter(|&d| d != 1);
-                    if unused.clone().map(|r| ranges.0[r]).eq(extents) {
+                match &columns {
+                    // With other columns the reduction would need a kernel of its own; the node's own kernel can have it.
+                    Some(columns) if !columns.iter().map(|&c| ranges.0[c]).eq(extents.iter().copied()) => {
+                        continue;
+                    }
+                    None if unused.clone().next().is_some()
+                        && unused.clone().map(|r| ranges.0[r]).eq(extents) =>
+                    {
                         self.groups[candidate.group as usize].columns = Some(unused.collect());
                     }
+                    _ => {}
                 }
             }
             let group = &mut self.groups[candidate.group as usize];
