@@ -271,24 +271,18 @@ impl Grouper<'_> {
                 if !self.join_phase(candidate, node, axes) {
                     continue;
                 }
+            } else if let Some(columns) = &columns {
+                if self.wants_other_columns(id, candidate, columns)? {
+                    continue;
+                }
             } else if let Some((reduction, axes)) = self.reduction_behind(id) {
                 // What follows from a reduction is one value a row, if the reduction's axes become the columns.
-                let input = &self.ir.node(self.ir.node(reduction).inputs[0]).shape;
-                let extents: SmallVec<[usize; 4]> =
-                    axes.iter().map(|a| input[a]).filter(|&d| d != 1).collect();
                 let unused = (0..ranges.len())
                     .filter(|&r| ranges.0[r] != 1 && !candidate.coordinates.iter().any(|c| c.depends_on(r)));
-                match &columns {
-                    // With other columns the reduction would need a kernel of its own; the node's own kernel can have it.
-                    Some(columns) if !columns.iter().map(|&c| ranges.0[c]).eq(extents.iter().copied()) => {
-                        continue;
-                    }
-                    None if unused.clone().next().is_some()
-                        && unused.clone().map(|r| ranges.0[r]).eq(extents) =>
-                    {
-                        self.groups[candidate.group as usize].columns = Some(unused.collect());
-                    }
-                    _ => {}
+                let input = &self.ir.node(self.ir.node(reduction).inputs[0]).shape;
+                let extents = axes.iter().map(|a| input[a]).filter(|&d| d != 1);
+                if unused.clone().next().is_some() && unused.clone().map(|r| ranges.0[r]).eq(extents) {
+                    self.groups[candidate.group as usize].columns = Some(unused.collect());
                 }
             }
             let group = &mut self.groups[candidate.group as usize];
@@ -299,6 +293,43 @@ impl Grouper<'_> {
             (group.ranges, group.columns) = (ranges, columns);
         }
         Ok(None)
+    }
+
+    /// True if the node follows from a reduction along the kernel's rows: such a reduction needs a kernel of its own
+    /// here, but could be a phase of the node's own kernel.
+    fn wants_other_columns(&self, id: Id, u: &Use, columns: &[usize]) -> Result<bool> {
+        let ranges = &self.groups[u.group as usize].ranges;
+        let mut stack: SmallVec<[(Id, Coordinates); 16]> = SmallVec::new();
+        stack.push((id, u.coordinates.clone()));
+        let mut looked_at = 0;
+        while let Some((id, coordinates)) = stack.pop() {
+            let node = self.ir.node(id);
+            looked_at += 1;
+            if looked_at > 64 {
+                break;
+            }
+            match &node.op {
+                Op::Reduce { axes, .. } => {
+                    let depends = |range: usize| coordinates.iter().any(|c| c.depends_on(range));
+                    let unused = (0..ranges.len()).filter(|&r| ranges.0[r] != 1 && !depends(r));
+                    let input = &self.ir.node(node.inputs[0]).shape;
+                    let extents = axes.iter().map(|a| input[a]).filter(|&d| d != 1);
+                    if columns.iter().any(|&c| depends(c)) && unused.map(|r| ranges.0[r]).eq(extents) {
+                        return Ok(true);
+                    }
+                }
+                op if op.is_view() => {
+                    let input = node.inputs[0];
+                    let shape = &self.ir.node(input).shape;
+                    stack.push((input, view::through(op, shape, &node.shape, &coordinates, ranges)?.0));
+                }
+                op if op.is_elementwise() => {
+                    stack.extend(node.inputs.iter().map(|&i| (i, coordinates.clone())))
+                }
+                _ => {}
+            }
+        }
+        Ok(false)
     }
 
     /// The nearest reduction from which this node follows by elementwise work and views.

@@ -197,3 +197,17 @@ fn long_chains_are_cut_into_kernels_of_bounded_size() {
     let kernels = g.kernels(&[x]);
     assert!(kernels.len() >= 1000 / 161 && kernels.iter().all(|k| k.instructions.len() <= 170));
 }
+
+#[test]
+fn the_sum_of_a_softmax_gradient_does_not_tear_the_softmax_apart() {
+    // A bias gradient sums over the batch what the softmax's kernel makes along the classes.
+    let mut g = Graph::default();
+    let x = g.leaf(&[128, 10]);
+    let w = g.leaf(&[10, 4]);
+    let (y, _) = g.softmax(x, 1);
+    let product = g.add(Op::Dot, &[128, 4], &[y, w]);
+    let bias = g.reduce(Combine::Sum, y, 0);
+    let kernels = g.kernels(&[product, bias]);
+    assert_eq!(kernels.len(), 2);
+    assert!(kernels.iter().any(|k| k.columns.as_slice() == [10]));
+}
