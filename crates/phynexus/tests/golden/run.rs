@@ -23,7 +23,8 @@ fn input(of: &Value, dtype: DType, device: Device) -> Result<Tensor> {
             Tensor::from_slice(&whole, &shape(of), device)
         }
         "bool" => {
-            let truths: Vec<bool> = of["values"].as_array().unwrap().iter().map(|v| v.as_bool().unwrap()).collect();
+            let truths: Vec<bool> =
+                of["values"].as_array().unwrap().iter().map(|v| v.as_bool().unwrap()).collect();
             Tensor::from_slice(&truths, &shape(of), device)
         }
         other => panic!("{other}"),

@@ -2,13 +2,11 @@
 
 use std::sync::OnceLock;
 
-use smallvec::SmallVec;
-
 use crate::{
     DType, Device, Element, Result, Tensor,
     graph::{
         formula::Formula,
-        ir::{Id, Ir},
+        ir::Ir,
         node::{Node, Sources, intern},
         op::{Axes, Op},
     },
@@ -63,47 +61,12 @@ pub(crate) fn values(shape: &[usize], low: f64, high: f64) -> (Vec<f64>, Vec<usi
     ((0..element_count(shape)).map(|i| low + (high - low) * scattered(i)).collect(), shape.to_vec())
 }
 
-/// The graph with every composite replaced by its body.
-pub(crate) fn opened(ir: &Ir) -> Ir {
-    let mut result = Ir::default();
-    let mut ids: Vec<Id> = Vec::with_capacity(ir.nodes.len());
-    for node in &ir.nodes {
-        let inputs: SmallVec<[Id; 3]> = node.inputs.iter().map(|&i| ids[i as usize]).collect();
-        let Op::Composite(composite) = &node.op else {
-            ids.push(result.push(node.op.clone(), node.dtype, node.shape.clone(), inputs));
-            continue;
-        };
-        let operand = |&i: &Id| {
-            let operand = ir.node(i);
-            Tensor::placeholder(device(), operand.dtype, &operand.shape)
-        };
-        let placeholders: Vec<Tensor> = node.inputs.iter().map(operand).collect();
-        let y = composite.body(&placeholders).unwrap();
-        assert_eq!((y.dtype(), y.shape()), (node.dtype, &node.shape[..]), "{}", composite.name());
-        let body = opened(&import_body(&placeholders, &y).unwrap());
-        let mut inner: Vec<Id> = Vec::with_capacity(body.nodes.len());
-        for node in &body.nodes {
-            let id = match body.leaves.iter().position(|&leaf| leaf as usize == inner.len()) {
-                Some(slot) => inputs[slot],
-                None => {
-                    let inputs: SmallVec<[Id; 3]> = node.inputs.iter().map(|&i| inner[i as usize]).collect();
-                    result.push(node.op.clone(), node.dtype, node.shape.clone(), inputs)
-                }
-            };
-            inner.push(id);
-        }
-        ids.push(inner[body.outputs[0] as usize]);
-    }
-    result.outputs = ir.outputs.iter().map(|&o| ids[o as usize]).collect();
-    result
-}
-
 /// A function of leaves, as a graph.
 pub(crate) struct Program(Ir);
 
 impl Program {
     pub(crate) fn new(leaves: &[Tensor], result: &Tensor) -> Program {
-        Program(opened(&import_body(leaves, result).unwrap()))
+        Program(import_body(leaves, result).unwrap())
     }
 
     pub(crate) fn run(&self, leaves: &[OracleArray]) -> Vec<f64> {
