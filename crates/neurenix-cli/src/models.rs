@@ -102,7 +102,7 @@ impl ModelSpec {
     fn mlp(&self, device: Device, generator: &Arc<Generator>) -> Result<Box<dyn Module>> {
         let mut features: usize = self.input.iter().product();
         let mut model = Sequential::new().with(activation::flatten());
-        for size in self.hidden_or(&[128, 64]) {
+        for size in self.hidden_or(&[256, 128]) {
             model = model
                 .with(Linear::new(features, size, true, device, generator)?)
                 .with(activation::relu())

@@ -6,9 +6,7 @@ use std::path::Path;
 
 use browser::{Browser, Image};
 use neurenix::data::digits;
-use neurenix_cli::report::{
-    ConfusionMatrix, EpochMetrics, Fact, KernelRow, Mistake, Picture, Report, render_html, write,
-};
+use neurenix_cli::report::{ConfusionMatrix, Fact, KernelRow, Mistake, Picture, Report, render_html, write};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -21,8 +19,9 @@ fn sample() -> Result<Report, Box<dyn std::error::Error>> {
     };
     let epochs = (1..=20u64).map(|epoch| {
         let t = epoch as f64;
-        EpochMetrics {
-            epoch,
+        neurenix::train::EpochRecord {
+            epoch: epoch as usize,
+            steps: epoch * 23,
             train_loss: 2.1 * (-t / 4.0).exp() + 0.01,
             train_accuracy: Some(1.0 - 0.6 * (-t / 3.0).exp()),
             validation_loss: Some(1.9 * (-t / 4.0).exp() + 0.07 + 0.01 * (t * 1.7).sin()),

@@ -98,7 +98,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = 64)]
     batch_size: usize,
     /// The highest learning rate
-    #[arg(long, default_value_t = 1e-3)]
+    #[arg(long, default_value_t = 2e-3)]
     learning_rate: f64,
     /// The optimiser
     #[arg(long, value_enum, default_value = "adamw")]
@@ -141,11 +141,15 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// The training, validation and test parts of a data set.
+/// A data set in parts: to learn from, to watch progress and decide when to stop, and to judge the result once.
 struct Parts {
     training: Dataset,
+    validation: Dataset,
     test: Dataset,
 }
+
+/// One training sample in this many is kept for validation.
+const VALIDATION_SHARE: usize = 10;
 
 /// What a program reads of a finished run.
 #[derive(Serialize)]
@@ -179,6 +183,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Objective::Classification { .. } => parts.training.class_names().len(),
     };
     objective.check(&parts.training, outputs)?;
+    objective.check(&parts.validation, outputs)?;
     objective.check(&parts.test, outputs)?;
     let config = config(arguments, &parts.training, outputs);
     let folder = match &arguments.resume {
@@ -219,8 +224,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !arguments.json {
         println!("{}", parts.training.description());
         println!(
-            "{} training samples, {} test samples; {} with {} parameters on {}",
+            "{} training, {} validation and {} test samples; {} with {} parameters on {}",
             parts.training.len(),
+            parts.validation.len(),
             parts.test.len(),
             config.model.kind.name(),
             model.parameter_count(),
@@ -230,7 +236,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut observer = Progress::new(arguments, &folder, config.epochs)?;
     profile::start();
     let started = Instant::now();
-    let ending = trainer.run(&parts.training, Some(&parts.test), &mut observer)?;
+    let ending = trainer.run(&parts.training, Some(&parts.validation), &mut observer)?;
     let seconds = started.elapsed().as_secs_f64();
     observer.bar.finish_and_clear();
     if let Some(error) = observer.failure.take() {
@@ -300,7 +306,9 @@ fn load(arguments: &Arguments) -> Result<Parts> {
             (training.with_normalization(normalization.clone()), test.with_normalization(normalization))
         }
     };
-    Ok(Parts { training, test })
+    let learnt = training.len() - training.len() / VALIDATION_SHARE;
+    let (training, validation) = training.shuffled(data::DIGITS_SPLIT_SEED).split_at(learnt)?;
+    Ok(Parts { training, validation, test })
 }
 
 fn config(arguments: &Arguments, training: &Dataset, outputs: usize) -> RunConfig {
@@ -450,7 +458,7 @@ impl Observer for Progress {
         let percent =
             |a: Option<f64>| a.map_or(String::new(), |a| format!("  accuracy {:>6.2} %", a * 100.0));
         let validation = record.validation_loss.map_or(String::new(), |loss| {
-            format!("   test loss {loss:.4}{}", percent(record.validation_accuracy))
+            format!("   validation loss {loss:.4}{}", percent(record.validation_accuracy))
         });
         let line = format!(
             "epoch {:>3}/{}  train loss {:.4}{}{validation}  {:.2} s",

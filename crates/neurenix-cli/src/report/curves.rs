@@ -7,7 +7,9 @@ use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
 use super::charts::{tick_label, ticks};
-use super::{EpochMetrics, Picture, png};
+use neurenix::train::EpochRecord;
+
+use super::{Picture, png};
 
 const REGULAR: &[u8] = include_bytes!("../../assets/DejaVuSans.ttf");
 const BOLD: &[u8] = include_bytes!("../../assets/DejaVuSans-Bold.ttf");
@@ -30,7 +32,7 @@ type Points = Vec<(f64, f64)>;
 ///
 /// # Errors
 /// If the drawing library fails.
-pub fn curves_png(title: &str, epochs: &[EpochMetrics]) -> Result<Vec<u8>> {
+pub fn curves_png(title: &str, epochs: &[EpochRecord]) -> Result<Vec<u8>> {
     static FONTS: OnceLock<bool> = OnceLock::new();
     let registered = *FONTS.get_or_init(|| {
         register_font(FONT, FontStyle::Normal, REGULAR).is_ok()
@@ -72,13 +74,13 @@ fn reduce(large: &[u8]) -> Vec<u8> {
     small
 }
 
-fn draw(pixels: &mut [u8], title: &str, epochs: &[EpochMetrics]) -> Result<(), Box<dyn std::error::Error>> {
+fn draw(pixels: &mut [u8], title: &str, epochs: &[EpochRecord]) -> Result<(), Box<dyn std::error::Error>> {
     let area = BitMapBackend::with_buffer(pixels, (scaled(WIDTH), scaled(HEIGHT))).into_drawing_area();
     area.fill(&WHITE)?;
     let heading = (BOLD_FONT, scaled(32)).into_font().color(&TEXT);
     let shown: String = title.chars().take(80).collect();
     let area = area.margin(scaled(24), scaled(16), scaled(24), scaled(32)).titled(&shown, heading)?;
-    let points = |value: &dyn Fn(&EpochMetrics) -> Option<f64>| -> Points {
+    let points = |value: &dyn Fn(&EpochRecord) -> Option<f64>| -> Points {
         let all = epochs.iter().filter_map(|e| Some((e.epoch as f64, value(e)?)));
         all.filter(|(_, y)| y.is_finite()).collect()
     };
@@ -188,11 +190,11 @@ mod tests {
 
     #[test]
     fn any_epochs_can_be_drawn() -> Result<()> {
-        let epoch = |epoch, train_loss, validation_loss| EpochMetrics {
+        let epoch = |epoch, train_loss, validation_loss| EpochRecord {
             epoch,
             train_loss,
             validation_loss,
-            ..EpochMetrics::default()
+            ..EpochRecord::default()
         };
         let mut with_accuracy = epoch(1, 0.0, Some(0.0));
         with_accuracy.train_accuracy = Some(1.0);

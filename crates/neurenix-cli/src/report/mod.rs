@@ -14,6 +14,7 @@ use std::path::Path;
 
 use neurenix::Result;
 use neurenix::io::write_bytes_atomically;
+use neurenix::train::EpochRecord;
 
 pub use curves::curves_png;
 pub use page::render_html;
@@ -28,7 +29,7 @@ pub struct Report {
     /// The figures to see first.
     pub summary: Vec<Fact>,
     /// One entry for each epoch, in order.
-    pub epochs: Vec<EpochMetrics>,
+    pub epochs: Vec<EpochRecord>,
     /// Of a classification task.
     pub confusion: Option<ConfusionMatrix>,
     /// Examples that the model got wrong.
@@ -52,25 +53,6 @@ pub struct Fact {
     pub value: String,
     /// What it refers to: "353 of 360 images". May be empty.
     pub note: String,
-}
-
-/// What one epoch measured.
-#[derive(Clone, Debug, Default)]
-pub struct EpochMetrics {
-    /// Counted from 1.
-    pub epoch: u64,
-    /// The mean loss on the training set.
-    pub train_loss: f64,
-    /// The share of right answers on the training set, 0 to 1.
-    pub train_accuracy: Option<f64>,
-    /// The mean loss on the validation set.
-    pub validation_loss: Option<f64>,
-    /// The share of right answers on the validation set, 0 to 1.
-    pub validation_accuracy: Option<f64>,
-    /// The learning rate at the end of the epoch.
-    pub learning_rate: f64,
-    /// How long the epoch took.
-    pub seconds: f64,
 }
 
 /// How often each class was taken for each.

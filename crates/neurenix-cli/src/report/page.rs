@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use super::charts::{Series, Unit, line_chart};
 use super::html::{Text, base64};
-use super::{EpochMetrics, KernelRow, Mistake, Report, confusion, format, png};
+use neurenix::train::EpochRecord;
+
+use super::{KernelRow, Mistake, Report, confusion, format, png};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -61,13 +63,13 @@ fn summary(report: &Report) -> String {
     out + "</dl>"
 }
 
-fn curves(epochs: &[EpochMetrics]) -> String {
+fn curves(epochs: &[EpochRecord]) -> String {
     if epochs.is_empty() {
         return "<p class=\"quiet\">No epoch was finished.</p>".to_owned();
     }
-    let lines = |train: &dyn Fn(&EpochMetrics) -> Option<f64>,
-                 validation: &dyn Fn(&EpochMetrics) -> Option<f64>| {
-        let points = |value: &dyn Fn(&EpochMetrics) -> Option<f64>| {
+    let lines = |train: &dyn Fn(&EpochRecord) -> Option<f64>,
+                 validation: &dyn Fn(&EpochRecord) -> Option<f64>| {
+        let points = |value: &dyn Fn(&EpochRecord) -> Option<f64>| {
             epochs.iter().filter_map(|e| Some((e.epoch as f64, value(e)?))).collect::<Vec<_>>()
         };
         let mut lines = vec![Series { name: "training", class: "train", points: points(train) }];
@@ -87,7 +89,7 @@ fn curves(epochs: &[EpochMetrics]) -> String {
     out
 }
 
-fn epoch_table(epochs: &[EpochMetrics]) -> String {
+fn epoch_table(epochs: &[EpochRecord]) -> String {
     let mut out = String::from(
         "<details><summary>The figures of every epoch</summary>\
          <div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"Figures of every epoch\"><table><thead><tr>",

@@ -73,7 +73,7 @@ pub struct BatchItem {
 pub type Epilogue<'a> = &'a (dyn Fn(usize, Range<usize>, Range<usize>) + Sync);
 
 /// Products below this number of multiplications are not worth a second thread.
-const SERIAL: usize = 1 << 18;
+const SERIAL: usize = 1 << 20;
 
 /// One product of floats.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@ use neurenix::{
 };
 
 use super::super::run_folder::RunConfig;
-use crate::report::{ConfusionMatrix, EpochMetrics, Fact, KernelRow, Mistake, Picture, Report};
+use crate::report::{ConfusionMatrix, Fact, KernelRow, Mistake, Picture, Report};
 
 /// Examples of mistakes shown.
 const SHOWN_MISTAKES: usize = 24;
@@ -39,15 +39,6 @@ pub(super) fn report(
         format!("{} epochs", history.epochs.len()),
     ));
     summary.push(fact("Device", device.name().to_owned(), device.info().model));
-    let epochs = history.epochs.iter().map(|e| EpochMetrics {
-        epoch: e.epoch as u64,
-        train_loss: e.train_loss,
-        train_accuracy: e.train_accuracy,
-        validation_loss: e.validation_loss,
-        validation_accuracy: e.validation_accuracy,
-        learning_rate: e.learning_rate,
-        seconds: e.seconds,
-    });
     let kernels = profile.iter().map(|row| KernelRow {
         name: row.name.clone(),
         device: row.device.clone(),
@@ -60,7 +51,7 @@ pub(super) fn report(
         title: format!("{} with {}", config.data, config.model.kind.name()),
         description: format!("{}. Trained on {}.", test.description(), device.name()),
         summary,
-        epochs: epochs.collect(),
+        epochs: history.epochs.clone(),
         kernels: kernels.collect(),
         configuration: settings(config)?,
         ..Report::default()
