@@ -15,6 +15,8 @@ mod pack;
 mod quantize;
 mod recurrent;
 mod softmax;
+#[cfg(test)]
+mod tests;
 
 pub use attention::AttentionAttributes;
 pub(crate) use attention::unpack as unpack_attention;

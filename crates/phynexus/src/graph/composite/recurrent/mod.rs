@@ -117,7 +117,7 @@ impl Recurrence {
     }
 
     /// The shapes of what the gradient needs.
-    fn saved(&self, steps: usize, batch: usize, hidden: usize) -> Vec<Dims> {
+    pub(super) fn saved(&self, steps: usize, batch: usize, hidden: usize) -> Vec<Dims> {
         let sequence = |width: usize| Dims::from_slice(&[steps, batch, width]);
         match self.cell {
             Cell::Lstm => vec![sequence(4 * hidden), sequence(hidden)],
