@@ -377,7 +377,6 @@ fn schedule(arguments: &Arguments, steps_per_epoch: u64) -> Schedule {
             initial: rate,
             epochs: (arguments.epochs as u64 / 3).max(1),
             factor: 0.1,
-            steps_per_epoch,
         },
         ScheduleName::Cosine => {
             Schedule::Cosine { initial: rate, final_rate: rate * 0.01, warmup: steps_per_epoch.min(100) }

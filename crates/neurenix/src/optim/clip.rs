@@ -4,12 +4,8 @@ use phynexus::{DType, Scalar, Tensor, graph::Gradients};
 
 use crate::{Error, Result};
 
-/// Scales all gradients together so that their joint Euclidean norm is at most `limit`, as PyTorch's
-/// `clip_grad_norm_`. The norm is computed with the update; nothing is read here.
-pub fn clip_gradient_norm(gradients: Gradients, limit: f64) -> Result<Gradients> {
-    if !(limit.is_finite() && limit > 0.0) {
-        return Err(Error::data("clip_norm", format!("{limit} is not a finite number above 0")));
-    }
+/// The joint Euclidean norm of all gradients, a scalar; `None` if there is none.
+pub fn gradient_norm(gradients: &Gradients) -> Result<Option<Tensor>> {
     let mut total: Option<Tensor> = None;
     for gradient in gradients.iter() {
         let wide =
@@ -20,9 +16,18 @@ pub fn clip_gradient_norm(gradients: Gradients, limit: f64) -> Result<Gradients>
             None => sum,
         });
     }
-    let Some(total) = total else { return Ok(gradients) };
+    Ok(total.map(|total| total.sqrt()).transpose()?)
+}
+
+/// Scales all gradients together so that their joint Euclidean norm is at most `limit`, as PyTorch's
+/// `clip_grad_norm_`. The norm is computed with the update; nothing is read here.
+pub fn clip_gradient_norm(gradients: Gradients, limit: f64) -> Result<Gradients> {
+    if !(limit.is_finite() && limit > 0.0) {
+        return Err(Error::data("clip_norm", format!("{limit} is not a finite number above 0")));
+    }
+    let Some(norm) = gradient_norm(&gradients)? else { return Ok(gradients) };
     // (limit / (norm + 1e-6)), but never more than 1.
-    let scale = total.sqrt()?.add_scalar(1e-6)?.rdiv_scalar(limit)?.clamp(None, Some(Scalar::Float(1.0)))?;
+    let scale = norm.add_scalar(1e-6)?.rdiv_scalar(limit)?.clamp(None, Some(Scalar::Float(1.0)))?;
     let gradients = gradients.try_map(|g| g.mul(&scale.to_dtype(g.dtype())?))?;
     Ok(gradients)
 }

@@ -4,13 +4,13 @@ mod clip;
 mod rules;
 mod schedule;
 
-pub use clip::{clip_gradient_norm, clip_gradient_value};
+pub use clip::{clip_gradient_norm, clip_gradient_value, gradient_norm};
 pub use rules::Rule;
 pub use schedule::Schedule;
 
 use std::collections::BTreeMap;
 
-use phynexus::{Tensor, graph::Gradients, no_grad, tensor::WeakTensor};
+use phynexus::{DType, Tensor, graph::Gradients, no_grad, tensor::WeakTensor};
 
 use crate::{Error, Result, nn::Parameter};
 
@@ -20,13 +20,15 @@ use crate::{Error, Result, nn::Parameter};
 /// kernels of them and overwrites parameters and state in place.
 pub struct Optimizer {
     rule: Rule,
+    learning_rate: f64,
     groups: Vec<Group>,
     steps: u64,
 }
 
 /// Parameters that share a learning rate.
 struct Group {
-    learning_rate: f64,
+    /// The share of the optimiser's learning rate.
+    factor: f64,
     weight_decay: f64,
     members: Vec<Member>,
 }
@@ -43,8 +45,9 @@ impl Optimizer {
     /// If there is no parameter, or the learning rate or a setting of the rule is outside its range.
     pub fn new(rule: Rule, parameters: Vec<Parameter>, learning_rate: f64) -> Result<Optimizer> {
         rule.check()?;
-        let mut optimizer = Optimizer { rule, groups: Vec::new(), steps: 0 };
-        optimizer.add_group(parameters, learning_rate, 0.0)?;
+        check_range("learning rate", learning_rate)?;
+        let mut optimizer = Optimizer { rule, learning_rate, groups: Vec::new(), steps: 0 };
+        optimizer.add_group(parameters, 1.0, 0.0)?;
         Ok(optimizer)
     }
 
@@ -56,33 +59,38 @@ impl Optimizer {
         Ok(self)
     }
 
-    /// Adds parameters with a learning rate and weight decay of their own.
-    pub fn add_group(
-        &mut self,
-        parameters: Vec<Parameter>,
-        learning_rate: f64,
-        weight_decay: f64,
-    ) -> Result<()> {
-        check_range("learning rate", learning_rate)?;
+    /// Adds parameters whose learning rate is the optimiser's times `factor`, whatever a schedule makes of it, with
+    /// weight decay of their own.
+    ///
+    /// # Errors
+    /// If there is no parameter, or one that the optimiser has already, or a number outside its range.
+    pub fn add_group(&mut self, parameters: Vec<Parameter>, factor: f64, weight_decay: f64) -> Result<()> {
+        check_range("factor of the learning rate", factor)?;
         check_range("weight_decay", weight_decay)?;
         if parameters.is_empty() {
             return Err(Error::data("optimizer", "there are no trainable parameters to optimise"));
         }
+        for (i, parameter) in parameters.iter().enumerate() {
+            if self.parameters().chain(&parameters[..i]).any(|known| known.is_same(parameter)) {
+                let message = format!("parameter {i} of the group is given twice: it would be updated twice");
+                return Err(Error::data("optimizer", message));
+            }
+        }
         let members =
             parameters.into_iter().map(|parameter| Member { parameter, state: Vec::new() }).collect();
-        self.groups.push(Group { learning_rate, weight_decay, members });
+        self.groups.push(Group { factor, weight_decay, members });
         Ok(())
     }
 
-    /// The first group's learning rate.
+    /// The learning rate.
     pub fn learning_rate(&self) -> f64 {
-        self.groups[0].learning_rate
+        self.learning_rate
     }
 
-    /// Sets the learning rate of every group.
+    /// Sets the learning rate; groups follow in proportion.
     pub fn set_learning_rate(&mut self, learning_rate: f64) -> Result<()> {
         check_range("learning rate", learning_rate)?;
-        self.groups.iter_mut().for_each(|g| g.learning_rate = learning_rate);
+        self.learning_rate = learning_rate;
         Ok(())
     }
 
@@ -105,16 +113,39 @@ impl Optimizer {
     ///
     /// If the computation fails, parameters, state and the step count are as they were.
     pub fn step(&mut self, gradients: Gradients, also: &[&Tensor]) -> Result<()> {
+        self.guarded_step(gradients, None, also).map(drop)
+    }
+
+    /// As [`Optimizer::step`], but parameters, state and the step count stay as they are unless `condition` (a `bool`
+    /// scalar, computed in the same plan) is true: an update from a loss that is not a number would destroy them.
+    ///
+    /// Returns the condition.
+    pub fn step_if(&mut self, condition: &Tensor, gradients: Gradients, also: &[&Tensor]) -> Result<bool> {
+        if condition.dtype() != DType::Bool || condition.rank() != 0 {
+            let hint = "the condition of a step must be a bool scalar";
+            return Err(phynexus::Error::dtype("step_if", &[condition.dtype()], hint).into());
+        }
+        self.guarded_step(gradients, Some(condition), also)
+    }
+
+    fn guarded_step(
+        &mut self,
+        gradients: Gradients,
+        condition: Option<&Tensor>,
+        also: &[&Tensor],
+    ) -> Result<bool> {
         let _guard = no_grad();
         let mut before = Vec::new();
-        let result = self.record(gradients, &mut before).and_then(|updated| {
-            let roots: Vec<&Tensor> = updated.iter().chain(also.iter().copied()).collect();
+        let result = self.record(gradients, condition, &mut before).and_then(|updated| {
+            let roots: Vec<&Tensor> = updated.iter().chain(also.iter().copied()).chain(condition).collect();
             Ok(Tensor::evaluate_all(&roots)?)
         });
         match result {
             Ok(()) => {
-                self.steps += 1;
-                self.parameters().try_for_each(|p| p.leaf().map(drop))
+                self.parameters().try_for_each(|p| p.leaf().map(drop))?;
+                let taken = condition.map_or(Ok(true), Tensor::item::<bool>)?;
+                self.steps += u64::from(taken);
+                Ok(taken)
             }
             Err(error) => {
                 let members = self.groups.iter_mut().flat_map(|g| &mut g.members);
@@ -135,14 +166,19 @@ impl Optimizer {
     fn record(
         &mut self,
         mut gradients: Gradients,
+        condition: Option<&Tensor>,
         before: &mut Vec<(WeakTensor, Vec<WeakTensor>)>,
     ) -> Result<Vec<Tensor>> {
+        let choose = |new: Tensor, old: &Tensor| match condition {
+            Some(condition) => condition.where_(&new, old),
+            None => Ok(new),
+        };
         let mut updated = Vec::new();
         for group in &mut self.groups {
             let Some(first) = group.members.first() else { continue };
             let device = first.parameter.tensor().device();
-            let settings =
-                rules::Settings::new(group.learning_rate, group.weight_decay, self.steps + 1, device);
+            let rate = self.learning_rate * group.factor;
+            let settings = rules::Settings::new(rate, group.weight_decay, self.steps + 1, device);
             for member in &mut group.members {
                 let old = member.parameter.tensor();
                 before.push((old.downgrade(), member.state.iter().map(Tensor::downgrade).collect()));
@@ -151,6 +187,12 @@ impl Optimizer {
                     member.state = self.rule.initial_state(&old)?;
                 }
                 let (new, state) = self.rule.update(&old, &gradient, &member.state, &settings)?;
+                let new = choose(new, &old)?;
+                let state: Vec<Tensor> = state
+                    .into_iter()
+                    .zip(&member.state)
+                    .map(|(new, old)| choose(new, old))
+                    .collect::<phynexus::Result<_>>()?;
                 updated.push(new.clone());
                 updated.extend(state.iter().cloned());
                 member.parameter.set(new)?;
@@ -173,41 +215,50 @@ impl Optimizer {
 
     /// Restores what [`Optimizer::state`] and [`Optimizer::steps`] gave. Nothing changes unless everything fits.
     pub fn load_state(&mut self, state: &BTreeMap<String, Tensor>, steps: u64) -> Result<()> {
+        let fitting = self.fit_state(state)?;
+        self.put_state(fitting, steps);
+        Ok(())
+    }
+
+    /// The state of each parameter, checked and on its device; nothing is changed yet.
+    pub(crate) fn fit_state(&self, state: &BTreeMap<String, Tensor>) -> Result<Vec<Vec<Tensor>>> {
+        let wrong = |message: String| Err(Error::data("optimizer state", message));
         let names = self.rule.state_names();
-        let members = self.groups.iter().flat_map(|g| &g.members);
-        let mut loaded = Vec::new();
-        for (i, member) in members.enumerate() {
-            let parameter = member.parameter.tensor();
-            let expected = self.rule.initial_state(&parameter)?;
+        let mut known = 0;
+        let mut fitting = Vec::new();
+        for (i, parameter) in self.parameters().enumerate() {
+            let parameter = parameter.tensor();
             let mut tensors = Vec::with_capacity(names.len());
-            for (name, expected) in names.iter().zip(&expected) {
+            for (name, expected) in names.iter().zip(&self.rule.initial_state(&parameter)?) {
                 let name = format!("{i}.{name}");
-                match state.get(&name) {
-                    Some(given) if given.shape() == expected.shape() && given.dtype() == expected.dtype() => {
-                        tensors.push(given.to_device(parameter.device())?);
-                    }
-                    Some(given) => {
-                        let message =
-                            format!("{name} has shape {:?}, needed is {:?}", given.shape(), expected.shape());
-                        return Err(Error::data("optimizer state", message));
-                    }
-                    // A parameter that never had a gradient has no state yet.
-                    None => {}
+                // A parameter that never had a gradient has no state yet.
+                let Some(given) = state.get(&name) else { continue };
+                if given.shape() != expected.shape() || given.dtype() != expected.dtype() {
+                    let (shape, dtype) = (given.shape(), given.dtype());
+                    let needed = format!("{} {:?}", expected.dtype(), expected.shape());
+                    return wrong(format!("{name} is {dtype} {shape:?}, needed is {needed}"));
                 }
+                tensors.push(given.to_device(parameter.device())?.evaluated()?);
             }
             if !tensors.is_empty() && tensors.len() != names.len() {
-                return Err(Error::data(
-                    "optimizer state",
-                    format!("parameter {i} has only a part of its state"),
-                ));
+                return wrong(format!("parameter {i} has only a part of its state"));
             }
-            loaded.push(tensors);
+            known += tensors.len();
+            fitting.push(tensors);
         }
-        for (member, tensors) in self.groups.iter_mut().flat_map(|g| &mut g.members).zip(loaded) {
+        if known != state.len() {
+            let rule = self.rule.name();
+            return wrong(format!("it is not that of {rule} with these parameters and settings"));
+        }
+        Ok(fitting)
+    }
+
+    /// Puts what [`Optimizer::fit_state`] gave into place.
+    pub(crate) fn put_state(&mut self, fitting: Vec<Vec<Tensor>>, steps: u64) {
+        for (member, tensors) in self.groups.iter_mut().flat_map(|g| &mut g.members).zip(fitting) {
             member.state = tensors;
         }
         self.steps = steps;
-        Ok(())
     }
 }
 

@@ -184,10 +184,15 @@ impl Rule {
                 }
                 Ok(())
             }
+            Rule::NAdam { beta1, beta2, epsilon, momentum_decay } => {
+                share("beta1", beta1)?;
+                share("beta2", beta2)?;
+                positive("momentum_decay", momentum_decay)?;
+                positive("epsilon", epsilon)
+            }
             Rule::Adam { beta1, beta2, epsilon }
             | Rule::AdamW { beta1, beta2, epsilon }
-            | Rule::RAdam { beta1, beta2, epsilon }
-            | Rule::NAdam { beta1, beta2, epsilon, .. } => {
+            | Rule::RAdam { beta1, beta2, epsilon } => {
                 share("beta1", beta1)?;
                 share("beta2", beta2)?;
                 positive("epsilon", epsilon)
@@ -219,7 +224,10 @@ impl Rule {
             Rule::Sgd { .. } => &["momentum_buffer"],
             Rule::Adam { .. } | Rule::AdamW { .. } | Rule::RAdam { .. } => &["exp_avg", "exp_avg_sq"],
             Rule::NAdam { .. } => &["exp_avg", "exp_avg_sq", "mu_product"],
-            Rule::RmsProp { .. } => &["square_avg", "momentum_buffer", "grad_avg"],
+            Rule::RmsProp { momentum: 0.0, centered: false, .. } => &["square_avg"],
+            Rule::RmsProp { momentum: 0.0, .. } => &["square_avg", "grad_avg"],
+            Rule::RmsProp { centered: false, .. } => &["square_avg", "momentum_buffer"],
+            Rule::RmsProp { .. } => &["square_avg", "grad_avg", "momentum_buffer"],
             Rule::Adagrad { .. } => &["sum"],
             Rule::Adadelta { .. } => &["square_avg", "acc_delta"],
             Rule::Lion { .. } => &["exp_avg"],
@@ -307,16 +315,21 @@ impl Rule {
             }
             Rule::RmsProp { alpha, epsilon, momentum, centered } => {
                 let square = mean(&state[0], &g.mul(g)?, alpha)?;
-                let average = if centered { mean(&state[2], g, alpha)? } else { state[2].clone() };
-                let variance = if centered { square.sub(&average.mul(&average)?)? } else { square.clone() };
-                let scaled = g.div(&variance.sqrt()?.add_scalar(epsilon)?)?;
-                let velocity = if momentum > 0.0 {
-                    state[1].mul_scalar(momentum)?.add(&scaled)?
-                } else {
-                    state[1].clone()
+                let average = if centered { Some(mean(&state[1], g, alpha)?) } else { None };
+                let root = match &average {
+                    Some(average) => square.sub(&average.mul(average)?)?.sqrt()?,
+                    None => square.sqrt()?,
                 };
-                let direction = if momentum > 0.0 { &velocity } else { &scaled };
-                Ok((p.sub(&direction.mul(&leaf(lr)?)?)?, vec![square, velocity, average]))
+                let scaled = g.div(&root.add_scalar(epsilon)?)?;
+                let (direction, velocity) = match state.last().filter(|_| momentum > 0.0) {
+                    Some(before) => {
+                        let velocity = before.mul_scalar(momentum)?.add(&scaled)?;
+                        (velocity.clone(), Some(velocity))
+                    }
+                    None => (scaled, None),
+                };
+                let state = std::iter::once(square).chain(average).chain(velocity).collect();
+                Ok((p.sub(&direction.mul(&leaf(lr)?)?)?, state))
             }
             Rule::Adagrad { learning_rate_decay, epsilon } => {
                 let sum = state[0].add(&g.mul(g)?)?;

@@ -32,10 +32,16 @@ pub struct Progress {
     pub steps: u64,
     /// The learning rate in force.
     pub learning_rate: f64,
-    /// The random generator: seed and how much of it is used.
+    /// Seconds spent on the next epoch.
+    pub seconds: f64,
+    /// The run's random generator: seed and how much of it is used.
     pub generator: (u64, u64),
-    /// The best validation score so far, and epochs since.
-    pub best: Option<(f64, usize)>,
+    /// The default random generator, from which layers without one of their own draw.
+    pub default_generator: (u64, u64),
+    /// The lowest validation loss so far (training loss where nothing is validated).
+    pub best: Option<f64>,
+    /// Epochs since then.
+    pub waited: usize,
     /// What was measured so far.
     pub history: History,
     /// The settings of the run, for whoever wrote them: compared on resuming.
@@ -83,13 +89,19 @@ pub fn save_checkpoint(
     safetensors::save(path, &NamedArrays { arrays, metadata })
 }
 
-/// Restores a checkpoint into a model and an optimiser of the same make.
-pub fn load_checkpoint(
-    path: &Path,
-    model: &dyn Module,
-    optimizer: &mut Optimizer,
-    device: Device,
-) -> Result<Progress> {
+/// A checkpoint that has been read, but not yet put into a model and an optimiser.
+pub struct Checkpoint {
+    /// Where the run stands.
+    pub progress: Progress,
+    model: BTreeMap<String, Tensor>,
+    optimizer: BTreeMap<String, Tensor>,
+}
+
+/// Reads a checkpoint.
+///
+/// # Errors
+/// If the file cannot be read, is truncated or corrupt, or is no checkpoint.
+pub fn read_checkpoint(path: &Path, device: Device) -> Result<Checkpoint> {
     let contents = safetensors::load(path)?;
     let invalid = |message: String| Error::format(path, "checkpoint", Place::Whole, message);
     let text = contents.metadata.get(PROGRESS).ok_or_else(|| {
@@ -100,11 +112,26 @@ pub fn load_checkpoint(
     })?;
     let progress: Progress =
         serde_json::from_str(text).map_err(|e| invalid(format!("its progress cannot be read: {e}")))?;
-    let optimizer_state = to_tensors(&contents.arrays, OPTIMIZER, device)?;
-    model.load_state(&to_tensors(&contents.arrays, MODEL, device)?)?;
-    optimizer.load_state(&optimizer_state, progress.steps)?;
-    optimizer.set_learning_rate(progress.learning_rate)?;
-    Ok(progress)
+    Ok(Checkpoint {
+        progress,
+        model: to_tensors(&contents.arrays, MODEL, device)?,
+        optimizer: to_tensors(&contents.arrays, OPTIMIZER, device)?,
+    })
+}
+
+impl Checkpoint {
+    /// Puts it into a model and an optimiser of the same make. Nothing changes unless everything fits.
+    pub fn restore(self, model: &dyn Module, optimizer: &mut Optimizer) -> Result<Progress> {
+        let state = optimizer.fit_state(&self.optimizer)?;
+        let rate = optimizer.learning_rate();
+        optimizer.set_learning_rate(self.progress.learning_rate)?;
+        if let Err(error) = model.load_state(&self.model) {
+            optimizer.set_learning_rate(rate)?;
+            return Err(error);
+        }
+        optimizer.put_state(state, self.progress.steps);
+        Ok(self.progress)
+    }
 }
 
 /// Writes a model's parameters and buffers as safetensors, with free text about it.

@@ -3,6 +3,7 @@
 mod checkpoint;
 mod history;
 mod objective;
+mod step;
 
 use std::{path::PathBuf, time::Instant};
 
@@ -12,16 +13,17 @@ use phynexus::{
 };
 
 pub use checkpoint::{
-    Progress, load_checkpoint, load_model, save_checkpoint, save_model, to_arrays, to_tensors,
+    Checkpoint, Progress, load_model, read_checkpoint, save_checkpoint, save_model, to_arrays, to_tensors,
 };
 pub use history::{EpochRecord, History};
 pub use objective::Objective;
 
 use crate::{
     Error, Result,
-    data::{BatchOptions, Batches, Dataset},
+    data::{Batch, BatchOptions, Batches, Dataset},
+    error::Place,
     nn::Module,
-    optim::{Optimizer, Schedule, clip_gradient_norm},
+    optim::{Optimizer, Schedule},
 };
 
 /// How to train.
@@ -31,7 +33,9 @@ pub struct TrainOptions {
     pub epochs: usize,
     /// Rows of a batch.
     pub batch_size: usize,
-    /// The seed of the order of batches and of dropout.
+    /// Batches to a step: their gradients are averaged, each row counting alike, as if they were one batch.
+    pub accumulate: usize,
+    /// The seed of the order of rows.
     pub seed: u64,
     /// How the learning rate changes.
     pub schedule: Schedule,
@@ -50,6 +54,7 @@ impl Default for TrainOptions {
         TrainOptions {
             epochs: 10,
             batch_size: 64,
+            accumulate: 1,
             seed: 0,
             schedule: Schedule::Constant,
             clip_norm: None,
@@ -65,7 +70,7 @@ impl Default for TrainOptions {
 pub struct StepReport {
     /// The epoch, from 1.
     pub epoch: usize,
-    /// The batch within the epoch, from 1.
+    /// Batches of the epoch that are done.
     pub batch: usize,
     /// Batches of the epoch.
     pub batches: usize,
@@ -143,19 +148,26 @@ impl<'a> Trainer<'a> {
         Trainer { model, optimizer, objective, generator, device, options, progress: Progress::default() }
     }
 
-    /// Continues from a checkpoint: the same steps follow as if the run had not been interrupted.
+    /// Continues from a checkpoint: the same steps follow as if the run had not been interrupted, bit for bit (the
+    /// seconds apart).
+    ///
+    /// # Errors
+    /// If the file cannot be read or is corrupt, or the checkpoint is of another model, optimiser or run; then nothing
+    /// has changed.
     pub fn resume(&mut self, path: &std::path::Path) -> Result<()> {
-        let progress = load_checkpoint(path, self.model, &mut self.optimizer, self.device)?;
-        if progress.settings != self.options.settings {
+        let checkpoint = read_checkpoint(path, self.device)?;
+        let settings = &checkpoint.progress.settings;
+        if *settings != self.options.settings {
             let message = format!(
-                "its run had other settings: {} there, {} here; resume with the same settings or start anew",
-                progress.settings, self.options.settings
+                "its run had other settings: {settings} there, {} here; resume with the same settings or start anew",
+                self.options.settings
             );
-            return Err(Error::format(path, "checkpoint", crate::error::Place::Whole, message));
+            return Err(Error::format(path, "checkpoint", Place::Whole, message));
         }
-        let (seed, counter) = progress.generator;
-        self.generator.set_state(GeneratorState { seed, counter });
-        self.progress = progress;
+        self.progress = checkpoint.restore(self.model, &mut self.optimizer)?;
+        let state = |(seed, counter)| GeneratorState { seed, counter };
+        self.generator.set_state(state(self.progress.generator));
+        Generator::default_generator().set_state(state(self.progress.default_generator));
         Ok(())
     }
 
@@ -166,61 +178,83 @@ impl<'a> Trainer<'a> {
 
     /// Trains to the end, or until the observer stops it.
     ///
+    /// A step from a loss that is not finite is not taken: the run ends with an error that names the step and the
+    /// tensor, and the model, the optimiser and the checkpoint on disk are as they were before the step.
+    ///
     /// # Errors
-    /// Data that do not fit the network; a loss that is not a number (the error names the step and the tensor); files
-    /// that cannot be written.
+    /// Data that do not fit the network; a loss that is not finite; files that cannot be written.
     pub fn run(
         &mut self,
         training: &Dataset,
         validation: Option<&Dataset>,
         observer: &mut dyn Observer,
     ) -> Result<Ending> {
-        if training.is_empty() {
-            return Err(Error::data("training data", "there are no rows"));
+        if self.options.batch_size == 0 || self.options.accumulate == 0 {
+            return Err(Error::data("training", "batch_size and accumulate must be at least 1"));
+        }
+        for data in std::iter::once(training).chain(validation) {
+            self.check(data)?;
+        }
+        let batches = training.len().div_ceil(self.options.batch_size);
+        if self.progress.batches_done > batches {
+            let message = format!(
+                "the run to resume had done {} batches of its epoch, but there are {batches}: these are other data",
+                self.progress.batches_done
+            );
+            return Err(Error::data(training.description(), message));
         }
         while self.progress.epochs_done < self.options.epochs {
+            if self.options.patience.is_some_and(|patience| self.progress.waited > patience.saturating_sub(1))
+            {
+                return Ok(Ending::EarlyStop);
+            }
             let started = Instant::now();
-            if !self.epoch(training, observer)? {
+            let finished = self.epoch(training, batches, observer)?;
+            if !finished {
+                self.progress.seconds += started.elapsed().as_secs_f64();
                 self.checkpoint()?;
                 return Ok(Ending::Interrupted);
             }
             let evaluation = validation.map(|data| self.evaluate(data)).transpose()?;
-            let done = &mut self.progress;
-            let record = EpochRecord {
-                epoch: done.epochs_done + 1,
-                steps: done.steps,
-                learning_rate: self.optimizer.learning_rate(),
-                train_loss: done.loss_sum / done.rows as f64,
-                train_accuracy: matches!(self.objective, Objective::Classification { .. })
-                    .then(|| done.correct as f64 / done.rows as f64),
-                validation_loss: evaluation.map(|e| e.loss),
-                validation_accuracy: evaluation.and_then(|e| e.accuracy),
-                seconds: started.elapsed().as_secs_f64(),
-            };
-            let score = record.validation_loss.unwrap_or(record.train_loss);
-            let improved = done.best.is_none_or(|(best, _)| score < best);
-            done.best = match done.best {
-                Some((best, since)) if !improved => Some((best, since + 1)),
-                _ => Some((score, 0)),
-            };
+            let record = self.record(evaluation, started);
             observer.epoch(&record);
-            done.history.epochs.push(record);
-            done.epochs_done += 1;
-            (done.batches_done, done.loss_sum, done.correct, done.rows) = (0, 0.0, 0, 0);
-            let waited = done.best.map_or(0, |(_, since)| since);
-            let rate = self.optimizer.learning_rate();
-            let rate = self.options.schedule.after_epoch(rate, waited);
+            self.progress.history.epochs.push(record);
+            let rate =
+                self.options.schedule.after_epoch(self.optimizer.learning_rate(), self.progress.waited);
             self.optimizer.set_learning_rate(rate)?;
             self.checkpoint()?;
-            if self.options.patience.is_some_and(|patience| waited >= patience) {
-                return Ok(Ending::EarlyStop);
-            }
         }
         Ok(Ending::Finished)
     }
 
+    /// Closes an epoch: its figures, and the best ones so far.
+    fn record(&mut self, evaluation: Option<Evaluation>, started: Instant) -> EpochRecord {
+        let done = &mut self.progress;
+        let record = EpochRecord {
+            epoch: done.epochs_done + 1,
+            steps: done.steps,
+            learning_rate: self.optimizer.learning_rate(),
+            train_loss: done.loss_sum / done.rows as f64,
+            train_accuracy: matches!(self.objective, Objective::Classification { .. })
+                .then(|| done.correct as f64 / done.rows as f64),
+            validation_loss: evaluation.map(|e| e.loss),
+            validation_accuracy: evaluation.and_then(|e| e.accuracy),
+            seconds: done.seconds + started.elapsed().as_secs_f64(),
+        };
+        let score = record.validation_loss.unwrap_or(record.train_loss);
+        // A loss that is not a number is never the best.
+        if score.is_finite() && done.best.is_none_or(|best| score < best) {
+            (done.best, done.waited) = (Some(score), 0);
+        } else {
+            done.waited += 1;
+        }
+        done.epochs_done += 1;
+        (done.batches_done, done.loss_sum, done.correct, done.rows, done.seconds) = (0, 0.0, 0, 0, 0.0);
+        record
+    }
+
     /// The rest of an epoch; `false` if the observer stopped it.
-    fn epoch(&mut self, training: &Dataset, observer: &mut dyn Observer) -> Result<bool> {
+    fn epoch(&mut self, training: &Dataset, batches: usize, observer: &mut dyn Observer) -> Result<bool> {
         self.model.train(true);
         let options = BatchOptions {
             batch_size: self.options.batch_size,
@@ -229,76 +263,57 @@ impl<'a> Trainer<'a> {
             skip: self.progress.batches_done,
             ..BatchOptions::default()
         };
-        let batches = training.len().div_ceil(self.options.batch_size.max(1));
-        let total_steps = (batches * self.options.epochs) as u64;
-        for batch in Batches::new(training, &options)? {
-            let batch = batch?;
-            let (inputs, targets) = objective::to_device(&batch, self.device)?;
-            if let Some(rate) = self.options.schedule.at_step(self.progress.steps, total_steps) {
+        let steps = batches.div_ceil(self.options.accumulate) as u64;
+        let epochs = self.options.epochs as u64;
+        let buffers = step::buffers(self.model);
+        let mut source = Batches::new(training, &options)?;
+        loop {
+            let group: Vec<Batch> = source.by_ref().take(self.options.accumulate).collect::<Result<_>>()?;
+            if group.is_empty() {
+                return Ok(true);
+            }
+            if let Some(rate) = self.options.schedule.at_step(self.progress.steps, steps, epochs) {
                 self.optimizer.set_learning_rate(rate)?;
             }
-            let (loss, correct) = self.step(&inputs, &targets)?;
-            let rows = batch.indices.len() as u64;
+            let measured = self.step(&group, &buffers)?;
             let done = &mut self.progress;
             done.steps += 1;
-            done.batches_done += 1;
-            done.rows += rows;
-            done.loss_sum += loss * rows as f64;
-            done.correct += correct.unwrap_or(0);
+            done.batches_done += group.len();
+            done.rows += measured.rows;
+            done.loss_sum += measured.loss_sum;
+            done.correct += measured.correct.unwrap_or(0);
             let report = StepReport {
                 epoch: done.epochs_done + 1,
                 batch: done.batches_done,
                 batches,
                 loss: done.loss_sum / done.rows as f64,
-                accuracy: correct.map(|_| done.correct as f64 / done.rows as f64),
+                accuracy: measured.correct.map(|_| done.correct as f64 / done.rows as f64),
             };
             if !observer.step(&report) {
                 return Ok(false);
             }
         }
-        Ok(true)
     }
 
-    fn step(&mut self, inputs: &Tensor, targets: &Tensor) -> Result<(f64, Option<u64>)> {
-        let outputs = self.model.forward(inputs)?;
-        let loss = self.objective.loss(&outputs, targets)?;
-        let correct = self.objective.correct(&outputs, targets)?;
-        drop(outputs);
-        let mut gradients = loss.leaf_gradients()?;
-        if let Some(limit) = self.options.clip_norm {
-            gradients = clip_gradient_norm(gradients, limit)?;
+    /// Checks that a data set fits the network: records a forward pass over some rows, without computing it.
+    fn check(&self, data: &Dataset) -> Result<()> {
+        if data.is_empty() {
+            return Err(Error::data(data.description(), "there are no rows"));
         }
-        let also: Vec<&Tensor> = [Some(&loss), correct.as_ref()].into_iter().flatten().collect();
-        let before = self.progress.steps;
-        self.optimizer.step(gradients, &also)?;
-        let value = objective::scalar_value(&loss)?;
-        if !value.is_finite() {
-            let message = format!(
-                "the loss became {value} at step {}: {}; lower the learning rate, clip gradients, or look for bad values in the data (the last checkpoint is as it was)",
-                before + 1,
-                self.first_bad_parameter()?
-            );
-            return Err(Error::data("training", message));
-        }
-        let correct = correct.map(|c| c.item::<i64>()).transpose()?;
-        Ok((value, correct.map(|c| c as u64)))
-    }
-
-    /// Names the first parameter that is not finite.
-    fn first_bad_parameter(&self) -> Result<String> {
-        for (name, _, parameter) in self.model.named_state() {
-            let tensor = parameter.tensor();
-            if tensor.dtype().is_float() && !tensor.isfinite()?.all(&[], false)?.item::<bool>()? {
-                return Ok(format!("parameter {name} holds values that are not finite"));
-            }
-        }
-        Ok("every parameter is still finite, the loss itself is not".to_owned())
-    }
-
-    /// Loss and accuracy of the model over a data set, in inference mode.
-    pub fn evaluate(&self, data: &Dataset) -> Result<Evaluation> {
         let _guard = no_grad();
         self.model.eval();
+        let rows: Vec<usize> = (0..data.len().min(2)).collect();
+        let (inputs, _) = objective::to_device(&data.batch(&rows)?, self.device)?;
+        self.objective.check(data, &self.model.forward(&inputs)?)
+    }
+
+    /// Loss and accuracy of the model over a data set. Leaves the model in inference mode.
+    ///
+    /// # Errors
+    /// If there are no rows, or the data do not fit the network.
+    pub fn evaluate(&self, data: &Dataset) -> Result<Evaluation> {
+        self.check(data)?;
+        let _guard = no_grad();
         let (mut loss_sum, mut hits, mut rows) = (0.0, None, 0usize);
         let options =
             BatchOptions { batch_size: self.options.batch_size.max(256), ..BatchOptions::default() };
@@ -308,7 +323,7 @@ impl<'a> Trainer<'a> {
             let outputs = self.model.forward(&inputs)?;
             let loss = self.objective.loss(&outputs, &targets)?;
             let correct = self.objective.correct(&outputs, &targets)?;
-            loss.evaluate()?;
+            Tensor::evaluate_all(&std::iter::once(&loss).chain(&correct).collect::<Vec<_>>())?;
             loss_sum += objective::scalar_value(&loss)? * batch.indices.len() as f64;
             rows += batch.indices.len();
             if let Some(correct) = correct {
@@ -319,14 +334,25 @@ impl<'a> Trainer<'a> {
         Ok(Evaluation { loss: loss_sum / rows as f64, accuracy: hits.map(share) })
     }
 
+    /// Writes a checkpoint, if the options name a place for it.
+    ///
+    /// # Errors
+    /// If a parameter is not finite (its gradient was not, though the loss was): the file stays as it was. Or if the
+    /// file cannot be written.
     fn checkpoint(&mut self) -> Result<()> {
         self.progress.learning_rate = self.optimizer.learning_rate();
-        let state = self.generator.state();
-        self.progress.generator = (state.seed, state.counter);
+        let pair = |state: GeneratorState| (state.seed, state.counter);
+        self.progress.generator = pair(self.generator.state());
+        self.progress.default_generator = pair(Generator::default_generator().state());
         self.progress.settings = self.options.settings.clone();
-        match &self.options.checkpoint {
-            Some(path) => save_checkpoint(path, self.model, &self.optimizer, &self.progress),
-            None => Ok(()),
+        let Some(path) = &self.options.checkpoint else { return Ok(()) };
+        if let Some(name) = step::not_finite(self.model)? {
+            let message = format!(
+                "after step {} parameter {name} is not finite: its gradient overflowed; lower the learning rate or clip gradients (the last checkpoint is as it was)",
+                self.progress.steps
+            );
+            return Err(Error::data("training", message));
         }
+        save_checkpoint(path, self.model, &self.optimizer, &self.progress)
     }
 }

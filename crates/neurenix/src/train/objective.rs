@@ -58,21 +58,49 @@ impl Objective {
         }
     }
 
-    /// Checks once, before training, that every label is a class the network has a score for.
-    pub fn check(&self, dataset: &Dataset, classes: usize) -> Result<()> {
-        if matches!(self, Objective::Regression) {
+    /// Checks that the network's outputs (of which only the shape is looked at) fit the data: every label is a class
+    /// with a score, or targets have the outputs' shape.
+    ///
+    /// # Errors
+    /// The row and its label, or the shapes.
+    pub fn check(&self, data: &Dataset, outputs: &Tensor) -> Result<()> {
+        let shape = outputs.shape();
+        if *self == Objective::Regression {
+            let targets = &data.stored_targets().shape()[1..];
+            if shape.get(1..) != Some(targets) {
+                let message = format!(
+                    "a row's targets have shape {targets:?}, the network's outputs {:?}",
+                    shape.get(1..).unwrap_or_default()
+                );
+                return Err(Error::data(data.description(), message));
+            }
             return Ok(());
         }
-        for (row, label) in dataset.stored_targets().to_vec::<i64>()?.into_iter().enumerate() {
-            if label < 0 || label as usize >= classes {
+        let &[_, classes] = shape else {
+            let message = format!("a classifier's outputs must be [rows, classes], not {shape:?}");
+            return Err(Error::data(data.description(), message));
+        };
+        // A data set made of classes has checked its own labels.
+        let named = data.class_names().len();
+        if named > 0 && named <= classes {
+            return Ok(());
+        }
+        let labels = data.stored_targets();
+        if labels.shape().len() != 1 || !labels.dtype().is_integer() {
+            let message =
+                format!("labels must be integers [rows], not {} {:?}", labels.dtype(), labels.shape());
+            return Err(Error::data(data.description(), message));
+        }
+        let outside = |&(_, label): &(usize, i64)| usize::try_from(label).map_or(true, |l| l >= classes);
+        match labels.to_vec::<i64>()?.into_iter().enumerate().find(outside) {
+            None => Ok(()),
+            Some((row, label)) => {
                 let message = format!(
-                    "row {row} has label {label}, but the network has {classes} outputs: labels must be 0 to {}",
-                    classes - 1
+                    "row {row} has label {label}, but the network has {classes} outputs: labels must be below that"
                 );
-                return Err(Error::data("labels", message));
+                Err(Error::data(data.description(), message))
             }
         }
-        Ok(())
     }
 }
 

@@ -1,0 +1,264 @@
+//! Optimisers and schedules against PyTorch (`golden/make_optimizers.py`), and what an optimiser promises besides.
+
+use neurenix::{
+    Result,
+    nn::Parameter,
+    optim::{Optimizer, Rule, Schedule, clip_gradient_norm, clip_gradient_value},
+};
+use phynexus::{DType, Device, Tensor, graph::Gradients};
+use serde_json::Value;
+
+fn golden() -> Value {
+    serde_json::from_str(include_str!("golden/optimizers.json")).unwrap()
+}
+
+fn numbers(of: &Value) -> Vec<f64> {
+    of.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+}
+
+fn device() -> Device {
+    neurenix::register_all();
+    Device::default_device().unwrap()
+}
+
+fn parameter(start: f64, stop: f64, shape: &[usize]) -> Result<Parameter> {
+    let count = shape.iter().product();
+    Parameter::new(&Tensor::linspace(start, stop, count, DType::F64, device())?.reshape(shape)?)
+}
+
+fn parameters() -> Result<Vec<Parameter>> {
+    Ok(vec![parameter(-1.0, 1.5, &[2, 3])?, parameter(2.0, -0.5, &[4])?])
+}
+
+/// The loss of the script.
+fn loss(parameters: &[Parameter]) -> Result<Tensor> {
+    let mut total = Tensor::full(&[], 0.0, DType::F64, device())?;
+    for parameter in parameters {
+        let p = parameter.leaf()?;
+        let i = Tensor::arange(0, p.len() as i64, 1, DType::I64, device())?
+            .to_dtype(DType::F64)?
+            .reshape(p.shape())?;
+        let weight = i.cos()?.add_scalar(1.0)?.mul_scalar(0.5)?;
+        let distance = p.sub(&i.mul_scalar(2.0)?.sin()?)?;
+        total = total.add(&weight.mul(&distance.square()?)?.sum(&[], false)?)?;
+    }
+    Ok(total)
+}
+
+fn gradients(parameters: &[Parameter]) -> Result<Gradients> {
+    Ok(loss(parameters)?.leaf_gradients()?)
+}
+
+fn values(parameter: &Parameter) -> Vec<f64> {
+    parameter.tensor().to_vec().unwrap()
+}
+
+/// The rule, the learning rate and the weight decay of each case.
+fn rules() -> Vec<(&'static str, Rule, f64, f64)> {
+    let momentum = |momentum, nesterov| Rule::Sgd { momentum, nesterov };
+    let rmsprop = |alpha, momentum, centered| Rule::RmsProp { alpha, epsilon: 1e-8, momentum, centered };
+    vec![
+        ("sgd", Rule::sgd(), 0.1, 0.0),
+        ("sgd_decay", Rule::sgd(), 0.1, 0.05),
+        ("sgd_momentum", momentum(0.9, false), 0.1, 0.01),
+        ("sgd_nesterov", momentum(0.8, true), 0.1, 0.0),
+        ("sgd_clipped", momentum(0.9, false), 0.1, 0.0),
+        ("adam", Rule::adam(), 0.05, 0.0),
+        ("adam_decay", Rule::Adam { beta1: 0.8, beta2: 0.95, epsilon: 1e-6 }, 0.05, 0.1),
+        ("adamw", Rule::adamw(), 0.05, 0.1),
+        ("nadam", Rule::nadam(), 0.05, 0.02),
+        ("radam", Rule::radam(), 0.05, 0.0),
+        ("rmsprop", Rule::rmsprop(), 0.05, 0.0),
+        ("rmsprop_momentum", rmsprop(0.9, 0.5, false), 0.02, 0.1),
+        ("rmsprop_centered", rmsprop(0.99, 0.0, true), 0.02, 0.0),
+        ("rmsprop_all", rmsprop(0.99, 0.5, true), 0.02, 0.0),
+        ("adagrad", Rule::Adagrad { learning_rate_decay: 0.1, epsilon: 1e-10 }, 0.2, 0.01),
+        ("adadelta", Rule::Adadelta { rho: 0.8, epsilon: 1e-5 }, 1.0, 0.0),
+        ("lion", Rule::lion(), 0.05, 0.0),
+        ("lion_decay", Rule::lion(), 0.05, 0.2),
+    ]
+}
+
+#[test]
+fn every_rule_steps_as_pytorch_does() -> Result<()> {
+    let golden = golden();
+    let mut known: Vec<&str> = golden["rules"].as_object().unwrap().keys().map(String::as_str).collect();
+    let mut tested: Vec<&str> = rules().iter().map(|case| case.0).collect();
+    known.sort_unstable();
+    tested.sort_unstable();
+    assert_eq!(known, tested);
+    for (name, rule, rate, decay) in rules() {
+        let parameters = parameters()?;
+        let mut optimizer =
+            Optimizer::new(rule.clone(), parameters.clone(), rate)?.with_weight_decay(decay)?;
+        for step in 1..=12 {
+            let mut gradients = gradients(&parameters)?;
+            if name == "sgd_clipped" {
+                gradients = clip_gradient_norm(gradients, 0.5)?;
+            }
+            if step == 6 {
+                // What is saved and loaded again goes on as before.
+                let (state, steps) = (optimizer.state(), optimizer.steps());
+                optimizer =
+                    Optimizer::new(rule.clone(), parameters.clone(), rate)?.with_weight_decay(decay)?;
+                optimizer.load_state(&state, steps)?;
+            }
+            optimizer.step(gradients, &[])?;
+            let Some(expected) = golden["rules"][name].get(step.to_string()) else { continue };
+            for (i, parameter) in parameters.iter().enumerate() {
+                for (found, expected) in values(parameter).iter().zip(numbers(&expected[i])) {
+                    // PyTorch keeps NAdam's product of momenta in float32. NaN is never close.
+                    let tolerance = if name == "nadam" { 1e-7 } else { 1e-12 };
+                    let close = (found - expected).abs() <= tolerance * (1.0 + expected.abs());
+                    assert!(close, "{name}, step {step}, parameter {i}: {found} is not {expected}");
+                }
+            }
+        }
+        assert_eq!(optimizer.steps(), 12);
+    }
+    Ok(())
+}
+
+#[test]
+fn schedules_are_those_of_pytorch() {
+    let golden = golden();
+    let compare = |name: &str, found: &[f64]| {
+        let expected = numbers(&golden["schedules"][name]);
+        assert_eq!(found.len(), expected.len(), "{name}");
+        for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
+            assert!((found - expected).abs() <= 1e-12, "{name}, step {step}: {found} is not {expected}");
+        }
+    };
+    let rates = |schedule: &Schedule, count: u64, per_epoch: u64| -> Vec<f64> {
+        (0..count).map(|s| schedule.at_step(s, per_epoch, count / per_epoch).unwrap()).collect()
+    };
+    compare("step", &rates(&Schedule::Step { initial: 0.4, epochs: 2, factor: 0.3 }, 9, 1));
+    let cosine = |warmup| Schedule::Cosine { initial: 0.4, final_rate: 0.01, warmup };
+    compare("cosine", &rates(&cosine(0), 20, 5));
+    compare("warm_cosine", &rates(&cosine(5), 20, 4));
+    compare("one_cycle", &rates(&Schedule::OneCycle { peak: 0.4, rise: 0.3 }, 20, 4));
+    compare("one_cycle_quarter", &rates(&Schedule::OneCycle { peak: 0.4, rise: 0.25 }, 18, 3));
+    compare("warmup", &rates(&Schedule::Warmup { rate: 0.4, steps: 5 }, 10, 5));
+    let plateau = Schedule::Plateau { factor: 0.5, patience: 2, minimum: 0.06 };
+    let (mut rate, mut best, mut since) = (0.4, f64::INFINITY, 0);
+    let mut found = Vec::new();
+    for score in numbers(&golden["scores"]) {
+        found.push(rate);
+        since = if score < best { 0 } else { since + 1 };
+        best = best.min(score);
+        rate = plateau.after_epoch(rate, since);
+    }
+    compare("plateau", &found);
+    // The rate of an epoch holds for each of its steps.
+    let step = Schedule::Step { initial: 1.0, epochs: 2, factor: 0.5 };
+    assert_eq!([0, 19, 20, 40].map(|s| step.at_step(s, 10, 10)), [1.0, 1.0, 0.5, 0.25].map(Some));
+}
+
+#[test]
+fn a_step_whose_condition_is_false_changes_nothing() -> Result<()> {
+    for (name, rule, rate, decay) in rules() {
+        let parameters = parameters()?;
+        let mut optimizer = Optimizer::new(rule, parameters.clone(), rate)?.with_weight_decay(decay)?;
+        optimizer.step(gradients(&parameters)?, &[])?;
+        let before: Vec<Vec<f64>> = parameters.iter().map(values).collect();
+        let state = |optimizer: &Optimizer| -> Vec<(String, Vec<f64>)> {
+            optimizer.state().into_iter().map(|(name, x)| (name, x.to_vec().unwrap())).collect()
+        };
+        let state_before = state(&optimizer);
+        let bad = loss(&parameters)?.mul_scalar(f64::NAN)?;
+        let finite = bad.detach()?.isfinite()?;
+        assert!(!optimizer.step_if(&finite, bad.leaf_gradients()?, &[&bad])?, "{name}");
+        assert_eq!(parameters.iter().map(values).collect::<Vec<_>>(), before, "{name}");
+        assert_eq!(state(&optimizer), state_before, "{name}");
+        assert_eq!(optimizer.steps(), 1, "{name}");
+        // And a true condition lets the step through.
+        let good = loss(&parameters)?;
+        let finite = good.detach()?.isfinite()?;
+        assert!(optimizer.step_if(&finite, good.leaf_gradients()?, &[&good])?, "{name}");
+        assert_ne!(parameters.iter().map(values).collect::<Vec<_>>(), before, "{name}");
+        assert!(optimizer.step_if(&good, gradients(&parameters)?, &[]).is_err(), "a loss is no condition");
+    }
+    Ok(())
+}
+
+#[test]
+fn frozen_parameters_stay_and_have_no_state() -> Result<()> {
+    let parameters = parameters()?;
+    parameters[0].set_trainable(false);
+    let before = values(&parameters[0]);
+    let mut optimizer = Optimizer::new(Rule::adam(), parameters.clone(), 0.1)?;
+    optimizer.step(gradients(&parameters)?, &[])?;
+    assert_eq!(values(&parameters[0]), before);
+    assert_eq!(optimizer.state().keys().collect::<Vec<_>>(), ["1.exp_avg", "1.exp_avg_sq"]);
+    parameters[0].set_trainable(true);
+    optimizer.step(gradients(&parameters)?, &[])?;
+    assert_ne!(values(&parameters[0]), before);
+    Ok(())
+}
+
+#[test]
+fn groups_have_rates_in_proportion() -> Result<()> {
+    let parameters = parameters()?;
+    let mut optimizer = Optimizer::new(Rule::sgd(), parameters[..1].to_vec(), 0.1)?;
+    optimizer.add_group(parameters[1..].to_vec(), 0.5, 0.0)?;
+    optimizer.set_learning_rate(0.2)?;
+    let before: Vec<Vec<f64>> = parameters.iter().map(values).collect();
+    let gradients = gradients(&parameters)?;
+    let slopes: Vec<Vec<f64>> =
+        parameters.iter().map(|p| gradients.get(&p.tensor()).unwrap().to_vec().unwrap()).collect();
+    optimizer.step(gradients, &[])?;
+    for (i, rate) in [0.2, 0.1].into_iter().enumerate() {
+        for ((after, before), slope) in values(&parameters[i]).iter().zip(&before[i]).zip(&slopes[i]) {
+            assert!((after - (before - rate * slope)).abs() < 1e-14);
+        }
+    }
+    assert!(optimizer.add_group(parameters[..1].to_vec(), 1.0, 0.0).is_err(), "a parameter twice");
+    Ok(())
+}
+
+#[test]
+fn clipping_limits_norm_and_values() -> Result<()> {
+    let parameters = parameters()?;
+    let norm = |g: &Gradients| -> f64 {
+        g.iter().flat_map(|g| g.to_vec::<f64>().unwrap()).map(|x| x * x).sum::<f64>().sqrt()
+    };
+    let free = norm(&gradients(&parameters)?);
+    assert!(free > 1.0);
+    assert!((norm(&clip_gradient_norm(gradients(&parameters)?, 0.25)?) - 0.25).abs() < 1e-6);
+    assert_eq!(norm(&clip_gradient_norm(gradients(&parameters)?, 1e3)?), free);
+    for gradient in clip_gradient_value(gradients(&parameters)?, 0.3)?.iter() {
+        assert!(gradient.to_vec::<f64>()?.iter().all(|x| x.abs() <= 0.3));
+    }
+    for limit in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(clip_gradient_norm(gradients(&parameters)?, limit).is_err());
+        assert!(clip_gradient_value(gradients(&parameters)?, limit).is_err());
+    }
+    Ok(())
+}
+
+#[test]
+fn settings_and_states_that_do_not_fit_are_errors() -> Result<()> {
+    let make = |rule| Optimizer::new(rule, parameters()?, 0.1);
+    assert!(make(Rule::Sgd { momentum: 0.0, nesterov: true }).is_err());
+    assert!(make(Rule::Sgd { momentum: f64::NAN, nesterov: false }).is_err());
+    assert!(make(Rule::Adam { beta1: 1.0, beta2: 0.9, epsilon: 1e-8 }).is_err());
+    assert!(make(Rule::NAdam { beta1: 0.9, beta2: 0.9, epsilon: 1e-8, momentum_decay: -1.0 }).is_err());
+    assert!(Optimizer::new(Rule::adam(), vec![], 0.1).is_err());
+    assert!(Optimizer::new(Rule::adam(), parameters()?, f64::NAN).is_err());
+    let parameters = parameters()?;
+    let mut adam = Optimizer::new(Rule::adam(), parameters.clone(), 0.1)?;
+    adam.step(gradients(&parameters)?, &[])?;
+    let state = adam.state();
+    let mut missing = state.clone();
+    missing.remove("0.exp_avg");
+    let mut misshapen = state.clone();
+    misshapen.insert("0.exp_avg".to_owned(), state["1.exp_avg"].clone());
+    for wrong in [missing, misshapen] {
+        assert!(adam.load_state(&wrong, 5).is_err());
+        assert_eq!(adam.steps(), 1);
+        assert_eq!(adam.state()["0.exp_avg"].to_vec::<f64>()?, state["0.exp_avg"].to_vec::<f64>()?);
+    }
+    // Adam's state means nothing to SGD.
+    assert!(make(Rule::sgd())?.load_state(&state, 1).is_err());
+    Ok(())
+}
