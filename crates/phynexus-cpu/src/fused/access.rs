@@ -420,8 +420,8 @@ impl Access {
         });
     }
 
-    /// Evaluates a general map over a window, a batch of lanes at a time: `body(outer, lane, positions)`, negative
-    /// where the mask does not hold.
+    /// Evaluates a general map over a window, a batch of lanes at a time: `body(outer, lane, positions)`, with
+    /// [`movement::NOWHERE`] where the mask does not hold.
     fn positions(&self, window: Window, mut body: impl FnMut(usize, usize, &[i64])) {
         let Map::General(general) = &self.map else { return };
         let General { index, mask, ranges, rank } = &**general;
@@ -448,7 +448,7 @@ impl Access {
                     evaluate(&condition.index, &point, lane, tested);
                     for (value, tested) in values.iter_mut().zip(tested) {
                         if *tested < condition.low || *tested >= condition.high {
-                            *value = -1;
+                            *value = movement::NOWHERE;
                         }
                     }
                 }

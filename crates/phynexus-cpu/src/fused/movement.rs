@@ -128,10 +128,14 @@ pub(super) unsafe fn fill(size: usize, block: Block, value: *const u8, target: *
     unsafe { copy(size, block, value, from, target, to) }
 }
 
-/// `target[i] = source[positions[i]]`, or the fill where the position is negative.
+/// The position of an element that is not loaded. Negative positions are places before a parameter's first element,
+/// which reversed tensors have.
+pub(super) const NOWHERE: i64 = i64::MIN;
+
+/// `target[i] = source[positions[i]]`, or the fill where the position is [`NOWHERE`].
 ///
 /// # Safety
-/// As [`copy`], for all positions that are not negative.
+/// As [`copy`], for all other positions.
 pub(super) unsafe fn gather(
     size: usize,
     source: *const u8,
@@ -144,7 +148,9 @@ pub(super) unsafe fn gather(
     unsafe fn elements<T: Copy>(source: *const T, positions: &[i64], fill: T, target: *mut T) {
         for (i, &position) in positions.iter().enumerate() {
             // SAFETY: the caller's promise.
-            unsafe { *target.add(i) = if position < 0 { fill } else { *source.offset(position as isize) } };
+            unsafe {
+                *target.add(i) = if position == NOWHERE { fill } else { *source.offset(position as isize) }
+            };
         }
     }
     // SAFETY: the caller's promise; an element of `size` bytes has the alignment of its dtype.
