@@ -18,6 +18,9 @@ const FEWEST_LANES: usize = 128;
 const SHORT_ROW: usize = 24;
 /// Bytes of registers and operands that a tile may have: most of the first-level cache.
 const TILE_BYTES: usize = 32 << 10;
+/// Elements of a tile, at least and at most: the calls for a tile cost some 100 nanoseconds whatever its size.
+const FEWEST_ELEMENTS: usize = 2048;
+const MOST_ELEMENTS: usize = 4096;
 /// Elements of the largest tile that holds whole rows of columns: what the second-level cache has room for.
 const LONGEST_ROW: usize = 16 << 10;
 /// As [`LONGEST_ROW`], where rows are the lanes and a tile has some of them.
@@ -138,7 +141,7 @@ pub(super) struct Cuts {
 pub(super) fn cut(plan: &Plan, bytes: usize, transposes: bool) -> Cuts {
     let Axes { extents, .. } = &plan.axes;
     let total = |axis: usize| plan.axes.total(axis);
-    let elements = (TILE_BYTES / bytes.max(1)).clamp(1024, 4096);
+    let elements = (TILE_BYTES / bytes.max(1)).clamp(FEWEST_ELEMENTS, MOST_ELEMENTS);
     let pair = |rows: usize, rows_cut: Cut, columns_cut: Cut| {
         if rows == OUTER { [rows_cut, columns_cut] } else { [columns_cut, rows_cut] }
     };
@@ -151,7 +154,8 @@ pub(super) fn cut(plan: &Plan, bytes: usize, transposes: bool) -> Cuts {
         }
         (Some(rows), false) => {
             let columns = total(1 - rows);
-            let piece = (elements / columns.max(1)).max(if rows == OUTER { 1 } else { 64 });
+            // A few short rows at a time: rows are worked on one by one, and what a tile costs is shared.
+            let piece = (MOST_ELEMENTS / columns.max(1)).max(if rows == OUTER { 1 } else { 64 });
             Cuts { cuts: pair(rows, Cut::new(&extents[rows], piece), Cut::whole(columns)), group: 1 }
         }
         (Some(OUTER), true) => {
