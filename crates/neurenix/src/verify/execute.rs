@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use phynexus::{
-    Device, Error, Result,
+    DType, Device, Error, Result,
+    device::Support,
     oracle::{Comparison, compare, evaluate, generate::Case},
     schedule::execute_ir,
     shape::show_shape,
@@ -15,6 +16,8 @@ pub(super) struct Outcome {
     pub(super) compared: usize,
     pub(super) skipped: usize,
     pub(super) worst_ulps: f64,
+    /// Why the device does not do this, if it says that it does not.
+    pub(super) unsupported: Option<String>,
     /// What is wrong, if anything is.
     pub(super) failure: Option<String>,
 }
@@ -38,6 +41,10 @@ pub(super) fn execute(case: &Case, device: Device) -> Outcome {
         if case.ir.outputs.is_empty() {
             return Err(Error::internal("verify", format!("a case without an output: {}", case.name)));
         }
+        if let Some(reason) = unsupported(case, device) {
+            outcome.unsupported = Some(reason);
+            return Ok(outcome);
+        }
         let expected = evaluate(&case.ir, &case.values())?;
         let leaves = case.leaves.iter().map(|leaf| leaf.upload(device)).collect::<Result<Vec<_>>>()?;
         let outputs = execute_ir(&case.ir, &leaves, device)?;
@@ -47,6 +54,17 @@ pub(super) fn execute(case: &Case, device: Device) -> Outcome {
             outcome.add(&name, compare(expected, &actual.to_bytes()?, actual.dtype()));
         }
         Ok(outcome)
+    })
+}
+
+/// The device's reason not to run an operation of the graph.
+fn unsupported(case: &Case, device: Device) -> Option<String> {
+    case.ir.nodes.iter().find_map(|node| {
+        let operands: Vec<DType> = node.inputs.iter().map(|&i| case.ir.node(i).dtype).collect();
+        match device.backend().support(node, &operands) {
+            Support::Unsupported(reason) => Some(reason),
+            Support::Native | Support::Body => None,
+        }
     })
 }
 

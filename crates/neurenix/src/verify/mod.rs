@@ -131,6 +131,10 @@ impl Table {
         row.skipped += outcome.skipped;
         row.worst_ulps = row.worst_ulps.max(outcome.worst_ulps);
         match outcome.failure {
+            None if outcome.unsupported.is_some() => {
+                row.unsupported += 1;
+                row.reason = row.reason.take().or(outcome.unsupported);
+            }
             None => row.passed += 1,
             Some(message) => {
                 row.failed += 1;

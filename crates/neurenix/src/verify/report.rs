@@ -33,6 +33,10 @@ pub struct Row {
     pub passed: usize,
     /// Cases with one, or that ended in an error.
     pub failed: usize,
+    /// Cases with an operation that the device says it does not do.
+    pub unsupported: usize,
+    /// Why, for the first of them.
+    pub reason: Option<String>,
     /// Elements compared.
     pub compared: usize,
     /// Elements for which more than one answer is right.
@@ -62,6 +66,8 @@ impl Row {
             cases: 0,
             passed: 0,
             failed: 0,
+            unsupported: 0,
+            reason: None,
             compared: 0,
             skipped: 0,
             worst_ulps: 0.0,
@@ -87,6 +93,7 @@ impl Report {
             total.cases += row.cases;
             total.passed += row.passed;
             total.failed += row.failed;
+            total.unsupported += row.unsupported;
             total.compared += row.compared;
             total.skipped += row.skipped;
             total.worst_ulps = total.worst_ulps.max(row.worst_ulps);
@@ -99,12 +106,13 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:<22} {:<18} {:>6} {:>6} {:>6} {:>10} {:>9} {:>9.2}",
+            "{:<22} {:<18} {:>6} {:>6} {:>6} {:>8} {:>10} {:>9} {:>9.2}",
             self.operation,
             self.dtype,
             self.cases,
             self.passed,
             self.failed,
+            self.unsupported,
             self.compared,
             self.skipped,
             self.worst_ulps
@@ -118,8 +126,8 @@ impl fmt::Display for Report {
         writeln!(f, "{} ({}), seed {}", self.device, self.model, self.seed)?;
         writeln!(
             f,
-            "{:<22} {:<18} {:>6} {:>6} {:>6} {:>10} {:>9} {:>9}",
-            "operation", "dtype", "cases", "passed", "failed", "compared", "skipped", "ulps"
+            "{:<22} {:<18} {:>6} {:>6} {:>6} {:>8} {:>10} {:>9} {:>9}",
+            "operation", "dtype", "cases", "passed", "failed", "not done", "compared", "skipped", "ulps"
         )?;
         for row in &self.rows {
             writeln!(f, "{row}")?;

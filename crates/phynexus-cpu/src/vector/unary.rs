@@ -105,6 +105,26 @@ fn float32(set: InstructionSet, op: Unary) -> Option<UnaryKernel> {
     })
 }
 
+/// From here on `asinh` and `acosh` are ln(2 x) to the last digit, while squares come near overflow.
+const LARGE: f64 = 1e100;
+
+/// The standard library's form overflows above 1e154.
+fn asinh(x: f64) -> f64 {
+    if x.abs() > LARGE { (x.abs().ln() + std::f64::consts::LN_2).copysign(x) } else { x.asinh() }
+}
+
+/// In a form that keeps the digits of x - 1 near 1, which the standard library's loses; it overflows above 1e154 too.
+fn acosh(x: f64) -> f64 {
+    let t = x - 1.0;
+    if x > LARGE {
+        x.ln() + std::f64::consts::LN_2
+    } else if x < 1.0 {
+        f64::NAN
+    } else {
+        (t + (t * (t + 2.0)).sqrt()).ln_1p()
+    }
+}
+
 fn float64(set: InstructionSet, op: Unary) -> Option<UnaryKernel> {
     let beyond = |x: f64| x.abs() > double::TRIGONOMETRIC_LIMIT;
     // One element at a time: no vectors to choose an instruction set for.
@@ -135,9 +155,9 @@ fn float64(set: InstructionSet, op: Unary) -> Option<UnaryKernel> {
         Unary::Sinh => scalar!(f64::sinh),
         Unary::Cosh => scalar!(f64::cosh),
         Unary::Tanh => elementary!(set, double::tanh),
-        Unary::Asinh => scalar!(f64::asinh),
-        Unary::Acosh => scalar!(f64::acosh),
-        Unary::Atanh => scalar!(f64::atanh),
+        Unary::Asinh => scalar!(asinh),
+        Unary::Acosh => scalar!(acosh),
+        Unary::Atanh => scalar!(|x: f64| x.abs().atanh().copysign(x)),
         Unary::Erf => elementary!(set, double::erf),
         Unary::Floor => loops::unary(set, f64::floor),
         Unary::Ceil => loops::unary(set, f64::ceil),

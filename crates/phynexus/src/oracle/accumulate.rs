@@ -80,9 +80,32 @@ impl Accumulator {
     pub(super) fn push_product(&mut self, a: Number, b: Number) {
         match (a, b) {
             (Number::Integer(a), Number::Integer(b)) => self.push(Number::Integer(a.wrapping_mul(b))),
-            (Number::Float(a), Number::Float(b)) => self.push(product(a, b)),
+            (Number::Float(a), Number::Float(b)) => match product(a, b) {
+                // Too great for `f64`: an infinity if the product is rounded, none if a fused addition brings it back.
+                Number::Float(p)
+                    if p.magnitude().is_infinite()
+                        && a.magnitude().is_finite()
+                        && b.magnitude().is_finite() =>
+                {
+                    self.count += 1;
+                    self.largest = f64::INFINITY;
+                    self.float.value += p.value;
+                    self.float.low += p.low;
+                    self.float.high += p.high;
+                }
+                rounded => self.push(rounded),
+            },
             _ => self.push(Number::Undetermined),
         }
+    }
+
+    /// A device may or may not have added zero times this number: without effect unless that is NaN.
+    pub(super) fn push_zero_times(&mut self, number: Number) {
+        self.undetermined |= match number {
+            Number::Integer(_) => false,
+            Number::Float(x) => !x.magnitude().is_finite(),
+            Number::Undetermined => true,
+        };
     }
 
     fn push_float(&mut self, x: Interval) {

@@ -319,13 +319,17 @@ fn power(a: Interval, b: Interval, dtype: DType) -> Number {
 }
 
 /// The quotient rounded down. A device may round the quotient first, so where the rounded quotient reaches the next
-/// integer both are right.
+/// integer both are right, and so are 0 and -1 for a small number over an infinity of the other sign. What becomes of an
+/// infinite dividend is open: infinity or NaN, says the array API standard.
 fn floor_divide(a: Interval, b: Interval, dtype: DType) -> Number {
     let quotient = match binary(Binary::Div, a, b, dtype.compute()) {
         Number::Float(q) if q.is_nan() => return Number::NAN,
         Number::Float(q) => q,
         other => return other,
     };
+    if a.magnitude().is_infinite() && !b.contains_zero() {
+        return Number::Undetermined;
+    }
     let mut bounds = [quotient.low.floor(), quotient.high.floor()];
     if a.is_point() && b.is_point() && quotient.value.is_finite() {
         bounds[0] = bounds[0].min(exact_floor(a.value, b.value, quotient.value));
@@ -341,6 +345,9 @@ fn floor_divide(a: Interval, b: Interval, dtype: DType) -> Number {
 /// floor(a / b) for the unrounded quotient, given the rounded one.
 fn exact_floor(a: f64, b: f64, rounded: f64) -> f64 {
     let floor = rounded.floor();
+    if b.is_infinite() {
+        return if a != 0.0 && (a < 0.0) != (b < 0.0) { -1.0 } else { floor };
+    }
     // floor(rounded) is too large only if the quotient was rounded up to an integer: then a - floor * b has the sign
     // opposite to b's. The fused multiply-add has the sign of the exact difference.
     let rest = (-floor).mul_add(b, a);

@@ -183,6 +183,10 @@ fn special_values_of_functions() {
     assert!(matches!(two(Binary::Max, f32::NAN, 1.0), Number::Float(i) if i.is_nan()));
     assert!(matches!(two(Binary::Ne, f32::NAN, f32::NAN), Number::Integer(1)));
     assert!(matches!(two(Binary::Le, f32::NAN, 1.0), Number::Integer(0)));
+    assert!(matches!(two(Binary::FloorDiv, f32::INFINITY, 2.0), Number::Undetermined));
+    assert!(exactly(two(Binary::FloorDiv, 1.0, 0.0), f64::INFINITY));
+    let small = two(Binary::FloorDiv, -5.0, f32::INFINITY);
+    assert!(matches!(small, Number::Float(i) if i.low == -1.0 && i.high == 0.0), "{small}");
     // 1 / 0.1f: the exact quotient lies just below 10 and rounds to it.
     let tenth = two(Binary::FloorDiv, 1.0, 0.1);
     assert!(matches!(tenth, Number::Float(i) if i.low == 9.0 && i.high == 10.0), "{tenth}");

@@ -47,7 +47,8 @@ fn tap_place(geometry: &Geometry, input: &[usize], output: &[usize], tap: &[usiz
         .collect()
 }
 
-/// A convolution or one of its gradients: every product of the bilinear form is added where its kind wants it.
+/// A convolution or one of its gradients: every product of the bilinear form is added where its kind wants it. A device
+/// may fill the padding, and for the input's gradient the gaps between strides, with zeros and multiply them too.
 pub(super) fn conv(
     kind: ConvKind,
     geometry: &Geometry,
@@ -66,8 +67,17 @@ pub(super) fn conv(
     for at in every_coordinate(y) {
         let group = at[1] / outputs_a_group;
         for tap in &taps {
-            let Some(place) = tap_place(geometry, &x[2..], &at[2..], tap) else { continue };
+            let place = tap_place(geometry, &x[2..], &at[2..], tap);
             for channel in 0..inputs_a_group {
+                let w_place = flat_index(w, &[&[at[1], channel], tap.as_slice()].concat());
+                let Some(place) = &place else {
+                    match kind {
+                        ConvKind::Forward => sums[flat_index(y, &at)].push_zero_times(b.elements[w_place]),
+                        ConvKind::FilterGradient => sums[w_place].push_zero_times(b.at(&at)),
+                        ConvKind::InputGradient => {}
+                    }
+                    continue;
+                };
                 let x_at = [&[at[0], group * inputs_a_group + channel], place.as_slice()].concat();
                 let w_at = [&[at[1], channel], tap.as_slice()].concat();
                 let (x_place, w_place, y_place) =
@@ -81,7 +91,27 @@ pub(super) fn conv(
             }
         }
     }
+    if kind == ConvKind::InputGradient {
+        // Which elements of the output a tap misses depends on the place only: a filter that is not finite leaves open
+        // what any of its taps may have missed.
+        for (sum, at) in sums.iter_mut().zip(every_coordinate(x)) {
+            let (group, channel) = (at[1] / inputs_a_group, at[1] % inputs_a_group);
+            for tap in taps.iter().filter(|tap| !is_met(geometry, &y[2..], &at[2..], tap)) {
+                for output in group * outputs_a_group..(group + 1) * outputs_a_group {
+                    sum.push_zero_times(b.at(&[&[output, channel], tap.as_slice()].concat()));
+                }
+            }
+        }
+    }
     sums.iter().map(Accumulator::result).collect()
+}
+
+/// True if element `tap` of some window lies at `input`.
+fn is_met(geometry: &Geometry, output: &[usize], input: &[usize], tap: &[usize]) -> bool {
+    (0..input.len()).all(|d| {
+        let start = (input[d] + geometry.padding[d].0).checked_sub(tap[d] * geometry.dilation[d]);
+        start.is_some_and(|s| s.is_multiple_of(geometry.stride[d]) && s / geometry.stride[d] < output[d])
+    })
 }
 
 /// Pooling.

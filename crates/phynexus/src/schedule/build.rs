@@ -172,7 +172,7 @@ impl Builder<'_> {
         let operation = match &node.op {
             Op::Constant(scalar) => Operation::Constant(*scalar),
             Op::Iota { axis } => Operation::Coordinate(coordinates[*axis].clone()),
-            Op::Contiguous => return operand(self, 0),
+            Op::Contiguous | Op::Copy => return operand(self, 0),
             Op::Reshape | Op::Permute(_) | Op::Expand | Op::Slice { .. } => {
                 let input = node.inputs[0];
                 let shape = &self.ir.node(input).shape;
