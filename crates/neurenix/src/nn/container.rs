@@ -59,10 +59,12 @@ impl Module for Sequential {
     }
 }
 
+type TensorFunction = dyn Fn(&Tensor) -> phynexus::Result<Tensor> + Send + Sync;
+
 /// A function without parameters as a module: activations, flattening.
 pub struct Function {
     name: String,
-    function: Box<dyn Fn(&Tensor) -> phynexus::Result<Tensor> + Send + Sync>,
+    function: Box<TensorFunction>,
 }
 
 impl Function {
