@@ -182,9 +182,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Objective::Regression => parts.training.stored_targets().shape().iter().skip(1).product(),
         Objective::Classification { .. } => parts.training.class_names().len(),
     };
-    objective.check(&parts.training, outputs)?;
-    objective.check(&parts.validation, outputs)?;
-    objective.check(&parts.test, outputs)?;
+    objective.check(&parts.training, &[outputs])?;
+    objective.check(&parts.validation, &[outputs])?;
+    objective.check(&parts.test, &[outputs])?;
     let config = config(arguments, &parts.training, outputs);
     let folder = match &arguments.resume {
         Some(folder) => {
@@ -210,6 +210,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let options = TrainOptions {
         epochs: config.epochs,
         batch_size: config.batch_size,
+        accumulate: 1,
         seed: config.seed,
         schedule: schedule(arguments, steps_per_epoch),
         clip_norm: config.clip_norm,

@@ -304,7 +304,8 @@ impl<'a> Trainer<'a> {
         self.model.eval();
         let rows: Vec<usize> = (0..data.len().min(2)).collect();
         let (inputs, _) = objective::to_device(&data.batch(&rows)?, self.device)?;
-        self.objective.check(data, &self.model.forward(&inputs)?)
+        let outputs = self.model.forward(&inputs)?;
+        self.objective.check(data, outputs.shape().get(1..).unwrap_or_default())
     }
 
     /// Loss and accuracy of the model over a data set. Leaves the model in inference mode.

@@ -58,26 +58,23 @@ impl Objective {
         }
     }
 
-    /// Checks that the network's outputs (of which only the shape is looked at) fit the data: every label is a class
-    /// with a score, or targets have the outputs' shape.
+    /// Checks that a network whose outputs for one row have shape `outputs` fits the data: every label is a class with
+    /// a score, or targets have the outputs' shape.
     ///
     /// # Errors
     /// The row and its label, or the shapes.
-    pub fn check(&self, data: &Dataset, outputs: &Tensor) -> Result<()> {
-        let shape = outputs.shape();
+    pub fn check(&self, data: &Dataset, outputs: &[usize]) -> Result<()> {
         if *self == Objective::Regression {
             let targets = &data.stored_targets().shape()[1..];
-            if shape.get(1..) != Some(targets) {
-                let message = format!(
-                    "a row's targets have shape {targets:?}, the network's outputs {:?}",
-                    shape.get(1..).unwrap_or_default()
-                );
+            if outputs != targets {
+                let message =
+                    format!("a row's targets have shape {targets:?}, the network's outputs {outputs:?}");
                 return Err(Error::data(data.description(), message));
             }
             return Ok(());
         }
-        let &[_, classes] = shape else {
-            let message = format!("a classifier's outputs must be [rows, classes], not {shape:?}");
+        let &[classes] = outputs else {
+            let message = format!("a classifier gives [classes] scores for a row, not {outputs:?}");
             return Err(Error::data(data.description(), message));
         };
         // A data set made of classes has checked its own labels.
