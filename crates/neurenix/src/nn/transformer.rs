@@ -112,7 +112,8 @@ impl Module for MultiheadAttention {
 pub struct TransformerOptions {
     /// Units of the layer's inner network.
     pub feedforward: usize,
-    /// The probability of dropout.
+    /// The probability of dropout after attention and in the inner network. Attention weights are not dropped (PyTorch
+    /// drops those too), so that the matrix of scores is never held in memory.
     pub dropout: f64,
     /// GELU rather than ReLU inside.
     pub gelu: bool,

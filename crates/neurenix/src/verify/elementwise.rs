@@ -28,14 +28,11 @@ pub(super) fn leaf(
 const VARIANTS: [(Values, bool); 3] =
     [(Values::Special, false), (Values::Tame, true), (Values::Positive, false)];
 
+/// Adds the operation under test, given a shape and operands, and gives its node.
+type Build<'a> = dyn Fn(&mut Case, &[usize], &[u32]) -> u32 + 'a;
+
 /// One case for every shape and variant. `build` pushes nodes behind the leaves and returns the output.
-fn cases(
-    operation: &str,
-    dtype: DType,
-    leaves: &[DType],
-    build: &dyn Fn(&mut Case, &[usize], &[u32]) -> u32,
-    entries: &mut Vec<Entry>,
-) {
+fn cases(operation: &str, dtype: DType, leaves: &[DType], build: &Build<'_>, entries: &mut Vec<Entry>) {
     let mut choice = Choice::new(17);
     for shape in SHAPES {
         for (values, scattered) in VARIANTS {
