@@ -46,7 +46,23 @@ pub use phynexus;
 /// default device.
 pub fn register_all() {
     phynexus_cpu::register();
+    for (kind, hardware) in NOT_YET {
+        let reason = format!("{hardware}: this release has no device for it yet, whatever is installed");
+        phynexus::device::register_missing(kind, reason);
+    }
 }
+
+/// Device kinds whose crates do not exist yet, with the hardware they are for.
+const NOT_YET: [(&str, &str); 8] = [
+    ("cuda", "NVIDIA GPUs"),
+    ("rocm", "AMD GPUs through HIP"),
+    ("opencl", "GPUs and CPUs through OpenCL"),
+    ("vulkan", "GPUs through Vulkan"),
+    ("metal", "Apple GPUs"),
+    ("dx12", "GPUs through DirectX 12"),
+    ("directml", "GPUs through DirectML on Windows"),
+    ("npu", "neural processing units"),
+];
 
 /// The number of threads the CPU device uses.
 ///
