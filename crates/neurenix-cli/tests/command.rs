@@ -167,7 +167,7 @@ fn mistakes_get_plain_answers() -> Outcome {
         (&["train", "mnist", "--path", "nowhere"], "nowhere"),
         (&["train", "digits", "--batch-size", "0"], "batch size"),
         (&["train", "digits", "--dropout", "1.5"], "between 0 and 1"),
-        (&["train", "digits", "--learning-rate", "-1"], "learning rate"),
+        (&["train", "digits", "--learning-rate=-1"], "learning rate"),
         (&["predict", "nowhere", "x.npy"], "nowhere"),
         (&["train", "digits", "--resume", "nowhere"], "nowhere"),
     ];

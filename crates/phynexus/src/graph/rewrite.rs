@@ -36,6 +36,9 @@ impl Rewriter {
     fn import(&mut self, ir: &Ir, operands: Option<&[Id]>) -> Result<Vec<Id>> {
         let mut renamed: Vec<Id> = Vec::with_capacity(ir.nodes.len());
         let mut leaf = 0;
+        let mut uses = vec![0u32; ir.nodes.len()];
+        let inputs = ir.nodes.iter().flat_map(|n| &n.inputs);
+        inputs.chain(&ir.outputs).for_each(|&i| uses[i as usize] += 1);
         for node in &ir.nodes {
             let id = if node.op == Op::Buffer {
                 leaf += 1;
@@ -44,8 +47,13 @@ impl Rewriter {
                     None => self.out.push(Op::Buffer, node.dtype, node.shape.clone(), []),
                 }
             } else {
-                let inputs = node.inputs.iter().map(|&i| renamed[i as usize]).collect();
-                self.add(IrNode { inputs, ..node.clone() })?
+                let inputs: SmallVec<[Id; 3]> = node.inputs.iter().map(|&i| renamed[i as usize]).collect();
+                match &node.op {
+                    Op::Permute(p) if uses[node.inputs[0] as usize] == 1 && swaps_last_two(p) => {
+                        self.transpose(IrNode { inputs, ..node.clone() })?
+                    }
+                    _ => self.add(IrNode { inputs, ..node.clone() })?,
+                }
             };
             renamed.push(id);
         }
@@ -213,6 +221,24 @@ impl Rewriter {
         Ok(Node(node))
     }
 
+    /// The transpose of a product is the product of the transposes in reverse order, which costs nothing: products take
+    /// operands as they lie, while what reads a transposed result would have to gather it.
+    fn transpose(&mut self, node: IrNode) -> Result<Id> {
+        let product = self.out.node(node.inputs[0]).clone();
+        if product.op != Op::Dot {
+            return self.add(node);
+        }
+        let mut operands: SmallVec<[Id; 3]> = SmallVec::new();
+        for &input in product.inputs.iter().rev() {
+            let operand = self.out.node(input);
+            let (dtype, mut shape) = (operand.dtype, operand.shape.clone());
+            let last = shape.len() - 1;
+            shape.swap(last - 1, last);
+            operands.push(self.add(IrNode { op: node.op.clone(), dtype, shape, inputs: smallvec![input] })?);
+        }
+        self.add(IrNode { op: Op::Dot, inputs: operands, ..node })
+    }
+
     /// A product over one term is a broadcast multiplication, which fuses with its neighbours.
     fn outer_product(&mut self, node: IrNode) -> Result<Simplified> {
         let (a, b) = (node.inputs[0], node.inputs[1]);
@@ -228,6 +254,16 @@ impl Rewriter {
         let inputs = smallvec![expand(self, a)?, expand(self, b)?];
         Ok(Simplified::Node(IrNode { op: Op::Binary(Binary::Mul), inputs, ..node }))
     }
+}
+
+/// True for the permutation that exchanges the last two axes and nothing else.
+fn swaps_last_two(permutation: &[u8]) -> bool {
+    let rank = permutation.len();
+    rank >= 2
+        && permutation.iter().enumerate().all(|(axis, &from)| {
+            let other = if axis + 1 == rank { axis - 1 } else { axis + 1 };
+            usize::from(from) == if axis + 2 < rank { axis } else { other }
+        })
 }
 
 enum Simplified {
