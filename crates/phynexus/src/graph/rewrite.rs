@@ -313,3 +313,35 @@ fn without_dead_nodes(ir: Ir) -> Ir {
     out.outputs = ir.outputs.iter().map(|&o| renamed[o as usize]).collect();
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transpositions_of_matrices_are_recognised() {
+        assert!(swaps_last_two(&[1, 0]) && swaps_last_two(&[0, 1, 3, 2]));
+        for other in [&[0, 1][..], &[0], &[], &[1, 0, 2], &[2, 1, 0], &[1, 0, 3, 2]] {
+            assert!(!swaps_last_two(other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn the_transpose_of_a_product_becomes_the_product_of_the_transposes() {
+        let mut ir = Ir::default();
+        let a = ir.push(Op::Buffer, DType::F32, [3, 4][..].into(), []);
+        let b = ir.push(Op::Buffer, DType::F32, [4, 5][..].into(), []);
+        let product = ir.push(Op::Dot, DType::F32, [3, 5][..].into(), [a, b]);
+        let transposed = ir.push(Op::Permute([1, 0][..].into()), DType::F32, [5, 3][..].into(), [product]);
+        ir.outputs = vec![transposed];
+        let out = rewrite(&ir, crate::null_device()).unwrap();
+        let result = out.node(out.outputs[0]);
+        assert_eq!((&result.op, result.shape.as_slice()), (&Op::Dot, &[5, 3][..]));
+        let shapes: Vec<&[usize]> = result.inputs.iter().map(|&i| out.node(i).shape.as_slice()).collect();
+        assert_eq!(shapes, [&[5, 4][..], &[4, 3]]);
+        // A product that is wanted itself is computed once and read transposed.
+        ir.outputs.push(product);
+        let out = rewrite(&ir, crate::null_device()).unwrap();
+        assert_eq!(out.nodes.iter().filter(|n| n.op == Op::Dot).count(), 1);
+    }
+}
