@@ -374,11 +374,9 @@ fn schedule(arguments: &Arguments, steps_per_epoch: u64) -> Schedule {
     let rate = arguments.learning_rate;
     match arguments.schedule {
         ScheduleName::Constant => Schedule::Constant,
-        ScheduleName::Step => Schedule::Step {
-            initial: rate,
-            epochs: (arguments.epochs as u64 / 3).max(1),
-            factor: 0.1,
-        },
+        ScheduleName::Step => {
+            Schedule::Step { initial: rate, epochs: (arguments.epochs as u64 / 3).max(1), factor: 0.1 }
+        }
         ScheduleName::Cosine => {
             Schedule::Cosine { initial: rate, final_rate: rate * 0.01, warmup: steps_per_epoch.min(100) }
         }

@@ -234,7 +234,12 @@ impl Rewriter {
             let (dtype, mut shape) = (operand.dtype, operand.shape.clone());
             let last = shape.len() - 1;
             shape.swap(last - 1, last);
-            operands.push(self.add(IrNode { op: node.op.clone(), dtype, shape, inputs: smallvec![input] })?);
+            operands.push(self.add(IrNode {
+                op: node.op.clone(),
+                dtype,
+                shape,
+                inputs: smallvec![input],
+            })?);
         }
         self.add(IrNode { op: Op::Dot, inputs: operands, ..node })
     }
@@ -334,14 +339,14 @@ mod tests {
         let product = ir.push(Op::Dot, DType::F32, [3, 5][..].into(), [a, b]);
         let transposed = ir.push(Op::Permute([1, 0][..].into()), DType::F32, [5, 3][..].into(), [product]);
         ir.outputs = vec![transposed];
-        let out = rewrite(&ir, crate::null_device()).unwrap();
+        let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
         let result = out.node(out.outputs[0]);
         assert_eq!((&result.op, result.shape.as_slice()), (&Op::Dot, &[5, 3][..]));
         let shapes: Vec<&[usize]> = result.inputs.iter().map(|&i| out.node(i).shape.as_slice()).collect();
         assert_eq!(shapes, [&[5, 4][..], &[4, 3]]);
         // A product that is wanted itself is computed once and read transposed.
         ir.outputs.push(product);
-        let out = rewrite(&ir, crate::null_device()).unwrap();
+        let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
         assert_eq!(out.nodes.iter().filter(|n| n.op == Op::Dot).count(), 1);
     }
 }
