@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 fn install_browser() -> Result<(), String> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let found = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
-    if names.iter().any(|name| found(&name)) {
+    if names.iter().any(found) {
         return Ok(());
     }
     let missing = "no Chromium was found, and the report's test needs one: install the package `chromium`";

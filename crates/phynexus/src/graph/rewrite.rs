@@ -271,6 +271,7 @@ fn swaps_last_two(permutation: &[u8]) -> bool {
         })
 }
 
+#[expect(clippy::large_enum_variant, reason = "lives on the stack between two calls")]
 enum Simplified {
     Is(Id),
     Node(IrNode),

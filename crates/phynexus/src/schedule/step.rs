@@ -30,6 +30,7 @@ pub struct Library {
 ///
 /// Bindings of a fused step are its parameters in order. Bindings of a library step are its operands, then the
 /// epilogue's read parameters (from 1), then the outputs: the result, or what the epilogue stores.
+#[expect(clippy::large_enum_variant, reason = "a plan has few steps, made once")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// A kernel made for this graph.
