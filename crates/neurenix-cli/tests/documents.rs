@@ -58,7 +58,8 @@ fn the_readme_lists_every_command() {
         .filter(|name| *name != "help")
         .collect();
     let readme = std::fs::read_to_string(&pages()[0]).expect("README.md should be readable");
-    let table = readme.split("| command | does |\n").nth(1).expect("README should have the table of commands");
+    let table =
+        readme.split("| command | does |\n").nth(1).expect("README should have the table of commands");
     let listed: BTreeSet<&str> = table
         .lines()
         .skip(1)

@@ -148,7 +148,7 @@ mod tests {
         let mut last = 0;
         for bytes in (1..200_000).step_by(37) {
             let class = size_class(bytes);
-            assert!(class >= bytes && class >= last && class % GRANULE == 0);
+            assert!(class >= bytes && class >= last && class.is_multiple_of(GRANULE));
             assert!(class <= bytes + bytes / 8 + GRANULE, "{bytes} -> {class}");
             last = class;
         }
