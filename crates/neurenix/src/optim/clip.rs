@@ -25,7 +25,14 @@ pub fn clip_gradient_norm(gradients: Gradients, limit: f64) -> Result<Gradients>
     if !(limit.is_finite() && limit > 0.0) {
         return Err(Error::data("clip_norm", format!("{limit} is not a finite number above 0")));
     }
-    let Some(norm) = gradient_norm(&gradients)? else { return Ok(gradients) };
+    match gradient_norm(&gradients)? {
+        Some(norm) => scale_to_norm(gradients, &norm, limit),
+        None => Ok(gradients),
+    }
+}
+
+/// [`clip_gradient_norm`], given the norm.
+pub(crate) fn scale_to_norm(gradients: Gradients, norm: &Tensor, limit: f64) -> Result<Gradients> {
     // (limit / (norm + 1e-6)), but never more than 1.
     let scale = norm.add_scalar(1e-6)?.rdiv_scalar(limit)?.clamp(None, Some(Scalar::Float(1.0)))?;
     let gradients = gradients.try_map(|g| g.mul(&scale.to_dtype(g.dtype())?))?;

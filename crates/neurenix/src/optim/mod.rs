@@ -4,6 +4,7 @@ mod clip;
 mod rules;
 mod schedule;
 
+pub(crate) use clip::scale_to_norm;
 pub use clip::{clip_gradient_norm, clip_gradient_value, gradient_norm};
 pub use rules::Rule;
 pub use schedule::Schedule;

@@ -12,7 +12,7 @@ use crate::{
     Error, Result,
     data::{Batch, HostArray},
     nn::{Module, Parameter, Role},
-    optim::{clip_gradient_norm, gradient_norm},
+    optim::{gradient_norm, scale_to_norm},
 };
 
 /// What a step measured on the rows of its batches.
@@ -83,26 +83,35 @@ impl Trainer<'_> {
         Err(Error::data("training", message))
     }
 
-    /// Everything in one plan; `None` if the loss is not finite.
+    /// `None` if the loss, or the norm to clip, is not finite. They are read before the update is computed: that costs
+    /// less than a choice between old and new values in the update of every parameter.
     fn single(&mut self, batch: &Batch, buffers: &[Parameter]) -> Result<Option<Measured>> {
         let (loss, correct) = self.forward(batch)?;
-        let mut gradients = loss.leaf_gradients()?;
-        let mut finite = loss.detach()?.isfinite()?;
-        if let Some(limit) = self.options.clip_norm {
-            if let Some(norm) = gradient_norm(&gradients)? {
-                finite = finite.logical_and(&norm.isfinite()?)?;
-            }
-            gradients = clip_gradient_norm(gradients, limit)?;
-        }
-        let buffers: Vec<Tensor> = buffers.iter().map(Parameter::tensor).collect();
-        let also: Vec<&Tensor> = std::iter::once(&loss).chain(&correct).chain(&buffers).collect();
-        if !self.optimizer.step_if(&finite, gradients, &also)? {
+        let gradients = loss.leaf_gradients()?;
+        let norm = if self.options.clip_norm.is_some() { gradient_norm(&gradients)? } else { None };
+        Tensor::evaluate_all(&std::iter::once(&loss).chain(&norm).collect::<Vec<_>>())?;
+        let value = objective::scalar_value(&loss)?;
+        if !value.is_finite() {
             return Ok(None);
         }
+        let Some(gradients) = self.clipped(gradients, norm)? else { return Ok(None) };
+        let buffers: Vec<Tensor> = buffers.iter().map(Parameter::tensor).collect();
+        self.optimizer.step(gradients, &correct.iter().chain(&buffers).collect::<Vec<_>>())?;
         let rows = batch.indices.len() as u64;
-        let loss_sum = objective::scalar_value(&loss)? * rows as f64;
         let correct = correct.map(|c| c.item::<i64>()).transpose()?.map(|c| c as u64);
-        Ok(Some(Measured { loss_sum, correct, rows }))
+        Ok(Some(Measured { loss_sum: value * rows as f64, correct, rows }))
+    }
+
+    /// The gradients, limited as the options say; `None` if their norm is not finite.
+    fn clipped(&self, gradients: Gradients, norm: Option<Tensor>) -> Result<Option<Gradients>> {
+        let (Some(limit), Some(norm)) = (self.options.clip_norm, norm) else { return Ok(Some(gradients)) };
+        if !(limit.is_finite() && limit > 0.0) {
+            return Err(Error::data("clip_norm", format!("{limit} is not a finite number above 0")));
+        }
+        if !objective::scalar_value(&norm)?.is_finite() {
+            return Ok(None);
+        }
+        scale_to_norm(gradients, &norm, limit).map(Some)
     }
 
     /// Batch by batch, so that memory holds one forward pass at a time; `None` if a loss is not finite.
@@ -127,16 +136,11 @@ impl Trainer<'_> {
                 *measured.correct.get_or_insert(0) += correct.item::<i64>()? as u64;
             }
         }
-        let mut gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
+        let gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
         // The optimiser overwrites what nobody else holds.
         drop(leaves);
-        if let Some(limit) = self.options.clip_norm {
-            let norm = gradient_norm(&gradients)?.map(|norm| objective::scalar_value(&norm)).transpose()?;
-            if norm.is_some_and(|norm| !norm.is_finite()) {
-                return Ok(None);
-            }
-            gradients = clip_gradient_norm(gradients, limit)?;
-        }
+        let norm = if self.options.clip_norm.is_some() { gradient_norm(&gradients)? } else { None };
+        let Some(gradients) = self.clipped(gradients, norm)? else { return Ok(None) };
         self.optimizer.step(gradients, &[])?;
         Ok(Some(measured))
     }
