@@ -14,6 +14,7 @@ mod integer;
 pub(crate) mod kernels;
 pub(crate) mod lanes;
 pub(crate) mod pack;
+pub(crate) mod panels;
 pub(crate) mod scratch;
 mod skinny;
 pub(crate) mod tile;

@@ -5,13 +5,14 @@ mod copy;
 mod dot;
 mod indexing;
 mod pooling;
+mod recurrent;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use phynexus::{
     DType, Error, Result,
     device::{Binding, Executable, Support},
-    graph::{ir::IrNode, op::Op},
+    graph::{Composite, ir::IrNode, op::Op},
     schedule::step::{Library, Operand},
     shape::Layout,
 };
@@ -42,9 +43,15 @@ pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
         Op::Dot => dot::support(node.dtype, operands),
         Op::Conv(_, geometry) => convolution::support(geometry, node.dtype, operands),
         Op::Pool(_, geometry) => pooling::support(geometry, operands),
-        Op::Composite(_) => Support::Body,
+        Op::Composite(composite) => composite_support(composite, operands),
         _ => indexing::support(node, operands),
     }
+}
+
+/// The composites that have routines, in `float32`; the others are made of operations that have kernels.
+fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
+    let claimed = matches!(composite, Composite::Recurrent(_) | Composite::RecurrentGradient(_));
+    if claimed && operands.iter().all(|o| *o == DType::F32) { Support::Native } else { Support::Body }
 }
 
 /// Makes a library step ready to run.
@@ -56,6 +63,12 @@ pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
         }
         Op::Pool(kind, geometry) => {
             Box::new(pooling::Pooling::new(*kind, geometry, &step.node, &step.operands)?)
+        }
+        Op::Composite(Composite::Recurrent(recurrence)) => {
+            Box::new(recurrent::Forward::new(recurrence, &step.node, &step.operands)?)
+        }
+        Op::Composite(Composite::RecurrentGradient(recurrence)) => {
+            Box::new(recurrent::Backward::new(recurrence, &step.node, &step.operands)?)
         }
         _ => Box::new(indexing::Indexing::new(&step.node, &step.operands)?),
     };

@@ -36,6 +36,7 @@
 
 mod binary;
 mod cast;
+mod compiled;
 mod convert;
 mod fused;
 mod instruction_set;
@@ -53,8 +54,10 @@ mod tests;
 
 pub use binary::{binary, binary_for};
 pub use cast::{cast, cast_for};
+pub(crate) use compiled::{BLOCK, compiled, lanes, load, store};
 pub use fused::{Fused, fused, fused_for, mul_add, mul_add_for, sub_exp, sub_exp_for};
 pub use instruction_set::InstructionSet;
+pub(crate) use math::{Arithmetic, Contracted, Separate, single};
 pub use movement::{
     FillKernel, IndexedKernel, IotaKernel, StridedKernel, fill, gather_indexed, gather_strided, iota,
     scatter_strided,

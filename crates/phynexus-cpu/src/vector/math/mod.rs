@@ -1,10 +1,10 @@
 //! Branch-free elementary functions, written for one element and vectorised by the loops that call them.
 
 pub(super) mod double;
-pub(super) mod single;
+pub(crate) mod single;
 
 /// How `a * b + c` is computed: the one thing in which instruction sets differ.
-pub(super) trait Arithmetic: Copy {
+pub(crate) trait Arithmetic: Copy {
     /// True if functions of `f64` need only be accurate to about 1e-11, for results that are rounded to `f32`.
     const SHORT: bool = false;
     /// `a * b + c` in `f32`.
@@ -15,11 +15,11 @@ pub(super) trait Arithmetic: Copy {
 
 /// One instruction, one rounding.
 #[derive(Clone, Copy)]
-pub(super) struct Contracted;
+pub(crate) struct Contracted;
 
 /// Two instructions, two roundings: sets without fused multiply-add.
 #[derive(Clone, Copy)]
-pub(super) struct Separate;
+pub(crate) struct Separate;
 
 /// The arithmetic of `A` with shorter series.
 #[derive(Clone, Copy)]

@@ -1,0 +1,218 @@
+//! The layer.
+
+use phynexus::{
+    DType, Result,
+    graph::{composite::Cell, composite::Recurrence, ir::IrNode},
+    schedule::step,
+};
+
+use super::{
+    Extents, check,
+    gates::{self, Step},
+    saved_gates,
+};
+use crate::{
+    gemm::{
+        BatchItem, Operand, Output,
+        blocked::Shared,
+        gemm,
+        panels::{Left, Right, multiply},
+        scratch::Scratch,
+    },
+    library::{Routine, misfit},
+};
+
+/// A recurrent layer of fixed shapes.
+pub(in super::super) struct Forward {
+    recurrence: Recurrence,
+    extents: Extents,
+    /// Stands for biases where there are none.
+    zeros: Vec<f32>,
+    step: unsafe fn(&Step),
+}
+
+/// Where the parts of the packed result lie; what is not part of it lies in working memory.
+struct Parts {
+    states: Shared<f32>,
+    /// The cell state: at the end, and after every step if saved.
+    last_cell: Shared<f32>,
+    cells: Option<Shared<f32>>,
+    gates: Shared<f32>,
+    /// Columns of a step's gates.
+    columns: usize,
+}
+
+impl Forward {
+    pub(in super::super) fn new(
+        recurrence: &Recurrence,
+        node: &IrNode,
+        operands: &[step::Operand],
+    ) -> Result<Forward> {
+        let cell = recurrence.cell;
+        let name = cell.name();
+        let [x, h0, ..] = operands else { return Err(misfit(name, operands)) };
+        let (&[steps, batch, width], &[_, units]) = (x.layout.shape.as_slice(), h0.layout.shape.as_slice())
+        else {
+            return Err(misfit(name, operands));
+        };
+        let extents = Extents { steps, batch, width, units };
+        let rows = cell.gates() * units;
+        let (state, sequence) = ([batch, units], [steps, batch, width]);
+        let (input_weights, hidden_weights, bias) = ([rows, width], [rows, units], [rows]);
+        let mut shapes: Vec<&[usize]> = vec![&sequence, &state];
+        if cell.has_cell_state() {
+            shapes.push(&state);
+        }
+        shapes.extend([&input_weights[..], &hidden_weights]);
+        if recurrence.bias {
+            shapes.extend([&bias[..], &bias]);
+        }
+        let cells = usize::from(cell.has_cell_state());
+        let saved = if recurrence.save { saved_gates(cell) + cells } else { 0 };
+        let size = extents.sequence() * (1 + saved) + cells * extents.state();
+        check(name, node, operands, &shapes, size)?;
+        let zeros = if recurrence.bias { Vec::new() } else { vec![0.0; rows] };
+        Ok(Forward { recurrence: *recurrence, extents, zeros, step: gates::step(cell) })
+    }
+
+    /// The weights of the hidden state, packed: with the column of the gates that their product goes to, and whether it
+    /// is added to the input's share there.
+    ///
+    /// # Safety
+    /// The weights exist; the memory has room and outlives what is returned.
+    unsafe fn weights(&self, weights: *const u8, memory: *mut f32) -> Vec<(Right, usize, bool)> {
+        let (cell, units) = (self.recurrence.cell, self.extents.units);
+        let transposed = |first: usize| Operand {
+            data: weights.wrapping_add(first * units * size_of::<f32>()),
+            dtype: DType::F32,
+            row_stride: 1,
+            column_stride: units as isize,
+        };
+        // The GRU's reset gate weighs the hidden state's share of the new state: it is kept apart.
+        let together = if cell == Cell::Gru { 2 } else { cell.gates() } * units;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut parts = vec![(Right::pack(&transposed(0), units, together, memory), 0, true)];
+            if cell == Cell::Gru {
+                let rest = memory.add(Right::packed_length(units, together));
+                parts.push((Right::pack(&transposed(together), units, units, rest), 3 * units, false));
+            }
+            parts
+        }
+    }
+}
+
+impl Routine for Forward {
+    unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()> {
+        let Recurrence { cell, bias, save, .. } = self.recurrence;
+        let Extents { steps, batch, width, units } = self.extents;
+        let rows = cell.gates() * units;
+        let too_few = || misfit(cell.name(), &[]);
+        let mut operands = operands.iter().copied();
+        let mut next = || operands.next().ok_or_else(too_few);
+        let (x, h0) = (next()?, next()?);
+        let c0 = if cell.has_cell_state() { next()?.cast() } else { std::ptr::null::<f32>() };
+        let (input_weights, hidden_weights) = (next()?, next()?);
+        let (input_bias, hidden_bias) = match bias {
+            true => (next()?.cast::<f32>(), next()?.cast::<f32>()),
+            false => (self.zeros.as_ptr(), self.zeros.as_ptr()),
+        };
+
+        let (sequence, state) = (self.extents.sequence(), self.extents.state());
+        let states = result.cast::<f32>();
+        let last_cell = states.wrapping_add(sequence);
+        let after = if cell.has_cell_state() { last_cell.wrapping_add(state) } else { last_cell };
+        let saved = saved_gates(cell);
+        let own = (!save && saved > 0).then(|| Scratch::new::<f32>(saved * sequence));
+        let gates = match (&own, saved) {
+            (_, 0) => states,
+            (Some(own), _) => own.start(),
+            (None, _) => after,
+        };
+        let cells = (save && cell.has_cell_state()).then(|| Shared(after.wrapping_add(saved * sequence)));
+        let columns = saved.max(1) * units;
+        let parts = Parts {
+            states: Shared(states),
+            last_cell: Shared(last_cell),
+            cells,
+            gates: Shared(gates),
+            columns,
+        };
+
+        let memory =
+            Scratch::new::<f32>(Right::packed_length(units, rows) + Right::packed_length(units, units));
+        let matrix = |data: *const u8, row_stride: usize, column_stride: usize| Operand {
+            data,
+            dtype: DType::F32,
+            row_stride: row_stride as isize,
+            column_stride: column_stride as isize,
+        };
+        let sums =
+            Output { data: gates.cast(), dtype: DType::F32, row_stride: columns as isize, column_stride: 1 };
+        // SAFETY: operands are contiguous and have the shapes that were checked; the sums have room.
+        let weights = unsafe {
+            gemm(
+                steps * batch,
+                rows,
+                width,
+                &[BatchItem::default()],
+                &matrix(x, width, 1),
+                &matrix(input_weights, 1, width),
+                &sums,
+                None,
+            )?;
+            self.weights(hidden_weights, memory.start())
+        };
+
+        let (h0, c0) = (Shared(h0.cast_mut().cast::<f32>()), Shared(c0.cast_mut()));
+        let biases = (Shared(input_bias.cast_mut()), Shared(hidden_bias.cast_mut()));
+        self.extents.by_rows(cell.gates(), &|range| {
+            let first = range.start * units;
+            for place in 0..steps {
+                let (step, before) = self.extents.at(&self.recurrence, place);
+                let at = |step: usize| step * state + first;
+                let of = |start: &Shared<f32>, at: usize| start.get().wrapping_add(at);
+                let h_before = match before {
+                    Some(before) => of(&parts.states, at(before)),
+                    None => of(&h0, first),
+                };
+                let c_before = match (before, &parts.cells) {
+                    (None, _) => of(&c0, first),
+                    (Some(before), Some(cells)) => of(cells, at(before)),
+                    (Some(_), None) => of(&parts.last_cell, first),
+                };
+                let c = match &parts.cells {
+                    Some(cells) => of(cells, at(step)),
+                    None => of(&parts.last_cell, first),
+                };
+                let gates = of(&parts.gates, (step * batch + range.start) * parts.columns);
+                // SAFETY: these rows of the batch are this task's; operands and result have the shapes that were checked.
+                unsafe {
+                    let left = Left { data: h_before, row: units as isize, step: 1 };
+                    for &(right, column, accumulate) in &weights {
+                        multiply(range.len(), left, right, gates.add(column), parts.columns, accumulate);
+                    }
+                    (self.step)(&Step {
+                        rows: range.len(),
+                        units,
+                        gates,
+                        input_bias: biases.0.get(),
+                        hidden_bias: biases.1.get(),
+                        h_before,
+                        c_before,
+                        h: of(&parts.states, at(step)),
+                        c,
+                    });
+                    if let (true, Some(_)) = (place + 1 == steps, &parts.cells) {
+                        c.copy_to_nonoverlapping(of(&parts.last_cell, first), range.len() * units);
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn wants_contiguous(&self, _: usize) -> bool {
+        true
+    }
+}

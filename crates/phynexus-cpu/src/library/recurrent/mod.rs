@@ -1,0 +1,91 @@
+//! Recurrent layers over whole sequences and their gradients, in `f32`.
+//!
+//! The products over all steps are the scheduler's and one [`gemm`](crate::gemm); what goes from step to step is done by
+//! each thread for its own rows of the batch from the first step to the last, without waiting for the others: the
+//! weights of the hidden state, packed once, then the gates' functions while the sums are in cache.
+
+mod backward;
+mod forward;
+mod gates;
+mod slopes;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use phynexus::{
+    DType, Result,
+    graph::{composite::Cell, composite::Recurrence, ir::IrNode},
+    schedule::step,
+};
+
+pub(super) use backward::Backward;
+pub(super) use forward::Forward;
+
+use super::misfit;
+use crate::{gemm::part, pool};
+
+/// The extents of a layer.
+#[derive(Clone, Copy)]
+struct Extents {
+    steps: usize,
+    batch: usize,
+    /// Features of the input.
+    width: usize,
+    units: usize,
+}
+
+impl Extents {
+    /// Elements of a state, and of a sequence of states.
+    fn state(&self) -> usize {
+        self.batch * self.units
+    }
+    fn sequence(&self) -> usize {
+        self.steps * self.state()
+    }
+
+    /// The step taken at a place in the order, and the step before it.
+    fn at(&self, recurrence: &Recurrence, place: usize) -> (usize, Option<usize>) {
+        let step = |place: usize| if recurrence.reverse { self.steps - 1 - place } else { place };
+        (step(place), place.checked_sub(1).map(step))
+    }
+
+    /// Calls `body` for the rows of the batch in parts, on several threads where that pays. Results do not depend on the
+    /// parts.
+    fn by_rows(&self, gates: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
+        /// Rows whose sums stay near while the gates read them.
+        const ROWS: usize = 28;
+        /// Multiplications that are worth a second thread.
+        const WORK: usize = 1 << 18;
+        let work = self.sequence().saturating_mul(gates * self.units);
+        let threads = if work < WORK { 1 } else { pool::threads() };
+        let parts = self.batch.div_ceil(ROWS).max(threads).min(self.batch);
+        pool::parallel_for(parts, &|task| body(part(self.batch, parts, task)));
+    }
+}
+
+/// Checks a step's operands: `f32`, of these shapes, and a result of so many elements.
+fn check(
+    name: &str,
+    node: &IrNode,
+    operands: &[step::Operand],
+    shapes: &[&[usize]],
+    size: usize,
+) -> Result<()> {
+    let fits = operands.len() == shapes.len()
+        && operands
+            .iter()
+            .zip(shapes)
+            .all(|(o, shape)| o.dtype == DType::F32 && o.layout.shape.as_slice() == *shape)
+        && node.dtype == DType::F32
+        && node.shape.as_slice() == [size];
+    if fits { Ok(()) } else { Err(misfit(name, operands)) }
+}
+
+/// Columns of a saved step: the gates of the cells that have such.
+fn saved_gates(cell: Cell) -> usize {
+    match cell {
+        Cell::Lstm | Cell::Gru => 4,
+        Cell::Tanh | Cell::Relu => 0,
+    }
+}

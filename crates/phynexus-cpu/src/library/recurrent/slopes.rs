@@ -1,0 +1,133 @@
+//! What a time step's gradient computes between the matrix products, for some rows (sequences) of the batch at a time.
+
+use phynexus::graph::composite::Cell;
+
+use super::gates::blocks;
+use crate::vector::{Arithmetic, InstructionSet, compiled, lanes, load, single, store};
+
+/// One step's rows. Every matrix is row-major.
+pub(super) struct Slope {
+    pub(super) rows: usize,
+    /// Units: columns of the states, and of each gate.
+    pub(super) units: usize,
+    /// LSTM, GRU: the saved gates, four blocks of columns.
+    pub(super) gates: *const f32,
+    /// The state that the step started from, and the one that it led to.
+    pub(super) h_before: *const f32,
+    pub(super) c_before: *const f32,
+    pub(super) h: *const f32,
+    pub(super) c: *const f32,
+    /// The gradient of `h` from above.
+    pub(super) of_state: *const f32,
+    /// The gradients of `h` and `c` from the next step; `of_c` becomes that of `c_before`, `of_h` (GRU only) what of the
+    /// gradient of `h_before` does not come through the weights.
+    pub(super) of_h: *mut f32,
+    pub(super) of_c: *mut f32,
+    /// The gradient of the sums; GRU: of the input's share and of the hidden state's share.
+    pub(super) of_input: *mut f32,
+    pub(super) of_hidden: *mut f32,
+}
+
+/// The function of a step's gradient.
+pub(super) fn slope(cell: Cell) -> unsafe fn(&Slope) {
+    let set = InstructionSet::best();
+    match cell {
+        Cell::Lstm => lstm(set),
+        Cell::Gru => gru(set),
+        Cell::Tanh => tanh(set),
+        Cell::Relu => relu(set),
+    }
+}
+
+compiled!(lstm = lstm_rows(&Slope));
+compiled!(gru = gru_rows(&Slope));
+compiled!(tanh = tanh_rows(&Slope));
+compiled!(relu = relu_rows(&Slope));
+
+/// # Safety
+/// The matrices exist; none that is written overlaps another.
+#[inline(always)]
+unsafe fn lstm_rows<A: Arithmetic>(s: &Slope) {
+    blocks(s.rows, s.units, |row, unit, n| {
+        let (state, gate) = (row * s.units + unit, row * 4 * s.units + unit);
+        // SAFETY: the caller's promise; the block lies inside the rows.
+        unsafe {
+            let gates = |index: usize| load(s.gates.add(gate + index * s.units), n, 0.0);
+            let out = |index: usize, values| store(s.of_input.add(gate + index * s.units), n, &values);
+            let (input, forget, new, output) = (gates(0), gates(1), gates(2), gates(3));
+            let (above, after) = (load(s.of_state.add(state), n, 0.0), load(s.of_h.add(state), n, 0.0));
+            let (c, before) = (load(s.c.add(state), n, 0.0), load(s.c_before.add(state), n, 0.0));
+            let of_c = load(s.of_c.add(state), n, 0.0);
+            let total = lanes(|i| above[i] + after[i]);
+            let t = lanes(|i| single::tanh::<A>(c[i]));
+            let of_c = lanes(|i| of_c[i] + total[i] * output[i] * (1.0 - t[i] * t[i]));
+            out(0, lanes(|i| of_c[i] * new[i] * (input[i] * (1.0 - input[i]))));
+            out(1, lanes(|i| of_c[i] * before[i] * (forget[i] * (1.0 - forget[i]))));
+            out(2, lanes(|i| of_c[i] * input[i] * (1.0 - new[i] * new[i])));
+            out(3, lanes(|i| total[i] * t[i] * (output[i] * (1.0 - output[i]))));
+            store(s.of_c.add(state), n, &lanes(|i| of_c[i] * forget[i]));
+        }
+    });
+}
+
+/// # Safety
+/// As [`lstm_rows`].
+#[inline(always)]
+unsafe fn gru_rows<A: Arithmetic>(s: &Slope) {
+    blocks(s.rows, s.units, |row, unit, n| {
+        let (state, gate) = (row * s.units + unit, row * 4 * s.units + unit);
+        let sums = row * 3 * s.units + unit;
+        // SAFETY: the caller's promise; the block lies inside the rows.
+        unsafe {
+            let gates = |index: usize| load(s.gates.add(gate + index * s.units), n, 0.0);
+            let (reset, update, new, candidate) = (gates(0), gates(1), gates(2), gates(3));
+            let (above, after) = (load(s.of_state.add(state), n, 0.0), load(s.of_h.add(state), n, 0.0));
+            let before = load(s.h_before.add(state), n, 0.0);
+            let total = lanes(|i| above[i] + after[i]);
+            let of_new = lanes(|i| total[i] * (1.0 - update[i]) * (1.0 - new[i] * new[i]));
+            let of_update = lanes(|i| total[i] * (before[i] - new[i]) * (update[i] * (1.0 - update[i])));
+            let of_reset = lanes(|i| of_new[i] * candidate[i] * (reset[i] * (1.0 - reset[i])));
+            let of_candidate = lanes(|i| of_new[i] * reset[i]);
+            for (index, (input, hidden)) in
+                [(&of_reset, &of_reset), (&of_update, &of_update), (&of_new, &of_candidate)]
+                    .into_iter()
+                    .enumerate()
+            {
+                store(s.of_input.add(sums + index * s.units), n, input);
+                store(s.of_hidden.add(sums + index * s.units), n, hidden);
+            }
+            store(s.of_h.add(state), n, &lanes(|i| total[i] * update[i]));
+        }
+    });
+}
+
+/// # Safety
+/// As [`lstm_rows`].
+#[inline(always)]
+unsafe fn plain_rows(s: &Slope, f: impl Fn(f32, f32) -> f32) {
+    blocks(s.rows, s.units, |row, unit, n| {
+        let at = row * s.units + unit;
+        // SAFETY: the caller's promise; the block lies inside the rows.
+        unsafe {
+            let (above, after) = (load(s.of_state.add(at), n, 0.0), load(s.of_h.add(at), n, 0.0));
+            let h = load(s.h.add(at), n, 0.0);
+            store(s.of_input.add(at), n, &lanes(|i| f(h[i], above[i] + after[i])));
+        }
+    });
+}
+
+/// # Safety
+/// As [`lstm_rows`].
+#[inline(always)]
+unsafe fn tanh_rows<A: Arithmetic>(s: &Slope) {
+    // SAFETY: the caller's promise.
+    unsafe { plain_rows(s, |h, total| total * (1.0 - h * h)) }
+}
+
+/// # Safety
+/// As [`lstm_rows`].
+#[inline(always)]
+unsafe fn relu_rows<A: Arithmetic>(s: &Slope) {
+    // SAFETY: the caller's promise.
+    unsafe { plain_rows(s, |h, total| if h == 0.0 { 0.0 } else { total }) }
+}
