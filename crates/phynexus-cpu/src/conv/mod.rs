@@ -1,7 +1,7 @@
 //! Convolutions over one to three spatial dimensions and their gradients, of contiguous tensors.
 //!
-//! A convolution and its input gradient are implicit matrix products ([`correlate`]), the filter's gradient another one
-//! ([`filter`]); no whole matrix of patches is ever made. Sums never depend on the number of threads.
+//! A convolution and its input gradient are implicit matrix products (`correlate`), the filter's gradient another one
+//! (`filter`); no whole matrix of patches is ever made. Sums never depend on the number of threads.
 
 mod axes;
 mod correlate;

@@ -1,9 +1,9 @@
 //! Matrix products: `c = a * b`, for any strides and every dtype.
 //!
 //! Three ways, chosen by the shape and the strides alone (so that results depend neither on the number of threads nor on
-//! their timing): tiles of C in registers over packed or unpacked operands ([`blocked`]), dot products where both
-//! operands run along k and packing would not pay, and streaming of a matrix against a few vectors ([`skinny`]).
-//! Integers have their own ([`integer`]).
+//! their timing): tiles of C in registers over packed or unpacked operands (`blocked`), dot products where both
+//! operands run along k and packing would not pay, and streaming of a matrix against a few vectors (`skinny`).
+//! Integers have their own (`integer`).
 
 mod axpy;
 pub(crate) mod blocked;
