@@ -165,7 +165,7 @@ fn mistakes_get_plain_answers() -> Outcome {
         (&["train", "digits", "--device", "cuda:7"], "no device \"cuda:7\""),
         (&["train", "mnist"], "--path"),
         (&["train", "mnist", "--path", "nowhere"], "nowhere"),
-        (&["train", "digits", "--batch-size", "0"], "batch size"),
+        (&["train", "digits", "--batch-size", "0"], "batch_size"),
         (&["train", "digits", "--dropout", "1.5"], "between 0 and 1"),
         (&["train", "digits", "--learning-rate=-1"], "learning rate"),
         (&["predict", "nowhere", "x.npy"], "nowhere"),
