@@ -270,7 +270,7 @@ impl Operand {
     fn corner(&self, row: usize, column: usize) -> Operand {
         self.at(row as isize * self.row_stride + column as isize * self.column_stride)
     }
-    fn transposed(&self) -> Operand {
+    pub(crate) fn transposed(&self) -> Operand {
         Operand { row_stride: self.column_stride, column_stride: self.row_stride, ..*self }
     }
 }

@@ -1,6 +1,8 @@
 //! Products of a few rows with a matrix that lies ready, on the caller's thread: for routines that multiply by the same
 //! matrix again and again, between other work.
 
+use std::ops::Range;
+
 use phynexus::DType;
 
 use super::kernels::{HasKernels, InstructionSet, Kernels};
@@ -40,6 +42,11 @@ unsafe impl Send for Right {}
 unsafe impl Sync for Right {}
 
 impl Right {
+    /// A matrix whose rows are contiguous and `step` elements apart.
+    pub(crate) fn rows(data: *const f32, k: usize, columns: usize, step: usize) -> Right {
+        Right { data, k, columns, panel: kernels().columns(), step }
+    }
+
     /// Elements of memory that a packed matrix takes.
     pub(crate) fn packed_length(k: usize, columns: usize) -> usize {
         // A transposing copy may write one register past the end.
@@ -61,6 +68,17 @@ impl Right {
             unsafe { panel(lines, width.min(columns - start), k, memory.add(start * k), width, kernels) };
         }
         Right { data: memory, k, columns, panel: width * k, step: width }
+    }
+
+    /// Some of the columns; the first is the first of a panel: a multiple of 64.
+    pub(crate) fn columns(&self, columns: Range<usize>) -> Right {
+        let at = columns.start / kernels().columns() * self.panel;
+        Right { data: self.data.wrapping_add(at), columns: columns.len(), ..*self }
+    }
+
+    /// Some of the steps of k.
+    pub(crate) fn steps(&self, steps: Range<usize>) -> Right {
+        Right { data: self.data.wrapping_add(steps.start * self.step), k: steps.len(), ..*self }
     }
 }
 

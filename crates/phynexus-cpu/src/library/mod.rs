@@ -1,5 +1,6 @@
 //! Library steps: matrix products, convolutions and what else is a routine of its own, with their epilogues.
 
+mod attention;
 mod convolution;
 mod copy;
 mod dot;
@@ -50,8 +51,18 @@ pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
 
 /// The composites that have routines, in `float32`; the others are made of operations that have kernels.
 fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
-    let claimed = matches!(composite, Composite::Recurrent(_) | Composite::RecurrentGradient(_));
-    if claimed && operands.iter().all(|o| *o == DType::F32) { Support::Native } else { Support::Body }
+    let fits = match composite {
+        Composite::Recurrent(_) | Composite::RecurrentGradient(_) => {
+            operands.iter().all(|o| *o == DType::F32)
+        }
+        Composite::Attention(attributes) | Composite::AttentionGradient(attributes) => {
+            let is_mask = |at: usize| attributes.mask && at == 3;
+            let fits = |(at, o): (usize, &DType)| *o == DType::F32 || is_mask(at) && *o == DType::Bool;
+            operands.iter().enumerate().all(fits)
+        }
+        _ => false,
+    };
+    if fits { Support::Native } else { Support::Body }
 }
 
 /// Makes a library step ready to run.
@@ -63,6 +74,12 @@ pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
         }
         Op::Pool(kind, geometry) => {
             Box::new(pooling::Pooling::new(*kind, geometry, &step.node, &step.operands)?)
+        }
+        Op::Composite(Composite::Attention(attributes)) => {
+            Box::new(attention::Forward::new(attributes, &step.node, &step.operands)?)
+        }
+        Op::Composite(Composite::AttentionGradient(attributes)) => {
+            Box::new(attention::Backward::new(attributes, &step.node, &step.operands)?)
         }
         Op::Composite(Composite::Recurrent(recurrence)) => {
             Box::new(recurrent::Forward::new(recurrence, &step.node, &step.operands)?)
@@ -211,5 +228,7 @@ fn misfit(operation: &str, operands: &[Operand]) -> Error {
     Error::internal("phynexus_cpu::library", format!("{operation} of {}", shapes.join(", ")))
 }
 
+#[cfg(test)]
+mod against_body;
 #[cfg(test)]
 mod tests;

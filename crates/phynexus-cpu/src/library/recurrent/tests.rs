@@ -1,93 +1,18 @@
-//! The routines against the composite's body in `float64`, through the device.
+//! Every cell against the composite's body.
 
 use phynexus::{
-    DType, Tensor,
-    device::{Binding, Support},
+    DType,
+    device::Support,
     graph::{
         Composite,
         composite::{Cell, Recurrence},
         ir::IrNode,
         op::Op,
     },
-    schedule::step::{Library, Operand, Step},
-    shape::{Layout, contiguous_strides},
 };
 use smallvec::SmallVec;
 
-/// A contiguous operand.
-struct Given {
-    shape: Vec<usize>,
-    values: Vec<f32>,
-}
-
-/// Numbers between -1 and 1.
-fn given(shape: &[usize], seed: u64) -> Given {
-    let mut state = seed;
-    let values = (0..shape.iter().product())
-        .map(|_| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-        })
-        .collect();
-    Given { shape: shape.to_vec(), values }
-}
-
-/// The packed results by the device's routine, and by the body in `float64`.
-fn both(composite: Composite, operands: &[Given]) -> (Vec<f32>, Vec<f64>) {
-    let device = crate::device::register();
-    let backend = device.backend();
-    let wide: Vec<Tensor> = operands
-        .iter()
-        .map(|o| Tensor::from_slice(&o.values, &o.shape, device).unwrap().to_dtype(DType::F64).unwrap())
-        .collect();
-    let expected = composite.body(&wide).unwrap();
-    let shape = expected.shape().to_vec();
-    let expected = expected.to_vec::<f64>().unwrap();
-
-    let node = IrNode {
-        op: Op::Composite(composite),
-        dtype: DType::F32,
-        shape: shape.as_slice().into(),
-        inputs: SmallVec::new(),
-    };
-    assert_eq!(backend.support(&node, &vec![DType::F32; operands.len()]), Support::Native);
-    let layout = |o: &Given| Layout {
-        shape: o.shape.as_slice().into(),
-        strides: contiguous_strides(&o.shape),
-        offset: 0,
-    };
-    let step = Library {
-        node,
-        operands: operands.iter().map(|o| Operand { dtype: DType::F32, layout: layout(o) }).collect(),
-        epilogue: None,
-    };
-    let mut bindings: Vec<Binding> = operands
-        .iter()
-        .map(|o| {
-            let bytes: Vec<u8> = o.values.iter().flat_map(|v| v.to_ne_bytes()).collect();
-            let buffer = backend.allocate(bytes.len()).unwrap();
-            backend.write(&buffer, 0, &bytes).unwrap();
-            Binding { buffer, offset: 0 }
-        })
-        .collect();
-    let result = backend.allocate(4 * expected.len()).unwrap();
-    // What is not written shows.
-    backend.write(&result, 0, &vec![0xff; 4 * expected.len()]).unwrap();
-    bindings.push(Binding { buffer: result.clone(), offset: 0 });
-    backend.compile(&Step::Library(step)).unwrap().run(&bindings).unwrap();
-    let mut bytes = vec![0; 4 * expected.len()];
-    backend.read(&result, 0, &mut bytes).unwrap();
-    (bytes.as_chunks().0.iter().map(|c| f32::from_ne_bytes(*c)).collect(), expected)
-}
-
-fn agree(composite: &Composite, operands: &[Given]) -> Vec<f32> {
-    let (found, expected) = both(composite.clone(), operands);
-    for (at, (x, y)) in found.iter().zip(&expected).enumerate() {
-        let tolerance = 2e-5 * (1.0 + y.abs());
-        assert!((f64::from(*x) - y).abs() <= tolerance, "{composite:?} element {at}: {x}, not {y}");
-    }
-    found
-}
+use crate::library::against_body::{Given, agree, given};
 
 /// The layer and its gradient for one cell and shape.
 fn check(recurrence: Recurrence, steps: usize, batch: usize, units: usize) {
@@ -115,7 +40,7 @@ fn check(recurrence: Recurrence, steps: usize, batch: usize, units: usize) {
     let mut take = |shape: &[usize]| {
         let (part, after) = rest.split_at(shape.iter().product());
         rest = after;
-        Given { shape: shape.to_vec(), values: part.to_vec() }
+        Given::new(shape, part.to_vec())
     };
     let states = take(&[steps, batch, units]);
     if cell.has_cell_state() {

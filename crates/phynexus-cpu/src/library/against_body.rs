@@ -1,0 +1,131 @@
+//! What the tests of composites' routines share: results against the composite's body in `float64`, through the device.
+
+use phynexus::{
+    DType, Tensor,
+    device::{Binding, Support},
+    graph::{Composite, ir::IrNode, op::Op},
+    schedule::step::{Library, Operand, Step},
+    shape::{Layout, contiguous_strides},
+};
+use smallvec::SmallVec;
+
+/// An operand: its values row-major.
+pub(super) struct Given {
+    pub(super) shape: Vec<usize>,
+    pub(super) values: Vec<f32>,
+    /// A mask: nonzero is true.
+    pub(super) is_bool: bool,
+    /// Stored with the last two axes exchanged.
+    pub(super) transposed: bool,
+}
+
+impl Given {
+    pub(super) fn new(shape: &[usize], values: Vec<f32>) -> Given {
+        Given { shape: shape.to_vec(), values, is_bool: false, transposed: false }
+    }
+
+    fn dtype(&self) -> DType {
+        if self.is_bool { DType::Bool } else { DType::F32 }
+    }
+
+    fn strides(&self) -> SmallVec<[isize; 6]> {
+        let mut strides: SmallVec<[isize; 6]> = contiguous_strides(&self.shape).iter().copied().collect();
+        if self.transposed {
+            let rank = strides.len();
+            (strides[rank - 1], strides[rank - 2]) = (self.shape[rank - 2] as isize, 1);
+        }
+        strides
+    }
+
+    /// The operand in memory.
+    fn bytes(&self) -> Vec<u8> {
+        let mut stored = self.values.clone();
+        if self.transposed {
+            let (rows, columns) = (self.shape[self.shape.len() - 2], self.shape[self.shape.len() - 1]);
+            for (to, from) in stored.chunks_mut(rows * columns).zip(self.values.chunks(rows * columns)) {
+                for (at, value) in from.iter().enumerate() {
+                    to[at % columns * rows + at / columns] = *value;
+                }
+            }
+        }
+        match self.is_bool {
+            true => stored.iter().map(|v| u8::from(*v != 0.0)).collect(),
+            false => stored.iter().flat_map(|v| v.to_ne_bytes()).collect(),
+        }
+    }
+
+    /// The operand for the body.
+    fn wide(&self) -> Tensor {
+        let x = Tensor::from_slice(&self.values, &self.shape, crate::device::register()).unwrap();
+        x.to_dtype(if self.is_bool { DType::Bool } else { DType::F64 }).unwrap()
+    }
+}
+
+/// Numbers between -1 and 1.
+pub(super) fn given(shape: &[usize], seed: u64) -> Given {
+    let mut state = seed;
+    let values = (0..shape.iter().product())
+        .map(|_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect();
+    Given::new(shape, values)
+}
+
+/// The packed results by the device's routine, and by the body in `float64`.
+fn both(composite: Composite, operands: &[Given]) -> (Vec<f32>, Vec<f64>) {
+    let device = crate::device::register();
+    let backend = device.backend();
+    let wide: Vec<Tensor> = operands.iter().map(Given::wide).collect();
+    let expected = composite.body(&wide).unwrap();
+    let shape = expected.shape().to_vec();
+    let expected = expected.to_vec::<f64>().unwrap();
+
+    let node = IrNode {
+        op: Op::Composite(composite),
+        dtype: DType::F32,
+        shape: shape.as_slice().into(),
+        inputs: SmallVec::new(),
+    };
+    let dtypes: Vec<DType> = operands.iter().map(Given::dtype).collect();
+    assert_eq!(backend.support(&node, &dtypes), Support::Native);
+    let layout = |o: &Given| Layout {
+        shape: o.shape.as_slice().into(),
+        strides: o.strides().as_slice().into(),
+        offset: 0,
+    };
+    let step = Library {
+        node,
+        operands: operands.iter().map(|o| Operand { dtype: o.dtype(), layout: layout(o) }).collect(),
+        epilogue: None,
+    };
+    let mut bindings: Vec<Binding> = operands
+        .iter()
+        .map(|o| {
+            let bytes = o.bytes();
+            let buffer = backend.allocate(bytes.len()).unwrap();
+            backend.write(&buffer, 0, &bytes).unwrap();
+            Binding { buffer, offset: 0 }
+        })
+        .collect();
+    let result = backend.allocate(4 * expected.len()).unwrap();
+    // What is not written shows.
+    backend.write(&result, 0, &vec![0xff; 4 * expected.len()]).unwrap();
+    bindings.push(Binding { buffer: result.clone(), offset: 0 });
+    backend.compile(&Step::Library(step)).unwrap().run(&bindings).unwrap();
+    let mut bytes = vec![0; 4 * expected.len()];
+    backend.read(&result, 0, &mut bytes).unwrap();
+    (bytes.as_chunks().0.iter().map(|c| f32::from_ne_bytes(*c)).collect(), expected)
+}
+
+/// Checks a routine's packed results, and gives them.
+pub(super) fn agree(composite: &Composite, operands: &[Given]) -> Vec<f32> {
+    let (found, expected) = both(composite.clone(), operands);
+    for (at, (x, y)) in found.iter().zip(&expected).enumerate() {
+        let tolerance = 2e-5 * (1.0 + y.abs());
+        let same = f64::from(*x) == *y || x.is_nan() && y.is_nan();
+        assert!(same || (f64::from(*x) - y).abs() <= tolerance, "{composite:?} element {at}: {x}, not {y}");
+    }
+    found
+}

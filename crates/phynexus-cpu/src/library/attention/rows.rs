@@ -1,0 +1,141 @@
+//! The softmax of tiles of scores, row by row.
+
+use crate::vector::{Arithmetic, BLOCK, InstructionSet, compiled, lanes, load, single, store};
+
+/// A tile of scores that becomes a tile of weights, with what is known of its rows from the tiles before.
+pub(super) struct Softmax {
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// Row-major, `columns` apart.
+    pub(super) scores: *mut f32,
+    pub(super) scale: f32,
+    /// How many columns the first row attends to (below 0: none), if every further row attends to one more; else all do
+    /// to all.
+    pub(super) causal: Option<isize>,
+    /// By row: the greatest score, and the sum of `exp(score - greatest)` (minus infinity and 0 at first).
+    pub(super) greatest: *mut f32,
+    pub(super) sum: *mut f32,
+    /// By row: the weighted sums of the values of the tiles before, `features` each; not yet written at the first tile.
+    pub(super) output: *mut f32,
+    pub(super) features: usize,
+    pub(super) first: bool,
+}
+
+compiled!(
+    /// Replaces the scores of a tile by `exp(score - greatest)` and brings the rows' sums and outputs to the new greatest
+    /// score (online softmax: Milakov and Gimelshein, 2018).
+    compile_softmax = softmax_rows(&Softmax)
+);
+
+/// The function that takes a tile of scores.
+pub(super) fn softmax() -> unsafe fn(&Softmax) {
+    compile_softmax(InstructionSet::best())
+}
+
+/// The columns that a row attends to.
+#[inline(always)]
+fn attended(causal: Option<isize>, row: usize, columns: usize) -> usize {
+    causal.map_or(columns, |first| columns.min((first + row as isize).max(0) as usize))
+}
+
+/// Calls `f(first column, number of columns)` for the blocks of a row.
+#[inline(always)]
+fn blocks(columns: usize, mut f: impl FnMut(usize, usize)) {
+    for start in (0..columns).step_by(BLOCK) {
+        f(start, BLOCK.min(columns - start));
+    }
+}
+
+/// The shift of a row's scores: none if it attends to nothing so far.
+#[inline(always)]
+fn shift(greatest: f32) -> f32 {
+    if greatest == f32::NEG_INFINITY { 0.0 } else { greatest }
+}
+
+/// # Safety
+/// The matrices exist and overlap nowhere.
+#[inline(always)]
+unsafe fn softmax_rows<A: Arithmetic>(s: &Softmax) {
+    for row in 0..s.rows {
+        let count = attended(s.causal, row, s.columns);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let scores = s.scores.add(row * s.columns);
+            let before = *s.greatest.add(row);
+            let mut most = [before; BLOCK];
+            blocks(count, |at, n| {
+                let x = load(scores.add(at), n, f32::NEG_INFINITY);
+                let x = lanes(|i| x[i] * s.scale);
+                store(scores.add(at), n, &x);
+                // Not by the lanes behind the row's end: a negative scale made them the greatest.
+                most = lanes(|i| if i < n && x[i] > most[i] { x[i] } else { most[i] });
+            });
+            let greatest = most.iter().fold(before, |a, &b| if b > a { b } else { a });
+            let shift = shift(greatest);
+            let mut sums = [0.0; BLOCK];
+            blocks(count, |at, n| {
+                let x = load(scores.add(at), n, f32::NEG_INFINITY);
+                let e = lanes(|i| single::exp::<A>(x[i] - shift));
+                store(scores.add(at), n, &e);
+                sums = lanes(|i| sums[i] + e[i]);
+            });
+            std::slice::from_raw_parts_mut(scores.add(count), s.columns - count).fill(0.0);
+            let factor = single::exp::<A>(before - shift);
+            *s.greatest.add(row) = greatest;
+            *s.sum.add(row) = *s.sum.add(row) * factor + sums.iter().sum::<f32>();
+            if !s.first && factor != 1.0 {
+                let output = std::slice::from_raw_parts_mut(s.output.add(row * s.features), s.features);
+                output.iter_mut().for_each(|x| *x *= factor);
+            }
+        }
+    }
+}
+
+/// A tile of scores and a tile of products of output gradients and values, which become weights and gradients of scores.
+pub(super) struct Slope {
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// Both row-major, `columns` apart.
+    pub(super) scores: *mut f32,
+    pub(super) products: *mut f32,
+    /// The scale of the scores, and of their gradients.
+    pub(super) scale: f32,
+    pub(super) gradient_scale: f32,
+    /// As in [`Softmax`].
+    pub(super) causal: Option<isize>,
+    /// By row.
+    pub(super) logarithm: *const f32,
+    pub(super) delta: *const f32,
+}
+
+compiled!(
+    /// Replaces scores by weights `p = exp(score - logarithm)`, products by `(product - delta) p scale`.
+    compile_slope = slope_rows(&Slope)
+);
+
+/// The function that takes a tile of scores and products.
+pub(super) fn slope() -> unsafe fn(&Slope) {
+    compile_slope(InstructionSet::best())
+}
+
+/// # Safety
+/// The matrices exist and overlap nowhere.
+#[inline(always)]
+unsafe fn slope_rows<A: Arithmetic>(s: &Slope) {
+    for row in 0..s.rows {
+        let count = attended(s.causal, row, s.columns);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (scores, products) = (s.scores.add(row * s.columns), s.products.add(row * s.columns));
+            let (shift, delta) = (shift(*s.logarithm.add(row)), *s.delta.add(row));
+            blocks(count, |at, n| {
+                let (x, y) = (load(scores.add(at), n, 0.0), load(products.add(at), n, 0.0));
+                let p = lanes(|i| single::exp::<A>(x[i] * s.scale - shift));
+                store(scores.add(at), n, &p);
+                store(products.add(at), n, &lanes(|i| (y[i] - delta) * p[i] * s.gradient_scale));
+            });
+            std::slice::from_raw_parts_mut(scores.add(count), s.columns - count).fill(0.0);
+            std::slice::from_raw_parts_mut(products.add(count), s.columns - count).fill(0.0);
+        }
+    }
+}
