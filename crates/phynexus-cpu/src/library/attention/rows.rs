@@ -38,14 +38,6 @@ fn attended(causal: Option<isize>, row: usize, columns: usize) -> usize {
     causal.map_or(columns, |first| columns.min((first + row as isize).max(0) as usize))
 }
 
-/// Calls `f(first column, number of columns)` for the blocks of a row.
-#[inline(always)]
-fn blocks(columns: usize, mut f: impl FnMut(usize, usize)) {
-    for start in (0..columns).step_by(BLOCK) {
-        f(start, BLOCK.min(columns - start));
-    }
-}
-
 /// The shift of a row's scores: none if it attends to nothing so far.
 #[inline(always)]
 fn shift(greatest: f32) -> f32 {
@@ -63,22 +55,24 @@ unsafe fn softmax_rows<A: Arithmetic>(s: &Softmax) {
             let scores = s.scores.add(row * s.columns);
             let before = *s.greatest.add(row);
             let mut most = [before; BLOCK];
-            blocks(count, |at, n| {
+            for at in (0..count).step_by(BLOCK) {
+                let n = BLOCK.min(count - at);
                 let x = load(scores.add(at), n, f32::NEG_INFINITY);
                 let x = lanes(|i| x[i] * s.scale);
                 store(scores.add(at), n, &x);
                 // Not by the lanes behind the row's end: a negative scale made them the greatest.
                 most = lanes(|i| if i < n && x[i] > most[i] { x[i] } else { most[i] });
-            });
+            }
             let greatest = most.iter().fold(before, |a, &b| if b > a { b } else { a });
             let shift = shift(greatest);
             let mut sums = [0.0; BLOCK];
-            blocks(count, |at, n| {
+            for at in (0..count).step_by(BLOCK) {
+                let n = BLOCK.min(count - at);
                 let x = load(scores.add(at), n, f32::NEG_INFINITY);
                 let e = lanes(|i| single::exp::<A>(x[i] - shift));
                 store(scores.add(at), n, &e);
                 sums = lanes(|i| sums[i] + e[i]);
-            });
+            }
             std::slice::from_raw_parts_mut(scores.add(count), s.columns - count).fill(0.0);
             let factor = single::exp::<A>(before - shift);
             *s.greatest.add(row) = greatest;
@@ -128,12 +122,13 @@ unsafe fn slope_rows<A: Arithmetic>(s: &Slope) {
         unsafe {
             let (scores, products) = (s.scores.add(row * s.columns), s.products.add(row * s.columns));
             let (shift, delta) = (shift(*s.logarithm.add(row)), *s.delta.add(row));
-            blocks(count, |at, n| {
+            for at in (0..count).step_by(BLOCK) {
+                let n = BLOCK.min(count - at);
                 let (x, y) = (load(scores.add(at), n, 0.0), load(products.add(at), n, 0.0));
                 let p = lanes(|i| single::exp::<A>(x[i] * s.scale - shift));
                 store(scores.add(at), n, &p);
                 store(products.add(at), n, &lanes(|i| (y[i] - delta) * p[i] * s.gradient_scale));
-            });
+            }
             std::slice::from_raw_parts_mut(scores.add(count), s.columns - count).fill(0.0);
             std::slice::from_raw_parts_mut(products.add(count), s.columns - count).fill(0.0);
         }

@@ -39,95 +39,112 @@ compiled!(gru = gru_rows(&Step));
 compiled!(tanh = tanh_rows(&Step));
 compiled!(relu = relu_rows(&Step));
 
+/// Reads a block of a gate's sums or biases: blocks of `units` columns.
+///
+/// # Safety
+/// `from` has the block.
 #[inline(always)]
-fn sigmoid<A: Arithmetic>(x: f32) -> f32 {
-    1.0 / (1.0 + single::exp::<A>(-x))
+pub(super) unsafe fn gate(from: *const f32, units: usize, index: usize, n: usize) -> [f32; BLOCK] {
+    // SAFETY: the caller's promise.
+    unsafe { load(from.add(index * units), n, 0.0) }
 }
 
-/// Calls `f(row, first unit, number of units)` for blocks of every row.
+/// # Safety
+/// As [`gate`].
 #[inline(always)]
-pub(super) fn blocks(rows: usize, units: usize, mut f: impl FnMut(usize, usize, usize)) {
-    for row in 0..rows {
-        for unit in (0..units).step_by(BLOCK) {
-            f(row, unit, BLOCK.min(units - unit));
-        }
-    }
+unsafe fn sum(s: &Step, at: usize, unit: usize, index: usize, n: usize) -> [f32; BLOCK] {
+    // SAFETY: the caller's promise.
+    let (x, a, b) = unsafe {
+        (
+            gate(s.gates.add(at), s.units, index, n),
+            gate(s.input_bias.add(unit), s.units, index, n),
+            gate(s.hidden_bias.add(unit), s.units, index, n),
+        )
+    };
+    lanes(|i| x[i] + (a[i] + b[i]))
+}
+
+/// # Safety
+/// As [`gate`].
+#[inline(always)]
+unsafe fn opened<A: Arithmetic>(s: &Step, at: usize, unit: usize, index: usize, n: usize) -> [f32; BLOCK] {
+    // SAFETY: the caller's promise.
+    let x = unsafe { sum(s, at, unit, index, n) };
+    lanes(|i| 1.0 / (1.0 + single::exp::<A>(-x[i])))
 }
 
 /// # Safety
 /// The matrices exist; only `c` may be `c_before`.
 #[inline(always)]
 unsafe fn lstm_rows<A: Arithmetic>(s: &Step) {
-    blocks(s.rows, s.units, |row, unit, n| {
-        let (state, gate) = (row * s.units + unit, row * 4 * s.units + unit);
-        // SAFETY: the caller's promise; the block lies inside the rows.
-        unsafe {
-            let sum = |index: usize| {
-                let x = load(s.gates.add(gate + index * s.units), n, 0.0);
-                let a = load(s.input_bias.add(index * s.units + unit), n, 0.0);
-                let b = load(s.hidden_bias.add(index * s.units + unit), n, 0.0);
-                lanes(|i| x[i] + (a[i] + b[i]))
-            };
-            let (x, before) = (sum(0), load(s.c_before.add(state), n, 0.0));
-            let input = lanes(|i| sigmoid::<A>(x[i]));
-            store(s.gates.add(gate), n, &input);
-            let x = sum(1);
-            let forget = lanes(|i| sigmoid::<A>(x[i]));
-            store(s.gates.add(gate + s.units), n, &forget);
-            let x = sum(2);
-            let new = lanes(|i| single::tanh::<A>(x[i]));
-            store(s.gates.add(gate + 2 * s.units), n, &new);
-            let x = sum(3);
-            let output = lanes(|i| sigmoid::<A>(x[i]));
-            store(s.gates.add(gate + 3 * s.units), n, &output);
-            let c = lanes(|i| forget[i] * before[i] + input[i] * new[i]);
-            store(s.c.add(state), n, &c);
-            store(s.h.add(state), n, &lanes(|i| output[i] * single::tanh::<A>(c[i])));
+    for row in 0..s.rows {
+        for unit in (0..s.units).step_by(BLOCK) {
+            let n = BLOCK.min(s.units - unit);
+            let (state, at) = (row * s.units + unit, row * 4 * s.units + unit);
+            // SAFETY: the caller's promise; the block lies inside the rows.
+            unsafe {
+                let before = load(s.c_before.add(state), n, 0.0);
+                let input = opened::<A>(s, at, unit, 0, n);
+                let forget = opened::<A>(s, at, unit, 1, n);
+                let x = sum(s, at, unit, 2, n);
+                let new = lanes(|i| single::tanh::<A>(x[i]));
+                let output = opened::<A>(s, at, unit, 3, n);
+                store(s.gates.add(at), n, &input);
+                store(s.gates.add(at + s.units), n, &forget);
+                store(s.gates.add(at + 2 * s.units), n, &new);
+                store(s.gates.add(at + 3 * s.units), n, &output);
+                let c = lanes(|i| forget[i] * before[i] + input[i] * new[i]);
+                store(s.c.add(state), n, &c);
+                store(s.h.add(state), n, &lanes(|i| output[i] * single::tanh::<A>(c[i])));
+            }
         }
-    });
+    }
 }
 
 /// # Safety
 /// The matrices exist.
 #[inline(always)]
 unsafe fn gru_rows<A: Arithmetic>(s: &Step) {
-    blocks(s.rows, s.units, |row, unit, n| {
-        let (state, gate) = (row * s.units + unit, row * 4 * s.units + unit);
-        // SAFETY: the caller's promise; the block lies inside the rows.
-        unsafe {
-            let part = |index: usize| load(s.gates.add(gate + index * s.units), n, 0.0);
-            let bias = |from: *const f32, index: usize| load(from.add(index * s.units + unit), n, 0.0);
-            let opened = |index: usize| {
-                let (x, a, b) = (part(index), bias(s.input_bias, index), bias(s.hidden_bias, index));
-                lanes(|i| sigmoid::<A>(x[i] + (a[i] + b[i])))
-            };
-            let (reset, update) = (opened(0), opened(1));
-            let (x, a) = (part(2), bias(s.input_bias, 2));
-            let (y, b) = (part(3), bias(s.hidden_bias, 2));
-            let candidate = lanes(|i| y[i] + b[i]);
-            let new = lanes(|i| single::tanh::<A>((x[i] + a[i]) + reset[i] * candidate[i]));
-            let before = load(s.h_before.add(state), n, 0.0);
-            for (index, values) in [&reset, &update, &new, &candidate].into_iter().enumerate() {
-                store(s.gates.add(gate + index * s.units), n, values);
+    for row in 0..s.rows {
+        for unit in (0..s.units).step_by(BLOCK) {
+            let n = BLOCK.min(s.units - unit);
+            let (state, at) = (row * s.units + unit, row * 4 * s.units + unit);
+            // SAFETY: the caller's promise; the block lies inside the rows.
+            unsafe {
+                let reset = opened::<A>(s, at, unit, 0, n);
+                let update = opened::<A>(s, at, unit, 1, n);
+                let (sums, units) = (s.gates.add(at), s.units);
+                let (x, a) = (gate(sums, units, 2, n), gate(s.input_bias.add(unit), units, 2, n));
+                let (y, b) = (gate(sums, units, 3, n), gate(s.hidden_bias.add(unit), units, 2, n));
+                let candidate = lanes(|i| y[i] + b[i]);
+                let new = lanes(|i| single::tanh::<A>((x[i] + a[i]) + reset[i] * candidate[i]));
+                let before = load(s.h_before.add(state), n, 0.0);
+                store(sums, n, &reset);
+                store(sums.add(units), n, &update);
+                store(sums.add(2 * units), n, &new);
+                store(sums.add(3 * units), n, &candidate);
+                store(s.h.add(state), n, &lanes(|i| new[i] + update[i] * (before[i] - new[i])));
             }
-            store(s.h.add(state), n, &lanes(|i| new[i] + update[i] * (before[i] - new[i])));
         }
-    });
+    }
 }
 
 /// # Safety
 /// The matrices exist.
 #[inline(always)]
 unsafe fn plain_rows(s: &Step, f: impl Fn(f32) -> f32) {
-    blocks(s.rows, s.units, |row, unit, n| {
-        // SAFETY: the caller's promise; the block lies inside the rows.
-        unsafe {
-            let h = s.h.add(row * s.units + unit);
-            let (x, a) = (load(h, n, 0.0), load(s.input_bias.add(unit), n, 0.0));
-            let b = load(s.hidden_bias.add(unit), n, 0.0);
-            store(h, n, &lanes(|i| f(x[i] + (a[i] + b[i]))));
+    for row in 0..s.rows {
+        for unit in (0..s.units).step_by(BLOCK) {
+            let n = BLOCK.min(s.units - unit);
+            // SAFETY: the caller's promise; the block lies inside the rows.
+            unsafe {
+                let h = s.h.add(row * s.units + unit);
+                let (x, a) = (load(h, n, 0.0), load(s.input_bias.add(unit), n, 0.0));
+                let b = load(s.hidden_bias.add(unit), n, 0.0);
+                store(h, n, &lanes(|i| f(x[i] + (a[i] + b[i]))));
+            }
         }
-    });
+    }
 }
 
 /// # Safety

@@ -2,8 +2,8 @@
 
 use phynexus::graph::composite::Cell;
 
-use super::gates::blocks;
-use crate::vector::{Arithmetic, InstructionSet, compiled, lanes, load, single, store};
+use super::gates::gate;
+use crate::vector::{Arithmetic, BLOCK, InstructionSet, compiled, lanes, load, single, store};
 
 /// One step's rows. Every matrix is row-major.
 pub(super) struct Slope {
@@ -48,72 +48,90 @@ compiled!(relu = relu_rows(&Slope));
 /// The matrices exist; none that is written overlaps another.
 #[inline(always)]
 unsafe fn lstm_rows<A: Arithmetic>(s: &Slope) {
-    blocks(s.rows, s.units, |row, unit, n| {
-        let (state, gate) = (row * s.units + unit, row * 4 * s.units + unit);
-        // SAFETY: the caller's promise; the block lies inside the rows.
-        unsafe {
-            let gates = |index: usize| load(s.gates.add(gate + index * s.units), n, 0.0);
-            let out = |index: usize, values| store(s.of_input.add(gate + index * s.units), n, &values);
-            let (input, forget, new, output) = (gates(0), gates(1), gates(2), gates(3));
-            let (above, after) = (load(s.of_state.add(state), n, 0.0), load(s.of_h.add(state), n, 0.0));
-            let (c, before) = (load(s.c.add(state), n, 0.0), load(s.c_before.add(state), n, 0.0));
-            let of_c = load(s.of_c.add(state), n, 0.0);
-            let total = lanes(|i| above[i] + after[i]);
-            let t = lanes(|i| single::tanh::<A>(c[i]));
-            let of_c = lanes(|i| of_c[i] + total[i] * output[i] * (1.0 - t[i] * t[i]));
-            out(0, lanes(|i| of_c[i] * new[i] * (input[i] * (1.0 - input[i]))));
-            out(1, lanes(|i| of_c[i] * before[i] * (forget[i] * (1.0 - forget[i]))));
-            out(2, lanes(|i| of_c[i] * input[i] * (1.0 - new[i] * new[i])));
-            out(3, lanes(|i| total[i] * t[i] * (output[i] * (1.0 - output[i]))));
-            store(s.of_c.add(state), n, &lanes(|i| of_c[i] * forget[i]));
+    for row in 0..s.rows {
+        for unit in (0..s.units).step_by(BLOCK) {
+            let n = BLOCK.min(s.units - unit);
+            let (state, at) = (row * s.units + unit, row * 4 * s.units + unit);
+            // SAFETY: the caller's promise; the block lies inside the rows.
+            unsafe {
+                let (gates, units) = (s.gates.add(at), s.units);
+                let out = s.of_input.add(at);
+                let (input, forget, new, output) = (
+                    gate(gates, units, 0, n),
+                    gate(gates, units, 1, n),
+                    gate(gates, units, 2, n),
+                    gate(gates, units, 3, n),
+                );
+                let (above, after) = (load(s.of_state.add(state), n, 0.0), load(s.of_h.add(state), n, 0.0));
+                let (c, before) = (load(s.c.add(state), n, 0.0), load(s.c_before.add(state), n, 0.0));
+                let of_c = load(s.of_c.add(state), n, 0.0);
+                let total = lanes(|i| above[i] + after[i]);
+                let t = lanes(|i| single::tanh::<A>(c[i]));
+                let of_c = lanes(|i| of_c[i] + total[i] * output[i] * (1.0 - t[i] * t[i]));
+                store(out, n, &lanes(|i| of_c[i] * new[i] * (input[i] * (1.0 - input[i]))));
+                store(out.add(units), n, &lanes(|i| of_c[i] * before[i] * (forget[i] * (1.0 - forget[i]))));
+                store(out.add(2 * units), n, &lanes(|i| of_c[i] * input[i] * (1.0 - new[i] * new[i])));
+                store(out.add(3 * units), n, &lanes(|i| total[i] * t[i] * (output[i] * (1.0 - output[i]))));
+                store(s.of_c.add(state), n, &lanes(|i| of_c[i] * forget[i]));
+            }
         }
-    });
+    }
 }
 
 /// # Safety
 /// As [`lstm_rows`].
 #[inline(always)]
 unsafe fn gru_rows<A: Arithmetic>(s: &Slope) {
-    blocks(s.rows, s.units, |row, unit, n| {
-        let (state, gate) = (row * s.units + unit, row * 4 * s.units + unit);
-        let sums = row * 3 * s.units + unit;
-        // SAFETY: the caller's promise; the block lies inside the rows.
-        unsafe {
-            let gates = |index: usize| load(s.gates.add(gate + index * s.units), n, 0.0);
-            let (reset, update, new, candidate) = (gates(0), gates(1), gates(2), gates(3));
-            let (above, after) = (load(s.of_state.add(state), n, 0.0), load(s.of_h.add(state), n, 0.0));
-            let before = load(s.h_before.add(state), n, 0.0);
-            let total = lanes(|i| above[i] + after[i]);
-            let of_new = lanes(|i| total[i] * (1.0 - update[i]) * (1.0 - new[i] * new[i]));
-            let of_update = lanes(|i| total[i] * (before[i] - new[i]) * (update[i] * (1.0 - update[i])));
-            let of_reset = lanes(|i| of_new[i] * candidate[i] * (reset[i] * (1.0 - reset[i])));
-            let of_candidate = lanes(|i| of_new[i] * reset[i]);
-            for (index, (input, hidden)) in
-                [(&of_reset, &of_reset), (&of_update, &of_update), (&of_new, &of_candidate)]
-                    .into_iter()
-                    .enumerate()
-            {
-                store(s.of_input.add(sums + index * s.units), n, input);
-                store(s.of_hidden.add(sums + index * s.units), n, hidden);
+    for row in 0..s.rows {
+        for unit in (0..s.units).step_by(BLOCK) {
+            let n = BLOCK.min(s.units - unit);
+            let (state, at) = (row * s.units + unit, row * 4 * s.units + unit);
+            let sums = row * 3 * s.units + unit;
+            // SAFETY: the caller's promise; the block lies inside the rows.
+            unsafe {
+                let (gates, units) = (s.gates.add(at), s.units);
+                let (reset, update, new, candidate) = (
+                    gate(gates, units, 0, n),
+                    gate(gates, units, 1, n),
+                    gate(gates, units, 2, n),
+                    gate(gates, units, 3, n),
+                );
+                let (above, after) = (load(s.of_state.add(state), n, 0.0), load(s.of_h.add(state), n, 0.0));
+                let before = load(s.h_before.add(state), n, 0.0);
+                let total = lanes(|i| above[i] + after[i]);
+                let of_new = lanes(|i| total[i] * (1.0 - update[i]) * (1.0 - new[i] * new[i]));
+                let of_update = lanes(|i| total[i] * (before[i] - new[i]) * (update[i] * (1.0 - update[i])));
+                let of_reset = lanes(|i| of_new[i] * candidate[i] * (reset[i] * (1.0 - reset[i])));
+                let of_candidate = lanes(|i| of_new[i] * reset[i]);
+                let (of_input, of_hidden) = (s.of_input.add(sums), s.of_hidden.add(sums));
+                store(of_input, n, &of_reset);
+                store(of_input.add(units), n, &of_update);
+                store(of_input.add(2 * units), n, &of_new);
+                store(of_hidden, n, &of_reset);
+                store(of_hidden.add(units), n, &of_update);
+                store(of_hidden.add(2 * units), n, &of_candidate);
+                store(s.of_h.add(state), n, &lanes(|i| total[i] * update[i]));
             }
-            store(s.of_h.add(state), n, &lanes(|i| total[i] * update[i]));
         }
-    });
+    }
 }
 
 /// # Safety
 /// As [`lstm_rows`].
 #[inline(always)]
 unsafe fn plain_rows(s: &Slope, f: impl Fn(f32, f32) -> f32) {
-    blocks(s.rows, s.units, |row, unit, n| {
-        let at = row * s.units + unit;
-        // SAFETY: the caller's promise; the block lies inside the rows.
-        unsafe {
-            let (above, after) = (load(s.of_state.add(at), n, 0.0), load(s.of_h.add(at), n, 0.0));
-            let h = load(s.h.add(at), n, 0.0);
-            store(s.of_input.add(at), n, &lanes(|i| f(h[i], above[i] + after[i])));
+    for row in 0..s.rows {
+        for unit in (0..s.units).step_by(BLOCK) {
+            let n = BLOCK.min(s.units - unit);
+            let at = row * s.units + unit;
+            // SAFETY: the caller's promise; the block lies inside the rows.
+            unsafe {
+                let (above, after) = (load(s.of_state.add(at), n, 0.0), load(s.of_h.add(at), n, 0.0));
+                let h = load(s.h.add(at), n, 0.0);
+                store(s.of_input.add(at), n, &lanes(|i| f(h[i], above[i] + after[i])));
+            }
         }
-    });
+    }
 }
 
 /// # Safety
