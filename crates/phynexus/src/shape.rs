@@ -15,12 +15,14 @@ pub fn show_shape(shape: &[usize]) -> String {
     }
 }
 
-/// The number of elements, or `None` if it overflows.
+/// The number of elements, or `None` if it overflows, or would without the extents of 0: strides are products of the
+/// others.
 pub fn checked_element_count(shape: &[usize]) -> Option<usize> {
-    if shape.contains(&0) {
-        return Some(0);
+    let others = shape.iter().filter(|d| **d != 0).try_fold(1usize, |n, &d| n.checked_mul(d))?;
+    if others > isize::MAX as usize {
+        return None;
     }
-    shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+    Some(if shape.contains(&0) { 0 } else { others })
 }
 
 /// The number of elements of a shape already checked not to overflow.

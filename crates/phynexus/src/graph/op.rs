@@ -140,8 +140,8 @@ impl Geometry {
     /// The output's extent along spatial dimension `d` for an input of extent `size`; `None` if the window does not
     /// fit: `floor((size + padding - dilation * (kernel - 1) - 1) / stride) + 1`.
     pub fn output_size(&self, d: usize, size: usize) -> Option<usize> {
-        let padded = size + self.padding[d].0 + self.padding[d].1;
-        let window = self.dilation[d] * (self.kernel[d].checked_sub(1)?) + 1;
+        let padded = size.checked_add(self.padding[d].0)?.checked_add(self.padding[d].1)?;
+        let window = self.dilation[d].checked_mul(self.kernel[d].checked_sub(1)?)?.checked_add(1)?;
         Some(padded.checked_sub(window)? / self.stride[d] + 1)
     }
 }

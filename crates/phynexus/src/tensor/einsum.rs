@@ -2,7 +2,7 @@
 
 use super::operands::promote2;
 use crate::{
-    Error, Result, Tensor,
+    DType, Error, Result, Tensor,
     graph::op::{Axes, Combine},
     shape::{Dims, element_count},
 };
@@ -85,7 +85,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Argument`] for an equation that cannot be read or does not fit the tensors' ranks; [`Error::Shape`] if
-    /// one letter has two sizes (other than 1).
+    /// one letter has two sizes (other than 1); [`Error::DType`] for truth values alone.
     pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         let (inputs, output) = match equation.split_once("->") {
             Some((inputs, output)) => (inputs, Some(output)),
@@ -97,10 +97,20 @@ impl Tensor {
                 format!("{equation:?} has {} operands, {} tensors were given", texts.len(), operands.len());
             return Err(Error::argument(OP, message));
         }
+        if operands.iter().all(|t| t.dtype() == DType::Bool) {
+            let dtypes: Vec<DType> = operands.iter().map(|t| t.dtype()).collect();
+            return Err(Error::dtype(
+                OP,
+                &dtypes,
+                "truth values have no sums: convert with .to_dtype() first",
+            ));
+        }
         let mut named = Vec::with_capacity(operands.len());
-        for (text, tensor) in texts.iter().zip(operands) {
+        let dtype = operands.iter().fold(DType::Bool, |dtype, t| dtype.promote(t.dtype()));
+        let promoted = operands.iter().map(|t| t.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
+        for (text, tensor) in texts.iter().zip(&promoted) {
             let labels = parse_term(text)?.labels(text, tensor.rank())?;
-            named.push((labels, *tensor));
+            named.push((labels, tensor));
         }
         let covered = |labels: &Vec<Label>| labels.iter().filter(|&&l| l >= ELLIPSIS).count();
         let ellipsis = named.iter().map(|(labels, _)| covered(labels)).max().unwrap_or(0);

@@ -162,7 +162,9 @@ impl Tensor {
     }
 
     /// Records a strided slice already checked: `shape[i]` elements from `start[i]` with `step[i]` along each axis.
-    pub(super) fn sliced(&self, start: Dims, step: SmallVec<[isize; 4]>, shape: Dims) -> Result<Tensor> {
+    pub(super) fn sliced(&self, start: Dims, mut step: SmallVec<[isize; 4]>, shape: Dims) -> Result<Tensor> {
+        // A step that is never taken may be any number: strides are multiplied by it.
+        step.iter_mut().zip(&shape).filter(|(_, size)| **size <= 1).for_each(|(step, _)| *step = 1);
         if self.shape() == &shape[..] && start.iter().all(|&s| s == 0) && step.iter().all(|&s| s == 1) {
             return Ok(self.clone());
         }

@@ -89,7 +89,7 @@ impl Arguments<'_> {
         let (x, lacks_batch) = self.batched(x)?;
         self.check(&x)?;
         let (channels, weight) = (x.shape()[1], self.weight.shape());
-        if weight[1] * self.groups != channels || !weight[0].is_multiple_of(self.groups) {
+        if weight[1].checked_mul(self.groups) != Some(channels) || !weight[0].is_multiple_of(self.groups) {
             let hint = format!(
                 "in {} groups, {channels} input channels need a weight (outputs, {}, ..) with outputs a multiple of the \
                  groups",
@@ -130,14 +130,17 @@ impl Arguments<'_> {
         // Output padding takes from the padding at the end; what is left of it lies beyond every kernel: zeros.
         let after = |d: usize| self.padding[d].saturating_sub(output_padding[d]);
         let geometry = self.geometry((0..self.spatial()).map(|d| (self.padding[d], after(d))));
-        let channels = weight[1] * self.groups;
+        let channels = weight[1].saturating_mul(self.groups);
         let mut shape = Dims::from_slice(&[x.shape()[0], channels]);
         let mut beyond = vec![(0, 0); 2];
         for (d, &size) in x.shape()[2..].iter().enumerate() {
-            let window = self.dilation[d] * (geometry.kernel[d] - 1) + 1;
-            let full = size.checked_sub(1).map(|steps| steps * self.stride[d] + window);
-            let kept =
-                full.and_then(|full| full.checked_sub(self.padding[d] + after(d))).filter(|&kept| kept > 0);
+            let full = || {
+                let window =
+                    self.dilation[d].checked_mul(geometry.kernel[d].checked_sub(1)?)?.checked_add(1)?;
+                size.checked_sub(1)?.checked_mul(self.stride[d])?.checked_add(window)
+            };
+            let kept = full().and_then(|full| full.checked_sub(self.padding[d].checked_add(after(d))?));
+            let kept = kept.filter(|&kept| kept > 0);
             shape.push(kept.ok_or_else(|| self.shape_error(&x, "the padding leaves no output"))?);
             beyond.push((0, output_padding[d].saturating_sub(self.padding[d])));
         }

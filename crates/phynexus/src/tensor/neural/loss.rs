@@ -219,6 +219,10 @@ impl Tensor {
         let classes = rows.shape()[1] as i64;
         let mut losses = one_of(&rows, &index)?.neg()?;
         if let Some(weight) = options.weight {
+            if weight.shape() != &rows.shape()[1..] {
+                let hint = format!("the weight must have one element for each of {classes} classes");
+                return Err(Error::shape("nll_loss", &[self.shape(), weight.shape()], hint));
+            }
             losses = losses.mul(&one_of(&weight.to_dtype(rows.dtype())?.unsqueeze(0)?, &index)?)?;
         }
         let outside = index.lt_scalar(0)?.or(&index.ge_scalar(classes)?)?;
