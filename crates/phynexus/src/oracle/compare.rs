@@ -31,7 +31,7 @@ pub struct Comparison {
     /// The first of them.
     pub first: Option<Mismatch>,
     /// The greatest distance from the computation in `f64` among the elements that are right and finite, in units in
-    /// the last place of the dtype.
+    /// the last place of the larger of the element's bounds.
     pub worst_ulps: f64,
     /// Something other than an element is wrong: the dtype or the number of bytes.
     pub malformed: Option<String>,
@@ -116,7 +116,9 @@ fn judge(expected: Number, actual: Number, dtype: DType) -> Verdict {
         return Verdict::Wrong;
     }
     let distance = (actual - stored.value).abs();
-    Verdict::Right(if distance.is_finite() { distance / ulp(stored.value, dtype) } else { 0.0 })
+    // Where terms cancel, the bounds say what magnitude the error belongs to.
+    let scale = ulp(stored.magnitude(), dtype);
+    Verdict::Right(if distance.is_finite() && scale > 0.0 { distance / scale } else { 0.0 })
 }
 
 impl fmt::Display for Number {
