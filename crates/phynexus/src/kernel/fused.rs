@@ -3,7 +3,7 @@
 //! A kernel runs over *rows* and, within each row, over *columns*. Without reductions there are no columns and every
 //! instruction runs once a row. With reductions, an instruction is *per column* or *per row*; a [`Operation::Reduce`]
 //! combines a per-column value over all columns of the row into a per-row value, which later instructions may use at
-//! every column. So softmax, norms, cross-entropy and their gradients are one kernel each.
+//! every column. So softmax, norms and their gradients are one kernel each.
 
 use smallvec::SmallVec;
 

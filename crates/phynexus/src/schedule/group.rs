@@ -6,13 +6,16 @@
 //! kernel as a phase where its result is constant along the kernel's columns. A cheap chain used in several places is
 //! computed in each; an expensive one gets a buffer.
 
+mod phases;
+
 use smallvec::SmallVec;
 
+use super::cost::{Cost, costs};
 use crate::{
     Result,
     graph::{
         ir::{Id, Ir, IrNode},
-        op::{Axes, Binary, Op, Unary},
+        op::{Axes, Op},
     },
     kernel::{
         index::{Index, Ranges},
@@ -72,27 +75,6 @@ struct Use {
 
 /// Kernels larger than this many nodes are cut.
 const LARGEST_KERNEL: usize = 160;
-/// A chain with at most this many loads and operations is computed again rather than stored.
-const CHEAP_LOADS: u32 = 3;
-const CHEAP_OPERATIONS: u32 = 6;
-/// Rows that are fewer and longer than this are not fused with the work that follows their reduction: there would be
-/// too little to share among processors.
-const FEW_ROWS: usize = 8;
-const LONG_ROW: usize = 1 << 14;
-
-/// What a node costs where it is computed inline.
-#[derive(Clone, Copy, Default)]
-struct Cost {
-    loads: u32,
-    operations: u32,
-}
-
-impl Cost {
-    fn is_cheap(self) -> bool {
-        self.loads <= CHEAP_LOADS && self.operations <= CHEAP_OPERATIONS
-    }
-}
-
 /// Groups the nodes of a rewritten graph. `leaves` are the layouts of the leaves, in slot order.
 pub(super) fn group(ir: &Ir, leaves: &[Layout], binding_limit: usize) -> Result<Grouping> {
     let count = ir.nodes.len();
@@ -208,42 +190,6 @@ impl Grouper<'_> {
         evaluations >= 16 * node.len().max(1)
     }
 
-    /// Makes the reduction a phase of the kernel that uses it, if its result is constant along the kernel's columns.
-    /// Decides the columns if nothing was reduced there yet.
-    fn join_phase(&mut self, u: &Use, node: &IrNode, axes: Axes) -> bool {
-        let input = self.ir.node(node.inputs[0]);
-        if input.is_empty() {
-            return false;
-        }
-        let extents: SmallVec<[usize; 4]> = axes.iter().map(|a| input.shape[a]).filter(|&d| d != 1).collect();
-        let group = &mut self.groups[u.group as usize];
-        let depends = |range: usize| u.coordinates.iter().any(|c| c.depends_on(range));
-        let rows_over = |columns: &[usize], ranges: &Ranges| -> usize {
-            (0..ranges.len()).filter(|r| !columns.contains(r)).map(|r| ranges.0[r]).product()
-        };
-        let long: usize = extents.iter().product();
-        if let Some(columns) = &group.columns {
-            let same =
-                columns.iter().map(|&c| group.ranges.0[c]).filter(|&d| d != 1).eq(extents.iter().copied());
-            let few = rows_over(columns, &group.ranges) < FEW_ROWS && long >= LONG_ROW;
-            return same && !few && !columns.iter().any(|&c| depends(c));
-        }
-        let unused: SmallVec<[usize; 4]> =
-            (0..group.ranges.len()).filter(|&r| group.ranges.0[r] != 1 && !depends(r)).collect();
-        if unused.is_empty() {
-            let first = group.ranges.len();
-            group.ranges.0.extend(extents.iter().copied());
-            group.columns = Some((first..first + extents.len()).collect());
-            return true;
-        }
-        let few = rows_over(&unused, &group.ranges) < FEW_ROWS && long >= LONG_ROW;
-        if few || !unused.iter().map(|&r| group.ranges.0[r]).eq(extents.iter().copied()) {
-            return false;
-        }
-        group.columns = Some(unused);
-        true
-    }
-
     /// A kernel among the users that can store the node as one more output.
     fn host(&mut self, id: Id, uses: &[Use]) -> Result<Option<Use>> {
         let node = self.ir.node(id);
@@ -293,62 +239,6 @@ impl Grouper<'_> {
             (group.ranges, group.columns) = (ranges, columns);
         }
         Ok(None)
-    }
-
-    /// True if the node follows from a reduction along the kernel's rows: such a reduction needs a kernel of its own
-    /// here, but could be a phase of the node's own kernel.
-    fn wants_other_columns(&self, id: Id, u: &Use, columns: &[usize]) -> Result<bool> {
-        let ranges = &self.groups[u.group as usize].ranges;
-        let mut stack: SmallVec<[(Id, Coordinates); 16]> = SmallVec::new();
-        stack.push((id, u.coordinates.clone()));
-        let mut looked_at = 0;
-        while let Some((id, coordinates)) = stack.pop() {
-            let node = self.ir.node(id);
-            looked_at += 1;
-            if looked_at > 64 {
-                break;
-            }
-            match &node.op {
-                Op::Reduce { axes, .. } => {
-                    let depends = |range: usize| coordinates.iter().any(|c| c.depends_on(range));
-                    let unused = (0..ranges.len()).filter(|&r| ranges.0[r] != 1 && !depends(r));
-                    let input = &self.ir.node(node.inputs[0]).shape;
-                    let extents = axes.iter().map(|a| input[a]).filter(|&d| d != 1);
-                    if columns.iter().any(|&c| depends(c)) && unused.map(|r| ranges.0[r]).eq(extents) {
-                        return Ok(true);
-                    }
-                }
-                op if op.is_view() => {
-                    let input = node.inputs[0];
-                    let shape = &self.ir.node(input).shape;
-                    stack.push((input, view::through(op, shape, &node.shape, &coordinates, ranges)?.0));
-                }
-                op if op.is_elementwise() => {
-                    stack.extend(node.inputs.iter().map(|&i| (i, coordinates.clone())))
-                }
-                _ => {}
-            }
-        }
-        Ok(false)
-    }
-
-    /// The nearest reduction from which this node follows by elementwise work and views.
-    fn reduction_behind(&self, id: Id) -> Option<(Id, Axes)> {
-        let mut stack: SmallVec<[Id; 16]> = self.ir.node(id).inputs.clone().into_iter().collect();
-        let mut looked_at = 0;
-        while let Some(id) = stack.pop() {
-            let node = self.ir.node(id);
-            looked_at += 1;
-            match &node.op {
-                Op::Reduce { axes, .. } => return Some((id, *axes)),
-                op if op.is_elementwise() || op.is_view() => stack.extend(node.inputs.iter().copied()),
-                _ => {}
-            }
-            if looked_at > 64 {
-                break;
-            }
-        }
-        None
     }
 
     fn new_group(&mut self, id: Id) -> Result<Use> {
@@ -569,33 +459,4 @@ pub(super) fn is_library(op: &Op) -> bool {
             | Op::Cat { .. }
             | Op::Composite(_)
     )
-}
-
-/// What each node costs inline, counting what it would pull in with it.
-fn costs(ir: &Ir) -> Vec<Cost> {
-    let mut costs: Vec<Cost> = Vec::with_capacity(ir.nodes.len());
-    for node in &ir.nodes {
-        let own = match node.op {
-            Op::Constant(_) | Op::Iota { .. } => Cost::default(),
-            Op::Buffer | Op::Reduce { .. } | Op::Contiguous => Cost { loads: 1, operations: 0 },
-            ref op if is_library(op) => Cost { loads: 1, operations: 0 },
-            ref op => {
-                let operations = match op {
-                    Op::Unary(
-                        Unary::Neg | Unary::Abs | Unary::Not | Unary::IsNan | Unary::IsInf | Unary::Sign,
-                    ) => 1,
-                    Op::Unary(_)
-                    | Op::Binary(Binary::Pow | Binary::Atan2 | Binary::FloorDiv | Binary::Remainder) => 4,
-                    Op::Binary(_) | Op::Where | Op::Cast | Op::Bitcast | Op::Pad { .. } => 1,
-                    _ => 0,
-                };
-                node.inputs.iter().fold(Cost { loads: 0, operations }, |sum, &i| Cost {
-                    loads: sum.loads.saturating_add(costs[i as usize].loads),
-                    operations: sum.operations.saturating_add(costs[i as usize].operations),
-                })
-            }
-        };
-        costs.push(own);
-    }
-    costs
 }

@@ -6,6 +6,7 @@
 
 mod build;
 mod cache;
+mod cost;
 pub mod explain;
 mod group;
 pub mod plan;

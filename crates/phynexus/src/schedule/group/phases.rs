@@ -1,0 +1,115 @@
+//! Which reductions become phases of which kernels.
+
+use smallvec::SmallVec;
+
+use super::{Grouper, Use};
+use crate::{
+    Result,
+    graph::{
+        ir::{Id, IrNode},
+        op::{Axes, Op},
+    },
+    kernel::{
+        index::Ranges,
+        view::{self, Coordinates},
+    },
+};
+
+/// Rows that are fewer and longer than this are not fused with the work that follows their reduction: there would be
+/// too little to share among processors.
+const FEW_ROWS: usize = 8;
+const LONG_ROW: usize = 1 << 14;
+
+impl Grouper<'_> {
+    /// Makes the reduction a phase of the kernel that uses it, if its result is constant along the kernel's columns.
+    /// Decides the columns if nothing was reduced there yet.
+    pub(super) fn join_phase(&mut self, u: &Use, node: &IrNode, axes: Axes) -> bool {
+        let input = self.ir.node(node.inputs[0]);
+        if input.is_empty() {
+            return false;
+        }
+        let extents: SmallVec<[usize; 4]> = axes.iter().map(|a| input.shape[a]).filter(|&d| d != 1).collect();
+        let group = &mut self.groups[u.group as usize];
+        let depends = |range: usize| u.coordinates.iter().any(|c| c.depends_on(range));
+        let rows_over = |columns: &[usize], ranges: &Ranges| -> usize {
+            (0..ranges.len()).filter(|r| !columns.contains(r)).map(|r| ranges.0[r]).product()
+        };
+        let long: usize = extents.iter().product();
+        if let Some(columns) = &group.columns {
+            let same =
+                columns.iter().map(|&c| group.ranges.0[c]).filter(|&d| d != 1).eq(extents.iter().copied());
+            let few = rows_over(columns, &group.ranges) < FEW_ROWS && long >= LONG_ROW;
+            return same && !few && !columns.iter().any(|&c| depends(c));
+        }
+        let unused: SmallVec<[usize; 4]> =
+            (0..group.ranges.len()).filter(|&r| group.ranges.0[r] != 1 && !depends(r)).collect();
+        if unused.is_empty() {
+            let first = group.ranges.len();
+            group.ranges.0.extend(extents.iter().copied());
+            group.columns = Some((first..first + extents.len()).collect());
+            return true;
+        }
+        let few = rows_over(&unused, &group.ranges) < FEW_ROWS && long >= LONG_ROW;
+        if few || !unused.iter().map(|&r| group.ranges.0[r]).eq(extents.iter().copied()) {
+            return false;
+        }
+        group.columns = Some(unused);
+        true
+    }
+
+    /// True if the node follows from a reduction along the kernel's rows: such a reduction needs a kernel of its own
+    /// here, but could be a phase of the node's own kernel.
+    pub(super) fn wants_other_columns(&self, id: Id, u: &Use, columns: &[usize]) -> Result<bool> {
+        let ranges = &self.groups[u.group as usize].ranges;
+        let mut stack: SmallVec<[(Id, Coordinates); 16]> = SmallVec::new();
+        stack.push((id, u.coordinates.clone()));
+        let mut looked_at = 0;
+        while let Some((id, coordinates)) = stack.pop() {
+            let node = self.ir.node(id);
+            looked_at += 1;
+            if looked_at > 64 {
+                break;
+            }
+            match &node.op {
+                Op::Reduce { axes, .. } => {
+                    let depends = |range: usize| coordinates.iter().any(|c| c.depends_on(range));
+                    let unused = (0..ranges.len()).filter(|&r| ranges.0[r] != 1 && !depends(r));
+                    let input = &self.ir.node(node.inputs[0]).shape;
+                    let extents = axes.iter().map(|a| input[a]).filter(|&d| d != 1);
+                    if columns.iter().any(|&c| depends(c)) && unused.map(|r| ranges.0[r]).eq(extents) {
+                        return Ok(true);
+                    }
+                }
+                op if op.is_view() => {
+                    let input = node.inputs[0];
+                    let shape = &self.ir.node(input).shape;
+                    stack.push((input, view::through(op, shape, &node.shape, &coordinates, ranges)?.0));
+                }
+                op if op.is_elementwise() => {
+                    stack.extend(node.inputs.iter().map(|&i| (i, coordinates.clone())))
+                }
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// The nearest reduction from which this node follows by elementwise work and views.
+    pub(super) fn reduction_behind(&self, id: Id) -> Option<(Id, Axes)> {
+        let mut stack: SmallVec<[Id; 16]> = self.ir.node(id).inputs.clone().into_iter().collect();
+        let mut looked_at = 0;
+        while let Some(id) = stack.pop() {
+            let node = self.ir.node(id);
+            looked_at += 1;
+            match &node.op {
+                Op::Reduce { axes, .. } => return Some((id, *axes)),
+                op if op.is_elementwise() || op.is_view() => stack.extend(node.inputs.iter().copied()),
+                _ => {}
+            }
+            if looked_at > 64 {
+                break;
+            }
+        }
+        None
+    }
+}
