@@ -25,6 +25,8 @@ pub(super) struct Accumulator {
     smallest: f64,
     /// Infinite terms or factors seen, negative and positive.
     infinities: [bool; 2],
+    /// Sum: terms are products, which may underflow.
+    products: bool,
     /// Product: a factor was, or may have been, zero.
     zero: bool,
     /// Product: the sign of the finite factors.
@@ -54,6 +56,7 @@ impl Accumulator {
             largest: if combine == Combine::Prod { 1.0 } else { 0.0 },
             smallest: 1.0,
             infinities: [false; 2],
+            products: false,
             zero: false,
             negative: false,
             negative_infinities: 0,
@@ -78,6 +81,7 @@ impl Accumulator {
 
     /// Adds a product of two numbers, rounded or not before the addition.
     pub(super) fn push_product(&mut self, a: Number, b: Number) {
+        self.products = true;
         match (a, b) {
             (Number::Integer(a), Number::Integer(b)) => self.push(Number::Integer(a.wrapping_mul(b))),
             (Number::Float(a), Number::Float(b)) => match product(a, b) {
@@ -174,7 +178,8 @@ impl Accumulator {
     }
 
     fn sum(&self) -> Number {
-        let bound = self.roundings() * self.largest;
+        let underflow = if self.products { self.count as f64 * ulp(0.0, self.precision) } else { 0.0 };
+        let bound = self.roundings() * self.largest + underflow;
         let may_overflow = self.largest + bound > greatest(self.precision);
         match self.infinities {
             [true, true] => return Number::NAN,
@@ -191,7 +196,7 @@ impl Accumulator {
             return Number::Undetermined;
         }
         let mut sum = self.float;
-        if self.count > 1 {
+        if self.count > 1 || self.products {
             sum.low = (sum.low - bound).next_down();
             sum.high = (sum.high + bound).next_up();
         } else if sum.low == 0.0 && sum.high == 0.0 {

@@ -7,7 +7,7 @@
 use std::f64::consts::{FRAC_PI_2, PI};
 
 use super::{
-    number::{Interval, Number},
+    number::{Interval, Number, ulp},
     special::erf,
 };
 use crate::{
@@ -266,11 +266,20 @@ pub(super) fn binary(op: Binary, a: Interval, b: Interval, dtype: DType) -> Numb
 
 /// The greater or the lesser; which zero is left open.
 fn extreme(a: Interval, b: Interval, pick: fn(f64, f64) -> f64) -> Number {
-    let interval =
+    let mut interval =
         Interval { value: pick(a.value, b.value), low: pick(a.low, b.low), high: pick(a.high, b.high) };
-    let zeros = [a.low, a.high, b.low, b.high].into_iter().filter(|z| *z == 0.0);
-    let open = interval.low == 0.0 && interval.high == 0.0;
-    Number::Float(if open { Interval::hull(interval.value, zeros) } else { interval })
+    let has_zero = |sign: f64| {
+        let inside = |x: Interval| x.low < 0.0 && x.high > 0.0;
+        let bounds = [a.low, a.high, b.low, b.high];
+        inside(a) || inside(b) || bounds.iter().any(|z| z.to_bits() == sign.to_bits())
+    };
+    if interval.low == 0.0 && has_zero(-0.0) {
+        interval.low = -0.0;
+    }
+    if interval.high == 0.0 && has_zero(0.0) {
+        interval.high = 0.0;
+    }
+    Number::Float(interval)
 }
 
 fn compare(op: Binary, a: Interval, b: Interval) -> Number {
@@ -322,24 +331,34 @@ fn power(a: Interval, b: Interval, dtype: DType) -> Number {
 /// integer both are right, and so are 0 and -1 for a small number over an infinity of the other sign. What becomes of an
 /// infinite dividend is open: infinity or NaN, says the array API standard.
 fn floor_divide(a: Interval, b: Interval, dtype: DType) -> Number {
-    let quotient = match binary(Binary::Div, a, b, dtype.compute()) {
-        Number::Float(q) if q.is_nan() => return Number::NAN,
-        Number::Float(q) => q,
-        other => return other,
+    let exact = a.is_point() && b.is_point();
+    let (rounded, wide) = match [dtype.compute(), DType::F64].map(|t| binary(Binary::Div, a, b, t)) {
+        [Number::Float(q), _] if q.is_nan() => return Number::NAN,
+        [Number::Float(rounded), Number::Float(wide)] => (rounded, wide),
+        _ => return Number::Undetermined,
     };
     if a.magnitude().is_infinite() && !b.contains_zero() {
         return Number::Undetermined;
     }
-    let mut bounds = [quotient.low.floor(), quotient.high.floor()];
-    if a.is_point() && b.is_point() && quotient.value.is_finite() {
-        bounds[0] = bounds[0].min(exact_floor(a.value, b.value, quotient.value));
+    let mut bounds = [rounded.low.floor(), rounded.high.floor()];
+    if exact && rounded.value.is_finite() {
+        bounds[0] = bounds[0].min(exact_floor(a.value, b.value, rounded.value));
     }
-    match Interval::hull(bounds[0], bounds).settled(dtype) {
-        zero if zero.low == 0.0 && zero.high == 0.0 => Number::Float(OPEN_ZERO),
-        whole if a.is_point() && b.is_point() => Number::Float(whole),
-        whole if whole.is_point() => Number::Float(whole),
-        _ => Number::Undetermined,
+    let mut whole = Interval::hull(bounds[0], bounds);
+    if !exact {
+        // One answer only if it is the same before and after the quotient is rounded, and nothing underflowed to zero.
+        let same = whole.is_point() && wide.low.floor() == whole.low && wide.high.floor() == whole.low;
+        let vanished = b.magnitude().is_infinite() || wide.low == 0.0 || wide.high == 0.0;
+        if !same || vanished {
+            return Number::Undetermined;
+        }
     }
+    if ulp(whole.value, dtype.compute()) >= 1.0 {
+        // An integer between two floats.
+        whole = whole.widened(1.0, dtype.compute());
+    }
+    let whole = whole.settled(dtype);
+    Number::Float(if whole.low == 0.0 && whole.high == 0.0 { OPEN_ZERO } else { whole })
 }
 
 /// floor(a / b) for the unrounded quotient, given the rounded one.

@@ -127,7 +127,7 @@ fn elements(node: &IrNode, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
             let select = |(&c, (&a, &b))| elementwise::select(c, a, b);
             inputs[0].elements.iter().zip(branches).map(select).collect()
         }
-        Op::Cast if inputs[0].dtype == dtype => inputs[0].elements.clone(),
+        Op::Cast | Op::Bitcast if inputs[0].dtype == dtype => inputs[0].elements.clone(),
         Op::Cast => inputs[0].elements.iter().map(|&x| elementwise::cast(x, dtype)).collect(),
         Op::Bitcast => {
             let from = inputs[0].dtype;
