@@ -71,7 +71,11 @@ fn lines(command: &mut Command) -> Result<BTreeMap<String, f64>, String> {
     let text = String::from_utf8_lossy(&output.stdout);
     let field = |line: &str, key: &str| {
         let rest = &line[line.find(&format!("\"{key}\":"))? + key.len() + 3..];
-        Some(rest.trim_start().trim_start_matches('"').split(['"', ',', '}']).next()?.to_owned())
+        let rest = rest.trim_start();
+        match rest.strip_prefix('"') {
+            Some(text) => Some(text.split('"').next()?.to_owned()),
+            None => Some(rest.split([',', '}']).next()?.trim().to_owned()),
+        }
     };
     let parse = |line: &str| Some((field(line, "name")?, field(line, "ms")?.parse().ok()?));
     Ok(text.lines().filter_map(parse).collect())
