@@ -1,6 +1,8 @@
 //! The update rules. Formulas are those of PyTorch's `torch.optim`, whose documentation gives the sources.
 
-use phynexus::{Device, Tensor};
+use std::cell::RefCell;
+
+use phynexus::{DType, Device, Scalar, Tensor, device::scalar_bytes};
 
 use crate::{Error, Result};
 
@@ -92,20 +94,27 @@ pub(super) struct Settings {
     weight_decay: f64,
     step: f64,
     device: Device,
+    /// The leaves made so far: parameters share them.
+    leaves: RefCell<Vec<(f64, DType, Tensor)>>,
 }
 
 impl Settings {
     pub(super) fn new(learning_rate: f64, weight_decay: f64, step: u64, device: Device) -> Settings {
-        Settings { learning_rate, weight_decay, step: step as f64, device }
+        Settings { learning_rate, weight_decay, step: step as f64, device, leaves: RefCell::default() }
     }
 
-    /// A number that changes from step to step, as a leaf of the parameter's dtype: so the plan stays the same.
+    /// A number that changes from step to step, as data of the parameter's dtype: so the plan stays the same.
     fn leaf(&self, value: f64, like: &Tensor) -> Result<Tensor> {
-        Ok(match like.dtype() {
-            phynexus::DType::F64 => Tensor::scalar(value, self.device)?,
-            phynexus::DType::F32 => Tensor::scalar(value as f32, self.device)?,
-            other => Tensor::scalar(value as f32, self.device)?.to_dtype(other)?,
-        })
+        let mut leaves = self.leaves.borrow_mut();
+        let known =
+            leaves.iter().find(|(v, dtype, _)| v.to_bits() == value.to_bits() && *dtype == like.dtype());
+        if let Some((_, _, leaf)) = known {
+            return Ok(leaf.clone());
+        }
+        let bytes = scalar_bytes(Scalar::Float(value).cast(like.dtype()), like.dtype());
+        let leaf = Tensor::from_bytes(&bytes, like.dtype(), &[], self.device)?;
+        leaves.push((value, like.dtype(), leaf.clone()));
+        Ok(leaf)
     }
 }
 

@@ -59,9 +59,10 @@ impl Tensor {
         self.constant_like(value.into(), self.dtype())
     }
 
-    /// A tensor of no dimensions with this value.
+    /// A tensor of no dimensions with this value. It is data, unlike [`Tensor::full`]: a graph in which only this value
+    /// changes has the same plan, so it is the way to write a learning rate.
     pub fn scalar<T: Element>(value: T, device: Device) -> Result<Tensor> {
-        Tensor::full(&[], value.to_scalar(), T::DTYPE, device)
+        Tensor::from_slice(&[value], &[], device)
     }
 
     /// The index along `axis` of each element, as `dtype`.

@@ -1,0 +1,55 @@
+//! A repeated training step finds its plan: nothing is scheduled or compiled twice.
+
+use neurenix::{
+    Result,
+    nn::*,
+    optim::{Optimizer, Rule},
+};
+use phynexus::{DType, Device, schedule::plan_statistics, tensor::Generator};
+
+/// Plans made while `work` ran.
+fn plans_made(work: impl FnOnce() -> Result<()>) -> Result<u64> {
+    let before = plan_statistics().1;
+    work()?;
+    Ok(plan_statistics().1 - before)
+}
+
+#[test]
+fn a_repeated_step_makes_no_plan() -> Result<()> {
+    neurenix::register_all();
+    let d = Device::default_device()?;
+    let g = Generator::new(3);
+    let inputs = g.randn(&[8, 6], DType::F32, d)?.evaluated()?;
+    let targets = g.randint(0, 3, &[8], DType::I64, d)?.evaluated()?;
+    let rules = [
+        Rule::sgd(),
+        Rule::Sgd { momentum: 0.9, nesterov: true },
+        Rule::adam(),
+        Rule::adamw(),
+        Rule::nadam(),
+        Rule::radam(),
+        Rule::RmsProp { alpha: 0.99, epsilon: 1e-8, momentum: 0.9, centered: true },
+        Rule::Adagrad { learning_rate_decay: 0.1, epsilon: 1e-10 },
+        Rule::adadelta(),
+        Rule::lion(),
+    ];
+    for rule in rules {
+        let model = Sequential::new()
+            .with(Linear::new(6, 16, true, d, &g)?)
+            .with(activation::relu())
+            .with(Dropout::new(0.5)?)
+            .with(Linear::new(16, 3, true, d, &g)?);
+        let name = rule.name();
+        let mut optimizer = Optimizer::new(rule, model.parameters(), 1e-3)?.with_weight_decay(0.01)?;
+        let mut step = |i: u32| -> Result<()> {
+            optimizer.set_learning_rate(1e-3 / f64::from(i + 1))?;
+            let loss = model.forward(&inputs)?.cross_entropy(&targets, None, 0.0)?;
+            optimizer.step(loss.leaf_gradients()?, &[&loss])
+        };
+        // The first step finds state that is constants; the second is like all that follow.
+        (0..2).try_for_each(&mut step)?;
+        let made = plans_made(|| (2..12).try_for_each(&mut step))?;
+        assert_eq!(made, 0, "{name} makes plans again");
+    }
+    Ok(())
+}
