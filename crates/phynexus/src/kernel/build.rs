@@ -161,23 +161,23 @@ impl Builder {
 
     /// Consecutive elements.
     pub fn load_lanes(&mut self, memory: Memory, index: &Index, lanes: u8) -> Value {
-        let dtype = self.dtype(memory);
-        let place = Place { memory, index: index.clone(), row: None, mask: Mask::default() };
-        self.bind(Type { dtype, lanes }, Operation::Load(place, Scalar::Int(0).cast(dtype)))
+        self.load_place(Place::at(memory, index), Scalar::Int(0), lanes)
     }
 
     /// An element where the mask holds, else `fill`.
     pub fn load_where(&mut self, memory: Memory, index: &Index, mask: Mask, fill: Scalar) -> Value {
-        let dtype = self.dtype(memory);
-        let place = Place { memory, index: index.clone(), row: None, mask };
-        self.bind(Type::scalar(dtype), Operation::Load(place, fill.cast(dtype)))
+        self.load_place(Place { mask, ..Place::at(memory, index) }, fill, 1)
     }
 
     /// Consecutive elements of the row that data say.
     pub fn load_row(&mut self, memory: Memory, index: &Index, row: Row, lanes: u8) -> Value {
-        let dtype = self.dtype(memory);
-        let place = Place { memory, index: index.clone(), row: Some(row), mask: Mask::default() };
-        self.bind(Type { dtype, lanes }, Operation::Load(place, Scalar::Int(0).cast(dtype)))
+        self.load_place(Place { row: Some(row), ..Place::at(memory, index) }, Scalar::Int(0), lanes)
+    }
+
+    /// Consecutive elements of a place, `fill` where its mask does not hold.
+    pub fn load_place(&mut self, place: Place, fill: Scalar, lanes: u8) -> Value {
+        let dtype = self.dtype(place.memory);
+        self.bind(Type { dtype, lanes }, Operation::Load(place, fill.cast(dtype)))
     }
 
     /// Writes a value.
@@ -187,8 +187,12 @@ impl Builder {
 
     /// Writes a value where the mask holds.
     pub fn store_where(&mut self, memory: Memory, index: &Index, mask: Mask, value: Value) {
-        self.open
-            .push(Statement::Store { place: Place { memory, index: index.clone(), row: None, mask }, value });
+        self.store_place(Place { mask, ..Place::at(memory, index) }, value);
+    }
+
+    /// Writes a value to a place.
+    pub fn store_place(&mut self, place: Place, value: Value) {
+        self.open.push(Statement::Store { place, value });
     }
 
     /// A function of one value.
@@ -216,7 +220,8 @@ impl Builder {
         self.store(register, index, after);
     }
 
-    fn dtype(&self, memory: Memory) -> DType {
+    /// The element type of an array.
+    pub fn dtype(&self, memory: Memory) -> DType {
         // Memory values come from this builder, so the array exists; were it another's, `check` reports it.
         self.kernel.array(memory).map_or(DType::F32, |(dtype, _)| dtype)
     }

@@ -303,6 +303,13 @@ impl Checker<'_> {
                 self.require(*lane < a.lanes, || format!("lane {lane} of {a:?}"))?;
                 Type::scalar(a.dtype)
             }
+            Pack(lanes) => {
+                for lane in lanes {
+                    let lane = self.type_of(*lane)?;
+                    self.require(lane == Type::scalar(of.dtype), || format!("{lane:?} as a lane of {of:?}"))?;
+                }
+                Type { dtype: of.dtype, lanes: lanes.len() as u8 }
+            }
             ShuffleXor(a, bits) => {
                 let width = self.subgroup()?;
                 self.require((*bits as usize) < width, || {

@@ -273,7 +273,12 @@ impl Group<'_> {
                 Ok(condition.into_iter().zip(a.into_iter().zip(b)).map(choose).collect())
             }
             Operation::Cast(a) => {
-                Ok(self.lanes(*a, invocation)?.into_iter().map(|x| x.cast(of.dtype)).collect())
+                let from = self.type_of(*a);
+                let convert = |x| match from == of.dtype {
+                    true => Ok(x),
+                    false => self.known(operation, scalar::cast(of.dtype, x)),
+                };
+                self.lanes(*a, invocation)?.into_iter().map(convert).collect()
             }
             Operation::Bitcast(a) => {
                 let from = self.type_of(*a);
@@ -282,6 +287,9 @@ impl Group<'_> {
             }
             Operation::Splat(a) => Ok(Lanes::from_elem(self.lanes(*a, invocation)?[0], of.lanes.into())),
             Operation::Lane(a, lane) => one(self.lanes(*a, invocation)?[usize::from(*lane)]),
+            Operation::Pack(lanes) => {
+                lanes.iter().map(|lane| Ok(self.lanes(*lane, invocation)?[0])).collect()
+            }
             Operation::ShuffleXor(a, bits) => {
                 let first = invocation - invocation % self.subgroup;
                 let other = first + ((invocation % self.subgroup) ^ *bits as usize);

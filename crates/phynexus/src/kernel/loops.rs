@@ -128,6 +128,13 @@ pub struct Place {
     pub mask: Mask,
 }
 
+impl Place {
+    /// The elements from an index on.
+    pub fn at(memory: Memory, index: &Index) -> Place {
+        Place { memory, index: index.clone(), row: None, mask: Mask::default() }
+    }
+}
+
 /// The part of an address that comes from data: `clamp(value, 0, count - 1) * stride`, so that it is in bounds whatever
 /// the data are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -172,22 +179,25 @@ pub enum Operation {
     Splat(Value),
     /// One lane of a vector.
     Lane(Value, u8),
+    /// A vector of numbers, one a lane.
+    Pack(SmallVec<[Value; 4]>),
     /// The value of the invocation whose position in the subgroup differs in these bits.
     ShuffleXor(Value, u32),
 }
 
 impl Operation {
     /// The values it reads.
-    pub fn operands(&self) -> SmallVec<[Value; 3]> {
+    pub fn operands(&self) -> SmallVec<[Value; 4]> {
         use Operation::*;
         match *self {
+            Pack(ref lanes) => lanes.clone(),
             Constant(_) | Parameter(_) | Index(_) => SmallVec::new(),
             Load(ref place, _) => place.row.iter().map(|row| row.value).collect(),
             Unary(_, a) | Cast(a) | Bitcast(a) | Splat(a) | Lane(a, _) | ShuffleXor(a, _) => {
-                SmallVec::from_slice(&[a])
+                SmallVec::from_elem(a, 1)
             }
-            Binary(_, a, b) => SmallVec::from_slice(&[a, b]),
-            Select(a, b, c) => SmallVec::from_slice(&[a, b, c]),
+            Binary(_, a, b) => [a, b].into_iter().collect(),
+            Select(a, b, c) => [a, b, c].into_iter().collect(),
         }
     }
 }
@@ -348,6 +358,27 @@ impl Kernel {
 
     /// The alignment of shared arrays: the widest vector.
     pub const SHARED_ALIGNMENT: usize = 32;
+
+    /// The alignment of matrices in memory that fragments are loaded from and stored to.
+    pub const MATRIX_ALIGNMENT: usize = 32;
+
+    /// Calls `visit` with every statement, outer ones before inner ones, in the order of execution.
+    pub fn visit<'a>(&'a self, visit: &mut impl FnMut(&'a Statement)) {
+        fn walk<'a>(body: &'a [Statement], visit: &mut impl FnMut(&'a Statement)) {
+            for statement in body {
+                visit(statement);
+                match statement {
+                    Statement::Loop { body, .. } => walk(body, visit),
+                    Statement::If { then, otherwise, .. } => {
+                        walk(then, visit);
+                        walk(otherwise, visit);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        walk(&self.body, visit);
+    }
 
     /// Element type and length of an array, if there is such an array.
     pub fn array(&self, memory: Memory) -> Option<(DType, usize)> {

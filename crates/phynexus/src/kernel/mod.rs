@@ -6,6 +6,7 @@ pub mod fused;
 pub mod index;
 pub mod interpret;
 pub mod loops;
+pub mod lower;
 pub mod print;
 mod scalar;
 pub mod view;

@@ -17,13 +17,19 @@ pub(super) fn binary(op: Binary, dtype: DType, a: Scalar, b: Scalar) -> Option<S
     number(oracle::binary(op, from_scalar(a), from_scalar(b), dtype), op.result(dtype))
 }
 
+/// Conversion to `dtype`; `None` where the oracle does not say.
+pub(super) fn cast(dtype: DType, a: Scalar) -> Option<Scalar> {
+    number(oracle::cast(from_scalar(a), dtype), dtype)
+}
+
 /// As kernels hold a number of `dtype`: 16-bit floats as `f32`.
 fn number(number: Number, dtype: DType) -> Option<Scalar> {
     match number {
         Number::Integer(x) if dtype == DType::U64 => Some(Scalar::UInt(x as u64)),
         Number::Integer(x) => Some(Scalar::Int(x as i64).cast(dtype)),
         Number::Float(x) => Some(Scalar::Float(x.value).cast(dtype.compute())),
-        Number::Undetermined => None,
+        // A device gives some number; NaN shows wherever it is used.
+        Number::Undetermined => dtype.is_float().then_some(Scalar::Float(f64::NAN)),
     }
 }
 

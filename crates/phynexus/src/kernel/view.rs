@@ -4,7 +4,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use super::index::{Atom, Index, Ranges};
+use super::index::{Atom, Index, Ranges, Term};
 use crate::{Error, Result, graph::op::Op, shape::element_count};
 
 /// A list of coordinates, one an axis.
@@ -120,6 +120,9 @@ impl Mask {
         for c in &self.0 {
             known.extend((c.index.terms().len() > 1).then(|| (c.index.clone(), c.low, c.high - 1)));
             known.extend(index.terms().iter().filter_map(|term| quotient_of(c, &term.atom)));
+            known.extend(c.index.as_atom().and_then(|atom| dividend(atom, c.low, c.high - 1, ranges)));
+            let first = finer((c.index.clone(), c.low, c.high - 1), ranges);
+            known.extend(std::iter::successors(first, |fact| finer(fact.clone(), ranges)).take(3));
         }
         // They may overlap in the index, and then the order matters: each is taken first once.
         (0..known.len()).fold(narrowed(index), |(least, greatest), first| {
@@ -154,6 +157,40 @@ impl fmt::Display for Mask {
         }
         Ok(())
     }
+}
+
+/// What bounds of `x % m` say of `x`, whose quotient has bounds of its own.
+fn dividend(atom: &Atom, low: i64, high: i64, ranges: &Ranges) -> Option<(Index, i64, i64)> {
+    let Atom::Remainder(x, m) = atom else { return None };
+    let (least, greatest) = x.bounds(ranges);
+    let block = |bound: i64, rest: i64| (bound.div_euclid(*m) * m).checked_add(rest);
+    Some(((**x).clone(), block(least, low)?.max(least), block(greatest, high)?.min(greatest)))
+}
+
+/// What bounds of an index that contains a quotient `x / m` say of one that contains `x`: because
+/// `m * (x / m) + x % m == x`, `m` times the index differs from that one by `0 <= x % m < m` (times its factor). And
+/// with a remainder `(y + x / m) % n` it is one that contains `(m * y + x) % (m * n)`.
+fn finer((index, low, high): (Index, i64, i64), ranges: &Ranges) -> Option<(Index, i64, i64)> {
+    let numerator = |sum: &Index, quotient: &Term| match &quotient.atom {
+        Atom::Quotient(x, m) if quotient.factor == 1 => {
+            Some((sum.sub(&quotient.atom.clone().into()).scale(*m).add(x), *m))
+        }
+        _ => None,
+    };
+    index.terms().iter().filter(|t| t.factor > 0).find_map(|term| {
+        let (inner, m) = match &term.atom {
+            Atom::Quotient(x, m) => ((**x).clone(), *m),
+            Atom::Remainder(y, n) => {
+                let (inner, m) = y.terms().iter().find_map(|q| numerator(y, q))?;
+                (inner.remainder(m.checked_mul(*n)?, ranges), m)
+            }
+            Atom::Range(_) => return None,
+        };
+        let rest = index.sub(&Index::from(term.atom.clone()).scale(term.factor)).scale(m);
+        let slack = term.factor.checked_mul(m - 1)?;
+        let high = high.checked_mul(m)?.checked_add(slack)?;
+        Some((rest.add(&inner.scale(term.factor)), low.checked_mul(m)?, high))
+    })
 }
 
 /// What a condition says of a quotient: for `atom` = `y / m` and `times * c.index == m * a + y`, which a canonical
@@ -270,7 +307,7 @@ fn flatten(shape: &[usize], coordinates: &[Index]) -> Index {
 
 /// Writes the coordinates of element `flat`; `flat` is in range wherever it means anything, so the first coordinate
 /// needs no remainder.
-fn unflatten(shape: &[usize], flat: &Index, ranges: &Ranges, coordinates: &mut [Index]) {
+pub(super) fn unflatten(shape: &[usize], flat: &Index, ranges: &Ranges, coordinates: &mut [Index]) {
     let mut stride = 1;
     let first = shape.iter().position(|&extent| extent > 1).unwrap_or(0);
     for axis in (0..shape.len()).rev() {

@@ -13,6 +13,7 @@ use super::{
     array::{OracleArray, every_coordinate, from_scalar, read_scalars},
     elements,
     kernel::{self, Bytes, computed, to_scalar},
+    lowered::LoweredStep,
 };
 use crate::{
     DType, Error, Result,
@@ -21,20 +22,32 @@ use crate::{
         Support, scalar_bytes,
     },
     graph::{ir::IrNode, op::Op},
+    kernel::lower::Target,
     schedule::step::{Library, Operand, Step},
 };
 
 /// The reference device. It is not registered: who wants it names it here.
 pub fn reference_device() -> Device {
-    static REFERENCE: Reference = Reference { allocations: AtomicU64::new(0) };
+    static REFERENCE: Reference =
+        Reference { name: String::new(), target: None, allocations: AtomicU64::new(0) };
     Device(&REFERENCE)
 }
 
+/// A device that lowers its steps for `target` and interprets the loop trees, so that what GPUs run is tested without
+/// one. It lives as long as the process and is not registered.
+pub fn lowered_device(name: &str, target: Target) -> Device {
+    let (name, allocations) = (name.to_owned(), AtomicU64::new(0));
+    Device(Box::leak(Box::new(Reference { name, target: Some(target), allocations })))
+}
+
 struct Reference {
+    name: String,
+    /// What steps are lowered for; without it the oracle runs them.
+    target: Option<Target>,
     allocations: AtomicU64,
 }
 
-struct HostBytes(Mutex<Vec<u8>>);
+pub(super) struct HostBytes(Mutex<Vec<u8>>);
 
 impl HostBytes {
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
@@ -54,7 +67,7 @@ impl Memory for HostBytes {
     }
 }
 
-fn bytes_of(buffer: &Buffer) -> Result<MutexGuard<'_, Vec<u8>>> {
+pub(super) fn bytes_of(buffer: &Buffer) -> Result<MutexGuard<'_, Vec<u8>>> {
     let foreign = || Error::internal("reference", "a buffer of another device");
     buffer.0.as_any().downcast_ref::<HostBytes>().map(HostBytes::lock).ok_or_else(foreign)
 }
@@ -66,14 +79,14 @@ fn outside(start: usize, length: usize, size: usize) -> Error {
     )
 }
 
-fn read(buffer: &Buffer, start: usize, out: &mut [u8]) -> Result<()> {
+pub(super) fn read(buffer: &Buffer, start: usize, out: &mut [u8]) -> Result<()> {
     let bytes = bytes_of(buffer)?;
     let range = start..start.saturating_add(out.len());
     out.copy_from_slice(bytes.get(range).ok_or_else(|| outside(start, out.len(), bytes.len()))?);
     Ok(())
 }
 
-fn write(buffer: &Buffer, start: usize, source: &[u8]) -> Result<()> {
+pub(super) fn write(buffer: &Buffer, start: usize, source: &[u8]) -> Result<()> {
     let mut bytes = bytes_of(buffer)?;
     let size = bytes.len();
     let range = start..start.saturating_add(source.len());
@@ -102,7 +115,7 @@ impl Bytes for Bound<'_> {
     }
 }
 
-fn address(binding: &Binding, start: i64) -> Result<usize> {
+pub(super) fn address(binding: &Binding, start: i64) -> Result<usize> {
     let before = || Error::internal("reference", format!("byte {start} lies before the buffer"));
     binding.offset.checked_add_signed(start as isize).ok_or_else(before)
 }
@@ -153,8 +166,11 @@ fn load(bound: &Bound, parameter: usize, operand: &Operand) -> Result<OracleArra
 impl Backend for Reference {
     fn info(&self) -> DeviceInfo {
         DeviceInfo {
-            name: "reference".to_owned(),
-            model: "the oracle's interpreter".to_owned(),
+            name: self.name().to_owned(),
+            model: match &self.target {
+                None => "the oracle's interpreter".to_owned(),
+                Some(target) => format!("the interpreter of loop trees, as {}", target.limits.device),
+            },
             nature: DeviceNature::Emulator,
             compute_units: None,
             total_memory: None,
@@ -162,13 +178,16 @@ impl Backend for Reference {
         }
     }
     fn name(&self) -> &str {
-        "reference"
+        if self.target.is_none() { "reference" } else { &self.name }
     }
     fn support(&self, node: &IrNode, _: &[DType]) -> Support {
         if matches!(node.op, Op::Composite(_)) { Support::Body } else { Support::Native }
     }
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(step.clone()))
+        match &self.target {
+            None => Ok(Arc::new(step.clone())),
+            Some(target) => Ok(Arc::new(LoweredStep::new(self.name(), step, target)?)),
+        }
     }
     /// Fresh memory is filled with a pattern, so that reading what nobody wrote shows.
     fn allocate(&self, bytes: usize) -> Result<Buffer> {

@@ -41,7 +41,7 @@ pub(super) fn select(condition: Number, then: Number, otherwise: Number) -> Numb
 }
 
 /// Conversion between dtypes.
-pub(super) fn cast(x: Number, to: DType) -> Number {
+pub(crate) fn cast(x: Number, to: DType) -> Number {
     match x {
         Number::Undetermined => Number::Undetermined,
         Number::Integer(x) if to == DType::Bool => Number::bool(x != 0),

@@ -239,6 +239,9 @@ pub(super) fn binary(op: Binary, a: Interval, b: Interval, dtype: DType) -> Numb
     {
         return one;
     }
+    if op == Binary::Pow && (a.is_nan() && b.contains_zero() || b.is_nan() && a.low <= 1.0 && a.high >= 1.0) {
+        return Number::Undetermined;
+    }
     if a.is_nan() || b.is_nan() {
         return Number::NAN;
     }

@@ -27,6 +27,7 @@ mod float;
 pub mod generate;
 mod integer;
 mod kernel;
+mod lowered;
 mod movement;
 mod number;
 mod order;
@@ -36,11 +37,11 @@ mod window;
 
 pub use array::OracleArray;
 pub use compare::{Comparison, Mismatch, compare};
-pub use device::reference_device;
+pub use device::{lowered_device, reference_device};
 pub use number::{Interval, Number, ulp};
 
 pub(crate) use array::{from_scalar, read_scalars};
-pub(crate) use elementwise::{binary, unary};
+pub(crate) use elementwise::{binary, cast, unary};
 
 use accumulate::Accumulator;
 use array::{counted, every_coordinate};

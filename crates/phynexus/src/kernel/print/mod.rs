@@ -320,6 +320,10 @@ impl Printer<'_> {
                 let lane = self.bound(*a)?.value.lanes.get(usize::from(*lane)).cloned();
                 self.unnamed(of, lane.into_iter().collect())
             }
+            (_, Operation::Pack(each)) => {
+                let each = each.iter().map(|a| Ok(self.bound(*a)?.value.whole.clone()));
+                self.unnamed(of, each.collect::<Result<_>>()?)
+            }
             (_, Operation::Cast(a)) if self.bound(*a)?.of.dtype.compute() == of.dtype => {
                 self.bound(*a)?.value.clone()
             }
@@ -359,6 +363,13 @@ impl Printer<'_> {
                 let from = self.bound(*a)?.clone();
                 let round = |lane: &String| self.functions.round(from.of.dtype, of.dtype, lane);
                 let each: Vec<String> = from.value.lanes.iter().map(round).collect();
+                self.pack(of, &each)
+            }
+            Operation::Pack(lanes) => {
+                let bits = |lane: &Value| self.bound(*lane).ok()?.bits.as_ref().map(|b| b.whole.clone());
+                let Some(each) = lanes.iter().map(bits).collect::<Option<Vec<String>>>() else {
+                    return Ok(None);
+                };
                 self.pack(of, &each)
             }
             _ => return Ok(None),

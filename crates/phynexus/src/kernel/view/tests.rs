@@ -175,6 +175,29 @@ proptest! {
             prop_assert!(low <= value && value <= high, "{} = {} outside {:?}", index, value, (low, high));
         }
     }
+
+    #[test]
+    fn conditions_on_quotients_and_remainders_bound_what_they_divide(
+        conditions in prop::collection::vec(
+            (0i64..4, 1i64..7, -3i64..4, any::<bool>(), 2i64..7, -2i64..9, -2i64..12), 1..3),
+        probe in (-5i64..6, -5i64..6, 1i64..6, 2i64..9),
+    ) {
+        let ranges = Ranges::of(&[4, 6]);
+        let (a, b) = (Index::range(0, &ranges), Index::range(1, &ranges));
+        let mut mask = Mask::default();
+        for &(x, y, c, remainder, k, low, high) in &conditions {
+            let sum = a.scale(x * y).add(&b.scale(y)).shift(c).quotient(2, &ranges).add(&a);
+            let divided = if remainder { sum.remainder(k, &ranges) } else { sum.quotient(k, &ranges) };
+            mask = mask.and(&Mask::within(&divided, low, high, &ranges));
+        }
+        let index = a.scale(probe.0).add(&b.scale(probe.1));
+        let index = index.add(&a.scale(6).add(&b).scale(probe.2).remainder(probe.3, &ranges));
+        let (low, high) = mask.bounds_of(&index, &ranges);
+        for point in points(&ranges).filter(|point| mask.evaluate(point)) {
+            let value = index.evaluate(&point);
+            prop_assert!(low <= value && value <= high, "{} = {} outside {:?}", index, value, (low, high));
+        }
+    }
 }
 
 #[test]

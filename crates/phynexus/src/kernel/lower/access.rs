@@ -1,0 +1,232 @@
+//! The buffers of a fused kernel, and how wide they are accessed.
+
+use std::collections::HashMap;
+
+use super::{Argument, Source, Target};
+use crate::{
+    DType,
+    kernel::{
+        Index, Ranges,
+        build::Builder,
+        check::Limits,
+        fused::{Fused, Operation},
+        loops::{
+            AxisKind, BufferParameter, Kernel, Matrix, Memory, Operation as Bound, Place, Row, Statement,
+            Type, Value,
+        },
+        view::{Coordinates, Mask},
+    },
+};
+
+/// A buffer of the kernel and where it begins in its memory, in elements.
+#[derive(Clone, Copy)]
+pub(super) struct Buffer {
+    pub(super) memory: Memory,
+    pub(super) length: usize,
+    pub(super) start: i64,
+}
+
+impl Buffer {
+    /// The place of `lanes` elements from `index`, counted from the memory's start, on. Where what `holds` around the
+    /// access does not show that it is in bounds, as for some views of views, the index is clamped when the kernel
+    /// runs.
+    pub(super) fn place(
+        &self,
+        b: &mut Builder,
+        index: &Index,
+        mask: Mask,
+        holds: &Mask,
+        lanes: usize,
+    ) -> Place {
+        let index = index.shift(-self.start);
+        let place = Place { mask, ..Place::at(self.memory, &index) };
+        let known = holds.and(&place.mask);
+        let (low, high) = known.bounds_of(&index, b.ranges());
+        if known.is_never() || low >= 0 && high + lanes as i64 <= self.length as i64 {
+            return place;
+        }
+        let number = index.quotient(lanes as i64, b.ranges());
+        let value = number_of(b, &number);
+        let row = Row { value, count: self.length / lanes, stride: lanes };
+        Place { index: Index::default(), row: Some(row), ..place }
+    }
+}
+
+/// The value of an index in the narrowest type that holds it.
+pub(super) fn number_of(b: &mut Builder, index: &Index) -> Value {
+    let (low, high) = index.bounds(b.ranges());
+    let narrow = low >= i32::MIN.into() && high <= i32::MAX.into();
+    let dtype = if narrow { DType::I32 } else { DType::I64 };
+    b.bind(Type::scalar(dtype), Bound::Index(index.clone()))
+}
+
+/// Where a fused kernel touches a parameter.
+fn accesses(fused: &Fused) -> impl Iterator<Item = (u16, &Index, Option<&Mask>, bool)> {
+    let loads = fused.instructions.iter().filter_map(|i| match &i.operation {
+        Operation::Load { parameter, index, mask, .. } => {
+            Some((*parameter, index, mask.as_ref(), i.per_column))
+        }
+        _ => None,
+    });
+    let stores = fused.stores.iter().map(|s| {
+        let per_column = fused.instructions.get(s.value as usize).is_some_and(|i| i.per_column);
+        (s.parameter, &s.index, None, per_column)
+    });
+    loads.chain(stores)
+}
+
+/// Row ranges, then column ranges.
+pub(super) fn ranges(fused: &Fused) -> Ranges {
+    Ranges(fused.rows.iter().chain(&fused.columns).copied().collect())
+}
+
+/// Declares the parameters as buffers as long as the accesses reach.
+pub(super) fn declare(b: &mut Builder, fused: &Fused, sources: &[Source]) -> (Vec<Buffer>, Vec<Argument>) {
+    let ranges = ranges(fused);
+    let declared = fused.parameters.iter().enumerate().map(|(at, parameter)| {
+        let (mut low, mut high) = (0, 0);
+        for (_, index, mask, _) in accesses(fused).filter(|(p, ..)| usize::from(*p) == at) {
+            let always = Mask::default();
+            let mask = mask.unwrap_or(&always);
+            if !mask.is_never() {
+                let bounds = mask.bounds_of(index, &ranges);
+                (low, high) = (bounds.0.min(low), bounds.1.max(high));
+            }
+        }
+        let length = (high - low + 1) as usize;
+        let memory = b.buffer(BufferParameter {
+            dtype: parameter.dtype,
+            length,
+            written: parameter.written,
+            exclusive: !may_be_donated(fused, at),
+        });
+        let source = sources.get(at).copied().unwrap_or(Source::Binding(at));
+        (Buffer { memory, length, start: low }, Argument { source, start: low })
+    });
+    declared.unzip()
+}
+
+/// True if a plan may bind this parameter and another to one address: one is written, the other of the same type is read
+/// at the very elements where the first is written.
+fn may_be_donated(fused: &Fused, at: usize) -> bool {
+    let parameters = || fused.parameters.iter().enumerate();
+    let pair = |read: usize, written: usize| {
+        let store = fused.stores.iter().find(|s| usize::from(s.parameter) == written);
+        let mut loads = accesses(fused).filter(|(p, ..)| usize::from(*p) == read);
+        store.is_some_and(|s| loads.all(|(_, index, mask, _)| *index == s.index && mask.is_none()))
+    };
+    let this = &fused.parameters[at];
+    parameters().any(|(other, parameter)| {
+        parameter.dtype == this.dtype
+            && parameter.written != this.written
+            && if this.written { pair(other, at) } else { pair(at, other) }
+    })
+}
+
+/// True if `lanes` consecutive elements from this index are at a multiple of `lanes`.
+pub(super) fn is_aligned(index: &Index, lanes: usize) -> bool {
+    let lanes = lanes as i64;
+    index.common_factor() % lanes == 0 && index.offset() % lanes == 0
+}
+
+/// How the lanes of an invocation access a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pattern {
+    /// All of them one element.
+    Broadcast,
+    /// Consecutive elements, aligned.
+    Vector,
+    Scattered,
+}
+
+/// The pattern of these places, one a lane.
+pub(super) fn pattern(lanes: &[(Index, Mask)]) -> Pattern {
+    let [(index, mask), rest @ ..] = lanes else { return Pattern::Broadcast };
+    if rest.iter().all(|(i, m)| i == index && m == mask) {
+        return Pattern::Broadcast;
+    }
+    let consecutive = rest.iter().zip(1..).all(|((i, m), lane)| *i == index.shift(lane) && m == mask);
+    if consecutive && is_aligned(index, lanes.len()) { Pattern::Vector } else { Pattern::Scattered }
+}
+
+/// The number of lanes of an invocation: more than one where that makes every access one vector or a broadcast.
+/// `points` gives the coordinates of each lane, for a number of lanes, over the ranges beside them; only accesses that
+/// are per column count if there are columns.
+pub(super) fn lanes(
+    fused: &Fused,
+    target: &Target,
+    points: impl Fn(usize) -> Option<(Vec<Coordinates>, Ranges)>,
+) -> usize {
+    let counts = |per_column: bool| per_column || fused.columns.is_empty();
+    let relevant = || accesses(fused).filter(|(.., per_column)| counts(*per_column));
+    let size = |p: u16| fused.parameters.get(usize::from(p)).map_or(8, |p| p.dtype.size());
+    let fits = |lanes: usize| {
+        let Some((points, ranges)) = points(lanes) else { return false };
+        let mut vectors = false;
+        let all = relevant().all(|(parameter, index, mask, _)| {
+            let place = |at: &Coordinates| {
+                let mask = mask.map(|m| m.substitute(at, &ranges)).unwrap_or_default();
+                (index.substitute(at, &ranges), mask)
+            };
+            let pattern = pattern(&points.iter().map(place).collect::<Vec<_>>());
+            vectors |= pattern == Pattern::Vector;
+            let narrow = size(parameter) * lanes <= target.vector_bytes;
+            pattern == Pattern::Broadcast || pattern == Pattern::Vector && narrow
+        });
+        all && vectors
+    };
+    [4, 2].into_iter().find(|&lanes| fits(lanes)).unwrap_or(1)
+}
+
+/// The loops over `groups` groups, in as many dimensions of the grid as the device needs, and over the invocations of a
+/// block. The closure is given the group's number and the block's axes, of which the second counts fastest.
+pub(super) fn launch(
+    b: &mut Builder,
+    limits: &Limits,
+    groups: usize,
+    block: [usize; 2],
+    body: impl FnOnce(&mut Builder, &Index, &Index, &Index),
+) {
+    let width = groups.min(limits.grid[0].max(1));
+    b.over(groups.div_ceil(width), AxisKind::Grid(1), |b, high| {
+        b.over(width, AxisKind::Grid(0), |b, low| {
+            b.over(block[0], AxisKind::Block(1), |b, y| {
+                b.over(block[1], AxisKind::Block(0), |b, x| {
+                    let group = high.scale(width as i64).add(low);
+                    let exists = Mask::within(&group, 0, groups as i64, b.ranges());
+                    b.when(exists, |b| body(b, &group, y, x));
+                });
+            });
+        });
+    });
+}
+
+/// The widest access to a buffer parameter, in bytes.
+pub(super) fn alignment(kernel: &Kernel, argument: usize) -> usize {
+    let memory = Memory::Buffer(argument as u16);
+    let size = kernel.array(memory).map_or(1, |(dtype, _)| dtype.size());
+    let mut lanes: HashMap<Value, u8> = HashMap::new();
+    let mut widest = size;
+    kernel.visit(&mut |statement| match statement {
+        Statement::Let { value, of, operation } => {
+            lanes.insert(*value, of.lanes);
+            if let Bound::Load(place, _) = operation
+                && place.memory == memory
+            {
+                widest = widest.max(size * usize::from(of.lanes));
+            }
+        }
+        Statement::Store { place, value } if place.memory == memory => {
+            widest = widest.max(size * lanes.get(value).map_or(1, |&lanes| usize::from(lanes)));
+        }
+        Statement::Matrix(matrix) => {
+            if let Matrix::Load { place, .. } | Matrix::Store { place, .. } = &**matrix
+                && place.memory == memory
+            {
+                widest = widest.max(Kernel::MATRIX_ALIGNMENT);
+            }
+        }
+        _ => {}
+    });
+    widest
+}

@@ -1,0 +1,254 @@
+//! The expression of a fused kernel at given coordinates, as values of a loop tree. Numbers are held in the type that
+//! kernels compute in; values are made where they are first asked for.
+
+use std::collections::HashMap;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::access::{Buffer, Pattern, number_of, pattern};
+use crate::{
+    DType, Kind, Scalar,
+    graph::op::Binary,
+    kernel::{
+        Index,
+        build::Builder,
+        fused::{Fused, Instruction, Operation, Store, Value as Instructed},
+        loops::{Memory, Operation as Bound, Type, Value},
+        view::{Coordinates, Mask},
+    },
+};
+
+/// An instruction's value: one a lane, or one for all of them.
+pub(super) type Lanes = SmallVec<[Value; 4]>;
+
+/// Values that an invocation keeps in registers between loops over the columns.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Kept {
+    /// Which of them, and the registers.
+    pub(super) registers: HashMap<Instructed, Memory>,
+    /// How many lanes have a register each; none while nothing is written.
+    lanes: HashMap<Instructed, usize>,
+}
+
+/// Where an expression is evaluated, and what is known there already.
+pub(super) struct Scope<'a> {
+    pub(super) fused: &'a Fused,
+    pub(super) buffers: &'a [Buffer],
+    /// The value of every range, for each lane.
+    pub(super) points: Vec<Coordinates>,
+    /// What the conditions around make hold.
+    pub(super) holds: Mask,
+    /// Where there is anything to load.
+    pub(super) guard: Mask,
+    /// Values of instructions.
+    pub(super) known: HashMap<Instructed, Lanes>,
+    /// Registers, and the first one of this scope.
+    pub(super) kept: Option<(&'a mut Kept, Index)>,
+}
+
+impl Scope<'_> {
+    /// The value of an instruction. Reductions must be known.
+    pub(super) fn value(&mut self, b: &mut Builder, value: Instructed) -> Lanes {
+        if let Some(known) = self.known.get(&value) {
+            return known.clone();
+        }
+        let lanes = match self.recall(b, value) {
+            Some(lanes) => lanes,
+            None => {
+                let lanes = self.compute(b, value);
+                self.keep(b, value, &lanes);
+                lanes
+            }
+        };
+        self.known.insert(value, lanes.clone());
+        lanes
+    }
+
+    /// From the registers that an earlier loop filled.
+    fn recall(&mut self, b: &mut Builder, value: Instructed) -> Option<Lanes> {
+        let (kept, first) = self.kept.as_ref()?;
+        let (register, lanes) = (*kept.registers.get(&value)?, *kept.lanes.get(&value)?);
+        Some((0..lanes).map(|lane| b.load(register, &first.shift(lane as i64))).collect())
+    }
+
+    fn keep(&mut self, b: &mut Builder, value: Instructed, lanes: &Lanes) {
+        let Some((kept, first)) = &mut self.kept else { return };
+        let Some(register) = kept.registers.get(&value) else { return };
+        for (lane, &value) in lanes.iter().enumerate() {
+            b.store(*register, &first.shift(lane as i64), value);
+        }
+        kept.lanes.insert(value, lanes.len());
+    }
+
+    fn dtype_of(&self, value: Instructed) -> DType {
+        self.fused.instructions[value as usize].dtype
+    }
+
+    fn compute(&mut self, b: &mut Builder, value: Instructed) -> Lanes {
+        let fused = self.fused;
+        let Instruction { operation, dtype, .. } = &fused.instructions[value as usize];
+        let dtype = *dtype;
+        match operation {
+            Operation::Load { parameter, index, mask, fill } => {
+                self.load(b, usize::from(*parameter), index, mask.as_ref(), *fill, dtype)
+            }
+            // As the oracle has it: a reduction that is not known is one over nothing.
+            Operation::Reduce(combine, _) => {
+                smallvec![b.constant(dtype.compute(), combine.identity(dtype))]
+            }
+            Operation::Constant(scalar) => smallvec![b.constant(dtype.compute(), scalar.cast(dtype))],
+            Operation::Coordinate(index) => self.coordinate(b, index, dtype),
+            Operation::Unary(op, a) => self.each(b, &[*a], |b, v| b.unary(*op, v[0])),
+            Operation::Binary(op, x, y) => match self.narrow(b, *op, *x, *y) {
+                Some(lanes) => lanes,
+                None => self.each(b, &[*x, *y], |b, v| b.binary(*op, v[0], v[1])),
+            },
+            Operation::Select(c, x, y) => self.each(b, &[*c, *x, *y], |b, v| {
+                let of = b.type_of(v[1]);
+                b.bind(of, Bound::Select(v[0], v[1], v[2]))
+            }),
+            Operation::Cast(a) => {
+                let from = self.dtype_of(*a);
+                self.each(b, &[*a], |b, v| if from == dtype { v[0] } else { convert(b, v[0], dtype) })
+            }
+            Operation::Bitcast(a) => {
+                let from = self.dtype_of(*a);
+                self.each(b, &[*a], |b, v| bits(b, v[0], from, dtype))
+            }
+        }
+    }
+
+    /// An operation on each lane, or once where no operand differs between lanes.
+    fn each(
+        &mut self,
+        b: &mut Builder,
+        operands: &[Instructed],
+        operation: impl Fn(&mut Builder, &[Value]) -> Value,
+    ) -> Lanes {
+        let operands: SmallVec<[Lanes; 3]> = operands.iter().map(|&v| self.value(b, v)).collect();
+        let lanes = operands.iter().map(|o| o.len()).max().unwrap_or(1);
+        let one = |lane: usize| -> SmallVec<[Value; 3]> {
+            operands.iter().map(|o| o[if o.len() == 1 { 0 } else { lane }]).collect()
+        };
+        (0..lanes).map(|lane| operation(b, &one(lane))).collect()
+    }
+
+    /// The values of an index, once if the lanes agree.
+    fn coordinate(&self, b: &mut Builder, index: &Index, dtype: DType) -> Lanes {
+        let ranges = b.ranges().clone();
+        let each: SmallVec<[Index; 4]> = self.points.iter().map(|at| index.substitute(at, &ranges)).collect();
+        let same = each.iter().all(|i| *i == each[0]);
+        let count = if same { 1 } else { each.len() };
+        let value = |index: &Index| {
+            let value = number_of(b, index);
+            convert(b, value, dtype)
+        };
+        each[..count].iter().map(value).collect()
+    }
+
+    /// A comparison of 64-bit coordinates and constants that fit in 32 bits.
+    fn narrow(&mut self, b: &mut Builder, op: Binary, x: Instructed, y: Instructed) -> Option<Lanes> {
+        let fits = |bounds: (i64, i64)| bounds.0 >= i32::MIN.into() && bounds.1 <= i32::MAX.into();
+        let ranges = super::access::ranges(self.fused);
+        let narrow = |value: Instructed| match &self.fused.instructions[value as usize] {
+            Instruction { operation: Operation::Coordinate(index), dtype: DType::I64, .. } => {
+                fits(index.bounds(&ranges))
+            }
+            Instruction { operation: Operation::Constant(scalar), dtype: DType::I64, .. } => {
+                fits((scalar.as_i64(), scalar.as_i64()))
+            }
+            _ => false,
+        };
+        if !op.is_comparison() || !narrow(x) || !narrow(y) {
+            return None;
+        }
+        let fused = self.fused;
+        let mut operand = |value: Instructed| match &fused.instructions[value as usize].operation {
+            Operation::Coordinate(index) => self.coordinate(b, index, DType::I32),
+            Operation::Constant(scalar) => smallvec![b.constant(DType::I32, *scalar)],
+            _ => Lanes::new(),
+        };
+        let (x, y) = (operand(x), operand(y));
+        let of = |lanes: &Lanes, lane: usize| lanes[if lanes.len() == 1 { 0 } else { lane }];
+        Some((0..x.len().max(y.len())).map(|lane| b.binary(op, of(&x, lane), of(&y, lane))).collect())
+    }
+
+    fn load(
+        &self,
+        b: &mut Builder,
+        parameter: usize,
+        index: &Index,
+        mask: Option<&Mask>,
+        fill: Scalar,
+        dtype: DType,
+    ) -> Lanes {
+        let ranges = b.ranges().clone();
+        let buffer = &self.buffers[parameter];
+        let place = |at: &Coordinates| {
+            let mask = mask.map(|m| m.substitute(at, &ranges)).unwrap_or_default().and(&self.guard);
+            (index.substitute(at, &ranges), mask)
+        };
+        let places: Vec<(Index, Mask)> = self.points.iter().map(place).collect();
+        let fill = fill.cast(dtype);
+        let loaded: Lanes = match pattern(&places) {
+            Pattern::Vector => {
+                let (index, mask) = places[0].clone();
+                let place = buffer.place(b, &index, mask, &self.holds, places.len());
+                let lanes = places.len() as u8;
+                let vector = b.load_place(place, fill, lanes);
+                (0..lanes).map(|lane| b.bind(Type::scalar(dtype), Bound::Lane(vector, lane))).collect()
+            }
+            found => {
+                let count = if found == Pattern::Broadcast { 1 } else { places.len() };
+                let one = |(index, mask): (Index, Mask)| {
+                    let place = buffer.place(b, &index, mask, &self.holds, 1);
+                    b.load_place(place, fill, 1)
+                };
+                places.into_iter().take(count).map(one).collect()
+            }
+        };
+        loaded.into_iter().map(|value| b.cast(dtype.compute(), value)).collect()
+    }
+
+    /// Stores a value where the mask holds.
+    pub(super) fn store(&mut self, b: &mut Builder, store: &Store, mask: &Mask) {
+        let values = self.value(b, store.value);
+        let dtype = self.fused.parameters[usize::from(store.parameter)].dtype;
+        let values: Lanes = values.into_iter().map(|v| b.cast(dtype, v)).collect();
+        let ranges = b.ranges().clone();
+        let buffer = &self.buffers[usize::from(store.parameter)];
+        let place = |at: &Coordinates| (store.index.substitute(at, &ranges), mask.clone());
+        let places: Vec<(Index, Mask)> = self.points.iter().map(place).collect();
+        let lane = |lane: usize| values[if values.len() == 1 { 0 } else { lane }];
+        match pattern(&places) {
+            Pattern::Vector => {
+                let of = Type { dtype, lanes: places.len() as u8 };
+                let vector = b.bind(of, Bound::Pack((0..places.len()).map(lane).collect()));
+                let place = buffer.place(b, &places[0].0, mask.clone(), &self.holds, places.len());
+                b.store_place(place, vector);
+            }
+            // Stores are at different elements, so only a single lane is a broadcast.
+            _ => {
+                for (at, (index, mask)) in places.into_iter().enumerate() {
+                    let place = buffer.place(b, &index, mask, &self.holds, 1);
+                    b.store_place(place, lane(at));
+                }
+            }
+        }
+    }
+}
+
+/// Conversion to `dtype`, held as kernels hold it.
+pub(super) fn convert(b: &mut Builder, value: Value, dtype: DType) -> Value {
+    let rounded = b.cast(dtype, value);
+    b.cast(dtype.compute(), rounded)
+}
+
+fn bits(b: &mut Builder, value: Value, from: DType, to: DType) -> Value {
+    if from.kind() == Kind::Bool || to.kind() == Kind::Bool {
+        return convert(b, value, to);
+    }
+    let stored = b.cast(from, value);
+    let cast = b.bind(Type::scalar(to), Bound::Bitcast(stored));
+    b.cast(to.compute(), cast)
+}

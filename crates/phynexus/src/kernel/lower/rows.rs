@@ -1,0 +1,381 @@
+//! Kernels with columns: a team of invocations shares a row, and a group has one team or several. Each reduction that
+//! others wait for is a loop over the columns; what later loops need again is kept in registers where it fits. All
+//! stores come last, for memory may be read and written.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    Launch, Source, Target,
+    access::{self, Buffer},
+    expression::{Kept, Scope, convert},
+    reduce::{Combiner, Team, accumulator},
+};
+use crate::{
+    graph::op::{Binary, Combine, Unary},
+    kernel::{
+        Index, Mask, Ranges,
+        build::Builder,
+        fused::{Fused, Operation, Store, Value as Instructed},
+        index::Atom,
+        loops::{AxisKind, Memory, Value},
+        view::{Coordinates, unflatten},
+    },
+};
+
+/// Invocations of a group of several teams.
+const BLOCK: usize = 256;
+/// Columns that an invocation should have at least, so that its loads overlap.
+const COLUMNS: usize = 4;
+/// Rows of at most this many columns are one invocation's, where there are rows for everybody.
+const SHORT: usize = 16;
+/// Registers of 32 bits an invocation may keep values in.
+const KEPT: usize = 32;
+
+/// Who does what.
+#[derive(Clone, Copy, Debug)]
+struct Geometry {
+    /// Neighbouring columns that an invocation takes at once.
+    lanes: usize,
+    /// Invocations of a team.
+    team: usize,
+    /// Teams of a group.
+    rows: usize,
+    /// Neighbouring invocations have neighbouring rows rather than columns.
+    across: bool,
+}
+
+/// The kernel of a specification with columns, with at least one row.
+pub(super) fn lower(fused: &Fused, sources: &[Source], target: &Target) -> Launch {
+    let geometry = geometry(fused, target);
+    let Geometry { lanes, team, rows, across } = geometry;
+    let block = team * rows;
+    let vectors = fused.column_count() / lanes;
+    let mut b = Builder::new("rows");
+    let (buffers, arguments) = access::declare(&mut b, fused, sources);
+    let groups = fused.row_count().div_ceil(rows);
+    let shape = if across { [team, rows] } else { [rows, team] };
+    access::launch(&mut b, &target.limits, groups, shape, |b, group, y, x| {
+        let (row, member) = if across { (x, y.clone()) } else { (y, x.clone()) };
+        let row = group.scale(rows as i64).add(row);
+        let invocation = y.scale(shape[1] as i64).add(x);
+        let stride = if across { rows } else { 1 };
+        let passes = passes(fused);
+        let kept = keep(b, fused, &passes, vectors.div_ceil(team) * lanes);
+        let kind = if kept.registers.is_empty() { AxisKind::Reduce } else { AxisKind::Unroll };
+        let (step, i) = b.axis(vectors.div_ceil(team).max(1), kind);
+        let vector = i.scale(team as i64).add(&member);
+        let ranges = b.ranges().clone();
+        let inside = Mask::within(&row, 0, fused.row_count() as i64, &ranges);
+        let point = |lane: usize| {
+            let mut at = Coordinates::from_elem(Index::default(), fused.rows.len() + fused.columns.len());
+            let (rows, columns) = at.split_at_mut(fused.rows.len());
+            unflatten(&fused.rows, &row, &ranges, rows);
+            let column = vector.scale(lanes as i64).shift(lane as i64);
+            unflatten(&fused.columns, &column, &ranges, columns);
+            at
+        };
+        let mut worker = Worker {
+            fused,
+            buffers: &buffers,
+            points: (0..lanes).map(point).collect(),
+            step,
+            first: i.scale(lanes as i64),
+            within: inside.and(&Mask::within(&vector, 0, vectors as i64, &ranges)),
+            inside,
+            invocation,
+            member,
+            combiner: Combiner::new(Team { size: team, stride, block }, &target.limits),
+            known: HashMap::new(),
+            kept,
+        };
+        for pass in &passes {
+            worker.reduce(b, pass, vectors > 0);
+        }
+        worker.store(b, vectors > 0);
+    });
+    Launch { kernel: b.finish(), arguments }
+}
+
+fn geometry(fused: &Fused, target: &Target) -> Geometry {
+    let limits = &target.limits;
+    let (rows, columns) = (fused.row_count(), fused.column_count());
+    let largest = 1 << limits.block_size.max(1).ilog2();
+    let power = usize::next_power_of_two;
+    if neighbours_are_rows(fused) {
+        let width = power(rows).min(32).min(largest);
+        let busy = rows / width >= target.processors * 8;
+        let block = if busy { BLOCK } else { 1024 }.min(largest);
+        let team = power(columns.div_ceil(COLUMNS)).clamp(1, block / width);
+        return Geometry { lanes: 1, team, rows: width, across: true };
+    }
+    let lanes = access::lanes(fused, target, |lanes| {
+        let ranges = Ranges([rows, columns / lanes].into_iter().collect());
+        let point = |lane: usize| {
+            let mut at = Coordinates::from_elem(Index::default(), fused.rows.len() + fused.columns.len());
+            let (r, c) = at.split_at_mut(fused.rows.len());
+            unflatten(&fused.rows, &Index::range(0, &ranges), &ranges, r);
+            let column = Index::range(1, &ranges).scale(lanes as i64).shift(lane as i64);
+            unflatten(&fused.columns, &column, &ranges, c);
+            at
+        };
+        let points = (0..lanes).map(point).collect();
+        (columns > 0 && columns.is_multiple_of(lanes)).then_some((points, ranges))
+    });
+    let vectors = columns / lanes;
+    let width = limits.subgroup.unwrap_or(32).min(largest);
+    if columns <= SHORT && rows >= target.processors * BLOCK {
+        return Geometry { lanes, team: 1, rows: BLOCK.min(largest), across: false };
+    }
+    let least = power(vectors.max(1)).min(width);
+    let team = power(vectors.div_ceil(COLUMNS).max(1)).clamp(least, largest);
+    let teams = if team > width { 1 } else { (BLOCK.min(largest) / team).min(power(rows)).max(width / team) };
+    Geometry { lanes, team, rows: teams, across: false }
+}
+
+/// True if most accesses are consecutive along the rows and not along the columns.
+fn neighbours_are_rows(fused: &Fused) -> bool {
+    let ranges = access::ranges(fused);
+    let last = |from: usize, to: usize| (from..to).rev().find(|&r| ranges.0[r] > 1);
+    let (row, column) = (last(0, fused.rows.len()), last(fused.rows.len(), ranges.len()));
+    let (Some(row), Some(column)) = (row, column) else { return false };
+    let along = |index: &Index, range: usize| {
+        let term = index.terms().iter().find(|t| t.atom == Atom::Range(range as u8));
+        term.is_some_and(|t| t.factor == 1)
+    };
+    let loads = fused.instructions.iter().filter(|i| i.per_column).filter_map(|i| match &i.operation {
+        Operation::Load { index, .. } => Some(index),
+        _ => None,
+    });
+    let votes = loads.map(|index| i32::from(along(index, row)) - i32::from(along(index, column)));
+    votes.sum::<i32>() > 0
+}
+
+/// The reductions by the loop that does them: those of a pass need nothing but those of the passes before.
+fn passes(fused: &Fused) -> Vec<Vec<Reduction>> {
+    let mut level = vec![0; fused.instructions.len()];
+    let mut passes: Vec<Vec<Reduction>> = Vec::new();
+    for (at, instruction) in fused.instructions.iter().enumerate() {
+        let operands = instruction.operation.operands();
+        level[at] = operands.iter().map(|&v| level[v as usize]).max().unwrap_or(0);
+        if let Operation::Reduce(combine, of) = instruction.operation {
+            passes.resize(passes.len().max(level[at] + 1), Vec::new());
+            passes[level[at]].push(Reduction { result: at as Instructed, combine, of });
+            level[at] += 1;
+        }
+    }
+    passes
+}
+
+#[derive(Clone, Copy)]
+struct Reduction {
+    result: Instructed,
+    combine: Combine,
+    of: Instructed,
+}
+
+/// What is per column and stored.
+fn column_stores(fused: &Fused) -> impl Iterator<Item = &Store> {
+    fused.stores.iter().filter(|s| fused.instructions[s.value as usize].per_column)
+}
+
+/// Registers for the values that more than one loop needs and that are worth keeping: loads, and functions that take
+/// longer than a load if these fit as well.
+fn keep(b: &mut Builder, fused: &Fused, passes: &[Vec<Reduction>], each: usize) -> Kept {
+    let roots = passes.iter().map(|pass| pass.iter().map(|r| r.of).collect::<Vec<_>>());
+    let roots: Vec<Vec<Instructed>> =
+        roots.chain([column_stores(fused).map(|s| s.value).collect()]).filter(|r| !r.is_empty()).collect();
+    let words = |values: &[Instructed]| -> usize {
+        values.iter().map(|&v| fused.instructions[v as usize].dtype.size().div_ceil(4) * each).sum()
+    };
+    let wanted = [true, false].into_iter().map(|functions| needed_again(fused, &roots, functions));
+    let chosen = wanted.into_iter().find(|values| words(values) <= KEPT).unwrap_or_default();
+    let mut kept = Kept::default();
+    for value in chosen {
+        let dtype = fused.instructions[value as usize].dtype.compute();
+        kept.registers.insert(value, b.registers(dtype, each));
+    }
+    kept
+}
+
+fn needed_again(fused: &Fused, roots: &[Vec<Instructed>], functions: bool) -> Vec<Instructed> {
+    let keepable = |operation: &Operation| match operation {
+        Operation::Load { .. } => true,
+        Operation::Unary(op, _) => functions && is_slow(*op),
+        Operation::Binary(op, ..) => {
+            use Binary::*;
+            functions && matches!(op, Div | FloorDiv | Remainder | Pow | Atan2)
+        }
+        _ => false,
+    };
+    let mut first: HashMap<Instructed, usize> = HashMap::new();
+    let mut again = Vec::new();
+    for (pass, roots) in roots.iter().enumerate() {
+        let mut open = roots.clone();
+        let mut seen = HashSet::new();
+        while let Some(value) = open.pop() {
+            let instruction = &fused.instructions[value as usize];
+            if !instruction.per_column || !seen.insert(value) {
+                continue;
+            }
+            if *first.entry(value).or_insert(pass) < pass && keepable(&instruction.operation) {
+                again.push(value);
+                continue;
+            }
+            open.extend(instruction.operation.operands());
+        }
+    }
+    again.sort_unstable();
+    again.dedup();
+    again
+}
+
+fn is_slow(op: Unary) -> bool {
+    use Unary::*;
+    !matches!(op, Neg | Abs | Sign | Floor | Ceil | Trunc | Round | Not | IsNan | IsInf)
+}
+
+/// One invocation at work on its row.
+struct Worker<'a> {
+    fused: &'a Fused,
+    buffers: &'a [Buffer],
+    /// The coordinates of its lanes.
+    points: Vec<Coordinates>,
+    /// The loop over its columns.
+    step: u8,
+    /// The first register of the loop's iteration.
+    first: Index,
+    /// Where there is a row.
+    inside: Mask,
+    /// Where there are a row and a column.
+    within: Mask,
+    invocation: Index,
+    member: Index,
+    combiner: Combiner,
+    /// What is known of the row.
+    known: HashMap<Instructed, super::expression::Lanes>,
+    kept: Kept,
+}
+
+impl Worker<'_> {
+    /// Binds what the values need of the row, outside any loop.
+    fn prepare(&mut self, b: &mut Builder, roots: &[Instructed]) {
+        let mut scope = Scope {
+            fused: self.fused,
+            buffers: self.buffers,
+            points: self.points[..1].to_vec(),
+            holds: Mask::default(),
+            guard: self.inside.clone(),
+            known: std::mem::take(&mut self.known),
+            kept: None,
+        };
+        let (mut open, mut seen) = (roots.to_vec(), HashSet::new());
+        while let Some(value) = open.pop() {
+            let instruction = &self.fused.instructions[value as usize];
+            if !instruction.per_column {
+                scope.value(b, value);
+            } else if seen.insert(value) {
+                open.extend(instruction.operation.operands());
+            }
+        }
+        self.known = scope.known;
+    }
+
+    /// The values at the loop's columns.
+    fn columns(&mut self) -> Scope<'_> {
+        Scope {
+            fused: self.fused,
+            buffers: self.buffers,
+            points: self.points.clone(),
+            holds: self.within.clone(),
+            guard: Mask::default(),
+            known: self.known.clone(),
+            kept: Some((&mut self.kept, self.first.clone())),
+        }
+    }
+
+    /// One loop over the columns, and the results of its reductions. Without columns they are not computed: then the
+    /// expression takes them for what reductions of nothing give.
+    fn reduce(&mut self, b: &mut Builder, pass: &[Reduction], any: bool) {
+        if !any {
+            return;
+        }
+        self.prepare(b, &pass.iter().map(|r| r.of).collect::<Vec<_>>());
+        let lanes = self.points.len();
+        let sums: Vec<Memory> = pass
+            .iter()
+            .map(|r| {
+                let dtype = self.fused.instructions[r.of as usize].dtype;
+                let held = accumulator(dtype);
+                let sums = b.registers(held, lanes);
+                let nothing = b.constant(held, r.combine.identity(dtype));
+                (0..lanes).for_each(|lane| b.store(sums, &Index::constant(lane as i64), nothing));
+                sums
+            })
+            .collect();
+        let within = self.within.clone();
+        b.repeat(self.step, |b| {
+            b.when(within, |b| {
+                let mut scope = self.columns();
+                for (reduction, &sums) in pass.iter().zip(&sums) {
+                    let values = scope.value(b, reduction.of);
+                    for lane in 0..lanes {
+                        let value = values[if values.len() == 1 { 0 } else { lane }];
+                        let value = b.cast(b.dtype(sums), value);
+                        let op = reduction.combine.binary();
+                        b.accumulate(sums, &Index::constant(lane as i64), op, value);
+                    }
+                }
+            });
+        });
+        let parts: Vec<(Combine, Value)> = pass
+            .iter()
+            .zip(&sums)
+            .map(|(reduction, &sums)| {
+                let op = reduction.combine.binary();
+                let mut all = b.load(sums, &Index::default());
+                for lane in 1..lanes {
+                    let next = b.load(sums, &Index::constant(lane as i64));
+                    all = b.binary(op, all, next);
+                }
+                (reduction.combine, all)
+            })
+            .collect();
+        let results = self.combiner.combine(b, &self.invocation, &self.member, &parts);
+        for (reduction, result) in pass.iter().zip(results) {
+            let dtype = self.fused.instructions[reduction.result as usize].dtype;
+            // Sums of 16-bit floats stay as wide as they are.
+            let result = if dtype.is_float() { result } else { convert(b, result, dtype) };
+            self.known.insert(reduction.result, [result].into_iter().collect());
+        }
+    }
+
+    /// The last loop, and what there is one of a row.
+    fn store(&mut self, b: &mut Builder, any: bool) {
+        let fused = self.fused;
+        let stores: Vec<&Store> = column_stores(fused).collect();
+        self.prepare(b, &fused.stores.iter().map(|s| s.value).collect::<Vec<_>>());
+        if any && !stores.is_empty() {
+            let within = self.within.clone();
+            b.repeat(self.step, |b| {
+                b.when(within, |b| {
+                    let mut scope = self.columns();
+                    for store in &stores {
+                        scope.value(b, store.value);
+                    }
+                    for store in &stores {
+                        scope.store(b, store, &Mask::default());
+                    }
+                });
+            });
+        }
+        let first = self.inside.and(&Mask::within(&self.member, 0, 1, b.ranges()));
+        let mut scope = self.columns();
+        scope.points.truncate(1);
+        scope.holds = Mask::default();
+        for store in &fused.stores {
+            if !fused.instructions[store.value as usize].per_column {
+                scope.store(b, store, &first);
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A lowered step on the host: its loop trees, interpreted.
+
+use super::{
+    array::read_scalars,
+    device::{address, read, write},
+};
+use crate::{
+    DType, Error, Result, Scalar,
+    device::{Binding, Executable, scalar_bytes},
+    kernel::{
+        interpret::interpret,
+        loops::BufferParameter,
+        lower::{Argument, Launch, Lowered, Source, Target, lower},
+    },
+    schedule::step::Step,
+};
+
+pub(super) struct LoweredStep {
+    lowered: Lowered,
+    subgroup: usize,
+}
+
+impl LoweredStep {
+    pub(super) fn new(device: &str, step: &Step, target: &Target) -> Result<LoweredStep> {
+        let subgroup = target.limits.subgroup.unwrap_or(1);
+        match lower(step, target) {
+            Ok(lowered) => Ok(LoweredStep { lowered, subgroup }),
+            Err(reason) => Err(Error::Device { device: device.to_owned(), message: reason.0 }),
+        }
+    }
+
+    fn launch(&self, launch: &Launch, bindings: &[Binding], temporaries: &mut [Vec<u8>]) -> Result<()> {
+        let pairs = || launch.arguments.iter().zip(&launch.kernel.buffers);
+        let mut buffers = pairs()
+            .map(|(argument, parameter)| load(argument, parameter, bindings, temporaries))
+            .collect::<Result<Vec<_>>>()?;
+        let before = buffers.clone();
+        interpret(&launch.kernel, self.subgroup, &mut buffers, &[])?;
+        for ((argument, parameter), (old, new)) in pairs().zip(before.iter().zip(&buffers)) {
+            if parameter.written {
+                store(argument, parameter.dtype, bindings, temporaries, old, new)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Executable for LoweredStep {
+    fn run(&self, bindings: &[Binding]) -> Result<()> {
+        let mut temporaries: Vec<Vec<u8>> = self.lowered.temporaries.iter().map(|&n| vec![0xA5; n]).collect();
+        self.lowered.launches.iter().try_for_each(|launch| self.launch(launch, bindings, &mut temporaries))
+    }
+}
+
+/// The elements of a parameter. It may reach over the ends of its memory where no access does.
+fn load(
+    argument: &Argument,
+    parameter: &BufferParameter,
+    bindings: &[Binding],
+    temporaries: &[Vec<u8>],
+) -> Result<Vec<Scalar>> {
+    let size = parameter.dtype.size();
+    let element = |at: i64| {
+        let start = (argument.start + at) * size as i64;
+        let mut bytes = vec![0xA5; size];
+        match argument.source {
+            Source::Binding(binding) => {
+                let binding = bindings.get(binding).ok_or_else(unbound)?;
+                if let Ok(start) = address(binding, start)
+                    && start + size <= binding.buffer.size()
+                {
+                    read(&binding.buffer, start, &mut bytes)?;
+                }
+            }
+            Source::Temporary(temporary) => {
+                let memory = temporaries.get(temporary).ok_or_else(unbound)?;
+                let start = usize::try_from(start).map_err(|_| unbound())?;
+                bytes.copy_from_slice(memory.get(start..start + size).ok_or_else(unbound)?);
+            }
+        }
+        read_scalars(&bytes, parameter.dtype).first().copied().ok_or_else(unbound)
+    };
+    (0..parameter.length as i64).map(element).collect()
+}
+
+/// Writes back what changed.
+fn store(
+    argument: &Argument,
+    dtype: DType,
+    bindings: &[Binding],
+    temporaries: &mut [Vec<u8>],
+    old: &[Scalar],
+    new: &[Scalar],
+) -> Result<()> {
+    for (at, (old, new)) in old.iter().zip(new).enumerate() {
+        // Memory that nobody wrote holds no truth value, but reads as one.
+        if old == new && dtype != DType::Bool {
+            continue;
+        }
+        let bytes = scalar_bytes(*new, dtype);
+        let start = (argument.start + at as i64) * dtype.size() as i64;
+        match argument.source {
+            Source::Binding(binding) => {
+                let binding = bindings.get(binding).ok_or_else(unbound)?;
+                write(&binding.buffer, address(binding, start)?, &bytes)?;
+            }
+            Source::Temporary(temporary) => {
+                let memory = temporaries.get_mut(temporary).ok_or_else(unbound)?;
+                let start = usize::try_from(start).map_err(|_| unbound())?;
+                memory.get_mut(start..start + bytes.len()).ok_or_else(unbound)?.copy_from_slice(&bytes);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn unbound() -> Error {
+    Error::internal("oracle::lowered", "a parameter without memory")
+}
