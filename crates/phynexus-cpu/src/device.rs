@@ -131,7 +131,10 @@ impl Backend for Cpu {
 
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
         match step {
-            Step::Fused(kernel) => Ok(Arc::new(FusedStep(FusedKernel::new(kernel)?))),
+            Step::Fused(kernel) => Ok(Arc::new(FusedStep(vec![FusedKernel::new(kernel)?]))),
+            Step::Batch(kernels) => {
+                Ok(Arc::new(FusedStep(kernels.iter().map(FusedKernel::new).collect::<Result<_>>()?)))
+            }
             Step::Library(step) => library::compile(step),
         }
     }
@@ -162,6 +165,10 @@ impl Backend for Cpu {
 
     fn memory(&self) -> MemoryStatistics {
         self.pool.statistics()
+    }
+
+    fn batch_limit(&self) -> usize {
+        usize::MAX
     }
 
     fn set_memory_limit(&self, limit: Option<usize>) {
@@ -195,8 +202,8 @@ pub(crate) fn part(buffer: &Buffer, offset: usize, bytes: usize) -> Result<*mut 
     }
 }
 
-/// A fused kernel as a step.
-struct FusedStep(FusedKernel);
+/// Fused kernels as a step.
+struct FusedStep(Vec<FusedKernel>);
 
 impl Executable for FusedStep {
     fn run(&self, bindings: &[Binding]) -> Result<()> {
@@ -204,12 +211,14 @@ impl Executable for FusedStep {
         for binding in bindings {
             addresses.push(part(&binding.buffer, binding.offset, 0)?);
         }
-        for (binding, bytes) in bindings.iter().zip(self.0.required_bytes()) {
+        let required = self.0.iter().flat_map(FusedKernel::required_bytes);
+        for (binding, bytes) in bindings.iter().zip(required) {
             part(&binding.buffer, binding.offset, bytes)?;
         }
         // SAFETY: unmasked indices stay within the buffers, as was checked; masked ones do where the mask holds, and
-        // outputs overlap inputs only at the index of the store: that is the scheduler's part of the contract.
-        unsafe { self.0.run(&addresses) }
+        // outputs overlap inputs only at the index of the store: that is the scheduler's part of the contract, as is
+        // that kernels of one step do not touch what another one stores.
+        unsafe { FusedKernel::run_all(&self.0, &addresses) }
     }
 }
 

@@ -11,7 +11,7 @@ pub use schedule::Schedule;
 
 use std::collections::BTreeMap;
 
-use phynexus::{DType, Tensor, graph::Gradients, no_grad, tensor::WeakTensor};
+use phynexus::{DType, Tensor, graph::Gradients, no_grad};
 
 use crate::{Error, Result, nn::Parameter};
 
@@ -37,6 +37,8 @@ struct Group {
 struct Member {
     parameter: Parameter,
     state: Vec<Tensor>,
+    /// How many tensors of state the step under way replaces; `None` if it does not update this parameter.
+    replaced: Option<usize>,
 }
 
 impl Optimizer {
@@ -77,8 +79,10 @@ impl Optimizer {
                 return Err(Error::data("optimizer", message));
             }
         }
-        let members =
-            parameters.into_iter().map(|parameter| Member { parameter, state: Vec::new() }).collect();
+        let members = parameters
+            .into_iter()
+            .map(|parameter| Member { parameter, state: Vec::new(), replaced: None })
+            .collect();
         self.groups.push(Group { factor, weight_decay, members });
         Ok(())
     }
@@ -136,10 +140,11 @@ impl Optimizer {
         also: &[&Tensor],
     ) -> Result<bool> {
         let _guard = no_grad();
-        let mut before = Vec::new();
-        let result = self.record(gradients, condition, &mut before).and_then(|updated| {
+        let mut replaced = Vec::new();
+        let recorded = self.record(gradients, condition, &mut replaced);
+        let result = recorded.and_then(|updated| {
             let roots: Vec<&Tensor> = updated.iter().chain(also.iter().copied()).chain(condition).collect();
-            Ok(Tensor::evaluate_all(&roots)?)
+            Ok(Tensor::evaluate_replacing(&roots, &mut replaced)?)
         });
         match result {
             Ok(()) => {
@@ -149,26 +154,24 @@ impl Optimizer {
                 Ok(taken)
             }
             Err(error) => {
-                let members = self.groups.iter_mut().flat_map(|g| &mut g.members);
-                for (member, (value, state)) in members.zip(before) {
-                    // What fails has stored nothing, and its graph still holds what it would have read.
-                    if let Some(value) = value.upgrade() {
-                        member.parameter.set(value)?;
-                    }
-                    member.state = state.iter().filter_map(WeakTensor::upgrade).collect();
+                let mut old = replaced.into_iter();
+                for member in self.groups.iter_mut().flat_map(|g| &mut g.members) {
+                    let Some(count) = member.replaced.take() else { continue };
+                    old.next().map_or(Ok(()), |value| member.parameter.set(value))?;
+                    member.state = old.by_ref().take(count).collect();
                 }
                 Err(error)
             }
         }
     }
 
-    /// Records the updates and puts them into their places. What was there before is noted in `before` without being
-    /// held: the old values belong to the graph alone, so that evaluation may overwrite them.
+    /// Records the updates and puts them into their places. What was there before goes to `replaced`: of each member
+    /// its value and its state, so that evaluation may overwrite them.
     fn record(
         &mut self,
         mut gradients: Gradients,
         condition: Option<&Tensor>,
-        before: &mut Vec<(WeakTensor, Vec<WeakTensor>)>,
+        replaced: &mut Vec<Tensor>,
     ) -> Result<Vec<Tensor>> {
         let choose = |new: Tensor, old: &Tensor| match condition {
             Some(condition) => condition.where_(&new, old),
@@ -182,7 +185,7 @@ impl Optimizer {
             let settings = rules::Settings::new(rate, group.weight_decay, self.steps + 1, device);
             for member in &mut group.members {
                 let old = member.parameter.tensor();
-                before.push((old.downgrade(), member.state.iter().map(Tensor::downgrade).collect()));
+                member.replaced = None;
                 let Some(gradient) = gradients.take(&old) else { continue };
                 if member.state.is_empty() {
                     member.state = self.rule.initial_state(&old)?;
@@ -197,7 +200,9 @@ impl Optimizer {
                 updated.push(new.clone());
                 updated.extend(state.iter().cloned());
                 member.parameter.set(new)?;
-                member.state = state;
+                replaced.push(old);
+                member.replaced = Some(member.state.len());
+                replaced.append(&mut std::mem::replace(&mut member.state, state));
             }
         }
         Ok(updated)

@@ -24,6 +24,7 @@ mod tests;
 mod values;
 
 use phynexus::{Error, Result, kernel::fused::Fused};
+use smallvec::SmallVec;
 
 use crate::pool;
 use access::Window;
@@ -83,8 +84,11 @@ impl FusedKernel {
         let Some(program) = &self.program else { return Ok(()) };
         let parameters = Parameters(parameters);
         match &program.schedule {
-            // SAFETY: the caller's promise.
-            Schedule::Whole(_) => unsafe { run_whole(program, parameters) },
+            Schedule::Whole(_) => {
+                let Some(whole) = Whole::new(program, parameters) else { return Ok(()) };
+                // SAFETY: the caller's promise.
+                each(whole.tasks, false, &|task| unsafe { whole.task(task) });
+            }
             Schedule::Chunked { rows, passes, end, group } => {
                 let columns = program.cuts[1 - rows].count;
                 let groups = columns.div_ceil(*group);
@@ -103,6 +107,54 @@ impl FusedKernel {
         }
         Ok(())
     }
+
+    /// Runs several kernels, given the parameters of all in turn. The tasks of those without chunks go to the threads
+    /// together.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if there are too few parameters.
+    ///
+    /// # Safety
+    /// As [`FusedKernel::run`]; besides, no kernel touches what another one writes.
+    pub(crate) unsafe fn run_all(kernels: &[FusedKernel], parameters: &[*mut u8]) -> Result<()> {
+        if let [kernel] = kernels {
+            // SAFETY: the caller's promise.
+            return unsafe { kernel.run(parameters) };
+        }
+        if parameters.len() < kernels.iter().map(|k| k.parameters).sum() {
+            return Err(Error::internal("phynexus_cpu::fused", "a parameter is not bound"));
+        }
+        let mut runs: SmallVec<[Whole<'_>; 16]> = SmallVec::new();
+        let mut nanoseconds = 0.0;
+        let mut rest = parameters;
+        for kernel in kernels {
+            let (own, others) = rest.split_at(kernel.parameters);
+            rest = others;
+            let Some(program) = &kernel.program else { continue };
+            match Whole::new(program, Parameters(own)) {
+                Some(whole) => {
+                    nanoseconds += program.nanoseconds;
+                    runs.push(whole);
+                }
+                // SAFETY: the caller's promise.
+                None => unsafe { kernel.run(own)? },
+            }
+        }
+        // The longest first, so that no thread is left with one at the end.
+        runs.sort_by_key(|whole| std::cmp::Reverse(whole.tasks));
+        let mut starts: SmallVec<[usize; 16]> = SmallVec::new();
+        let mut tasks = 0;
+        for whole in &runs {
+            starts.push(tasks);
+            tasks += whole.tasks;
+        }
+        each(tasks, nanoseconds < INLINE_NANOSECONDS, &|task| {
+            let at = starts.partition_point(|&start| start <= task) - 1;
+            // SAFETY: the caller's promise.
+            unsafe { runs[at].task(task - starts[at]) };
+        });
+        Ok(())
+    }
 }
 
 /// Calls `body` for all tasks, on all threads or here.
@@ -110,28 +162,44 @@ fn each(tasks: usize, inline: bool, body: &(dyn Fn(usize) + Sync)) {
     if inline || tasks <= 1 { (0..tasks).for_each(body) } else { pool::parallel_for(tasks, body) }
 }
 
-/// # Safety
-/// As [`FusedKernel::run`].
-unsafe fn run_whole(program: &Program, parameters: Parameters<'_>) {
-    let Schedule::Whole(codes) = &program.schedule else { return };
-    let [outer, lanes] = &program.cuts;
-    let tiles = outer.count * lanes.count;
-    let per_task = (TASK_ELEMENTS / (outer.longest * lanes.longest).max(1)).max(1);
-    let inline = program.nanoseconds < INLINE_NANOSECONDS;
-    let per_task = if inline { tiles } else { per_task };
-    let body = |task: usize| {
-        let parameters: Parameters<'_> = parameters;
-        scratch::with(program, parameters.0, 0, |mut machine| {
-            for tile in task * per_task..((task + 1) * per_task).min(tiles) {
+/// A kernel without chunks of columns, cut into tasks.
+#[derive(Clone, Copy)]
+struct Whole<'a> {
+    program: &'a Program,
+    codes: &'a [program::Code],
+    parameters: Parameters<'a>,
+    per_task: usize,
+    tasks: usize,
+}
+
+impl<'a> Whole<'a> {
+    /// Nothing if the kernel's rows are cut into chunks.
+    fn new(program: &'a Program, parameters: Parameters<'a>) -> Option<Whole<'a>> {
+        let Schedule::Whole(codes) = &program.schedule else { return None };
+        let [outer, lanes] = &program.cuts;
+        let tiles = outer.count * lanes.count;
+        let per_task = match program.nanoseconds < INLINE_NANOSECONDS {
+            true => tiles,
+            false => (TASK_ELEMENTS / (outer.longest * lanes.longest).max(1)).max(1),
+        };
+        Some(Whole { program, codes, parameters, per_task, tasks: tiles.div_ceil(per_task) })
+    }
+
+    /// # Safety
+    /// As [`FusedKernel::run`].
+    unsafe fn task(&self, task: usize) {
+        let [outer, lanes] = &self.program.cuts;
+        let tiles = outer.count * lanes.count;
+        scratch::with(self.program, self.parameters.0, 0, |mut machine| {
+            for tile in task * self.per_task..((task + 1) * self.per_task).min(tiles) {
                 let pieces = [outer.piece(tile / lanes.count), lanes.piece(tile % lanes.count)];
                 let window = Window { start: pieces.map(|p| p.0), count: pieces.map(|p| p.1) };
                 machine.prepare(window, true);
                 // SAFETY: the caller's promise; the scratch is as large as the program says, tiles are disjoint.
-                unsafe { machine.run(codes, window) };
+                unsafe { machine.run(self.codes, window) };
             }
         });
-    };
-    each(tiles.div_ceil(per_task), inline, &body);
+    }
 }
 
 /// A run of a kernel whose rows are too long for a tile.

@@ -45,7 +45,7 @@ pub enum Support {
     Native,
     /// It can run the body of this composite.
     Body,
-    /// It cannot, for this reason; the operation is placed on the CPU.
+    /// It cannot, for this reason: planning the operation is an error.
     Unsupported(String),
 }
 
@@ -127,6 +127,10 @@ pub trait Backend: Send + Sync {
     /// The greatest number of buffers one kernel can take.
     fn binding_limit(&self) -> usize {
         64
+    }
+    /// The greatest number of buffers that the kernels of a [`Step::Batch`] can take together.
+    fn batch_limit(&self) -> usize {
+        self.binding_limit()
     }
 }
 

@@ -72,7 +72,7 @@ impl Rewriter {
                         Tensor::placeholder(self.device, operand.dtype, &operand.shape)
                     })
                     .collect();
-                let _guard = super::gradient::no_grad();
+                let _guards = (super::gradient::no_grad(), crate::schedule::capture::record_body());
                 let result = composite.body(&placeholders)?;
                 let body = crate::schedule::import_body(&placeholders, &result)?;
                 let renamed = self.import(&body, Some(&node.inputs))?;

@@ -385,6 +385,13 @@ impl Index {
         found
     }
 
+    /// How often a range is mentioned: what the expression costs to hold and to evaluate.
+    pub fn size(&self) -> usize {
+        let mut size = 0;
+        self.visit_ranges(&mut |_| size += 1);
+        size
+    }
+
     /// `(offset, strides)`, one stride for each of the first `count` ranges, if the index is affine in them.
     pub fn strides(&self, count: usize) -> Option<(i64, SmallVec<[i64; 6]>)> {
         let mut strides = SmallVec::from_elem(0, count);

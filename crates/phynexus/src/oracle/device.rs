@@ -124,6 +124,14 @@ impl Executable for Step {
     fn run(&self, bindings: &[Binding]) -> Result<()> {
         match self {
             Step::Fused(kernel) => kernel::run(kernel, &Bound(bindings)),
+            Step::Batch(kernels) => {
+                let mut rest = bindings;
+                kernels.iter().try_for_each(|kernel| {
+                    let (own, others) = rest.split_at(kernel.parameters.len().min(rest.len()));
+                    rest = others;
+                    kernel::run(kernel, &Bound(own))
+                })
+            }
             Step::Library(library) => run_library(library, &Bound(bindings)),
         }
     }

@@ -51,6 +51,13 @@ impl PlannedStep {
         let count = |written: bool| step.parameters.iter().filter(|p| p.written == written).count();
         let (detail, operations, listing) = match &step.step {
             Step::Fused(kernel) => (fused_detail(kernel), kernel.operations(), Some(kernel.to_string())),
+            Step::Batch(kernels) => {
+                let mut details: Vec<String> = kernels.iter().map(fused_detail).collect();
+                details.dedup();
+                let listings: Vec<String> = kernels.iter().map(Fused::to_string).collect();
+                let operations = kernels.iter().map(Fused::operations).sum();
+                (details.join("; "), operations, Some(listings.concat()))
+            }
             Step::Library(library) => {
                 let operands: Vec<String> =
                     library.operands.iter().map(|o| show_shape(&o.layout.shape)).collect();

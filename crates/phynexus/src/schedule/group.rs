@@ -75,6 +75,8 @@ struct Use {
 
 /// Kernels larger than this many nodes are cut.
 const LARGEST_KERNEL: usize = 160;
+/// Coordinates that mention ranges more often than this are not passed on: the node gets a buffer.
+const LARGEST_COORDINATES: usize = 64;
 /// Groups the nodes of a rewritten graph. `leaves` are the layouts of the leaves, in slot order.
 pub(super) fn group(ir: &Ir, leaves: &[Layout], binding_limit: usize) -> Result<Grouping> {
     let count = ir.nodes.len();
@@ -360,6 +362,11 @@ impl Grouper<'_> {
                 _ => stored_itself = true,
             }
         }
+        // Views of views that no stride can express double an index each time.
+        stored_itself |= uses.iter().any(|u| {
+            let size: usize = u.coordinates.iter().map(Index::size).sum();
+            size > LARGEST_COORDINATES || self.groups[u.group as usize].size >= LARGEST_KERNEL
+        });
         if !stored_itself {
             for u in uses {
                 self.need_inputs(id, &u)?;

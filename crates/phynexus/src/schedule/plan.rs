@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
+    collections::{BinaryHeap, HashMap, HashSet},
     sync::Arc,
     time::Instant,
 };
@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use super::{
     build::{self, Built},
     group::{self, Grouping, Home},
+    places::Places,
     profile,
     step::{Library, Operand, Step},
 };
@@ -22,7 +23,6 @@ use crate::{
         ir::{Id, Ir},
         rewrite::rewrite,
     },
-    kernel::fused::Operation,
     shape::Layout,
 };
 
@@ -91,8 +91,6 @@ pub(super) struct Leaf {
     pub(super) donatable: bool,
 }
 
-const ALIGNMENT: usize = 64;
-
 /// Makes the plan of a graph.
 pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     let ir = rewrite(ir, device)?;
@@ -111,25 +109,22 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
             }
         });
     }
-    let order = order(&grouping, &pieces);
+    let launches = batch(&pieces, order(&pieces), device.backend().batch_limit());
     let outputs: Vec<(Id, Layout)> = ir.outputs.iter().map(|&o| resolve(&ir, &grouping, &by_id, o)).collect();
-    let places = Places::assign(&ir, &pieces, &order, &outputs, leaves);
-    let mut steps = Vec::with_capacity(order.len());
-    let mut pieces: Vec<Option<Piece>> = pieces.into_iter().map(Some).collect();
-    for index in order {
-        let Some(piece) = pieces[index].take() else { continue };
-        let stored = piece.parameters.iter().zip(&piece.written).filter(|(_, w)| **w);
-        if stored.clone().all(|(&n, _)| ir.node(n).is_empty()) {
-            continue;
-        }
-        let parameter = |i: usize| {
-            let node = piece.parameters[i];
-            let (offset, written) = (piece.offsets[i], piece.written[i]);
-            PlannedParameter { place: places.of[&node], offset, bytes: ir.node(node).bytes(), written }
+    let places = Places::assign(&ir, &pieces, &launches, &outputs, leaves);
+    let mut steps = Vec::with_capacity(launches.len());
+    for launch in &launches {
+        let stores_something = |piece: &Piece| piece.stored().any(|node| !ir.node(node).is_empty());
+        let launch: SmallVec<[usize; 1]> =
+            launch.iter().copied().filter(|&index| stores_something(&pieces[index])).collect();
+        let step = match launch[..] {
+            [] => continue,
+            [index] => pieces[index].step.clone(),
+            _ => Step::Batch(launch.iter().filter_map(|&i| pieces[i].step.fused().cloned()).collect()),
         };
-        let parameters = (0..piece.parameters.len()).map(parameter).collect();
-        let executable = device.backend().compile(&piece.step)?;
-        steps.push(PlannedStep { step: piece.step, parameters, executable });
+        let parameters = launch.iter().flat_map(|&index| pieces[index].planned(&ir, &places)).collect();
+        let executable = device.backend().compile(&step)?;
+        steps.push(PlannedStep { step, parameters, executable });
     }
     let outputs = outputs.into_iter().map(|(base, layout)| (places.of[&base], layout)).collect();
     let leaf_element_sizes = ir.leaves.iter().map(|&l| ir.node(l).dtype.size()).collect();
@@ -138,12 +133,38 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
 }
 
 /// A step before it has buffers.
-struct Piece {
-    step: Step,
-    parameters: Vec<Id>,
+pub(super) struct Piece {
+    pub(super) step: Step,
+    pub(super) parameters: Vec<Id>,
     /// Where in the parameter's buffer its data starts, in bytes.
     offsets: Vec<usize>,
     written: Vec<bool>,
+}
+
+impl Piece {
+    /// The nodes it stores.
+    pub(super) fn stored(&self) -> impl Iterator<Item = Id> {
+        self.parameters.iter().zip(&self.written).filter(|(_, written)| **written).map(|(&node, _)| node)
+    }
+
+    /// The positions and nodes of the parameters that it reads.
+    pub(super) fn read(&self) -> impl Iterator<Item = (usize, Id)> {
+        self.parameters.iter().copied().enumerate().filter(|&(i, _)| !self.written[i])
+    }
+
+    /// The position of the parameter by which it stores the node.
+    pub(super) fn position_of_stored(&self, node: Id) -> Option<usize> {
+        (0..self.parameters.len()).find(|&i| self.written[i] && self.parameters[i] == node)
+    }
+
+    fn planned<'a>(&'a self, ir: &'a Ir, places: &'a Places) -> impl Iterator<Item = PlannedParameter> {
+        self.parameters.iter().enumerate().map(|(i, node)| PlannedParameter {
+            place: places.of[node],
+            offset: self.offsets[i],
+            bytes: ir.node(*node).bytes(),
+            written: self.written[i],
+        })
+    }
 }
 
 fn library(
@@ -195,20 +216,17 @@ fn resolve(ir: &Ir, grouping: &Grouping, layouts: &HashMap<Id, Layout>, id: Id) 
 
 /// The pieces in an order that respects what they read. Those that only make results come last, fused ones at the very
 /// end: once the first of these has stored in place, nothing that can fail on its data is left.
-fn order(grouping: &Grouping, pieces: &[Piece]) -> Vec<usize> {
+fn order(pieces: &[Piece]) -> Vec<usize> {
     let mut waits = vec![0usize; pieces.len()];
     let mut readers: Vec<SmallVec<[usize; 4]>> = vec![SmallVec::new(); pieces.len()];
+    let producer: HashMap<Id, usize> = pieces
+        .iter()
+        .enumerate()
+        .flat_map(|(index, piece)| piece.stored().map(move |n| (n, index)))
+        .collect();
     for (index, piece) in pieces.iter().enumerate() {
-        let mut producers: SmallVec<[usize; 8]> = piece
-            .parameters
-            .iter()
-            .zip(&piece.written)
-            .filter(|(_, written)| !**written)
-            .filter_map(|(&n, _)| match grouping.homes[n as usize] {
-                Home::Stored(group) => Some(group as usize),
-                _ => None,
-            })
-            .collect();
+        let mut producers: SmallVec<[usize; 8]> =
+            piece.read().filter_map(|(_, node)| producer.get(&node).copied()).collect();
         producers.sort_unstable();
         producers.dedup();
         waits[index] = producers.len();
@@ -218,8 +236,8 @@ fn order(grouping: &Grouping, pieces: &[Piece]) -> Vec<usize> {
         let piece = &pieces[index];
         let last = match (readers[index].is_empty(), &piece.step) {
             (false, _) => 0,
-            (true, Step::Library(_)) => 1,
             (true, Step::Fused(_)) => 2,
+            (true, _) => 1,
         };
         Reverse((last, piece.parameters.last().copied().unwrap_or(0), index))
     };
@@ -237,123 +255,42 @@ fn order(grouping: &Grouping, pieces: &[Piece]) -> Vec<usize> {
     order
 }
 
-/// Where every buffer of a plan lies.
-struct Places {
-    of: HashMap<Id, Place>,
-    owned: Vec<Owned>,
-    arena_bytes: usize,
-}
-
-impl Places {
-    fn assign(
-        ir: &Ir,
-        pieces: &[Piece],
-        order: &[usize],
-        outputs: &[(Id, Layout)],
-        leaves: &[Leaf],
-    ) -> Places {
-        let slots = ir.leaves.iter().enumerate();
-        let mut of: HashMap<Id, Place> = slots.map(|(slot, &id)| (id, Place::Leaf(slot))).collect();
-        let mut last_read: HashMap<Id, usize> = HashMap::new();
-        for (time, &index) in order.iter().enumerate() {
-            last_read.extend(pieces[index].parameters.iter().map(|&n| (n, time)));
-        }
-        let mut owned = Vec::new();
-        for (base, _) in outputs {
-            of.entry(*base).or_insert_with(|| {
-                owned.push(Owned { bytes: ir.node(*base).bytes(), donor: None });
-                Place::Owned(owned.len() - 1)
-            });
-        }
-        let mut arena = Arena::default();
-        for (time, &index) in order.iter().enumerate() {
-            let piece = &pieces[index];
-            for (&node, _) in piece.parameters.iter().zip(&piece.written).filter(|(_, written)| **written) {
-                match of.get(&node) {
-                    None => {
-                        let until = last_read.get(&node).copied().unwrap_or(time);
-                        of.insert(node, Place::Arena(arena.take(ir.node(node).bytes(), time, until)));
-                    }
-                    Some(&Place::Owned(buffer)) => {
-                        let donor =
-                            donor(ir, piece, node, leaves, &of, |leaf| last_read.get(&leaf) == Some(&time));
-                        let taken = |slot| owned.iter().any(|o: &Owned| o.donor == Some(slot));
-                        owned[buffer].donor = donor.filter(|&slot| !taken(slot));
-                    }
-                    Some(_) => {}
-                }
+/// The order as launches. Fused kernels that only make results, the last of the order, do not depend on one another:
+/// they are run together, as many as their buffers allow.
+fn batch(pieces: &[Piece], order: Vec<usize>, limit: usize) -> Vec<SmallVec<[usize; 1]>> {
+    let read: HashSet<Id> = pieces.iter().flat_map(|piece| piece.read().map(|(_, node)| node)).collect();
+    let can_join =
+        |piece: &Piece| piece.step.fused().is_some() && !piece.stored().any(|node| read.contains(&node));
+    let mut launches: Vec<SmallVec<[usize; 1]>> = Vec::new();
+    // Buffers of the last launch, if others may join it.
+    let mut open: Option<usize> = None;
+    for index in order {
+        let count = pieces[index].parameters.len();
+        let joins = can_join(&pieces[index]);
+        match (launches.last_mut(), open) {
+            (Some(launch), Some(buffers)) if joins && buffers + count <= limit => {
+                launch.push(index);
+                open = Some(buffers + count);
+            }
+            _ => {
+                launches.push(SmallVec::from_elem(index, 1));
+                open = joins.then_some(count);
             }
         }
-        Places { of, owned, arena_bytes: arena.bytes }
     }
-}
-
-/// A leaf that dies in this step, read by it only at the very elements where `node` is stored.
-fn donor(
-    ir: &Ir,
-    piece: &Piece,
-    node: Id,
-    leaves: &[Leaf],
-    of: &HashMap<Id, Place>,
-    dies: impl Fn(Id) -> bool,
-) -> Option<usize> {
-    let Step::Fused(kernel) = &piece.step else { return None };
-    let position = piece.parameters.iter().zip(&piece.written).position(|(&n, &w)| w && n == node)?;
-    let store = kernel.stores.iter().find(|s| usize::from(s.parameter) == position)?;
-    let candidates = piece.parameters.iter().enumerate().filter(|(i, _)| !piece.written[*i]);
-    candidates
-        .filter_map(|(i, leaf)| match of.get(leaf) {
-            Some(&Place::Leaf(slot)) if leaves[slot].donatable && dies(*leaf) => Some((i, *leaf, slot)),
-            _ => None,
-        })
-        .find(|&(i, leaf, slot)| {
-            let same_place = kernel.instructions.iter().all(|instruction| match &instruction.operation {
-                Operation::Load { parameter, index, mask, .. } if usize::from(*parameter) == i => {
-                    *index == store.index && mask.is_none()
-                }
-                _ => true,
-            });
-            let (from, to) = (ir.node(leaf), ir.node(node));
-            let per_column =
-                kernel.instructions[store.value as usize].per_column || kernel.columns.is_empty();
-            same_place
-                && per_column
-                && from.dtype == to.dtype
-                && from.len() == to.len()
-                && leaves[slot].layout.is_contiguous()
-        })
-        .map(|(_, _, slot)| slot)
-}
-
-/// Offsets for buffers with known lifetimes: each gets the lowest place free for all of its time.
-#[derive(Default)]
-struct Arena {
-    blocks: Vec<(usize, usize, usize)>,
-    bytes: usize,
-}
-
-impl Arena {
-    /// A place for `bytes` from step `from` to step `until`.
-    fn take(&mut self, bytes: usize, from: usize, until: usize) -> usize {
-        let bytes = bytes.max(1).next_multiple_of(ALIGNMENT);
-        self.blocks.retain(|&(_, _, last)| last >= from);
-        self.blocks.sort_unstable();
-        let mut offset = 0;
-        for &(start, end, _) in &self.blocks {
-            if offset + bytes <= start {
-                break;
-            }
-            offset = offset.max(end);
-        }
-        self.blocks.push((offset, offset + bytes, until));
-        self.bytes = self.bytes.max(offset + bytes);
-        offset
-    }
+    launches
 }
 
 impl Plan {
     /// Computes the outputs. All memory is taken before anything is stored.
-    pub(super) fn run(&self, leaves: &[Storage]) -> Result<Vec<Storage>> {
+    /// A leaf's memory is taken over only if `may_take` says so of its slot and nobody but the leaf's tensor holds it.
+    pub(super) fn run(&self, leaves: &[Storage], may_take: &dyn Fn(usize) -> bool) -> Result<Vec<Storage>> {
+        if leaves.len() != self.leaf_element_sizes.len() {
+            return Err(Error::internal(
+                "plan",
+                format!("{} leaves for {}", leaves.len(), self.leaf_element_sizes.len()),
+            ));
+        }
         let backend = self.device.backend();
         let arena = match self.arena_bytes {
             0 => None,
@@ -361,12 +298,13 @@ impl Plan {
         };
         let mut owned: SmallVec<[Buffer; 16]> = SmallVec::new();
         for buffer in &self.owned {
-            // Besides the leaf's own handle and the caller's there may be others: then the memory is not free to take.
-            let donor = buffer.donor.map(|slot| &leaves[slot]).filter(|leaf| {
-                leaf.layout.offset == 0
-                    && Arc::strong_count(&leaf.buffer.0) == 2
-                    && leaf.buffer.size() >= buffer.bytes
-            });
+            // Besides the tensor's handle and the one in `leaves` there may be others: then the memory is not free.
+            let donor =
+                buffer.donor.filter(|&slot| may_take(slot)).map(|slot| &leaves[slot]).filter(|leaf| {
+                    leaf.layout.offset == 0
+                        && Arc::strong_count(&leaf.buffer.0) <= 2
+                        && leaf.buffer.size() >= buffer.bytes
+                });
             owned.push(match donor {
                 Some(leaf) => leaf.buffer.clone(),
                 None => backend.allocate(buffer.bytes)?,

@@ -28,13 +28,17 @@ pub struct Library {
 
 /// A step of a plan.
 ///
-/// Bindings of a fused step are its parameters in order. Bindings of a library step are its operands, then the
-/// epilogue's read parameters (from 1), then the outputs: the result, or what the epilogue stores.
+/// Bindings of a fused step are its parameters in order; of a batch, those of its kernels in turn. Bindings of a library
+/// step are its operands, then the epilogue's read parameters (from 1), then the outputs: the result, or what the
+/// epilogue stores.
 #[expect(clippy::large_enum_variant, reason = "a plan has few steps, made once")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// A kernel made for this graph.
     Fused(Fused),
+    /// Kernels that do not depend on one another, as the updates of all parameters of a network: run together, in one
+    /// launch where the device can.
+    Batch(Vec<Fused>),
     /// A routine of the device.
     Library(Library),
 }
@@ -45,7 +49,19 @@ impl Step {
         match self {
             Step::Fused(kernel) if kernel.columns.is_empty() => "elementwise".to_owned(),
             Step::Fused(_) => "rows".to_owned(),
+            Step::Batch(kernels) if kernels.iter().all(|kernel| kernel.columns.is_empty()) => {
+                format!("elementwise x{}", kernels.len())
+            }
+            Step::Batch(kernels) => format!("rows x{}", kernels.len()),
             Step::Library(library) => library.node.op.name().to_owned(),
+        }
+    }
+
+    /// The kernel of a fused step.
+    pub fn fused(&self) -> Option<&Fused> {
+        match self {
+            Step::Fused(kernel) => Some(kernel),
+            Step::Batch(_) | Step::Library(_) => None,
         }
     }
 }

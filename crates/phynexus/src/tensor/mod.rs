@@ -54,7 +54,7 @@ use crate::{
         node::{Node, Sources, intern},
         op::Op,
     },
-    schedule,
+    schedule::{self, capture},
     shape::{Dims, Layout, checked_element_count, element_count},
 };
 
@@ -63,17 +63,6 @@ use crate::{
 /// Tensors are values: an operation never changes one, and views do not alias. Clones share the data.
 #[derive(Clone)]
 pub struct Tensor(Arc<Node>);
-
-/// See [`Tensor::downgrade`].
-#[derive(Clone)]
-pub struct WeakTensor(std::sync::Weak<Node>);
-
-impl WeakTensor {
-    /// The tensor, if something still holds it.
-    pub fn upgrade(&self) -> Option<Tensor> {
-        self.0.upgrade().map(Tensor)
-    }
-}
 
 /// Chains of pending operations longer than this are evaluated as they grow, so that forgotten reads cannot pile up
 /// work without bound.
@@ -111,11 +100,6 @@ impl Tensor {
     /// True if the data is there, and reading it computes nothing.
     pub fn is_evaluated(&self) -> bool {
         self.0.body().data.is_some()
-    }
-
-    /// A handle that does not keep the tensor: what was held by nobody else is gone, or may be overwritten.
-    pub fn downgrade(&self) -> WeakTensor {
-        WeakTensor(Arc::downgrade(&self.0))
     }
 
     pub(crate) fn node(&self) -> &Arc<Node> {
@@ -183,7 +167,7 @@ impl Tensor {
             operands.iter().map(|o| if o.is_evaluated() { 0 } else { o.0.depth + 1 }).max().unwrap_or(0);
         let sources: Sources = operands.iter().map(|o| o.0.clone()).collect();
         let tensor = Tensor(Node::pending(intern(op, dtype, shape), device, sources, depth, requires_grad));
-        if depth > PENDING_DEPTH {
+        if depth > PENDING_DEPTH && !capture::is_recording() {
             tensor.evaluate()?;
         }
         Ok(tensor)
@@ -191,7 +175,7 @@ impl Tensor {
 
     /// Computes the data now, if it is not there yet.
     pub fn evaluate(&self) -> Result<()> {
-        schedule::evaluate(&[self])
+        schedule::evaluate(&[self], &mut Vec::new())
     }
 
     /// The tensor itself, computed.
@@ -202,7 +186,14 @@ impl Tensor {
 
     /// Computes several tensors together: work they share is done once.
     pub fn evaluate_all(tensors: &[&Tensor]) -> Result<()> {
-        schedule::evaluate(tensors)
+        schedule::evaluate(tensors, &mut Vec::new())
+    }
+
+    /// As [`Tensor::evaluate_all`], and the results may take over the memory of `replaced` where nobody else holds these
+    /// tensors: how an update overwrites what it replaces. On success `replaced` is empty; on an error its tensors are
+    /// as they were.
+    pub fn evaluate_replacing(tensors: &[&Tensor], replaced: &mut Vec<Tensor>) -> Result<()> {
+        schedule::evaluate(tensors, replaced)
     }
 
     /// The data, computed if need be.

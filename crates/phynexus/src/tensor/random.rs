@@ -2,12 +2,13 @@
 
 use std::{
     f64::consts::TAU,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
 };
 
 use crate::{
     DType, Device, Error, Result, Scalar, Tensor,
     graph::op::Op,
+    schedule::capture,
     shape::{Dims, checked_element_count},
 };
 
@@ -16,7 +17,7 @@ use crate::{
 /// which numbers then depends on their timing.
 #[derive(Debug)]
 pub struct Generator {
-    state: Mutex<GeneratorState>,
+    state: Arc<Mutex<GeneratorState>>,
 }
 
 /// All of a generator's state: restoring it repeats what came after.
@@ -28,7 +29,21 @@ pub struct GeneratorState {
     pub counter: u64,
 }
 
-static DEFAULT: Generator = Generator::new(0);
+static DEFAULT: LazyLock<Generator> = LazyLock::new(|| Generator::new(0));
+
+impl GeneratorState {
+    /// The state so many blocks later.
+    pub(crate) fn after(self, blocks: u64) -> GeneratorState {
+        GeneratorState { counter: self.counter.wrapping_add(blocks), ..self }
+    }
+
+    /// Key and counter as the leaf of a [`Op::RandomBits`].
+    pub(crate) fn leaf(self, device: Device) -> Result<Tensor> {
+        let GeneratorState { seed, counter } = self;
+        let words = [seed as u32, (seed >> 32) as u32, counter as u32, (counter >> 32) as u32];
+        Tensor::from_slice(&words, &[4], device)
+    }
+}
 
 /// Seeds the generator that random methods of [`Tensor`] use.
 pub fn manual_seed(seed: u64) {
@@ -37,8 +52,18 @@ pub fn manual_seed(seed: u64) {
 
 impl Generator {
     /// A generator with this seed.
-    pub const fn new(seed: u64) -> Generator {
-        Generator { state: Mutex::new(GeneratorState { seed, counter: 0 }) }
+    pub fn new(seed: u64) -> Generator {
+        Generator { state: Arc::new(Mutex::new(GeneratorState { seed, counter: 0 })) }
+    }
+
+    /// Another handle to this generator.
+    pub(crate) fn share(&self) -> Generator {
+        Generator { state: self.state.clone() }
+    }
+
+    /// True if both are the same generator.
+    pub(crate) fn is_same(&self, other: &Generator) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
     }
 
     /// The generator that random methods of [`Tensor`] use. Its seed is 0 until [`manual_seed`] sets another.
@@ -57,10 +82,10 @@ impl Generator {
     }
 
     /// The state before the next `blocks` blocks, which are given out.
-    fn advance(&self, blocks: u64) -> GeneratorState {
+    pub(crate) fn advance(&self, blocks: u64) -> GeneratorState {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *state;
-        state.counter = state.counter.wrapping_add(blocks);
+        *state = before.after(blocks);
         before
     }
 
@@ -69,9 +94,10 @@ impl Generator {
         let Some(words) = checked_element_count(shape) else {
             return Err(Error::shape("random", &[shape], "the result would exceed the address space"));
         };
-        let GeneratorState { seed, counter } = self.advance((words as u64).div_ceil(2));
-        let leaf = [seed as u32, (seed >> 32) as u32, counter as u32, (counter >> 32) as u32];
-        let leaf = Tensor::from_slice(&leaf, &[4], device)?;
+        let blocks = (words as u64).div_ceil(2);
+        let state = self.advance(blocks);
+        let leaf = state.leaf(device)?;
+        capture::note_draw(self, state, blocks, &leaf);
         Tensor::record(Op::RandomBits, DType::U32, shape.into(), &[&leaf])
     }
 

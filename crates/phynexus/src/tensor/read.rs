@@ -5,6 +5,7 @@ use crate::{Element, Error, Result, Tensor, graph::op::Op};
 impl Tensor {
     /// The elements as little-endian bytes in row-major order.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        crate::schedule::capture::refuse_reading()?;
         let storage = self.storage()?;
         let storage = if storage.layout.is_contiguous() {
             storage

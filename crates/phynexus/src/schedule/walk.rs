@@ -1,0 +1,240 @@
+//! What is pending behind some tensors: the walk that finds it, and the key it has.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use smallvec::SmallVec;
+
+use crate::{
+    Error, Result, Tensor,
+    device::{Device, Storage},
+    graph::{
+        ir::{Id, Ir},
+        node::{Node, Sources},
+        op::Op,
+    },
+};
+
+/// What a walk came to.
+pub(super) enum Walk {
+    /// All the data is there.
+    Done,
+    /// Another thread is computing a node of this graph.
+    Busy,
+    /// These copies between devices must be run first.
+    Copies(Vec<Arc<Node>>),
+    /// The graph, its pending nodes marked as in flight.
+    Claimed(Pending),
+}
+
+/// Who else may want what lies inside the graph.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Privacy {
+    /// Gradients may still be asked for through nodes that keep their operands.
+    Open,
+    /// Nobody but the roots' holders.
+    Private,
+}
+
+/// A pending graph: nodes in topological order with the positions of their operands.
+#[derive(Default)]
+pub(super) struct Pending {
+    pub(super) nodes: Vec<Arc<Node>>,
+    operands: Vec<SmallVec<[Id; 3]>>,
+    /// Which nodes have their data.
+    is_leaf: Vec<bool>,
+    /// That data, in slot order.
+    pub(super) leaves: Vec<Storage>,
+    /// Leaf slots whose memory may be taken over.
+    pub(super) donatable: Vec<bool>,
+    pub(super) outputs: Vec<Id>,
+    pub(super) key: Vec<u64>,
+}
+
+/// Goes through what is pending. It lives longer than the lock under which it is used: what it lets go may be the last
+/// handle to memory.
+#[derive(Default)]
+pub(super) struct Walker {
+    pending: Pending,
+    /// For each node, the handles of this walk and of the graph's own edges.
+    held: Vec<u32>,
+    /// Each frame: a node, its operands, and how many of them have been entered.
+    stack: Vec<(Arc<Node>, Sources, usize)>,
+    copies: Vec<Arc<Node>>,
+    mark: u64,
+}
+
+impl Walker {
+    /// Walks from the roots. `given` are handles that do not count as somebody's: what only they hold may be
+    /// overwritten. The caller holds the lock of the claims.
+    pub(super) fn walk(
+        &mut self,
+        roots: &[&Tensor],
+        given: &[Tensor],
+        privacy: Privacy,
+        epoch: &mut u32,
+    ) -> Result<Walk> {
+        *epoch = epoch.wrapping_add(1).max(1);
+        self.mark = u64::from(*epoch) << 32;
+        for root in roots {
+            if root.is_evaluated() || self.visited(root.node()).is_some() {
+                continue;
+            }
+            if !self.enter(root.node())? || !self.descend()? {
+                return Ok(Walk::Busy);
+            }
+        }
+        if self.pending.nodes.is_empty() {
+            return Ok(Walk::Done);
+        }
+        if !self.copies.is_empty() {
+            return Ok(Walk::Copies(std::mem::take(&mut self.copies)));
+        }
+        for tensor in given {
+            if let Some(position) = self.visited(tensor.node()) {
+                self.held[position as usize] += 1;
+            }
+        }
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.finish(&self.held, privacy);
+        pending.mark_in_flight(true);
+        Ok(Walk::Claimed(pending))
+    }
+
+    /// The position this walk gave the node, if it met it.
+    fn visited(&self, node: &Node) -> Option<Id> {
+        let seen = node.mark.load(Ordering::Relaxed);
+        (seen & !0xffff_ffff == self.mark).then_some(seen as u32)
+    }
+
+    /// Adds a leaf, or puts a pending node on the stack; false if another thread is computing it.
+    fn enter(&mut self, node: &Arc<Node>) -> Result<bool> {
+        let body = node.body();
+        if body.in_flight {
+            return Ok(false);
+        }
+        if let Some(data) = &body.data {
+            let data = data.clone();
+            drop(body);
+            self.add(node.clone(), SmallVec::new(), Some(data));
+        } else if body.sources.is_empty() && !matches!(node.op(), Op::Constant(_) | Op::Iota { .. }) {
+            let message = format!("a {} without data or operands", node.op().name());
+            return Err(Error::internal("evaluate", message));
+        } else {
+            let sources = body.sources.clone();
+            drop(body);
+            if *node.op() == Op::Copy {
+                self.copies.push(node.clone());
+            }
+            self.stack.push((node.clone(), sources, 0));
+        }
+        Ok(true)
+    }
+
+    /// Works the stack off; false if another thread is computing a node.
+    fn descend(&mut self) -> Result<bool> {
+        while let Some((node, sources, next)) = self.stack.last_mut() {
+            // The operands of a copy live on another device and are not part of this graph.
+            if *next < sources.len() && *node.op() != Op::Copy {
+                let source = sources[*next].clone();
+                *next += 1;
+                if self.visited(&source).is_none() && !self.enter(&source)? {
+                    return Ok(false);
+                }
+                continue;
+            }
+            let Some((node, sources, _)) = self.stack.pop() else { break };
+            if self.visited(&node).is_some() {
+                continue;
+            }
+            let operands: SmallVec<[Id; 3]> = sources.iter().filter_map(|s| self.visited(s)).collect();
+            operands.iter().for_each(|&o| self.held[o as usize] += 1);
+            drop(sources);
+            self.add(node, operands, None);
+        }
+        Ok(true)
+    }
+
+    fn add(&mut self, node: Arc<Node>, operands: SmallVec<[Id; 3]>, data: Option<Storage>) {
+        let pending = &mut self.pending;
+        node.mark.store(self.mark | pending.nodes.len() as u64, Ordering::Relaxed);
+        pending.nodes.push(node);
+        pending.operands.push(operands);
+        pending.is_leaf.push(data.is_some());
+        pending.leaves.extend(data);
+        self.held.push(1);
+    }
+}
+
+impl Pending {
+    /// Decides outputs and donations, and writes the key. `held` counts, for each node, the handles that are nobody's:
+    /// any more are somebody's.
+    ///
+    /// The key is the device, then for each node a word (its signature's number, whether it is a leaf, whether somebody
+    /// outside holds it), a count, and so many numbers: the positions of its operands, or the strides of a leaf that is
+    /// not row-major. So equal keys are equal graphs.
+    fn finish(&mut self, held: &[u32], privacy: Privacy) {
+        // Operands of nodes that keep them for a gradient stay alive and must not be overwritten.
+        let mut kept = vec![false; self.nodes.len()];
+        for (node, operands) in self.nodes.iter().zip(&self.operands) {
+            if privacy == Privacy::Open && node.keeps_sources() {
+                operands.iter().for_each(|&o| kept[o as usize] = true);
+            }
+        }
+        self.key.push(self.nodes[0].device.identity());
+        let mut leaves = self.leaves.iter().peekable();
+        for (i, node) in self.nodes.iter().enumerate() {
+            let outside = kept[i] || Arc::strong_count(node) > held[i] as usize;
+            let operands = &self.operands[i];
+            let word = node.signature.id << 2 | u64::from(outside);
+            match leaves.next_if(|_| self.is_leaf[i]) {
+                Some(data) => {
+                    self.donatable.push(!outside);
+                    // For a leaf the count is that of its strides, if they must be told.
+                    let strides =
+                        if data.layout.is_contiguous() { &[][..] } else { &data.layout.strides[..] };
+                    self.key.extend([word | 2, strides.len() as u64]);
+                    self.key.extend(strides.iter().map(|&s| s as u64));
+                }
+                None => {
+                    if outside {
+                        self.outputs.push(i as Id);
+                    }
+                    self.key.extend([word, operands.len() as u64]);
+                    self.key.extend(operands.iter().map(|&o| u64::from(o)));
+                }
+            }
+        }
+    }
+
+    /// The graph as plain data.
+    pub(super) fn ir(&self) -> Ir {
+        let mut ir = Ir::default();
+        for ((node, operands), &leaf) in self.nodes.iter().zip(&self.operands).zip(&self.is_leaf) {
+            let op = if leaf { Op::Buffer } else { node.op().clone() };
+            ir.push(op, node.signature.dtype, node.signature.shape.clone(), operands.iter().copied());
+        }
+        ir.outputs = self.outputs.clone();
+        ir
+    }
+
+    /// True if this position is that node's.
+    pub(super) fn is(&self, position: Id, node: &Arc<Node>) -> bool {
+        Arc::ptr_eq(&self.nodes[position as usize], node)
+    }
+
+    /// The number among the outputs of a node.
+    pub(super) fn output(&self, node: &Arc<Node>) -> Option<usize> {
+        self.outputs.iter().position(|&output| self.is(output, node))
+    }
+
+    /// Where it is computed.
+    pub(super) fn device(&self) -> Device {
+        self.nodes[0].device
+    }
+
+    /// Marks the pending nodes as in flight, or no longer. The caller holds the lock of the claims.
+    pub(super) fn mark_in_flight(&self, in_flight: bool) {
+        let computed = self.nodes.iter().zip(&self.is_leaf).filter(|(_, leaf)| !**leaf);
+        computed.for_each(|(node, _)| node.body().in_flight = in_flight);
+    }
+}
