@@ -125,7 +125,7 @@ fn other_shapes_are_recorded_anew() -> Result<()> {
     // Neither views nor other strides are confused.
     let matrix = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3], device())?;
     for tensor in [matrix.narrow(1, 1, 2)?, matrix.t()?.narrow(0, 0, 2)?, matrix.narrow(0, 1, 1)?] {
-        let results = double.call(&mut Vec::new(), &[tensor.clone()])?;
+        let results = double.call(&mut Vec::new(), std::slice::from_ref(&tensor))?;
         assert_eq!(results[0].to_vec::<f32>()?, tensor.mul_scalar(2.0)?.to_vec::<f32>()?);
     }
     Ok(())

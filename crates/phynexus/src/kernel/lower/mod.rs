@@ -95,6 +95,15 @@ pub fn lower(step: &Step, target: &Target) -> Result<Lowered, Unsupported> {
             let sources: Vec<Source> = (0..fused.parameters.len()).map(Source::Binding).collect();
             lower_fused(fused, &sources, target, &mut lowered)?;
         }
+        Step::Batch(kernels) => {
+            let mut first = 0;
+            for fused in kernels {
+                let sources: Vec<Source> =
+                    (first..).take(fused.parameters.len()).map(Source::Binding).collect();
+                first += sources.len();
+                lower_fused(fused, &sources, target, &mut lowered)?;
+            }
+        }
         Step::Library(library) => {
             return Err(Unsupported(format!("{} has no kernel for GPUs", library.node.op.name())));
         }
