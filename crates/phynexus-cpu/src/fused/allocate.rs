@@ -7,7 +7,7 @@ use super::{
     access::Varies,
     axis::{LANES, OUTER},
     plan::{self, Plan},
-    program::{Code, Home, Program, Schedule, SlotId, elements},
+    program::{Code, Home, Program, Schedule, Slot, SlotId, Store, elements},
 };
 
 /// Registers are this far apart at least, in bytes: a cache line.
@@ -106,7 +106,8 @@ fn transposes(program: &Program) -> bool {
         || program.stores.iter().any(|s| across(s.access.innermost_steps()))
 }
 
-/// Values that can be computed straight into memory.
+/// Values that can be computed straight into memory: what is stored there, and what it is computed from, one value after
+/// another in one place. So a store misses the cache while there is something to compute, and no register is needed.
 ///
 /// An output may share its memory with an operand if every load of it is at the index of the store. All of a tile's
 /// loads of an element must then come before its store. Stores at the end of a tile do; a value computed straight into
@@ -122,15 +123,13 @@ fn direct(program: &Program) -> Vec<(SlotId, usize)> {
     };
     let mut found: Vec<(SlotId, usize)> = Vec::new();
     let made = |slot: SlotId| codes.iter().position(|c| c.target() == Some(slot));
-    for code in codes {
-        let Code::Store { store, source } = *code else { continue };
-        let (target, slot) = (&program.stores[store], &program.slots[source]);
-        let Some(at) = made(source) else { continue };
-        let computed = !matches!(codes[at], Code::Load { .. })
-            && matches!(slot.home, Home::Register(_))
-            && target.cast.is_none()
-            && target.access.varies == slot.varies
-            && found.iter().all(|(other, _)| *other != source);
+    let last_read = |slot: SlotId| codes.iter().rposition(|c| c.sources().contains(&slot));
+    // Whether what the code at a position computes can lie where a store wants its value.
+    let fits = |at: usize, slot: SlotId, target: &Store| {
+        let Slot { size, varies, home } = program.slots[slot];
+        let computed = !matches!(codes[at], Code::Load { .. } | Code::Coordinate { .. })
+            && matches!(home, Home::Register(_))
+            && (size, varies) == (target.size, target.access.varies);
         let same_place = |slot: SlotId| {
             codes.iter().any(|c| match c {
                 Code::Load { load, target: loaded } if *loaded == slot => {
@@ -139,12 +138,29 @@ fn direct(program: &Program) -> Vec<(SlotId, usize)> {
                 _ => false,
             })
         };
-        let read_later = codes[at + 1..].iter().any(|later| match later {
-            Code::Load { target, .. } => same_place(*target),
-            _ => later.sources().iter().any(|&slot| same_place(slot)),
-        });
-        if computed && !read_later {
-            found.push((source, store));
+        let read_later = || {
+            codes[at + 1..].iter().any(|later| match later {
+                Code::Load { target, .. } => same_place(*target),
+                _ => later.sources().iter().any(|&slot| same_place(slot)),
+            })
+        };
+        computed && !read_later()
+    };
+    for code in codes {
+        let Code::Store { store, source } = *code else { continue };
+        let target = &program.stores[store];
+        if target.cast.is_some() {
+            continue;
+        }
+        let mut next = Some(source);
+        while let Some(slot) = next.take()
+            && let Some(at) = made(slot)
+            && found.iter().all(|(other, _)| *other != slot)
+            && fits(at, slot, target)
+        {
+            found.push((slot, store));
+            next = (codes[at].sources().iter().copied())
+                .find(|&s| last_read(s) == Some(at) && made(s).is_some_and(|at| fits(at, s, target)));
         }
     }
     found

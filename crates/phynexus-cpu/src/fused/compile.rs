@@ -109,19 +109,17 @@ fn varies(values: &Values<'_>, plan: &Plan) -> Vec<Varies> {
     for (at, instruction) in values.kernel.instructions.iter().enumerate() {
         let operands = values.operands(at as Value);
         let mut varies = operands.iter().fold(Varies::NOWHERE, |v, &a| v.or(all[a as usize]));
-        if values.work[at] == Work::Plain {
-            match &instruction.operation {
-                Operation::Load { index, mask, .. } => {
-                    varies = Access::new(index, mask.as_ref(), &plan.axes).varies;
-                }
-                Operation::Coordinate(index) => varies = Access::new(index, None, &plan.axes).varies,
-                Operation::Reduce(..) => {
-                    if let Some(rows) = plan.rows {
-                        varies.0[1 - rows] = false;
-                    }
-                }
-                _ => {}
+        match &instruction.operation {
+            Operation::Load { index, mask, .. } => {
+                varies = Access::new(index, mask.as_ref(), &plan.axes).varies;
             }
+            Operation::Coordinate(index) => varies = Access::new(index, None, &plan.axes).varies,
+            Operation::Reduce(..) => {
+                if let Some(rows) = plan.rows {
+                    varies.0[1 - rows] = false;
+                }
+            }
+            _ => {}
         }
         all.push(varies);
     }
@@ -166,10 +164,7 @@ impl Emitter<'_> {
         let all = 0..count as Value;
         let varies = self.varies.clone();
         let in_columns = move |value: Value| varies[value as usize].on(1 - rows);
-        let reduced = |value: Value| match values.instruction(value).operation {
-            Operation::Reduce(_, a) if values.work[value as usize] == Work::Plain => Some(a),
-            _ => None,
-        };
+        let reduces = |value: Value| matches!(values.instruction(value).operation, Operation::Reduce(..));
         // A value of the rows may be stored in every column.
         let stores = &values.kernel.stores;
         let by_column: Vec<bool> = (stores.iter())
@@ -186,7 +181,7 @@ impl Emitter<'_> {
             for value in all.clone() {
                 let at = value as usize;
                 let here = values.needed[at] && values.phase[at] == phase && !in_columns(value);
-                if here && reduced(value).is_none() {
+                if here && !reduces(value) {
                     self.value(value)?;
                 }
             }
@@ -201,10 +196,8 @@ impl Emitter<'_> {
             }
             let mut wanted = vec![false; count];
             for value in all.clone().filter(|&v| values.needed[v as usize]) {
-                if let Some(operand) = reduced(value)
-                    && values.phase[value as usize] == phase + 1
-                {
-                    wanted[operand as usize] = true;
+                if reduces(value) && values.phase[value as usize] == phase + 1 {
+                    values.operands(value).iter().for_each(|&v| wanted[v as usize] = true);
                 }
             }
             if phase + 1 == pass_count {
@@ -217,8 +210,8 @@ impl Emitter<'_> {
             }
             for value in all.clone() {
                 let at = value as usize;
-                let reduces = reduced(value).is_some() && values.phase[at] == phase + 1 && values.needed[at];
-                if reduces || (in_columns(value) && wanted[at] && !self.is_lazy(value)) {
+                let ends_here = reduces(value) && values.phase[at] == phase + 1 && values.needed[at];
+                if ends_here || (in_columns(value) && wanted[at] && !self.is_lazy(value)) {
                     self.value(value)?;
                 }
             }
@@ -275,14 +268,18 @@ impl Emitter<'_> {
     /// The slot of a value that varies as `varies` says at least.
     fn expanded(&mut self, value: Value, varies: Varies) -> Result<SlotId> {
         let source = self.value(value)?;
+        Ok(self.expanded_slot(source, varies))
+    }
+
+    fn expanded_slot(&mut self, source: SlotId, varies: Varies) -> SlotId {
         let (Slot { size, varies: has, .. }, all) =
             (self.slots[source], self.slots[source].varies.or(varies));
         if all == has {
-            return Ok(source);
+            return source;
         }
         let target = self.slot(size, all);
         self.codes.push(Code::Expand { source, target });
-        Ok(target)
+        target
     }
 
     /// Emits what computes a value, unless that has been done, and gives its slot.
@@ -314,6 +311,7 @@ impl Emitter<'_> {
                 return self.binary(kernels, a, b, value);
             }
             Work::MulAdd(a, b, c) => return self.mul_add(a, b, c, value),
+            Work::SumProducts(a, b) => return self.sum_products(a, b, value),
         }
         match &instruction.operation {
             Operation::Load { parameter, index, mask, fill } => {
@@ -455,38 +453,86 @@ impl Emitter<'_> {
     }
 
     fn reduce(&mut self, combine: Combine, a: Value, value: Value) -> Result<SlotId> {
+        let dtype = self.values.dtype(value);
+        if self.values.dtype(a) != dtype {
+            return Err(no_reduction(combine, dtype));
+        }
+        let along_columns = self.along_columns()?;
+        let source = self.expanded(a, along_columns)?;
+        self.reduce_slot(combine, source, value)
+    }
+
+    /// The sum of products: at once where the columns are the lanes and both operands vary along them.
+    fn sum_products(&mut self, a: Value, b: Value, value: Value) -> Result<SlotId> {
+        let dtype = self.values.dtype(value);
+        let missing = || no_reduction(Combine::Sum, dtype);
+        let sources = [self.value(a)?, self.value(b)?];
+        if self.along_columns()?.on(LANES) && sources.iter().all(|&slot| self.slots[slot].varies.on(LANES)) {
+            let kernel = vector::sum_products(dtype).ok_or_else(missing)?;
+            let Reduced { target, start, result } = self.reduced(Combine::Sum, value)?;
+            self.codes.push(Code::ReducePair { kernel, sources, target, start });
+            return Ok(result);
+        }
+        let product = vector::binary(Binary::Mul, dtype).ok_or_else(missing)?;
+        let source = self.binary(product, a, b, value)?;
+        let along_columns = self.along_columns()?;
+        let source = self.expanded_slot(source, along_columns);
+        self.reduce_slot(Combine::Sum, source, value)
+    }
+
+    /// Where the columns are.
+    fn along_columns(&self) -> Result<Varies> {
         let Some(rows) = self.plan.rows else {
             return Err(Error::internal("phynexus_cpu::fused", "a reduction without columns"));
         };
+        let mut varies = Varies::NOWHERE;
+        varies.0[1 - rows] = true;
+        Ok(varies)
+    }
+
+    /// Emits the reduction of a slot that varies along the columns.
+    fn reduce_slot(&mut self, combine: Combine, source: SlotId, value: Value) -> Result<SlotId> {
         let dtype = self.values.dtype(value);
-        let missing = || Error::internal("phynexus_cpu::fused", format!("no {} of {dtype}", combine.name()));
-        if self.values.dtype(a) != dtype {
-            return Err(missing());
-        }
-        let mut along_columns = Varies::NOWHERE;
-        along_columns.0[1 - rows] = true;
-        let source = self.expanded(a, along_columns)?;
-        let identity = word(combine.identity(dtype), dtype);
-        let varies = self.varies[value as usize];
-        let pairs = vector::binary(combine.binary(), dtype).ok_or_else(missing)?.vector_vector;
-        let (target, start) = if self.plan.chunked {
-            let partial = self.slot(dtype.size(), varies);
-            self.slots[partial].home = Home::Partial(0);
-            let result = self.slot(dtype.size(), varies);
-            self.slots[result].home = Home::State(0);
-            self.reductions.push(Reduction { partial, result, identity, combine: pairs });
-            (partial, None)
-        } else {
-            (self.slot(dtype.size(), varies), Some(identity))
-        };
-        if rows == LANES && self.slots[source].varies == Varies::EVERYWHERE {
-            self.codes.push(Code::ReduceOuter { kernel: pairs, source, target, start });
+        let missing = || no_reduction(combine, dtype);
+        let Reduced { target, start, result } = self.reduced(combine, value)?;
+        if self.plan.rows == Some(LANES) && self.slots[source].varies == Varies::EVERYWHERE {
+            let kernel = vector::binary(combine.binary(), dtype).ok_or_else(missing)?.vector_vector;
+            self.codes.push(Code::ReduceOuter { kernel, source, target, start });
         } else {
             let kernel = vector::reduce(combine, dtype).ok_or_else(missing)?;
             self.codes.push(Code::ReduceVector { kernel, source, target, start });
         }
-        Ok(self.reductions.last().filter(|r| r.partial == target).map_or(target, |r| r.result))
+        Ok(result)
     }
+
+    /// The slots of a reduction: chunks give partial results.
+    fn reduced(&mut self, combine: Combine, value: Value) -> Result<Reduced> {
+        let (dtype, varies) = (self.values.dtype(value), self.varies[value as usize]);
+        let identity = word(combine.identity(dtype), dtype);
+        let target = self.slot(dtype.size(), varies);
+        if !self.plan.chunked {
+            return Ok(Reduced { target, start: Some(identity), result: target });
+        }
+        let pairs = vector::binary(combine.binary(), dtype)
+            .ok_or_else(|| no_reduction(combine, dtype))?
+            .vector_vector;
+        let result = self.slot(dtype.size(), varies);
+        self.slots[target].home = Home::Partial(0);
+        self.slots[result].home = Home::State(0);
+        self.reductions.push(Reduction { partial: target, result, identity, combine: pairs });
+        Ok(Reduced { target, start: None, result })
+    }
+}
+
+/// Where a reduction accumulates, what it starts from unless that is there already, and where its result lies.
+struct Reduced {
+    target: SlotId,
+    start: Option<u64>,
+    result: SlotId,
+}
+
+fn no_reduction(combine: Combine, dtype: DType) -> Error {
+    Error::internal("phynexus_cpu::fused", format!("no {} of {dtype}", combine.name()))
 }
 
 /// The bytes of a scalar as an element, at the start of a word.

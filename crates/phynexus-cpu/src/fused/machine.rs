@@ -154,6 +154,19 @@ impl Machine<'_> {
                             kernel(from.pointer.offset(row as isize * from.step), to, count);
                         }
                     }
+                    Code::ReducePair { kernel, sources: [a, b], target, start } => {
+                        let Slot { size, varies, .. } = self.program.slots[a];
+                        let (rows, count) = self.shape(varies.or(self.program.slots[b].varies), tile);
+                        let [a, b, to] = [a, b, target].map(|slot| self.places[slot]);
+                        for row in 0..rows {
+                            let to = to.pointer.add(row * size);
+                            if let Some(word) = start {
+                                set(to, word, size);
+                            }
+                            let row = row as isize;
+                            kernel(a.pointer.offset(row * a.step), b.pointer.offset(row * b.step), to, count);
+                        }
+                    }
                     Code::ReduceOuter { kernel, source, target, start } => {
                         let size = self.program.slots[source].size;
                         let [outer, lanes] = tile.count;

@@ -6,7 +6,7 @@ use super::{
     access::{Access, Varies},
     axis::Cut,
 };
-use crate::vector::{BinaryKernel, ReduceKernel, TernaryKernel, UnaryKernel};
+use crate::vector::{BinaryKernel, ReduceKernel, ReducePairKernel, TernaryKernel, UnaryKernel};
 
 /// A number of a [`Slot`].
 pub(super) type SlotId = usize;
@@ -96,6 +96,13 @@ pub(super) enum Code {
         target: SlotId,
         start: Option<u64>,
     },
+    /// As [`Code::ReduceVector`], for a function of two values.
+    ReducePair {
+        kernel: ReducePairKernel,
+        sources: [SlotId; 2],
+        target: SlotId,
+        start: Option<u64>,
+    },
     /// Combines the outer positions of each lane into the target.
     ReduceOuter {
         kernel: BinaryKernel,
@@ -119,7 +126,7 @@ impl Code {
             | Code::ReduceVector { source, .. }
             | Code::ReduceOuter { source, .. }
             | Code::Store { source, .. } => std::slice::from_ref(source),
-            Code::Binary { sources, .. } => sources,
+            Code::Binary { sources, .. } | Code::ReducePair { sources, .. } => sources,
             Code::Ternary { sources, .. } => sources,
         }
     }
@@ -134,6 +141,7 @@ impl Code {
             | Code::Ternary { target, .. }
             | Code::Expand { target, .. }
             | Code::ReduceVector { target, .. }
+            | Code::ReducePair { target, .. }
             | Code::ReduceOuter { target, .. } => Some(target),
             Code::Store { .. } => None,
         }

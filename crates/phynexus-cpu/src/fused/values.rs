@@ -3,7 +3,7 @@
 
 use phynexus::{
     DType, Scalar,
-    graph::op::{Binary, Unary},
+    graph::op::{Binary, Combine, Unary},
     kernel::fused::{Fused, Instruction, Operation, Value},
 };
 use smallvec::SmallVec;
@@ -23,6 +23,8 @@ pub(super) enum Work {
     SubExp(Value, Value),
     /// `a * b + c`.
     MulAdd(Value, Value, Value),
+    /// The sum of `a * b` over the columns.
+    SumProducts(Value, Value),
 }
 
 /// The values of a kernel.
@@ -63,7 +65,7 @@ impl<'a> Values<'a> {
             let operands = values.operands(at as Value);
             let before = operands.iter().map(|&v| values.phase[v as usize]).max().unwrap_or(0);
             let reduces = matches!(values.instruction(at as Value).operation, Operation::Reduce(..));
-            values.phase[at] = before + usize::from(reduces && values.work[at] == Work::Plain);
+            values.phase[at] = before + usize::from(reduces);
         }
         values
     }
@@ -82,7 +84,7 @@ impl<'a> Values<'a> {
         match self.work[value as usize] {
             Work::Plain => self.instruction(value).operation.operands(),
             Work::Same(a) | Work::Chain(_, a) => SmallVec::from_slice(&[a]),
-            Work::SubExp(a, b) => SmallVec::from_slice(&[a, b]),
+            Work::SubExp(a, b) | Work::SumProducts(a, b) => SmallVec::from_slice(&[a, b]),
             Work::MulAdd(a, b, c) => SmallVec::from_slice(&[a, b, c]),
         }
     }
@@ -132,6 +134,14 @@ impl<'a> Values<'a> {
             }
             Operation::Binary(Binary::Mul, a, b) if matches!(dtype, DType::F32 | DType::F64) => {
                 self.gelu(a, b, users).or_else(|| self.gelu(b, a, users)).unwrap_or(Work::Plain)
+            }
+            Operation::Reduce(Combine::Sum, a) if matches!(dtype, DType::F32 | DType::F64) => {
+                match inner(a).map(|i| &i.operation) {
+                    Some(&Operation::Binary(Binary::Mul, x, y)) if self.work[a as usize] == Work::Plain => {
+                        Work::SumProducts(x, y)
+                    }
+                    _ => Work::Plain,
+                }
             }
             _ => Work::Plain,
         }

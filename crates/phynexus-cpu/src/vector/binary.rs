@@ -40,6 +40,8 @@ pub fn binary_for(set: InstructionSet, op: Binary, dtype: DType) -> Option<Binar
 
 /// Integer arithmetic that is the same for signed and unsigned types.
 pub(super) trait Wrapping: Copy {
+    const ZERO: Self;
+    const ONE: Self;
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
@@ -48,6 +50,8 @@ pub(super) trait Wrapping: Copy {
 macro_rules! wrapping {
     ($($t:ident),*) => {
         $(impl Wrapping for $t {
+            const ZERO: $t = 0;
+            const ONE: $t = 1;
             #[inline(always)]
             fn add(self, other: $t) -> $t {
                 self.wrapping_add(other)

@@ -3,7 +3,10 @@
 use phynexus::DType;
 
 use super::instruction_set::InstructionSet;
-use super::loops::{never, plain_binary, plain_map1, plain_map3, vector_binary, vector_map1, vector_map3};
+use super::loops::{
+    never, plain_binary, plain_guarded, plain_map1, plain_map3, vector_binary, vector_guarded, vector_map1,
+    vector_map3,
+};
 use super::math::{Arithmetic, Contracted, Separate, double, single};
 use super::{BinaryKernels, TernaryKernel, UnaryKernel};
 
@@ -47,10 +50,6 @@ macro_rules! chains {
                 const SQRT_2_OVER_PI: $t = std::$t::consts::FRAC_2_SQRT_PI * std::$t::consts::FRAC_1_SQRT_2;
                 (x * 0.5) * (1.0 + $module::tanh::<A>((x + x * x * x * 0.044715) * SQRT_2_OVER_PI))
             }
-            #[inline(always)]
-            pub(super) fn sub_exp<A: Arithmetic>(a: $t, b: $t) -> $t {
-                $module::exp::<A>(a - b)
-            }
         }
     };
 }
@@ -93,11 +92,23 @@ pub fn sub_exp(dtype: DType) -> Option<BinaryKernels> {
 
 /// [`sub_exp`] for one of the available instruction sets.
 pub fn sub_exp_for(set: InstructionSet, dtype: DType) -> Option<BinaryKernels> {
+    fn single<A: Arithmetic>(a: f32, b: f32) -> f32 {
+        single::exp::<A>(a - b)
+    }
+    fn below<A: Arithmetic>(a: f32, b: f32) -> f32 {
+        single::exp_below::<A>(a - b)
+    }
+    fn beyond(a: f32, b: f32) -> bool {
+        single::exp_beyond(a - b)
+    }
+    fn double<A: Arithmetic>(a: f64, b: f64) -> f64 {
+        double::exp::<A>(a - b)
+    }
     Some(match (dtype, set) {
-        (DType::F32, InstructionSet::Plain) => plain_binary(chains32::sub_exp::<Separate>),
-        (DType::F32, _) => vector_binary(set, chains32::sub_exp::<Contracted>),
-        (DType::F64, InstructionSet::Plain) => plain_binary(chains64::sub_exp::<Separate>),
-        (DType::F64, _) => vector_binary(set, chains64::sub_exp::<Contracted>),
+        (DType::F32, InstructionSet::Plain) => plain_guarded(below::<Separate>, beyond, single::<Separate>),
+        (DType::F32, _) => vector_guarded(set, below::<Contracted>, beyond, single::<Contracted>),
+        (DType::F64, InstructionSet::Plain) => plain_binary(double::<Separate>),
+        (DType::F64, _) => vector_binary(set, double::<Contracted>),
         _ => return None,
     })
 }

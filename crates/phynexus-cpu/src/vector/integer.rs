@@ -2,6 +2,8 @@
 
 /// An integer type of a fixed width.
 pub(super) trait Integer: Copy {
+    const LEAST: Self;
+    const GREATEST: Self;
     fn neg(self) -> Self;
     fn abs(self) -> Self;
     /// -1, 0 or 1.
@@ -36,6 +38,8 @@ macro_rules! power {
 macro_rules! unsigned {
     ($($t:ident),*) => {
         $(impl Integer for $t {
+            const LEAST: $t = $t::MIN;
+            const GREATEST: $t = $t::MAX;
             #[inline(always)]
             fn neg(self) -> $t {
                 self.wrapping_neg()
@@ -75,6 +79,8 @@ macro_rules! unsigned {
 macro_rules! signed {
     ($($t:ident $u:ident),*) => {
         $(impl Integer for $t {
+            const LEAST: $t = $t::MIN;
+            const GREATEST: $t = $t::MAX;
             #[inline(always)]
             fn neg(self) -> $t {
                 self.wrapping_neg()

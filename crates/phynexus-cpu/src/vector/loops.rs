@@ -13,7 +13,7 @@
 use std::mem::MaybeUninit;
 
 use super::instruction_set::InstructionSet;
-use super::{BinaryKernel, BinaryKernels, ReduceKernel, TernaryKernel, UnaryKernel};
+use super::{BinaryKernel, BinaryKernels, ReduceKernel, ReducePairKernel, TernaryKernel, UnaryKernel};
 
 /// Elements of a block. Sixty-four are four AVX-512 registers of `f32`: enough independent work to hide latencies, and
 /// too many iterations for the compiler to unroll into scalars.
@@ -42,13 +42,19 @@ impl<T: Copy> Padded<T> {
     /// Copies `n < BLOCK` elements in and repeats the last for the rest: no lane computes anything new.
     #[inline(always)]
     unsafe fn fill(&mut self, src: *const T, n: usize) -> *const T {
-        let start = self.0.as_mut_ptr().cast::<T>();
         // SAFETY: the caller gives n readable elements, 0 < n < BLOCK.
+        unsafe { self.fill_with(src, n, *src.add(n - 1)) }
+    }
+
+    /// Copies `n < BLOCK` elements in and sets the rest to `value`.
+    #[inline(always)]
+    unsafe fn fill_with(&mut self, src: *const T, n: usize, value: T) -> *const T {
+        let start = self.start();
+        // SAFETY: the caller gives n readable elements, n < BLOCK.
         unsafe {
             std::ptr::copy_nonoverlapping(src, start, n);
-            let last = *src.add(n - 1);
             for i in n..BLOCK {
-                *start.add(i) = last;
+                *start.add(i) = value;
             }
         }
         start
@@ -111,15 +117,22 @@ unsafe fn map1<T: Copy, U: Copy, F: Fn(T) -> U, G: Fn(T) -> bool, S: Fn(T) -> U>
     }
 }
 
-/// `dst[i] = f(a[i], b[i])`, where a scalar operand is one element, read before the first write.
+/// `dst[i] = f(a[i], b[i])`, where a scalar operand is one element, read before the first write; `slow` and `fallback` as
+/// in [`map1`].
 #[inline(always)]
-unsafe fn map2<T: Copy, U: Copy, F: Fn(T, T) -> U, const A_SCALAR: bool, const B_SCALAR: bool>(
+unsafe fn map2<T: Copy, U: Copy, F, G, S, const A_SCALAR: bool, const B_SCALAR: bool>(
     a: *const u8,
     b: *const u8,
     dst: *mut u8,
     n: usize,
     f: F,
-) {
+    slow: G,
+    fallback: S,
+) where
+    F: Fn(T, T) -> U,
+    G: Fn(T, T) -> bool,
+    S: Fn(T, T) -> U,
+{
     if n == 0 {
         return;
     }
@@ -136,11 +149,24 @@ unsafe fn map2<T: Copy, U: Copy, F: Fn(T, T) -> U, const A_SCALAR: bool, const B
             while blocks > 0 {
                 let x = if A_SCALAR { [a_value; BLOCK] } else { a.cast::<[T; BLOCK]>().read_unaligned() };
                 let z = if B_SCALAR { [b_value; BLOCK] } else { b.cast::<[T; BLOCK]>().read_unaligned() };
+                let operands =
+                    |i: usize| (if A_SCALAR { a_value } else { x[i] }, if B_SCALAR { b_value } else { z[i] });
                 let mut y = MaybeUninit::<[U; BLOCK]>::uninit();
                 let out = y.as_mut_ptr().cast::<U>();
+                let mut any = false;
                 for i in 0..BLOCK {
-                    *out.add(i) =
-                        f(if A_SCALAR { a_value } else { x[i] }, if B_SCALAR { b_value } else { z[i] });
+                    let (a, b) = operands(i);
+                    any |= slow(a, b);
+                }
+                for i in 0..BLOCK {
+                    let (a, b) = operands(i);
+                    *out.add(i) = f(a, b);
+                }
+                if any {
+                    for i in 0..BLOCK {
+                        let (a, b) = operands(i);
+                        *out.add(i) = fallback(a, b);
+                    }
                 }
                 d.cast::<[U; BLOCK]>().write_unaligned(y.assume_init());
                 if !A_SCALAR {
@@ -240,41 +266,152 @@ unsafe fn map3<C: Copy, T: Copy, F, const A_SCALAR: bool, const B_SCALAR: bool, 
     }
 }
 
-/// `accumulator = f(accumulator, src[0], ..., src[n - 1])` in [`BLOCK`] lanes that are then combined pairwise: a sum's
-/// rounding error grows with `n / BLOCK + log2(BLOCK)`, not with `n`.
+/// Combines `n` elements in [`BLOCK`] lanes that are then combined pairwise: a sum's rounding error grows with
+/// `n / BLOCK + log2(BLOCK)`, not with `n`. `block(at, count)` gives `count <= BLOCK` elements from `at` on, and
+/// `identity` in the lanes behind them.
 #[inline(always)]
-unsafe fn fold<T: Copy, F: Fn(T, T) -> T>(src: *const u8, accumulator: *mut u8, n: usize, f: F) {
-    let src = src.cast::<T>();
-    let accumulator = accumulator.cast::<T>();
+fn combine<T: Copy>(
+    n: usize,
+    identity: T,
+    f: impl Fn(T, T) -> T,
+    mut block: impl FnMut(usize, usize) -> [T; BLOCK],
+) -> T {
+    let mut lanes = [identity; BLOCK];
+    let whole = n - n % BLOCK;
+    let mut at = 0;
+    while at < whole {
+        let x = block(at, BLOCK);
+        for i in 0..BLOCK {
+            lanes[i] = f(lanes[i], x[i]);
+        }
+        at += BLOCK;
+    }
+    if whole < n {
+        let x = block(whole, n - whole);
+        for i in 0..BLOCK {
+            lanes[i] = f(lanes[i], x[i]);
+        }
+    }
+    let mut width = BLOCK / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] = f(lanes[i], lanes[i + width]);
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+/// `count <= BLOCK` elements with `rest` in the lanes behind them.
+#[inline(always)]
+unsafe fn block_of<T: Copy>(src: *const T, count: usize, rest: T) -> [T; BLOCK] {
+    // SAFETY: the caller gives `count` readable elements.
+    unsafe {
+        if count == BLOCK {
+            return src.cast::<[T; BLOCK]>().read_unaligned();
+        }
+        Padded::new().fill_with(src, count, rest).cast::<[T; BLOCK]>().read_unaligned()
+    }
+}
+
+/// `accumulator = f(accumulator, src[0], ..., src[n - 1])`, in the order of [`combine`].
+#[inline(always)]
+unsafe fn fold<T: Copy, F: Fn(T, T) -> T, I: Fn() -> T>(
+    src: *const u8,
+    accumulator: *mut u8,
+    n: usize,
+    f: F,
+    identity: I,
+) {
+    let (src, accumulator) = (src.cast::<T>(), accumulator.cast::<T>());
     // SAFETY: the caller gives n readable elements behind src and one element behind the accumulator.
     unsafe {
-        if n < BLOCK {
-            let mut total = accumulator.read_unaligned();
-            for i in 0..n {
-                total = f(total, *src.add(i));
+        let total = combine(n, identity(), &f, |at, count| block_of(src.add(at), count, identity()));
+        accumulator.write_unaligned(f(accumulator.read_unaligned(), total));
+    }
+}
+
+/// A float whose magnitude, as an unsigned number, is above that of infinity exactly for NaN.
+pub(super) trait Magnitude: Copy {
+    type Bits: Copy + Ord;
+    const NAN: Self;
+    const ZERO: Self::Bits;
+    const INFINITY: Self::Bits;
+    fn magnitude(self) -> Self::Bits;
+}
+
+macro_rules! magnitude {
+    ($t:ident, $bits:ident) => {
+        impl Magnitude for $t {
+            type Bits = $bits;
+            const NAN: $t = $t::NAN;
+            const ZERO: $bits = 0;
+            const INFINITY: $bits = $t::INFINITY.to_bits() << 1;
+            #[inline(always)]
+            fn magnitude(self) -> $bits {
+                self.to_bits() << 1
             }
-            accumulator.write_unaligned(total);
-            return;
         }
-        let mut lanes = src.cast::<[T; BLOCK]>().read_unaligned();
-        for block in 1..n / BLOCK {
-            let x = src.add(block * BLOCK).cast::<[T; BLOCK]>().read_unaligned();
+    };
+}
+magnitude!(f32, u32);
+magnitude!(f64, u64);
+
+/// As [`fold`], for a maximum or minimum of floats by a plain comparison: NaN is found by the greatest magnitude, which
+/// costs less than minding it in every comparison.
+#[inline(always)]
+unsafe fn fold_extreme<T: Magnitude, F: Fn(T, T) -> T, I: Fn() -> T>(
+    src: *const u8,
+    accumulator: *mut u8,
+    n: usize,
+    f: F,
+    identity: I,
+) {
+    let (src, accumulator) = (src.cast::<T>(), accumulator.cast::<T>());
+    // SAFETY: as in `fold`.
+    unsafe {
+        let before = accumulator.read_unaligned();
+        let mut magnitudes = [T::ZERO; BLOCK];
+        let total = combine(n, identity(), &f, |at, count| {
+            let x = block_of(src.add(at), count, identity());
             for i in 0..BLOCK {
-                lanes[i] = f(lanes[i], x[i]);
+                magnitudes[i] = magnitudes[i].max(x[i].magnitude());
             }
+            x
+        });
+        let mut nan = before.magnitude() > T::INFINITY;
+        for i in 0..BLOCK {
+            nan |= magnitudes[i] > T::INFINITY;
         }
-        let rest = n % BLOCK;
-        for (i, lane) in lanes.iter_mut().enumerate().take(rest) {
-            *lane = f(*lane, *src.add(n - rest + i));
-        }
-        let mut width = BLOCK / 2;
-        while width > 0 {
-            for i in 0..width {
-                lanes[i] = f(lanes[i], lanes[i + width]);
+        accumulator.write_unaligned(if nan { T::NAN } else { f(before, total) });
+    }
+}
+
+/// `accumulator = sum(accumulator, f(a[0], b[0]), ..., f(a[n - 1], b[n - 1]))` for any `sum`, in the order of
+/// [`combine`].
+#[inline(always)]
+unsafe fn fold2<T: Copy, F: Fn(T, T) -> T, M: Fn(T, T) -> T, I: Fn() -> T>(
+    a: *const u8,
+    b: *const u8,
+    accumulator: *mut u8,
+    n: usize,
+    f: F,
+    map: M,
+    identity: I,
+) {
+    let (a, b, accumulator) = (a.cast::<T>(), b.cast::<T>(), accumulator.cast::<T>());
+    // SAFETY: the caller gives n readable elements behind a and b and one element behind the accumulator.
+    unsafe {
+        let total = combine(n, identity(), &f, |at, count| {
+            let x = block_of(a.add(at), count, identity());
+            let y = block_of(b.add(at), count, identity());
+            let mut z = [identity(); BLOCK];
+            for i in 0..BLOCK {
+                z[i] = if i < count { map(x[i], y[i]) } else { z[i] };
             }
-            width /= 2;
-        }
-        accumulator.write_unaligned(f(accumulator.read_unaligned(), lanes[0]));
+            z
+        });
+        accumulator.write_unaligned(f(accumulator.read_unaligned(), total));
     }
 }
 
@@ -324,9 +461,10 @@ instantiate!(vector_map1, plain_map1 -> UnaryKernel, map1
     (src: *const u8, dst: *mut u8, n: usize) (f: F, slow: G, fallback: S));
 
 instantiate!(vector_map2, plain_map2 -> BinaryKernel, map2
-    [T: Copy, U: Copy, F: Fn(T, T) -> U + Copy, const A_SCALAR: bool, const B_SCALAR: bool]
-    [T, U, F, A_SCALAR, B_SCALAR]
-    (a: *const u8, b: *const u8, dst: *mut u8, n: usize) (f: F));
+    [T: Copy, U: Copy, F: Fn(T, T) -> U + Copy, G: Fn(T, T) -> bool + Copy, S: Fn(T, T) -> U + Copy,
+     const A_SCALAR: bool, const B_SCALAR: bool]
+    [T, U, F, G, S, A_SCALAR, B_SCALAR]
+    (a: *const u8, b: *const u8, dst: *mut u8, n: usize) (f: F, slow: G, fallback: S));
 
 instantiate!(vector_map3, plain_map3 -> TernaryKernel, map3
     [C: Copy, T: Copy, F: Fn(C, T, T) -> T + Copy, const A_SCALAR: bool, const B_SCALAR: bool, const C_SCALAR: bool]
@@ -334,11 +472,24 @@ instantiate!(vector_map3, plain_map3 -> TernaryKernel, map3
     (a: *const u8, b: *const u8, c: *const u8, dst: *mut u8, n: usize) (f: F));
 
 instantiate!(vector_fold, plain_fold -> ReduceKernel, fold
-    [T: Copy, F: Fn(T, T) -> T + Copy] [T, F]
-    (src: *const u8, accumulator: *mut u8, n: usize) (f: F));
+    [T: Copy, F: Fn(T, T) -> T + Copy, I: Fn() -> T + Copy] [T, F, I]
+    (src: *const u8, accumulator: *mut u8, n: usize) (f: F, identity: I));
+
+instantiate!(vector_fold_extreme, plain_fold_extreme -> ReduceKernel, fold_extreme
+    [T: Magnitude, F: Fn(T, T) -> T + Copy, I: Fn() -> T + Copy] [T, F, I]
+    (src: *const u8, accumulator: *mut u8, n: usize) (f: F, identity: I));
+
+instantiate!(vector_fold2, plain_fold2 -> ReducePairKernel, fold2
+    [T: Copy, F: Fn(T, T) -> T + Copy, M: Fn(T, T) -> T + Copy, I: Fn() -> T + Copy] [T, F, M, I]
+    (a: *const u8, b: *const u8, accumulator: *mut u8, n: usize) (f: F, map: M, identity: I));
 
 /// True for no element: the function needs no other way to compute it.
 pub(super) fn never<T>(_: T) -> bool {
+    false
+}
+
+/// As [`never`], for two operands.
+pub(super) fn never2<T>(_: T, _: T) -> bool {
     false
 }
 
@@ -353,27 +504,77 @@ pub(super) fn binary<T: Copy, U: Copy>(set: InstructionSet, f: impl Fn(T, T) -> 
 }
 
 /// The three binary kernels of one function for sets with fused multiply-add.
-pub(super) fn vector_binary<T: Copy, U: Copy, F: Fn(T, T) -> U + Copy>(
+pub(super) fn vector_binary<T: Copy, U: Copy>(
     set: InstructionSet,
-    f: F,
+    f: impl Fn(T, T) -> U + Copy,
 ) -> BinaryKernels {
-    BinaryKernels {
-        vector_vector: vector_map2::<T, U, F, false, false>(set, f),
-        vector_scalar: vector_map2::<T, U, F, false, true>(set, f),
-        scalar_vector: vector_map2::<T, U, F, true, false>(set, f),
-    }
+    vector_guarded(set, f, never2, f)
 }
 
 /// The three binary kernels of one function for the plain set.
-pub(super) fn plain_binary<T: Copy, U: Copy, F: Fn(T, T) -> U + Copy>(f: F) -> BinaryKernels {
+pub(super) fn plain_binary<T: Copy, U: Copy>(f: impl Fn(T, T) -> U + Copy) -> BinaryKernels {
+    plain_guarded(f, never2, f)
+}
+
+/// [`vector_binary`] with another function for blocks in which `slow` holds anywhere.
+pub(super) fn vector_guarded<T: Copy, U: Copy>(
+    set: InstructionSet,
+    f: impl Fn(T, T) -> U + Copy,
+    slow: impl Fn(T, T) -> bool + Copy,
+    fallback: impl Fn(T, T) -> U + Copy,
+) -> BinaryKernels {
     BinaryKernels {
-        vector_vector: plain_map2::<T, U, F, false, false>(f),
-        vector_scalar: plain_map2::<T, U, F, false, true>(f),
-        scalar_vector: plain_map2::<T, U, F, true, false>(f),
+        vector_vector: vector_map2::<T, U, _, _, _, false, false>(set, f, slow, fallback),
+        vector_scalar: vector_map2::<T, U, _, _, _, false, true>(set, f, slow, fallback),
+        scalar_vector: vector_map2::<T, U, _, _, _, true, false>(set, f, slow, fallback),
+    }
+}
+
+/// [`plain_binary`] with another function for blocks in which `slow` holds anywhere.
+pub(super) fn plain_guarded<T: Copy, U: Copy>(
+    f: impl Fn(T, T) -> U + Copy,
+    slow: impl Fn(T, T) -> bool + Copy,
+    fallback: impl Fn(T, T) -> U + Copy,
+) -> BinaryKernels {
+    BinaryKernels {
+        vector_vector: plain_map2::<T, U, _, _, _, false, false>(f, slow, fallback),
+        vector_scalar: plain_map2::<T, U, _, _, _, false, true>(f, slow, fallback),
+        scalar_vector: plain_map2::<T, U, _, _, _, true, false>(f, slow, fallback),
     }
 }
 
 /// The reduction of one function for any instruction set.
-pub(super) fn reduce<T: Copy>(set: InstructionSet, f: impl Fn(T, T) -> T + Copy) -> ReduceKernel {
-    if set == InstructionSet::Plain { plain_fold(f) } else { vector_fold(set, f) }
+pub(super) fn reduce<T: Copy>(
+    set: InstructionSet,
+    f: impl Fn(T, T) -> T + Copy,
+    identity: impl Fn() -> T + Copy,
+) -> ReduceKernel {
+    if set == InstructionSet::Plain { plain_fold(f, identity) } else { vector_fold(set, f, identity) }
+}
+
+/// The reduction of floats by a comparison that may lose NaN.
+pub(super) fn reduce_extreme<T: Magnitude>(
+    set: InstructionSet,
+    f: impl Fn(T, T) -> T + Copy,
+    identity: impl Fn() -> T + Copy,
+) -> ReduceKernel {
+    if set == InstructionSet::Plain {
+        plain_fold_extreme(f, identity)
+    } else {
+        vector_fold_extreme(set, f, identity)
+    }
+}
+
+/// The reduction of a function of two operands.
+pub(super) fn reduce_pair<T: Copy>(
+    set: InstructionSet,
+    f: impl Fn(T, T) -> T + Copy,
+    map: impl Fn(T, T) -> T + Copy,
+    identity: impl Fn() -> T + Copy,
+) -> ReducePairKernel {
+    if set == InstructionSet::Plain {
+        plain_fold2(f, map, identity)
+    } else {
+        vector_fold2(set, f, map, identity)
+    }
 }

@@ -63,7 +63,7 @@ pub use movement::{
     scatter_strided,
 };
 pub use random::{RandomKernel, random_bits, random_bits_for};
-pub use reduce::{reduce, reduce_for};
+pub use reduce::{reduce, reduce_for, sum_products, sum_products_for};
 pub use select::{select, select_for};
 pub use unary::{unary, unary_for};
 
@@ -75,6 +75,9 @@ pub type BinaryKernel = unsafe fn(a: *const u8, b: *const u8, dst: *mut u8, n: u
 pub type TernaryKernel = unsafe fn(a: *const u8, b: *const u8, c: *const u8, dst: *mut u8, n: usize);
 /// `(src, accumulator, n)`: combines `src[0..n]` into the one element at `accumulator`.
 pub type ReduceKernel = unsafe fn(src: *const u8, accumulator: *mut u8, n: usize);
+
+/// `(a, b, accumulator, n)`: combines `f(a[i], b[i])` for all `n` into the one element at `accumulator`.
+pub type ReducePairKernel = unsafe fn(a: *const u8, b: *const u8, accumulator: *mut u8, n: usize);
 
 /// A binary operation for the three kinds of operands.
 #[derive(Clone, Copy, Debug)]

@@ -3,18 +3,23 @@
 use phynexus::DType;
 use phynexus::graph::op::Combine;
 
-use super::ReduceKernel;
 use super::binary::Wrapping;
 use super::instruction_set::InstructionSet;
+use super::integer::Integer;
 use super::loops;
+use super::{ReduceKernel, ReducePairKernel};
 
 macro_rules! float {
-    ($set:ident, $combine:ident, $t:ty) => {
+    ($set:ident, $combine:ident, $t:ident) => {
         match $combine {
-            Combine::Sum => loops::reduce($set, |a: $t, b: $t| a + b),
-            Combine::Prod => loops::reduce($set, |a: $t, b: $t| a * b),
-            Combine::Max => loops::reduce($set, |a: $t, b: $t| if a > b || a.is_nan() { a } else { b }),
-            Combine::Min => loops::reduce($set, |a: $t, b: $t| if a < b || a.is_nan() { a } else { b }),
+            Combine::Sum => loops::reduce($set, |a: $t, b: $t| a + b, || 0.0),
+            Combine::Prod => loops::reduce($set, |a: $t, b: $t| a * b, || 1.0),
+            Combine::Max => {
+                loops::reduce_extreme($set, |a: $t, b: $t| if a > b { a } else { b }, || $t::NEG_INFINITY)
+            }
+            Combine::Min => {
+                loops::reduce_extreme($set, |a: $t, b: $t| if a < b { a } else { b }, || $t::INFINITY)
+            }
         }
     };
 }
@@ -46,11 +51,26 @@ pub fn reduce_for(set: InstructionSet, combine: Combine, dtype: DType) -> Option
 }
 
 /// `U` is the unsigned type of T's width.
-fn integer<T: Copy + Ord, U: Wrapping>(set: InstructionSet, combine: Combine) -> ReduceKernel {
+fn integer<T: Integer + Ord, U: Wrapping>(set: InstructionSet, combine: Combine) -> ReduceKernel {
     match combine {
-        Combine::Sum => loops::reduce(set, U::add),
-        Combine::Prod => loops::reduce(set, U::mul),
-        Combine::Max => loops::reduce(set, |a: T, b: T| if a > b { a } else { b }),
-        Combine::Min => loops::reduce(set, |a: T, b: T| if a < b { a } else { b }),
+        Combine::Sum => loops::reduce(set, U::add, || U::ZERO),
+        Combine::Prod => loops::reduce(set, U::mul, || U::ONE),
+        Combine::Max => loops::reduce(set, |a: T, b: T| if a > b { a } else { b }, || T::LEAST),
+        Combine::Min => loops::reduce(set, |a: T, b: T| if a < b { a } else { b }, || T::GREATEST),
+    }
+}
+
+/// The sum of `a[i] * b[i]` on `f32` or `f64` for this processor, without the products in between: each is rounded, then
+/// added as [`reduce`] adds. `None` for other dtypes.
+pub fn sum_products(dtype: DType) -> Option<ReducePairKernel> {
+    sum_products_for(InstructionSet::best(), dtype)
+}
+
+/// [`sum_products`] for one of the available instruction sets.
+pub fn sum_products_for(set: InstructionSet, dtype: DType) -> Option<ReducePairKernel> {
+    match dtype {
+        DType::F32 => Some(loops::reduce_pair(set, |a: f32, b| a + b, |a, b| a * b, || 0.0)),
+        DType::F64 => Some(loops::reduce_pair(set, |a: f64, b| a + b, |a, b| a * b, || 0.0)),
+        _ => None,
     }
 }

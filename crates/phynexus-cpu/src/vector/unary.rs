@@ -49,20 +49,20 @@ fn integer<T: Integer + std::ops::Not<Output = T>>(set: InstructionSet, op: Unar
 /// A function that is compiled for sets with and without fused multiply-add.
 macro_rules! elementary {
     ($set:ident, $module:ident::$name:ident) => {
-        elementary!($set, $module::$name, never, $module::$name)
+        elementary!($set, $module::$name, slow never, same $module::$name)
+    };
+    ($set:ident, $module:ident::$name:ident, slow $slow:expr, same $other:ident::$fallback:ident) => {
+        if $set == InstructionSet::Plain {
+            plain_map1($module::$name::<Separate>, $slow, $other::$fallback::<Separate>)
+        } else {
+            vector_map1($set, $module::$name::<Contracted>, $slow, $other::$fallback::<Contracted>)
+        }
     };
     ($set:ident, $module:ident::$name:ident, slow $slow:expr, $fallback:expr) => {
         if $set == InstructionSet::Plain {
             plain_map1($module::$name::<Separate>, $slow, $fallback)
         } else {
             vector_map1($set, $module::$name::<Contracted>, $slow, $fallback)
-        }
-    };
-    ($set:ident, $module:ident::$name:ident, never, $same:path) => {
-        if $set == InstructionSet::Plain {
-            plain_map1($module::$name::<Separate>, never, $module::$name::<Separate>)
-        } else {
-            vector_map1($set, $module::$name::<Contracted>, never, $module::$name::<Contracted>)
         }
     };
 }
@@ -76,7 +76,7 @@ fn float32(set: InstructionSet, op: Unary) -> Option<UnaryKernel> {
         Unary::Recip => loops::unary(set, |x: f32| 1.0 / x),
         Unary::Sqrt => loops::unary(set, f32::sqrt),
         Unary::Rsqrt => loops::unary(set, |x: f32| (1.0 / f64::from(x).sqrt()) as f32),
-        Unary::Exp => elementary!(set, single::exp),
+        Unary::Exp => elementary!(set, single::exp_below, slow single::exp_beyond, same single::exp),
         Unary::Exp2 => elementary!(set, single::exp2),
         Unary::Expm1 => elementary!(set, single::expm1),
         Unary::Log => elementary!(set, single::log),

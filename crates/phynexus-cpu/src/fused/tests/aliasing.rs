@@ -72,6 +72,27 @@ fn softmax_in_place() {
     }
 }
 
+/// Values on the way to a result lie where it is to be stored, but not while the operand there is still to be read.
+#[test]
+fn standardised_rows_in_place() {
+    for (rows, columns) in [(40, 100), (3, 50_000), (500, 7), (9, 1024)] {
+        for read_again in [false, true] {
+            let mut b = Builder::new(&[rows], &[columns]);
+            let x = b.load(numbers(rows * columns), b.flat());
+            let (sum, count) = (b.reduce(Combine::Sum, x), b.number(columns as f64));
+            let mean = b.binary(Binary::Div, sum, count);
+            let centred = b.binary(Binary::Sub, x, mean);
+            let square = b.binary(Binary::Mul, centred, centred);
+            let squares = b.reduce(Combine::Sum, square);
+            let scale = b.unary(Unary::Rsqrt, squares);
+            let scaled = b.binary(Binary::Mul, centred, scale);
+            let y = if read_again { b.binary(Binary::Max, scaled, x) } else { b.unary(Unary::Neg, scaled) };
+            b.store(y, b.flat(), DType::F32);
+            check(&b, &[(1, 0)]);
+        }
+    }
+}
+
 /// A 16-bit float parameter is converted on its way in and out; it is stored where it came from.
 #[test]
 fn half_precision_in_place() {

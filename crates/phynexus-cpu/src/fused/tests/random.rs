@@ -229,6 +229,16 @@ impl Case {
                     let sums = dtype != DType::Bool && dtype.size() >= 4;
                     let combine = self.random.pick(&[Combine::Sum, Combine::Max, Combine::Min]);
                     let combine = if sums { combine } else { Combine::Max };
+                    // A sum of products of few enough columns to be exact.
+                    let products = combine == Combine::Sum && self.kernel.column_count() < 1000;
+                    let a = if products && self.random.chance(50) {
+                        let b = self.random.pick(&values);
+                        let b = self.cast(b, dtype);
+                        let wide = per_column || self.of(b).per_column;
+                        self.push(Operation::Binary(Binary::Mul, a, b), dtype, wide)
+                    } else {
+                        a
+                    };
                     let reduced = self.push(Operation::Reduce(combine, a), dtype, false);
                     self.bounded(reduced)
                 }

@@ -33,22 +33,50 @@ fn scale(y: f32, n: i32) -> f32 {
     y * power_of_two(half) * power_of_two(n - half)
 }
 
-/// `x = n ln 2 + r`, |r| <= ln 2 / 2: (n, exp(r) - 1). For |x| below 2^21.
+/// `x = n ln 2 + r`, |r| <= ln 2 / 2: (n + round, exp(r) - 1), where `round` is [`ROUND`] plus an even number. For |x|
+/// below 2^21.
 #[inline(always)]
-fn exp_reduced<A: Arithmetic>(x: f32) -> (i32, f32) {
-    let shifted = A::fma32(x, std::f32::consts::LOG2_E, ROUND);
-    let n = shifted - ROUND;
+fn exp_shifted<A: Arithmetic>(x: f32, round: f32) -> (f32, f32) {
+    let shifted = A::fma32(x, std::f32::consts::LOG2_E, round);
+    let n = shifted - round;
     let r = A::fma32(n, -LN_2[1], A::fma32(n, -LN_2[0], x));
     // Minimax of (exp(r) - 1 - r) / r^2, error 2^-28 of exp(r).
     let q =
         polynomial32::<A, 5>(r, [0.499_999_94, 0.166_665_2, 0.041_668_393, 0.008_368_781, 0.001_381_446_4]);
-    (rounded(shifted), A::fma32(q, r * r, r))
+    (shifted, A::fma32(q, r * r, r))
+}
+
+/// `x = n ln 2 + r`, |r| <= ln 2 / 2: (n, exp(r) - 1). For |x| below 2^21.
+#[inline(always)]
+fn exp_reduced<A: Arithmetic>(x: f32) -> (i32, f32) {
+    let (shifted, e) = exp_shifted::<A>(x, ROUND);
+    (rounded(shifted), e)
 }
 
 #[inline(always)]
 pub(crate) fn exp<A: Arithmetic>(x: f32) -> f32 {
     let (n, e) = exp_reduced::<A>(clamp(x, -104.0, 89.0));
     scale(1.0 + e, n)
+}
+
+/// Above it, [`exp_below`] does not hold.
+const EXP_LIMIT: f32 = 71.0;
+
+/// The same bits as [`exp`] for arguments that are not [`exp_beyond`], at two thirds of its cost: the result's exponent
+/// is set 24 too high, which keeps it normal, and the product with 2^-24 rounds where the result is subnormal.
+#[inline(always)]
+pub(crate) fn exp_below<A: Arithmetic>(x: f32) -> f32 {
+    const RAISED: f32 = ROUND + 24.0;
+    let x = if x < -104.0 { -104.0 } else { x };
+    let (shifted, e) = exp_shifted::<A>(x, RAISED);
+    let raised = (1.0 + e).to_bits().wrapping_add(shifted.to_bits() << 23);
+    f32::from_bits(raised) * (1.0 / 16_777_216.0)
+}
+
+/// True for arguments that need [`exp`], NaN among them.
+#[inline(always)]
+pub(crate) fn exp_beyond(x: f32) -> bool {
+    x.is_nan() || x > EXP_LIMIT
 }
 
 /// The exponential for arguments whose result is neither subnormal nor infinite.

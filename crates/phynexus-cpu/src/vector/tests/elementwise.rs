@@ -339,6 +339,32 @@ fn chains_round_every_step() {
     }
 }
 
+/// A block with an argument beyond the quick function's range is computed by the other: with the same bits.
+#[test]
+fn exponentials_do_not_depend_on_their_neighbours() {
+    let x: Vec<f32> =
+        (0..30_000).map(|i| i as f32 * -0.0061 + 71.0).chain([f32::NEG_INFINITY, -0.0]).collect();
+    for set in InstructionSet::available() {
+        let exp = unary_for(set, Unary::Exp, DType::F32).unwrap();
+        let alone = |x: &[f32]| {
+            let mut y = vec![0f32; x.len()];
+            // SAFETY: slices of one length.
+            unsafe { exp(x.as_ptr().cast(), y.as_mut_ptr().cast(), x.len()) };
+            y
+        };
+        let quick = alone(&x);
+        for (block, quick) in x.chunks(63).zip(quick.chunks(63)) {
+            for guest in [71.5, f32::INFINITY, f32::NAN] {
+                let together: Vec<f32> = block.iter().copied().chain([guest]).collect();
+                let y = alone(&together);
+                assert_eq!(&y[..block.len()], quick, "{} {guest}", set.name());
+                assert!(y[block.len()] > 1e30 || (y[block.len()].is_nan() && guest.is_nan()));
+            }
+        }
+        assert!(quick.contains(&0.0) && quick.iter().any(|y| y.is_subnormal()));
+    }
+}
+
 #[test]
 fn elements_are_moved_and_made() {
     for dtype in DType::ALL {

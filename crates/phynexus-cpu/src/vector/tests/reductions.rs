@@ -4,7 +4,7 @@ use phynexus::graph::op::Combine;
 use phynexus::{DType, Scalar};
 
 use crate::test_values::{combine_reference, from_bytes, same, to_bytes};
-use crate::vector::{InstructionSet, reduce_for};
+use crate::vector::{InstructionSet, reduce_for, sum_products_for};
 
 const COMBINES: [Combine; 4] = [Combine::Sum, Combine::Prod, Combine::Max, Combine::Min];
 
@@ -71,6 +71,34 @@ fn floats_keep_nan_and_lose_little() {
                     for combine in COMBINES {
                         assert!(reduced(set, combine, dtype, &x).unwrap().as_f64().is_nan());
                     }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_of_products_lose_little() {
+    for set in InstructionSet::available() {
+        for (dtype, epsilon) in [(DType::F32, 6e-8), (DType::F64, 1.2e-16)] {
+            let kernel = sum_products_for(set, dtype).unwrap();
+            for n in (0..=70).chain([127, 128, 1000, 4097]) {
+                let number = |i: i32| Scalar::Float(f64::from(i % 1009) / 1009.0 + 0.1).cast(dtype);
+                let mut x: Vec<Scalar> = (0..n).map(|i| number(i * 7919)).collect();
+                let y: Vec<Scalar> = (0..n).map(|i| number(i * 31 + 500)).collect();
+                let sum = |x: &[Scalar]| {
+                    let (a, b) = (to_bytes(x, dtype), to_bytes(&y, dtype));
+                    let mut accumulator = to_bytes(&[Scalar::Float(2.5).cast(dtype)], dtype);
+                    // SAFETY: two vectors of n elements and one element.
+                    unsafe { kernel(a.as_ptr(), b.as_ptr(), accumulator.as_mut_ptr(), x.len()) };
+                    from_bytes(&accumulator, dtype)[0].as_f64()
+                };
+                let exact = 2.5 + x.iter().zip(&y).map(|(x, y)| x.as_f64() * y.as_f64()).sum::<f64>();
+                let bound = epsilon * (8.0 + f64::from(n) / 64.0) * exact;
+                assert!((sum(&x) - exact).abs() <= bound, "{} {dtype} {n}", set.name());
+                if let Some(last) = x.last_mut() {
+                    *last = Scalar::Float(f64::NAN);
+                    assert!(sum(&x).is_nan());
                 }
             }
         }
