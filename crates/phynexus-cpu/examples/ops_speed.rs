@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use phynexus::DType;
 use phynexus::graph::op::{Combine, ScatterMode};
 use phynexus_cpu::ops::{
-    Axis, Indices, Part, arg_reduce, arg_sort, cat, copy_strided, gather, random_bits, scan, scatter,
-    search_sorted,
+    Axis, Indices, Part, arg_reduce, arg_sort, cat, gather, random_bits, scan, scatter, search_sorted,
 };
 
 /// Elements of most operands.
@@ -64,13 +63,6 @@ fn main() {
             });
             report(&filter, &format!("argmax {name}"), || arg_reduce(f32s, false, axis, src, positions));
         }
-        report(&filter, "transpose 4096x1024", || copy_strided(4, &[1024, 4096], &[1, 1024], src, dst));
-        report(&filter, "permute 64x256x256 to 0,2,1", || {
-            copy_strided(4, &[64, 256, 256], &[65536, 1, 256], src, dst);
-        });
-        report(&filter, "permute NCHW to NHWC 16x64x64x64", || {
-            copy_strided(4, &[16, 64, 64, 64], &[262_144, 64, 1, 4096], src, dst);
-        });
         let indices = Indices::new(DType::I64, index.as_ptr().cast(), index.len());
         let binned = Indices::new(DType::I64, bins.as_ptr().cast(), N);
         if let (Some(indices), Some(binned)) = (indices, binned) {

@@ -129,6 +129,10 @@ impl Backend for Cpu {
         }
     }
 
+    fn reads_strides(&self, node: &IrNode, operand: usize) -> bool {
+        library::reads_strides(node, operand)
+    }
+
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
         match step {
             Step::Fused(kernel) => Ok(Arc::new(FusedStep(vec![FusedKernel::new(kernel)?]))),
@@ -208,12 +212,13 @@ struct FusedStep(Vec<FusedKernel>);
 impl Executable for FusedStep {
     fn run(&self, bindings: &[Binding]) -> Result<()> {
         let mut addresses: SmallVec<[*mut u8; 16]> = SmallVec::new();
-        for binding in bindings {
-            addresses.push(part(&binding.buffer, binding.offset, 0)?);
-        }
-        let required = self.0.iter().flat_map(FusedKernel::required_bytes);
-        for (binding, bytes) in bindings.iter().zip(required) {
-            part(&binding.buffer, binding.offset, bytes)?;
+        let mut rest = bindings;
+        for kernel in &self.0 {
+            let (own, others) = rest.split_at(kernel.parameters().min(rest.len()));
+            rest = others;
+            for (parameter, binding) in own.iter().enumerate() {
+                addresses.push(kernel.address(parameter, binding)?);
+            }
         }
         // SAFETY: unmasked indices stay within the buffers, as was checked; masked ones do where the mask holds, and
         // outputs overlap inputs only at the index of the store: that is the scheduler's part of the contract, as is
@@ -265,6 +270,41 @@ mod tests {
         assert_eq!(bytes, [1, 2, 3]);
         assert!(cpu.write(&buffer, 6, &[0; 3]).is_err());
         assert!(cpu.read(&buffer, usize::MAX, &mut bytes).is_err());
+    }
+
+    /// A kernel over a tensor that is stored backwards: its parameter's first element is the buffer's last.
+    #[test]
+    fn kernels_stay_within_buffers_on_both_sides() {
+        use phynexus::{
+            Scalar,
+            kernel::{
+                Ranges,
+                fused::{Fused, Instruction, Operation, Parameter, Store},
+            },
+        };
+        let cpu = Cpu { pool: Arc::new(Pool::new(NAME)) };
+        let index = phynexus::kernel::Index::range(0, &Ranges::of(&[8]));
+        let load = Operation::Load { parameter: 0, index: index.scale(-1), mask: None, fill: Scalar::Int(0) };
+        let parameter = |written| Parameter { dtype: DType::U8, written };
+        let kernel = Fused {
+            rows: [8].as_slice().into(),
+            instructions: vec![Instruction { operation: load, dtype: DType::U8, per_column: false }],
+            stores: vec![Store { parameter: 1, value: 0, index }],
+            parameters: vec![parameter(false), parameter(true)],
+            ..Fused::default()
+        };
+        let step = cpu.compile(&Step::Fused(kernel)).unwrap();
+        let (from, to) = (cpu.allocate(8).unwrap(), cpu.allocate(8).unwrap());
+        cpu.write(&from, 0, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+        let run = |from_offset, to_offset| {
+            let binding = |buffer: &Buffer, offset| Binding { buffer: buffer.clone(), offset };
+            step.run(&[binding(&from, from_offset), binding(&to, to_offset)])
+        };
+        run(7, 0).unwrap();
+        let mut bytes = [0; 8];
+        cpu.read(&to, 0, &mut bytes).unwrap();
+        assert_eq!(bytes, [8, 7, 6, 5, 4, 3, 2, 1]);
+        assert!(run(6, 0).is_err() && run(0, 0).is_err() && run(8, 0).is_err() && run(7, 1).is_err());
     }
 
     #[test]

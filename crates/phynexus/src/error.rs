@@ -105,6 +105,16 @@ pub enum Error {
         /// Its own words.
         message: String,
     },
+    /// A process computed, was forked, and the child wants to compute too: the threads that it needs were not copied.
+    #[error(
+        "process {child} was forked from process {parent} after that had computed: fork first, or start a program of its own"
+    )]
+    Forked {
+        /// The process that computed first.
+        parent: u32,
+        /// The one that asks.
+        child: u32,
+    },
     /// An invariant of the engine was broken: a bug to report, never the caller's fault.
     #[error("internal error in {place}: {message}; please report it")]
     Internal {

@@ -4,7 +4,7 @@ use phynexus::{
     DType, Error, Result,
     device::scalar_bytes,
     graph::op::{Binary, Combine},
-    kernel::fused::{Fused, Operation, Value},
+    kernel::fused::{Fused, Operation, Parameter, Value},
 };
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
     axis::{LANES, OUTER},
     normal,
     plan::{self, Plan},
-    program::{Code, Home, Load, Pass, Program, Reduction, Schedule, Slot, SlotId, Store},
+    program::{Code, Extent, Home, Load, Pass, Program, Reduction, Schedule, Slot, SlotId, Store},
     values::{Values, Work},
 };
 use crate::vector;
@@ -60,17 +60,19 @@ pub(super) fn compile(fused: &Fused) -> Result<Program> {
     Ok(allocate::allocate(program, &plan))
 }
 
-/// Dtype of each parameter, and how many elements its unmasked indices ask for.
-fn required(kernel: &Fused) -> Vec<(DType, usize)> {
+/// What the unmasked indices ask of each parameter.
+fn required(kernel: &Fused) -> Vec<Extent> {
     let ranges = normal::ranges(kernel);
-    let mut parameters: Vec<(DType, usize)> = kernel.parameters.iter().map(|p| (p.dtype, 0)).collect();
+    let empty = |p: &Parameter| Extent { dtype: p.dtype, before: 0, from_first: 0 };
+    let mut parameters: Vec<Extent> = kernel.parameters.iter().map(empty).collect();
     if kernel.column_count() == 0 {
         return parameters;
     }
     let mut ask = |parameter: u16, index: &phynexus::kernel::Index| {
-        let (_, greatest) = index.bounds(&ranges);
-        if let Some((_, count)) = parameters.get_mut(usize::from(parameter)) {
-            *count = (*count).max(greatest.max(-1).wrapping_add(1) as usize);
+        let (least, greatest) = index.bounds(&ranges);
+        if let Some(extent) = parameters.get_mut(usize::from(parameter)) {
+            extent.before = extent.before.max(least.min(0).unsigned_abs() as usize);
+            extent.from_first = extent.from_first.max(greatest.max(-1).wrapping_add(1) as usize);
         }
     };
     for instruction in &kernel.instructions {

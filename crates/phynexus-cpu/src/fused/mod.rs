@@ -23,10 +23,10 @@ mod scratch;
 mod tests;
 mod values;
 
-use phynexus::{Error, Result, kernel::fused::Fused};
+use phynexus::{Error, Result, device::Binding, kernel::fused::Fused};
 use smallvec::SmallVec;
 
-use crate::pool;
+use crate::{device::part, pool};
 use access::Window;
 use machine::Machine;
 use program::{Home, Pass, Program, Reduction, Schedule, elements};
@@ -63,9 +63,23 @@ impl FusedKernel {
         Ok(FusedKernel { program, parameters: kernel.parameters.len(), shared: Shared::default() })
     }
 
-    /// How many elements each parameter must have for the indices without a mask.
-    pub(crate) fn required_bytes(&self) -> impl Iterator<Item = usize> {
-        self.program.iter().flat_map(|p| &p.parameters).map(|(dtype, count)| dtype.size() * count)
+    /// How many parameters it has.
+    pub(crate) fn parameters(&self) -> usize {
+        self.parameters
+    }
+
+    /// The address of a parameter's first element, after a check that the binding holds every element that an index
+    /// without a mask reaches.
+    pub(crate) fn address(&self, parameter: usize, binding: &Binding) -> Result<*mut u8> {
+        if let Some(extent) = self.program.as_ref().and_then(|program| program.parameters.get(parameter)) {
+            let (before, after) =
+                (extent.before * extent.dtype.size(), extent.from_first * extent.dtype.size());
+            let first = binding.offset.checked_sub(before).ok_or_else(|| {
+                Error::internal("phynexus_cpu::fused", "a parameter begins before its buffer")
+            })?;
+            part(&binding.buffer, first, before + after)?;
+        }
+        part(&binding.buffer, binding.offset, 0)
     }
 
     /// Runs it on parameters given by the address of their first element.

@@ -187,6 +187,16 @@ pub(super) enum Schedule {
     },
 }
 
+/// What the indices without a mask reach of a parameter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) dtype: DType,
+    /// Elements before the first one, of a tensor that is read backwards.
+    pub(super) before: usize,
+    /// Elements from the first one on.
+    pub(super) from_first: usize,
+}
+
 /// A compiled kernel.
 pub(super) struct Program {
     pub(super) cuts: [Cut; 2],
@@ -207,8 +217,7 @@ pub(super) struct Program {
     pub(super) state_bytes: usize,
     /// Bytes of a group's partial results.
     pub(super) partial_bytes: usize,
-    /// Dtype of each parameter, and the elements it must have.
-    pub(super) parameters: Vec<(DType, usize)>,
+    pub(super) parameters: Vec<Extent>,
     /// Estimated nanoseconds of one thread.
     pub(super) nanoseconds: f64,
 }

@@ -83,11 +83,7 @@ impl Routine for Convolution {
             output: &self.output,
             geometry: &self.geometry,
         };
-        // SAFETY: the caller's promise; operands are contiguous, as asked for.
+        // SAFETY: the caller's promise; operands are row-major.
         unsafe { convolution(self.kind, self.dtype, &shape, *left, *right, result) }
-    }
-
-    fn wants_contiguous(&self, _: usize) -> bool {
-        true
     }
 }

@@ -93,8 +93,4 @@ impl Routine for Dot {
         // SAFETY: the caller's promise: the strides are the operands', the result is row-major.
         unsafe { gemm(self.m, self.n, self.k, &self.batch, &self.a.at(*a), &self.b.at(*b), &c, None) }
     }
-
-    fn wants_contiguous(&self, _: usize) -> bool {
-        false
-    }
 }

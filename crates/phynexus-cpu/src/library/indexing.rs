@@ -165,8 +165,4 @@ impl Routine for Indexing {
         }
         Ok(())
     }
-
-    fn wants_contiguous(&self, _: usize) -> bool {
-        true
-    }
 }

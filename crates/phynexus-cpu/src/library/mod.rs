@@ -2,7 +2,6 @@
 
 mod attention;
 mod convolution;
-mod copy;
 mod dot;
 mod indexing;
 mod pooling;
@@ -23,19 +22,15 @@ use crate::{
     device::part,
     fused::{FusedKernel, Memory},
 };
-use copy::Contiguous;
 
 /// A routine made for certain shapes.
 trait Routine: Send + Sync {
-    /// Computes the result, row-major.
+    /// Computes the result, row-major. Operands are row-major too, unless [`reads_strides`] says otherwise.
     ///
     /// # Safety
     /// Operands are the addresses of their first elements and can be read as their layouts say; the result has room for
     /// its elements and overlaps no operand.
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()>;
-
-    /// True if the operand must be contiguous; it is copied where it is not.
-    fn wants_contiguous(&self, operand: usize) -> bool;
 }
 
 /// Whether the CPU has a routine for this node.
@@ -46,6 +41,15 @@ pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
         Op::Pool(_, geometry) => pooling::support(geometry, operands),
         Op::Composite(composite) => composite_support(composite, operands),
         _ => indexing::support(node, operands),
+    }
+}
+
+/// Whether the operation's routine reads this operand whatever its strides are.
+pub(crate) fn reads_strides(node: &IrNode, operand: usize) -> bool {
+    match &node.op {
+        Op::Dot | Op::Composite(Composite::Attention(_)) => true,
+        Op::Composite(Composite::AttentionGradient(attributes)) => attributes.mask && operand == 3,
+        _ => false,
     }
 }
 
@@ -67,6 +71,11 @@ fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
 
 /// Makes a library step ready to run.
 pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
+    let readable =
+        |(at, operand): (usize, &Operand)| operand.layout.is_contiguous() || reads_strides(&step.node, at);
+    if !step.operands.iter().enumerate().all(readable) {
+        return Err(misfit(step.node.op.name(), &step.operands));
+    }
     let routine: Box<dyn Routine> = match &step.node.op {
         Op::Dot => Box::new(dot::Dot::new(&step.node, &step.operands)?),
         Op::Conv(kind, geometry) => {
@@ -89,12 +98,11 @@ pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
         }
         _ => Box::new(indexing::Indexing::new(&step.node, &step.operands)?),
     };
-    let operands = step.operands.iter().enumerate().map(|(at, operand)| {
-        let copied = routine.wants_contiguous(at) && !operand.layout.is_contiguous();
-        let copy = if copied { Some(Contiguous::new(operand)?) } else { None };
-        Ok(Prepared { reach: reach(&operand.layout), size: operand.dtype.size(), copy })
-    });
-    let operands = operands.collect::<Result<Vec<_>>>()?;
+    let operands = step
+        .operands
+        .iter()
+        .map(|operand| Prepared { reach: reach(&operand.layout), size: operand.dtype.size() })
+        .collect();
     let epilogue = match &step.epilogue {
         Some(kernel) => Some(Epilogue {
             kernel: FusedKernel::new(kernel)?,
@@ -117,11 +125,10 @@ fn reach(layout: &Layout) -> (isize, isize) {
     })
 }
 
-/// An operand: what of it is read, and the copy that the routine wants.
+/// What of an operand is read.
 struct Prepared {
     reach: (isize, isize),
     size: usize,
-    copy: Option<Contiguous>,
 }
 
 impl Prepared {
@@ -168,22 +175,10 @@ impl Executable for LibraryStep {
         }
         let (inputs, others) = bindings.split_at(self.operands.len());
         let mut memory = self.lock().pop().unwrap_or_default();
-        let room = |bytes: usize| bytes.next_multiple_of(64);
-        let copies: usize = self.operands.iter().filter_map(|o| o.copy.as_ref()).map(|c| room(c.bytes)).sum();
-        let own = if self.epilogue.is_some() { room(self.bytes) } else { 0 };
-        let mut next = memory.reserve(copies + own);
+        let next = memory.reserve(if self.epilogue.is_some() { self.bytes } else { 0 });
         let mut addresses: SmallVec<[*const u8; 4]> = SmallVec::new();
         for (operand, binding) in self.operands.iter().zip(inputs) {
-            let address = operand.address(binding)?;
-            match &operand.copy {
-                Some(copy) => {
-                    // SAFETY: the operand's elements were checked; the copy has its own part of the memory.
-                    unsafe { copy.run(address, next)? };
-                    addresses.push(next);
-                    next = next.wrapping_add(room(copy.bytes));
-                }
-                None => addresses.push(address),
-            }
+            addresses.push(operand.address(binding)?);
         }
         match &self.epilogue {
             None => {
@@ -201,15 +196,11 @@ impl Executable for LibraryStep {
                 }
                 let (mut read, mut written) = (others[..reads].iter(), others[reads..].iter());
                 let mut parameters: SmallVec<[*mut u8; 8]> = SmallVec::new();
-                let bytes: SmallVec<[usize; 8]> = epilogue.kernel.required_bytes().collect();
                 for (at, &is_written) in epilogue.written.iter().enumerate() {
                     let side = if is_written { &mut written } else { &mut read };
                     parameters.push(match at {
                         0 => next,
-                        _ => {
-                            let binding = side.next().ok_or_else(too_few)?;
-                            part(&binding.buffer, binding.offset, bytes.get(at).copied().unwrap_or(0))?
-                        }
+                        _ => epilogue.kernel.address(at, side.next().ok_or_else(too_few)?)?,
                     });
                 }
                 // SAFETY: as for a fused step.

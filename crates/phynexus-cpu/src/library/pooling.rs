@@ -70,11 +70,7 @@ impl Routine for Pooling {
             output: &self.output,
             geometry: &self.geometry,
         };
-        // SAFETY: the caller's promise; the operand is contiguous, as asked for.
+        // SAFETY: the caller's promise; the operand is row-major.
         unsafe { pooling(self.kind, self.dtype, &shape, *operand, result) }
-    }
-
-    fn wants_contiguous(&self, _: usize) -> bool {
-        true
     }
 }

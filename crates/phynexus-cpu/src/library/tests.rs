@@ -126,7 +126,7 @@ fn epilogues_read_the_result_and_further_operands() {
 }
 
 #[test]
-fn convolutions_copy_what_is_not_contiguous() {
+fn operands_that_must_be_row_major_are() {
     let geometry = Geometry {
         kernel: [2].as_slice().into(),
         stride: [1].as_slice().into(),
@@ -134,18 +134,27 @@ fn convolutions_copy_what_is_not_contiguous() {
         padding: [(0, 0)].as_slice().into(),
         groups: 1,
     };
-    // x is stored backwards: element i lies at 4 - i.
-    let (x, w) = ([5.0, 4.0, 3.0, 2.0, 1.0], [10.0, 1.0]);
+    let (x, w) = ([1.0, 2.0, 3.0, 4.0, 5.0], [10.0, 1.0]);
     let (xbuf, wbuf, y) = (upload(&x), upload(&w), upload(&[0.0; 4]));
     let step = Library {
         node: node(Op::Conv(ConvKind::Forward, geometry), &[1, 1, 4]),
-        operands: vec![operand(&[1, 1, 5], &[5, 5, -1]), operand(&[1, 1, 2], &[2, 2, 1])],
+        operands: vec![operand(&[1, 1, 5], &[5, 5, 1]), operand(&[1, 1, 2], &[2, 2, 1])],
         epilogue: None,
     };
-    run(step.clone(), &[(&xbuf, 4), (&wbuf, 0)], &[&y]).unwrap();
+    run(step.clone(), &[(&xbuf, 0), (&wbuf, 0)], &[&y]).unwrap();
     assert_eq!(download(&y, 4), [12.0, 23.0, 34.0, 45.0]);
-    // From element 3 the operand would begin before its buffer.
-    assert!(run(step, &[(&xbuf, 3), (&wbuf, 0)], &[&y]).is_err());
+    let mut backwards = step;
+    backwards.operands[0] = operand(&[1, 1, 5], &[5, 5, -1]);
+    assert!(run(backwards, &[(&xbuf, 4), (&wbuf, 0)], &[&y]).is_err());
+}
+
+#[test]
+fn operands_that_begin_before_their_buffer_are_refused() {
+    let mut step = dot_step();
+    step.operands[1] = operand(&[2, 4, 2], &[8, -1, 4]);
+    let (a, b, c) = (upload(&numbers(12)), upload(&numbers(16)), upload(&[0.0; 12]));
+    assert!(run(step.clone(), &[(&a, 0), (&b, 3)], &[&c]).is_ok());
+    assert!(run(step, &[(&a, 0), (&b, 2)], &[&c]).is_err());
 }
 
 #[test]

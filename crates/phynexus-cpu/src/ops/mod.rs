@@ -1,10 +1,10 @@
-//! Operations that are no tile kernels: scans, positions, rows by index, sorting, copies between layouts.
+//! Operations that are no tile kernels: scans, positions, rows by index, sorting, joins.
 //!
-//! They work on raw buffers with elements of a dtype, contiguous unless a stride is given, on all threads of the pool
+//! They work on raw buffers with elements of a dtype, contiguous, on all threads of the pool
 //! where that pays. Results never depend on the number of threads.
 
 mod arg_reduce;
-mod copy;
+mod cat;
 mod element;
 mod index;
 mod order;
@@ -18,7 +18,7 @@ mod sort;
 mod tests;
 
 pub use arg_reduce::arg_reduce;
-pub use copy::{Part, cat, copy_strided};
+pub use cat::{Part, cat};
 pub use index::{Indices, gather};
 pub use random::random_bits;
 pub use scan::scan;

@@ -18,7 +18,7 @@ pub struct MemoryStatistics {
     pub reserved: usize,
     /// The limit in force.
     pub limit: Option<usize>,
-    /// Allocations served since the start.
+    /// Allocations served since the start; those refused are not counted.
     pub allocations: u64,
     /// Of those, served from the cache.
     pub reused: u64,
@@ -45,7 +45,8 @@ const GRANULE: usize = 64;
 /// The size of the block that serves a request: the next of eight steps per power of two.
 pub fn size_class(bytes: usize) -> usize {
     let bytes = bytes.max(GRANULE);
-    let step = (bytes.next_power_of_two() / 16).max(GRANULE);
+    let power = bytes.checked_next_power_of_two().unwrap_or(1 << (usize::BITS - 1));
+    let step = (power / 16).max(GRANULE);
     bytes.div_ceil(step).saturating_mul(step)
 }
 
@@ -76,33 +77,40 @@ impl<B> Pool<B> {
         {
             let mut state = self.lock();
             let limit = state.statistics.limit.unwrap_or(usize::MAX);
-            if state.statistics.allocated.saturating_add(bytes) > limit {
+            let allocated = state.statistics.allocated.checked_add(bytes).filter(|&sum| sum <= limit);
+            let reserved = state.statistics.reserved.checked_add(class);
+            let (Some(allocated), Some(reserved)) = (allocated, reserved) else {
                 return Err(out_of_memory(&state.statistics));
-            }
-            state.statistics.allocations += 1;
-            state.statistics.allocated += bytes;
-            state.statistics.peak = state.statistics.peak.max(state.statistics.allocated);
+            };
+            state.statistics.allocated = allocated;
             if let Some(block) = state.free.get_mut(&class).and_then(Vec::pop) {
                 state.cached -= class;
                 state.statistics.reused += 1;
+                state.served();
                 return Ok(block);
             }
-            if state.statistics.reserved.saturating_add(class) > limit {
+            if reserved > limit {
                 state.take_cache(&mut dropped);
             }
             state.statistics.reserved += class;
         }
         drop(dropped);
-        if let Some(block) = allocate(class) {
-            return Ok(block);
+        let block = allocate(class).or_else(|| {
+            self.empty_cache();
+            allocate(class)
+        });
+        let mut state = self.lock();
+        match block {
+            Some(block) => {
+                state.served();
+                Ok(block)
+            }
+            None => {
+                state.statistics.reserved -= class;
+                state.statistics.allocated -= bytes;
+                Err(out_of_memory(&state.statistics))
+            }
         }
-        self.empty_cache();
-        allocate(class).ok_or_else(|| {
-            let mut state = self.lock();
-            state.statistics.reserved -= class;
-            state.statistics.allocated -= bytes;
-            out_of_memory(&state.statistics)
-        })
     }
 
     /// Takes back a block that served `bytes`.
@@ -132,6 +140,12 @@ impl<B> Pool<B> {
 }
 
 impl<B> PoolState<B> {
+    /// Counts an allocation that was served.
+    fn served(&mut self) {
+        self.statistics.allocations += 1;
+        self.statistics.peak = self.statistics.peak.max(self.statistics.allocated);
+    }
+
     fn take_cache(&mut self, out: &mut Vec<B>) {
         self.statistics.reserved -= self.cached;
         self.cached = 0;
@@ -145,6 +159,9 @@ mod tests {
 
     #[test]
     fn classes_waste_little_and_are_monotone() {
+        assert!(
+            size_class(usize::MAX) == usize::MAX && size_class(isize::MAX as usize) > isize::MAX as usize
+        );
         let mut last = 0;
         for bytes in (1..200_000).step_by(37) {
             let class = size_class(bytes);
@@ -162,6 +179,8 @@ mod tests {
         let block = pool.allocate(990, |_| None).unwrap();
         let s = pool.statistics();
         assert_eq!((s.allocated, s.peak, s.allocations, s.reused), (990, 1000, 2, 1));
+        assert!(pool.allocate(5000, |_| None).is_err());
+        assert_eq!(pool.statistics().peak, 1000);
         pool.release(990, block);
         pool.empty_cache();
         assert_eq!(pool.statistics().reserved, 0);
@@ -174,7 +193,9 @@ mod tests {
         assert!(matches!(pool.allocate(2 << 20, |n| Some(vec![0; n])), Err(Error::OutOfMemory { .. })));
         pool.set_limit(None);
         assert!(matches!(pool.allocate(100, |_| None), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(pool.allocate(usize::MAX, |_| None), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(pool.allocate(isize::MAX as usize, |_| None), Err(Error::OutOfMemory { .. })));
         let s = pool.statistics();
-        assert_eq!((s.allocated, s.reserved), (0, 0));
+        assert_eq!((s.allocated, s.reserved, s.peak, s.allocations), (0, 0, 0, 0));
     }
 }

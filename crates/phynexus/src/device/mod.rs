@@ -68,14 +68,6 @@ impl Buffer {
     pub fn size(&self) -> usize {
         self.0.size()
     }
-    /// True if no other handle to this memory exists.
-    pub fn is_unshared(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
-    }
-    /// True if both are the same memory.
-    pub fn is_same(&self, other: &Buffer) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
 }
 
 impl fmt::Debug for Buffer {
@@ -108,6 +100,12 @@ pub trait Backend: Send + Sync {
     fn name(&self) -> &str;
     /// Whether it can run this operation, given its operands' types.
     fn support(&self, node: &IrNode, operands: &[DType]) -> Support;
+    /// Whether it reads this operand of a library operation whatever its strides are; else the operand is laid out
+    /// row-major first.
+    fn reads_strides(&self, node: &IrNode, operand: usize) -> bool {
+        let _ = (node, operand);
+        true
+    }
     /// Makes a step ready to run.
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>>;
     /// Memory of at least `bytes` bytes, contents undefined.

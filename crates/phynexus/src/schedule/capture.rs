@@ -338,6 +338,7 @@ impl Recording {
     }
 
     fn replay(&self, given: &[Tensor], kept: &[Tensor]) -> Result<Vec<Tensor>> {
+        super::fork::check()?;
         let states: SmallVec<[GeneratorState; 2]> =
             self.generators.iter().map(|(generator, blocks)| generator.advance(*blocks)).collect();
         let argument = |number: usize| given.get(number).unwrap_or_else(|| &kept[number - given.len()]);

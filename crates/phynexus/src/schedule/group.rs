@@ -187,9 +187,8 @@ impl Grouper<'_> {
         let per_column = columns.iter().any(|&c| u.coordinates.iter().any(|x| x.depends_on(c)));
         let evaluations: usize = (0..group.ranges.len())
             .filter(|r| per_column || !columns.contains(r))
-            .map(|r| group.ranges.0[r])
-            .product();
-        evaluations >= 16 * node.len().max(1)
+            .fold(1, |product, r| product.saturating_mul(group.ranges.0[r]));
+        evaluations >= node.len().max(1).saturating_mul(16)
     }
 
     /// A kernel among the users that can store the node as one more output.

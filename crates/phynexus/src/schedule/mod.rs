@@ -9,7 +9,9 @@ mod cache;
 pub mod capture;
 mod cost;
 pub mod explain;
+mod fork;
 mod group;
+mod layout;
 mod places;
 pub mod plan;
 pub mod profile;
@@ -54,6 +56,7 @@ pub(crate) fn evaluate(roots: &[&Tensor], given: &mut Vec<Tensor>) -> Result<()>
         }
     }
     if !devices.is_empty() {
+        fork::check()?;
         capture::refuse_reading()?;
     }
     match devices[..] {

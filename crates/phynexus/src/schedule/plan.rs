@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use super::{
     build::{self, Built},
     group::{self, Grouping, Home},
+    layout::lay_out,
     places::Places,
     profile,
     step::{Library, Operand, Step},
@@ -95,6 +96,7 @@ pub(super) struct Leaf {
 pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     let ir = rewrite(ir, device)?;
     let layouts: Vec<Layout> = leaves.iter().map(|l| Layout { offset: 0, ..l.layout.clone() }).collect();
+    let ir = lay_out(ir, &layouts, device.backend());
     let grouping = group::group(&ir, &layouts, device.backend().binding_limit())?;
     let by_id: HashMap<Id, Layout> = ir.leaves.iter().copied().zip(layouts).collect();
     let mut pieces = Vec::with_capacity(grouping.groups.len());

@@ -140,8 +140,4 @@ impl Routine for Backward {
         });
         Ok(())
     }
-
-    fn wants_contiguous(&self, operand: usize) -> bool {
-        self.problem.mask.is_none() || operand != 3
-    }
 }

@@ -153,8 +153,4 @@ impl Routine for Forward {
         }
         Ok(())
     }
-
-    fn wants_contiguous(&self, _: usize) -> bool {
-        false
-    }
 }

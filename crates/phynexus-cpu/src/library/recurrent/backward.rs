@@ -136,8 +136,4 @@ impl Routine for Backward {
         });
         Ok(())
     }
-
-    fn wants_contiguous(&self, _: usize) -> bool {
-        true
-    }
 }

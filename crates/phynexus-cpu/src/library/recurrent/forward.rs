@@ -211,8 +211,4 @@ impl Routine for Forward {
         });
         Ok(())
     }
-
-    fn wants_contiguous(&self, _: usize) -> bool {
-        true
-    }
 }

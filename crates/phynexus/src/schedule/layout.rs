@@ -1,0 +1,70 @@
+//! Operands of library operations in the order in which the device's routine reads them: copies are steps of the plan, so
+//! that their memory is the arena's.
+
+use std::collections::HashMap;
+
+use crate::{
+    device::Backend,
+    graph::{
+        ir::{Id, Ir, IrNode},
+        op::Op,
+    },
+    shape::Layout,
+    tensor::view_layout,
+};
+
+/// The graph with `Contiguous` nodes before operands that are views, or leaves, of strides that the device does not read.
+/// `leaves` are the layouts of the leaves, in slot order.
+pub(super) fn lay_out(ir: Ir, leaves: &[Layout], backend: &dyn Backend) -> Ir {
+    let layouts = layouts(&ir, leaves);
+    let is_copied = |node: &IrNode, at: usize| {
+        let layout = layouts[node.inputs[at] as usize].as_ref();
+        layout.is_some_and(|layout| !layout.is_contiguous()) && !backend.reads_strides(node, at)
+    };
+    let is_library = |node: &IrNode| super::group::is_library(&node.op);
+    let needs_copy = |node: &IrNode| is_library(node) && (0..node.inputs.len()).any(|at| is_copied(node, at));
+    if !ir.nodes.iter().any(needs_copy) {
+        return ir;
+    }
+    let mut laid_out = Ir::default();
+    let mut places: Vec<Id> = Vec::with_capacity(ir.nodes.len());
+    let mut copies: HashMap<Id, Id> = HashMap::new();
+    for node in &ir.nodes {
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for (at, &input) in node.inputs.iter().enumerate() {
+            let place = places[input as usize];
+            inputs.push(if is_library(node) && is_copied(node, at) {
+                *copies.entry(input).or_insert_with(|| {
+                    let operand = ir.node(input);
+                    laid_out.push(Op::Contiguous, operand.dtype, operand.shape.clone(), [place])
+                })
+            } else {
+                place
+            });
+        }
+        places.push(laid_out.push(node.op.clone(), node.dtype, node.shape.clone(), inputs));
+    }
+    laid_out.leaves = ir.leaves.iter().map(|&leaf| places[leaf as usize]).collect();
+    laid_out.outputs = ir.outputs.iter().map(|&output| places[output as usize]).collect();
+    laid_out
+}
+
+/// How each node would lie in the buffer of a leaf or of the node that it is a view of. Absent where it would have a
+/// buffer of its own: where strides cannot say it, and behind constants.
+fn layouts(ir: &Ir, leaves: &[Layout]) -> Vec<Option<Layout>> {
+    let slots: HashMap<Id, &Layout> = ir.leaves.iter().copied().zip(leaves).collect();
+    let mut layouts: Vec<Option<Layout>> = Vec::with_capacity(ir.nodes.len());
+    for (id, node) in ir.nodes.iter().enumerate() {
+        layouts.push(match &node.op {
+            Op::Constant(_) | Op::Iota { .. } => None,
+            op if op.is_view() => layouts[node.inputs[0] as usize]
+                .as_ref()
+                .and_then(|layout| view_layout(op, &node.shape, layout)),
+            _ => match slots.get(&(id as Id)) {
+                Some(&layout) => Some(layout.clone()),
+                None => Some(Layout::contiguous(&node.shape)),
+            },
+        });
+    }
+    layouts
+}
