@@ -297,6 +297,15 @@ impl Formula {
         }
     }
 
+    /// The logistic function `1 / (1 + exp(-x))`, of floats. It is `e / (1 + e)` or `1 / (1 + e)` with `e = exp(-|x|)`, so
+    /// that nothing overflows, here or in a derivative. The absolute value is a choice by the sign, for `abs` has no
+    /// slope at 0.
+    pub(crate) fn sigmoid(&self) -> Formula {
+        let negative = self.lt(&self.like(0.0));
+        let e = negative.choose(self, &-self).exp();
+        negative.choose(&e, &e.like(1.0)) / (e + 1.0)
+    }
+
     /// The mean over axes, which become size 1.
     pub(crate) fn mean(&self, axes: Axes) -> Formula {
         self.sum(axes) / self.count(axes)
@@ -328,7 +337,7 @@ macro_rules! functions {
     )* } };
 }
 functions! {
-    abs Abs  sign Sign  rsqrt Rsqrt  exp Exp  log Log  log1p Log1p  sin Sin  cos Cos  sinh Sinh
+    sign Sign  rsqrt Rsqrt  exp Exp  log Log  log1p Log1p  sin Sin  cos Cos  sinh Sinh
     cosh Cosh  tanh Tanh  erf Erf  round Round  is_nan IsNan
 }
 

@@ -64,10 +64,13 @@ impl Tensor {
         } else if p == 1.0 {
             x.abs()?.reduced(Combine::Sum, axes, keepdim)?
         } else {
-            x.abs()?
-                .pow_scalar(p)?
-                .reduced(Combine::Sum, axes, keepdim)?
-                .pow_scalar(Scalar::Float(1.0 / p))?
+            // A power of 0 has a slope of 0 or infinity; here it is 0, as PyTorch has it, for elements and for their sum.
+            let power = |x: &Tensor, p: f64| {
+                let is_zero = x.eq_scalar(0)?;
+                let zero = x.constant_like(Scalar::Float(0f64.powf(p)), x.dtype())?;
+                is_zero.where_(&zero, &is_zero.where_(&x.ones_like()?, x)?.pow_scalar(p)?)
+            };
+            power(&power(&x.abs()?, p)?.reduced(Combine::Sum, axes, keepdim)?, 1.0 / p)?
         };
         result.to_dtype(dtype)
     }

@@ -3,7 +3,10 @@
 use super::operands::floating;
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    graph::op::{Op, Unary},
+    graph::{
+        formula::Formula,
+        op::{Op, Unary},
+    },
 };
 
 impl Tensor {
@@ -192,10 +195,6 @@ impl Tensor {
     /// The logistic function `1 / (1 + exp(-x))`. 16-bit floats are computed in `float32`; integers give `float32`.
     pub fn sigmoid(&self) -> Result<Tensor> {
         let dtype = floating(self.dtype());
-        let x = self.to_dtype(dtype.compute())?;
-        // Bounded so that exp stays finite: its product with 0 in the gradient would be NaN.
-        let bound = if x.dtype() == DType::F64 { 708.0 } else { 88.0 };
-        let e = x.neg()?.minimum_scalar(bound)?.exp()?;
-        e.add_scalar(1)?.reciprocal()?.to_dtype(dtype)
+        Formula::of(self).cast(dtype.compute()).sigmoid().cast(dtype).tensor()
     }
 }

@@ -25,13 +25,6 @@ pub(super) fn gelu(inputs: &[Tensor], tanh: bool) -> Result<Tensor> {
     (x * 0.5 * distribution).cast(inputs[0].dtype()).tensor()
 }
 
-/// `1 / (1 + exp(-x))`, by `exp(-|x|)` so that nothing overflows in its own derivative either.
-fn sigmoid(x: &Formula) -> Formula {
-    let e = (-x.abs()).exp();
-    let negative = x.lt(&x.like(0.0));
-    negative.choose(&e, &e.like(1.0)) / (e + 1.0)
-}
-
 pub(super) fn silu(inputs: &[Tensor]) -> Result<Tensor> {
     let x = wide(&inputs[0]);
     (&x / ((-&x).exp() + 1.0)).cast(inputs[0].dtype()).tensor()
@@ -40,7 +33,7 @@ pub(super) fn silu(inputs: &[Tensor]) -> Result<Tensor> {
 /// `s + x s (1 - s)` with the sigmoid s.
 pub(super) fn silu_gradient(call: &Call) -> Result<InputGradients> {
     let (g, x) = (wide(call.gradient), wide(&call.inputs[0]));
-    let s = sigmoid(&x);
+    let s = x.sigmoid();
     let dx = g * &s * (x * (1.0 - &s) + 1.0);
     call.each(|_| dx.cast(call.output.dtype()))
 }
@@ -60,7 +53,7 @@ pub(super) fn softplus(inputs: &[Tensor], beta: f64, threshold: f64) -> Result<T
 pub(super) fn softplus_gradient(call: &Call, beta: f64, threshold: f64) -> Result<InputGradients> {
     let (g, x) = (wide(call.gradient), wide(&call.inputs[0]));
     let scaled = x * beta;
-    let dx = scaled.like(threshold).lt(&scaled).choose(&g, &(&g * sigmoid(&scaled)));
+    let dx = scaled.like(threshold).lt(&scaled).choose(&g, &(&g * scaled.sigmoid()));
     call.each(|_| dx.cast(call.output.dtype()))
 }
 
@@ -76,6 +69,6 @@ pub(super) fn mish(inputs: &[Tensor]) -> Result<Tensor> {
 pub(super) fn mish_gradient(call: &Call) -> Result<InputGradients> {
     let (g, x) = (wide(call.gradient), wide(&call.inputs[0]));
     let t = soft(&x, 1.0, MISH_THRESHOLD).tanh();
-    let dx = g * (&t + &x * sigmoid(&x) * (1.0 - &t * &t));
+    let dx = g * (&t + &x * x.sigmoid() * (1.0 - &t * &t));
     call.each(|_| dx.cast(call.output.dtype()))
 }

@@ -1,13 +1,22 @@
 //! Several results in one flat buffer.
 
 use crate::{
-    Result, Scalar, Tensor,
+    Error, Result, Scalar, Tensor,
     graph::{
         formula::Formula,
         op::{Binary, Op},
     },
-    shape::element_count,
+    shape::{Dims, checked_element_count, element_count},
 };
+
+/// The number of elements of these parts together.
+pub(super) fn packed_len(op: &'static str, parts: &[Dims]) -> Result<usize> {
+    let total = parts.iter().try_fold(0usize, |sum, part| sum.checked_add(checked_element_count(part)?));
+    total.ok_or_else(|| {
+        let shapes: Vec<&[usize]> = parts.iter().map(|part| part.as_slice()).collect();
+        Error::shape(op, &shapes, "the result would exceed the address space")
+    })
+}
 
 /// The parts one after another.
 pub(super) fn pack(parts: &[Formula]) -> Formula {

@@ -34,8 +34,7 @@ impl Gradients {
     /// Moves the gradients collected by [`Tensor::backward`] out of these leaves; leaves without one are left out.
     pub fn take_from(leaves: &[&Tensor]) -> Gradients {
         let take = |leaf: &&Tensor| {
-            let gradient = leaf.grad()?;
-            leaf.set_grad(None);
+            let gradient = leaf.node().body().grad.take()?;
             Some((leaf.node().number, Some(gradient)))
         };
         let mut leaves: Vec<_> = leaves.iter().filter_map(take).collect();
@@ -102,15 +101,30 @@ impl Tensor {
 
     /// As [`Tensor::backward`] for a tensor of any shape, given the gradient of some loss with respect to it.
     pub fn backward_from(&self, output_gradient: &Tensor, retain_graph: bool) -> Result<()> {
-        for (leaf, gradient) in self.sweep_to_leaves(output_gradient, retain_graph)? {
-            let _guard = no_grad();
-            let sum = match leaf.grad() {
-                Some(before) => (Formula::of(&before) + Formula::of(&gradient)).tensor()?,
-                None => gradient,
+        self.sweep_to_leaves(output_gradient, retain_graph)?
+            .iter()
+            .try_for_each(|(leaf, gradient)| leaf.add_grad(gradient))
+    }
+
+    /// Adds to the collected gradient. Another thread may do so at the same time: the sum takes the place of what it was
+    /// computed from, or is computed again.
+    fn add_grad(&self, gradient: &Tensor) -> Result<()> {
+        let _guard = no_grad();
+        let number = |grad: &Option<Tensor>| grad.as_ref().map(|t| t.node().number);
+        loop {
+            let before = self.grad();
+            let sum = match &before {
+                Some(before) => (Formula::of(before) + Formula::of(gradient)).tensor()?,
+                None => gradient.clone(),
             };
-            leaf.set_grad(Some(sum));
+            let mut body = self.node().body();
+            if number(&body.grad) == number(&before) {
+                let old = body.grad.replace(sum);
+                drop(body);
+                drop(old);
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// As [`Tensor::backward`], but the gradients are returned rather than stored.

@@ -1,10 +1,6 @@
 //! Embedding and dropout.
 
-use crate::{
-    Error, Result, Tensor,
-    shape::{Dims, normalize_axis},
-    tensor::Generator,
-};
+use crate::{Error, Result, Tensor, shape::Dims, tensor::Generator};
 
 impl Tensor {
     /// Rows of `weight` `[N, D]` at these indices (any integer dtype and shape): their shape, then D. The row
@@ -19,12 +15,14 @@ impl Tensor {
         };
         let found = weight.take(self, Some(0))?;
         let Some(padding) = padding_idx else { return Ok(found) };
-        let place = normalize_axis("embedding", padding, &vec![1; rows]).map_err(|_| Error::Index {
-            op: "embedding",
-            index: padding,
-            size: rows,
-        })?;
-        let is_padding = self.eq_scalar(place as i64)?.unsqueeze(-1)?;
+        let outside = Error::Index { op: "embedding", index: padding, size: rows };
+        let Ok(rows) = i64::try_from(rows) else { return Err(outside) };
+        if !(-rows..rows).contains(&padding) {
+            return Err(outside);
+        }
+        // Indices may count from the end as well.
+        let from_end = if padding < 0 { padding } else { padding - rows };
+        let is_padding = self.eq_scalar(from_end + rows)?.or(&self.eq_scalar(from_end)?)?.unsqueeze(-1)?;
         is_padding.where_(&found.detach()?, &found)
     }
 

@@ -1,6 +1,6 @@
 //! Resampling of images and signals.
 
-use crate::{DType, Error, Result, Tensor, graph::op::Op, shape::Dims};
+use crate::{DType, Error, Result, Tensor, shape::Dims};
 
 /// How [`Tensor::interpolate`] fills the places between samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +21,11 @@ impl Tensor {
     /// [`Error::Shape`] if the number of spatial dimensions differs or an extent is 0; [`Error::DType`] unless the
     /// tensor is of floats.
     pub fn interpolate(&self, size: &[usize], mode: Interpolation) -> Result<Tensor> {
+        self.resampled(size, None, mode)
+    }
+
+    /// Resampled to `size`; the steps between samples are `1 / factor` if a factor is given, else `size / new size`.
+    fn resampled(&self, size: &[usize], factor: Option<f64>, mode: Interpolation) -> Result<Tensor> {
         if self.rank() != size.len() + 2
             || size.is_empty()
             || size.contains(&0)
@@ -35,26 +40,34 @@ impl Tensor {
         let mut y = self.to_dtype(self.dtype().compute())?;
         for (axis, &new) in (2..).zip(size) {
             let old = self.shape()[axis];
-            if new == old {
-                continue;
-            }
+            // Steps that come out at `old / new` are those without a factor.
+            let factor = factor.filter(|factor| old as f64 * factor != new as f64);
             y = match mode {
-                Interpolation::Nearest if new.is_multiple_of(old) => repeated(&y, axis, new / old)?,
-                Interpolation::Nearest => {
-                    let place = counter(&y, &[new], 0, DType::I64)?;
-                    let index = place.mul_scalar(old as i64)?.floor_divide_scalar(new as i64)?;
-                    y.index_select(axis as i64, &index)?
-                }
+                Interpolation::Nearest => match factor {
+                    None if new.is_multiple_of(old) => repeated(&y, axis, new / old)?,
+                    None => {
+                        let place = counter(&y, new, DType::I64)?;
+                        let index = place.mul_scalar(old as i64)?.floor_divide_scalar(new as i64)?;
+                        y.index_select(axis as i64, &index)?
+                    }
+                    Some(factor) => {
+                        let place = counter(&y, new, DType::F64)?.div_scalar(factor)?;
+                        let index = place.floor()?.minimum_scalar((old - 1) as f64)?.to_dtype(DType::I64)?;
+                        y.index_select(axis as i64, &index)?
+                    }
+                },
+                Interpolation::Linear { .. } if new == old => y,
                 Interpolation::Linear { align_corners } => {
-                    let weights = linear_weights(&y, old, new, align_corners)?;
-                    y.move_axis(axis as i64, -1)?.matmul(&weights)?.move_axis(-1, axis as i64)?
+                    let source = linear_source(&y, old, new, factor, align_corners)?;
+                    between(&y, axis, &source)?
                 }
             };
         }
         y.to_dtype(self.dtype())
     }
 
-    /// [`Tensor::interpolate`] to extents `floor(size * scale)`.
+    /// [`Tensor::interpolate`] to extents `floor(size * scale_factor)`. Where these are rounded, samples are nevertheless
+    /// `1 / scale_factor` apart (unless corners are aligned), as in PyTorch without `recompute_scale_factor`.
     ///
     /// # Errors
     /// [`Error::Argument`] unless the factor is positive and finite, else as [`Tensor::interpolate`].
@@ -65,13 +78,13 @@ impl Tensor {
         }
         let spatial = self.shape().get(2..).unwrap_or_default();
         let size: Vec<usize> = spatial.iter().map(|&d| (d as f64 * scale_factor).floor() as usize).collect();
-        self.interpolate(&size, mode)
+        self.resampled(&size, Some(scale_factor), mode)
     }
 }
 
-/// The index along an axis.
-fn counter(like: &Tensor, shape: &[usize], axis: usize, dtype: DType) -> Result<Tensor> {
-    Tensor::record_on(like.device(), Op::Iota { axis }, dtype, shape.into(), &[])
+/// 0, 1, .. up to `count`.
+fn counter(like: &Tensor, count: usize, dtype: DType) -> Result<Tensor> {
+    Tensor::iota(Dims::from_slice(&[count]), 0, dtype, like.device())
 }
 
 /// Every element along `axis` repeated.
@@ -85,16 +98,34 @@ fn repeated(x: &Tensor, axis: usize, times: usize) -> Result<Tensor> {
     x.reshape(&split)?.expand(&wide)?.reshape(&merged)
 }
 
-/// What each sample (rows) gives to each new place (columns): `max(0, 1 - |source place - sample|)`.
-fn linear_weights(x: &Tensor, old: usize, new: usize, align_corners: bool) -> Result<Tensor> {
-    let place = counter(x, &[1, new], 1, x.dtype())?;
+/// Where each new place lies between the samples, counted from the first.
+fn linear_source(
+    x: &Tensor,
+    old: usize,
+    new: usize,
+    factor: Option<f64>,
+    align_corners: bool,
+) -> Result<Tensor> {
+    let place = counter(x, new, x.dtype())?;
     let source = if align_corners {
-        let scale = if new > 1 { (old - 1) as f64 / (new - 1) as f64 } else { 0.0 };
-        place.mul_scalar(scale)?
+        place.mul_scalar(if new > 1 { (old - 1) as f64 / (new - 1) as f64 } else { 0.0 })?
     } else {
-        place.add_scalar(0.5)?.mul_scalar(old as f64 / new as f64)?.sub_scalar(0.5)?.maximum_scalar(0)?
+        let step = factor.map_or(old as f64 / new as f64, |factor| 1.0 / factor);
+        place.add_scalar(0.5)?.mul_scalar(step)?.sub_scalar(0.5)?.maximum_scalar(0)?
     };
-    let source = source.minimum_scalar((old - 1) as f64)?;
-    let sample = counter(x, &[old, 1], 0, x.dtype())?;
-    source.sub(&sample)?.abs()?.rsub_scalar(1)?.maximum_scalar(0)
+    source.minimum_scalar((old - 1) as f64)
+}
+
+/// The samples at `source` along an axis, a weighted mean of two neighbours each. Where a place is that of a sample, its
+/// neighbour has no part in it, be it infinite or NaN.
+fn between(x: &Tensor, axis: usize, source: &Tensor) -> Result<Tensor> {
+    let mut shape = Dims::from_elem(1, x.rank());
+    shape[axis] = source.len();
+    let first = source.floor()?;
+    let weight = source.sub(&first)?.reshape(&shape)?;
+    let last = source.ceil()?.to_dtype(DType::I64)?;
+    let before = x.index_select(axis as i64, &first.to_dtype(DType::I64)?)?;
+    let after = x.index_select(axis as i64, &last)?;
+    let mean = before.mul(&weight.rsub_scalar(1)?)?.add(&after.mul(&weight)?)?;
+    weight.eq_scalar(0)?.where_(&before, &mean)
 }

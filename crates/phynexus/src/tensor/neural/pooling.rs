@@ -171,15 +171,17 @@ fn adaptive(op: &'static str, x: &Tensor, output_size: &[usize], kind: Adaptive)
         let axis = (first + d) as i64;
         let inside = adaptive_windows(&y, size(d), out)?;
         let last = y.move_axis(axis, -1)?;
+        // What lies outside a window is left out rather than multiplied by 0: it may be infinite or NaN.
+        let within = |nothing: f64| {
+            let nothing = Tensor::full(&[], Scalar::Float(nothing), y.dtype(), y.device())?;
+            inside.where_(&last.unsqueeze(-1)?, &nothing)
+        };
         let pooled = match kind {
             Adaptive::Average => {
-                let ones = inside.to_dtype(y.dtype())?;
-                last.matmul(&ones.div(&ones.sum(&[0], true)?)?)?
+                let counts = inside.to_dtype(y.dtype())?.sum(&[0], false)?;
+                within(0.0)?.sum(&[-2], false)?.div(&counts)?
             }
-            Adaptive::Max => {
-                let nothing = Tensor::full(&[], Scalar::Float(f64::NEG_INFINITY), y.dtype(), y.device())?;
-                inside.where_(&last.unsqueeze(-1)?, &nothing)?.max(&[-2], false)?
-            }
+            Adaptive::Max => within(f64::NEG_INFINITY)?.max(&[-2], false)?,
         };
         y = pooled.move_axis(-1, axis)?;
     }

@@ -73,7 +73,9 @@ impl Tensor {
             for given in [weights.bias_ih, weights.bias_hh] {
                 operands.push(match given {
                     Some(bias) => bias.clone(),
-                    None => Tensor::zeros(&[cell.gates() * hidden], self.dtype(), self.device())?,
+                    None => {
+                        Tensor::zeros(&[hidden.saturating_mul(cell.gates())], self.dtype(), self.device())?
+                    }
                 });
             }
         }

@@ -3,7 +3,7 @@
 use super::{
     super::{
         Composite, Operands, gradients_for,
-        pack::{Unpack, pack},
+        pack::{Unpack, pack, packed_len},
     },
     Cell, Recurrence,
 };
@@ -14,13 +14,13 @@ use crate::{
         gradient::rule::{Call, InputGradients},
         op::Axes,
     },
-    shape::{Dims, element_count},
+    shape::Dims,
 };
 
 impl Recurrence {
     /// The shapes of the gradient's packed result.
     fn gradient_parts(&self, steps: usize, batch: usize, hidden: usize) -> Vec<Dims> {
-        let sequence = Dims::from_slice(&[steps, batch, self.cell.gates() * hidden]);
+        let sequence = Dims::from_slice(&[steps, batch, hidden.saturating_mul(self.cell.gates())]);
         let state = Dims::from_slice(&[batch, hidden]);
         match self.cell {
             Cell::Lstm => vec![sequence, state.clone(), state],
@@ -50,7 +50,11 @@ pub(in super::super) fn check_gradient(
             "the hidden states are (steps, batch, units)",
         ));
     };
-    composite.check_shape(weights, &[cell.gates() * hidden, hidden], "the weights of the hidden state")?;
+    composite.check_shape(
+        weights,
+        &[hidden.saturating_mul(cell.gates()), hidden],
+        "the weights of the hidden state",
+    )?;
     composite.check_shape(h0, &[batch, hidden], "the hidden state")?;
     if let Some(c0) = c0 {
         composite.check_shape(c0, &[batch, hidden], "the cell state")?;
@@ -63,7 +67,7 @@ pub(in super::super) fn check_gradient(
         composite.check_shape(gradient, &[batch, hidden], "the gradient of the cell state")?;
     }
     inputs.iter().try_for_each(|t| composite.check_dtype(t, states.dtype()))?;
-    let size = recurrence.gradient_parts(steps, batch, hidden).iter().map(|part| element_count(part)).sum();
+    let size = packed_len(composite.name(), &recurrence.gradient_parts(steps, batch, hidden))?;
     Ok((states.dtype(), Dims::from_slice(&[size])))
 }
 

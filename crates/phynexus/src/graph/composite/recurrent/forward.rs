@@ -1,14 +1,13 @@
 //! The layer: its check and its body.
 
 use super::{
-    super::{Composite, Operands, pack::pack},
+    super::{
+        Composite, Operands,
+        pack::{pack, packed_len},
+    },
     Cell, Recurrence,
 };
-use crate::{
-    DType, Error, Result, Tensor,
-    graph::formula::Formula,
-    shape::{Dims, element_count},
-};
+use crate::{DType, Error, Result, Tensor, graph::formula::Formula, shape::Dims};
 
 pub(in super::super) fn check(
     composite: &Composite,
@@ -27,7 +26,8 @@ pub(in super::super) fn check(
     if steps == 0 {
         return Err(Error::shape(composite.name(), &[x.shape()], "there must be at least one step"));
     }
-    let rows = cell.gates() * hidden;
+    // No tensor is as long as a product that saturates, so that the checks below refuse it.
+    let rows = hidden.saturating_mul(cell.gates());
     let mut operands = Operands(&inputs[1..]);
     composite.check_shape(operands.next()?, &[batch, hidden], "the hidden state")?;
     if let Some(state) = operands.next_if(cell.has_cell_state())? {
@@ -40,13 +40,8 @@ pub(in super::super) fn check(
         composite.check_shape(operands.next()?, &[rows], "the biases")?;
     }
     inputs.iter().try_for_each(|t| composite.check_dtype(t, x.dtype()))?;
-    let size = recurrence.parts(steps, batch, hidden).iter().map(|part| element_count(part)).sum();
+    let size = packed_len(composite.name(), &recurrence.parts(steps, batch, hidden))?;
     Ok((x.dtype(), Dims::from_slice(&[size])))
-}
-
-/// `1 / (1 + exp(-x))`, by tanh, which neither overflows nor loses precision here.
-fn sigmoid(x: &Formula) -> Formula {
-    (x * 0.5).tanh() * 0.5 + 0.5
 }
 
 pub(in super::super) fn body(recurrence: &Recurrence, inputs: &[Tensor]) -> Result<Tensor> {
@@ -84,7 +79,7 @@ pub(in super::super) fn body(recurrence: &Recurrence, inputs: &[Tensor]) -> Resu
         match (recurrence.cell, &mut c) {
             (Cell::Lstm, Some(c)) => {
                 let sum = from_input + from_hidden;
-                let [i, f, o] = [0, 1, 3].map(|index| sigmoid(&gate(&sum, index)));
+                let [i, f, o] = [0, 1, 3].map(|index| gate(&sum, index).sigmoid());
                 let g = gate(&sum, 2).tanh();
                 *c = &f * &*c + &i * &g;
                 h = &o * c.tanh();
@@ -93,7 +88,7 @@ pub(in super::super) fn body(recurrence: &Recurrence, inputs: &[Tensor]) -> Resu
             }
             (Cell::Gru, _) => {
                 let [r, z] =
-                    [0, 1].map(|index| sigmoid(&(gate(&from_input, index) + gate(&from_hidden, index))));
+                    [0, 1].map(|index| (gate(&from_input, index) + gate(&from_hidden, index)).sigmoid());
                 let candidate = gate(&from_hidden, 2);
                 let n = (gate(&from_input, 2) + &r * &candidate).tanh();
                 h = &n + &z * (h - &n);

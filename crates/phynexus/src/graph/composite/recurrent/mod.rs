@@ -120,8 +120,8 @@ impl Recurrence {
     pub(super) fn saved(&self, steps: usize, batch: usize, hidden: usize) -> Vec<Dims> {
         let sequence = |width: usize| Dims::from_slice(&[steps, batch, width]);
         match self.cell {
-            Cell::Lstm => vec![sequence(4 * hidden), sequence(hidden)],
-            Cell::Gru => vec![sequence(4 * hidden)],
+            Cell::Lstm => vec![sequence(hidden.saturating_mul(4)), sequence(hidden)],
+            Cell::Gru => vec![sequence(hidden.saturating_mul(4))],
             Cell::Tanh | Cell::Relu => Vec::new(),
         }
     }
