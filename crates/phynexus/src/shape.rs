@@ -7,6 +7,17 @@ use crate::{Error, Result};
 /// A list of extents, one a dimension; most tensors have at most four.
 pub type Dims = SmallVec<[usize; 4]>;
 
+/// The greatest number of dimensions of a tensor: sets of axes are 64 bits.
+pub const MAX_RANK: usize = 64;
+
+/// Refuses shapes of more than [`MAX_RANK`] dimensions.
+pub(crate) fn check_rank(op: &'static str, shape: &[usize]) -> Result<()> {
+    if shape.len() > MAX_RANK {
+        return Err(Error::shape(op, &[shape], format!("at most {MAX_RANK} dimensions are supported")));
+    }
+    Ok(())
+}
+
 /// `(2, 3)`, `(5,)`, `()`: as NumPy prints shapes.
 pub fn show_shape(shape: &[usize]) -> String {
     match shape {

@@ -92,7 +92,8 @@ macro_rules! binary_functions {
                 }
 
                 #[doc = concat!("[`Tensor::", stringify!($name), "`] with a number for the right operand. The number")]
-                /// does not change the dtype unless its kind is higher: a float with integers gives `float32`.
+                /// does not change the dtype unless its kind is higher: a float with integers gives `float32`. It is
+                /// rounded to the dtype first, so that 70000 is infinite for `float16`.
                 pub fn $scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
                     self.binary_scalar(stringify!($name), Binary::$op, value.into(), false $(|| $swapped)?)
                 }

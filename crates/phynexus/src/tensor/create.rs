@@ -5,7 +5,7 @@ use crate::{
     DType, Element, Error, Result, Scalar, Tensor,
     device::{Device, Storage},
     graph::op::Op,
-    shape::{Dims, Layout, checked_element_count},
+    shape::{Dims, Layout, check_rank, checked_element_count},
 };
 
 impl Tensor {
@@ -18,6 +18,7 @@ impl Tensor {
 
     /// A tensor of these little-endian bytes in row-major order.
     pub fn from_bytes(bytes: &[u8], dtype: DType, shape: &[usize], device: Device) -> Result<Tensor> {
+        check_rank("from_bytes", shape)?;
         let expected = checked_element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
         if expected != Some(bytes.len()) {
             let hint =
@@ -74,8 +75,8 @@ impl Tensor {
     /// `start + i * step`, computed in `dtype` (16-bit floats in `float32`).
     ///
     /// # Errors
-    /// [`Error::Argument`] if `step` is 0 or not finite, or a whole number does not fit the dtype; [`Error::DType`] for
-    /// `bool`, and for fractions with an integer dtype.
+    /// [`Error::Argument`] if `step` is 0 or not finite, or the first or last whole number does not fit the dtype;
+    /// [`Error::DType`] for `bool`, and for fractions with an integer dtype.
     pub fn arange(
         start: impl Into<Scalar>,
         stop: impl Into<Scalar>,
@@ -102,6 +103,17 @@ impl Tensor {
             let (distance, step) = (whole(stop) - whole(start), whole(step));
             let count =
                 if distance.signum() == step.signum() { (distance.abs() - 1) / step.abs() + 1 } else { 0 };
+            if count > 0 {
+                let last = whole(start) + (count - 1) * step;
+                let scalar =
+                    i64::try_from(last).map(Scalar::Int).or_else(|_| u64::try_from(last).map(Scalar::UInt));
+                match scalar {
+                    Ok(last) => fitting("arange", last, dtype)?,
+                    Err(_) => {
+                        return Err(Error::argument("arange", format!("{last} does not fit into {dtype}")));
+                    }
+                };
+            }
             usize::try_from(count).unwrap_or(usize::MAX)
         };
         // A step down from an unsigned start wraps, and comes out right.

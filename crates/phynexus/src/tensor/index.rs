@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::{
     movement::python_range,
-    select::{check_index, position_dtype, positions},
+    select::{check_index, check_sum, position_dtype, positions},
 };
 use crate::{
     DType, Error, Result, Scalar, Tensor,
@@ -349,7 +349,11 @@ impl Tensor {
     }
 
     /// [`Tensor::index_put`] where values are added to the elements; an element named several times gets every value.
+    ///
+    /// # Errors
+    /// As [`Tensor::index_put`]; [`Error::DType`] for `bool`.
     pub fn index_put_add(&self, specs: &[IndexSpec], value: &Tensor) -> Result<Tensor> {
+        check_sum("index_put_add", self.dtype())?;
         self.index_update(specs, value, ScatterMode::Combine(Combine::Sum))
     }
 

@@ -25,7 +25,10 @@ impl Tensor {
                 let hint = format!("sizes must be equal except along axis {axis}");
                 return Err(Error::shape("cat", &[first.shape(), tensor.shape()], hint));
             }
-            shape[axis] += tensor.shape()[axis];
+            shape[axis] = shape[axis].checked_add(tensor.shape()[axis]).ok_or_else(|| {
+                let hint = "the result would exceed the address space";
+                Error::shape("cat", &[first.shape(), tensor.shape()], hint)
+            })?;
         }
         let dtype = common_dtype(tensors, first.dtype());
         let converted = tensors.iter().map(|t| t.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;

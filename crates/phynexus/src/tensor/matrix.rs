@@ -74,19 +74,18 @@ impl Tensor {
     /// Rows of zeros with a one at each label: shape `[.., classes]`.
     ///
     /// # Errors
-    /// [`Error::DType`] unless the labels are integers; [`Error::Argument`] for a label out of range if the labels are
-    /// in host memory. Labels that are not computed yet or lie on another device are not looked at: those out of range
-    /// give a row of zeros.
+    /// [`Error::DType`] unless the labels are integers; [`Error::Argument`] for a label out of range. Labels are
+    /// computed at the call.
     pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor> {
         super::select::check_index("one_hot", self)?;
-        let in_host_memory = self.node().data().is_some_and(|s| s.buffer.0.host_pointer().is_some());
-        if in_host_memory && !self.is_empty() {
-            let labels = self.to_dtype(DType::I64)?.to_vec::<i64>()?;
-            if let Some(label) = labels.iter().find(|&&l| l < 0 || l as u64 >= classes as u64) {
-                let message =
-                    format!("label {label} is outside 0 to {} ({classes} classes)", classes as i64 - 1);
-                return Err(Error::argument("one_hot", message));
-            }
+        let labels: Vec<i128> = if self.dtype() == DType::U64 {
+            self.to_vec::<u64>()?.into_iter().map(i128::from).collect()
+        } else {
+            self.to_dtype(DType::I64)?.to_vec::<i64>()?.into_iter().map(i128::from).collect()
+        };
+        if let Some(label) = labels.iter().find(|label| !(0..classes as i128).contains(*label)) {
+            let message = format!("label {label} is outside the {classes} classes, which are counted from 0");
+            return Err(Error::argument("one_hot", message));
         }
         let shape: Dims = self.shape().iter().copied().chain([classes]).collect();
         let dtype_of_labels =

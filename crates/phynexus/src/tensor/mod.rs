@@ -55,7 +55,7 @@ use crate::{
         op::Op,
     },
     schedule::{self, capture},
-    shape::{Dims, Layout, checked_element_count, element_count},
+    shape::{Dims, Layout, check_rank, checked_element_count, element_count},
 };
 
 /// A multi-dimensional array: a cheap, shared, immutable handle.
@@ -139,6 +139,7 @@ impl Tensor {
         shape: Dims,
         operands: &[&Tensor],
     ) -> Result<Tensor> {
+        check_rank(op.name(), &shape)?;
         if checked_element_count(&shape)
             .and_then(|n| n.checked_mul(dtype.size()))
             .is_none_or(|n| n > isize::MAX as usize)

@@ -173,8 +173,13 @@ impl Generator {
         if low >= high {
             return Err(Error::argument("randint", format!("the range from {low} up to {high} is empty")));
         }
-        super::operands::fitting("randint", Scalar::Int(low), dtype)?;
-        super::operands::fitting("randint", Scalar::Int(high - 1), dtype)?;
+        for bound in [low, high - 1] {
+            let value = super::operands::fitting("randint", Scalar::Int(bound), dtype)?;
+            if !value.as_f64().is_finite() {
+                let message = format!("{bound} is beyond the finite numbers of {dtype}: name a wider dtype");
+                return Err(Error::argument("randint", message));
+            }
+        }
         let range = high.wrapping_sub(low) as u64;
         let offset = if range <= 1 << 32 {
             let bits = self.bits(shape, device)?;

@@ -9,9 +9,6 @@ use crate::{
 
 /// The set of these axes; an empty list means all.
 pub(super) fn axes_of(op: &'static str, axes: &[i64], shape: &[usize]) -> Result<Axes> {
-    if shape.len() > 64 {
-        return Err(Error::shape(op, &[shape], "at most 64 dimensions are supported"));
-    }
     if axes.is_empty() {
         return Ok(Axes::of(0..shape.len()));
     }

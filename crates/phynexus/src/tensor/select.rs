@@ -1,6 +1,8 @@
 //! Elements chosen by integer tensors or masks, and written by them. All go through the row-wise `Gather` and `Scatter`
 //! of the op set: indices into several axes are combined to one flat row index.
 
+use smallvec::SmallVec;
+
 use crate::{
     DType, Error, Result, Scalar, Tensor,
     graph::op::{Combine, Op, ScatterMode},
@@ -18,6 +20,14 @@ pub(super) fn check_index(op: &'static str, index: &Tensor) -> Result<()> {
         return Ok(());
     }
     Err(Error::dtype(op, &[index.dtype()], "indices must be integers: convert with .to_dtype(int64)"))
+}
+
+/// Refuses sums of what has none.
+pub(super) fn check_sum(op: &'static str, dtype: DType) -> Result<()> {
+    if dtype != DType::Bool {
+        return Ok(());
+    }
+    Err(Error::dtype(op, &[dtype], "truth values have no sums: convert with .to_dtype(int64)"))
 }
 
 /// `index` along an axis of `size`, as positions from 0 in `dtype`, and whether each was in range; negative indices
@@ -165,6 +175,15 @@ impl Tensor {
         self.stretched(&with(self.shape()[axis]))?.gather(dim, &index)
     }
 
+    /// The part that lies within `shape`, if the rank is the same: PyTorch scatters the leading part of a source.
+    fn leading(&self, shape: &[usize]) -> Result<Tensor> {
+        if self.rank() != shape.len() {
+            return Ok(self.clone());
+        }
+        let sizes: Dims = self.shape().iter().zip(shape).map(|(&own, &size)| own.min(size)).collect();
+        self.sliced(Dims::from_elem(0, self.rank()), SmallVec::from_elem(1, self.rank()), sizes)
+    }
+
     fn scattered(
         &self,
         op: &'static str,
@@ -173,17 +192,21 @@ impl Tensor {
         index: &Tensor,
         source: &Tensor,
     ) -> Result<Tensor> {
+        if mode != ScatterMode::Set {
+            check_sum(op, self.dtype())?;
+        }
         let axis = normalize_axis(op, dim, self.shape())?;
         self.check_along(op, axis, index)?;
         let place = self.flat_positions(op, axis, index)?;
-        let source = source.to_dtype(self.dtype())?.expand(index.shape())?;
+        let source = source.leading(index.shape())?.to_dtype(self.dtype())?.expand(index.shape())?;
         let updates = source.reshaped(Dims::from_slice(&[index.len(), 1]))?;
         let matrix = self.reshaped(Dims::from_slice(&[self.len(), 1]))?;
         matrix.with_rows(mode, &place, &updates)?.reshaped(self.shape().into())
     }
 
     /// This tensor with elements replaced: `result[index[i][j]][j] = source[i][j]` for axis 0. The source is broadcast
-    /// to the index' shape and converted to this dtype; of several updates to one element the last wins.
+    /// to the index' shape (of a larger one with as many dimensions the leading part is taken) and converted to this
+    /// dtype; of several updates to one element the last wins.
     ///
     /// # Errors
     /// As [`Tensor::gather`].
@@ -192,6 +215,9 @@ impl Tensor {
     }
 
     /// [`Tensor::scatter`] where updates are added to the elements, in index order.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter`]; [`Error::DType`] for `bool`.
     pub fn scatter_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
         self.scattered("scatter_add", ScatterMode::Combine(Combine::Sum), dim, index, source)
     }
@@ -200,9 +226,11 @@ impl Tensor {
     /// [`Tensor::index_select`].
     ///
     /// # Errors
-    /// [`Error::Shape`] unless `source` has this shape with the index' length along the axis.
+    /// [`Error::Shape`] unless `source` has this shape with the index' length along the axis; [`Error::DType`] for
+    /// `bool`.
     pub fn index_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
         check_index("index_add", index)?;
+        check_sum("index_add", self.dtype())?;
         let axis = normalize_axis("index_add", dim, self.shape())?;
         let mut expected: Dims = self.shape().into();
         expected[axis] = index.len();

@@ -42,6 +42,11 @@ pub(super) fn check_quantize(
     check_parameters(composite, axis, inputs)?;
     composite.check_dtype(inputs[0], inputs[1].dtype())?;
     check_integer(composite, inputs[2])?;
+    // Limits of wider integers are not numbers of float32, so that values could not be saturated there.
+    if inputs[2].dtype().size() > 2 {
+        let hint = "values are quantised to integers of 8 or 16 bits, as in ONNX";
+        return Err(Error::dtype(composite.name(), &[inputs[2].dtype()], hint));
+    }
     Ok((inputs[2].dtype(), inputs[0].shape().into()))
 }
 

@@ -123,3 +123,13 @@ fn operands_that_do_not_fit_are_refused() {
         assert!(composite.clone().apply(&other).is_err(), "{} of bool", composite.name());
     }
 }
+
+#[test]
+fn values_are_quantised_to_narrow_integers() {
+    for dtype in DType::ALL {
+        let operands = [leaf(DType::F32, &[2]), leaf(DType::F32, &[]), leaf(dtype, &[])];
+        let [x, scale, zero] = &operands;
+        let accepted = Composite::QuantizeLinear { axis: None }.apply(&[x, scale, zero]).is_ok();
+        assert_eq!(accepted, dtype.is_integer() && dtype.size() <= 2, "{dtype}");
+    }
+}
