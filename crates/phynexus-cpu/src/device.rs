@@ -129,7 +129,7 @@ impl Backend for Cpu {
         }
     }
 
-    fn reads_strides(&self, node: &IrNode, operand: usize) -> bool {
+    fn reads_layout(&self, node: &IrNode, operand: usize, _: &phynexus::shape::Layout) -> bool {
         library::reads_strides(node, operand)
     }
 

@@ -100,10 +100,10 @@ pub trait Backend: Send + Sync {
     fn name(&self) -> &str;
     /// Whether it can run this operation, given its operands' types.
     fn support(&self, node: &IrNode, operands: &[DType]) -> Support;
-    /// Whether it reads this operand of a library operation whatever its strides are; else the operand is laid out
-    /// row-major first.
-    fn reads_strides(&self, node: &IrNode, operand: usize) -> bool {
-        let _ = (node, operand);
+    /// Whether it reads an operand of a library operation that lies like this, not row-major; else the operand is copied
+    /// first.
+    fn reads_layout(&self, node: &IrNode, operand: usize, layout: &Layout) -> bool {
+        let _ = (node, operand, layout);
         true
     }
     /// Makes a step ready to run.

@@ -13,13 +13,13 @@ use crate::{
     tensor::view_layout,
 };
 
-/// The graph with `Contiguous` nodes before operands that are views, or leaves, of strides that the device does not read.
+/// The graph with `Contiguous` nodes before operands that are views, or leaves, that the device does not read as they lie.
 /// `leaves` are the layouts of the leaves, in slot order.
 pub(super) fn lay_out(ir: Ir, leaves: &[Layout], backend: &dyn Backend) -> Ir {
     let layouts = layouts(&ir, leaves);
     let is_copied = |node: &IrNode, at: usize| {
         let layout = layouts[node.inputs[at] as usize].as_ref();
-        layout.is_some_and(|layout| !layout.is_contiguous()) && !backend.reads_strides(node, at)
+        layout.is_some_and(|layout| !layout.is_contiguous() && !backend.reads_layout(node, at, layout))
     };
     let is_library = |node: &IrNode| super::group::is_library(&node.op);
     let needs_copy = |node: &IrNode| is_library(node) && (0..node.inputs.len()).any(|at| is_copied(node, at));
