@@ -5,7 +5,7 @@ use phynexus::{
     device::{Binding, Support},
     graph::{Composite, ir::IrNode, op::Op},
     schedule::step::{Library, Operand, Step},
-    shape::{Layout, contiguous_strides},
+    shape::Layout,
 };
 use smallvec::SmallVec;
 
@@ -15,7 +15,7 @@ pub(super) struct Given {
     pub(super) values: Vec<f32>,
     /// A mask: nonzero is true.
     pub(super) is_bool: bool,
-    /// Stored with the last two axes exchanged.
+    /// Stored with the last two axes exchanged, if the routine reads that.
     pub(super) transposed: bool,
 }
 
@@ -28,19 +28,21 @@ impl Given {
         if self.is_bool { DType::Bool } else { DType::F32 }
     }
 
-    fn strides(&self) -> SmallVec<[isize; 6]> {
-        let mut strides: SmallVec<[isize; 6]> = contiguous_strides(&self.shape).iter().copied().collect();
-        if self.transposed {
-            let rank = strides.len();
-            (strides[rank - 1], strides[rank - 2]) = (self.shape[rank - 2] as isize, 1);
+    /// How the routine of `node` gets it as operand `at`: what it does not read is row-major, as in a plan.
+    fn layout(&self, node: &IrNode, at: usize) -> Layout {
+        let row_major = Layout::contiguous(&self.shape);
+        let mut exchanged = row_major.clone();
+        if let [.., rows, columns] = exchanged.strides.as_mut_slice() {
+            (*rows, *columns) = (1, self.shape[self.shape.len() - 2] as isize);
         }
-        strides
+        let is_read = || crate::device::register().backend().reads_layout(node, at, &exchanged);
+        if self.transposed && is_read() { exchanged } else { row_major }
     }
 
     /// The operand in memory.
-    fn bytes(&self) -> Vec<u8> {
+    fn bytes(&self, layout: &Layout) -> Vec<u8> {
         let mut stored = self.values.clone();
-        if self.transposed {
+        if !layout.is_contiguous() {
             let (rows, columns) = (self.shape[self.shape.len() - 2], self.shape[self.shape.len() - 1]);
             for (to, from) in stored.chunks_mut(rows * columns).zip(self.values.chunks(rows * columns)) {
                 for (at, value) in from.iter().enumerate() {
@@ -90,20 +92,15 @@ fn both(composite: Composite, operands: &[Given]) -> (Vec<f32>, Vec<f64>) {
     };
     let dtypes: Vec<DType> = operands.iter().map(Given::dtype).collect();
     assert_eq!(backend.support(&node, &dtypes), Support::Native);
-    let layout = |o: &Given| Layout {
-        shape: o.shape.as_slice().into(),
-        strides: o.strides().as_slice().into(),
-        offset: 0,
-    };
-    let step = Library {
-        node,
-        operands: operands.iter().map(|o| Operand { dtype: o.dtype(), layout: layout(o) }).collect(),
-        epilogue: None,
-    };
+    let laid_out: Vec<Operand> = (operands.iter().enumerate())
+        .map(|(at, o)| Operand { dtype: o.dtype(), layout: o.layout(&node, at) })
+        .collect();
+    let step = Library { node, operands: laid_out.clone(), epilogue: None };
     let mut bindings: Vec<Binding> = operands
         .iter()
-        .map(|o| {
-            let bytes = o.bytes();
+        .zip(&laid_out)
+        .map(|(o, operand)| {
+            let bytes = o.bytes(&operand.layout);
             let buffer = backend.allocate(bytes.len()).unwrap();
             backend.write(&buffer, 0, &bytes).unwrap();
             Binding { buffer, offset: 0 }
