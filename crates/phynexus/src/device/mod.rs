@@ -68,6 +68,10 @@ impl Buffer {
     pub fn size(&self) -> usize {
         self.0.size()
     }
+    /// True if both are the same memory.
+    pub fn is_same(&self, other: &Buffer) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl fmt::Debug for Buffer {
