@@ -3,7 +3,8 @@
 //! One pass from the outputs to the inputs. A node with one use inherits its user's kernel and coordinates. A node
 //! that must have a buffer joins the kernel of a user that computes it at every element exactly once, as one more
 //! output, if no path between the two leaves the kernel; else it becomes the root of a kernel. A reduction joins a
-//! kernel as a phase where its result is constant along the kernel's columns. A cheap chain used in several places is
+//! kernel as a phase where its result is constant along the kernel's columns; one that would be a kernel of its own
+//! joins one that reads the same elements along the same columns. A cheap chain used in several places is
 //! computed in each; an expensive one gets a buffer.
 
 mod phases;
@@ -141,7 +142,11 @@ impl Grouper<'_> {
             }
             return Ok(());
         }
-        let group = match self.host(id, &uses)? {
+        let host = match self.host(id, &uses)? {
+            Some(host) => Some(host),
+            None => self.sibling(id, &uses)?,
+        };
+        let group = match host {
             Some(u) => u,
             None => self.new_group(id)?,
         };
@@ -198,20 +203,14 @@ impl Grouper<'_> {
             return Ok(None);
         }
         for candidate in uses {
-            let group = &self.groups[candidate.group as usize];
             let once = uses.iter().filter(|u| u.group == candidate.group).count() == 1;
-            if candidate.masked
-                || !once
-                || group.library.is_some()
-                || group.size >= LARGEST_KERNEL
-                || group.roots.len() * 2 + 4 > self.binding_limit
-            {
+            let others = (uses.iter().map(|u| u.group))
+                .chain(self.readers[id as usize].iter().copied())
+                .filter(|&g| g != candidate.group);
+            if !once || !self.has_room(candidate, others) {
                 continue;
             }
-            let others = uses.iter().map(|u| u.group).chain(self.readers[id as usize].iter().copied());
-            if others.filter(|&g| g != candidate.group).any(|g| self.reaches(g, candidate.group)) {
-                continue;
-            }
+            let group = &self.groups[candidate.group as usize];
             // A reduction first becomes a phase, which may decide the columns; undone if the store does not fit.
             let (ranges, columns) = (group.ranges.clone(), group.columns.clone());
             if let Op::Reduce { axes, .. } = node.op {
@@ -240,6 +239,16 @@ impl Grouper<'_> {
             (group.ranges, group.columns) = (ranges, columns);
         }
         Ok(None)
+    }
+
+    /// True if a fused kernel can store one more node, which these other kernels read: none of them comes before it.
+    fn has_room(&self, candidate: &Use, mut others: impl Iterator<Item = GroupId>) -> bool {
+        let group = &self.groups[candidate.group as usize];
+        !candidate.masked
+            && group.library.is_none()
+            && group.size < LARGEST_KERNEL
+            && group.roots.len() * 2 + 4 <= self.binding_limit
+            && !others.any(|g| self.reaches(g, candidate.group))
     }
 
     fn new_group(&mut self, id: Id) -> Result<Use> {

@@ -124,6 +124,52 @@ fn the_sum_of_a_softmax_stays_with_it_for_other_readers() {
 }
 
 #[test]
+fn reductions_of_what_both_read_are_one_kernel() {
+    // Cross-entropy: the sum of exponentials and the pick of the target, which the mean over rows reads.
+    let mut g = Graph::default();
+    let (x, hit) = (g.leaf(&[128, 10]), g.leaf(&[128, 10]));
+    let max = g.reduce(Combine::Max, x, 1);
+    let shifted = g.binary(Binary::Sub, x, max);
+    let e = g.unary(Unary::Exp, shifted);
+    let sum = g.reduce(Combine::Sum, e, 1);
+    let log = g.unary(Unary::Log, sum);
+    let masked = g.binary(Binary::Mul, shifted, hit);
+    let picked = g.reduce(Combine::Sum, masked, 1);
+    let losses = g.binary(Binary::Sub, log, picked);
+    let loss = g.reduce(Combine::Sum, losses, 0);
+    let kernels = g.kernels(&[loss]);
+    assert_eq!(kernels.len(), 2, "{kernels:?}");
+    let rows = kernels.iter().find(|k| k.columns.as_slice() == [10]).unwrap();
+    assert_eq!((loads(rows), rows.stores.len()), (2, 2));
+}
+
+#[test]
+fn a_softmax_keeps_its_rows_from_reductions_along_others() {
+    let mut g = Graph::default();
+    let x = g.leaf(&[128, 10]);
+    let max = g.reduce(Combine::Max, x, 1);
+    let shifted = g.binary(Binary::Sub, x, max);
+    let e = g.unary(Unary::Exp, shifted);
+    let sum = g.reduce(Combine::Sum, e, 1);
+    let by_class = g.reduce(Combine::Sum, e, 0);
+    let y = g.binary(Binary::Div, e, sum);
+    let kernels = g.kernels(&[y, by_class]);
+    let rows = kernels.iter().find(|k| k.columns.as_slice() == [10]).unwrap();
+    assert!(rows.stores.iter().any(|s| rows.instructions[s.value as usize].per_column), "{kernels:?}");
+}
+
+#[test]
+fn a_reduction_does_not_join_a_kernel_that_waits_for_it() {
+    let mut g = Graph::default();
+    let (x, w) = (g.leaf(&[128, 10]), g.leaf(&[1, 1]));
+    let first = g.reduce(Combine::Sum, x, 1);
+    let product = g.add(Op::Dot, &[128, 1], &[first, w]);
+    let shifted = g.binary(Binary::Sub, x, product);
+    let second = g.reduce(Combine::Max, shifted, 1);
+    assert_eq!(g.kernels(&[second]).len(), 2);
+}
+
+#[test]
 fn an_optimiser_update_is_one_kernel_with_three_results() {
     let mut g = Graph::default();
     let (p, grad, m) = (g.leaf(&[512, 784]), g.leaf(&[512, 784]), g.leaf(&[512, 784]));

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Grouper, Use};
+use super::{Group, GroupId, Grouper, Use, reduce_coordinates, stores_once};
 use crate::{
     Result,
     graph::{
@@ -10,7 +10,7 @@ use crate::{
         op::{Axes, Op},
     },
     kernel::{
-        index::Ranges,
+        index::{Index, Ranges},
         view::{self, Coordinates},
     },
 };
@@ -55,6 +55,78 @@ impl Grouper<'_> {
         }
         group.columns = Some(unused);
         true
+    }
+
+    /// A kernel that computes some of what the reduction combines, at the same columns: together they read it once. The
+    /// reduction becomes one more output of it.
+    pub(super) fn sibling(&mut self, id: Id, uses: &[Use]) -> Result<Option<Use>> {
+        let node = self.ir.node(id);
+        let Op::Reduce { axes, .. } = node.op else { return Ok(None) };
+        let input = node.inputs[0];
+        let readers: SmallVec<[GroupId; 4]> =
+            uses.iter().map(|u| u.group).chain(self.readers[id as usize].iter().copied()).collect();
+        for shared in self.uses_behind(input) {
+            let mut candidate = shared.clone();
+            for axis in axes.iter() {
+                candidate.coordinates[axis] = Index::constant(0);
+            }
+            if !self.has_room(&candidate, readers.iter().copied()) {
+                continue;
+            }
+            let group = &self.groups[candidate.group as usize];
+            let (ranges, columns) = (group.ranges.clone(), group.columns.clone());
+            let joins = self.join_phase(&candidate, node, axes)
+                && (columns.is_some() || !self.waits_for_other_columns(candidate.group)?);
+            let group = &mut self.groups[candidate.group as usize];
+            let shape = &self.ir.node(input).shape;
+            if joins
+                && reduce_coordinates(&candidate.coordinates, axes, shape, group) == shared.coordinates
+                && stores_once(group, &node.shape, &candidate.coordinates)
+            {
+                group.roots.push((id, candidate.coordinates.clone()));
+                return Ok(Some(candidate));
+            }
+            (group.ranges, group.columns) = (ranges, columns);
+        }
+        Ok(None)
+    }
+
+    /// True if what a kernel stores follows from reductions along its rows, which could have been phases of it.
+    fn waits_for_other_columns(&self, group: GroupId) -> Result<bool> {
+        let Group { roots, columns, .. } = &self.groups[group as usize];
+        for (id, coordinates) in roots {
+            let root = Use { group, coordinates: coordinates.clone(), masked: false };
+            if self.wants_other_columns(*id, &root, columns.as_deref().unwrap_or(&[]))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Where kernels use a node or what it is computed from element by element, constants left out.
+    fn uses_behind(&self, id: Id) -> Vec<Use> {
+        let mut found: Vec<Use> = Vec::new();
+        let mut stack: SmallVec<[Id; 16]> = SmallVec::from_slice(&[id]);
+        let mut looked_at = 0;
+        while let Some(id) = stack.pop() {
+            looked_at += 1;
+            if looked_at > 64 {
+                break;
+            }
+            let node = self.ir.node(id);
+            if matches!(node.op, Op::Constant(_) | Op::Iota { .. }) {
+                continue;
+            }
+            for u in &self.uses[id as usize] {
+                if !found.contains(u) {
+                    found.push(u.clone());
+                }
+            }
+            if node.op.is_elementwise() {
+                stack.extend(node.inputs.iter().copied());
+            }
+        }
+        found
     }
 
     /// True if the node follows from a reduction along the kernel's rows: such a reduction needs a kernel of its own
