@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     DType, Scalar,
-    graph::op::{Binary, Unary},
+    graph::op::{Binary, Combine, Unary},
 };
 
 /// A kernel in the making. Statements are added to the innermost open body; methods that take a closure open one.
@@ -195,6 +195,30 @@ impl Builder {
         self.open.push(Statement::Store { place, value });
     }
 
+    /// Combines a value into an element, as one step, where the condition holds.
+    pub fn atomic(&mut self, place: Place, combine: Combine, value: Value, when: Value) {
+        self.open.push(Statement::Atomic { place, combine, value, when });
+    }
+
+    /// Leaves the innermost loop where the condition holds.
+    pub fn leave(&mut self, when: Value) {
+        self.open.push(Statement::Break { when });
+    }
+
+    /// The value of an index in 32 bits if these hold it, else in 64.
+    pub fn number(&mut self, index: &Index) -> Value {
+        let (low, high) = index.bounds(&self.ranges);
+        let narrow = low >= i32::MIN.into() && high <= i32::MAX.into();
+        let dtype = if narrow { DType::I32 } else { DType::I64 };
+        self.bind(Type::scalar(dtype), Operation::Index(index.clone()))
+    }
+
+    /// One value or the other.
+    pub fn select(&mut self, condition: Value, a: Value, b: Value) -> Value {
+        let of = self.type_of(a);
+        self.bind(of, Operation::Select(condition, a, b))
+    }
+
     /// A function of one value.
     pub fn unary(&mut self, op: Unary, a: Value) -> Value {
         let of = self.type_of(a);
@@ -205,6 +229,16 @@ impl Builder {
     pub fn binary(&mut self, op: Binary, a: Value, b: Value) -> Value {
         let of = self.type_of(a);
         self.bind(Type { dtype: op.result(of.dtype), ..of }, Operation::Binary(op, a, b))
+    }
+
+    /// `a * b + c`, rounded once for floats.
+    pub fn multiply_add(&mut self, a: Value, b: Value, c: Value) -> Value {
+        let of = self.type_of(a);
+        if of.dtype.is_float() {
+            return self.bind(of, Operation::MultiplyAdd(a, b, c));
+        }
+        let product = self.binary(Binary::Mul, a, b);
+        self.binary(Binary::Add, product, c)
     }
 
     /// Conversion.

@@ -10,7 +10,7 @@ use super::{
     },
     view::Mask,
 };
-use crate::{DType, Error, Result, dtype::Kind};
+use crate::{DType, Error, Result, dtype::Kind, graph::op::Combine};
 
 /// What a device can take.
 #[derive(Clone, Debug)]
@@ -52,6 +52,7 @@ pub fn check(kernel: &Kernel, limits: &Limits) -> Result<()> {
         conditions: Mask::default(),
         group_uniform: true,
         subgroup_uniform: true,
+        breakable: false,
         bound: Vec::new(),
         seen: HashSet::new(),
         launched: 0,
@@ -66,6 +67,15 @@ pub fn check(kernel: &Kernel, limits: &Limits) -> Result<()> {
 
 fn is_parallel(kind: AxisKind) -> bool {
     matches!(kind, AxisKind::Grid(_) | AxisKind::Block(_))
+}
+
+/// True if a loop with this body may be left before its end.
+fn may_break(body: &[Statement]) -> bool {
+    body.iter().any(|statement| match statement {
+        Statement::Break { .. } => true,
+        Statement::If { then, otherwise, .. } => may_break(then) || may_break(otherwise),
+        _ => false,
+    })
 }
 
 fn check_limits(kernel: &Kernel, limits: &Limits) -> Result<()> {
@@ -156,6 +166,8 @@ struct Checker<'a> {
     group_uniform: bool,
     /// All invocations of a subgroup do.
     subgroup_uniform: bool,
+    /// The innermost loop is one that can be left.
+    breakable: bool,
     /// The values in scope.
     bound: Vec<(Value, Type)>,
     /// Every value that was ever bound.
@@ -195,9 +207,16 @@ impl Checker<'_> {
                     self.require(alone && outermost, || format!("axis {axis} of {kind:?} is not outermost"))?;
                     self.launched += 1;
                 }
+                let before = (self.group_uniform, self.subgroup_uniform, self.breakable);
+                self.breakable = !is_parallel(kind);
+                if self.breakable && may_break(body) {
+                    // Some are gone in later iterations.
+                    (self.group_uniform, self.subgroup_uniform) = (false, false);
+                }
                 self.open.push(*axis);
                 self.body(body)?;
                 self.open.pop();
+                (self.group_uniform, self.subgroup_uniform, self.breakable) = before;
                 Ok(())
             }
             Statement::Let { value, of, operation } => {
@@ -232,11 +251,35 @@ impl Checker<'_> {
                 (self.conditions, self.group_uniform, self.subgroup_uniform) = before;
                 Ok(())
             }
+            Statement::Atomic { place, combine, value, when } => {
+                let of = self.type_of(*value)?;
+                let memory = match place.memory {
+                    Memory::Buffer(b) => self.kernel.buffers.get(usize::from(b)).is_some_and(|b| b.written),
+                    Memory::Shared(_) => true,
+                    Memory::Register(_) => false,
+                };
+                let whole = [DType::I32, DType::U32].map(Type::scalar).contains(&of);
+                let fits = memory && whole && *combine != Combine::Prod;
+                self.require(fits, || {
+                    format!("an atomic {} of {of:?} in {:?}", combine.name(), place.memory)
+                })?;
+                self.truth(*when)?;
+                self.place(place, of)
+            }
+            Statement::Break { when } => {
+                self.require(self.breakable, || "a break outside a loop".to_owned())?;
+                self.truth(*when)
+            }
             Statement::Barrier => {
                 self.require(self.group_uniform, || "a barrier that only part of a group reaches".to_owned())
             }
             Statement::Matrix(matrix) => self.matrix(matrix),
         }
+    }
+
+    fn truth(&self, value: Value) -> Result<()> {
+        let of = self.type_of(value)?;
+        self.require(of == Type::scalar(DType::Bool), || format!("{of:?} as a condition"))
     }
 
     fn type_of(&self, value: Value) -> Result<Type> {
@@ -279,6 +322,12 @@ impl Checker<'_> {
                 let fits = a == b && op.accepts(a.dtype);
                 self.require(fits, || format!("{} of {a:?} and {b:?}", op.name()))?;
                 Type { dtype: op.result(a.dtype), ..a }
+            }
+            MultiplyAdd(a, b, c) => {
+                let (a, b, c) = (self.type_of(*a)?, self.type_of(*b)?, self.type_of(*c)?);
+                let fits = a == b && b == c && a.dtype.is_float();
+                self.require(fits, || format!("{a:?} times {b:?} plus {c:?}"))?;
+                a
             }
             Select(condition, a, b) => {
                 let (condition, a, b) = (self.type_of(*condition)?, self.type_of(*a)?, self.type_of(*b)?);
@@ -432,10 +481,10 @@ impl Checker<'_> {
         let (rows, columns) = fragment.extents();
         let dtype = self.kernel.array(place.memory).map(|(dtype, _)| dtype);
         let memory = dtype == Some(fragment.dtype) && !matches!(place.memory, Memory::Register(_));
-        // Matrix loads need 32 bytes' alignment and rows at multiples of 16 bytes.
-        let size = fragment.dtype.size() as i64;
+        // Rows are at multiples of 16 bytes.
+        let (size, alignment) = (fragment.dtype.size() as i64, Kernel::MATRIX_ALIGNMENT as i64);
         let offsets = [place.index.common_factor(), place.index.offset()];
-        let aligned = (stride as i64 * size) % 16 == 0 && offsets.iter().all(|o| (o * size) % 32 == 0);
+        let aligned = (stride as i64 * size) % 16 == 0 && offsets.iter().all(|o| (o * size) % alignment == 0);
         let same = constant_in_subgroup(self.kernel, self.subgroup()?, &place.index);
         let fits =
             memory && aligned && same && place.row.is_none() && place.mask.is_always() && stride >= columns;

@@ -61,6 +61,19 @@ impl Operation {
             Operation::Select(a, b, c) => SmallVec::from_slice(&[a, b, c]),
         }
     }
+
+    /// With other operands, asked for in order.
+    pub fn mapped(&self, mut operand: impl FnMut(Value) -> Value) -> Operation {
+        match *self {
+            Operation::Load { .. } | Operation::Constant(_) | Operation::Coordinate(_) => self.clone(),
+            Operation::Unary(op, a) => Operation::Unary(op, operand(a)),
+            Operation::Binary(op, a, b) => Operation::Binary(op, operand(a), operand(b)),
+            Operation::Select(a, b, c) => Operation::Select(operand(a), operand(b), operand(c)),
+            Operation::Cast(a) => Operation::Cast(operand(a)),
+            Operation::Bitcast(a) => Operation::Bitcast(operand(a)),
+            Operation::Reduce(combine, a) => Operation::Reduce(combine, operand(a)),
+        }
+    }
 }
 
 /// An operation with its result's type. Values of `f16` and `bf16` are held as `f32` by kernels and rounded where they

@@ -4,7 +4,7 @@
 //! may take, so what depends on it is an error here: accesses of different invocations to one element without a
 //! barrier between them, of which one is a write. So are accesses out of bounds and reads of what nobody wrote.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use smallvec::SmallVec;
 
@@ -13,7 +13,7 @@ use super::{
     loops::{AxisKind, Fragment, Kernel, Matrix, Memory, Operation, Place, Statement, Tile, Type, Value},
     scalar,
 };
-use crate::{DType, Error, Result, Scalar};
+use crate::{DType, Error, Result, Scalar, graph::op::Combine};
 
 /// Runs a kernel over the whole grid, in subgroups of `subgroup` invocations. `buffers` are its buffer parameters,
 /// `scalars` its scalar ones.
@@ -56,6 +56,7 @@ pub fn interpret(
             scalars,
             group,
             interval: 0,
+            left: HashSet::new(),
             points: (0..size).map(point).collect(),
             values: HashMap::new(),
             buffers: memory,
@@ -85,12 +86,16 @@ struct Access {
     group: usize,
     interval: usize,
     invocation: usize,
+    /// As one step with what is there.
+    atomic: bool,
 }
 
 impl Access {
     /// True if nothing orders the two.
     fn races(self, other: Access) -> bool {
-        if self.group == other.group {
+        if self.atomic && other.atomic {
+            false
+        } else if self.group == other.group {
             self.interval == other.interval && self.invocation != other.invocation
         } else {
             true
@@ -143,6 +148,8 @@ struct Group<'a> {
     group: usize,
     /// Barriers passed.
     interval: usize,
+    /// Invocations that left the innermost loop, or one around it that goes on without them.
+    left: HashSet<usize>,
     /// The axes' values of each invocation.
     points: Vec<SmallVec<[usize; 8]>>,
     /// The type and each invocation's numbers of each bound value.
@@ -161,7 +168,15 @@ impl Group<'_> {
     }
 
     fn body(&mut self, statements: &[Statement], active: &[usize]) -> Result<()> {
-        statements.iter().try_for_each(|statement| self.statement(statement, active))
+        for statement in statements {
+            if self.left.is_empty() {
+                self.statement(statement, active)?;
+            } else {
+                let staying: Vec<usize> = active.iter().copied().filter(|i| !self.left.contains(i)).collect();
+                self.statement(statement, &staying)?;
+            }
+        }
+        Ok(())
     }
 
     fn statement(&mut self, statement: &Statement, active: &[usize]) -> Result<()> {
@@ -172,12 +187,14 @@ impl Group<'_> {
                 if matches!(axis.kind, AxisKind::Grid(_) | AxisKind::Block(_)) {
                     return self.body(body, active);
                 }
+                let outside = self.left.clone();
                 for i in 0..axis.extent {
-                    for &invocation in active {
+                    for &invocation in active.iter().filter(|i| !self.left.contains(i)) {
                         self.points[invocation][at] = i;
                     }
                     self.body(body, active)?;
                 }
+                self.left = outside;
                 Ok(())
             }
             Statement::Let { value, of, operation } => {
@@ -204,6 +221,24 @@ impl Group<'_> {
                     active.iter().partition(|&&invocation| mask.evaluate(&self.points[invocation]));
                 self.body(then, &holds)?;
                 self.body(otherwise, &fails)
+            }
+            Statement::Atomic { place, combine, value, when } => {
+                for &invocation in active {
+                    let holds = self.lanes(*when, invocation)?[0].as_bool();
+                    if holds && place.mask.evaluate(&self.points[invocation]) {
+                        let value = self.lanes(*value, invocation)?[0];
+                        self.atomic(place, invocation, *combine, value)?;
+                    }
+                }
+                Ok(())
+            }
+            Statement::Break { when } => {
+                for &invocation in active {
+                    if self.lanes(*when, invocation)?[0].as_bool() {
+                        self.left.insert(invocation);
+                    }
+                }
+                Ok(())
             }
             Statement::Barrier if active.is_empty() => Ok(()),
             Statement::Barrier if active.len() < self.points.len() => {
@@ -266,6 +301,14 @@ impl Group<'_> {
                 let pairs = a.into_iter().zip(b);
                 pairs.map(|(x, y)| self.known(operation, scalar::binary(*op, dtype, x, y))).collect()
             }
+            Operation::MultiplyAdd(a, b, c) => {
+                let dtype = self.type_of(*a).compute();
+                let (a, b) = (self.lanes(*a, invocation)?, self.lanes(*b, invocation)?);
+                let both = a.into_iter().zip(b).zip(self.lanes(*c, invocation)?);
+                let exact =
+                    |((x, y), z): ((Scalar, Scalar), Scalar)| x.as_f64().mul_add(y.as_f64(), z.as_f64());
+                Ok(both.map(|operands| Scalar::Float(exact(operands)).cast(dtype)).collect())
+            }
             Operation::Select(condition, a, b) => {
                 let condition = self.lanes(*condition, invocation)?;
                 let (a, b) = (self.lanes(*a, invocation)?, self.lanes(*b, invocation)?);
@@ -307,7 +350,7 @@ impl Group<'_> {
 
     /// Element `offset` of a place, for one invocation, with the access to it.
     fn element(&mut self, place: &Place, invocation: usize, offset: usize) -> Result<(&mut Cell, Access)> {
-        let access = Access { group: self.group, interval: self.interval, invocation };
+        let access = Access { group: self.group, interval: self.interval, invocation, atomic: false };
         let row = match &place.row {
             Some(row) => {
                 let number = self.lanes(row.value, invocation)?[0];
@@ -353,6 +396,18 @@ impl Group<'_> {
         let (cell, access) = self.element(place, invocation, offset)?;
         let written = cell.write(scalar.cast(dtype), access);
         written.map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", place.memory, place.index)))
+    }
+
+    fn atomic(&mut self, place: &Place, invocation: usize, combine: Combine, value: Scalar) -> Result<()> {
+        let kernel = self.kernel;
+        let dtype = kernel.array(place.memory).map_or(DType::I32, |(dtype, _)| dtype);
+        let (cell, access) = self.element(place, invocation, 0)?;
+        let access = Access { atomic: true, ..access };
+        let done = cell.read(access).and_then(|before| {
+            let after = scalar::binary(combine.binary(), dtype, before, value);
+            cell.write(after.ok_or("is not determined")?, access)
+        });
+        done.map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", place.memory, place.index)))
     }
 
     /// The value of an index for the whole subgroup of `first`.

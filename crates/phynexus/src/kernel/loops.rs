@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     DType, Scalar,
-    graph::op::{Binary, Unary},
+    graph::op::{Binary, Combine, Unary},
 };
 
 /// The number of a bound value; each is bound once in the kernel.
@@ -169,6 +169,8 @@ pub enum Operation {
     Unary(Unary, Value),
     /// A function of two values of one type.
     Binary(Binary, Value, Value),
+    /// The product of two floats plus a third, rounded once.
+    MultiplyAdd(Value, Value, Value),
     /// The second where the first (`bool`) holds, else the third.
     Select(Value, Value, Value),
     /// Conversion to the bound type.
@@ -197,7 +199,7 @@ impl Operation {
                 SmallVec::from_elem(a, 1)
             }
             Binary(_, a, b) => [a, b].into_iter().collect(),
-            Select(a, b, c) => [a, b, c].into_iter().collect(),
+            MultiplyAdd(a, b, c) | Select(a, b, c) => [a, b, c].into_iter().collect(),
         }
     }
 }
@@ -323,6 +325,23 @@ pub enum Statement {
         then: Vec<Statement>,
         /// Where it does not.
         otherwise: Vec<Statement>,
+    },
+    /// Where `when` (one `bool`) holds, `memory = memory op value` as one step that nobody comes between, of 32-bit
+    /// integers in a buffer that is written or a shared array. Products are not there.
+    Atomic {
+        /// Where.
+        place: Place,
+        /// How.
+        combine: Combine,
+        /// With what.
+        value: Value,
+        /// The condition.
+        when: Value,
+    },
+    /// Leaves the innermost loop where the value (one `bool`) holds.
+    Break {
+        /// The condition.
+        when: Value,
     },
     /// Waits until every invocation of the group is here; what they wrote to shared arrays and buffers is then seen by
     /// all of them.

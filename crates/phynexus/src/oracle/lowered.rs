@@ -10,7 +10,8 @@ use crate::{
     kernel::{
         interpret::interpret,
         loops::BufferParameter,
-        lower::{Argument, Launch, Lowered, Source, Target, lower},
+        lower::{Argument, Launch, Lowered, Source, Target, Unsupported, lower},
+        print::{CUDA, print},
     },
     schedule::step::Step,
 };
@@ -23,10 +24,11 @@ pub(super) struct LoweredStep {
 impl LoweredStep {
     pub(super) fn new(device: &str, step: &Step, target: &Target) -> Result<LoweredStep> {
         let subgroup = target.limits.subgroup.unwrap_or(1);
-        match lower(step, target) {
-            Ok(lowered) => Ok(LoweredStep { lowered, subgroup }),
-            Err(reason) => Err(Error::Device { device: device.to_owned(), message: reason.0 }),
-        }
+        let refused = |reason: Unsupported| Error::Device { device: device.to_owned(), message: reason.0 };
+        let lowered = lower(step, target).map_err(refused)?;
+        // What is interpreted can be printed too.
+        lowered.launches.iter().try_for_each(|launch| print(&launch.kernel, &CUDA).map(drop))?;
+        Ok(LoweredStep { lowered, subgroup })
     }
 
     fn launch(&self, launch: &Launch, bindings: &[Binding], temporaries: &mut [Vec<u8>]) -> Result<()> {
@@ -48,7 +50,14 @@ impl LoweredStep {
 impl Executable for LoweredStep {
     fn run(&self, bindings: &[Binding]) -> Result<()> {
         let mut temporaries: Vec<Vec<u8>> = self.lowered.temporaries.iter().map(|&n| vec![0xA5; n]).collect();
-        self.lowered.launches.iter().try_for_each(|launch| self.launch(launch, bindings, &mut temporaries))
+        // The last one is the status.
+        temporaries.push(vec![0; DType::U32.size()]);
+        let mut launches = self.lowered.launches.iter();
+        launches.try_for_each(|launch| self.launch(launch, bindings, &mut temporaries))?;
+        match temporaries.last().is_some_and(|status| status.iter().all(|&byte| byte == 0)) {
+            true => Ok(()),
+            false => Err(Error::argument("index", "an index is out of range")),
+        }
     }
 }
 
@@ -72,8 +81,9 @@ fn load(
                     read(&binding.buffer, start, &mut bytes)?;
                 }
             }
-            Source::Temporary(temporary) => {
-                let memory = temporaries.get(temporary).ok_or_else(unbound)?;
+            Source::Temporary(_) | Source::Status => {
+                let memory =
+                    temporaries.get(at_host(argument.source, temporaries.len())).ok_or_else(unbound)?;
                 let start = usize::try_from(start).map_err(|_| unbound())?;
                 bytes.copy_from_slice(memory.get(start..start + size).ok_or_else(unbound)?);
             }
@@ -104,14 +114,20 @@ fn store(
                 let binding = bindings.get(binding).ok_or_else(unbound)?;
                 write(&binding.buffer, address(binding, start)?, &bytes)?;
             }
-            Source::Temporary(temporary) => {
-                let memory = temporaries.get_mut(temporary).ok_or_else(unbound)?;
+            Source::Temporary(_) | Source::Status => {
+                let at = at_host(argument.source, temporaries.len());
+                let memory = temporaries.get_mut(at).ok_or_else(unbound)?;
                 let start = usize::try_from(start).map_err(|_| unbound())?;
                 memory.get_mut(start..start + bytes.len()).ok_or_else(unbound)?.copy_from_slice(&bytes);
             }
         }
     }
     Ok(())
+}
+
+/// Which of the host's buffers it is; the status is the last.
+fn at_host(source: Source, count: usize) -> usize {
+    if let Source::Temporary(temporary) = source { temporary } else { count - 1 }
 }
 
 fn unbound() -> Error {

@@ -2,13 +2,14 @@
 
 use phynexus::{
     DType, Scalar,
-    graph::op::Unary,
+    graph::op::{Binary, Combine, Unary},
     kernel::{
         Index, Mask,
         build::Builder,
         check::{Limits, check},
         interpret::interpret,
-        loops::{AxisKind, Kernel, Operation, Statement, Type},
+        loops::{AxisKind, Kernel, Operation, Place, Statement, Type},
+        print::{CUDA, OPENCL, print},
     },
 };
 
@@ -183,6 +184,66 @@ fn races_and_uninitialised_memory() {
         });
         assert!(fault(&b.finish()).contains("before it is written"));
     }
+}
+
+#[test]
+fn atomics_and_breaks() {
+    // Each invocation counts the numbers before the first one above its own.
+    let mut b = Builder::new("k");
+    let (x, total) = (b.input(DType::I32, 64), b.output(DType::U32, 1));
+    let counted = b.output(DType::I32, 64);
+    let sum = b.registers(DType::I32, 1);
+    b.over(64, AxisKind::Block(0), |b, i| {
+        let (mine, zero, one) = (b.load(x, i), b.constant(DType::I32, 0i32), b.constant(DType::I32, 1i32));
+        b.store(sum, &Index::default(), zero);
+        b.over(64, AxisKind::Serial, |b, j| {
+            let other = b.load(x, j);
+            let above = b.binary(Binary::Lt, mine, other);
+            b.leave(above);
+            b.accumulate(sum, &Index::default(), Binary::Add, one);
+        });
+        let count = b.load(sum, &Index::default());
+        b.store(counted, i, count);
+        let (positive, count) = (b.binary(Binary::Lt, zero, mine), b.cast(DType::U32, count));
+        b.atomic(Place::at(total, &Index::default()), Combine::Sum, count, positive);
+    });
+    let kernel = b.finish();
+    check(&kernel, &limits()).unwrap();
+    let source = print(&kernel, &CUDA).unwrap();
+    assert!(source.contains(") break;") && source.contains("atomicAdd(out1 + 0, "), "{source}");
+    let source = print(&kernel, &OPENCL).unwrap();
+    assert!(source.contains("atomic_add(out1 + 0, "), "{source}");
+    let x: Vec<i64> = (0..64).map(|i| i * 37 % 64 - 5).collect();
+    let ints = |x: &[i64]| x.iter().map(|&x| Scalar::Int(x)).collect::<Vec<_>>();
+    let mut buffers = vec![ints(&x), vec![Scalar::UInt(7)], ints(&[0; 64])];
+    interpret(&kernel, 32, &mut buffers, &[]).unwrap();
+    let expected: Vec<i64> =
+        x.iter().map(|mine| x.iter().take_while(|other| *other <= mine).count() as i64).collect();
+    assert_eq!(buffers[2], ints(&expected));
+    let positive = x.iter().zip(&expected).filter(|(x, _)| **x > 0).map(|(_, count)| *count as u64);
+    assert_eq!(buffers[1][0], Scalar::UInt(7 + positive.sum::<u64>()));
+
+    let kernel = group(|b, i| {
+        let x = b.load(Buffer(0), i);
+        let nan = b.unary(Unary::IsNan, x);
+        b.over(4, AxisKind::Serial, |b, _| {
+            b.leave(nan);
+            b.barrier();
+        });
+    });
+    assert!(refusal(&kernel).contains("part of a group"), "{}", refusal(&kernel));
+    let kernel = group(|b, i| {
+        let x = b.load(Buffer(0), i);
+        let nan = b.unary(Unary::IsNan, x);
+        b.leave(nan);
+    });
+    assert!(refusal(&kernel).contains("outside a loop"), "{}", refusal(&kernel));
+    let kernel = group(|b, i| {
+        let x = b.load(Buffer(0), i);
+        let nan = b.unary(Unary::IsNan, x);
+        b.atomic(Place::at(Buffer(1), i), Combine::Sum, x, nan);
+    });
+    assert!(refusal(&kernel).contains("an atomic sum"), "{}", refusal(&kernel));
 }
 
 #[test]

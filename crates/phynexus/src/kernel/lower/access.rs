@@ -3,19 +3,15 @@
 use std::collections::HashMap;
 
 use super::{Argument, Source, Target};
-use crate::{
-    DType,
-    kernel::{
-        Index, Ranges,
-        build::Builder,
-        check::Limits,
-        fused::{Fused, Operation},
-        loops::{
-            AxisKind, BufferParameter, Kernel, Matrix, Memory, Operation as Bound, Place, Row, Statement,
-            Type, Value,
-        },
-        view::{Coordinates, Mask},
+use crate::kernel::{
+    Index, Ranges,
+    build::Builder,
+    check::Limits,
+    fused::{Fused, Operation},
+    loops::{
+        AxisKind, BufferParameter, Kernel, Matrix, Memory, Operation as Bound, Place, Row, Statement, Value,
     },
+    view::{Coordinates, Mask},
 };
 
 /// A buffer of the kernel and where it begins in its memory, in elements.
@@ -46,18 +42,10 @@ impl Buffer {
             return place;
         }
         let number = index.quotient(lanes as i64, b.ranges());
-        let value = number_of(b, &number);
+        let value = b.number(&number);
         let row = Row { value, count: self.length / lanes, stride: lanes };
         Place { index: Index::default(), row: Some(row), ..place }
     }
-}
-
-/// The value of an index in the narrowest type that holds it.
-pub(super) fn number_of(b: &mut Builder, index: &Index) -> Value {
-    let (low, high) = index.bounds(b.ranges());
-    let narrow = low >= i32::MIN.into() && high <= i32::MAX.into();
-    let dtype = if narrow { DType::I32 } else { DType::I64 };
-    b.bind(Type::scalar(dtype), Bound::Index(index.clone()))
 }
 
 /// Where a fused kernel touches a parameter.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::access::{Buffer, Pattern, number_of, pattern};
+use super::access::{Buffer, Pattern, pattern};
 use crate::{
     DType, Kind, Scalar,
     graph::op::Binary,
@@ -103,10 +103,7 @@ impl Scope<'_> {
                 Some(lanes) => lanes,
                 None => self.each(b, &[*x, *y], |b, v| b.binary(*op, v[0], v[1])),
             },
-            Operation::Select(c, x, y) => self.each(b, &[*c, *x, *y], |b, v| {
-                let of = b.type_of(v[1]);
-                b.bind(of, Bound::Select(v[0], v[1], v[2]))
-            }),
+            Operation::Select(c, x, y) => self.each(b, &[*c, *x, *y], |b, v| b.select(v[0], v[1], v[2])),
             Operation::Cast(a) => {
                 let from = self.dtype_of(*a);
                 self.each(b, &[*a], |b, v| if from == dtype { v[0] } else { convert(b, v[0], dtype) })
@@ -140,7 +137,7 @@ impl Scope<'_> {
         let same = each.iter().all(|i| *i == each[0]);
         let count = if same { 1 } else { each.len() };
         let value = |index: &Index| {
-            let value = number_of(b, index);
+            let value = b.number(index);
             convert(b, value, dtype)
         };
         each[..count].iter().map(value).collect()

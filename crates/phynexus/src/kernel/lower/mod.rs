@@ -6,17 +6,32 @@
 //! the order in which numbers are combined follows from it, so results do not vary between runs.
 
 mod access;
+mod contraction;
+mod draft;
 mod elementwise;
 mod expression;
+mod fragments;
+mod indexed;
+mod library;
+mod load;
+mod operand;
 mod reduce;
 mod rows;
+mod scan;
+mod sort;
+mod split;
+mod tile;
 
 use super::{
     check::{Limits, check},
     fused::Fused,
     loops::Kernel,
 };
-use crate::{Error, schedule::step::Step};
+use crate::{
+    DType, Error,
+    graph::op::Op,
+    schedule::step::{Library, Step},
+};
 
 /// What lowering needs to know of a device.
 #[derive(Clone, Debug)]
@@ -75,6 +90,16 @@ pub enum Source {
     Binding(usize),
     /// This one of [`Lowered::temporaries`].
     Temporary(usize),
+    /// One number of `uint32` that the device keeps: 0, until a kernel finds an index out of range and makes it 1.
+    Status,
+}
+
+impl Lowered {
+    /// A buffer for the time of the step.
+    fn temporary(&mut self, elements: usize, dtype: DType) -> Source {
+        self.temporaries.push(elements * dtype.size());
+        Source::Temporary(self.temporaries.len() - 1)
+    }
 }
 
 impl Launch {
@@ -104,9 +129,7 @@ pub fn lower(step: &Step, target: &Target) -> Result<Lowered, Unsupported> {
                 lower_fused(fused, &sources, target, &mut lowered)?;
             }
         }
-        Step::Library(library) => {
-            return Err(Unsupported(format!("{} has no kernel for GPUs", library.node.op.name())));
-        }
+        Step::Library(library) => lower_library(library, target, &mut lowered)?,
     }
     for launch in &lowered.launches {
         check(&launch.kernel, &target.limits).map_err(|error| Unsupported(reason(error)))?;
@@ -122,6 +145,42 @@ fn reason(error: Error) -> String {
     }
 }
 
+fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> Result<(), Unsupported> {
+    if let Some(fused) = library::fused(library) {
+        let sources: Vec<Source> = (0..fused.parameters.len()).map(Source::Binding).collect();
+        return lower_fused(&fused, &sources, target, lowered);
+    }
+    let operands = library.operands.len();
+    let result = match &library.epilogue {
+        None => Source::Binding(operands),
+        Some(_) => lowered.temporary(library.node.len(), library.node.dtype),
+    };
+    match &library.node.op {
+        _ if library.node.is_empty() => {}
+        Op::Cat { axis } => {
+            for (input, copy) in library::cat(library, *axis).iter().enumerate() {
+                lower_fused(copy, &[Source::Binding(input), result], target, lowered)?;
+            }
+        }
+        Op::RandomBits => {
+            let words = library::random_bits(library);
+            lower_fused(&words, &[Source::Binding(0), result], target, lowered)?;
+        }
+        Op::Gather => indexed::gather(library, result, target, lowered)?,
+        Op::Scatter(mode) => indexed::scatter(library, *mode, result, target, lowered)?,
+        Op::SearchSorted { right } => indexed::search_sorted(library, *right, result, target, lowered),
+        Op::Scan { combine, axis, reverse } => {
+            scan::lower(library, (*combine, *axis, *reverse), result, target, lowered);
+        }
+        Op::ArgSort { descending } => sort::lower(library, *descending, result, target, lowered)?,
+        op => return Err(Unsupported(format!("{} has no kernel for GPUs", op.name()))),
+    }
+    let Some(epilogue) = &library.epilogue else { return Ok(()) };
+    let others = (operands..).take(epilogue.parameters.len() - 1).map(Source::Binding);
+    let sources: Vec<Source> = std::iter::once(result).chain(others).collect();
+    lower_fused(epilogue, &sources, target, lowered)
+}
+
 fn lower_fused(
     fused: &Fused,
     sources: &[Source],
@@ -129,6 +188,19 @@ fn lower_fused(
     lowered: &mut Lowered,
 ) -> Result<(), Unsupported> {
     if fused.row_count() == 0 {
+        return Ok(());
+    }
+    let contraction = contraction::recognise(fused);
+    let tiled = contraction.as_ref().and_then(|c| Some((c, c.shape(target)?)));
+    let parts = match &tiled {
+        Some((contraction, shape)) => split::parts_of_contraction(contraction, *shape, target),
+        None => split::parts(fused, target),
+    };
+    if parts > 1 {
+        return split::lower(fused, sources, parts, target, lowered);
+    }
+    if let Some((contraction, shape)) = tiled {
+        lowered.launches.push(contraction.lower(shape, sources, target));
         return Ok(());
     }
     lowered.launches.push(if fused.columns.is_empty() {

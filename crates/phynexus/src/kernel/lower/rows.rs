@@ -133,7 +133,7 @@ fn geometry(fused: &Fused, target: &Target) -> Geometry {
 }
 
 /// True if most accesses are consecutive along the rows and not along the columns.
-fn neighbours_are_rows(fused: &Fused) -> bool {
+pub(super) fn neighbours_are_rows(fused: &Fused) -> bool {
     let ranges = access::ranges(fused);
     let last = |from: usize, to: usize| (from..to).rev().find(|&r| ranges.0[r] > 1);
     let (row, column) = (last(0, fused.rows.len()), last(fused.rows.len(), ranges.len()));

@@ -25,6 +25,8 @@ pub struct Language {
     pub invocation: [&'static str; 3],
     /// Waits for the group.
     pub barrier: &'static str,
+    /// The functions that add to, or take the maximum or minimum with, a 32-bit integer as one step.
+    pub atomics: [&'static str; 3],
     /// What precedes a loop to be written out.
     pub unroll: &'static str,
     /// The value `{value}` of the invocation that differs in the bits `{bits}`.
@@ -74,6 +76,7 @@ const CUDA_TABLE: Language = Language {
     group: ["blockIdx.x", "blockIdx.y", "blockIdx.z"],
     invocation: ["threadIdx.x", "threadIdx.y", "threadIdx.z"],
     barrier: "__syncthreads();",
+    atomics: ["atomicAdd", "atomicMax", "atomicMin"],
     unroll: "#pragma unroll",
     shuffle: "__shfl_xor_sync(0xffffffffu, {value}, {bits})",
     types: [
@@ -154,6 +157,7 @@ pub static OPENCL: Language = Language {
     group: ["get_group_id(0)", "get_group_id(1)", "get_group_id(2)"],
     invocation: ["get_local_id(0)", "get_local_id(1)", "get_local_id(2)"],
     barrier: "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    atomics: ["atomic_add", "atomic_max", "atomic_min"],
     unroll: "#pragma unroll",
     shuffle: "sub_group_shuffle_xor({value}, {bits}u)",
     types: [

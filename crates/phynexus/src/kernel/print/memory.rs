@@ -49,7 +49,7 @@ impl Printer<'_> {
     }
 
     /// The position of a place's first element.
-    fn address(&mut self, place: &Place) -> Result<String> {
+    pub(super) fn address(&mut self, place: &Place) -> Result<String> {
         let index = self.index(&place.index);
         let Some(row) = &place.row else { return Ok(index) };
         let (number, t) = (self.bound(row.value)?.value.whole.clone(), self.index_type());

@@ -19,7 +19,7 @@ use super::{
     },
     view::Mask,
 };
-use crate::{DType, Error, Result, Scalar};
+use crate::{DType, Error, Result, Scalar, graph::op::Combine};
 
 /// The source of a kernel in a language: the functions it needs, then a kernel function with its name.
 ///
@@ -194,6 +194,29 @@ impl Printer<'_> {
                     self.block(otherwise)?;
                 }
                 self.line("}");
+                Ok(())
+            }
+            Statement::Atomic { place, combine, value, when } => {
+                let name = match combine {
+                    Combine::Sum => self.language.atomics[0],
+                    Combine::Max => self.language.atomics[1],
+                    Combine::Min => self.language.atomics[2],
+                    Combine::Prod => {
+                        return Err(Error::internal("kernel::print", "an atomic product"));
+                    }
+                };
+                let (array, address) = (self.array(place.memory), self.address(place)?);
+                let (when, value) =
+                    (self.bound(*when)?.value.whole.clone(), self.bound(*value)?.value.whole.clone());
+                let call = format!("{name}({array} + {address}, {value});");
+                let mask = self.mask(&place.mask);
+                let both = if place.mask.is_always() { when } else { format!("{when} && {mask}") };
+                self.line(format!("if ({both}) {call}"));
+                Ok(())
+            }
+            Statement::Break { when } => {
+                let when = self.bound(*when)?.value.whole.clone();
+                self.line(format!("if ({when}) break;"));
                 Ok(())
             }
             Statement::Barrier => {
@@ -428,6 +451,9 @@ impl Printer<'_> {
         Ok(match (operation, names.as_slice()) {
             (Operation::Unary(op, _), [a]) => functions.unary(*op, from, a),
             (Operation::Binary(op, ..), [a, b]) => functions.binary(*op, from, a, b),
+            (Operation::MultiplyAdd(..), [a, b, c]) => {
+                format!("{}({a}, {b}, {c})", functions.math("fma", from))
+            }
             (Operation::Select(..), [condition, a, b]) => format!("{condition} ? {a} : {b}"),
             (Operation::Cast(_), [a]) => functions.cast(from, of.dtype, a),
             (Operation::Bitcast(_), [a]) => functions.bitcast(from, of.dtype, a),

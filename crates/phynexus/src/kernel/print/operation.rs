@@ -139,7 +139,7 @@ impl Functions {
         format!("{}({a})", self.math(function, dtype))
     }
 
-    fn math(&self, name: &str, dtype: DType) -> String {
+    pub(super) fn math(&self, name: &str, dtype: DType) -> String {
         format!("{name}{}", if dtype == DType::F64 { "" } else { self.language.math_suffix })
     }
 

@@ -1,0 +1,274 @@
+//! Sums of products over columns where some row ranges belong to the left factor alone and some to the right: matrix
+//! products, and convolutions seen as such. A group computes a tile of the result from tiles of the factors that it
+//! holds in shared memory; the next ones are loaded while it multiplies.
+
+use super::{
+    Launch, Source, Target,
+    access::{self, Buffer},
+    expression::Scope,
+    fragments, tile,
+};
+use crate::{
+    DType,
+    graph::op::{Binary, Combine},
+    kernel::{
+        Index, Mask, Ranges,
+        build::Builder,
+        fused::{Fused, Operation, Value},
+        loops::Value as Bound,
+        view::{Coordinates, unflatten},
+    },
+};
+
+/// Rows, columns and depth below which there is nothing to reuse.
+const LEAST: usize = 8;
+
+/// A specification that is such a sum.
+pub(super) struct Contraction<'a> {
+    pub(super) fused: &'a Fused,
+    /// The reduction.
+    pub(super) sum: Value,
+    /// The factors: loads, the left one's rows being the result's.
+    pub(super) factors: [Value; 2],
+    /// The type that sums are held in.
+    pub(super) held: DType,
+    /// The row ranges of both factors, of the left one, of the right one; then the columns.
+    groups: [Vec<usize>; 4],
+}
+
+/// A row of tiles of one size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Extents of a group's tile.
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// Columns of the specification that are summed between two barriers.
+    pub(super) depth: usize,
+    /// Extents of an invocation's part of the tile; with matrix instructions of a subgroup's.
+    pub(super) part: [usize; 2],
+}
+
+/// The loaded factors of a product that is summed, through conversions.
+pub(super) fn factors(fused: &Fused, product: Value) -> Option<[Value; 2]> {
+    let operation = |value: Value| &fused.instructions[value as usize].operation;
+    let loaded = |mut value: Value| {
+        while let Operation::Cast(inner) = operation(value) {
+            // Rounding on the way, or a change of type, is only followed where nothing is lost.
+            let (from, to) =
+                (fused.instructions[*inner as usize].dtype, fused.instructions[value as usize].dtype);
+            if from.promote(to) != to {
+                return None;
+            }
+            value = *inner;
+        }
+        match operation(value) {
+            Operation::Load { fill, .. } if fill.as_f64() == 0.0 => Some(value),
+            _ => None,
+        }
+    };
+    let Operation::Binary(Binary::Mul, a, b) = *operation(product) else { return None };
+    Some([loaded(a)?, loaded(b)?])
+}
+
+/// The specification as a contraction, if it is one with something to reuse.
+pub(super) fn recognise(fused: &Fused) -> Option<Contraction<'_>> {
+    let mut reductions = fused.instructions.iter().enumerate().filter_map(|(at, i)| match i.operation {
+        Operation::Reduce(combine, of) => Some((at as Value, combine, of)),
+        _ => None,
+    });
+    let (Some((sum, Combine::Sum, product)), None) = (reductions.next(), reductions.next()) else {
+        return None;
+    };
+    let per_column = |value: Value| fused.instructions[value as usize].per_column;
+    if fused.stores.iter().any(|s| per_column(s.value)) {
+        return None;
+    }
+    let mut factors = factors(fused, product)?;
+    let depends = |value: Value, range: usize| match &fused.instructions[value as usize].operation {
+        Operation::Load { index, mask, .. } => {
+            index.depends_on(range)
+                || mask.iter().flat_map(Mask::conditions).any(|c| c.index.depends_on(range))
+        }
+        _ => false,
+    };
+    let mut groups: [Vec<usize>; 4] = Default::default();
+    for range in 0..fused.rows.len() {
+        let group = match factors.map(|f| depends(f, range)) {
+            [true, true] => 0,
+            [true, false] => 1,
+            [false, true] => 2,
+            [false, false] if fused.rows[range] == 1 => 0,
+            [false, false] => return None,
+        };
+        groups[group].push(range);
+    }
+    groups[3] = (fused.rows.len()..fused.rows.len() + fused.columns.len()).collect();
+    // The columns of the result should be those that are neighbours in memory.
+    let last = (0..fused.rows.len()).rev().find(|&r| fused.rows[r] > 1)?;
+    if groups[1].contains(&last) {
+        groups.swap(1, 2);
+        factors.swap(0, 1);
+    }
+    let held = super::reduce::accumulator(fused.instructions[sum as usize].dtype);
+    let found = Contraction { fused, sum, factors, held, groups };
+    (1..4).all(|group| found.extent(group) >= LEAST).then_some(found)
+}
+
+impl Contraction<'_> {
+    fn extents(&self, group: usize) -> Vec<usize> {
+        let ranges = access::ranges(self.fused);
+        self.groups[group].iter().map(|&r| ranges.0[r]).collect()
+    }
+
+    /// The number of batches (0), rows (1), columns (2) or summands (3).
+    pub(super) fn extent(&self, group: usize) -> usize {
+        self.extents(group).iter().product()
+    }
+
+    /// The element type of the factors.
+    pub(super) fn dtypes(&self) -> [DType; 2] {
+        self.factors.map(|f| self.fused.instructions[f as usize].dtype)
+    }
+
+    /// How many tiles there are.
+    pub(super) fn tiles(&self, shape: Shape) -> usize {
+        self.extent(0) * self.extent(1).div_ceil(shape.rows) * self.extent(2).div_ceil(shape.columns)
+    }
+
+    /// Every range of the specification, for a batch, a row, a column and a summand.
+    pub(super) fn point(&self, at: [&Index; 4], ranges: &Ranges) -> Coordinates {
+        let mut point =
+            Coordinates::from_elem(Index::default(), self.fused.rows.len() + self.fused.columns.len());
+        for (group, index) in at.into_iter().enumerate() {
+            let extents = self.extents(group);
+            let mut coordinates = Coordinates::from_elem(Index::default(), extents.len());
+            unflatten(&extents, index, ranges, &mut coordinates);
+            for (&range, coordinate) in self.groups[group].iter().zip(coordinates) {
+                point[range] = coordinate;
+            }
+        }
+        point
+    }
+
+    /// The tiles that keep a device busiest, or none that fit.
+    pub(super) fn shape(&self, target: &Target) -> Option<Shape> {
+        let candidates = match fragments::instruction(self, target) {
+            Some(_) => &fragments::SHAPES[..],
+            None => &tile::SHAPES[..],
+        };
+        let limits = &target.limits;
+        let fits = |shape: &&Shape| {
+            let block = self.block(**shape, target);
+            block <= limits.block_size && self.shared_bytes(**shape, target) <= limits.shared_bytes
+        };
+        let usable: Vec<Shape> = candidates.iter().filter(fits).copied().collect();
+        let filled = |shape: &&Shape| {
+            let used = self.extent(1) * 2 > shape.rows && self.extent(2) * 2 > shape.columns;
+            used && self.tiles(**shape) >= target.processors
+        };
+        usable.iter().find(filled).or(usable.last()).copied()
+    }
+
+    fn block(&self, shape: Shape, target: &Target) -> usize {
+        let parts = shape.rows / shape.part[0] * (shape.columns / shape.part[1]);
+        match fragments::instruction(self, target) {
+            Some(_) => parts * target.limits.subgroup.unwrap_or(1),
+            None => parts,
+        }
+    }
+
+    fn shared_bytes(&self, shape: Shape, target: &Target) -> usize {
+        match fragments::instruction(self, target) {
+            Some(_) => fragments::shared_bytes(shape, self.block(shape, target)),
+            None => tile::shared_bytes(shape, self.held),
+        }
+    }
+
+    /// The kernel.
+    pub(super) fn lower(&self, shape: Shape, sources: &[Source], target: &Target) -> Launch {
+        let mut b = Builder::new("contraction");
+        let (buffers, arguments) = access::declare(&mut b, self.fused, sources);
+        let matrix = fragments::instruction(self, target);
+        let block = match matrix {
+            Some(_) => [1, self.block(shape, target)],
+            None => [shape.rows / shape.part[0], shape.columns / shape.part[1]],
+        };
+        access::launch(&mut b, &target.limits, self.tiles(shape), block, |b, group, y, x| {
+            let across = self.extent(2).div_ceil(shape.columns) as i64;
+            let down = self.extent(1).div_ceil(shape.rows) as i64;
+            let ranges = b.ranges().clone();
+            let tile = Tile {
+                contraction: self,
+                shape,
+                buffers: &buffers,
+                target,
+                block: block[0] * block[1],
+                invocation: y.scale(block[1] as i64).add(x),
+                batch: group.quotient(down * across, &ranges),
+                row: group.quotient(across, &ranges).remainder(down, &ranges).scale(shape.rows as i64),
+                column: group.remainder(across, &ranges).scale(shape.columns as i64),
+            };
+            match matrix {
+                Some(matrix) => fragments::lower(b, &tile, matrix),
+                None => tile::lower(b, &tile, y, x),
+            }
+        });
+        Launch { kernel: b.finish(), arguments }
+    }
+}
+
+/// A group's tile.
+pub(super) struct Tile<'a> {
+    pub(super) contraction: &'a Contraction<'a>,
+    pub(super) shape: Shape,
+    pub(super) buffers: &'a [Buffer],
+    pub(super) target: &'a Target,
+    /// Invocations of the group.
+    pub(super) block: usize,
+    pub(super) invocation: Index,
+    pub(super) batch: Index,
+    /// The first row and column.
+    pub(super) row: Index,
+    pub(super) column: Index,
+}
+
+impl Tile<'_> {
+    /// Stores what the specification makes of neighbouring sums: `lanes` of them from this row and column on.
+    pub(super) fn finish(&self, b: &mut Builder, row: &Index, column: &Index, sums: &[Bound]) {
+        let contraction = self.contraction;
+        let ranges = b.ranges().clone();
+        let lanes = sums.len() as i64;
+        let inside = |index: &Index, extent: usize| Mask::within(index, 0, extent as i64, &ranges);
+        let whole =
+            inside(row, contraction.extent(1)).and(&inside(&column.shift(lanes - 1), contraction.extent(2)));
+        b.when(whole.clone(), |b| {
+            let point = |lane: i64| {
+                let column = column.shift(lane);
+                contraction.point([&self.batch, row, &column, &Index::default()], &ranges)
+            };
+            let dtype = contraction.fused.instructions[contraction.sum as usize].dtype;
+            let sums = sums.iter().map(|&sum| match dtype.is_float() {
+                true => sum,
+                false => super::expression::convert(b, sum, dtype),
+            });
+            let known = [(contraction.sum, sums.collect())].into_iter().collect();
+            let (fused, buffers) = (contraction.fused, self.buffers);
+            let points = (0..lanes).map(point).collect();
+            let mut scope = Scope {
+                fused,
+                buffers,
+                points,
+                holds: whole.clone(),
+                guard: Mask::default(),
+                known,
+                kept: None,
+            };
+            for store in &contraction.fused.stores {
+                scope.value(b, store.value);
+            }
+            for store in &contraction.fused.stores {
+                scope.store(b, store, &Mask::default());
+            }
+        });
+    }
+}

@@ -1,0 +1,353 @@
+//! Library operations that are fused kernels in disguise: products and windows are reductions, the rest elementwise.
+
+use super::draft::Draft;
+use crate::{
+    DType, Scalar,
+    graph::op::{Binary, Combine, ConvKind, Geometry, Op, PoolKind, Unary},
+    kernel::{
+        Index, Mask, Ranges,
+        fused::{Fused, Instruction, Operation, Store, Value},
+        view::{Coordinates, flat},
+    },
+    schedule::step::{Library, Operand},
+    shape::contiguous_strides,
+};
+
+/// The operation as one fused kernel whose parameters are the step's bindings, with the epilogue on its result;
+/// `None` if it is not one.
+pub(super) fn fused(library: &Library) -> Option<Fused> {
+    let node = &library.node;
+    let (draft, result) = match &node.op {
+        Op::Dot => dot(library),
+        Op::Conv(kind, geometry) => conv(library, *kind, geometry),
+        Op::Pool(kind, geometry) => pool(library, *kind, geometry),
+        Op::ArgReduce { combine, axis } => arg_reduce(library, *combine, *axis),
+        _ => return None,
+    };
+    Some(finish(draft, result, library))
+}
+
+/// A specification over the result's elements, with the operands as its first parameters.
+fn over(library: &Library, columns: &[usize]) -> Draft {
+    let mut draft = Draft::new(&library.node.shape, columns);
+    for operand in &library.operands {
+        draft.parameter(operand.dtype, false);
+    }
+    draft
+}
+
+/// Stores the result, or what the epilogue makes of it.
+fn finish(mut draft: Draft, result: Value, library: &Library) -> Fused {
+    let Some(epilogue) = &library.epilogue else {
+        let output = draft.parameter(library.node.dtype, true);
+        let rows = draft.fused.rows.len();
+        let coordinates = &draft.ranges().coordinates()[..rows];
+        let index = flat(coordinates, &contiguous_strides(&library.node.shape), 0);
+        draft.store(output, result, index);
+        return draft.fused;
+    };
+    // Its parameter 0 is the result; the others follow the operands.
+    let parameters = &epilogue.parameters;
+    draft.fused.parameters.extend(parameters.iter().skip(1).cloned());
+    let parameter = |p: u16| p + library.operands.len() as u16 - 1;
+    let mut values: Vec<Value> = Vec::with_capacity(epilogue.instructions.len());
+    for Instruction { operation, dtype, .. } in &epilogue.instructions {
+        let operation = match operation {
+            Operation::Load { parameter: 0, .. } => {
+                values.push(result);
+                continue;
+            }
+            Operation::Load { parameter: p, index, mask, fill } => Operation::Load {
+                parameter: parameter(*p),
+                index: index.clone(),
+                mask: mask.clone(),
+                fill: *fill,
+            },
+            other => other.mapped(|v| values[v as usize]),
+        };
+        values.push(draft.emit(operation, *dtype));
+    }
+    let stores = epilogue.stores.iter().map(|store| Store {
+        parameter: parameter(store.parameter),
+        value: values[store.value as usize],
+        index: store.index.clone(),
+    });
+    draft.fused.stores.extend(stores);
+    draft.fused
+}
+
+/// An element of an operand.
+fn element(
+    draft: &mut Draft,
+    library: &Library,
+    operand: usize,
+    at: &[Index],
+    mask: Mask,
+    fill: Scalar,
+) -> Value {
+    let Operand { layout, .. } = &library.operands[operand];
+    draft.load(operand as u16, flat(at, &layout.strides, 0), mask, fill)
+}
+
+/// The sum over the columns of the product of two elements, in the node's type.
+fn product(draft: &mut Draft, library: &Library, left: (&[Index], Mask), right: (&[Index], Mask)) -> Value {
+    let zero = Scalar::Int(0);
+    let a = element(draft, library, 0, left.0, left.1, zero);
+    let b = element(draft, library, 1, right.0, right.1, zero);
+    let (a, b) = (draft.cast(a, library.node.dtype), draft.cast(b, library.node.dtype));
+    let product = draft.binary(Binary::Mul, a, b);
+    draft.reduce(Combine::Sum, product)
+}
+
+fn dot(library: &Library) -> (Draft, Value) {
+    let rank = library.node.shape.len();
+    let depth = library.operands[0].layout.shape[rank - 1];
+    let mut draft = over(library, &[depth]);
+    let at = draft.ranges().coordinates();
+    let (mut left, mut right): (Coordinates, Coordinates) = (at[..rank].into(), at[..rank].into());
+    left[rank - 1] = at[rank].clone();
+    right[rank - 2] = at[rank].clone();
+    let sum = product(&mut draft, library, (&left, Mask::default()), (&right, Mask::default()));
+    (draft, sum)
+}
+
+/// Where the windows' elements lie along the spatial dimensions, and where that is within the input: the element `tap`
+/// of the window `output`.
+fn tap(
+    geometry: &Geometry,
+    input: &[usize],
+    output: &[Index],
+    taps: &[Index],
+    ranges: &Ranges,
+) -> (Coordinates, Mask) {
+    let mut mask = Mask::default();
+    let place = |d: usize| {
+        let step = |i: &Index, by: usize| i.scale(by as i64);
+        let start = step(&output[d], geometry.stride[d]).add(&step(&taps[d], geometry.dilation[d]));
+        let place = start.shift(-(geometry.padding[d].0 as i64));
+        mask = mask.and(&Mask::within(&place, 0, input[d] as i64, ranges));
+        place
+    };
+    let places = (0..input.len()).map(place).collect();
+    (places, mask)
+}
+
+/// The windows whose element `tap` lies at `input`, and where there is one.
+fn window(
+    geometry: &Geometry,
+    outputs: &[usize],
+    input: &[Index],
+    taps: &[Index],
+    ranges: &Ranges,
+) -> (Coordinates, Mask) {
+    let mut mask = Mask::default();
+    let place = |d: usize| {
+        let stride = geometry.stride[d] as i64;
+        let start = input[d].shift(geometry.padding[d].0 as i64);
+        let start = start.sub(&taps[d].scale(geometry.dilation[d] as i64));
+        let window = start.quotient(stride, ranges);
+        let whole = Mask::within(&start.remainder(stride, ranges), 0, 1, ranges);
+        mask = mask.and(&whole).and(&Mask::within(&window, 0, outputs[d] as i64, ranges));
+        window
+    };
+    let windows = (0..outputs.len()).map(place).collect();
+    (windows, mask)
+}
+
+fn join(first: [Index; 2], rest: &[Index]) -> Coordinates {
+    first.into_iter().chain(rest.iter().cloned()).collect()
+}
+
+fn conv(library: &Library, kind: ConvKind, geometry: &Geometry) -> (Draft, Value) {
+    let shape = &library.node.shape;
+    let operand = |i: usize| &library.operands[i].layout.shape;
+    let always = Mask::default;
+    let groups = geometry.groups;
+    match kind {
+        ConvKind::Forward => {
+            let (x, w) = (operand(0), operand(1));
+            let (channels, outputs) = (w[1], w[0] / groups);
+            let mut draft = over(library, &w[1..]);
+            let ranges = draft.ranges();
+            let at = ranges.coordinates();
+            let (row, column) = at.split_at(shape.len());
+            let group = row[1].quotient(outputs as i64, &ranges);
+            let (places, mask) = tap(geometry, &x[2..], &row[2..], &column[1..], &ranges);
+            let channel = group.scale(channels as i64).add(&column[0]);
+            let left = join([row[0].clone(), channel], &places);
+            let right = join([row[1].clone(), column[0].clone()], &column[1..]);
+            let sum = product(&mut draft, library, (&left, mask), (&right, always()));
+            (draft, sum)
+        }
+        ConvKind::InputGradient => {
+            let (y, w) = (operand(0), operand(1));
+            let (channels, outputs) = (w[1], w[0] / groups);
+            let columns: Vec<usize> = [outputs].iter().chain(&w[2..]).copied().collect();
+            let mut draft = over(library, &columns);
+            let ranges = draft.ranges();
+            let at = ranges.coordinates();
+            let (row, column) = at.split_at(shape.len());
+            let group = row[1].quotient(channels as i64, &ranges);
+            let (windows, mask) = window(geometry, &y[2..], &row[2..], &column[1..], &ranges);
+            let output = group.scale(outputs as i64).add(&column[0]);
+            let left = join([row[0].clone(), output.clone()], &windows);
+            let right = join([output, row[1].remainder(channels as i64, &ranges)], &column[1..]);
+            let sum = product(&mut draft, library, (&left, mask), (&right, always()));
+            (draft, sum)
+        }
+        ConvKind::FilterGradient => {
+            let (x, y) = (operand(0), operand(1));
+            let (channels, outputs) = (shape[1], shape[0] / groups);
+            let columns: Vec<usize> = [y[0]].iter().chain(&y[2..]).copied().collect();
+            let mut draft = over(library, &columns);
+            let ranges = draft.ranges();
+            let at = ranges.coordinates();
+            let (row, column) = at.split_at(shape.len());
+            let group = row[0].quotient(outputs as i64, &ranges);
+            let (places, mask) = tap(geometry, &x[2..], &column[1..], &row[2..], &ranges);
+            let channel = group.scale(channels as i64).add(&row[1]);
+            let left = join([column[0].clone(), channel], &places);
+            let right = join([column[0].clone(), row[0].clone()], &column[1..]);
+            let sum = product(&mut draft, library, (&left, mask), (&right, always()));
+            (draft, sum)
+        }
+    }
+}
+
+fn pool(library: &Library, kind: PoolKind, geometry: &Geometry) -> (Draft, Value) {
+    let input = &library.operands[0].layout.shape;
+    let dtype = library.operands[0].dtype;
+    let mut draft = over(library, &geometry.kernel);
+    let ranges = draft.ranges();
+    let at = ranges.coordinates();
+    let (row, taps) = at.split_at(library.node.shape.len());
+    let plane = [row[0].clone(), row[1].clone()];
+    if kind == PoolKind::Spread {
+        let (windows, mask) = window(geometry, &input[2..], &row[2..], taps, &ranges);
+        let y = element(&mut draft, library, 0, &join(plane, &windows), mask, Scalar::Int(0));
+        let sum = draft.reduce(Combine::Sum, y);
+        return (draft, sum);
+    }
+    let (places, mask) = tap(geometry, &input[2..], &row[2..], taps, &ranges);
+    let combine = if kind == PoolKind::Sum { Combine::Sum } else { Combine::Max };
+    let nothing = combine.identity(dtype);
+    let x = element(&mut draft, library, 0, &join(plane, &places), mask.clone(), nothing);
+    if kind != PoolKind::ArgMax {
+        let result = draft.reduce(combine, x);
+        return (draft, result);
+    }
+    let position = flat(&places, &contiguous_strides(&input[2..]), 0);
+    let size = input[2..].iter().product();
+    let result = first(&mut draft, combine, x, position, size, &mask);
+    (draft, result)
+}
+
+fn arg_reduce(library: &Library, combine: Combine, axis: usize) -> (Draft, Value) {
+    let size = library.operands[0].layout.shape[axis];
+    let mut draft = over(library, &[size]);
+    let at = draft.ranges().coordinates();
+    let (row, column) = at.split_at(library.node.shape.len());
+    let mut source: Coordinates = row.into();
+    source[axis] = column[0].clone();
+    let x = element(&mut draft, library, 0, &source, Mask::default(), Scalar::Int(0));
+    let result = first(&mut draft, combine, x, column[0].clone(), size, &Mask::default());
+    (draft, result)
+}
+
+/// The least position below `size`, where the mask holds, of the values' extreme; NaN is one.
+fn first(
+    draft: &mut Draft,
+    combine: Combine,
+    value: Value,
+    position: Index,
+    size: usize,
+    mask: &Mask,
+) -> Value {
+    let extreme = draft.reduce(combine, value);
+    let mut chosen = draft.binary(Binary::Eq, value, extreme);
+    if draft.dtype(value).is_float() {
+        let nan = draft.emit(Operation::Unary(Unary::IsNan, value), DType::Bool);
+        chosen = draft.binary(Binary::Or, chosen, nan);
+    }
+    if let Some(holds) = draft.holds(mask) {
+        chosen = draft.binary(Binary::And, chosen, holds);
+    }
+    let held = if i32::try_from(size).is_ok() { DType::I32 } else { DType::I64 };
+    let position = draft.emit(Operation::Coordinate(position), held);
+    let beyond = draft.constant(held, Scalar::Int(size as i64));
+    let candidate = draft.select(chosen, position, beyond);
+    let least = draft.reduce(Combine::Min, candidate);
+    draft.cast(least, DType::I64)
+}
+
+/// The copies of the inputs to their places, one a launch: parameter 0 is the input, 1 the result.
+pub(super) fn cat(library: &Library, axis: usize) -> Vec<Fused> {
+    let strides = contiguous_strides(&library.node.shape);
+    let mut before = 0;
+    let copy = |operand: &Operand| {
+        let shape = &operand.layout.shape;
+        let mut draft = Draft::new(shape, &[]);
+        let at = draft.ranges().coordinates();
+        let (input, output) = (draft.parameter(operand.dtype, false), draft.parameter(operand.dtype, true));
+        let value = draft.load(input, flat(&at, &operand.layout.strides, 0), Mask::default(), Scalar::Int(0));
+        draft.store(output, value, flat(&at, &strides, before * strides[axis] as usize));
+        before += shape[axis];
+        draft.fused
+    };
+    library.operands.iter().map(copy).collect()
+}
+
+const ROTATIONS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
+const PARITY: u32 = 0x1BD1_1BDA;
+
+/// Threefry-2x32 with 20 rounds: both words of a counter at once where the number of words is even.
+pub(super) fn random_bits(library: &Library) -> Fused {
+    let count = library.node.len();
+    let pairs = count.is_multiple_of(2);
+    let mut draft = Draft::new(&[if pairs { count / 2 } else { count }], &[]);
+    let ranges = draft.ranges();
+    let i = Index::range(0, &ranges);
+    let (state, output) = (draft.parameter(DType::U32, false), draft.parameter(DType::U32, true));
+    let stride = library.operands[0].layout.strides[0] as i64;
+    let word =
+        |d: &mut Draft, at: i64| d.load(state, Index::constant(at * stride), Mask::default(), Scalar::Int(0));
+    let (key, low, high) =
+        ([word(&mut draft, 0), word(&mut draft, 1)], word(&mut draft, 2), word(&mut draft, 3));
+    let d = &mut draft;
+    let pair = if pairs { i.clone() } else { i.quotient(2, &ranges) };
+    let pair = d.emit(Operation::Coordinate(pair), DType::U32);
+    let counter = d.binary(Binary::Add, low, pair);
+    let overflow = d.binary(Binary::Lt, counter, low);
+    let carry = d.cast(overflow, DType::U32);
+    let carried = d.binary(Binary::Add, high, carry);
+    let parity = d.constant(DType::U32, Scalar::UInt(PARITY.into()));
+    let third = d.binary(Binary::Xor, key[0], key[1]);
+    let keys = [key[0], key[1], d.binary(Binary::Xor, third, parity)];
+    let mut x = [d.binary(Binary::Add, counter, keys[0]), d.binary(Binary::Add, carried, keys[1])];
+    for round in 0..20 {
+        x[0] = d.binary(Binary::Add, x[0], x[1]);
+        let left = d.constant(DType::U32, Scalar::UInt(ROTATIONS[round % 8].into()));
+        let right = d.constant(DType::U32, Scalar::UInt((32 - ROTATIONS[round % 8]).into()));
+        let (upper, lower) = (d.binary(Binary::Shl, x[1], left), d.binary(Binary::Shr, x[1], right));
+        let rotated = d.binary(Binary::Or, upper, lower);
+        x[1] = d.binary(Binary::Xor, rotated, x[0]);
+        if round % 4 == 3 {
+            let injection = round / 4 + 1;
+            let number = d.constant(DType::U32, Scalar::UInt(injection as u64));
+            x[0] = d.binary(Binary::Add, x[0], keys[injection % 3]);
+            let second = d.binary(Binary::Add, x[1], keys[(injection + 1) % 3]);
+            x[1] = d.binary(Binary::Add, second, number);
+        }
+    }
+    if pairs {
+        d.store(output, x[0], i.scale(2));
+        d.store(output, x[1], i.scale(2).shift(1));
+    } else {
+        let odd = d.emit(Operation::Coordinate(i.remainder(2, &ranges)), DType::I64);
+        let zero = d.constant(DType::I64, Scalar::Int(0));
+        let first = d.binary(Binary::Eq, odd, zero);
+        let word = d.select(first, x[0], x[1]);
+        d.store(output, word, i);
+    }
+    draft.fused
+}

@@ -1,0 +1,51 @@
+//! Buffers of kernels that are written by hand.
+
+use super::{Argument, Launch, Lowered, Source, access::Buffer};
+use crate::{
+    DType,
+    kernel::{Index, build::Builder, loops::BufferParameter},
+    schedule::step::Operand,
+};
+
+/// A kernel in the making with what is bound to it.
+pub(super) struct Work {
+    pub(super) b: Builder,
+    arguments: Vec<Argument>,
+}
+
+impl Work {
+    pub(super) fn new(name: &str) -> Work {
+        Work { b: Builder::new(name), arguments: Vec::new() }
+    }
+
+    /// Row-major elements.
+    pub(super) fn buffer(&mut self, dtype: DType, length: usize, source: Source, written: bool) -> Buffer {
+        self.declare(dtype, length.max(1), source, 0, written)
+    }
+
+    /// An operand of a library step, wherever its strides lead.
+    pub(super) fn operand(&mut self, operand: &Operand, source: Source) -> Buffer {
+        let layout = &operand.layout;
+        let reach = |d: usize| layout.strides[d] as i64 * (layout.shape[d].max(1) - 1) as i64;
+        let (mut low, mut high) = (0, 0);
+        for d in 0..layout.shape.len() {
+            (low, high) = (low + reach(d).min(0), high + reach(d).max(0));
+        }
+        self.declare(operand.dtype, (high - low + 1) as usize, source, low, false)
+    }
+
+    fn declare(&mut self, dtype: DType, length: usize, source: Source, start: i64, written: bool) -> Buffer {
+        let memory = self.b.buffer(BufferParameter { dtype, length, written, exclusive: true });
+        self.arguments.push(Argument { source, start });
+        Buffer { memory, length, start }
+    }
+
+    pub(super) fn finish(self, lowered: &mut Lowered) {
+        lowered.launches.push(Launch { kernel: self.b.finish(), arguments: self.arguments });
+    }
+}
+
+/// Element 0 of a register.
+pub(super) fn only() -> Index {
+    Index::default()
+}

@@ -1,0 +1,275 @@
+//! Reductions of few long rows, as several fused kernels: parts of the columns are reduced by groups of their own, then
+//! the parts; what waits for the results follows.
+
+use std::collections::HashMap;
+
+use super::{
+    Lowered, Source, Target, Unsupported,
+    contraction::{self, Contraction, Shape},
+    draft::Draft,
+    lower_fused, rows,
+};
+use crate::{
+    DType, Scalar,
+    graph::op::Combine,
+    kernel::{
+        Index, Mask,
+        fused::{Fused, Instruction, Operation, Parameter, Value},
+        view::{Coordinates, flat, unflatten},
+    },
+    shape::contiguous_strides,
+};
+
+/// Columns of a part, at least: neighbouring ones, or ones across which rows are neighbours.
+const PART: usize = 1024;
+const PART_ACROSS: usize = 64;
+
+/// In how many parts the columns of each row should be reduced; 1 if the rows alone keep the device busy.
+pub(super) fn parts(fused: &Fused, target: &Target) -> usize {
+    let reduces = fused.instructions.iter().any(|i| matches!(i.operation, Operation::Reduce(..)));
+    // Results of reductions are passed on as wide as they are held, so nothing may ask for their bits.
+    let bits = fused.instructions.iter().any(|i| matches!(i.operation, Operation::Bitcast(_)));
+    if !reduces || bits {
+        return 1;
+    }
+    let across = rows::neighbours_are_rows(fused);
+    let groups = if across { fused.row_count().div_ceil(32) } else { fused.row_count() };
+    let most = fused.column_count() / if across { PART_ACROSS } else { PART };
+    if groups >= 2 * target.processors { 1 } else { (4 * target.processors / groups).min(most).max(1) }
+}
+
+/// Columns of a part of a contraction, at least.
+const PART_CONTRACTED: usize = 256;
+
+/// In how many parts a contraction's columns should be summed: as many as make tiles for everybody.
+pub(super) fn parts_of_contraction(contraction: &Contraction, shape: Shape, target: &Target) -> usize {
+    let tiles = contraction.tiles(shape);
+    let most = contraction.extent(3) / PART_CONTRACTED;
+    if tiles >= target.processors { 1 } else { (2 * target.processors / tiles).min(most).max(1) }
+}
+
+/// A reduction that waits for no other.
+struct Partial {
+    /// The instruction.
+    value: Value,
+    combine: Combine,
+    /// The type that kernels hold its result in.
+    held: DType,
+    /// One result of each part of each row.
+    source: Source,
+}
+
+/// Lowers a specification whose first reductions are done in `parts` parts.
+pub(super) fn lower(
+    fused: &Fused,
+    sources: &[Source],
+    parts: usize,
+    target: &Target,
+    lowered: &mut Lowered,
+) -> Result<(), Unsupported> {
+    let length = fused.column_count().div_ceil(parts).next_multiple_of(4);
+    let parts = fused.column_count().div_ceil(length);
+    let partials = reduce_parts(fused, sources, parts, length, target, lowered)?;
+    let count = fused.row_count();
+    let reductions = fused.instructions.iter().filter(|i| matches!(i.operation, Operation::Reduce(..)));
+    let per_column = |value: Value| fused.instructions[value as usize].per_column;
+    let only_rows = fused.stores.iter().all(|s| !per_column(s.value));
+    if reductions.count() == partials.len() && only_rows {
+        let mut whole = Rebuild::new(fused, sources, &fused.rows, &[parts]);
+        let part = Index::range(fused.rows.len(), &whole.draft.ranges()).scale(count as i64);
+        for partial in &partials {
+            let at = part.add(&whole.row());
+            let x = whole.input(partial.held, partial.source, at);
+            let result = whole.draft.reduce(partial.combine, x);
+            whole.values.insert(partial.value, result);
+        }
+        return whole.finish(|_| true, target, lowered);
+    }
+    let mut results = Vec::new();
+    let mut sums = Rebuild::new(fused, sources, &fused.rows, &[parts]);
+    let part = Index::range(fused.rows.len(), &sums.draft.ranges()).scale(count as i64);
+    for partial in &partials {
+        let row = sums.row();
+        let x = sums.input(partial.held, partial.source, part.add(&row));
+        let result = sums.draft.reduce(partial.combine, x);
+        let source = lowered.temporary(count, partial.held);
+        sums.output(partial.held, source, result, row);
+        results.push((partial, source));
+    }
+    sums.finish(|_| false, target, lowered)?;
+    let with_results = |rows: &[usize], columns: &[usize]| {
+        let mut rest = Rebuild::new(fused, sources, rows, columns);
+        for (partial, source) in &results {
+            let row = rest.row();
+            let result = rest.input(partial.held, *source, row);
+            rest.values.insert(partial.value, result);
+        }
+        rest
+    };
+    let more = fused.instructions.iter().filter(|i| matches!(i.operation, Operation::Reduce(..))).count();
+    if more > partials.len() {
+        return with_results(&fused.rows, &fused.columns).finish(|_| true, target, lowered);
+    }
+    let everything: Vec<usize> = fused.rows.iter().chain(&fused.columns).copied().collect();
+    with_results(&everything, &[]).finish(per_column, target, lowered)?;
+    with_results(&fused.rows, &[]).finish(|value| !per_column(value), target, lowered)
+}
+
+/// The launch that reduces each part of each row.
+fn reduce_parts(
+    fused: &Fused,
+    sources: &[Source],
+    parts: usize,
+    length: usize,
+    target: &Target,
+    lowered: &mut Lowered,
+) -> Result<Vec<Partial>, Unsupported> {
+    let rows: Vec<usize> = [parts].iter().chain(&fused.rows).copied().collect();
+    let mut rebuild = Rebuild::new(fused, sources, &rows, &[length]);
+    let ranges = rebuild.draft.ranges();
+    let coordinates = ranges.coordinates();
+    let column = coordinates[0].scale(length as i64).add(&coordinates[rows.len()]);
+    let mut columns = Coordinates::from_elem(Index::default(), fused.columns.len());
+    unflatten(&fused.columns, &column, &ranges, &mut columns);
+    rebuild.at = coordinates[1..rows.len()].iter().chain(&columns).cloned().collect();
+    rebuild.guard = Mask::within(&column, 0, fused.column_count() as i64, &ranges);
+    let place = flat(&coordinates[..rows.len()], &contiguous_strides(&rows), 0);
+    let inside = rebuild.guard.clone();
+    let mut partials = Vec::new();
+    for value in first_reductions(fused) {
+        let Instruction { operation: Operation::Reduce(combine, of), dtype, .. } =
+            fused.instructions[value as usize]
+        else {
+            continue;
+        };
+        let mut operand = rebuild.value(of);
+        // Products of factors that are not there are 0 already.
+        let sums_products = combine == Combine::Sum && contraction::factors(fused, of).is_some();
+        if !sums_products && let Some(holds) = rebuild.draft.holds(&inside) {
+            let nothing = rebuild.draft.constant(dtype, combine.identity(dtype));
+            operand = rebuild.draft.select(holds, operand, nothing);
+        }
+        let held = dtype.compute();
+        let result = rebuild.draft.reduce(combine, operand);
+        let source = lowered.temporary(parts * fused.row_count(), held);
+        rebuild.output(held, source, result, place.clone());
+        partials.push(Partial { value, combine, held, source });
+    }
+    rebuild.finish(|_| false, target, lowered)?;
+    Ok(partials)
+}
+
+/// The reductions of what no reduction is needed for.
+fn first_reductions(fused: &Fused) -> Vec<Value> {
+    let mut waits = vec![false; fused.instructions.len()];
+    let mut first = Vec::new();
+    for (at, instruction) in fused.instructions.iter().enumerate() {
+        waits[at] = instruction.operation.operands().iter().any(|&v| waits[v as usize]);
+        if matches!(instruction.operation, Operation::Reduce(..)) {
+            if !waits[at] {
+                first.push(at as Value);
+            }
+            waits[at] = true;
+        }
+    }
+    first
+}
+
+/// Part of a specification, over other ranges: only what its stores need.
+struct Rebuild<'a> {
+    fused: &'a Fused,
+    draft: Draft,
+    /// The old ranges over the new ones.
+    at: Coordinates,
+    /// Where there is anything to load.
+    guard: Mask,
+    /// Instructions by their old numbers.
+    values: HashMap<Value, Value>,
+    /// Parameters by their old numbers.
+    parameters: HashMap<u16, u16>,
+    old_sources: &'a [Source],
+    sources: Vec<Source>,
+}
+
+impl<'a> Rebuild<'a> {
+    /// The old ranges are the first of the new ones, as many as there are.
+    fn new(fused: &'a Fused, old_sources: &'a [Source], rows: &[usize], columns: &[usize]) -> Rebuild<'a> {
+        let draft = Draft::new(rows, columns);
+        let at = draft.ranges().coordinates();
+        let (values, parameters, sources) = (HashMap::new(), HashMap::new(), Vec::new());
+        Rebuild { fused, draft, at, guard: Mask::default(), values, parameters, old_sources, sources }
+    }
+
+    /// The number of the old row.
+    fn row(&self) -> Index {
+        let rows = self.fused.rows.len();
+        flat(&self.at[..rows], &contiguous_strides(&self.fused.rows), 0)
+    }
+
+    fn input(&mut self, dtype: DType, source: Source, index: Index) -> Value {
+        let parameter = self.draft.parameter(dtype, false);
+        self.sources.push(source);
+        self.draft.load(parameter, index, Mask::default(), Scalar::Int(0))
+    }
+
+    fn output(&mut self, dtype: DType, source: Source, value: Value, index: Index) {
+        let parameter = self.draft.parameter(dtype, true);
+        self.sources.push(source);
+        self.draft.store(parameter, value, index);
+    }
+
+    fn parameter(&mut self, old: u16) -> u16 {
+        if let Some(&new) = self.parameters.get(&old) {
+            return new;
+        }
+        let Parameter { dtype, written } = self.fused.parameters[usize::from(old)];
+        let new = self.draft.parameter(dtype, written);
+        self.sources.push(self.old_sources[usize::from(old)]);
+        self.parameters.insert(old, new);
+        new
+    }
+
+    fn value(&mut self, old: Value) -> Value {
+        if let Some(&new) = self.values.get(&old) {
+            return new;
+        }
+        let Instruction { operation, dtype, .. } = &self.fused.instructions[old as usize];
+        let ranges = self.draft.ranges();
+        let operation = match operation {
+            Operation::Load { parameter, index, mask, fill } => {
+                let mask = mask.as_ref().map(|m| m.substitute(&self.at, &ranges)).unwrap_or_default();
+                let mask = mask.and(&self.guard);
+                Operation::Load {
+                    parameter: self.parameter(*parameter),
+                    index: index.substitute(&self.at, &ranges),
+                    mask: (!mask.is_always()).then_some(mask),
+                    fill: *fill,
+                }
+            }
+            Operation::Coordinate(index) => Operation::Coordinate(index.substitute(&self.at, &ranges)),
+            other => other.mapped(|v| self.value(v)),
+        };
+        let new = self.draft.emit(operation, *dtype);
+        self.values.insert(old, new);
+        new
+    }
+
+    /// Adds the stores of these values, and lowers the specification if it stores anything.
+    fn finish(
+        mut self,
+        wanted: impl Fn(Value) -> bool,
+        target: &Target,
+        lowered: &mut Lowered,
+    ) -> Result<(), Unsupported> {
+        for store in self.fused.stores.iter().filter(|s| wanted(s.value)) {
+            let value = self.value(store.value);
+            let index = store.index.substitute(&self.at, &self.draft.ranges());
+            let parameter = self.parameter(store.parameter);
+            self.draft.store(parameter, value, index);
+        }
+        if self.draft.fused.stores.is_empty() {
+            return Ok(());
+        }
+        lower_fused(&self.draft.fused, &self.sources, target, lowered)
+    }
+}

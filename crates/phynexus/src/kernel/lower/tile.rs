@@ -1,0 +1,120 @@
+//! The tile of a contraction by multiplications and additions: each invocation has a rectangle of the result in its
+//! registers.
+
+use super::{
+    contraction::{Shape, Tile},
+    load::{Layout, pipeline},
+};
+use crate::{
+    DType,
+    kernel::{
+        Index,
+        build::Builder,
+        loops::{AxisKind, Memory, Operation, Type, Value},
+    },
+};
+
+/// The shapes to choose from, the best for large results first.
+pub(super) const SHAPES: [Shape; 5] = [
+    Shape { rows: 128, columns: 128, depth: 16, part: [8, 8] },
+    Shape { rows: 64, columns: 64, depth: 16, part: [4, 4] },
+    Shape { rows: 32, columns: 64, depth: 16, part: [4, 4] },
+    Shape { rows: 32, columns: 32, depth: 16, part: [4, 4] },
+    Shape { rows: 16, columns: 16, depth: 8, part: [4, 4] },
+];
+
+/// Rows of an invocation that are neighbours, and columns.
+const QUAD: usize = 4;
+
+/// Elements from one summand's row in a shared array to the next's: of a length that spreads over the memory's banks.
+fn pitch(extent: usize) -> usize {
+    extent + QUAD
+}
+
+/// Bytes of shared memory of a group.
+pub(super) fn shared_bytes(shape: Shape, held: DType) -> usize {
+    2 * shape.depth * (pitch(shape.rows) + pitch(shape.columns)) * held.size()
+}
+
+/// The statements of an invocation in row `y` and column `x` of the block.
+pub(super) fn lower(b: &mut Builder, tile: &Tile, y: &Index, x: &Index) {
+    let Tile { contraction, shape, .. } = *tile;
+    let held = contraction.held;
+    let layouts = [shape.rows, shape.columns].map(|extent| {
+        let size = shape.depth * pitch(extent);
+        Layout { array: b.shared(held, 2 * size), dtype: held, outer: 1, depth: pitch(extent), size }
+    });
+    let [height, width] = shape.part;
+    let sums = b.registers(held, height * width);
+    let nothing = b.constant(held, 0i32);
+    b.over(height * width, AxisKind::Unroll, |b, i| b.store(sums, i, nothing));
+
+    // Quads of rows are apart by the number of invocations, so that neighbours read neighbouring quads.
+    let apart = |extent: usize, part: usize| extent / (part / QUAD);
+    pipeline(b, tile, layouts, |b, half| {
+        b.over(shape.depth, AxisKind::Unroll, |b, summand| {
+            let mut read = |layout: Layout, extent: usize, part: usize, at: &Index| -> Vec<Value> {
+                let first = half.scale(layout.size as i64).add(&summand.scale(layout.depth as i64));
+                let quad = |quad: usize| {
+                    let index = at.scale(QUAD as i64).shift((quad * apart(extent, part)) as i64);
+                    quad_at(b, tile, layout.array, held, &first.add(&index))
+                };
+                (0..part / QUAD).flat_map(quad).collect()
+            };
+            let left = read(layouts[0], shape.rows, height, y);
+            let right = read(layouts[1], shape.columns, width, x);
+            for (i, &left) in left.iter().enumerate() {
+                for (j, &right) in right.iter().enumerate() {
+                    let at = Index::constant((i * width + j) as i64);
+                    let before = b.load(sums, &at);
+                    let after = b.multiply_add(left, right, before);
+                    b.store(sums, &at, after);
+                }
+            }
+        });
+    });
+
+    let lanes = if contraction.extent(2).is_multiple_of(QUAD) { QUAD } else { 1 };
+    b.over(height / QUAD, AxisKind::Unroll, |b, down| {
+        b.over(QUAD, AxisKind::Unroll, |b, i| {
+            b.over(width / QUAD, AxisKind::Unroll, |b, across| {
+                b.over(QUAD / lanes, AxisKind::Unroll, |b, j| {
+                    let place = |first: &Index, quad: &Index, extent, part, at: &Index, i: &Index| {
+                        let quads = quad.scale(apart(extent, part) as i64).add(&at.scale(QUAD as i64));
+                        first.add(&quads).add(i)
+                    };
+                    let row = place(&tile.row, down, shape.rows, height, y, i);
+                    let column = place(&tile.column, across, shape.columns, width, x, j);
+                    let register = down.scale(QUAD as i64).add(i).scale(width as i64);
+                    let register = register.add(&across.scale(QUAD as i64)).add(j);
+                    let sums: Vec<Value> =
+                        (0..lanes).map(|lane| b.load(sums, &register.shift(lane as i64))).collect();
+                    tile.finish(b, &row, &column, &sums);
+                });
+            });
+        });
+    });
+}
+
+/// Four neighbouring elements of a shared array, in accesses as wide as the device has.
+pub(super) fn quad_at(
+    b: &mut Builder,
+    tile: &Tile,
+    array: Memory,
+    dtype: DType,
+    first: &Index,
+) -> Vec<Value> {
+    let wide = tile.target.vector_bytes / dtype.size();
+    let lanes = [4, 2].into_iter().find(|&lanes| lanes <= wide).unwrap_or(1);
+    let mut all = Vec::with_capacity(QUAD);
+    for at in (0..QUAD).step_by(lanes) {
+        let vector = b.load_lanes(array, &first.shift(at as i64), lanes as u8);
+        for lane in 0..lanes {
+            all.push(match lanes {
+                1 => vector,
+                _ => b.bind(Type::scalar(dtype), Operation::Lane(vector, lane as u8)),
+            });
+        }
+    }
+    all
+}
