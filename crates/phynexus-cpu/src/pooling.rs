@@ -3,7 +3,7 @@
 //! Every plane is one task. Windows are walked tap by tap, each tap along a whole row of the output, so that the
 //! innermost loop runs over neighbours.
 
-use std::ops::Range;
+use std::ops::{Add, Range};
 
 use half::{bf16, f16};
 use phynexus::graph::op::{Geometry, PoolKind};
@@ -52,11 +52,12 @@ impl Axis {
 
 /// Computes a pooling: of a tensor with `input` extents (`Max`, `ArgMax`, `Sum`; the result has `output` extents) or of
 /// one with `output` extents (`Spread`; the result has `input` extents). Source and result have `dtype`, except that the
-/// result of `ArgMax` is `int64`. Sums of 16-bit floats are made in `f32` and rounded once. A NaN is greater than every
-/// number. A window that lies wholly in the padding has the maximum minus infinity, at position 0.
+/// result of `ArgMax` is `int64`. Sums of 16-bit floats are made in `f32` and rounded once, those of integers wrap
+/// around. A NaN is greater than every number. A window that lies wholly in the padding has the least maximum there is
+/// (minus infinity, for floats), at position 0.
 ///
 /// # Errors
-/// [`Error::Shape`] if the sizes do not fit each other, [`Error::DType`] for integers.
+/// [`Error::Shape`] if the sizes do not fit each other, [`Error::DType`] for sums of `bool`.
 ///
 /// # Safety
 /// Source and result exist, are aligned, and do not overlap.
@@ -75,7 +76,17 @@ pub unsafe fn pooling(
             DType::F32 => run::<f32>(kind, shape.planes, &axes, source, result),
             DType::F16 => run::<f16>(kind, shape.planes, &axes, source, result),
             DType::BF16 => run::<bf16>(kind, shape.planes, &axes, source, result),
-            _ => return Err(Error::dtype("pooling", &[dtype], "use a float type")),
+            DType::I64 => run::<i64>(kind, shape.planes, &axes, source, result),
+            DType::I32 => run::<i32>(kind, shape.planes, &axes, source, result),
+            DType::I16 => run::<i16>(kind, shape.planes, &axes, source, result),
+            DType::I8 => run::<i8>(kind, shape.planes, &axes, source, result),
+            DType::U64 => run::<u64>(kind, shape.planes, &axes, source, result),
+            DType::U32 => run::<u32>(kind, shape.planes, &axes, source, result),
+            DType::U16 => run::<u16>(kind, shape.planes, &axes, source, result),
+            DType::Bool if matches!(kind, PoolKind::Sum | PoolKind::Spread) => {
+                return Err(Error::dtype("pooling", &[dtype], "truth values have no sum"));
+            }
+            DType::U8 | DType::Bool => run::<u8>(kind, shape.planes, &axes, source, result),
         }
     }
     Ok(())
@@ -112,20 +123,24 @@ impl PoolShape<'_> {
     }
 }
 
-/// A float type and the one its pools are computed in.
+/// An element and the type its pools are computed in: `f32` for 16-bit floats, its own otherwise.
 trait Element: Copy + Send + Sync {
-    /// `f32` or `f64`.
-    type Wide: Copy + PartialOrd + std::ops::AddAssign + Default + Send + Sync;
+    type Wide: Copy + PartialOrd + Default + Send + Sync;
     const LEAST: Self::Wide;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
+    fn add(a: Self::Wide, b: Self::Wide) -> Self::Wide;
 }
 
 macro_rules! element {
-    ($t:ty, $wide:ty, |$x:ident| $widen:expr, |$y:ident| $narrow:expr) => {
+    ($t:ty, $wide:ty, $least:expr, $add:expr, |$x:ident| $widen:expr, |$y:ident| $narrow:expr) => {
         impl Element for $t {
             type Wide = $wide;
-            const LEAST: $wide = <$wide>::NEG_INFINITY;
+            const LEAST: $wide = $least;
+            #[inline(always)]
+            fn add(a: $wide, b: $wide) -> $wide {
+                $add(a, b)
+            }
             #[inline(always)]
             fn widen(self) -> $wide {
                 let $x = self;
@@ -138,10 +153,15 @@ macro_rules! element {
         }
     };
 }
-element!(f32, f32, |x| x, |y| y);
-element!(f64, f64, |x| x, |y| y);
-element!(f16, f32, |x| x.to_f32(), |y| f16::from_f32(y));
-element!(bf16, f32, |x| x.to_f32(), |y| bf16::from_f32(y));
+element!(f32, f32, f32::NEG_INFINITY, Add::add, |x| x, |y| y);
+element!(f64, f64, f64::NEG_INFINITY, Add::add, |x| x, |y| y);
+element!(f16, f32, f32::NEG_INFINITY, Add::add, |x| x.to_f32(), |y| f16::from_f32(y));
+element!(bf16, f32, f32::NEG_INFINITY, Add::add, |x| x.to_f32(), |y| bf16::from_f32(y));
+
+macro_rules! integers {
+    ($($t:ident)*) => { $(element!($t, $t, $t::MIN, $t::wrapping_add, |x| x, |y| y);)* };
+}
+integers!(i8 i16 i32 i64 u8 u16 u32 u64);
 
 /// Whether `x` takes the place of `best`: it is greater, or the first NaN.
 #[inline(always)]
@@ -198,13 +218,15 @@ unsafe fn run<T: Element>(
                         });
                     }),
                     PoolKind::Sum => rows(axes, |from, to, width, stride| {
-                        combine(&source[from..], stride, &mut wide[to..to + width], |sum, x| *sum += x);
+                        combine(&source[from..], stride, &mut wide[to..to + width], |sum, x| {
+                            *sum = T::add(*sum, x)
+                        });
                     }),
                     _ => rows(axes, |from, to, width, stride| {
                         for (x, sum) in
                             source[to..to + width].iter().zip(wide[from..].iter_mut().step_by(stride))
                         {
-                            *sum += x.widen();
+                            *sum = T::add(*sum, x.widen());
                         }
                     }),
                 }
@@ -400,6 +422,55 @@ mod tests {
     }
 
     #[test]
+    fn integers_keep_their_order_and_wrap_around() {
+        macro_rules! check {
+            ($($t:ident $dtype:ident)*) => { $({
+                let geometry = geometry(&[3], &[2], &[1], &[(1, 2)]);
+                let shape = PoolShape { planes: 2, input: &[5], output: &[3], geometry: &geometry };
+                let (low, high) = ($t::MIN, $t::MAX);
+                let x: [$t; 10] = [low, low, 1, high, high, high, high, 3, low, low];
+                let pool = |kind, x: &[$t], out: *mut u8| {
+                    // SAFETY: the arrays hold the tensors.
+                    unsafe { pooling(kind, DType::$dtype, &shape, x.as_ptr().cast(), out).unwrap() }
+                };
+                let (mut y, mut places, mut back) = ([0 as $t; 6], [0i64; 6], [0 as $t; 10]);
+                pool(PoolKind::Max, &x, y.as_mut_ptr().cast());
+                assert_eq!(y, [low, high, high, high, high, low]);
+                pool(PoolKind::ArgMax, &x, places.as_mut_ptr().cast());
+                assert_eq!(places, [0, 3, 3, 0, 1, 3]);
+                pool(PoolKind::Sum, &x, y.as_mut_ptr().cast());
+                let sum = |terms: &[$t]| terms.iter().fold(0 as $t, |a, b| a.wrapping_add(*b));
+                let sums = [
+                    sum(&x[..2]), sum(&x[1..4]), sum(&x[3..5]), sum(&x[5..7]), sum(&x[6..9]), sum(&x[8..]),
+                ];
+                assert_eq!(y, sums);
+                let gradient = [high, high, 2, low, 1, high];
+                pool(PoolKind::Spread, &gradient, back.as_mut_ptr().cast());
+                let spread = [
+                    high, sum(&[high, high]), high, sum(&[high, 2]), 2,
+                    low, sum(&[low, 1]), 1, sum(&[1, high]), high,
+                ];
+                assert_eq!(back, spread);
+            })* };
+        }
+        check!(i8 I8 i16 I16 i32 I32 i64 I64 u8 U8 u16 U16 u32 U32 u64 U64);
+    }
+
+    #[test]
+    fn truth_values_have_a_maximum_but_no_sum() {
+        let geometry = geometry(&[2], &[2], &[1], &[(0, 0)]);
+        let shape = PoolShape { planes: 1, input: &[4], output: &[2], geometry: &geometry };
+        let (x, mut y) = ([false, false, false, true], [true, false]);
+        // SAFETY: the arrays hold the tensors.
+        let mut pool =
+            |kind| unsafe { pooling(kind, DType::Bool, &shape, x.as_ptr().cast(), y.as_mut_ptr().cast()) };
+        assert!(matches!(pool(PoolKind::Sum), Err(Error::DType { .. })));
+        assert!(matches!(pool(PoolKind::Spread), Err(Error::DType { .. })));
+        pool(PoolKind::Max).unwrap();
+        assert_eq!(y, [false, true]);
+    }
+
+    #[test]
     fn half_precision_sums_are_rounded_once() {
         let geometry = geometry(&[64], &[64], &[1], &[(0, 0)]);
         let shape = PoolShape { planes: 1, input: &[64], output: &[1], geometry: &geometry };
@@ -423,7 +494,6 @@ mod tests {
             unsafe { pooling(PoolKind::Max, dtype, &shape, p, p) }
         };
         assert!(matches!(call(&[3], DType::F32), Err(Error::Shape { .. })));
-        assert!(matches!(call(&[2], DType::I32), Err(Error::DType { .. })));
     }
 
     proptest! {

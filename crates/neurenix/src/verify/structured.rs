@@ -20,8 +20,8 @@ pub(super) fn entries() -> Vec<Entry> {
         suite.rows(dtype);
         if dtype != DType::Bool {
             suite.products(dtype);
-            suite.windows(dtype);
         }
+        suite.windows(dtype);
     }
     suite.random_bits();
     suite.entries
@@ -229,17 +229,28 @@ impl Suite {
             };
             let y = [&[x[0], 3 * geometry.groups], out.as_slice()].concat();
             let w = [&[3 * geometry.groups, x[1] / geometry.groups], geometry.kernel.as_slice()].concat();
+            // A sum may be wider than its terms; truth values have none.
+            let sums: &[DType] = match dtype {
+                DType::Bool => &[],
+                DType::I8 | DType::U8 => &[dtype, DType::I32],
+                DType::F16 | DType::BF16 => &[dtype, DType::F32],
+                _ => &[dtype],
+            };
             let conv = |kind| Op::Conv(kind, geometry.clone());
-            self.one(conv(ConvKind::Forward), dtype, &y, &[(dtype, &x), (dtype, &w)]);
-            self.one(conv(ConvKind::InputGradient), dtype, &x, &[(dtype, &y), (dtype, &w)]);
-            self.one(conv(ConvKind::FilterGradient), dtype, &w, &[(dtype, &x), (dtype, &y)]);
+            for &sum in sums {
+                self.one(conv(ConvKind::Forward), sum, &y, &[(dtype, &x), (dtype, &w)]);
+                self.one(conv(ConvKind::InputGradient), sum, &x, &[(dtype, &y), (dtype, &w)]);
+                self.one(conv(ConvKind::FilterGradient), sum, &w, &[(dtype, &x), (dtype, &y)]);
+            }
             if geometry.groups == 1 {
                 let pooled = [&x[..2], out.as_slice()].concat();
                 let pool = |kind| Op::Pool(kind, geometry.clone());
                 self.one(pool(PoolKind::Max), dtype, &pooled, &[(dtype, &x)]);
                 self.one(pool(PoolKind::ArgMax), DType::I64, &pooled, &[(dtype, &x)]);
-                self.one(pool(PoolKind::Sum), dtype, &pooled, &[(dtype, &x)]);
-                self.one(pool(PoolKind::Spread), dtype, &x, &[(dtype, &pooled)]);
+                if dtype != DType::Bool {
+                    self.one(pool(PoolKind::Sum), dtype, &pooled, &[(dtype, &x)]);
+                    self.one(pool(PoolKind::Spread), dtype, &x, &[(dtype, &pooled)]);
+                }
             }
         }
     }

@@ -19,7 +19,9 @@ use crate::pool;
 /// What to compute; for every image and group, `rows` result channels from `channels` source channels.
 pub(super) struct Correlation<'a> {
     pub(super) set: InstructionSet,
+    /// Of the operands.
     pub(super) dtype: DType,
+    pub(super) result_dtype: DType,
     pub(super) images: usize,
     pub(super) groups: usize,
     pub(super) rows: usize,
@@ -176,9 +178,10 @@ unsafe fn part_of_image<T: Accumulator>(
             job.channels,
         )
     };
-    let result = job.result.wrapping_add(first_row * result_size * size);
+    let result_element = job.result_dtype.size();
+    let result = job.result.wrapping_add(first_row * result_size * result_element);
     let columns = &axes[2].phases;
-    let direct = combinations.len() == 1 && job.dtype == T::DTYPE;
+    let direct = combinations.len() == 1 && job.result_dtype == T::DTYPE;
     let room = if direct { 0 } else { columns.len() * job.rows * volume(positions) };
     let sums = Scratch::new::<T>(room);
     let line = Scratch::new::<T>(axes[2].result);
@@ -257,7 +260,8 @@ unsafe fn part_of_image<T: Accumulator>(
                             }
                             let first = positions[2].start * columns.len();
                             let count = boxes.iter().map(|b| b[2].len()).sum();
-                            T::store(line.start(), count, job.dtype, result.add((to + first) * size), 1);
+                            let out = result.add((to + first) * result_element);
+                            T::store(line.start(), count, job.result_dtype, out, 1);
                         }
                     }
                 }

@@ -26,7 +26,9 @@ const PARTS: usize = 16;
 /// What to compute; for every group, the gradient of `outputs` times `channels` filters.
 pub(super) struct FilterGradient<'a> {
     pub(super) set: InstructionSet,
+    /// Of the operands.
     pub(super) dtype: DType,
+    pub(super) result_dtype: DType,
     pub(super) images: usize,
     pub(super) groups: usize,
     /// Output channels of a group.
@@ -104,8 +106,8 @@ pub(super) unsafe fn filter_gradient<T: Accumulator>(job: &FilterGradient<'_>) {
             for o in outputs.clone() {
                 (0..filters)
                     .for_each(|i| *row.start::<T>().add(i) = *totals.add(i * BLOCK + o - outputs.start));
-                let at = (group * job.outputs + o) * filters * job.dtype.size();
-                T::store(row.start(), filters, job.dtype, job.result.add(at), 1);
+                let at = (group * job.outputs + o) * filters * job.result_dtype.size();
+                T::store(row.start(), filters, job.result_dtype, job.result.add(at), 1);
             }
         }
     });

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::gemm::lanes::{Float, Lanes};
+use crate::gemm::lanes::{Lanes, Number};
 
 /// A run of positions that lie side by side in a slab.
 #[derive(Clone, Copy, Debug)]
@@ -195,7 +195,7 @@ unsafe fn products_of_taps<V: Lanes, const N: usize>(t: &Taps<'_, V::Scalar>, fi
         }
         for (i, sum) in sums.into_iter().enumerate() {
             let total = t.taps.add(first + i);
-            *total = Float::add(*total, sum.sum());
+            *total = Number::add(*total, sum.sum());
         }
     }
     N

@@ -13,13 +13,13 @@ mod slab;
 mod tests;
 
 use phynexus::graph::op::{ConvKind, Geometry};
-use phynexus::{DType, Error, Result};
+use phynexus::{DType, Error, Kind, Result};
 
 use self::axes::Axis;
 use self::correlate::{Correlation, correlate};
 use self::filter::{FilterGradient, filter_gradient};
-use crate::gemm::InstructionSet;
 use crate::gemm::pack::Accumulator;
+use crate::gemm::{InstructionSet, has_product};
 
 /// The sizes of a convolution, whichever of its three tensors is computed.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +39,9 @@ pub struct ConvShape<'a> {
 }
 
 /// Computes a convolution or one of its gradients: x is `[batch, input_channels, input..]`, w is
-/// `[output_channels, input_channels / groups, kernel..]`, y is `[batch, output_channels, output..]`, all contiguous and
-/// of one dtype, `f64`, `f32`, `f16` or `bf16`; 16-bit floats are summed in `f32` and rounded once.
+/// `[output_channels, input_channels / groups, kernel..]`, y is `[batch, output_channels, output..]`, all contiguous.
+/// Both operands have dtype `operands`; sums are made as matrix products of such operands to `dtype` are: 16-bit floats
+/// in `f32` and rounded once, integers modulo two to the width of the result.
 ///
 /// | kind | left | right | result |
 /// |---|---|---|---|
@@ -49,12 +50,13 @@ pub struct ConvShape<'a> {
 /// | `FilterGradient` | x | y | w |
 ///
 /// # Errors
-/// [`Error::Shape`] if the sizes do not fit each other, [`Error::DType`] for integers.
+/// [`Error::Shape`] if the sizes do not fit each other, [`Error::DType`] for dtypes that have no product.
 ///
 /// # Safety
 /// The tensors exist, are aligned, and the result overlaps neither operand.
 pub unsafe fn convolution(
     kind: ConvKind,
+    operands: DType,
     dtype: DType,
     shape: &ConvShape<'_>,
     left: *const u8,
@@ -62,7 +64,7 @@ pub unsafe fn convolution(
     result: *mut u8,
 ) -> Result<()> {
     // SAFETY: the caller's promise; the best set is one that this machine has.
-    unsafe { convolution_with(InstructionSet::best(), kind, dtype, shape, left, right, result) }
+    unsafe { convolution_with(InstructionSet::best(), kind, operands, dtype, shape, left, right, result) }
 }
 
 /// [`convolution`] with the kernels of a given instruction set.
@@ -72,6 +74,7 @@ pub unsafe fn convolution(
 unsafe fn convolution_with(
     set: InstructionSet,
     kind: ConvKind,
+    operands: DType,
     dtype: DType,
     shape: &ConvShape<'_>,
     left: *const u8,
@@ -81,13 +84,16 @@ unsafe fn convolution_with(
     shape.check()?;
     // SAFETY: the caller's promise.
     unsafe {
-        match dtype {
-            DType::F64 => typed::<f64>(set, kind, dtype, shape, left, right, result),
-            DType::F32 | DType::F16 | DType::BF16 => {
-                typed::<f32>(set, kind, dtype, shape, left, right, result)
+        let compute = match (dtype.kind(), dtype.size()) {
+            _ if !has_product(dtype, &[operands]) => {
+                return Err(Error::dtype("convolution", &[operands, dtype], "no product has these dtypes"));
             }
-            _ => return Err(Error::dtype("convolution", &[dtype], "use a float type")),
-        }
+            (Kind::Float, 8) => typed::<f64>,
+            (Kind::Float, _) => typed::<f32>,
+            (_, 8) => typed::<i64>,
+            _ => typed::<i32>,
+        };
+        compute(set, kind, operands, dtype, shape, left, right, result);
     }
     Ok(())
 }
@@ -99,6 +105,7 @@ unsafe fn convolution_with(
 unsafe fn typed<T: Accumulator>(
     set: InstructionSet,
     kind: ConvKind,
+    operands: DType,
     dtype: DType,
     shape: &ConvShape<'_>,
     left: *const u8,
@@ -126,7 +133,8 @@ unsafe fn typed<T: Accumulator>(
             let (input, output_gradient) = (left, right);
             filter_gradient::<T>(&FilterGradient {
                 set,
-                dtype,
+                dtype: operands,
+                result_dtype: dtype,
                 images,
                 groups,
                 outputs,
@@ -142,7 +150,8 @@ unsafe fn typed<T: Accumulator>(
         let forward = kind == ConvKind::Forward;
         correlate::<T>(&Correlation {
             set,
-            dtype,
+            dtype: operands,
+            result_dtype: dtype,
             images,
             groups,
             rows: if forward { outputs } else { channels },

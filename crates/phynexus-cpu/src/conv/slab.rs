@@ -200,6 +200,6 @@ unsafe fn copy_row<T: Accumulator>(
 /// # Safety
 /// `out` has room for `count` elements.
 pub(super) unsafe fn fill_zero<T: Accumulator>(out: *mut T, count: usize) {
-    // SAFETY: the caller's promise; a float of zero bits is 0.
+    // SAFETY: the caller's promise; a number of zero bits is 0.
     unsafe { out.write_bytes(0, count) }
 }

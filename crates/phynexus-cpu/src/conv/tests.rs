@@ -1,10 +1,12 @@
 //! All three kinds against nested loops in `f64`.
 
 use half::{bf16, f16};
+use phynexus::Scalar;
 use proptest::prelude::*;
 use smallvec::SmallVec;
 
 use super::*;
+use crate::test_values::{from_bytes, to_bytes, values};
 
 /// A convolution's sizes, owned.
 #[derive(Clone, Debug)]
@@ -170,7 +172,7 @@ fn check(case: &Case, dtype: DType, set: InstructionSet) {
         // SAFETY: the vectors hold the tensors.
         unsafe {
             let (l, r) = (operands[left].as_ptr().cast(), operands[right].as_ptr().cast());
-            convolution_with(set, kind, dtype, &shape, l, r, out.as_mut_ptr().cast()).unwrap();
+            convolution_with(set, kind, dtype, dtype, &shape, l, r, out.as_mut_ptr().cast()).unwrap();
         }
         assert!(
             out[(sizes[result] * dtype.size()).div_ceil(8)..].iter().all(|&w| w == guard),
@@ -190,6 +192,72 @@ fn check(case: &Case, dtype: DType, set: InstructionSet) {
                 "{case:?} {kind:?} {dtype} {set:?}: element {i}: {got}, not {sum}"
             );
         }
+    }
+}
+
+/// Integers of `operands` to sums of `dtype`: exact modulo two to the width.
+fn check_integers(case: &Case, operands: DType, dtype: DType) {
+    let sizes = case.sizes();
+    let tensors = [0, 1, 2].map(|t| values(operands, sizes[t], t as u64 + 1));
+    let output = case.output().unwrap();
+    let shape = ConvShape {
+        batch: case.batch,
+        input_channels: case.channels[0],
+        output_channels: case.channels[1],
+        input: &case.input,
+        output: &output,
+        geometry: &case.geometry,
+    };
+    for (kind, left, right, result) in [
+        (ConvKind::Forward, 0, 1, 2),
+        (ConvKind::InputGradient, 2, 1, 0),
+        (ConvKind::FilterGradient, 0, 2, 1),
+    ] {
+        let mut expected = vec![0u64; sizes[result]];
+        products(case, |x, w, y| {
+            let index = [x, w, y];
+            let term =
+                tensors[left][index[left]].as_u64().wrapping_mul(tensors[right][index[right]].as_u64());
+            expected[index[result]] = expected[index[result]].wrapping_add(term);
+        });
+        let expected: Vec<Scalar> = expected.into_iter().map(|sum| Scalar::UInt(sum).cast(dtype)).collect();
+        let (l, r) = (to_bytes(&tensors[left], operands), to_bytes(&tensors[right], operands));
+        let aligned = |bytes: &[u8]| -> Vec<u64> {
+            let mut words = vec![0u64; bytes.len().div_ceil(8) + 1];
+            // SAFETY: the words have room for the bytes.
+            unsafe {
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), words.as_mut_ptr().cast(), bytes.len());
+            }
+            words
+        };
+        let (l, r, mut out) = (aligned(&l), aligned(&r), vec![0u64; sizes[result] + 1]);
+        // SAFETY: the vectors hold the tensors.
+        let found = unsafe {
+            let (l, r, out) = (l.as_ptr().cast(), r.as_ptr().cast(), out.as_mut_ptr().cast::<u8>());
+            convolution(kind, operands, dtype, &shape, l, r, out).unwrap();
+            from_bytes(std::slice::from_raw_parts(out, sizes[result] * dtype.size()), dtype)
+        };
+        assert_eq!(found, expected, "{case:?} {kind:?} {operands} to {dtype}");
+    }
+}
+
+#[test]
+fn integers_wrap_around() {
+    let cases = [
+        Case::new(2, [3, 9], 1, &[7, 8], &[3, 3]).padding(&[(1, 1), (1, 0)]),
+        Case::new(2, [4, 6], 2, &[50], &[5]).stride(&[3]).padding(&[(2, 4)]),
+        Case::new(1, [4, 4], 4, &[9, 9], &[3, 3]).stride(&[2, 2]).padding(&[(1, 1), (1, 1)]),
+        Case::new(1, [2, 3], 1, &[4, 5, 6], &[2, 1, 3]).dilation(&[1, 1, 2]).stride(&[2, 1, 1]),
+        Case::new(1, [130, 2], 1, &[4, 4], &[2, 2]),
+        Case::new(0, [3, 4], 1, &[8, 8], &[3, 3]),
+    ];
+    for case in &cases {
+        for dtype in DType::INTEGERS {
+            check_integers(case, dtype, dtype);
+        }
+        check_integers(case, DType::I8, DType::I32);
+        check_integers(case, DType::U8, DType::I64);
+        check_integers(case, DType::I64, DType::U16);
     }
 }
 
@@ -286,11 +354,11 @@ fn sizes_that_do_not_fit_are_errors() {
         let mut nothing = 0u64;
         let p = (&raw mut nothing).cast::<u8>();
         // SAFETY: nothing is read or written where the sizes do not fit.
-        unsafe { convolution(ConvKind::Forward, dtype, &shape, p, p, p) }
+        unsafe { convolution(ConvKind::Forward, dtype, dtype, &shape, p, p, p) }
     };
     assert!(matches!(call(&case, &[7, 6], DType::F32), Err(Error::Shape { .. })));
     assert!(matches!(call(&case, &[6], DType::F32), Err(Error::Shape { .. })));
-    assert!(matches!(call(&case, &[6, 6], DType::I32), Err(Error::DType { .. })));
+    assert!(matches!(call(&case, &[6, 6], DType::Bool), Err(Error::DType { .. })));
     assert!(matches!(call(&case.clone().stride(&[0, 1]), &[6, 6], DType::F32), Err(Error::Shape { .. })));
     let mut groups = case;
     groups.geometry.groups = 3;
@@ -324,7 +392,9 @@ fn results_do_not_depend_on_threads() {
             let mut out = vec![0f32; size];
             let (l, r) = (tensors[l].as_ptr().cast(), tensors[r].as_ptr().cast());
             // SAFETY: the vectors hold the tensors.
-            unsafe { convolution(kind, DType::F32, &shape, l, r, out.as_mut_ptr().cast()).unwrap() };
+            unsafe {
+                convolution(kind, DType::F32, DType::F32, &shape, l, r, out.as_mut_ptr().cast()).unwrap()
+            };
             all.extend(out.into_iter().map(f32::to_bits));
         }
         all

@@ -77,7 +77,7 @@ pub(crate) unsafe fn dot<V: Lanes, const R: usize, const C: usize>(dots: &Dots<V
             let totals = V::sums(four);
             for (j, &total) in totals.iter().enumerate().take(C) {
                 let p = row.offset(j as isize * dots.c_column);
-                *p = if dots.accumulate { super::lanes::Float::add(*p, total) } else { total };
+                *p = if dots.accumulate { super::lanes::Number::add(*p, total) } else { total };
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Products of integers, exact modulo two to the width of the result.
+//! Products of integers, exact modulo two to the width of the result; integers as accumulators.
 
 use phynexus::DType;
 
+use super::pack::Accumulator;
 use super::scratch::Scratch;
 use super::{Operand, Problem, bytes};
 
@@ -51,16 +52,27 @@ unsafe fn plain(problem: &Problem<'_>) {
             }
             for (j, sum) in columns.clone().zip(sums.iter()) {
                 let p = c.corner(i, j).data;
-                match c.dtype.size() {
-                    1 => *p = *sum as u8,
-                    2 => *p.cast::<u16>() = *sum as u16,
-                    4 => *p.cast::<u32>() = *sum as u32,
-                    _ => *p.cast::<i64>() = *sum,
-                }
+                i64::store(sum, 1, c.dtype, p, 1);
             }
         }
         problem.finish(i..i + 1, columns);
     });
+}
+
+/// Calls `$f!(type)` for the Rust type of an integer dtype; `bool` is `u8`.
+macro_rules! by_integer {
+    ($dtype:expr, $f:ident) => {
+        match $dtype {
+            DType::U8 | DType::Bool => $f!(u8),
+            DType::U16 => $f!(u16),
+            DType::U32 => $f!(u32),
+            DType::U64 => $f!(u64),
+            DType::I8 => $f!(i8),
+            DType::I16 => $f!(i16),
+            DType::I32 => $f!(i32),
+            _ => $f!(i64),
+        }
+    };
 }
 
 /// Reads `count` elements of a row as 64-bit integers.
@@ -76,14 +88,40 @@ unsafe fn widen(row: &Operand, count: usize, out: *mut i64) {
             }
         };
     }
-    match row.dtype {
-        DType::U8 | DType::Bool => elements!(u8),
-        DType::U16 => elements!(u16),
-        DType::U32 => elements!(u32),
-        DType::U64 => elements!(u64),
-        DType::I8 => elements!(i8),
-        DType::I16 => elements!(i16),
-        DType::I32 => elements!(i32),
-        _ => elements!(i64),
-    }
+    by_integer!(row.dtype, elements)
 }
+
+/// Sums modulo two to the width; a narrower result keeps their low bits, as it would have them itself.
+macro_rules! accumulator {
+    ($sum:ty, $k_block:literal) => {
+        impl Accumulator for $sum {
+            const K_BLOCK: usize = $k_block;
+
+            unsafe fn widen(dtype: DType, source: *const u8, count: usize, out: *mut $sum) {
+                macro_rules! elements {
+                    ($t:ty) => {
+                        for i in 0..count {
+                            // SAFETY: the caller's promise.
+                            unsafe { *out.add(i) = *source.cast::<$t>().add(i) as $sum }
+                        }
+                    };
+                }
+                by_integer!(dtype, elements)
+            }
+
+            unsafe fn store(source: *const $sum, count: usize, dtype: DType, out: *mut u8, stride: isize) {
+                macro_rules! elements {
+                    ($t:ty) => {
+                        for i in 0..count {
+                            // SAFETY: the caller's promise.
+                            unsafe { *out.cast::<$t>().offset(i as isize * stride) = *source.add(i) as $t }
+                        }
+                    };
+                }
+                by_integer!(dtype, elements)
+            }
+        }
+    };
+}
+accumulator!(i32, 320);
+accumulator!(i64, 256);

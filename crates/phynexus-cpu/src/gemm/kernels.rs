@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::axpy::{STREAM_ROWS, Stream, StreamKernel, stream};
 use super::dot::{DOT_COLUMNS, DOT_ROWS, DotKernel, Dots, dot};
-use super::lanes::{Float, Lanes, Plain};
+use super::lanes::{Lanes, Number, Plain};
 use super::tile::{Tile, TileKernel, tile};
 use super::transpose;
 use crate::conv::kernels::{Gather, Taps, gather, row_products, weighted_rows};
@@ -162,6 +162,8 @@ macro_rules! kernels {
 
 kernels!(PLAIN_F32, Plain<f32>, f32, transpose::plain::<f32>, [1 2 3 4]);
 kernels!(PLAIN_F64, Plain<f64>, f64, transpose::plain::<f64>, [1 2 3 4]);
+kernels!(PLAIN_I32, Plain<i32>, i32, transpose::plain::<i32>, [1 2 3 4]);
+kernels!(PLAIN_I64, Plain<i64>, i64, transpose::plain::<i64>, [1 2 3 4]);
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
@@ -222,7 +224,7 @@ mod machine {
 }
 
 /// An element type with kernels.
-pub(crate) trait HasKernels: Float + phynexus::Element {
+pub(crate) trait HasKernels: Number + phynexus::Element {
     /// The kernels of an instruction set; it must be one that this machine has.
     fn kernels(set: InstructionSet) -> &'static Kernels<Self>;
 }
@@ -235,5 +237,16 @@ impl HasKernels for f32 {
 impl HasKernels for f64 {
     fn kernels(set: InstructionSet) -> &'static Kernels<f64> {
         machine::f64(set)
+    }
+}
+// Integers have plain loops only, on every machine.
+impl HasKernels for i32 {
+    fn kernels(_: InstructionSet) -> &'static Kernels<i32> {
+        &PLAIN_I32
+    }
+}
+impl HasKernels for i64 {
+    fn kernels(_: InstructionSet) -> &'static Kernels<i64> {
+        &PLAIN_I64
     }
 }

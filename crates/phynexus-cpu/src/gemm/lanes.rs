@@ -1,10 +1,10 @@
-//! A vector register of floats, in each instruction set: the few operations the kernels need.
+//! A vector register of numbers, in each instruction set: the few operations the kernels need.
 
-/// A register of `N` floats. Every function needs the instruction set the type stands for, and is inlined into a
+/// A register of `N` numbers. Every function needs the instruction set the type stands for, and is inlined into a
 /// function that enables it.
 pub(crate) trait Lanes: Copy {
     /// The element.
-    type Scalar: Float;
+    type Scalar: Number;
     /// Which of the first lanes take part.
     type Mask: Copy;
     /// Lanes of a register.
@@ -35,34 +35,37 @@ pub(crate) trait Lanes: Copy {
 }
 
 /// The element types that have kernels of their own.
-pub(crate) trait Float: Copy + Default + PartialEq + Send + Sync + 'static {
+pub(crate) trait Number: Copy + Default + PartialEq + Send + Sync + 'static {
     fn add(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
 }
 
-impl Float for f32 {
-    fn add(self, other: f32) -> f32 {
-        self + other
-    }
-    fn mul(self, other: f32) -> f32 {
-        self * other
-    }
+macro_rules! number {
+    ($($t:ty, $add:expr, $mul:expr;)*) => {
+        $(impl Number for $t {
+            #[inline(always)]
+            fn add(self, other: $t) -> $t {
+                $add(self, other)
+            }
+            #[inline(always)]
+            fn mul(self, other: $t) -> $t {
+                $mul(self, other)
+            }
+        })*
+    };
 }
+number!(
+    f32, std::ops::Add::add, std::ops::Mul::mul;
+    f64, std::ops::Add::add, std::ops::Mul::mul;
+    i32, i32::wrapping_add, i32::wrapping_mul;
+    i64, i64::wrapping_add, i64::wrapping_mul;
+);
 
-impl Float for f64 {
-    fn add(self, other: f64) -> f64 {
-        self + other
-    }
-    fn mul(self, other: f64) -> f64 {
-        self * other
-    }
-}
-
-/// Four floats in no particular register: what every machine can do.
+/// Four numbers in no particular register: what every machine can do.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain<T>([T; 4]);
 
-impl<T: Float> Lanes for Plain<T> {
+impl<T: Number> Lanes for Plain<T> {
     type Scalar = T;
     type Mask = usize;
     const N: usize = 4;
@@ -302,7 +305,7 @@ mod x86 {
 
 #[cfg(target_arch = "aarch64")]
 mod arm {
-    use super::{Float, Lanes};
+    use super::{Lanes, Number};
     use std::arch::aarch64::*;
 
     macro_rules! lanes {

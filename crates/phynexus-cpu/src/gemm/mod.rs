@@ -122,6 +122,16 @@ pub unsafe fn gemm(
     unsafe { gemm_with(InstructionSet::best(), m, n, k, batch, a, b, c, epilogue) }
 }
 
+/// True if products of such operands can be summed to `result`: the combinations that [`gemm`] lists.
+pub(crate) fn has_product(result: DType, operands: &[DType]) -> bool {
+    operands.iter().all(|operand| match result {
+        DType::F64 => operand.is_float(),
+        DType::F32 | DType::F16 | DType::BF16 => operand.is_float() && *operand != DType::F64,
+        DType::Bool => false,
+        _ => !operand.is_float(),
+    })
+}
+
 /// [`gemm`] with the kernels of a given instruction set.
 ///
 /// # Safety
@@ -137,13 +147,7 @@ unsafe fn gemm_with(
     c: &Output,
     epilogue: Option<Epilogue<'_>>,
 ) -> Result<()> {
-    let fits = |operand: DType| match c.dtype {
-        DType::F64 => operand.is_float(),
-        DType::F32 | DType::F16 | DType::BF16 => operand.is_float() && operand != DType::F64,
-        DType::Bool => false,
-        _ => !operand.is_float(),
-    };
-    if !fits(a.dtype) || !fits(b.dtype) {
+    if !has_product(c.dtype, &[a.dtype, b.dtype]) {
         return Err(Error::dtype(
             "matmul",
             &[a.dtype, b.dtype, c.dtype],

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use phynexus::DType;
 
 use super::kernels::{HasKernels, Kernels};
-use super::lanes::Float;
+use super::lanes::Number;
 
 /// Elements converted at a time.
 const CHUNK: usize = 128;
@@ -203,7 +203,7 @@ pub(crate) unsafe fn panel<T: Accumulator>(
 ///
 /// # Safety
 /// As [`panel`].
-unsafe fn copy_rows<T: Float>(
+unsafe fn copy_rows<T: Number>(
     source: *const T,
     step: isize,
     lanes: usize,

@@ -13,13 +13,14 @@ use phynexus::{
 
 use super::{Routine, misfit};
 use crate::conv::{ConvShape, convolution};
+use crate::gemm::has_product;
 
 /// Whether there are kernels for these dtypes and so many spatial dimensions.
 pub(super) fn support(geometry: &Geometry, dtype: DType, operands: &[DType]) -> Support {
     if !(1..=3).contains(&geometry.kernel.len()) {
         return Support::Unsupported(format!("no convolution over {} dimensions", geometry.kernel.len()));
     }
-    if !dtype.is_float() || operands.iter().any(|o| *o != dtype) {
+    if !has_product(dtype, operands) || operands.windows(2).any(|pair| pair[0] != pair[1]) {
         let names: Vec<&str> = operands.iter().map(|o| o.name()).collect();
         return Support::Unsupported(format!("no convolution of {} to {dtype}", names.join(" and ")));
     }
@@ -29,6 +30,7 @@ pub(super) fn support(geometry: &Geometry, dtype: DType, operands: &[DType]) -> 
 /// A convolution of fixed shapes.
 pub(super) struct Convolution {
     kind: ConvKind,
+    operands: DType,
     dtype: DType,
     geometry: Geometry,
     batch: usize,
@@ -61,6 +63,7 @@ impl Convolution {
         }
         Ok(Convolution {
             kind,
+            operands: left.dtype,
             dtype: node.dtype,
             geometry: geometry.clone(),
             batch: x[0],
@@ -84,6 +87,6 @@ impl Routine for Convolution {
             geometry: &self.geometry,
         };
         // SAFETY: the caller's promise; operands are row-major.
-        unsafe { convolution(self.kind, self.dtype, &shape, *left, *right, result) }
+        unsafe { convolution(self.kind, self.operands, self.dtype, &shape, *left, *right, result) }
     }
 }

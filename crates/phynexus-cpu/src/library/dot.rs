@@ -1,21 +1,15 @@
 //! `Op::Dot`: batches of matrix products.
 
 use phynexus::{
-    DType, Kind, Result, device::Support, graph::ir::IrNode, schedule::step, shape::contiguous_strides,
+    DType, Result, device::Support, graph::ir::IrNode, schedule::step, shape::contiguous_strides,
 };
 
 use super::{Routine, misfit};
-use crate::gemm::{BatchItem, Operand, Output, gemm};
+use crate::gemm::{BatchItem, Operand, Output, gemm, has_product};
 
 /// Whether products of these operands can be summed as the result's dtype says.
 pub(super) fn support(dtype: DType, operands: &[DType]) -> Support {
-    let fits = match (dtype, dtype.kind()) {
-        (DType::F64, _) => operands.iter().all(|o| o.is_float()),
-        (_, Kind::Float) => operands.iter().all(|o| o.is_float() && *o != DType::F64),
-        (_, Kind::Signed | Kind::Unsigned) => operands.iter().all(|o| !o.is_float()),
-        (_, Kind::Bool) => false,
-    };
-    if fits {
+    if has_product(dtype, operands) {
         return Support::Native;
     }
     let names: Vec<&str> = operands.iter().map(|o| o.name()).collect();

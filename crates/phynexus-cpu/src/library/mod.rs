@@ -38,7 +38,7 @@ pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
     match &node.op {
         Op::Dot => dot::support(node.dtype, operands),
         Op::Conv(_, geometry) => convolution::support(geometry, node.dtype, operands),
-        Op::Pool(_, geometry) => pooling::support(geometry, operands),
+        Op::Pool(kind, geometry) => pooling::support(*kind, geometry, operands),
         Op::Composite(composite) => composite_support(composite, operands),
         _ => indexing::support(node, operands),
     }

@@ -15,12 +15,12 @@ use super::{Routine, misfit};
 use crate::pooling::{PoolShape, pooling};
 
 /// Whether there are kernels for this dtype and so many spatial dimensions.
-pub(super) fn support(geometry: &Geometry, operands: &[DType]) -> Support {
+pub(super) fn support(kind: PoolKind, geometry: &Geometry, operands: &[DType]) -> Support {
+    let sums = matches!(kind, PoolKind::Sum | PoolKind::Spread);
     match operands {
-        [dtype] if dtype.is_float() && (1..=3).contains(&geometry.kernel.len()) => Support::Native,
-        [dtype] => {
-            Support::Unsupported(format!("no pooling of {dtype} over {} dimensions", geometry.kernel.len()))
-        }
+        [DType::Bool] if sums => Support::Unsupported("truth values have no sum".to_owned()),
+        [_] if (1..=3).contains(&geometry.kernel.len()) => Support::Native,
+        [_] => Support::Unsupported(format!("no pooling over {} dimensions", geometry.kernel.len())),
         _ => Support::Unsupported("pooling takes one operand".to_owned()),
     }
 }
@@ -47,7 +47,7 @@ impl Pooling {
         let rank = geometry.kernel.len() + 2;
         if shape.len() != rank
             || node.shape.len() != rank
-            || support(geometry, &[operand.dtype]) != Support::Native
+            || support(kind, geometry, &[operand.dtype]) != Support::Native
         {
             return Err(misfit("pool", operands));
         }

@@ -224,7 +224,8 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
                 ConvKind::InputGradient => (node, b, a),
                 ConvKind::FilterGradient => (a, node, b),
             };
-            need(a.dtype == b.dtype && a.dtype.is_float() == node.dtype.is_float(), "wrong dtypes")?;
+            let one_kind = a.dtype.is_float() == node.dtype.is_float() && node.dtype != DType::Bool;
+            need(a.dtype == b.dtype && one_kind && a.dtype != DType::Bool, "wrong dtypes")?;
             let spatial = check_geometry(geometry, &x.shape, &y.shape)?;
             need(w.shape.len() == spatial + 2, "a filter of another rank")?;
             need(w.shape[2..] == geometry.kernel[..], "a filter of another extent")?;
@@ -238,6 +239,8 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
             let (x, y) = if *kind == PoolKind::Spread { (node, inputs[0]) } else { (inputs[0], node) };
             let dtype = if *kind == PoolKind::ArgMax { DType::I64 } else { inputs[0].dtype };
             need(node.dtype == dtype, "not the dtype this pooling gives")?;
+            let sums = matches!(kind, PoolKind::Sum | PoolKind::Spread);
+            need(!(sums && node.dtype == DType::Bool), "truth values have no sum")?;
             check_geometry(geometry, &x.shape, &y.shape)?;
             need(x.shape[1] == y.shape[1], "pooling keeps channels")
         }

@@ -1,7 +1,7 @@
 //! Convolutions and transposed convolutions over one to three spatial dimensions.
 
 use crate::{
-    Error, Result, Tensor,
+    DType, Error, Result, Tensor,
     graph::op::{ConvKind, Geometry, Op},
     shape::Dims,
 };
@@ -41,8 +41,9 @@ impl Arguments<'_> {
         if self.weight.shape()[2..].contains(&0) {
             return Err(self.shape_error(x, "the kernel is empty"));
         }
-        if !self.weight.dtype().promote(x.dtype()).is_float() {
-            return Err(Error::dtype(self.op, &[x.dtype(), self.weight.dtype()], "convolutions need floats"));
+        if self.weight.dtype().promote(x.dtype()) == DType::Bool {
+            let hint = "truth values have no sums of products: convert with .to_dtype()";
+            return Err(Error::dtype(self.op, &[x.dtype(), self.weight.dtype()], hint));
         }
         Ok(())
     }
@@ -156,11 +157,11 @@ macro_rules! convolutions {
     ($($dims:literal $conv:ident $transposed:ident)+) => { impl Tensor { $(
         /// The cross-correlation of `[N, C, spatial..]` (or one sample without N) with `weight` `[O, C / groups,
         /// kernel..]`, plus `bias` `[O]`: `[N, O, out..]` with `out = floor((size + 2 padding - dilation (kernel - 1) - 1)
-        /// / stride) + 1`.
+        /// / stride) + 1`. Integers wrap around.
         ///
         /// # Errors
         /// [`Error::Shape`] if shapes do not fit each other or the kernel exceeds the padded input; [`Error::Argument`]
-        /// for a stride, dilation or number of groups of 0.
+        /// for a stride, dilation or number of groups of 0; [`Error::DType`] for `bool`.
         pub fn $conv(
             &self,
             weight: &Tensor,

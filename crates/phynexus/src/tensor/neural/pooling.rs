@@ -20,13 +20,6 @@ impl Window<'_> {
     /// The input as `[N, C, spatial..]`, and whether it came without N.
     fn batched(&self, x: &Tensor) -> Result<(Tensor, bool)> {
         let dims = self.kernel.len();
-        if !x.dtype().is_float() {
-            return Err(Error::dtype(
-                self.op,
-                &[x.dtype()],
-                "pooling needs floats: convert with .to_dtype()",
-            ));
-        }
         match x.rank().checked_sub(dims) {
             Some(2) => Ok((x.clone(), false)),
             Some(1) => Ok((x.unsqueeze(0)?, true)),
@@ -80,6 +73,7 @@ impl Window<'_> {
     }
 
     fn average(&self, x: &Tensor, count_include_pad: bool) -> Result<Tensor> {
+        check_float(self.op, x)?;
         let wide = x.to_dtype(x.dtype().compute())?;
         let sum = self.one(&wide, PoolKind::Sum)?;
         let (batched, _) = self.batched(x)?;
@@ -115,6 +109,14 @@ impl Window<'_> {
     }
 }
 
+/// Means need floats, and so do maxima over windows of unequal sizes.
+fn check_float(op: &'static str, x: &Tensor) -> Result<()> {
+    if x.dtype().is_float() {
+        return Ok(());
+    }
+    Err(Error::dtype(op, &[x.dtype()], "this pooling needs floats: convert with .to_dtype()"))
+}
+
 /// The window of output `o` along an axis: from `floor(o size / out)` to `ceil((o + 1) size / out)`. Whether position s
 /// (rows) lies in the window of o (columns), `bool [size, out]`.
 fn adaptive_windows(x: &Tensor, size: usize, out: usize) -> Result<Tensor> {
@@ -141,9 +143,7 @@ fn adaptive(op: &'static str, x: &Tensor, output_size: &[usize], kind: Adaptive)
         let hint = format!("the input has {} dimensions, or one less without a batch", dims + 2);
         return Err(Error::shape(op, &[x.shape()], hint));
     }
-    if !x.dtype().is_float() {
-        return Err(Error::dtype(op, &[x.dtype()], "pooling needs floats: convert with .to_dtype()"));
-    }
+    check_float(op, x)?;
     let first = rank - dims;
     if output_size.contains(&0) || x.shape()[first..].contains(&0) {
         return Err(Error::shape(op, &[x.shape()], "neither input nor output may be empty"));
@@ -233,7 +233,7 @@ macro_rules! pooling {
             /// overhangs because of `ceil_mode` never counts. 16-bit floats are summed in `float32`.
             ///
             /// # Errors
-            /// As for the greatest element.
+            /// As for the greatest element; [`Error::DType`] unless the elements are floats.
             pub fn $average(
                 &self,
                 kernel_size: [usize; $dims],
@@ -251,11 +251,17 @@ macro_rules! pooling {
 
             /// The greatest element of each of `output_size` windows that cover `[N, C, spatial..]` evenly. Where windows
             /// differ in size, equals share the gradient.
+            ///
+            /// # Errors
+            /// [`Error::Shape`] if input or output is empty, [`Error::DType`] unless the elements are floats.
             pub fn $adaptive_max(&self, output_size: [usize; $dims]) -> Result<Tensor> {
                 adaptive(stringify!($adaptive_max), self, &output_size, Adaptive::Max)
             }
 
             /// The mean of each of `output_size` windows that cover `[N, C, spatial..]` evenly.
+            ///
+            /// # Errors
+            /// As for the greatest element.
             pub fn $adaptive_average(&self, output_size: [usize; $dims]) -> Result<Tensor> {
                 adaptive(stringify!($adaptive_average), self, &output_size, Adaptive::Average)
             }

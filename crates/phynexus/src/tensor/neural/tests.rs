@@ -159,6 +159,10 @@ fn bad_arguments_are_typed_errors() {
     argument(x.conv2d(&w, None, [0, 1], [0; 2], [1; 2], 1));
     argument(x.conv2d(&w, None, [1; 2], [0; 2], [1; 2], 0));
     argument(x.conv_transpose2d(&leaf(&[3, 4, 3, 3], DType::F32), None, [1; 2], [0; 2], [1; 2], 1, [1; 2]));
+    let truths = leaf(&[1, 1, 3], DType::Bool);
+    dtype(truths.conv1d(&truths, None, [1], [0], [1], 1));
+    dtype(leaf(&[1, 1, 3], DType::I32).avg_pool1d([2], None, [0], false, true));
+    dtype(leaf(&[1, 1, 3], DType::I32).adaptive_max_pool1d([2]));
     shape(leaf(&[1, 1, 1], DType::F32).conv_transpose1d(
         &leaf(&[1, 1, 2], DType::F32),
         None,
@@ -180,6 +184,18 @@ fn bad_arguments_are_typed_errors() {
     dtype(leaf(&[3], DType::F32).embedding(&w.reshape(&[4, 27]).unwrap(), None));
     argument(x.dropout(1.5, true));
     shape(x.interpolate(&[3], crate::tensor::Interpolation::Nearest));
+}
+
+#[test]
+fn integers_have_convolutions_and_greatest_elements() {
+    let x = fixed(&[100i8, 100, -128, 3, 5], &[1, 1, 5]);
+    let w = fixed(&[1i8, 2], &[1, 1, 2]);
+    let operands = [leaf(&[1, 1, 5], DType::I8), leaf(&[1, 1, 2], DType::I8)];
+    let run = |result: &Tensor| Program::new(&operands, result).run(&[x.array(), w.array()]);
+    let convolved = operands[0].conv1d(&operands[1], None, [1], [0], [1], 1).unwrap();
+    assert_eq!(convolved.dtype(), DType::I8);
+    assert_eq!(run(&convolved), [44.0, 100.0, -122.0, 13.0]);
+    assert_eq!(run(&operands[0].max_pool1d([2], None, [0], [1], false).unwrap()), [100.0, 3.0]);
 }
 
 #[test]
