@@ -1,0 +1,284 @@
+//! Functions of elements, and how elements are combined.
+
+use crate::{DType, Scalar};
+
+/// Elementwise functions of one operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Unary {
+    Neg,
+    Abs,
+    /// -1, 0 or 1; NaN stays NaN.
+    Sign,
+    Recip,
+    Sqrt,
+    Rsqrt,
+    Exp,
+    Exp2,
+    Expm1,
+    Log,
+    Log2,
+    Log1p,
+    Sin,
+    Cos,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Tanh,
+    Asinh,
+    Acosh,
+    Atanh,
+    Erf,
+    Floor,
+    Ceil,
+    Trunc,
+    /// To the nearest integer, halves to even.
+    Round,
+    /// Logical for `bool`, bitwise for integers.
+    Not,
+    /// Result is `bool`.
+    IsNan,
+    /// Result is `bool`.
+    IsInf,
+}
+
+/// Elementwise functions of two operands of one dtype. Comparisons give `bool`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Binary {
+    Add,
+    Sub,
+    Mul,
+    /// True division; floats only.
+    Div,
+    /// Rounded towards negative infinity; integer division by zero gives 0.
+    FloorDiv,
+    /// With the divisor's sign, as Python's `%`; an integer remainder by zero gives 0.
+    Remainder,
+    /// C's `pow`. Integers wrap; a negative exponent truncates the quotient: 1 or -1 for such bases, else 0.
+    Pow,
+    /// NaN if either is NaN.
+    Max,
+    /// NaN if either is NaN.
+    Min,
+    Atan2,
+    And,
+    Or,
+    Xor,
+    /// Shifts by the width or more give 0.
+    Shl,
+    /// Arithmetic for signed types; shifts by the width or more give 0 or -1.
+    Shr,
+    Lt,
+    Le,
+    Eq,
+    Ne,
+}
+
+/// How values are combined by reductions, scans and scatters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Combine {
+    Sum,
+    Prod,
+    /// NaN if any is NaN.
+    Max,
+    /// NaN if any is NaN.
+    Min,
+}
+
+impl Unary {
+    /// All of them.
+    pub const ALL: [Unary; 32] = {
+        use Unary::*;
+        [
+            Neg, Abs, Sign, Recip, Sqrt, Rsqrt, Exp, Exp2, Expm1, Log, Log2, Log1p, Sin, Cos, Tan, Asin,
+            Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Erf, Floor, Ceil, Trunc, Round, Not, IsNan,
+            IsInf,
+        ]
+    };
+
+    /// The name in messages and listings.
+    pub fn name(self) -> &'static str {
+        use Unary::*;
+        match self {
+            Neg => "neg",
+            Abs => "abs",
+            Sign => "sign",
+            Recip => "reciprocal",
+            Sqrt => "sqrt",
+            Rsqrt => "rsqrt",
+            Exp => "exp",
+            Exp2 => "exp2",
+            Expm1 => "expm1",
+            Log => "log",
+            Log2 => "log2",
+            Log1p => "log1p",
+            Sin => "sin",
+            Cos => "cos",
+            Tan => "tan",
+            Asin => "asin",
+            Acos => "acos",
+            Atan => "atan",
+            Sinh => "sinh",
+            Cosh => "cosh",
+            Tanh => "tanh",
+            Asinh => "asinh",
+            Acosh => "acosh",
+            Atanh => "atanh",
+            Erf => "erf",
+            Floor => "floor",
+            Ceil => "ceil",
+            Trunc => "trunc",
+            Round => "round",
+            Not => "not",
+            IsNan => "isnan",
+            IsInf => "isinf",
+        }
+    }
+
+    /// True if operands of this dtype are accepted by the op itself (`Tensor` methods convert first where NumPy would).
+    pub fn accepts(self, dtype: DType) -> bool {
+        use Unary::*;
+        match self {
+            Neg | Abs | Sign => dtype != DType::Bool,
+            Not => !dtype.is_float(),
+            _ => dtype.is_float(),
+        }
+    }
+
+    /// The result's dtype.
+    pub fn result(self, operand: DType) -> DType {
+        match self {
+            Unary::IsNan | Unary::IsInf => DType::Bool,
+            _ => operand,
+        }
+    }
+}
+
+impl Binary {
+    /// All of them.
+    pub const ALL: [Binary; 19] = {
+        use Binary::*;
+        [
+            Add, Sub, Mul, Div, FloorDiv, Remainder, Pow, Max, Min, Atan2, And, Or, Xor, Shl, Shr, Lt, Le,
+            Eq, Ne,
+        ]
+    };
+
+    /// The name in messages and listings.
+    pub fn name(self) -> &'static str {
+        use Binary::*;
+        match self {
+            Add => "add",
+            Sub => "sub",
+            Mul => "mul",
+            Div => "div",
+            FloorDiv => "floor_divide",
+            Remainder => "remainder",
+            Pow => "pow",
+            Max => "maximum",
+            Min => "minimum",
+            Atan2 => "atan2",
+            And => "and",
+            Or => "or",
+            Xor => "xor",
+            Shl => "shift_left",
+            Shr => "shift_right",
+            Lt => "less",
+            Le => "less_equal",
+            Eq => "equal",
+            Ne => "not_equal",
+        }
+    }
+
+    /// True if operands of this dtype are accepted.
+    pub fn accepts(self, dtype: DType) -> bool {
+        use Binary::*;
+        match self {
+            Div | Atan2 => dtype.is_float(),
+            Add | Sub | Mul | FloorDiv | Remainder | Pow => dtype != DType::Bool,
+            And | Or | Xor => !dtype.is_float(),
+            Shl | Shr => dtype.is_integer(),
+            Max | Min | Lt | Le | Eq | Ne => true,
+        }
+    }
+
+    /// True if the result is `bool` whatever the operands are.
+    pub fn is_comparison(self) -> bool {
+        matches!(self, Binary::Lt | Binary::Le | Binary::Eq | Binary::Ne)
+    }
+
+    /// True if the operands may be exchanged.
+    pub fn is_commutative(self) -> bool {
+        use Binary::*;
+        matches!(self, Add | Mul | Max | Min | And | Or | Xor | Eq | Ne)
+    }
+
+    /// The result's dtype.
+    pub fn result(self, operand: DType) -> DType {
+        if self.is_comparison() { DType::Bool } else { operand }
+    }
+}
+
+impl Combine {
+    /// The name of the reduction.
+    pub fn name(self) -> &'static str {
+        match self {
+            Combine::Sum => "sum",
+            Combine::Prod => "prod",
+            Combine::Max => "max",
+            Combine::Min => "min",
+        }
+    }
+
+    /// What an empty reduction gives.
+    pub fn identity(self, dtype: DType) -> Scalar {
+        let scalar = match self {
+            Combine::Sum => Scalar::Int(0),
+            Combine::Prod => Scalar::Int(1),
+            Combine::Max if dtype.is_float() => Scalar::Float(f64::NEG_INFINITY),
+            Combine::Min if dtype.is_float() => Scalar::Float(f64::INFINITY),
+            Combine::Max => lowest(dtype),
+            Combine::Min => highest(dtype),
+        };
+        scalar.cast(dtype)
+    }
+
+    /// The elementwise op that combines two values.
+    pub fn binary(self) -> Binary {
+        match self {
+            Combine::Sum => Binary::Add,
+            Combine::Prod => Binary::Mul,
+            Combine::Max => Binary::Max,
+            Combine::Min => Binary::Min,
+        }
+    }
+}
+
+fn lowest(dtype: DType) -> Scalar {
+    match dtype {
+        DType::I8 => Scalar::Int(i8::MIN.into()),
+        DType::I16 => Scalar::Int(i16::MIN.into()),
+        DType::I32 => Scalar::Int(i32::MIN.into()),
+        DType::I64 => Scalar::Int(i64::MIN),
+        _ => Scalar::UInt(0),
+    }
+}
+
+fn highest(dtype: DType) -> Scalar {
+    match dtype {
+        DType::Bool => Scalar::Bool(true),
+        DType::U8 => Scalar::UInt(u8::MAX.into()),
+        DType::U16 => Scalar::UInt(u16::MAX.into()),
+        DType::U32 => Scalar::UInt(u32::MAX.into()),
+        DType::U64 => Scalar::UInt(u64::MAX),
+        DType::I8 => Scalar::Int(i8::MAX.into()),
+        DType::I16 => Scalar::Int(i16::MAX.into()),
+        DType::I32 => Scalar::Int(i32::MAX.into()),
+        _ => Scalar::Int(i64::MAX),
+    }
+}
