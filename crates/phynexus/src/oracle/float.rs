@@ -331,8 +331,8 @@ fn power(a: Interval, b: Interval, dtype: DType) -> Number {
 }
 
 /// The quotient rounded down. A device may round the quotient first, so where the rounded quotient reaches the next
-/// integer both are right, and so are 0 and -1 for a small number over an infinity of the other sign. What becomes of an
-/// infinite dividend is open: infinity or NaN, says the array API standard.
+/// integer both are right. Infinities are as in Python, NumPy and PyTorch: an infinite dividend has no multiple of a
+/// finite divisor below it and gives NaN; over an infinity a number is -1 if the signs differ, else 0.
 fn floor_divide(a: Interval, b: Interval, dtype: DType) -> Number {
     let exact = a.is_point() && b.is_point();
     let (rounded, wide) = match [dtype.compute(), DType::F64].map(|t| binary(Binary::Div, a, b, t)) {
@@ -341,7 +341,15 @@ fn floor_divide(a: Interval, b: Interval, dtype: DType) -> Number {
         _ => return Number::Undetermined,
     };
     if a.magnitude().is_infinite() && !b.contains_zero() {
-        return Number::Undetermined;
+        return if a.is_point() { Number::NAN } else { Number::Undetermined };
+    }
+    if b.is_point() && b.value.is_infinite() {
+        return match (a.low, a.high) {
+            (0.0, 0.0) => Number::Float(OPEN_ZERO),
+            (low, high) if low <= 0.0 && high >= 0.0 => Number::Undetermined,
+            (low, _) if (low < 0.0) == (b.value < 0.0) => Number::Float(OPEN_ZERO),
+            _ => Number::float(-1.0),
+        };
     }
     let mut bounds = [rounded.low.floor(), rounded.high.floor()];
     if exact && rounded.value.is_finite() {
@@ -367,9 +375,6 @@ fn floor_divide(a: Interval, b: Interval, dtype: DType) -> Number {
 /// floor(a / b) for the unrounded quotient, given the rounded one.
 fn exact_floor(a: f64, b: f64, rounded: f64) -> f64 {
     let floor = rounded.floor();
-    if b.is_infinite() {
-        return if a != 0.0 && (a < 0.0) != (b < 0.0) { -1.0 } else { floor };
-    }
     // floor(rounded) is too large only if the quotient was rounded up to an integer: then a - floor * b has the sign
     // opposite to b's. The fused multiply-add has the sign of the exact difference.
     let rest = (-floor).mul_add(b, a);

@@ -183,10 +183,24 @@ fn special_values_of_functions() {
     assert!(matches!(two(Binary::Max, f32::NAN, 1.0), Number::Float(i) if i.is_nan()));
     assert!(matches!(two(Binary::Ne, f32::NAN, f32::NAN), Number::Integer(1)));
     assert!(matches!(two(Binary::Le, f32::NAN, 1.0), Number::Integer(0)));
-    assert!(matches!(two(Binary::FloorDiv, f32::INFINITY, 2.0), Number::Undetermined));
+    for dividend in [f32::INFINITY, f32::NEG_INFINITY] {
+        for divisor in [2.0, -0.5, f32::INFINITY] {
+            for op in [Binary::FloorDiv, Binary::Remainder] {
+                assert!(
+                    matches!(two(op, dividend, divisor), Number::Float(i) if i.is_nan()),
+                    "{op:?} {divisor}"
+                );
+            }
+        }
+    }
     assert!(exactly(two(Binary::FloorDiv, 1.0, 0.0), f64::INFINITY));
-    let small = two(Binary::FloorDiv, -5.0, f32::INFINITY);
-    assert!(matches!(small, Number::Float(i) if i.low == -1.0 && i.high == 0.0), "{small}");
+    assert!(exactly(two(Binary::FloorDiv, f32::INFINITY, -0.0), f64::NEG_INFINITY));
+    assert!(exactly(two(Binary::FloorDiv, -5.0, f32::INFINITY), -1.0));
+    assert!(exactly(two(Binary::FloorDiv, 1e-40, f32::NEG_INFINITY), -1.0));
+    let small = two(Binary::FloorDiv, -5.0, f32::NEG_INFINITY);
+    assert!(matches!(small, Number::Float(i) if i.low == 0.0 && i.high == 0.0), "{small}");
+    assert!(exactly(two(Binary::Remainder, -5.0, f32::INFINITY), f64::INFINITY));
+    assert!(exactly(two(Binary::Remainder, 1.0, f32::NEG_INFINITY), f64::NEG_INFINITY));
     // 1 / 0.1f: the exact quotient lies just below 10 and rounds to it.
     let tenth = two(Binary::FloorDiv, 1.0, 0.1);
     assert!(matches!(tenth, Number::Float(i) if i.low == 9.0 && i.high == 10.0), "{tenth}");

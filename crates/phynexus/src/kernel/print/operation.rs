@@ -191,7 +191,6 @@ impl Functions {
             }
             Pow if dtype.is_float() => format!("{}({a}, {b})", self.math("pow", dtype)),
             Atan2 => format!("{}({a}, {b})", self.math("atan2", dtype)),
-            FloorDiv if dtype.is_float() => format!("{}({a} / {b})", self.math("floor", dtype)),
             Div | FloorDiv | Remainder | Pow => {
                 let body = self.division_or_power(op, dtype);
                 let name =
@@ -206,6 +205,11 @@ impl Functions {
         let template = match (op, dtype.kind()) {
             (Binary::Remainder, Kind::Float) => {
                 "{t} r = {fmod}(a, b); return r != 0 && (r < 0) != (b < 0) ? r + b : r;"
+            }
+            // A division of what the remainder leaves: an integer up to rounding, and NaN for an infinite dividend.
+            (_, Kind::Float) => {
+                "if (b == 0) return a / b; {t} r = {fmod}(a, b); \
+                 return {rint}((a - r) / b) - (r != 0 && (r < 0) != (b < 0));"
             }
             (Binary::Remainder, Kind::Signed) => {
                 "if (b == 0 || b == -1) return 0; {t} r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r;"
@@ -225,7 +229,8 @@ impl Functions {
             }
             _ => "return b == 0 ? 0 : a / b;",
         };
-        fill(template, &[("t", t), ("w", wrapping), ("fmod", &self.math("fmod", dtype))])
+        let (fmod, rint) = (self.math("fmod", dtype), self.math("rint", dtype));
+        fill(template, &[("t", t), ("w", wrapping), ("fmod", &fmod), ("rint", &rint)])
     }
 
     /// Conversion.

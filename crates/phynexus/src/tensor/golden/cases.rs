@@ -147,6 +147,8 @@ fn elementwise(name: &str, i: &Inputs) -> Result<Option<Tensor>> {
         "div" => x.div(positive)?,
         "floor_divide" => x.floor_divide(&divisor()?)?,
         "remainder" => x.remainder(&divisor()?)?,
+        "special_floor_divide" => special.unsqueeze(1)?.floor_divide(special)?,
+        "special_remainder" => special.unsqueeze(1)?.remainder(special)?,
         "pow" => positive.pow(x)?,
         "lt" => ints.lt(small)?,
         "le" => ints.le(small)?,

@@ -71,6 +71,8 @@ for name, function in [("add", np.add), ("sub", np.subtract), ("mul", np.multipl
 case("div", "float32", x / positive)
 case("floor_divide", "float32", np.floor_divide(x, y + 0.03125))
 case("remainder", "float32", np.remainder(x, y + 0.03125))
+case("special_floor_divide", "float32", np.floor_divide(special[:, None], special))
+case("special_remainder", "float32", np.remainder(special[:, None], special))
 case("pow", "float32", positive**x)
 for name, function in [("lt", np.less), ("le", np.less_equal), ("gt", np.greater), ("ge", np.greater_equal),
                        ("eq", np.equal), ("ne", np.not_equal)]:
