@@ -15,7 +15,7 @@ use phynexus::{
 pub(super) struct Outcome {
     pub(super) compared: usize,
     pub(super) skipped: usize,
-    pub(super) worst_ulps: f64,
+    pub(super) worst_share: f64,
     /// Why the device does not do this, if it says that it does not.
     pub(super) unsupported: Option<String>,
     /// What is wrong, if anything is.
@@ -30,7 +30,7 @@ impl Outcome {
         }
         self.compared += comparison.compared;
         self.skipped += comparison.skipped;
-        self.worst_ulps = self.worst_ulps.max(comparison.worst_ulps);
+        self.worst_share = self.worst_share.max(comparison.worst_share);
     }
 }
 

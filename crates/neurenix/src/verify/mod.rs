@@ -129,7 +129,7 @@ impl Table {
         row.cases += 1;
         row.compared += outcome.compared;
         row.skipped += outcome.skipped;
-        row.worst_ulps = row.worst_ulps.max(outcome.worst_ulps);
+        row.worst_share = row.worst_share.max(outcome.worst_share);
         match outcome.failure {
             None if outcome.unsupported.is_some() => {
                 row.unsupported += 1;

@@ -41,8 +41,9 @@ pub struct Row {
     pub compared: usize,
     /// Elements for which more than one answer is right.
     pub skipped: usize,
-    /// The greatest distance of a right element from the computation in `f64`, in units in the last place.
-    pub worst_ulps: f64,
+    /// The greatest error of a right element, as a share of the error that the oracle allows there: 0 is the
+    /// computation in `f64`, rounded; 1 is the last right answer.
+    pub worst_share: f64,
 }
 
 /// A case that failed.
@@ -70,7 +71,7 @@ impl Row {
             reason: None,
             compared: 0,
             skipped: 0,
-            worst_ulps: 0.0,
+            worst_share: 0.0,
         }
     }
 }
@@ -96,7 +97,7 @@ impl Report {
             total.unsupported += row.unsupported;
             total.compared += row.compared;
             total.skipped += row.skipped;
-            total.worst_ulps = total.worst_ulps.max(row.worst_ulps);
+            total.worst_share = total.worst_share.max(row.worst_share);
         }
         total
     }
@@ -115,7 +116,7 @@ impl fmt::Display for Row {
             self.unsupported,
             self.compared,
             self.skipped,
-            self.worst_ulps
+            self.worst_share
         )
     }
 }
@@ -127,7 +128,7 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "{:<22} {:<18} {:>6} {:>6} {:>6} {:>8} {:>10} {:>9} {:>9}",
-            "operation", "dtype", "cases", "passed", "failed", "not done", "compared", "skipped", "ulps"
+            "operation", "dtype", "cases", "passed", "failed", "not done", "compared", "skipped", "of bound"
         )?;
         for row in &self.rows {
             writeln!(f, "{row}")?;

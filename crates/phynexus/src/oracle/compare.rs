@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{
     array::{OracleArray, every_coordinate, from_scalar, read_scalars},
-    number::{Interval, Number, ulp},
+    number::{Interval, Number},
 };
 use crate::{DType, shape::Dims};
 
@@ -30,9 +30,9 @@ pub struct Comparison {
     pub mismatches: usize,
     /// The first of them.
     pub first: Option<Mismatch>,
-    /// The greatest distance from the computation in `f64` among the elements that are right and finite, in units in
-    /// the last place of the larger of the element's bounds.
-    pub worst_ulps: f64,
+    /// The greatest error among the elements that are right and finite, as a share of the error that the oracle allows
+    /// there: 0 is the computation in `f64`, rounded; 1 is the last right answer.
+    pub worst_share: f64,
     /// Something other than an element is wrong: the dtype or the number of bytes.
     pub malformed: Option<String>,
 }
@@ -48,7 +48,7 @@ impl Comparison {
         self.compared += other.compared;
         self.skipped += other.skipped;
         self.mismatches += other.mismatches;
-        self.worst_ulps = self.worst_ulps.max(other.worst_ulps);
+        self.worst_share = self.worst_share.max(other.worst_share);
         self.first = self.first.take().or(other.first);
         self.malformed = self.malformed.take().or(other.malformed);
     }
@@ -71,9 +71,9 @@ pub fn compare(expected: &OracleArray, actual: &[u8], dtype: DType) -> Compariso
     for ((number, scalar), index) in expected.elements.iter().zip(read_scalars(actual, dtype)).zip(places) {
         let actual = from_scalar(scalar);
         match judge(*number, actual, dtype) {
-            Verdict::Right(ulps) => {
+            Verdict::Right(share) => {
                 result.compared += 1;
-                result.worst_ulps = result.worst_ulps.max(ulps);
+                result.worst_share = result.worst_share.max(share);
             }
             Verdict::Open => result.skipped += 1,
             Verdict::Wrong => {
@@ -87,7 +87,7 @@ pub fn compare(expected: &OracleArray, actual: &[u8], dtype: DType) -> Compariso
 }
 
 enum Verdict {
-    /// Right, this many units in the last place from the computation in `f64`.
+    /// Right, with this share of the error that is allowed.
     Right(f64),
     /// Anything would be right.
     Open,
@@ -116,9 +116,9 @@ fn judge(expected: Number, actual: Number, dtype: DType) -> Verdict {
         return Verdict::Wrong;
     }
     let distance = (actual - stored.value).abs();
-    // Where terms cancel, the bounds say what magnitude the error belongs to.
-    let scale = ulp(stored.magnitude(), dtype);
-    Verdict::Right(if distance.is_finite() && scale > 0.0 { distance / scale } else { 0.0 })
+    let bound = if actual > stored.value { stored.high - stored.value } else { stored.value - stored.low };
+    // Without an error there may be no bound, and with an infinite one there is no share.
+    Verdict::Right(if distance > 0.0 && bound.is_finite() { distance / bound } else { 0.0 })
 }
 
 impl fmt::Display for Number {
@@ -155,7 +155,7 @@ impl fmt::Display for Comparison {
         write!(f, "{} of {} elements wrong, {} skipped", self.mismatches, self.compared, self.skipped)?;
         match &self.first {
             Some(first) => write!(f, "; first {first}"),
-            None => write!(f, ", at most {:.2} units in the last place off", self.worst_ulps),
+            None => write!(f, ", at most {:.2} of the allowed error", self.worst_share),
         }
     }
 }
