@@ -39,6 +39,7 @@ fn main() {
     let table = vec![0.5f32; rows * width];
     let index: Vec<i64> = words[..8192].iter().map(|&w| i64::from(w) % rows as i64).collect();
     let bins: Vec<i64> = words.iter().map(|&w| i64::from(w % 1000)).collect();
+    let ten: Vec<i64> = words[..1 << 20].iter().map(|&w| i64::from(w % 10)).collect();
     let (mut out, mut long) = (vec![0f32; rows * width], vec![0i64; N]);
     let (src, f32s) = (x.as_ptr().cast::<u8>(), DType::F32);
     // SAFETY: every buffer has the size that the call names.
@@ -65,7 +66,8 @@ fn main() {
         }
         let indices = Indices::new(DType::I64, index.as_ptr().cast(), index.len());
         let binned = Indices::new(DType::I64, bins.as_ptr().cast(), N);
-        if let (Some(indices), Some(binned)) = (indices, binned) {
+        let ten = Indices::new(DType::I64, ten.as_ptr().cast(), ten.len());
+        if let (Some(indices), Some(binned), Some(ten)) = (indices, binned, ten) {
             report(&filter, "gather 8192x512 of 50000", || {
                 let _ = gather(table.as_ptr().cast(), rows, width * 4, indices, dst);
             });
@@ -76,6 +78,10 @@ fn main() {
             report(&filter, "scatter add 4M into 1000", || {
                 let mode = ScatterMode::Combine(Combine::Sum);
                 let _ = scatter(mode, f32s, [1000, 1], dst, binned, src, dst);
+            });
+            report(&filter, "scatter add 1M into 10", || {
+                let mode = ScatterMode::Combine(Combine::Sum);
+                let _ = scatter(mode, f32s, [10, 1], dst, ten, src, dst);
             });
         }
         report(&filter, "cat 2 x 4096x1024 along 1", || {

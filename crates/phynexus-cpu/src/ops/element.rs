@@ -1,11 +1,12 @@
 //! Element types as scans and scatters combine them.
 
 use half::{bf16, f16};
+use phynexus::Element;
 use phynexus::graph::op::Combine;
 
 /// An element and the type in which it is combined: `f32` for the 16-bit floats, its own otherwise.
 pub(super) trait Combinable: Copy + Send + Sync + 'static {
-    type Accumulator: Copy + Send + Sync;
+    type Accumulator: Element;
     fn widen(self) -> Self::Accumulator;
     fn narrow(accumulator: Self::Accumulator) -> Self;
     fn add(a: Self::Accumulator, b: Self::Accumulator) -> Self::Accumulator;
@@ -75,10 +76,12 @@ combinable!(
 /// How two accumulators are combined, as a type: one loop is compiled for each.
 pub(super) trait Combiner<T: Combinable>: Copy + Send + Sync {
     fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator;
+    /// What changes nothing it is combined with.
+    fn identity() -> T::Accumulator;
 }
 
 macro_rules! combiner {
-    ($($name:ident $f:ident),*) => {
+    ($($name:ident $f:ident $combine:ident),*) => {
         $(#[derive(Clone, Copy)]
         pub(super) struct $name;
         impl<T: Combinable> Combiner<T> for $name {
@@ -86,10 +89,13 @@ macro_rules! combiner {
             fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator {
                 T::$f(a, b)
             }
+            fn identity() -> T::Accumulator {
+                T::Accumulator::from_scalar(Combine::$combine.identity(T::Accumulator::DTYPE))
+            }
         })*
     };
 }
-combiner!(Add add, Multiply mul, Greatest max, Least min);
+combiner!(Add add Sum, Multiply mul Prod, Greatest max Max, Least min Min);
 
 /// Calls `$f::<T, C>($args)` for the Rust types of a dtype and of a combination. `bool` is `u8`.
 macro_rules! by_dtype_and_combine {

@@ -6,21 +6,32 @@ use phynexus::DType;
 
 use super::{Shared, Source, parallel_ranges};
 
-/// Reads index `i` as a row of `0..rows`: negative indices count from the end.
-type Reader = unsafe fn(indices: *const u8, i: usize, rows: usize) -> Result<usize, i64>;
+/// Indices read at a time.
+pub(super) const BLOCK: usize = 256;
+
+/// Reads the indices from `first` on as rows of `0..size`: negative indices count from the end. False if one is out of
+/// range; what it leaves then is no row.
+type Reader = unsafe fn(indices: *const u8, first: usize, size: usize, rows: &mut [usize]) -> bool;
 
 /// # Safety
-/// `indices` addresses more than `i` elements of T.
-unsafe fn read<T: Copy + TryInto<i64>>(indices: *const u8, i: usize, rows: usize) -> Result<usize, i64> {
+/// `indices` addresses as many elements of T as are read.
+unsafe fn read<T: Copy + TryInto<i64>>(
+    indices: *const u8,
+    first: usize,
+    size: usize,
+    rows: &mut [usize],
+) -> bool {
     // SAFETY: given by the caller.
-    let index = unsafe { *indices.cast::<T>().add(i) };
-    // Beyond i64, and so out of range.
-    let index = index.try_into().unwrap_or(i64::MAX);
-    let row = if index < 0 { index.wrapping_add(rows as i64) } else { index };
-    match usize::try_from(row) {
-        Ok(row) if row < rows => Ok(row),
-        _ => Err(index),
+    let indices = unsafe { std::slice::from_raw_parts(indices.cast::<T>().add(first), rows.len()) };
+    let mut inside = true;
+    for (row, &index) in rows.iter_mut().zip(indices) {
+        // Beyond i64, and so out of range.
+        let index = index.try_into().unwrap_or(i64::MAX);
+        let wrapped = if index < 0 { index.wrapping_add(size as i64) } else { index };
+        inside &= (wrapped as u64) < size as u64;
+        *row = wrapped as usize;
     }
+    inside
 }
 
 /// How indices of `dtype` are read; `None` for `bool` and floats.
@@ -61,47 +72,59 @@ impl Indices {
         Some(Indices { start: Source(start), count, read: reader(dtype)? })
     }
 
-    /// Index i as a row of `0..rows`, or as it is if it is out of range.
-    ///
-    /// # Safety
-    /// `i` is a position of an index.
-    #[inline(always)]
-    unsafe fn row(&self, i: usize, rows: usize) -> Result<usize, i64> {
-        // SAFETY: given by the caller and by `new`.
-        unsafe { (self.read)(self.start.at(0), i, rows) }
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.count
     }
 
-    /// All indices as rows of `0..rows`.
+    /// The indices from `first` on as rows of `0..size`; false if one is out of range.
+    ///
+    /// # Safety
+    /// There are as many indices.
+    #[inline(always)]
+    pub(super) unsafe fn read(&self, first: usize, size: usize, rows: &mut [usize]) -> bool {
+        // SAFETY: given by the caller and by `new`.
+        unsafe { (self.read)(self.start.at(0), first, size, rows) }
+    }
+
+    /// All indices as rows of `0..size`.
     ///
     /// # Errors
     /// The first index that is out of range.
-    pub(super) fn rows(&self, rows: usize) -> Result<Vec<usize>, i64> {
-        self.check(rows)?;
+    pub(super) fn rows(&self, size: usize) -> Result<Vec<usize>, i64> {
         let mut all = vec![0; self.count];
         let out = Shared(all.as_mut_ptr());
-        parallel_ranges(self.count, 16, 1, |start, end| {
-            for i in start..end {
-                // SAFETY: i is an index's position, in range, and this task's own.
-                unsafe { *out.at(i) = self.row(i, rows).unwrap_or(0) }
-            }
-        });
+        // SAFETY: every task reads indices and writes rows of its own.
+        self.check_by(size, |start, end| unsafe {
+            self.read(start, size, std::slice::from_raw_parts_mut(out.at(start), end - start))
+        })?;
         Ok(all)
     }
 
-    /// The first index that is out of range.
-    fn check(&self, rows: usize) -> Result<(), i64> {
+    /// The first index that is out of range, as an error.
+    pub(super) fn check(&self, size: usize) -> Result<(), i64> {
+        // SAFETY: a block's indices exist.
+        self.check_by(size, |start, end| unsafe { self.read(start, size, &mut [0; BLOCK][..end - start]) })
+    }
+
+    /// Calls `inside` with blocks of indices in parallel; the first index of a block for which it says no is an error.
+    fn check_by(&self, size: usize, inside: impl Fn(usize, usize) -> bool + Sync) -> Result<(), i64> {
         let bad = AtomicUsize::new(usize::MAX);
-        parallel_ranges(self.count, 8, 1, |start, end| {
-            // SAFETY: start..end lies within 0..count.
-            if let Some(i) = (start..end).find(|&i| unsafe { self.row(i, rows) }.is_err()) {
-                bad.fetch_min(i, Ordering::Relaxed);
+        parallel_ranges(self.count, 8, BLOCK, |start, end| {
+            let mut blocks = (start..end).step_by(BLOCK);
+            if let Some(block) = blocks.find(|&block| !inside(block, end.min(block + BLOCK))) {
+                bad.fetch_min(block, Ordering::Relaxed);
             }
         });
-        match bad.into_inner() {
-            usize::MAX => Ok(()),
-            // SAFETY: a position found above.
-            i => unsafe { self.row(i, rows) }.map(|_| ()),
+        for i in bad.into_inner()..self.count {
+            let mut row = [0];
+            // SAFETY: i is the position of an index.
+            if !unsafe { self.read(i, size, &mut row) } {
+                let row = row[0] as i64;
+                return Err(if row < 0 { row.wrapping_sub(size as i64) } else { row });
+            }
         }
+        Ok(())
     }
 }
 
@@ -141,12 +164,16 @@ pub unsafe fn gather(
 /// As for [`gather`]; all indices are in range.
 unsafe fn rows_of<T: Copy>(src: *const u8, rows: usize, width: usize, indices: Indices, dst: *mut u8) {
     let (src, dst) = (Source(src.cast::<T>()), Shared(dst.cast::<T>()));
-    parallel_ranges(indices.count, width * size_of::<T>() + 8, 1, |start, end| {
-        for i in start..end {
-            // SAFETY: i is an index's position; its row, checked by the caller, lies within src; dst has row i.
+    parallel_ranges(indices.count, width * size_of::<T>() + 8, BLOCK, |start, end| {
+        let mut block = [0; BLOCK];
+        for first in (start..end).step_by(BLOCK) {
+            let found = &mut block[..BLOCK.min(end - first)];
+            // SAFETY: a block of indices; their rows, checked by the caller, lie within src; dst has as many.
             unsafe {
-                let row = indices.row(i, rows).unwrap_or(0);
-                std::ptr::copy_nonoverlapping(src.at(row * width), dst.at(i * width), width);
+                indices.read(first, rows, found);
+                for (i, row) in found.iter().enumerate() {
+                    std::ptr::copy_nonoverlapping(src.at(row * width), dst.at((first + i) * width), width);
+                }
             }
         }
     });

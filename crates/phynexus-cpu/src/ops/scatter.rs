@@ -6,8 +6,9 @@ use phynexus::DType;
 use phynexus::graph::op::{Combine, ScatterMode};
 
 use super::element::{Add, Combinable, Combiner, Greatest, Least, Multiply, by_dtype_and_combine, combines};
-use super::index::Indices;
+use super::index::{BLOCK, Indices};
 use super::{Shared, Source, parallel_ranges};
+use crate::pool;
 
 /// Columns that are combined side by side.
 const COLUMNS: usize = 256;
@@ -15,9 +16,16 @@ const COLUMNS: usize = 256;
 const NARROW: usize = 8;
 /// As many totals stay in the second-level cache.
 const CACHED: usize = 1 << 16;
+/// The most runs of updates that have totals of their own.
+const RUNS: usize = 64;
+/// The least updates of a run.
+const RUN: usize = 4096;
+/// Runs that are taken side by side: updates of one element then seldom wait for each other.
+const SIDE_BY_SIDE: usize = 4;
 
-/// `dst` becomes `src` with row `index[i]` set to, or combined with, row i of `updates`, in the order of the indices.
-/// 16-bit floats are combined in `f32` and rounded once. Negative indices count from the end.
+/// `dst` becomes `src` with row `index[i]` set to, or combined with, row i of `updates`, in the order of the indices;
+/// where many updates meet few elements, runs of updates are combined by themselves first, cut as the sizes say. 16-bit
+/// floats are combined in `f32` and rounded once. Negative indices count from the end.
 ///
 /// # Errors
 /// The first index outside `-rows..rows`, as it is; nothing is written then. Sums and products of `bool` are no
@@ -35,7 +43,14 @@ pub unsafe fn scatter(
     updates: *const u8,
     dst: *mut u8,
 ) -> Result<(), i64> {
-    let targets = indices.rows(rows)?;
+    let few = width < NARROW && rows <= indices.len() && rows * width <= CACHED;
+    let combined = matches!(mode, ScatterMode::Combine(_));
+    let targets = if few && combined {
+        indices.check(rows)?;
+        Vec::new()
+    } else {
+        indices.rows(rows)?
+    };
     let row_bytes = width * dtype.size();
     // SAFETY: the caller vouches for the pointers.
     unsafe {
@@ -47,8 +62,11 @@ pub unsafe fn scatter(
         }
         match mode {
             ScatterMode::Set => set(&Groups::new(&targets, rows), row_bytes, updates, dst),
+            ScatterMode::Combine(combine) if combines(dtype, combine) && few => {
+                by_dtype_and_combine!(dtype, combine, combine_few(indices, [rows, width], updates, dst));
+            }
             ScatterMode::Combine(combine) if combines(dtype, combine) => {
-                by_dtype_and_combine!(dtype, combine, combine_rows(&targets, rows, width, updates, dst));
+                by_dtype_and_combine!(dtype, combine, combine_rows(&targets, [rows, width], updates, dst));
             }
             ScatterMode::Combine(_) => {}
         }
@@ -122,16 +140,10 @@ unsafe fn set(groups: &Groups, row_bytes: usize, updates: *const u8, dst: *mut u
 /// As for [`scatter`]; all targets are rows.
 unsafe fn combine_rows<T: Combinable, C: Combiner<T>>(
     targets: &[usize],
-    rows: usize,
-    width: usize,
+    [rows, width]: [usize; 2],
     updates: *const u8,
     dst: *mut u8,
 ) {
-    if width < NARROW && rows <= targets.len() && rows * width <= CACHED {
-        // SAFETY: as here.
-        unsafe { combine_few::<T, C>(targets, rows, width, updates, dst) };
-        return;
-    }
     let groups = Groups::new(targets, rows);
     let (updates, dst) = (Source(updates.cast::<T>()), Shared(dst.cast::<T>()));
     groups.for_ranges(width * size_of::<T>(), |range| {
@@ -172,27 +184,72 @@ unsafe fn combine_rows<T: Combinable, C: Combiner<T>>(
     });
 }
 
-/// Few destinations: their totals are kept side by side, and the updates taken as they come.
+/// Few destinations: every run of updates has totals of them, which are combined in the runs' order. How updates are cut
+/// into runs depends on the sizes alone.
 ///
 /// # Safety
-/// As for [`combine_rows`].
+/// As for [`scatter`]; all indices are rows.
 unsafe fn combine_few<T: Combinable, C: Combiner<T>>(
-    targets: &[usize],
-    rows: usize,
-    width: usize,
+    indices: Indices,
+    [rows, width]: [usize; 2],
     updates: *const u8,
     dst: *mut u8,
 ) {
-    let (updates, dst) = (updates.cast::<T>(), dst.cast::<T>());
-    // SAFETY: the places lie within the rows and the updates, as the caller vouches.
-    unsafe {
-        let mut totals: Vec<T::Accumulator> = (0..rows * width).map(|i| (*dst.add(i)).widen()).collect();
-        for (update, &row) in targets.iter().enumerate() {
-            for column in 0..width {
-                let total = &mut totals[row * width + column];
-                *total = C::combine(*total, (*updates.add(update * width + column)).widen());
+    let (updates, dst) = (Source(updates.cast::<T>()), Shared(dst.cast::<T>()));
+    let (count, places) = (indices.len(), rows * width);
+    let length = count.div_ceil((count / RUN.max(8 * places)).clamp(1, RUNS)).max(1);
+    let runs = count.div_ceil(length).max(1);
+    // Tasks do not share cache lines.
+    let stride = places.next_multiple_of(64);
+    let mut totals = vec![C::identity(); runs * stride];
+    // SAFETY: the first run goes on from what is there; `dst` has as many elements.
+    totals[..places].iter_mut().enumerate().for_each(|(i, total)| *total = unsafe { (*dst.at(i)).widen() });
+    let totals = Shared(totals.as_mut_ptr());
+    pool::parallel_for(runs.div_ceil(SIDE_BY_SIDE), &|task| {
+        let mut targets = [[0; BLOCK]; SIDE_BY_SIDE];
+        let run = |lane: usize| task * SIDE_BY_SIDE + lane;
+        for step in (0..length).step_by(BLOCK) {
+            let mut counts = [0; SIDE_BY_SIDE];
+            for (lane, (targets, here)) in targets.iter_mut().zip(&mut counts).enumerate() {
+                let start = run(lane) * length + step;
+                let end = ((run(lane) + 1) * length).min(count).min(start + BLOCK);
+                if start < end {
+                    *here = end - start;
+                    // SAFETY: indices of this run.
+                    unsafe { indices.read(start, rows, &mut targets[..*here]) };
+                }
+            }
+            // SAFETY: totals of this task's runs, and updates of these runs.
+            unsafe {
+                if width == 1 && counts == [BLOCK; SIDE_BY_SIDE] {
+                    for i in 0..BLOCK {
+                        for (lane, targets) in targets.iter().enumerate() {
+                            let total = totals.at(run(lane) * stride + targets[i]);
+                            let update = *updates.at(run(lane) * length + step + i);
+                            *total = C::combine(*total, update.widen());
+                        }
+                    }
+                    continue;
+                }
+                for (lane, targets) in targets.iter().enumerate() {
+                    for (i, row) in targets[..counts[lane]].iter().enumerate() {
+                        for column in 0..width {
+                            let total = totals.at(run(lane) * stride + row * width + column);
+                            let update = *updates.at((run(lane) * length + step + i) * width + column);
+                            *total = C::combine(*total, update.widen());
+                        }
+                    }
+                }
             }
         }
-        totals.iter().enumerate().for_each(|(i, &total)| *dst.add(i) = T::narrow(total));
-    }
+    });
+    parallel_ranges(places, runs * size_of::<T::Accumulator>(), 64, |start, end| {
+        for place in start..end {
+            // SAFETY: all runs are done; these places are this task's own.
+            unsafe {
+                let of_run = |run: usize| *totals.at(run * stride + place);
+                *dst.at(place) = T::narrow((1..runs).map(of_run).fold(of_run(0), C::combine));
+            }
+        }
+    });
 }

@@ -38,8 +38,35 @@ unsafe fn typed<T: Ordered>(
 ) {
     // SAFETY: the caller gives n elements.
     let sorted = unsafe { slice(sorted.cast::<T>(), n) };
+    if m >= n {
+        // Every element is looked at several times.
+        let mut keys = vec![T::Key::default(); n];
+        let out = Shared(keys.as_mut_ptr());
+        parallel_ranges(n, 16, 1, |start, end| {
+            // SAFETY: this task's own keys.
+            let keys = unsafe { std::slice::from_raw_parts_mut(out.at(start), end - start) };
+            keys.iter_mut().zip(&sorted[start..end]).for_each(|(key, element)| *key = element.key());
+        });
+        // SAFETY: given by the caller.
+        unsafe { by_key::<T, T::Key>(right, &keys, |key| key, values, m, dst) };
+    } else {
+        // SAFETY: as above.
+        unsafe { by_key::<T, T>(right, sorted, T::key, values, m, dst) };
+    }
+}
+
+/// # Safety
+/// As for [`search_sorted`].
+unsafe fn by_key<T: Ordered, E: Copy + Sync>(
+    right: bool,
+    sorted: &[E],
+    key: impl Fn(E) -> T::Key + Copy + Sync,
+    values: *const u8,
+    m: usize,
+    dst: *mut i64,
+) {
     let (values, dst) = (Source(values.cast::<T>()), Shared(dst));
-    let steps = usize::BITS - n.leading_zeros();
+    let steps = usize::BITS - sorted.len().leading_zeros();
     parallel_ranges(m, 8 * steps as usize, TOGETHER, |start, end| {
         for first in (start..end).step_by(TOGETHER) {
             let count = TOGETHER.min(end - first);
@@ -50,10 +77,12 @@ unsafe fn typed<T: Ordered>(
                     std::slice::from_raw_parts_mut(dst.at(first), count),
                 )
             };
+            let mut wanted = [T::Key::default(); TOGETHER];
+            wanted.iter_mut().zip(x).for_each(|(wanted, x)| *wanted = x.key());
             if right {
-                places(sorted, x, y, |element, value| element <= value);
+                places(sorted, wanted, y, |element, value| key(element) <= value);
             } else {
-                places(sorted, x, y, |element, value| element < value);
+                places(sorted, wanted, y, |element, value| key(element) < value);
             }
         }
     });
@@ -61,11 +90,11 @@ unsafe fn typed<T: Ordered>(
 
 /// How many elements come before each of up to [`TOGETHER`] values, without branches.
 #[inline(always)]
-fn places<T: Ordered>(
-    sorted: &[T],
-    values: &[T],
+fn places<E: Copy, K: Copy>(
+    sorted: &[E],
+    values: [K; TOGETHER],
     places: &mut [i64],
-    before: impl Fn(T::Key, T::Key) -> bool,
+    before: impl Fn(E, K) -> bool,
 ) {
     let mut base = [0usize; TOGETHER];
     let mut length = sorted.len();
@@ -73,12 +102,14 @@ fn places<T: Ordered>(
     while length > 1 {
         let half = length / 2;
         for (base, value) in base.iter_mut().zip(values) {
-            *base += if before(sorted[*base + half - 1].key(), value.key()) { half } else { 0 };
+            // SAFETY: base + length <= sorted.len() holds from the start on, and half < length.
+            let middle = unsafe { *sorted.get_unchecked(*base + half - 1) };
+            *base += if before(middle, value) { half } else { 0 };
         }
         length -= half;
     }
     for ((place, base), value) in places.iter_mut().zip(base).zip(values) {
-        let last = sorted.get(base).is_some_and(|element| before(element.key(), value.key()));
+        let last = sorted.get(base).is_some_and(|element| before(*element, value));
         *place = (base + usize::from(last)) as i64;
     }
 }

@@ -114,6 +114,72 @@ fn scatters_update_in_index_order() {
 }
 
 #[test]
+fn many_updates_of_few_elements() {
+    // Whole numbers, so that sums are exact in any order.
+    let m = 100_003;
+    let index: Vec<u16> = (0..m).map(|i: usize| (i * i + i / 7) as u16 % 10).collect();
+    for (dtype, width) in [(DType::F16, 1), (DType::F32, 1), (DType::F64, 3), (DType::I8, 1), (DType::U64, 2)]
+    {
+        let start: Vec<Scalar> = (0..10 * width).map(|i| Scalar::Int(i as i64).cast(dtype)).collect();
+        let update = |i: usize| i64::from(i % 5 != 3) - 2 * i64::from(i.is_multiple_of(3));
+        let updates: Vec<Scalar> = (0..m * width).map(|i| Scalar::Int(update(i)).cast(dtype)).collect();
+        let (start_bytes, updates_bytes) = (to_bytes(&start, dtype), to_bytes(&updates, dtype));
+        for combine in [Combine::Sum, Combine::Max, Combine::Min] {
+            let mut expected = start.clone();
+            for (i, &row) in index.iter().enumerate() {
+                for c in 0..width {
+                    let place = &mut expected[usize::from(row) * width + c];
+                    *place = combine_reference(combine, *place, updates[i * width + c], accumulated(dtype));
+                }
+            }
+            for threads in [1, 3, 0] {
+                crate::pool::set_threads(threads);
+                let mut out = vec![0u8; start_bytes.len()];
+                // SAFETY: buffers of the sizes given.
+                let result = unsafe {
+                    let indices = Indices::new(DType::U16, index.as_ptr().cast(), m).unwrap();
+                    let (x, updates) = (start_bytes.as_ptr(), updates_bytes.as_ptr());
+                    let mode = ScatterMode::Combine(combine);
+                    scatter(mode, dtype, [10, width], x, indices, updates, out.as_mut_ptr())
+                };
+                assert_eq!(result, Ok(()));
+                for (got, expected) in from_bytes(&out, dtype).into_iter().zip(&expected) {
+                    let expected = round_to(*expected, dtype);
+                    assert!(same(got, expected), "{dtype} {combine:?} {width}: {got} {expected}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_into_few_elements_do_not_depend_on_threads() {
+    let m = 70_000;
+    let index: Vec<i64> = (0..m).map(|i: i64| i * i % 7 - 7 * (i % 2)).collect();
+    let updates: Vec<f32> = (0..m).map(|i| ((i * 7919) % 1013) as f32 / 997.0).collect();
+    let sums = |threads: usize| {
+        crate::pool::set_threads(threads);
+        let mut sums = [-0.0f32; 7];
+        let p: *mut u8 = sums.as_mut_ptr().cast();
+        // SAFETY: buffers of the sizes given, in place.
+        unsafe {
+            let indices = Indices::new(DType::I64, index.as_ptr().cast(), m as usize).unwrap();
+            let mode = ScatterMode::Combine(Combine::Sum);
+            scatter(mode, DType::F32, [7, 1], p, indices, updates.as_ptr().cast(), p).unwrap();
+        }
+        sums
+    };
+    let expected = sums(1);
+    let mut exact = [0f64; 7];
+    index.iter().zip(&updates).for_each(|(&i, &x)| exact[i.rem_euclid(7) as usize] += f64::from(x));
+    let close = |(&found, x): (&f32, f64)| (f64::from(found) - x).abs() <= 1e-4 * x;
+    assert!(expected.iter().zip(exact).all(close), "{expected:?} {exact:?}");
+    for threads in [2, 5, 0] {
+        assert_eq!(sums(threads).map(f32::to_bits), expected.map(f32::to_bits), "{threads} threads");
+    }
+}
+
+#[test]
 fn a_bad_index_leaves_everything_as_it_was() {
     let (x, updates, index) = ([1f32, 2.0], [5f32, 6.0, 7.0], [0i64, 1, 2]);
     let mut out = [9f32; 2];
