@@ -62,9 +62,29 @@ fn draw(
     Ok((weight, biases.map(|n| uniform(&[n])).transpose()?))
 }
 
+/// What a layer says of itself.
+fn describe<const D: usize>(
+    name: &str,
+    transposed: bool,
+    weight: &Parameter,
+    options: &ConvOptions<D>,
+) -> String {
+    let shape = weight.tensor().shape().to_vec();
+    let ConvOptions { stride, padding, dilation, output_padding, groups, bias } = options;
+    let (inputs, outputs) =
+        if transposed { (shape[0], shape[1] * groups) } else { (shape[1] * groups, shape[0]) };
+    let added = if transposed { format!(", output_padding={output_padding:?}") } else { String::new() };
+    format!(
+        "{name}({inputs}, {outputs}, kernel_size={:?}, stride={stride:?}, padding={padding:?}{added}, \
+         dilation={dilation:?}, groups={groups}, bias={bias})",
+        &shape[2..]
+    )
+}
+
 macro_rules! convolution {
-    ($($dims:literal $layer:ident $function:ident $transposed_layer:ident $transposed:ident)+) => { $(
-        #[doc = concat!("A convolution over ", stringify!($dims), " spatial dimensions.")]
+    ($($dims:literal $layer:ident $what:literal, transposed: $transposed:literal, weight: $weight:literal,
+       $function:ident($($argument:ident)+);)+) => { $(
+        #[doc = concat!($what, " over ", stringify!($dims), " spatial dimensions.")]
         #[derive(Debug)]
         pub struct $layer {
             weight: Parameter,
@@ -73,8 +93,12 @@ macro_rules! convolution {
         }
 
         impl $layer {
-            /// A layer from `[N, in_channels, ..]` to `[N, out_channels, ..]`; the weight is `(out_channels, in_channels /
-            /// groups, kernel..)`.
+            #[doc = concat!(
+                "A layer from `[N, in_channels, ..]` to `[N, out_channels, ..]`; the weight is `", $weight, "`."
+            )]
+            ///
+            /// # Errors
+            /// For channels that the groups do not divide, and sizes of 0.
             pub fn new(
                 in_channels: usize,
                 out_channels: usize,
@@ -84,7 +108,9 @@ macro_rules! convolution {
                 generator: &Generator,
             ) -> Result<$layer> {
                 check(stringify!($layer), in_channels, out_channels, options.groups, &kernel_size)?;
-                let mut shape = vec![out_channels, in_channels / options.groups];
+                let (rows, columns) =
+                    if $transposed { (in_channels, out_channels) } else { (out_channels, in_channels) };
+                let mut shape = vec![rows, columns / options.groups];
                 shape.extend(kernel_size);
                 let (weight, bias) = draw(&shape, options.bias.then_some(out_channels), device, generator)?;
                 Ok($layer { weight, bias, options })
@@ -93,78 +119,35 @@ macro_rules! convolution {
 
         impl Module for $layer {
             fn forward(&self, input: &Tensor) -> Result<Tensor> {
-                let ConvOptions { stride, padding, dilation, groups, .. } = self.options;
+                let ConvOptions { $($argument,)+ .. } = self.options;
                 let bias = self.bias.as_ref().map(Parameter::leaf).transpose()?;
-                Ok(input.$function(&self.weight.leaf()?, bias.as_ref(), stride, padding, dilation, groups)?)
+                Ok(input.$function(&self.weight.leaf()?, bias.as_ref(), $($argument),+)?)
             }
             fn visit(&self, visitor: &mut Visitor<'_>) {
                 visitor.weight("weight", &self.weight);
                 visitor.optional("bias", &self.bias);
             }
             fn describe(&self) -> String {
-                let shape = self.weight.tensor().shape().to_vec();
-                let o = &self.options;
-                format!(
-                    "{}({}, {}, kernel_size={:?}, stride={:?}, padding={:?}, dilation={:?}, groups={}, bias={})",
-                    stringify!($layer), shape[1] * o.groups, shape[0], &shape[2..], o.stride, o.padding, o.dilation,
-                    o.groups, o.bias
-                )
-            }
-        }
-
-        #[doc = concat!("A transposed convolution over ", stringify!($dims), " spatial dimensions.")]
-        #[derive(Debug)]
-        pub struct $transposed_layer {
-            weight: Parameter,
-            bias: Option<Parameter>,
-            options: ConvOptions<$dims>,
-        }
-
-        impl $transposed_layer {
-            /// A layer from `[N, in_channels, ..]` to `[N, out_channels, ..]`; the weight is `(in_channels, out_channels /
-            /// groups, kernel..)`.
-            pub fn new(
-                in_channels: usize,
-                out_channels: usize,
-                kernel_size: [usize; $dims],
-                options: ConvOptions<$dims>,
-                device: Device,
-                generator: &Generator,
-            ) -> Result<$transposed_layer> {
-                check(stringify!($transposed_layer), in_channels, out_channels, options.groups, &kernel_size)?;
-                let mut shape = vec![in_channels, out_channels / options.groups];
-                shape.extend(kernel_size);
-                let (weight, bias) = draw(&shape, options.bias.then_some(out_channels), device, generator)?;
-                Ok($transposed_layer { weight, bias, options })
-            }
-        }
-
-        impl Module for $transposed_layer {
-            fn forward(&self, input: &Tensor) -> Result<Tensor> {
-                let ConvOptions { stride, padding, dilation, output_padding, groups, .. } = self.options;
-                let (weight, bias) = (self.weight.leaf()?, self.bias.as_ref().map(Parameter::leaf).transpose()?);
-                let result =
-                    input.$transposed(&weight, bias.as_ref(), stride, padding, output_padding, groups, dilation);
-                Ok(result?)
-            }
-            fn visit(&self, visitor: &mut Visitor<'_>) {
-                visitor.weight("weight", &self.weight);
-                visitor.optional("bias", &self.bias);
-            }
-            fn describe(&self) -> String {
-                let shape = self.weight.tensor().shape().to_vec();
-                let o = &self.options;
-                format!(
-                    "{}({}, {}, kernel_size={:?}, stride={:?}, padding={:?}, output_padding={:?}, groups={}, bias={})",
-                    stringify!($transposed_layer), shape[0], shape[1] * o.groups, &shape[2..], o.stride, o.padding,
-                    o.output_padding, o.groups, o.bias
-                )
+                describe(stringify!($layer), $transposed, &self.weight, &self.options)
             }
         }
     )+ };
 }
 
-convolution! {
+/// The layers of both kinds for a number of dimensions.
+macro_rules! convolutions {
+    ($($dims:literal $layer:ident $function:ident $transposed_layer:ident $transposed:ident)+) => {
+        convolution! { $(
+            $dims $layer "A convolution", transposed: false, weight: "(out_channels, in_channels / groups, kernel..)",
+                $function(stride padding dilation groups);
+            $dims $transposed_layer "A transposed convolution", transposed: true,
+                weight: "(in_channels, out_channels / groups, kernel..)",
+                $transposed(stride padding output_padding groups dilation);
+        )+ }
+    };
+}
+
+convolutions! {
     1 Conv1d conv1d ConvTranspose1d conv_transpose1d
     2 Conv2d conv2d ConvTranspose2d conv_transpose2d
     3 Conv3d conv3d ConvTranspose3d conv_transpose3d
