@@ -38,10 +38,7 @@ impl EventWriter {
             }
         };
         let mut writer = EventWriter { file: BufWriter::new(file), path };
-        let mut event = Vec::new();
-        put_double(&mut event, 1, now);
-        put_bytes(&mut event, 3, b"brain.Event:2");
-        writer.write_record(&event)?;
+        writer.write_record(&version_event(now))?;
         writer.flush()?;
         Ok(writer)
     }
@@ -75,6 +72,14 @@ impl EventWriter {
 fn seconds_since_1970() -> f64 {
     // A clock set before 1970 gives 0: TensorBoard then draws by step.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
+/// `Event { wall_time = 1, file_version = 3 }`, the first of a file.
+fn version_event(wall_time: f64) -> Vec<u8> {
+    let mut event = Vec::new();
+    put_double(&mut event, 1, wall_time);
+    put_bytes(&mut event, 3, b"brain.Event:2");
+    event
 }
 
 /// `Event { wall_time = 1, step = 2, summary = 5: Summary { value = 1: Value { tag = 1, simple_value = 2 } } }`
@@ -164,24 +169,22 @@ mod tests {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     }
 
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
     #[test]
-    fn records_equal_those_of_tensorboard_itself() {
-        // Written by tensorboard 2.20: RecordWriter over Event(wall_time, step, Summary.Value(tag, simple_value)).
-        assert_eq!(
-            hex(&record(&scalar_event(1_700_000_000.5, "loss/train", 300, 0.25))),
-            "2100000000000000017becf60900002040fc54d94110ac022a130a110a0a6c6f73732f747261696e150000803e049cbab9"
-        );
-        let mut event = Vec::new();
-        put_double(&mut event, 1, 1_700_000_000.5);
-        put_bytes(&mut event, 3, b"brain.Event:2");
-        assert_eq!(
-            hex(&record(&event)),
-            "1800000000000000a37f4b220900002040fc54d9411a0d627261696e2e4576656e743a322b353110"
-        );
+    fn files_equal_those_of_tensorboard_itself() {
+        let theirs = include_bytes!("../../tests/golden/scalars.tfevents");
+        let mut ours = record(&version_event(1_700_000_000.5));
+        let long = format!("long/{}", "x".repeat(200));
+        for (wall_time, tag, step, value) in [
+            (1_700_000_000.5, "loss/train", 300, 0.25),
+            (1_700_000_001.0, "loss/train", (1 << 63) - 1, f32::NAN),
+            (1_700_000_001.25, "a", 1, f32::NEG_INFINITY),
+            (-0.25, "precisión", (1 << 40) + 3, -1.5e-42),
+            (1_700_000_002.75, &long, 127, 3.4e38),
+            (1_700_000_003.0, " ", 128, -0.0),
+        ] {
+            ours.extend(record(&scalar_event(wall_time, tag, step, value)));
+        }
+        assert_eq!(ours, theirs);
     }
 
     #[test]
