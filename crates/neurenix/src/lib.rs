@@ -1,6 +1,7 @@
 //! Neurenix: layers, optimisers, data and a training loop on the engine Phynexus.
 //!
 //! ```
+//! use neurenix::loss::Loss;
 //! use neurenix::nn::{Linear, Module, Sequential, activation};
 //! use neurenix::optim::{Optimizer, Rule};
 //! use neurenix::phynexus::{DType, Device, Tensor, tensor::{Generator, Reduction}};
@@ -18,7 +19,7 @@
 //! let inputs = Tensor::from_slice(&[0f32, 0., 0., 1., 1., 0., 1., 1.], &[4, 2], device)?;
 //! let targets = Tensor::from_slice(&[0f32, 1., 1., 0.], &[4, 1], device)?;
 //! for _ in 0..200 {
-//!     let loss = model.forward(&inputs)?.mse_loss(&targets, Reduction::Mean)?;
+//!     let loss = Loss::MSE.forward(&model.forward(&inputs)?, &targets, Reduction::Mean)?;
 //!     optimizer.step(loss.leaf_gradients()?, &[&loss])?;
 //! }
 //! let outputs = model.forward(&inputs)?.to_vec::<f32>()?;
@@ -27,13 +28,14 @@
 //! ```
 //!
 //! [`register_all`] makes the machine's devices known; call it first. Tensors are those of [`phynexus`]: values whose
-//! operations are recorded and run when somebody reads. [`nn`] has layers and networks, [`optim`] optimisers and
-//! learning rate schedules, [`data`] data sets and their files, [`train`] the training loop with checkpoints, [`io`]
+//! operations are recorded and run when somebody reads. [`nn`] has layers and networks, [`loss`] losses, [`optim`]
+//! optimisers and learning rate schedules, [`data`] data sets and their files, [`train`] the training loop with checkpoints, [`io`]
 //! files that are there completely or not at all. Names, defaults and parameter names are PyTorch's where it has them.
 
 pub mod data;
 pub mod error;
 pub mod io;
+pub mod loss;
 pub mod nn;
 pub mod optim;
 pub mod train;

@@ -5,6 +5,7 @@ use std::{cell::RefCell, fs, path::Path};
 use neurenix::{
     Error, Result,
     data::{Dataset, HostArray},
+    loss::Loss,
     nn::*,
     optim::{Optimizer, Rule, Schedule},
     train::*,
@@ -48,7 +49,7 @@ fn trainer<'a>(
     options: TrainOptions,
 ) -> Result<Trainer<'a>> {
     let optimizer = Optimizer::new(Rule::adam(), model.parameters(), 1e-2)?;
-    let objective = Objective::Classification { label_smoothing: 0.1 };
+    let objective = Objective::Classification(Loss::cross_entropy(0.1));
     Ok(Trainer::new(model, optimizer, objective, generator, device(), options))
 }
 
@@ -326,13 +327,13 @@ fn data_that_do_not_fit_are_errors_before_the_first_step() -> Result<()> {
     let generator = Generator::new(1);
     let model = network(&generator)?;
     let before: Vec<Vec<u8>> = model.state().values().map(|x| x.to_bytes().unwrap()).collect();
-    let run = |training: &Dataset, validation: Option<&Dataset>, objective: Objective| {
+    let run = |training: &Dataset, validation: Option<&Dataset>, objective: &Objective| {
         let optimizer = Optimizer::new(Rule::adam(), model.parameters(), 0.1)?;
         let mut trainer =
-            Trainer::new(&model, optimizer, objective, &generator, device(), TrainOptions::default());
+            Trainer::new(&model, optimizer, objective.clone(), &generator, device(), TrainOptions::default());
         trainer.run(training, validation, &mut Silent)
     };
-    let classes = Objective::Classification { label_smoothing: 0.0 };
+    let classes = &Objective::Classification(Loss::cross_entropy(0.0));
     let names: Vec<String> = (0..5).map(|i| i.to_string()).collect();
     let inputs = HostArray::from_values(&[3, 4], &[0.5f32; 12])?;
     let labels = HostArray::from_values(&[3], &[0i64, 4, 1])?;
@@ -347,7 +348,8 @@ fn data_that_do_not_fit_are_errors_before_the_first_step() -> Result<()> {
     assert!(matches!(run(&narrow, None, classes), Err(Error::Engine(phynexus::Error::Shape { .. }))));
     let targets = HostArray::from_values(&[3, 2], &[0f32; 6])?;
     let regression = Dataset::regression("numbers", inputs, targets)?;
-    assert!(message(run(&regression, None, Objective::Regression)).contains("targets have shape [2]"));
+    let squares = Objective::Regression(Loss::MSE);
+    assert!(message(run(&regression, None, &squares)).contains("targets have shape [2]"));
     assert!(message(run(&regression, None, classes)).contains("labels must be integers"));
     assert!(message(run(&points(9)?.split_at(0)?.0, None, classes)).contains("no rows"));
     let after: Vec<Vec<u8>> = model.state().values().map(|x| x.to_bytes().unwrap()).collect();

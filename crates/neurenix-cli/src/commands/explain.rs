@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use neurenix::{
     Result,
+    loss::Loss,
     nn::{Function, Linear, Module, Sequential},
     phynexus::{
         DType, Device, Tensor, schedule,
-        tensor::{GeluApproximation, Generator},
+        tensor::{GeluApproximation, Generator, Reduction},
     },
-    train::Objective,
 };
 use serde::Serialize;
 
@@ -113,7 +113,7 @@ fn build(computation: Computation, device: Device) -> Result<Tensor> {
             let labels = generator.randint(0, 10, &[128], DType::I64, device)?;
             labels.evaluate()?;
             let outputs = model.forward(&random(&[128, 784])?)?;
-            let loss = Objective::Classification { label_smoothing: 0.0 }.loss(&outputs, &labels)?;
+            let loss = Loss::cross_entropy(0.0).forward(&outputs, &labels, Reduction::Mean)?;
             let gradients = loss.leaf_gradients()?;
             let mut total = loss.detach()?;
             for gradient in gradients.iter() {

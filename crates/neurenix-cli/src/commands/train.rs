@@ -17,6 +17,7 @@ use neurenix::{
     Error, Result,
     data::{self, CsvOptions, Dataset},
     io::tensorboard::EventWriter,
+    loss::Loss,
     optim::{Optimizer, Rule, Schedule},
     phynexus::{Device, schedule::profile, tensor::Generator},
     train::{Ending, EpochRecord, Objective, Observer, StepReport, TrainOptions, Trainer, save_model},
@@ -170,17 +171,17 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let device = Device::find(&arguments.device)?;
     let parts = load(arguments)?;
     let objective = match Objective::of(&parts.training) {
-        Objective::Regression => Objective::Regression,
-        Objective::Classification { .. } => {
+        Objective::Regression(loss) => Objective::Regression(loss),
+        Objective::Classification(_) => {
             if !(0.0..1.0).contains(&arguments.label_smoothing) {
                 return Err(Error::data("--label-smoothing", "it must be at least 0 and below 1"));
             }
-            Objective::Classification { label_smoothing: arguments.label_smoothing }
+            Objective::Classification(Loss::cross_entropy(arguments.label_smoothing))
         }
     };
     let outputs = match objective {
-        Objective::Regression => parts.training.stored_targets().shape().iter().skip(1).product(),
-        Objective::Classification { .. } => parts.training.class_names().len(),
+        Objective::Regression(_) => parts.training.stored_targets().shape().iter().skip(1).product(),
+        Objective::Classification(_) => parts.training.class_names().len(),
     };
     objective.check(&parts.training, &[outputs])?;
     objective.check(&parts.validation, &[outputs])?;

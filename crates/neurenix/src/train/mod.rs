@@ -235,7 +235,7 @@ impl<'a> Trainer<'a> {
             steps: done.steps,
             learning_rate: self.optimizer.learning_rate(),
             train_loss: done.loss_sum / done.rows as f64,
-            train_accuracy: matches!(self.objective, Objective::Classification { .. })
+            train_accuracy: matches!(self.objective, Objective::Classification(_))
                 .then(|| done.correct as f64 / done.rows as f64),
             validation_loss: evaluation.map(|e| e.loss),
             validation_accuracy: evaluation.and_then(|e| e.accuracy),

@@ -1,57 +1,42 @@
 //! What a network is trained for: the loss, and how its outputs are judged.
 
-use phynexus::{DType, Device, Scalar, Tensor};
+use phynexus::{DType, Device, Scalar, Tensor, tensor::Reduction};
 
 use crate::{
     Error, Result,
     data::{Batch, Dataset, HostArray},
+    loss::Loss,
 };
 
-/// What is minimised.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What is minimised: the mean of a loss over a batch.
+#[derive(Clone, Debug)]
 pub enum Objective {
-    /// Cross-entropy of class scores (logits) `[rows, classes]` against labels `[rows]`.
-    Classification {
-        /// The share of probability spread over all classes, 0 to 1.
-        label_smoothing: f64,
-    },
-    /// Mean squared error against targets of the outputs' shape.
-    Regression,
+    /// Of class scores `[rows, classes]` against labels `[rows]`: cross-entropy, say. Accuracy is measured too.
+    Classification(Loss),
+    /// Against targets of the outputs' shape: squared errors, say.
+    Regression(Loss),
 }
 
 impl Objective {
-    /// The objective that fits a data set: classification where there are class names.
+    /// The objective that fits a data set: cross-entropy where there are class names, else the mean squared error.
     pub fn of(dataset: &Dataset) -> Objective {
         match dataset.class_names().is_empty() {
-            true => Objective::Regression,
-            false => Objective::Classification { label_smoothing: 0.0 },
+            true => Objective::Regression(Loss::MSE),
+            false => Objective::Classification(Loss::cross_entropy(0.0)),
         }
     }
 
     /// The mean loss of a batch, a scalar.
     pub fn loss(&self, outputs: &Tensor, targets: &Tensor) -> Result<Tensor> {
-        match *self {
-            Objective::Classification { label_smoothing } => {
-                Ok(outputs.cross_entropy(targets, None, label_smoothing)?)
-            }
-            Objective::Regression => {
-                if outputs.shape() != targets.shape() {
-                    let hint = "the network's outputs must have the targets' shape";
-                    return Err(
-                        phynexus::Error::shape("mse", &[outputs.shape(), targets.shape()], hint).into()
-                    );
-                }
-                let difference = outputs.sub(targets)?;
-                Ok(difference.mul(&difference)?.mean(&[], false)?)
-            }
-        }
+        let (Objective::Classification(loss) | Objective::Regression(loss)) = self;
+        loss.forward(outputs, targets, Reduction::Mean)
     }
 
     /// The number of rows classified correctly, an `int64` scalar; `None` for regression.
     pub fn correct(&self, outputs: &Tensor, targets: &Tensor) -> Result<Option<Tensor>> {
         match self {
-            Objective::Regression => Ok(None),
-            Objective::Classification { .. } => {
+            Objective::Regression(_) => Ok(None),
+            Objective::Classification(_) => {
                 let hits = outputs.detach()?.argmax(Some(-1), false)?.eq(targets)?;
                 Ok(Some(hits.sum(&[], false)?))
             }
@@ -64,7 +49,7 @@ impl Objective {
     /// # Errors
     /// The row and its label, or the shapes.
     pub fn check(&self, data: &Dataset, outputs: &[usize]) -> Result<()> {
-        if *self == Objective::Regression {
+        if let Objective::Regression(_) = self {
             let targets = &data.stored_targets().shape()[1..];
             if outputs != targets {
                 let message =
