@@ -1,4 +1,7 @@
-"""The workloads of `neurenix bench` in PyTorch, one JSON line each: {"name": .., "ms": median}.
+"""The workloads of `neurenix bench` in PyTorch, one JSON line each: {"name": .., "ms": median, "peak_bytes": ..}.
+
+The peak is that of PyTorch's own CPU allocator during one run, everything that lives then included: the running sum of
+all its allocations and releases since before the workload was prepared.
 
 Usage: torch_cpu.py [threads] [filter]
 """
@@ -10,13 +13,31 @@ import time
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.profiler import ProfilerActivity, profile, record_function
 
 torch.manual_seed(0)
 torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
 FILTER = sys.argv[2] if len(sys.argv) > 2 else ""
 
 
-def measure(name, make, seconds=1.5, warm=3):
+def peak(make):
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        run = make()
+        run()
+        with record_function("measured"):
+            run()
+    events = sorted(profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    [measured] = [event for event in events if event.name() == "measured"]
+    now = most = 0
+    for event in events:
+        if event.name() == "[memory]" and event.start_ns() <= measured.end_ns():
+            if event.start_ns() >= measured.start_ns():
+                most = max(most, now)
+            now += event.nbytes()
+    return max(most, now)
+
+
+def measure(name, make, seconds=1.5, warm=3, memory=True):
     if FILTER not in name:
         return
     run = make()
@@ -28,7 +49,11 @@ def measure(name, make, seconds=1.5, warm=3):
         run()
         times.append(time.perf_counter() - start)
     times.sort()
-    print(json.dumps({"name": name, "ms": times[len(times) // 2] * 1e3}), flush=True)
+    result = {"name": name, "ms": times[len(times) // 2] * 1e3}
+    if memory:
+        del run
+        result["peak_bytes"] = peak(make)
+    print(json.dumps(result), flush=True)
 
 
 def matmul(n):
@@ -137,6 +162,30 @@ def gpt():
     return trainer(model, ids, targets, torch.optim.AdamW(model.parameters()))
 
 
+def host_sums():
+    x = torch.randn(1)
+
+    def run():
+        y = x
+        for _ in range(1000):
+            y = y + x
+        return y
+
+    return run
+
+
+def host_products():
+    x, w, b = torch.randn(1, 1), torch.randn(1, 1), torch.randn(1, 1)
+
+    def run():
+        y = x
+        for _ in range(100):
+            y = torch.tanh(y @ w + b)
+        return y
+
+    return run
+
+
 for n in (64, 128, 256, 512, 1024, 2048):
     measure(f"matmul f32 {n}", lambda n=n: matmul(n))
 measure("gelu(a*b+c)*d 16M", chain)
@@ -148,3 +197,5 @@ for batch in (1, 64, 128, 1024):
 measure("CNN Adam step, batch 64", cnn)
 measure("LSTM Adam step, batch 32", lstm)
 measure("GPT AdamW step, 8x128", gpt)
+measure("host: 1000 sums", host_sums, memory=False)
+measure("host: 100 products, sums, tanh", host_products, memory=False)

@@ -29,8 +29,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         lines(&mut command)
     };
     let Some(python) = &arguments.python else {
-        for (name, ms) in ours()? {
-            println!("{name:<28} {ms:>10.3} ms");
+        for (name, row) in ours()? {
+            println!("{name:<36} {:>10.3} ms {:>8.1} MiB", row.ms, row.mebibytes().unwrap_or(0.0));
         }
         println!("(no peer: give --python PATH, a Python with PyTorch, for ratios)");
         return Ok(());
@@ -41,27 +41,63 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         lines(&mut command)
     };
     // Ours, theirs, and both once more: of each workload the better of two runs, so that one disturbance hurts nobody.
-    let better = |first: BTreeMap<String, f64>, second: BTreeMap<String, f64>| -> BTreeMap<String, f64> {
-        first
-            .into_iter()
-            .map(|(name, ms)| (name.clone(), second.get(&name).map_or(ms, |m| m.min(ms))))
-            .collect()
+    let better = |first: Rows, second: Rows| -> Rows {
+        let best = |(name, row): (String, Row)| {
+            let row = second.get(&name).filter(|other| other.ms < row.ms).cloned().unwrap_or(row);
+            (name, row)
+        };
+        first.into_iter().map(best).collect()
     };
     let (our_first, their_first) = (ours()?, theirs()?);
     let (our_best, their_best) = (better(our_first, ours()?), better(their_first, theirs()?));
-    println!("| workload | ours, ms | PyTorch, ms | times as fast |");
-    println!("|---|---:|---:|---:|");
-    for (name, ms) in &our_best {
-        match their_best.get(name) {
-            Some(peer) => println!("| {name} | {ms:.3} | {peer:.3} | {:.2} |", peer / ms),
-            None => println!("| {name} | {ms:.3} | | |"),
+    println!(
+        "| workload | ours, ms | PyTorch, ms | times as fast | ours, peak MiB | PyTorch, peak MiB | of its memory |"
+    );
+    println!("|---|---:|---:|---:|---:|---:|---:|");
+    for (name, row) in &our_best {
+        let peer = their_best.get(name);
+        let cell =
+            |value: Option<f64>, digits: usize| value.map_or(String::new(), |v| format!("{v:.digits$}"));
+        let (ours, theirs) = (row.mebibytes(), peer.and_then(Row::mebibytes));
+        println!(
+            "| {name} | {:.3} | {} | {} | {} | {} | {} |",
+            row.ms,
+            cell(peer.map(|p| p.ms), 3),
+            cell(peer.map(|p| p.ms / row.ms), 2),
+            cell(ours, 1),
+            cell(theirs, 1),
+            cell(ours.zip(theirs).map(|(ours, theirs)| ours / theirs), 2),
+        );
+    }
+    println!("\n| the host's cost | ns an operation | ns a kernel |\n|---|---:|---:|");
+    for (name, row) in &our_best {
+        if let Some(operation) = row.ns_an_operation {
+            let kernel = row.ns_a_kernel.map_or(String::new(), |ns| format!("{ns:.0}"));
+            println!("| {name} | {operation:.0} | {kernel} |");
         }
     }
     Ok(())
 }
 
-/// Runs a program that prints lines `{"name": "..", "ms": 1.5}` and reads them.
-fn lines(command: &mut Command) -> Result<BTreeMap<String, f64>, String> {
+/// What was measured, by workload.
+type Rows = BTreeMap<String, Row>;
+
+#[derive(Clone)]
+struct Row {
+    ms: f64,
+    peak_bytes: Option<f64>,
+    ns_an_operation: Option<f64>,
+    ns_a_kernel: Option<f64>,
+}
+
+impl Row {
+    fn mebibytes(&self) -> Option<f64> {
+        self.peak_bytes.map(|bytes| bytes / f64::from(1 << 20))
+    }
+}
+
+/// Runs a program that prints lines `{"name": "..", "ms": 1.5}`, perhaps with more fields, and reads them.
+fn lines(command: &mut Command) -> Result<Rows, String> {
     let shown = format!("{command:?}");
     let output =
         command.stderr(Stdio::inherit()).output().map_err(|e| format!("{shown} did not start: {e}"))?;
@@ -77,6 +113,15 @@ fn lines(command: &mut Command) -> Result<BTreeMap<String, f64>, String> {
             None => Some(rest.split([',', '}']).next()?.trim().to_owned()),
         }
     };
-    let parse = |line: &str| Some((field(line, "name")?, field(line, "ms")?.parse().ok()?));
+    let number = |line: &str, key: &str| -> Option<f64> { field(line, key)?.parse().ok() };
+    let parse = |line: &str| {
+        let row = Row {
+            ms: number(line, "ms")?,
+            peak_bytes: number(line, "peak_bytes"),
+            ns_an_operation: number(line, "ns_an_operation"),
+            ns_a_kernel: number(line, "ns_a_kernel"),
+        };
+        Some((field(line, "name")?, row))
+    };
     Ok(text.lines().filter_map(parse).collect())
 }

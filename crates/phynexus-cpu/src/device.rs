@@ -175,6 +175,10 @@ impl Backend for Cpu {
         usize::MAX
     }
 
+    fn reset_peak_memory(&self) {
+        self.pool.reset_peak();
+    }
+
     fn set_memory_limit(&self, limit: Option<usize>) {
         self.pool.set_limit(limit);
     }

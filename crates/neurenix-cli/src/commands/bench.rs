@@ -1,10 +1,17 @@
-//! `neurenix bench`: the time of well-known workloads on this machine.
+//! `neurenix bench`: time and memory of well-known workloads on this machine.
 
+mod host;
 mod workloads;
 
-use std::{process::ExitCode, time::Instant};
+use std::{fmt, process::ExitCode, time::Instant};
 
-use neurenix::{Result, phynexus::Device};
+use neurenix::{
+    Error, Result,
+    phynexus::{Device, schedule::profile},
+};
+use serde::Serialize;
+
+use workloads::Workload;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -25,37 +32,89 @@ pub(super) struct Arguments {
     json: bool,
 }
 
+/// What was measured of a workload.
+#[derive(Serialize)]
+struct Measured {
+    name: String,
+    /// The median.
+    ms: f64,
+    /// The most that tensors held at once during one run, in bytes: the workload's own and what the run made.
+    peak_bytes: usize,
+    /// Of a host workload, the median over the number of operations it records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ns_an_operation: Option<f64>,
+    /// Of a host workload that runs kernels, the median over their number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ns_a_kernel: Option<f64>,
+    #[serde(skip)]
+    runs: usize,
+    #[serde(skip)]
+    best: f64,
+}
+
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(threads) = arguments.threads {
         neurenix::set_threads(threads)?;
     }
     let device = Device::find(&arguments.device)?;
-    for workload in workloads::all() {
+    for workload in workloads::all().iter().chain(&host::all()) {
         if !workload.name.contains(&arguments.filter) {
             continue;
         }
-        let mut step = (workload.prepare)(device)?;
-        for _ in 0..3 {
-            step()?;
-        }
-        let (mut times, begun) = (Vec::new(), Instant::now());
-        while begun.elapsed().as_secs_f64() < arguments.seconds || times.len() < 5 {
-            let start = Instant::now();
-            step()?;
-            times.push(start.elapsed().as_secs_f64() * 1e3);
-        }
-        times.sort_by(f64::total_cmp);
-        let median = times[times.len() / 2];
+        let measured = measure(workload, device, arguments.seconds)?;
         if arguments.json {
-            println!("{{\"name\": {:?}, \"ms\": {median}}}", workload.name);
+            let line = serde_json::to_string(&measured).map_err(|e| Error::data("JSON", e.to_string()))?;
+            println!("{line}");
         } else {
-            println!(
-                "{:<28} {median:>10.3} ms   (median of {}, best {:.3})",
-                workload.name,
-                times.len(),
-                times[0]
-            );
+            println!("{measured}");
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn measure(workload: &Workload, device: Device, seconds: f64) -> Result<Measured> {
+    let before = device.memory().allocated;
+    let mut step = (workload.prepare)(device)?;
+    for _ in 0..3 {
+        step()?;
+    }
+    device.reset_peak_memory();
+    step()?;
+    let peak_bytes = device.memory().peak.saturating_sub(before);
+    profile::start();
+    step()?;
+    let kernels: u64 = profile::finish().iter().map(|row| row.count).sum();
+    let (mut times, begun) = (Vec::new(), Instant::now());
+    while begun.elapsed().as_secs_f64() < seconds || times.len() < 5 {
+        let start = Instant::now();
+        step()?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    times.sort_by(f64::total_cmp);
+    let ms = times[times.len() / 2];
+    let operations = workload.operations;
+    Ok(Measured {
+        name: workload.name.clone(),
+        ms,
+        peak_bytes,
+        ns_an_operation: operations.map(|n| ms * 1e6 / n as f64),
+        ns_a_kernel: operations.filter(|_| kernels > 0).map(|_| ms * 1e6 / kernels as f64),
+        runs: times.len(),
+        best: times[0],
+    })
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<36} {:>10.3} ms", self.name, self.ms)?;
+        write!(f, " {:>8.1} MiB   ", self.peak_bytes as f64 / f64::from(1 << 20))?;
+        match (self.ns_an_operation, self.ns_a_kernel) {
+            (Some(operation), Some(kernel)) => {
+                write!(f, "{operation:.0} ns an operation, {kernel:.0} ns a kernel   ")?;
+            }
+            (Some(operation), None) => write!(f, "{operation:.0} ns an operation   ")?,
+            _ => {}
+        }
+        write!(f, "(median of {}, best {:.3})", self.runs, self.best)
+    }
 }

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 pub struct MemoryStatistics {
     /// Held by live tensors, as asked for.
     pub allocated: usize,
-    /// The most that `allocated` has been.
+    /// The most that `allocated` has been, since the start or the last reset.
     pub peak: usize,
     /// Taken from the system: live, cached and rounding.
     pub reserved: usize,
@@ -133,6 +133,12 @@ impl<B> Pool<B> {
         self.lock().statistics
     }
 
+    /// Counts the peak anew, from what is allocated now.
+    pub fn reset_peak(&self) {
+        let mut state = self.lock();
+        state.statistics.peak = state.statistics.allocated;
+    }
+
     /// Sets or lifts the limit on bytes in use.
     pub fn set_limit(&self, limit: Option<usize>) {
         self.lock().statistics.limit = limit;
@@ -181,6 +187,8 @@ mod tests {
         assert_eq!((s.allocated, s.peak, s.allocations, s.reused), (990, 1000, 2, 1));
         assert!(pool.allocate(5000, |_| None).is_err());
         assert_eq!(pool.statistics().peak, 1000);
+        pool.reset_peak();
+        assert_eq!(pool.statistics().peak, 990);
         pool.release(990, block);
         pool.empty_cache();
         assert_eq!(pool.statistics().reserved, 0);

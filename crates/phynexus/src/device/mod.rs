@@ -122,6 +122,8 @@ pub trait Backend: Send + Sync {
     fn synchronize(&self) -> Result<()>;
     /// What its memory pool holds.
     fn memory(&self) -> MemoryStatistics;
+    /// Counts the pool's peak anew, from what is allocated now.
+    fn reset_peak_memory(&self);
     /// Refuses allocations beyond this many bytes in use; `None` lifts the limit.
     fn set_memory_limit(&self, limit: Option<usize>);
     /// Gives cached memory back to the system.
@@ -152,6 +154,10 @@ impl Device {
     /// What its memory pool holds.
     pub fn memory(self) -> MemoryStatistics {
         self.0.memory()
+    }
+    /// Counts the pool's peak anew, from what is allocated now: what a part of a program needs at most.
+    pub fn reset_peak_memory(self) {
+        self.0.reset_peak_memory();
     }
     /// Refuses allocations beyond this many bytes in use; `None` lifts the limit.
     pub fn set_memory_limit(self, limit: Option<usize>) {

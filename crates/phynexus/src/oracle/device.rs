@@ -214,6 +214,7 @@ impl Backend for Reference {
     fn memory(&self) -> MemoryStatistics {
         MemoryStatistics { allocations: self.allocations.load(Ordering::Relaxed), ..Default::default() }
     }
+    fn reset_peak_memory(&self) {}
     fn set_memory_limit(&self, _: Option<usize>) {}
     fn empty_cache(&self) {}
 }

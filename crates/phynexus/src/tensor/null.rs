@@ -71,6 +71,7 @@ impl Backend for Null {
     fn memory(&self) -> MemoryStatistics {
         MemoryStatistics::default()
     }
+    fn reset_peak_memory(&self) {}
     fn set_memory_limit(&self, _: Option<usize>) {}
     fn empty_cache(&self) {}
 }

@@ -19,11 +19,16 @@ pub(super) type Step = Box<dyn FnMut() -> Result<()>>;
 /// A piece of work to be timed.
 pub(super) struct Workload {
     pub(super) name: String,
+    /// Of a workload that shows the host's cost, how many operations it records.
+    pub(super) operations: Option<usize>,
     pub(super) prepare: Box<dyn Fn(Device) -> Result<Step>>,
 }
 
-fn workload(name: impl Into<String>, prepare: impl Fn(Device) -> Result<Step> + 'static) -> Workload {
-    Workload { name: name.into(), prepare: Box::new(prepare) }
+pub(super) fn workload(
+    name: impl Into<String>,
+    prepare: impl Fn(Device) -> Result<Step> + 'static,
+) -> Workload {
+    Workload { name: name.into(), operations: None, prepare: Box::new(prepare) }
 }
 
 pub(super) fn all() -> Vec<Workload> {
@@ -94,7 +99,7 @@ pub(super) fn all() -> Vec<Workload> {
     all
 }
 
-fn random(shape: &[usize], device: Device) -> Result<Tensor> {
+pub(super) fn random(shape: &[usize], device: Device) -> Result<Tensor> {
     Ok(Generator::new(1).randn(shape, DType::F32, device)?.evaluated()?)
 }
 

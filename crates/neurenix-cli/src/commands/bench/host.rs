@@ -1,0 +1,42 @@
+//! What the host spends on a repeated step: tensors of one element, so that kernels have nothing to do.
+//!
+//! A step records its operations, walks them, finds their plan and runs its kernels. The first workload only records.
+
+use neurenix::phynexus::Tensor;
+
+use super::workloads::{Step, Workload, random, workload};
+
+/// Operations of the chains.
+const CHAIN: usize = 1000;
+/// Products of the last workload, each followed by two elementwise operations.
+const PRODUCTS: usize = 100;
+
+pub(super) fn all() -> Vec<Workload> {
+    let chain = |x: &Tensor| {
+        let mut y = x.clone();
+        for _ in 0..CHAIN {
+            y = y.add(x)?;
+        }
+        neurenix::Result::Ok(y)
+    };
+    let recorded = workload("host: record 1000 sums", move |d| {
+        let x = random(&[1], d)?;
+        Ok(Box::new(move || chain(&x).map(drop)) as Step)
+    });
+    let one_kernel = workload("host: 1000 sums", move |d| {
+        let x = random(&[1], d)?;
+        Ok(Box::new(move || Ok(chain(&x)?.evaluate()?)) as Step)
+    });
+    let many_kernels = workload("host: 100 products, sums, tanh", |d| {
+        let [x, w, b] = [random(&[1, 1], d)?, random(&[1, 1], d)?, random(&[1, 1], d)?];
+        Ok(Box::new(move || {
+            let mut y = x.clone();
+            for _ in 0..PRODUCTS {
+                y = y.matmul(&w)?.add(&b)?.tanh()?;
+            }
+            Ok(y.evaluate()?)
+        }) as Step)
+    });
+    let counted = |workload: Workload, operations| Workload { operations: Some(operations), ..workload };
+    vec![counted(recorded, CHAIN), counted(one_kernel, CHAIN), counted(many_kernels, 3 * PRODUCTS)]
+}
