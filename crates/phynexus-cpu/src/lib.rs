@@ -15,6 +15,7 @@
 //! instruction set and chosen when the program runs ([`vector::InstructionSet`]). Results do not depend on the number
 //! of threads.
 
+mod by_dtype;
 pub mod conv;
 mod device;
 pub mod fused;

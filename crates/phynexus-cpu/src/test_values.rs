@@ -3,26 +3,7 @@
 use phynexus::graph::op::Combine;
 use phynexus::{DType, Element, Kind, Scalar};
 
-/// Calls a generic function of one element type with the Rust type of a dtype.
-macro_rules! by_dtype {
-    ($dtype:expr, $f:ident($($arg:expr),*)) => {
-        match $dtype {
-            DType::Bool => $f::<bool>($($arg),*),
-            DType::U8 => $f::<u8>($($arg),*),
-            DType::U16 => $f::<u16>($($arg),*),
-            DType::U32 => $f::<u32>($($arg),*),
-            DType::U64 => $f::<u64>($($arg),*),
-            DType::I8 => $f::<i8>($($arg),*),
-            DType::I16 => $f::<i16>($($arg),*),
-            DType::I32 => $f::<i32>($($arg),*),
-            DType::I64 => $f::<i64>($($arg),*),
-            DType::F16 => $f::<half::f16>($($arg),*),
-            DType::BF16 => $f::<half::bf16>($($arg),*),
-            DType::F32 => $f::<f32>($($arg),*),
-            DType::F64 => $f::<f64>($($arg),*),
-        }
-    };
-}
+use crate::by_dtype::by_dtype;
 
 /// Values of a dtype: extremes, small numbers, and for floats what is special.
 pub(crate) fn values(dtype: DType, n: usize, seed: u64) -> Vec<Scalar> {
@@ -68,14 +49,14 @@ pub(crate) fn to_bytes(values: &[Scalar], dtype: DType) -> Vec<u8> {
         T::write_bytes(&values.iter().map(|&s| T::from_scalar(s)).collect::<Vec<T>>(), &mut out);
         out
     }
-    by_dtype!(dtype, typed(values))
+    by_dtype!(dtype, bool is bool, T => typed::<T>(values))
 }
 
 pub(crate) fn from_bytes(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
     fn typed<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
         T::read_bytes(bytes).into_iter().map(T::to_scalar).collect()
     }
-    by_dtype!(dtype, typed(bytes))
+    by_dtype!(dtype, bool is bool, T => typed::<T>(bytes))
 }
 
 /// Equal values; NaN equals NaN and zeros equal each other.

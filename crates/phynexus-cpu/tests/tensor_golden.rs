@@ -16,40 +16,10 @@ fn values(tensor: &Tensor) -> Result<Vec<f64>> {
     }
 }
 
-fn close(actual: f64, expected: f64) -> bool {
-    let tolerance = 4e-6 * expected.abs().max(1.0);
-    actual == expected || (actual.is_nan() && expected.is_nan()) || (actual - expected).abs() <= tolerance
-}
-
-fn failure(line: &str, device: Device) -> Result<Option<String>> {
-    let fields: Vec<&str> = line.split('|').collect();
-    let &[name, dtype, shape, expected] = fields.as_slice() else { return Ok(Some("unreadable".to_owned())) };
-    let shape: Vec<usize> = shape.split_whitespace().map(|d| d.parse().unwrap()).collect();
-    let expected: Vec<f64> = expected.split_whitespace().map(|v| v.parse().unwrap()).collect();
-    let Some(tensor) = cases::run(name, device)? else { return Ok(Some("no such case".to_owned())) };
-    if (tensor.dtype(), tensor.shape()) != (DType::parse(dtype).unwrap(), &shape[..]) {
-        return Ok(Some(format!("{tensor:?} instead of {dtype} {shape:?}")));
-    }
-    let actual = values(&tensor)?;
-    let same = actual.len() == expected.len() && actual.iter().zip(&expected).all(|(&a, &e)| close(a, e));
-    Ok((!same).then(|| format!("{actual:?} instead of {expected:?}")))
-}
-
 #[test]
 fn methods_give_what_numpy_and_pytorch_give() {
     let device = phynexus_cpu::register();
-    let failures: Vec<String> = GOLDEN
-        .lines()
-        .filter_map(|line| {
-            let name = line.split('|').next().unwrap_or_default();
-            match failure(line, device) {
-                Ok(None) => None,
-                Ok(Some(text)) => Some(format!("{name}: {text}")),
-                Err(error) => Some(format!("{name}: {error}")),
-            }
-        })
-        .collect();
-    assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
+    cases::check(GOLDEN.lines(), device, |tensor| values(tensor).map(Some));
 }
 
 #[test]

@@ -44,6 +44,16 @@ impl Case {
     fn output(&self) -> Option<Vec<usize>> {
         (0..self.input.len()).map(|d| self.geometry.output_size(d, self.input[d])).collect()
     }
+    fn shape<'a>(&'a self, output: &'a [usize]) -> ConvShape<'a> {
+        ConvShape {
+            batch: self.batch,
+            input_channels: self.channels[0],
+            output_channels: self.channels[1],
+            input: &self.input,
+            output,
+            geometry: &self.geometry,
+        }
+    }
     /// Elements of x, w and y.
     fn sizes(&self) -> [usize; 3] {
         let product = |v: &[usize]| v.iter().product::<usize>();
@@ -53,6 +63,10 @@ impl Case {
         [x, w, y]
     }
 }
+
+/// Every kind, with its two operands and its result among x, w, y.
+const KINDS: [(ConvKind, usize, usize, usize); 3] =
+    [(ConvKind::Forward, 0, 1, 2), (ConvKind::InputGradient, 2, 1, 0), (ConvKind::FilterGradient, 0, 2, 1)];
 
 /// Calls `each(x index, w index, y index)` for every product of the bilinear form.
 fn products(case: &Case, mut each: impl FnMut(usize, usize, usize)) {
@@ -144,20 +158,8 @@ fn check(case: &Case, dtype: DType, set: InstructionSet) {
         values.push(decode(dtype, &operands[operands.len() - 1], size));
     }
     let output = case.output().unwrap();
-    let shape = ConvShape {
-        batch: case.batch,
-        input_channels: case.channels[0],
-        output_channels: case.channels[1],
-        input: &case.input,
-        output: &output,
-        geometry: &case.geometry,
-    };
-    // The two operands and the result among x, w, y.
-    for (kind, left, right, result) in [
-        (ConvKind::Forward, 0, 1, 2),
-        (ConvKind::InputGradient, 2, 1, 0),
-        (ConvKind::FilterGradient, 0, 2, 1),
-    ] {
+    let shape = case.shape(&output);
+    for (kind, left, right, result) in KINDS {
         let mut expected = vec![(0.0f64, 0.0f64, 0usize); sizes[result]];
         products(case, |x, w, y| {
             let index = [x, w, y];
@@ -200,19 +202,8 @@ fn check_integers(case: &Case, operands: DType, dtype: DType) {
     let sizes = case.sizes();
     let tensors = [0, 1, 2].map(|t| values(operands, sizes[t], t as u64 + 1));
     let output = case.output().unwrap();
-    let shape = ConvShape {
-        batch: case.batch,
-        input_channels: case.channels[0],
-        output_channels: case.channels[1],
-        input: &case.input,
-        output: &output,
-        geometry: &case.geometry,
-    };
-    for (kind, left, right, result) in [
-        (ConvKind::Forward, 0, 1, 2),
-        (ConvKind::InputGradient, 2, 1, 0),
-        (ConvKind::FilterGradient, 0, 2, 1),
-    ] {
+    let shape = case.shape(&output);
+    for (kind, left, right, result) in KINDS {
         let mut expected = vec![0u64; sizes[result]];
         products(case, |x, w, y| {
             let index = [x, w, y];
@@ -373,14 +364,7 @@ fn results_do_not_depend_on_threads() {
         |count: usize| -> Vec<f32> { (0..count).map(|i| ((i * 7919) % 1013) as f32 / 997.0).collect() };
     let tensors = [values(x), values(w), values(y)];
     let output = case.output().unwrap();
-    let shape = ConvShape {
-        batch: case.batch,
-        input_channels: 6,
-        output_channels: 20,
-        input: &case.input,
-        output: &output,
-        geometry: &case.geometry,
-    };
+    let shape = case.shape(&output);
     let bits = |threads: usize| {
         crate::pool::set_threads(threads);
         let mut all = Vec::new();

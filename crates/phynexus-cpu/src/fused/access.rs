@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use super::{
     axis::{Extents, LANES, OUTER, walk},
     movement::{self, Block, Steps},
+    strided::Strided,
 };
 
 /// The ranges of the two axes: their numbers in the kernel and their extents.
@@ -49,49 +50,9 @@ pub(super) struct Window {
     pub(super) count: [usize; 2],
 }
 
-/// `offset + strides * coordinates`.
-#[derive(Clone, Debug)]
-struct Linear {
-    offset: i64,
-    strides: [SmallVec<[i64; 4]>; 2],
-}
-
-impl Linear {
-    fn at(&self, axis: usize, point: &[usize]) -> i64 {
-        self.strides[axis].iter().zip(point).map(|(&stride, &x)| stride * x as i64).sum()
-    }
-    fn innermost(&self, axis: usize) -> i64 {
-        self.strides[axis].last().copied().unwrap_or(0)
-    }
-}
-
-/// `low <= value < high`.
-#[derive(Clone, Debug)]
-struct Bounds {
-    value: Linear,
-    low: i64,
-    high: i64,
-}
-
-impl Bounds {
-    /// The `j` in `0..count` for which `low <= base + step * j < high` holds.
-    fn interval(&self, base: i64, step: i64, count: usize) -> (usize, usize) {
-        let (low, high) = (self.low - base, self.high - base);
-        let ceiling = |a: i64, b: i64| -(-a).div_euclid(b);
-        let (from, to) = match step {
-            0 if low <= 0 && 0 < high => (0, count as i64),
-            0 => (0, 0),
-            1 => (low, high),
-            s if s > 0 => (ceiling(low, s), ceiling(high, s)),
-            s => ((-high).div_euclid(-s) + 1, (-low).div_euclid(-s) + 1),
-        };
-        (from.clamp(0, count as i64) as usize, to.clamp(0, count as i64) as usize)
-    }
-}
-
 #[derive(Clone, Debug)]
 enum Map {
-    /// Everything is a sum of strides: `extents` are those of the ranges that do not run on from one another.
+    /// Everything is a sum of strides.
     Linear(Box<Strided>),
     /// Evaluated element by element.
     General(Box<General>),
@@ -105,13 +66,6 @@ pub(super) struct Access {
     extents: [Extents; 2],
     /// On which axes the index or the mask differs.
     pub(super) varies: Varies,
-}
-
-#[derive(Clone, Debug)]
-struct Strided {
-    index: Linear,
-    mask: SmallVec<[Bounds; 1]>,
-    extents: [Extents; 2],
 }
 
 #[derive(Clone, Debug)]
@@ -146,10 +100,13 @@ impl Access {
             }
         }
         let rank = axes.ranges[OUTER].len() + axes.ranges[LANES].len();
-        let map = linear(index, mask, &used, rank).unwrap_or_else(|| {
-            let (index, mask) = (index.clone(), mask.cloned());
-            Map::General(Box::new(General { index, mask, ranges: used.ranges.clone(), rank }))
-        });
+        let map = match Strided::new(index, mask, &used, rank) {
+            Some(strided) => Map::Linear(Box::new(strided)),
+            None => {
+                let (index, mask) = (index.clone(), mask.cloned());
+                Map::General(Box::new(General { index, mask, ranges: used.ranges.clone(), rank }))
+            }
+        };
         let extents = match &map {
             Map::Linear(strided) => strided.extents.clone(),
             Map::General(_) => used.extents,
@@ -457,37 +414,6 @@ impl Access {
             }
         });
     }
-}
-
-/// The linear form of an index and its mask, over ranges joined where all of them run on.
-fn linear(index: &Index, mask: Option<&Mask>, axes: &Axes, rank: usize) -> Option<Map> {
-    let of = |index: &Index| -> Option<Linear> {
-        let (offset, strides) = index.strides(rank)?;
-        let on = |axis: usize| axes.ranges[axis].iter().map(|&range| strides[range]).collect();
-        Some(Linear { offset, strides: [on(OUTER), on(LANES)] })
-    };
-    let mut index = of(index)?;
-    let mut bounds: SmallVec<[Bounds; 1]> = SmallVec::new();
-    for condition in mask.iter().flat_map(|m| m.conditions()) {
-        bounds.push(Bounds { value: of(&condition.index)?, low: condition.low, high: condition.high });
-    }
-    let mut extents = axes.extents.clone();
-    for axis in [OUTER, LANES] {
-        for inner in (1..extents[axis].len()).rev() {
-            let extent = extents[axis][inner];
-            let runs_on =
-                |map: &Linear| map.strides[axis][inner - 1] == map.strides[axis][inner] * extent as i64;
-            if runs_on(&index) && bounds.iter().all(|b| runs_on(&b.value)) {
-                extents[axis][inner] *= extents[axis][inner - 1];
-                extents[axis].remove(inner - 1);
-                index.strides[axis].remove(inner - 1);
-                for b in &mut bounds {
-                    b.value.strides[axis].remove(inner - 1);
-                }
-            }
-        }
-    }
-    Some(Map::Linear(Box::new(Strided { index, mask: bounds, extents })))
 }
 
 /// The values of an index from `point` on, with the range `lane` counting up.

@@ -19,6 +19,7 @@ mod normal;
 mod plan;
 mod program;
 mod scratch;
+mod strided;
 #[cfg(test)]
 mod tests;
 mod values;

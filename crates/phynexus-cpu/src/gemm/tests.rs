@@ -6,6 +6,7 @@ use phynexus::Scalar;
 use proptest::prelude::*;
 
 use super::*;
+use crate::by_dtype::by_dtype;
 
 /// A matrix in a buffer of its own, read and written as scalars.
 struct Matrix {
@@ -88,73 +89,14 @@ impl Matrix {
     }
 }
 
-macro_rules! by_dtype {
-    ($dtype:expr, $t:ident => $body:expr) => {
-        match $dtype {
-            DType::Bool => {
-                type $t = bool;
-                $body
-            }
-            DType::U8 => {
-                type $t = u8;
-                $body
-            }
-            DType::U16 => {
-                type $t = u16;
-                $body
-            }
-            DType::U32 => {
-                type $t = u32;
-                $body
-            }
-            DType::U64 => {
-                type $t = u64;
-                $body
-            }
-            DType::I8 => {
-                type $t = i8;
-                $body
-            }
-            DType::I16 => {
-                type $t = i16;
-                $body
-            }
-            DType::I32 => {
-                type $t = i32;
-                $body
-            }
-            DType::I64 => {
-                type $t = i64;
-                $body
-            }
-            DType::F16 => {
-                type $t = half::f16;
-                $body
-            }
-            DType::BF16 => {
-                type $t = half::bf16;
-                $body
-            }
-            DType::F32 => {
-                type $t = f32;
-                $body
-            }
-            DType::F64 => {
-                type $t = f64;
-                $body
-            }
-        }
-    };
-}
-
 fn read(dtype: DType, data: *const u8, at: isize) -> Scalar {
     // SAFETY: the matrices of these tests contain the element.
-    by_dtype!(dtype, T => phynexus::Element::to_scalar(unsafe { *data.cast::<T>().offset(at) }))
+    by_dtype!(dtype, bool is bool, T => phynexus::Element::to_scalar(unsafe { *data.cast::<T>().offset(at) }))
 }
 
 fn write(dtype: DType, data: *mut u8, at: isize, value: Scalar) {
     // SAFETY: the matrices of these tests contain the element.
-    by_dtype!(dtype, T => unsafe { *data.cast::<T>().offset(at) = <T as phynexus::Element>::from_scalar(value) })
+    by_dtype!(dtype, bool is bool, T => unsafe { *data.cast::<T>().offset(at) = <T as phynexus::Element>::from_scalar(value) })
 }
 
 /// A repeatable stream of numbers.

@@ -2,8 +2,9 @@
 
 use phynexus::DType;
 
-use super::order::{Ordered, by_order};
+use super::order::Ordered;
 use super::{Axis, Shared, Source, parallel_ranges};
+use crate::by_dtype::by_dtype;
 
 /// Elements whose greatest key is found before their positions are looked at.
 const BLOCK: usize = 64;
@@ -16,7 +17,7 @@ const BLOCK: usize = 64;
 /// they do not overlap.
 pub unsafe fn arg_reduce(dtype: DType, least: bool, axis: Axis, src: *const u8, dst: *mut i64) {
     // SAFETY: the caller vouches for the pointers.
-    unsafe { by_order!(dtype, typed(least, axis, src, dst)) }
+    unsafe { by_dtype!(dtype, bool is u8, T => typed::<T>(least, axis, src, dst)) }
 }
 
 /// # Safety

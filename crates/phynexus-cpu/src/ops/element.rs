@@ -97,36 +97,25 @@ macro_rules! combiner {
 }
 combiner!(Add add Sum, Multiply mul Prod, Greatest max Max, Least min Min);
 
-/// Calls `$f::<T, C>($args)` for the Rust types of a dtype and of a combination. `bool` is `u8`.
-macro_rules! by_dtype_and_combine {
-    ($dtype:expr, $combine:expr, $f:ident($($arg:expr),*)) => {{
+/// Evaluates an expression with the [`Combiner`] of a combination under a name.
+macro_rules! by_combine {
+    ($combine:expr, $c:ident => $body:expr) => {{
+        use $crate::ops::element;
         macro_rules! with {
-            ($t:ty) => {
-                match $combine {
-                    Combine::Sum => $f::<$t, Add>($($arg),*),
-                    Combine::Prod => $f::<$t, Multiply>($($arg),*),
-                    Combine::Max => $f::<$t, Greatest>($($arg),*),
-                    Combine::Min => $f::<$t, Least>($($arg),*),
-                }
-            };
+            ($type:ty) => {{
+                type $c = $type;
+                $body
+            }};
         }
-        match $dtype {
-            DType::Bool | DType::U8 => with!(u8),
-            DType::U16 => with!(u16),
-            DType::U32 => with!(u32),
-            DType::U64 => with!(u64),
-            DType::I8 => with!(i8),
-            DType::I16 => with!(i16),
-            DType::I32 => with!(i32),
-            DType::I64 => with!(i64),
-            DType::F16 => with!(half::f16),
-            DType::BF16 => with!(half::bf16),
-            DType::F32 => with!(f32),
-            DType::F64 => with!(f64),
+        match $combine {
+            Combine::Sum => with!(element::Add),
+            Combine::Prod => with!(element::Multiply),
+            Combine::Max => with!(element::Greatest),
+            Combine::Min => with!(element::Least),
         }
     }};
 }
-pub(super) use by_dtype_and_combine;
+pub(super) use by_combine;
 
 /// True where [`Combine`] has a meaning: sums and products of `bool` have none.
 pub(super) fn combines(dtype: phynexus::DType, combine: Combine) -> bool {

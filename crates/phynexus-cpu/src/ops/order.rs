@@ -87,24 +87,3 @@ macro_rules! float {
     };
 }
 float!(f16, u16, f16::INFINITY; bf16, u16, bf16::INFINITY; f32, u32, f32::INFINITY; f64, u64, f64::INFINITY);
-
-/// Calls `$f::<T>($args)` for the Rust type of a dtype. `bool` is `u8`.
-macro_rules! by_order {
-    ($dtype:expr, $f:ident($($arg:expr),*)) => {
-        match $dtype {
-            DType::Bool | DType::U8 => $f::<u8>($($arg),*),
-            DType::U16 => $f::<u16>($($arg),*),
-            DType::U32 => $f::<u32>($($arg),*),
-            DType::U64 => $f::<u64>($($arg),*),
-            DType::I8 => $f::<i8>($($arg),*),
-            DType::I16 => $f::<i16>($($arg),*),
-            DType::I32 => $f::<i32>($($arg),*),
-            DType::I64 => $f::<i64>($($arg),*),
-            DType::F16 => $f::<half::f16>($($arg),*),
-            DType::BF16 => $f::<half::bf16>($($arg),*),
-            DType::F32 => $f::<f32>($($arg),*),
-            DType::F64 => $f::<f64>($($arg),*),
-        }
-    };
-}
-pub(super) use by_order;

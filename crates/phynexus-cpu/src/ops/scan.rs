@@ -3,8 +3,9 @@
 use phynexus::DType;
 use phynexus::graph::op::Combine;
 
-use super::element::{Add, Combinable, Combiner, Greatest, Least, Multiply, by_dtype_and_combine, combines};
+use super::element::{Combinable, Combiner, by_combine, combines};
 use super::{Axis, Shared, Source, parallel_ranges};
+use crate::by_dtype::by_dtype;
 
 /// Columns that are scanned side by side: their accumulators stay in registers or the first-level cache.
 const COLUMNS: usize = 64;
@@ -26,7 +27,9 @@ pub unsafe fn scan(
         return false;
     }
     // SAFETY: the caller vouches for the pointers.
-    unsafe { by_dtype_and_combine!(dtype, combine, lines(axis, reverse, src, dst)) };
+    unsafe {
+        by_dtype!(dtype, bool is u8, T => by_combine!(combine, C => lines::<T, C>(axis, reverse, src, dst)));
+    }
     true
 }
 

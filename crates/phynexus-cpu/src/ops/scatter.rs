@@ -5,9 +5,10 @@ use std::ops::Range;
 use phynexus::DType;
 use phynexus::graph::op::{Combine, ScatterMode};
 
-use super::element::{Add, Combinable, Combiner, Greatest, Least, Multiply, by_dtype_and_combine, combines};
+use super::element::{Combinable, Combiner, by_combine, combines};
 use super::index::{BLOCK, Indices};
 use super::{Shared, Source, parallel_ranges};
+use crate::by_dtype::by_dtype;
 use crate::pool;
 
 /// Columns that are combined side by side.
@@ -62,11 +63,12 @@ pub unsafe fn scatter(
         }
         match mode {
             ScatterMode::Set => set(&Groups::new(&targets, rows), row_bytes, updates, dst),
-            ScatterMode::Combine(combine) if combines(dtype, combine) && few => {
-                by_dtype_and_combine!(dtype, combine, combine_few(indices, [rows, width], updates, dst));
-            }
             ScatterMode::Combine(combine) if combines(dtype, combine) => {
-                by_dtype_and_combine!(dtype, combine, combine_rows(&targets, [rows, width], updates, dst));
+                by_dtype!(dtype, bool is u8, T => by_combine!(combine, C => if few {
+                    combine_few::<T, C>(indices, [rows, width], updates, dst);
+                } else {
+                    combine_rows::<T, C>(&targets, [rows, width], updates, dst);
+                }));
             }
             ScatterMode::Combine(_) => {}
         }

@@ -2,8 +2,9 @@
 
 use phynexus::DType;
 
-use super::order::{Ordered, by_order};
+use super::order::Ordered;
 use super::{Shared, Source, parallel_ranges};
+use crate::by_dtype::by_dtype;
 
 /// Searches that run side by side: each waits for memory at every step.
 const TOGETHER: usize = 16;
@@ -23,7 +24,7 @@ pub unsafe fn search_sorted(
     dst: *mut i64,
 ) {
     // SAFETY: the caller vouches for the pointers.
-    unsafe { by_order!(dtype, typed(right, sorted, n, values, m, dst)) }
+    unsafe { by_dtype!(dtype, bool is u8, T => typed::<T>(right, sorted, n, values, m, dst)) }
 }
 
 /// # Safety

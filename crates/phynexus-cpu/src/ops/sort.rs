@@ -2,8 +2,9 @@
 
 use phynexus::DType;
 
-use super::order::{Key, Ordered, by_order};
+use super::order::{Key, Ordered};
 use super::{Shared, Source, parallel_ranges};
+use crate::by_dtype::by_dtype;
 use crate::pool;
 
 /// Rows up to this length are sorted by comparison: the histograms of a radix sort would cost more.
@@ -18,7 +19,7 @@ const LONG: usize = 1 << 16;
 /// `src` addresses `rows * n` elements of `dtype`, `dst` as many of `int64`; they do not overlap.
 pub unsafe fn arg_sort(dtype: DType, descending: bool, rows: usize, n: usize, src: *const u8, dst: *mut i64) {
     // SAFETY: the caller vouches for the pointers.
-    unsafe { by_order!(dtype, typed(descending, rows, n, src, dst)) }
+    unsafe { by_dtype!(dtype, bool is u8, T => typed::<T>(descending, rows, n, src, dst)) }
 }
 
 /// # Safety

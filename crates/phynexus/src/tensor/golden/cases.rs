@@ -2,6 +2,51 @@
 
 use super::{DType, Device, IndexSpec, Result, Tensor};
 
+/// Asserts the answers to lines of `golden.txt`; `values` computes a tensor's elements, or `None` where more than one
+/// answer is right.
+pub(super) fn check<'a>(
+    lines: impl Iterator<Item = &'a str>,
+    device: Device,
+    values: impl Fn(&Tensor) -> Result<Option<Vec<f64>>>,
+) {
+    let wrong = |line: &str| {
+        let name = line.split('|').next().unwrap_or_default();
+        match failure(line, device, &values) {
+            Ok(None) => None,
+            Ok(Some(text)) => Some(format!("{name}: {text}")),
+            Err(error) => Some(format!("{name}: {error}")),
+        }
+    };
+    let failures: Vec<String> = lines.filter_map(wrong).collect();
+    assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// What is wrong with the answer to a line.
+fn failure(
+    line: &str,
+    device: Device,
+    values: impl Fn(&Tensor) -> Result<Option<Vec<f64>>>,
+) -> Result<Option<String>> {
+    let fields: Vec<&str> = line.split('|').collect();
+    let &[name, dtype, shape, expected] = fields.as_slice() else { return Ok(Some("unreadable".to_owned())) };
+    let shape: Vec<usize> = shape.split_whitespace().map(|d| d.parse().unwrap()).collect();
+    let expected: Vec<f64> = expected.split_whitespace().map(|v| v.parse().unwrap()).collect();
+    let Some(tensor) = run(name, device)? else { return Ok(Some("no such case".to_owned())) };
+    if (tensor.dtype(), tensor.shape()) != (DType::parse(dtype).unwrap(), &shape[..]) {
+        return Ok(Some(format!("{tensor:?} instead of {dtype} {shape:?}")));
+    }
+    let Some(actual) = values(&tensor)? else {
+        return Ok(Some("more than one answer is right: choose other inputs".to_owned()));
+    };
+    let same = actual.len() == expected.len() && actual.iter().zip(&expected).all(|(&a, &e)| close(a, e));
+    Ok((!same).then(|| format!("{actual:?} instead of {expected:?}")))
+}
+
+fn close(actual: f64, expected: f64) -> bool {
+    let tolerance = 4e-6 * expected.abs().max(1.0);
+    actual == expected || (actual.is_nan() && expected.is_nan()) || (actual - expected).abs() <= tolerance
+}
+
 /// The inputs, as the script makes them: multiples of 1/16 between -3.125 and 3.125, or whole numbers.
 fn ramp(device: Device, shape: &[usize], dtype: DType, seed: usize) -> Result<Tensor> {
     let whole = (0..shape.iter().product()).map(|i: usize| ((i * 37 + seed * 11) % 101) as f32 - 50.0);
@@ -71,7 +116,7 @@ fn slice(start: impl Into<Option<i64>>, stop: impl Into<Option<i64>>, step: i64)
 }
 
 /// The result of the case of this name; `None` if there is none.
-pub(super) fn run(name: &str, device: Device) -> Result<Option<Tensor>> {
+fn run(name: &str, device: Device) -> Result<Option<Tensor>> {
     let inputs = Inputs::new(device)?;
     for family in [elementwise, movement, reductions, products, indexing, order_and_structure] {
         if let Some(result) = family(name, &inputs)? {

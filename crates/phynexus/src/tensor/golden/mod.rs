@@ -74,41 +74,9 @@ fn values_of(tensor: &Tensor) -> Result<Option<Vec<f64>>> {
     Ok(oracle::evaluate(&ir, &leaves)?[0].elements.iter().map(value).collect())
 }
 
-fn close(actual: f64, expected: f64) -> bool {
-    let tolerance = 4e-6 * expected.abs().max(1.0);
-    actual == expected || (actual.is_nan() && expected.is_nan()) || (actual - expected).abs() <= tolerance
-}
-
-fn failure(line: &str, device: Device) -> Result<Option<String>> {
-    let fields: Vec<&str> = line.split('|').collect();
-    let &[name, dtype, shape, values] = fields.as_slice() else { return Ok(Some("unreadable".to_owned())) };
-    let shape: Vec<usize> = shape.split_whitespace().map(|d| d.parse().unwrap()).collect();
-    let values: Vec<f64> = values.split_whitespace().map(|v| v.parse().unwrap()).collect();
-    let Some(tensor) = cases::run(name, device)? else { return Ok(Some("no such case".to_owned())) };
-    if (tensor.dtype(), tensor.shape()) != (DType::parse(dtype).unwrap(), &shape[..]) {
-        return Ok(Some(format!("{tensor:?} instead of {dtype} {shape:?}")));
-    }
-    let Some(actual) = values_of(&tensor)? else {
-        return Ok(Some("more than one answer is right: choose other inputs".to_owned()));
-    };
-    let same = actual.len() == values.len() && actual.iter().zip(&values).all(|(&a, &e)| close(a, e));
-    Ok((!same).then(|| format!("{actual:?} instead of {values:?}")))
-}
-
 #[test]
 fn methods_mean_what_numpy_and_pytorch_mean() {
     let device = null_device();
-    let failures: Vec<String> = GOLDEN
-        .lines()
-        .filter(|line| !NEED_A_DEVICE.iter().any(|name| line.starts_with(name)))
-        .filter_map(|line| {
-            let name = line.split('|').next().unwrap_or_default();
-            match failure(line, device) {
-                Ok(None) => None,
-                Ok(Some(text)) => Some(format!("{name}: {text}")),
-                Err(error) => Some(format!("{name}: {error}")),
-            }
-        })
-        .collect();
-    assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
+    let lines = GOLDEN.lines().filter(|line| !NEED_A_DEVICE.iter().any(|name| line.starts_with(name)));
+    cases::check(lines, device, values_of);
 }

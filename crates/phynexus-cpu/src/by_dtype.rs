@@ -1,0 +1,31 @@
+//! From a dtype, known when the program runs, to a Rust type.
+
+/// Evaluates an expression with the Rust type of a dtype under a name; that of `bool` is as given: `bool`, or `u8` where
+/// truth values are the bytes 0 and 1.
+macro_rules! by_dtype {
+    ($dtype:expr, bool is $bool:ty, $t:ident => $body:expr) => {{
+        use phynexus::DType;
+        macro_rules! with {
+            ($type:ty) => {{
+                type $t = $type;
+                $body
+            }};
+        }
+        match $dtype {
+            DType::Bool => with!($bool),
+            DType::U8 => with!(u8),
+            DType::U16 => with!(u16),
+            DType::U32 => with!(u32),
+            DType::U64 => with!(u64),
+            DType::I8 => with!(i8),
+            DType::I16 => with!(i16),
+            DType::I32 => with!(i32),
+            DType::I64 => with!(i64),
+            DType::F16 => with!(half::f16),
+            DType::BF16 => with!(half::bf16),
+            DType::F32 => with!(f32),
+            DType::F64 => with!(f64),
+        }
+    }};
+}
+pub(crate) use by_dtype;
