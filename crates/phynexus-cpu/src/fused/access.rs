@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::{
     axis::{Extents, LANES, OUTER, walk},
     movement::{self, Block, Steps},
-    strided::Strided,
+    strided::{Bounds, Linear, Strided},
 };
 
 /// The ranges of the two axes: their numbers in the kernel and their extents.

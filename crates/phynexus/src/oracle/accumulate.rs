@@ -25,6 +25,8 @@ pub(super) struct Accumulator {
     smallest: f64,
     /// Infinite terms or factors seen, negative and positive.
     infinities: [bool; 2],
+    /// Sum: finite terms below and above zero were seen, or may have been.
+    signs: [bool; 2],
     /// Sum: terms are products, which may underflow.
     products: bool,
     /// Product: a factor was, or may have been, zero.
@@ -56,6 +58,7 @@ impl Accumulator {
             largest: if combine == Combine::Prod { 1.0 } else { 0.0 },
             smallest: 1.0,
             infinities: [false; 2],
+            signs: [false; 2],
             products: false,
             zero: false,
             negative: false,
@@ -93,9 +96,7 @@ impl Accumulator {
                 {
                     self.count += 1;
                     self.largest = f64::INFINITY;
-                    self.float.value += p.value;
-                    self.float.low += p.low;
-                    self.float.high += p.high;
+                    self.add(p);
                 }
                 rounded => self.push(rounded),
             },
@@ -112,6 +113,15 @@ impl Accumulator {
         };
     }
 
+    /// Adds a term of a sum.
+    fn add(&mut self, x: Interval) {
+        self.float.value += x.value;
+        self.float.low += x.low;
+        self.float.high += x.high;
+        self.signs[0] |= x.low < 0.0;
+        self.signs[1] |= x.high > 0.0;
+    }
+
     fn push_float(&mut self, x: Interval) {
         match self.combine {
             Combine::Sum | Combine::Prod if x.magnitude().is_infinite() => {
@@ -123,9 +133,7 @@ impl Accumulator {
                 }
             }
             Combine::Sum => {
-                self.float.value += x.value;
-                self.float.low += x.low;
-                self.float.high += x.high;
+                self.add(x);
                 self.largest += x.magnitude();
             }
             Combine::Prod => {
@@ -191,8 +199,7 @@ impl Accumulator {
                 return Number::float(sign * f64::INFINITY);
             }
         }
-        let one_sign = self.float.low == self.largest || self.float.high == -self.largest;
-        if may_overflow && !one_sign {
+        if may_overflow && self.signs == [true, true] {
             return Number::Undetermined;
         }
         let mut sum = self.float;

@@ -109,6 +109,25 @@ fn sums_that_could_overflow_on_the_way_are_undetermined() {
     assert!(matches!(sum(&[big, big]), Number::Float(x) if x.low > 1e38 && x.high == f64::INFINITY));
     assert!(matches!(sum(&[f32::INFINITY, 1.0]), Number::Float(x) if x.low == f64::INFINITY));
     assert!(matches!(sum(&[f32::INFINITY, f32::NEG_INFINITY]), Number::Float(x) if x.is_nan()));
+    // Both products are infinite in `f32`, though beside the first the second vanishes in `f64`.
+    let products = [array(&[-big, 1e30], &[1, 2]), array(&[big, 1e30], &[2, 1])];
+    let product = apply(Op::Dot, DType::F32, &[1, 1], &products).elements[0];
+    assert!(matches!(product, Number::Undetermined), "{product}");
+}
+
+#[test]
+fn errors_are_shares_of_what_is_allowed() {
+    let expected = apply(Op::Unary(Unary::Exp), DType::F32, &[1], &[array(&[1f32], &[1])]);
+    let share = |off: i32| {
+        let bits = std::f32::consts::E.to_bits().wrapping_add_signed(off);
+        let comparison = compare(&expected, &f32::from_bits(bits).to_le_bytes(), DType::F32);
+        comparison.passed().then_some(comparison.worst_share)
+    };
+    assert_eq!(share(0), Some(0.0));
+    // 3 units in the last place are allowed.
+    assert!(share(1).is_some_and(|share| share > 0.2 && share < 0.5), "{:?}", share(1));
+    assert!(share(-3).is_some_and(|share| share > 0.7 && share <= 1.0), "{:?}", share(-3));
+    assert_eq!(share(5), None);
 }
 
 #[test]

@@ -286,7 +286,8 @@ impl Tensor {
         reduced(distance.lt_scalar(delta)?.where_(&near, &far)?, reduction)
     }
 
-    /// `-(target log(input) + (1 - target) log(1 - input))` for probabilities; logarithms are at least -100.
+    /// `-(target log(input) + (1 - target) log(1 - input))` for probabilities; logarithms are at least -100, and constant
+    /// there.
     pub fn binary_cross_entropy(
         &self,
         target: &Tensor,
@@ -294,11 +295,12 @@ impl Tensor {
         reduction: Reduction,
     ) -> Result<Tensor> {
         check_pair("binary_cross_entropy", self, target)?;
-        let bounded = |logarithm: Tensor| {
-            let low = logarithm.lt_scalar(-100)?;
-            low.where_(&logarithm.full_like(-100.0)?, &logarithm)
-        };
-        let (yes, no) = (bounded(self.log()?)?, bounded(self.neg()?.log1p()?)?);
+        // Numbers with lower logarithms are left out of them, for there their slope is infinite.
+        let is_low = |x: &Tensor| x.abs()?.le_scalar((-100f64).exp());
+        let bounded = |low: &Tensor, logarithm: Tensor| low.where_(&logarithm.full_like(-100.0)?, &logarithm);
+        let (no_yes, no_no) = (is_low(self)?, is_low(&self.rsub_scalar(1)?)?);
+        let yes = bounded(&no_yes, no_yes.where_(&self.ones_like()?, self)?.log()?)?;
+        let no = bounded(&no_no, no_no.where_(&self.zeros_like()?, self)?.neg()?.log1p()?)?;
         let losses = target.sub_scalar(1)?.mul(&no)?.sub(&target.mul(&yes)?)?;
         weighted(losses, weight, reduction)
     }
