@@ -44,7 +44,7 @@ case("cross_entropy_options", nn.CrossEntropyLoss, [r(2, 3, 4)], torch.randint(0
      ignore_index=2, label_smoothing=0.1)
 case("cross_entropy_probabilities", nn.CrossEntropyLoss, [r(5, 4)], torch.softmax(r(5, 4), 1), label_smoothing=0.2)
 case("nll", nn.NLLLoss, [torch.log_softmax(r(5, 4), 1)], torch.tensor([0, 3, 2, 1, 1]), weight=p(4) + 0.5, ignore_index=1)
-case("bce", nn.BCELoss, [torch.tensor([[0.0, 1.0, 0.3], [0.5, 0.9, 1e-3]])], torch.tensor([[0.0, 1.0, 0.2], [1.0, 0.0, 0.7]]),
+case("bce", nn.BCELoss, [torch.tensor([[2**-10, 1 - 2**-6, 0.3125], [0.5, 0.90625, 2**-8]])], torch.tensor([[0.0, 1.0, 0.2], [1.0, 0.0, 0.7]]),
      weight=p(3) + 0.5)
 case("bce_with_logits", nn.BCEWithLogitsLoss, [torch.tensor([[-800.0, 800.0, 0.3], [-0.5, 30.0, 0.0]])], p(2, 3).round(),
      weight=p(2, 1) + 0.5, pos_weight=p(3) + 0.5)
