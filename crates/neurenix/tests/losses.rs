@@ -34,7 +34,10 @@ fn apply(loss: &Loss, inputs: &[Tensor], target: &Tensor, reduction: Reduction) 
     }
 }
 
-fn check(arrays: &Arrays, case: &str, make: &dyn Fn(&dyn Fn(&str) -> Option<Tensor>) -> Loss, dtype: DType) {
+/// A loss from the tensors that its case has besides inputs and target.
+type Make = fn(&dyn Fn(&str) -> Option<Tensor>) -> Loss;
+
+fn check(arrays: &Arrays, case: &str, make: Make, dtype: DType) {
     let array = |name: String| arrays.get(&format!("{case}/{name}"));
     let loss = make(&|name| array(name.to_owned()).map(|a| tensor(a, dtype)));
     let inputs: Vec<Tensor> = (0..2)
@@ -63,7 +66,6 @@ fn check(arrays: &Arrays, case: &str, make: &dyn Fn(&dyn Fn(&str) -> Option<Tens
 
 #[test]
 fn losses_are_those_of_pytorch() {
-    type Make = fn(&dyn Fn(&str) -> Option<Tensor>) -> Loss;
     let cases: [(&str, Make); 14] = [
         ("mse", |_| Loss::MSE),
         ("l1", |_| Loss::L1),
@@ -87,7 +89,7 @@ fn losses_are_those_of_pytorch() {
     let arrays = golden();
     for (case, make) in &cases {
         for dtype in [DType::F64, DType::F32] {
-            check(&arrays, case, make, dtype);
+            check(&arrays, case, *make, dtype);
         }
     }
     let untested = arrays.keys().find(|name| !cases.iter().any(|(c, _)| name.split('/').next() == Some(c)));

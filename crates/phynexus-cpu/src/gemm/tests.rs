@@ -91,12 +91,14 @@ impl Matrix {
 
 fn read(dtype: DType, data: *const u8, at: isize) -> Scalar {
     // SAFETY: the matrices of these tests contain the element.
-    by_dtype!(dtype, bool is bool, T => phynexus::Element::to_scalar(unsafe { *data.cast::<T>().offset(at) }))
+    unsafe { by_dtype!(dtype, bool is bool, T => phynexus::Element::to_scalar(*data.cast::<T>().offset(at))) }
 }
 
 fn write(dtype: DType, data: *mut u8, at: isize, value: Scalar) {
     // SAFETY: the matrices of these tests contain the element.
-    by_dtype!(dtype, bool is bool, T => unsafe { *data.cast::<T>().offset(at) = <T as phynexus::Element>::from_scalar(value) })
+    unsafe {
+        by_dtype!(dtype, bool is bool, T => *data.cast::<T>().offset(at) = <T as phynexus::Element>::from_scalar(value))
+    }
 }
 
 /// A repeatable stream of numbers.
