@@ -1,6 +1,7 @@
 //! `neurenix bench`: time and memory of well-known workloads on this machine.
 
 mod host;
+mod kinds;
 mod workloads;
 
 use std::{fmt, process::ExitCode, time::Instant};
@@ -30,6 +31,9 @@ pub(super) struct Arguments {
     /// Print a JSON line for each
     #[arg(long)]
     json: bool,
+    /// Print the kinds of steps too: of each the least time that one repetition spent in it
+    #[arg(long, conflicts_with = "json")]
+    profile: bool,
 }
 
 /// What was measured of a workload.
@@ -67,6 +71,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
             println!("{line}");
         } else {
             println!("{measured}");
+        }
+        if arguments.profile {
+            kinds::print(&mut (workload.prepare)(device)?, arguments.seconds)?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,0 +1,45 @@
+//! Where a workload's time goes, by kind of step.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use neurenix::{
+    Result,
+    phynexus::schedule::profile::{self, ProfileRow},
+};
+
+use super::workloads::Step;
+
+/// Prints every kind of step as in the repetition that spent the least time in it, the longest first.
+pub(super) fn print(step: &mut Step, seconds: f64) -> Result<()> {
+    let mut least: BTreeMap<String, ProfileRow> = BTreeMap::new();
+    let begun = Instant::now();
+    // The first repetition makes plans.
+    step()?;
+    while begun.elapsed().as_secs_f64() < seconds || least.is_empty() {
+        profile::start();
+        let done = step();
+        let rows = profile::finish();
+        done?;
+        if rows.is_empty() {
+            break;
+        }
+        for row in rows {
+            let best = least.entry(row.name.clone()).or_insert_with(|| row.clone());
+            if row.time < best.time {
+                *best = row;
+            }
+        }
+    }
+    let mut rows: Vec<ProfileRow> = least.into_values().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.time));
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    for row in &rows {
+        let rate = row.operations as f64 / row.time.as_secs_f64().max(1e-9) / 1e9;
+        println!("  {:>8.3} ms {:>4} x {rate:>7.1} GFLOP/s  {}", ms(row.time), row.count, row.name);
+    }
+    println!("  {:>8.3} ms in all", ms(rows.iter().map(|row| row.time).sum()));
+    Ok(())
+}
