@@ -45,7 +45,7 @@ impl<'a> Unpack<'a> {
     }
 
     /// The next part of a gradient, of this shape; `None` if it is known to be zero. A packed gradient is a sum of padded
-    /// parts: the part is read from before the padding where possible, and nothing is copied.
+    /// parts, or has them side by side: the part is read from before that where possible, and nothing is copied.
     pub(super) fn next_gradient(&mut self, shape: &[usize]) -> Result<Option<Formula>> {
         let count = element_count(shape);
         let part = part(self.packed, self.at, count, SEARCH_DEPTH)?;
@@ -82,6 +82,17 @@ fn part(packed: &Tensor, start: usize, count: usize, depth: usize) -> Result<Opt
             if start <= first && end <= start + count {
                 let padded = Formula::of(&inner).pad_axis(0, first - start, start + count - end, 0.0);
                 return Ok(Some(padded));
+            }
+        }
+        (Op::Cat { axis: 0 }, parts) if depth > 0 => {
+            let mut first = 0;
+            for source in parts {
+                let source = Tensor::from_node(source.clone());
+                let end = first + source.len();
+                if first <= start && start + count <= end {
+                    return part(&source, start - first, count, depth - 1);
+                }
+                first = end;
             }
         }
         _ => {}

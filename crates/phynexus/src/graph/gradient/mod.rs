@@ -1,6 +1,7 @@
 //! Gradients, graph to graph: a table from each operation to the nodes of its derivative, and the sweep that applies it
 //! from a loss to its leaves. What a rule records are ordinary nodes, so gradients fuse, print and differentiate again.
 
+mod accumulate;
 mod elementwise;
 mod indexing;
 mod linear;

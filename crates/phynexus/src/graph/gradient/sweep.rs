@@ -9,7 +9,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{GradientMode, is_enabled, no_grad, record_gradients, rule};
+use super::{GradientMode, accumulate, is_enabled, no_grad, record_gradients, rule};
 use crate::{
     Error, Result, Tensor,
     graph::{
@@ -347,11 +347,12 @@ impl Sweep {
     /// Applies the rules along the path.
     fn run(self, root: &Tensor, output_gradient: &Tensor, create_graph: bool) -> Result<Swept> {
         let _guard: GradientMode = record_gradients(create_graph);
-        let mut pending: HashMap<u64, Tensor, FastBuild> = HashMap::default();
+        let mut pending: HashMap<u64, SmallVec<[Tensor; 2]>, FastBuild> = HashMap::default();
         let mut gradients: HashMap<u64, Tensor, FastBuild> = HashMap::default();
-        pending.insert(root.node().number, output_gradient.clone());
+        pending.entry(root.node().number).or_default().push(output_gradient.clone());
         for node in &self.path {
-            let Some(gradient) = pending.remove(&node.number) else { continue };
+            let Some(contributions) = pending.remove(&node.number) else { continue };
+            let gradient = accumulate::total(contributions)?;
             if self.is_wanted(node) {
                 gradients.insert(node.number, gradient.clone());
             }
@@ -377,12 +378,7 @@ impl Sweep {
                     );
                     return Err(Error::internal("gradients", message));
                 }
-                let number = input.node().number;
-                let sum = match pending.remove(&number) {
-                    Some(before) => (Formula::of(&before) + Formula::of(&found)).tensor()?,
-                    None => found,
-                };
-                pending.insert(number, sum);
+                pending.entry(input.node().number).or_default().push(found);
             }
         }
         Ok(Swept { path: self.path, gradients })

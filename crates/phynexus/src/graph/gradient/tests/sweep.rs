@@ -3,7 +3,10 @@
 use super::harness::{Program, device, variable};
 use crate::{
     DType, Error, Tensor,
-    graph::{formula::Formula, op::Op},
+    graph::{
+        formula::Formula,
+        op::{Axes, Op},
+    },
     no_grad,
     oracle::OracleArray,
 };
@@ -114,4 +117,62 @@ fn an_optimiser_takes_gradients_out() {
     loss.backward().unwrap();
     assert_eq!(crate::graph::gradient::Gradients::take_from(&[&x, &w]).len(), 2);
     assert!(x.grad().is_none() && w.grad().is_none());
+}
+
+/// The gradient of a sum of slices of a tensor, each weighted: `(axis, start, count)`, weights 1, 2, 3 ...
+fn of_slices(shape: &[usize], slices: &[(usize, usize, usize)]) -> (Tensor, Vec<f64>) {
+    let x = variable(shape);
+    let mut loss = Formula::of(&variable(&[]));
+    let count = shape.iter().product();
+    let mut expected = vec![0.0; count];
+    for (number, &(axis, start, length)) in slices.iter().enumerate() {
+        let weight = number as f64 + 1.0;
+        let slice = Formula::of(&x).narrow(axis, start, length);
+        let all = Axes::of(0..shape.len());
+        loss = loss + (slice * weight).sum(all).reshape(&[]);
+        let stride: usize = shape[axis + 1..].iter().product();
+        for (at, expected) in expected.iter_mut().enumerate() {
+            if (start..start + length).contains(&(at / stride % shape[axis])) {
+                *expected += weight;
+            }
+        }
+    }
+    let gradient = loss.tensor().unwrap().gradients(&[&x]).unwrap().remove(0);
+    assert_eq!(gradient.shape(), shape);
+    let zeros = vec![0u8; 8 * count];
+    let found =
+        Program::new(&[x], &gradient).run(&[OracleArray::from_bytes(&zeros, DType::F64, shape).unwrap()]);
+    assert_eq!(found, expected, "{slices:?}");
+    (gradient, expected)
+}
+
+#[test]
+fn gradients_of_slices_are_put_side_by_side() {
+    let is_cat = |t: &Tensor| matches!(t.node().op(), Op::Cat { .. });
+    // A tensor in pieces, whatever their order.
+    assert!(is_cat(&of_slices(&[7, 4], &[(0, 3, 2), (0, 0, 3), (0, 5, 2)]).0));
+    assert!(is_cat(&of_slices(&[2, 3, 4], &[(2, 2, 2), (2, 0, 2)]).0));
+    // Zeros remain at the ends or in between.
+    assert!(matches!(of_slices(&[7], &[(0, 1, 2), (0, 3, 1)]).0.node().op(), Op::Pad { .. }));
+    of_slices(&[7, 2], &[(0, 0, 2), (0, 5, 2)]);
+    of_slices(&[9], &[(0, 0, 2), (0, 2, 1), (0, 5, 2), (0, 7, 2)]);
+    // What overlaps is added.
+    of_slices(&[7, 2], &[(0, 0, 4), (0, 3, 4), (0, 3, 4), (0, 0, 3)]);
+    of_slices(&[3, 4], &[(0, 0, 1), (1, 0, 2), (0, 1, 2), (1, 2, 2), (0, 0, 3)]);
+}
+
+#[test]
+fn gradients_that_lie_side_by_side_already_are_one_slice() {
+    let x = variable(&[3, 2, 4]);
+    let of_result = variable(&[29]);
+    let mut parts = vec![Formula::of(&variable(&[5]))];
+    parts.extend((0..3).map(|part| Formula::of(&x).narrow(0, part, 1).reshape(&[8])));
+    let result = Formula::cat(&parts, 0).tensor().unwrap();
+    let gradient = result.vector_jacobian_product(&of_result, &[&x], false).unwrap().remove(0);
+    let numbers: Vec<u8> = (0..29).flat_map(|i| f64::from(i).to_le_bytes()).collect();
+    let of_x = OracleArray::from_bytes(&[0; 192], DType::F64, &[3, 2, 4]).unwrap();
+    let numbers = OracleArray::from_bytes(&numbers, DType::F64, &[29]).unwrap();
+    let found = Program::new(&[x, of_result], &gradient).run(&[of_x, numbers]);
+    assert_eq!(found, (5..29).map(f64::from).collect::<Vec<_>>());
+    assert!(!matches!(gradient.node().op(), Op::Cat { .. }));
 }
