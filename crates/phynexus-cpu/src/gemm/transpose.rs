@@ -21,7 +21,7 @@ pub(crate) unsafe fn plain<T: Copy>(
 }
 
 /// Blocks of 16 by 16 through registers. Writes whole registers: up to 15 elements after the last lane of a row are
-/// overwritten with zeros, before the next row is written.
+/// overwritten with anything, before the next row is written.
 ///
 /// # Safety
 /// As [`plain`], with room for one register more; the machine has AVX-512.
@@ -49,16 +49,11 @@ pub(crate) unsafe fn avx512_f32(
             unsafe {
                 let mut rows = [_mm512_setzero_ps(); 16];
                 let from = source.offset(lane as isize * lane_stride).add(p);
-                if present == 16 && count == 16 {
-                    for (i, row) in rows.iter_mut().enumerate() {
-                        *row = _mm512_loadu_ps(from.offset(i as isize * lane_stride));
-                    }
-                } else {
-                    for (i, row) in rows.iter_mut().enumerate() {
-                        if i < present {
-                            *row = _mm512_maskz_loadu_ps(mask, from.offset(i as isize * lane_stride));
-                        }
-                    }
+                // The last lane stands for those that are missing: no branch for each.
+                for (i, row) in rows.iter_mut().enumerate() {
+                    let from = from.offset(i.min(present - 1) as isize * lane_stride);
+                    *row =
+                        if count == 16 { _mm512_loadu_ps(from) } else { _mm512_maskz_loadu_ps(mask, from) };
                 }
                 let columns = transpose_16(rows);
                 let to = out.add(p * width + lane);
