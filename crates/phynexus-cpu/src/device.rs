@@ -129,8 +129,8 @@ impl Backend for Cpu {
         }
     }
 
-    fn reads_layout(&self, node: &IrNode, operand: usize, _: &phynexus::shape::Layout) -> bool {
-        library::reads_strides(node, operand)
+    fn reads_layout(&self, node: &IrNode, operand: usize, layout: &phynexus::shape::Layout) -> bool {
+        library::reads_strides(node, operand, layout)
     }
 
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {

@@ -17,11 +17,13 @@ pub(super) struct Given {
     pub(super) is_bool: bool,
     /// Stored with the last two axes exchanged, if the routine reads that.
     pub(super) transposed: bool,
+    /// Elements between the rows, if the routine reads that.
+    pub(super) gap: usize,
 }
 
 impl Given {
     pub(super) fn new(shape: &[usize], values: Vec<f32>) -> Given {
-        Given { shape: shape.to_vec(), values, is_bool: false, transposed: false }
+        Given { shape: shape.to_vec(), values, is_bool: false, transposed: false, gap: 0 }
     }
 
     fn dtype(&self) -> DType {
@@ -31,25 +33,25 @@ impl Given {
     /// How the routine of `node` gets it as operand `at`: what it does not read is row-major, as in a plan.
     fn layout(&self, node: &IrNode, at: usize) -> Layout {
         let row_major = Layout::contiguous(&self.shape);
-        let mut exchanged = row_major.clone();
-        if let [.., rows, columns] = exchanged.strides.as_mut_slice() {
+        let mut wider = self.shape.clone();
+        wider.iter_mut().last().into_iter().for_each(|columns| *columns += self.gap);
+        let mut other = Layout { shape: row_major.shape.clone(), ..Layout::contiguous(&wider) };
+        if let (true, [.., rows, columns]) = (self.transposed, other.strides.as_mut_slice()) {
             (*rows, *columns) = (1, self.shape[self.shape.len() - 2] as isize);
         }
-        let is_read = || crate::device::register().backend().reads_layout(node, at, &exchanged);
-        if self.transposed && is_read() { exchanged } else { row_major }
+        let is_read = || crate::device::register().backend().reads_layout(node, at, &other);
+        if (self.transposed || self.gap > 0) && is_read() { other } else { row_major }
     }
 
-    /// The operand in memory.
+    /// The operand in memory: what lies between its elements is not a number.
     fn bytes(&self, layout: &Layout) -> Vec<u8> {
-        let mut stored = self.values.clone();
-        if !layout.is_contiguous() {
-            let (rows, columns) = (self.shape[self.shape.len() - 2], self.shape[self.shape.len() - 1]);
-            for (to, from) in stored.chunks_mut(rows * columns).zip(self.values.chunks(rows * columns)) {
-                for (at, value) in from.iter().enumerate() {
-                    to[at % columns * rows + at / columns] = *value;
-                }
-            }
-        }
+        let place = |flat: usize| {
+            let axes = layout.shape.iter().zip(&layout.strides).rev();
+            axes.fold((flat, 0), |(rest, at), (n, stride)| (rest / n, at + rest % n * *stride as usize)).1
+        };
+        let length = (0..self.values.len()).map(place).max().map_or(0, |last| last + 1);
+        let mut stored = vec![f32::NAN; length];
+        self.values.iter().enumerate().for_each(|(flat, value)| stored[place(flat)] = *value);
         match self.is_bool {
             true => stored.iter().map(|v| u8::from(*v != 0.0)).collect(),
             false => stored.iter().flat_map(|v| v.to_ne_bytes()).collect(),

@@ -44,11 +44,14 @@ pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
     }
 }
 
-/// Whether the operation's routine reads this operand whatever its strides are.
-pub(crate) fn reads_strides(node: &IrNode, operand: usize) -> bool {
+/// Whether the operation's routine reads an operand that lies so though it is not row-major.
+pub(crate) fn reads_strides(node: &IrNode, operand: usize, layout: &Layout) -> bool {
     match &node.op {
         Op::Dot | Op::Composite(Composite::Attention(_)) => true,
-        Op::Composite(Composite::AttentionGradient(attributes)) => attributes.mask && operand == 3,
+        Op::Composite(Composite::AttentionGradient(attributes)) => {
+            attention::reads(attributes, operand, layout)
+        }
+        Op::Composite(Composite::Recurrent(_)) => operand == 0,
         _ => false,
     }
 }
@@ -71,8 +74,9 @@ fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
 
 /// Makes a library step ready to run.
 pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
-    let readable =
-        |(at, operand): (usize, &Operand)| operand.layout.is_contiguous() || reads_strides(&step.node, at);
+    let readable = |(at, operand): (usize, &Operand)| {
+        operand.layout.is_contiguous() || reads_strides(&step.node, at, &operand.layout)
+    };
     if !step.operands.iter().enumerate().all(readable) {
         return Err(misfit(step.node.op.name(), &step.operands));
     }

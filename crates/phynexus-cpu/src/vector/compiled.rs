@@ -1,8 +1,8 @@
 //! Means for kernels that are more than one operation: compiled for every instruction set, and written over blocks of
 //! lanes that the compiler turns into vectors.
 
-/// Elements of a block.
-pub(crate) const BLOCK: usize = 64;
+/// Elements of a block: as many as a kernel of several values at a time holds in registers.
+pub(crate) const BLOCK: usize = 32;
 
 /// Defines a function that gives, for an instruction set, `body::<A>` compiled for it: `unsafe fn(&Arguments)`.
 macro_rules! compiled {
@@ -77,4 +77,13 @@ pub(crate) fn lanes(f: impl Fn(usize) -> f32) -> [f32; BLOCK] {
         *lane = f(i);
     }
     block
+}
+
+/// All lanes combined, by halves.
+#[inline(always)]
+pub(crate) fn combine(block: [f32; BLOCK], f: impl Fn(f32, f32) -> f32) -> f32 {
+    let a: [f32; 16] = std::array::from_fn(|i| f(block[i], block[i + 16]));
+    let b: [f32; 8] = std::array::from_fn(|i| f(a[i], a[i + 8]));
+    let c: [f32; 4] = std::array::from_fn(|i| f(b[i], b[i + 4]));
+    f(f(c[0], c[2]), f(c[1], c[3]))
 }

@@ -54,7 +54,7 @@ mod tests;
 
 pub use binary::{binary, binary_for};
 pub use cast::{cast, cast_for};
-pub(crate) use compiled::{BLOCK, compiled, lanes, load, store};
+pub(crate) use compiled::{BLOCK, combine, compiled, lanes, load, store};
 pub use fused::{Fused, fused, fused_for, mul_add, mul_add_for, sub_exp, sub_exp_for};
 pub use instruction_set::InstructionSet;
 pub(crate) use math::{Arithmetic, Contracted, Separate, single};

@@ -1,18 +1,19 @@
 //! The gradients of queries, keys and values, from weights computed again by tiles.
 
 use phynexus::{
-    Result,
+    DType, Result,
     graph::{composite::AttentionAttributes, ir::IrNode},
     schedule::step,
-    shape::contiguous_strides,
+    shape::{Layout, contiguous_strides},
 };
 
 use super::{
-    Addresses, KEYS, Problem, QUERIES,
+    Addresses, Problem, QUERIES,
     rows::{self, Slope},
 };
 use crate::{
     gemm::{
+        Operand,
         blocked::Shared,
         panels::{Left, Right, multiply},
         scratch::Scratch,
@@ -24,7 +25,25 @@ use crate::{
 /// The gradient of attention of fixed shapes.
 pub(in super::super) struct Backward {
     problem: Problem,
+    /// How the output's gradient lies.
+    of_output: Layout,
     slope: unsafe fn(&Slope),
+}
+
+/// Whether an operand that is not row-major is read where it lies.
+pub(in super::super) fn reads(attributes: &AttentionAttributes, operand: usize, layout: &Layout) -> bool {
+    // Behind the mask: the logarithms, the output's gradient, the deltas.
+    let rest = 3 + usize::from(attributes.mask);
+    match operand {
+        0 | 1 => has_rows(layout),
+        _ if operand == rest + 1 => has_rows(layout),
+        _ => operand < rest,
+    }
+}
+
+/// True if features lie side by side, as the right operands of products want it.
+fn has_rows(layout: &Layout) -> bool {
+    matches!(layout.strides.as_slice(), [.., row, 1] if *row >= 0)
 }
 
 impl Backward {
@@ -34,27 +53,28 @@ impl Backward {
         operands: &[step::Operand],
     ) -> Result<Backward> {
         let mut problem = Problem::new("attention_gradient", attributes, node, operands, true)?;
-        // They are wanted contiguous, and copied where they are not.
-        for layout in &mut problem.layouts[..3] {
+        let rest = problem.layouts.len();
+        let mut of_output = operands[rest + 1].layout.clone();
+        let (queries_and_keys, _) = problem.layouts.split_at_mut(2);
+        for layout in queries_and_keys.iter_mut().chain([&mut of_output]).filter(|l| !has_rows(l)) {
+            // Row-major, but for strides of axes of size 1.
             layout.strides = contiguous_strides(&layout.shape);
         }
-        Ok(Backward { problem, slope: rows::slope() })
+        Ok(Backward { problem, of_output, slope: rows::slope() })
     }
 
     /// The gradients of one head.
     ///
     /// # Safety
-    /// The operands exist and all but the mask are contiguous; no other task writes this head's part of the result.
+    /// The operands exist as their layouts say; no other task writes this head's part of the result.
     unsafe fn head(&self, operands: &[*const u8], head: usize, result: *mut f32) {
         let p = &self.problem;
-        let (features, width) = (p.features, p.values);
-        let of = |operand: usize, per_head: usize| {
-            operands[operand].cast::<f32>().wrapping_add(head * per_head).cast_mut()
-        };
+        let (features, width, pitch) = (p.features, p.values, p.pitch());
         let rest = p.layouts.len();
-        let (q, k) = (of(0, p.queries * features), of(1, p.keys * features));
-        let (logarithms, deltas) = (of(rest, p.queries), of(rest + 2, p.queries));
-        let of_output = of(rest + 1, p.queries * width);
+        let (q, k) = (p.matrix(operands, 0, head), p.matrix(operands, 1, head));
+        let of_output = p.matrix_of(operands[rest + 1], DType::F32, &self.of_output.strides, head);
+        let of = |operand: usize| operands[operand].cast::<f32>().wrapping_add(head * p.queries);
+        let (logarithms, deltas) = (of(rest), of(rest + 2));
         let all = p.all_heads();
         let of_k = result.wrapping_add(all * p.queries * features);
         let of_v = of_k.wrapping_add(all * p.keys * features);
@@ -64,16 +84,14 @@ impl Backward {
 
         let key_length = Right::packed_length(features, p.keys);
         let memory = Scratch::new::<f32>(key_length + Right::packed_length(width, p.keys));
-        let tile = QUERIES * KEYS.min(p.keys);
-        let tiles = Scratch::new::<f32>(2 * tile);
-        let (scores, products) = (tiles.start::<f32>(), tiles.start::<f32>().wrapping_add(tile));
+        let tiles = p.tiles(2);
+        let (scores, products) = (tiles.start::<f32>(), tiles.start::<f32>().wrapping_add(QUERIES * pitch));
         // SAFETY: the caller's promise; the memory has room.
         let (transposed_keys, transposed_values) = unsafe {
             std::slice::from_raw_parts_mut(of_q, p.queries * features).fill(0.0);
             std::slice::from_raw_parts_mut(of_k, p.keys * features).fill(0.0);
             std::slice::from_raw_parts_mut(of_v, p.keys * width).fill(0.0);
-            let keys = p.matrix(operands, 1, head).transposed();
-            let values = p.matrix(operands, 2, head).transposed();
+            let (keys, values) = (k.transposed(), p.matrix(operands, 2, head).transposed());
             let start = memory.start::<f32>();
             (
                 Right::pack(&keys, features, p.keys, start),
@@ -82,31 +100,25 @@ impl Backward {
         };
         for queries in (0..p.query_tiles()).map(|tile| p.query_tile(tile)) {
             let rows = queries.len();
-            let q = q.wrapping_add(queries.start * features);
+            let (q, of_output) = (rows_of(&q, queries.start), rows_of(&of_output, queries.start));
             let of_q = of_q.wrapping_add(queries.start * features);
-            let of_output = of_output.wrapping_add(queries.start * width);
             for keys in p.key_tiles(&queries) {
                 let count = keys.len();
-                let along = |data: *const f32, row: usize| Left { data, row: row as isize, step: 1 };
-                let across = |data: *const f32| Left { data, row: 1, step: count as isize };
+                let along = |data: *const f32| Left { data, row: pitch as isize, step: 1 };
+                let across = |data: *const f32| Left { data, row: 1, step: pitch as isize };
                 // SAFETY: the caller's promise; scores and products are as large as a tile.
                 unsafe {
-                    multiply(
-                        rows,
-                        along(q, features),
-                        transposed_keys.columns(keys.clone()),
-                        scores,
-                        count,
-                        false,
-                    );
-                    let values = transposed_values.columns(keys.clone());
-                    multiply(rows, along(of_output, width), values, products, count, false);
+                    let transposed = transposed_keys.columns(keys.clone());
+                    multiply(rows, q.left(), transposed, scores, pitch, false);
+                    let transposed = transposed_values.columns(keys.clone());
+                    multiply(rows, of_output.left(), transposed, products, pitch, false);
                     let scale = p.masked(operands, head, &queries, &keys, scores);
                     (self.slope)(&Slope {
                         rows,
                         columns: count,
                         scores,
                         products,
+                        pitch,
                         scale,
                         gradient_scale: p.scale,
                         causal: p.attended(&queries, &keys),
@@ -114,15 +126,34 @@ impl Backward {
                         delta: deltas.add(queries.start),
                     });
                     let (of_k, of_v) = (of_k.add(keys.start * features), of_v.add(keys.start * width));
-                    let k = Right::rows(k.add(keys.start * features), count, features, features);
-                    multiply(rows, along(products, count), k, of_q, features, true);
-                    let q = Right::rows(q, rows, features, features);
-                    multiply(count, across(products), q, of_k, features, true);
-                    let of_output = Right::rows(of_output, rows, width, width);
-                    multiply(count, across(scores), of_output, of_v, width, true);
+                    let k = rows_of(&k, keys.start);
+                    multiply(rows, along(products), k.right(count, features), of_q, features, true);
+                    multiply(count, across(products), q.right(rows, features), of_k, features, true);
+                    multiply(count, across(scores), of_output.right(rows, width), of_v, width, true);
                 }
             }
         }
+    }
+}
+
+/// Rows of a head's matrix from one on; features lie side by side.
+#[derive(Clone, Copy)]
+struct Rows {
+    data: *const f32,
+    step: usize,
+}
+
+fn rows_of(matrix: &Operand, first: usize) -> Rows {
+    let step = matrix.row_stride.unsigned_abs();
+    Rows { data: matrix.data.cast::<f32>().wrapping_add(first * step), step }
+}
+
+impl Rows {
+    fn left(self) -> Left {
+        Left { data: self.data, row: self.step as isize, step: 1 }
+    }
+    fn right(self, rows: usize, columns: usize) -> Right {
+        Right::rows(self.data, rows, columns, self.step)
     }
 }
 

@@ -7,7 +7,7 @@ use phynexus::{
 };
 
 use super::{
-    Addresses, KEYS, Problem, QUERIES,
+    Addresses, Problem, QUERIES,
     rows::{self, Softmax},
 };
 use crate::{
@@ -54,7 +54,7 @@ impl Forward {
         let first_row = head * p.queries + queries.start;
         let output = result.wrapping_add(first_row * p.values);
         let logarithms = result.wrapping_add(p.all_heads() * p.queries * p.values + first_row);
-        let scores = Scratch::new::<f32>(QUERIES * KEYS.min(p.keys));
+        let (scores, pitch) = (p.tiles(1), p.pitch());
         let (mut greatest, mut sum) = ([f32::NEG_INFINITY; QUERIES], [0.0f32; QUERIES]);
         let q = p.matrix(operands, 0, head);
         let left = Left {
@@ -67,19 +67,13 @@ impl Forward {
             // SAFETY: the caller's promise; the scores are as large as a tile.
             unsafe {
                 let scores = scores.start::<f32>();
-                multiply(
-                    queries.len(),
-                    left,
-                    transposed_keys.columns(keys.clone()),
-                    scores,
-                    keys.len(),
-                    false,
-                );
+                multiply(queries.len(), left, transposed_keys.columns(keys.clone()), scores, pitch, false);
                 let scale = p.masked(operands, head, &queries, &keys, scores);
                 (self.softmax)(&Softmax {
                     rows: queries.len(),
                     columns: keys.len(),
                     scores,
+                    pitch,
                     scale,
                     causal: p.attended(&queries, &keys),
                     greatest: greatest.as_mut_ptr(),
@@ -88,7 +82,7 @@ impl Forward {
                     features: p.values,
                     first,
                 });
-                let weights = Left { data: scores, row: keys.len() as isize, step: 1 };
+                let weights = Left { data: scores, row: pitch as isize, step: 1 };
                 multiply(queries.len(), weights, values.steps(keys), output, p.values, !first);
             }
             first = false;

@@ -16,11 +16,14 @@ use phynexus::{
     shape::Layout,
 };
 
-pub(super) use backward::Backward;
+pub(super) use backward::{Backward, reads};
 pub(super) use forward::Forward;
 
 use super::misfit;
-use crate::gemm::{Operand, part};
+use crate::{
+    gemm::{Operand, part, scratch::Scratch},
+    vector::BLOCK,
+};
 
 /// Queries of a tile.
 const QUERIES: usize = 56;
@@ -130,6 +133,20 @@ impl Problem {
         (0..end).step_by(KEYS).map(move |start| start..end.min(start + KEYS))
     }
 
+    /// Elements between the rows of a tile of scores: whole blocks.
+    fn pitch(&self) -> usize {
+        KEYS.min(self.keys.next_multiple_of(BLOCK))
+    }
+
+    /// Memory for so many tiles of scores, where all elements are numbers.
+    fn tiles(&self, count: usize) -> Scratch {
+        let length = count * QUERIES * self.pitch();
+        let tiles = Scratch::new::<f32>(length);
+        // SAFETY: the memory is that long.
+        unsafe { tiles.start::<f32>().write_bytes(0, length) };
+        tiles
+    }
+
     /// How many keys of a tile the first query attends to; see [`rows::Softmax::causal`].
     fn attended(&self, queries: &Range<usize>, keys: &Range<usize>) -> Option<isize> {
         self.causal.then(|| queries.start as isize + 1 - keys.start as isize)
@@ -137,22 +154,21 @@ impl Problem {
 
     /// A head's matrix in operand 0, 1, 2 (`f32`) or the mask.
     fn matrix(&self, operands: &[*const u8], operand: usize, head: usize) -> Operand {
-        let strides = &self.layouts[operand].strides;
         let dtype = if operand == 3 { self.mask.unwrap_or(DType::F32) } else { DType::F32 };
+        self.matrix_of(operands[operand], dtype, &self.layouts[operand].strides, head)
+    }
+
+    /// A head's matrix in what lies so.
+    fn matrix_of(&self, start: *const u8, dtype: DType, strides: &[isize], head: usize) -> Operand {
         let (batch, head) = ((head / self.heads) as isize, (head % self.heads) as isize);
         let at = (batch * strides[0] + head * strides[1]) * dtype.size() as isize;
-        Operand {
-            data: operands[operand].wrapping_offset(at),
-            dtype,
-            row_stride: strides[2],
-            column_stride: strides[3],
-        }
+        Operand { data: start.wrapping_offset(at), dtype, row_stride: strides[2], column_stride: strides[3] }
     }
 
     /// Scales the scores of a tile and applies the mask, if there is one; gives the scale that is left to be applied.
     ///
     /// # Safety
-    /// The operands exist as their layouts say, and the scores: row-major.
+    /// The operands exist as their layouts say, and the scores: rows a pitch apart.
     unsafe fn masked(
         &self,
         operands: &[*const u8],
@@ -168,7 +184,7 @@ impl Problem {
         for (row, query) in queries.clone().enumerate() {
             // SAFETY: a row of the scores and the part of the mask's row that belongs to it.
             unsafe {
-                let scores = std::slice::from_raw_parts_mut(scores.add(row * keys.len()), keys.len());
+                let scores = std::slice::from_raw_parts_mut(scores.add(row * self.pitch()), keys.len());
                 let at = |key: usize| query as isize * mask.row_stride + key as isize * mask.column_stride;
                 for (score, key) in scores.iter_mut().zip(keys.clone()) {
                     let scaled = *score * self.scale;

@@ -1,13 +1,14 @@
 //! The softmax of tiles of scores, row by row.
 
-use crate::vector::{Arithmetic, BLOCK, InstructionSet, compiled, lanes, load, single, store};
+use crate::vector::{Arithmetic, BLOCK, InstructionSet, combine, compiled, lanes, load, single, store};
 
 /// A tile of scores that becomes a tile of weights, with what is known of its rows from the tiles before.
 pub(super) struct Softmax {
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// Row-major, `columns` apart.
+    /// Rows `pitch` apart: whole blocks, whose elements behind the columns may be read and written too.
     pub(super) scores: *mut f32,
+    pub(super) pitch: usize,
     pub(super) scale: f32,
     /// How many columns the first row attends to (below 0: none), if every further row attends to one more; else all do
     /// to all.
@@ -44,39 +45,44 @@ fn shift(greatest: f32) -> f32 {
     if greatest == f32::NEG_INFINITY { 0.0 } else { greatest }
 }
 
+/// The lanes before `count`; the others are `rest`.
+#[inline(always)]
+fn first_lanes(count: usize, rest: f32, x: [f32; BLOCK]) -> [f32; BLOCK] {
+    let count = count.min(BLOCK) as i32;
+    lanes(|i| if (i as i32) < count { x[i] } else { rest })
+}
+
 /// # Safety
 /// The matrices exist and overlap nowhere.
 #[inline(always)]
 unsafe fn softmax_rows<A: Arithmetic>(s: &Softmax) {
+    let greater = |a: f32, b: f32| if b > a { b } else { a };
     for row in 0..s.rows {
         let count = attended(s.causal, row, s.columns);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise; blocks end before the next row.
         unsafe {
-            let scores = s.scores.add(row * s.columns);
+            let scores = s.scores.add(row * s.pitch);
             let before = *s.greatest.add(row);
             let mut most = [before; BLOCK];
             for at in (0..count).step_by(BLOCK) {
-                let n = BLOCK.min(count - at);
-                let x = load(scores.add(at), n, f32::NEG_INFINITY);
-                let x = lanes(|i| x[i] * s.scale);
-                store(scores.add(at), n, &x);
-                // Not by the lanes behind the row's end: a negative scale made them the greatest.
-                most = lanes(|i| if i < n && x[i] > most[i] { x[i] } else { most[i] });
+                let x = load(scores.add(at), BLOCK, 0.0);
+                let x = first_lanes(count - at, f32::NEG_INFINITY, lanes(|i| x[i] * s.scale));
+                store(scores.add(at), BLOCK, &x);
+                most = lanes(|i| greater(most[i], x[i]));
             }
-            let greatest = most.iter().fold(before, |a, &b| if b > a { b } else { a });
+            let greatest = combine(most, greater);
             let shift = shift(greatest);
             let mut sums = [0.0; BLOCK];
             for at in (0..count).step_by(BLOCK) {
-                let n = BLOCK.min(count - at);
-                let x = load(scores.add(at), n, f32::NEG_INFINITY);
-                let e = lanes(|i| single::exp::<A>(x[i] - shift));
-                store(scores.add(at), n, &e);
+                let x = load(scores.add(at), BLOCK, 0.0);
+                let e = first_lanes(count - at, 0.0, lanes(|i| single::exp::<A>(x[i] - shift)));
+                store(scores.add(at), BLOCK, &e);
                 sums = lanes(|i| sums[i] + e[i]);
             }
-            std::slice::from_raw_parts_mut(scores.add(count), s.columns - count).fill(0.0);
+            zeros(scores, count, s.columns);
             let factor = single::exp::<A>(before - shift);
             *s.greatest.add(row) = greatest;
-            *s.sum.add(row) = *s.sum.add(row) * factor + sums.iter().sum::<f32>();
+            *s.sum.add(row) = *s.sum.add(row) * factor + combine(sums, |a, b| a + b);
             if !s.first && factor != 1.0 {
                 let output = std::slice::from_raw_parts_mut(s.output.add(row * s.features), s.features);
                 output.iter_mut().for_each(|x| *x *= factor);
@@ -85,13 +91,26 @@ unsafe fn softmax_rows<A: Arithmetic>(s: &Softmax) {
     }
 }
 
+/// Zeros in a row from the block after the one that holds element `count - 1`.
+///
+/// # Safety
+/// The row exists.
+#[inline(always)]
+unsafe fn zeros(row: *mut f32, count: usize, columns: usize) {
+    for at in (count.next_multiple_of(BLOCK)..columns).step_by(BLOCK) {
+        // SAFETY: the caller's promise.
+        unsafe { store(row.add(at), BLOCK, &[0.0; BLOCK]) }
+    }
+}
+
 /// A tile of scores and a tile of products of output gradients and values, which become weights and gradients of scores.
 pub(super) struct Slope {
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// Both row-major, `columns` apart.
+    /// Both as in [`Softmax`].
     pub(super) scores: *mut f32,
     pub(super) products: *mut f32,
+    pub(super) pitch: usize,
     /// The scale of the scores, and of their gradients.
     pub(super) scale: f32,
     pub(super) gradient_scale: f32,
@@ -118,19 +137,19 @@ pub(super) fn slope() -> unsafe fn(&Slope) {
 unsafe fn slope_rows<A: Arithmetic>(s: &Slope) {
     for row in 0..s.rows {
         let count = attended(s.causal, row, s.columns);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise; blocks end before the next row.
         unsafe {
-            let (scores, products) = (s.scores.add(row * s.columns), s.products.add(row * s.columns));
+            let (scores, products) = (s.scores.add(row * s.pitch), s.products.add(row * s.pitch));
             let (shift, delta) = (shift(*s.logarithm.add(row)), *s.delta.add(row));
             for at in (0..count).step_by(BLOCK) {
-                let n = BLOCK.min(count - at);
-                let (x, y) = (load(scores.add(at), n, 0.0), load(products.add(at), n, 0.0));
+                let (x, y) = (load(scores.add(at), BLOCK, 0.0), load(products.add(at), BLOCK, 0.0));
                 let p = lanes(|i| single::exp::<A>(x[i] * s.scale - shift));
-                store(scores.add(at), n, &p);
-                store(products.add(at), n, &lanes(|i| (y[i] - delta) * p[i] * s.gradient_scale));
+                let of_score = lanes(|i| (y[i] - delta) * p[i] * s.gradient_scale);
+                store(scores.add(at), BLOCK, &first_lanes(count - at, 0.0, p));
+                store(products.add(at), BLOCK, &first_lanes(count - at, 0.0, of_score));
             }
-            std::slice::from_raw_parts_mut(scores.add(count), s.columns - count).fill(0.0);
-            std::slice::from_raw_parts_mut(products.add(count), s.columns - count).fill(0.0);
+            zeros(scores, count, s.columns);
+            zeros(products, count, s.columns);
         }
     }
 }

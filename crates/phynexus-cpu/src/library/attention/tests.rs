@@ -16,12 +16,18 @@ fn operands([b, h, l, s, e, v]: Shape) -> Vec<Given> {
 }
 
 /// Attention and its gradient.
-fn check([b, h, l, _, _, v]: Shape, causal: bool, operands: Vec<Given>) {
+fn check(shape: Shape, causal: bool, operands: Vec<Given>) {
+    check_rows(shape, causal, operands, 0);
+}
+
+/// The same with elements between the rows of the output's gradient.
+fn check_rows([b, h, l, _, _, v]: Shape, causal: bool, operands: Vec<Given>, gap: usize) {
     let mask = operands.len() > 3;
     let attributes = AttentionAttributes { causal, scale: Scalar::Float(0.75), mask };
     let packed = agree(&Composite::Attention(attributes), &operands);
     let (output, logarithms) = packed.split_at(b * h * l * v);
-    let gradient = given(&[b, h, l, v], 4);
+    let mut gradient = given(&[b, h, l, v], 4);
+    gradient.gap = gap;
     let delta =
         (0..b * h * l).map(|row| (row * v..(row + 1) * v).map(|i| output[i] * gradient.values[i]).sum());
     let delta = delta.collect();
@@ -58,6 +64,11 @@ fn operands_with_strides() {
         operands.push(given(&[2, 2, 60, 70], 5));
         operands[which].transposed = true;
         check(shape, which % 2 == 0, operands);
+    }
+    for shape in SHAPES {
+        let mut operands = operands(shape);
+        operands.iter_mut().enumerate().for_each(|(at, operand)| operand.gap = 3 * at + 1);
+        check_rows(shape, true, operands, 2);
     }
 }
 

@@ -1,5 +1,7 @@
 //! The layer.
 
+use std::ops::Range;
+
 use phynexus::{
     DType, Result,
     graph::{composite::Cell, composite::Recurrence, ir::IrNode},
@@ -13,19 +15,23 @@ use super::{
 };
 use crate::{
     gemm::{
-        BatchItem, Operand, Output,
+        Operand,
         blocked::Shared,
-        gemm,
         panels::{Left, Right, multiply},
         scratch::Scratch,
     },
     library::{Routine, misfit},
 };
 
+/// Rows that a product with the input's weights has at least, if there are as many: fewer would wait for the weights.
+const TALL: usize = 28;
+
 /// A recurrent layer of fixed shapes.
 pub(in super::super) struct Forward {
     recurrence: Recurrence,
     extents: Extents,
+    /// Of the input: elements between its steps, sequences and features.
+    strides: [isize; 3],
     /// Stands for biases where there are none.
     zeros: Vec<f32>,
     step: unsafe fn(&Step),
@@ -71,8 +77,47 @@ impl Forward {
         let saved = if recurrence.save { saved_gates(cell) + cells } else { 0 };
         let size = extents.sequence() * (1 + saved) + cells * extents.state();
         check(name, node, operands, &shapes, size)?;
+        let &[step, sequence, feature] = x.layout.strides.as_slice() else {
+            return Err(misfit(name, operands));
+        };
+        let strides = [step, sequence, feature];
         let zeros = if recurrence.bias { Vec::new() } else { vec![0.0; rows] };
-        Ok(Forward { recurrence: *recurrence, extents, zeros, step: gates::step(cell) })
+        Ok(Forward { recurrence: *recurrence, extents, strides, zeros, step: gates::step(cell) })
+    }
+
+    /// The input's share of the sums of some rows at the steps of some places, into the gates.
+    ///
+    /// # Safety
+    /// The input exists as its strides say, and the gates.
+    unsafe fn from_input(
+        &self,
+        x: *const f32,
+        weights: Right,
+        rows: Range<usize>,
+        places: Range<usize>,
+        parts: &Parts,
+    ) {
+        let Extents { batch, .. } = self.extents;
+        let [of_step, of_row, of_feature] = self.strides;
+        let (first, last) = (
+            self.extents.at(&self.recurrence, places.start).0,
+            self.extents.at(&self.recurrence, places.end - 1).0,
+        );
+        let steps = first.min(last)..first.max(last) + 1;
+        let share = |step: usize, row: usize, count: usize, stride: isize, apart: usize| {
+            let at = step as isize * of_step + row as isize * of_row;
+            let left = Left { data: x.wrapping_offset(at), row: stride, step: of_feature };
+            let gates = parts.gates.get().wrapping_add((step * batch + row) * parts.columns);
+            // SAFETY: the caller's promise.
+            unsafe { multiply(count, left, weights, gates, apart * parts.columns, false) };
+        };
+        // Tall products read the weights less often.
+        if rows.len() >= steps.len() {
+            steps.for_each(|step| share(step, rows.start, rows.len(), of_row, 1));
+        } else {
+            let count = steps.len();
+            rows.for_each(|row| share(steps.start, row, count, of_step, batch));
+        }
     }
 
     /// The weights of the hidden state, packed: with the column of the gates that their product goes to, and whether it
@@ -139,36 +184,31 @@ impl Routine for Forward {
             columns,
         };
 
-        let memory =
-            Scratch::new::<f32>(Right::packed_length(units, rows) + Right::packed_length(units, units));
-        let matrix = |data: *const u8, row_stride: usize, column_stride: usize| Operand {
-            data,
-            dtype: DType::F32,
-            row_stride: row_stride as isize,
-            column_stride: column_stride as isize,
-        };
-        let sums =
-            Output { data: gates.cast(), dtype: DType::F32, row_stride: columns as isize, column_stride: 1 };
-        // SAFETY: operands are contiguous and have the shapes that were checked; the sums have room.
-        let weights = unsafe {
-            gemm(
-                steps * batch,
-                rows,
-                width,
-                &[BatchItem::default()],
-                &matrix(x, width, 1),
-                &matrix(input_weights, 1, width),
-                &sums,
-                None,
-            )?;
-            self.weights(hidden_weights, memory.start())
+        let length = Right::packed_length(width, rows);
+        let memory = Scratch::new::<f32>(
+            length + Right::packed_length(units, rows) + Right::packed_length(units, units),
+        );
+        let transposed =
+            Operand { data: input_weights, dtype: DType::F32, row_stride: 1, column_stride: width as isize };
+        // SAFETY: the weights are contiguous and have the shapes that were checked; the memory has room.
+        let (input_weights, weights) = unsafe {
+            let input_weights = Right::pack(&transposed, width, rows, memory.start());
+            (input_weights, self.weights(hidden_weights, memory.start::<f32>().add(length)))
         };
 
+        let x = Shared(x.cast_mut().cast::<f32>());
         let (h0, c0) = (Shared(h0.cast_mut().cast::<f32>()), Shared(c0.cast_mut()));
         let biases = (Shared(input_bias.cast_mut()), Shared(hidden_bias.cast_mut()));
         self.extents.by_rows(cell.gates(), &|range| {
             let first = range.start * units;
+            let together = TALL.div_ceil(range.len());
             for place in 0..steps {
+                if place % together == 0 {
+                    let places = place..steps.min(place + together);
+                    // SAFETY: these rows of the batch are this task's; the input and the gates have the shapes that were
+                    // checked.
+                    unsafe { self.from_input(x.get(), input_weights, range.clone(), places, &parts) };
+                }
                 let (step, before) = self.extents.at(&self.recurrence, place);
                 let at = |step: usize| step * state + first;
                 let of = |start: &Shared<f32>, at: usize| start.get().wrapping_add(at);

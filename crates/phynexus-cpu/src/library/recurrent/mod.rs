@@ -1,8 +1,8 @@
 //! Recurrent layers over whole sequences and their gradients, in `f32`.
 //!
-//! The products over all steps are the scheduler's and one [`gemm`](crate::gemm); what goes from step to step is done by
-//! each thread for its own rows of the batch from the first step to the last, without waiting for the others: the
-//! weights of the hidden state, packed once, then the gates' functions while the sums are in cache.
+//! Each thread takes its own rows of the batch from the first step to the last, without waiting for the others: the
+//! products with weights that are packed once, then the gates' functions while the sums are in cache. The gradients of
+//! the weights are the scheduler's: one product over all steps.
 
 mod backward;
 mod forward;
@@ -30,7 +30,7 @@ use crate::{gemm::part, pool};
 struct Extents {
     steps: usize,
     batch: usize,
-    /// Features of the input.
+    /// Features of the input; 0 where it takes no part.
     width: usize,
     units: usize,
 }
@@ -57,7 +57,7 @@ impl Extents {
         const ROWS: usize = 28;
         /// Multiplications that are worth a second thread.
         const WORK: usize = 1 << 18;
-        let work = self.sequence().saturating_mul(gates * self.units);
+        let work = self.sequence().saturating_mul(gates * (self.units + self.width));
         let threads = if work < WORK { 1 } else { pool::threads() };
         let parts = self.batch.div_ceil(ROWS).max(threads).min(self.batch);
         pool::parallel_for(parts, &|task| body(part(self.batch, parts, task)));

@@ -16,10 +16,16 @@ use crate::library::against_body::{Given, agree, given};
 
 /// The layer and its gradient for one cell and shape.
 fn check(recurrence: Recurrence, steps: usize, batch: usize, units: usize) {
+    check_input(recurrence, given(&[steps, batch, 5], 1), units);
+}
+
+/// The same for this input.
+fn check_input(recurrence: Recurrence, input: Given, units: usize) {
     let Recurrence { cell, bias, save, .. } = recurrence;
-    let (width, rows) = (5, cell.gates() * units);
+    let [steps, batch, width] = input.shape[..] else { panic!("an input has three axes") };
+    let rows = cell.gates() * units;
     let state = [batch, units];
-    let mut operands = vec![given(&[steps, batch, width], 1), given(&state, 2)];
+    let mut operands = vec![input, given(&state, 2)];
     if cell.has_cell_state() {
         operands.push(given(&state, 3));
     }
@@ -94,6 +100,27 @@ fn an_empty_batch_and_no_units() {
     let recurrence = Recurrence { cell: Cell::Lstm, reverse: false, bias: true, save: true };
     check(recurrence, 2, 0, 3);
     check(recurrence, 2, 3, 0);
+}
+
+#[test]
+fn inputs_of_any_width_and_strides() {
+    for reverse in [false, true] {
+        for cell in [Cell::Lstm, Cell::Gru, Cell::Tanh] {
+            let recurrence = Recurrence { cell, reverse, bias: true, save: true };
+            // One sequence, few, and as many as steps that are taken together.
+            for (steps, batch, width) in
+                [(61, 1, 70), (29, 3, 1), (9, 13, 33), (5, 40, 5), (3, 2, 0), (1, 1, 1)]
+            {
+                check_input(recurrence, given(&[steps, batch, width], 9), 5);
+            }
+            let mut input = given(&[31, 4, 6], 9);
+            input.transposed = true;
+            check_input(recurrence, input, 3);
+            let mut input = given(&[3, 4, 6], 9);
+            input.gap = 5;
+            check_input(recurrence, input, 3);
+        }
+    }
 }
 
 #[test]
