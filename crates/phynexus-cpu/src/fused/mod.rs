@@ -13,6 +13,7 @@ mod access;
 mod allocate;
 mod axis;
 mod compile;
+mod copy;
 mod machine;
 mod movement;
 mod normal;
@@ -38,6 +39,8 @@ use scratch::Shared;
 pub struct FusedKernel {
     /// Absent for a kernel without rows.
     program: Option<Program>,
+    /// What it is instead, where it is no more than that.
+    copy: Option<copy::LayoutCopy>,
     parameters: usize,
     shared: Shared,
 }
@@ -61,7 +64,8 @@ impl FusedKernel {
     /// [`Error::Internal`] if an instruction has no meaning for its dtypes.
     pub fn new(kernel: &Fused) -> Result<FusedKernel> {
         let program = if kernel.row_count() == 0 { None } else { Some(compile::compile(kernel)?) };
-        Ok(FusedKernel { program, parameters: kernel.parameters.len(), shared: Shared::default() })
+        let copy = if kernel.row_count() == 0 { None } else { copy::LayoutCopy::of(kernel) };
+        Ok(FusedKernel { program, copy, parameters: kernel.parameters.len(), shared: Shared::default() })
     }
 
     /// How many parameters it has.
@@ -97,6 +101,11 @@ impl FusedKernel {
             return Err(Error::internal("phynexus_cpu::fused", "a parameter is not bound"));
         }
         let Some(program) = &self.program else { return Ok(()) };
+        if let Some(copy) = &self.copy {
+            // SAFETY: the caller's promise; the number of parameters was checked.
+            unsafe { copy.run(parameters) };
+            return Ok(());
+        }
         let parameters = Parameters(parameters);
         match &program.schedule {
             Schedule::Whole(_) => {

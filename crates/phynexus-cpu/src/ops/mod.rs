@@ -1,10 +1,11 @@
-//! Operations that are no tile kernels: scans, positions, rows by index, sorting, joins.
+//! Operations that are no tile kernels: scans, positions, rows by index, sorting, joins, copies between layouts.
 //!
-//! They work on raw buffers with elements of a dtype, contiguous, on all threads of the pool
+//! They work on raw buffers with elements of a dtype, contiguous unless a stride is given, on all threads of the pool
 //! where that pays. Results never depend on the number of threads.
 
 mod arg_reduce;
 mod cat;
+mod copy;
 mod element;
 mod index;
 mod order;
@@ -19,6 +20,7 @@ mod tests;
 
 pub use arg_reduce::arg_reduce;
 pub use cat::{Part, cat};
+pub use copy::copy_strided;
 pub use index::{Indices, gather};
 pub use random::random_bits;
 pub use scan::scan;

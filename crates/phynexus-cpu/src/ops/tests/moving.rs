@@ -1,8 +1,8 @@
-//! Rows by index, joins, random words.
+//! Rows by index, joins, layouts, random words.
 
 use phynexus::{DType, Scalar};
 
-use crate::ops::{Indices, Part, cat, gather, random_bits};
+use crate::ops::{Indices, Part, cat, copy_strided, gather, random_bits};
 use crate::test_values::{from_bytes, same, to_bytes, values};
 use crate::vector::{InstructionSet, random_bits_for};
 
@@ -88,6 +88,62 @@ fn parts_are_joined() {
             }
         }
         assert!(out == expected);
+    }
+}
+
+/// The elements in row-major order, one by one.
+fn strided_reference(x: &[u64], origin: isize, shape: &[usize], strides: &[isize]) -> Vec<u64> {
+    let count: usize = shape.iter().product();
+    (0..count)
+        .map(|mut i| {
+            let mut place = origin;
+            for (&n, &stride) in shape.iter().zip(strides).rev() {
+                place += (i % n) as isize * stride;
+                i /= n;
+            }
+            x[place as usize]
+        })
+        .collect()
+}
+
+#[test]
+fn layouts_become_row_major() {
+    let x: Vec<u64> = (0..200_000).map(|i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+    let cases: [(&[usize], &[isize], isize); 15] = [
+        (&[], &[], 5),
+        (&[0, 3], &[3, 1], 0),
+        (&[7, 11], &[11, 1], 0),
+        (&[70, 110], &[1, 70], 0),
+        (&[300, 301], &[1, 300], 0),
+        (&[33, 31], &[1, 33], 4),
+        (&[33, 65], &[-1, -33], 33 * 65 - 1),
+        (&[5, 40, 50], &[2000, 1, 40], 0),
+        (&[40, 5, 50], &[1, 2000, 40], 0),
+        (&[6, 1000], &[0, 3], 0),
+        (&[1000, 6], &[3, 0], 0),
+        (&[50, 3, 60], &[60, 0, -1], 59),
+        (&[2, 3, 4, 5, 2, 3, 2, 3], &[1, 2, 6, 24, 120, 240, 720, 1440], 0),
+        (&[1, 100_000, 1], &[9, 2, 9], 0),
+        (&[64, 96, 2], &[2, 128, 1], 0),
+    ];
+    for (shape, strides, origin) in cases {
+        let expected = strided_reference(&x, origin, shape, strides);
+        macro_rules! check {
+            ($t:ty) => {
+                let narrow: Vec<$t> = x.iter().map(|&x| x as $t).collect();
+                let mut out = vec![0 as $t; expected.len()];
+                // SAFETY: the layout lies within x, out has its elements.
+                unsafe {
+                    let start = narrow.as_ptr().offset(origin);
+                    copy_strided(size_of::<$t>(), shape, strides, start.cast(), out.as_mut_ptr().cast());
+                }
+                assert!(out.iter().zip(&expected).all(|(a, b)| *a == *b as $t), "{shape:?} {strides:?}");
+            };
+        }
+        check!(u8);
+        check!(u16);
+        check!(u32);
+        check!(u64);
     }
 }
 
