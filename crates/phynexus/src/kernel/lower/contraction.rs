@@ -161,7 +161,12 @@ impl Contraction<'_> {
             let block = self.block(**shape, target);
             block <= limits.block_size && self.shared_bytes(**shape, target) <= limits.shared_bytes
         };
-        let usable: Vec<Shape> = candidates.iter().filter(fits).copied().collect();
+        let mut usable: Vec<Shape> = candidates.iter().filter(fits).copied().collect();
+        // Groups should not be too small; results that are, are split along the sum.
+        let whole = |shape: &Shape| self.block(*shape, target) >= 64;
+        if usable.iter().any(whole) {
+            usable.retain(whole);
+        }
         let filled = |shape: &&Shape| {
             let used = self.extent(1) * 2 > shape.rows && self.extent(2) * 2 > shape.columns;
             used && self.tiles(**shape) >= target.processors
@@ -179,7 +184,7 @@ impl Contraction<'_> {
 
     fn shared_bytes(&self, shape: Shape, target: &Target) -> usize {
         match fragments::instruction(self, target) {
-            Some(_) => fragments::shared_bytes(shape, self.block(shape, target)),
+            Some(_) => fragments::shared_bytes(shape),
             None => tile::shared_bytes(shape, self.held),
         }
     }

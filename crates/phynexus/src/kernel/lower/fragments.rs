@@ -17,7 +17,7 @@ use crate::{
 
 /// The shapes to choose from, the best for large results first; parts are those of a subgroup.
 pub(super) const SHAPES: [Shape; 3] = [
-    Shape { rows: 128, columns: 128, depth: 32, part: [64, 32] },
+    Shape { rows: 128, columns: 128, depth: 32, part: [64, 64] },
     Shape { rows: 64, columns: 64, depth: 32, part: [32, 32] },
     Shape { rows: 32, columns: 32, depth: 32, part: [16, 16] },
 ];
@@ -38,11 +38,11 @@ pub(super) fn instruction(contraction: &Contraction, target: &Target) -> Option<
     (half && known && target.limits.subgroup.is_some_and(|width| 64 % width == 0)).then_some(left)
 }
 
-/// Bytes of shared memory of a group of `block` invocations.
-pub(super) fn shared_bytes(shape: Shape, block: usize) -> usize {
+/// Bytes of shared memory of a group.
+pub(super) fn shared_bytes(shape: Shape) -> usize {
     let tiles = shape.rows * (shape.depth + PAD) + shape.depth * (shape.columns + PAD);
-    // At least 16 invocations share a fragment.
-    2 * tiles * DType::F16.size() + block.div_ceil(16) * SIDE * PITCH * DType::F32.size()
+    let subgroups = shape.rows / shape.part[0] * (shape.columns / shape.part[1]);
+    2 * tiles * DType::F16.size() + subgroups * SIDE * PITCH * DType::F32.size()
 }
 
 /// The statements of a group.

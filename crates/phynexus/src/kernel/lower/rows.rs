@@ -146,10 +146,14 @@ pub(super) fn neighbours_are_rows(fused: &Fused) -> bool {
         Operation::Load { index, .. } => Some(index),
         _ => None,
     });
-    let votes = loads.map(|index| i32::from(along(index, row)) - i32::from(along(index, column)));
-    votes.sum::<i32>() > 0
+    // An operand counts by the number of its elements: a small one stays in the caches.
+    let elements = |index: &Index| -> f64 {
+        let used = ranges.0.iter().enumerate().filter(|(range, _)| index.depends_on(*range));
+        used.map(|(_, &extent)| extent as f64).product()
+    };
+    let vote = |index: &Index| f64::from(along(index, row)) - f64::from(along(index, column));
+    loads.map(|index| vote(index) * elements(index)).sum::<f64>() > 0.0
 }
-
 /// The reductions by the loop that does them: those of a pass need nothing but those of the passes before.
 fn passes(fused: &Fused) -> Vec<Vec<Reduction>> {
     let mut level = vec![0; fused.instructions.len()];

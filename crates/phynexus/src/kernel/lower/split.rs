@@ -39,7 +39,7 @@ pub(super) fn parts(fused: &Fused, target: &Target) -> usize {
 }
 
 /// Columns of a part of a contraction, at least.
-const PART_CONTRACTED: usize = 256;
+const PART_CONTRACTED: usize = 64;
 
 /// In how many parts a contraction's columns should be summed: as many as make tiles for everybody.
 pub(super) fn parts_of_contraction(contraction: &Contraction, shape: Shape, target: &Target) -> usize {

@@ -15,11 +15,12 @@ use crate::{
 };
 
 /// The shapes to choose from, the best for large results first.
-pub(super) const SHAPES: [Shape; 5] = [
+pub(super) const SHAPES: [Shape; 6] = [
     Shape { rows: 128, columns: 128, depth: 16, part: [8, 8] },
     Shape { rows: 64, columns: 64, depth: 16, part: [4, 4] },
     Shape { rows: 32, columns: 64, depth: 16, part: [4, 4] },
     Shape { rows: 32, columns: 32, depth: 16, part: [4, 4] },
+    Shape { rows: 16, columns: 64, depth: 16, part: [4, 4] },
     Shape { rows: 16, columns: 16, depth: 8, part: [4, 4] },
 ];
 
