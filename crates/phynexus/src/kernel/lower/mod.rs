@@ -1,9 +1,12 @@
 //! Lowering: from a plan's steps to loop trees.
 //!
 //! A step becomes one launch or several, each a [`Kernel`] with what is bound to it. A fused kernel without columns is
-//! done element by element ([`elementwise`]), one with columns by groups of invocations that share rows ([`rows`]).
-//! Which invocation does what, how wide accesses are and where values are kept is decided here, from constants alone;
-//! the order in which numbers are combined follows from it, so results do not vary between runs.
+//! done element by element (`elementwise`), one with columns by groups of invocations that share rows (`rows`), in
+//! parts where rows are few (`split`), by tiles where it is a sum of products whose factors are used again
+//! (`contraction`). Library operations are fused kernels in disguise (`library`) or have kernels of their own
+//! (`indexed`, `scan`, `sort`). Which invocation does what, how wide accesses are and where values are kept is decided
+//! here, from constants alone; the order in which numbers are combined follows from it, so results do not vary between
+//! runs.
 
 mod access;
 mod contraction;
@@ -33,7 +36,7 @@ use crate::{
     schedule::step::{Library, Step},
 };
 
-/// What lowering needs to know of a device.
+/// What lowering needs to know of a device. Two targets that are equal give the same kernels.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// What a kernel can have.
