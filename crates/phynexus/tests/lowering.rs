@@ -6,7 +6,7 @@ use phynexus::{
     device::Binding,
     graph::{
         ir::IrNode,
-        op::{Axes, Binary, Combine, ConvKind, Geometry, Op, Unary},
+        op::{Axes, Binary, Combine, ConvKind, Geometry, Op, ScatterMode, Unary},
     },
     kernel::{
         Index, Ranges,
@@ -278,6 +278,24 @@ fn long_reductions_sorts_and_scans() {
     case.ir.outputs.extend([share, sum]);
     cases.push(case);
     check_all(cases, &[tiny(), narrow(), many()]);
+}
+
+#[test]
+fn empty_operands() {
+    let mut choice = Choice::new(14);
+    let (f, i) = (DType::F32, DType::I64);
+    let mut case = |op, result: (DType, &[usize]), operands: &[(DType, &[usize])]| {
+        one(&mut choice, op, result, operands, false)
+    };
+    let cases = [
+        case(Op::Dot, (f, &[3, 4]), &[(f, &[3, 0]), (f, &[0, 4])]),
+        case(Op::SearchSorted { right: true }, (i, &[3]), &[(f, &[0]), (f, &[3])]),
+        case(Op::Reduce { combine: Combine::Max, axes: Axes::of([0]) }, (f, &[1, 2]), &[(f, &[0, 2])]),
+        case(Op::Gather, (f, &[0, 2]), &[(f, &[3, 2]), (i, &[0])]),
+        case(Op::Scatter(ScatterMode::Set), (f, &[3, 2]), &[(f, &[3, 2]), (i, &[0]), (f, &[0, 2])]),
+        case(Op::Cat { axis: 0 }, (f, &[2, 2]), &[(f, &[0, 2]), (f, &[2, 2])]),
+    ];
+    check_all(cases, &[tiny(), big(), many()]);
 }
 
 /// A product with an epilogue, against the oracle's run of the same step.

@@ -131,7 +131,8 @@ fn partition(b: &mut Builder, count: usize, mut before: impl FnMut(&mut Builder,
     let end = b.constant(DType::I32, Scalar::Int(count as i64));
     b.store(low, &only(), zero);
     b.store(high, &only(), end);
-    b.over((usize::BITS - count.leading_zeros()) as usize, AxisKind::Serial, |b, _| {
+    let steps = (usize::BITS - count.leading_zeros()).max(1);
+    b.over(steps as usize, AxisKind::Serial, |b, _| {
         let (least, most) = (b.load(low, &only()), b.load(high, &only()));
         let done = b.binary(Binary::Le, most, least);
         b.leave(done);
