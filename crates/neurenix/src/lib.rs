@@ -48,6 +48,7 @@ pub use phynexus;
 /// default device.
 pub fn register_all() {
     phynexus_cpu::register();
+    phynexus_cuda::register();
     for (kind, hardware) in NOT_YET {
         let reason = format!("{hardware}: this release has no device for it yet, whatever is installed");
         phynexus::device::register_missing(kind, reason);
@@ -55,8 +56,7 @@ pub fn register_all() {
 }
 
 /// Device kinds whose crates do not exist yet, with the hardware they are for.
-const NOT_YET: [(&str, &str); 8] = [
-    ("cuda", "NVIDIA GPUs"),
+const NOT_YET: [(&str, &str); 7] = [
     ("rocm", "AMD GPUs through HIP"),
     ("opencl", "GPUs and CPUs through OpenCL"),
     ("vulkan", "GPUs through Vulkan"),

@@ -45,7 +45,7 @@ pub enum Support {
     Native,
     /// It can run the body of this composite.
     Body,
-    /// It cannot, for this reason: planning the operation is an error.
+    /// It cannot, for this reason: the operation is planned on the CPU, see [`crate::schedule::placement`].
     Unsupported(String),
 }
 

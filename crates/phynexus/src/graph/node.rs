@@ -122,6 +122,8 @@ pub(crate) struct Node {
     /// Where the last walk of the scheduler met the node; meaningful only under its lock.
     pub(crate) mark: AtomicU64,
     released: AtomicBool,
+    /// Set once the body has the data: told without a lock.
+    ready: AtomicBool,
     body: Mutex<Body>,
 }
 
@@ -172,6 +174,7 @@ impl Node {
             requires_grad,
             mark: AtomicU64::new(0),
             released: AtomicBool::new(false),
+            ready: AtomicBool::new(body.data.is_some()),
             body: Mutex::new(body),
         })
     }
@@ -188,6 +191,11 @@ impl Node {
     /// The operands; empty for leaves and for computed nodes that let them go.
     pub(crate) fn sources(&self) -> Sources {
         self.body().sources.clone()
+    }
+
+    /// True if the data is there.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
     }
 
     /// The data, if it is there.
@@ -218,6 +226,7 @@ impl Node {
         let keep = self.keeps_sources();
         let mut body = self.body();
         body.data = Some(data);
+        self.ready.store(true, Ordering::Release);
         let sources = if keep { Sources::new() } else { std::mem::take(&mut body.sources) };
         drop(body);
         drop(sources);

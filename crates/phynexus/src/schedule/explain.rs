@@ -34,6 +34,8 @@ pub struct StepSummary {
     pub operations: u64,
     /// The kernel as text, for fused steps.
     pub listing: Option<String>,
+    /// Why it does not run on the plan's device, if so.
+    pub reason: Option<String>,
 }
 
 impl Plan {
@@ -74,7 +76,8 @@ impl PlannedStep {
         StepSummary {
             name: step.step.name(),
             detail,
-            device: device.name().to_owned(),
+            device: step.placement.as_ref().map_or(device.name(), |p| &p.device).to_owned(),
+            reason: step.placement.as_ref().map(|p| p.reason.clone()),
             inputs: count(false),
             outputs: count(true),
             bytes_read: bytes(false),
@@ -181,6 +184,9 @@ impl Display for Plan {
                 show_count(step.operations),
                 step.detail
             )?;
+            if let Some(reason) = &step.reason {
+                writeln!(f, "      on {}: {reason}", step.device)?;
+            }
         }
         let taken = self.owned.iter().filter(|o| o.donor.is_some()).count();
         if taken > 0 {

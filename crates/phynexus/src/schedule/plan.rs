@@ -13,6 +13,7 @@ use super::{
     build::{self, Built},
     group::{self, Grouping, Home},
     layout::lay_out,
+    placement::{self, Placement},
     places::Places,
     profile,
     step::{Library, Operand, Step},
@@ -44,6 +45,8 @@ pub struct PlannedStep {
     pub step: Step,
     /// Its buffers, in the order of its bindings.
     pub parameters: Vec<PlannedParameter>,
+    /// Where it runs and why, if not on the plan's device.
+    pub placement: Option<Placement>,
     executable: Arc<dyn Executable>,
 }
 
@@ -107,7 +110,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
                 let Built { kernel, parameters } = build::build(&ir, &grouping, id as u32, &by_id)?;
                 let written = kernel.parameters.iter().map(|p| p.written).collect();
                 let offsets = vec![0; parameters.len()];
-                Piece { step: Step::Fused(kernel), parameters, offsets, written }
+                Piece { step: Step::Fused(kernel), parameters, offsets, written, refusal: None }
             }
         });
     }
@@ -124,9 +127,11 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
             [index] => pieces[index].step.clone(),
             _ => Step::Batch(launch.iter().filter_map(|&i| pieces[i].step.fused().cloned()).collect()),
         };
-        let parameters = launch.iter().flat_map(|&index| pieces[index].planned(&ir, &places)).collect();
-        let executable = device.backend().compile(&step)?;
-        steps.push(PlannedStep { step, parameters, executable });
+        let parameters: Vec<PlannedParameter> =
+            launch.iter().flat_map(|&index| pieces[index].planned(&ir, &places)).collect();
+        let refusal = launch.iter().find_map(|&index| pieces[index].refusal.clone());
+        let (executable, placement) = placement::compile(device, &step, &parameters, refusal)?;
+        steps.push(PlannedStep { step, parameters, placement, executable });
     }
     let outputs = outputs.into_iter().map(|(base, layout)| (places.of[&base], layout)).collect();
     let leaf_element_sizes = ir.leaves.iter().map(|&l| ir.node(l).dtype.size()).collect();
@@ -141,6 +146,8 @@ pub(super) struct Piece {
     /// Where in the parameter's buffer its data starts, in bytes.
     offsets: Vec<usize>,
     written: Vec<bool>,
+    /// Why the device does not do it.
+    refusal: Option<String>,
 }
 
 impl Piece {
@@ -178,10 +185,10 @@ fn library(
 ) -> Result<Piece> {
     let node = ir.node(id);
     let dtypes: SmallVec<[DType; 4]> = node.inputs.iter().map(|&i| ir.node(i).dtype).collect();
-    if let Support::Unsupported(reason) = device.backend().support(node, &dtypes) {
-        let message = format!("{} is not supported: {reason}", node.op.name());
-        return Err(Error::Device { device: device.name().to_owned(), message });
-    }
+    let refusal = match device.backend().support(node, &dtypes) {
+        Support::Unsupported(reason) => Some(reason),
+        Support::Native | Support::Body => None,
+    };
     let mut parameters = Vec::with_capacity(node.inputs.len() + 1);
     let mut offsets = Vec::with_capacity(node.inputs.len() + 1);
     let mut operands = Vec::with_capacity(node.inputs.len());
@@ -202,6 +209,7 @@ fn library(
         parameters,
         offsets,
         written,
+        refusal,
     })
 }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use smallvec::SmallVec;
 
+use super::placement;
 use crate::{
     Error, Result, Tensor,
     device::{Device, Storage},
@@ -169,7 +170,7 @@ impl Pending {
     /// Decides outputs and donations, and writes the key. `held` counts, for each node, the handles that are nobody's:
     /// any more are somebody's.
     ///
-    /// The key is the device, then for each node a word (its signature's number, whether it is a leaf, whether somebody
+    /// The key is the device and the mode, then for each node a word (its signature's number, whether it is a leaf, whether somebody
     /// outside holds it), a count, and so many numbers: the positions of its operands, or the strides of a leaf that is
     /// not row-major. So equal keys are equal graphs.
     fn finish(&mut self, held: &[u32], privacy: Privacy) {
@@ -180,7 +181,7 @@ impl Pending {
                 operands.iter().for_each(|&o| kept[o as usize] = true);
             }
         }
-        self.key.push(self.nodes[0].device.identity());
+        self.key.push(self.nodes[0].device.identity() << 1 | u64::from(placement::is_strict()));
         let mut leaves = self.leaves.iter().peekable();
         for (i, node) in self.nodes.iter().enumerate() {
             let outside = kept[i] || Arc::strong_count(node) > held[i] as usize;

@@ -99,7 +99,7 @@ impl Tensor {
     }
     /// True if the data is there, and reading it computes nothing.
     pub fn is_evaluated(&self) -> bool {
-        self.0.body().data.is_some()
+        self.0.is_ready()
     }
 
     pub(crate) fn node(&self) -> &Arc<Node> {
@@ -159,6 +159,7 @@ impl Tensor {
             dtype.is_float() && gradient::is_enabled() && operands.iter().any(|o| o.requires_grad());
         if op.is_view()
             && !requires_grad
+            && operands[0].is_evaluated()
             && let Some(storage) = operands[0].0.data()
             && let Some(layout) = view_layout(&op, &shape, &storage.layout)
         {

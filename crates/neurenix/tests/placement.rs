@@ -1,0 +1,128 @@
+//! What a device refuses runs on the CPU, with the same results and with its reason told; in strict mode it is an error.
+
+use std::sync::{Arc, Mutex};
+
+use phynexus::{
+    DType, Device, Error, Result, Tensor,
+    device::{Backend, Buffer, DeviceInfo, DeviceNature, Executable, MemoryStatistics, Support, register},
+    graph::{ir::IrNode, op::Op},
+    oracle::reference_device,
+    schedule::{
+        explain,
+        placement::{on_fallback, set_strict},
+        step::Step,
+    },
+    tensor::{Generator, Reduction},
+};
+
+/// A device that has no products, no sorting, and no kernels that compute exponentials.
+struct Picky;
+
+fn reference() -> &'static dyn Backend {
+    reference_device().backend()
+}
+
+impl Backend for Picky {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { name: "picky:0".to_owned(), nature: DeviceNature::Emulator, ..reference().info() }
+    }
+    fn name(&self) -> &str {
+        "picky:0"
+    }
+    fn support(&self, node: &IrNode, operands: &[DType]) -> Support {
+        match node.op {
+            Op::Dot => Support::Unsupported("it has no multipliers".to_owned()),
+            _ => reference().support(node, operands),
+        }
+    }
+    fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
+        let refuse =
+            |message: &str| Err(Error::Device { device: "picky:0".to_owned(), message: message.to_owned() });
+        match step {
+            Step::Library(library) if matches!(library.node.op, Op::ArgSort { .. } | Op::Gather) => {
+                refuse("it cannot sort or gather")
+            }
+            Step::Fused(kernel) if kernel.to_string().contains("exp(") => refuse("exponentials are too hard"),
+            _ => reference().compile(step),
+        }
+    }
+    fn allocate(&self, bytes: usize) -> Result<Buffer> {
+        reference().allocate(bytes)
+    }
+    fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        reference().write(target, offset, bytes)
+    }
+    fn read(&self, source: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        reference().read(source, offset, bytes)
+    }
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+    fn memory(&self) -> MemoryStatistics {
+        reference().memory()
+    }
+    fn set_memory_limit(&self, _: Option<usize>) {}
+    fn empty_cache(&self) {}
+}
+
+fn picky() -> Device {
+    neurenix::register_all();
+    register(Box::new(Picky))
+}
+
+/// A computation with every kind of step, over strided and reversed operands.
+fn compute(device: Device) -> Result<Vec<Vec<f32>>> {
+    let g = Generator::new(4);
+    let a = g.randn(&[6, 5], DType::F32, device)?.evaluated()?;
+    let b = g.randn(&[7, 6], DType::F32, device)?.evaluated()?;
+    let product = a.t()?.matmul(&b.t()?)?;
+    let reversed = a.flip(&[0, 1])?.narrow(0, 1, 4)?.evaluated()?;
+    let sorted = reversed.sort(1, false)?.0;
+    let soft = reversed.softmax(1)?;
+    let taken = a.take(&Tensor::from_slice(&[5i64, 0, 3], &[3], device)?, Some(0))?;
+    let padded = reversed.exp()?.pad(&[(1, 2), (0, 1)], 0.5)?;
+    [product, sorted, soft, taken, padded].iter().map(Tensor::to_vec).collect()
+}
+
+/// One test: strict mode and the callback are the process's.
+#[test]
+fn what_is_refused_runs_on_the_cpu_and_says_so() -> Result<()> {
+    let device = picky();
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let notes = told.clone();
+    on_fallback(Some(Arc::new(move |placement| {
+        notes
+            .lock()
+            .unwrap()
+            .push(format!("{} on {}: {}", placement.step, placement.device, placement.reason));
+    })));
+    let (found, expected) = (compute(device)?, compute(Device::find("cpu")?)?);
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found.len(), expected.len());
+        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1e-5 * b.abs().max(1.0)));
+    }
+    on_fallback(None);
+    let told = told.lock().unwrap().join("\n");
+    for reason in ["dot on cpu: it has no multipliers", "cannot sort or gather", "exponentials are too hard"]
+    {
+        assert!(told.contains(reason), "{told}");
+    }
+
+    // A training step, with an update in place.
+    let x = Tensor::ones(&[3, 4], DType::F32, device)?;
+    let w = Tensor::full(&[4, 2], 0.5, DType::F32, device)?.with_grad()?;
+    let loss =
+        x.matmul(&w)?.exp()?.mse_loss(&Tensor::zeros(&[3, 2], DType::F32, device)?, Reduction::Mean)?;
+    let gradient = loss.leaf_gradients()?.take(&w).expect("the loss depends on w");
+    let plan = explain(&gradient)?.map(|plan| plan.to_string()).unwrap_or_default();
+    assert!(plan.contains("on cpu: it has no multipliers"), "{plan}");
+    let expected = (2f32.exp() * 2f32.exp()) * 3.0 * 2.0 / 6.0;
+    assert!(gradient.to_vec::<f32>()?.iter().all(|g| (g - expected).abs() < 1e-3 * expected));
+
+    set_strict(true);
+    let strict = compute(device).unwrap_err().to_string();
+    set_strict(false);
+    assert!(strict.contains("it has no multipliers") && strict.contains("strict mode"), "{strict}");
+    compute(device)?;
+    Ok(())
+}

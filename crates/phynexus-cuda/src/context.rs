@@ -1,0 +1,179 @@
+//! A GPU: its figures, its stream, the modules on it.
+
+use std::ffi::{CStr, CString, c_void};
+
+use cudarc::driver::{
+    DriverError,
+    result::{self, module, stream},
+    sys::{self, CUdevice_attribute as Attribute},
+};
+use phynexus::{Error, Result};
+
+/// A GPU with its primary context and one stream, on which everything runs in order.
+pub(crate) struct Context {
+    pub(crate) name: String,
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+}
+
+// SAFETY: handles of the driver may be used from any thread; each call makes the context current on its thread first.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// A kernel's machine code on the device.
+pub(crate) struct Module {
+    function: sys::CUfunction,
+    module: sys::CUmodule,
+}
+
+// SAFETY: as for the context.
+unsafe impl Send for Module {}
+// SAFETY: as for the context.
+unsafe impl Sync for Module {}
+
+/// How many GPUs the driver shows.
+pub(crate) fn count() -> Result<usize, String> {
+    let words = |error: DriverError| format!("NVIDIA's driver does not start: {}", describe(error));
+    result::init().map_err(words)?;
+    Ok(usize::try_from(result::device::get_count().map_err(words)?).unwrap_or(0))
+}
+
+/// An error of the driver in words.
+fn describe(error: DriverError) -> String {
+    let words =
+        |text: Result<&CStr, DriverError>| text.map(|t| t.to_string_lossy().into_owned()).unwrap_or_default();
+    format!("{} ({})", words(error.error_string()), words(error.error_name()))
+}
+
+impl Context {
+    /// The GPU with this number, made ready.
+    pub(crate) fn new(number: usize) -> Result<Context> {
+        let name = format!("cuda:{number}");
+        let error = |e: DriverError| Error::Device { device: name.clone(), message: describe(e) };
+        let device = result::device::get(number as i32).map_err(error)?;
+        // SAFETY: the device exists; the context lives as long as the process.
+        let context = unsafe { result::primary_ctx::retain(device) }.map_err(error)?;
+        // SAFETY: the context was just made.
+        unsafe { result::ctx::set_current(context) }.map_err(error)?;
+        let stream = stream::create(stream::StreamKind::NonBlocking).map_err(error)?;
+        Ok(Context { name, device, context, stream })
+    }
+
+    /// An error of the driver, with what was done.
+    pub(crate) fn error(&self, doing: &str, error: DriverError) -> Error {
+        Error::Device { device: self.name.clone(), message: format!("{doing}: {}", describe(error)) }
+    }
+
+    /// Makes the context this thread's.
+    pub(crate) fn bind(&self) -> Result<()> {
+        // SAFETY: the context lives as long as the process.
+        unsafe { result::ctx::set_current(self.context) }.map_err(|e| self.error("making the GPU current", e))
+    }
+
+    /// The stream.
+    pub(crate) fn stream(&self) -> sys::CUstream {
+        self.stream
+    }
+
+    /// A figure of the device; absent if the driver does not tell.
+    pub(crate) fn attribute(&self, attribute: Attribute) -> Option<usize> {
+        // SAFETY: the device exists.
+        let value = unsafe { result::device::get_attribute(self.device, attribute) };
+        value.ok().and_then(|v| usize::try_from(v).ok())
+    }
+
+    /// The compute capability: 9 and 0 for a Hopper.
+    pub(crate) fn capability(&self) -> (usize, usize) {
+        let part = |attribute| self.attribute(attribute).unwrap_or(0);
+        (
+            part(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+            part(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+        )
+    }
+
+    /// The model as NVIDIA names it.
+    pub(crate) fn model(&self) -> Option<String> {
+        result::device::get_name(self.device).ok()
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn total_memory(&self) -> Option<u64> {
+        // SAFETY: the device exists.
+        unsafe { result::device::total_mem(self.device) }.ok().map(|bytes| bytes as u64)
+    }
+
+    /// The driver's version of CUDA: 13.0.
+    pub(crate) fn driver_version(&self) -> Option<String> {
+        let mut version = 0;
+        // SAFETY: the pointer is valid for the call.
+        unsafe { sys::cuDriverGetVersion(&mut version) }.result().ok()?;
+        Some(format!("{}.{}", version / 1000, version % 1000 / 10))
+    }
+
+    /// Waits until everything submitted has finished.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the stream lives as long as the process.
+        unsafe { stream::synchronize(self.stream) }.map_err(|e| self.error("waiting for kernels", e))
+    }
+
+    /// Loads machine code and finds its kernel.
+    pub(crate) fn load(&self, code: &[u8], kernel: &str, shared_bytes: usize) -> Result<Module> {
+        self.bind()?;
+        let error = |e: DriverError| self.error(&format!("loading kernel {kernel}"), e);
+        let name = CString::new(kernel)
+            .map_err(|_| Error::internal("phynexus_cuda", "a kernel's name has a zero"))?;
+        // SAFETY: the code is what NVRTC made for this device; the driver copies it.
+        let module = unsafe { module::load_data(code.as_ptr().cast()) }.map_err(error)?;
+        // SAFETY: the module was just loaded; if the function is missing it is unloaded with the result.
+        let function = unsafe { module::get_function(module, name) };
+        let loaded = Module { function: function.map_err(error)?, module };
+        if shared_bytes > 48 << 10 {
+            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let bytes = i32::try_from(shared_bytes).unwrap_or(i32::MAX);
+            // SAFETY: the function was just found.
+            unsafe { result::function::set_function_attribute(loaded.function, attribute, bytes) }
+                .map_err(error)?;
+        }
+        Ok(loaded)
+    }
+
+    /// Submits a kernel. The context must be current.
+    ///
+    /// # Safety
+    /// The addresses are those of the kernel's buffer parameters, in order and valid for what it accesses.
+    pub(crate) unsafe fn launch(
+        &self,
+        module: &Module,
+        grid: [usize; 3],
+        block: [usize; 3],
+        shared_bytes: usize,
+        addresses: &mut [sys::CUdeviceptr],
+    ) -> Result<()> {
+        let mut parameters: smallvec::SmallVec<[*mut c_void; 16]> =
+            addresses.iter_mut().map(|address| std::ptr::from_mut(address).cast()).collect();
+        let [grid, block] = [grid, block].map(|e| (e[0] as u32, e[1] as u32, e[2] as u32));
+        // SAFETY: the caller's promise; the driver copies the parameters.
+        unsafe {
+            result::launch_kernel(
+                module.function,
+                grid,
+                block,
+                shared_bytes as u32,
+                self.stream,
+                &mut parameters,
+            )
+        }
+        .map_err(|e| self.error("launching a kernel", e))
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the module. Its last launch may still run: the driver waits for it. A failure leaves
+        // the module loaded, which harms nobody.
+        let _ = unsafe { module::unload(self.module) };
+    }
+}

@@ -1,0 +1,23 @@
+//! NVIDIA GPUs as devices of Phynexus: `cuda:0`, `cuda:1`.
+//!
+//! The driver and NVRTC, CUDA's compiler, are opened when the program runs, from the system, from CUDA's folders or from
+//! Python's packages; building needs neither. A plan's steps are lowered to loop trees by the engine, printed as CUDA C,
+//! compiled for the device's own architecture, kept on disk, and launched in the order of one stream a device.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `library` | finding and opening the driver and NVRTC |
+//! | `context` | a GPU: its figures, stream and modules |
+//! | `memory` | memory on it, in the engine's pool |
+//! | `compile` | from source to machine code, and the cache on disk |
+//! | `step` | a compiled step and its launches |
+//! | `device` | the engine's trait |
+
+mod compile;
+mod context;
+mod device;
+mod library;
+mod memory;
+mod step;
+
+pub use device::register;

@@ -1,0 +1,108 @@
+//! Finding the driver and NVRTC.
+//!
+//! The driver comes with the system. NVRTC comes with CUDA's toolkit or with Python's packages; where the system's
+//! loader does not find it, the usual folders are searched and the library is opened by its path, so that later
+//! requests for its name find it loaded.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+/// Opens what is needed.
+///
+/// # Errors
+/// What is missing, in words for the list of devices.
+pub(crate) fn open() -> Result<(), String> {
+    // SAFETY: opening NVIDIA's libraries runs their initialisers, nothing else.
+    if !unsafe { cudarc::driver::sys::is_culib_present() } {
+        return Err("NVIDIA's driver (libcuda) is not installed".to_owned());
+    }
+    // SAFETY: as above.
+    let has_compiler = || unsafe { cudarc::nvrtc::sys::is_culib_present() };
+    if !has_compiler() {
+        folders().iter().for_each(|folder| preload(folder));
+    }
+    match has_compiler() {
+        true => Ok(()),
+        false => Err("NVIDIA's driver is there, but not NVRTC, which compiles kernels: install CUDA's toolkit 12 or 13, \
+                      or `pip install nvidia-cuda-nvrtc`"
+            .to_owned()),
+    }
+}
+
+/// Folders in which CUDA's libraries may lie, besides those that the system's loader knows.
+fn folders() -> Vec<PathBuf> {
+    let mut roots: Vec<PathBuf> =
+        ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(env::var_os).map(PathBuf::from).collect();
+    roots.push(PathBuf::from("/usr/local/cuda"));
+    let mut folders: Vec<PathBuf> = roots
+        .iter()
+        .flat_map(|root| ["lib64", "targets/x86_64-linux/lib"].map(|lib| root.join(lib)))
+        .collect();
+    for packages in python_packages() {
+        for part in children(&packages.join("nvidia")) {
+            folders.push(part.join("lib"));
+        }
+    }
+    folders
+}
+
+/// The folders of installed Python packages: those of the active environment, then of the system's Pythons.
+fn python_packages() -> Vec<PathBuf> {
+    let mut roots: Vec<PathBuf> =
+        ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os).map(PathBuf::from).collect();
+    roots.extend(env::var_os("HOME").map(|home| PathBuf::from(home).join(".local")));
+    roots.extend(["/usr/local", "/usr"].map(PathBuf::from));
+    let mut found = Vec::new();
+    for python in roots.iter().flat_map(|root| children(&root.join("lib"))) {
+        if python.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python")) {
+            found.extend(["site-packages", "dist-packages"].map(|packages| python.join(packages)));
+        }
+    }
+    found
+}
+
+fn children(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut children: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    children.sort();
+    children
+}
+
+/// Opens NVRTC and what it opens itself, if this folder has them, and keeps them open.
+#[cfg(unix)]
+fn preload(folder: &Path) {
+    use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+    let name = |path: &Path| path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let files = children(folder);
+    for wanted in ["libnvrtc-builtins.so", "libnvrtc.so"] {
+        for file in files.iter().filter(|file| name(file).starts_with(wanted)) {
+            // SAFETY: opening NVIDIA's compiler runs its initialisers, nothing else.
+            if let Ok(library) = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) } {
+                std::mem::forget(library);
+            }
+        }
+    }
+}
+
+/// On Windows the loader's search path is the way.
+#[cfg(not(unix))]
+fn preload(_: &Path) {}
+
+/// CUDA's folder of headers, which matrix instructions need.
+pub(crate) fn headers() -> Option<PathBuf> {
+    let mut candidates: Vec<PathBuf> = ["CUDA_HOME", "CUDA_PATH"]
+        .iter()
+        .filter_map(env::var_os)
+        .map(|root| PathBuf::from(root).join("include"))
+        .collect();
+    candidates.push(PathBuf::from("/usr/local/cuda/include"));
+    for packages in python_packages() {
+        candidates.extend(children(&packages.join("nvidia")).into_iter().map(|part| part.join("include")));
+    }
+    candidates
+        .into_iter()
+        .find(|folder| folder.join("mma.h").is_file() && folder.join("cuda_bf16.h").is_file())
+}
