@@ -175,7 +175,8 @@ impl Device {
     pub fn find(name: &str) -> Result<Device> {
         find(name)
     }
-    /// The device that new tensors are made on unless another is named: the first one registered.
+    /// The device that new tensors are made on unless another is named: an accelerator if there is one (the one that
+    /// `RNN_GPU_DEVICE` says, by name or number), else the CPU. An emulator is never chosen.
     pub fn default_device() -> Result<Device> {
         registry::default_device()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Backend, Device};
+use super::{Backend, Device, DeviceNature};
 use crate::{Error, Result};
 
 /// A kind of device that was looked for and not found.
@@ -73,8 +73,24 @@ pub fn find(name: &str) -> Result<Device> {
     })
 }
 
+/// The device that `RNN_GPU_DEVICE` names: a name, or the number of an accelerator; else the first accelerator; else the
+/// first device.
 pub(super) fn default_device() -> Result<Device> {
-    read().found.first().copied().ok_or_else(|| Error::UnknownDevice {
+    let wanted = std::env::var("RNN_GPU_DEVICE").unwrap_or_default();
+    let accelerators: Vec<Device> =
+        devices().into_iter().filter(|d| d.info().nature == DeviceNature::Hardware).collect();
+    let first = match wanted.trim() {
+        "" => accelerators.first().copied().or_else(|| devices().first().copied()),
+        number if number.bytes().all(|b| b.is_ascii_digit()) => {
+            let device = number.parse().ok().and_then(|n: usize| accelerators.get(n)).copied();
+            return device.ok_or_else(|| Error::UnknownDevice {
+                name: format!("RNN_GPU_DEVICE={number}"),
+                hint: format!("there are {} accelerators, counted from 0", accelerators.len()),
+            });
+        }
+        name => return find(name),
+    };
+    first.ok_or_else(|| Error::UnknownDevice {
         name: "default".to_owned(),
         hint: "no device is registered: call register_all() first".to_owned(),
     })
