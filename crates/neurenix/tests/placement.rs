@@ -12,6 +12,7 @@ use phynexus::{
         placement::{on_fallback, set_strict},
         step::Step,
     },
+    shape::Layout,
     tensor::{Generator, Reduction},
 };
 
@@ -34,6 +35,9 @@ impl Backend for Picky {
             Op::Dot => Support::Unsupported("it has no multipliers".to_owned()),
             _ => reference().support(node, operands),
         }
+    }
+    fn reads_layout(&self, node: &IrNode, _: usize, _: &Layout) -> bool {
+        node.op == Op::Dot
     }
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
         let refuse =

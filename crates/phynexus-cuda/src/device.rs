@@ -12,6 +12,7 @@ use phynexus::{
     graph::{ir::IrNode, op::Op},
     kernel::{check::Limits, lower::Target},
     schedule::step::Step,
+    shape::Layout,
 };
 
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
     context::{Context, count},
     library,
     memory::{CudaMemory, address},
-    step::{CudaStep, Resources},
+    step::{CudaStep, Resources, Status},
 };
 
 /// Registers every GPU that NVIDIA's driver shows, or the reason why there is none.
@@ -47,7 +48,8 @@ impl Cuda {
         let compiler = Arc::new(Compiler::new(context.capability()));
         let pool = Arc::new(Pool::new(context.name.clone()));
         let target = target(&context);
-        Ok(Cuda(Resources { context, compiler, pool, target }))
+        let status = Arc::new(Status::new(&context, &pool)?);
+        Ok(Cuda(Resources { context, compiler, pool, target, status }))
     }
 }
 
@@ -106,6 +108,10 @@ impl Backend for Cuda {
         }
     }
 
+    fn reads_layout(&self, node: &IrNode, _: usize, _: &Layout) -> bool {
+        node.op == Op::Dot
+    }
+
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
         Ok(Arc::new(CudaStep::new(self.0.clone(), step)?))
     }
@@ -145,6 +151,10 @@ impl Backend for Cuda {
 
     fn memory(&self) -> MemoryStatistics {
         self.0.pool.statistics()
+    }
+
+    fn reset_peak_memory(&self) {
+        self.0.pool.reset_peak();
     }
 
     fn set_memory_limit(&self, limit: Option<usize>) {

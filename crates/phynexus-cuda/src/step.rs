@@ -1,8 +1,8 @@
 //! A compiled step: its launches, and the memory they need in between.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{result, sys::CUdeviceptr};
 use phynexus::{
     Error, Result,
     device::{Binding, Executable, Pool},
@@ -27,6 +27,42 @@ pub(crate) struct Resources {
     pub(crate) compiler: Arc<Compiler>,
     pub(crate) pool: Arc<Pool<Block>>,
     pub(crate) target: Target,
+    pub(crate) status: Arc<Status>,
+}
+
+/// A number on the device: 0, until a kernel finds an index out of range.
+pub(crate) struct Status {
+    memory: CudaMemory,
+    /// Held from the launch of a kernel that may set the number until the number is read, so that an error goes to the
+    /// step that made it. Kernels of other threads may be launched meanwhile.
+    reading: Mutex<()>,
+}
+
+impl Status {
+    pub(crate) fn new(context: &Arc<Context>, pool: &Arc<Pool<Block>>) -> Result<Status> {
+        let status = Status { memory: CudaMemory::new(context, pool, size_of::<u32>())?, reading: Mutex::new(()) };
+        status.clear(context)?;
+        Ok(status)
+    }
+
+    fn clear(&self, context: &Context) -> Result<()> {
+        // SAFETY: the memory has four bytes, and zeros outlive the call, which copies them.
+        unsafe { result::memcpy_htod_async(self.memory.address(), &[0u32], context.stream()) }
+            .map_err(|e| context.error("clearing the status", e))
+    }
+
+    /// Waits for what was launched and tells whether it met an index out of range.
+    fn check(&self, context: &Context) -> Result<bool> {
+        let mut value = [0u32];
+        // SAFETY: the memory has four bytes, and the value stays until the stream has been waited for.
+        unsafe { result::memcpy_dtoh_async(&mut value, self.memory.address(), context.stream()) }
+            .map_err(|e| context.error("reading the status", e))?;
+        context.synchronize()?;
+        if value[0] != 0 {
+            self.clear(context)?;
+        }
+        Ok(value[0] != 0)
+    }
 }
 
 /// A step, compiled for bindings that are aligned as its wide accesses need, and, once one is not, for any.
@@ -77,12 +113,14 @@ impl Loaded {
         launch: &Launch,
         bindings: &[CUdeviceptr],
         temporaries: &[CudaMemory],
+        status: &Status,
     ) -> SmallVec<[CUdeviceptr; 16]> {
         let place = |at: usize| {
             let argument = launch.arguments[at];
             let start = match argument.source {
                 Source::Binding(binding) => bindings[binding],
                 Source::Temporary(temporary) => temporaries[temporary].address(),
+                Source::Status => status.memory.address(),
             };
             let size = launch.kernel.buffers[at].dtype.size() as i64;
             start.wrapping_add_signed(argument.start * size)
@@ -90,11 +128,16 @@ impl Loaded {
         (0..launch.arguments.len()).map(place).collect()
     }
 
+    /// True if a launch may find an index out of range.
+    fn may_fail(&self) -> bool {
+        self.lowered.launches.iter().flat_map(|launch| &launch.arguments).any(|a| a.source == Source::Status)
+    }
+
     /// True if every binding is aligned as the launches need it.
     fn fits(&self, bindings: &[CUdeviceptr]) -> bool {
         self.lowered.launches.iter().all(|launch| {
             launch.arguments.iter().enumerate().all(|(at, argument)| match argument.source {
-                Source::Temporary(_) => true,
+                Source::Temporary(_) | Source::Status => true,
                 Source::Binding(binding) => {
                     let size = launch.kernel.buffers[at].dtype.size() as i64;
                     let address = bindings[binding].wrapping_add_signed(argument.start * size);
@@ -107,7 +150,7 @@ impl Loaded {
 
 impl Executable for CudaStep {
     fn run(&self, bindings: &[Binding]) -> Result<()> {
-        let Resources { context, pool, target, .. } = &self.resources;
+        let Resources { context, pool, target, status, .. } = &self.resources;
         let addresses: SmallVec<[CUdeviceptr; 16]> =
             bindings.iter().map(|b| address(context, &b.buffer, b.offset, 0)).collect::<Result<_>>()?;
         let loaded = match self.aligned.fits(&addresses) {
@@ -125,8 +168,10 @@ impl Executable for CudaStep {
             .map(|&bytes| CudaMemory::new(context, pool, bytes))
             .collect::<Result<_>>()?;
         context.bind()?;
+        // What fails must fail before a later step overwrites anything, so it is waited for here.
+        let reading = loaded.may_fail().then(|| status.reading.lock().unwrap_or_else(PoisonError::into_inner));
         for (launch, module) in loaded.lowered.launches.iter().zip(&loaded.modules) {
-            let mut arguments = loaded.addresses(launch, &addresses, &temporaries);
+            let mut arguments = loaded.addresses(launch, &addresses, &temporaries, status);
             let kernel = &launch.kernel;
             // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan
             // binds buffers of these lengths, aligned as was asked for.

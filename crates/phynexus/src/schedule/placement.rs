@@ -87,7 +87,8 @@ pub(super) fn compile(
         let mode = if is_strict() { " (strict mode: nothing is done on another device)" } else { "" };
         return Err(error(format!("{} is not supported: {reason}{mode}", step.name())));
     }
-    let nor = |other: String| error(format!("{} is not supported: {reason}; nor on {host}: {other}", step.name()));
+    let nor =
+        |other: String| error(format!("{} is not supported: {reason}; nor on {host}: {other}", step.name()));
     if let Step::Library(library) = step {
         let dtypes: SmallVec<[DType; 4]> = library.operands.iter().map(|operand| operand.dtype).collect();
         if let Support::Unsupported(other) = host.backend().support(&library.node, &dtypes) {
