@@ -65,6 +65,7 @@ impl Backend for Picky {
     fn memory(&self) -> MemoryStatistics {
         reference().memory()
     }
+    fn reset_peak_memory(&self) {}
     fn set_memory_limit(&self, _: Option<usize>) {}
     fn empty_cache(&self) {}
 }

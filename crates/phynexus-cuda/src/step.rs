@@ -40,7 +40,8 @@ pub(crate) struct Status {
 
 impl Status {
     pub(crate) fn new(context: &Arc<Context>, pool: &Arc<Pool<Block>>) -> Result<Status> {
-        let status = Status { memory: CudaMemory::new(context, pool, size_of::<u32>())?, reading: Mutex::new(()) };
+        let status =
+            Status { memory: CudaMemory::new(context, pool, size_of::<u32>())?, reading: Mutex::new(()) };
         status.clear(context)?;
         Ok(status)
     }
@@ -169,7 +170,8 @@ impl Executable for CudaStep {
             .collect::<Result<_>>()?;
         context.bind()?;
         // What fails must fail before a later step overwrites anything, so it is waited for here.
-        let reading = loaded.may_fail().then(|| status.reading.lock().unwrap_or_else(PoisonError::into_inner));
+        let reading =
+            loaded.may_fail().then(|| status.reading.lock().unwrap_or_else(PoisonError::into_inner));
         for (launch, module) in loaded.lowered.launches.iter().zip(&loaded.modules) {
             let mut arguments = loaded.addresses(launch, &addresses, &temporaries, status);
             let kernel = &launch.kernel;
@@ -184,6 +186,10 @@ impl Executable for CudaStep {
                     &mut arguments,
                 )?;
             }
+        }
+        if reading.is_some() && status.check(context)? {
+            let message = format!("{}: an index is out of range", self.step.name());
+            return Err(Error::Device { device: context.name.clone(), message });
         }
         Ok(())
     }
