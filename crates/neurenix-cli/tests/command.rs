@@ -142,6 +142,64 @@ fn tables_are_learned_and_predicted() -> Outcome {
 }
 
 #[test]
+fn normalization_is_measured_on_the_training_rows_alone() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let mut table = String::from("x,y,z,side\n");
+    for i in 0..200 {
+        table.push_str(&format!("{i},{},{},{}\n", i * 7 % 200, i * 13 % 200, i % 2));
+    }
+    std::fs::write(folder.path().join("numbers.csv"), table)?;
+    let arguments = ["train", "csv", "--path", "numbers.csv", "--epochs", "1", "--out", "run"];
+    let output = neurenix(&arguments, folder.path())?;
+    assert!(output.status.success(), "{}", message(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (before, _) = text.split_once(" training, ").ok_or("no counts")?;
+    let rows: f64 = before.rsplit(char::is_whitespace).next().ok_or("no count")?.parse()?;
+    let config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.path().join("run/config.json"))?)?;
+    // Values are whole numbers, so the mean times the number of rows is one; float32 rounds the mean.
+    for mean in config["normalization"]["mean"].as_array().ok_or("no means")? {
+        let sum = mean.as_f64().ok_or("no number")? * rows;
+        assert!((sum - sum.round()).abs() < 0.01, "{mean} is no mean of {rows} of the rows");
+    }
+    Ok(())
+}
+
+#[test]
+fn patience_keeps_the_best_model() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let mut table = String::from("x,y,side\n");
+    // Labels that cannot be learnt: the validation loss soon rises.
+    for i in 0..200u32 {
+        let noise = i.wrapping_mul(2_654_435_761) >> 16;
+        table.push_str(&format!("{},{},{}\n", i % 20, i / 20, noise % 2));
+    }
+    std::fs::write(folder.path().join("noise.csv"), table)?;
+    let arguments = [
+        "train",
+        "csv",
+        "--path",
+        "noise.csv",
+        "--epochs",
+        "200",
+        "--patience",
+        "3",
+        "--learning-rate",
+        "0.03",
+        "--json",
+        "--out",
+        "run",
+    ];
+    let outcome = json(&neurenix(&arguments, folder.path())?)?;
+    assert_eq!(outcome["ending"], "stopped early");
+    let load = |name: &str| neurenix::io::safetensors::load(&folder.path().join("run").join(name));
+    let (model, checkpoint) = (load("model.safetensors")?.arrays, load("checkpoint.safetensors")?.arrays);
+    assert!(model.iter().all(|(name, array)| checkpoint[&format!("best.{name}")] == *array));
+    assert!(model.iter().any(|(name, array)| checkpoint[&format!("model.{name}")] != *array));
+    Ok(())
+}
+
+#[test]
 fn devices_and_explanations_are_readable_by_people_and_programs() -> Outcome {
     let folder = tempfile::tempdir()?;
     let devices = json(&neurenix(&["devices", "--json"], folder.path())?)?;

@@ -37,7 +37,7 @@ fn main() -> Result<()> {
     let y = x.mul_scalar(2.0)?.sub_scalar(1.0)?.add(&noise)?.evaluated()?;
     let zero = Tensor::full(&[], 0.0, DType::F32, device)?;
     let (slope, intercept) = (Parameter::new(&zero)?, Parameter::new(&zero)?);
-    let rule = Rule::Sgd { momentum: 0.9, nesterov: false };
+    let rule = Rule::momentum(0.9);
     let mut optimizer = Optimizer::new(rule, vec![slope.clone(), intercept.clone()], 0.1)?;
     for step in 0..200 {
         let predicted = x.mul(&slope.leaf()?)?.add(&intercept.leaf()?)?;

@@ -219,12 +219,16 @@ fn normalise<M: Module>(module: &M, inputs: &[Tensor]) -> Outputs {
 fn batch_normalisation() -> Result<()> {
     let d = device();
     check("batch_norm1d", &BatchNorm1d::new(3, BatchNormOptions::default(), d)?, normalise);
-    let options = BatchNormOptions { momentum: 0.3, ..BatchNormOptions::default() };
+    let options = BatchNormOptions { momentum: Some(0.3), ..BatchNormOptions::default() };
     check("batch_norm1d_sequence", &BatchNorm1d::new(3, options, d)?, normalise);
     let options = BatchNormOptions { epsilon: 1e-3, ..BatchNormOptions::default() };
     check("batch_norm2d", &BatchNorm2d::new(2, options, d)?, normalise);
     let options = BatchNormOptions { affine: false, ..BatchNormOptions::default() };
     check("batch_norm3d", &BatchNorm3d::new(2, options, d)?, normalise);
+    let options = BatchNormOptions { momentum: None, ..BatchNormOptions::default() };
+    check("batch_norm1d_cumulative", &BatchNorm1d::new(3, options, d)?, normalise);
+    let options = BatchNormOptions { track_running_stats: false, ..BatchNormOptions::default() };
+    check("batch_norm1d_untracked", &BatchNorm1d::new(3, options, d)?, normalise);
     Ok(())
 }
 
@@ -254,8 +258,65 @@ fn recurrent_layers() -> Result<()> {
     check("lstm_deep", &LSTM::new(3, 4, deep, d, &g)?, |m, x| recurrence(m, x));
     let plain = RecurrentOptions { bias: false, ..Default::default() };
     check("rnn_no_bias", &RNN::new(3, 4, plain, d, &g)?, one);
+    check("rnn_relu", &RNN::new(3, 4, Default::default(), d, &g)?.with_relu(), |m, x| recurrence(m, x));
     check("gru_no_bias", &GRU::new(3, 4, plain, d, &g)?, one);
     check("lstm_no_bias", &LSTM::new(3, 4, plain, d, &g)?, one);
+    Ok(())
+}
+
+#[test]
+fn activations() -> Result<()> {
+    check("prelu", &activation::PReLU::new(1, 0.25, device())?, one);
+    check("prelu_channels", &activation::PReLU::new(4, 0.25, device())?, one);
+    check("celu", &activation::celu(0.7), one);
+    check("hardtanh", &activation::hardtanh(-0.5, 0.8), one);
+    check("hardshrink", &activation::hardshrink(0.4), one);
+    check("softshrink", &activation::softshrink(0.3), one);
+    check("threshold", &activation::threshold(0.1, -2.0), one);
+    Ok(())
+}
+
+/// The masks of the script: `[4, 4]` and `[2, 4]`, true where nothing attends to.
+fn masks() -> Result<(Tensor, Tensor)> {
+    let hidden: Vec<bool> = (0..16).map(|i| [1, 11, 12].contains(&i)).collect();
+    let padding: Vec<bool> = (0..8).map(|i| [3, 6, 7].contains(&i)).collect();
+    Ok((Tensor::from_slice(&hidden, &[4, 4], device())?, Tensor::from_slice(&padding, &[2, 4], device())?))
+}
+
+#[test]
+fn masks_hide_what_pytorchs_hide() -> Result<()> {
+    let (d, g) = (device(), Generator::new(0));
+    let (hidden, padding) = masks()?;
+    let added: Vec<f64> = (0..64).map(|i| f64::from(i).sin()).collect();
+    let added = Tensor::from_slice(&added, &[4, 4, 4], d)?;
+    let added_padding: Vec<f32> =
+        padding.to_vec::<bool>()?.iter().map(|&p| if p { f32::NEG_INFINITY } else { 0.0 }).collect();
+    let added_padding = Tensor::from_slice(&added_padding, &[2, 4], d)?;
+    for (name, attn_mask, key_padding_mask) in [
+        ("attention_hidden", &hidden, None),
+        ("attention_padded", &hidden, Some(&padding)),
+        ("attention_added", &added, Some(&added_padding)),
+        ("attention_mixed", &added, Some(&padding)),
+    ] {
+        let masks = AttentionMasks { attn_mask: Some(attn_mask), key_padding_mask, is_causal: false };
+        check(name, &MultiheadAttention::new(8, 2, 0.0, true, d, &g)?, |m, x| {
+            Ok(vec![m.attend(&x[0], &x[0], &x[0], masks)?])
+        });
+    }
+    let options = TransformerOptions { feedforward: 12, dropout: 0.0, ..TransformerOptions::default() };
+    let masks =
+        AttentionMasks { attn_mask: Some(&hidden), key_padding_mask: Some(&padding), is_causal: false };
+    check("encoder_masked", &TransformerEncoderLayer::new(8, 2, options, d, &g)?, |m, x| {
+        Ok(vec![m.run(&x[0], masks)?])
+    });
+    // Masks of other shapes and dtypes.
+    let layer = MultiheadAttention::new(8, 2, 0.0, true, d, &g)?;
+    let x = Tensor::full(&[2, 4, 8], 1.0, DType::F32, d)?;
+    let attend = |attn_mask: Option<&Tensor>, key_padding_mask: Option<&Tensor>| {
+        layer.attend(&x, &x, &x, AttentionMasks { attn_mask, key_padding_mask, is_causal: false }).is_err()
+    };
+    assert!(attend(Some(&padding), None) && attend(None, Some(&hidden)));
+    assert!(attend(Some(&hidden.to_dtype(DType::I32)?), None));
     Ok(())
 }
 
@@ -267,7 +328,12 @@ fn attention_and_transformer() -> Result<()> {
     mask[3..5].fill(-2.5);
     let mask = Tensor::from_slice(&mask, &[3, 5], d)?;
     check("attention_cross", &MultiheadAttention::new(8, 4, 0.0, false, d, &g)?, |m, x| {
-        Ok(vec![m.attend(&x[0], &x[1], &x[2], Some(&mask), false)?])
+        Ok(vec![m.attend(
+            &x[0],
+            &x[1],
+            &x[2],
+            AttentionMasks { attn_mask: Some(&mask), ..AttentionMasks::default() },
+        )?])
     });
     let options = TransformerOptions { feedforward: 12, dropout: 0.0, ..TransformerOptions::default() };
     for (name, gelu, norm_first) in [

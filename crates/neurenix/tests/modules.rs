@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use neurenix::{Error, Result, nn::*};
+use neurenix::{
+    Error, Result,
+    nn::{init::Fan, *},
+};
 use phynexus::{DType, Device, Error as EngineError, Tensor, tensor::Generator};
 
 fn device() -> Device {
@@ -99,8 +102,11 @@ fn initial_values_have_their_spread() -> Result<()> {
         );
     };
     let (d, f) = (device(), DType::F32);
-    close(spread(init::kaiming_normal(&shape, f, d, &g)?)?, (2.0f64 / 180.0).sqrt());
-    close(spread(init::kaiming_uniform(&shape, f, d, &g)?)?, (2.0f64 / 180.0).sqrt());
+    close(spread(init::kaiming_normal(&shape, Fan::In, f, d, &g)?)?, (2.0f64 / 180.0).sqrt());
+    close(spread(init::kaiming_uniform(&shape, Fan::In, f, d, &g)?)?, (2.0f64 / 180.0).sqrt());
+    close(spread(init::kaiming_normal(&shape, Fan::Out, f, d, &g)?)?, (2.0f64 / 270.0).sqrt());
+    close(spread(init::kaiming_uniform(&shape, Fan::Out, f, d, &g)?)?, (2.0f64 / 270.0).sqrt());
+    close(spread(init::xavier_normal(&shape, 1.5, f, d, &g)?)?, 1.5 * (2.0f64 / 450.0).sqrt());
     close(spread(init::xavier_uniform(&shape, 1.0, f, d, &g)?)?, (2.0f64 / 450.0).sqrt());
     // PyTorch's default: uniform within 1 / sqrt(inputs), of standard deviation 1 / sqrt(3 inputs).
     let linear = Linear::new(100, 80, true, d, &g)?;
@@ -108,6 +114,105 @@ fn initial_values_have_their_spread() -> Result<()> {
     let again = Linear::new(100, 80, true, d, &Generator::new(7))?;
     let same = Linear::new(100, 80, true, d, &Generator::new(7))?;
     assert_eq!(again.weight().tensor().to_vec::<f32>()?, same.weight().tensor().to_vec::<f32>()?);
+    Ok(())
+}
+
+#[test]
+fn truncated_normals_keep_their_shape_within_the_bounds() -> Result<()> {
+    let (d, g) = (device(), Generator::new(1));
+    let draw = |(mean, std), bounds| init::trunc_normal(&[100, 200], (mean, std), bounds, DType::F64, d, &g);
+    let values = draw((1.0, 0.5), (0.5, 2.0))?.to_vec::<f64>()?;
+    assert!(values.iter().all(|x| (0.5..=2.0).contains(x)));
+    // Of a standard normal between -1 and 2: mean (phi(-1) - phi(2)) / Z with Z = Phi(2) - Phi(-1) = 0.8185946.
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let expected = 1.0 + 0.5 * (0.241_970_7 - 0.053_990_97) / 0.818_594_6;
+    assert!((mean - expected).abs() < 0.01, "{mean} is not {expected}");
+    assert!(init::trunc_normal(&[0], (0.0, 1.0), (-2.0, 2.0), DType::F32, d, &g)?.is_empty());
+    for (normal, bounds) in [
+        ((0.0, 1.0), (1.0, 2.0)),
+        ((0.0, 1.0), (-0.01, 0.01)),
+        ((0.0, 0.0), (-1.0, 1.0)),
+        ((0.0, 1.0), (-1.0, f64::NAN)),
+        ((0.0, f64::INFINITY), (-1.0, 1.0)),
+    ] {
+        assert!(draw(normal, bounds).is_err(), "{normal:?} {bounds:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn orthogonal_matrices_have_orthonormal_rows_or_columns() -> Result<()> {
+    let (d, g) = (device(), Generator::new(1));
+    for shape in [vec![5, 5], vec![4, 9], vec![9, 4], vec![6, 2, 2], vec![3, 2, 4], vec![1, 1]] {
+        let (rows, columns) = (shape[0], shape[1..].iter().product::<usize>());
+        let matrix = init::orthogonal(&shape, 2.0, DType::F64, d, &g)?;
+        assert_eq!(matrix.shape(), shape);
+        let matrix = matrix.reshape(&[rows, columns])?;
+        let transposed = matrix.t()?.contiguous()?;
+        let (a, b) = if rows <= columns { (&matrix, &transposed) } else { (&transposed, &matrix) };
+        let product = a.matmul(b)?;
+        let size = rows.min(columns);
+        assert_eq!(product.shape(), [size, size]);
+        for (i, x) in product.to_vec::<f64>()?.into_iter().enumerate() {
+            let expected = if i % (size + 1) == 0 { 4.0 } else { 0.0 };
+            assert!((x - expected).abs() < 1e-13, "{shape:?}: {x} is not {expected}");
+        }
+    }
+    assert!(init::orthogonal(&[3], 1.0, DType::F32, d, &g).is_err());
+    assert!(init::orthogonal(&[0, 3], 1.0, DType::F32, d, &g)?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn linear_takes_its_features_from_the_last_dimension_or_the_last_ones() -> Result<()> {
+    let (d, g) = (device(), Generator::new(0));
+    let shape = |features: usize, input: &[usize]| -> Option<Vec<usize>> {
+        let layer = Linear::new(features, 2, true, d, &g).unwrap();
+        let output = layer.forward(&ones(input).unwrap()).ok()?;
+        assert_eq!(output.to_vec::<f32>().unwrap().len(), output.len());
+        Some(output.shape().to_vec())
+    };
+    // A single feature is a last dimension of 1.
+    assert_eq!(shape(1, &[5, 1]), Some(vec![5, 2]));
+    assert_eq!(shape(1, &[5, 3, 1]), Some(vec![5, 3, 2]));
+    assert_eq!(shape(1, &[1]), Some(vec![2]));
+    assert_eq!((shape(1, &[5]), shape(1, &[5, 3])), (None, None));
+    // The last dimension goes first, then the last ones together, never with the batch.
+    assert_eq!(shape(6, &[6]), Some(vec![2]));
+    assert_eq!(shape(6, &[1, 1, 6]), Some(vec![1, 1, 2]));
+    assert_eq!(shape(6, &[5, 2, 3]), Some(vec![5, 2]));
+    assert_eq!(shape(6, &[5, 4, 2, 3]), Some(vec![5, 4, 2]));
+    assert_eq!(shape(6, &[5, 6, 1, 1]), Some(vec![5, 2]));
+    assert_eq!((shape(6, &[2, 3]), shape(6, &[5, 4, 3]), shape(6, &[])), (None, None, None));
+    assert_eq!(shape(6, &[0, 2, 3]), Some(vec![0, 2]));
+    assert_eq!(shape(6, &[5, 0, 3]), None);
+    Ok(())
+}
+
+#[test]
+fn attention_begins_without_biases() -> Result<()> {
+    let attention = MultiheadAttention::new(8, 2, 0.0, true, device(), &Generator::new(0))?;
+    for (name, tensor) in attention.state() {
+        let zero = tensor.to_vec::<f32>()?.iter().all(|&x| x == 0.0);
+        assert_eq!(zero, name.ends_with("bias"), "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn names_of_parts_must_differ() -> Result<()> {
+    let g = Generator::new(0);
+    let linear = || Linear::new(3, 3, true, device(), &g);
+    let text = |net: Sequential| -> Result<String> {
+        Ok(net.forward(&ones(&[2, 3])?).err().map(|e| e.to_string()).unwrap_or_default())
+    };
+    let twice = Sequential::new().with_named("a", linear()?).with(linear()?).with_named("a", linear()?);
+    assert!(text(twice)?.contains("\"a\" is the name of two parts"));
+    // A position is a name too.
+    assert!(text(Sequential::new().with_named("1", linear()?).with(linear()?))?.contains("two parts"));
+    assert!(text(Sequential::new().with_named("a.b", linear()?))?.contains("has no dot"));
+    assert!(text(Sequential::new().with_named("", linear()?))?.contains("not empty"));
+    assert_eq!(text(Sequential::new().with_named("a", linear()?).with(linear()?))?, "");
     Ok(())
 }
 
@@ -126,6 +231,19 @@ fn inputs_that_do_not_fit_are_typed_errors() -> Result<()> {
     shape(LayerNorm::new(&[4], 1e-5, true, d)?.forward(&ones(&[2, 3])?));
     shape(MultiheadAttention::new(4, 2, 0.0, true, d, &g)?.forward(&ones(&[2, 4])?));
     shape(LSTM::new(3, 2, RecurrentOptions::default(), d, &g)?.forward(&ones(&[5, 3])?));
+    let lstm = LSTM::new(3, 2, RecurrentOptions::default(), d, &g)?;
+    let (x, fitting) = (ones(&[5, 4, 3])?, ones(&[1, 4, 2])?);
+    for wrong in [ones(&[4, 4, 2])?, ones(&[1, 3, 2])?, ones(&[1, 4, 3])?, ones(&[4, 2])?] {
+        shape(lstm.run(&x, Some(&wrong), Some(&fitting)).map(|r| r.output));
+        shape(lstm.run(&x, Some(&fitting), Some(&wrong)).map(|r| r.output));
+    }
+    lstm.run(&x, Some(&fitting), Some(&fitting))?.output.evaluated()?;
+    for index in [5, 9, -6, i64::MIN, i64::MAX] {
+        assert!(Embedding::new(5, 3, Some(index), d, &g).is_err(), "{index}");
+    }
+    let zero_row = Embedding::new(5, 3, Some(-5), d, &g)?.weight().tensor().narrow(0, 0, 1)?;
+    assert!(zero_row.to_vec::<f32>()?.iter().all(|&x| x == 0.0));
+    assert!(activation::PReLU::new(0, 0.25, d).is_err());
     assert!(Embedding::new(3, 2, None, d, &g)?.forward(&ones(&[2])?).is_err());
     assert!(Linear::new(0, 2, true, d, &g).is_err());
     assert!(Conv1d::new(3, 4, [1], ConvOptions { groups: 2, ..ConvOptions::default() }, d, &g).is_err());

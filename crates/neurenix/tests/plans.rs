@@ -23,8 +23,10 @@ fn a_repeated_step_makes_no_plan() -> Result<()> {
     let targets = g.randint(0, 3, &[8], DType::I64, d)?.evaluated()?;
     let rules = [
         Rule::sgd(),
-        Rule::Sgd { momentum: 0.9, nesterov: true },
+        Rule::nesterov(0.9),
+        Rule::Sgd { momentum: 0.9, dampening: 0.2, nesterov: false },
         Rule::adam(),
+        Rule::Adam { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, amsgrad: true },
         Rule::adamw(),
         Rule::nadam(),
         Rule::radam(),
@@ -33,9 +35,12 @@ fn a_repeated_step_makes_no_plan() -> Result<()> {
         Rule::adadelta(),
         Rule::lion(),
     ];
+    // The number of batches, by which such a layer divides, changes too.
+    let options = BatchNormOptions { momentum: None, ..BatchNormOptions::default() };
     for rule in rules {
         let model = Sequential::new()
             .with(Linear::new(6, 16, true, d, &g)?)
+            .with(BatchNorm1d::new(16, options, d)?)
             .with(activation::relu())
             .with(Dropout::new(0.5)?)
             .with(Linear::new(16, 3, true, d, &g)?);

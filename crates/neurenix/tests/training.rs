@@ -5,12 +5,13 @@ use std::{cell::RefCell, fs, path::Path};
 use neurenix::{
     Error, Result,
     data::{Dataset, HostArray},
+    io::safetensors,
     loss::Loss,
     nn::*,
     optim::{Optimizer, Rule, Schedule},
     train::*,
 };
-use phynexus::{Device, Tensor, tensor::Generator};
+use phynexus::{DType, Device, Tensor, tensor::Generator};
 
 fn device() -> Device {
     neurenix::register_all();
@@ -55,7 +56,7 @@ fn trainer<'a>(
 
 /// Every bit of a model and its optimiser.
 fn bits(model: &dyn Module, optimizer: &Optimizer) -> Vec<(String, Vec<u8>)> {
-    let all = model.state().into_iter().chain(optimizer.state());
+    let all = model.state().into_iter().chain(optimizer.state().unwrap());
     all.map(|(name, tensor)| (name, tensor.to_bytes().unwrap())).collect()
 }
 
@@ -130,6 +131,70 @@ fn an_interrupted_run_goes_on_bit_for_bit() -> Result<()> {
     Ok(())
 }
 
+/// The optimiser's counts are its own: it may have stepped before the run, and resuming must not forget that.
+#[test]
+fn a_run_with_a_used_optimizer_goes_on_bit_for_bit() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("checkpoint");
+    let data = points(40)?;
+    let options =
+        TrainOptions { epochs: 2, batch_size: 8, checkpoint: Some(path.clone()), ..TrainOptions::default() };
+    let run = |stop: Option<usize>| -> Result<Vec<(String, Vec<u8>)>> {
+        let generator = Generator::new(1);
+        let model = Linear::new(4, 3, true, device(), &generator)?;
+        let x = Tensor::full(&[1, 4], 1.0, DType::F32, device())?;
+        let mut used = Optimizer::new(Rule::adam(), model.parameters(), 1e-2)?;
+        for _ in 0..3 {
+            used.step(model.forward(&x)?.square()?.sum(&[], false)?.leaf_gradients()?, &[])?;
+        }
+        let start = |optimizer| {
+            Trainer::new(&model, optimizer, Objective::of(&data), &generator, device(), options.clone())
+        };
+        let mut trainer = start(used);
+        if let Some(stop) = stop {
+            assert_eq!(trainer.run(&data, None, &mut StopAfter(stop))?, Ending::Interrupted);
+            trainer = start(Optimizer::new(Rule::adam(), model.parameters(), 1e-2)?);
+            trainer.resume(&path)?;
+        }
+        assert_eq!(trainer.run(&data, None, &mut Silent)?, Ending::Finished);
+        assert_eq!(trainer.optimizer.steps(), 3 + 2 * 5);
+        Ok(bits(&model, &trainer.optimizer))
+    };
+    let straight = run(None)?;
+    assert!(run(Some(3))? == straight && run(Some(7))? == straight);
+    Ok(())
+}
+
+/// What is fed to a network has its dtype, whatever the data's is.
+#[test]
+fn data_of_another_dtype_train_as_in_the_networks_own() -> Result<()> {
+    let inputs: Vec<f64> = (0..60).map(|i| (f64::from(i) * 0.7).sin() / 3.0).collect();
+    let targets: Vec<f64> = (0..20).map(|i| (f64::from(i) * 0.3).cos() / 7.0).collect();
+    let inputs = HostArray::from_values(&[20, 3], &inputs)?;
+    let targets = HostArray::from_values(&[20, 1], &targets)?;
+    for (of_network, of_data) in
+        [(DType::F32, DType::F64), (DType::F64, DType::F32), (DType::BF16, DType::F32)]
+    {
+        let run = |dtype: DType| -> Result<(Vec<(String, Vec<u8>)>, f64)> {
+            // First rounded to the data's dtype in both.
+            let cast = |array: &HostArray| array.cast(of_data).cast(dtype);
+            let data = Dataset::regression("numbers", cast(&inputs), cast(&targets))?;
+            let generator = Generator::new(1);
+            let model = Linear::new(3, 1, true, device(), &generator)?;
+            model.to_dtype(of_network)?;
+            let optimizer = Optimizer::new(Rule::adam(), model.parameters(), 1e-2)?;
+            let options = TrainOptions { epochs: 2, batch_size: 8, ..TrainOptions::default() };
+            let mut trainer =
+                Trainer::new(&model, optimizer, Objective::Regression(Loss::MSE), &generator, device(), options);
+            trainer.run(&data, Some(&data), &mut Silent)?;
+            assert!(model.parameters().iter().all(|p| p.tensor().dtype() == of_network));
+            Ok((bits(&model, &trainer.optimizer), trainer.history().epochs[1].train_loss))
+        };
+        assert!(run(of_data)? == run(of_network)?, "{of_data} data, {of_network} network");
+    }
+    Ok(())
+}
+
 #[test]
 fn accumulated_batches_are_one_large_batch() -> Result<()> {
     let data = points(45)?;
@@ -141,8 +206,7 @@ fn accumulated_batches_are_one_large_batch() -> Result<()> {
             .with(Linear::new(4, 8, true, device(), &generator)?)
             .with(activation::tanh())
             .with(Linear::new(8, 3, true, device(), &generator)?);
-        let optimizer =
-            Optimizer::new(Rule::Sgd { momentum: 0.9, nesterov: false }, model.parameters(), 0.1)?;
+        let optimizer = Optimizer::new(Rule::momentum(0.9), model.parameters(), 0.1)?;
         let options = TrainOptions { epochs: 1, batch_size, accumulate, ..TrainOptions::default() };
         let objective = Objective::of(&data);
         let mut trainer = Trainer::new(&model, optimizer, objective, &generator, device(), options);
@@ -190,11 +254,26 @@ fn training_ends_when_validation_no_longer_improves() -> Result<()> {
     let scores = scores.0.into_inner();
     let best = scores.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).unwrap().0;
     assert_eq!(scores.len(), best + 1 + 2, "{scores:?}");
+    // The best epoch is kept, though the last ones are worse.
+    assert!(scores[best] < *scores.last().unwrap(), "{scores:?}");
+    assert_eq!(trainer.evaluate(&data)?.loss, *scores.last().unwrap());
+    assert_eq!(trainer.restore_best()?, Some(best + 1));
+    assert_eq!(trainer.evaluate(&data)?.loss, scores[best]);
+    drop(trainer);
     // A run that has stopped early stays stopped.
     let mut again = make()?;
     again.resume(&path)?;
     assert_eq!(again.run(&data, Some(&data), &mut Silent)?, Ending::EarlyStop);
     assert_eq!(again.history().epochs.len(), scores.len());
+    assert_eq!(again.evaluate(&data)?.loss, *scores.last().unwrap());
+    assert_eq!(again.restore_best()?, Some(best + 1));
+    assert_eq!(again.evaluate(&data)?.loss, scores[best]);
+    // Nothing is kept without patience.
+    let optimizer = Optimizer::new(Rule::sgd(), model.parameters(), 0.0)?;
+    let options = TrainOptions { epochs: 1, ..TrainOptions::default() };
+    let mut plain = Trainer::new(&model, optimizer, Objective::of(&data), &generator, device(), options);
+    plain.run(&data, Some(&data), &mut Silent)?;
+    assert_eq!(plain.restore_best()?, None);
     Ok(())
 }
 
@@ -226,16 +305,37 @@ fn damaged_checkpoints_are_errors_and_change_nothing() -> Result<()> {
     for end in [0, 5, 100, good.len() / 2, good.len() - 1] {
         refused(&good[..end], "bad");
     }
-    let replaced = |from: &str, to: &str| {
-        let place = good.windows(from.len()).position(|w| w == from.as_bytes()).unwrap();
+    // Any changed byte is seen by the checksum, in the model's numbers as in the progress.
+    for place in [good.len() / 4, good.len() / 2, good.len() - 1] {
         let mut bytes = good.clone();
-        bytes[place..place + to.len()].copy_from_slice(to.as_bytes());
-        bytes
+        bytes[place] ^= 1;
+        refused(&bytes, "bad");
+    }
+    // What a whole file could hold that was never a checkpoint of this run.
+    let contents = safetensors::load(&path)?;
+    let mut refused = |change: &dyn Fn(&mut safetensors::NamedArrays), expected: &str| -> Result<()> {
+        let mut changed = contents.clone();
+        change(&mut changed);
+        safetensors::save(&bad, &changed)?;
+        refused(&fs::read(&bad).unwrap(), expected);
+        Ok(())
     };
-    refused(&replaced("epochs_done", "epochs_gone"), "progress cannot be read");
-    refused(&replaced("neurenix.progress", "neurenix.prXgress"), "no training progress");
-    refused(&replaced("model.0.weight", "model.0.wXight"), "0.weight is missing");
-    refused(&replaced("optimizer.0.exp_avg_sq", "optimizer.0.exp_avg_qq"), "part of its state");
+    let renamed = |from: &'static str, to: &'static str| {
+        move |contents: &mut safetensors::NamedArrays| {
+            let array = contents.arrays.remove(from).unwrap();
+            contents.arrays.insert(to.to_owned(), array);
+        }
+    };
+    refused(
+        &|contents| {
+            let progress = contents.metadata.get_mut("neurenix.progress").unwrap();
+            *progress = progress.replace("epochs_done", "epochs_gone");
+        },
+        "progress cannot be read",
+    )?;
+    refused(&|contents| contents.metadata.clear(), "no training progress")?;
+    refused(&renamed("model.0.weight", "model.0.wXight"), "0.weight is missing")?;
+    refused(&renamed("optimizer.0.exp_avg_sq", "optimizer.0.exp_avg_qq"), "part of its state")?;
     // Another run's settings, another network, another optimiser.
     fresh.options.settings = serde_json::json!("other");
     assert!(message(fresh.resume(&path)).contains("other settings"));

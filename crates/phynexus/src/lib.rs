@@ -4,7 +4,7 @@
 //! rewritten, grouped into few kernels, planned once and executed by a device.
 //!
 //! ```
-//! use phynexus::{DType, Tensor, oracle::reference_device, schedule};
+//! use phynexus::{DType, Tensor, oracle::reference_device};
 //!
 //! // A device for tests. Programs register one from a device crate and ask for `Device::default_device()`.
 //! let device = reference_device();
@@ -12,7 +12,7 @@
 //! let y = (&x * 2.0)?.exp()?.sum(&[1], false)?;
 //! assert!(!y.is_evaluated());
 //!
-//! let plan = schedule::explain(&y)?.expect("the work is pending");
+//! let plan = y.explain()?.expect("the work is pending");
 //! assert_eq!(plan.steps.len(), 1);
 //! assert_eq!((y.shape(), y.dtype()), (&[2][..], DType::F32));
 //! let first = y.to_vec::<f32>()?[0];

@@ -116,7 +116,7 @@ pub(super) struct Arguments {
     /// Shorten gradients longer than this
     #[arg(long)]
     clip_norm: Option<f64>,
-    /// Stop after this many epochs without improvement
+    /// Stop after this many epochs without improvement, and keep the best epoch's model
     #[arg(long)]
     patience: Option<usize>,
     /// The seed of everything random
@@ -254,6 +254,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         );
         return Ok(ExitCode::from(130));
     }
+    let best = trainer.restore_best()?;
     save_model(&folder.model_path(), model.as_ref(), std::collections::BTreeMap::new())?;
     let evaluation = trainer.evaluate(&parts.test)?;
     let report = summary::report(
@@ -282,6 +283,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let accuracy =
             evaluation.accuracy.map_or(String::new(), |a| format!(", accuracy {:.2} %", a * 100.0));
         println!("{} after {} epochs in {seconds:.1} s", outcome.ending, outcome.epochs);
+        if let Some(best) = best {
+            println!("the model is that of epoch {best}, the best");
+        }
         println!("test loss {:.4}{accuracy}", evaluation.loss);
         println!("report: {}", folder.0.join("report.html").display());
     }
@@ -303,14 +307,18 @@ fn load(arguments: &Arguments) -> Result<Parts> {
             let label = label_column(arguments.label.as_deref());
             let options = CsvOptions { task, label, ..CsvOptions::default() };
             let table = data::read_csv(path()?, &options)?;
-            let (training, test) = table.split(0.8, arguments.seed)?;
-            let normalization = training.statistics(1.0)?;
-            (training.with_normalization(normalization.clone()), test.with_normalization(normalization))
+            table.split(0.8, arguments.seed)?
         }
     };
     let learnt = training.len() - training.len() / VALIDATION_SHARE;
     let (training, validation) = training.shuffled(data::DIGITS_SPLIT_SEED).split_at(learnt)?;
-    Ok(Parts { training, validation, test })
+    if arguments.data != Source::Csv {
+        return Ok(Parts { training, validation, test });
+    }
+    // Measured on what is learnt from alone: nothing of the other rows may reach the network.
+    let normalization = training.statistics(1.0)?;
+    let normalized = |part: Dataset| part.with_normalization(normalization.clone());
+    Ok(Parts { training: normalized(training), validation: normalized(validation), test: normalized(test) })
 }
 
 fn config(arguments: &Arguments, training: &Dataset, outputs: usize) -> RunConfig {
@@ -359,7 +367,7 @@ impl<T: ValueEnum> ValueName for T {
 
 fn rule(name: OptimizerName) -> Rule {
     match name {
-        OptimizerName::Sgd => Rule::Sgd { momentum: 0.9, nesterov: true },
+        OptimizerName::Sgd => Rule::nesterov(0.9),
         OptimizerName::Adam => Rule::adam(),
         OptimizerName::Adamw => Rule::adamw(),
         OptimizerName::Nadam => Rule::nadam(),

@@ -1,6 +1,7 @@
 //! Files: read with a distrust of their contents, written so that nothing is ever half there.
 
 mod atomic;
+mod checksum;
 pub mod safetensors;
 mod source;
 pub mod tensorboard;

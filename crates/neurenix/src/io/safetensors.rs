@@ -2,6 +2,9 @@
 //!
 //! A file is the header's length (u64, little endian), a JSON header with each tensor's dtype, shape and byte range,
 //! and the tensors' bytes without gaps. Source: the `safetensors` library's format description.
+//!
+//! Files written here have a checksum among their metadata, which is verified where there is one: other programs ignore
+//! it and write none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -9,13 +12,15 @@ use std::path::Path;
 use phynexus::DType;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
-use super::{Source, write_atomically};
+use super::{Source, checksum::Crc32c, write_atomically};
 use crate::data::HostArray;
 use crate::error::{Error, Place, Result};
 
 const FORMAT: &str = "safetensors";
 /// The reference library refuses longer headers too.
 const LONGEST_HEADER: u64 = 100_000_000;
+/// The name among the metadata of the checksum, which is written as eight hexadecimal digits.
+const CHECKSUM: &str = "neurenix.crc32c";
 
 /// The contents of a safetensors file.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,12 +36,15 @@ pub struct NamedArrays {
 /// # Errors
 /// If a name is the reserved `__metadata__`, or the file cannot be written.
 pub fn save(path: &Path, contents: &NamedArrays) -> Result<()> {
-    let header = header(path, contents)?;
+    let mut metadata = contents.metadata.clone();
+    metadata.remove(CHECKSUM);
+    metadata.insert(CHECKSUM.to_owned(), checksum(&metadata, &contents.arrays));
+    let header = header(path, contents, metadata)?;
     write_atomically(path, |file| {
         let mut put = |bytes: &[u8]| file.write_all(bytes).map_err(|e| Error::io("write", path, e));
         put(&(header.len() as u64).to_le_bytes())?;
         put(&header)?;
-        in_file_order(contents).into_iter().try_for_each(|(_, array)| put(array.bytes()))
+        in_file_order(&contents.arrays).into_iter().try_for_each(|(_, array)| put(array.bytes()))
     })
 }
 
@@ -49,16 +57,38 @@ pub fn load(path: &Path) -> Result<NamedArrays> {
 }
 
 /// Wider types first, then by name: every tensor then starts at a multiple of its element's size.
-fn in_file_order(contents: &NamedArrays) -> Vec<(&String, &HostArray)> {
-    let mut arrays: Vec<_> = contents.arrays.iter().collect();
+fn in_file_order(arrays: &BTreeMap<String, HostArray>) -> Vec<(&String, &HostArray)> {
+    let mut arrays: Vec<_> = arrays.iter().collect();
     arrays.sort_by_key(|(_, array)| std::cmp::Reverse(array.dtype().size()));
     arrays
 }
 
-fn header(path: &Path, contents: &NamedArrays) -> Result<Vec<u8>> {
+/// The checksum of everything a file says: metadata, and of each array its name, dtype, shape and bytes.
+fn checksum(metadata: &BTreeMap<String, String>, arrays: &BTreeMap<String, HostArray>) -> String {
+    let mut crc = Crc32c::new();
+    // Each part begins with its length, so that no two contents are the same sequence of bytes.
+    let mut part = |bytes: &[u8]| {
+        crc.update(&(bytes.len() as u64).to_le_bytes());
+        crc.update(bytes);
+    };
+    for (name, text) in metadata {
+        part(name.as_bytes());
+        part(text.as_bytes());
+    }
+    for (name, array) in in_file_order(arrays) {
+        part(name.as_bytes());
+        part(array.dtype().name().as_bytes());
+        let shape: Vec<u8> = array.shape().iter().flat_map(|&d| (d as u64).to_le_bytes()).collect();
+        part(&shape);
+        part(array.bytes());
+    }
+    format!("{:08x}", crc.finish())
+}
+
+fn header(path: &Path, contents: &NamedArrays, metadata: BTreeMap<String, String>) -> Result<Vec<u8>> {
     let mut offset = 0;
     let mut tensors = Vec::with_capacity(contents.arrays.len());
-    for (name, array) in in_file_order(contents) {
+    for (name, array) in in_file_order(&contents.arrays) {
         if name == "__metadata__" {
             return Err(Error::data(
                 path.display().to_string(),
@@ -74,9 +104,9 @@ fn header(path: &Path, contents: &NamedArrays) -> Result<Vec<u8>> {
         tensors.push((name.clone(), info));
         offset = end;
     }
-    let metadata: HashMap<String, String> = contents.metadata.clone().into_iter().collect();
+    let metadata: HashMap<String, String> = metadata.into_iter().collect();
     let wrong = |message: String| Error::format(path, FORMAT, Place::Whole, message);
-    let header = Metadata::new((!metadata.is_empty()).then_some(metadata), tensors)
+    let header = Metadata::new(Some(metadata), tensors)
         .map_err(|e| wrong(format!("the header cannot be made: {e}")))?;
     let mut header =
         serde_json::to_vec(&header).map_err(|e| wrong(format!("the header cannot be made: {e}")))?;
@@ -116,6 +146,13 @@ fn read(source: &mut Source<'_>) -> Result<NamedArrays> {
     }
     source.expect_end()?;
     contents.metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
+    if let Some(written) = contents.metadata.remove(CHECKSUM)
+        && written != checksum(&contents.metadata, &contents.arrays)
+    {
+        return Err(source.error(
+            "its checksum is wrong, so its contents have changed since they were written: use another copy",
+        ));
+    }
     Ok(contents)
 }
 
@@ -172,6 +209,31 @@ mod tests {
         }
         save(&path, &NamedArrays::default())?;
         assert_eq!(load(&path)?, NamedArrays::default());
+        Ok(())
+    }
+
+    #[test]
+    fn no_changed_byte_goes_unnoticed() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("m");
+        let contents = sample()?;
+        save(&path, &contents)?;
+        let good = std::fs::read(&path)?;
+        let name =
+            good.windows(CHECKSUM.len()).position(|w| w == CHECKSUM.as_bytes()).ok_or("no checksum")?;
+        for place in 0..good.len() {
+            for bit in 0..8 {
+                let mut bytes = good.clone();
+                bytes[place] ^= 1 << bit;
+                let result = read(&mut Source::new(&bytes[..], &path, FORMAT, Some(bytes.len() as u64)));
+                // A checksum by another name is none: nothing else is changed then.
+                let renamed = (name..name + CHECKSUM.len()).contains(&place);
+                assert!(
+                    result.is_err() || renamed && result.is_ok_and(|found| found.arrays == contents.arrays),
+                    "bit {bit} of byte {place}"
+                );
+            }
+        }
         Ok(())
     }
 

@@ -1,8 +1,9 @@
 //! Activations as modules.
 
-use phynexus::{Tensor, tensor::GeluApproximation};
+use phynexus::{DType, Device, Tensor, tensor::GeluApproximation};
 
-use super::Function;
+use super::{Function, Module, Parameter, Visitor};
+use crate::{Error, Result};
 
 macro_rules! activations {
     ($($(#[$doc:meta])+ $name:ident = $text:literal, $function:expr;)+) => { $(
@@ -54,6 +55,60 @@ pub fn leaky_relu(negative_slope: f64) -> Function {
 /// `x` above 0 and `alpha * (exp(x) - 1)` below.
 pub fn elu(alpha: f64) -> Function {
     Function::new(format!("ELU({alpha})"), move |x| x.elu(alpha))
+}
+
+/// `max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0)`.
+pub fn celu(alpha: f64) -> Function {
+    Function::new(format!("CELU({alpha})"), move |x| x.celu(alpha))
+}
+
+/// `x` between `min` and `max`, these outside.
+pub fn hardtanh(min: f64, max: f64) -> Function {
+    Function::new(format!("Hardtanh(min_val={min}, max_val={max})"), move |x| x.hardtanh(min, max))
+}
+
+/// `x` where it is more than `lambda` away from 0, else 0.
+pub fn hardshrink(lambda: f64) -> Function {
+    Function::new(format!("Hardshrink({lambda})"), move |x| x.hardshrink(lambda))
+}
+
+/// `x` moved towards 0 by `lambda`, 0 where it is nearer than that.
+pub fn softshrink(lambda: f64) -> Function {
+    Function::new(format!("Softshrink({lambda})"), move |x| x.softshrink(lambda))
+}
+
+/// `x` above `threshold`, else `value`.
+pub fn threshold(threshold: f64, value: f64) -> Function {
+    Function::new(format!("Threshold({threshold}, {value})"), move |x| x.threshold(threshold, value))
+}
+
+/// `x` above 0 and `weight * x` below, with a learnt weight: one for all, or one for each channel (the second
+/// dimension).
+#[derive(Debug)]
+pub struct PReLU {
+    weight: Parameter,
+}
+
+impl PReLU {
+    /// With `count` weights (1, or the number of channels) that begin at `initial`; PyTorch's defaults are 1 and 0.25.
+    pub fn new(count: usize, initial: f64, device: Device) -> Result<PReLU> {
+        if count == 0 {
+            return Err(Error::data("PReLU", "there must be at least 1 weight"));
+        }
+        Ok(PReLU { weight: Parameter::new(&Tensor::full(&[count], initial, DType::F32, device)?)? })
+    }
+}
+
+impl Module for PReLU {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        Ok(input.prelu(&self.weight.leaf()?)?)
+    }
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.weight("weight", &self.weight);
+    }
+    fn describe(&self) -> String {
+        format!("PReLU(num_parameters={})", self.weight.tensor().len())
+    }
 }
 
 /// `exp(x) / sum(exp(x))` along a dimension.

@@ -3,12 +3,14 @@
 use phynexus::Tensor;
 
 use super::{Module, Visitor};
-use crate::Result;
+use crate::{Error, Result};
 
 /// Modules one after another. Parts are named by position, or by the name given.
 #[derive(Default)]
 pub struct Sequential {
     parts: Vec<(String, Box<dyn Module>)>,
+    /// The first name that cannot be used, and why: said by [`Module::forward`].
+    misnamed: Option<String>,
 }
 
 impl Sequential {
@@ -25,9 +27,23 @@ impl Sequential {
     }
 
     /// The sequence with one more module at the end.
+    ///
+    /// Names must differ, or a state would hold one part for both, and have neither dots nor nothing in them. A sequence
+    /// where that is not so answers [`Module::forward`] with an error that says which name it is.
     #[must_use]
     pub fn with_named(mut self, name: impl Into<String>, module: impl Module + 'static) -> Sequential {
-        self.parts.push((name.into(), Box::new(module)));
+        let name = name.into();
+        let wrong = if self.parts.iter().any(|(known, _)| *known == name) {
+            Some("is the name of two parts")
+        } else if name.is_empty() || name.contains('.') {
+            Some("cannot name a part: a name has no dot and is not empty")
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            self.misnamed.get_or_insert_with(|| format!("{name:?} {wrong}"));
+        }
+        self.parts.push((name, Box::new(module)));
         self
     }
 
@@ -39,6 +55,9 @@ impl Sequential {
 
 impl Module for Sequential {
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        if let Some(misnamed) = &self.misnamed {
+            return Err(Error::data("Sequential", misnamed.clone()));
+        }
         self.parts.iter().try_fold(input.clone(), |x, (_, module)| module.forward(&x))
     }
 

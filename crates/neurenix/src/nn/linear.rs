@@ -1,5 +1,7 @@
 //! The fully connected layer.
 
+use std::cmp::Ordering;
+
 use phynexus::{DType, Device, Tensor, tensor::Generator};
 
 use super::{Module, Parameter, Visitor, init};
@@ -46,26 +48,44 @@ impl Linear {
     }
 }
 
+impl Linear {
+    /// How many leading dimensions an input has; the others are its features.
+    fn leading(&self, shape: &[usize]) -> Option<usize> {
+        if shape.last() == Some(&self.in_features) {
+            return Some(shape.len() - 1);
+        }
+        // The first dimension is the batch, never a feature.
+        let mut features = 1usize;
+        for start in (1..shape.len()).rev() {
+            features = features.saturating_mul(shape[start]);
+            match features.cmp(&self.in_features) {
+                // A single feature is a last dimension of 1, not the absence of one.
+                Ordering::Equal if self.in_features > 1 => return Some(start),
+                Ordering::Greater => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
 impl Module for Linear {
-    /// `[.., in_features]` to `[.., out_features]`. Trailing dimensions whose sizes multiply to `in_features` are
-    /// taken as one, so that a convolution's output needs no flattening.
+    /// `[.., in_features]` to `[.., out_features]`.
+    ///
+    /// Where the last dimension is not `in_features`, trailing dimensions (without the first one, the batch) whose sizes
+    /// multiply to `in_features` are taken as one, so that a convolution's output `[N, C, H, W]` needs no flattening.
+    /// PyTorch refuses such an input.
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let shape = input.shape();
-        let mut split = shape.len();
-        let mut features = 1;
-        while split > 0 && features < self.in_features {
-            split -= 1;
-            features *= shape[split];
-        }
-        if features != self.in_features || shape.is_empty() {
+        let Some(leading) = self.leading(shape) else {
             let weight = [self.out_features, self.in_features];
             let hint = format!(
-                "the input's last dimension (or last dimensions together) must be {}",
+                "the input's last dimension (or last dimensions together, after the batch) must be {}",
                 self.in_features
             );
             return Err(phynexus::Error::shape("Linear", &[shape, &weight], hint).into());
-        }
-        let flat: Vec<usize> = shape[..split].iter().copied().chain([features]).collect();
+        };
+        let flat: Vec<usize> = shape[..leading].iter().copied().chain([self.in_features]).collect();
         let product = input.reshape(&flat)?.matmul(&self.weight.leaf()?.t()?)?;
         Ok(match &self.bias {
             Some(bias) => product.add(&bias.leaf()?)?,

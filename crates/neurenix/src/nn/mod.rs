@@ -27,4 +27,4 @@ pub use pooling::{
 };
 pub use recurrent::{GRU, LSTM, RNN, Recurrent, RecurrentOptions, RecurrentResult};
 pub use regularization::{Dropout, Embedding};
-pub use transformer::{MultiheadAttention, TransformerEncoderLayer, TransformerOptions};
+pub use transformer::{AttentionMasks, MultiheadAttention, TransformerEncoderLayer, TransformerOptions};

@@ -128,13 +128,48 @@ impl Module for GroupNorm {
 struct BatchNorm {
     weight: Option<Parameter>,
     bias: Option<Parameter>,
-    running_mean: Parameter,
-    running_var: Parameter,
-    num_batches_tracked: Parameter,
-    momentum: f64,
+    running: Option<Running>,
+    momentum: Option<f64>,
     epsilon: f64,
     channels: usize,
     mode: Mode,
+}
+
+/// The statistics of what a batch normalisation has seen.
+#[derive(Debug)]
+struct Running {
+    mean: Parameter,
+    var: Parameter,
+    batches: Parameter,
+}
+
+impl Running {
+    fn new(channels: usize, device: Device) -> Result<Running> {
+        let buffer = |value: f64| -> Result<Parameter> {
+            Ok(Parameter::buffer(Tensor::full(&[channels], value, DType::F32, device)?.evaluated()?))
+        };
+        let batches = Parameter::buffer(Tensor::scalar(0i64, device)?);
+        Ok(Running { mean: buffer(0.0)?, var: buffer(1.0)?, batches })
+    }
+
+    /// Takes a batch in: with this share, or, without one, so that every batch has counted alike.
+    fn update(&self, input: &Tensor, momentum: Option<f64>) -> Result<()> {
+        let (mean, var) = (self.mean.tensor(), self.var.tensor());
+        let batches = self.batches.tensor().add_scalar(1i64)?;
+        let (new_mean, new_var) = match momentum {
+            Some(momentum) => input.running_statistics(&mean, &var, momentum)?,
+            None => {
+                let (batch_mean, batch_var) = input.running_statistics(&mean, &var, 1.0)?;
+                // The count is data, so that every batch has the same plan.
+                let share = batches.to_dtype(mean.dtype())?.reciprocal()?;
+                let towards = |old: &Tensor, new: &Tensor| old.add(&new.sub(old)?.mul(&share)?);
+                (towards(&mean, &batch_mean)?, towards(&var, &batch_var)?)
+            }
+        };
+        self.mean.set(new_mean)?;
+        self.var.set(new_var)?;
+        self.batches.set(batches)
+    }
 }
 
 impl BatchNorm {
@@ -144,15 +179,11 @@ impl BatchNorm {
         }
         let parameter =
             |value| if options.affine { constant(&[channels], value, device).map(Some) } else { Ok(None) };
-        let buffer = |value: f64| -> Result<Parameter> {
-            Ok(Parameter::buffer(Tensor::full(&[channels], value, DType::F32, device)?.evaluated()?))
-        };
+        let running = if options.track_running_stats { Some(Running::new(channels, device)?) } else { None };
         Ok(BatchNorm {
             weight: parameter(1.0)?,
             bias: parameter(0.0)?,
-            running_mean: buffer(0.0)?,
-            running_var: buffer(1.0)?,
-            num_batches_tracked: Parameter::buffer(Tensor::scalar(0i64, device)?),
+            running,
             momentum: options.momentum,
             epsilon: options.epsilon,
             channels,
@@ -161,22 +192,19 @@ impl BatchNorm {
     }
 
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        let (mean, variance) = (self.running_mean.tensor(), self.running_var.tensor());
         let (weight, bias) = (leaf(&self.weight)?, leaf(&self.bias)?);
         let training = self.mode.is_training();
+        let statistics = self.running.as_ref().map(|r| (r.mean.tensor(), r.var.tensor()));
         let output = input.batch_norm(
-            Some(&mean),
-            Some(&variance),
+            statistics.as_ref().map(|s| &s.0),
+            statistics.as_ref().map(|s| &s.1),
             weight.as_ref(),
             bias.as_ref(),
-            training,
+            training || statistics.is_none(),
             self.epsilon,
         )?;
-        if training {
-            let (mean, variance) = input.running_statistics(&mean, &variance, self.momentum)?;
-            self.running_mean.set(mean)?;
-            self.running_var.set(variance)?;
-            self.num_batches_tracked.set(self.num_batches_tracked.tensor().add_scalar(1i64)?)?;
+        if let Some(running) = self.running.as_ref().filter(|_| training) {
+            running.update(input, self.momentum)?;
         }
         Ok(output)
     }
@@ -184,9 +212,11 @@ impl BatchNorm {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.optional("weight", &self.weight);
         visitor.optional("bias", &self.bias);
-        visitor.buffer("running_mean", &self.running_mean);
-        visitor.buffer("running_var", &self.running_var);
-        visitor.buffer("num_batches_tracked", &self.num_batches_tracked);
+        if let Some(running) = &self.running {
+            visitor.buffer("running_mean", &running.mean);
+            visitor.buffer("running_var", &running.var);
+            visitor.buffer("num_batches_tracked", &running.batches);
+        }
         visitor.mode(&self.mode);
     }
 }
@@ -196,15 +226,17 @@ impl BatchNorm {
 pub struct BatchNormOptions {
     /// Added to the variance.
     pub epsilon: f64,
-    /// The share of a batch's statistics in the running ones.
-    pub momentum: f64,
+    /// The share of a batch's statistics in the running ones; without, these are the means over all batches.
+    pub momentum: Option<f64>,
     /// With a weight and a bias.
     pub affine: bool,
+    /// Keeps running statistics. Without, inference normalises by the batch's own ones too.
+    pub track_running_stats: bool,
 }
 
 impl Default for BatchNormOptions {
     fn default() -> BatchNormOptions {
-        BatchNormOptions { epsilon: 1e-5, momentum: 0.1, affine: true }
+        BatchNormOptions { epsilon: 1e-5, momentum: Some(0.1), affine: true, track_running_stats: true }
     }
 }
 
@@ -234,6 +266,7 @@ macro_rules! batch_norm {
             }
             fn describe(&self) -> String {
                 let BatchNorm { channels, epsilon, momentum, .. } = &self.0;
+                let momentum = momentum.map_or("none".to_owned(), |share| share.to_string());
                 format!("{}({channels}, eps={epsilon}, momentum={momentum})", stringify!($layer))
             }
         }

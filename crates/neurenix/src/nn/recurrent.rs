@@ -3,6 +3,7 @@
 use phynexus::{
     DType, Device, Tensor,
     graph::composite::Cell,
+    shape::show_shape,
     tensor::{Generator, RecurrentWeights},
 };
 
@@ -76,11 +77,14 @@ impl Recurrent {
         let draw = |shape: &[usize]| {
             Parameter::new(&init::uniform(shape, -bound, bound, DType::F32, device, generator)?)
         };
-        let gates = cell.gates() * hidden_size;
         let sides = 1 + usize::from(options.bidirectional);
-        let mut directions = Vec::with_capacity(options.num_layers * sides);
+        let sizes = (hidden_size.checked_mul(cell.gates()), hidden_size.checked_mul(sides));
+        let (Some(gates), Some(outputs)) = sizes else {
+            return Err(Error::data(cell.name(), format!("{hidden_size} units are too many")));
+        };
+        let mut directions = Vec::new();
         for layer in 0..options.num_layers {
-            let inputs = if layer == 0 { input_size } else { hidden_size * sides };
+            let inputs = if layer == 0 { input_size } else { outputs };
             for side in 0..sides {
                 let bias = if options.bias { Some((draw(&[gates])?, draw(&[gates])?)) } else { None };
                 directions.push(Direction {
@@ -95,9 +99,19 @@ impl Recurrent {
     }
 
     /// Runs over a sequence from given states (`[layers * directions, batch, hidden]`, zeros without).
+    ///
+    /// # Errors
+    /// If the shapes of input or states do not fit.
     pub fn run(&self, input: &Tensor, h_0: Option<&Tensor>, c_0: Option<&Tensor>) -> Result<RecurrentResult> {
         let mut x = if self.options.batch_first { input.transpose(0, 1)? } else { input.clone() };
         let sides = 1 + usize::from(self.options.bidirectional);
+        if let Some(&batch) = x.shape().get(1) {
+            let expected = [self.directions.len(), batch, self.hidden_size];
+            if let Some(wrong) = h_0.iter().chain(&c_0).find(|states| states.shape() != expected) {
+                let hint = format!("states must have shape {}", show_shape(&expected));
+                return Err(phynexus::Error::shape(self.cell.name(), &[wrong.shape()], hint).into());
+            }
+        }
         let (mut hidden, mut cells) = (Vec::new(), Vec::new());
         for (layer, directions) in self.directions.chunks(sides).enumerate() {
             let mut outputs = Vec::with_capacity(sides);
@@ -198,4 +212,13 @@ recurrent! {
     RNN Cell::Tanh, "Plain recurrence: `h = tanh(W x + b + U h + c)`.";
     LSTM Cell::Lstm, "Long short-term memory (Hochreiter and Schmidhuber, 1997), gates in PyTorch's order i, f, g, o.";
     GRU Cell::Gru, "Gated recurrent units (Cho et al., 2014), gates in PyTorch's order r, z, n.";
+}
+
+impl RNN {
+    /// The layer with `max(.., 0)` in place of the tanh: PyTorch's `nonlinearity="relu"`.
+    #[must_use]
+    pub fn with_relu(mut self) -> RNN {
+        self.0.cell = Cell::Relu;
+        self
+    }
 }

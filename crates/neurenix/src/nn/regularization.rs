@@ -57,7 +57,10 @@ pub struct Embedding {
 
 impl Embedding {
     /// `count` vectors of `features` numbers drawn from a standard normal; the row of `padding_index` is zero and gets
-    /// no gradient.
+    /// no gradient. A negative index counts from the end.
+    ///
+    /// # Errors
+    /// If the padding index is not one of the rows.
     pub fn new(
         count: usize,
         features: usize,
@@ -65,10 +68,19 @@ impl Embedding {
         device: Device,
         generator: &Generator,
     ) -> Result<Embedding> {
+        let row = match padding_index {
+            None => None,
+            Some(index) => {
+                let rows = i64::try_from(count).unwrap_or(i64::MAX);
+                if !(-rows..rows).contains(&index) {
+                    return Err(phynexus::Error::Index { op: "Embedding", index, size: count }.into());
+                }
+                Some(if index < 0 { index + rows } else { index })
+            }
+        };
         let mut weight = init::normal(&[count, features], 0.0, 1.0, DType::F32, device, generator)?;
-        if let Some(padding) = padding_index {
+        if let Some(row) = row {
             let rows = Tensor::arange(0, count as i64, 1, DType::I64, device)?.unsqueeze(-1)?;
-            let row = if padding < 0 { padding + count as i64 } else { padding };
             weight = rows.eq_scalar(row)?.where_(&weight.zeros_like()?, &weight)?;
         }
         Ok(Embedding { weight: Parameter::new(&weight)?, padding_index })

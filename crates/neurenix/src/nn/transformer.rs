@@ -10,6 +10,71 @@ use phynexus::{
 use super::{Dropout, LayerNorm, Linear, Mode, Module, Parameter, Visitor, init};
 use crate::{Error, Result};
 
+/// What positions may not attend to, as in PyTorch's layers: in a mask of `bool`, true means NOT. (In
+/// [`Tensor::scaled_dot_product_attention`] true means that a position takes part, as in PyTorch's function of that
+/// name.) A position that may attend to nothing attends with zeros.
+#[derive(Clone, Copy, Default)]
+pub struct AttentionMasks<'a> {
+    /// `[L, S]`, or `[batch * heads, L, S]`, for L positions that attend to S: `bool`, or floats that are added to the
+    /// scores.
+    pub attn_mask: Option<&'a Tensor>,
+    /// `[batch, S]`: keys that are padding. `bool`, or floats that are added to the scores.
+    pub key_padding_mask: Option<&'a Tensor>,
+    /// A position attends to earlier ones and itself only.
+    pub is_causal: bool,
+}
+
+impl AttentionMasks<'_> {
+    /// Both masks in one, as [`Tensor::scaled_dot_product_attention`] takes it, for queries `[batch, heads, L, E]` and
+    /// keys `[batch, heads, S, E]`.
+    fn combined(&self, query: &Tensor, key: &Tensor) -> Result<Option<Tensor>> {
+        let (&[batch, heads, l, _], &[_, _, s, _]) = (query.shape(), key.shape()) else {
+            let hint = "queries and keys must be (batch, heads, positions, features)";
+            return Err(
+                phynexus::Error::shape("MultiheadAttention", &[query.shape(), key.shape()], hint).into()
+            );
+        };
+        let attention = match self.attn_mask {
+            None => None,
+            Some(mask) if mask.shape() == [l, s] => Some(mask.reshape(&[1, 1, l, s])?),
+            Some(mask) if mask.shape() == [batch * heads, l, s] => Some(mask.reshape(&[batch, heads, l, s])?),
+            Some(mask) => {
+                let hint = format!("the mask must be ({l}, {s}) or ({}, {l}, {s})", batch * heads);
+                return Err(phynexus::Error::shape("attn_mask", &[mask.shape()], hint).into());
+            }
+        };
+        let padding = match self.key_padding_mask {
+            None => None,
+            Some(mask) if mask.shape() == [batch, s] => Some(mask.reshape(&[batch, 1, 1, s])?),
+            Some(mask) => {
+                let hint = format!("the mask must be ({batch}, {s})");
+                return Err(phynexus::Error::shape("key_padding_mask", &[mask.shape()], hint).into());
+            }
+        };
+        for mask in attention.iter().chain(&padding) {
+            if mask.dtype() != DType::Bool && !mask.dtype().is_float() {
+                let hint = "a mask is bool (true: not attended to) or floats (added to the scores)";
+                return Err(phynexus::Error::dtype("MultiheadAttention", &[mask.dtype()], hint).into());
+            }
+        }
+        let boolean = |mask: &Tensor| mask.dtype() == DType::Bool;
+        let added = |mask: &Tensor| -> phynexus::Result<Tensor> {
+            if !boolean(mask) {
+                return mask.to_dtype(query.dtype());
+            }
+            let zeros = Tensor::full(mask.shape(), 0.0, query.dtype(), mask.device())?;
+            mask.where_(&zeros.full_like(f64::NEG_INFINITY)?, &zeros)
+        };
+        Ok(match (attention, padding) {
+            (None, None) => None,
+            (Some(a), Some(b)) if boolean(&a) && boolean(&b) => Some(a.or(&b)?.logical_not()?),
+            (Some(a), Some(b)) => Some(added(&a)?.add(&added(&b)?)?),
+            (Some(one), None) | (None, Some(one)) if boolean(&one) => Some(one.logical_not()?),
+            (one, other) => one.or(other),
+        })
+    }
+}
+
 /// Attention with several heads (Vaswani et al., 2017). Inputs are `[batch, positions, features]`.
 pub struct MultiheadAttention {
     in_proj_weight: Parameter,
@@ -22,7 +87,7 @@ pub struct MultiheadAttention {
 }
 
 impl MultiheadAttention {
-    /// `features` split among `heads`; weights drawn as PyTorch does.
+    /// `features` split among `heads`; weights drawn as PyTorch does, biases zero.
     pub fn new(
         features: usize,
         heads: usize,
@@ -35,12 +100,19 @@ impl MultiheadAttention {
             let message = format!("{features} features do not divide among {heads} heads");
             return Err(Error::data("MultiheadAttention", message));
         }
-        let weight = init::xavier_uniform(&[3 * features, features], 1.0, DType::F32, device, generator)?;
-        let zeros = Tensor::full(&[3 * features], 0.0, DType::F32, device)?;
+        let Some(rows) = features.checked_mul(3) else {
+            return Err(Error::data("MultiheadAttention", format!("{features} features are too many")));
+        };
+        let weight = init::xavier_uniform(&[rows, features], 1.0, DType::F32, device, generator)?;
+        let zeros = |count: usize| Tensor::full(&[count], 0.0, DType::F32, device);
+        let out_proj = Linear::new(features, features, bias, device, generator)?;
+        if let Some(bias) = out_proj.bias() {
+            bias.set(zeros(features)?)?;
+        }
         Ok(MultiheadAttention {
             in_proj_weight: Parameter::new(&weight)?,
-            in_proj_bias: if bias { Some(Parameter::new(&zeros)?) } else { None },
-            out_proj: Linear::new(features, features, bias, device, generator)?,
+            in_proj_bias: if bias { Some(Parameter::new(&zeros(rows)?)?) } else { None },
+            out_proj,
             heads,
             features,
             dropout,
@@ -49,13 +121,15 @@ impl MultiheadAttention {
     }
 
     /// Attends from `query` to `key` and `value`, all `[batch, positions, features]`.
+    ///
+    /// # Errors
+    /// If the inputs' shapes, or those of the masks, do not fit.
     pub fn attend(
         &self,
         query: &Tensor,
         key: &Tensor,
         value: &Tensor,
-        mask: Option<&Tensor>,
-        is_causal: bool,
+        masks: AttentionMasks,
     ) -> Result<Tensor> {
         let weight = self.in_proj_weight.leaf()?;
         let bias = self.in_proj_bias.as_ref().map(Parameter::leaf).transpose()?;
@@ -84,8 +158,11 @@ impl MultiheadAttention {
             (project(query, 0, 1)?, project(key, 1, 1)?, project(value, 2, 1)?)
         };
         let dropout_p = if self.mode.is_training() { self.dropout } else { 0.0 };
-        let options = AttentionOptions { dropout_p, is_causal, ..AttentionOptions::default() };
-        let y = heads(&q)?.scaled_dot_product_attention(&heads(&k)?, &heads(&v)?, mask, options)?;
+        let options =
+            AttentionOptions { dropout_p, is_causal: masks.is_causal, ..AttentionOptions::default() };
+        let (q, k, v) = (heads(&q)?, heads(&k)?, heads(&v)?);
+        let mask = masks.combined(&q, &k)?;
+        let y = q.scaled_dot_product_attention(&k, &v, mask.as_ref(), options)?;
         let shape = [query.shape()[0], query.shape()[1], self.features];
         self.out_proj.forward(&y.permute(&[0, 2, 1, 3])?.reshape(&shape)?)
     }
@@ -94,7 +171,7 @@ impl MultiheadAttention {
 impl Module for MultiheadAttention {
     /// Self-attention.
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        self.attend(input, input, input, None, false)
+        self.attend(input, input, input, AttentionMasks::default())
     }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.weight("in_proj_weight", &self.in_proj_weight);
@@ -177,8 +254,23 @@ impl TransformerEncoderLayer {
         })
     }
 
-    fn attention(&self, x: &Tensor) -> Result<Tensor> {
-        self.dropouts[0].forward(&self.self_attn.attend(x, x, x, None, self.options.is_causal)?)
+    /// The layer with masks; [`Module::forward`] has none but the option `is_causal`, which counts here too.
+    ///
+    /// # Errors
+    /// If the input's shape, or that of a mask, does not fit.
+    pub fn run(&self, input: &Tensor, masks: AttentionMasks) -> Result<Tensor> {
+        let masks = AttentionMasks { is_causal: masks.is_causal || self.options.is_causal, ..masks };
+        if self.options.norm_first {
+            let x = input.add(&self.attention(&self.norm1.forward(input)?, masks)?)?;
+            Ok(x.add(&self.network(&self.norm2.forward(&x)?)?)?)
+        } else {
+            let x = self.norm1.forward(&input.add(&self.attention(input, masks)?)?)?;
+            self.norm2.forward(&x.add(&self.network(&x)?)?)
+        }
+    }
+
+    fn attention(&self, x: &Tensor, masks: AttentionMasks) -> Result<Tensor> {
+        self.dropouts[0].forward(&self.self_attn.attend(x, x, x, masks)?)
     }
 
     fn network(&self, x: &Tensor) -> Result<Tensor> {
@@ -190,13 +282,7 @@ impl TransformerEncoderLayer {
 
 impl Module for TransformerEncoderLayer {
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        if self.options.norm_first {
-            let x = input.add(&self.attention(&self.norm1.forward(input)?)?)?;
-            Ok(x.add(&self.network(&self.norm2.forward(&x)?)?)?)
-        } else {
-            let x = self.norm1.forward(&input.add(&self.attention(input)?)?)?;
-            self.norm2.forward(&x.add(&self.network(&x)?)?)
-        }
+        self.run(input, AttentionMasks::default())
     }
     fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.child("self_attn", &self.self_attn);

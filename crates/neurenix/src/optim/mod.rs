@@ -39,7 +39,20 @@ struct Member {
     state: Vec<Tensor>,
     /// How many tensors of state the step under way replaces; `None` if it does not update this parameter.
     replaced: Option<usize>,
+    /// Steps of this parameter: those in which it had a gradient.
+    step: u64,
 }
+
+/// A state that was checked against an optimiser: of each parameter, and the steps taken.
+pub(crate) struct Fitting {
+    members: Vec<(Vec<Tensor>, u64)>,
+    steps: u64,
+}
+
+/// The name in a state of the steps taken.
+const STEPS: &str = "steps";
+/// The name in a state of a parameter's own steps, PyTorch's.
+const STEP: &str = "step";
 
 impl Optimizer {
     /// An optimiser of these parameters with one learning rate.
@@ -81,7 +94,7 @@ impl Optimizer {
         }
         let members = parameters
             .into_iter()
-            .map(|parameter| Member { parameter, state: Vec::new(), replaced: None })
+            .map(|parameter| Member { parameter, state: Vec::new(), replaced: None, step: 0 })
             .collect();
         self.groups.push(Group { factor, weight_decay, members });
         Ok(())
@@ -99,7 +112,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Steps taken.
+    /// Steps taken. A rule that counts steps (Adam's correction of its means) counts those of each parameter, in which
+    /// it had a gradient, as PyTorch does.
     pub fn steps(&self) -> u64 {
         self.steps
     }
@@ -111,7 +125,7 @@ impl Optimizer {
 
     /// The parameters, in order.
     pub fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        self.groups.iter().flat_map(|g| &g.members).map(|m| &m.parameter)
+        self.members().map(|member| &member.parameter)
     }
 
     /// Updates every parameter that has a gradient, and computes `also` (the loss, metrics) in the same plan.
@@ -151,11 +165,15 @@ impl Optimizer {
                 self.parameters().try_for_each(|p| p.leaf().map(drop))?;
                 let taken = condition.map_or(Ok(true), Tensor::item::<bool>)?;
                 self.steps += u64::from(taken);
+                for member in self.members_mut() {
+                    let updated = member.replaced.take().is_some();
+                    member.step += u64::from(taken && updated);
+                }
                 Ok(taken)
             }
             Err(error) => {
                 let mut old = replaced.into_iter();
-                for member in self.groups.iter_mut().flat_map(|g| &mut g.members) {
+                for member in self.members_mut() {
                     let Some(count) = member.replaced.take() else { continue };
                     old.next().map_or(Ok(()), |value| member.parameter.set(value))?;
                     member.state = old.by_ref().take(count).collect();
@@ -182,7 +200,7 @@ impl Optimizer {
             let Some(first) = group.members.first() else { continue };
             let device = first.parameter.tensor().device();
             let rate = self.learning_rate * group.factor;
-            let settings = rules::Settings::new(rate, group.weight_decay, self.steps + 1, device);
+            let settings = rules::Settings::new(rate, group.weight_decay, device);
             for member in &mut group.members {
                 let old = member.parameter.tensor();
                 member.replaced = None;
@@ -190,7 +208,8 @@ impl Optimizer {
                 if member.state.is_empty() {
                     member.state = self.rule.initial_state(&old)?;
                 }
-                let (new, state) = self.rule.update(&old, &gradient, &member.state, &settings)?;
+                let (new, state) =
+                    self.rule.update(&old, &gradient, &member.state, member.step + 1, &settings)?;
                 let new = choose(new, &old)?;
                 let state: Vec<Tensor> = state
                     .into_iter()
@@ -208,64 +227,101 @@ impl Optimizer {
         Ok(updated)
     }
 
-    /// The state by name (`0.exp_avg` is the first parameter's), for a checkpoint.
-    pub fn state(&self) -> BTreeMap<String, Tensor> {
+    fn members(&self) -> impl Iterator<Item = &Member> {
+        self.groups.iter().flat_map(|g| &g.members)
+    }
+
+    fn members_mut(&mut self) -> impl Iterator<Item = &mut Member> {
+        self.groups.iter_mut().flat_map(|g| &mut g.members)
+    }
+
+    /// The state by name, for a checkpoint: `0.exp_avg` is the first parameter's, `0.step` how often that was updated,
+    /// `steps` the steps taken (`int64` scalars). A parameter that never had a gradient has no state yet.
+    ///
+    /// # Errors
+    /// If a device has no memory for the counts.
+    pub fn state(&self) -> Result<BTreeMap<String, Tensor>> {
+        let count = |n: u64, of: &Parameter| Tensor::scalar(n as i64, of.tensor().device());
         let mut named = BTreeMap::new();
-        for (i, member) in self.groups.iter().flat_map(|g| &g.members).enumerate() {
+        for (i, member) in self.members().enumerate() {
+            if i == 0 {
+                named.insert(STEPS.to_owned(), count(self.steps, &member.parameter)?);
+            }
+            if member.step == 0 {
+                continue;
+            }
+            named.insert(format!("{i}.{STEP}"), count(member.step, &member.parameter)?);
             for (name, tensor) in self.rule.state_names().iter().zip(&member.state) {
                 named.insert(format!("{i}.{name}"), tensor.clone());
             }
         }
-        named
+        Ok(named)
     }
 
-    /// Restores what [`Optimizer::state`] and [`Optimizer::steps`] gave. Nothing changes unless everything fits.
-    pub fn load_state(&mut self, state: &BTreeMap<String, Tensor>, steps: u64) -> Result<()> {
+    /// Restores what [`Optimizer::state`] gave. Nothing changes unless everything fits.
+    ///
+    /// # Errors
+    /// If the state is that of another rule or other parameters.
+    pub fn load_state(&mut self, state: &BTreeMap<String, Tensor>) -> Result<()> {
         let fitting = self.fit_state(state)?;
-        self.put_state(fitting, steps);
+        self.put_state(fitting);
         Ok(())
     }
 
     /// The state of each parameter, checked and on its device; nothing is changed yet.
-    pub(crate) fn fit_state(&self, state: &BTreeMap<String, Tensor>) -> Result<Vec<Vec<Tensor>>> {
-        let wrong = |message: String| Err(Error::data("optimizer state", message));
+    pub(crate) fn fit_state(&self, state: &BTreeMap<String, Tensor>) -> Result<Fitting> {
+        let wrong = |message: String| Error::data("optimizer state", message);
         let names = self.rule.state_names();
-        let mut known = 0;
-        let mut fitting = Vec::new();
+        let steps = state.get(STEPS).ok_or_else(|| wrong(format!("{STEPS} is missing")))?;
+        let steps = count(steps).ok_or_else(|| wrong(format!("{STEPS} is no count")))?;
+        let mut known = 1;
+        let mut members = Vec::new();
         for (i, parameter) in self.parameters().enumerate() {
             let parameter = parameter.tensor();
+            let step = match state.get(&format!("{i}.{STEP}")) {
+                Some(step) => count(step).ok_or_else(|| wrong(format!("{i}.{STEP} is no count")))?,
+                None => 0,
+            };
             let mut tensors = Vec::with_capacity(names.len());
             for (name, expected) in names.iter().zip(&self.rule.initial_state(&parameter)?) {
                 let name = format!("{i}.{name}");
-                // A parameter that never had a gradient has no state yet.
                 let Some(given) = state.get(&name) else { continue };
                 if given.shape() != expected.shape() || given.dtype() != expected.dtype() {
                     let (shape, dtype) = (given.shape(), given.dtype());
                     let needed = format!("{} {:?}", expected.dtype(), expected.shape());
-                    return wrong(format!("{name} is {dtype} {shape:?}, needed is {needed}"));
+                    return Err(wrong(format!("{name} is {dtype} {shape:?}, needed is {needed}")));
                 }
                 tensors.push(given.to_device(parameter.device())?.evaluated()?);
             }
-            if !tensors.is_empty() && tensors.len() != names.len() {
-                return wrong(format!("parameter {i} has only a part of its state"));
+            // A parameter that never had a gradient has no state yet.
+            let complete = if step > 0 { names.len() } else { 0 };
+            if tensors.len() != complete {
+                return Err(wrong(format!("parameter {i} has only a part of its state")));
             }
-            known += tensors.len();
-            fitting.push(tensors);
+            known += tensors.len() + usize::from(step > 0);
+            members.push((tensors, step));
         }
         if known != state.len() {
             let rule = self.rule.name();
-            return wrong(format!("it is not that of {rule} with these parameters and settings"));
+            return Err(wrong(format!("it is not that of {rule} with these parameters and settings")));
         }
-        Ok(fitting)
+        Ok(Fitting { members, steps })
     }
 
     /// Puts what [`Optimizer::fit_state`] gave into place.
-    pub(crate) fn put_state(&mut self, fitting: Vec<Vec<Tensor>>, steps: u64) {
-        for (member, tensors) in self.groups.iter_mut().flat_map(|g| &mut g.members).zip(fitting) {
-            member.state = tensors;
+    pub(crate) fn put_state(&mut self, fitting: Fitting) {
+        self.steps = fitting.steps;
+        for (member, (tensors, step)) in self.members_mut().zip(fitting.members) {
+            (member.state, member.step) = (tensors, step);
         }
-        self.steps = steps;
     }
+}
+
+/// The whole number of at least 0 that a scalar holds (PyTorch keeps counts as floats).
+fn count(tensor: &Tensor) -> Option<u64> {
+    let value = tensor.to_dtype(DType::F64).and_then(|wide| wide.item::<f64>()).ok()?;
+    // Above 2^53 a float64 no longer holds every whole number.
+    ((0.0..=9_007_199_254_740_992.0).contains(&value) && value.fract() == 0.0).then_some(value as u64)
 }
 
 fn check_range(what: &'static str, value: f64) -> Result<()> {

@@ -13,6 +13,8 @@ pub enum Rule {
     Sgd {
         /// The share of the last velocity that is kept.
         momentum: f64,
+        /// The share of the gradient that is left out of the velocity, but for a parameter's first step.
+        dampening: f64,
         /// Looks ahead along the velocity.
         nesterov: bool,
     },
@@ -24,6 +26,8 @@ pub enum Rule {
         beta2: f64,
         /// Keeps the denominator from 0.
         epsilon: f64,
+        /// Divides by the greatest mean of squared gradients so far (Reddi et al., 2018).
+        amsgrad: bool,
     },
     /// Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019).
     AdamW {
@@ -33,6 +37,8 @@ pub enum Rule {
         beta2: f64,
         /// Keeps the denominator from 0.
         epsilon: f64,
+        /// Divides by the greatest mean of squared gradients so far (Reddi et al., 2018).
+        amsgrad: bool,
     },
     /// Adam with Nesterov momentum (Dozat, 2016).
     NAdam {
@@ -88,19 +94,18 @@ pub enum Rule {
     },
 }
 
-/// The numbers of one step.
+/// The numbers of one step that parameters of a group share.
 pub(super) struct Settings {
     learning_rate: f64,
     weight_decay: f64,
-    step: f64,
     device: Device,
     /// The leaves made so far: parameters share them.
     leaves: RefCell<Vec<(f64, DType, Tensor)>>,
 }
 
 impl Settings {
-    pub(super) fn new(learning_rate: f64, weight_decay: f64, step: u64, device: Device) -> Settings {
-        Settings { learning_rate, weight_decay, step: step as f64, device, leaves: RefCell::default() }
+    pub(super) fn new(learning_rate: f64, weight_decay: f64, device: Device) -> Settings {
+        Settings { learning_rate, weight_decay, device, leaves: RefCell::default() }
     }
 
     /// A number that changes from step to step, as data of the parameter's dtype: so the plan stays the same.
@@ -121,15 +126,23 @@ impl Settings {
 impl Rule {
     /// SGD without momentum.
     pub fn sgd() -> Rule {
-        Rule::Sgd { momentum: 0.0, nesterov: false }
+        Rule::Sgd { momentum: 0.0, dampening: 0.0, nesterov: false }
+    }
+    /// SGD with momentum.
+    pub fn momentum(momentum: f64) -> Rule {
+        Rule::Sgd { momentum, dampening: 0.0, nesterov: false }
+    }
+    /// SGD that looks ahead along the velocity (Nesterov, 1983).
+    pub fn nesterov(momentum: f64) -> Rule {
+        Rule::Sgd { momentum, dampening: 0.0, nesterov: true }
     }
     /// Adam with PyTorch's defaults.
     pub fn adam() -> Rule {
-        Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }
+        Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, amsgrad: false }
     }
     /// AdamW with PyTorch's defaults, without the weight decay: see [`super::Optimizer::with_weight_decay`].
     pub fn adamw() -> Rule {
-        Rule::AdamW { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }
+        Rule::AdamW { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, amsgrad: false }
     }
     /// NAdam with PyTorch's defaults.
     pub fn nadam() -> Rule {
@@ -186,10 +199,14 @@ impl Rule {
             }
         };
         match *self {
-            Rule::Sgd { momentum, nesterov } => {
+            Rule::Sgd { momentum, dampening, nesterov } => {
                 positive("momentum", momentum)?;
-                if nesterov && momentum == 0.0 {
-                    return Err(Error::data("SGD", "Nesterov momentum needs a momentum above 0"));
+                share("dampening", dampening)?;
+                if nesterov && (momentum == 0.0 || dampening != 0.0) {
+                    return Err(Error::data(
+                        "SGD",
+                        "Nesterov momentum needs a momentum above 0 and no dampening",
+                    ));
                 }
                 Ok(())
             }
@@ -199,8 +216,8 @@ impl Rule {
                 positive("momentum_decay", momentum_decay)?;
                 positive("epsilon", epsilon)
             }
-            Rule::Adam { beta1, beta2, epsilon }
-            | Rule::AdamW { beta1, beta2, epsilon }
+            Rule::Adam { beta1, beta2, epsilon, .. }
+            | Rule::AdamW { beta1, beta2, epsilon, .. }
             | Rule::RAdam { beta1, beta2, epsilon } => {
                 share("beta1", beta1)?;
                 share("beta2", beta2)?;
@@ -231,6 +248,9 @@ impl Rule {
         match self {
             Rule::Sgd { momentum: 0.0, .. } => &[],
             Rule::Sgd { .. } => &["momentum_buffer"],
+            Rule::Adam { amsgrad: true, .. } | Rule::AdamW { amsgrad: true, .. } => {
+                &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"]
+            }
             Rule::Adam { .. } | Rule::AdamW { .. } | Rule::RAdam { .. } => &["exp_avg", "exp_avg_sq"],
             Rule::NAdam { .. } => &["exp_avg", "exp_avg_sq", "mu_product"],
             Rule::RmsProp { momentum: 0.0, centered: false, .. } => &["square_avg"],
@@ -252,12 +272,13 @@ impl Rule {
         self.state_names().iter().map(initial).collect()
     }
 
-    /// The parameter and the state after a step.
+    /// The parameter and the state after the parameter's step of this number, from 1.
     pub(super) fn update(
         &self,
         parameter: &Tensor,
         gradient: &Tensor,
         state: &[Tensor],
+        step: u64,
         settings: &Settings,
     ) -> Result<(Tensor, Vec<Tensor>)> {
         let decay = settings.weight_decay;
@@ -270,7 +291,7 @@ impl Rule {
             true => parameter.mul(&settings.leaf(1.0 - settings.learning_rate * decay, parameter)?)?,
             false => parameter.clone(),
         };
-        let (p, g, t) = (&parameter, &gradient, settings.step);
+        let (p, g, t) = (&parameter, &gradient, step as f64);
         let lr = settings.learning_rate;
         let leaf = |value: f64| settings.leaf(value, p);
         let mean = |old: &Tensor, new: &Tensor, beta: f64| -> Result<Tensor> {
@@ -278,19 +299,29 @@ impl Rule {
         };
         match *self {
             Rule::Sgd { momentum: 0.0, .. } => Ok((p.sub(&g.mul(&leaf(lr)?)?)?, vec![])),
-            Rule::Sgd { momentum, nesterov } => {
-                let velocity = state[0].mul_scalar(momentum)?.add(g)?;
+            Rule::Sgd { momentum, dampening, nesterov } => {
+                let added = match dampening == 0.0 {
+                    true => g.clone(),
+                    false => g.mul(&leaf(if step == 1 { 1.0 } else { 1.0 - dampening })?)?,
+                };
+                let velocity = state[0].mul_scalar(momentum)?.add(&added)?;
                 let direction =
                     if nesterov { g.add(&velocity.mul_scalar(momentum)?)? } else { velocity.clone() };
                 Ok((p.sub(&direction.mul(&leaf(lr)?)?)?, vec![velocity]))
             }
-            Rule::Adam { beta1, beta2, epsilon } | Rule::AdamW { beta1, beta2, epsilon } => {
+            Rule::Adam { beta1, beta2, epsilon, .. } | Rule::AdamW { beta1, beta2, epsilon, .. } => {
                 let first = mean(&state[0], g, beta1)?;
                 let second = mean(&state[1], &g.mul(g)?, beta2)?;
-                let root = second.sqrt()?.mul(&leaf(1.0 / (1.0 - beta2.powf(t)).sqrt())?)?;
+                // There is a third tensor with `amsgrad`.
+                let greatest = state.get(2).map(|greatest| greatest.maximum(&second)).transpose()?;
+                let root = greatest
+                    .as_ref()
+                    .unwrap_or(&second)
+                    .sqrt()?
+                    .mul(&leaf(1.0 / (1.0 - beta2.powf(t)).sqrt())?)?;
                 let step = first.mul(&leaf(lr / (1.0 - beta1.powf(t)))?)?;
                 let new = p.sub(&step.div(&root.add_scalar(epsilon)?)?)?;
-                Ok((new, vec![first, second]))
+                Ok((new, [first, second].into_iter().chain(greatest).collect()))
             }
             Rule::NAdam { beta1, beta2, epsilon, momentum_decay } => {
                 let mu = |t: f64| beta1 * (1.0 - 0.5 * 0.96f64.powf(t * momentum_decay));

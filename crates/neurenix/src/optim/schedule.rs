@@ -27,22 +27,27 @@ pub enum Schedule {
         warmup: u64,
     },
     /// Smith's one-cycle policy: from `peak / 25` up to `peak` over the first `rise` of the run, then down to
-    /// `peak / 250000`, both as half cosines (PyTorch's OneCycleLR with its defaults).
+    /// `peak / 250000`, both as half cosines: the rates of PyTorch's OneCycleLR with its defaults. That also moves the
+    /// momentum against the rate; here the momentum stays the optimiser's.
     OneCycle {
         /// The highest rate.
         peak: f64,
         /// The share of the run in which it rises, between 0 and 1.
         rise: f64,
     },
-    /// A linear rise from 0 over `steps` steps, then constant.
+    /// A linear rise from 0 to `rate` over `steps` steps, then another schedule, whose steps count from the start of the
+    /// run too. One that leaves the rate to the optimiser ([`Schedule::Constant`], [`Schedule::Plateau`]) goes on from
+    /// `rate`.
     Warmup {
         /// The rate after the rise.
         rate: f64,
         /// Steps of the rise.
         steps: u64,
+        /// What follows.
+        then: Box<Schedule>,
     },
     /// Times `factor` whenever the score has not improved for more than `patience` epochs, but not below `minimum`
-    /// (PyTorch's ReduceLROnPlateau with a threshold of 0).
+    /// (PyTorch's ReduceLROnPlateau with a threshold of 0). A rate below `minimum` stays as it is.
     Plateau {
         /// What it is multiplied by.
         factor: f64,
@@ -62,19 +67,19 @@ impl Schedule {
     pub fn at_step(&self, step: u64, steps_per_epoch: u64, epochs: u64) -> Option<f64> {
         let total = steps_per_epoch.saturating_mul(epochs);
         let share = |done: f64, all: f64| if all > 0.0 { done / all } else { 1.0 };
-        match *self {
+        match self {
             Schedule::Constant | Schedule::Plateau { .. } => None,
-            Schedule::Step { initial, epochs, factor } => {
+            &Schedule::Step { initial, epochs, factor } => {
                 let epoch = step / steps_per_epoch.max(1);
                 Some(initial * factor.powf((epoch / epochs.max(1)) as f64))
             }
-            Schedule::Cosine { initial, final_rate, warmup } => Some(if step < warmup {
+            &Schedule::Cosine { initial, final_rate, warmup } => Some(if step < warmup {
                 initial * (step + 1) as f64 / warmup as f64
             } else {
                 let rest = total.saturating_sub(warmup) as f64;
                 half_cosine(initial, final_rate, share((step - warmup) as f64, rest))
             }),
-            Schedule::OneCycle { peak, rise } => {
+            &Schedule::OneCycle { peak, rise } => {
                 let last = total.saturating_sub(1) as f64;
                 let top = rise * total as f64 - 1.0;
                 let at = step as f64;
@@ -84,20 +89,22 @@ impl Schedule {
                     half_cosine(peak, peak / 25.0 / 1e4, share(at - top, last - top))
                 })
             }
-            Schedule::Warmup { rate, steps } => {
-                Some(rate * share((step + 1).min(steps.max(1)) as f64, steps.max(1) as f64))
+            Schedule::Warmup { rate, steps, .. } if step < *steps => {
+                Some(rate * (step + 1) as f64 / *steps as f64)
             }
+            Schedule::Warmup { then, .. } => then.at_step(step, steps_per_epoch, epochs),
         }
     }
 
     /// The rate after an epoch, given how many epochs have passed since the best score.
     pub fn after_epoch(&self, rate: f64, since_best: usize) -> f64 {
-        match *self {
-            Schedule::Plateau { factor, patience, minimum }
+        match self {
+            &Schedule::Plateau { factor, patience, minimum }
                 if since_best > 0 && since_best.is_multiple_of(patience.saturating_add(1)) =>
             {
-                (rate * factor).max(minimum)
+                (rate * factor).max(minimum).min(rate)
             }
+            Schedule::Warmup { then, .. } => then.after_epoch(rate, since_best),
             _ => rate,
         }
     }

@@ -51,6 +51,7 @@ pub struct Progress {
 const PROGRESS: &str = "neurenix.progress";
 const MODEL: &str = "model.";
 const OPTIMIZER: &str = "optimizer.";
+const BEST: &str = "best.";
 
 /// Tensors by name as host arrays.
 pub fn to_arrays(state: &BTreeMap<String, Tensor>, prefix: &str) -> Result<BTreeMap<String, HostArray>> {
@@ -75,15 +76,20 @@ pub fn to_tensors(
     arrays.iter().filter_map(tensor).collect()
 }
 
-/// Writes a checkpoint; the file before it stays until the new one is complete.
+/// Writes a checkpoint, with the model's state of its best epoch if that is kept; the file before it stays until the new
+/// one is complete.
 pub fn save_checkpoint(
     path: &Path,
     model: &dyn Module,
     optimizer: &Optimizer,
     progress: &Progress,
+    best: Option<&BTreeMap<String, Tensor>>,
 ) -> Result<()> {
     let mut arrays = to_arrays(&model.state(), MODEL)?;
-    arrays.extend(to_arrays(&optimizer.state(), OPTIMIZER)?);
+    arrays.extend(to_arrays(&optimizer.state()?, OPTIMIZER)?);
+    if let Some(best) = best {
+        arrays.extend(to_arrays(best, BEST)?);
+    }
     let text = serde_json::to_string(progress).map_err(|e| Error::data("checkpoint", e.to_string()))?;
     let metadata = BTreeMap::from([(PROGRESS.to_owned(), text)]);
     safetensors::save(path, &NamedArrays { arrays, metadata })
@@ -93,6 +99,8 @@ pub fn save_checkpoint(
 pub struct Checkpoint {
     /// Where the run stands.
     pub progress: Progress,
+    /// The model's state of the best epoch, if it was kept.
+    pub best: Option<BTreeMap<String, Tensor>>,
     model: BTreeMap<String, Tensor>,
     optimizer: BTreeMap<String, Tensor>,
 }
@@ -112,8 +120,10 @@ pub fn read_checkpoint(path: &Path, device: Device) -> Result<Checkpoint> {
     })?;
     let progress: Progress =
         serde_json::from_str(text).map_err(|e| invalid(format!("its progress cannot be read: {e}")))?;
+    let best = to_tensors(&contents.arrays, BEST, device)?;
     Ok(Checkpoint {
         progress,
+        best: (!best.is_empty()).then_some(best),
         model: to_tensors(&contents.arrays, MODEL, device)?,
         optimizer: to_tensors(&contents.arrays, OPTIMIZER, device)?,
     })
@@ -129,7 +139,7 @@ impl Checkpoint {
             optimizer.set_learning_rate(rate)?;
             return Err(error);
         }
-        optimizer.put_state(state, self.progress.steps);
+        optimizer.put_state(state);
         Ok(self.progress)
     }
 }

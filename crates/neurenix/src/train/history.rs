@@ -31,10 +31,12 @@ pub struct History {
 }
 
 impl History {
-    /// The epoch with the lowest validation loss, or training loss where nothing was validated.
+    /// The first epoch with the lowest validation loss, or training loss where nothing was validated. A loss that is
+    /// not finite is never the best.
     pub fn best(&self) -> Option<&EpochRecord> {
         let score = |e: &EpochRecord| e.validation_loss.unwrap_or(e.train_loss);
-        self.epochs.iter().min_by(|a, b| score(a).total_cmp(&score(b)))
+        let finite = self.epochs.iter().filter(|e| score(e).is_finite());
+        finite.min_by(|a, b| score(a).total_cmp(&score(b)))
     }
 
     /// The table as CSV with a header; absent figures are empty.
@@ -57,5 +59,26 @@ impl History {
             ));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_epoch_has_a_finite_loss() {
+        let epoch = |epoch, train_loss, validation_loss| EpochRecord {
+            epoch,
+            train_loss,
+            validation_loss,
+            ..EpochRecord::default()
+        };
+        let best = |epochs: &[EpochRecord]| History { epochs: epochs.to_vec() }.best().map(|e| e.epoch);
+        assert_eq!(best(&[]), None);
+        assert_eq!(best(&[epoch(1, -f64::NAN, None), epoch(2, f64::NEG_INFINITY, None)]), None);
+        let validated = [epoch(1, 0.1, Some(-f64::NAN)), epoch(2, 3.0, Some(0.5)), epoch(3, 0.2, Some(0.5))];
+        assert_eq!(best(&validated), Some(2));
+        assert_eq!(best(&[epoch(1, 2.0, None), epoch(2, f64::NAN, None), epoch(3, 1.0, None)]), Some(3));
     }
 }

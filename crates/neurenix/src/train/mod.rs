@@ -5,10 +5,10 @@ mod history;
 mod objective;
 mod step;
 
-use std::{path::PathBuf, time::Instant};
+use std::{collections::BTreeMap, path::PathBuf, time::Instant};
 
 use phynexus::{
-    Device, Tensor, no_grad,
+    DType, Device, Tensor, no_grad,
     tensor::{Generator, GeneratorState},
 };
 
@@ -41,7 +41,8 @@ pub struct TrainOptions {
     pub schedule: Schedule,
     /// Gradients longer than this (their joint Euclidean norm) are shortened to it.
     pub clip_norm: Option<f64>,
-    /// Stops after this many epochs without a better validation loss.
+    /// Stops after this many epochs without a better validation loss. The state of the best epoch is kept, for
+    /// [`Trainer::restore_best`].
     pub patience: Option<usize>,
     /// Where to write a checkpoint after each epoch, and when interrupted.
     pub checkpoint: Option<PathBuf>,
@@ -124,6 +125,8 @@ pub struct Trainer<'a> {
     /// How.
     pub options: TrainOptions,
     progress: Progress,
+    /// The model's state after the best epoch, with `patience`.
+    best: Option<BTreeMap<String, Tensor>>,
 }
 
 /// Loss and accuracy over a data set.
@@ -145,7 +148,8 @@ impl<'a> Trainer<'a> {
         device: Device,
         options: TrainOptions,
     ) -> Trainer<'a> {
-        Trainer { model, optimizer, objective, generator, device, options, progress: Progress::default() }
+        let progress = Progress::default();
+        Trainer { model, optimizer, objective, generator, device, options, progress, best: None }
     }
 
     /// Continues from a checkpoint: the same steps follow as if the run had not been interrupted, bit for bit (the
@@ -155,7 +159,8 @@ impl<'a> Trainer<'a> {
     /// If the file cannot be read or is corrupt, or the checkpoint is of another model, optimiser or run; then nothing
     /// has changed.
     pub fn resume(&mut self, path: &std::path::Path) -> Result<()> {
-        let checkpoint = read_checkpoint(path, self.device)?;
+        let mut checkpoint = read_checkpoint(path, self.device)?;
+        let best = checkpoint.best.take();
         let settings = &checkpoint.progress.settings;
         if *settings != self.options.settings {
             let message = format!(
@@ -165,6 +170,7 @@ impl<'a> Trainer<'a> {
             return Err(Error::format(path, "checkpoint", Place::Whole, message));
         }
         self.progress = checkpoint.restore(self.model, &mut self.optimizer)?;
+        self.best = best;
         let state = |(seed, counter)| GeneratorState { seed, counter };
         self.generator.set_state(state(self.progress.generator));
         Generator::default_generator().set_state(state(self.progress.default_generator));
@@ -174,6 +180,20 @@ impl<'a> Trainer<'a> {
     /// What was measured so far.
     pub fn history(&self) -> &History {
         &self.progress.history
+    }
+
+    /// Puts the parameters and buffers of the best epoch ([`History::best`]) into the model and returns that epoch;
+    /// `None` if none was kept: they are with [`TrainOptions::patience`].
+    ///
+    /// A run that goes on afterwards goes on from there. One that is resumed goes on from the last epoch, which is what
+    /// the checkpoint holds besides.
+    ///
+    /// # Errors
+    /// If the best state, from a checkpoint, does not fit the model.
+    pub fn restore_best(&self) -> Result<Option<usize>> {
+        let Some(best) = &self.best else { return Ok(None) };
+        self.model.load_state(best)?;
+        Ok(self.progress.history.best().map(|record| record.epoch))
     }
 
     /// Trains to the end, or until the observer stops it.
@@ -245,6 +265,7 @@ impl<'a> Trainer<'a> {
         // A loss that is not a number is never the best.
         if score.is_finite() && done.best.is_none_or(|best| score < best) {
             (done.best, done.waited) = (Some(score), 0);
+            self.best = self.options.patience.map(|_| self.model.state());
         } else {
             done.waited += 1;
         }
@@ -295,6 +316,12 @@ impl<'a> Trainer<'a> {
         }
     }
 
+    /// A batch on the device, its floats in the dtype of the parameters.
+    fn upload(&self, batch: &Batch) -> Result<(Tensor, Tensor)> {
+        let dtype = self.optimizer.parameters().next().map_or(DType::F32, |p| p.tensor().dtype());
+        objective::to_device(batch, dtype, self.device)
+    }
+
     /// Checks that a data set fits the network: records a forward pass over some rows, without computing it.
     fn check(&self, data: &Dataset) -> Result<()> {
         if data.is_empty() {
@@ -303,7 +330,7 @@ impl<'a> Trainer<'a> {
         let _guard = no_grad();
         self.model.eval();
         let rows: Vec<usize> = (0..data.len().min(2)).collect();
-        let (inputs, _) = objective::to_device(&data.batch(&rows)?, self.device)?;
+        let (inputs, _) = self.upload(&data.batch(&rows)?)?;
         let outputs = self.model.forward(&inputs)?;
         self.objective.check(data, outputs.shape().get(1..).unwrap_or_default())
     }
@@ -320,7 +347,7 @@ impl<'a> Trainer<'a> {
             BatchOptions { batch_size: self.options.batch_size.max(256), ..BatchOptions::default() };
         for batch in Batches::new(data, &options)? {
             let batch = batch?;
-            let (inputs, targets) = objective::to_device(&batch, self.device)?;
+            let (inputs, targets) = self.upload(&batch)?;
             let outputs = self.model.forward(&inputs)?;
             let loss = self.objective.loss(&outputs, &targets)?;
             let correct = self.objective.correct(&outputs, &targets)?;
@@ -354,6 +381,6 @@ impl<'a> Trainer<'a> {
             );
             return Err(Error::data("training", message));
         }
-        save_checkpoint(path, self.model, &self.optimizer, &self.progress)
+        save_checkpoint(path, self.model, &self.optimizer, &self.progress, self.best.as_ref())
     }
 }

@@ -86,13 +86,14 @@ impl Objective {
     }
 }
 
-/// A batch on a device: inputs as `f32` (integer inputs, such as token ids, stay integers), targets as they are.
-pub(crate) fn to_device(batch: &Batch, device: Device) -> Result<(Tensor, Tensor)> {
-    Ok((upload(&batch.inputs, device)?, upload(&batch.targets, device)?))
-}
-
-fn upload(array: &HostArray, device: Device) -> Result<Tensor> {
-    Ok(Tensor::from_bytes(array.bytes(), array.dtype(), array.shape(), device)?)
+/// A batch on a device. Floats become `dtype`, the network's; integers (token ids, labels) stay integers.
+pub(crate) fn to_device(batch: &Batch, dtype: DType, device: Device) -> Result<(Tensor, Tensor)> {
+    let upload = |array: &HostArray| -> Result<Tensor> {
+        let cast = (array.dtype().is_float() && array.dtype() != dtype).then(|| array.cast(dtype));
+        let array = cast.as_ref().unwrap_or(array);
+        Ok(Tensor::from_bytes(array.bytes(), array.dtype(), array.shape(), device)?)
+    };
+    Ok((upload(&batch.inputs)?, upload(&batch.targets)?))
 }
 
 /// The value of a scalar tensor of any dtype.

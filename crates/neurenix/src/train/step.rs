@@ -147,7 +147,7 @@ impl Trainer<'_> {
 
     /// The mean loss of a batch and the number of rows classified correctly.
     fn forward(&self, batch: &Batch) -> Result<(Tensor, Option<Tensor>)> {
-        let (inputs, targets) = objective::to_device(batch, self.device)?;
+        let (inputs, targets) = self.upload(batch)?;
         let outputs = self.model.forward(&inputs)?;
         Ok((self.objective.loss(&outputs, &targets)?, self.objective.correct(&outputs, &targets)?))
     }
@@ -164,7 +164,7 @@ impl Trainer<'_> {
                     return Ok(format!("the {what} of row {} of the data is not finite", batch.indices[row]));
                 }
             }
-            let (inputs, targets) = objective::to_device(batch, self.device)?;
+            let (inputs, targets) = self.upload(batch)?;
             let outputs = self.model.forward(&inputs)?.detach()?;
             if !outputs.isfinite()?.all(&[], false)?.item::<bool>()? {
                 return Ok("the network's outputs are not finite".to_owned());

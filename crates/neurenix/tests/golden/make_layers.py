@@ -127,6 +127,32 @@ causal = nn.Transformer.generate_square_subsequent_mask(4).double()
 layer = nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True)
 case("encoder_causal", layer, [r(2, 4, 8)], lambda m, x: m(x, src_mask=causal, is_causal=True))
 
+case("prelu", nn.PReLU(), [r(3, 4)])
+case("prelu_channels", nn.PReLU(4), [r(2, 4, 3)])
+for activation in (nn.CELU(0.7), nn.Hardtanh(-0.5, 0.8), nn.Hardshrink(0.4), nn.Softshrink(0.3), nn.Threshold(0.1, -2.0)):
+    case(type(activation).__name__.lower(), activation, [r(4, 5)])
+case("rnn_relu", nn.RNN(3, 4, nonlinearity="relu"), [r(5, 2, 3), r(1, 2, 4)], recurrence)
+case("batch_norm1d_cumulative", nn.BatchNorm1d(3, momentum=None), [r(6, 3), r(4, 3)], normalise)
+case("batch_norm1d_untracked", nn.BatchNorm1d(3, track_running_stats=False), [r(6, 3), r(4, 3)], normalise)
+
+# True means NOT attended to. Every position may attend to some other.
+hidden = torch.zeros(4, 4, dtype=torch.bool)
+hidden[0, 1] = hidden[2, 3] = hidden[3, 0] = True
+padding = torch.zeros(2, 4, dtype=torch.bool)
+padding[0, 3] = padding[1, 2:] = True
+added = torch.arange(64, dtype=torch.float64).sin().reshape(4, 4, 4)
+added_padding = torch.zeros(2, 4, dtype=torch.float64).masked_fill(padding, -torch.inf)
+for name, masks in {
+    "hidden": dict(attn_mask=hidden),
+    "padded": dict(attn_mask=hidden, key_padding_mask=padding),
+    "added": dict(attn_mask=added, key_padding_mask=added_padding),
+    "mixed": dict(attn_mask=added, key_padding_mask=padding),
+}.items():
+    layer = nn.MultiheadAttention(8, 2, batch_first=True)
+    case(f"attention_{name}", layer, [r(2, 4, 8)], lambda m, x: m(x, x, x, **masks)[0])
+layer = nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True)
+case("encoder_masked", layer, [r(2, 4, 8)], lambda m, x: m(x, src_mask=hidden, src_key_padding_mask=padding))
+
 path = pathlib.Path(__file__).parent / "layers.npz"
 with zipfile.ZipFile(path, "w") as archive:
     for name, values in sorted(arrays.items()):

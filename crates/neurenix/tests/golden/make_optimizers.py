@@ -47,13 +47,14 @@ def loss(parameters):
     return total
 
 
-def run(make, clip=None):
+def run(make, clip=None, late=False):
+    """The parameters after some steps; with `late` the second one has no gradient before step 4."""
     parameters = start()
     optimizer = make(parameters)
     states = {}
     for step in range(1, max(STEPS) + 1):
         optimizer.zero_grad()
-        loss(parameters).backward()
+        loss(parameters[:1] if late and step < 4 else parameters).backward()
         if clip:
             torch.nn.utils.clip_grad_norm_(parameters, clip)
         optimizer.step()
@@ -80,6 +81,14 @@ rules = {
     "rmsprop_all": run(lambda p: o.RMSprop(p, 0.02, centered=True, momentum=0.5)),
     "adagrad": run(lambda p: o.Adagrad(p, 0.2, lr_decay=0.1, weight_decay=0.01)),
     "adadelta": run(lambda p: o.Adadelta(p, 1.0, rho=0.8, eps=1e-5)),
+    "sgd_dampened": run(lambda p: o.SGD(p, 0.1, momentum=0.9, dampening=0.3)),
+    "adam_amsgrad": run(lambda p: o.Adam(p, 0.2, betas=(0.8, 0.6), amsgrad=True)),
+    "adamw_amsgrad": run(lambda p: o.AdamW(p, 0.2, betas=(0.8, 0.6), weight_decay=0.1, amsgrad=True)),
+    "sgd_dampened_late": run(lambda p: o.SGD(p, 0.1, momentum=0.9, dampening=0.3), late=True),
+    "adam_late": run(lambda p: o.Adam(p, 0.05), late=True),
+    "nadam_late": run(lambda p: o.NAdam(p, 0.05), late=True),
+    "radam_late": run(lambda p: o.RAdam(p, 0.05), late=True),
+    "adagrad_late": run(lambda p: o.Adagrad(p, 0.2, lr_decay=0.1), late=True),
     "lion": run(lambda p: Lion(p, 0.05)),
     "lion_decay": run(lambda p: Lion(p, 0.05, weight_decay=0.2)),
 }

@@ -1,6 +1,12 @@
 //! Reading tensors: the calls that make pending work run.
 
-use crate::{Element, Error, Result, Tensor, graph::op::Op};
+use std::sync::Arc;
+
+use crate::{
+    Element, Error, Result, Tensor,
+    graph::op::Op,
+    schedule::{self, plan::Plan},
+};
 
 impl Tensor {
     /// The elements as little-endian bytes in row-major order.
@@ -34,5 +40,14 @@ impl Tensor {
             return Err(Error::shape("item", &[self.shape()], "only a tensor with one element has an item"));
         }
         Ok(self.to_vec::<T>()?[0])
+    }
+
+    /// The plan by which the elements would be computed, without computing them; `None` if they are there. Printed, it
+    /// has a line for each step; [`Plan::summaries`] has the figures.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the tensor depends on work that another thread is doing, or on another device.
+    pub fn explain(&self) -> Result<Option<Arc<Plan>>> {
+        schedule::explain(self)
     }
 }

@@ -163,5 +163,9 @@ pub(crate) const CASES: &[(&str, Function)] = &[
         x[0].hinge_embedding_loss(&x[1].to_dtype(DType::F64)?, 0.4, Reduction::Mean)
     }),
     ("cosine_similarity", |x| x[0].cosine_similarity(&x[1], 1, 1e-8)),
+    ("binary_cross_entropy_ends", |x| x[0].binary_cross_entropy(&x[1], None, Reduction::Sum)),
+    ("binary_cross_entropy_missed", |x| x[0].binary_cross_entropy(&x[1], None, Reduction::Sum)),
+    ("cosine_embedding_loss_short", |x| x[0].cosine_embedding_loss(&x[1], &x[2], 0.0, Reduction::None)),
+    ("kl_div_batch_mean", |x| x[0].kl_div_batch_mean(&x[1], false)),
     ("cosine_embedding_loss", |x| x[0].cosine_embedding_loss(&x[1], &x[2], 0.1, Reduction::Mean)),
 ];

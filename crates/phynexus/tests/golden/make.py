@@ -186,4 +186,13 @@ case("hinge_embedding_loss", lambda x, t: F.hinge_embedding_loss(x, t, 0.4),
 case("cosine_similarity", lambda a, b: F.cosine_similarity(a, b, 1), a, b)
 case("cosine_embedding_loss", lambda a, b, t: F.cosine_embedding_loss(a, b, t, 0.1), a, b, torch.tensor([1, -1, -1]))
 
+# Where the logarithms end, and targets that are neither 1 nor -1.
+case("binary_cross_entropy_ends", lambda x, t: F.binary_cross_entropy(x, t, reduction="sum"),
+     torch.tensor([0.0, 1.0, 0.5]), torch.tensor([0.0, 1.0, 1.0]), fixed=(1,))
+case("binary_cross_entropy_missed", lambda x, t: F.binary_cross_entropy(x, t, reduction="sum"),
+     torch.tensor([0.0, 0.0, 1.0, 1.0, 1e-50]), torch.tensor([1.0, 0.25, 0.0, 0.75, 0.5]), fixed=(1,))
+case("cosine_embedding_loss_short", lambda a, b, t: F.cosine_embedding_loss(a, b, t, reduction="none"),
+     a[:, :3] * 1e-6, b[:, :3] * 1e-5, torch.tensor([1, -1, 0]))
+case("kl_div_batch_mean", lambda x, t: F.kl_div(x, t, reduction="batchmean"), r(3, 2), r(3, 2).abs())
+
 json.dump(cases, sys.stdout, separators=(",", ":"))

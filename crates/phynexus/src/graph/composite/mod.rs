@@ -9,6 +9,7 @@
 
 mod activation;
 mod attention;
+mod binary_cross_entropy;
 mod cross_entropy;
 mod normalization;
 mod pack;
@@ -103,6 +104,9 @@ pub enum Composite {
         /// There is a bias.
         bias: bool,
     },
+    /// Inputs x and target of one shape and dtype, probabilities: `-(target log(x) + (1 - target) log(1 - x))` with
+    /// logarithms of at least -100.
+    BinaryCrossEntropy,
     /// Inputs logits `[N, C]`, target `[N]` (class indices, any integer dtype), then class weights `[C]` where there are
     /// such; result `[N]`: `-log(softmax(logits))[target]`, weighted and smoothed. NaN for a target that is no class.
     CrossEntropy {
@@ -153,6 +157,7 @@ impl Composite {
             Composite::RmsNorm { .. } => "rms_norm",
             Composite::GroupNorm { .. } => "group_norm",
             Composite::BatchNorm { .. } => "batch_norm",
+            Composite::BinaryCrossEntropy => "binary_cross_entropy",
             Composite::CrossEntropy { .. } => "cross_entropy",
             Composite::Attention(_) => "attention",
             Composite::AttentionGradient(_) => "attention_gradient",
@@ -177,7 +182,7 @@ impl Composite {
         match self {
             Composite::Softmax { axis } | Composite::LogSoftmax { axis } => format!("axis={axis}"),
             Composite::Gelu { tanh } => format!("approximate={}", if *tanh { "tanh" } else { "none" }),
-            Composite::Silu | Composite::Mish => String::new(),
+            Composite::Silu | Composite::Mish | Composite::BinaryCrossEntropy => String::new(),
             Composite::Softplus { beta, threshold } => format!("beta={beta}, threshold={threshold}"),
             Composite::LayerNorm { axes, epsilon, weight, bias } => {
                 format!("axes={axes}, {}", norm(epsilon, *weight, *bias))
@@ -230,6 +235,7 @@ impl Composite {
             | Composite::RmsNorm { .. }
             | Composite::GroupNorm { .. }
             | Composite::BatchNorm { .. } => normalization::check(self, inputs),
+            Composite::BinaryCrossEntropy => binary_cross_entropy::check(self, inputs),
             Composite::CrossEntropy { weighted, .. } => cross_entropy::check(self, *weighted, inputs),
             Composite::Attention(attributes) => attention::check(self, attributes, inputs),
             Composite::AttentionGradient(attributes) => attention::check_gradient(self, attributes, inputs),
@@ -255,6 +261,7 @@ impl Composite {
             | Composite::RmsNorm { .. }
             | Composite::GroupNorm { .. }
             | Composite::BatchNorm { .. } => normalization::body(self, inputs),
+            Composite::BinaryCrossEntropy => binary_cross_entropy::body(inputs),
             Composite::CrossEntropy { label_smoothing, ignore_index, .. } => {
                 cross_entropy::body(inputs, label_smoothing.as_f64(), *ignore_index)
             }
@@ -282,6 +289,7 @@ impl Composite {
                 normalization::gradient(self, call).map(Some)
             }
             Composite::BatchNorm { training: true, .. } => normalization::gradient(self, call).map(Some),
+            Composite::BinaryCrossEntropy => binary_cross_entropy::gradient(call).map(Some),
             Composite::CrossEntropy { label_smoothing, ignore_index, .. } => {
                 cross_entropy::gradient(call, label_smoothing.as_f64(), *ignore_index)
             }

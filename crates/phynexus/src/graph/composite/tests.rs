@@ -36,6 +36,7 @@ fn all(dtype: DType) -> Vec<(Composite, Vec<Tensor>)> {
             Composite::BatchNorm { training: false, epsilon, weight, bias },
             vec![t(&[2, 4]), t(&[4]), t(&[4]), t(&[4]), t(&[4])],
         ),
+        (Composite::BinaryCrossEntropy, vec![t(&[2, 3]), t(&[2, 3])]),
         (
             Composite::CrossEntropy {
                 label_smoothing: Scalar::Float(0.1),

@@ -5,6 +5,9 @@ use crate::{
     graph::{Composite, op::Op},
 };
 
+/// What [`Tensor::cosine_embedding_loss`] adds to squared lengths: PyTorch's number, which is a `float32`.
+const LEAST_SQUARE: f64 = 1e-12f32 as f64;
+
 /// What becomes of the losses of single elements or samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Reduction {
@@ -286,8 +289,8 @@ impl Tensor {
         reduced(distance.lt_scalar(delta)?.where_(&near, &far)?, reduction)
     }
 
-    /// `-(target log(input) + (1 - target) log(1 - input))` for probabilities; logarithms are at least -100, and constant
-    /// there.
+    /// `-(target log(input) + (1 - target) log(1 - input))` for probabilities; logarithms are at least -100.
+    /// The gradient is PyTorch's, finite at 0 and 1: `(input - target) / max(input (1 - input), 1e-12)`.
     pub fn binary_cross_entropy(
         &self,
         target: &Tensor,
@@ -295,13 +298,9 @@ impl Tensor {
         reduction: Reduction,
     ) -> Result<Tensor> {
         check_pair("binary_cross_entropy", self, target)?;
-        // Numbers with lower logarithms are left out of them, for there their slope is infinite.
-        let is_low = |x: &Tensor| x.abs()?.le_scalar((-100f64).exp());
-        let bounded = |low: &Tensor, logarithm: Tensor| low.where_(&logarithm.full_like(-100.0)?, &logarithm);
-        let (no_yes, no_no) = (is_low(self)?, is_low(&self.rsub_scalar(1)?)?);
-        let yes = bounded(&no_yes, no_yes.where_(&self.ones_like()?, self)?.log()?)?;
-        let no = bounded(&no_no, no_no.where_(&self.zeros_like()?, self)?.neg()?.log1p()?)?;
-        let losses = target.sub_scalar(1)?.mul(&no)?.sub(&target.mul(&yes)?)?;
+        let dtype = self.dtype().promote(target.dtype());
+        let operands = [&self.to_dtype(dtype)?, &target.to_dtype(dtype)?];
+        let losses = Composite::BinaryCrossEntropy.apply(&operands)?;
         weighted(losses, weight, reduction)
     }
 
@@ -327,7 +326,8 @@ impl Tensor {
     }
 
     /// `target (log(target) - input)` for an input of log-probabilities, 0 where the target is 0; with `log_target` the
-    /// target holds logarithms too. The sum divided by the batch is the divergence of Kullback and Leibler.
+    /// target holds logarithms too. The sum divided by the batch is the divergence of Kullback and Leibler: see
+    /// [`Tensor::kl_div_batch_mean`].
     pub fn kl_div(&self, target: &Tensor, log_target: bool, reduction: Reduction) -> Result<Tensor> {
         check_pair("kl_div", self, target)?;
         if log_target {
@@ -336,6 +336,16 @@ impl Tensor {
         let zero = target.eq_scalar(0)?;
         let safe = zero.where_(&target.ones_like()?, target)?;
         reduced(target.mul(&safe.log()?)?.sub(&target.mul(self)?)?, reduction)
+    }
+
+    /// The divergence of Kullback and Leibler, averaged over the first dimension: the sum of [`Tensor::kl_div`] divided
+    /// by that dimension's size (PyTorch's reduction `batchmean`).
+    pub fn kl_div_batch_mean(&self, target: &Tensor, log_target: bool) -> Result<Tensor> {
+        let Some(&batch) = self.shape().first() else {
+            let hint = "the first dimension is the batch";
+            return Err(Error::shape("kl_div_batch_mean", &[self.shape()], hint));
+        };
+        self.kl_div(target, log_target, Reduction::Sum)?.div_scalar(batch as f64)
     }
 
     /// x where the target is 1, `max(0, margin - x)` where it is -1.
@@ -355,7 +365,8 @@ impl Tensor {
         self.mul(other)?.sum(&[dim], false)?.div(&length(self)?.mul(&length(other)?)?)
     }
 
-    /// `1 - cosine` of two vectors `[N, D]` (or `[D]`) where the target is 1, `max(0, cosine - margin)` where it is -1.
+    /// `1 - cosine` of two vectors `[N, D]` (or `[D]`) where the target is 1, `max(0, cosine - margin)` where it is -1,
+    /// 0 elsewhere. As in PyTorch, 1e-12 is added to the squared lengths.
     pub fn cosine_embedding_loss(
         &self,
         other: &Tensor,
@@ -363,13 +374,20 @@ impl Tensor {
         margin: f64,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        check_pair("cosine_embedding_loss", self, other)?;
-        let cosine = self.cosine_similarity(other, -1, 1e-12)?;
-        if target.shape() != cosine.shape() {
+        const OP: &str = "cosine_embedding_loss";
+        check_pair(OP, self, other)?;
+        let Some((_, vectors)) = self.shape().split_last() else {
+            return Err(Error::shape(OP, &[self.shape()], "vectors have at least one dimension"));
+        };
+        if target.shape() != vectors {
             let hint = "there is one target (1 or -1) for each pair of vectors";
-            return Err(Error::shape("cosine_embedding_loss", &[self.shape(), target.shape()], hint));
+            return Err(Error::shape(OP, &[self.shape(), target.shape()], hint));
         }
+        let dot = |a: &Tensor, b: &Tensor| a.mul(b)?.sum(&[-1], false);
+        let square = |x: &Tensor| dot(x, x)?.add_scalar(LEAST_SQUARE);
+        let cosine = dot(self, other)?.div(&square(self)?.mul(&square(other)?)?.sqrt()?)?;
         let apart = cosine.sub_scalar(margin)?.relu()?;
+        let apart = target.eq_scalar(-1)?.where_(&apart, &apart.zeros_like()?)?;
         reduced(target.eq_scalar(1)?.where_(&cosine.rsub_scalar(1)?, &apart)?, reduction)
     }
 }

@@ -57,6 +57,12 @@ fn normalizations() {
 }
 
 #[test]
+fn binary_cross_entropy() {
+    let operands = [values(&[3, 2], 0.1, 0.8), values(&[3, 2], 0.0, 1.0)];
+    check(&operands, 2, &|x| apply(&Composite::BinaryCrossEntropy, x));
+}
+
+#[test]
 fn cross_entropy() {
     for label_smoothing in [0.0, 0.2] {
         for weighted in [false, true] {
