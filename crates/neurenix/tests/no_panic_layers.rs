@@ -175,9 +175,10 @@ const LAYERS: &[(&str, Call)] = &[
     ("Embedding", |f| {
         let padding = f.flag().then(|| f.index());
         let layer = Embedding::new(f.size(), f.size(), padding, f.device, &f.generator)?;
-        let index = Tensor::full(&[2, 3], f.index(), DType::I64, f.device)?;
-        let _ = layer.forward(&index)?.to_bytes();
-        work(f, layer, &[2])
+        let index = if f.flag() { 0 } else { f.index() };
+        layer.forward(&Tensor::full(&[2, 3], index, DType::I64, f.device)?)?.to_bytes()?;
+        layer.describe();
+        Ok(())
     }),
     ("Dropout", |f| {
         let layer = Dropout::new(f.number())?;

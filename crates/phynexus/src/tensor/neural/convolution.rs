@@ -58,6 +58,15 @@ impl Arguments<'_> {
         }
     }
 
+    /// Shortens a stride by which a window leaves an image of this size at once: the result is the same, and devices need
+    /// not reckon with huge steps.
+    fn shorten_stride(geometry: &mut Geometry, d: usize, size: usize) {
+        let single = Geometry { stride: Dims::from_elem(1, geometry.stride.len()), ..geometry.clone() };
+        if let Some(places) = single.output_size(d, size) {
+            geometry.stride[d] = geometry.stride[d].min(places);
+        }
+    }
+
     /// The input with a batch, and whether it had none.
     fn batched(&self, x: &Tensor) -> Result<(Tensor, bool)> {
         let lacks = x.rank() == self.spatial() + 1;
@@ -99,13 +108,14 @@ impl Arguments<'_> {
             );
             return Err(self.shape_error(&x, hint));
         }
-        let geometry = self.geometry(self.padding.iter().map(|&p| (p, p)));
+        let mut geometry = self.geometry(self.padding.iter().map(|&p| (p, p)));
         let mut shape = Dims::from_slice(&[x.shape()[0], weight[0]]);
         for (d, &size) in x.shape()[2..].iter().enumerate() {
             let fits = geometry.output_size(d, size);
             shape.push(
                 fits.ok_or_else(|| self.shape_error(&x, "the kernel is larger than the padded input"))?,
             );
+            Self::shorten_stride(&mut geometry, d, size);
         }
         let (x, weight) = self.promoted(&x)?;
         let y = Tensor::record(Op::Conv(ConvKind::Forward, geometry), x.dtype(), shape, &[&x, &weight])?;
@@ -130,7 +140,7 @@ impl Arguments<'_> {
         }
         // Output padding takes from the padding at the end; what is left of it lies beyond every kernel: zeros.
         let after = |d: usize| self.padding[d].saturating_sub(output_padding[d]);
-        let geometry = self.geometry((0..self.spatial()).map(|d| (self.padding[d], after(d))));
+        let mut geometry = self.geometry((0..self.spatial()).map(|d| (self.padding[d], after(d))));
         let channels = weight[1].saturating_mul(self.groups);
         let mut shape = Dims::from_slice(&[x.shape()[0], channels]);
         let mut beyond = vec![(0, 0); 2];
@@ -142,7 +152,9 @@ impl Arguments<'_> {
             };
             let kept = full().and_then(|full| full.checked_sub(self.padding[d].checked_add(after(d))?));
             let kept = kept.filter(|&kept| kept > 0);
-            shape.push(kept.ok_or_else(|| self.shape_error(&x, "the padding leaves no output"))?);
+            let kept = kept.ok_or_else(|| self.shape_error(&x, "the padding leaves no output"))?;
+            Self::shorten_stride(&mut geometry, d, kept);
+            shape.push(kept);
             beyond.push((0, output_padding[d].saturating_sub(self.padding[d])));
         }
         let (x, weight) = self.promoted(&x)?;
