@@ -1,6 +1,7 @@
 //! Library steps: matrix products, convolutions and what else is a routine of its own, with their epilogues.
 
 mod attention;
+mod class_index;
 mod convolution;
 mod dot;
 mod indexing;
@@ -56,7 +57,7 @@ pub(crate) fn reads_strides(node: &IrNode, operand: usize, layout: &Layout) -> b
     }
 }
 
-/// The composites that have routines, in `float32`; the others are made of operations that have kernels.
+/// The composites that have routines, in `float32` if they compute; the others are made of operations that have kernels.
 fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
     let fits = match composite {
         Composite::Recurrent(_) | Composite::RecurrentGradient(_) => {
@@ -67,6 +68,7 @@ fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
             let fits = |(at, o): (usize, &DType)| *o == DType::F32 || is_mask(at) && *o == DType::Bool;
             operands.iter().enumerate().all(fits)
         }
+        Composite::ClassIndex { .. } => operands == [DType::I64],
         _ => false,
     };
     if fits { Support::Native } else { Support::Body }
@@ -99,6 +101,9 @@ pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
         }
         Op::Composite(Composite::RecurrentGradient(recurrence)) => {
             Box::new(recurrent::Backward::new(recurrence, &step.node, &step.operands)?)
+        }
+        Op::Composite(Composite::ClassIndex { loss, classes, ignore_index }) => {
+            Box::new(class_index::ClassIndex::new(loss, *classes, *ignore_index, &step.node, &step.operands)?)
         }
         _ => Box::new(indexing::Indexing::new(&step.node, &step.operands)?),
     };

@@ -10,6 +10,7 @@
 mod activation;
 mod attention;
 mod binary_cross_entropy;
+mod class_index;
 mod cross_entropy;
 mod normalization;
 mod pack;
@@ -107,6 +108,16 @@ pub enum Composite {
     /// Inputs x and target of one shape and dtype, probabilities: `-(target log(x) + (1 - target) log(1 - x))` with
     /// logarithms of at least -100.
     BinaryCrossEntropy,
+    /// Input class indices `[N]`, `int64`: the same, but an error when they are computed if one is neither a class nor
+    /// `ignore_index`. A device's own routine names the loss and the label; the body's error is a gather's.
+    ClassIndex {
+        /// The loss they are for.
+        loss: &'static str,
+        /// The number of classes.
+        classes: usize,
+        /// A number that is allowed besides.
+        ignore_index: Option<i64>,
+    },
     /// Inputs logits `[N, C]`, target `[N]` (class indices, any integer dtype), then class weights `[C]` where there are
     /// such; result `[N]`: `-log(softmax(logits))[target]`, weighted and smoothed. NaN for a target that is no class.
     CrossEntropy {
@@ -158,6 +169,7 @@ impl Composite {
             Composite::GroupNorm { .. } => "group_norm",
             Composite::BatchNorm { .. } => "batch_norm",
             Composite::BinaryCrossEntropy => "binary_cross_entropy",
+            Composite::ClassIndex { .. } => "class_index",
             Composite::CrossEntropy { .. } => "cross_entropy",
             Composite::Attention(_) => "attention",
             Composite::AttentionGradient(_) => "attention_gradient",
@@ -195,6 +207,10 @@ impl Composite {
             }
             Composite::BatchNorm { training, epsilon, weight, bias } => {
                 format!("training={training}, {}", norm(epsilon, *weight, *bias))
+            }
+            Composite::ClassIndex { loss, classes, ignore_index } => {
+                let ignored = ignore_index.map(|index| format!(", ignore_index={index}")).unwrap_or_default();
+                format!("loss={loss}, classes={classes}{ignored}")
             }
             Composite::CrossEntropy { label_smoothing, ignore_index, weighted } => {
                 let ignored = ignore_index.map(|index| format!(", ignore_index={index}")).unwrap_or_default();
@@ -236,6 +252,7 @@ impl Composite {
             | Composite::GroupNorm { .. }
             | Composite::BatchNorm { .. } => normalization::check(self, inputs),
             Composite::BinaryCrossEntropy => binary_cross_entropy::check(self, inputs),
+            Composite::ClassIndex { .. } => class_index::check(self, inputs),
             Composite::CrossEntropy { weighted, .. } => cross_entropy::check(self, *weighted, inputs),
             Composite::Attention(attributes) => attention::check(self, attributes, inputs),
             Composite::AttentionGradient(attributes) => attention::check_gradient(self, attributes, inputs),
@@ -262,6 +279,9 @@ impl Composite {
             | Composite::GroupNorm { .. }
             | Composite::BatchNorm { .. } => normalization::body(self, inputs),
             Composite::BinaryCrossEntropy => binary_cross_entropy::body(inputs),
+            Composite::ClassIndex { classes, ignore_index, .. } => {
+                class_index::body(inputs, *classes, *ignore_index)
+            }
             Composite::CrossEntropy { label_smoothing, ignore_index, .. } => {
                 cross_entropy::body(inputs, label_smoothing.as_f64(), *ignore_index)
             }
@@ -297,6 +317,7 @@ impl Composite {
             Composite::Recurrent(recurrence) => recurrent::gradient(recurrence, call),
             Composite::Gelu { .. }
             | Composite::BatchNorm { training: false, .. }
+            | Composite::ClassIndex { .. }
             | Composite::AttentionGradient(_)
             | Composite::RecurrentGradient(_)
             | Composite::QuantizeLinear { .. }

@@ -36,6 +36,10 @@ fn all(dtype: DType) -> Vec<(Composite, Vec<Tensor>)> {
             Composite::BatchNorm { training: false, epsilon, weight, bias },
             vec![t(&[2, 4]), t(&[4]), t(&[4]), t(&[4]), t(&[4])],
         ),
+        (
+            Composite::ClassIndex { loss: "cross_entropy", classes: 3, ignore_index: Some(-100) },
+            vec![leaf(DType::I64, &[2])],
+        ),
         (Composite::BinaryCrossEntropy, vec![t(&[2, 3]), t(&[2, 3])]),
         (
             Composite::CrossEntropy {

@@ -71,8 +71,13 @@ fn check_pair(op: &'static str, input: &Tensor, target: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// `[N, C, d..]` (or `[C]`) as `[N d.., C]`, and the target in one dimension.
-fn rows_of_classes(op: &'static str, input: &Tensor, target: &Tensor) -> Result<(Tensor, Tensor)> {
+/// `[N, C, d..]` (or `[C]`) as `[N d.., C]`, and the target in one dimension, checked when it is computed.
+fn rows_of_classes(
+    op: &'static str,
+    input: &Tensor,
+    target: &Tensor,
+    ignore_index: i64,
+) -> Result<(Tensor, Tensor)> {
     let shape = input.shape();
     let expected: Vec<usize> = match shape {
         [] => return Err(Error::shape(op, &[shape], "the input must be (N, classes, ..) or (classes,)")),
@@ -92,7 +97,10 @@ fn rows_of_classes(op: &'static str, input: &Tensor, target: &Tensor) -> Result<
     }
     let classes = if shape.len() == 1 { shape[0] } else { shape[1] };
     let last = if shape.len() > 2 { input.move_axis(1, -1)? } else { input.clone() };
-    Ok((last.reshape(&[target.len(), classes])?, target.reshape(&[target.len()])?))
+    let index = target.reshape(&[target.len()])?.to_dtype(DType::I64)?;
+    let ignore_index = ignored(target, ignore_index);
+    let index = Composite::ClassIndex { loss: op, classes, ignore_index }.apply(&[&index])?;
+    Ok((last.reshape(&[target.len(), classes])?, index))
 }
 
 /// Whether a target is `index`: `None` if its dtype cannot hold that.
@@ -155,14 +163,13 @@ impl Tensor {
     }
 
     /// The cross-entropy between class indices `[N, ..]` and the softmax of these logits `[N, C, ..]` (or of `[C]`), with
-    /// class weights, label smoothing, classes that do not count and a choice of reduction. A target that is no class
-    /// gives NaN.
+    /// class weights, label smoothing, classes that do not count and a choice of reduction.
     ///
     /// A floating-point target of the logits' shape holds probabilities instead; `ignore_index` plays no part then.
     ///
     /// # Errors
     /// [`Error::Shape`] if shapes do not fit, [`Error::DType`] for other dtypes, [`Error::Argument`] for a smoothing
-    /// outside 0 to 1.
+    /// outside 0 to 1. A target that is no class is an [`Error::Index`] when the result is computed.
     pub fn cross_entropy_with(&self, target: &Tensor, options: &CrossEntropyOptions) -> Result<Tensor> {
         const OP: &str = "cross_entropy";
         if !(0.0..=1.0).contains(&options.label_smoothing) {
@@ -173,7 +180,7 @@ impl Tensor {
         if target.dtype().is_float() {
             return self.cross_entropy_of_probabilities(target, options);
         }
-        let (logits, index) = rows_of_classes(OP, self, target)?;
+        let (logits, index) = rows_of_classes(OP, self, target, options.ignore_index)?;
         let weight = options.weight.map(|w| w.to_dtype(self.dtype())).transpose()?;
         let composite = Composite::CrossEntropy {
             label_smoothing: Scalar::Float(options.label_smoothing),
@@ -218,7 +225,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::cross_entropy_with`].
     pub fn nll_loss(&self, target: &Tensor, options: &CrossEntropyOptions) -> Result<Tensor> {
-        let (rows, index) = rows_of_classes("nll_loss", self, target)?;
+        let (rows, index) = rows_of_classes("nll_loss", self, target, options.ignore_index)?;
         let classes = rows.shape()[1] as i64;
         let mut losses = one_of(&rows, &index)?.neg()?;
         if let Some(weight) = options.weight {
@@ -228,8 +235,6 @@ impl Tensor {
             }
             losses = losses.mul(&one_of(&weight.to_dtype(rows.dtype())?.unsqueeze(0)?, &index)?)?;
         }
-        let outside = index.lt_scalar(0)?.or(&index.ge_scalar(classes)?)?;
-        losses = outside.where_(&losses.full_like(f64::NAN)?, &losses)?;
         if let Some(ignored) = ignored(target, options.ignore_index) {
             losses = index.eq_scalar(ignored)?.where_(&losses.zeros_like()?, &losses)?;
         }

@@ -1,0 +1,49 @@
+//! Labels of a loss: copied, once all of them are known to be classes.
+
+use phynexus::{DType, Error, Result, graph::ir::IrNode, schedule::step::Operand};
+
+use super::{Routine, misfit};
+
+/// The check of labels against a number of classes.
+pub(super) struct ClassIndex {
+    loss: &'static str,
+    classes: usize,
+    ignore_index: Option<i64>,
+    count: usize,
+}
+
+impl ClassIndex {
+    pub(super) fn new(
+        loss: &'static str,
+        classes: usize,
+        ignore_index: Option<i64>,
+        node: &IrNode,
+        operands: &[Operand],
+    ) -> Result<ClassIndex> {
+        match operands {
+            [labels] if labels.dtype == DType::I64 && labels.layout.len() == node.len() => {
+                Ok(ClassIndex { loss, classes, ignore_index, count: node.len() })
+            }
+            _ => Err(misfit("class_index", operands)),
+        }
+    }
+}
+
+impl Routine for ClassIndex {
+    unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()> {
+        let Some(labels) = operands.first() else {
+            return Err(Error::internal("phynexus_cpu::library", "an operand is missing"));
+        };
+        // SAFETY: the caller's promise: the operand, which is contiguous, has `count` elements of int64, and memory of
+        // the device is aligned to every dtype's size.
+        let labels = unsafe { std::slice::from_raw_parts(labels.cast::<i64>(), self.count) };
+        // A negative label is a huge number without its sign.
+        let inside = |label: i64| (label as u64) < self.classes as u64 || Some(label) == self.ignore_index;
+        if let Some(&index) = labels.iter().find(|label| !inside(**label)) {
+            return Err(Error::Index { op: self.loss, index, size: self.classes });
+        }
+        // SAFETY: the caller's promise: the result has room for as many elements and overlaps no operand.
+        unsafe { std::ptr::copy_nonoverlapping(labels.as_ptr(), result.cast::<i64>(), self.count) };
+        Ok(())
+    }
+}
