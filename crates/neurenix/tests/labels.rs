@@ -1,9 +1,13 @@
-//! Labels that are no class are errors when a loss is computed, and change nothing.
+//! What a network is given to learn from: labels that are no class are errors and change nothing, floats of any dtype
+//! become the network's.
 
 use neurenix::{
     Error, Result,
+    data::{Dataset, HostArray},
+    loss::Loss,
     nn::*,
     optim::{Optimizer, Rule},
+    train::{Objective, Silent, TrainOptions, Trainer},
 };
 use phynexus::{
     DType, Device, Error as EngineError, Tensor,
@@ -85,5 +89,43 @@ fn a_step_with_a_bad_label_is_not_taken() -> Result<()> {
     }
     step(&mut optimizer, 2)?;
     assert!(bits(&optimizer)? != before);
+    Ok(())
+}
+
+/// What is fed to a network has its dtype, whatever the data's is.
+#[test]
+fn data_of_another_dtype_train_as_in_the_networks_own() -> Result<()> {
+    let inputs: Vec<f64> = (0..60).map(|i| (f64::from(i) * 0.7).sin() / 3.0).collect();
+    let targets: Vec<f64> = (0..20).map(|i| (f64::from(i) * 0.3).cos() / 7.0).collect();
+    let inputs = HostArray::from_values(&[20, 3], &inputs)?;
+    let targets = HostArray::from_values(&[20, 1], &targets)?;
+    for (of_network, of_data) in
+        [(DType::F32, DType::F64), (DType::F64, DType::F32), (DType::BF16, DType::F32)]
+    {
+        let run = |dtype: DType| -> Result<(Vec<Vec<u8>>, f64)> {
+            // First rounded to the data's dtype in both.
+            let cast = |array: &HostArray| array.cast(of_data).cast(dtype);
+            let data = Dataset::regression("numbers", cast(&inputs), cast(&targets))?;
+            let generator = Generator::new(1);
+            let model = Linear::new(3, 1, true, device(), &generator)?;
+            model.to_dtype(of_network)?;
+            let optimizer = Optimizer::new(Rule::adam(), model.parameters(), 1e-2)?;
+            let options = TrainOptions { epochs: 2, batch_size: 8, ..TrainOptions::default() };
+            let mut trainer = Trainer::new(
+                &model,
+                optimizer,
+                Objective::Regression(Loss::MSE),
+                &generator,
+                device(),
+                options,
+            );
+            trainer.run(&data, Some(&data), &mut Silent)?;
+            assert!(model.parameters().iter().all(|p| p.tensor().dtype() == of_network));
+            let state = model.state().into_values().chain(trainer.optimizer.state()?.into_values());
+            let bits = state.map(|x| x.to_bytes()).collect::<phynexus::Result<_>>()?;
+            Ok((bits, trainer.history().epochs[1].train_loss))
+        };
+        assert!(run(of_data)? == run(of_network)?, "{of_data} data, {of_network} network");
+    }
     Ok(())
 }

@@ -165,36 +165,6 @@ fn a_run_with_a_used_optimizer_goes_on_bit_for_bit() -> Result<()> {
     Ok(())
 }
 
-/// What is fed to a network has its dtype, whatever the data's is.
-#[test]
-fn data_of_another_dtype_train_as_in_the_networks_own() -> Result<()> {
-    let inputs: Vec<f64> = (0..60).map(|i| (f64::from(i) * 0.7).sin() / 3.0).collect();
-    let targets: Vec<f64> = (0..20).map(|i| (f64::from(i) * 0.3).cos() / 7.0).collect();
-    let inputs = HostArray::from_values(&[20, 3], &inputs)?;
-    let targets = HostArray::from_values(&[20, 1], &targets)?;
-    for (of_network, of_data) in
-        [(DType::F32, DType::F64), (DType::F64, DType::F32), (DType::BF16, DType::F32)]
-    {
-        let run = |dtype: DType| -> Result<(Vec<(String, Vec<u8>)>, f64)> {
-            // First rounded to the data's dtype in both.
-            let cast = |array: &HostArray| array.cast(of_data).cast(dtype);
-            let data = Dataset::regression("numbers", cast(&inputs), cast(&targets))?;
-            let generator = Generator::new(1);
-            let model = Linear::new(3, 1, true, device(), &generator)?;
-            model.to_dtype(of_network)?;
-            let optimizer = Optimizer::new(Rule::adam(), model.parameters(), 1e-2)?;
-            let options = TrainOptions { epochs: 2, batch_size: 8, ..TrainOptions::default() };
-            let mut trainer =
-                Trainer::new(&model, optimizer, Objective::Regression(Loss::MSE), &generator, device(), options);
-            trainer.run(&data, Some(&data), &mut Silent)?;
-            assert!(model.parameters().iter().all(|p| p.tensor().dtype() == of_network));
-            Ok((bits(&model, &trainer.optimizer), trainer.history().epochs[1].train_loss))
-        };
-        assert!(run(of_data)? == run(of_network)?, "{of_data} data, {of_network} network");
-    }
-    Ok(())
-}
-
 #[test]
 fn accumulated_batches_are_one_large_batch() -> Result<()> {
     let data = points(45)?;
