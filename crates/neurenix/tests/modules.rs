@@ -35,6 +35,53 @@ fn dropout_drops_its_share_and_scales_the_rest() -> Result<()> {
 }
 
 #[test]
+fn recurrent_layers_drop_what_one_gives_the_next() -> Result<()> {
+    let (d, x) = (device(), Generator::new(5).randn(&[6, 3, 4], DType::F32, device())?.evaluated()?);
+    let options = |num_layers, dropout| RecurrentOptions { num_layers, dropout, ..Default::default() };
+    let layers = |num_layers, dropout| LSTM::new(4, 5, options(num_layers, dropout), d, &Generator::new(7));
+    let values = |net: &LSTM| -> Result<Vec<f32>> { Ok(net.forward(&x)?.to_vec::<f32>()?) };
+    // The last layer's output is whole: one layer drops nothing.
+    assert_eq!(values(&layers(1, 0.9)?)?, values(&layers(1, 0.0)?)?);
+    let whole = values(&layers(2, 0.0)?)?;
+    let net = layers(2, 0.5)?.with_generator(Arc::new(Generator::new(1)));
+    let first = values(&net)?;
+    assert!(first != whole && first != values(&net)?, "another draw");
+    let again = layers(2, 0.5)?.with_generator(Arc::new(Generator::new(1)));
+    assert_eq!(values(&again)?, first);
+    net.eval();
+    assert_eq!(values(&net)?, whole);
+    // With nothing left, the second layer runs on zeros, whatever the input.
+    let nothing = layers(2, 1.0)?;
+    let other = nothing.forward(&x.mul_scalar(3)?)?.to_vec::<f32>()?;
+    assert_eq!(values(&nothing)?, other);
+    assert!(LSTM::new(4, 5, options(2, 1.5), d, &Generator::new(7)).is_err());
+    Ok(())
+}
+
+#[test]
+fn attention_drops_weights() -> Result<()> {
+    let (d, g, copies) = (device(), Generator::new(5), 4000);
+    let net = MultiheadAttention::new(4, 2, 0.3, true, d, &g)?.with_generator(Arc::new(Generator::new(2)));
+    let x = g.randn(&[1, 3, 4], DType::F32, d)?.evaluated()?;
+    let many = x.expand(&[copies, 3, 4])?;
+    // The output is linear in the weights: its mean over many draws is the output without dropout.
+    let drawn = net.forward(&many)?;
+    let (mean, deviation) = (drawn.mean(&[0], false)?.to_vec::<f32>()?, drawn.var(&[0], 1.0, false)?);
+    let deviation = deviation.to_vec::<f32>()?;
+    net.eval();
+    let whole = net.forward(&x)?.to_vec::<f32>()?;
+    for ((mean, variance), whole) in mean.iter().zip(&deviation).zip(&whole) {
+        assert!(*variance > 1e-5, "nothing was dropped");
+        let error = 5.0 * (variance / copies as f32).sqrt();
+        assert!((mean - whole).abs() < error, "{mean} instead of {whole}, error {error}");
+    }
+    for probability in [-0.1, 1.5, f64::NAN] {
+        assert!(MultiheadAttention::new(4, 2, probability, true, d, &g).is_err());
+    }
+    Ok(())
+}
+
+#[test]
 fn networks_describe_freeze_and_convert_themselves() -> Result<()> {
     let g = Generator::new(0);
     let inner = Sequential::new().with(Linear::new(3, 2, true, device(), &g)?);

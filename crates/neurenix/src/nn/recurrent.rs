@@ -1,5 +1,7 @@
 //! Recurrent layers: plain, LSTM and GRU, with several layers and two directions.
 
+use std::sync::Arc;
+
 use phynexus::{
     DType, Device, Tensor,
     graph::composite::Cell,
@@ -7,7 +9,7 @@ use phynexus::{
     tensor::{Generator, RecurrentWeights},
 };
 
-use super::{Module, Parameter, Visitor, init};
+use super::{Dropout, Module, Parameter, Visitor, init};
 use crate::{Error, Result};
 
 /// The settings of a recurrent layer, with PyTorch's defaults.
@@ -21,11 +23,13 @@ pub struct RecurrentOptions {
     pub batch_first: bool,
     /// Runs over the sequence in both directions.
     pub bidirectional: bool,
+    /// The probability with which, while training, an output of any layer but the last is dropped on its way to the next.
+    pub dropout: f64,
 }
 
 impl Default for RecurrentOptions {
     fn default() -> RecurrentOptions {
-        RecurrentOptions { num_layers: 1, bias: true, batch_first: false, bidirectional: false }
+        RecurrentOptions { num_layers: 1, bias: true, batch_first: false, bidirectional: false, dropout: 0.0 }
     }
 }
 
@@ -45,6 +49,7 @@ pub struct Recurrent {
     hidden_size: usize,
     input_size: usize,
     options: RecurrentOptions,
+    dropout: Dropout,
     /// Layer by layer, forwards before backwards.
     directions: Vec<Direction>,
 }
@@ -73,6 +78,7 @@ impl Recurrent {
         if input_size == 0 || hidden_size == 0 || options.num_layers == 0 {
             return Err(Error::data(cell.name(), "sizes and the number of layers must be at least 1"));
         }
+        let dropout = Dropout::new(options.dropout)?;
         let bound = 1.0 / (hidden_size as f64).sqrt();
         let draw = |shape: &[usize]| {
             Parameter::new(&init::uniform(shape, -bound, bound, DType::F32, device, generator)?)
@@ -95,7 +101,7 @@ impl Recurrent {
                 });
             }
         }
-        Ok(Recurrent { cell, hidden_size, input_size, options, directions })
+        Ok(Recurrent { cell, hidden_size, input_size, options, dropout, directions })
     }
 
     /// Runs over a sequence from given states (`[layers * directions, batch, hidden]`, zeros without).
@@ -114,6 +120,9 @@ impl Recurrent {
         }
         let (mut hidden, mut cells) = (Vec::new(), Vec::new());
         for (layer, directions) in self.directions.chunks(sides).enumerate() {
+            if layer > 0 {
+                x = self.dropout.forward(&x)?;
+            }
             let mut outputs = Vec::with_capacity(sides);
             for (side, direction) in directions.iter().enumerate() {
                 let number = layer * sides + side;
@@ -149,6 +158,7 @@ impl Recurrent {
     }
 
     fn visit_parts(&self, visitor: &mut Visitor<'_>) {
+        self.dropout.visit(visitor);
         for direction in &self.directions {
             let suffix = &direction.suffix;
             visitor.weight(&format!("weight_ih_{suffix}"), &direction.weight_ih);
@@ -181,6 +191,13 @@ macro_rules! recurrent {
             ) -> Result<$layer> {
                 Ok($layer(Recurrent::new($cell, input_size, hidden_size, options, device, generator)?))
             }
+
+            /// With dropout's random numbers of this generator rather than the default one.
+            #[must_use]
+            pub fn with_generator(mut self, generator: Arc<Generator>) -> $layer {
+                self.0.dropout = self.0.dropout.with_generator(generator);
+                self
+            }
         }
 
         impl std::ops::Deref for $layer {
@@ -200,8 +217,8 @@ macro_rules! recurrent {
             fn describe(&self) -> String {
                 let Recurrent { input_size, hidden_size, options, .. } = &self.0;
                 format!(
-                    "{}({input_size}, {hidden_size}, num_layers={}, bidirectional={})",
-                    stringify!($layer), options.num_layers, options.bidirectional
+                    "{}({input_size}, {hidden_size}, num_layers={}, bidirectional={}, dropout={})",
+                    stringify!($layer), options.num_layers, options.bidirectional, options.dropout
                 )
             }
         }

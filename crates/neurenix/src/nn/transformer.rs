@@ -83,11 +83,13 @@ pub struct MultiheadAttention {
     heads: usize,
     features: usize,
     dropout: f64,
+    generator: Option<Arc<Generator>>,
     mode: Mode,
 }
 
 impl MultiheadAttention {
-    /// `features` split among `heads`; weights drawn as PyTorch does, biases zero.
+    /// `features` split among `heads`; weights drawn as PyTorch does, biases zero. While training, attention weights are
+    /// dropped with probability `dropout`; the whole score matrix is then held in memory.
     pub fn new(
         features: usize,
         heads: usize,
@@ -98,6 +100,10 @@ impl MultiheadAttention {
     ) -> Result<MultiheadAttention> {
         if heads == 0 || features == 0 || !features.is_multiple_of(heads) {
             let message = format!("{features} features do not divide among {heads} heads");
+            return Err(Error::data("MultiheadAttention", message));
+        }
+        if !(0.0..=1.0).contains(&dropout) {
+            let message = format!("the probability of dropout, {dropout}, is not between 0 and 1");
             return Err(Error::data("MultiheadAttention", message));
         }
         let Some(rows) = features.checked_mul(3) else {
@@ -116,8 +122,16 @@ impl MultiheadAttention {
             heads,
             features,
             dropout,
+            generator: None,
             mode: Mode::default(),
         })
+    }
+
+    /// With dropout's random numbers of this generator rather than the default one.
+    #[must_use]
+    pub fn with_generator(mut self, generator: Arc<Generator>) -> MultiheadAttention {
+        self.generator = Some(generator);
+        self
     }
 
     /// Attends from `query` to `key` and `value`, all `[batch, positions, features]`.
@@ -162,7 +176,8 @@ impl MultiheadAttention {
             AttentionOptions { dropout_p, is_causal: masks.is_causal, ..AttentionOptions::default() };
         let (q, k, v) = (heads(&q)?, heads(&k)?, heads(&v)?);
         let mask = masks.combined(&q, &k)?;
-        let y = q.scaled_dot_product_attention(&k, &v, mask.as_ref(), options)?;
+        let generator = self.generator.as_deref().unwrap_or_else(|| Generator::default_generator());
+        let y = q.scaled_dot_product_attention_with(&k, &v, mask.as_ref(), options, generator)?;
         let shape = [query.shape()[0], query.shape()[1], self.features];
         self.out_proj.forward(&y.permute(&[0, 2, 1, 3])?.reshape(&shape)?)
     }
@@ -189,8 +204,8 @@ impl Module for MultiheadAttention {
 pub struct TransformerOptions {
     /// Units of the layer's inner network.
     pub feedforward: usize,
-    /// The probability of dropout after attention and in the inner network. Attention weights are not dropped (PyTorch
-    /// drops those too), so that the matrix of scores is never held in memory.
+    /// The probability of dropout of attention weights, after attention, and in the inner network. While training with
+    /// dropout, the whole matrix of scores is held in memory.
     pub dropout: f64,
     /// GELU rather than ReLU inside.
     pub gelu: bool,
@@ -243,8 +258,13 @@ impl TransformerEncoderLayer {
                 None => dropout,
             })
         };
+        let self_attn = MultiheadAttention::new(features, heads, options.dropout, true, device, generator)?;
+        let self_attn = match &options.generator {
+            Some(generator) => self_attn.with_generator(generator.clone()),
+            None => self_attn,
+        };
         Ok(TransformerEncoderLayer {
-            self_attn: MultiheadAttention::new(features, heads, 0.0, true, device, generator)?,
+            self_attn,
             linear1: Linear::new(features, options.feedforward, true, device, generator)?,
             linear2: Linear::new(options.feedforward, features, true, device, generator)?,
             norm1: LayerNorm::new(&[features], 1e-5, true, device)?,

@@ -4,6 +4,7 @@ use crate::{
     DType, Error, Result, Scalar, Tensor,
     graph::composite::{AttentionAttributes, Composite, unpack_attention},
     shape::{Dims, broadcast, element_count},
+    tensor::Generator,
 };
 
 /// The optional arguments of [`Tensor::scaled_dot_product_attention`].
@@ -59,6 +60,23 @@ impl Tensor {
         attn_mask: Option<&Tensor>,
         options: AttentionOptions,
     ) -> Result<Tensor> {
+        let generator = Generator::default_generator();
+        self.scaled_dot_product_attention_with(key, value, attn_mask, options, generator)
+    }
+
+    /// [`Tensor::scaled_dot_product_attention`] with a generator of one's own for dropout.
+    pub fn scaled_dot_product_attention_with(
+        &self,
+        key: &Tensor,
+        value: &Tensor,
+        attn_mask: Option<&Tensor>,
+        options: AttentionOptions,
+        generator: &Generator,
+    ) -> Result<Tensor> {
+        if !(0.0..=1.0).contains(&options.dropout_p) {
+            let message = format!("the probability must lie between 0 and 1, not {}", options.dropout_p);
+            return Err(Error::argument(NAME, message));
+        }
         let shapes = [self.shape(), key.shape(), value.shape()];
         if shapes.iter().any(|shape| shape.len() < 2) {
             return Err(Error::shape(
@@ -111,7 +129,7 @@ impl Tensor {
         let scale = Scalar::Float(options.scale.unwrap_or(1.0 / (e.max(1) as f64).sqrt()));
         let attributes = AttentionAttributes { causal: options.is_causal, scale, mask: mask.is_some() };
         let output = if options.dropout_p > 0.0 {
-            with_dropout(&q, &k, &value, mask.as_ref(), attributes, options.dropout_p)?
+            with_dropout(&q, &k, &value, mask.as_ref(), attributes, options.dropout_p, generator)?
         } else {
             let operands: Vec<&Tensor> = [&q, &k, &value].into_iter().chain(&mask).collect();
             let packed = Composite::Attention(attributes).apply(&operands)?;
@@ -130,6 +148,7 @@ fn with_dropout(
     mask: Option<&Tensor>,
     attributes: AttentionAttributes,
     p: f64,
+    generator: &Generator,
 ) -> Result<Tensor> {
     let mut scores = q.matmul(&k.transpose(-2, -1)?)?.mul_scalar(attributes.scale)?;
     let nothing = scores.full_like(f64::NEG_INFINITY)?;
@@ -147,5 +166,5 @@ fn with_dropout(
     let scores = empty.where_(&scores.zeros_like()?, &scores)?;
     let weights = scores.softmax(-1)?;
     let weights = empty.where_(&weights.zeros_like()?, &weights)?;
-    weights.dropout(p, true)?.matmul(v)
+    weights.dropout_with(p, true, generator)?.matmul(v)
 }
