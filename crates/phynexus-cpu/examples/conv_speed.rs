@@ -67,8 +67,9 @@ fn measure(kind: ConvKind, shape: &ConvShape<'_>) -> (Duration, Duration) {
     let mut call = || {
         let (left, right) = (left.as_ptr().cast(), right.as_ptr().cast());
         // SAFETY: the vectors hold the tensors.
-        let result =
-            unsafe { convolution(kind, DType::F32, DType::F32, shape, left, right, out.as_mut_ptr().cast()) };
+        let result = unsafe {
+            convolution(kind, DType::F32, DType::F32, shape, left, right, out.as_mut_ptr().cast(), None)
+        };
         assert!(result.is_ok(), "{result:?}");
     };
     (0..3).for_each(|_| call());

@@ -133,6 +133,10 @@ impl Backend for Cpu {
         library::reads_strides(node, operand, layout)
     }
 
+    fn epilogue(&self, node: &IrNode) -> bool {
+        library::epilogue(node)
+    }
+
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
         match step {
             Step::Fused(kernel) => Ok(Arc::new(FusedStep(vec![FusedKernel::new(kernel)?]))),

@@ -99,6 +99,7 @@ const CHAINS: &[(&str, Chain)] = &[
     ("fused reductions", reductions),
     ("fused transposes", transposes),
     ("fused product", product),
+    ("fused residual", residual),
     ("fused convolution", convolution),
     ("fused padding", padding),
 ];
@@ -248,6 +249,29 @@ fn product(g: &mut Graph, &[rows, inner]: &[usize; 2]) {
     let result = g.binary(Binary::Add, positive, sums);
     g.output(result);
     g.output(dot);
+}
+
+/// A residual block: a wide product with bias and activation, and a product that is added to what went in. The results
+/// of both products are needed themselves too, or not.
+fn residual(g: &mut Graph, &[rows, inner]: &[usize; 2]) {
+    let inner = inner.min(300);
+    let (x, up, down) = (g.leaf(&[rows, inner]), g.leaf(&[inner, 70]), g.leaf(&[70, inner]));
+    let (bias, offset) = (g.leaf(&[1, 70]), g.leaf(&[1, inner]));
+    let dtype = g.dtype;
+    let hidden = g.case.ir.push(Op::Dot, dtype, [rows, 70].as_slice().into(), [x, up]);
+    let biased = g.binary(Binary::Add, hidden, bias);
+    let active = g.unary(Unary::Tanh, biased);
+    let back = g.case.ir.push(Op::Dot, dtype, [rows, inner].as_slice().into(), [active, down]);
+    let biased = g.binary(Binary::Add, back, offset);
+    let sum = g.binary(Binary::Add, x, biased);
+    let max = g.reduce(Combine::Max, sum, 1);
+    let norm = g.binary(Binary::Sub, sum, max);
+    for output in [active, sum, norm] {
+        g.output(output);
+    }
+    if rows % 2 == 0 {
+        g.output(hidden);
+    }
 }
 
 /// A convolution with bias and activation.

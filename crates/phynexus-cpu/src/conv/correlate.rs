@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use phynexus::DType;
 
+use super::Finished;
 use super::axes::{Axis, Phase};
 use super::kernels::{Gather, Segment, Taps};
 use super::slab::{Box3, Slab, cut, fill_zero, volume};
@@ -15,6 +16,9 @@ use crate::gemm::scratch::Scratch;
 use crate::gemm::tile::Tile;
 use crate::gemm::{InstructionSet, part};
 use crate::pool;
+
+/// Panels of positions after which a part of the result is said to be final.
+const PANELS: usize = 8;
 
 /// What to compute; for every image and group, `rows` result channels from `channels` source channels.
 pub(super) struct Correlation<'a> {
@@ -34,10 +38,48 @@ pub(super) struct Correlation<'a> {
     /// In the filter, in elements: between groups, between result channels, between source channels.
     pub(super) filter_strides: [usize; 3],
     pub(super) result: *mut u8,
+    pub(super) finished: Option<Finished<'a>>,
 }
 
 // SAFETY: the source and the filter are only read, and tasks write disjoint parts of the result.
 unsafe impl Sync for Correlation<'_> {}
+
+impl Correlation<'_> {
+    /// Tells that these positions of an image's group are final, of all its channels.
+    fn finish(&self, image: usize, group: usize, positions: Range<usize>) {
+        if let Some(finished) = self.finished {
+            let first = (image * self.groups + group) * self.rows;
+            finished(first..first + self.rows, positions);
+        }
+    }
+
+    /// Tells that a box of positions is final in all phases: the elements of the result that it covers.
+    fn finish_box(&self, image: usize, group: usize, positions: &Box3) {
+        let covered = |d: usize| {
+            let phases = self.axes[d].phases.len();
+            positions[d].start * phases..self.axes[d].result.min(positions[d].end * phases)
+        };
+        let [planes, lines, columns] = [covered(0), covered(1), covered(2)];
+        let [_, height, width] = [0, 1, 2].map(|d: usize| self.axes[d].result);
+        let whole = columns.len() == width;
+        if whole && lines.len() == height {
+            let plane = height * width;
+            self.finish(image, group, planes.start * plane..planes.end * plane);
+            return;
+        }
+        for z in planes {
+            if whole {
+                let first = z * height;
+                self.finish(image, group, (first + lines.start) * width..(first + lines.end) * width);
+                continue;
+            }
+            for y in lines.clone() {
+                let first = (z * height + y) * width;
+                self.finish(image, group, first + columns.start..first + columns.end);
+            }
+        }
+    }
+}
 
 /// One combination of phases and its weights, packed in blocks of k and tiles of rows.
 struct Weights<'a> {
@@ -202,17 +244,23 @@ unsafe fn part_of_image<T: Accumulator>(
             }
             // SAFETY: room for every channel's positions.
             unsafe {
+                let start =
+                    (there[0].start * axes[1].result + there[1].start) * axes[2].result + there[2].start;
                 let (out, out_row) = if direct {
-                    let start =
-                        (there[0].start * axes[1].result + there[1].start) * axes[2].result + there[2].start;
                     (result.cast::<T>().add(start), result_size)
                 } else {
                     (sums.start::<T>().add(f * job.rows * volume(positions)), count)
+                };
+                let done = |columns: Range<usize>| {
+                    if direct {
+                        job.finish(image, group, start + columns.start..start + columns.end);
+                    }
                 };
                 let offsets = slab.tap_offsets(combination.phases, job.channels);
                 let segments = slab.segments([there[0].len(), there[1].len(), there[2].len()]);
                 if combination.k == 0 {
                     (0..job.rows).for_each(|row| fill_zero(out.add(row * out_row), count));
+                    done(0..count);
                 } else if job.rows == 1 {
                     (kernels.weighted_rows)(&Taps {
                         slab: slab.start(),
@@ -221,6 +269,7 @@ unsafe fn part_of_image<T: Accumulator>(
                         taps: weights.add(combination.start).cast_mut(),
                         positions: out,
                     });
+                    done(0..count);
                 } else {
                     let weights = weights.add(combination.start);
                     products(
@@ -233,6 +282,7 @@ unsafe fn part_of_image<T: Accumulator>(
                         count,
                         out,
                         out_row,
+                        &done,
                     );
                 }
             }
@@ -268,6 +318,9 @@ unsafe fn part_of_image<T: Accumulator>(
             }
         }
     }
+    if !direct {
+        job.finish_box(image, group, positions);
+    }
 }
 
 /// `out[i * step] = from[i]`.
@@ -285,7 +338,7 @@ unsafe fn interleave<T: Copy>(from: *const T, count: usize, step: usize, out: *m
     }
 }
 
-/// The product of packed weights and the patches of some positions.
+/// The product of packed weights and the patches of some positions; `done` hears of those that are final.
 ///
 /// # Safety
 /// As [`correlate`]; `out` has room for `rows` rows of `count` elements, `out_row` apart.
@@ -299,9 +352,11 @@ unsafe fn products<T: Accumulator>(
     count: usize,
     out: *mut T,
     out_row: usize,
+    done: &dyn Fn(Range<usize>),
 ) {
     let width = kernels.columns();
     let tiles = rows.div_ceil(kernels.rows());
+    let mut told = 0;
     let panel = Scratch::new::<T>(width * T::K_BLOCK.min(offsets.len()));
     let mut here: Vec<Segment> = Vec::new();
     for start in (0..count).step_by(width) {
@@ -330,6 +385,10 @@ unsafe fn products<T: Accumulator>(
                     });
                 }
             }
+        }
+        if columns.end == count || columns.end - told >= PANELS * width {
+            done(told..columns.end);
+            told = columns.end;
         }
     }
 }

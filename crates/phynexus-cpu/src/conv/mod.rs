@@ -12,6 +12,8 @@ mod slab;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use phynexus::graph::op::{ConvKind, Geometry};
 use phynexus::{DType, Error, Kind, Result};
 
@@ -49,6 +51,9 @@ pub struct ConvShape<'a> {
 /// | `InputGradient` | y | w | x |
 /// | `FilterGradient` | x | y | w |
 ///
+/// With `finished`, that is called exactly once for every element of the result, in blocks, each after its values are
+/// stored and while they are likely in cache, from any thread. `FilterGradient` does not call it.
+///
 /// # Errors
 /// [`Error::Shape`] if the sizes do not fit each other, [`Error::DType`] for dtypes that have no product.
 ///
@@ -62,10 +67,16 @@ pub unsafe fn convolution(
     left: *const u8,
     right: *const u8,
     result: *mut u8,
+    finished: Option<Finished<'_>>,
 ) -> Result<()> {
+    let set = InstructionSet::best();
     // SAFETY: the caller's promise; the best set is one that this machine has.
-    unsafe { convolution_with(InstructionSet::best(), kind, operands, dtype, shape, left, right, result) }
+    unsafe { convolution_with(set, kind, operands, dtype, shape, left, right, result, finished) }
 }
+
+/// What is called for blocks of a result: a range of `image * channels + channel`, and a range of positions in an image,
+/// row-major.
+pub type Finished<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
 
 /// [`convolution`] with the kernels of a given instruction set.
 ///
@@ -80,6 +91,7 @@ unsafe fn convolution_with(
     left: *const u8,
     right: *const u8,
     result: *mut u8,
+    finished: Option<Finished<'_>>,
 ) -> Result<()> {
     shape.check()?;
     // SAFETY: the caller's promise.
@@ -93,7 +105,7 @@ unsafe fn convolution_with(
             (_, 8) => typed::<i64>,
             _ => typed::<i32>,
         };
-        compute(set, kind, operands, dtype, shape, left, right, result);
+        compute(set, kind, operands, dtype, shape, left, right, result, finished);
     }
     Ok(())
 }
@@ -111,6 +123,7 @@ unsafe fn typed<T: Accumulator>(
     left: *const u8,
     right: *const u8,
     result: *mut u8,
+    finished: Option<Finished<'_>>,
 ) {
     let geometry = shape.geometry;
     let rank = shape.input.len();
@@ -166,6 +179,7 @@ unsafe fn typed<T: Accumulator>(
                 [outputs * row, channel, row]
             },
             result,
+            finished,
         });
     }
 }

@@ -174,7 +174,7 @@ fn check(case: &Case, dtype: DType, set: InstructionSet) {
         // SAFETY: the vectors hold the tensors.
         unsafe {
             let (l, r) = (operands[left].as_ptr().cast(), operands[right].as_ptr().cast());
-            convolution_with(set, kind, dtype, dtype, &shape, l, r, out.as_mut_ptr().cast()).unwrap();
+            convolution_with(set, kind, dtype, dtype, &shape, l, r, out.as_mut_ptr().cast(), None).unwrap();
         }
         assert!(
             out[(sizes[result] * dtype.size()).div_ceil(8)..].iter().all(|&w| w == guard),
@@ -225,7 +225,7 @@ fn check_integers(case: &Case, operands: DType, dtype: DType) {
         // SAFETY: the vectors hold the tensors.
         let found = unsafe {
             let (l, r, out) = (l.as_ptr().cast(), r.as_ptr().cast(), out.as_mut_ptr().cast::<u8>());
-            convolution(kind, operands, dtype, &shape, l, r, out).unwrap();
+            convolution(kind, operands, dtype, &shape, l, r, out, None).unwrap();
             from_bytes(std::slice::from_raw_parts(out, sizes[result] * dtype.size()), dtype)
         };
         assert_eq!(found, expected, "{case:?} {kind:?} {operands} to {dtype}");
@@ -345,7 +345,7 @@ fn sizes_that_do_not_fit_are_errors() {
         let mut nothing = 0u64;
         let p = (&raw mut nothing).cast::<u8>();
         // SAFETY: nothing is read or written where the sizes do not fit.
-        unsafe { convolution(ConvKind::Forward, dtype, dtype, &shape, p, p, p) }
+        unsafe { convolution(ConvKind::Forward, dtype, dtype, &shape, p, p, p, None) }
     };
     assert!(matches!(call(&case, &[7, 6], DType::F32), Err(Error::Shape { .. })));
     assert!(matches!(call(&case, &[6], DType::F32), Err(Error::Shape { .. })));
@@ -377,7 +377,8 @@ fn results_do_not_depend_on_threads() {
             let (l, r) = (tensors[l].as_ptr().cast(), tensors[r].as_ptr().cast());
             // SAFETY: the vectors hold the tensors.
             unsafe {
-                convolution(kind, DType::F32, DType::F32, &shape, l, r, out.as_mut_ptr().cast()).unwrap()
+                convolution(kind, DType::F32, DType::F32, &shape, l, r, out.as_mut_ptr().cast(), None)
+                    .unwrap()
             };
             all.extend(out.into_iter().map(f32::to_bits));
         }

@@ -20,14 +20,25 @@ use crate::vector;
 
 /// Compiles a kernel that has rows.
 pub(super) fn compile(fused: &Fused) -> Result<Program> {
-    let parameters = required(fused);
-    let kernel = normal::normalise(fused);
+    let kernel = normal::normalise(fused, false);
     let values = Values::new(&kernel);
-    let plan = plan::plan(&kernel, values.phases());
-    let varies = varies(&values, &plan);
+    program(fused, &values, &plan::plan(&kernel, values.phases()))
+}
+
+/// Compiles a kernel without reductions whose outer axis is its rows and whose lanes are its columns, each numbered in
+/// row-major order. It has rows and columns.
+pub(super) fn compile_blocks(fused: &Fused) -> Result<Program> {
+    let kernel = normal::normalise(fused, true);
+    program(fused, &Values::new(&kernel), &plan::blocks(&kernel))
+}
+
+fn program(fused: &Fused, values: &Values<'_>, plan: &Plan) -> Result<Program> {
+    let parameters = required(fused);
+    let kernel = values.kernel;
+    let varies = varies(values, plan);
     let mut emitter = Emitter {
-        values: &values,
-        plan: &plan,
+        values,
+        plan,
         varies,
         slots: Vec::new(),
         slot_of: vec![None; kernel.instructions.len()],
@@ -55,9 +66,9 @@ pub(super) fn compile(fused: &Fused) -> Result<Program> {
         state_bytes: 0,
         partial_bytes: 0,
         parameters,
-        nanoseconds: nanoseconds(&kernel, &values),
+        nanoseconds: nanoseconds(kernel, values),
     };
-    Ok(allocate::allocate(program, &plan))
+    Ok(allocate::allocate(program, plan))
 }
 
 /// What the unmasked indices ask of each parameter.

@@ -37,7 +37,7 @@ impl LayoutCopy {
             return None;
         }
         let size = instruction.dtype.size();
-        let kernel = normalise(kernel);
+        let kernel = normalise(kernel, false);
         let Operation::Load { parameter, index, .. } = &kernel.instructions.first()?.operation else {
             return None;
         };

@@ -12,6 +12,7 @@
 mod access;
 mod allocate;
 mod axis;
+mod block;
 mod compile;
 mod copy;
 mod machine;
@@ -30,6 +31,7 @@ use smallvec::SmallVec;
 
 use crate::{device::part, pool};
 use access::Window;
+pub(crate) use block::BlockKernel;
 use machine::Machine;
 use program::{Home, Pass, Program, Reduction, Schedule, elements};
 pub(crate) use scratch::Memory;
@@ -76,15 +78,7 @@ impl FusedKernel {
     /// The address of a parameter's first element, after a check that the binding holds every element that an index
     /// without a mask reaches.
     pub(crate) fn address(&self, parameter: usize, binding: &Binding) -> Result<*mut u8> {
-        if let Some(extent) = self.program.as_ref().and_then(|program| program.parameters.get(parameter)) {
-            let (before, after) =
-                (extent.before * extent.dtype.size(), extent.from_first * extent.dtype.size());
-            let first = binding.offset.checked_sub(before).ok_or_else(|| {
-                Error::internal("phynexus_cpu::fused", "a parameter begins before its buffer")
-            })?;
-            part(&binding.buffer, first, before + after)?;
-        }
-        part(&binding.buffer, binding.offset, 0)
+        address(self.program.as_ref(), parameter, binding)
     }
 
     /// Runs it on parameters given by the address of their first element.
@@ -179,6 +173,19 @@ impl FusedKernel {
         });
         Ok(())
     }
+}
+
+/// The address of a parameter's first element; see [`FusedKernel::address`].
+fn address(program: Option<&Program>, parameter: usize, binding: &Binding) -> Result<*mut u8> {
+    if let Some(extent) = program.and_then(|program| program.parameters.get(parameter)) {
+        let (before, after) = (extent.before * extent.dtype.size(), extent.from_first * extent.dtype.size());
+        let first = binding
+            .offset
+            .checked_sub(before)
+            .ok_or_else(|| Error::internal("phynexus_cpu::fused", "a parameter begins before its buffer"))?;
+        part(&binding.buffer, first, before + after)?;
+    }
+    part(&binding.buffer, binding.offset, 0)
 }
 
 /// Calls `body` for all tasks, on all threads or here.

@@ -12,8 +12,8 @@ use phynexus::{
 };
 
 /// The same kernel over as few ranges as there can be. Column ranges are left only if a row has several columns.
-/// The kernel has at least one row.
-pub(super) fn normalise(kernel: &Fused) -> Fused {
+/// The kernel has at least one row. Rows may come in another order unless `in_order`.
+pub(super) fn normalise(kernel: &Fused, in_order: bool) -> Fused {
     let mut kernel = without_trivial_columns(kernel);
     // A split may bring out a quotient of a new range; each round at least halves the quotients that are left.
     for _ in 0..4 {
@@ -21,7 +21,9 @@ pub(super) fn normalise(kernel: &Fused) -> Fused {
             break;
         }
     }
-    order_rows(&mut kernel);
+    if !in_order {
+        order_rows(&mut kernel);
+    }
     drop_single(&mut kernel);
     while join(&mut kernel) {}
     kernel

@@ -21,6 +21,8 @@ const TILE_BYTES: usize = 32 << 10;
 /// Elements of a tile, at least and at most: the calls for a tile cost some 100 nanoseconds whatever its size.
 const FEWEST_ELEMENTS: usize = 2048;
 const MOST_ELEMENTS: usize = 4096;
+/// Lanes of a tile of a block: a block is several rows high and may be narrow.
+const BLOCK_LANES: usize = 256;
 /// Elements of the largest tile that holds whole rows of columns: what the second-level cache has room for.
 const LONGEST_ROW: usize = 16 << 10;
 /// As [`LONGEST_ROW`], where rows are the lanes and a tile has some of them.
@@ -40,13 +42,26 @@ pub(super) struct Plan {
     pub(super) rows: Option<usize>,
     /// True if a tile cannot hold all columns of a row: then there is a pass over memory for each reduction phase.
     pub(super) chunked: bool,
+    /// The most lanes of a tile of an elementwise kernel.
+    pub(super) most_lanes: usize,
+}
+
+/// The axes of a kernel that runs on blocks of a matrix.
+pub(super) fn blocks(kernel: &Fused) -> Plan {
+    let (rows, all) = (kernel.rows.len(), ranges(kernel).len());
+    let axes = Axes {
+        ranges: [(0..rows).collect(), (rows..all).collect()],
+        extents: [kernel.rows.clone(), kernel.columns.clone()],
+    };
+    Plan { axes, rows: None, chunked: false, most_lanes: BLOCK_LANES }
 }
 
 /// Chooses the axes for a kernel in normal form whose reductions have this many phases.
 pub(super) fn plan(kernel: &Fused, phases: usize) -> Plan {
     let (rows, all) = (kernel.rows.len(), ranges(kernel).len());
     if kernel.columns.is_empty() {
-        return Plan { axes: elementwise_axes(kernel), rows: None, chunked: false };
+        let axes = elementwise_axes(kernel);
+        return Plan { axes, rows: None, chunked: false, most_lanes: MOST_ELEMENTS };
     }
     let (row_count, column_count) = (kernel.row_count(), kernel.column_count());
     let upright = rows_in_lanes(kernel);
@@ -66,7 +81,7 @@ pub(super) fn plan(kernel: &Fused, phases: usize) -> Plan {
     } else {
         column_count > LONGEST_ROW
     };
-    Plan { axes, rows: Some(row_axis), chunked }
+    Plan { axes, rows: Some(row_axis), chunked, most_lanes: MOST_ELEMENTS }
 }
 
 /// The lanes are the innermost ranges; the other ranges may come in any order, and the best last one is that along
@@ -147,7 +162,7 @@ pub(super) fn cut(plan: &Plan, bytes: usize, transposes: bool) -> Cuts {
     };
     match (plan.rows, plan.chunked) {
         (None, _) => {
-            let lanes = if transposes { 64 } else { elements };
+            let lanes = if transposes { 64 } else { elements.min(plan.most_lanes) };
             let lanes = Cut::new(&extents[LANES], lanes);
             let outer = Cut::new(&extents[OUTER], (elements / lanes.longest.max(1)).max(1));
             Cuts { cuts: [outer, lanes], group: 1 }

@@ -344,18 +344,23 @@ unsafe fn split<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels
         // SAFETY: the caller's promise.
         unsafe { whole::<T>(&inner, kernels) };
     });
-    // SAFETY: all parts are done; sums of part 0 become the whole's.
-    unsafe {
-        let total = std::slice::from_raw_parts_mut(sums.get(), size);
-        for i in 1..parts {
-            let more = std::slice::from_raw_parts(sums.get().add(i * size), size);
-            for (t, x) in total.iter_mut().zip(more) {
-                *t = t.add(*x);
+    let blocks = pool::threads().min(m);
+    problem.tasks(blocks, &|i| {
+        let rows = part(m, blocks, i);
+        let (start, count) = (rows.start * n, rows.len() * n);
+        // SAFETY: all parts are done; these rows are this task's, and sums of part 0 become the whole's.
+        unsafe {
+            let total = std::slice::from_raw_parts_mut(sums.get().add(start), count);
+            for i in 1..parts {
+                let more = std::slice::from_raw_parts(sums.get().add(i * size + start), count);
+                for (t, x) in total.iter_mut().zip(more) {
+                    *t = t.add(*x);
+                }
             }
+            store(&problem.c.corner(rows.start, 0), total.as_ptr(), n as isize, rows.len(), n);
         }
-        store(&problem.c, sums.get(), n as isize, m, n);
-    }
-    problem.finish(0..m, 0..n);
+        problem.finish(rows, 0..n);
+    });
 }
 
 /// A pointer that several threads use on disjoint parts.

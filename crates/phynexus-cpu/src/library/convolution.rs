@@ -11,7 +11,7 @@ use phynexus::{
     shape::Dims,
 };
 
-use super::{Routine, misfit};
+use super::{Finished, InBlocks, Routine, misfit};
 use crate::conv::{ConvShape, convolution};
 use crate::gemm::has_product;
 
@@ -75,8 +75,18 @@ impl Convolution {
     }
 }
 
-impl Routine for Convolution {
-    unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()> {
+/// Positions of the smallest image that is worked on block by block.
+const SMALLEST: usize = 16;
+
+impl Convolution {
+    /// # Safety
+    /// As [`Routine::run`].
+    unsafe fn convolve(
+        &self,
+        operands: &[*const u8],
+        result: *mut u8,
+        finished: Option<Finished<'_>>,
+    ) -> Result<()> {
         let [left, right] = operands else { return Err(misfit("conv", &[])) };
         let shape = ConvShape {
             batch: self.batch,
@@ -87,6 +97,33 @@ impl Routine for Convolution {
             geometry: &self.geometry,
         };
         // SAFETY: the caller's promise; operands are row-major.
-        unsafe { convolution(self.kind, self.operands, self.dtype, &shape, *left, *right, result) }
+        unsafe { convolution(self.kind, self.operands, self.dtype, &shape, *left, *right, result, finished) }
+    }
+}
+
+impl Routine for Convolution {
+    unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.convolve(operands, result, None) }
+    }
+
+    fn in_blocks(&self) -> Option<&dyn InBlocks> {
+        let positions: usize = match self.kind {
+            ConvKind::Forward => self.output.iter().product(),
+            ConvKind::InputGradient => self.input.iter().product(),
+            ConvKind::FilterGradient => 0,
+        };
+        (positions >= SMALLEST).then_some(self)
+    }
+}
+
+impl InBlocks for Convolution {
+    fn row_axes(&self) -> usize {
+        2
+    }
+
+    unsafe fn run(&self, operands: &[*const u8], result: *mut u8, finished: Finished<'_>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.convolve(operands, result, Some(finished)) }
     }
 }

@@ -1,11 +1,13 @@
 //! `Op::Dot`: batches of matrix products.
 
+use std::ops::Range;
+
 use phynexus::{
     DType, Result, device::Support, graph::ir::IrNode, schedule::step, shape::contiguous_strides,
 };
 
-use super::{Routine, misfit};
-use crate::gemm::{BatchItem, Operand, Output, gemm, has_product};
+use super::{Finished, InBlocks, Routine, misfit};
+use crate::gemm::{BatchItem, Epilogue, Operand, Output, gemm, has_product};
 
 /// Whether products of these operands can be summed as the result's dtype says.
 pub(super) fn support(dtype: DType, operands: &[DType]) -> Support {
@@ -25,6 +27,8 @@ pub(super) struct Dot {
     a: Matrix,
     b: Matrix,
     dtype: DType,
+    /// Axes of the result.
+    rank: usize,
 }
 
 /// How an operand's matrices lie.
@@ -76,15 +80,53 @@ impl Dot {
             row_stride: o.layout.strides[lead],
             column_stride: o.layout.strides[lead + 1],
         };
-        Ok(Dot { m, n, k, batch, a: matrix(a), b: matrix(b), dtype: node.dtype })
+        Ok(Dot { m, n, k, batch, a: matrix(a), b: matrix(b), dtype: node.dtype, rank })
+    }
+}
+
+/// Columns of the narrowest result, and elements of the smallest of a batch, that are worked on block by block: a block
+/// of less takes longer to begin than to do.
+const NARROWEST: usize = 32;
+const SMALLEST: usize = 1024;
+
+impl Dot {
+    /// # Safety
+    /// As [`Routine::run`].
+    unsafe fn multiply(
+        &self,
+        operands: &[*const u8],
+        result: *mut u8,
+        epilogue: Option<Epilogue<'_>>,
+    ) -> Result<()> {
+        let [a, b] = operands else { return Err(misfit("dot", &[])) };
+        let c = Output { data: result, dtype: self.dtype, row_stride: self.n as isize, column_stride: 1 };
+        // SAFETY: the caller's promise: the strides are the operands', the result is row-major.
+        unsafe { gemm(self.m, self.n, self.k, &self.batch, &self.a.at(*a), &self.b.at(*b), &c, epilogue) }
     }
 }
 
 impl Routine for Dot {
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()> {
-        let [a, b] = operands else { return Err(misfit("dot", &[])) };
-        let c = Output { data: result, dtype: self.dtype, row_stride: self.n as isize, column_stride: 1 };
-        // SAFETY: the caller's promise: the strides are the operands', the result is row-major.
-        unsafe { gemm(self.m, self.n, self.k, &self.batch, &self.a.at(*a), &self.b.at(*b), &c, None) }
+        // SAFETY: the caller's promise.
+        unsafe { self.multiply(operands, result, None) }
+    }
+
+    fn in_blocks(&self) -> Option<&dyn InBlocks> {
+        let tiny = self.batch.len() > 1 && self.m * self.n < SMALLEST;
+        (self.n >= NARROWEST && !tiny).then_some(self)
+    }
+}
+
+impl InBlocks for Dot {
+    fn row_axes(&self) -> usize {
+        self.rank - 1
+    }
+
+    unsafe fn run(&self, operands: &[*const u8], result: *mut u8, finished: Finished<'_>) -> Result<()> {
+        let epilogue = |item: usize, rows: Range<usize>, columns: Range<usize>| {
+            finished(item * self.m + rows.start..item * self.m + rows.end, columns);
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.multiply(operands, result, Some(&epilogue)) }
     }
 }

@@ -4,25 +4,31 @@ mod attention;
 mod class_index;
 mod convolution;
 mod dot;
+mod epilogue;
 mod indexing;
 mod pooling;
 mod recurrent;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use phynexus::{
     DType, Error, Result,
     device::{Binding, Executable, Support},
-    graph::{Composite, ir::IrNode, op::Op},
+    graph::{
+        Composite,
+        ir::IrNode,
+        op::{ConvKind, Op},
+    },
     schedule::step::{Library, Operand},
     shape::Layout,
 };
 use smallvec::SmallVec;
 
-use crate::{
-    device::part,
-    fused::{FusedKernel, Memory},
-};
+use crate::{device::part, fused::Memory};
+use epilogue::Epilogue;
 
 /// A routine made for certain shapes.
 trait Routine: Send + Sync {
@@ -32,6 +38,27 @@ trait Routine: Send + Sync {
     /// Operands are the addresses of their first elements and can be read as their layouts say; the result has room for
     /// its elements and overlaps no operand.
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()>;
+
+    /// The routine as one that tells of the blocks that it has finished, if it does and these are worth being told of.
+    fn in_blocks(&self) -> Option<&dyn InBlocks> {
+        None
+    }
+}
+
+/// What is called for blocks of a result seen as a matrix: rows and columns.
+type Finished<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
+
+/// A routine that computes its result in blocks.
+trait InBlocks {
+    /// How many leading axes of the result number the rows of blocks, row-major; the others number the columns.
+    fn row_axes(&self) -> usize;
+
+    /// Computes the result as [`Routine::run`] does, and calls `finished` exactly once for every element, in blocks, each
+    /// after its values are stored and while they are likely in cache, from any thread.
+    ///
+    /// # Safety
+    /// As [`Routine::run`].
+    unsafe fn run(&self, operands: &[*const u8], result: *mut u8, finished: Finished<'_>) -> Result<()>;
 }
 
 /// Whether the CPU has a routine for this node.
@@ -74,6 +101,15 @@ fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
     if fits { Support::Native } else { Support::Body }
 }
 
+/// Whether an epilogue runs on the blocks of this operation's result.
+pub(crate) fn epilogue(node: &IrNode) -> bool {
+    match &node.op {
+        Op::Dot => true,
+        Op::Conv(kind, _) => *kind != ConvKind::FilterGradient,
+        _ => false,
+    }
+}
+
 /// Makes a library step ready to run.
 pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
     let readable = |(at, operand): (usize, &Operand)| {
@@ -112,13 +148,8 @@ pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
         .iter()
         .map(|operand| Prepared { reach: reach(&operand.layout), size: operand.dtype.size() })
         .collect();
-    let epilogue = match &step.epilogue {
-        Some(kernel) => Some(Epilogue {
-            kernel: FusedKernel::new(kernel)?,
-            written: kernel.parameters.iter().map(|p| p.written).collect(),
-        }),
-        None => None,
-    };
+    let row_axes = routine.in_blocks().map(InBlocks::row_axes);
+    let epilogue = step.epilogue.as_ref().map(|kernel| Epilogue::new(step, kernel, row_axes)).transpose()?;
     let bytes = step.node.bytes();
     Ok(Arc::new(LibraryStep { routine, operands, bytes, epilogue, free: Mutex::default() }))
 }
@@ -153,12 +184,6 @@ impl Prepared {
     }
 }
 
-struct Epilogue {
-    kernel: FusedKernel,
-    /// Which of its parameters it writes.
-    written: SmallVec<[bool; 8]>,
-}
-
 /// A library step ready to run.
 struct LibraryStep {
     routine: Box<dyn Routine>,
@@ -182,39 +207,23 @@ impl Executable for LibraryStep {
         if bindings.len() < self.operands.len() {
             return Err(too_few());
         }
-        let (inputs, others) = bindings.split_at(self.operands.len());
         let mut memory = self.lock().pop().unwrap_or_default();
-        let next = memory.reserve(if self.epilogue.is_some() { self.bytes } else { 0 });
+        let bound = self.epilogue.as_ref().map(|epilogue| epilogue.bind(bindings)).transpose()?;
+        let own = if bound.as_ref().is_some_and(|b| b.result().is_none()) { self.bytes } else { 0 };
+        let next = memory.reserve(own);
         let mut addresses: SmallVec<[*const u8; 4]> = SmallVec::new();
-        for (operand, binding) in self.operands.iter().zip(inputs) {
+        for (operand, binding) in self.operands.iter().zip(bindings) {
             addresses.push(operand.address(binding)?);
         }
-        match &self.epilogue {
+        match bound {
             None => {
-                let binding = others.first().ok_or_else(too_few)?;
+                let binding = bindings.get(self.operands.len()).ok_or_else(too_few)?;
                 let result = part(&binding.buffer, binding.offset, self.bytes)?;
                 // SAFETY: addresses were checked; the scheduler gives results memory of their own.
                 unsafe { self.routine.run(&addresses, result)? };
             }
-            Some(epilogue) => {
-                // SAFETY: as above; the result lies in memory of its own.
-                unsafe { self.routine.run(&addresses, next)? };
-                let reads = epilogue.written.iter().skip(1).filter(|written| !**written).count();
-                if others.len() < reads {
-                    return Err(too_few());
-                }
-                let (mut read, mut written) = (others[..reads].iter(), others[reads..].iter());
-                let mut parameters: SmallVec<[*mut u8; 8]> = SmallVec::new();
-                for (at, &is_written) in epilogue.written.iter().enumerate() {
-                    let side = if is_written { &mut written } else { &mut read };
-                    parameters.push(match at {
-                        0 => next,
-                        _ => epilogue.kernel.address(at, side.next().ok_or_else(too_few)?)?,
-                    });
-                }
-                // SAFETY: as for a fused step.
-                unsafe { epilogue.kernel.run(&parameters)? };
-            }
+            // SAFETY: as above; the result has memory of its own, here or in an output.
+            Some(bound) => unsafe { bound.run(&*self.routine, &addresses, next)? },
         }
         self.lock().push(memory);
         Ok(())

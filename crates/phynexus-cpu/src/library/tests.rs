@@ -107,13 +107,12 @@ fn epilogues_read_the_result_and_further_operands() {
         rows: shape.as_slice().into(),
         instructions: vec![
             load(0, index()),
-            load(2, phynexus::kernel::Index::range(2, &Ranges::of(&shape))),
+            load(1, phynexus::kernel::Index::range(2, &Ranges::of(&shape))),
             compute(Operation::Binary(phynexus::graph::op::Binary::Add, 0, 1)),
             compute(Operation::Unary(Unary::Neg, 2)),
         ],
-        stores: vec![Store { parameter: 1, value: 3, index: index() }],
-        // The written parameter comes before the second read one: bindings are by kind.
-        parameters: vec![parameter(false), parameter(true), parameter(false)],
+        stores: vec![Store { parameter: 2, value: 3, index: index() }],
+        parameters: vec![parameter(false), parameter(false), parameter(true)],
         ..Fused::default()
     };
     let (a, b, bias) = (numbers(12), numbers(16), [100.0, 200.0]);

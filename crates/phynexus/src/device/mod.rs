@@ -128,6 +128,12 @@ pub trait Backend: Send + Sync {
     fn set_memory_limit(&self, limit: Option<usize>);
     /// Gives cached memory back to the system.
     fn empty_cache(&self);
+    /// Whether it runs elementwise work on this library operation's result together with the operation, as the step's
+    /// [`epilogue`](crate::schedule::step::Library::epilogue).
+    fn epilogue(&self, node: &IrNode) -> bool {
+        let _ = node;
+        false
+    }
     /// The greatest number of buffers one kernel can take.
     fn binding_limit(&self) -> usize {
         64

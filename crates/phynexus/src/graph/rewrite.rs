@@ -166,6 +166,9 @@ impl Rewriter {
                 if let Op::Constant(condition) = operand.op {
                     return Ok(Is(if condition.as_bool() { then } else { otherwise }));
                 }
+                if let Some(condition) = self.sign_of_rectified(first, otherwise)? {
+                    node.inputs[0] = condition;
+                }
             }
             Op::Reduce { combine, .. } if operand.is_empty() && !node.is_empty() => {
                 return Ok(constant_like(&node, combine.identity(node.dtype)));
@@ -219,6 +222,23 @@ impl Rewriter {
             node.inputs = smallvec![a, a];
         }
         Ok(Node(node))
+    }
+
+    /// The condition `x <= 0` of anything but `max(x, 0)` itself asks the same of `max(x, 0)`, where that is there: the
+    /// mask of a rectifier's gradient then reads what the next layer keeps, and `x` need not be stored.
+    fn sign_of_rectified(&mut self, condition: Id, otherwise: Id) -> Result<Option<Id>> {
+        let node = self.out.node(condition).clone();
+        let Op::Binary(Binary::Le) = node.op else { return Ok(None) };
+        let (x, zero) = (node.inputs[0], node.inputs[1]);
+        if x == otherwise || self.constant(zero).is_none_or(|zero| zero.as_f64() != 0.0) {
+            return Ok(None);
+        }
+        let (dtype, shape) = (self.out.node(x).dtype, self.out.node(x).shape.clone());
+        let rectified = IrNode { op: Op::Where, dtype, shape, inputs: smallvec![condition, zero, x] };
+        match self.known.get(&rectified) {
+            Some(&rectified) => self.add(IrNode { inputs: smallvec![rectified, zero], ..node }).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// The transpose of a product is the product of the transposes in reverse order, which costs nothing: products take
@@ -323,6 +343,7 @@ fn without_dead_nodes(ir: Ir) -> Ir {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shape::Dims;
 
     #[test]
     fn transpositions_of_matrices_are_recognised() {
@@ -349,5 +370,31 @@ mod tests {
         ir.outputs.push(product);
         let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
         assert_eq!(out.nodes.iter().filter(|n| n.op == Op::Dot).count(), 1);
+    }
+
+    #[test]
+    fn the_mask_of_a_rectifier_reads_its_result() {
+        let shape = || Dims::from([4, 5].as_slice());
+        let mut ir = Ir::default();
+        let x = ir.push(Op::Buffer, DType::F32, shape(), []);
+        let g = ir.push(Op::Buffer, DType::F32, shape(), []);
+        let zero = ir.push(Op::Constant(Scalar::Float(0.0)), DType::F32, shape(), []);
+        let mask = ir.push(Op::Binary(Binary::Le), DType::Bool, shape(), [x, zero]);
+        let rectified = ir.push(Op::Where, DType::F32, shape(), [mask, zero, x]);
+        let gradient = ir.push(Op::Where, DType::F32, shape(), [mask, zero, g]);
+        ir.outputs = vec![rectified, gradient];
+        let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
+        let condition = |id: Id| out.node(out.node(id).inputs[0]);
+        assert_eq!(condition(out.outputs[1]).inputs[0], out.outputs[0]);
+        assert_eq!(out.node(condition(out.outputs[0]).inputs[0]).op, Op::Buffer);
+        // What is not compared with 0 stays.
+        let one = ir.push(Op::Constant(Scalar::Float(1.0)), DType::F32, shape(), []);
+        let other = ir.push(Op::Binary(Binary::Le), DType::Bool, shape(), [x, one]);
+        ir.push(Op::Where, DType::F32, shape(), [other, one, x]);
+        let gradient = ir.push(Op::Where, DType::F32, shape(), [other, one, g]);
+        ir.outputs = vec![gradient];
+        let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
+        let condition = out.node(out.node(out.outputs[0]).inputs[0]);
+        assert_eq!(out.node(condition.inputs[0]).op, Op::Buffer);
     }
 }

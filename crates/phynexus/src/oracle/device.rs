@@ -191,6 +191,10 @@ impl Backend for Reference {
     fn support(&self, node: &IrNode, _: &[DType]) -> Support {
         if matches!(node.op, Op::Composite(_)) { Support::Body } else { Support::Native }
     }
+    /// Every one, so that what the scheduler makes of them is checked.
+    fn epilogue(&self, _: &IrNode) -> bool {
+        true
+    }
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
         match &self.target {
             None => Ok(Arc::new(step.clone())),

@@ -26,7 +26,7 @@ pub(super) struct Built {
     pub(super) parameters: Vec<Id>,
 }
 
-/// Builds the kernel of a group. `layouts` are those of the leaves.
+/// Builds the kernel of a group, or the epilogue of one that is a library operation. `layouts` are those of the leaves.
 pub(super) fn build(
     ir: &Ir,
     grouping: &Grouping,
@@ -56,6 +56,7 @@ pub(super) fn build(
         id,
         roots: HashMap::default(),
         group: &numbered,
+        library: group.library,
         row_count,
         values: HashMap::default(),
         known: HashMap::default(),
@@ -67,6 +68,10 @@ pub(super) fn build(
     for (root, coordinates) in &group.roots {
         let coordinates = coordinates.iter().map(|c| c.substitute(&replacements, &numbered.ranges)).collect();
         builder.roots.insert(*root, coordinates);
+    }
+    // An epilogue's first parameter is the result that it works on.
+    if let Some(node) = group.library {
+        builder.parameter(node, ir.node(node).dtype, false);
     }
     // In topological order, so that a root computed for another is stored and not loaded.
     let mut roots: Vec<Id> = group.roots.iter().map(|(root, _)| *root).collect();
@@ -82,7 +87,25 @@ pub(super) fn build(
         let value = if wide { builder.per_column(value) } else { value };
         builder.kernel.stores.push(Store { parameter, value, index });
     }
-    Ok(Built { kernel: builder.kernel, parameters: builder.parameters })
+    let built = Built { kernel: builder.kernel, parameters: builder.parameters };
+    Ok(if group.library.is_some() { reads_first(built) } else { built })
+}
+
+/// The same kernel with the parameters that it reads before those that it stores.
+fn reads_first(built: Built) -> Built {
+    let Built { mut kernel, parameters } = built;
+    let mut order: Vec<usize> = (0..parameters.len()).collect();
+    order.sort_by_key(|&at| kernel.parameters[at].written);
+    let mut renamed = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(new, &old)| renamed[old] = new as u16);
+    for instruction in &mut kernel.instructions {
+        if let Operation::Load { parameter, .. } = &mut instruction.operation {
+            *parameter = renamed[usize::from(*parameter)];
+        }
+    }
+    kernel.stores.iter_mut().for_each(|store| store.parameter = renamed[usize::from(store.parameter)]);
+    kernel.parameters = order.iter().map(|&at| kernel.parameters[at].clone()).collect();
+    Built { kernel, parameters: order.iter().map(|&at| parameters[at]).collect() }
 }
 
 struct Builder<'a> {
@@ -93,6 +116,8 @@ struct Builder<'a> {
     roots: HashMap<Id, Coordinates>,
     /// The group with its ranges in the kernel's order.
     group: &'a Group,
+    /// The operation whose epilogue this is: its result is there.
+    library: Option<Id>,
     row_count: usize,
     values: HashMap<(Id, Coordinates, Mask), Value, FastBuild>,
     known: HashMap<Instruction, Value, FastBuild>,
@@ -150,7 +175,10 @@ impl Builder<'_> {
         match self.homes[id as usize] {
             _ if matches!(self.ir.node(id).op, Op::Constant(_) | Op::Iota { .. }) => false,
             Home::Leaf => true,
-            Home::Stored(group) => group != self.id || self.roots.get(&id) != Some(coordinates),
+            Home::Stored(group) => {
+                let computed = group == self.id && self.library != Some(id);
+                !computed || self.roots.get(&id) != Some(coordinates)
+            }
             Home::Inline | Home::View(..) => false,
         }
     }

@@ -5,8 +5,10 @@
 //! output, if no path between the two leaves the kernel; else it becomes the root of a kernel. A reduction joins a
 //! kernel as a phase where its result is constant along the kernel's columns; one that would be a kernel of its own
 //! joins one that reads the same elements along the same columns. A cheap chain used in several places is
-//! computed in each; an expensive one gets a buffer.
+//! computed in each; an expensive one gets a buffer. At the end elementwise kernels on the results of library operations
+//! become their epilogues.
 
+mod epilogues;
 mod phases;
 
 use smallvec::SmallVec;
@@ -38,7 +40,8 @@ pub(super) struct Group {
     pub(super) columns: Option<SmallVec<[usize; 4]>>,
     /// The nodes it stores, with the coordinates at which it computes them.
     pub(super) roots: Vec<(Id, Coordinates)>,
-    /// The library operation it is, if it is not a fused kernel.
+    /// The library operation it is, if it is not a fused kernel. With roots, these are what its epilogue stores, over the
+    /// ranges of the operation's result.
     pub(super) library: Option<Id>,
     /// Kernels that read what this one stores.
     pub(super) readers: SmallVec<[GroupId; 4]>,
@@ -74,12 +77,27 @@ struct Use {
     masked: bool,
 }
 
+/// A node this few operations from the result of a library operation is stored by its epilogue if several kernels read it;
+/// what follows from it is computed in each.
+const NEAR_OPERATIONS: u32 = 2;
 /// Kernels larger than this many nodes are cut.
 const LARGEST_KERNEL: usize = 160;
 /// Coordinates that mention ranges more often than this are not passed on: the node gets a buffer.
 const LARGEST_COORDINATES: usize = 64;
+
+/// What the device and the caller allow.
+#[derive(Clone, Copy)]
+pub(super) struct Limits<'a> {
+    /// The greatest number of buffers one kernel can take.
+    pub(super) binding_limit: usize,
+    /// Whether it runs an epilogue with the operation.
+    pub(super) epilogue: &'a dyn Fn(&IrNode) -> bool,
+    /// Whether the memory of the leaf in this slot may be taken over by a result.
+    pub(super) donatable: &'a dyn Fn(usize) -> bool,
+}
+
 /// Groups the nodes of a rewritten graph. `leaves` are the layouts of the leaves, in slot order.
-pub(super) fn group(ir: &Ir, leaves: &[Layout], binding_limit: usize) -> Result<Grouping> {
+pub(super) fn group(ir: &Ir, leaves: &[Layout], limits: Limits<'_>) -> Result<Grouping> {
     let count = ir.nodes.len();
     let mut homes = vec![Home::Inline; count];
     for &leaf in &ir.leaves {
@@ -94,7 +112,7 @@ pub(super) fn group(ir: &Ir, leaves: &[Layout], binding_limit: usize) -> Result<
         uses: vec![SmallVec::new(); count],
         readers: vec![SmallVec::new(); count],
         stored: vec![false; count],
-        binding_limit,
+        limits,
     };
     for &output in &ir.outputs {
         grouper.stored[output as usize] = true;
@@ -102,6 +120,7 @@ pub(super) fn group(ir: &Ir, leaves: &[Layout], binding_limit: usize) -> Result<
     for id in (0..count as Id).rev() {
         grouper.place(id)?;
     }
+    grouper.form_epilogues();
     Ok(Grouping { groups: grouper.groups, homes: grouper.homes })
 }
 
@@ -117,7 +136,7 @@ struct Grouper<'a> {
     readers: Vec<SmallVec<[GroupId; 2]>>,
     /// Nodes that must have a buffer.
     stored: Vec<bool>,
-    binding_limit: usize,
+    limits: Limits<'a>,
 }
 
 impl Grouper<'_> {
@@ -136,7 +155,7 @@ impl Grouper<'_> {
         }
         let uses = std::mem::take(&mut self.uses[i]);
         let must = self.stored[i] || !self.readers[i].is_empty() || node.op == Op::Contiguous;
-        if !must && let Some(inlined) = self.inline(node, i, &uses)? {
+        if !must && let Some(inlined) = self.inline(id, &uses)? {
             for u in inlined {
                 self.need_inputs(id, &u)?;
             }
@@ -158,7 +177,8 @@ impl Grouper<'_> {
     }
 
     /// The uses at which the node is computed inline, or `None` if it must have a buffer.
-    fn inline(&mut self, node: &IrNode, i: usize, uses: &[Use]) -> Result<Option<SmallVec<[Use; 2]>>> {
+    fn inline(&mut self, id: Id, uses: &[Use]) -> Result<Option<SmallVec<[Use; 2]>>> {
+        let (i, node) = (id as usize, self.ir.node(id));
         if matches!(node.op, Op::Constant(_) | Op::Iota { .. }) {
             return Ok(Some(uses.into()));
         }
@@ -173,8 +193,15 @@ impl Grouper<'_> {
             }
             return Ok(Some(uses.into()));
         }
-        if uses.len() > 1 && !self.costs[i].is_cheap() {
-            return Ok(None);
+        if uses.len() > 1 {
+            // Several readers of an epilogue's result would otherwise read the bare result and repeat the work.
+            let stored_for_free = |library: Id| node.bytes() <= self.ir.node(library).bytes();
+            let near = self.costs[i].operations <= NEAR_OPERATIONS;
+            if !self.costs[i].is_cheap(uses.len())
+                || near && self.epilogue_of(id)?.is_some_and(stored_for_free)
+            {
+                return Ok(None);
+            }
         }
         if uses.iter().any(|u| self.repeats_work(node, i, u)) {
             return Ok(None);
@@ -202,7 +229,14 @@ impl Grouper<'_> {
         if node.is_empty() {
             return Ok(None);
         }
+        // A library operation's epilogue stores the node before a kernel that also reduces it would.
+        let reduces = |grouper: &Self, u: &Use| grouper.groups[u.group as usize].columns.is_some();
+        let in_epilogue =
+            !node.op.is_view() && uses.iter().any(|u| reduces(self, u)) && self.epilogue_of(id)?.is_some();
         for candidate in uses {
+            if in_epilogue && reduces(self, candidate) {
+                continue;
+            }
             let once = uses.iter().filter(|u| u.group == candidate.group).count() == 1;
             let others = (uses.iter().map(|u| u.group))
                 .chain(self.readers[id as usize].iter().copied())
@@ -247,7 +281,7 @@ impl Grouper<'_> {
         !candidate.masked
             && group.library.is_none()
             && group.size < LARGEST_KERNEL
-            && group.roots.len() * 2 + 4 <= self.binding_limit
+            && group.roots.len() * 2 + 4 <= self.limits.binding_limit
             && !others.any(|g| self.reaches(g, candidate.group))
     }
 

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::{
     build::{self, Built},
-    group::{self, Grouping, Home},
+    group::{self, GroupId, Grouping, Home, Limits},
     layout::lay_out,
     placement::{self, Placement},
     places::Places,
@@ -22,7 +22,7 @@ use crate::{
     DType, Error, Result,
     device::{Binding, Buffer, Device, Executable, Storage, Support},
     graph::{
-        ir::{Id, Ir},
+        ir::{Id, Ir, IrNode},
         rewrite::rewrite,
     },
     shape::Layout,
@@ -99,13 +99,18 @@ pub(super) struct Leaf {
 pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     let ir = rewrite(ir, device)?;
     let layouts: Vec<Layout> = leaves.iter().map(|l| Layout { offset: 0, ..l.layout.clone() }).collect();
-    let ir = lay_out(ir, &layouts, device.backend());
-    let grouping = group::group(&ir, &layouts, device.backend().binding_limit())?;
+    let backend = device.backend();
+    let ir = lay_out(ir, &layouts, backend);
+    let epilogue = |node: &IrNode| backend.epilogue(node);
+    let donatable = |slot: usize| leaves.get(slot).is_some_and(|leaf| leaf.donatable);
+    let limits =
+        Limits { binding_limit: backend.binding_limit(), epilogue: &epilogue, donatable: &donatable };
+    let grouping = group::group(&ir, &layouts, limits)?;
     let by_id: HashMap<Id, Layout> = ir.leaves.iter().copied().zip(layouts).collect();
     let mut pieces = Vec::with_capacity(grouping.groups.len());
     for (id, group) in grouping.groups.iter().enumerate() {
         pieces.push(match group.library {
-            Some(node) => library(&ir, &grouping, node, &by_id, device)?,
+            Some(node) => library(&ir, &grouping, id as u32, node, &by_id, device)?,
             None => {
                 let Built { kernel, parameters } = build::build(&ir, &grouping, id as u32, &by_id)?;
                 let written = kernel.parameters.iter().map(|p| p.written).collect();
@@ -179,6 +184,7 @@ impl Piece {
 fn library(
     ir: &Ir,
     grouping: &Grouping,
+    group: GroupId,
     id: Id,
     layouts: &HashMap<Id, Layout>,
     device: Device,
@@ -199,13 +205,23 @@ fn library(
         offsets.push(std::mem::take(&mut layout.offset) * dtype.size());
         operands.push(Operand { dtype, layout });
     }
-    parameters.push(id);
-    offsets.push(0);
-    let written = (0..parameters.len()).map(|i| i + 1 == parameters.len()).collect();
+    let mut written = vec![false; parameters.len()];
+    let mut epilogue = None;
+    if grouping.groups[group as usize].roots.is_empty() {
+        parameters.push(id);
+        written.push(true);
+    } else {
+        // What the epilogue reads besides the result, then what it stores.
+        let built = build::build(ir, grouping, group, layouts)?;
+        parameters.extend(built.parameters.iter().skip(1));
+        written.extend(built.kernel.parameters.iter().skip(1).map(|p| p.written));
+        epilogue = Some(built.kernel);
+    }
+    offsets.resize(parameters.len(), 0);
     let mut node = node.clone();
     node.inputs.clear();
     Ok(Piece {
-        step: Step::Library(Library { node, operands, epilogue: None }),
+        step: Step::Library(Library { node, operands, epilogue }),
         parameters,
         offsets,
         written,

@@ -21,8 +21,10 @@ pub struct Library {
     /// Elementwise work on the result before it is stored.
     ///
     /// It runs over the result's elements (one row range a dimension of the result). Its parameter 0 is the
-    /// operation's result; the kernel may leave it unstored, for then nobody else reads it. Its other read parameters
-    /// follow the step's operands in the bindings, its written ones are the step's outputs.
+    /// operation's result, read at each element's own place; the kernel may leave it unstored, for then nobody else
+    /// reads it. Then come its other read parameters, which follow the step's operands in the bindings, then its written
+    /// ones, the step's outputs. An output may lie in the memory of a read parameter (never of an operand) whose every load is at the
+    /// index of the store.
     pub epilogue: Option<Fused>,
 }
 

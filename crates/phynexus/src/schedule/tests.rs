@@ -1,5 +1,7 @@
 //! What becomes one kernel.
 
+mod epilogues;
+
 use std::collections::HashMap;
 
 use super::{build, group};
@@ -57,7 +59,8 @@ impl Graph {
         self.0.outputs = outputs.to_vec();
         let layouts: Vec<Layout> =
             self.0.leaves.iter().map(|&l| Layout::contiguous(&self.0.node(l).shape)).collect();
-        let grouping = group::group(&self.0, &layouts, 64).unwrap();
+        let limits = group::Limits { binding_limit: 64, epilogue: &|_| false, donatable: &|_| false };
+        let grouping = group::group(&self.0, &layouts, limits).unwrap();
         let by_id: HashMap<Id, Layout> = self.0.leaves.iter().copied().zip(layouts).collect();
         (0..grouping.groups.len())
             .filter(|&g| grouping.groups[g].library.is_none())

@@ -164,8 +164,14 @@ impl Builder {
             15..=18 => self.view(x),
             19 => self.order(x),
             20 => self.rows(x),
-            21 => self.product(x),
-            22 => self.window(x),
+            21 => {
+                self.product(x);
+                self.follow();
+            }
+            22 => {
+                self.window(x);
+                self.follow();
+            }
             _ => self.source(),
         };
     }
@@ -189,6 +195,14 @@ impl Builder {
         };
         let inputs = if self.choice.one_in(2) { [x, y] } else { [y, x] };
         self.push(Op::Binary(op), op.result(dtype), &shape, &inputs);
+    }
+
+    /// Elementwise work on the latest node.
+    fn follow(&mut self) {
+        for _ in 0..self.choice.below(4) {
+            let latest = self.case.ir.nodes.len() as u32 - 1;
+            if self.choice.one_in(3) { self.unary(latest) } else { self.binary(latest) }
+        }
     }
 
     fn select(&mut self, x: u32) {
@@ -376,7 +390,9 @@ impl Builder {
         if rank < 2 || dtype == DType::Bool || element_count(&shape) > 1500 {
             return;
         }
-        let columns = 1 + self.choice.below(5);
+        let wide = 33 + self.choice.below(40);
+        let fits = element_count(&shape[..rank - 1]) * wide <= GREATEST;
+        let columns = if fits && self.choice.one_in(3) { wide } else { 1 + self.choice.below(5) };
         let mut right = shape.clone();
         (right[rank - 2], right[rank - 1]) = (shape[rank - 1], columns);
         let mut out = shape.clone();

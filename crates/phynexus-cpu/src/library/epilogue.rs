@@ -1,0 +1,166 @@
+//! Epilogues: elementwise work on a routine's result, on each block as soon as the routine has finished it.
+
+use phynexus::{
+    Error, Result,
+    device::Binding,
+    kernel::{
+        Index, Ranges,
+        fused::{Fused, Operation, Store},
+        view,
+    },
+    schedule::step::Library,
+    shape::contiguous_strides,
+};
+use smallvec::SmallVec;
+
+use super::{Routine, part};
+use crate::fused::{BlockKernel, FusedKernel};
+
+/// An epilogue ready to run.
+pub(super) struct Epilogue {
+    kernel: Kernel,
+    /// Where parameter 1 is among the step's bindings; parameter 0 is the routine's result.
+    first: usize,
+    /// Which parameters it stores.
+    written: SmallVec<[bool; 8]>,
+    /// Bytes of the routine's result.
+    result: usize,
+    /// A parameter that is stored where parameter 0 is read: the routine's result may lie there until then.
+    place: Option<usize>,
+}
+
+enum Kernel {
+    /// For a routine that tells of its blocks.
+    Blocks(BlockKernel),
+    /// For one that does not: a second pass over the result.
+    Whole(FusedKernel),
+}
+
+impl Epilogue {
+    /// The epilogue of a step whose routine has blocks with so many axes of rows, if it has any.
+    pub(super) fn new(step: &Library, kernel: &Fused, row_axes: Option<usize>) -> Result<Epilogue> {
+        let written = kernel.parameters.iter().map(|p| p.written).collect();
+        let shape = &step.node.shape;
+        let own = view::flat(&Ranges::of(shape).coordinates(), &contiguous_strides(shape), 0);
+        let place = place(kernel, step.node.dtype.size(), &own);
+        let kernel = match row_axes {
+            Some(axes) => Kernel::Blocks(BlockKernel::new(kernel, axes)?),
+            None => Kernel::Whole(FusedKernel::new(kernel)?),
+        };
+        Ok(Epilogue { kernel, first: step.operands.len(), written, result: step.node.bytes(), place })
+    }
+
+    /// The addresses of a run's parameters.
+    pub(super) fn bind(&self, bindings: &[Binding]) -> Result<Bound<'_>> {
+        let missing = || Error::internal("phynexus_cpu::library", "a binding is missing");
+        let mut parameters: SmallVec<[*mut u8; 8]> = SmallVec::new();
+        parameters.push(std::ptr::null_mut());
+        for at in 1..self.written.len() {
+            let binding = bindings.get(self.first + at - 1).ok_or_else(missing)?;
+            if self.place == Some(at) {
+                part(&binding.buffer, binding.offset, self.result)?;
+            }
+            parameters.push(match &self.kernel {
+                Kernel::Blocks(kernel) => kernel.address(at, binding)?,
+                Kernel::Whole(kernel) => kernel.address(at, binding)?,
+            });
+        }
+        // An output that is stored in place over something still to be read has no room for the result.
+        let is_free = |place: &usize| {
+            let mut reads = (1..parameters.len()).filter(|&at| !self.written[at]);
+            reads.all(|at| parameters[at] != parameters[*place])
+        };
+        let place = self.place.filter(is_free);
+        if let Some(place) = place {
+            parameters[0] = parameters[place];
+        }
+        Ok(Bound { epilogue: self, parameters, place })
+    }
+}
+
+/// An epilogue with its parameters.
+pub(super) struct Bound<'a> {
+    epilogue: &'a Epilogue,
+    parameters: SmallVec<[*mut u8; 8]>,
+    place: Option<usize>,
+}
+
+/// The first element of each parameter, for all threads.
+#[derive(Clone, Copy)]
+struct Parameters<'a>(&'a [*mut u8]);
+
+// SAFETY: threads store to the elements of their own blocks only, and load what no other thread stores.
+unsafe impl Sync for Parameters<'_> {}
+
+impl<'a> Parameters<'a> {
+    fn get(self) -> &'a [*mut u8] {
+        self.0
+    }
+}
+
+impl Bound<'_> {
+    /// Where the routine's result is to lie, if not in memory of its own.
+    pub(super) fn result(&self) -> Option<*mut u8> {
+        self.place.map(|place| self.parameters[place])
+    }
+
+    /// Runs the routine and the epilogue; `memory` has room for the result if that has no place.
+    ///
+    /// # Safety
+    /// As [`Routine::run`] for the operands; the parameters are memory as the kernel's indices ask for, outputs overlap
+    /// nothing but read parameters whose every load is at the index of the store.
+    pub(super) unsafe fn run(
+        mut self,
+        routine: &dyn Routine,
+        operands: &[*const u8],
+        memory: *mut u8,
+    ) -> Result<()> {
+        let result = self.result().unwrap_or(memory);
+        if let Some(first) = self.parameters.first_mut() {
+            *first = result;
+        }
+        // SAFETY: the caller's promise. An element of the result is read at its own index, after it is final; where it
+        // lies in an output, that is the index of the store.
+        unsafe {
+            match (&self.epilogue.kernel, routine.in_blocks()) {
+                (Kernel::Blocks(kernel), Some(blocks)) => {
+                    let parameters = Parameters(&self.parameters);
+                    blocks.run(operands, result, &|rows, columns| {
+                        kernel.run(parameters.get(), rows, columns);
+                    })
+                }
+                (Kernel::Whole(kernel), _) => {
+                    routine.run(operands, result)?;
+                    kernel.run(&self.parameters)
+                }
+                (Kernel::Blocks(_), None) => {
+                    Err(Error::internal("phynexus_cpu::library", "a routine without the blocks it had"))
+                }
+            }
+        }
+    }
+}
+
+/// A stored parameter in whose memory the routine can put its result, of elements of `size` bytes at index `own`; one that
+/// stores nothing but the result, if there is one.
+fn place(kernel: &Fused, size: usize, own: &Index) -> Option<usize> {
+    let at_own = kernel.instructions.iter().all(|i| match &i.operation {
+        Operation::Load { parameter: 0, index, mask, .. } => index == own && mask.is_none(),
+        _ => true,
+    });
+    let fits = |store: &&Store| {
+        let parameter = kernel.parameters.get(usize::from(store.parameter));
+        let once = kernel.stores.iter().filter(|s| s.parameter == store.parameter).count() == 1;
+        at_own && once && store.index == *own && parameter.is_some_and(|p| p.dtype.size() == size)
+    };
+    let is_result = |store: &&Store| {
+        let value = kernel.instructions.get(store.value as usize);
+        value.is_some_and(|i| matches!(i.operation, Operation::Load { parameter: 0, .. }))
+    };
+    let fitting = || kernel.stores.iter().filter(fits);
+    let found = fitting().find(is_result).or_else(|| fitting().next())?;
+    Some(usize::from(found.parameter))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! Which elementwise kernels become the epilogue of a library operation: a kernel that reads the operation's result at
+//! the kernel's own elements, each once, while the operation still has it at hand.
+
+use smallvec::SmallVec;
+
+use super::{Group, GroupId, Grouper, Home, is_library, stores_once};
+use crate::{
+    Result,
+    graph::{ir::Id, op::Op},
+    kernel::{
+        index::{Index, Ranges},
+        view::{self, Coordinates},
+    },
+    shape::contiguous_strides,
+};
+
+/// How far back from a node its library operation is looked for, in nodes.
+const FARTHEST: usize = 64;
+
+impl Grouper<'_> {
+    /// True if the device runs elementwise work together with this node's operation.
+    fn takes_epilogue(&self, id: Id) -> bool {
+        let node = self.ir.node(id);
+        // What can fail on its data comes before anything is stored in place, which an epilogue may do.
+        let fails = matches!(node.op, Op::Gather | Op::Scatter(_));
+        is_library(&node.op) && !fails && !node.is_empty() && (self.limits.epilogue)(node)
+    }
+
+    /// The library operation of which this node could be stored by the epilogue: the node follows from it element by
+    /// element, and nothing else that the node is made of depends on it.
+    pub(super) fn epilogue_of(&self, id: Id) -> Result<Option<Id>> {
+        let node = self.ir.node(id);
+        if node.is_empty() {
+            return Ok(None);
+        }
+        let kernel = Group { ranges: Ranges::of(&node.shape), ..Group::default() };
+        // Nodes to look at; those before `next` have been.
+        let mut nodes: SmallVec<[(Id, Coordinates); 16]> = SmallVec::new();
+        nodes.push((id, kernel.ranges.coordinates()));
+        let mut next = 0;
+        let mut sources: SmallVec<[Id; 8]> = SmallVec::new();
+        let mut found: Option<Id> = None;
+        while let Some((at, coordinates)) = nodes.get(next).cloned() {
+            let node = self.ir.node(at);
+            next += 1;
+            if next > FARTHEST {
+                return Ok(None);
+            }
+            let mut look = |input: Id, coordinates: Coordinates| {
+                let place = (input, coordinates);
+                if !nodes.contains(&place) {
+                    nodes.push(place);
+                }
+            };
+            let stored = at != id && (self.stored[at as usize] || !self.readers[at as usize].is_empty());
+            match &node.op {
+                Op::Reduce { .. } => return Ok(None),
+                // Read in two places.
+                _ if found == Some(at) => return Ok(None),
+                _ if self.takes_epilogue(at) && stores_once(&kernel, &node.shape, &coordinates) => {
+                    // The last one waits for the others.
+                    sources.extend(found.map(|other| other.min(at)));
+                    found = found.max(Some(at));
+                }
+                op if op.is_view() => {
+                    let input = node.inputs[0];
+                    let shape = &self.ir.node(input).shape;
+                    look(input, view::through(op, shape, &node.shape, &coordinates, &kernel.ranges)?.0);
+                }
+                op if op.is_elementwise() && !stored => {
+                    node.inputs.iter().for_each(|&input| look(input, coordinates.clone()));
+                }
+                _ => sources.push(at),
+            }
+        }
+        let legal = |&library: &Id| !sources.iter().any(|&s| self.depends(s, library));
+        Ok(found.filter(legal))
+    }
+
+    /// True if node `id` is `on` or follows from it.
+    fn depends(&self, id: Id, on: Id) -> bool {
+        // Operands have smaller ids.
+        let mut seen = vec![false; (id + 1) as usize];
+        let mut stack = vec![id];
+        while let Some(id) = stack.pop() {
+            if id == on {
+                return true;
+            }
+            if id > on && !std::mem::replace(&mut seen[id as usize], true) {
+                stack.extend(&self.ir.node(id).inputs);
+            }
+        }
+        false
+    }
+
+    /// Joins library operations with the kernels that can be their epilogues.
+    pub(super) fn form_epilogues(&mut self) {
+        let mut absorbed = vec![false; self.groups.len()];
+        for id in (0..self.ir.nodes.len() as Id).rev() {
+            if let Home::Stored(library) = self.homes[id as usize]
+                && self.takes_epilogue(id)
+                && let Some((kernel, coordinates)) = self.find_epilogue(id, library)
+            {
+                self.join_epilogue(id, library, kernel, &coordinates);
+                absorbed[library as usize] = true;
+            }
+        }
+        self.drop_groups(&absorbed);
+    }
+
+    /// A kernel that may run as the epilogue of this operation, and where it reads the result.
+    fn find_epilogue(&self, id: Id, library: GroupId) -> Option<(GroupId, Coordinates)> {
+        let node = self.ir.node(id);
+        let uses = &self.uses[id as usize];
+        let fits = |kernel: GroupId, coordinates: &Coordinates| {
+            let group = &self.groups[kernel as usize];
+            uses.iter().filter(|u| u.group == kernel).count() == 1
+                && group.library.is_none()
+                && group.columns.is_none()
+                && !self.updates(kernel, node.len())
+                && stores_once(group, &node.shape, coordinates)
+                && self.bindings(kernel) + node.inputs.len() <= self.limits.binding_limit
+                // A path that leaves the two and comes back would make them wait for themselves.
+                && !(self.groups[library as usize].readers.iter())
+                    .any(|&reader| reader != kernel && self.reaches(reader, kernel))
+        };
+        let found = uses.iter().find(|u| !u.masked && fits(u.group, &u.coordinates))?;
+        Some((found.group, found.coordinates.clone()))
+    }
+
+    /// True if no other step reads what the kernel stores, and it can store it in place, over a leaf of so many elements.
+    /// Updates of parameters are of this kind: they wait until all have read the parameter, and run together.
+    fn updates(&self, kernel: GroupId, elements: usize) -> bool {
+        self.groups[kernel as usize].readers.is_empty()
+            && self.ir.leaves.iter().enumerate().any(|(slot, &leaf)| {
+                self.ir.node(leaf).len() == elements
+                    && (self.limits.donatable)(slot)
+                    && self.uses[leaf as usize].iter().any(|u| u.group == kernel)
+            })
+    }
+
+    /// The most buffers that a kernel reads and stores, the result of its library operation counted once.
+    fn bindings(&self, kernel: GroupId) -> usize {
+        let leaves =
+            self.ir.leaves.iter().filter(|&&leaf| self.uses[leaf as usize].iter().any(|u| u.group == kernel));
+        let sources = self.groups.iter().filter(|g| g.readers.contains(&kernel));
+        let stored: usize = sources.map(|g| g.roots.len() + usize::from(g.library.is_some())).sum();
+        leaves.count() + stored + self.groups[kernel as usize].roots.len()
+    }
+
+    /// Makes the kernel the operation's epilogue: it runs over the result's axes, and stores the result itself too if
+    /// anybody else reads it.
+    fn join_epilogue(&mut self, id: Id, library: GroupId, kernel: GroupId, coordinates: &Coordinates) {
+        let node = self.ir.node(id);
+        let strides = contiguous_strides(&node.shape);
+        let ranges = Ranges::of(&node.shape);
+        let own = ranges.coordinates();
+        let element = view::flat(&own, &strides, 0);
+        let readers = std::mem::take(&mut self.groups[library as usize].readers);
+        let group = &mut self.groups[kernel as usize];
+        // Each range of the kernel is a digit of the element's number.
+        let digits = view::flat(coordinates, &strides, 0).strides(group.ranges.len());
+        let digits = digits.map(|(_, strides)| strides).unwrap_or_default();
+        let replacements: Coordinates = (group.ranges.0.iter().zip(&digits))
+            .map(|(&extent, &stride)| match extent {
+                1 => Index::default(),
+                _ => element.quotient(stride, &ranges).remainder(extent as i64, &ranges),
+            })
+            .collect();
+        for (_, coordinates) in &mut group.roots {
+            coordinates.iter_mut().for_each(|c| *c = c.substitute(&replacements, &ranges));
+        }
+        group.ranges = ranges;
+        group.library = Some(id);
+        let others = readers.iter().any(|&reader| reader != kernel);
+        if others || self.stored[id as usize] {
+            group.roots.push((id, own));
+        }
+        self.homes[id as usize] = Home::Stored(kernel);
+        for reader in readers {
+            self.add_edge(kernel, reader);
+        }
+        for group in self.groups.iter_mut().filter(|g| g.readers.contains(&library)) {
+            group.readers.retain(|reader| *reader != library && *reader != kernel);
+            group.readers.push(kernel);
+        }
+    }
+
+    /// Takes groups out and numbers the others anew.
+    fn drop_groups(&mut self, dropped: &[bool]) {
+        let mut next = 0;
+        let renamed: Vec<GroupId> = (dropped.iter())
+            .map(|&dropped| {
+                next += GroupId::from(!dropped);
+                next.wrapping_sub(1)
+            })
+            .collect();
+        let mut dropped = dropped.iter();
+        self.groups.retain(|_| dropped.next() != Some(&true));
+        for group in &mut self.groups {
+            group.readers.iter_mut().for_each(|reader| *reader = renamed[*reader as usize]);
+        }
+        for home in &mut self.homes {
+            if let Home::Stored(group) = home {
+                *group = renamed[*group as usize];
+            }
+        }
+    }
+}
