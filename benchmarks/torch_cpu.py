@@ -175,7 +175,7 @@ def host_sums():
 
 
 def host_products():
-    x, w, b = torch.randn(1, 1), torch.randn(1, 1), torch.randn(1, 1)
+    x, w, b = torch.randn(1, 2), torch.randn(2, 2), torch.randn(1, 2)
 
     def run():
         y = x

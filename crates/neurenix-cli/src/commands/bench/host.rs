@@ -1,4 +1,4 @@
-//! What the host spends on a repeated step: tensors of one element, so that kernels have nothing to do.
+//! What the host spends on a repeated step: tensors of an element or two, so that kernels have nothing to do.
 //!
 //! A step records its operations, walks them, finds their plan and runs its kernels. The first workload only records.
 
@@ -28,7 +28,8 @@ pub(super) fn all() -> Vec<Workload> {
         Ok(Box::new(move || Ok(chain(&x)?.evaluate()?)) as Step)
     });
     let many_kernels = workload("host: 100 products, sums, tanh", |d| {
-        let [x, w, b] = [random(&[1, 1], d)?, random(&[1, 1], d)?, random(&[1, 1], d)?];
+        // Two elements: a product over one is multiplication, and fuses.
+        let [x, w, b] = [random(&[1, 2], d)?, random(&[2, 2], d)?, random(&[1, 2], d)?];
         Ok(Box::new(move || {
             let mut y = x.clone();
             for _ in 0..PRODUCTS {
