@@ -2,16 +2,17 @@
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
-use crate::{cargo, succeed};
+use crate::{cargo, root, succeed};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A Python with PyTorch to compare with
     #[arg(long)]
-    python: Option<String>,
+    python: Option<PathBuf>,
     /// Threads for both sides
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -24,8 +25,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     succeed(cargo().args(["build", "--release", "--package", "neurenix-cli"]))?;
     let threads = arguments.threads.to_string();
     let ours = || {
-        let mut command = Command::new("target/release/neurenix");
-        command.args(["bench", "--json", "--threads", &threads, "--filter", &arguments.filter]);
+        // Cargo knows where its target folder is.
+        let mut command = cargo();
+        command.args(["run", "--release", "--quiet", "--package", "neurenix-cli", "--", "bench"]);
+        command.args(["--json", "--threads", &threads, "--filter", &arguments.filter]);
         lines(&mut command)
     };
     let Some(python) = &arguments.python else {
@@ -35,9 +38,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         println!("(no peer: give --python PATH, a Python with PyTorch, for ratios)");
         return Ok(());
     };
+    // A path is meant from where the command was started, the name of a program on the search path from nowhere.
+    let python = match python.components().count() {
+        1 => python.clone(),
+        _ => std::path::absolute(python).map_err(|e| format!("--python: {e}"))?,
+    };
     let theirs = || {
-        let mut command = Command::new(python);
-        command.args(["benchmarks/torch_cpu.py", &threads, &arguments.filter]);
+        let mut command = Command::new(&python);
+        command.current_dir(root()).args(["benchmarks/torch_cpu.py", &threads, &arguments.filter]);
         lines(&mut command)
     };
     // Ours, theirs, and both once more: of each workload the better of two runs, so that one disturbance hurts nobody.

@@ -1,9 +1,14 @@
 //! Development commands: `cargo xtask test` and `cargo xtask bench`.
 
 mod bench;
+#[path = "../../crates/neurenix-cli/tests/browser/find.rs"]
+mod find;
 mod test;
 
-use std::process::{Command, ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
 
 use clap::{Parser, Subcommand};
 
@@ -36,9 +41,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// The cargo that runs this program.
+/// The repository, whatever folder the command was started in.
+fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().unwrap_or(own).to_owned()
+}
+
+/// The cargo that runs this program, in the repository.
 fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
 }
 
 /// Runs a command to its end; anything but success is an error that shows the command.

@@ -1,8 +1,13 @@
 //! `cargo xtask test`: every check, in the order in which they fail fastest.
 
-use std::{path::Path, process::Command, time::Instant};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
 
-use crate::{cargo, succeed};
+use crate::{cargo, find, root, succeed};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -56,33 +61,70 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 
 /// The report's test looks at it in headless Chromium. Where there is none, Debian's package is installed.
 fn install_browser() -> Result<(), String> {
-    let names = ["chromium", "chromium-browser", "google-chrome"];
-    let found = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
-    if names.iter().any(found) {
+    if std::env::var_os(find::SKIP).is_some() {
+        println!("LEFT OUT, and the report is not looked at: {} is set", find::SKIP);
         return Ok(());
     }
-    let missing = "no Chromium was found, and the report's test needs one: install the package `chromium`";
-    if !Path::new("/usr/bin/apt-get").exists() {
-        return Err(missing.to_owned());
+    if let Some(browser) = find::find_browser() {
+        println!("{}", browser.display());
+        return Ok(());
     }
-    succeed(Command::new("apt-get").args(["update", "-qq"])).map_err(|e| format!("{missing} ({e})"))?;
-    let mut install = Command::new("apt-get");
-    install.args(["install", "-y", "-qq", "--no-install-recommends", "chromium"]);
-    succeed(install.env("DEBIAN_FRONTEND", "noninteractive")).map_err(|e| format!("{missing} ({e})"))
+    let missing = format!(
+        "no Chromium was found, and the report's test needs one: install it, or set {} to leave the test out",
+        find::SKIP
+    );
+    if !Path::new("/usr/bin/apt-get").exists() {
+        return Err(missing);
+    }
+    let log = std::env::temp_dir().join("neurenix-apt.log");
+    println!("none was found: installing Debian's package chromium, which needs root; see {}", log.display());
+    let installed = File::create(&log).map_err(|e| format!("{}: {e}", log.display())).and_then(|file| {
+        let apt = |arguments: &[&str]| {
+            let output = || file.try_clone().map(Stdio::from).map_err(|e| e.to_string());
+            let mut command = Command::new("apt-get");
+            command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+            succeed(command.stdout(output()?).stderr(output()?))
+        };
+        apt(&["update", "-qq"])?;
+        apt(&["install", "-y", "-qq", "--no-install-recommends", "chromium"])
+    });
+    installed.map_err(|error| format!("{missing} ({error})"))
 }
 
-/// Runs every example of the framework; each checks its own results.
+/// Runs every example of the framework; each checks its own results. They are built with the whole workspace, as the
+/// tests are, so that nothing is compiled twice.
 fn run_examples() -> Result<(), String> {
-    let folder = Path::new("crates/neurenix/examples");
-    let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let mut names: Vec<String> =
-        entries.filter_map(|entry| entry.ok()?.path().file_stem()?.to_str().map(str::to_owned)).collect();
-    names.sort();
-    for name in names {
-        println!("--- {name}");
-        succeed(cargo().args(["run", "--quiet", "--package", "neurenix", "--example", &name]))?;
+    let mut build = cargo();
+    build.args(["build", "--workspace", "--examples", "--message-format=json-render-diagnostics"]);
+    let shown = format!("{build:?}");
+    let output =
+        build.stderr(Stdio::inherit()).output().map_err(|e| format!("{shown} did not start: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("{shown} ended with {}", output.status));
+    }
+    let mut programs: Vec<PathBuf> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter(|line| field(line, "src_path").is_some_and(|path| path.contains("/neurenix/examples/")))
+        .filter_map(|line| field(line, "executable").map(PathBuf::from))
+        .collect();
+    programs.sort();
+    let sources = root().join("crates/neurenix/examples");
+    let expected = std::fs::read_dir(&sources).map_err(|e| format!("{}: {e}", sources.display()))?.count();
+    if programs.len() != expected {
+        return Err(format!("{expected} examples, but {} programs were built", programs.len()));
+    }
+    for program in programs {
+        println!("--- {}", program.display());
+        succeed(Command::new(&program).current_dir(root()))?;
     }
     Ok(())
+}
+
+/// A text in a line of cargo's messages.
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let mark = format!("\"{name}\":\"");
+    let start = line.find(&mark)? + mark.len();
+    line[start..].split('"').next()
 }
 
 /// The crates with `unsafe` under AddressSanitizer, on the stable toolchain.

@@ -37,6 +37,16 @@ impl ModelKind {
             ModelKind::Transformer => "transformer",
         }
     }
+
+    /// The sizes of its hidden layers where none are given: features, channels, the state, the width.
+    pub fn hidden(self) -> Vec<usize> {
+        match self {
+            ModelKind::Mlp => vec![256, 128],
+            ModelKind::Cnn => vec![16, 32],
+            ModelKind::Lstm => vec![96],
+            ModelKind::Transformer => vec![64],
+        }
+    }
 }
 
 /// Everything needed to build a network.
@@ -48,15 +58,14 @@ pub struct ModelSpec {
     pub input: Vec<usize>,
     /// Classes, or numbers to predict.
     pub outputs: usize,
-    /// Sizes of hidden layers; empty for the kind's own.
+    /// Sizes of hidden layers, as many as [`ModelKind::hidden`] gives or, for the MLP and the CNN, any number.
     pub hidden: Vec<usize>,
     /// The probability of dropout.
     pub dropout: f64,
 }
 
 impl ModelSpec {
-    /// Builds the network with parameters drawn from `generator`; its dropout draws from the default generator of the
-    /// process, which a run seeds.
+    /// Builds the network with parameters drawn from `generator`, from which its dropout draws too.
     ///
     /// # Errors
     /// If the input's shape does not suit the kind, or a size is 0.
@@ -75,8 +84,15 @@ impl ModelSpec {
         }
     }
 
-    fn hidden_or(&self, default: &[usize]) -> Vec<usize> {
-        if self.hidden.is_empty() { default.to_vec() } else { self.hidden.clone() }
+    /// The size of the only hidden layer.
+    fn width(&self) -> Result<usize> {
+        match self.hidden[..] {
+            [width] => Ok(width),
+            _ => {
+                let message = format!("the {} takes one size, not {:?}", self.kind.name(), self.hidden);
+                Err(Error::data("--hidden", message))
+            }
+        }
     }
 
     fn dropout(&self, generator: &Arc<Generator>) -> Result<Dropout> {
@@ -102,7 +118,7 @@ impl ModelSpec {
     fn mlp(&self, device: Device, generator: &Arc<Generator>) -> Result<Box<dyn Module>> {
         let mut features: usize = self.input.iter().product();
         let mut model = Sequential::new().with(activation::flatten());
-        for size in self.hidden_or(&[256, 128]) {
+        for &size in &self.hidden {
             model = model
                 .with(Linear::new(features, size, true, device, generator)?)
                 .with(activation::relu())
@@ -119,7 +135,7 @@ impl ModelSpec {
             x.reshape(&[x.shape().first().copied().unwrap_or(0), shape[0], shape[1], shape[2]])
         });
         let mut model = Sequential::new().with(as_image);
-        for size in self.hidden_or(&[16, 32]) {
+        for &size in &self.hidden {
             let options = ConvOptions { padding: [1, 1], ..ConvOptions::default() };
             model = model
                 .with(Conv2d::new(channels, size, [3, 3], options, device, generator)?)
@@ -153,7 +169,7 @@ impl ModelSpec {
 
     fn lstm(&self, device: Device, generator: &Arc<Generator>) -> Result<Box<dyn Module>> {
         let (rows, _, features) = self.rows()?;
-        let hidden = self.hidden_or(&[96])[0];
+        let hidden = self.width()?;
         let options = RecurrentOptions { batch_first: true, ..RecurrentOptions::default() };
         let last =
             Function::new("LastStep()", |x| x.narrow(1, x.shape()[1].saturating_sub(1), 1)?.squeeze(1));
@@ -169,7 +185,7 @@ impl ModelSpec {
 
     fn transformer(&self, device: Device, generator: &Arc<Generator>) -> Result<Box<dyn Module>> {
         let (rows, positions, features) = self.rows()?;
-        let width = self.hidden_or(&[64])[0];
+        let width = self.width()?;
         let heads = [4, 2, 1].into_iter().find(|h| width.is_multiple_of(*h)).unwrap_or(1);
         let mut model = Sequential::new()
             .with(rows)

@@ -51,6 +51,13 @@ fn the_default_settings_learn_the_digits() -> Outcome {
     let truth = digits.stored_targets().to_vec::<i64>()?;
     let right = (0..5).filter(|&i| predictions[i]["class"].as_str() == Some(&truth[i].to_string())).count();
     assert!(right >= 4, "{predictions}");
+
+    // And on the file that the documentation names.
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../neurenix/data/digits-images.idx3-ubyte.gz");
+    let predictions = json(&neurenix(&["predict", "runs/digits-mlp", file, "--json"], folder.path())?)?;
+    let classes = predictions.as_array().ok_or("no list")?.iter().map(|p| p["class"].as_str());
+    let right = classes.zip(&truth).filter(|(class, truth)| *class == Some(&truth.to_string())).count();
+    assert!(right > 1760, "{right} of {}", truth.len());
     Ok(())
 }
 
@@ -104,40 +111,36 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() -> Outcome {
     assert_eq!(stopped.status.code(), Some(130), "{}", message(&stopped));
     assert!(message(&stopped).contains("--resume"), "{}", message(&stopped));
 
-    let resumed = [&common[..], &["--json", "--resume", "parts"]].concat();
-    let outcome = json(&neurenix(&resumed, folder.path())?)?;
-    assert_eq!(outcome["test_loss"], whole["test_loss"]);
-    let model = |run: &str| std::fs::read(folder.path().join(run).join("model.safetensors"));
-    assert!(model("whole")? == model("parts")?, "the parameters are the same bit for bit");
-
     // Other settings are refused, and nothing is lost.
     let before = std::fs::read(&checkpoint)?;
     let other = ["train", "digits", "--epochs", "31", "--hidden", "24", "--resume", "parts"];
     let refused = neurenix(&other, folder.path())?;
-    assert!(
-        !refused.status.success() && message(&refused).contains("other settings"),
-        "{}",
-        message(&refused)
-    );
+    let text = message(&refused);
+    assert!(!refused.status.success() && text.contains("(epochs: 30 there, 31 here)"), "{text}");
     assert!(before == std::fs::read(&checkpoint)?);
-    Ok(())
-}
 
-#[test]
-fn tables_are_learned_and_predicted() -> Outcome {
-    let folder = tempfile::tempdir()?;
-    let mut table = String::from("x,y,side\n");
-    for i in 0..200 {
-        let (x, y) = (f64::from(i % 20) / 10.0 - 1.0, f64::from(i / 20) / 5.0 - 1.0);
-        table.push_str(&format!("{x},{y},{}\n", if x + y > 0.0 { "above" } else { "below" }));
-    }
-    std::fs::write(folder.path().join("points.csv"), table)?;
-    let arguments = ["train", "csv", "--path", "points.csv", "--label", "side", "--epochs", "60", "--json"];
-    let outcome = json(&neurenix(&arguments, folder.path())?)?;
-    assert!(outcome["test_accuracy"].as_f64().is_some_and(|a| a > 0.9), "{outcome}");
-    std::fs::write(folder.path().join("new.csv"), "x,y\n0.9,0.9\n-0.9,-0.9\n")?;
-    let predictions = json(&neurenix(&["predict", "runs/csv-mlp", "new.csv", "--json"], folder.path())?)?;
-    assert_eq!((&predictions[0]["class"], &predictions[1]["class"]), (&"above".into(), &"below".into()));
+    // The settings are those of the folder; what a killed process left goes.
+    let orphan = folder.path().join("parts/.checkpoint.safetensors.1-0.tmp");
+    std::fs::write(&orphan, "half")?;
+    let outcome = json(&neurenix(&["train", "--json", "--resume", "parts"], folder.path())?)?;
+    assert!(!orphan.exists());
+    assert_eq!(outcome["test_loss"], whole["test_loss"]);
+    let model = |run: &str| std::fs::read(folder.path().join(run).join("model.safetensors"));
+    assert!(model("whole")? == model("parts")?, "the parameters are the same bit for bit");
+
+    // The report tells of the whole run, and stays.
+    let metrics: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.path().join("parts/metrics.json"))?)?;
+    let epochs = metrics["epochs"].as_array().ok_or("no epochs")?;
+    assert_eq!(epochs.len(), 30);
+    let seconds: f64 = epochs.iter().filter_map(|epoch| epoch["seconds"].as_f64()).sum();
+    assert!((outcome["seconds"].as_f64().ok_or("no seconds")? - seconds).abs() < 1e-9);
+    let page = folder.path().join("parts/report.html");
+    let report = std::fs::read_to_string(&page)?;
+    assert!(report.contains("Measured since the run was resumed in epoch "));
+    let again = neurenix(&["train", "--resume", "parts"], folder.path())?;
+    assert!(!again.status.success() && message(&again).contains("is finished"), "{}", message(&again));
+    assert_eq!(report, std::fs::read_to_string(&page)?);
     Ok(())
 }
 
@@ -211,23 +214,95 @@ fn devices_and_explanations_are_readable_by_people_and_programs() -> Outcome {
     }
     let steps = json(&neurenix(&["explain", "softmax", "--json"], folder.path())?)?;
     assert_eq!(steps.as_array().map(Vec::len), Some(1), "softmax is one kernel: {steps}");
+    let verified = neurenix(&["verify", "--filter", "exp2"], folder.path())?;
+    let text = String::from_utf8_lossy(&verified.stdout).into_owned();
+    assert!(text.lines().count() < 12 && text.ends_with("No result is outside its bounds.\n"), "{text}");
+    let table = neurenix(&["verify", "--filter", "exp2", "--all"], folder.path())?;
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.contains("of bound") && table.ends_with("No result is outside its bounds.\n"), "{table}");
     let completions = neurenix(&["completions", "bash"], folder.path())?;
     assert!(String::from_utf8_lossy(&completions.stdout).contains("neurenix"));
+    Ok(())
+}
+
+#[cfg(unix)]
+#[test]
+fn a_closed_pipe_ends_the_command_quietly() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let cases: [&[&str]; 5] = [
+        &["explain", "mlp", "--kernels"],
+        &["devices", "--json"],
+        &["completions", "bash"],
+        &["verify", "--filter", "add"],
+        &["train", "digits", "--epochs", "2"],
+    ];
+    for arguments in cases {
+        // Nobody reads this pipe from the start.
+        let (reader, writer) = std::io::pipe()?;
+        drop(reader);
+        let output = Command::new(env!("CARGO_BIN_EXE_neurenix"))
+            .args(arguments)
+            .current_dir(folder.path())
+            .stdout(writer)
+            .output()?;
+        assert_eq!((output.status.code(), message(&output).as_str()), (Some(141), ""), "{arguments:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_run_that_cannot_begin_leaves_no_folder_in_the_way() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let wrong: [&[&str]; 4] = [
+        &["--batch-size", "0"],
+        &["--dropout", "1.5"],
+        &["--clip-norm", "0"],
+        &["--optimizer", "sgd", "--learning-rate", "1e30", "--schedule", "constant"],
+    ];
+    for options in wrong {
+        let arguments = [&["train", "digits", "--out", "run"], options].concat();
+        assert!(!neurenix(&arguments, folder.path())?.status.success(), "{options:?}");
+        assert!(!folder.path().join("run").exists(), "{options:?}");
+    }
+    // A folder without a checkpoint, as a killed process leaves it, is free.
+    std::fs::create_dir(folder.path().join("run"))?;
+    std::fs::write(folder.path().join("run/config.json"), "{}")?;
+    let arguments = ["train", "digits", "--epochs", "1", "--hidden", "8", "--out", "run"];
+    let output = neurenix(&arguments, folder.path())?;
+    assert!(output.status.success(), "{}", message(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("writing to run\n"));
+    let again = neurenix(&arguments, folder.path())?;
+    assert!(message(&again).contains("already holds a run"), "{}", message(&again));
     Ok(())
 }
 
 #[test]
 fn mistakes_get_plain_answers() -> Outcome {
     let folder = tempfile::tempdir()?;
-    let cases: [(&[&str], &str); 8] = [
+    std::fs::write(folder.path().join("one.csv"), "x,y\n1,p\n2,p\n3,p\n")?;
+    std::fs::write(folder.path().join("few.csv"), "x,y\n1,p\n2,q\n")?;
+    std::fs::write(folder.path().join("text.csv"), "x,y\n1,2\n2,q\n3,4\n")?;
+    let cases: [(&[&str], &str); 20] = [
+        (&["train"], "<DATA>"),
         (&["train", "digits", "--device", "cuda:7"], "no device \"cuda:7\""),
         (&["train", "mnist"], "--path"),
         (&["train", "mnist", "--path", "nowhere"], "nowhere"),
-        (&["train", "digits", "--batch-size", "0"], "batch_size"),
+        (&["train", "digits", "--batch-size", "0"], "--batch-size"),
+        (&["train", "digits", "--epochs", "0"], "--epochs"),
         (&["train", "digits", "--dropout", "1.5"], "between 0 and 1"),
         (&["train", "digits", "--learning-rate=-1"], "learning rate"),
+        (&["train", "digits", "--path", "x"], "--path: the digits are bundled"),
+        (&["train", "digits", "--label", "3"], "--label"),
+        (&["train", "digits", "--regression"], "--regression"),
+        (&["train", "digits", "--model", "lstm", "--hidden", "8,4"], "takes one size"),
+        (&["train", "csv", "--path", "one.csv"], "same class, p"),
+        (&["train", "csv", "--path", "few.csv"], "at least 3 are needed"),
+        (&["train", "csv", "--path", "few.csv", "--label", "9"], "no column number 9: the file has 2"),
+        (&["train", "csv", "--path", "text.csv", "--regression"], "a regression predicts numbers"),
+        (&["verify", "--filter", "nosuch"], "there are: "),
+        (&["bench", "--filter", "nosuch"], "there are: matmul"),
         (&["predict", "nowhere", "x.npy"], "nowhere"),
-        (&["train", "digits", "--resume", "nowhere"], "nowhere"),
+        (&["train", "--resume", "nowhere"], "nowhere"),
     ];
     for (arguments, expected) in cases {
         let output = neurenix(arguments, folder.path())?;
@@ -239,6 +314,7 @@ fn mistakes_get_plain_answers() -> Outcome {
     // A learning rate that makes the loss infinite stops with the step and the tensor named.
     let wild = ["train", "digits", "--learning-rate", "1e30", "--optimizer", "sgd", "--schedule", "constant"];
     let output = neurenix(&wild, folder.path())?;
-    assert!(!output.status.success() && message(&output).contains("step"), "{}", message(&output));
+    let text = message(&output);
+    assert!(!output.status.success() && text.contains("step") && !text.contains("checkpoint"), "{text}");
     Ok(())
 }

@@ -50,18 +50,19 @@ fn sample() -> Result<Report, Box<dyn std::error::Error>> {
                 pixels: ink.iter().map(|ink| 255 - (ink * 255.0) as u8).collect(),
             }),
             index,
+            line: None,
+            features: Vec::new(),
             truth: batch.targets.to_vec::<i64>()?[0].to_string(),
             predicted: predicted.to_string(),
             confidence: Some(0.51 + 0.04 * index as f64 % 0.4),
         });
     }
-    let kernel = |name: &str, device: &str, count, seconds, bytes, reason: &str| KernelRow {
+    let kernel = |name: &str, device: &str, count, seconds, bytes| KernelRow {
         name: name.into(),
         device: device.into(),
         count,
         seconds,
         bytes,
-        reason: reason.into(),
     };
     Ok(Report {
         title: "Handwritten digits".into(),
@@ -80,13 +81,13 @@ fn sample() -> Result<Report, Box<dyn std::error::Error>> {
         mistakes,
         mistakes_of: Some((7, 360)),
         kernels: vec![
-            kernel("matmul [64, 64] x [64, 128] + bias, relu", "cuda:0", 460, 0.0231, 46_000_000, ""),
-            kernel("matmul [64, 128] x [128, 64] + bias, relu", "cuda:0", 460, 0.0192, 52_000_000, ""),
-            kernel("cross_entropy rows 64 x 10", "cuda:0", 460, 0.0041, 1_413_120, ""),
-            kernel("adam update of 6 tensors", "cuda:0", 460, 0.0078, 126_783_360, ""),
-            kernel("sort [360, 10]", "cpu", 20, 0.0012, 576_000, "cuda:0 has no sort kernel"),
+            kernel("matmul [64, 64] x [64, 128] + bias, relu", "cuda:0", 460, 0.0231, 46_000_000),
+            kernel("matmul [64, 128] x [128, 64] + bias, relu", "cuda:0", 460, 0.0192, 52_000_000),
+            kernel("cross_entropy rows 64 x 10", "cuda:0", 460, 0.0041, 1_413_120),
+            kernel("adam update of 6 tensors", "cuda:0", 460, 0.0078, 126_783_360),
+            kernel("sort [360, 10]", "cpu", 20, 0.0012, 576_000),
         ],
-        placement_notes: vec!["sort ran on cpu: cuda:0 has no sort kernel.".into()],
+        kernels_note: "Measured since the run was resumed in epoch 7.".into(),
         configuration: [
             ("model", "mlp, hidden sizes 128 and 64, relu"),
             ("optimiser", "Adam, learning rate 0.001, betas 0.9 and 0.999"),

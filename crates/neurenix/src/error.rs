@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the framework. Every message says where, what is wrong and what to do.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` gives the message too, so that `fn main() -> neurenix::Result<()>` shows it.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An error of the engine.
@@ -44,6 +46,12 @@ pub enum Error {
         /// What is wrong and what to do.
         message: String,
     },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// A place in a file.
@@ -127,5 +135,7 @@ mod tests {
         );
         let error = Error::from(phynexus::Error::argument("one_hot", "classes must be positive"));
         assert_eq!(error.to_string(), "one_hot: classes must be positive");
+        // What the end of `main` prints.
+        assert_eq!(format!("{error:?}"), error.to_string());
     }
 }

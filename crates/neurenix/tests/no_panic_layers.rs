@@ -323,7 +323,7 @@ const LEARNING: &[(&str, Call)] = &[
     ("Dataset", |f| {
         let data = f.data()?;
         let count = f.size();
-        let parts = [data.split(f.number(), 3), data.split_at(count)];
+        let parts = [data.split_off(f.number(), 3), data.split_at(count)];
         for (first, second) in parts.into_iter().flatten() {
             let _ = (first.class_counts(), second.statistics(f.number() as f32), second.all());
         }

@@ -84,7 +84,7 @@ pub enum Error {
         hint: String,
     },
     /// Memory ran out, or a limit was reached.
-    #[error("{device}: out of memory: {requested} bytes asked for, {in_use} in use, limit {limit}: {hint}")]
+    #[error("{device}: out of memory: {requested} bytes asked for, {in_use} in use, {}: {hint}", show_limit(*limit))]
     OutOfMemory {
         /// The device.
         device: String,
@@ -141,5 +141,29 @@ impl Error {
     /// A [`Error::Internal`].
     pub fn internal(place: &'static str, message: impl Into<String>) -> Error {
         Error::Internal { place, message: message.into() }
+    }
+}
+
+/// A limit of memory for a message: the greatest number there is means none.
+fn show_limit(limit: usize) -> String {
+    if limit == usize::MAX { "no limit".to_owned() } else { format!("limit {limit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_limit_is_no_number() {
+        let error = |limit| Error::OutOfMemory {
+            device: "cpu".into(),
+            requested: 8,
+            in_use: 4,
+            limit,
+            hint: "use less".into(),
+        };
+        let start = "cpu: out of memory: 8 bytes asked for, 4 in use, ";
+        assert_eq!(error(16).to_string(), format!("{start}limit 16: use less"));
+        assert_eq!(error(usize::MAX).to_string(), format!("{start}no limit: use less"));
     }
 }

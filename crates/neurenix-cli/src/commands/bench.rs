@@ -61,16 +61,21 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         neurenix::set_threads(threads)?;
     }
     let device = Device::find(&arguments.device)?;
-    for workload in workloads::all().iter().chain(&host::all()) {
-        if !workload.name.contains(&arguments.filter) {
-            continue;
-        }
+    let known: Vec<Workload> = workloads::all().into_iter().chain(host::all()).collect();
+    let chosen: Vec<&Workload> = known.iter().filter(|w| w.name.contains(&arguments.filter)).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = known.iter().map(|w| w.name.as_str()).collect();
+        let message =
+            format!("no workload's name contains {:?}; there are: {}", arguments.filter, names.join(", "));
+        return Err(Error::data("--filter", message));
+    }
+    for workload in chosen {
         let measured = measure(workload, device, arguments.seconds)?;
         if arguments.json {
             let line = serde_json::to_string(&measured).map_err(|e| Error::data("JSON", e.to_string()))?;
-            println!("{line}");
+            say!("{line}")?;
         } else {
-            println!("{measured}");
+            say!("{measured}")?;
         }
         if arguments.profile {
             kinds::print(&mut (workload.prepare)(device)?, arguments.seconds)?;

@@ -66,18 +66,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for device in &listing.devices {
-        println!("{:<12} {} ({})", device.name, device.model, device.nature);
+        say!("{:<12} {} ({})", device.name, device.model, device.nature)?;
         let mut details = Vec::new();
         details.extend(device.compute_units.map(|n| format!("{n} cores")));
         details.extend(device.total_memory.map(|bytes| show_bytes(bytes as usize)));
         details.extend(device.features.iter().cloned());
-        println!("{:<12} {}", "", details.join(", "));
+        say!("{:<12} {}", "", details.join(", "))?;
     }
     if !listing.missing.is_empty() {
-        println!("\nNot found:");
+        say!("\nNot found:")?;
     }
     for missing in &listing.missing {
-        println!("{:<12} {}", missing.kind, missing.reason);
+        say!("{:<12} {}", missing.kind, missing.reason)?;
     }
     Ok(ExitCode::SUCCESS)
 }

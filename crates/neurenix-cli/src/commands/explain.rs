@@ -14,7 +14,7 @@ use neurenix::{
 };
 use serde::Serialize;
 
-use super::print_json;
+use super::{print_json, write_out};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Computation {
@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let device = Device::find(&arguments.device)?;
     let target = build(arguments.computation, device)?;
     let Some(plan) = schedule::explain(&target)? else {
-        println!("nothing is to be computed");
+        say!("nothing is to be computed")?;
         return Ok(ExitCode::SUCCESS);
     };
     if arguments.json {
@@ -80,11 +80,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         print_json(&steps)?;
         return Ok(ExitCode::SUCCESS);
     }
-    print!("{plan}");
+    write_out(format_args!("{plan}"))?;
     if arguments.kernels {
         for (number, step) in plan.summaries().iter().enumerate() {
             if let Some(listing) = &step.listing {
-                print!("\nkernel of step {}: {listing}", number + 1);
+                write_out(format_args!("\nkernel of step {}: {listing}", number + 1))?;
             }
         }
     }

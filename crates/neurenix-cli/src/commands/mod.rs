@@ -1,5 +1,20 @@
 //! The subcommands.
 
+use std::{
+    fmt,
+    io::{ErrorKind, Write},
+    path::Path,
+    process::ExitCode,
+};
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use neurenix::{Error, Result};
+
+/// Prints a line as `println!` does, but gives an error where that panics.
+macro_rules! say {
+    ($($argument:tt)*) => { $crate::commands::write_out(format_args!("{}\n", format_args!($($argument)*))) };
+}
+
 mod bench;
 mod devices;
 mod explain;
@@ -8,16 +23,11 @@ mod run_folder;
 mod train;
 mod verify;
 
-use std::process::ExitCode;
-
-use clap::{CommandFactory, Parser, Subcommand};
-use neurenix::Result;
-
 #[derive(Parser)]
 #[command(
     name = "neurenix",
     version,
-    about = "Train and deploy neural networks on whatever accelerator you have"
+    about = "Trains neural networks: tensors, gradients, layers, optimisers, a training loop and a command, written in Rust"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -45,33 +55,63 @@ enum Command {
     },
 }
 
+/// The exit code of a program whose reader has gone: what shells report of one that SIGPIPE ended.
+const CLOSED_PIPE: u8 = 141;
+
 /// Parses the command line and runs the command. Errors go to standard error and make the exit code 1; a failed
-/// verification makes it 2.
+/// verification makes it 2. Where the reader of the output has gone (`neurenix explain mlp | head -1`) the program ends
+/// quietly with 141.
 pub fn main() -> ExitCode {
-    // Rust ignores SIGPIPE: output into a closed pipe must end the program quietly.
     neurenix::register_all();
-    let result = match Arguments::parse().command {
+    let matches = Arguments::command().get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let result = match arguments.command {
         Command::Devices(arguments) => devices::run(&arguments),
-        Command::Train(arguments) => train::run(&arguments),
+        Command::Train(arguments) => {
+            let given = matches.subcommand_matches("train");
+            train::run(&arguments, &|name| given.is_some_and(|given| is_given(given, name)))
+        }
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "neurenix", &mut std::io::stdout());
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Completions { shell } => completions(shell),
     };
-    result.unwrap_or_else(|error: neurenix::Error| {
-        eprintln!("error: {error}");
+    result.unwrap_or_else(|error: Error| {
+        if is_closed_pipe(&error) {
+            return ExitCode::from(CLOSED_PIPE);
+        }
+        // Where standard error is closed too, the exit code has to say it.
+        let _ = writeln!(std::io::stderr(), "error: {error}");
         ExitCode::FAILURE
     })
 }
 
+/// Whether an option stands on the command line, rather than having its default value.
+fn is_given(matches: &clap::ArgMatches, name: &str) -> bool {
+    matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine)
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "neurenix", &mut script);
+    write_out(format_args!("{}", String::from_utf8_lossy(&script)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes to standard output at once.
+fn write_out(text: fmt::Arguments<'_>) -> Result<()> {
+    let mut output = std::io::stdout().lock();
+    let written = output.write_fmt(text).and_then(|()| output.flush());
+    written.map_err(|error| Error::io("write", Path::new("standard output"), error))
+}
+
+fn is_closed_pipe(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe)
+}
+
 /// A value as JSON on a line of standard output.
 fn print_json(value: &impl serde::Serialize) -> Result<()> {
-    let text =
-        serde_json::to_string_pretty(value).map_err(|e| neurenix::Error::data("JSON", e.to_string()))?;
-    println!("{text}");
-    Ok(())
+    let text = serde_json::to_string_pretty(value).map_err(|e| Error::data("JSON", e.to_string()))?;
+    write_out(format_args!("{text}\n"))
 }

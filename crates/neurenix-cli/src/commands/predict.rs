@@ -8,7 +8,7 @@ use std::{
 
 use neurenix::{
     Error, Result,
-    data::{self, HostArray, Normalization},
+    data::{self, FeatureColumns, HostArray, Normalization},
     nn::Module,
     phynexus::{DType, Device, Tensor, no_grad, tensor::Generator},
     train::load_model,
@@ -48,8 +48,9 @@ struct Prediction {
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let device = Device::find(&arguments.device)?;
     let folder = RunFolder(arguments.run.clone());
+    folder.must_be_finished()?;
     let config = folder.read_config()?;
-    let model = config.model.build(device, &Arc::new(Generator::new(config.seed)))?;
+    let model = config.model.build(device, &Arc::new(Generator::new(config.settings.seed)))?;
     load_model(&folder.model_path(), model.as_ref(), device)?;
     let inputs = read(&arguments.file, &config)?;
     let predictions = predict(&inputs, &config, model.as_ref(), device)?;
@@ -60,9 +61,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     for p in &predictions {
         match (&p.class, p.probability) {
             (Some(class), Some(probability)) => {
-                println!("{:>6}  {class:<16} {:.2} %", p.row, probability * 100.0);
+                say!("{:>6}  {class:<16} {:.2} %", p.row, probability * 100.0)?;
             }
-            _ => println!("{:>6}  {:?}", p.row, p.values),
+            _ => {
+                let values: Vec<String> = p.values.iter().map(f32::to_string).collect();
+                say!("{:>6}  {}", p.row, values.join(" "))?;
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -74,11 +78,7 @@ fn read(path: &Path, config: &RunConfig) -> Result<HostArray> {
     let array = if name.ends_with(".npy") {
         data::read_npy(path)?
     } else if name.ends_with(".csv") {
-        data::read_csv_features(
-            path,
-            config.model.input.iter().product(),
-            &label_column(config.label.as_deref()),
-        )?
+        data::read_csv_features(path, &feature_columns(config))?
     } else if name.contains("ubyte") || name.contains("idx") {
         data::read_idx(path)?
     } else {
@@ -98,11 +98,39 @@ fn read(path: &Path, config: &RunConfig) -> Result<HostArray> {
         }
     };
     let shape: Vec<usize> = [rows].into_iter().chain(config.model.input.iter().copied()).collect();
-    let array = array.reshape(&shape)?;
+    let array = array.reshape(&shape)?.cast(DType::F32);
+    must_be_finite(&array, config, path)?;
     match &config.normalization {
-        Some(n) => Normalization { scale: n.scale, mean: n.mean.clone(), std: n.std.clone() }.apply(&array),
-        None => Ok(array.cast(DType::F32)),
+        Some(normalization) => Normalization::from(normalization).apply(&array),
+        None => Ok(array),
     }
+}
+
+fn feature_columns(config: &RunConfig) -> FeatureColumns {
+    match &config.columns {
+        Some(columns) => {
+            FeatureColumns::Named { features: columns.features.clone(), label: columns.label.clone() }
+        }
+        None => FeatureColumns::Numbered {
+            width: config.model.input.iter().product(),
+            label: label_column(config.settings.label.as_deref()),
+        },
+    }
+}
+
+/// A network makes something of every input; nothing can be known from one that is no number.
+fn must_be_finite(array: &HostArray, config: &RunConfig, path: &Path) -> Result<()> {
+    let values = array.to_vec::<f32>()?;
+    let Some(place) = values.iter().position(|value| !value.is_finite()) else { return Ok(()) };
+    let width = (values.len() / array.rows().max(1)).max(1);
+    let (row, feature) = (place / width, place % width);
+    let names = config.columns.as_ref().map(|columns| &columns.features[..]).unwrap_or_default();
+    let column = match names.get(feature) {
+        Some(name) => format!("column {name}"),
+        None => format!("value {feature}"),
+    };
+    let message = format!("row {row}, {column} is {}: an input must be a finite number", values[place]);
+    Err(Error::data(path.display().to_string(), message))
 }
 
 fn predict(
@@ -120,7 +148,12 @@ fn predict(
         let x = Tensor::from_bytes(batch.bytes(), batch.dtype(), batch.shape(), device)?;
         let outputs = model.forward(&x)?;
         let outputs = if config.classes.is_empty() { outputs } else { outputs.softmax(-1)? };
-        let values = outputs.to_dtype(DType::F32)?.to_vec::<f32>()?;
+        let mut values = outputs.to_dtype(DType::F32)?.to_vec::<f32>()?;
+        if let Some(n) = &config.target_normalization {
+            for (value, (mean, std)) in values.iter_mut().zip(n.mean.iter().zip(&n.std).cycle()) {
+                *value = *value * std + mean;
+            }
+        }
         for (&row, scores) in chunk.iter().zip(values.chunks(config.model.outputs.max(1))) {
             let best = scores.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
             predictions.push(match best {

@@ -1,15 +1,15 @@
 //! `neurenix verify`.
 
-use std::{io::IsTerminal, process::ExitCode};
+use std::{collections::BTreeMap, io::IsTerminal, process::ExitCode};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use neurenix::{
-    Result,
+    Error, Result,
     phynexus::Device,
-    verify::{self, Options},
+    verify::{self, Options, Report},
 };
 
-use super::print_json;
+use super::{print_json, write_out};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -25,6 +25,9 @@ pub(super) struct Arguments {
     /// The seed of the random graphs
     #[arg(long)]
     seed: Option<u64>,
+    /// Print a row for every operation and dtype
+    #[arg(long)]
+    all: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -50,10 +53,60 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         bar.set_message(progress.operation.to_owned());
     });
     bar.finish_and_clear();
+    if report.rows.is_empty() {
+        let known = verify::operations().join(", ");
+        let message = format!(
+            "no operation's name contains {:?}; there are: {known}",
+            options.filter.unwrap_or_default()
+        );
+        return Err(Error::data("--filter", message));
+    }
     if arguments.json {
         print_json(&report)?;
     } else {
-        print!("{report}");
+        if arguments.all {
+            write_out(format_args!("{report}\n"))?;
+        }
+        write_out(format_args!("{}", summary(&report, !arguments.all)))?;
     }
     Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+/// The report in a few lines: counts, the greatest error, what was not done and why, perhaps the failures, and the
+/// conclusion.
+fn summary(report: &Report, failures: bool) -> String {
+    let total = report.total();
+    let mut lines = vec![
+        format!("{} ({}), seed {}", report.device, report.model, report.seed),
+        format!(
+            "{} cases of {} operations and dtypes: {} passed, {} failed, {} not done",
+            total.cases,
+            report.rows.len(),
+            total.passed,
+            total.failed,
+            total.unsupported
+        ),
+        format!(
+            "{} elements compared; {} skipped, for which more than one answer is right",
+            total.compared, total.skipped
+        ),
+        format!("the greatest error of a right element: {:.2} of what is allowed for it", total.worst_share),
+    ];
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for row in &report.rows {
+        if let Some(reason) = &row.reason {
+            *reasons.entry(reason).or_default() += row.unsupported;
+        }
+    }
+    lines.extend(reasons.iter().map(|(reason, cases)| format!("not done, {cases} cases: {reason}")));
+    if failures {
+        lines.extend(report.failures.iter().map(|failure| {
+            format!("\n{} {}: {}\n  {}", failure.operation, failure.dtype, failure.case, failure.message)
+        }));
+    }
+    lines.push(match total.failed {
+        0 => "No result is outside its bounds.".to_owned(),
+        failed => format!("{failed} cases FAILED."),
+    });
+    lines.join("\n") + "\n"
 }

@@ -1,7 +1,7 @@
 //! Numbers as people read them.
 
 /// A whole number with thin spaces between thousands: 1 234 567.
-pub(super) fn count(value: u64) -> String {
+pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() * 2);
     for (index, digit) in digits.chars().enumerate() {
@@ -14,7 +14,7 @@ pub(super) fn count(value: u64) -> String {
 }
 
 /// A duration in the unit that suits it: 12.3 µs, 4.56 ms, 7.89 s, 12 min 5 s.
-pub(super) fn seconds(value: f64) -> String {
+pub(crate) fn seconds(value: f64) -> String {
     match value {
         v if !v.is_finite() || v < 0.0 => "\u{2013}".to_owned(),
         0.0 => "0 s".to_owned(),
@@ -32,7 +32,7 @@ pub(super) fn seconds(value: f64) -> String {
 }
 
 /// A number of bytes in binary units: 512 B, 1.5 KiB, 2.25 GiB.
-pub(super) fn bytes(value: u64) -> String {
+pub(crate) fn bytes(value: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if value < 1024 {
         return format!("{value} B");
@@ -47,12 +47,12 @@ pub(super) fn bytes(value: u64) -> String {
 }
 
 /// A share from 0 to 1 as a percentage with one decimal.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     if share.is_finite() { format!("{:.1} %", share * 100.0) } else { "\u{2013}".to_owned() }
 }
 
 /// A loss or a rate with about four significant digits; a dash if it is not finite.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         v if !v.is_finite() => "\u{2013}".to_owned(),
         0.0 => "0".to_owned(),

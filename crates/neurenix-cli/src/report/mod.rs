@@ -5,12 +5,12 @@
 mod charts;
 mod confusion;
 mod curves;
-mod format;
+pub(crate) mod format;
 mod html;
 mod page;
 mod png;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use neurenix::Result;
 use neurenix::io::write_bytes_atomically;
@@ -38,8 +38,8 @@ pub struct Report {
     pub mistakes_of: Option<(usize, usize)>,
     /// Where each operation ran.
     pub kernels: Vec<KernelRow>,
-    /// What was placed elsewhere than asked for, and why: one sentence each.
-    pub placement_notes: Vec<String>,
+    /// What the kernels' times do not cover. May be empty.
+    pub kernels_note: String,
     /// Settings, as name and value.
     pub configuration: Vec<(String, String)>,
 }
@@ -84,6 +84,10 @@ pub struct Mistake {
     pub picture: Option<Picture>,
     /// Its row in the data set.
     pub index: usize,
+    /// Its line in the file, from 1, if it comes from a table.
+    pub line: Option<u64>,
+    /// Names and values of features, if it comes from a table.
+    pub features: Vec<(String, String)>,
     /// The class it has.
     pub truth: String,
     /// The class the model chose.
@@ -105,8 +109,11 @@ pub struct KernelRow {
     pub seconds: f64,
     /// The bytes it read and wrote altogether.
     pub bytes: u64,
-    /// Why it ran there, if that is not the device asked for. May be empty.
-    pub reason: String,
+}
+
+/// Where the page of a run's folder is.
+pub fn page(folder: &Path) -> PathBuf {
+    folder.join("report.html")
 }
 
 /// Writes `report.html` and `curves.png` into a folder, each completely or not at all.
@@ -115,5 +122,5 @@ pub struct KernelRow {
 /// If a file cannot be written, or the curves cannot be drawn.
 pub fn write(folder: &Path, report: &Report) -> Result<()> {
     write_bytes_atomically(&folder.join("curves.png"), &curves_png(&report.title, &report.epochs)?)?;
-    write_bytes_atomically(&folder.join("report.html"), render_html(report).as_bytes())
+    write_bytes_atomically(&page(folder), render_html(report).as_bytes())
 }

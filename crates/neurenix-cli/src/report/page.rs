@@ -8,6 +8,9 @@ use neurenix::train::EpochRecord;
 
 use super::{KernelRow, Mistake, Report, confusion, format, png};
 
+/// Kernels with less of the time than this are not told apart.
+const LEAST_SHARE: f64 = 0.0005;
+
 const STYLE: &str = include_str!("style.css");
 
 /// The report as one HTML document that loads nothing: styles, charts and pictures are inside, there are no scripts,
@@ -160,15 +163,23 @@ fn mistake_item(mistake: &Mistake) -> String {
         .confidence
         .filter(|share| share.is_finite())
         .map_or(String::new(), |share| format!("<small>{:.0} % sure</small>", share * 100.0));
+    let place = match mistake.line {
+        Some(line) => format!("line {line}"),
+        None => format!("no. {}", mistake.index),
+    };
+    let features: String = mistake
+        .features
+        .iter()
+        .map(|(name, value)| format!("<small>{} {}</small>", Text(name), Text(value)))
+        .collect();
     format!(
         "<li>{picture}<p><span class=\"said\">said <b>{predicted}</b></span><span>is <b>{truth}</b></span>\
-         {confidence}<small>no. {}</small></p></li>",
-        mistake.index
+         {confidence}<small>{place}</small>{features}</p></li>"
     )
 }
 
 fn placement(report: &Report) -> String {
-    if report.kernels.is_empty() && report.placement_notes.is_empty() {
+    if report.kernels.is_empty() {
         return "<p class=\"quiet\">No kernel was recorded.</p>".to_owned();
     }
     let mut devices: Vec<(&str, f64)> = Vec::new();
@@ -180,24 +191,13 @@ fn placement(report: &Report) -> String {
     }
     let total: f64 = report.kernels.iter().map(|k| k.seconds).sum();
     devices.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let mut out = String::new();
-    if !devices.is_empty() {
-        let shares = devices.iter().map(|(name, seconds)| {
-            let share = if total > 0.0 { format::percent(seconds / total) } else { "\u{2013}".to_owned() };
-            format!("<strong>{}</strong> {share}", Text(name))
-        });
-        let _ = write!(out, "<p>Kernel time by device: {}.</p>", shares.collect::<Vec<_>>().join(", "));
-    }
-    if !report.placement_notes.is_empty() {
-        out.push_str("<ul class=\"notes\">");
-        for note in &report.placement_notes {
-            let _ = write!(out, "<li>{}</li>", Text(note));
-        }
-        out.push_str("</ul>");
-    }
-    if !report.kernels.is_empty() {
-        out.push_str(&kernel_table(&report.kernels, total));
-    }
+    let shares = devices.iter().map(|(name, seconds)| {
+        let share = if total > 0.0 { format::percent(seconds / total) } else { "\u{2013}".to_owned() };
+        format!("<strong>{}</strong> {share}", Text(name))
+    });
+    let shares = shares.collect::<Vec<_>>().join(", ");
+    let mut out = format!("<p>Kernel time by device: {shares}. {}</p>", Text(&report.kernels_note));
+    out.push_str(&kernel_table(&report.kernels, total));
     out
 }
 
@@ -210,24 +210,40 @@ fn kernel_table(kernels: &[KernelRow], total: f64) -> String {
     );
     let mut sorted: Vec<&KernelRow> = kernels.iter().collect();
     sorted.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    for kernel in sorted {
-        let share = if total > 0.0 && kernel.seconds.is_finite() { kernel.seconds / total } else { 0.0 };
-        let reason = match kernel.reason.as_str() {
-            "" => String::new(),
-            reason => format!("<small>{}</small>", Text(reason)),
-        };
+    let share_of = |seconds: f64| if total > 0.0 && seconds.is_finite() { seconds / total } else { 0.0 };
+    // Kernels that take next to no time are one row together.
+    let shown = sorted.iter().take_while(|kernel| share_of(kernel.seconds) >= LEAST_SHARE).count();
+    let shown = if sorted.len() - shown > 1 { shown } else { sorted.len() };
+    let mut row = |name: &str, device: &str, seconds: f64, count: u64, bytes: u64| {
+        let share = share_of(seconds);
         let _ = write!(
             out,
-            "<tr><th scope=\"row\"><code>{}</code>{reason}</th><td>{}</td><td class=\"figure\">{}</td>\
+            "<tr><th scope=\"row\">{name}</th><td>{}</td><td class=\"figure\">{}</td>\
              <td><span class=\"bar\" style=\"--share:{:.1}%\"></span><span class=\"share\">{}</span></td>\
              <td class=\"figure\">{}</td><td class=\"figure\">{}</td></tr>",
-            Text(&kernel.name),
-            Text(&kernel.device),
-            format::seconds(kernel.seconds),
+            Text(device),
+            format::seconds(seconds),
             share * 100.0,
             format::percent(share),
-            format::count(kernel.count),
-            format::bytes(kernel.bytes),
+            format::count(count),
+            format::bytes(bytes),
+        );
+    };
+    for kernel in &sorted[..shown] {
+        let name = format!("<code>{}</code>", Text(&kernel.name));
+        row(&name, &kernel.device, kernel.seconds, kernel.count, kernel.bytes);
+    }
+    let rest = &sorted[shown..];
+    if !rest.is_empty() {
+        let mut devices: Vec<&str> = rest.iter().map(|kernel| kernel.device.as_str()).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        row(
+            &format!("{} more kernels of little time", rest.len()),
+            &devices.join(", "),
+            rest.iter().map(|kernel| kernel.seconds).sum(),
+            rest.iter().map(|kernel| kernel.count).sum(),
+            rest.iter().fold(0, |sum: u64, kernel| sum.saturating_add(kernel.bytes)),
         );
     }
     out + "</tbody></table></div>"
@@ -269,14 +285,14 @@ mod tests {
             description: evil.clone(),
             summary: vec![Fact { name: evil.clone(), value: evil.clone(), note: evil.clone() }],
             confusion: Some(super::super::ConfusionMatrix { classes: vec![evil.clone()], counts: vec![1] }),
-            mistakes: vec![Mistake { truth: evil.clone(), predicted: evil.clone(), ..Mistake::default() }],
-            kernels: vec![KernelRow {
-                name: evil.clone(),
-                device: evil.clone(),
-                reason: evil.clone(),
-                ..Default::default()
+            mistakes: vec![Mistake {
+                truth: evil.clone(),
+                predicted: evil.clone(),
+                features: vec![(evil.clone(), evil.clone())],
+                ..Mistake::default()
             }],
-            placement_notes: vec![evil.clone()],
+            kernels: vec![KernelRow { name: evil.clone(), device: evil.clone(), ..Default::default() }],
+            kernels_note: evil.clone(),
             configuration: vec![(evil.clone(), evil)],
             ..Report::default()
         };

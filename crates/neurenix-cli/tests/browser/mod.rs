@@ -1,5 +1,7 @@
 //! A headless Chromium, and the pictures it takes.
 
+mod find;
+
 use std::collections::HashMap;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::{Path, PathBuf};
@@ -13,16 +15,10 @@ pub(crate) struct Browser {
 impl Browser {
     /// Looks on the search path and where macOS installs browsers. `None` only if `NEURENIX_SKIP_BROWSER` is set.
     pub(crate) fn find() -> Result<Option<Browser>> {
-        if std::env::var_os("NEURENIX_SKIP_BROWSER").is_some() {
+        if std::env::var_os(find::SKIP).is_some() {
             return Ok(None);
         }
-        let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
-        let search_path = std::env::var_os("PATH").unwrap_or_default();
-        let folders: Vec<PathBuf> = std::env::split_paths(&search_path).collect();
-        let on_path = folders.iter().flat_map(|folder| names.map(|name| folder.join(name)));
-        let applications = ["Chromium", "Google Chrome"]
-            .map(|name| PathBuf::from(format!("/Applications/{name}.app/Contents/MacOS/{name}")));
-        match on_path.chain(applications).find(|program| program.is_file()) {
+        match find::find_browser() {
             Some(program) => Ok(Some(Browser { program })),
             None => Err(Error::new(
                 ErrorKind::NotFound,

@@ -6,8 +6,13 @@ use std::path::Path;
 use csv::{ReaderBuilder, StringRecord};
 
 use super::array::HostArray;
-use super::dataset::Dataset;
+use super::dataset::{Columns, Dataset};
 use crate::error::{Error, Place, Result};
+
+mod features;
+
+use features::select;
+pub use features::{FeatureColumns, read_csv_features};
 
 const FORMAT: &str = "CSV";
 /// Whole numbers with more distinct values than this are taken for quantities, not classes, unless told otherwise.
@@ -80,41 +85,22 @@ pub fn read_csv(path: &Path, options: &CsvOptions) -> Result<Dataset> {
     read(&text, path, options)
 }
 
-/// Reads the features of a table alone, `float32 [rows, width]`, to predict from: the file may have the label column
-/// that training used, or leave it out.
-///
-/// # Errors
-/// As [`read_csv`]; and if the file has another number of columns.
-pub fn read_csv_features(path: &Path, width: usize, label: &LabelColumn) -> Result<HostArray> {
-    let text = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
-    let mut first = StringRecord::new();
-    let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(&text[..]);
-    reader.read_record(&mut first).map_err(|e| csv_error(path, e))?;
-    let label = match first.len() {
-        columns if columns == width => LabelColumn::Absent,
-        columns if columns == width + 1 => label.clone(),
-        columns => {
-            let message = format!("it has {columns} columns, the model takes {width} features");
-            return Err(Error::format(path, FORMAT, Place::Line(1), message));
-        }
-    };
-    let table = read_table(&text, path, &CsvOptions { label, ..CsvOptions::default() })?;
-    HostArray::from_values(&[table.lines.len(), width], &table.features)
-}
-
 struct Table {
     features: Vec<f32>,
     labels: Vec<String>,
     /// The line of each row in the file.
     lines: Vec<u64>,
+    /// The names of the features.
+    columns: Vec<String>,
     label_name: String,
+    named: bool,
 }
 
 fn read(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Dataset> {
     if options.label == LabelColumn::Absent {
         return Err(Error::data("CSV", "a data set to learn from needs a label column"));
     }
-    let table = read_table(text, path, options)?;
+    let table = read_table(text, path, options, None)?;
     let rows = table.labels.len();
     let width = table.features.len() / rows;
     let inputs = HostArray::from_values(&[rows, width], &table.features)?;
@@ -133,9 +119,11 @@ fn read(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Dataset> {
     if !classify {
         let mut targets = Vec::with_capacity(rows);
         for (row, label) in table.labels.iter().enumerate() {
-            targets.push(finite(label).map_err(|message| wrong(row, message))?);
+            let explain = |message: Fault| wrong(row, message.of_label(label));
+            targets.push(finite(label).map_err(explain)?);
         }
-        return Dataset::regression(description, inputs, HostArray::from_values(&[rows, 1], &targets)?);
+        let targets = HostArray::from_values(&[rows, 1], &targets)?;
+        return Ok(Dataset::regression(description, inputs, targets)?.with_columns(table.into_columns()));
     }
     let classes = options.classes.clone().unwrap_or_else(|| distinct_labels(&table.labels, &numbers));
     let index: std::collections::HashMap<&str, i64> =
@@ -146,10 +134,23 @@ fn read(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Dataset> {
             wrong(row, format!("label {label:?} is not one of the known classes: {}", classes.join(", ")))
         })?);
     }
-    Dataset::classes(description, inputs, HostArray::from_values(&[rows], &targets)?, classes)
+    let targets = HostArray::from_values(&[rows], &targets)?;
+    Ok(Dataset::classes(description, inputs, targets, classes)?.with_columns(table.into_columns()))
 }
 
-fn read_table(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Table> {
+impl Table {
+    fn into_columns(self) -> Columns {
+        Columns { features: self.columns, label: self.label_name, named: self.named, lines: self.lines }
+    }
+}
+
+/// Reads all columns but the label as features, or those of `selection`.
+fn read_table(
+    text: &[u8],
+    path: &Path,
+    options: &CsvOptions,
+    selection: Option<&FeatureColumns>,
+) -> Result<Table> {
     let mut reader = ReaderBuilder::new()
         .delimiter(options.delimiter)
         .has_headers(false)
@@ -179,26 +180,26 @@ fn read_table(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Table> {
             ),
         ));
     }
-    let is_feature = |column: &usize| Some(*column) != label;
-    let looks_like_header = || {
-        record
-            .iter()
-            .enumerate()
-            .any(|(c, cell)| is_feature(&c) && !is_missing(cell) && number(cell).is_none())
+    let first: Vec<String> = record.iter().map(str::to_owned).collect();
+    let columns: Vec<usize> = match selection {
+        Some(selection) => select(selection, &first, path)?,
+        None => (0..width).filter(|column| Some(*column) != label).collect(),
     };
+    let looks_like_header = || columns.iter().any(|&c| !is_missing(&first[c]) && number(&first[c]).is_none());
     let named = matches!(options.label, LabelColumn::Name(_));
     let has_header = options.header.unwrap_or_else(|| named || looks_like_header());
-    let names: Vec<String> = (0..width)
-        .map(|c| match record.get(c) {
-            Some(name) if has_header && !name.is_empty() => name.to_owned(),
-            _ => (c + 1).to_string(),
-        })
-        .collect();
+    let name = |(column, name): (usize, &String)| match has_header && !name.is_empty() {
+        true => name.clone(),
+        false => (column + 1).to_string(),
+    };
+    let names: Vec<String> = first.iter().enumerate().map(name).collect();
 
     let mut table = Table {
         features: Vec::new(),
         labels: Vec::new(),
         lines: Vec::new(),
+        columns: columns.iter().map(|&column| names[column].clone()).collect(),
+        named: has_header,
         label_name: label.map_or(String::new(), |column| names[column].clone()),
     };
     let mut more = !has_header || next(&mut record)?;
@@ -208,7 +209,8 @@ fn read_table(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Table> {
             let message = format!("it has {} cells, the first line has {width}", record.len());
             return Err(Error::format(path, FORMAT, Place::Line(line), message));
         }
-        for (column, cell) in record.iter().enumerate() {
+        for column in columns.iter().copied().chain(label) {
+            let cell = record.get(column).unwrap_or_default();
             let wrong = |message: String| {
                 Error::format(path, FORMAT, Place::Cell { line, column: names[column].clone() }, message)
             };
@@ -221,7 +223,7 @@ fn read_table(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Table> {
             if Some(column) == label {
                 table.labels.push(cell.to_owned());
             } else {
-                table.features.push(finite(cell).map_err(wrong)?);
+                table.features.push(finite(cell).map_err(|fault| wrong(fault.of_feature(cell)))?);
             }
         }
         table.lines.push(line);
@@ -265,9 +267,13 @@ fn label_column(first: &StringRecord, options: &CsvOptions, path: &Path) -> Resu
         let columns: Vec<&str> = first.iter().collect();
         let message = match &options.label {
             LabelColumn::Name(name) => {
-                format!("no column is called {name:?}; there are: {}", columns.join(", "))
+                let hint = if name.parse::<usize>().is_ok() { " (columns are numbered from 1)" } else { "" };
+                format!("no column is called {name:?}{hint}; there are: {}", columns.join(", "))
             }
-            _ => format!("there is no such label column: the file has {width}, counted from 0"),
+            LabelColumn::Index(index) => {
+                format!("there is no column number {}: the file has {width}", index.saturating_add(1))
+            }
+            LabelColumn::Last | LabelColumn::Absent => "it has no columns".to_owned(),
         };
         Error::format(path, FORMAT, Place::Line(1), message)
     })
@@ -281,13 +287,37 @@ fn number(cell: &str) -> Option<f64> {
     cell.parse().ok()
 }
 
-fn finite(cell: &str) -> Result<f32, String> {
+/// Why a cell is no `float32`.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    TooLarge,
+    NotANumber,
+}
+
+impl Fault {
+    fn of_feature(self, cell: &str) -> String {
+        match self {
+            Fault::TooLarge => format!("{cell:?} is not a finite float32"),
+            Fault::NotANumber => format!(
+                "{cell:?} is not a number: features must be numeric (encode categories as numbers), and only the label may be text"
+            ),
+        }
+    }
+    fn of_label(self, cell: &str) -> String {
+        match self {
+            Fault::TooLarge => format!("{cell:?} is not a finite float32"),
+            Fault::NotANumber => {
+                format!("{cell:?} is not a number: a regression predicts numbers, text is for classes")
+            }
+        }
+    }
+}
+
+fn finite(cell: &str) -> Result<f32, Fault> {
     match number(cell) {
         Some(value) if (value as f32).is_finite() => Ok(value as f32),
-        Some(_) => Err(format!("{cell:?} is not a finite float32")),
-        None => Err(format!(
-            "{cell:?} is not a number: features must be numeric (encode categories as numbers), and only the label may be text"
-        )),
+        Some(_) => Err(Fault::TooLarge),
+        None => Err(Fault::NotANumber),
     }
 }
 
@@ -397,9 +427,28 @@ mod tests {
         let named = CsvOptions { label: LabelColumn::Name("z".into()), ..default.clone() };
         assert!(message("x,y\n1,2\n", &named).contains("no column is called \"z\"; there are: x, y"));
         let index = CsvOptions { label: LabelColumn::Index(2), ..default.clone() };
-        assert!(message("1,2\n", &index).contains("no such label column"));
+        assert!(message("1,2\n", &index).contains("no column number 3: the file has 2"));
+        let zero = CsvOptions { label: LabelColumn::Name("0".into()), ..default.clone() };
+        assert!(message("1,2\n", &zero).contains("no column is called \"0\" (columns are numbered from 1)"));
+        let quantity = CsvOptions { task: CsvTask::Regression, ..default.clone() };
+        assert!(
+            message("1,2\n1,x\n", &quantity)
+                .contains("line 2, column 2: \"x\" is not a number: a regression")
+        );
         let known = CsvOptions { classes: Some(vec!["a".into()]), ..default };
         assert!(message("1,a\n2,b\n", &known).contains("line 2, column 2: label \"b\""));
+    }
+
+    #[test]
+    fn rows_know_their_lines() -> Result<()> {
+        let data = parse("a,y\n1,p\n\n2,q\n", &CsvOptions::default())?;
+        let columns = data.columns().cloned();
+        let expected =
+            Columns { features: vec!["a".into()], label: "y".into(), named: true, lines: vec![2, 4] };
+        assert_eq!(columns, Some(expected));
+        assert_eq!(data.split_at(1)?.1.source_line(0), Some(4));
+        assert_eq!(data.source_line(2), None);
+        Ok(())
     }
 
     #[test]

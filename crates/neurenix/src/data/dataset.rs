@@ -21,6 +21,21 @@ pub struct Dataset {
     /// The rows that belong to this data set, in order; `None` for all.
     rows: Option<Arc<[usize]>>,
     normalization: Option<Arc<Normalization>>,
+    target_normalization: Option<Arc<Normalization>>,
+    columns: Option<Arc<Columns>>,
+}
+
+/// The table that a data set was read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Columns {
+    /// The names of the features in their order; their numbers, from 1, where the table has no header.
+    pub features: Vec<String>,
+    /// The name of the column to predict, or its number.
+    pub label: String,
+    /// Whether the table has a header.
+    pub named: bool,
+    /// The line of each stored row in the file, from 1.
+    pub lines: Vec<u64>,
 }
 
 /// How inputs become the numbers a network sees: `(value * scale - mean) / std`, mean and std for each channel.
@@ -154,6 +169,8 @@ impl Dataset {
             class_names: class_names.into(),
             rows: None,
             normalization: None,
+            target_normalization: None,
+            columns: None,
         })
     }
 
@@ -162,6 +179,31 @@ impl Dataset {
     pub fn with_normalization(mut self, normalization: Normalization) -> Dataset {
         self.normalization = Some(Arc::new(normalization));
         self
+    }
+
+    /// The same data with targets that batches give as `(target - mean) / std`: quantities of any size are learnt
+    /// alike. What a network then predicts is undone by `value * std + mean`.
+    #[must_use]
+    pub fn with_target_normalization(mut self, normalization: Normalization) -> Dataset {
+        self.target_normalization = Some(Arc::new(normalization));
+        self
+    }
+
+    /// The same data with the columns of the table they come from.
+    #[must_use]
+    pub fn with_columns(mut self, columns: Columns) -> Dataset {
+        self.columns = Some(Arc::new(columns));
+        self
+    }
+
+    /// The columns of the table that the data come from, if it was one.
+    pub fn columns(&self) -> Option<&Columns> {
+        self.columns.as_deref()
+    }
+
+    /// The line, from 1, of a row of this data set in the file it comes from, if that is a table.
+    pub fn source_line(&self, index: usize) -> Option<u64> {
+        self.columns.as_ref()?.lines.get(self.stored_row(index).ok()?).copied()
     }
 
     /// What it is, for people.
@@ -205,8 +247,13 @@ impl Dataset {
         self.normalization.as_deref()
     }
 
-    /// Rows of inputs and targets: `indices` count within this data set. Inputs are normalized (then they are
-    /// `float32`) where the data set says how.
+    /// How targets are normalized in batches.
+    pub fn target_normalization(&self) -> Option<&Normalization> {
+        self.target_normalization.as_deref()
+    }
+
+    /// Rows of inputs and targets: `indices` count within this data set. Inputs and targets are normalized (then they
+    /// are `float32`) where the data set says how.
     ///
     /// # Errors
     /// If an index is out of range.
@@ -217,7 +264,21 @@ impl Dataset {
             Some(normalization) => normalization.apply(&inputs)?,
             None => inputs,
         };
-        Ok(Batch { inputs, targets: self.targets.take_rows(&stored)?, indices: indices.to_vec() })
+        let targets = self.targets.take_rows(&stored)?;
+        let targets = match &self.target_normalization {
+            Some(normalization) => normalization.apply(&targets)?,
+            None => targets,
+        };
+        Ok(Batch { inputs, targets, indices: indices.to_vec() })
+    }
+
+    /// Rows of inputs as they were read, not normalized: `indices` count within this data set.
+    ///
+    /// # Errors
+    /// If an index is out of range.
+    pub fn as_stored(&self, indices: &[usize]) -> Result<HostArray> {
+        let stored = indices.iter().map(|&index| self.stored_row(index)).collect::<Result<Vec<usize>>>()?;
+        self.inputs.take_rows(&stored)
     }
 
     /// Every row, in order, as one batch.
@@ -250,19 +311,18 @@ impl Dataset {
         self.part(&order)
     }
 
-    /// Shuffled by a seed, then split: the second part gets `fraction` of the rows, rounded to the nearest number.
+    /// Shuffled by a seed, then split into what remains and a share that is split off, such as 0.2 for testing: of
+    /// `n` rows, `n * share` rounded to the nearest number are in the second part.
     ///
     /// # Errors
-    /// If the fraction is not between 0 and 1.
-    pub fn split(&self, fraction: f64, seed: u64) -> Result<(Dataset, Dataset)> {
-        if !(0.0..=1.0).contains(&fraction) {
-            return Err(Error::data(
-                self.description.clone(),
-                format!("fraction {fraction} is not between 0 and 1"),
-            ));
+    /// If the share is not between 0 and 1.
+    pub fn split_off(&self, share: f64, seed: u64) -> Result<(Dataset, Dataset)> {
+        if !(0.0..=1.0).contains(&share) {
+            let message = format!("a share of {share} is not between 0 and 1");
+            return Err(Error::data(self.description.clone(), message));
         }
-        let second = (self.len() as f64 * fraction).round() as usize;
-        self.shuffled(seed).split_at(self.len() - second)
+        let taken = (self.len() as f64 * share).round() as usize;
+        self.shuffled(seed).split_at(self.len() - taken)
     }
 
     /// The mean and standard deviation of each channel of these rows after `scale`, in float64, ready for
@@ -271,12 +331,24 @@ impl Dataset {
     /// # Errors
     /// If there are no rows, or a value is not finite.
     pub fn statistics(&self, scale: f32) -> Result<Normalization> {
-        let (channels, inner) = channels(self.inputs.shape());
+        self.measure(&self.inputs, scale)
+    }
+
+    /// The mean and standard deviation of the targets of these rows, as [`Dataset::statistics`], ready for
+    /// [`Dataset::with_target_normalization`].
+    ///
+    /// # Errors
+    /// If there are no rows, or a target is not finite.
+    pub fn target_statistics(&self) -> Result<Normalization> {
+        self.measure(&self.targets, 1.0)
+    }
+
+    fn measure(&self, array: &HostArray, scale: f32) -> Result<Normalization> {
+        let (channels, inner) = channels(array.shape());
         let (mut count, mut mean, mut squares) = (0.0f64, vec![0.0f64; channels], vec![0.0f64; channels]);
         let rows = self.stored_rows();
         for block in rows.chunks(256) {
-            let values =
-                Normalization::scale(scale).apply(&self.inputs.take_rows(block)?)?.to_vec::<f32>()?;
+            let values = Normalization::scale(scale).apply(&array.take_rows(block)?)?.to_vec::<f32>()?;
             // Welford's update, a row's channel at a time: its sum and its squared distance from its own mean.
             for row in values.chunks((channels * inner).max(1)) {
                 let added = inner as f64;
@@ -365,19 +437,34 @@ mod tests {
     #[test]
     fn splits_are_disjoint_complete_and_repeatable() -> Result<()> {
         let data = sample()?;
-        let (train, test) = data.split(0.25, 5)?;
+        let (train, test) = data.split_off(0.25, 5)?;
         assert_eq!((train.len(), test.len()), (3, 1));
         let mut seen = train.batch(&[0, 1, 2])?.inputs.bytes().to_vec();
         seen.extend_from_slice(test.batch(&[0])?.inputs.bytes());
         seen.sort_unstable();
         assert_eq!(seen, (0..16).collect::<Vec<u8>>());
-        let again = data.split(0.25, 5)?.1;
+        let again = data.split_off(0.25, 5)?.1;
         assert_eq!(again.batch(&[0])?.inputs, test.batch(&[0])?.inputs);
         assert!(train.batch(&[3]).is_err() && data.batch(&[4]).is_err());
-        assert!(data.split(1.5, 0).is_err() && data.split_at(5).is_err());
-        assert!(data.split(f64::NAN, 0).is_err());
+        assert!(data.split_off(1.5, 0).is_err() && data.split_at(5).is_err());
+        assert!(data.split_off(f64::NAN, 0).is_err());
         assert_eq!(train.class_counts()?.iter().sum::<usize>(), 3);
-        assert!(data.split(0.0, 0)?.1.is_empty());
+        assert!(data.split_off(0.0, 0)?.1.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn targets_are_normalized_in_batches_alone() -> Result<()> {
+        let targets = HostArray::from_values(&[3, 1], &[100_000f32, 300_000.0, 500_000.0])?;
+        let data = Dataset::regression("prices", targets.clone(), targets.clone())?;
+        let statistics = data.target_statistics()?;
+        // The variance of -200000, 0 and 200000 is 8e10 / 3, by hand.
+        assert_eq!(statistics.mean, [300_000.0]);
+        assert!((f64::from(statistics.std[0]) - (8e10f64 / 3.0).sqrt()).abs() < 0.1, "{statistics:?}");
+        let data = data.with_target_normalization(statistics);
+        let batch = data.batch(&[2, 1])?.targets.to_vec::<f32>()?;
+        assert!((f64::from(batch[0]) - 1.5f64.sqrt()).abs() < 1e-6 && batch[1] == 0.0, "{batch:?}");
+        assert_eq!(*data.stored_targets(), targets);
         Ok(())
     }
 

@@ -22,7 +22,8 @@ const TEST_IMAGES: usize = 360;
 /// The seed of the shuffle before [`digits_split`].
 pub const DIGITS_SPLIT_SEED: u64 = 0;
 
-/// All digits in their original order: inputs `float32 [1797, 1, 8, 8]` from 0 (paper) to 1 (ink), labels 0 to 9.
+/// All digits in their original order: inputs `uint8 [1797, 1, 8, 8]` from 0 (paper) to 16 (ink), which batches give as
+/// `float32` from 0 to 1, and labels 0 to 9.
 ///
 /// # Errors
 /// None unless the program's own file is damaged.
@@ -34,9 +35,11 @@ pub fn digits() -> Result<Dataset> {
     let images = unpack(IMAGES, "digits-images.idx3-ubyte.gz")?;
     let labels = unpack(LABELS, "digits-labels.idx1-ubyte.gz")?;
     let count = images.rows();
-    let images = Normalization::scale(1.0 / WHITE).apply(&images)?.reshape(&[count, 1, 8, 8])?;
+    let images = images.reshape(&[count, 1, 8, 8])?;
     let names = (0..10).map(|digit| digit.to_string()).collect();
-    Dataset::classes("handwritten digits (UCI, 8 x 8 pixels)", images, labels.cast(DType::I64), names)
+    let labels = labels.cast(DType::I64);
+    let digits = Dataset::classes("handwritten digits (UCI, 8 x 8 pixels)", images, labels, names)?;
+    Ok(digits.with_normalization(Normalization::scale(1.0 / WHITE)))
 }
 
 /// The fixed split that every published accuracy of this project refers to: `(training 1437, test 360)`.
@@ -61,7 +64,8 @@ mod tests {
         assert_eq!(data.stored_inputs().shape(), [1797, 1, 8, 8]);
         // sklearn.datasets.load_digits(): numpy.bincount(target), data.sum(), and the first image's first rows.
         assert_eq!(data.class_counts()?, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]);
-        let values = data.stored_inputs().to_vec::<f32>()?;
+        assert_eq!(data.stored_inputs().dtype(), DType::U8);
+        let values = data.all()?.inputs.to_vec::<f32>()?;
         assert_eq!(values.iter().map(|&v| f64::from(v * WHITE)).sum::<f64>(), 561_718.0);
         let start: Vec<f32> = values[..16].iter().map(|v| v * WHITE).collect();
         assert_eq!(start, [0., 0., 5., 13., 9., 1., 0., 0., 0., 0., 13., 15., 10., 15., 5., 0.]);

@@ -323,7 +323,10 @@ impl<'a> Trainer<'a> {
     }
 
     /// Checks that a data set fits the network: records a forward pass over some rows, without computing it.
-    fn check(&self, data: &Dataset) -> Result<()> {
+    ///
+    /// # Errors
+    /// If there are no rows, the network does not take the inputs, or its outputs do not fit the targets.
+    pub fn check(&self, data: &Dataset) -> Result<()> {
         if data.is_empty() {
             return Err(Error::data(data.description(), "there are no rows"));
         }
@@ -376,11 +379,20 @@ impl<'a> Trainer<'a> {
         let Some(path) = &self.options.checkpoint else { return Ok(()) };
         if let Some(name) = step::not_finite(self.model)? {
             let message = format!(
-                "after step {} parameter {name} is not finite: its gradient overflowed; lower the learning rate or clip gradients (the last checkpoint is as it was)",
-                self.progress.steps
+                "after step {} parameter {name} is not finite: its gradient overflowed; lower the learning rate or clip gradients{}",
+                self.progress.steps,
+                self.kept()
             );
             return Err(Error::data("training", message));
         }
         save_checkpoint(path, self.model, &self.optimizer, &self.progress, self.best.as_ref())
+    }
+
+    /// What a failure leaves, for its message.
+    fn kept(&self) -> &'static str {
+        match &self.options.checkpoint {
+            Some(path) if path.exists() => " (the last checkpoint is as it was)",
+            _ => "",
+        }
     }
 }

@@ -78,7 +78,8 @@ impl Trainer<'_> {
         let explanation = explanation?;
         let step = self.progress.steps + 1;
         let message = format!(
-            "at step {step} {explanation}; the step was not taken: lower the learning rate, clip gradients, or look for bad values in the data (the last checkpoint is as it was)"
+            "at step {step} {explanation}; the step was not taken: lower the learning rate, clip gradients, or look for bad values in the data{}",
+            self.kept()
         );
         Err(Error::data("training", message))
     }

@@ -10,7 +10,7 @@ mod report;
 mod structured;
 mod tensors;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use phynexus::{
     Device,
@@ -66,11 +66,24 @@ impl Entry {
     }
 }
 
-/// Runs the suite on a device. A failure of any kind, a panic of the device included, is an entry of the report.
-pub fn run(device: Device, options: &Options, progress: &mut dyn FnMut(Progress)) -> Report {
+fn entries() -> Vec<Entry> {
     let mut entries = elementwise::entries();
     entries.extend(structured::entries());
     entries.extend(fusion::entries());
+    entries
+}
+
+/// The names of what the suite checks, each once, in alphabetical order: what [`Options::filter`] chooses from.
+pub fn operations() -> Vec<String> {
+    let named = entries().into_iter().map(|entry| entry.operation);
+    let programs = tensors::PROGRAMS.iter().map(|program| program.name.to_owned());
+    let names: BTreeSet<String> = named.chain(programs).chain([RANDOM.to_owned()]).collect();
+    names.into_iter().collect()
+}
+
+/// Runs the suite on a device. A failure of any kind, a panic of the device included, is an entry of the report.
+pub fn run(device: Device, options: &Options, progress: &mut dyn FnMut(Progress)) -> Report {
+    let mut entries = entries();
     let wanted = |name: &str| options.filter.as_deref().is_none_or(|f| name.contains(f));
     entries.retain(|entry| wanted(&entry.operation));
     let programs: Vec<_> = tensors::PROGRAMS.iter().filter(|p| wanted(p.name)).collect();

@@ -38,8 +38,7 @@ pub(super) fn print(step: &mut Step, seconds: f64) -> Result<()> {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     for row in &rows {
         let rate = row.operations as f64 / row.time.as_secs_f64().max(1e-9) / 1e9;
-        println!("  {:>8.3} ms {:>4} x {rate:>7.1} GFLOP/s  {}", ms(row.time), row.count, row.name);
+        say!("  {:>8.3} ms {:>4} x {rate:>7.1} GFLOP/s  {}", ms(row.time), row.count, row.name)?;
     }
-    println!("  {:>8.3} ms in all", ms(rows.iter().map(|row| row.time).sum()));
-    Ok(())
+    say!("  {:>8.3} ms in all", ms(rows.iter().map(|row| row.time).sum()))
 }

@@ -1,59 +1,118 @@
 //! The report of a finished run.
 
+use std::fmt;
+
 use neurenix::{
-    Error, Result,
+    Result,
     data::{BatchOptions, Batches, Dataset, HostArray},
     nn::Module,
     phynexus::{DType, Device, Tensor, no_grad, schedule::profile::ProfileRow},
     train::{Evaluation, History},
 };
 
+use serde::Serialize;
+
 use super::super::run_folder::RunConfig;
-use crate::report::{ConfusionMatrix, Fact, KernelRow, Mistake, Picture, Report};
+use super::settings::{show, value_name};
+use crate::report::{ConfusionMatrix, Fact, KernelRow, Mistake, Picture, Report, format};
 
 /// Examples of mistakes shown.
 const SHOWN_MISTAKES: usize = 24;
+/// Features of an example from a table shown.
+const SHOWN_FEATURES: usize = 6;
+
+/// What the report tells about.
+pub(super) struct Measured<'a> {
+    pub(super) history: &'a History,
+    pub(super) evaluation: Evaluation,
+    pub(super) fit: Option<Fit>,
+    pub(super) profile: &'a [ProfileRow],
+    /// Epochs done before the run was resumed; their kernels are not in the profile.
+    pub(super) done_before: usize,
+    /// Of all epochs.
+    pub(super) seconds: f64,
+}
+
+/// How well quantities are predicted, in their own unit.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Fit {
+    /// The root of the mean squared error.
+    #[serde(rename = "test_rmse")]
+    root_mean_squared_error: f64,
+    /// R2: 1 minus the mean squared error over the variance; 0 is as good as always saying the mean.
+    #[serde(rename = "test_r2")]
+    determination: f64,
+}
+
+impl Fit {
+    /// Of one quantity whose loss is the mean squared error of standardised targets; `None` for other tasks.
+    pub(super) fn of(test: &Dataset, evaluation: Evaluation) -> Result<Option<Fit>> {
+        let Some(&[std]) = test.target_normalization().map(|n| &n.std[..]) else { return Ok(None) };
+        let own = f64::from(test.target_statistics()?.std[0]);
+        let std = f64::from(std);
+        Ok(Some(Fit {
+            root_mean_squared_error: evaluation.loss.sqrt() * std,
+            determination: 1.0 - evaluation.loss * (std / own).powi(2),
+        }))
+    }
+}
+
+impl fmt::Display for Fit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = format::number(self.root_mean_squared_error);
+        write!(f, "root mean squared error {error}, R\u{b2} {:.3}", self.determination)
+    }
+}
 
 pub(super) fn report(
     config: &RunConfig,
     test: &Dataset,
-    history: &History,
-    evaluation: Evaluation,
+    measured: &Measured<'_>,
     model: &dyn Module,
     device: Device,
-    profile: &[ProfileRow],
-    seconds: f64,
 ) -> Result<Report> {
     let fact = |name: &str, value: String, note: String| Fact { name: name.to_owned(), value, note };
+    let Measured { history, evaluation, .. } = measured;
     let mut summary = Vec::new();
     if let Some(accuracy) = evaluation.accuracy {
         let right = (accuracy * test.len() as f64).round();
         let note = format!("{right} of {} test samples", test.len());
         summary.push(fact("Test accuracy", format!("{:.2} %", accuracy * 100.0), note));
     }
-    summary.push(fact("Test loss", format!("{:.4}", evaluation.loss), String::new()));
-    summary.push(fact("Parameters", model.parameter_count().to_string(), String::new()));
-    summary.push(fact(
-        "Training time",
-        format!("{seconds:.1} s"),
-        format!("{} epochs", history.epochs.len()),
-    ));
+    let mut loss_note = String::new();
+    if let Some(fit) = measured.fit {
+        let note = format!("root mean squared error of {} test samples", test.len());
+        summary.push(fact("Test error", format::number(fit.root_mean_squared_error), note));
+        let note = "share of the variance that is explained".to_owned();
+        summary.push(fact("Test R\u{b2}", format!("{:.3}", fit.determination), note));
+        loss_note = "mean squared error of standardised values".to_owned();
+    }
+    summary.push(fact("Test loss", format::number(evaluation.loss), loss_note));
+    summary.push(fact("Parameters", format::count(model.parameter_count() as u64), String::new()));
+    let epochs = history.epochs.len();
+    let plural = if epochs == 1 { "" } else { "s" };
+    summary.push(fact("Training time", format::seconds(measured.seconds), format!("{epochs} epoch{plural}")));
     summary.push(fact("Device", device.name().to_owned(), device.info().model));
-    let kernels = profile.iter().map(|row| KernelRow {
+    let kernels = measured.profile.iter().map(|row| KernelRow {
         name: row.name.clone(),
         device: row.device.clone(),
         count: row.count,
         seconds: row.time.as_secs_f64(),
         bytes: row.bytes,
-        reason: String::new(),
     });
+    let kernels_note = match measured.done_before {
+        0 => String::new(),
+        done => format!("Measured since the run was resumed in epoch {}.", done + 1),
+    };
+    let data = config.settings.data.as_ref().map(value_name).unwrap_or_default();
     let mut report = Report {
-        title: format!("{} with {}", config.data, config.model.kind.name()),
+        title: format!("{data} with {}", config.model.kind.name()),
         description: format!("{}. Trained on {}.", test.description(), device.name()),
         summary,
         epochs: history.epochs.clone(),
         kernels: kernels.collect(),
-        configuration: settings(config)?,
+        kernels_note,
+        configuration: configuration(config)?,
         ..Report::default()
     };
     if !config.classes.is_empty() {
@@ -65,11 +124,13 @@ pub(super) fn report(
     Ok(report)
 }
 
-fn settings(config: &RunConfig) -> Result<Vec<(String, String)>> {
-    let value = serde_json::to_value(config).map_err(|e| Error::data("settings", e.to_string()))?;
-    let Some(object) = value.as_object() else { return Ok(Vec::new()) };
-    let show = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    Ok(object.iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k.clone(), show(v))).collect())
+fn configuration(config: &RunConfig) -> Result<Vec<(String, String)>> {
+    let settings = config.settings.named()?;
+    let given = settings.iter().filter(|(_, value)| !value.is_null());
+    let mut rows: Vec<(String, String)> = given.map(|(name, value)| (name.clone(), show(value))).collect();
+    rows.push(("input".to_owned(), format!("{:?}", config.model.input)));
+    rows.push(("outputs".to_owned(), config.model.outputs.to_string()));
+    Ok(rows)
 }
 
 struct Judged {
@@ -101,6 +162,8 @@ fn judge(test: &Dataset, model: &dyn Module, device: Device, classes: &[String])
                 mistakes.push(Mistake {
                     picture: picture(&batch.inputs, row)?,
                     index: batch.indices[row],
+                    line: test.source_line(batch.indices[row]),
+                    features: features(test, batch.indices[row])?,
                     truth: classes[truth].clone(),
                     predicted: classes[best].clone(),
                     confidence: Some(f64::from(scores[best])),
@@ -109,6 +172,14 @@ fn judge(test: &Dataset, model: &dyn Module, device: Device, classes: &[String])
         }
     }
     Ok(Judged { confusion: ConfusionMatrix { classes: classes.to_vec(), counts }, mistakes, wrong })
+}
+
+/// The first values of a row of a table, as the file has them.
+fn features(test: &Dataset, index: usize) -> Result<Vec<(String, String)>> {
+    let Some(columns) = test.columns() else { return Ok(Vec::new()) };
+    let values = test.as_stored(&[index])?.to_vec::<f32>()?;
+    let named = columns.features.iter().zip(values);
+    Ok(named.take(SHOWN_FEATURES).map(|(name, value)| (name.clone(), value.to_string())).collect())
 }
 
 /// The image of a sample, stretched to the full range of grey; nothing for samples that are not images.

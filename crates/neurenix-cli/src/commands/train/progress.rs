@@ -1,0 +1,124 @@
+//! What a run shows and writes on its way, and Ctrl-C.
+
+use std::{
+    io::IsTerminal,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use neurenix::{
+    Error, Result,
+    io::tensorboard::EventWriter,
+    train::{EpochRecord, History, Observer, StepReport},
+};
+
+use super::super::{run_folder::RunFolder, write_out};
+use super::Arguments;
+
+/// The progress bar, the figures of each epoch, the TensorBoard file, and Ctrl-C.
+pub(super) struct Progress<'a> {
+    pub(super) bar: ProgressBar,
+    /// What went wrong in a place that cannot return it; it ends the run.
+    pub(super) failure: Option<Error>,
+    folder: &'a RunFolder,
+    history: History,
+    interrupted: Arc<AtomicBool>,
+    events: Option<EventWriter>,
+    quiet: bool,
+    epochs: usize,
+}
+
+impl Progress<'_> {
+    /// `history` holds the epochs that are done already.
+    pub(super) fn new<'a>(
+        arguments: &Arguments,
+        folder: &'a RunFolder,
+        history: History,
+        epochs: usize,
+    ) -> Result<Progress<'a>> {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let flag = interrupted.clone();
+        // The first Ctrl-C lets the step end and a checkpoint be written; the second ends the program at once.
+        ctrlc::set_handler(move || {
+            if flag.swap(true, Ordering::SeqCst) {
+                std::process::exit(130);
+            }
+        })
+        .map_err(|e| Error::data("Ctrl-C", e.to_string()))?;
+        let hidden = arguments.json || !std::io::stderr().is_terminal();
+        let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
+        if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len}  {msg}  {eta}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        let events = match arguments.tensorboard {
+            true => Some(EventWriter::create(&folder.0)?),
+            false => None,
+        };
+        let quiet = arguments.json;
+        Ok(Progress { bar, failure: None, folder, history, interrupted, events, quiet, epochs })
+    }
+
+    fn write_events(&mut self, record: &EpochRecord) -> Result<()> {
+        let Some(events) = &mut self.events else { return Ok(()) };
+        let mut scalars = vec![("loss/train", record.train_loss), ("learning_rate", record.learning_rate)];
+        scalars.extend(record.train_accuracy.map(|a| ("accuracy/train", a)));
+        scalars.extend(record.validation_loss.map(|l| ("loss/validation", l)));
+        scalars.extend(record.validation_accuracy.map(|a| ("accuracy/validation", a)));
+        for (tag, value) in scalars {
+            events.scalar(tag, record.epoch as u64, value as f32)?;
+        }
+        events.flush()
+    }
+
+    fn tell(&mut self, record: &EpochRecord) -> Result<()> {
+        self.history.epochs.push(record.clone());
+        self.folder.write_metrics(&self.history)?;
+        self.write_events(record)?;
+        if self.quiet {
+            return Ok(());
+        }
+        let percent =
+            |a: Option<f64>| a.map_or(String::new(), |a| format!("  accuracy {:>6.2} %", a * 100.0));
+        let validation = record.validation_loss.map_or(String::new(), |loss| {
+            format!("   validation loss {loss:.4}{}", percent(record.validation_accuracy))
+        });
+        let line = format!(
+            "epoch {:>3}/{}  train loss {:.4}{}{validation}  {:.2} s",
+            record.epoch,
+            self.epochs,
+            record.train_loss,
+            percent(record.train_accuracy),
+            record.seconds
+        );
+        if self.bar.is_hidden() {
+            return write_out(format_args!("{line}\n"));
+        }
+        self.bar.println(line);
+        Ok(())
+    }
+}
+
+impl Observer for Progress<'_> {
+    fn step(&mut self, report: &StepReport) -> bool {
+        if report.batch == 1 {
+            self.bar.set_length(report.batches as u64);
+            self.bar.set_prefix(format!("epoch {:>3}/{}", report.epoch, self.epochs));
+        }
+        self.bar.set_position(report.batch as u64);
+        if report.batch.is_multiple_of(8) || report.batch == report.batches {
+            let accuracy =
+                report.accuracy.map_or(String::new(), |a| format!("  accuracy {:.1} %", a * 100.0));
+            self.bar.set_message(format!("loss {:.4}{accuracy}", report.loss));
+        }
+        !self.interrupted.load(Ordering::SeqCst) && self.failure.is_none()
+    }
+
+    fn epoch(&mut self, record: &EpochRecord) {
+        if let Err(error) = self.tell(record) {
+            self.failure.get_or_insert(error);
+        }
+    }
+}

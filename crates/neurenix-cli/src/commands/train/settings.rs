@@ -1,0 +1,236 @@
+//! What a run is asked to do, as the command line words it and as its folder keeps it.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use neurenix::{
+    Error, Result,
+    optim::{Rule, Schedule},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::models::{ModelKind, ModelSpec};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::commands) enum Source {
+    /// 1797 handwritten digits of 8 x 8 pixels, bundled
+    Digits,
+    /// The four IDX files of MNIST (or Fashion-MNIST) in a folder: --path
+    Mnist,
+    /// The binary version of CIFAR-10 in a folder: --path
+    Cifar10,
+    /// A table of numbers, with or without a header: --path, --label
+    Csv,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::commands) enum OptimizerName {
+    Sgd,
+    Adam,
+    Adamw,
+    Nadam,
+    Radam,
+    Rmsprop,
+    Adagrad,
+    Adadelta,
+    Lion,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::commands) enum ScheduleName {
+    Constant,
+    Step,
+    Cosine,
+    OneCycle,
+    Plateau,
+}
+
+/// Everything that decides what a run computes. A resumed run takes it from its folder.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+pub(in crate::commands) struct Settings {
+    /// The data to learn
+    #[arg(value_enum, required_unless_present = "resume")]
+    pub(in crate::commands) data: Option<Source>,
+    /// The file or folder with the data
+    #[arg(long)]
+    pub(in crate::commands) path: Option<PathBuf>,
+    /// The column of a CSV file to predict: its name, or its number from 1; the last if not given
+    #[arg(long)]
+    pub(in crate::commands) label: Option<String>,
+    /// Predict numbers rather than classes (CSV)
+    #[arg(long)]
+    pub(in crate::commands) regression: bool,
+    /// The network
+    #[arg(long, value_enum, default_value = "mlp")]
+    pub(in crate::commands) model: ModelKind,
+    /// Sizes of hidden layers; if not given 256,128 (mlp), 16,32 (cnn), 96 (lstm), 64 (transformer)
+    #[arg(long, value_delimiter = ',')]
+    pub(in crate::commands) hidden: Vec<usize>,
+    /// The share of activations dropped while training
+    #[arg(long, default_value_t = 0.1)]
+    pub(in crate::commands) dropout: f64,
+    /// Passes over the training data
+    #[arg(long, default_value_t = 40)]
+    pub(in crate::commands) epochs: usize,
+    /// Samples in a step
+    #[arg(long, default_value_t = 64)]
+    pub(in crate::commands) batch_size: usize,
+    /// The highest learning rate
+    #[arg(long, default_value_t = 2e-3)]
+    pub(in crate::commands) learning_rate: f64,
+    /// The optimiser
+    #[arg(long, value_enum, default_value = "adamw")]
+    pub(in crate::commands) optimizer: OptimizerName,
+    /// Weight decay
+    #[arg(long, default_value_t = 0.01)]
+    pub(in crate::commands) weight_decay: f64,
+    /// How the learning rate changes
+    #[arg(long, value_enum, default_value = "cosine")]
+    pub(in crate::commands) schedule: ScheduleName,
+    /// The share of probability spread over all classes
+    #[arg(long, default_value_t = 0.0)]
+    pub(in crate::commands) label_smoothing: f64,
+    /// Shorten gradients longer than this
+    #[arg(long)]
+    pub(in crate::commands) clip_norm: Option<f64>,
+    /// Stop after this many epochs without improvement, and keep the best epoch's model
+    #[arg(long)]
+    pub(in crate::commands) patience: Option<usize>,
+    /// The seed of everything random
+    #[arg(long, default_value_t = 0)]
+    pub(in crate::commands) seed: u64,
+    /// The device
+    #[arg(long, default_value = "cpu")]
+    pub(in crate::commands) device: String,
+}
+
+impl Settings {
+    /// With the network's own hidden layers where none are given.
+    pub(super) fn resolved(&self) -> Settings {
+        let hidden = if self.hidden.is_empty() { self.model.hidden() } else { self.hidden.clone() };
+        Settings { hidden, ..self.clone() }
+    }
+
+    pub(super) fn source(&self) -> Result<Source> {
+        self.data.ok_or_else(|| Error::data("train", "name the data to learn: digits, mnist, cifar10 or csv"))
+    }
+
+    /// Options that make no sense, alone or with these data.
+    pub(super) fn check(&self) -> Result<()> {
+        let source = self.source()?;
+        let (digits, table) = (source == Source::Digits, source == Source::Csv);
+        let finite_above_0 = |value: f64| value.is_finite() && value > 0.0;
+        let rules = [
+            ("--path", digits && self.path.is_some(), "the digits are bundled: leave it out"),
+            ("--label", !table && self.label.is_some(), "only a CSV file has a column to choose"),
+            ("--regression", !table && self.regression, "these data have classes: it is for CSV files"),
+            ("--epochs", self.epochs == 0, "it must be at least 1"),
+            ("--batch-size", self.batch_size == 0, "it must be at least 1"),
+            (
+                "--label-smoothing",
+                !(0.0..1.0).contains(&self.label_smoothing),
+                "it must be at least 0 and below 1",
+            ),
+            (
+                "--label-smoothing",
+                self.regression && self.label_smoothing != 0.0,
+                "a regression has no classes to smooth",
+            ),
+            (
+                "--clip-norm",
+                self.clip_norm.is_some_and(|norm| !finite_above_0(norm)),
+                "it must be a finite number above 0",
+            ),
+        ];
+        match rules.into_iter().find(|(_, broken, _)| *broken) {
+            Some((option, _, message)) => Err(Error::data(option, message)),
+            None => Ok(()),
+        }
+    }
+
+    /// Settings as names and values, in their order.
+    pub(super) fn named(&self) -> Result<serde_json::Map<String, serde_json::Value>> {
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::Object(settings)) => Ok(settings),
+            Ok(_) => Err(Error::data("settings", "they have no names")),
+            Err(error) => Err(Error::data("settings", error.to_string())),
+        }
+    }
+
+    /// Refuses options on the command line (`is_given` tells which are) that a run in progress does not have.
+    pub(super) fn must_agree(&self, there: &Settings, is_given: &dyn Fn(&str) -> bool) -> Result<()> {
+        let (here, there) = (self.named()?, there.named()?);
+        let mut differences = Vec::new();
+        for (name, value) in here {
+            let stored = there.get(&name).cloned().unwrap_or_default();
+            if is_given(&name) && value != stored {
+                differences.push(format!("{name}: {} there, {} here", show(&stored), show(&value)));
+            }
+        }
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "the run there has other settings ({}): leave these options out, or start a new run",
+            differences.join("; ")
+        );
+        Err(Error::data("--resume", message))
+    }
+
+    pub(super) fn network(&self, input: &[usize], outputs: usize) -> ModelSpec {
+        ModelSpec {
+            kind: self.model,
+            input: input.to_vec(),
+            outputs,
+            hidden: self.hidden.clone(),
+            dropout: self.dropout,
+        }
+    }
+
+    pub(super) fn rule(&self) -> Rule {
+        match self.optimizer {
+            OptimizerName::Sgd => Rule::nesterov(0.9),
+            OptimizerName::Adam => Rule::adam(),
+            OptimizerName::Adamw => Rule::adamw(),
+            OptimizerName::Nadam => Rule::nadam(),
+            OptimizerName::Radam => Rule::radam(),
+            OptimizerName::Rmsprop => Rule::rmsprop(),
+            OptimizerName::Adagrad => Rule::adagrad(),
+            OptimizerName::Adadelta => Rule::adadelta(),
+            OptimizerName::Lion => Rule::lion(),
+        }
+    }
+
+    pub(super) fn learning_rates(&self, steps_per_epoch: u64) -> Schedule {
+        let rate = self.learning_rate;
+        match self.schedule {
+            ScheduleName::Constant => Schedule::Constant,
+            ScheduleName::Step => {
+                Schedule::Step { initial: rate, epochs: (self.epochs as u64 / 3).max(1), factor: 0.1 }
+            }
+            ScheduleName::Cosine => {
+                Schedule::Cosine { initial: rate, final_rate: rate * 0.01, warmup: steps_per_epoch.min(100) }
+            }
+            ScheduleName::OneCycle => Schedule::OneCycle { peak: rate, rise: 0.3 },
+            ScheduleName::Plateau => Schedule::Plateau { factor: 0.1, patience: 3, minimum: rate * 1e-3 },
+        }
+    }
+}
+
+/// A setting as people read it.
+pub(super) fn show(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Null => "not given".to_owned(),
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Array(items) => items.iter().map(show).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    }
+}
+
+/// The spelling of a choice on the command line.
+pub(in crate::commands) fn value_name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned())
+}

@@ -1,0 +1,127 @@
+//! The command with tables: CSV files learnt and predicted.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+fn neurenix(arguments: &[&str], folder: &Path) -> std::io::Result<Output> {
+    Command::new(env!("CARGO_BIN_EXE_neurenix")).args(arguments).current_dir(folder).output()
+}
+
+fn json(output: &Output) -> Result<serde_json::Value, Box<dyn std::error::Error>> {
+    if !output.status.success() {
+        return Err(format!("{}: {}", output.status, message(output)).into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn message(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Writes 200 points with the side of a line on which they are.
+fn points(folder: &Path) -> std::io::Result<()> {
+    let mut table = String::from("x,y,side\n");
+    for i in 0..200 {
+        let (x, y) = (f64::from(i % 20) / 10.0 - 1.0, f64::from(i / 20) / 5.0 - 1.0);
+        table.push_str(&format!("{x},{y},{}\n", if x + 0.2 * y > 0.0 { "above" } else { "below" }));
+    }
+    std::fs::write(folder.join("points.csv"), table)
+}
+
+#[test]
+fn tables_are_learned_and_predicted() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    points(folder.path())?;
+    let arguments = ["train", "csv", "--path", "points.csv", "--label", "side", "--epochs", "60"];
+    let output = neurenix(&arguments, folder.path())?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", message(&output));
+    // A fifth of 200 for testing, a tenth of the rest for validation.
+    assert!(text.contains("144 training, 16 validation and 40 test samples"), "{text}");
+    let metrics: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.path().join("runs/csv-mlp/metrics.json"))?)?;
+    let accuracy = metrics["epochs"][59]["validation_accuracy"].as_f64();
+    assert!(accuracy.is_some_and(|a| a > 0.9), "{text}");
+
+    // Columns go by name: in whatever order, with the label or without.
+    let classes = |contents: &str| -> Result<[String; 2], Box<dyn std::error::Error>> {
+        std::fs::write(folder.path().join("new.csv"), contents)?;
+        let predictions = json(&neurenix(&["predict", "runs/csv-mlp", "new.csv", "--json"], folder.path())?)?;
+        Ok([0, 1].map(|row| predictions[row]["class"].as_str().unwrap_or_default().to_owned()))
+    };
+    let expected = ["above", "below"].map(str::to_owned);
+    assert_eq!(classes("x,y\n0.9,-0.9\n-0.9,0.9\n")?, expected);
+    assert_eq!(classes("y,x\n-0.9,0.9\n0.9,-0.9\n")?, expected);
+    assert_eq!(classes("side,y,x\n,-0.9,0.9\n,0.9,-0.9\n")?, expected);
+    let refusals = [
+        ("x,z\n1,2\n", "\"z\", which the model does not know"),
+        ("x\n1\n", "column \"y\" is missing"),
+        ("0.9,-0.9\n", "it must name the columns"),
+    ];
+    for (contents, expected) in refusals {
+        std::fs::write(folder.path().join("new.csv"), contents)?;
+        let output = neurenix(&["predict", "runs/csv-mlp", "new.csv"], folder.path())?;
+        assert!(!output.status.success() && message(&output).contains(expected), "{}", message(&output));
+    }
+
+    // No number is no input.
+    let nan = neurenix::data::HostArray::from_values(&[2, 2], &[0.5f32, 0.5, 0.1, f32::NAN])?;
+    neurenix::data::write_npy(&folder.path().join("nan.npy"), &nan)?;
+    let output = neurenix(&["predict", "runs/csv-mlp", "nan.npy"], folder.path())?;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(message(&output).contains("row 1, column y is NaN"), "{}", message(&output));
+    Ok(())
+}
+
+#[test]
+fn mistakes_in_a_table_are_shown_with_line_and_values() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let mut table = String::from("left,right,side\n");
+    // Labels that nothing tells.
+    for i in 0..60u32 {
+        let label = i.wrapping_mul(2_654_435_761) >> 16;
+        table.push_str(&format!("{i}.5,{},{}\n", i % 7, ["p", "q"][(label % 2) as usize]));
+    }
+    std::fs::write(folder.path().join("noise.csv"), table)?;
+    let arguments = ["train", "csv", "--path", "noise.csv", "--epochs", "2", "--out", "run"];
+    let output = neurenix(&arguments, folder.path())?;
+    assert!(output.status.success(), "{}", message(&output));
+    let page = std::fs::read_to_string(folder.path().join("run/report.html"))?;
+    let item = page.split("<ul class=\"mistakes\">").nth(1).ok_or("no mistakes")?;
+    let after = |text: &str, mark: &str| -> Option<String> {
+        Some(text.split(mark).nth(1)?.split('<').next()?.to_owned())
+    };
+    let line: u32 = after(item, "<small>line ").ok_or("no line")?.parse()?;
+    let left = after(item, "<small>left ").ok_or("no value")?;
+    assert_eq!(left, format!("{}.5", line - 2));
+    Ok(())
+}
+
+#[test]
+fn quantities_of_any_size_are_learned() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let mut table = String::from("area,rooms,price\n");
+    let price = |area: i32, rooms: i32| 200_000 + 3_000 * area + 15_000 * rooms;
+    for i in 0..300 {
+        let (area, rooms) = (40 + i * 37 % 160, 1 + i * 11 % 6);
+        table.push_str(&format!("{area},{rooms},{}\n", price(area, rooms)));
+    }
+    std::fs::write(folder.path().join("prices.csv"), table)?;
+    let arguments = ["train", "csv", "--path", "prices.csv", "--regression", "--epochs", "60", "--json"];
+    let outcome = json(&neurenix(&arguments, folder.path())?)?;
+    assert!(outcome["test_r2"].as_f64().is_some_and(|r2| r2 > 0.97), "{outcome}");
+    // The standard deviation of the prices is about 140000.
+    assert!(outcome["test_rmse"].as_f64().is_some_and(|error| error < 25_000.0), "{outcome}");
+
+    std::fs::write(folder.path().join("new.csv"), "rooms,area\n3,100\n5,150\n")?;
+    let predictions = json(&neurenix(&["predict", "runs/csv-mlp", "new.csv", "--json"], folder.path())?)?;
+    for (row, truth) in [(0, price(100, 3)), (1, price(150, 5))] {
+        let value = predictions[row]["values"][0].as_f64().ok_or("no value")?;
+        assert!((value / f64::from(truth) - 1.0).abs() < 0.1, "{value} for {truth}");
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! The features of a table alone, to predict from: the columns of the training file are found again.
+
+use std::path::Path;
+
+use super::{CsvOptions, FORMAT, LabelColumn, read_table};
+use crate::data::HostArray;
+use crate::error::{Error, Place, Result};
+
+/// The columns that a model was trained on, to be found again in other files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FeatureColumns {
+    /// By name, whatever their order: the file must have a header.
+    Named {
+        /// The features in the order in which the model takes them.
+        features: Vec<String>,
+        /// The column that was predicted; a file may have it, and it is not read.
+        label: String,
+    },
+    /// By place: the training file had no header.
+    Numbered {
+        /// How many there are.
+        width: usize,
+        /// Where the training file had its label: a file of one column more has it too.
+        label: LabelColumn,
+    },
+}
+
+/// Reads the features of a table alone, `float32 [rows, features]`, to predict from.
+///
+/// # Errors
+/// As [`read_csv`]; and if a column is missing, or is there though the model does not know it.
+pub fn read_csv_features(path: &Path, columns: &FeatureColumns) -> Result<HostArray> {
+    let text = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
+    read_features(&text, path, columns)
+}
+
+fn read_features(text: &[u8], path: &Path, columns: &FeatureColumns) -> Result<HostArray> {
+    let options = match columns {
+        FeatureColumns::Named { .. } => CsvOptions { header: Some(true), ..CsvOptions::default() },
+        FeatureColumns::Numbered { .. } => CsvOptions::default(),
+    };
+    let options = CsvOptions { label: LabelColumn::Absent, ..options };
+    let table = read_table(text, path, &options, Some(columns))?;
+    HostArray::from_values(&[table.lines.len(), table.columns.len()], &table.features)
+}
+
+/// Which columns of a file with these names (numbers, without a header) are the model's features, in its order.
+pub(super) fn select(columns: &FeatureColumns, names: &[String], path: &Path) -> Result<Vec<usize>> {
+    let wrong = |message: String| Error::format(path, FORMAT, Place::Line(1), message);
+    match columns {
+        FeatureColumns::Numbered { width, label } => {
+            let label = match (names.len().checked_sub(*width), label) {
+                (Some(0), _) => None,
+                (Some(1), LabelColumn::Index(index)) => Some(*index),
+                (Some(1), _) => Some(*width),
+                _ => {
+                    let message = format!("it has {} columns, the model takes {width}", names.len());
+                    return Err(wrong(message));
+                }
+            };
+            Ok((0..names.len()).filter(|&column| Some(column) != label).collect())
+        }
+        FeatureColumns::Named { features, label } => {
+            let known = |name: &String| features.contains(name) || name == label;
+            if let Some(unknown) = names.iter().find(|name| !known(name)) {
+                let message = format!(
+                    "the first line has {unknown:?}, which the model does not know: it must name the columns the model was trained on, {}",
+                    features.join(", ")
+                );
+                return Err(wrong(message));
+            }
+            let place = |feature: &String| {
+                let mut places = (0..names.len()).filter(|&column| names[column] == *feature);
+                match (places.next(), places.next()) {
+                    (Some(column), None) => Ok(column),
+                    (None, _) => Err(wrong(format!("column {feature:?} is missing: the model takes it"))),
+                    _ => Err(wrong(format!("two columns are called {feature:?}"))),
+                }
+            };
+            features.iter().map(place).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_found_by_name_or_refused() -> Result<()> {
+        let path = Path::new("t.csv");
+        let named = FeatureColumns::Named { features: vec!["a".into(), "b".into()], label: "y".into() };
+        let values = |text: &str, columns: &FeatureColumns| {
+            read_features(text.as_bytes(), path, columns).and_then(|array| array.to_vec::<f32>())
+        };
+        let refusal = |text: &str, columns: &FeatureColumns| {
+            values(text, columns).err().map(|e| e.to_string()).unwrap_or_default()
+        };
+        assert_eq!(values("a,b\n1,2\n", &named)?, [1.0, 2.0]);
+        assert_eq!(values("b,a\n1,2\n3,4\n", &named)?, [2.0, 1.0, 4.0, 3.0]);
+        // The label may be there, anywhere, and empty.
+        assert_eq!(values("b,y,a\n1,,2\n", &named)?, [2.0, 1.0]);
+        assert!(refusal("a,c\n1,2\n", &named).contains("line 1: the first line has \"c\""));
+        assert!(refusal("a\n1\n", &named).contains("column \"b\" is missing"));
+        assert!(refusal("1,2\n3,4\n", &named).contains("it must name the columns"));
+        assert!(refusal("a,b,a\n1,2,3\n", &named).contains("two columns are called \"a\""));
+        assert!(refusal("a,b\n1,\n", &named).contains("line 2, column b: the value is missing"));
+
+        let numbered = |label| FeatureColumns::Numbered { width: 2, label };
+        assert_eq!(values("1,2\n", &numbered(LabelColumn::Last))?, [1.0, 2.0]);
+        assert_eq!(values("1,2,x\n", &numbered(LabelColumn::Last))?, [1.0, 2.0]);
+        assert_eq!(values("x,1,2\n", &numbered(LabelColumn::Index(0)))?, [1.0, 2.0]);
+        assert!(refusal("1,2,3,4\n", &numbered(LabelColumn::Last)).contains("it has 4 columns"));
+        assert!(refusal("1\n", &numbered(LabelColumn::Last)).contains("it has 1 columns"));
+        Ok(())
+    }
+}
