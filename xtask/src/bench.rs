@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         // Cargo knows where its target folder is.
         let mut command = cargo();
         command.args(["run", "--release", "--quiet", "--package", "neurenix-cli", "--", "bench"]);
-        command.args(["--json", "--threads", &threads, "--filter", &arguments.filter]);
+        command.args(["--json", "--device", "cpu", "--threads", &threads, "--filter", &arguments.filter]);
         lines(&mut command)
     };
     let Some(python) = &arguments.python else {

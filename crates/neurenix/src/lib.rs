@@ -44,8 +44,8 @@ pub mod verify;
 pub use error::{Error, Result};
 pub use phynexus;
 
-/// Makes every device of this machine known, once; notes why the others are missing. The CPU comes first: it is the
-/// default device.
+/// Makes every device of this machine known, once; notes why the others are missing. The default device is a GPU if
+/// there is one, else the CPU: [`Device::default_device`](phynexus::Device::default_device).
 pub fn register_all() {
     phynexus_cpu::register();
     phynexus_cuda::register();

@@ -142,7 +142,7 @@ impl Loaded {
                 Source::Binding(binding) => {
                     let size = launch.kernel.buffers[at].dtype.size() as i64;
                     let address = bindings[binding].wrapping_add_signed(argument.start * size);
-                    address % launch.alignment(at).max(1) as u64 == 0
+                    address.is_multiple_of(launch.alignment(at).max(1) as u64)
                 }
             })
         })

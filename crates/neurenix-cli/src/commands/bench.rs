@@ -17,7 +17,7 @@ use workloads::Workload;
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The device
-    #[arg(long, default_value = "cpu")]
+    #[arg(long, default_value_t = super::default_device())]
     device: String,
     /// Threads of the CPU device; all cores if not given
     #[arg(long)]
@@ -90,6 +90,7 @@ fn measure(workload: &Workload, device: Device, seconds: f64) -> Result<Measured
     for _ in 0..3 {
         step()?;
     }
+    device.synchronize()?;
     device.reset_peak_memory();
     step()?;
     let peak_bytes = device.memory().peak.saturating_sub(before);
@@ -100,6 +101,8 @@ fn measure(workload: &Workload, device: Device, seconds: f64) -> Result<Measured
     while begun.elapsed().as_secs_f64() < seconds || times.len() < 5 {
         let start = Instant::now();
         step()?;
+        // A device with a queue has only taken the work on.
+        device.synchronize()?;
         times.push(start.elapsed().as_secs_f64() * 1e3);
     }
     times.sort_by(f64::total_cmp);

@@ -33,7 +33,7 @@ pub(super) struct Arguments {
     /// What to explain
     computation: Computation,
     /// The device
-    #[arg(long, default_value = "cpu")]
+    #[arg(long, default_value_t = super::default_device())]
     device: String,
     /// Print every fused kernel's instructions
     #[arg(long)]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use neurenix::{Error, Result};
+use neurenix::{Error, Result, phynexus::Device};
 
 /// Prints a line as `println!` does, but gives an error where that panics.
 macro_rules! say {
@@ -53,6 +53,14 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+/// The device of a command that names none. What `RNN_GPU_DEVICE` names but is not there is an error of the command.
+pub(crate) fn default_device() -> String {
+    match Device::default_device() {
+        Ok(device) => device.name().to_owned(),
+        Err(_) => std::env::var("RNN_GPU_DEVICE").unwrap_or_default(),
+    }
 }
 
 /// The exit code of a program whose reader has gone: what shells report of one that SIGPIPE ended.

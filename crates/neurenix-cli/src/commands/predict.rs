@@ -27,7 +27,7 @@ pub(super) struct Arguments {
     /// Inputs: NumPy .npy, MNIST IDX, or CSV with the training file's columns
     file: PathBuf,
     /// The device
-    #[arg(long, default_value = "cpu")]
+    #[arg(long, default_value_t = super::default_device())]
     device: String,
     /// Print JSON
     #[arg(long)]

@@ -14,7 +14,7 @@ use super::{print_json, write_out};
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The device
-    #[arg(long, default_value = "cpu")]
+    #[arg(long, default_value_t = super::default_device())]
     device: String,
     /// Only operations whose name contains this
     #[arg(long)]

@@ -103,7 +103,7 @@ pub(in crate::commands) struct Settings {
     #[arg(long, default_value_t = 0)]
     pub(in crate::commands) seed: u64,
     /// The device
-    #[arg(long, default_value = "cpu")]
+    #[arg(long, default_value_t = crate::commands::default_device())]
     pub(in crate::commands) device: String,
 }
 

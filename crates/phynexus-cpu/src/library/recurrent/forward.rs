@@ -89,7 +89,7 @@ impl Forward {
     ///
     /// # Safety
     /// The input exists as its strides say, and the gates.
-    unsafe fn from_input(
+    unsafe fn input_share(
         &self,
         x: *const f32,
         weights: Right,
@@ -207,7 +207,7 @@ impl Routine for Forward {
                     let places = place..steps.min(place + together);
                     // SAFETY: these rows of the batch are this task's; the input and the gates have the shapes that were
                     // checked.
-                    unsafe { self.from_input(x.get(), input_weights, range.clone(), places, &parts) };
+                    unsafe { self.input_share(x.get(), input_weights, range.clone(), places, &parts) };
                 }
                 let (step, before) = self.extents.at(&self.recurrence, place);
                 let at = |step: usize| step * state + first;
