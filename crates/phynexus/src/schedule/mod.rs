@@ -12,6 +12,7 @@ pub mod explain;
 mod fork;
 mod group;
 mod layout;
+mod order;
 pub mod placement;
 mod places;
 pub mod plan;

@@ -1,11 +1,6 @@
 //! A plan: compiled steps, where every buffer lies, and how to run them.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap, HashSet},
-    sync::Arc,
-    time::Instant,
-};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use smallvec::SmallVec;
 
@@ -13,6 +8,7 @@ use super::{
     build::{self, Built},
     group::{self, GroupId, Grouping, Home, Limits},
     layout::lay_out,
+    order,
     placement::{self, Placement},
     places::Places,
     profile,
@@ -119,7 +115,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
             }
         });
     }
-    let launches = batch(&pieces, order(&pieces), device.backend().batch_limit());
+    let launches = order::batch(&pieces, order::order(&ir, &pieces), device.backend().batch_limit());
     let outputs: Vec<(Id, Layout)> = ir.outputs.iter().map(|&o| resolve(&ir, &grouping, &by_id, o)).collect();
     let places = Places::assign(&ir, &pieces, &launches, &outputs, leaves);
     let mut steps = Vec::with_capacity(launches.len());
@@ -238,73 +234,6 @@ fn resolve(ir: &Ir, grouping: &Grouping, layouts: &HashMap<Id, Layout>, id: Id) 
             None => (id, Layout::contiguous(&ir.node(id).shape)),
         },
     }
-}
-
-/// The pieces in an order that respects what they read. Those that only make results come last, fused ones at the very
-/// end: once the first of these has stored in place, nothing that can fail on its data is left.
-fn order(pieces: &[Piece]) -> Vec<usize> {
-    let mut waits = vec![0usize; pieces.len()];
-    let mut readers: Vec<SmallVec<[usize; 4]>> = vec![SmallVec::new(); pieces.len()];
-    let producer: HashMap<Id, usize> = pieces
-        .iter()
-        .enumerate()
-        .flat_map(|(index, piece)| piece.stored().map(move |n| (n, index)))
-        .collect();
-    for (index, piece) in pieces.iter().enumerate() {
-        let mut producers: SmallVec<[usize; 8]> =
-            piece.read().filter_map(|(_, node)| producer.get(&node).copied()).collect();
-        producers.sort_unstable();
-        producers.dedup();
-        waits[index] = producers.len();
-        producers.into_iter().for_each(|p| readers[p].push(index));
-    }
-    let rank = |index: usize| {
-        let piece = &pieces[index];
-        let last = match (readers[index].is_empty(), &piece.step) {
-            (false, _) => 0,
-            (true, Step::Fused(_)) => 2,
-            (true, _) => 1,
-        };
-        Reverse((last, piece.parameters.last().copied().unwrap_or(0), index))
-    };
-    let mut ready: BinaryHeap<_> = (0..pieces.len()).filter(|&i| waits[i] == 0).map(rank).collect();
-    let mut order = Vec::with_capacity(pieces.len());
-    while let Some(Reverse((_, _, index))) = ready.pop() {
-        order.push(index);
-        for &reader in &readers[index] {
-            waits[reader] -= 1;
-            if waits[reader] == 0 {
-                ready.push(rank(reader));
-            }
-        }
-    }
-    order
-}
-
-/// The order as launches. Fused kernels that only make results, the last of the order, do not depend on one another:
-/// they are run together, as many as their buffers allow.
-fn batch(pieces: &[Piece], order: Vec<usize>, limit: usize) -> Vec<SmallVec<[usize; 1]>> {
-    let read: HashSet<Id> = pieces.iter().flat_map(|piece| piece.read().map(|(_, node)| node)).collect();
-    let can_join =
-        |piece: &Piece| piece.step.fused().is_some() && !piece.stored().any(|node| read.contains(&node));
-    let mut launches: Vec<SmallVec<[usize; 1]>> = Vec::new();
-    // Buffers of the last launch, if others may join it.
-    let mut open: Option<usize> = None;
-    for index in order {
-        let count = pieces[index].parameters.len();
-        let joins = can_join(&pieces[index]);
-        match (launches.last_mut(), open) {
-            (Some(launch), Some(buffers)) if joins && buffers + count <= limit => {
-                launch.push(index);
-                open = Some(buffers + count);
-            }
-            _ => {
-                launches.push(SmallVec::from_elem(index, 1));
-                open = joins.then_some(count);
-            }
-        }
-    }
-    launches
 }
 
 impl Plan {

@@ -28,7 +28,7 @@ pub enum FeatureColumns {
 /// Reads the features of a table alone, `float32 [rows, features]`, to predict from.
 ///
 /// # Errors
-/// As [`read_csv`]; and if a column is missing, or is there though the model does not know it.
+/// As [`super::read_csv`]; and if a column is missing, or is there though the model does not know it.
 pub fn read_csv_features(path: &Path, columns: &FeatureColumns) -> Result<HostArray> {
     let text = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
     read_features(&text, path, columns)

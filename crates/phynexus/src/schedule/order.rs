@@ -1,0 +1,108 @@
+//! The order in which a plan's steps run, and which of them run together.
+
+use std::collections::{HashMap, HashSet};
+
+use smallvec::SmallVec;
+
+use super::{plan::Piece, step::Step};
+use crate::graph::ir::{Id, Ir};
+
+/// The pieces in an order that respects what they read.
+///
+/// Those that only make results come last, fused ones at the very end: once the first of these has stored in place,
+/// nothing that can fail on its data is left. Of the others that are ready, the one goes first that leaves the least
+/// memory in use: a gradient of weights, which lets an activation go, before the gradient of the layer below.
+pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
+    let mut waits = vec![0usize; pieces.len()];
+    let mut readers: Vec<SmallVec<[usize; 4]>> = vec![SmallVec::new(); pieces.len()];
+    let mut producer: HashMap<Id, usize> = HashMap::new();
+    for (index, piece) in pieces.iter().enumerate() {
+        producer.extend(piece.stored().map(|node| (node, index)));
+    }
+    // How many pieces have yet to read each intermediate result.
+    let mut unread: HashMap<Id, usize> = HashMap::new();
+    for (index, piece) in pieces.iter().enumerate() {
+        let read = distinct(piece.read().map(|(_, node)| node));
+        let mut producers: SmallVec<[usize; 8]> =
+            read.iter().filter_map(|node| producer.get(node).copied()).collect();
+        producers.sort_unstable();
+        producers.dedup();
+        waits[index] = producers.len();
+        producers.into_iter().for_each(|p| readers[p].push(index));
+        for node in read.into_iter().filter(|node| producer.contains_key(node)) {
+            *unread.entry(node).or_default() += 1;
+        }
+    }
+    for output in &ir.outputs {
+        unread.remove(output);
+    }
+    let last = |index: usize| match (readers[index].is_empty(), &pieces[index].step) {
+        (false, _) => 0,
+        (true, Step::Fused(_)) => 2,
+        (true, _) => 1,
+    };
+    // Bytes in use afterwards that are not now. Results have memory from the beginning.
+    let growth = |index: usize, unread: &HashMap<Id, usize>| -> i64 {
+        let bytes = |node: &Id| ir.node(*node).bytes() as i64;
+        let taken: i64 =
+            pieces[index].stored().filter(|node| unread.contains_key(node)).map(|n| bytes(&n)).sum();
+        let read = distinct(pieces[index].read().map(|(_, node)| node));
+        let freed: i64 = read.iter().filter(|node| unread.get(node) == Some(&1)).map(bytes).sum();
+        taken - freed
+    };
+    let mut ready: Vec<usize> = (0..pieces.len()).filter(|&index| waits[index] == 0).collect();
+    let mut order = Vec::with_capacity(pieces.len());
+    while !ready.is_empty() {
+        let rank = |&index: &usize| {
+            (last(index), growth(index, &unread), pieces[index].parameters.last().copied(), index)
+        };
+        let Some(next) = (0..ready.len()).min_by_key(|&at| rank(&ready[at])) else { break };
+        let index = ready.swap_remove(next);
+        order.push(index);
+        for node in distinct(pieces[index].read().map(|(_, node)| node)) {
+            if let Some(count) = unread.get_mut(&node) {
+                *count -= 1;
+            }
+        }
+        for &reader in &readers[index] {
+            waits[reader] -= 1;
+            if waits[reader] == 0 {
+                ready.push(reader);
+            }
+        }
+    }
+    order
+}
+
+fn distinct(nodes: impl Iterator<Item = Id>) -> SmallVec<[Id; 8]> {
+    let mut nodes: SmallVec<[Id; 8]> = nodes.collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
+}
+
+/// The order as launches. Fused kernels that only make results, the last of the order, do not depend on one another:
+/// they are run together, as many as their buffers allow.
+pub(super) fn batch(pieces: &[Piece], order: Vec<usize>, limit: usize) -> Vec<SmallVec<[usize; 1]>> {
+    let read: HashSet<Id> = pieces.iter().flat_map(|piece| piece.read().map(|(_, node)| node)).collect();
+    let can_join =
+        |piece: &Piece| piece.step.fused().is_some() && !piece.stored().any(|node| read.contains(&node));
+    let mut launches: Vec<SmallVec<[usize; 1]>> = Vec::new();
+    // Buffers of the last launch, if others may join it.
+    let mut open: Option<usize> = None;
+    for index in order {
+        let count = pieces[index].parameters.len();
+        let joins = can_join(&pieces[index]);
+        match (launches.last_mut(), open) {
+            (Some(launch), Some(buffers)) if joins && buffers + count <= limit => {
+                launch.push(index);
+                open = Some(buffers + count);
+            }
+            _ => {
+                launches.push(SmallVec::from_elem(index, 1));
+                open = joins.then_some(count);
+            }
+        }
+    }
+    launches
+}
