@@ -42,12 +42,12 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
         (true, _) => 1,
     };
     // Bytes in use afterwards that are not now. Results have memory from the beginning.
-    let growth = |index: usize, unread: &HashMap<Id, usize>| -> i64 {
-        let bytes = |node: &Id| ir.node(*node).bytes() as i64;
-        let taken: i64 =
+    let growth = |index: usize, unread: &HashMap<Id, usize>| -> i128 {
+        let bytes = |node: &Id| ir.node(*node).bytes() as i128;
+        let taken: i128 =
             pieces[index].stored().filter(|node| unread.contains_key(node)).map(|n| bytes(&n)).sum();
         let read = distinct(pieces[index].read().map(|(_, node)| node));
-        let freed: i64 = read.iter().filter(|node| unread.get(node) == Some(&1)).map(bytes).sum();
+        let freed: i128 = read.iter().filter(|node| unread.get(node) == Some(&1)).map(bytes).sum();
         taken - freed
     };
     let mut ready: Vec<usize> = (0..pieces.len()).filter(|&index| waits[index] == 0).collect();
