@@ -1,6 +1,6 @@
 //! NVIDIA GPUs behind the engine's trait.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use cudarc::driver::{result, sys::CUdevice_attribute as Attribute};
 use phynexus::{
@@ -23,8 +23,13 @@ use crate::{
     step::{CudaStep, Resources, Status},
 };
 
-/// Registers every GPU that NVIDIA's driver shows, or the reason why there is none.
+/// Registers every GPU that NVIDIA's driver shows, or the reason why there is none; once a process.
 pub fn register() {
+    static DONE: Once = Once::new();
+    DONE.call_once(look);
+}
+
+fn look() {
     let found = library::open().and_then(|()| count());
     let number = match found {
         Ok(0) => return register_missing("cuda", "NVIDIA's driver is installed, but it shows no GPU"),
