@@ -25,9 +25,11 @@ pub(crate) fn open() -> Result<(), String> {
     }
     match has_compiler() {
         true => Ok(()),
-        false => Err("NVIDIA's driver is there, but not NVRTC, which compiles kernels: install CUDA's toolkit 12 or 13, \
+        false => Err(
+            "NVIDIA's driver is there, but not NVRTC, which compiles kernels: install CUDA's toolkit 13, \
                       or `pip install nvidia-cuda-nvrtc`"
-            .to_owned()),
+                .to_owned(),
+        ),
     }
 }
 
