@@ -8,16 +8,12 @@
 //! |---|---|
 //! | `library` | finding and opening the driver and NVRTC |
 //! | `context` | a GPU: its figures, stream and modules |
-//! | `memory` | memory on it, in the engine's pool |
-//! | `compile` | from source to machine code, and the cache on disk |
-//! | `step` | a compiled step and its launches |
-//! | `device` | the engine's trait |
+//! | `compile` | from source to machine code |
+//! | `driver` | the engine's trait |
 
 mod compile;
 mod context;
-mod device;
+mod driver;
 mod library;
-mod memory;
-mod step;
 
-pub use device::register;
+pub use driver::register;

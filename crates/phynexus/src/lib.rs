@@ -31,6 +31,7 @@
 //! | [`schedule`] | from a pending graph to a plan, and from a plan to data |
 //! | [`kernel`] | the fused specification, index expressions, loop trees and their printers |
 //! | [`device`] | the trait a device implements, the registry, the memory pool |
+//! | [`gpu`] | what GPUs of all families share |
 //! | [`oracle`] | what every operation means, exactly |
 //!
 //! The engine names no vendor and knows nothing of layers or files.
@@ -42,6 +43,7 @@ extern crate self as phynexus;
 pub mod device;
 pub mod dtype;
 pub mod error;
+pub mod gpu;
 pub mod graph;
 pub mod kernel;
 pub mod oracle;

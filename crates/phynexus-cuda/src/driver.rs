@@ -1,0 +1,184 @@
+//! NVIDIA GPUs as drivers of the engine's GPU layer.
+
+use std::sync::{Arc, Once};
+
+use cudarc::driver::{
+    result,
+    sys::{CUdevice_attribute as Attribute, CUdeviceptr},
+};
+use phynexus::{
+    DType, Error, Result,
+    device::{DeviceInfo, DeviceNature, register_missing},
+    gpu::{Driver, Gpu, Place},
+    kernel::{
+        check::Limits,
+        loops::Kernel,
+        lower::Target,
+        print::{CUDA, print},
+    },
+};
+use smallvec::SmallVec;
+
+use crate::{
+    compile::Compiler,
+    context::{Context, Module, count},
+    library,
+};
+
+/// Registers every GPU that NVIDIA's driver shows, or the reason why there is none; once a process.
+pub fn register() {
+    static DONE: Once = Once::new();
+    DONE.call_once(look);
+}
+
+fn look() {
+    let found = library::open().and_then(|()| count());
+    let number = match found {
+        Ok(0) => return register_missing("cuda", "NVIDIA's driver is installed, but it shows no GPU"),
+        Ok(number) => number,
+        Err(reason) => return register_missing("cuda", reason),
+    };
+    for gpu in 0..number {
+        match Cuda::new(gpu) {
+            Ok(cuda) => drop(phynexus::device::register(Box::new(Gpu::new(cuda)))),
+            Err(error) => register_missing(format!("cuda:{gpu}"), error.to_string()),
+        }
+    }
+}
+
+/// A GPU.
+struct Cuda {
+    context: Arc<Context>,
+    compiler: Compiler,
+    target: Target,
+}
+
+/// A block of the driver's.
+struct Block {
+    address: CUdeviceptr,
+    context: Arc<Context>,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // Freeing waits for kernels that still use the block. A failure leaves it allocated.
+        if self.context.bind().is_ok() {
+            // SAFETY: the address came from the same context and nobody else has it.
+            let _ = unsafe { result::free_sync(self.address) };
+        }
+    }
+}
+
+impl Cuda {
+    fn new(number: usize) -> Result<Cuda> {
+        let context = Arc::new(Context::new(number)?);
+        let compiler = Compiler::new(context.capability());
+        let target = target(&context);
+        Ok(Cuda { context, compiler, target })
+    }
+}
+
+/// What kernels of this GPU can have. Limits that the driver does not tell are those that every GPU has.
+fn target(context: &Context) -> Target {
+    let figure = |attribute, otherwise| context.attribute(attribute).unwrap_or(otherwise);
+    let limits = Limits {
+        device: context.name.clone(),
+        // Parameters of a kernel are 4 KB at most.
+        bindings: 500,
+        shared_bytes: figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 48 << 10),
+        block: [
+            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024),
+            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024),
+            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, 64),
+        ],
+        block_size: figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024),
+        grid: [
+            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 0x7fff_ffff),
+            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 0xffff),
+            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 0xffff),
+        ],
+        subgroup: context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+        dtypes: DType::ALL.to_vec(),
+        matrices: Vec::new(),
+    };
+    let processors = figure(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16);
+    Target { limits, vector_bytes: 16, processors }
+}
+
+impl Driver for Cuda {
+    type Block = Block;
+    type Module = Module;
+
+    fn name(&self) -> &str {
+        &self.context.name
+    }
+
+    fn info(&self) -> DeviceInfo {
+        let context = &self.context;
+        let (major, minor) = context.capability();
+        let mut features = vec![format!("compute capability {major}.{minor}")];
+        features.extend(context.driver_version().map(|version| format!("driver for CUDA {version}")));
+        DeviceInfo {
+            name: context.name.clone(),
+            model: context.model().unwrap_or_else(|| "NVIDIA GPU".to_owned()),
+            nature: DeviceNature::Hardware,
+            compute_units: context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+            total_memory: context.total_memory(),
+            features,
+        }
+    }
+
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn available_memory(&self) -> Option<u64> {
+        self.context.bind().ok()?;
+        result::mem_get_info().ok().map(|(free, _)| free as u64)
+    }
+
+    fn allocate(&self, bytes: usize) -> Option<Block> {
+        self.context.bind().ok()?;
+        // SAFETY: the context is current; the address is used through this block only.
+        let address = unsafe { result::malloc_sync(bytes) }.ok()?;
+        Some(Block { address, context: self.context.clone() })
+    }
+
+    fn write(&self, block: &Block, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: the part lies within the block. From pageable memory the driver has copied when the call returns.
+        unsafe { result::memcpy_htod_async(block.address + offset as u64, bytes, self.context.stream()) }
+            .map_err(|e| self.context.error("copying to the GPU", e))
+    }
+
+    fn read(&self, block: &Block, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: the part lies within the block, and the bytes stay until the stream has been waited for.
+        unsafe { result::memcpy_dtoh_async(bytes, block.address + offset as u64, self.context.stream()) }
+            .map_err(|e| self.context.error("copying from the GPU", e))?;
+        self.context.synchronize()
+    }
+
+    fn compile(&self, kernel: &Kernel) -> Result<Module> {
+        let code = self.compiler.compile(&print(kernel, &CUDA)?).map_err(|message| Error::Device {
+            device: self.context.name.clone(),
+            message: format!("compiling kernel {}: {message}", kernel.name),
+        })?;
+        self.context.load(&code, &kernel.name, kernel.shared_bytes())
+    }
+
+    fn launch(&self, module: &Module, kernel: &Kernel, arguments: &[Place<'_, Block>]) -> Result<()> {
+        self.context.bind()?;
+        let mut addresses: SmallVec<[CUdeviceptr; 16]> =
+            arguments.iter().map(|(block, start)| block.address.wrapping_add_signed(*start)).collect();
+        // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan binds
+        // memory of these lengths, aligned as was asked for.
+        unsafe {
+            self.context.launch(module, kernel.grid(), kernel.block(), kernel.shared_bytes(), &mut addresses)
+        }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.context.synchronize()
+    }
+}

@@ -1,0 +1,103 @@
+//! A driver behind the engine's trait.
+
+use std::sync::Arc;
+
+use super::{
+    Driver,
+    memory::{GpuMemory, Heap, memory},
+    modules::Modules,
+    step::{GpuStep, Resources},
+};
+use crate::{
+    DType, Result,
+    device::{Backend, Buffer, DeviceInfo, Executable, MemoryStatistics, Pool, Support},
+    graph::{ir::IrNode, op::Op},
+    schedule::step::Step,
+    shape::Layout,
+};
+
+/// A GPU as a device of the engine.
+pub struct Gpu<D: Driver>(Resources<D>);
+
+impl<D: Driver> Gpu<D> {
+    /// On a driver that is ready.
+    pub fn new(driver: D) -> Gpu<D> {
+        let pool = Pool::new(driver.name());
+        let heap = Arc::new(Heap { driver, pool });
+        Gpu(Resources { heap, modules: Arc::new(Modules::new()) })
+    }
+
+    fn driver(&self) -> &D {
+        &self.0.heap.driver
+    }
+}
+
+impl<D: Driver> Backend for Gpu<D> {
+    fn info(&self) -> DeviceInfo {
+        self.driver().info()
+    }
+
+    fn name(&self) -> &str {
+        self.driver().name()
+    }
+
+    fn support(&self, node: &IrNode, _: &[DType]) -> Support {
+        // What has no kernel is refused when its step is compiled.
+        match node.op {
+            Op::Composite(_) => Support::Body,
+            _ => Support::Native,
+        }
+    }
+
+    fn reads_layout(&self, node: &IrNode, operand: usize, layout: &Layout) -> bool {
+        self.driver().reads_layout(node, operand, layout)
+    }
+
+    fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(GpuStep::new(self.0.clone(), step)?))
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Buffer> {
+        Ok(Buffer(Arc::new(GpuMemory::new(&self.0.heap, bytes)?)))
+    }
+
+    fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        let (block, offset) = memory(&self.0.heap, target)?.place(offset, bytes.len())?;
+        if bytes.is_empty() { Ok(()) } else { self.driver().write(block, offset, bytes) }
+    }
+
+    fn read(&self, source: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let (block, offset) = memory(&self.0.heap, source)?.place(offset, bytes.len())?;
+        if bytes.is_empty() { Ok(()) } else { self.driver().read(block, offset, bytes) }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.driver().synchronize()
+    }
+
+    fn memory(&self) -> MemoryStatistics {
+        self.0.heap.pool.statistics()
+    }
+
+    fn reset_peak_memory(&self) {
+        self.0.heap.pool.reset_peak();
+    }
+
+    fn set_memory_limit(&self, limit: Option<usize>) {
+        self.0.heap.pool.set_limit(limit);
+    }
+
+    fn empty_cache(&self) {
+        self.0.heap.pool.empty_cache();
+    }
+
+    fn binding_limit(&self) -> usize {
+        // The greatest number of buffers that a fused kernel is given, whatever more the device could take.
+        self.driver().target().limits.bindings.min(64)
+    }
+
+    fn batch_limit(&self) -> usize {
+        // A batch becomes one launch a kernel.
+        usize::MAX
+    }
+}

@@ -1,0 +1,85 @@
+//! What GPUs of all families share: a device crate gives a [`Driver`], [`Gpu`] makes of it a device of the engine.
+//!
+//! A driver allocates blocks of memory, copies to and from them, compiles one kernel and launches it, all in the order of
+//! one queue. What lies above is the same everywhere and is here: the pool of blocks, a step's launches with their
+//! temporaries, kernels that were compiled before, indices out of range, and machine code kept on disk.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `device` | [`Gpu`]: the engine's trait, on a driver |
+//! | `memory` | blocks in use, and places in them |
+//! | `step` | a compiled step: its launches, what is bound to them |
+//! | `modules` | kernels compiled before |
+//! | `cache` | machine code on disk |
+
+mod cache;
+mod device;
+mod memory;
+mod modules;
+mod step;
+
+pub use cache::DiskCache;
+pub use device::Gpu;
+
+use crate::{
+    Result,
+    device::DeviceInfo,
+    graph::ir::IrNode,
+    kernel::{loops::Kernel, lower::Target},
+    shape::Layout,
+};
+
+/// A block of a driver's and the byte in it at which an argument begins. Where only later elements are accessed, that may
+/// be before the block: below 0.
+pub type Place<'a, B> = (&'a B, i64);
+
+/// What a family of GPUs gives: memory, copies and kernels, in the order of one queue.
+///
+/// Whatever is submitted by one call is seen by the calls after it, from whichever thread they come; a block that is
+/// dropped or handed out again may still be used by work submitted before.
+pub trait Driver: Send + Sync + 'static {
+    /// Memory on the device. Its address is a multiple of [`Driver::ALIGNMENT`]; dropping it gives it back.
+    type Block: Send + Sync;
+    /// A kernel's machine code on the device.
+    type Module: Send + Sync;
+
+    /// What the addresses of blocks are multiples of, in bytes.
+    const ALIGNMENT: usize = 256;
+
+    /// The device's name: `cuda:0`.
+    fn name(&self) -> &str;
+    /// What it says of itself.
+    fn info(&self) -> DeviceInfo;
+    /// What kernels can have.
+    fn target(&self) -> &Target;
+    /// Bytes of the device's memory that nobody has, if it tells.
+    fn available_memory(&self) -> Option<u64>;
+    /// So many bytes, contents undefined; nothing if there is no room.
+    fn allocate(&self, bytes: usize) -> Option<Self::Block>;
+    /// Copies from the host; the bytes may change as soon as the call returns.
+    fn write(&self, block: &Self::Block, offset: usize, bytes: &[u8]) -> Result<()>;
+    /// Copies to the host, after everything submitted before.
+    fn read(&self, block: &Self::Block, offset: usize, bytes: &mut [u8]) -> Result<()>;
+    /// Compiles a checked kernel, or takes its machine code from the disk. Called by several threads at once.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) with the compiler's messages; the step is then planned on the CPU.
+    fn compile(&self, kernel: &Kernel) -> Result<Self::Module>;
+    /// Submits a kernel with its buffers, in order. Every access of a checked kernel lies within its buffer's
+    /// block, and each place has the alignment that wide accesses need; an element's own alignment it has always.
+    fn launch(
+        &self,
+        module: &Self::Module,
+        kernel: &Kernel,
+        arguments: &[Place<'_, Self::Block>],
+    ) -> Result<()>;
+    /// Waits until everything submitted has finished.
+    fn synchronize(&self) -> Result<()>;
+
+    /// Whether an operand of a library operation that lies like this is read as it is: see
+    /// [`Backend::reads_layout`](crate::device::Backend::reads_layout).
+    fn reads_layout(&self, node: &IrNode, operand: usize, layout: &Layout) -> bool {
+        let _ = (operand, layout);
+        node.op == crate::graph::op::Op::Dot
+    }
+}

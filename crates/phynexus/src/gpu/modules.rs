@@ -1,0 +1,43 @@
+//! Kernels compiled before: steps with the same kernel share its machine code.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use super::Driver;
+use crate::{Result, kernel::loops::Kernel};
+
+/// The modules that steps hold.
+pub(super) struct Modules<D: Driver> {
+    known: Mutex<Known<D::Module>>,
+}
+
+struct Known<M> {
+    modules: HashMap<Arc<Kernel>, Weak<M>>,
+    /// Entries whose modules are gone are removed when there are more than this.
+    sweep_at: usize,
+}
+
+impl<D: Driver> Modules<D> {
+    pub(super) fn new() -> Modules<D> {
+        Modules { known: Mutex::new(Known { modules: HashMap::new(), sweep_at: 1024 }) }
+    }
+
+    /// The kernel's module: a known one, or one that is compiled now. Of two threads that compile the same kernel, one
+    /// does so in vain.
+    pub(super) fn get(&self, driver: &D, kernel: &Arc<Kernel>) -> Result<Arc<D::Module>> {
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(module) = lock().modules.get(kernel).and_then(Weak::upgrade) {
+            return Ok(module);
+        }
+        let module = Arc::new(driver.compile(kernel)?);
+        let mut known = lock();
+        if known.modules.len() >= known.sweep_at {
+            known.modules.retain(|_, module| module.strong_count() > 0);
+            known.sweep_at = 2 * known.modules.len() + 1024;
+        }
+        known.modules.insert(kernel.clone(), Arc::downgrade(&module));
+        Ok(module)
+    }
+}

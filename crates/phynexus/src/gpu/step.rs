@@ -1,0 +1,158 @@
+//! A compiled step: its launches, and what is bound to them.
+
+use std::sync::{Arc, OnceLock};
+
+use smallvec::SmallVec;
+
+use super::{
+    Driver, Place,
+    memory::{GpuMemory, Heap, memory},
+    modules::Modules,
+};
+use crate::{
+    Error, Result,
+    device::{Binding, Executable},
+    kernel::{
+        loops::Kernel,
+        lower::{Argument, Source, Target, Unsupported, lower},
+    },
+    schedule::step::Step,
+};
+
+/// What a step needs of its device.
+pub(super) struct Resources<D: Driver> {
+    pub(super) heap: Arc<Heap<D>>,
+    pub(super) modules: Arc<Modules<D>>,
+}
+
+impl<D: Driver> Clone for Resources<D> {
+    fn clone(&self) -> Resources<D> {
+        Resources { heap: self.heap.clone(), modules: self.modules.clone() }
+    }
+}
+
+/// A step, compiled for bindings that are aligned as its wide accesses need, and, once one is not, for any.
+pub(super) struct GpuStep<D: Driver> {
+    resources: Resources<D>,
+    step: Step,
+    aligned: Loaded<D>,
+    unaligned: OnceLock<Result<Loaded<D>>>,
+}
+
+/// Launches with their machine code.
+struct Loaded<D: Driver> {
+    launches: Vec<LoadedLaunch<D>>,
+    temporaries: Vec<usize>,
+    /// True if a launch may find an index out of range.
+    may_fail: bool,
+}
+
+struct LoadedLaunch<D: Driver> {
+    kernel: Arc<Kernel>,
+    module: Arc<D::Module>,
+    arguments: Vec<LoadedArgument>,
+}
+
+struct LoadedArgument {
+    argument: Argument,
+    /// What is added to the start of the binding, in bytes.
+    start: i64,
+    /// What the address must be a multiple of, in bytes.
+    alignment: usize,
+}
+
+impl<D: Driver> Resources<D> {
+    fn load(&self, step: &Step, target: &Target) -> Result<Loaded<D>> {
+        let driver = &self.heap.driver;
+        let refused =
+            |Unsupported(reason)| Error::Device { device: driver.name().to_owned(), message: reason };
+        let lowered = lower(step, target).map_err(refused)?;
+        let mut launches = Vec::with_capacity(lowered.launches.len());
+        for launch in lowered.launches {
+            let argument = |at: usize| {
+                let buffer = &launch.kernel.buffers[at];
+                LoadedArgument {
+                    argument: launch.arguments[at],
+                    start: launch.arguments[at].start * buffer.dtype.size() as i64,
+                    alignment: launch.alignment(at).max(1),
+                }
+            };
+            let arguments = (0..launch.arguments.len()).map(argument).collect();
+            let kernel = Arc::new(launch.kernel);
+            launches.push(LoadedLaunch { module: self.modules.get(driver, &kernel)?, kernel, arguments });
+        }
+        let sources = || launches.iter().flat_map(|launch| &launch.arguments);
+        let may_fail = sources().any(|a| a.argument.source == Source::Status);
+        Ok(Loaded { launches, temporaries: lowered.temporaries, may_fail })
+    }
+}
+
+impl<D: Driver> GpuStep<D> {
+    pub(super) fn new(resources: Resources<D>, step: &Step) -> Result<GpuStep<D>> {
+        let aligned = resources.load(step, resources.heap.driver.target())?;
+        Ok(GpuStep { resources, step: step.clone(), aligned, unaligned: OnceLock::new() })
+    }
+}
+
+impl<D: Driver> Loaded<D> {
+    /// True if every binding is aligned as the launches need it.
+    fn fits(&self, bindings: &[Binding]) -> bool {
+        self.launches.iter().flat_map(|launch| &launch.arguments).all(|a| match a.argument.source {
+            Source::Binding(binding) => (bindings[binding].offset as i64 + a.start) % a.alignment as i64 == 0,
+            Source::Temporary(_) | Source::Status => true,
+        })
+    }
+
+    fn run(&self, heap: &Arc<Heap<D>>, bindings: &[Binding], step: &Step) -> Result<()> {
+        let driver = &heap.driver;
+        let memories: SmallVec<[&GpuMemory<D>; 16]> =
+            bindings.iter().map(|binding| memory(heap, &binding.buffer)).collect::<Result<_>>()?;
+        let temporaries: SmallVec<[GpuMemory<D>; 4]> =
+            self.temporaries.iter().map(|&bytes| GpuMemory::new(heap, bytes)).collect::<Result<_>>()?;
+        let status = match self.may_fail {
+            true => {
+                let status = GpuMemory::new(heap, size_of::<u32>())?;
+                driver.write(status.place(0, 4)?.0, 0, &0u32.to_ne_bytes())?;
+                Some(status)
+            }
+            false => None,
+        };
+        for launch in &self.launches {
+            let mut arguments: SmallVec<[Place<'_, D::Block>; 16]> = SmallVec::new();
+            for a in &launch.arguments {
+                let (memory, offset) = match a.argument.source {
+                    Source::Binding(binding) => (Some(memories[binding]), bindings[binding].offset),
+                    Source::Temporary(temporary) => (temporaries.get(temporary), 0),
+                    Source::Status => (status.as_ref(), 0),
+                };
+                let memory = memory.ok_or_else(|| Error::internal("gpu", "an argument without memory"))?;
+                arguments.push((memory.place(0, 0)?.0, offset as i64 + a.start));
+            }
+            driver.launch(&launch.module, &launch.kernel, &arguments)?;
+        }
+        // What fails must fail before a later step overwrites anything, so it is waited for here.
+        if let Some(status) = status {
+            let mut value = [0; 4];
+            driver.read(status.place(0, 4)?.0, 0, &mut value)?;
+            if u32::from_ne_bytes(value) != 0 {
+                let message = format!("{}: an index is out of range", step.name());
+                return Err(Error::Device { device: driver.name().to_owned(), message });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<D: Driver> Executable for GpuStep<D> {
+    fn run(&self, bindings: &[Binding]) -> Result<()> {
+        let loaded = match self.aligned.fits(bindings) {
+            true => &self.aligned,
+            false => {
+                let target = self.resources.heap.driver.target().unaligned();
+                let made = self.unaligned.get_or_init(|| self.resources.load(&self.step, &target));
+                made.as_ref().map_err(Clone::clone)?
+            }
+        };
+        loaded.run(&self.resources.heap, bindings, &self.step)
+    }
+}
