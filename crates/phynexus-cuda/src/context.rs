@@ -7,7 +7,8 @@ use cudarc::driver::{
     result::{self, module, stream},
     sys::{self, CUdevice_attribute as Attribute},
 };
-use phynexus::{Error, Result};
+use phynexus::{Error, Result, kernel::loops::Kernel};
+use smallvec::SmallVec;
 
 /// A GPU with its primary context and one stream, on which everything runs in order.
 pub(crate) struct Context {
@@ -22,11 +23,17 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// A kernel's machine code on the device.
+/// A kernel's machine code on the device, and how it is launched.
 pub(crate) struct Module {
     function: sys::CUfunction,
     module: sys::CUmodule,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
 }
+
+/// The buffers of a launch.
+pub(crate) type Addresses = SmallVec<[sys::CUdeviceptr; 8]>;
 
 // SAFETY: as for the context.
 unsafe impl Send for Module {}
@@ -120,16 +127,24 @@ impl Context {
     }
 
     /// Loads machine code and finds its kernel.
-    pub(crate) fn load(&self, code: &[u8], kernel: &str, shared_bytes: usize) -> Result<Module> {
+    pub(crate) fn load(&self, code: &[u8], kernel: &Kernel) -> Result<Module> {
         self.bind()?;
-        let error = |e: DriverError| self.error(&format!("loading kernel {kernel}"), e);
-        let name = CString::new(kernel)
+        let error = |e: DriverError| self.error(&format!("loading kernel {}", kernel.name), e);
+        let name = CString::new(kernel.name.as_str())
             .map_err(|_| Error::internal("phynexus_cuda", "a kernel's name has a zero"))?;
         // SAFETY: the code is what NVRTC made for this device; the driver copies it.
         let module = unsafe { module::load_data(code.as_ptr().cast()) }.map_err(error)?;
         // SAFETY: the module was just loaded; if the function is missing it is unloaded with the result.
         let function = unsafe { module::get_function(module, name) };
-        let loaded = Module { function: function.map_err(error)?, module };
+        let [grid, block] = [kernel.grid(), kernel.block()].map(|extents| extents.map(|e| e as u32));
+        let shared_bytes = kernel.shared_bytes();
+        let loaded = Module {
+            function: function.map_err(error)?,
+            module,
+            grid,
+            block,
+            shared_bytes: shared_bytes as u32,
+        };
         if shared_bytes > 48 << 10 {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             let bytes = i32::try_from(shared_bytes).unwrap_or(i32::MAX);
@@ -144,29 +159,38 @@ impl Context {
     ///
     /// # Safety
     /// The addresses are those of the kernel's buffer parameters, in order and valid for what it accesses.
-    pub(crate) unsafe fn launch(
-        &self,
-        module: &Module,
-        grid: [usize; 3],
-        block: [usize; 3],
-        shared_bytes: usize,
-        addresses: &mut [sys::CUdeviceptr],
-    ) -> Result<()> {
-        let mut parameters: smallvec::SmallVec<[*mut c_void; 16]> =
-            addresses.iter_mut().map(|address| std::ptr::from_mut(address).cast()).collect();
-        let [grid, block] = [grid, block].map(|e| (e[0] as u32, e[1] as u32, e[2] as u32));
+    pub(crate) unsafe fn launch(&self, module: &Module, addresses: &mut Addresses) -> Result<()> {
+        let mut parameters = parameters(addresses);
+        let [grid, block] = [module.grid, module.block].map(|[x, y, z]| (x, y, z));
+        let bytes = module.shared_bytes;
         // SAFETY: the caller's promise; the driver copies the parameters.
-        unsafe {
-            result::launch_kernel(
-                module.function,
-                grid,
-                block,
-                shared_bytes as u32,
-                self.stream,
-                &mut parameters,
-            )
+        unsafe { result::launch_kernel(module.function, grid, block, bytes, self.stream, &mut parameters) }
+            .map_err(|e| self.error("launching a kernel", e))
+    }
+}
+
+/// What the driver reads the addresses through.
+pub(crate) fn parameters(addresses: &mut Addresses) -> SmallVec<[*mut c_void; 8]> {
+    addresses.iter_mut().map(|address| std::ptr::from_mut(address).cast()).collect()
+}
+
+impl Module {
+    /// A launch as a node of a graph; the parameters must outlive its use.
+    pub(crate) fn node(&self, parameters: &mut [*mut c_void]) -> sys::CUDA_KERNEL_NODE_PARAMS {
+        sys::CUDA_KERNEL_NODE_PARAMS {
+            func: self.function,
+            gridDimX: self.grid[0],
+            gridDimY: self.grid[1],
+            gridDimZ: self.grid[2],
+            blockDimX: self.block[0],
+            blockDimY: self.block[1],
+            blockDimZ: self.block[2],
+            sharedMemBytes: self.shared_bytes,
+            kernelParams: parameters.as_mut_ptr(),
+            extra: std::ptr::null_mut(),
+            kern: std::ptr::null_mut(),
+            ctx: std::ptr::null_mut(),
         }
-        .map_err(|e| self.error("launching a kernel", e))
     }
 }
 

@@ -2,6 +2,12 @@
 
 use std::sync::{Arc, Once};
 
+use crate::{
+    compile::Compiler,
+    context::{Addresses, Context, Module, count},
+    graph::Recording,
+    library,
+};
 use cudarc::driver::{
     result,
     sys::{CUdevice_attribute as Attribute, CUdeviceptr},
@@ -9,20 +15,13 @@ use cudarc::driver::{
 use phynexus::{
     DType, Error, Result,
     device::{DeviceInfo, DeviceNature, register_missing},
-    gpu::{Driver, Gpu, Place},
+    gpu::{Driver, Gpu, Submission},
     kernel::{
         check::Limits,
-        loops::Kernel,
+        loops::{Kernel, MatrixShape},
         lower::Target,
         print::{CUDA, print},
     },
-};
-use smallvec::SmallVec;
-
-use crate::{
-    compile::Compiler,
-    context::{Context, Module, count},
-    library,
 };
 
 /// Registers every GPU that NVIDIA's driver shows, or the reason why there is none; once a process.
@@ -47,14 +46,14 @@ fn look() {
 }
 
 /// A GPU.
-struct Cuda {
-    context: Arc<Context>,
+pub(crate) struct Cuda {
+    pub(crate) context: Arc<Context>,
     compiler: Compiler,
     target: Target,
 }
 
 /// A block of the driver's.
-struct Block {
+pub(crate) struct Block {
     address: CUdeviceptr,
     context: Arc<Context>,
 }
@@ -78,6 +77,11 @@ impl Cuda {
     }
 }
 
+/// The addresses of a launch's buffers.
+pub(crate) fn addresses(submission: &Submission<'_, Cuda>) -> Addresses {
+    submission.arguments.iter().map(|(block, start)| block.address.wrapping_add_signed(*start)).collect()
+}
+
 /// What kernels of this GPU can have. Limits that the driver does not tell are those that every GPU has.
 fn target(context: &Context) -> Target {
     let figure = |attribute, otherwise| context.attribute(attribute).unwrap_or(otherwise);
@@ -99,15 +103,24 @@ fn target(context: &Context) -> Target {
         ],
         subgroup: context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
         dtypes: DType::ALL.to_vec(),
-        matrices: Vec::new(),
+        matrices: matrices(context.capability()),
     };
     let processors = figure(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16);
     Target { limits, vector_bytes: 16, processors }
 }
 
+/// The matrix instructions of a compute capability, where the headers that they need are there.
+fn matrices((major, _): (usize, usize)) -> Vec<(MatrixShape, DType, DType)> {
+    let shape = MatrixShape { rows: 16, columns: 16, depth: 16 };
+    let since = [(7, DType::F16), (8, DType::BF16)];
+    let known = since.into_iter().filter(|&(first, _)| major >= first && library::headers().is_some());
+    known.map(|(_, factor)| (shape, factor, DType::F32)).collect()
+}
+
 impl Driver for Cuda {
     type Block = Block;
     type Module = Module;
+    type Recording = Recording;
 
     fn name(&self) -> &str {
         &self.context.name
@@ -164,18 +177,19 @@ impl Driver for Cuda {
             device: self.context.name.clone(),
             message: format!("compiling kernel {}: {message}", kernel.name),
         })?;
-        self.context.load(&code, &kernel.name, kernel.shared_bytes())
+        self.context.load(&code, kernel)
     }
 
-    fn launch(&self, module: &Module, kernel: &Kernel, arguments: &[Place<'_, Block>]) -> Result<()> {
+    fn launch(&self, submission: &Submission<'_, Cuda>) -> Result<()> {
         self.context.bind()?;
-        let mut addresses: SmallVec<[CUdeviceptr; 16]> =
-            arguments.iter().map(|(block, start)| block.address.wrapping_add_signed(*start)).collect();
         // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan binds
         // memory of these lengths, aligned as was asked for.
-        unsafe {
-            self.context.launch(module, kernel.grid(), kernel.block(), kernel.shared_bytes(), &mut addresses)
-        }
+        unsafe { self.context.launch(submission.module, &mut addresses(submission)) }
+    }
+
+    fn launch_all(&self, submissions: &[Submission<'_, Cuda>], recording: &Recording) -> Result<()> {
+        self.context.bind()?;
+        recording.launch(self, submissions)
     }
 
     fn synchronize(&self) -> Result<()> {

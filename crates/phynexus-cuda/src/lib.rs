@@ -8,12 +8,14 @@
 //! |---|---|
 //! | `library` | finding and opening the driver and NVRTC |
 //! | `context` | a GPU: its figures, stream and modules |
+//! | `graph` | launches that are repeated, as one graph |
 //! | `compile` | from source to machine code |
 //! | `driver` | the engine's trait |
 
 mod compile;
 mod context;
 mod driver;
+mod graph;
 mod library;
 
 pub use driver::register;

@@ -2,17 +2,18 @@
 
 mod host;
 mod kinds;
+mod large;
 mod workloads;
 
 use std::{fmt, process::ExitCode, time::Instant};
 
 use neurenix::{
     Error, Result,
-    phynexus::{Device, schedule::profile},
+    phynexus::{Device, device::DeviceNature, schedule::profile},
 };
 use serde::Serialize;
 
-use workloads::Workload;
+use workloads::{Work, Workload};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -35,6 +36,9 @@ pub(super) struct Arguments {
     #[arg(long, conflicts_with = "json")]
     profile: bool,
 }
+
+/// Milliseconds of a sample on a device with a queue, about.
+const SAMPLE_MS: f64 = 10.0;
 
 /// What was measured of a workload.
 #[derive(Serialize)]
@@ -61,7 +65,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         neurenix::set_threads(threads)?;
     }
     let device = Device::find(&arguments.device)?;
-    let known: Vec<Workload> = workloads::all().into_iter().chain(host::all()).collect();
+    let mut known: Vec<Workload> = workloads::all().into_iter().chain(host::all()).collect();
+    if device.info().nature == DeviceNature::Hardware {
+        known.extend(large::all());
+    }
     let chosen: Vec<&Workload> = known.iter().filter(|w| w.name.contains(&arguments.filter)).collect();
     if chosen.is_empty() {
         let names: Vec<&str> = known.iter().map(|w| w.name.as_str()).collect();
@@ -75,13 +82,22 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
             let line = serde_json::to_string(&measured).map_err(|e| Error::data("JSON", e.to_string()))?;
             say!("{line}")?;
         } else {
-            say!("{measured}")?;
+            say!("{measured}{}", rate(workload, measured.ms))?;
         }
         if arguments.profile {
             kinds::print(&mut (workload.prepare)(device)?, arguments.seconds)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a workload that states its work reached.
+fn rate(workload: &Workload, ms: f64) -> String {
+    match workload.work {
+        None => String::new(),
+        Some(Work::Bytes(bytes)) => format!("   {:.0} GB/s", bytes / ms / 1e6),
+        Some(Work::Operations(operations)) => format!("   {:.1} TFLOP/s", operations / ms / 1e9),
+    }
 }
 
 fn measure(workload: &Workload, device: Device, seconds: f64) -> Result<Measured> {
@@ -97,13 +113,23 @@ fn measure(workload: &Workload, device: Device, seconds: f64) -> Result<Measured
     profile::start();
     step()?;
     let kernels: u64 = profile::finish().iter().map(|row| row.count).sum();
-    let (mut times, begun) = (Vec::new(), Instant::now());
-    while begun.elapsed().as_secs_f64() < seconds || times.len() < 5 {
+    let mut timed = |repetitions: usize| -> Result<f64> {
         let start = Instant::now();
-        step()?;
+        for _ in 0..repetitions {
+            step()?;
+        }
         // A device with a queue has only taken the work on.
         device.synchronize()?;
-        times.push(start.elapsed().as_secs_f64() * 1e3);
+        Ok(start.elapsed().as_secs_f64() * 1e3 / repetitions as f64)
+    };
+    // There the repetitions follow each other without a wait, as in training.
+    let repetitions = match device.info().nature {
+        DeviceNature::HostCpu => 1,
+        _ => (SAMPLE_MS / timed(1)?).clamp(1.0, 100.0) as usize,
+    };
+    let (mut times, begun) = (Vec::new(), Instant::now());
+    while begun.elapsed().as_secs_f64() < seconds || times.len() < 5 {
+        times.push(timed(repetitions)?);
     }
     times.sort_by(f64::total_cmp);
     let ms = times[times.len() / 2];

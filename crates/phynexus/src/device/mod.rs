@@ -90,9 +90,15 @@ pub struct Binding {
 }
 
 /// A compiled step.
-pub trait Executable: Send + Sync {
+pub trait Executable: Any + Send + Sync {
     /// Runs with `bindings` in the order of the step's parameters: inputs, then outputs. On a device with a queue it
     /// returns once the work is submitted.
+    fn run(&self, bindings: &[Binding]) -> Result<()>;
+}
+
+/// Compiled steps that are submitted as one.
+pub trait Sequence: Send + Sync {
+    /// Runs with the bindings of all steps, one step's after the other's.
     fn run(&self, bindings: &[Binding]) -> Result<()>;
 }
 
@@ -112,6 +118,12 @@ pub trait Backend: Send + Sync {
     }
     /// Makes a step ready to run.
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>>;
+    /// The first of these steps, each with the number of its bindings, as one submission, and how many they are; `None`
+    /// if the first one must be run by itself.
+    fn link(&self, steps: &[(Arc<dyn Executable>, usize)]) -> Option<(usize, Arc<dyn Sequence>)> {
+        let _ = steps;
+        None
+    }
     /// Memory of at least `bytes` bytes, contents undefined.
     fn allocate(&self, bytes: usize) -> Result<Buffer>;
     /// Copies from the host.

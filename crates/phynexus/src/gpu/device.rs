@@ -6,11 +6,12 @@ use super::{
     Driver,
     memory::{GpuMemory, Heap, memory},
     modules::Modules,
+    sequence::GpuSequence,
     step::{GpuStep, Resources},
 };
 use crate::{
     DType, Result,
-    device::{Backend, Buffer, DeviceInfo, Executable, MemoryStatistics, Pool, Support},
+    device::{Backend, Buffer, DeviceInfo, Executable, MemoryStatistics, Pool, Sequence, Support},
     graph::{ir::IrNode, op::Op},
     schedule::step::Step,
     shape::Layout,
@@ -55,6 +56,14 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
         Ok(Arc::new(GpuStep::new(self.0.clone(), step)?))
+    }
+
+    fn link(&self, steps: &[(Arc<dyn Executable>, usize)]) -> Option<(usize, Arc<dyn Sequence>)> {
+        GpuSequence::of(&self.0.heap, steps)
+    }
+
+    fn epilogue(&self, node: &IrNode) -> bool {
+        matches!(node.op, Op::Dot | Op::Conv(..))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer> {

@@ -9,6 +9,7 @@
 //! | `device` | [`Gpu`]: the engine's trait, on a driver |
 //! | `memory` | blocks in use, and places in them |
 //! | `step` | a compiled step: its launches, what is bound to them |
+//! | `sequence` | steps that are submitted together |
 //! | `modules` | kernels compiled before |
 //! | `cache` | machine code on disk |
 
@@ -16,10 +17,13 @@ mod cache;
 mod device;
 mod memory;
 mod modules;
+mod sequence;
 mod step;
 
 pub use cache::DiskCache;
 pub use device::Gpu;
+
+use smallvec::SmallVec;
 
 use crate::{
     Result,
@@ -33,15 +37,27 @@ use crate::{
 /// be before the block: below 0.
 pub type Place<'a, B> = (&'a B, i64);
 
+/// A kernel to be launched with its buffers.
+pub struct Submission<'a, D: Driver> {
+    /// The kernel's machine code.
+    pub module: &'a D::Module,
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// What its buffer parameters are bound to, in order.
+    pub arguments: SmallVec<[Place<'a, D::Block>; 8]>,
+}
+
 /// What a family of GPUs gives: memory, copies and kernels, in the order of one queue.
 ///
 /// Whatever is submitted by one call is seen by the calls after it, from whichever thread they come; a block that is
 /// dropped or handed out again may still be used by work submitted before.
-pub trait Driver: Send + Sync + 'static {
+pub trait Driver: Sized + Send + Sync + 'static {
     /// Memory on the device. Its address is a multiple of [`Driver::ALIGNMENT`]; dropping it gives it back.
     type Block: Send + Sync;
     /// A kernel's machine code on the device.
     type Module: Send + Sync;
+    /// What it keeps of launches that are submitted together again and again; `()` if nothing.
+    type Recording: Default + Send + Sync;
 
     /// What the addresses of blocks are multiples of, in bytes.
     const ALIGNMENT: usize = 256;
@@ -65,14 +81,15 @@ pub trait Driver: Send + Sync + 'static {
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) with the compiler's messages; the step is then planned on the CPU.
     fn compile(&self, kernel: &Kernel) -> Result<Self::Module>;
-    /// Submits a kernel with its buffers, in order. Every access of a checked kernel lies within its buffer's
-    /// block, and each place has the alignment that wide accesses need; an element's own alignment it has always.
-    fn launch(
-        &self,
-        module: &Self::Module,
-        kernel: &Kernel,
-        arguments: &[Place<'_, Self::Block>],
-    ) -> Result<()>;
+    /// Submits a kernel. Every access of a checked kernel lies within its buffer's block, and each place has the alignment
+    /// that wide accesses need; an element's own alignment it has always.
+    fn launch(&self, submission: &Submission<'_, Self>) -> Result<()>;
+    /// Submits kernels that run one after another, or side by side where one does not need what the other writes. The
+    /// same `recording` comes with the same kernels, perhaps with other buffers.
+    fn launch_all(&self, submissions: &[Submission<'_, Self>], recording: &Self::Recording) -> Result<()> {
+        let _ = recording;
+        submissions.iter().try_for_each(|submission| self.launch(submission))
+    }
     /// Waits until everything submitted has finished.
     fn synchronize(&self) -> Result<()>;
 

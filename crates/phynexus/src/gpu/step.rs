@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 
 use super::{
-    Driver, Place,
+    Driver, Submission,
     memory::{GpuMemory, Heap, memory},
     modules::Modules,
 };
@@ -39,8 +39,11 @@ pub(super) struct GpuStep<D: Driver> {
     unaligned: OnceLock<Result<Loaded<D>>>,
 }
 
+/// Buffers that live as long as a step runs.
+pub(super) type Temporaries<D> = SmallVec<[GpuMemory<D>; 2]>;
+
 /// Launches with their machine code.
-struct Loaded<D: Driver> {
+pub(super) struct Loaded<D: Driver> {
     launches: Vec<LoadedLaunch<D>>,
     temporaries: Vec<usize>,
     /// True if a launch may find an index out of range.
@@ -103,13 +106,63 @@ impl<D: Driver> Loaded<D> {
         })
     }
 
-    fn run(&self, heap: &Arc<Heap<D>>, bindings: &[Binding], step: &Step) -> Result<()> {
-        let driver = &heap.driver;
+    /// Memory for the time between the launches.
+    pub(super) fn temporaries(&self, heap: &Arc<Heap<D>>) -> Result<Temporaries<D>> {
+        self.temporaries.iter().map(|&bytes| GpuMemory::new(heap, bytes)).collect()
+    }
+
+    /// The launches with what is bound to them.
+    pub(super) fn submissions<'a>(
+        &'a self,
+        heap: &Arc<Heap<D>>,
+        bindings: &'a [Binding],
+        temporaries: &'a [GpuMemory<D>],
+        status: Option<&'a GpuMemory<D>>,
+        all: &mut Vec<Submission<'a, D>>,
+    ) -> Result<()> {
         let memories: SmallVec<[&GpuMemory<D>; 16]> =
             bindings.iter().map(|binding| memory(heap, &binding.buffer)).collect::<Result<_>>()?;
-        let temporaries: SmallVec<[GpuMemory<D>; 4]> =
-            self.temporaries.iter().map(|&bytes| GpuMemory::new(heap, bytes)).collect::<Result<_>>()?;
-        let status = match self.may_fail {
+        for launch in &self.launches {
+            let mut arguments = SmallVec::new();
+            for a in &launch.arguments {
+                let (memory, offset) = match a.argument.source {
+                    Source::Binding(binding) => (Some(memories[binding]), bindings[binding].offset),
+                    Source::Temporary(temporary) => (temporaries.get(temporary), 0),
+                    Source::Status => (status, 0),
+                };
+                let memory = memory.ok_or_else(|| Error::internal("gpu", "an argument without memory"))?;
+                arguments.push((memory.place(0, 0)?.0, offset as i64 + a.start));
+            }
+            all.push(Submission { module: &launch.module, kernel: &launch.kernel, arguments });
+        }
+        Ok(())
+    }
+}
+
+impl<D: Driver> GpuStep<D> {
+    /// True if a launch may find an index out of range.
+    pub(super) fn may_fail(&self) -> bool {
+        self.aligned.may_fail
+    }
+
+    /// The launches for bindings of this alignment.
+    pub(super) fn loaded(&self, bindings: &[Binding]) -> Result<&Loaded<D>> {
+        if self.aligned.fits(bindings) {
+            return Ok(&self.aligned);
+        }
+        let target = self.resources.heap.driver.target().unaligned();
+        let made = self.unaligned.get_or_init(|| self.resources.load(&self.step, &target));
+        made.as_ref().map_err(Clone::clone)
+    }
+}
+
+impl<D: Driver> Executable for GpuStep<D> {
+    fn run(&self, bindings: &[Binding]) -> Result<()> {
+        let heap = &self.resources.heap;
+        let driver = &heap.driver;
+        let loaded = self.loaded(bindings)?;
+        let temporaries = loaded.temporaries(heap)?;
+        let status = match loaded.may_fail {
             true => {
                 let status = GpuMemory::new(heap, size_of::<u32>())?;
                 driver.write(status.place(0, 4)?.0, 0, &0u32.to_ne_bytes())?;
@@ -117,42 +170,18 @@ impl<D: Driver> Loaded<D> {
             }
             false => None,
         };
-        for launch in &self.launches {
-            let mut arguments: SmallVec<[Place<'_, D::Block>; 16]> = SmallVec::new();
-            for a in &launch.arguments {
-                let (memory, offset) = match a.argument.source {
-                    Source::Binding(binding) => (Some(memories[binding]), bindings[binding].offset),
-                    Source::Temporary(temporary) => (temporaries.get(temporary), 0),
-                    Source::Status => (status.as_ref(), 0),
-                };
-                let memory = memory.ok_or_else(|| Error::internal("gpu", "an argument without memory"))?;
-                arguments.push((memory.place(0, 0)?.0, offset as i64 + a.start));
-            }
-            driver.launch(&launch.module, &launch.kernel, &arguments)?;
-        }
+        let mut submissions = Vec::with_capacity(loaded.launches.len());
+        loaded.submissions(heap, bindings, &temporaries, status.as_ref(), &mut submissions)?;
+        submissions.iter().try_for_each(|submission| driver.launch(submission))?;
         // What fails must fail before a later step overwrites anything, so it is waited for here.
-        if let Some(status) = status {
+        if let Some(status) = &status {
             let mut value = [0; 4];
             driver.read(status.place(0, 4)?.0, 0, &mut value)?;
             if u32::from_ne_bytes(value) != 0 {
-                let message = format!("{}: an index is out of range", step.name());
+                let message = format!("{}: an index is out of range", self.step.name());
                 return Err(Error::Device { device: driver.name().to_owned(), message });
             }
         }
         Ok(())
-    }
-}
-
-impl<D: Driver> Executable for GpuStep<D> {
-    fn run(&self, bindings: &[Binding]) -> Result<()> {
-        let loaded = match self.aligned.fits(bindings) {
-            true => &self.aligned,
-            false => {
-                let target = self.resources.heap.driver.target().unaligned();
-                let made = self.unaligned.get_or_init(|| self.resources.load(&self.step, &target));
-                made.as_ref().map_err(Clone::clone)?
-            }
-        };
-        loaded.run(&self.resources.heap, bindings, &self.step)
     }
 }

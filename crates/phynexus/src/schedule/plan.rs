@@ -1,6 +1,6 @@
 //! A plan: compiled steps, where every buffer lies, and how to run them.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{collections::HashMap, ops::Range, sync::Arc, time::Instant};
 
 use smallvec::SmallVec;
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     DType, Error, Result,
-    device::{Binding, Buffer, Device, Executable, Storage, Support},
+    device::{Binding, Buffer, Device, Executable, Sequence, Storage, Support},
     graph::{
         ir::{Id, Ir, IrNode},
         rewrite::rewrite,
@@ -78,8 +78,16 @@ pub struct Plan {
     pub arena_bytes: usize,
     /// The result buffers.
     pub owned: Vec<Owned>,
+    submissions: Vec<Submission>,
     outputs: Vec<(Place, Layout)>,
     leaf_element_sizes: Vec<usize>,
+}
+
+/// Steps that are submitted together.
+struct Submission {
+    steps: Range<usize>,
+    /// What runs all of them; without it there is one.
+    sequence: Option<Arc<dyn Sequence>>,
 }
 
 /// What the caller knows of a leaf.
@@ -137,7 +145,23 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     let outputs = outputs.into_iter().map(|(base, layout)| (places.of[&base], layout)).collect();
     let leaf_element_sizes = ir.leaves.iter().map(|&l| ir.node(l).dtype.size()).collect();
     let Places { owned, arena_bytes, .. } = places;
-    Ok(Plan { device, steps, arena_bytes, owned, outputs, leaf_element_sizes })
+    let submissions = submissions(&steps, device);
+    Ok(Plan { device, steps, arena_bytes, owned, submissions, outputs, leaf_element_sizes })
+}
+
+/// The steps in as few submissions as the device can take them.
+fn submissions(steps: &[PlannedStep], device: Device) -> Vec<Submission> {
+    let compiled: Vec<(Arc<dyn Executable>, usize)> =
+        steps.iter().map(|step| (step.executable.clone(), step.parameters.len())).collect();
+    let mut submissions = Vec::new();
+    let mut first = 0;
+    while first < steps.len() {
+        let linked = device.backend().link(&compiled[first..]).filter(|(count, _)| *count > 1);
+        let (count, sequence) = linked.map_or((1, None), |(count, sequence)| (count, Some(sequence)));
+        submissions.push(Submission { steps: first..first + count, sequence });
+        first += count;
+    }
+    submissions
 }
 
 /// A step before it has buffers.
@@ -265,27 +289,41 @@ impl Plan {
                 None => backend.allocate(buffer.bytes)?,
             });
         }
+        let binding = |parameter: &PlannedParameter| {
+            let (buffer, start) = match parameter.place {
+                Place::Leaf(slot) => {
+                    let leaf = &leaves[slot];
+                    (leaf.buffer.clone(), leaf.layout.offset * self.leaf_element_sizes[slot])
+                }
+                Place::Arena(start) => match &arena {
+                    Some(arena) => (arena.clone(), start),
+                    None => return Err(Error::internal("plan", "a buffer in an arena of no bytes")),
+                },
+                Place::Owned(index) => (owned[index].clone(), 0),
+            };
+            Ok(Binding { buffer, offset: start + parameter.offset })
+        };
         let mut bindings: Vec<Binding> = Vec::new();
-        for step in &self.steps {
-            bindings.clear();
-            for parameter in &step.parameters {
-                let (buffer, start) = match parameter.place {
-                    Place::Leaf(slot) => {
-                        let leaf = &leaves[slot];
-                        (leaf.buffer.clone(), leaf.layout.offset * self.leaf_element_sizes[slot])
-                    }
-                    Place::Arena(start) => match &arena {
-                        Some(arena) => (arena.clone(), start),
-                        None => return Err(Error::internal("plan", "a buffer in an arena of no bytes")),
-                    },
-                    Place::Owned(index) => (owned[index].clone(), 0),
-                };
-                bindings.push(Binding { buffer, offset: start + parameter.offset });
+        for Submission { steps, sequence } in &self.submissions {
+            let steps = &self.steps[steps.clone()];
+            if let Some(sequence) = sequence.as_ref().filter(|_| !profile::is_enabled()) {
+                bindings.clear();
+                for parameter in steps.iter().flat_map(|step| &step.parameters) {
+                    bindings.push(binding(parameter)?);
+                }
+                sequence.run(&bindings)?;
+                continue;
             }
-            let started = profile::is_enabled().then(Instant::now);
-            step.executable.run(&bindings)?;
-            if let Some(started) = started {
-                profile::record(&step.summary(self.device), started.elapsed());
+            for step in steps {
+                bindings.clear();
+                for parameter in &step.parameters {
+                    bindings.push(binding(parameter)?);
+                }
+                let started = profile::is_enabled().then(Instant::now);
+                step.executable.run(&bindings)?;
+                if let Some(started) = started {
+                    profile::record(&step.summary(self.device), started.elapsed());
+                }
             }
         }
         let storage = |(place, layout): &(Place, Layout)| match *place {

@@ -22,13 +22,24 @@ pub(super) struct Workload {
     /// Of a workload that shows the host's cost, how many operations it records.
     pub(super) operations: Option<usize>,
     pub(super) prepare: Box<dyn Fn(Device) -> Result<Step>>,
+    /// What it takes at least, where that is what it is about.
+    pub(super) work: Option<Work>,
+}
+
+/// The least that a workload takes.
+#[derive(Clone, Copy)]
+pub(super) enum Work {
+    /// Bytes moved between memory and chip.
+    Bytes(f64),
+    /// Arithmetic operations.
+    Operations(f64),
 }
 
 pub(super) fn workload(
     name: impl Into<String>,
     prepare: impl Fn(Device) -> Result<Step> + 'static,
 ) -> Workload {
-    Workload { name: name.into(), operations: None, prepare: Box::new(prepare) }
+    Workload { name: name.into(), operations: None, prepare: Box::new(prepare), work: None }
 }
 
 pub(super) fn all() -> Vec<Workload> {
@@ -103,16 +114,16 @@ pub(super) fn random(shape: &[usize], device: Device) -> Result<Tensor> {
     Ok(Generator::new(1).randn(shape, DType::F32, device)?.evaluated()?)
 }
 
-fn labels(classes: i64, rows: usize, device: Device) -> Result<Tensor> {
+pub(super) fn labels(classes: i64, rows: usize, device: Device) -> Result<Tensor> {
     Ok(Generator::new(2).randint(0, classes, &[rows], DType::I64, device)?.evaluated()?)
 }
 
-fn repeat(compute: impl Fn() -> Result<Tensor> + 'static) -> Result<Step> {
+pub(super) fn repeat(compute: impl Fn() -> Result<Tensor> + 'static) -> Result<Step> {
     Ok(Box::new(move || Ok(compute()?.evaluate()?)))
 }
 
 /// A training step: forward, backward, update, as a user writes it.
-fn train(
+pub(super) fn train(
     model: impl Module + 'static,
     inputs: Tensor,
     targets: Tensor,

@@ -1,0 +1,65 @@
+//! Steps that are submitted together.
+
+use std::{any::Any, sync::Arc};
+
+use super::{
+    Driver,
+    memory::Heap,
+    step::{GpuStep, Temporaries},
+};
+use crate::{
+    Result,
+    device::{Binding, Executable, Sequence},
+};
+
+/// Steps of which none can fail, and what the driver keeps of their launches.
+pub(super) struct GpuSequence<D: Driver> {
+    heap: Arc<Heap<D>>,
+    /// Each with the number of its bindings.
+    steps: Vec<(Arc<dyn Executable>, usize)>,
+    recording: D::Recording,
+}
+
+/// The step behind the engine's trait, if it is one of this driver's that can be submitted with others.
+fn linkable<D: Driver>(step: &Arc<dyn Executable>) -> Option<&GpuStep<D>> {
+    let step: &dyn Any = &**step;
+    step.downcast_ref::<GpuStep<D>>().filter(|step| !step.may_fail())
+}
+
+impl<D: Driver> GpuSequence<D> {
+    /// As many of the steps, from the first on, as can be submitted together.
+    pub(super) fn of(
+        heap: &Arc<Heap<D>>,
+        steps: &[(Arc<dyn Executable>, usize)],
+    ) -> Option<(usize, Arc<dyn Sequence>)> {
+        let count = steps.iter().take_while(|(step, _)| linkable::<D>(step).is_some()).count();
+        let sequence = GpuSequence {
+            heap: heap.clone(),
+            steps: steps[..count].to_vec(),
+            recording: D::Recording::default(),
+        };
+        (count > 0).then(|| (count, Arc::new(sequence) as Arc<dyn Sequence>))
+    }
+}
+
+impl<D: Driver> Sequence for GpuSequence<D> {
+    fn run(&self, bindings: &[Binding]) -> Result<()> {
+        let mut loaded = Vec::with_capacity(self.steps.len());
+        let mut rest = bindings;
+        for (step, count) in &self.steps {
+            let (bindings, others) = rest.split_at(*count);
+            rest = others;
+            if let Some(step) = linkable::<D>(step) {
+                loaded.push((step.loaded(bindings)?, bindings));
+            }
+        }
+        // They stay until everything is submitted: nobody else may be given their memory before.
+        let temporaries: Vec<Temporaries<D>> =
+            loaded.iter().map(|(loaded, _)| loaded.temporaries(&self.heap)).collect::<Result<_>>()?;
+        let mut submissions = Vec::with_capacity(2 * self.steps.len());
+        for ((loaded, bindings), temporaries) in loaded.iter().zip(&temporaries) {
+            loaded.submissions(&self.heap, bindings, temporaries, None, &mut submissions)?;
+        }
+        self.heap.driver.launch_all(&submissions, &self.recording)
+    }
+}
