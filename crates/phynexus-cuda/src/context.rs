@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_void};
 
 use cudarc::driver::{
     DriverError,
-    result::{self, module, stream},
+    result::{self, event, module, stream},
     sys::{self, CUdevice_attribute as Attribute},
 };
 use phynexus::{Error, Result, kernel::loops::Kernel};
@@ -39,6 +39,19 @@ pub(crate) type Addresses = SmallVec<[sys::CUdeviceptr; 8]>;
 unsafe impl Send for Module {}
 // SAFETY: as for the context.
 unsafe impl Sync for Module {}
+
+/// A point in the stream's work, with its time.
+pub(crate) struct Event(sys::CUevent);
+
+// SAFETY: as for the context.
+unsafe impl Send for Event {}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the event; the driver keeps it until the stream has passed it.
+        let _ = unsafe { event::destroy(self.0) };
+    }
+}
 
 /// How many GPUs the driver shows.
 pub(crate) fn count() -> Result<usize, String> {
@@ -124,6 +137,24 @@ impl Context {
         self.bind()?;
         // SAFETY: the stream lives as long as the process.
         unsafe { stream::synchronize(self.stream) }.map_err(|e| self.error("waiting for kernels", e))
+    }
+
+    /// Notes the time at which the stream has come so far.
+    pub(crate) fn mark(&self) -> Result<Event> {
+        self.bind()?;
+        let error = |e: DriverError| self.error("noting the GPU's time", e);
+        let event = Event(event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(error)?);
+        // SAFETY: the event was just made; the stream lives as long as the process.
+        unsafe { event::record(event.0, self.stream) }.map_err(error)?;
+        Ok(event)
+    }
+
+    /// Milliseconds between two events; waits for the second.
+    pub(crate) fn elapsed(&self, from: &Event, to: &Event) -> Result<f32> {
+        self.bind()?;
+        // SAFETY: both events are there and were recorded in the same stream.
+        unsafe { event::synchronize(to.0).and_then(|()| event::elapsed(from.0, to.0)) }
+            .map_err(|e| self.error("reading the GPU's time", e))
     }
 
     /// Loads machine code and finds its kernel.

@@ -14,7 +14,7 @@ use cudarc::driver::{
 };
 use phynexus::{
     DType, Error, Result,
-    device::{DeviceInfo, DeviceNature, register_missing},
+    device::{DeviceInfo, DeviceNature, Peaks, register_missing},
     gpu::{Driver, Gpu, Submission},
     kernel::{
         check::Limits,
@@ -121,6 +121,7 @@ impl Driver for Cuda {
     type Block = Block;
     type Module = Module;
     type Recording = Recording;
+    type Mark = Event;
 
     fn name(&self) -> &str {
         &self.context.name
@@ -194,5 +195,40 @@ impl Driver for Cuda {
 
     fn synchronize(&self) -> Result<()> {
         self.context.synchronize()
+    }
+
+    fn mark(&self) -> Result<Option<Event>> {
+        self.context.mark().map(Some)
+    }
+
+    fn elapsed(&self, from: &Event, to: &Event) -> Result<f64> {
+        Ok(f64::from(self.context.elapsed(from, to)?) * 1e6)
+    }
+
+    fn peaks(&self) -> Peaks {
+        let context = &self.context;
+        let figure = |attribute| context.attribute(attribute).filter(|&n| n > 0).map(|n| n as f64);
+        // Clocks are in kHz; memory transfers twice a cycle.
+        let clock = figure(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE).map(|khz| khz * 1e3);
+        let memory_clock = figure(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).map(|khz| khz * 1e3);
+        let width = figure(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).map(|bits| bits / 8.0);
+        let processors = figure(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+        Peaks {
+            bytes: memory_clock.zip(width).map(|(clock, bytes)| 2.0 * clock * bytes),
+            operations: clock
+                .zip(processors)
+                .zip(float_units(context.capability()))
+                .map(|((clock, processors), units)| 2.0 * clock * processors * units),
+        }
+    }
+}
+
+/// Units of a multiprocessor that do a `float32` multiply-add a cycle, after the "Arithmetic Instructions" table of the
+/// CUDA C++ Programming Guide; nothing for architectures that it does not list.
+fn float_units(capability: (usize, usize)) -> Option<f64> {
+    match capability {
+        (5 | 9 | 10 | 12, _) | (6, 1 | 2) | (8, 6..=9) => Some(128.0),
+        (6, 0) | (7, _) | (8, 0) => Some(64.0),
+        _ => None,
     }
 }

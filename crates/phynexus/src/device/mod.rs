@@ -38,6 +38,15 @@ pub struct DeviceInfo {
     pub features: Vec<String>,
 }
 
+/// What a device can do at most in a second. A figure that nobody knows is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Peaks {
+    /// Bytes between the device and its memory.
+    pub bytes: Option<f64>,
+    /// Operations on `float32`, a multiply-add counted as two, without matrix instructions.
+    pub operations: Option<f64>,
+}
+
 /// Whether a device can run an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
@@ -140,6 +149,10 @@ pub trait Backend: Send + Sync {
     fn set_memory_limit(&self, limit: Option<usize>);
     /// Gives cached memory back to the system.
     fn empty_cache(&self);
+    /// What the hardware can do at most, by its own figures.
+    fn peaks(&self) -> Peaks {
+        Peaks::default()
+    }
     /// Whether it runs elementwise work on this library operation's result together with the operation, as the step's
     /// [`epilogue`](crate::schedule::step::Library::epilogue).
     fn epilogue(&self, node: &IrNode) -> bool {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     DType, Result,
-    device::{Backend, Buffer, DeviceInfo, Executable, MemoryStatistics, Pool, Sequence, Support},
+    device::{Backend, Buffer, DeviceInfo, Executable, MemoryStatistics, Peaks, Pool, Sequence, Support},
     graph::{ir::IrNode, op::Op},
     schedule::step::Step,
     shape::Layout,
@@ -98,6 +98,10 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn empty_cache(&self) {
         self.0.heap.pool.empty_cache();
+    }
+
+    fn peaks(&self) -> Peaks {
+        self.driver().peaks()
     }
 
     fn binding_limit(&self) -> usize {

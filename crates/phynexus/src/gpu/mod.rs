@@ -26,8 +26,8 @@ pub use device::Gpu;
 use smallvec::SmallVec;
 
 use crate::{
-    Result,
-    device::DeviceInfo,
+    Error, Result,
+    device::{DeviceInfo, Peaks},
     graph::ir::IrNode,
     kernel::{loops::Kernel, lower::Target},
     shape::Layout,
@@ -58,6 +58,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
     type Module: Send + Sync;
     /// What it keeps of launches that are submitted together again and again; `()` if nothing.
     type Recording: Default + Send + Sync;
+    /// A point of the device's own time; `()` for a driver that does not tell it.
+    type Mark: Send;
 
     /// What the addresses of blocks are multiples of, in bytes.
     const ALIGNMENT: usize = 256;
@@ -92,6 +94,26 @@ pub trait Driver: Sized + Send + Sync + 'static {
     }
     /// Waits until everything submitted has finished.
     fn synchronize(&self) -> Result<()>;
+
+    /// Submits a note of the device's time, taken when everything submitted before has finished; nothing if the driver has
+    /// no such thing: then a profile tells the host's times. Events of CUDA and HIP, markers of an OpenCL queue with
+    /// profiling, timestamp queries of WebGPU are marks.
+    fn mark(&self) -> Result<Option<Self::Mark>> {
+        Ok(None)
+    }
+    /// The device's time between two marks in nanoseconds, the second later than the first; waits until the device has come
+    /// so far. A profile asks for marks that are seconds apart at most, so 32-bit floats of milliseconds are exact enough.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the driver has no marks.
+    fn elapsed(&self, from: &Self::Mark, to: &Self::Mark) -> Result<f64> {
+        let _ = (from, to);
+        Err(Error::internal("gpu", format!("{} does not tell its time", self.name())))
+    }
+    /// What the hardware can do at most, as far as the driver tells.
+    fn peaks(&self) -> Peaks {
+        Peaks::default()
+    }
 
     /// Whether an operand of a library operation that lies like this is read as it is: see
     /// [`Backend::reads_layout`](crate::device::Backend::reads_layout).
