@@ -4,7 +4,7 @@ use std::sync::{Arc, Once};
 
 use crate::{
     compile::Compiler,
-    context::{Addresses, Context, Module, count},
+    context::{Addresses, Context, Event, Module, count},
     graph::Recording,
     library,
 };
