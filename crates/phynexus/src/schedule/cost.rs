@@ -69,7 +69,10 @@ pub(super) fn costs(ir: &Ir) -> Vec<Cost> {
                 let mut cost = Cost { operations, ..Cost::default() };
                 node.inputs.iter().for_each(|&input| cost.add(&costs[input as usize]));
                 let parameter = || {
-                    let input = ir.node(node.inputs[0]);
+                    let mut input = ir.node(node.inputs[0]);
+                    while input.op.is_view() {
+                        input = ir.node(input.inputs[0]);
+                    }
                     input.op == Op::Buffer && input.len().saturating_mul(REPEATED) <= node.len()
                 };
                 if *op == Op::Expand && parameter() {

@@ -103,8 +103,11 @@ pub(super) fn group(ir: &Ir, leaves: &[Layout], limits: Limits<'_>) -> Result<Gr
     for &leaf in &ir.leaves {
         homes[leaf as usize] = Home::Leaf;
     }
+    let mut reader_counts = vec![0u32; count];
+    ir.nodes.iter().flat_map(|node| &node.inputs).for_each(|&input| reader_counts[input as usize] += 1);
     let mut grouper = Grouper {
         ir,
+        reader_counts,
         leaf_layouts: ir.leaves.iter().copied().zip(leaves).collect(),
         costs: costs(ir),
         homes,
@@ -128,6 +131,8 @@ struct Grouper<'a> {
     ir: &'a Ir,
     leaf_layouts: std::collections::HashMap<Id, &'a Layout>,
     costs: Vec<Cost>,
+    /// How many nodes read each node.
+    reader_counts: Vec<u32>,
     homes: Vec<Home>,
     groups: Vec<Group>,
     /// Where each node is needed by fused kernels.
@@ -196,7 +201,7 @@ impl Grouper<'_> {
         if uses.len() > 1 {
             // Several readers of an epilogue's result would otherwise read the bare result and repeat the work.
             let stored_for_free = |library: Id| node.bytes() <= self.ir.node(library).bytes();
-            let near = self.costs[i].operations <= NEAR_OPERATIONS;
+            let near = self.costs[i].operations <= NEAR_OPERATIONS && !self.follows_from_shared(node);
             if !self.costs[i].is_cheap(uses.len())
                 || near && self.epilogue_of(id)?.is_some_and(stored_for_free)
             {
@@ -207,6 +212,13 @@ impl Grouper<'_> {
             return Ok(None);
         }
         Ok(Some(uses.into()))
+    }
+
+    /// True if the node is made from an elementwise result that others read too: that one is stored rather than this.
+    fn follows_from_shared(&self, node: &IrNode) -> bool {
+        node.inputs
+            .iter()
+            .any(|&input| self.ir.node(input).op.is_elementwise() && self.reader_counts[input as usize] > 1)
     }
 
     /// True if computing the node inside this kernel would do the same expensive work many times.
@@ -353,15 +365,10 @@ impl Grouper<'_> {
 
     /// The operand gets a buffer, or is a view of one.
     fn need_buffer(&mut self, operand: Id, reader: GroupId) {
-        let base = match self.view_of(operand) {
-            Some((base, layout)) if self.can_be_stored(base) => {
-                if base != operand {
-                    self.homes[operand as usize] = Home::View(base, layout);
-                }
-                base
-            }
-            _ => operand,
-        };
+        let (base, layout) = self.view_of(operand);
+        if base != operand {
+            self.homes[operand as usize] = Home::View(base, layout);
+        }
         self.readers[base as usize].push(reader);
     }
 
@@ -369,8 +376,9 @@ impl Grouper<'_> {
         !matches!(self.ir.node(id).op, Op::Constant(_) | Op::Iota { .. })
     }
 
-    /// The node behind a chain of views, and the layout of the view in that node's buffer, if strides can say it.
-    fn view_of(&self, id: Id) -> Option<(Id, Layout)> {
+    /// The nearest node behind a chain of views of whose buffer strides can say where the view's elements lie, and that
+    /// layout. It is the chain's end, or a view on the way that no strides can say.
+    fn view_of(&self, id: Id) -> (Id, Layout) {
         let mut chain: SmallVec<[Id; 8]> = SmallVec::new();
         let mut base = id;
         while self.ir.node(base).op.is_view() {
@@ -381,11 +389,21 @@ impl Grouper<'_> {
             Some(&layout) => layout.clone(),
             None => Layout::contiguous(&self.ir.node(base).shape),
         };
+        if !self.can_be_stored(base) {
+            return (id, Layout::contiguous(&self.ir.node(id).shape));
+        }
         for &view in chain.iter().rev() {
             let node = self.ir.node(view);
-            layout = view_layout(&node.op, &node.shape, &layout)?;
+            layout = view_layout(&node.op, &node.shape, &layout).unwrap_or_else(|| {
+                base = view;
+                Layout::contiguous(&node.shape)
+            });
         }
-        Some((base, layout))
+        // A part of such a view is stored without the rest.
+        match self.ir.node(base).op.is_view() && self.ir.node(base).len() > self.ir.node(id).len() {
+            true => (id, Layout::contiguous(&self.ir.node(id).shape)),
+            false => (base, layout),
+        }
     }
 
     fn place_view(&mut self, id: Id) -> Result<()> {
@@ -396,12 +414,12 @@ impl Grouper<'_> {
         if self.stored[i] && !stored_itself {
             // Where a library operation reads the view from its base's buffer, that buffer is there anyway.
             let aliased = matches!(self.homes[i], Home::View(..));
-            match self.view_of(id) {
-                Some((base, layout)) if aliased || self.worth_aliasing(base, node) => {
-                    self.homes[i] = Home::View(base, layout);
-                    self.stored[base as usize] = true;
-                }
-                _ => stored_itself = true,
+            let (base, layout) = self.view_of(id);
+            if base != id && (aliased || self.worth_aliasing(base, node)) {
+                self.homes[i] = Home::View(base, layout);
+                self.stored[base as usize] = true;
+            } else {
+                stored_itself = true;
             }
         }
         // Views of views that no stride can express double an index each time.
@@ -429,7 +447,7 @@ impl Grouper<'_> {
     /// True if an output should be a view of its base's buffer rather than a copy: it then keeps that buffer alive.
     fn worth_aliasing(&self, base: Id, view: &IrNode) -> bool {
         let node = self.ir.node(base);
-        self.can_be_stored(base) && (node.op == Op::Buffer || view.len() * 2 > node.len())
+        !node.op.is_view() && (node.op == Op::Buffer || view.len() * 2 > node.len())
     }
 
     fn add_edge(&mut self, from: GroupId, to: GroupId) {

@@ -49,17 +49,17 @@ pub(super) fn lay_out(ir: Ir, leaves: &[Layout], backend: &dyn Backend) -> Ir {
     laid_out
 }
 
-/// How each node would lie in the buffer of a leaf or of the node that it is a view of. Absent where it would have a
-/// buffer of its own: where strides cannot say it, and behind constants.
+/// How each node would lie in the buffer of a leaf or of the node that it is a view of: row-major where strides cannot
+/// say it, for then it has a buffer of its own. Absent behind constants.
 fn layouts(ir: &Ir, leaves: &[Layout]) -> Vec<Option<Layout>> {
     let slots: HashMap<Id, &Layout> = ir.leaves.iter().copied().zip(leaves).collect();
     let mut layouts: Vec<Option<Layout>> = Vec::with_capacity(ir.nodes.len());
     for (id, node) in ir.nodes.iter().enumerate() {
         layouts.push(match &node.op {
             Op::Constant(_) | Op::Iota { .. } => None,
-            op if op.is_view() => layouts[node.inputs[0] as usize]
-                .as_ref()
-                .and_then(|layout| view_layout(op, &node.shape, layout)),
+            op if op.is_view() => layouts[node.inputs[0] as usize].as_ref().map(|layout| {
+                view_layout(op, &node.shape, layout).unwrap_or_else(|| Layout::contiguous(&node.shape))
+            }),
             _ => match slots.get(&(id as Id)) {
                 Some(&layout) => Some(layout.clone()),
                 None => Some(Layout::contiguous(&node.shape)),

@@ -71,7 +71,35 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
             }
         }
     }
-    order
+    when_needed(order, pieces, &producer, &readers)
+}
+
+/// The same order, but what is made of leaves alone comes right before its first reader: until then it would only take
+/// memory.
+fn when_needed(
+    order: Vec<usize>,
+    pieces: &[Piece],
+    producer: &HashMap<Id, usize>,
+    readers: &[SmallVec<[usize; 4]>],
+) -> Vec<usize> {
+    let sources = |index: usize| {
+        let mut sources: SmallVec<[usize; 8]> =
+            pieces[index].read().filter_map(|(_, node)| producer.get(&node).copied()).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        sources
+    };
+    let mut waits: Vec<bool> =
+        (0..pieces.len()).map(|index| !readers[index].is_empty() && sources(index).is_empty()).collect();
+    let mut moved = Vec::with_capacity(order.len());
+    for index in order {
+        if waits[index] {
+            continue;
+        }
+        moved.extend(sources(index).into_iter().filter(|&source| std::mem::take(&mut waits[source])));
+        moved.push(index);
+    }
+    moved
 }
 
 fn distinct(nodes: impl Iterator<Item = Id>) -> SmallVec<[Id; 8]> {

@@ -1,7 +1,10 @@
 //! Where the buffers of a plan lie: in leaves, in the arena, or in results of their own, which may take over the memory
 //! of a leaf.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::RangeInclusive,
+};
 
 use super::{
     plan::{Leaf, Owned, Piece, Place},
@@ -53,101 +56,196 @@ impl Places {
                 Place::Owned(owned.len() - 1)
             });
         }
-        let mut arena = Arena::default();
-        let mut taken: HashSet<usize> = HashSet::new();
+        let mut blocks = Blocks::default();
+        let mut taken: HashSet<Id> = HashSet::new();
         for (time, launch) in launches.iter().enumerate() {
             let launch = launch.as_ref();
             for &index in launch {
                 let piece = &pieces[index];
+                // What nobody reads after this piece, and nobody else reads now.
+                let is_free = |node: Id, taken: &HashSet<Id>| {
+                    let elsewhere =
+                        |&other: &usize| other != index && pieces[other].parameters.contains(&node);
+                    last_read.get(&node) == Some(&time)
+                        && !results.contains(&node)
+                        && !taken.contains(&node)
+                        && !launch.iter().any(elsewhere)
+                };
                 for node in piece.stored() {
                     match of.get(&node) {
                         None => {
                             let until = last_read.get(&node).copied().unwrap_or(time);
-                            of.insert(node, Place::Arena(arena.take(ir.node(node).bytes(), time, until)));
+                            let donor = replaced(ir, piece, node)
+                                .find(|&read| blocks.of.contains_key(&read) && is_free(read, &taken));
+                            taken.extend(donor);
+                            blocks.take(node, ir.node(node).bytes(), time..=until, donor);
                         }
                         Some(&Place::Owned(buffer)) if time >= in_place_from => {
-                            let elsewhere = |leaf: Id| {
-                                let mut others = launch.iter().filter(|&&other| other != index);
-                                others.any(|&other| pieces[other].parameters.contains(&leaf))
+                            let is_donated = |leaf: Id| match of.get(&leaf) {
+                                Some(&Place::Leaf(slot)) => {
+                                    let Leaf { layout, donatable } = &leaves[slot];
+                                    *donatable && layout.is_contiguous() && is_free(leaf, &taken)
+                                }
+                                _ => false,
                             };
-                            let is_free = |leaf: Id, slot: usize| {
-                                leaves[slot].donatable
-                                    && last_read.get(&leaf) == Some(&time)
-                                    && !results.contains(&leaf)
-                                    && !taken.contains(&slot)
-                                    && !elsewhere(leaf)
-                            };
-                            let donor = donor(ir, piece, node, leaves, &of, is_free);
+                            let donor = replaced(ir, piece, node).find(|&leaf| is_donated(leaf));
                             taken.extend(donor);
-                            owned[buffer].donor = donor;
+                            owned[buffer].donor = donor.and_then(|leaf| match of.get(&leaf) {
+                                Some(&Place::Leaf(slot)) => Some(slot),
+                                _ => None,
+                            });
                         }
                         Some(_) => {}
                     }
                 }
             }
         }
-        Places { of, owned, arena_bytes: arena.bytes }
+        let arena_bytes = blocks.pack();
+        of.extend(blocks.of.iter().map(|(&node, &block)| (node, Place::Arena(blocks.all[block].offset))));
+        Places { of, owned, arena_bytes }
     }
 }
 
-/// A free leaf that this step reads only at the very elements where `node` is stored.
-fn donor(
-    ir: &Ir,
-    piece: &Piece,
-    node: Id,
-    leaves: &[Leaf],
-    of: &HashMap<Id, Place>,
-    is_free: impl Fn(Id, usize) -> bool,
-) -> Option<usize> {
-    let kernel = piece.step.fused()?;
-    let position = piece.position_of_stored(node)?;
-    let store = kernel.stores.iter().find(|s| usize::from(s.parameter) == position)?;
-    let candidates = piece.read().filter_map(|(i, leaf)| match of.get(&leaf) {
-        Some(&Place::Leaf(slot)) if is_free(leaf, slot) => Some((i, leaf, slot)),
-        _ => None,
+/// What this step reads only at the very elements where it stores `node`, so that the one may lie in the other's place.
+fn replaced<'a>(ir: &'a Ir, piece: &'a Piece, node: Id) -> impl Iterator<Item = Id> + 'a {
+    let kernel = piece.step.fused();
+    let position = piece.position_of_stored(node);
+    let store = kernel.and_then(|k| k.stores.iter().find(|s| Some(usize::from(s.parameter)) == position));
+    let found = kernel.zip(store).filter(|(kernel, store)| {
+        kernel.instructions[store.value as usize].per_column || kernel.columns.is_empty()
     });
-    let mut fitting = candidates.filter(|&(i, leaf, slot)| {
-        let same_place = kernel.instructions.iter().all(|instruction| match &instruction.operation {
-            Operation::Load { parameter, index, mask, .. } if usize::from(*parameter) == i => {
-                *index == store.index && mask.is_none()
-            }
-            _ => true,
-        });
-        let (from, to) = (ir.node(leaf), ir.node(node));
-        let per_column = kernel.instructions[store.value as usize].per_column || kernel.columns.is_empty();
-        same_place
-            && per_column
-            && from.dtype == to.dtype
-            && from.len() == to.len()
-            && leaves[slot].layout.is_contiguous()
-    });
-    fitting.next().map(|(_, _, slot)| slot)
+    found
+        .into_iter()
+        .flat_map(move |(kernel, store)| {
+            piece.read().filter(move |&(i, read)| {
+                let same_place = kernel.instructions.iter().all(|instruction| match &instruction.operation {
+                    Operation::Load { parameter, index, mask, .. } if usize::from(*parameter) == i => {
+                        *index == store.index && mask.is_none()
+                    }
+                    _ => true,
+                });
+                let (from, to) = (ir.node(read), ir.node(node));
+                same_place && from.dtype == to.dtype && from.len() == to.len()
+            })
+        })
+        .map(|(_, read)| read)
 }
 
-/// Offsets for buffers with known lifetimes: each gets the lowest place free for all of its time.
+/// The blocks of the arena.
 #[derive(Default)]
-struct Arena {
-    blocks: Vec<(usize, usize, usize)>,
-    bytes: usize,
+struct Blocks {
+    all: Vec<Block>,
+    /// Which block each node lies in.
+    of: HashMap<Id, usize>,
 }
 
-impl Arena {
-    /// A place for `bytes` from step `from` to step `until`.
-    fn take(&mut self, bytes: usize, from: usize, until: usize) -> usize {
-        let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
-        self.blocks.retain(|&(_, _, last)| last >= from);
-        self.blocks.sort_unstable();
-        let mut offset = 0usize;
-        for &(start, end, _) in &self.blocks {
-            if offset.saturating_add(bytes) <= start {
-                break;
+/// Memory for one node, or for several of which each takes the place of the one before.
+struct Block {
+    bytes: usize,
+    /// The steps during which it is in use.
+    times: RangeInclusive<usize>,
+    offset: usize,
+}
+
+impl Blocks {
+    /// Gives the node a block for so many steps, or the one of a node that is read for the last time.
+    fn take(&mut self, node: Id, bytes: usize, times: RangeInclusive<usize>, donor: Option<Id>) {
+        let block = match donor.and_then(|donor| self.of.get(&donor).copied()) {
+            Some(block) => {
+                let first = *self.all[block].times.start();
+                self.all[block].times = first..=*times.end();
+                block
             }
-            offset = offset.max(end);
+            None => {
+                let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
+                self.all.push(Block { bytes, times, offset: 0 });
+                self.all.len() - 1
+            }
+        };
+        self.of.insert(node, block);
+    }
+
+    /// Finds the offsets, and tells the bytes of them all: from the largest block to the smallest, each gets the lowest
+    /// place that is free for all of its time. Small ones so fill the gaps between large ones.
+    fn pack(&mut self) -> usize {
+        let mut order: Vec<usize> = (0..self.all.len()).collect();
+        order.sort_by_key(|&block| std::cmp::Reverse(self.all[block].bytes));
+        // Those that have a place, by offset.
+        let mut placed: Vec<usize> = Vec::with_capacity(order.len());
+        let mut total = 0;
+        for block in order {
+            let Block { bytes, times, .. } = &self.all[block];
+            let mut offset = 0usize;
+            for other in placed.iter().map(|&other| &self.all[other]) {
+                if other.times.start() > times.end() || times.start() > other.times.end() {
+                    continue;
+                }
+                if offset.saturating_add(*bytes) <= other.offset {
+                    break;
+                }
+                // Beyond the address space the allocation fails, and says so.
+                offset = offset.max(other.offset.saturating_add(other.bytes));
+            }
+            total = total.max(offset.saturating_add(*bytes));
+            self.all[block].offset = offset;
+            let at = placed.partition_point(|&other| self.all[other].offset <= offset);
+            placed.insert(at, block);
         }
-        // Beyond the address space the allocation fails, and says so.
-        let end = offset.saturating_add(bytes);
-        self.blocks.push((offset, end, until));
-        self.bytes = self.bytes.max(end);
-        offset
+        total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packed(blocks: &[(usize, RangeInclusive<usize>)]) -> (Vec<usize>, usize) {
+        let mut all = Blocks::default();
+        for (node, (bytes, times)) in blocks.iter().enumerate() {
+            all.take(node as Id, *bytes, times.clone(), None);
+        }
+        let total = all.pack();
+        (all.all.iter().map(|block| block.offset).collect(), total)
+    }
+
+    #[test]
+    fn large_blocks_go_first_and_small_ones_fill_the_gaps() {
+        // Placed as they come, the second would lie in the way of the third.
+        let (offsets, total) = packed(&[(640, 0..=1), (320, 0..=2), (960, 2..=3)]);
+        assert_eq!((offsets, total), (vec![0, 960, 0], 1280));
+        assert_eq!(packed(&[]), (vec![], 0));
+        assert_eq!(packed(&[(0, 0..=0), (1, 0..=0)]).1, 128);
+    }
+
+    #[test]
+    fn blocks_in_use_at_one_time_do_not_overlap() {
+        let mut state = 1usize;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % below
+        };
+        for count in [1, 2, 10, 100] {
+            let blocks: Vec<(usize, RangeInclusive<usize>)> =
+                (0..count).map(|time| (random(1000), time..=time + random(20))).collect();
+            let (offsets, total) = packed(&blocks);
+            for (a, (bytes, times)) in blocks.iter().enumerate() {
+                assert!(offsets[a] % ALIGNMENT == 0 && offsets[a] + bytes <= total);
+                for (b, (others, until)) in blocks.iter().enumerate().skip(a + 1) {
+                    let together = times.start() <= until.end() && until.start() <= times.end();
+                    let apart = offsets[a] + bytes <= offsets[b] || offsets[b] + others <= offsets[a];
+                    assert!(!together || apart, "{blocks:?}: {a} and {b} at {offsets:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_that_is_taken_over_is_kept_until_the_last_reader() {
+        let mut blocks = Blocks::default();
+        blocks.take(0, 64, 0..=1, None);
+        blocks.take(1, 64, 1..=3, Some(0));
+        blocks.take(2, 64, 2..=2, None);
+        assert_eq!(blocks.pack(), 128);
+        assert_eq!((blocks.of[&0], blocks.of[&1], blocks.of[&2]), (0, 0, 1));
     }
 }

@@ -1,6 +1,7 @@
 //! What becomes one kernel.
 
 mod epilogues;
+mod memory;
 
 use std::collections::HashMap;
 

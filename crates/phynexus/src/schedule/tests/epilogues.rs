@@ -14,13 +14,13 @@ use crate::{
 };
 
 impl Graph {
-    fn dot(&mut self, a: Id, b: Id) -> Id {
+    pub(super) fn dot(&mut self, a: Id, b: Id) -> Id {
         let (mut shape, right) = (self.shape(a), self.shape(b));
         let last = shape.len() - 1;
         shape[last] = right[last];
         self.add(Op::Dot, &shape, &[a, b])
     }
-    fn bias(&mut self, x: Id) -> Id {
+    pub(super) fn bias(&mut self, x: Id) -> Id {
         let mut shape = self.shape(x);
         let last = shape.len() - 1;
         shape[..last].fill(1);
@@ -28,7 +28,7 @@ impl Graph {
         self.binary(Binary::Add, x, bias)
     }
     /// Library operations with their epilogues, in the order of the operations.
-    fn epilogues(&mut self, outputs: &[Id], binding_limit: usize) -> Vec<Option<Fused>> {
+    pub(super) fn epilogues(&mut self, outputs: &[Id], binding_limit: usize) -> Vec<Option<Fused>> {
         self.0.outputs = outputs.to_vec();
         let layouts: Vec<Layout> =
             self.0.leaves.iter().map(|&l| Layout::contiguous(&self.0.node(l).shape)).collect();
@@ -188,14 +188,14 @@ fn an_epilogue_stores_what_a_norm_reads() {
 }
 
 /// The plan of a graph whose leaves nobody else holds.
-fn planned(g: &mut Graph, outputs: &[Id]) -> Plan {
+pub(super) fn planned(g: &mut Graph, outputs: &[Id]) -> Plan {
     g.0.outputs = outputs.to_vec();
     let leaf = |&id: &Id| Leaf { layout: Layout::contiguous(&g.0.node(id).shape), donatable: true };
     let leaves: Vec<Leaf> = g.0.leaves.iter().map(leaf).collect();
     plan::plan(&g.0, &leaves, reference_device()).unwrap()
 }
 
-fn donors(plan: &Plan) -> Vec<Option<usize>> {
+pub(super) fn donors(plan: &Plan) -> Vec<Option<usize>> {
     plan.owned.iter().map(|o| o.donor).collect()
 }
 
