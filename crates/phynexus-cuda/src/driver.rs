@@ -104,17 +104,17 @@ fn target(context: &Context) -> Target {
         subgroup: context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
         dtypes: DType::ALL.to_vec(),
         matrices: matrices(context.capability()),
+        async_copies: context.capability().0 >= 8,
     };
     let processors = figure(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16);
     Target { limits, vector_bytes: 16, processors }
 }
 
-/// The matrix instructions of a compute capability, where the headers that they need are there.
+/// The matrix instructions of a compute capability that kernels use.
 fn matrices((major, _): (usize, usize)) -> Vec<(MatrixShape, DType, DType)> {
     let shape = MatrixShape { rows: 16, columns: 16, depth: 16 };
-    let since = [(7, DType::F16), (8, DType::BF16)];
-    let known = since.into_iter().filter(|&(first, _)| major >= first && library::headers().is_some());
-    known.map(|(_, factor)| (shape, factor, DType::F32)).collect()
+    let factors = [DType::F16, DType::BF16].into_iter().filter(|_| major >= 8);
+    factors.map(|factor| (shape, factor, DType::F32)).collect()
 }
 
 impl Driver for Cuda {

@@ -3,8 +3,8 @@
 use super::{
     index::{Index, Ranges},
     loops::{
-        Array, Axis, AxisKind, BufferParameter, Fragment, Kernel, Matrix, Memory, Operation, Place, Row,
-        Statement, Tile, Type, Value,
+        Array, AsyncCopy, Axis, AxisKind, BufferParameter, Fragment, Kernel, Matrix, Memory, Operation,
+        Place, Row, Statement, Tile, Type, Value,
     },
     view::Mask,
 };
@@ -133,6 +133,11 @@ impl Builder {
     /// Work on fragments.
     pub fn matrix(&mut self, matrix: Matrix) {
         self.open.push(Statement::Matrix(Box::new(matrix)));
+    }
+
+    /// Copies that go on by themselves.
+    pub fn async_copy(&mut self, copy: AsyncCopy) {
+        self.open.push(Statement::AsyncCopy(copy));
     }
 
     /// Binds a value.

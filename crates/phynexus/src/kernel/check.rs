@@ -1,12 +1,14 @@
 //! What a loop tree must satisfy before it is printed or interpreted, and what a device can take.
 
+mod fragments;
+
 use std::collections::HashSet;
 
 use super::{
     index::{Index, Ranges},
     loops::{
-        AxisKind, Fragment, Kernel, Matrix, MatrixShape, Memory, Operation, Place, Role, Statement, Tile,
-        Type, Value,
+        AsyncCopy, AxisKind, Fragment, Kernel, Matrix, MatrixShape, Memory, Operation, Place, Role,
+        Statement, Tile, Type, Value,
     },
     view::Mask,
 };
@@ -33,6 +35,8 @@ pub struct Limits {
     pub dtypes: Vec<DType>,
     /// Matrix instructions: shape, type of the factors, type of the accumulator.
     pub matrices: Vec<(MatrixShape, DType, DType)>,
+    /// Whether copies to shared memory can go on by themselves.
+    pub async_copies: bool,
 }
 
 /// Checks that the kernel is well formed and within the limits: every axis is looped over where it is used, grid and
@@ -274,6 +278,7 @@ impl Checker<'_> {
                 self.require(self.group_uniform, || "a barrier that only part of a group reaches".to_owned())
             }
             Statement::Matrix(matrix) => self.matrix(matrix),
+            Statement::AsyncCopy(copy) => self.async_copy(copy),
         }
     }
 
@@ -444,51 +449,5 @@ impl Checker<'_> {
         let whole = self.kernel.block().iter().product::<usize>().is_multiple_of(width);
         self.require(whole && self.subgroup_uniform, || "only part of a subgroup comes together".to_owned())?;
         Ok(width)
-    }
-
-    fn tile(&self, tile: &Tile, role: Option<Role>) -> Result<&Fragment> {
-        let Some(fragment) = self.kernel.fragments.get(usize::from(tile.fragment)) else {
-            return self.fail(format!("no fragment {}", tile.fragment));
-        };
-        self.index(&tile.index)?;
-        let (low, high) = tile.index.bounds(&self.ranges);
-        let exists = low >= 0 && high < fragment.length as i64 && role.is_none_or(|r| r == fragment.role);
-        let same = constant_in_subgroup(self.kernel, self.subgroup()?, &tile.index);
-        self.require(exists && same, || format!("fragment {} of {fragment:?}", tile.index))?;
-        Ok(fragment)
-    }
-
-    fn matrix(&self, matrix: &Matrix) -> Result<()> {
-        match matrix {
-            Matrix::Fill(tile, _) => self.tile(tile, None).map(|_| ()),
-            Matrix::MultiplyAdd { accumulator, left, right } => {
-                let sum = self.tile(accumulator, Some(Role::Accumulator))?;
-                let (left, right) =
-                    (self.tile(left, Some(Role::Left))?, self.tile(right, Some(Role::Right))?);
-                let fits = left.shape == sum.shape && right.shape == sum.shape && left.dtype == right.dtype;
-                self.require(fits, || format!("{left:?} times {right:?}"))
-            }
-            Matrix::Load { tile, place, stride } => {
-                self.matrix_access(self.tile(tile, None)?, place, *stride)
-            }
-            Matrix::Store { tile, place, stride } => {
-                self.matrix_access(self.tile(tile, Some(Role::Accumulator))?, place, *stride)
-            }
-        }
-    }
-
-    fn matrix_access(&self, fragment: &Fragment, place: &Place, stride: usize) -> Result<()> {
-        let (rows, columns) = fragment.extents();
-        let dtype = self.kernel.array(place.memory).map(|(dtype, _)| dtype);
-        let memory = dtype == Some(fragment.dtype) && !matches!(place.memory, Memory::Register(_));
-        // Rows are at multiples of 16 bytes.
-        let (size, alignment) = (fragment.dtype.size() as i64, Kernel::MATRIX_ALIGNMENT as i64);
-        let offsets = [place.index.common_factor(), place.index.offset()];
-        let aligned = (stride as i64 * size) % 16 == 0 && offsets.iter().all(|o| (o * size) % alignment == 0);
-        let same = constant_in_subgroup(self.kernel, self.subgroup()?, &place.index);
-        let fits =
-            memory && aligned && same && place.row.is_none() && place.mask.is_always() && stride >= columns;
-        self.require(fits, || format!("{fragment:?} at {place:?}, rows {stride} apart"))?;
-        self.in_bounds(place, (rows - 1) * stride + columns)
     }
 }

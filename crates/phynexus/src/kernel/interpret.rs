@@ -10,7 +10,9 @@ use smallvec::SmallVec;
 
 use super::{
     index::Index,
-    loops::{AxisKind, Fragment, Kernel, Matrix, Memory, Operation, Place, Statement, Tile, Type, Value},
+    loops::{
+        AsyncCopy, AxisKind, Fragment, Kernel, Matrix, Memory, Operation, Place, Statement, Tile, Type, Value,
+    },
     scalar,
 };
 use crate::{DType, Error, Result, Scalar, graph::op::Combine};
@@ -63,6 +65,7 @@ pub fn interpret(
             shared: kernel.shared.iter().map(|a| cells(a.length)).collect(),
             registers: kernel.registers.iter().map(|a| vec![cells(a.length); size]).collect(),
             fragments: kernel.fragments.iter().map(fragments).collect(),
+            copies: vec![Default::default(); size],
         };
         let everybody: Vec<usize> = (0..size).collect();
         run.body(&kernel.body, &everybody)?;
@@ -160,7 +163,12 @@ struct Group<'a> {
     registers: Vec<Vec<Vec<Cell>>>,
     /// By array, subgroup and position: the matrix, row-major.
     fragments: Vec<Vec<Vec<Option<Vec<Scalar>>>>>,
+    /// By invocation: copies that belong to no batch yet, and the batches under way.
+    copies: Vec<(Vec<Copied>, Vec<Vec<Copied>>)>,
 }
+
+/// An element of a copy under way.
+type Copied = (Place, Scalar);
 
 impl Group<'_> {
     fn fail<T>(&self, message: impl std::fmt::Display) -> Result<T> {
@@ -248,6 +256,7 @@ impl Group<'_> {
                 self.interval += 1;
                 Ok(())
             }
+            Statement::AsyncCopy(copy) => active.iter().try_for_each(|&i| self.async_copy(copy, i)),
             Statement::Matrix(matrix) => {
                 for first in (0..self.points.len()).step_by(self.subgroup) {
                     let members = first..first + self.subgroup;
@@ -435,6 +444,35 @@ impl Group<'_> {
             .ok_or_else(|| broken(kernel, "a fragment is read before it is written"))
     }
 
+    /// What is copied is seen when it is waited for: as late as a device may do it.
+    fn async_copy(&mut self, copy: &AsyncCopy, invocation: usize) -> Result<()> {
+        match copy {
+            AsyncCopy::Begin { from, to } => {
+                let dtype = self.kernel.array(from.memory).map_or(DType::F32, |(dtype, _)| dtype);
+                let holds = from.mask.evaluate(&self.points[invocation]);
+                let zero = Scalar::Int(0).cast(dtype);
+                let first = to.index.evaluate(&self.points[invocation]);
+                for i in 0..AsyncCopy::BYTES / dtype.size() {
+                    let scalar = if holds { self.read(from, invocation, i)? } else { zero };
+                    let index = Index::constant(first + i as i64);
+                    self.copies[invocation].0.push((Place::at(to.memory, &index), scalar));
+                }
+            }
+            AsyncCopy::Mark => {
+                let (begun, batches) = &mut self.copies[invocation];
+                batches.push(std::mem::take(begun));
+            }
+            AsyncCopy::Wait(most) => {
+                let batches = &mut self.copies[invocation].1;
+                let done = batches.len().saturating_sub(usize::from(*most));
+                for (place, scalar) in batches.drain(..done).flatten().collect::<Vec<_>>() {
+                    self.write(&place, invocation, 0, scalar)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn matrix(&mut self, matrix: &Matrix, first: usize) -> Result<()> {
         let fragment = |tile: &Tile| &self.kernel.fragments[usize::from(tile.fragment)];
         match matrix {
@@ -442,10 +480,11 @@ impl Group<'_> {
                 let (rows, columns) = fragment(tile).extents();
                 *self.tile(tile, first)? = Some(vec![*scalar; rows * columns]);
             }
-            Matrix::Load { tile, place, stride } => {
+            Matrix::Load { tile, place, stride, transposed } => {
                 let (rows, columns) = fragment(tile).extents();
                 self.same_in_subgroup(&place.index, first)?;
-                let offsets = (0..rows).flat_map(|r| (0..columns).map(move |c| r * stride + c));
+                let offset = |r, c| if *transposed { c * stride + r } else { r * stride + c };
+                let offsets = (0..rows).flat_map(|r| (0..columns).map(move |c| offset(r, c)));
                 let elements =
                     offsets.map(|offset| self.read(place, first, offset)).collect::<Result<_>>()?;
                 *self.tile(tile, first)? = Some(elements);

@@ -262,14 +262,17 @@ pub struct Tile {
 pub enum Matrix {
     /// Every element is this scalar.
     Fill(Tile, Scalar),
-    /// Loads a row-major matrix from its first element; rows are `stride` elements apart.
+    /// Loads a matrix from its first element. In memory its rows, or its columns if it is transposed there, are `stride`
+    /// elements apart.
     Load {
         /// What is loaded.
         tile: Tile,
-        /// From where (buffers and shared arrays); without a mask.
+        /// From where: a shared array, without a mask.
         place: Place,
-        /// Elements from row to row.
+        /// Elements from row to row, or from column to column.
         stride: usize,
+        /// Whether the matrix is transposed in memory.
+        transposed: bool,
     },
     /// `accumulator += left * right`.
     MultiplyAdd {
@@ -289,6 +292,28 @@ pub enum Matrix {
         /// Elements from row to row.
         stride: usize,
     },
+}
+
+/// Copies from buffers to shared arrays that go on while the invocation does other things.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AsyncCopy {
+    /// Begins to copy consecutive elements, [`AsyncCopy::BYTES`] in all; zeros where the mask of `from` does not hold.
+    Begin {
+        /// From where: a buffer.
+        from: Box<Place>,
+        /// To where: a shared array; without a mask.
+        to: Box<Place>,
+    },
+    /// What was begun since the last such mark, perhaps nothing, is a batch.
+    Mark,
+    /// Waits until at most so many of the latest batches are under way. Only after the next barrier do other invocations
+    /// see what was copied.
+    Wait(u8),
+}
+
+impl AsyncCopy {
+    /// Bytes that are copied at once, and what both addresses are multiples of.
+    pub const BYTES: usize = 16;
 }
 
 /// A step of an invocation.
@@ -348,6 +373,8 @@ pub enum Statement {
     Barrier,
     /// Work on fragments.
     Matrix(Box<Matrix>),
+    /// A copy that others do not wait for.
+    AsyncCopy(AsyncCopy),
 }
 
 impl Kernel {
@@ -378,8 +405,8 @@ impl Kernel {
     /// The alignment of shared arrays: the widest vector.
     pub const SHARED_ALIGNMENT: usize = 32;
 
-    /// The alignment of matrices in memory that fragments are loaded from and stored to.
-    pub const MATRIX_ALIGNMENT: usize = 32;
+    /// The alignment of the rows of matrices in memory that fragments are loaded from and stored to.
+    pub const MATRIX_ALIGNMENT: usize = 16;
 
     /// Calls `visit` with every statement, outer ones before inner ones, in the order of execution.
     pub fn visit<'a>(&'a self, visit: &mut impl FnMut(&'a Statement)) {

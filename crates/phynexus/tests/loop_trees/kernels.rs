@@ -287,11 +287,21 @@ pub(crate) fn matrix_multiply(m: usize, n: usize, k: usize) -> Kernel {
                     b.barrier();
                     b.repeat(rows, |b| {
                         let place = place(a_tile, tile_row.scale(DEPTH as i64));
-                        b.matrix(Matrix::Load { tile: left(i.clone()), place, stride: DEPTH });
+                        b.matrix(Matrix::Load {
+                            tile: left(i.clone()),
+                            place,
+                            stride: DEPTH,
+                            transposed: false,
+                        });
                     });
                     b.repeat(columns, |b| {
                         let place = place(w_tile, tile_column.clone());
-                        b.matrix(Matrix::Load { tile: right(j.clone()), place, stride: TILE });
+                        b.matrix(Matrix::Load {
+                            tile: right(j.clone()),
+                            place,
+                            stride: TILE,
+                            transposed: false,
+                        });
                     });
                     b.repeat(rows, |b| {
                         b.repeat(columns, |b| {

@@ -25,6 +25,7 @@ fn limits() -> Limits {
         subgroup: Some(32),
         dtypes: DType::ALL.to_vec(),
         matrices: vec![(kernels::MATRIX, DType::F16, DType::F32)],
+        async_copies: true,
     }
 }
 

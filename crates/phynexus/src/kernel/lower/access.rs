@@ -9,7 +9,8 @@ use crate::kernel::{
     check::Limits,
     fused::{Fused, Operation},
     loops::{
-        AxisKind, BufferParameter, Kernel, Matrix, Memory, Operation as Bound, Place, Row, Statement, Value,
+        AsyncCopy, AxisKind, BufferParameter, Kernel, Matrix, Memory, Operation as Bound, Place, Row,
+        Statement, Value,
     },
     view::{Coordinates, Mask},
 };
@@ -208,10 +209,17 @@ pub(super) fn alignment(kernel: &Kernel, argument: usize) -> usize {
             widest = widest.max(size * lanes.get(value).map_or(1, |&lanes| usize::from(lanes)));
         }
         Statement::Matrix(matrix) => {
-            if let Matrix::Load { place, .. } | Matrix::Store { place, .. } = &**matrix
+            if let Matrix::Store { place, .. } = &**matrix
                 && place.memory == memory
             {
                 widest = widest.max(Kernel::MATRIX_ALIGNMENT);
+            }
+        }
+        Statement::AsyncCopy(copy) => {
+            if let AsyncCopy::Begin { from, .. } = copy
+                && from.memory == memory
+            {
+                widest = widest.max(AsyncCopy::BYTES);
             }
         }
         _ => {}

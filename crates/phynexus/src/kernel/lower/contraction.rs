@@ -6,7 +6,9 @@ use super::{
     Launch, Source, Target,
     access::{self, Buffer},
     expression::Scope,
-    fragments, tile,
+    fragments,
+    load::STAGES,
+    tile,
 };
 use crate::{
     DType,
@@ -183,9 +185,10 @@ impl Contraction<'_> {
     }
 
     fn shared_bytes(&self, shape: Shape, target: &Target) -> usize {
+        let stages = if target.limits.async_copies { STAGES } else { 2 };
         match fragments::instruction(self, target) {
-            Some(_) => fragments::shared_bytes(shape),
-            None => tile::shared_bytes(shape, self.held),
+            Some(_) => fragments::shared_bytes(shape, stages),
+            None => tile::shared_bytes(shape, self.held, stages),
         }
     }
 
@@ -202,6 +205,11 @@ impl Contraction<'_> {
             let across = self.extent(2).div_ceil(shape.columns) as i64;
             let down = self.extent(1).div_ceil(shape.rows) as i64;
             let ranges = b.ranges().clone();
+            // Groups that run at the same time share rows and columns of tiles: they go through bands of rows.
+            let band = [8, 4, 2].into_iter().find(|band| down % band == 0).unwrap_or(1);
+            let of_band = group.remainder(band * across, &ranges);
+            let row = group.remainder(down * across, &ranges).quotient(band * across, &ranges);
+            let row = row.scale(band).add(&of_band.remainder(band, &ranges));
             let tile = Tile {
                 contraction: self,
                 shape,
@@ -210,8 +218,8 @@ impl Contraction<'_> {
                 block: block[0] * block[1],
                 invocation: y.scale(block[1] as i64).add(x),
                 batch: group.quotient(down * across, &ranges),
-                row: group.quotient(across, &ranges).remainder(down, &ranges).scale(shape.rows as i64),
-                column: group.remainder(across, &ranges).scale(shape.columns as i64),
+                row: row.scale(shape.rows as i64),
+                column: of_band.quotient(band, &ranges).scale(shape.columns as i64),
             };
             match matrix {
                 Some(matrix) => fragments::lower(b, &tile, matrix),

@@ -3,7 +3,7 @@
 use super::{
     Target,
     contraction::{Contraction, Shape, Tile},
-    load::{Layout, pipeline},
+    load::{Layout, Loaders, along_depth},
     tile::quad_at,
 };
 use crate::{
@@ -11,12 +11,13 @@ use crate::{
     kernel::{
         Index,
         build::Builder,
-        loops::{AxisKind, Fragment, Matrix, MatrixShape, Memory, Place, Role},
+        loops::{AxisKind, Fragment, Matrix, MatrixShape, Place, Role},
     },
 };
 
 /// The shapes to choose from, the best for large results first; parts are those of a subgroup.
-pub(super) const SHAPES: [Shape; 3] = [
+pub(super) const SHAPES: [Shape; 4] = [
+    Shape { rows: 128, columns: 256, depth: 32, part: [64, 64] },
     Shape { rows: 128, columns: 128, depth: 32, part: [64, 64] },
     Shape { rows: 64, columns: 64, depth: 32, part: [32, 32] },
     Shape { rows: 32, columns: 32, depth: 32, part: [16, 16] },
@@ -39,26 +40,31 @@ pub(super) fn instruction(contraction: &Contraction, target: &Target) -> Option<
 }
 
 /// Bytes of shared memory of a group.
-pub(super) fn shared_bytes(shape: Shape) -> usize {
-    let tiles = shape.rows * (shape.depth + PAD) + shape.depth * (shape.columns + PAD);
+pub(super) fn shared_bytes(shape: Shape, stages: usize) -> usize {
+    let tile = |extent: usize| (extent * (shape.depth + PAD)).max(shape.depth * (extent + PAD));
+    let tiles = tile(shape.rows) + tile(shape.columns);
     let subgroups = shape.rows / shape.part[0] * (shape.columns / shape.part[1]);
-    2 * tiles * DType::F16.size() + subgroups * SIDE * PITCH * DType::F32.size()
+    stages * tiles * DType::F16.size() + subgroups * SIDE * PITCH * DType::F32.size()
 }
 
 /// The statements of a group.
 pub(super) fn lower(b: &mut Builder, tile: &Tile, dtype: DType) {
     let Tile { contraction, shape, ref invocation, .. } = *tile;
     let width = tile.target.limits.subgroup.unwrap_or(1);
-    let mut layout = |size: usize, outer: usize, depth: usize| Layout {
-        array: b.shared(dtype, 2 * size),
-        dtype,
-        outer,
-        depth,
-        size,
-    };
-    let pitches = [shape.depth + PAD, shape.columns + PAD];
-    let layouts =
-        [layout(shape.rows * pitches[0], pitches[0], 1), layout(shape.depth * pitches[1], 1, pitches[1])];
+    // Tiles lie as the factors do, so that neighbours stay neighbours; fragments are loaded either way.
+    let along = [0, 1].map(|factor| along_depth(contraction, factor));
+    let extents = [shape.rows, shape.columns];
+    let layouts = [0, 1].map(|factor| match along[factor] {
+        true => {
+            Layout { dtype, outer: shape.depth + PAD, depth: 1, size: extents[factor] * (shape.depth + PAD) }
+        }
+        false => {
+            let pitch = extents[factor] + PAD;
+            Layout { dtype, outer: 1, depth: pitch, size: shape.depth * pitch }
+        }
+    });
+    let loaders = Loaders::new(b, tile, layouts);
+    let arrays = loaders.arrays();
     let through = b.shared(contraction.held, tile.block / width * SIDE * PITCH);
     let (down, across) = (shape.part[0] / SIDE, shape.part[1] / SIDE);
     let shape_of = MatrixShape { rows: SIDE, columns: SIDE, depth: SIDE };
@@ -79,21 +85,19 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, dtype: DType) {
             b.matrix(Matrix::Fill(sums(at.clone()), Scalar::Float(0.0).cast(contraction.held)));
         });
     });
-    let load = |b: &mut Builder, tile, array: Memory, index: Index, stride: usize| {
-        b.matrix(Matrix::Load { tile, place: Place::at(array, &index), stride });
+    // The fragment of a factor at a row of the left one or a column of the right one, and a summand.
+    let load = |b: &mut Builder, tile, factor: usize, slot: &Index, outer: &Index, summand: &Index| {
+        let Layout { outer: across, depth, size, .. } = layouts[factor];
+        let index =
+            slot.scale(size as i64).add(&outer.scale(across as i64)).add(&summand.scale(depth as i64));
+        let (place, stride) = (Place::at(arrays[factor], &index), across.max(depth));
+        b.matrix(Matrix::Load { tile, place, stride, transposed: along[factor] == (factor == 1) });
     };
-    pipeline(b, tile, layouts, |b, half| {
+    loaders.pipeline(b, |b, slot| {
         b.over(shape.depth / SIDE, AxisKind::Unroll, |b, step| {
-            b.repeat(rows, |b| {
-                let first = half.scale(layouts[0].size as i64).add(&step.scale(side));
-                let index = row.add(&i.scale(side)).scale(pitches[0] as i64);
-                load(b, left(i.clone()), layouts[0].array, first.add(&index), pitches[0]);
-            });
-            b.repeat(columns, |b| {
-                let first = half.scale(layouts[1].size as i64).add(&step.scale(side * pitches[1] as i64));
-                let index = column.add(&j.scale(side));
-                load(b, right(j.clone()), layouts[1].array, first.add(&index), pitches[1]);
-            });
+            let summand = step.scale(side);
+            b.repeat(rows, |b| load(b, left(i.clone()), 0, slot, &row.add(&i.scale(side)), &summand));
+            b.repeat(columns, |b| load(b, right(j.clone()), 1, slot, &column.add(&j.scale(side)), &summand));
             b.repeat(rows, |b| {
                 b.repeat(columns, |b| {
                     let (left, right) = (left(i.clone()), right(j.clone()));

@@ -1,8 +1,8 @@
 //! Tiles of a contraction's factors, from buffers to shared arrays.
 
 use super::{
-    access::{Pattern, pattern},
-    contraction::Tile,
+    access::{Buffer, Pattern, pattern},
+    contraction::{Contraction, Tile},
 };
 use crate::{
     DType, Scalar,
@@ -11,38 +11,57 @@ use crate::{
         build::Builder,
         fused::Operation,
         index::Atom,
-        loops::{Memory, Operation as Bound, Type, Value},
+        loops::{AsyncCopy, AxisKind, Memory, Operation as Bound, Place, Type, Value},
     },
 };
 
 /// Elements that an invocation loads together.
 const PIECE: usize = 4;
+/// Tiles that are in shared memory at once, where the next ones come by themselves; else there are two.
+pub(super) const STAGES: usize = 4;
 
 /// Where an element of a factor's tile lies in a shared array.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
-    pub(super) array: Memory,
     pub(super) dtype: DType,
     /// From one row of the left factor, or column of the right one, to the next.
     pub(super) outer: usize,
     /// From one summand to the next.
     pub(super) depth: usize,
-    /// Elements of one of the two tiles that the array holds.
+    /// Elements of one tile.
     pub(super) size: usize,
 }
 
 /// Loads the tiles of one factor.
-pub(super) struct Loader<'a> {
+struct Loader<'a> {
     tile: &'a Tile<'a>,
     /// 0 for the left one, 1 for the right one.
     factor: usize,
     layout: Layout,
+    /// The shared array that holds its tiles.
+    array: Memory,
     /// Neighbouring elements of a piece are neighbouring summands.
     along_depth: bool,
+    /// Its tiles come by copies that go on by themselves.
+    copied: bool,
+}
+
+/// Whether a factor's elements are neighbours in memory along the summands.
+pub(super) fn along_depth(contraction: &Contraction, factor: usize) -> bool {
+    let fused = contraction.fused;
+    let last = (fused.rows.len()..fused.rows.len() + fused.columns.len())
+        .rev()
+        .find(|r| fused.columns[r - fused.rows.len()] > 1);
+    match (&fused.instructions[contraction.factors[factor] as usize].operation, last) {
+        (Operation::Load { index, .. }, Some(last)) => {
+            index.terms().iter().any(|t| t.atom == Atom::Range(last as u8) && t.factor == 1)
+        }
+        _ => false,
+    }
 }
 
 /// What an invocation loaded: the elements from a place of the tile on, in one vector or one by one.
-pub(super) struct Piece {
+struct Piece {
     outer: Index,
     depth: Index,
     /// Where there is such a place.
@@ -51,33 +70,19 @@ pub(super) struct Piece {
 }
 
 impl Loader<'_> {
-    pub(super) fn new<'a>(tile: &'a Tile<'a>, factor: usize, layout: Layout) -> Loader<'a> {
-        let fused = tile.contraction.fused;
-        let last = (fused.rows.len()..fused.rows.len() + fused.columns.len())
-            .rev()
-            .find(|r| fused.columns[r - fused.rows.len()] > 1);
-        let value = tile.contraction.factors[factor];
-        let along_depth = match (&fused.instructions[value as usize].operation, last) {
-            (Operation::Load { index, .. }, Some(last)) => {
-                index.terms().iter().any(|t| t.atom == Atom::Range(last as u8) && t.factor == 1)
-            }
-            _ => false,
-        };
-        Loader { tile, factor, layout, along_depth }
-    }
-
-    /// Loads this invocation's pieces of the tile that begins at summand `first`.
-    pub(super) fn fetch(&self, b: &mut Builder, first: &Index) -> Vec<Piece> {
+    /// This invocation's pieces of a tile, of so many elements: a row of the left factor or column of the right one, a
+    /// summand, and where there is such a piece.
+    fn pieces(&self, b: &Builder, length: usize) -> Vec<(Index, Index, Mask)> {
         let Tile { shape, block, .. } = *self.tile;
         let extent = [shape.rows, shape.columns][self.factor];
-        let pieces = extent * shape.depth / PIECE;
-        let each = (0..pieces.div_ceil(block)).map(|at| {
-            let ranges = b.ranges().clone();
+        let pieces = extent * shape.depth / length;
+        let ranges = b.ranges();
+        let piece = |at: usize| {
             let piece = self.tile.invocation.shift((at * block) as i64);
-            let exists = Mask::within(&piece, 0, pieces as i64, &ranges);
-            let split = |length: usize| {
-                let by = (length / PIECE) as i64;
-                (piece.quotient(by, &ranges), piece.remainder(by, &ranges).scale(PIECE as i64))
+            let exists = Mask::within(&piece, 0, pieces as i64, ranges);
+            let split = |extent: usize| {
+                let by = (extent / length) as i64;
+                (piece.quotient(by, ranges), piece.remainder(by, ranges).scale(length as i64))
             };
             let (outer, depth) = if self.along_depth {
                 split(shape.depth)
@@ -85,21 +90,17 @@ impl Loader<'_> {
                 let (depth, outer) = split(extent);
                 (outer, depth)
             };
-            let values = self.load(b, &outer, &first.add(&depth), &exists);
-            Piece { outer, depth, exists, values }
-        });
-        each.collect()
+            (outer, depth, exists)
+        };
+        (0..pieces.div_ceil(block)).map(piece).collect()
     }
 
-    /// The elements from a place of the tile and a summand on.
-    fn load(&self, b: &mut Builder, outer: &Index, summand: &Index, exists: &Mask) -> Vec<Value> {
-        let Tile { contraction, batch, row, column, buffers, target, .. } = self.tile;
-        let value = contraction.factors[self.factor];
-        let instruction = &contraction.fused.instructions[value as usize];
-        let Operation::Load { parameter, index, mask, .. } = &instruction.operation else {
-            return Vec::new();
-        };
-        let ranges = b.ranges().clone();
+    /// The places in the factor's buffer of `length` elements from a place of the tile and a summand on.
+    fn places(&self, b: &Builder, outer: &Index, summand: &Index, length: usize) -> Vec<(Index, Mask)> {
+        let Tile { contraction, batch, row, column, .. } = self.tile;
+        let instruction = &contraction.fused.instructions[contraction.factors[self.factor] as usize];
+        let Operation::Load { index, mask, .. } = &instruction.operation else { return Vec::new() };
+        let ranges = b.ranges();
         let outer = [row, column][self.factor].add(outer);
         let zero = Index::default();
         let place = |lane: usize| {
@@ -109,18 +110,93 @@ impl Loader<'_> {
                 false => (outer.shift(lane), summand.clone()),
             };
             let [row, column] = if self.factor == 0 { [&outer, &zero] } else { [&zero, &outer] };
-            let point = contraction.point([batch, row, column, &summand], &ranges);
+            let point = contraction.point([batch, row, column, &summand], ranges);
             let within = |index: &Index, group: usize| {
-                Mask::within(index, 0, contraction.extent(group) as i64, &ranges)
+                Mask::within(index, 0, contraction.extent(group) as i64, ranges)
             };
-            let inside = within(&outer, 1 + self.factor).and(&within(&summand, 3)).and(exists);
-            let mask = mask.as_ref().map(|m| m.substitute(&point, &ranges)).unwrap_or_default().and(&inside);
-            (index.substitute(&point, &ranges), mask)
+            let inside = within(&outer, 1 + self.factor).and(&within(&summand, 3));
+            let mask = mask.as_ref().map(|m| m.substitute(&point, ranges)).unwrap_or_default().and(&inside);
+            (index.substitute(&point, ranges), mask)
         };
-        let places: Vec<(Index, Mask)> = (0..PIECE).map(place).collect();
-        let buffer = &buffers[usize::from(*parameter)];
+        (0..length).map(place).collect()
+    }
+
+    fn dtype(&self) -> DType {
+        self.tile.contraction.dtypes()[self.factor]
+    }
+
+    /// The buffer of the factor.
+    fn buffer(&self) -> Option<&Buffer> {
+        let contraction = self.tile.contraction;
+        match &contraction.fused.instructions[contraction.factors[self.factor] as usize].operation {
+            Operation::Load { parameter, .. } => self.tile.buffers.get(usize::from(*parameter)),
+            _ => None,
+        }
+    }
+
+    /// Elements of a copy.
+    fn copy_length(&self) -> usize {
+        AsyncCopy::BYTES / self.dtype().size()
+    }
+
+    /// Whether the tiles can come by copies: the elements are as they are in memory, and neighbours there.
+    fn can_copy(&self, b: &mut Builder, summand: &Index) -> bool {
+        let length = self.copy_length();
+        let Layout { dtype, outer, depth, .. } = self.layout;
+        let straight = if self.along_depth { depth } else { outer } == 1;
+        let Some(&buffer) = self.buffer() else { return false };
+        let copies =
+            self.tile.target.limits.async_copies && self.tile.target.vector_bytes >= AsyncCopy::BYTES;
+        copies
+            && straight
+            && dtype == self.dtype()
+            && self.pieces(b, length).iter().all(|(outer, depth, _)| {
+                let places = self.places(b, outer, &summand.add(depth), length);
+                let (index, mask) = places[0].clone();
+                let known = buffer.place(b, &index, mask, &Mask::default(), length).row.is_none();
+                known && pattern(&places) == Pattern::Vector
+            })
+    }
+
+    /// Begins to copy the tile that begins at summand `first` to this place of the array.
+    fn copy(&self, b: &mut Builder, first: &Index, slot: &Index) {
+        let length = self.copy_length();
+        let Layout { outer: across, depth: along, size, .. } = self.layout;
+        for (outer, depth, exists) in self.pieces(b, length) {
+            let places = self.places(b, &outer, &first.add(&depth), length);
+            let (Some(buffer), Some((index, mask))) = (self.buffer(), places.into_iter().next()) else {
+                continue;
+            };
+            b.when(exists, |b| {
+                let from = buffer.place(b, &index, mask, &Mask::default(), length);
+                let to =
+                    slot.scale(size as i64).add(&outer.scale(across as i64)).add(&depth.scale(along as i64));
+                let to = Box::new(Place::at(self.array, &to));
+                b.async_copy(AsyncCopy::Begin { from: Box::new(from), to });
+            });
+        }
+    }
+
+    /// Loads this invocation's pieces of the tile that begins at summand `first`.
+    fn fetch(&self, b: &mut Builder, first: &Index) -> Vec<Piece> {
+        let pieces = self.pieces(b, PIECE);
+        let each = pieces.into_iter().map(|(outer, depth, exists)| {
+            let values = self.load(b, &outer, &first.add(&depth), &exists);
+            Piece { outer, depth, exists, values }
+        });
+        each.collect()
+    }
+
+    /// The elements from a place of the tile and a summand on.
+    fn load(&self, b: &mut Builder, outer: &Index, summand: &Index, exists: &Mask) -> Vec<Value> {
+        let Some(&buffer) = self.buffer() else { return Vec::new() };
+        let places: Vec<(Index, Mask)> = self
+            .places(b, outer, summand, PIECE)
+            .into_iter()
+            .map(|(index, mask)| (index, mask.and(exists)))
+            .collect();
         let zero = Scalar::Int(0);
-        let vector = PIECE * instruction.dtype.size() <= target.vector_bytes;
+        let vector = PIECE * self.dtype().size() <= self.tile.target.vector_bytes;
         let loaded: Vec<Value> = if vector && pattern(&places) == Pattern::Vector {
             let (index, mask) = places[0].clone();
             let place = buffer.place(b, &index, mask, &Mask::default(), PIECE);
@@ -135,13 +211,14 @@ impl Loader<'_> {
         loaded.into_iter().map(|value| b.cast(self.layout.dtype, value)).collect()
     }
 
-    /// Stores pieces to one of the two tiles of the shared array.
-    pub(super) fn put(&self, b: &mut Builder, pieces: Vec<Piece>, half: &Index) {
-        let Layout { array, dtype, outer, depth, size } = self.layout;
+    /// Stores pieces to this place of the shared array.
+    fn put(&self, b: &mut Builder, pieces: Vec<Piece>, slot: &Index) {
+        let Layout { dtype, outer, depth, size } = self.layout;
+        let array = self.array;
         let step = if self.along_depth { depth } else { outer };
         for Piece { outer: at, depth: summand, exists, values } in pieces {
             let first =
-                half.scale(size as i64).add(&at.scale(outer as i64)).add(&summand.scale(depth as i64));
+                slot.scale(size as i64).add(&at.scale(outer as i64)).add(&summand.scale(depth as i64));
             b.when(exists, |b| {
                 let vector = step == 1 && PIECE * dtype.size() <= self.tile.target.vector_bytes;
                 match values.as_slice() {
@@ -168,33 +245,90 @@ impl Loader<'_> {
     }
 }
 
-/// The loop over the summands: tiles of both factors are in shared memory while `multiply` works on those in the half
-/// of the arrays that it is given, and the next ones are on their way into the other.
-pub(super) fn pipeline(
-    b: &mut Builder,
-    tile: &Tile,
-    layouts: [Layout; 2],
-    multiply: impl FnOnce(&mut Builder, &Index),
-) {
-    let loaders = [0, 1].map(|factor| Loader::new(tile, factor, layouts[factor]));
-    let depth = tile.shape.depth;
-    let steps = tile.contraction.extent(3).div_ceil(depth);
-    for loader in &loaders {
-        let pieces = loader.fetch(b, &Index::default());
-        loader.put(b, pieces, &Index::default());
-    }
-    b.barrier();
-    b.over(steps, crate::kernel::loops::AxisKind::Reduce, |b, step| {
-        let next = step.shift(1);
-        let fetched =
-            (steps > 1).then(|| loaders.each_ref().map(|loader| loader.fetch(b, &next.scale(depth as i64))));
-        multiply(b, &step.remainder(2, b.ranges()));
-        if let Some(fetched) = fetched {
-            let half = next.remainder(2, b.ranges());
-            for (loader, pieces) in loaders.iter().zip(fetched) {
-                loader.put(b, pieces, &half);
+/// The loaders of both factors.
+pub(super) struct Loaders<'a> {
+    loaders: [Loader<'a>; 2],
+    /// Tiles of each factor that shared memory holds at once.
+    stages: usize,
+}
+
+impl<'a> Loaders<'a> {
+    /// Loaders into shared arrays of their own.
+    pub(super) fn new(b: &mut Builder, tile: &'a Tile<'a>, layouts: [Layout; 2]) -> Loaders<'a> {
+        let mut loaders = [0, 1].map(|factor| {
+            let along_depth = along_depth(tile.contraction, factor);
+            Loader {
+                tile,
+                factor,
+                layout: layouts[factor],
+                array: Memory::Shared(0),
+                along_depth,
+                copied: false,
             }
+        });
+        for loader in &mut loaders {
+            loader.copied = loader.can_copy(b, &Index::default());
         }
-        b.barrier();
-    });
+        let stages = if loaders.iter().any(|loader| loader.copied) { STAGES } else { 2 };
+        for loader in &mut loaders {
+            loader.array = b.shared(loader.layout.dtype, stages * loader.layout.size);
+        }
+        Loaders { loaders, stages }
+    }
+
+    /// The shared arrays.
+    pub(super) fn arrays(&self) -> [Memory; 2] {
+        self.loaders.each_ref().map(|loader| loader.array)
+    }
+
+    /// The loop over the summands: `multiply` works on the tiles in the place of the arrays that it is given, while the
+    /// next ones are on their way into the others.
+    pub(super) fn pipeline(&self, b: &mut Builder, multiply: impl FnOnce(&mut Builder, &Index)) {
+        let Some(Tile { shape, contraction, .. }) = self.loaders.first().map(|loader| loader.tile) else {
+            return;
+        };
+        let depth = shape.depth as i64;
+        let steps = contraction.extent(3).div_ceil(shape.depth);
+        let (ahead, stages) = (self.stages - 1, self.stages as i64);
+        let copied = self.loaders.iter().any(|loader| loader.copied);
+        let mark = |b: &mut Builder| {
+            if copied {
+                b.async_copy(AsyncCopy::Mark);
+            }
+        };
+        for slot in 0..ahead {
+            let (first, slot) = (Index::constant(slot as i64 * depth), Index::constant(slot as i64));
+            for loader in self.loaders.iter().filter(|_| (slot.offset() as usize) < steps) {
+                if loader.copied {
+                    loader.copy(b, &first, &slot);
+                } else {
+                    let pieces = loader.fetch(b, &first);
+                    loader.put(b, pieces, &slot);
+                }
+            }
+            mark(b);
+        }
+        b.over(steps, AxisKind::Reduce, |b, step| {
+            if copied {
+                b.async_copy(AsyncCopy::Wait(ahead as u8 - 1));
+            }
+            // Everybody sees the tiles, and is done with those whose place the next ones take.
+            b.barrier();
+            let next = step.shift(ahead as i64);
+            let (first, slot) = (next.scale(depth), next.remainder(stages, b.ranges()));
+            let coming = || self.loaders.iter().filter(|_| steps > ahead);
+            for loader in coming().filter(|loader| loader.copied) {
+                loader.copy(b, &first, &slot);
+            }
+            mark(b);
+            let fetched: Vec<(&Loader, Vec<Piece>)> = coming()
+                .filter(|loader| !loader.copied)
+                .map(|loader| (loader, loader.fetch(b, &first)))
+                .collect();
+            multiply(b, &step.remainder(stages, b.ranges()));
+            for (loader, pieces) in fetched {
+                loader.put(b, pieces, &slot);
+            }
+        });
+    }
 }

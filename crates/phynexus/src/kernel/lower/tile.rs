@@ -3,7 +3,7 @@
 
 use super::{
     contraction::{Shape, Tile},
-    load::{Layout, pipeline},
+    load::{Layout, Loaders},
 };
 use crate::{
     DType,
@@ -33,8 +33,8 @@ fn pitch(extent: usize) -> usize {
 }
 
 /// Bytes of shared memory of a group.
-pub(super) fn shared_bytes(shape: Shape, held: DType) -> usize {
-    2 * shape.depth * (pitch(shape.rows) + pitch(shape.columns)) * held.size()
+pub(super) fn shared_bytes(shape: Shape, held: DType, stages: usize) -> usize {
+    stages * shape.depth * (pitch(shape.rows) + pitch(shape.columns)) * held.size()
 }
 
 /// The statements of an invocation in row `y` and column `x` of the block.
@@ -43,8 +43,10 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, y: &Index, x: &Index) {
     let held = contraction.held;
     let layouts = [shape.rows, shape.columns].map(|extent| {
         let size = shape.depth * pitch(extent);
-        Layout { array: b.shared(held, 2 * size), dtype: held, outer: 1, depth: pitch(extent), size }
+        Layout { dtype: held, outer: 1, depth: pitch(extent), size }
     });
+    let loaders = Loaders::new(b, tile, layouts);
+    let arrays = loaders.arrays();
     let [height, width] = shape.part;
     let sums = b.registers(held, height * width);
     let nothing = b.constant(held, 0i32);
@@ -52,18 +54,19 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, y: &Index, x: &Index) {
 
     // Quads of rows are apart by the number of invocations, so that neighbours read neighbouring quads.
     let apart = |extent: usize, part: usize| extent / (part / QUAD);
-    pipeline(b, tile, layouts, |b, half| {
+    loaders.pipeline(b, |b, slot| {
         b.over(shape.depth, AxisKind::Unroll, |b, summand| {
-            let mut read = |layout: Layout, extent: usize, part: usize, at: &Index| -> Vec<Value> {
-                let first = half.scale(layout.size as i64).add(&summand.scale(layout.depth as i64));
+            let mut read = |factor: usize, extent: usize, part: usize, at: &Index| -> Vec<Value> {
+                let layout = layouts[factor];
+                let first = slot.scale(layout.size as i64).add(&summand.scale(layout.depth as i64));
                 let quad = |quad: usize| {
                     let index = at.scale(QUAD as i64).shift((quad * apart(extent, part)) as i64);
-                    quad_at(b, tile, layout.array, held, &first.add(&index))
+                    quad_at(b, tile, arrays[factor], held, &first.add(&index))
                 };
                 (0..part / QUAD).flat_map(quad).collect()
             };
-            let left = read(layouts[0], shape.rows, height, y);
-            let right = read(layouts[1], shape.columns, width, x);
+            let left = read(0, shape.rows, height, y);
+            let right = read(1, shape.columns, width, x);
             for (i, &left) in left.iter().enumerate() {
                 for (j, &right) in right.iter().enumerate() {
                     let at = Index::constant((i * width + j) as i64);

@@ -46,22 +46,14 @@ pub struct Language {
     /// The bodies of the functions from the `bits` of a float16 to a float, and from the float `value` to such bits; the
     /// same for bfloat16.
     pub half: [&'static str; 4],
-    /// The library of matrix fragments, if there is one.
-    pub matrix: Option<MatrixLibrary>,
+    /// The bodies of functions of the floats `a` and `b` for the greater and the smaller one, NaN if either is, where they
+    /// are better than comparisons.
+    pub extremes: Option<[&'static str; 2]>,
+    /// The functions for matrix fragments and copies that go on by themselves, if there are such.
+    pub matrices: Option<&'static str>,
 }
 
-/// A library with the interface of CUDA's `wmma`.
-#[derive(Debug)]
-pub struct MatrixLibrary {
-    /// What its use needs at the beginning of the source.
-    pub header: &'static str,
-    /// Its namespace.
-    pub namespace: &'static str,
-    /// Its names of float16 and bfloat16.
-    pub half: (&'static str, &'static str),
-}
-
-/// CUDA C++, as NVRTC compiles it, without headers but for matrix fragments. Compile with `--fmad=false`: the language
+/// CUDA C++, as NVRTC compiles it, without headers. Compile with `--fmad=false`: the language
 /// has no pragma against contraction.
 pub static CUDA: Language = CUDA_TABLE;
 
@@ -120,14 +112,10 @@ const CUDA_TABLE: Language = Language {
         "float value; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(value) : \"h\"(bits)); return value;",
         "unsigned short bits; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(value)); return bits;",
         "return __uint_as_float((unsigned int)bits << 16);",
-        "unsigned int bits = __float_as_uint(value); \
-         return value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;",
+        super::cuda::ROUND_TO_BF16,
     ],
-    matrix: Some(MatrixLibrary {
-        header: "#include <cuda_bf16.h>\n#include <mma.h>\n",
-        namespace: "nvcuda::wmma",
-        half: ("__half", "__nv_bfloat16"),
-    }),
+    extremes: Some(super::cuda::EXTREMES),
+    matrices: Some(super::cuda::MATRICES),
 };
 
 /// HIP C++, as hipRTC compiles it, without headers. Subgroups are as wide as the device's wavefronts.
@@ -139,9 +127,11 @@ pub static HIP: Language = Language {
         "return (float)__builtin_bit_cast(_Float16, bits);",
         "return __builtin_bit_cast(unsigned short, (_Float16)value);",
         CUDA_TABLE.half[2],
-        CUDA_TABLE.half[3],
+        "unsigned int bits = __float_as_uint(value); \
+         return value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;",
     ],
-    matrix: None,
+    extremes: None,
+    matrices: None,
     ..CUDA_TABLE
 };
 
@@ -178,7 +168,8 @@ pub static OPENCL: Language = Language {
         "return as_float((uint)bits << 16);",
         "uint bits = as_uint(value); return value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;",
     ],
-    matrix: None,
+    extremes: None,
+    matrices: None,
 };
 
 /// A template with `{name}` replaced by each value.

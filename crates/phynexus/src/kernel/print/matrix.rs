@@ -1,40 +1,24 @@
-//! Matrix fragments, through a library with the interface of CUDA's `wmma`.
+//! Matrix fragments and the copies that feed them, as calls of functions that a language brings along.
 
 use super::*;
 
 impl Printer<'_> {
-    fn library(&self) -> Result<&'static MatrixLibrary> {
-        let language = self.language;
-        let message =
-            || format!("{} has no matrix fragments, which kernel {} uses", language.name, self.kernel.name);
-        language
-            .matrix
-            .as_ref()
-            .ok_or_else(|| Error::Device { device: language.name.to_owned(), message: message() })
+    fn refuse<T>(&self, what: &str) -> Result<T> {
+        let message = format!("{} has no {what}, which kernel {} uses", self.language.name, self.kernel.name);
+        Err(Error::Device { device: self.language.name.to_owned(), message })
     }
 
-    fn element_type(&self, dtype: DType) -> Result<&'static str> {
-        let half = self.library()?.half;
-        Ok(match dtype {
-            DType::F16 => half.0,
-            DType::BF16 => half.1,
-            other => self.language.memory_type(other),
-        })
-    }
-
-    pub(super) fn fragment_type(&self, fragment: &Fragment) -> Result<String> {
-        let (namespace, shape) = (self.library()?.namespace, fragment.shape);
-        let (role, layout) = match fragment.role {
-            Role::Left => ("matrix_a", format!(", {namespace}::row_major")),
-            Role::Right => ("matrix_b", format!(", {namespace}::row_major")),
-            Role::Accumulator => ("accumulator", String::new()),
-        };
-        let mut text = format!("{namespace}::fragment<{namespace}::{role}");
-        for extent in [shape.rows, shape.columns, shape.depth] {
-            // Writing to a string cannot fail.
-            let _ = write!(text, ", {extent}");
+    /// The declaration of an array of fragments: an invocation's share of each.
+    pub(super) fn fragment(&mut self, number: usize, fragment: &Fragment) -> Result<String> {
+        if self.language.matrices.is_none() {
+            return self.refuse("matrix fragments");
         }
-        Ok(format!("{text}, {}{layout}>", self.element_type(fragment.dtype)?))
+        self.matrices = true;
+        let length = fragment.length;
+        Ok(match fragment.role {
+            Role::Left | Role::Right => format!("unsigned int fragment{number}[{length}][4];"),
+            Role::Accumulator => format!("float fragment{number}[{length}][8];"),
+        })
     }
 
     fn tile(&mut self, tile: &Tile) -> String {
@@ -42,37 +26,50 @@ impl Printer<'_> {
     }
 
     pub(super) fn matrix(&mut self, matrix: &Matrix) -> Result<()> {
-        let namespace = self.library()?.namespace;
+        let fragment = |tile: &Tile| &self.kernel.fragments[usize::from(tile.fragment)];
         let call = match matrix {
             Matrix::Fill(tile, scalar) => {
-                let dtype = self.kernel.fragments[usize::from(tile.fragment)].dtype;
-                let scalar = self.functions.constant(dtype, *scalar);
-                format!("fill_fragment({}, {scalar})", self.tile(tile))
+                let scalar = self.functions.constant(fragment(tile).dtype, *scalar);
+                format!("fragment_fill({}, {scalar})", self.tile(tile))
             }
-            Matrix::Load { tile, place, stride } => {
-                let fragment = &self.kernel.fragments[usize::from(tile.fragment)];
-                let element = self.element_type(fragment.dtype)?;
-                let pointer = self.pointer(place, &format!("const {element}"))?;
-                let layout = match fragment.role {
-                    Role::Accumulator => format!(", {namespace}::mem_row_major"),
-                    _ => String::new(),
-                };
-                format!("load_matrix_sync({}, {pointer}, {stride}{layout})", self.tile(tile))
+            Matrix::Load { tile, place, stride, transposed } => {
+                // The instruction wants the left factor by rows and the right one by columns.
+                let turned = (fragment(tile).role == Role::Right) != *transposed;
+                let pointer = self.pointer(place, "const unsigned short")?;
+                format!("fragment_load<{transposed}, {turned}>({}, {pointer}, {stride})", self.tile(tile))
             }
             Matrix::MultiplyAdd { accumulator, left, right } => {
+                let dtype = fragment(left).dtype;
                 let (sum, left, right) = (self.tile(accumulator), self.tile(left), self.tile(right));
-                format!("mma_sync({sum}, {left}, {right}, {sum})")
+                format!("fragment_multiply_add_{dtype}({sum}, {left}, {right})")
             }
             Matrix::Store { tile, place, stride } => {
-                let element = self.element_type(self.kernel.fragments[usize::from(tile.fragment)].dtype)?;
-                let pointer = self.pointer(place, element)?;
-                format!(
-                    "store_matrix_sync({pointer}, {}, {stride}, {namespace}::mem_row_major)",
-                    self.tile(tile)
-                )
+                let pointer = self.pointer(place, "float")?;
+                format!("fragment_store({pointer}, {}, {stride})", self.tile(tile))
             }
         };
-        self.line(format!("{namespace}::{call};"));
+        self.line(format!("{call};"));
+        Ok(())
+    }
+
+    pub(super) fn async_copy(&mut self, copy: &AsyncCopy) -> Result<()> {
+        if self.language.matrices.is_none() {
+            return self.refuse("copies to shared memory that go on by themselves");
+        }
+        self.matrices = true;
+        let call = match copy {
+            AsyncCopy::Begin { from, to } => {
+                let (source, target) = (self.pointer(from, "const void")?, self.pointer(to, "void")?);
+                let holds = match from.mask.is_always() {
+                    true => "true".to_owned(),
+                    false => self.mask(&from.mask),
+                };
+                format!("copy_begin({target}, {source}, {holds})")
+            }
+            AsyncCopy::Mark => "copy_mark()".to_owned(),
+            AsyncCopy::Wait(most) => format!("copy_wait<{most}>()"),
+        };
+        self.line(format!("{call};"));
         Ok(())
     }
 }

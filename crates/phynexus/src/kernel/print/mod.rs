@@ -1,21 +1,23 @@
 //! Prints loop trees as sources of the C family. A kernel is checked before it is printed; what a language cannot say
 //! at all is an error here.
 
+mod cuda;
 mod language;
 mod matrix;
 mod memory;
 mod operation;
 
-use std::{collections::HashMap, fmt::Write};
+use std::collections::HashMap;
 
 use language::fill;
-pub use language::{CUDA, HIP, Language, MatrixLibrary, OPENCL};
+pub use language::{CUDA, HIP, Language, OPENCL};
 use operation::Functions;
 
 use super::{
     index::{Atom, Index, Ranges},
     loops::{
-        AxisKind, Fragment, Kernel, Matrix, Memory, Operation, Place, Role, Statement, Tile, Type, Value,
+        AsyncCopy, AxisKind, Fragment, Kernel, Matrix, Memory, Operation, Place, Role, Statement, Tile, Type,
+        Value,
     },
     view::Mask,
 };
@@ -33,11 +35,11 @@ pub fn print(kernel: &Kernel, language: &'static Language) -> Result<String> {
         printer = Printer::new(kernel, language, true);
         printer.kernel()?;
     }
-    let matrix = match (&language.matrix, kernel.fragments.is_empty()) {
-        (Some(library), false) => library.header,
+    let matrices = match language.matrices {
+        Some(functions) if printer.matrices => functions,
         _ => "",
     };
-    let parts = [language.header, matrix, &printer.functions.source(), &printer.text];
+    let parts = [language.header, matrices, &printer.functions.source(), &printer.text];
     Ok(parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n"))
 }
 
@@ -70,6 +72,8 @@ struct Printer<'a> {
     too_wide: bool,
     values: HashMap<Value, Bound>,
     text: String,
+    /// The functions for fragments and copies are called.
+    matrices: bool,
     depth: usize,
 }
 
@@ -84,6 +88,7 @@ impl Printer<'_> {
             too_wide: false,
             values: HashMap::new(),
             text: String::new(),
+            matrices: false,
             depth: 0,
         }
     }
@@ -143,8 +148,8 @@ impl Printer<'_> {
             self.line(format!("{} register{i}{length};", language.value_type(array.dtype)));
         }
         for (i, fragment) in kernel.fragments.iter().enumerate() {
-            let declaration = self.fragment_type(fragment)?;
-            self.line(format!("{declaration} fragment{i}[{}];", fragment.length));
+            let declaration = self.fragment(i, fragment)?;
+            self.line(declaration);
         }
         Ok(())
     }
@@ -224,6 +229,7 @@ impl Printer<'_> {
                 Ok(())
             }
             Statement::Matrix(matrix) => self.matrix(matrix),
+            Statement::AsyncCopy(copy) => self.async_copy(copy),
         }
     }
 

@@ -154,6 +154,11 @@ impl Functions {
             Le => infix("<="),
             Eq => infix("=="),
             Ne => infix("!="),
+            Max | Min if dtype.compute() == DType::F32 && self.language.extremes.is_some() => {
+                let body = self.language.extremes.map_or("", |bodies| bodies[usize::from(op == Min)]);
+                let name = self.function(format!("{}_float32", op.name()), t, "float a, float b", body);
+                format!("{name}({a}, {b})")
+            }
             // NaN if either is: the second is taken wherever no comparison holds.
             Max => format!("({a} > {b} || {a} != {a} ? {a} : {b})"),
             Min => format!("({a} < {b} || {a} != {a} ? {a} : {b})"),

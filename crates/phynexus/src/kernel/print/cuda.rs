@@ -1,0 +1,78 @@
+//! What CUDA C needs in the machine's own instructions (PTX ISA 8.0).
+
+/// From a float to the bits of a bfloat16: one instruction since compute capability 8.0.
+pub(super) const ROUND_TO_BF16: &str = "
+#if __CUDA_ARCH__ >= 800
+  unsigned short bits; asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(value)); return bits;
+#else
+  unsigned int bits = __float_as_uint(value);
+  return value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+#endif
+";
+
+/// The greater and the smaller of two floats, NaN if either is: one instruction since compute capability 8.0.
+pub(super) const EXTREMES: [&str; 2] = [
+    "
+#if __CUDA_ARCH__ >= 800
+  float c; asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(c) : \"f\"(a), \"f\"(b)); return c;
+#else
+  return a > b || a != a ? a : b;
+#endif
+",
+    "
+#if __CUDA_ARCH__ >= 800
+  float c; asm(\"min.NaN.f32 %0, %1, %2;\" : \"=f\"(c) : \"f\"(a), \"f\"(b)); return c;
+#else
+  return a < b || a != a ? a : b;
+#endif
+",
+];
+
+/// Matrix fragments of 16 by 16 elements, made of the fragments of `mma.m16n8k16` (compute capability 8.0): an invocation
+/// has four words of a factor and eight floats of a sum. Copies are `cp.async`.
+pub(super) const MATRICES: &str = r#"
+__device__ static inline unsigned int shared_address(const void *pointer) {
+  return (unsigned int)__cvta_generic_to_shared(pointer);
+}
+__device__ static inline unsigned int lane() {
+  unsigned int lane; asm("mov.u32 %0, %%laneid;" : "=r"(lane)); return lane;
+}
+// Four matrices of 8 by 8: by columns of blocks, or by rows if they are exchanged; each is transposed if it is turned.
+template <bool exchanged, bool turned>
+__device__ static inline void fragment_load(unsigned int (&to)[4], const unsigned short *from, int stride) {
+  const int l = lane();
+  const int outer = exchanged ? l % 8 + l / 16 * 8 : l % 16, inner = exchanged ? l / 8 % 2 * 8 : l / 16 * 8;
+  const unsigned int address = shared_address(from + outer * stride + inner);
+  if (turned)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address) : "memory");
+}
+#define MULTIPLY_ADD(name, type)                                                                                  \
+  __device__ static inline void name(float (&sum)[8], const unsigned int (&a)[4], const unsigned int (&b)[4]) {   \
+    for (int half = 0; half < 2; ++half)                                                                          \
+      asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                                          \
+          "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                       \
+          : "+f"(sum[4 * half]), "+f"(sum[4 * half + 1]), "+f"(sum[4 * half + 2]), "+f"(sum[4 * half + 3])        \
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[2 * half]), "r"(b[2 * half + 1]));                  \
+  }
+MULTIPLY_ADD(fragment_multiply_add_float16, "f16")
+MULTIPLY_ADD(fragment_multiply_add_bfloat16, "bf16")
+__device__ static inline void fragment_fill(float (&sum)[8], float value) {
+  for (int i = 0; i < 8; ++i) sum[i] = value;
+}
+__device__ static inline void fragment_store(float *to, const float (&sum)[8], int stride) {
+  const int row = lane() / 4, column = lane() % 4 * 2;
+  for (int i = 0; i < 8; ++i) to[(row + i / 2 % 2 * 8) * stride + column + i / 4 * 8 + i % 2] = sum[i];
+}
+__device__ static inline void copy_begin(void *to, const void *from, bool holds) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :: "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(holds ? 16 : 0) : "memory");
+}
+__device__ static inline void copy_mark() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int most> __device__ static inline void copy_wait() {
+  asm volatile("cp.async.wait_group %0;" :: "n"(most) : "memory");
+}
+"#;
