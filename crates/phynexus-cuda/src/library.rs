@@ -93,7 +93,7 @@ fn preload(folder: &Path) {
 #[cfg(not(unix))]
 fn preload(_: &Path) {}
 
-/// CUDA's folder of headers, which matrix instructions need.
+/// CUDA's folder of headers, which kernels of users may include.
 pub(crate) fn headers() -> Option<PathBuf> {
     let mut candidates: Vec<PathBuf> = ["CUDA_HOME", "CUDA_PATH"]
         .iter()

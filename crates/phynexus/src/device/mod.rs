@@ -127,6 +127,10 @@ pub trait Backend: Send + Sync {
     }
     /// Makes a step ready to run.
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>>;
+    /// Makes steps ready to run, perhaps side by side; the results are in their order.
+    fn compile_all(&self, steps: &[&Step]) -> Vec<Result<Arc<dyn Executable>>> {
+        steps.iter().map(|step| self.compile(step)).collect()
+    }
     /// The first of these steps, each with the number of its bindings, as one submission, and how many they are; `None`
     /// if the first one must be run by itself.
     fn link(&self, steps: &[(Arc<dyn Executable>, usize)]) -> Option<(usize, Arc<dyn Sequence>)> {

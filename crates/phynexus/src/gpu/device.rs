@@ -1,6 +1,13 @@
 //! A driver behind the engine's trait.
 
-use std::sync::Arc;
+use std::{
+    num::NonZero,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
 
 use super::{
     Driver,
@@ -10,7 +17,7 @@ use super::{
     step::{GpuStep, Resources},
 };
 use crate::{
-    DType, Result,
+    DType, Error, Result,
     device::{Backend, Buffer, DeviceInfo, Executable, MemoryStatistics, Peaks, Pool, Sequence, Support},
     graph::{ir::IrNode, op::Op},
     schedule::step::Step,
@@ -56,6 +63,31 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
         Ok(Arc::new(GpuStep::new(self.0.clone(), step)?))
+    }
+
+    fn compile_all(&self, steps: &[&Step]) -> Vec<Result<Arc<dyn Executable>>> {
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(steps.len());
+        if threads < 2 {
+            return steps.iter().map(|step| self.compile(step)).collect();
+        }
+        // Steps differ much in their cost, so each thread takes the next one that nobody has.
+        let next = AtomicUsize::new(0);
+        let compile = || {
+            let take = || {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                steps.get(at).map(|step| (at, self.compile(step)))
+            };
+            std::iter::from_fn(take).collect::<Vec<_>>()
+        };
+        let missing = || Err(Error::internal("gpu", "a thread that compiles has panicked"));
+        let mut all: Vec<Result<Arc<dyn Executable>>> = steps.iter().map(|_| missing()).collect();
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(compile)).collect();
+            for (at, result) in workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()) {
+                all[at] = result;
+            }
+        });
+        all
     }
 
     fn link(&self, steps: &[(Arc<dyn Executable>, usize)]) -> Option<(usize, Arc<dyn Sequence>)> {

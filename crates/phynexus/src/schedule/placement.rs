@@ -63,20 +63,18 @@ pub fn on_fallback(callback: Option<Callback>) {
     drop(old);
 }
 
-/// The step ready to run: on its device, or on the CPU if there is a `refusal` or the device's compiler refuses.
-pub(super) fn compile(
+/// The step ready to run: on its device if the attempt to compile it there succeeded, or, if the device refused, on the
+/// CPU.
+pub(super) fn place(
     device: Device,
     step: &Step,
     parameters: &[PlannedParameter],
-    refusal: Option<String>,
+    attempt: Result<Arc<dyn Executable>>,
 ) -> Result<(Arc<dyn Executable>, Option<Placement>)> {
-    let reason = match refusal {
-        Some(reason) => reason,
-        None => match device.backend().compile(step) {
-            Ok(executable) => return Ok((executable, None)),
-            Err(Error::Device { message, .. }) => message,
-            Err(error) => return Err(error),
-        },
+    let reason = match attempt {
+        Ok(executable) => return Ok((executable, None)),
+        Err(Error::Device { message, .. }) => message,
+        Err(error) => return Err(error),
     };
     let error = |message: String| Error::Device { device: device.name().to_owned(), message };
     let hosts = device::devices().into_iter().filter(|d| d.info().nature == DeviceNature::HostCpu);

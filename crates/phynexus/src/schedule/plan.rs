@@ -126,7 +126,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     let launches = order::batch(&pieces, order::order(&ir, &pieces), device.backend().batch_limit());
     let outputs: Vec<(Id, Layout)> = ir.outputs.iter().map(|&o| resolve(&ir, &grouping, &by_id, o)).collect();
     let places = Places::assign(&ir, &pieces, &launches, &outputs, leaves);
-    let mut steps = Vec::with_capacity(launches.len());
+    let mut wanted = Vec::with_capacity(launches.len());
     for launch in &launches {
         let stores_something = |piece: &Piece| piece.stored().any(|node| !ir.node(node).is_empty());
         let launch: SmallVec<[usize; 1]> =
@@ -139,7 +139,17 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
         let parameters: Vec<PlannedParameter> =
             launch.iter().flat_map(|&index| pieces[index].planned(&ir, &places)).collect();
         let refusal = launch.iter().find_map(|&index| pieces[index].refusal.clone());
-        let (executable, placement) = placement::compile(device, &step, &parameters, refusal)?;
+        wanted.push((step, parameters, refusal));
+    }
+    let supported: Vec<&Step> = wanted.iter().filter(|(.., r)| r.is_none()).map(|(step, ..)| step).collect();
+    let mut compiled = backend.compile_all(&supported).into_iter();
+    let mut steps = Vec::with_capacity(wanted.len());
+    for (step, parameters, refusal) in wanted {
+        let attempt = match refusal {
+            Some(reason) => Err(Error::Device { device: device.name().to_owned(), message: reason }),
+            None => compiled.next().unwrap_or_else(|| Err(Error::internal("plan", "a step is not compiled"))),
+        };
+        let (executable, placement) = placement::place(device, &step, &parameters, attempt)?;
         steps.push(PlannedStep { step, parameters, placement, executable });
     }
     let outputs = outputs.into_iter().map(|(base, layout)| (places.of[&base], layout)).collect();
