@@ -259,6 +259,13 @@ fn long_reductions_sorts_and_scans() {
             cases.push(one(&mut choice, op, (f, &shape), &[(f, &shape)], reverse));
         }
     }
+    // Rows that neighbouring invocations have, several in a word of memory.
+    for (dtype, shape) in [(DType::BF16, [70, 40]), (DType::I8, [300, 12]), (DType::F16, [9, 21])] {
+        for combine in [Combine::Sum, Combine::Max] {
+            let op = Op::Reduce { combine, axes: Axes::of([0]) };
+            cases.push(one(&mut choice, op, (dtype, &[1, shape[1]]), &[(dtype, &shape)], false));
+        }
+    }
     for (shape, descending) in [([3, 1000], false), ([1, 2100], true), ([2, 129], true), ([4, 1], false)] {
         for dtype in [DType::F32, DType::I8, DType::BF16] {
             let op = Op::ArgSort { descending };

@@ -28,17 +28,19 @@ const BLOCK: usize = 256;
 const COLUMNS: usize = 4;
 /// Rows of at most this many columns are one invocation's, where there are rows for everybody.
 const SHORT: usize = 16;
+/// Bytes that neighbouring invocations should load each.
+const WORD: usize = 4;
 /// Registers of 32 bits an invocation may keep values in.
 const KEPT: usize = 32;
 
 /// Who does what.
 #[derive(Clone, Copy, Debug)]
 struct Geometry {
-    /// Neighbouring columns that an invocation takes at once.
+    /// Neighbouring columns that an invocation takes at once; or rows, if neighbouring invocations have those.
     lanes: usize,
     /// Invocations of a team.
     team: usize,
-    /// Teams of a group.
+    /// Teams of a group; each has one row, or one for each lane.
     rows: usize,
     /// Neighbouring invocations have neighbouring rows rather than columns.
     across: bool,
@@ -49,10 +51,11 @@ pub(super) fn lower(fused: &Fused, sources: &[Source], target: &Target) -> Launc
     let geometry = geometry(fused, target);
     let Geometry { lanes, team, rows, across } = geometry;
     let block = team * rows;
-    let vectors = fused.column_count() / lanes;
+    let [rows_at_once, columns_at_once] = if across { [lanes, 1] } else { [1, lanes] };
+    let vectors = fused.column_count() / columns_at_once;
     let mut b = Builder::new("rows");
     let (buffers, arguments) = access::declare(&mut b, fused, sources);
-    let groups = fused.row_count().div_ceil(rows);
+    let groups = (fused.row_count() / rows_at_once).div_ceil(rows);
     let shape = if across { [team, rows] } else { [rows, team] };
     access::launch(&mut b, &target.limits, groups, shape, |b, group, y, x| {
         let (row, member) = if across { (x, y.clone()) } else { (y, x.clone()) };
@@ -65,19 +68,17 @@ pub(super) fn lower(fused: &Fused, sources: &[Source], target: &Target) -> Launc
         let (step, i) = b.axis(vectors.div_ceil(team).max(1), kind);
         let vector = i.scale(team as i64).add(&member);
         let ranges = b.ranges().clone();
-        let inside = Mask::within(&row, 0, fused.row_count() as i64, &ranges);
+        let inside = Mask::within(&row, 0, (fused.row_count() / rows_at_once) as i64, &ranges);
         let point = |lane: usize| {
-            let mut at = Coordinates::from_elem(Index::default(), fused.rows.len() + fused.columns.len());
-            let (rows, columns) = at.split_at_mut(fused.rows.len());
-            unflatten(&fused.rows, &row, &ranges, rows);
-            let column = vector.scale(lanes as i64).shift(lane as i64);
-            unflatten(&fused.columns, &column, &ranges, columns);
-            at
+            let row = row.scale(rows_at_once as i64).shift((lane % rows_at_once) as i64);
+            let column = vector.scale(columns_at_once as i64).shift((lane % columns_at_once) as i64);
+            coordinates(fused, &row, &column, &ranges)
         };
         let mut worker = Worker {
             fused,
             buffers: &buffers,
             points: (0..lanes).map(point).collect(),
+            rows: rows_at_once,
             step,
             first: i.scale(lanes as i64),
             within: inside.and(&Mask::within(&vector, 0, vectors as i64, &ranges)),
@@ -96,28 +97,53 @@ pub(super) fn lower(fused: &Fused, sources: &[Source], target: &Target) -> Launc
     Launch { kernel: b.finish(), arguments }
 }
 
+/// Every range, for a row and a column.
+fn coordinates(fused: &Fused, row: &Index, column: &Index, ranges: &Ranges) -> Coordinates {
+    let mut at = Coordinates::from_elem(Index::default(), fused.rows.len() + fused.columns.len());
+    let (rows, columns) = at.split_at_mut(fused.rows.len());
+    unflatten(&fused.rows, row, ranges, rows);
+    unflatten(&fused.columns, column, ranges, columns);
+    at
+}
+
+/// Neighbouring rows that an invocation takes at once where neighbouring invocations have neighbouring rows: as many as
+/// make loads of a word.
+pub(super) fn rows_at_once(fused: &Fused, target: &Target) -> usize {
+    let (rows, columns) = (fused.row_count(), fused.column_count());
+    let widest = fused.instructions.iter().filter(|i| i.per_column).filter_map(|i| match &i.operation {
+        Operation::Load { parameter, .. } => {
+            fused.parameters.get(usize::from(*parameter)).map(|p| p.dtype.size())
+        }
+        _ => None,
+    });
+    let most = WORD / widest.max().unwrap_or(WORD);
+    access::lanes(fused, target, |lanes| {
+        let ranges = Ranges([rows / lanes, columns].into_iter().collect());
+        let (row, column) = (Index::range(0, &ranges).scale(lanes as i64), Index::range(1, &ranges));
+        let point = |lane: usize| coordinates(fused, &row.shift(lane as i64), &column, &ranges);
+        let points = (0..lanes).map(point).collect();
+        (lanes <= most && rows.is_multiple_of(lanes)).then_some((points, ranges))
+    })
+}
+
 fn geometry(fused: &Fused, target: &Target) -> Geometry {
     let limits = &target.limits;
     let (rows, columns) = (fused.row_count(), fused.column_count());
     let largest = 1 << limits.block_size.max(1).ilog2();
     let power = usize::next_power_of_two;
     if neighbours_are_rows(fused) {
-        let width = power(rows).min(32).min(largest);
-        let busy = rows / width >= target.processors * 8;
+        let lanes = rows_at_once(fused, target);
+        let teams = rows / lanes;
+        let width = power(teams).min(32).min(largest);
+        let busy = teams / width >= target.processors * 8;
         let block = if busy { BLOCK } else { 1024 }.min(largest);
         let team = power(columns.div_ceil(COLUMNS)).clamp(1, block / width);
-        return Geometry { lanes: 1, team, rows: width, across: true };
+        return Geometry { lanes, team, rows: width, across: true };
     }
     let lanes = access::lanes(fused, target, |lanes| {
         let ranges = Ranges([rows, columns / lanes].into_iter().collect());
-        let point = |lane: usize| {
-            let mut at = Coordinates::from_elem(Index::default(), fused.rows.len() + fused.columns.len());
-            let (r, c) = at.split_at_mut(fused.rows.len());
-            unflatten(&fused.rows, &Index::range(0, &ranges), &ranges, r);
-            let column = Index::range(1, &ranges).scale(lanes as i64).shift(lane as i64);
-            unflatten(&fused.columns, &column, &ranges, c);
-            at
-        };
+        let (row, column) = (Index::range(0, &ranges), Index::range(1, &ranges).scale(lanes as i64));
+        let point = |lane: usize| coordinates(fused, &row, &column.shift(lane as i64), &ranges);
         let points = (0..lanes).map(point).collect();
         (columns > 0 && columns.is_multiple_of(lanes)).then_some((points, ranges))
     });
@@ -244,6 +270,8 @@ struct Worker<'a> {
     buffers: &'a [Buffer],
     /// The coordinates of its lanes.
     points: Vec<Coordinates>,
+    /// The rows that these are of.
+    rows: usize,
     /// The loop over its columns.
     step: u8,
     /// The first register of the loop's iteration.
@@ -266,7 +294,7 @@ impl Worker<'_> {
         let mut scope = Scope {
             fused: self.fused,
             buffers: self.buffers,
-            points: self.points[..1].to_vec(),
+            points: self.points[..self.rows].to_vec(),
             holds: Mask::default(),
             guard: self.inside.clone(),
             known: std::mem::take(&mut self.known),
@@ -331,25 +359,25 @@ impl Worker<'_> {
                 }
             });
         });
-        let parts: Vec<(Combine, Value)> = pass
-            .iter()
-            .zip(&sums)
-            .map(|(reduction, &sums)| {
-                let op = reduction.combine.binary();
-                let mut all = b.load(sums, &Index::default());
-                for lane in 1..lanes {
+        // One value of each row: of all lanes, or of each lane.
+        let mut parts: Vec<(Combine, Value)> = Vec::with_capacity(pass.len() * self.rows);
+        for (reduction, &sums) in pass.iter().zip(&sums) {
+            for row in 0..self.rows {
+                let mut all = b.load(sums, &Index::constant(row as i64));
+                for lane in self.rows..lanes {
                     let next = b.load(sums, &Index::constant(lane as i64));
-                    all = b.binary(op, all, next);
+                    all = b.binary(reduction.combine.binary(), all, next);
                 }
-                (reduction.combine, all)
-            })
-            .collect();
+                parts.push((reduction.combine, all));
+            }
+        }
         let results = self.combiner.combine(b, &self.invocation, &self.member, &parts);
-        for (reduction, result) in pass.iter().zip(results) {
+        for (reduction, results) in pass.iter().zip(results.chunks(self.rows)) {
             let dtype = self.fused.instructions[reduction.result as usize].dtype;
             // Sums of 16-bit floats stay as wide as they are.
-            let result = if dtype.is_float() { result } else { convert(b, result, dtype) };
-            self.known.insert(reduction.result, [result].into_iter().collect());
+            let result = |&result| if dtype.is_float() { result } else { convert(b, result, dtype) };
+            let results = results.iter().map(result).collect();
+            self.known.insert(reduction.result, results);
         }
     }
 
@@ -373,8 +401,9 @@ impl Worker<'_> {
             });
         }
         let first = self.inside.and(&Mask::within(&self.member, 0, 1, b.ranges()));
+        let rows = self.rows;
         let mut scope = self.columns();
-        scope.points.truncate(1);
+        scope.points.truncate(rows);
         scope.holds = Mask::default();
         for store in &fused.stores {
             if !fused.instructions[store.value as usize].per_column {

@@ -33,7 +33,8 @@ pub(super) fn parts(fused: &Fused, target: &Target) -> usize {
         return 1;
     }
     let across = rows::neighbours_are_rows(fused);
-    let groups = if across { fused.row_count().div_ceil(32) } else { fused.row_count() };
+    let together = if across { 32 * rows::rows_at_once(fused, target) } else { 1 };
+    let groups = fused.row_count().div_ceil(together);
     let most = fused.column_count() / if across { PART_ACROSS } else { PART };
     if groups >= 2 * target.processors { 1 } else { (4 * target.processors / groups).min(most).max(1) }
 }
