@@ -4,6 +4,8 @@ use std::fmt;
 
 use half::{bf16, f16};
 
+use crate::custom::{Elements, ElementsMut};
+
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -189,6 +191,10 @@ pub trait Element: Copy + Default + PartialEq + PartialOrd + fmt::Debug + Send +
     fn write_bytes(values: &[Self], out: &mut Vec<u8>);
     /// Reads values from little-endian bytes; trailing bytes that do not fill an element are ignored.
     fn read_bytes(bytes: &[u8]) -> Vec<Self>;
+    /// The values, if they are of this type.
+    fn elements<'a>(elements: &'a Elements<'_>) -> Option<&'a [Self]>;
+    /// The values, if they are of this type.
+    fn elements_mut<'a>(elements: &'a mut ElementsMut<'_>) -> Option<&'a mut [Self]>;
 }
 
 /// One number of any element type, exact: what constants and fills are made of.
@@ -314,6 +320,17 @@ impl fmt::Display for Scalar {
     }
 }
 
+macro_rules! typed {
+    ($dtype:ident) => {
+        fn elements<'a>(elements: &'a Elements<'_>) -> Option<&'a [Self]> {
+            if let Elements::$dtype(values) = elements { Some(values) } else { None }
+        }
+        fn elements_mut<'a>(elements: &'a mut ElementsMut<'_>) -> Option<&'a mut [Self]> {
+            if let ElementsMut::$dtype(values) = elements { Some(values) } else { None }
+        }
+    };
+}
+
 macro_rules! element {
     ($t:ty, $dtype:ident, |$v:ident| $to:expr, |$s:ident| $from:expr) => {
         impl Element for $t {
@@ -334,6 +351,7 @@ macro_rules! element {
             fn read_bytes(bytes: &[u8]) -> Vec<$t> {
                 bytes.as_chunks().0.iter().map(|c| <$t>::from_le_bytes(*c)).collect()
             }
+            typed!($dtype);
         }
         impl From<$t> for Scalar {
             fn from(value: $t) -> Scalar {
@@ -370,6 +388,7 @@ impl Element for bool {
     fn read_bytes(bytes: &[u8]) -> Vec<bool> {
         bytes.iter().map(|b| *b != 0).collect()
     }
+    typed!(Bool);
 }
 impl From<bool> for Scalar {
     fn from(value: bool) -> Scalar {

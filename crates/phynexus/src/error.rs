@@ -97,6 +97,44 @@ pub enum Error {
         /// What to do.
         hint: String,
     },
+    /// The arguments of a custom kernel are not what its signature says.
+    #[error("custom kernel {kernel}: {argument}: expected {expected}, given {given}")]
+    KernelArgument {
+        /// The kernel.
+        kernel: String,
+        /// The parameter, or what else of the launch.
+        argument: String,
+        /// What the signature says.
+        expected: String,
+        /// What was given.
+        given: String,
+    },
+    /// The source of a custom kernel does not compile.
+    #[error("custom kernel {kernel} does not compile as {language} on {device}:\n{message}")]
+    KernelSource {
+        /// The kernel.
+        kernel: String,
+        /// The language of the source.
+        language: &'static str,
+        /// The device.
+        device: String,
+        /// The compiler's messages, with the source's lines.
+        message: String,
+    },
+    /// A custom kernel has nothing that a device runs.
+    #[error(
+        "custom kernel {kernel} does not run on {device}, which takes {expected}: the kernel has {available}"
+    )]
+    KernelLanguage {
+        /// The kernel.
+        kernel: String,
+        /// The device.
+        device: String,
+        /// What the device takes.
+        expected: String,
+        /// What the kernel has.
+        available: String,
+    },
     /// A device failed to compile or to run something.
     #[error("{device}: {message}")]
     Device {

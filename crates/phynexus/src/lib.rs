@@ -31,6 +31,7 @@
 //! | [`schedule`] | from a pending graph to a plan, and from a plan to data |
 //! | [`kernel`] | the fused specification, index expressions, loop trees and their printers |
 //! | [`device`] | the trait a device implements, the registry, the memory pool |
+//! | [`custom`] | kernels written by users |
 //! | [`gpu`] | what GPUs of all families share |
 //! | [`oracle`] | what every operation means, exactly |
 //!
@@ -40,6 +41,7 @@
 #[cfg(test)]
 extern crate self as phynexus;
 
+pub mod custom;
 pub mod device;
 pub mod dtype;
 pub mod error;

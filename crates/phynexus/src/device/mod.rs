@@ -8,7 +8,9 @@ use std::{any::Any, fmt, sync::Arc};
 pub use memory::{MemoryStatistics, Pool};
 pub use registry::{Missing, devices, find, missing, register, register_missing};
 
-use crate::{DType, Result, Scalar, graph::ir::IrNode, schedule::step::Step, shape::Layout};
+use crate::{
+    DType, Result, Scalar, custom::CustomKernel, graph::ir::IrNode, schedule::step::Step, shape::Layout,
+};
 
 /// What a device is, so that reports never say more than is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +164,18 @@ pub trait Backend: Send + Sync {
     fn epilogue(&self, node: &IrNode) -> bool {
         let _ = node;
         false
+    }
+    /// Makes a custom kernel ready, for launches of so many groups along each axis.
+    ///
+    /// # Errors
+    /// [`Error::KernelSource`](crate::Error::KernelSource) if its source does not compile, [`Error::KernelLanguage`](crate::Error::KernelLanguage) if it has none for the device and
+    /// no function for the CPU, [`Error::KernelArgument`](crate::Error::KernelArgument) if the device cannot launch groups of its size or so many.
+    fn prepare_custom(&self, kernel: &CustomKernel, groups: [usize; 3]) -> Result<()> {
+        let _ = groups;
+        match kernel.has_cpu_function() {
+            true => Ok(()),
+            false => Err(kernel.no_source_for(self.name(), "a function for the CPU")),
+        }
     }
     /// The greatest number of buffers one kernel can take.
     fn binding_limit(&self) -> usize {

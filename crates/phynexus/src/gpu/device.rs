@@ -11,6 +11,7 @@ use std::{
 
 use super::{
     Driver,
+    custom::{self, CustomModules, CustomStep},
     memory::{GpuMemory, Heap, memory},
     modules::Modules,
     sequence::GpuSequence,
@@ -18,6 +19,7 @@ use super::{
 };
 use crate::{
     DType, Error, Result,
+    custom::{CustomKernel, SourceLanguage},
     device::{Backend, Buffer, DeviceInfo, Executable, MemoryStatistics, Peaks, Pool, Sequence, Support},
     graph::{ir::IrNode, op::Op},
     schedule::step::Step,
@@ -32,11 +34,23 @@ impl<D: Driver> Gpu<D> {
     pub fn new(driver: D) -> Gpu<D> {
         let pool = Pool::new(driver.name());
         let heap = Arc::new(Heap { driver, pool });
-        Gpu(Resources { heap, modules: Arc::new(Modules::new()) })
+        Gpu(Resources { heap, modules: Arc::new(Modules::new()), custom: Arc::new(CustomModules::new()) })
     }
 
     fn driver(&self) -> &D {
         &self.0.heap.driver
+    }
+
+    /// An error if the kernel has no source in the device's language.
+    fn source_of(&self, kernel: &CustomKernel) -> Result<()> {
+        let language = self.driver().source_language();
+        match language.and_then(|language| kernel.source(language)) {
+            Some(_) => Ok(()),
+            None => {
+                let takes = language.map_or("no sources", SourceLanguage::name);
+                Err(kernel.no_source_for(self.driver().name(), takes))
+            }
+        }
     }
 }
 
@@ -53,6 +67,10 @@ impl<D: Driver> Backend for Gpu<D> {
         // What has no kernel is refused when its step is compiled.
         match node.op {
             Op::Composite(_) => Support::Body,
+            Op::Custom(ref call) => match self.source_of(call.kernel()) {
+                Ok(()) => Support::Native,
+                Err(error) => Support::Unsupported(error.to_string()),
+            },
             _ => Support::Native,
         }
     }
@@ -62,7 +80,22 @@ impl<D: Driver> Backend for Gpu<D> {
     }
 
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(GpuStep::new(self.0.clone(), step)?))
+        match custom::call(step) {
+            Some((library, call)) => Ok(Arc::new(CustomStep::new(self.0.clone(), library, call)?)),
+            None => Ok(Arc::new(GpuStep::new(self.0.clone(), step)?)),
+        }
+    }
+
+    fn prepare_custom(&self, kernel: &CustomKernel, groups: [usize; 3]) -> Result<()> {
+        match self.source_of(kernel) {
+            Ok(()) => {
+                custom::check_launch(self.driver(), kernel, groups)?;
+                self.0.custom.get(self.driver(), kernel).map(drop)
+            }
+            // Then it is planned on the CPU, with this reason.
+            Err(_) if kernel.has_cpu_function() => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn compile_all(&self, steps: &[&Step]) -> Vec<Result<Arc<dyn Executable>>> {

@@ -11,9 +11,11 @@
 //! | `step` | a compiled step: its launches, what is bound to them |
 //! | `sequence` | steps that are submitted together |
 //! | `modules` | kernels compiled before |
+//! | `custom` | kernels written by users |
 //! | `cache` | machine code on disk |
 
 mod cache;
+mod custom;
 mod device;
 mod memory;
 mod modules;
@@ -26,7 +28,8 @@ pub use device::Gpu;
 use smallvec::SmallVec;
 
 use crate::{
-    Error, Result,
+    DType, Error, Result, Scalar,
+    custom::{CustomKernel, SourceLanguage},
     device::{DeviceInfo, Peaks},
     graph::ir::IrNode,
     kernel::{loops::Kernel, lower::Target},
@@ -45,6 +48,38 @@ pub struct Submission<'a, D: Driver> {
     pub kernel: &'a Kernel,
     /// What its buffer parameters are bound to, in order.
     pub arguments: SmallVec<[Place<'a, D::Block>; 8]>,
+}
+
+/// A launch of a kernel written by a user.
+pub struct SourceLaunch<'a, B> {
+    /// The kernel: its parameters and the size of a group.
+    pub kernel: &'a CustomKernel,
+    /// Groups along each axis, none of them 0.
+    pub groups: [usize; 3],
+    /// One a parameter, in order.
+    pub arguments: &'a [SourceArgument<'a, B>],
+}
+
+/// An argument of a kernel written by a user.
+pub enum SourceArgument<'a, B> {
+    /// A tensor.
+    Buffer {
+        /// The block.
+        block: &'a B,
+        /// Where in it the tensor begins, in bytes: a multiple of [`Driver::binding_alignment`].
+        start: usize,
+        /// Bytes of the tensor; there may be none.
+        bytes: usize,
+        /// True if the kernel writes it.
+        written: bool,
+    },
+    /// A number.
+    Scalar {
+        /// Its type.
+        dtype: DType,
+        /// Its value, which the type holds.
+        value: Scalar,
+    },
 }
 
 /// What a family of GPUs gives: memory, copies and kernels, in the order of one queue.
@@ -113,6 +148,28 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// What the hardware can do at most, as far as the driver tells.
     fn peaks(&self) -> Peaks {
         Peaks::default()
+    }
+    /// The language of the sources that users write for this device, if it takes any.
+    fn source_language(&self) -> Option<SourceLanguage> {
+        None
+    }
+    /// Compiles the source of a custom kernel, or takes its machine code from the disk, and finds its entry point. It
+    /// checks as much of the kernel's parameters and group size as the compiler tells. Called by several threads at once.
+    ///
+    /// # Errors
+    /// The compiler's messages, whose lines are those of the source.
+    fn compile_source(&self, kernel: &CustomKernel, source: &str) -> Result<Self::Module, String> {
+        let _ = (kernel, source);
+        Err("the device takes no sources".to_owned())
+    }
+    /// Submits a custom kernel. What it accesses is its author's care.
+    fn launch_source(&self, module: &Self::Module, launch: &SourceLaunch<'_, Self::Block>) -> Result<()> {
+        let _ = (module, launch);
+        Err(Error::internal("gpu", "a source's launch on a device that takes no sources"))
+    }
+    /// What the place of a buffer given to a custom kernel must be a multiple of, in bytes, besides its element's size.
+    fn binding_alignment(&self) -> usize {
+        1
     }
 
     /// Whether an operand of a library operation that lies like this is read as it is: see

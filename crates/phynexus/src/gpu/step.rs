@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     Driver, Submission,
+    custom::CustomModules,
     memory::{GpuMemory, Heap, memory},
     modules::Modules,
 };
@@ -23,11 +24,12 @@ use crate::{
 pub(super) struct Resources<D: Driver> {
     pub(super) heap: Arc<Heap<D>>,
     pub(super) modules: Arc<Modules<D>>,
+    pub(super) custom: Arc<CustomModules<D>>,
 }
 
 impl<D: Driver> Clone for Resources<D> {
     fn clone(&self) -> Resources<D> {
-        Resources { heap: self.heap.clone(), modules: self.modules.clone() }
+        Resources { heap: self.heap.clone(), modules: self.modules.clone(), custom: self.custom.clone() }
     }
 }
 

@@ -49,7 +49,7 @@ fn arity(op: &Op) -> Option<usize> {
         Op::Constant(_) | Op::Buffer | Op::Iota { .. } => 0,
         Op::Binary(_) | Op::Gather | Op::SearchSorted { .. } | Op::Dot | Op::Conv(..) => 2,
         Op::Where | Op::Scatter(_) => 3,
-        Op::Cat { .. } | Op::Composite(_) => return None,
+        Op::Cat { .. } | Op::Composite(_) | Op::Custom(_) => return None,
         _ => 1,
     })
 }
@@ -63,6 +63,9 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
     let same_shape = || need(inputs.iter().all(|i| i.shape == node.shape), "operands have another shape");
     match &node.op {
         Op::Constant(_) | Op::Buffer | Op::Composite(_) => Ok(()),
+        Op::Custom(call) => {
+            call.check(node.dtype, node.len(), &inputs.iter().map(|input| input.dtype).collect::<Vec<_>>())
+        }
         Op::Iota { axis } => {
             need(*axis < rank, "no such axis")?;
             need(node.dtype != DType::Bool, "bool cannot count")

@@ -7,7 +7,7 @@ pub use elementwise::{Binary, Combine, Unary};
 use smallvec::SmallVec;
 
 use super::composite::Composite;
-use crate::{Scalar, shape::Dims};
+use crate::{Scalar, custom::CustomCall, shape::Dims};
 
 /// What a scatter does where an update meets an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -189,6 +189,8 @@ pub enum Op {
 
     /// A named operation with a body of other operations.
     Composite(Composite),
+    /// A launch of a kernel written by a user: what its source does.
+    Custom(CustomCall),
     /// The same data on the node's device.
     Copy,
     /// The same values laid out row-major in a buffer of their own.
@@ -231,6 +233,7 @@ impl Op {
             Op::Pool(PoolKind::Sum, _) => "sum_pool",
             Op::Pool(PoolKind::Spread, _) => "spread_pool",
             Op::Composite(c) => c.name(),
+            Op::Custom(_) => "custom kernel",
             Op::Copy => "copy",
             Op::Contiguous => "contiguous",
         }

@@ -64,6 +64,12 @@ impl PlannedStep {
                 let operands: Vec<String> =
                     library.operands.iter().map(|o| show_shape(&o.layout.shape)).collect();
                 let mut detail = format!("{} -> {}", operands.join(" "), show_shape(&library.node.shape));
+                if let Op::Custom(call) = &library.node.op {
+                    let shapes: Vec<String> = call.outputs().iter().map(|shape| show_shape(shape)).collect();
+                    let [x, y, z] = call.groups();
+                    detail =
+                        format!("{} -> {}, {x} x {y} x {z} groups", operands.join(" "), shapes.join(" "));
+                }
                 let epilogue = library.epilogue.as_ref();
                 if let Some(epilogue) = epilogue {
                     detail.push_str(&format!(", then {}", fused_detail(epilogue)));

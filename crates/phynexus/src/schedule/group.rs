@@ -525,5 +525,6 @@ pub(super) fn is_library(op: &Op) -> bool {
             | Op::RandomBits
             | Op::Cat { .. }
             | Op::Composite(_)
+            | Op::Custom(_)
     )
 }

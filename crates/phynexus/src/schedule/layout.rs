@@ -19,7 +19,8 @@ pub(super) fn lay_out(ir: Ir, leaves: &[Layout], backend: &dyn Backend) -> Ir {
     let layouts = layouts(&ir, leaves);
     let is_copied = |node: &IrNode, at: usize| {
         let layout = layouts[node.inputs[at] as usize].as_ref();
-        layout.is_some_and(|layout| !layout.is_contiguous() && !backend.reads_layout(node, at, layout))
+        let reads = |layout| !matches!(node.op, Op::Custom(_)) && backend.reads_layout(node, at, layout);
+        layout.is_some_and(|layout| !layout.is_contiguous() && !reads(layout))
     };
     let is_library = |node: &IrNode| super::group::is_library(&node.op);
     let needs_copy = |node: &IrNode| is_library(node) && (0..node.inputs.len()).any(|at| is_copied(node, at));

@@ -1,6 +1,11 @@
 //! A step of a plan: the unit that a device compiles and runs.
 
-use crate::{DType, graph::ir::IrNode, kernel::fused::Fused, shape::Layout};
+use crate::{
+    DType,
+    graph::{ir::IrNode, op::Op},
+    kernel::fused::Fused,
+    shape::Layout,
+};
 
 /// An operand of a library step: its type and how it lies in memory (from the binding's address: offset 0).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +60,10 @@ impl Step {
                 format!("elementwise x{}", kernels.len())
             }
             Step::Batch(kernels) => format!("rows x{}", kernels.len()),
-            Step::Library(library) => library.node.op.name().to_owned(),
+            Step::Library(library) => match &library.node.op {
+                Op::Custom(call) => format!("custom {}", call.kernel().name()),
+                op => op.name().to_owned(),
+            },
         }
     }
 

@@ -6,7 +6,7 @@ mod elementwise;
 mod indexing;
 mod linear;
 mod reduction;
-pub(super) mod rule;
+pub(crate) mod rule;
 mod sweep;
 #[cfg(test)]
 pub(crate) mod tests;

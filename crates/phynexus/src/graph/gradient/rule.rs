@@ -12,15 +12,15 @@ use crate::{
 };
 
 /// What a rule knows: a node, its operands, the gradient of its result, and which operands need theirs.
-pub(in crate::graph) struct Call<'a> {
-    pub(in crate::graph) inputs: &'a [Tensor],
-    pub(in crate::graph) output: &'a Tensor,
-    pub(in crate::graph) gradient: &'a Tensor,
-    pub(in crate::graph) needs: &'a [bool],
+pub(crate) struct Call<'a> {
+    pub(crate) inputs: &'a [Tensor],
+    pub(crate) output: &'a Tensor,
+    pub(crate) gradient: &'a Tensor,
+    pub(crate) needs: &'a [bool],
 }
 
 /// One entry an operand: its gradient, of its shape and dtype, or `None` where it is zero or not needed.
-pub(in crate::graph) type InputGradients = SmallVec<[Option<Tensor>; 3]>;
+pub(crate) type InputGradients = SmallVec<[Option<Tensor>; 3]>;
 
 impl Call<'_> {
     /// An operand as a formula.
@@ -93,6 +93,8 @@ pub(super) fn input_gradients(call: &Call) -> Result<InputGradients> {
         Op::Dot => call.each(|i| linear::dot(call, i)),
         Op::Conv(kind, geometry) => call.each(|i| linear::conv(*kind, geometry, call, i)),
         Op::Pool(kind, geometry) => call.each(|_| linear::pool(*kind, geometry, call)),
+
+        Op::Custom(custom) => crate::custom::input_gradients(custom, call),
 
         Op::Composite(composite) => match composite.gradient(call)? {
             Some(gradients) => Ok(gradients),

@@ -1,0 +1,296 @@
+//! Making a kernel, and what is checked then.
+
+use std::sync::Arc;
+
+use super::{
+    gradient::{GradientCall, GradientRule},
+    host::HostCall,
+    kernel::{CustomKernel, Definition, Groups, Parameter, ParameterKind, Shared, SourceLanguage, hash_of},
+    pattern::{Pattern, is_identifier},
+};
+use crate::{DType, Error, Result, Tensor};
+
+/// The extents of an output from those of the inputs.
+pub(super) type ShapeFunction = dyn Fn(&[&[usize]]) -> Result<Vec<usize>> + Send + Sync;
+
+/// The shape of a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Rule {
+    Pattern(Pattern),
+    Function(Shared<ShapeFunction>),
+}
+
+/// The shape of an output: a pattern of names that the inputs' patterns have and of numbers, or a function.
+#[derive(Clone, Debug)]
+pub struct OutputShape(Result<Rule, String>);
+
+impl OutputShape {
+    /// The shape that `function` makes of the shapes of the inputs.
+    pub fn function(
+        function: impl Fn(&[&[usize]]) -> Result<Vec<usize>> + Send + Sync + 'static,
+    ) -> OutputShape {
+        OutputShape(Ok(Rule::Function(Shared(Arc::new(function)))))
+    }
+}
+
+impl From<&str> for OutputShape {
+    fn from(pattern: &str) -> OutputShape {
+        OutputShape(Pattern::parse(pattern).map(Rule::Pattern))
+    }
+}
+
+/// Collects what a kernel consists of; see [`CustomKernel::builder`].
+///
+/// Parameters are named in the order in which the source takes them. Shapes are patterns: words, one an axis, that are a
+/// number, a name (the same extent wherever it stands), `_` (any extent), or, once, a name with `..` (any axes): `"m k"`,
+/// `"batch.. 3"`, `"shape.."`.
+#[must_use = "build() makes the kernel"]
+pub struct CustomKernelBuilder {
+    definition: Definition,
+    mistakes: Vec<String>,
+}
+
+/// The types of scalars: those that every language can pass by value.
+const SCALARS: [DType; 6] = [DType::I32, DType::U32, DType::F32, DType::I64, DType::U64, DType::F64];
+
+impl CustomKernelBuilder {
+    pub(super) fn new(name: &str) -> CustomKernelBuilder {
+        let definition = Definition {
+            name: name.to_owned(),
+            entry_point: name.to_owned(),
+            parameters: Vec::new(),
+            sources: Vec::new(),
+            work_group_size: [256, 1, 1],
+            groups: Groups::PerElement,
+            host: None,
+            gradient: None,
+            hash: 0,
+        };
+        CustomKernelBuilder { definition, mistakes: Vec::new() }
+    }
+
+    /// A tensor that the kernel reads. It is given row-major: other layouts are copied first.
+    pub fn input(self, name: &str, dtype: DType, shape: &str) -> CustomKernelBuilder {
+        self.parameter(name, dtype, ParameterKind::Input, shape.into(), false)
+    }
+
+    /// A tensor that the kernel writes, row-major; undefined on a GPU before. It must write every element.
+    pub fn output(self, name: &str, dtype: DType, shape: impl Into<OutputShape>) -> CustomKernelBuilder {
+        self.parameter(name, dtype, ParameterKind::Output, shape.into(), false)
+    }
+
+    /// A tensor that the kernel writes, row-major; zeros before. For kernels that add to it.
+    pub fn zeroed_output(
+        self,
+        name: &str,
+        dtype: DType,
+        shape: impl Into<OutputShape>,
+    ) -> CustomKernelBuilder {
+        self.parameter(name, dtype, ParameterKind::Output, shape.into(), true)
+    }
+
+    /// A number: `int32`, `uint32` or `float32`, and in the C languages their 64-bit kin. In WGSL, scalars are the members
+    /// of a uniform structure, in order, at the binding after those of the tensors.
+    pub fn scalar(mut self, name: &str, dtype: DType) -> CustomKernelBuilder {
+        let name = name.to_owned();
+        let parameter = Parameter { name, dtype, kind: ParameterKind::Scalar, shape: None, zeroed: false };
+        self.definition.parameters.push(parameter);
+        self
+    }
+
+    fn parameter(
+        mut self,
+        name: &str,
+        dtype: DType,
+        kind: ParameterKind,
+        shape: OutputShape,
+        zeroed: bool,
+    ) -> CustomKernelBuilder {
+        match shape.0 {
+            Ok(shape) => {
+                let name = name.to_owned();
+                self.definition.parameters.push(Parameter { name, dtype, kind, shape: Some(shape), zeroed });
+            }
+            Err(mistake) => self.mistakes.push(format!("{name}: {mistake}")),
+        }
+        self
+    }
+
+    /// The source in a language; one a language.
+    pub fn source(mut self, language: SourceLanguage, source: &str) -> CustomKernelBuilder {
+        self.definition.sources.push((language, source.to_owned()));
+        self
+    }
+
+    /// The name of the function in the sources, if it is not the kernel's.
+    pub fn entry_point(mut self, name: &str) -> CustomKernelBuilder {
+        name.clone_into(&mut self.definition.entry_point);
+        self
+    }
+
+    /// The function that computes the kernel on the CPU, where the outputs are zeros before. It is also what the device
+    /// `reference` runs.
+    pub fn cpu(
+        mut self,
+        function: impl Fn(HostCall<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> CustomKernelBuilder {
+        self.definition.host = Some(Shared(Arc::new(function)));
+        self
+    }
+
+    /// The invocations of a group along each axis; 256 along x unless it is said. In WGSL it must be that of the source's
+    /// `@workgroup_size`.
+    pub fn work_group_size(mut self, size: [usize; 3]) -> CustomKernelBuilder {
+        self.definition.work_group_size = size;
+        self
+    }
+
+    /// The number of groups along each axis. Unless it is said, there are as many along x that every element of the first
+    /// output has an invocation.
+    pub fn groups(mut self, groups: [usize; 3]) -> CustomKernelBuilder {
+        self.definition.groups = Groups::Fixed(groups);
+        self
+    }
+
+    /// The number of groups along each axis as a function of the first output's extents.
+    pub fn groups_with(
+        mut self,
+        function: impl Fn(&[usize]) -> [usize; 3] + Send + Sync + 'static,
+    ) -> CustomKernelBuilder {
+        self.definition.groups = Groups::Function(Shared(Arc::new(function)));
+        self
+    }
+
+    /// The derivative as tensor code: a function from inputs, outputs and the outputs' gradients to a gradient an input,
+    /// of its shape and dtype (`None` where there is none).
+    pub fn gradient(
+        mut self,
+        function: impl Fn(&GradientCall<'_>) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
+    ) -> CustomKernelBuilder {
+        self.definition.gradient = Some(GradientRule::Function(Shared(Arc::new(function))));
+        self
+    }
+
+    /// The derivative as another kernel. Its inputs are this kernel's inputs, then its outputs, then the outputs'
+    /// gradients; its scalars are this kernel's; its outputs are the gradients of the inputs of floating-point types.
+    pub fn gradient_kernel(mut self, kernel: CustomKernel) -> CustomKernelBuilder {
+        self.definition.gradient = Some(GradientRule::Kernel(kernel));
+        self
+    }
+
+    /// The kernel.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if what was said does not make a kernel. Whether a source compiles is found by
+    /// [`CustomKernel::compile`] or by the first launch, for the device at hand.
+    pub fn build(mut self) -> Result<CustomKernel> {
+        self.check_parameters();
+        self.check_sources();
+        self.check_gradient();
+        let CustomKernelBuilder { mut definition, mistakes } = self;
+        if let Some(mistake) = mistakes.first() {
+            return Err(Error::argument("custom kernel", format!("{}: {mistake}", definition.name)));
+        }
+        let sources = definition.sources.iter().map(|(_, source)| source.as_str());
+        definition.hash =
+            hash_of([definition.name.as_str(), definition.entry_point.as_str()].into_iter().chain(sources));
+        Ok(CustomKernel(Arc::new(definition)))
+    }
+
+    fn check_parameters(&mut self) {
+        let Definition { name, entry_point, parameters, work_group_size, .. } = &self.definition;
+        let mut mistakes: Vec<String> = Vec::new();
+        if name.is_empty() {
+            mistakes.push("a kernel needs a name".to_owned());
+        }
+        if !is_identifier(entry_point) {
+            mistakes.push(format!("the entry point {entry_point:?} is not the name of a function"));
+        }
+        for (at, parameter) in parameters.iter().enumerate() {
+            if parameters[..at].iter().any(|earlier| earlier.name == parameter.name) {
+                mistakes.push(format!("two parameters are named {:?}", parameter.name));
+            }
+            if parameter.kind == ParameterKind::Scalar && !SCALARS.contains(&parameter.dtype) {
+                let (own, all) = (parameter.dtype, SCALARS.map(DType::name).join(", "));
+                mistakes.push(format!("{}: a scalar cannot be {own}: use one of {all}", parameter.name));
+            }
+        }
+        let of = |kind| parameters.iter().filter(move |parameter| parameter.kind == kind);
+        if of(ParameterKind::Input).next().is_none() || of(ParameterKind::Output).next().is_none() {
+            mistakes.push("a kernel has an input and an output at least".to_owned());
+        }
+        let dtypes: Vec<DType> = of(ParameterKind::Output).map(|output| output.dtype).collect();
+        if dtypes.iter().any(|dtype| *dtype != dtypes[0]) {
+            mistakes.push("all outputs have one dtype: use another kernel for another".to_owned());
+        }
+        let mut bound: Vec<String> = Vec::new();
+        for input in of(ParameterKind::Input) {
+            if let Some(Rule::Pattern(pattern)) = &input.shape {
+                bound.extend(pattern.bound_names());
+            }
+        }
+        for output in of(ParameterKind::Output) {
+            if let Some(Rule::Pattern(pattern)) = &output.shape {
+                let unknown = match pattern.names() {
+                    Ok(names) => names.into_iter().find(|name| !bound.contains(name)),
+                    Err(word) => Some(word),
+                };
+                let says = |word| format!("{}: no input's shape says what {word} is", output.name);
+                mistakes.extend(unknown.map(says));
+            }
+        }
+        if work_group_size.iter().try_fold(1usize, |n, &e| n.checked_mul(e)).is_none_or(|n| n == 0) {
+            mistakes.push(format!("a work group of {work_group_size:?} invocations"));
+        }
+        self.mistakes.extend(mistakes);
+    }
+
+    fn check_sources(&mut self) {
+        let Definition { sources, parameters, host, .. } = &self.definition;
+        if sources.is_empty() && host.is_none() {
+            self.mistakes.push("it has neither a source nor a function for the CPU".to_owned());
+        }
+        for (at, (language, source)) in sources.iter().enumerate() {
+            if sources[..at].iter().any(|(earlier, _)| earlier == language) {
+                self.mistakes.push(format!("there are two sources in {language}"));
+            }
+            if source.contains('\0') {
+                self.mistakes.push(format!("the source in {language} contains a zero byte"));
+            }
+            let wide = |p: &&Parameter| p.kind == ParameterKind::Scalar && p.dtype.size() != 4;
+            if let Some(wide) = parameters.iter().find(wide).filter(|_| *language == SourceLanguage::Wgsl) {
+                self.mistakes.push(format!("{}: WGSL has no {}", wide.name, wide.dtype));
+            }
+        }
+    }
+
+    /// A gradient that is a kernel must have the signature that follows from this one.
+    fn check_gradient(&mut self) {
+        let Definition { parameters, gradient, .. } = &self.definition;
+        let Some(GradientRule::Kernel(kernel)) = gradient else { return };
+        let of = |parameters: &[Parameter], kind| -> Vec<DType> {
+            parameters.iter().filter(|p| p.kind == kind).map(|p| p.dtype).collect()
+        };
+        let outputs = of(parameters, ParameterKind::Output);
+        let inputs = [of(parameters, ParameterKind::Input), outputs.clone(), outputs].concat();
+        let mut results = of(parameters, ParameterKind::Input);
+        results.retain(|dtype| dtype.is_float());
+        let expected = [
+            ("inputs", ParameterKind::Input, inputs),
+            ("scalars", ParameterKind::Scalar, of(parameters, ParameterKind::Scalar)),
+            ("outputs", ParameterKind::Output, results),
+        ];
+        for (what, kind, expected) in expected {
+            let found = of(kernel.parameters(), kind);
+            if found != expected {
+                let show = |dtypes: &[DType]| dtypes.iter().map(|d| d.name()).collect::<Vec<_>>().join(", ");
+                self.mistakes.push(format!(
+                    "the gradient {} must have the {what} [{}], it has [{}]",
+                    kernel.name(),
+                    show(&expected),
+                    show(&found)
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The function for the CPU: what it is given, and how it is called.
+
+use std::borrow::Cow;
+
+use half::{bf16, f16};
+
+use super::kernel::{CustomCall, Parameter, ParameterKind};
+use crate::{DType, Element, Error, Result, Scalar, shape::element_count};
+
+/// The function of [`cpu`](super::CustomKernelBuilder::cpu).
+pub(super) type HostFunction = dyn Fn(HostCall<'_>) -> Result<()> + Send + Sync;
+
+/// What the function for the CPU is given.
+pub struct HostCall<'a> {
+    /// The tensors to read, in the order of the inputs among the parameters.
+    pub inputs: Vec<HostInput<'a>>,
+    /// The tensors to write, in the order of the outputs; zeros.
+    pub outputs: Vec<HostOutput<'a>>,
+    /// The numbers, in the order of the scalars, in their parameters' dtypes.
+    pub scalars: &'a [Scalar],
+}
+
+/// A tensor to read, row-major.
+pub struct HostInput<'a> {
+    /// Its shape.
+    pub shape: &'a [usize],
+    /// Its elements.
+    pub elements: Elements<'a>,
+}
+
+/// A tensor to write, row-major.
+pub struct HostOutput<'a> {
+    /// Its shape.
+    pub shape: &'a [usize],
+    /// Its elements.
+    pub elements: ElementsMut<'a>,
+}
+
+impl HostInput<'_> {
+    /// The elements.
+    ///
+    /// # Errors
+    /// [`Error::DType`] unless they are of type `T`.
+    pub fn values<T: Element>(&self) -> Result<&[T]> {
+        T::elements(&self.elements).ok_or_else(|| other_type::<T>(self.elements.dtype()))
+    }
+}
+
+impl HostOutput<'_> {
+    /// The elements.
+    ///
+    /// # Errors
+    /// [`Error::DType`] unless they are of type `T`.
+    pub fn values<T: Element>(&mut self) -> Result<&mut [T]> {
+        let dtype = self.elements.dtype();
+        T::elements_mut(&mut self.elements).ok_or_else(|| other_type::<T>(dtype))
+    }
+}
+
+fn other_type<T: Element>(own: DType) -> Error {
+    Error::dtype("custom kernel", &[own, T::DTYPE], format!("take the values as {own}"))
+}
+
+macro_rules! elements {
+    ($($variant:ident $t:ty),+) => {
+        /// Elements in memory of the host, to read.
+        #[allow(missing_docs)]
+        pub enum Elements<'a> {
+            $($variant(Cow<'a, [$t]>)),+
+        }
+
+        /// Elements in memory of the host, to write.
+        #[allow(missing_docs)]
+        pub enum ElementsMut<'a> {
+            $($variant(&'a mut [$t])),+
+        }
+
+        impl Elements<'_> {
+            /// Their type.
+            pub fn dtype(&self) -> DType {
+                match self { $(Elements::$variant(_) => DType::$variant),+ }
+            }
+            /// From little-endian bytes.
+            pub(crate) fn from_bytes(dtype: DType, bytes: &[u8]) -> Elements<'static> {
+                match dtype { $(DType::$variant => Elements::$variant(Cow::Owned(<$t>::read_bytes(bytes)))),+ }
+            }
+            /// As little-endian bytes.
+            pub(crate) fn write_bytes(&self, out: &mut Vec<u8>) {
+                match self { $(Elements::$variant(values) => <$t>::write_bytes(values, out)),+ }
+            }
+            /// The elements to write; borrowed ones are copied.
+            pub(crate) fn to_mut(&mut self) -> ElementsMut<'_> {
+                match self { $(Elements::$variant(values) => ElementsMut::$variant(values.to_mut())),+ }
+            }
+        }
+
+        impl ElementsMut<'_> {
+            /// Their type.
+            pub fn dtype(&self) -> DType {
+                match self { $(ElementsMut::$variant(_) => DType::$variant),+ }
+            }
+        }
+    };
+}
+
+elements!(
+    Bool bool, U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64, F16 f16, BF16 bf16, F32 f32, F64 f64
+);
+
+impl CustomCall {
+    /// Calls the function for the CPU. `inputs` are the elements of the inputs with their shapes, `outputs` those of the
+    /// outputs, of the shapes that [`CustomCall::outputs`] tells: zeros.
+    ///
+    /// # Errors
+    /// What the function returns; [`Error::KernelLanguage`] if there is none.
+    pub fn run_on_host(
+        &self,
+        inputs: Vec<(&[usize], Elements<'_>)>,
+        outputs: Vec<ElementsMut<'_>>,
+        device: &str,
+    ) -> Result<()> {
+        let kernel = self.kernel();
+        let Some(function) = &kernel.0.host else {
+            return Err(kernel.no_source_for(device, "a function for the CPU"));
+        };
+        let parameters = |kind| kernel.of_kind(kind).map(|p: &Parameter| p.dtype);
+        let fits = parameters(ParameterKind::Input).eq(inputs.iter().map(|(_, elements)| elements.dtype()))
+            && parameters(ParameterKind::Output).eq(outputs.iter().map(ElementsMut::dtype));
+        if !fits {
+            return Err(Error::internal("custom", "other buffers than the signature has"));
+        }
+        let shapes = self.outputs().iter().map(|shape| shape.as_slice());
+        function.0(HostCall {
+            inputs: inputs.into_iter().map(|(shape, elements)| HostInput { shape, elements }).collect(),
+            outputs: shapes.zip(outputs).map(|(shape, elements)| HostOutput { shape, elements }).collect(),
+            scalars: self.scalars(),
+        })
+    }
+
+    /// As [`CustomCall::run_on_host`] with little-endian bytes: those of the result, packed.
+    pub(crate) fn run_on_bytes(&self, inputs: &[(&[usize], &[u8])], device: &str) -> Result<Vec<u8>> {
+        let dtype = self.kernel().output_dtype();
+        let dtypes = self.kernel().of_kind(ParameterKind::Input).map(|input| input.dtype);
+        let inputs = inputs
+            .iter()
+            .zip(dtypes)
+            .map(|(&(shape, bytes), dtype)| (shape, Elements::from_bytes(dtype, bytes)));
+        let zeros = |shape: &crate::shape::Dims| {
+            Elements::from_bytes(dtype, &vec![0; element_count(shape) * dtype.size()])
+        };
+        let mut outputs: Vec<Elements> = self.outputs().iter().map(zeros).collect();
+        self.run_on_host(inputs.collect(), outputs.iter_mut().map(Elements::to_mut).collect(), device)?;
+        let (starts, elements) = self.packing()?;
+        let mut packed = Vec::new();
+        for (start, output) in starts.iter().zip(&outputs) {
+            packed.resize(start * dtype.size(), 0);
+            output.write_bytes(&mut packed);
+        }
+        packed.resize(elements * dtype.size(), 0);
+        Ok(packed)
+    }
+}

@@ -1,0 +1,363 @@
+//! The kernel and its launch.
+
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+use super::{
+    builder::{CustomKernelBuilder, Rule},
+    gradient::GradientRule,
+    host::HostFunction,
+};
+use crate::{
+    DType, Device, Error, Result, Scalar, Tensor,
+    graph::{node::FastHasher, op::Op},
+    shape::{Dims, element_count},
+};
+
+/// A language of custom kernels' sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SourceLanguage {
+    /// For NVIDIA's GPUs.
+    CudaC,
+    /// For AMD's GPUs through HIP.
+    HipC,
+    /// For devices of OpenCL.
+    OpenClC,
+    /// For Vulkan, Metal, DirectX 12 and OpenGL.
+    Wgsl,
+}
+
+impl SourceLanguage {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            SourceLanguage::CudaC => "CUDA C",
+            SourceLanguage::HipC => "HIP C",
+            SourceLanguage::OpenClC => "OpenCL C",
+            SourceLanguage::Wgsl => "WGSL",
+        }
+    }
+
+    /// The language by its short name: `"cuda"`, `"hip"`, `"opencl"`, `"wgsl"`.
+    pub fn parse(name: &str) -> Option<SourceLanguage> {
+        match name {
+            "cuda" => Some(SourceLanguage::CudaC),
+            "hip" => Some(SourceLanguage::HipC),
+            "opencl" => Some(SourceLanguage::OpenClC),
+            "wgsl" => Some(SourceLanguage::Wgsl),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for SourceLanguage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a parameter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParameterKind {
+    /// A tensor that is read.
+    Input,
+    /// A tensor that is made.
+    Output,
+    /// A number.
+    Scalar,
+}
+
+/// A parameter of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// Its name in messages.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// What it is.
+    pub kind: ParameterKind,
+    /// The shape of a tensor; absent for numbers.
+    pub(super) shape: Option<Rule>,
+    /// True for an output that is zeros before the kernel runs.
+    pub zeroed: bool,
+}
+
+/// A function that users give: equal only to itself.
+pub(super) struct Shared<F: ?Sized>(pub(super) Arc<F>);
+
+impl<F: ?Sized> Clone for Shared<F> {
+    fn clone(&self) -> Shared<F> {
+        Shared(self.0.clone())
+    }
+}
+impl<F: ?Sized> PartialEq for Shared<F> {
+    fn eq(&self, other: &Shared<F>) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.0), Arc::as_ptr(&other.0))
+    }
+}
+impl<F: ?Sized> fmt::Debug for Shared<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a function")
+    }
+}
+
+/// How many groups of invocations are launched.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Groups {
+    /// As many along x that every element of the first output has an invocation.
+    PerElement,
+    Fixed([usize; 3]),
+    /// From the first output's extents.
+    Function(Shared<GroupsFunction>),
+}
+
+/// Groups from the extents of the first output.
+pub(super) type GroupsFunction = dyn Fn(&[usize]) -> [usize; 3] + Send + Sync;
+
+#[derive(Debug, PartialEq)]
+pub(super) struct Definition {
+    pub(super) name: String,
+    pub(super) entry_point: String,
+    pub(super) parameters: Vec<Parameter>,
+    pub(super) sources: Vec<(SourceLanguage, String)>,
+    pub(super) work_group_size: [usize; 3],
+    pub(super) groups: Groups,
+    pub(super) host: Option<Shared<HostFunction>>,
+    pub(super) gradient: Option<GradientRule>,
+    /// A hash of names and sources.
+    pub(super) hash: u64,
+}
+
+/// A kernel written by a user. A handle: clones are the same kernel. Two kernels of the same contents are equal, and
+/// share plans and machine code.
+#[derive(Clone)]
+pub struct CustomKernel(pub(super) Arc<Definition>);
+
+impl PartialEq for CustomKernel {
+    fn eq(&self, other: &CustomKernel) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.hash == other.0.hash && self.0 == other.0
+    }
+}
+impl Eq for CustomKernel {}
+impl Hash for CustomKernel {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.hash);
+    }
+}
+impl fmt::Debug for CustomKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CustomKernel({})", self.0.name)
+    }
+}
+
+impl CustomKernel {
+    /// Begins a kernel of this name, which is its entry point too unless another is named.
+    pub fn builder(name: &str) -> CustomKernelBuilder {
+        CustomKernelBuilder::new(name)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+    /// The name of the function in the source.
+    pub fn entry_point(&self) -> &str {
+        &self.0.entry_point
+    }
+    /// Its parameters, in order.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.0.parameters
+    }
+    /// The source in this language, if it has one.
+    pub fn source(&self, language: SourceLanguage) -> Option<&str> {
+        let found = self.0.sources.iter().find(|(own, _)| *own == language);
+        found.map(|(_, source)| source.as_str())
+    }
+    /// The invocations of a group, an axis each.
+    pub fn work_group_size(&self) -> [usize; 3] {
+        self.0.work_group_size
+    }
+    /// True if it has a function for the CPU.
+    pub fn has_cpu_function(&self) -> bool {
+        self.0.host.is_some()
+    }
+    /// True if a gradient flows through it.
+    pub fn is_differentiable(&self) -> bool {
+        self.0.gradient.is_some()
+    }
+
+    /// Makes the kernel ready on a device: its source is compiled now, or taken from the disk. A launch does so too; this
+    /// is for those who want to know early.
+    ///
+    /// # Errors
+    /// [`Error::KernelSource`] with the compiler's messages and the source's lines if it does not compile or has no such
+    /// entry point; [`Error::KernelLanguage`] if it has no source for the device (and no function for the CPU, on which
+    /// it would run instead).
+    pub fn compile(&self, device: Device) -> Result<()> {
+        device.backend().prepare_custom(self, [1; 3])
+    }
+
+    /// Records a launch on tensors and numbers, in the order of the inputs and scalars among the parameters. The outputs,
+    /// in order, are on the inputs' device.
+    ///
+    /// Numbers are part of the plan: those that change at every call are better given as a tensor of one element.
+    ///
+    /// # Errors
+    /// [`Error::KernelArgument`] for arguments that the signature does not take; [`Error::DeviceMismatch`] for inputs on
+    /// several devices; those of [`CustomKernel::compile`].
+    pub fn launch(&self, inputs: &[&Tensor], scalars: &[Scalar]) -> Result<Vec<Tensor>> {
+        let outputs = self.output_shapes(inputs)?;
+        let scalars = self.check_scalars(scalars)?;
+        let groups = self.groups(&outputs)?;
+        let Some(device) = inputs.first().map(|input| input.device()) else {
+            return Err(Error::internal("custom", "a kernel without inputs"));
+        };
+        device.backend().prepare_custom(self, groups)?;
+        let dtype = self.output_dtype();
+        let call =
+            CustomCall { kernel: self.clone(), scalars: scalars.into(), outputs: outputs.into(), groups };
+        let (starts, elements) = call.packing()?;
+        if let [shape] = &*call.outputs {
+            let shape = shape.clone();
+            return Ok(vec![Tensor::record(Op::Custom(call), dtype, shape, inputs)?]);
+        }
+        let shapes = call.outputs.clone();
+        let packed = Tensor::record(Op::Custom(call), dtype, [elements].as_slice().into(), inputs)?;
+        unpack(&packed, &starts, &shapes)
+    }
+
+    /// As [`CustomKernel::launch`], for a kernel with one output.
+    ///
+    /// # Errors
+    /// As there; [`Error::KernelArgument`] if there are several outputs.
+    pub fn call(&self, inputs: &[&Tensor], scalars: &[Scalar]) -> Result<Tensor> {
+        let count = self.of_kind(ParameterKind::Output).count();
+        let mut outputs = match count {
+            1 => self.launch(inputs, scalars)?,
+            _ => {
+                return Err(self.misfit(
+                    "outputs",
+                    "one, for call()".into(),
+                    format!("{count}: use launch()"),
+                ));
+            }
+        };
+        outputs.pop().ok_or_else(|| Error::internal("custom", "a launch without an output"))
+    }
+
+    /// True if nobody else has this kernel.
+    pub(crate) fn is_last_handle(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    pub(super) fn of_kind(&self, kind: ParameterKind) -> impl Iterator<Item = &Parameter> {
+        self.0.parameters.iter().filter(move |parameter| parameter.kind == kind)
+    }
+
+    /// The one dtype of all outputs.
+    pub(super) fn output_dtype(&self) -> DType {
+        self.of_kind(ParameterKind::Output).next().map_or(DType::F32, |output| output.dtype)
+    }
+
+    pub(crate) fn misfit(&self, argument: &str, expected: String, given: String) -> Error {
+        Error::KernelArgument { kernel: self.0.name.clone(), argument: argument.to_owned(), expected, given }
+    }
+
+    /// What a device that takes `expected` says of a kernel that has nothing for it.
+    pub fn no_source_for(&self, device: &str, expected: &str) -> Error {
+        Error::KernelLanguage {
+            kernel: self.0.name.clone(),
+            device: device.to_owned(),
+            expected: expected.to_owned(),
+            available: self.available(),
+        }
+    }
+
+    /// What it can run as, in words.
+    fn available(&self) -> String {
+        let mut all: Vec<&str> = self.0.sources.iter().map(|(language, _)| language.name()).collect();
+        all.extend(self.has_cpu_function().then_some("a function for the CPU"));
+        all.join(", ")
+    }
+}
+
+/// A launch of a kernel as an operation of the graph: its scalars, and what follows from the inputs' shapes.
+///
+/// Several outputs lie one after another in one flat result, each at a multiple of [`CustomCall::ALIGNMENT`] bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CustomCall {
+    pub(super) kernel: CustomKernel,
+    pub(super) scalars: Box<[Scalar]>,
+    pub(super) outputs: Box<[Dims]>,
+    pub(super) groups: [usize; 3],
+}
+
+impl CustomCall {
+    /// Outputs that lie in one buffer begin at multiples of so many bytes: what every driver can bind.
+    pub const ALIGNMENT: usize = 256;
+
+    /// The kernel.
+    pub fn kernel(&self) -> &CustomKernel {
+        &self.kernel
+    }
+    /// The numbers, one a scalar parameter, in its dtype.
+    pub fn scalars(&self) -> &[Scalar] {
+        &self.scalars
+    }
+    /// Groups of invocations along each axis.
+    pub fn groups(&self) -> [usize; 3] {
+        self.groups
+    }
+    /// The shapes of the outputs.
+    pub fn outputs(&self) -> &[Dims] {
+        &self.outputs
+    }
+
+    /// Where each output begins in the result, in elements, and how many elements the result has.
+    ///
+    /// # Errors
+    /// If that exceeds the address space.
+    pub fn packing(&self) -> Result<(Vec<usize>, usize)> {
+        let align = Self::ALIGNMENT / self.kernel.output_dtype().size();
+        let mut end = 0usize;
+        let mut starts = Vec::with_capacity(self.outputs.len());
+        for shape in &self.outputs {
+            let start = end.checked_next_multiple_of(align);
+            let next = start.zip(crate::shape::checked_element_count(shape));
+            let Some((start, next)) = next.and_then(|(start, n)| Some((start, start.checked_add(n)?))) else {
+                let shapes: Vec<&[usize]> = self.outputs.iter().map(|shape| shape.as_slice()).collect();
+                return Err(Error::shape("custom", &shapes, "the outputs would exceed the address space"));
+            };
+            starts.push(start);
+            end = next;
+        }
+        Ok((starts, end))
+    }
+
+    /// What the graph's rules require: as many inputs of these dtypes as the signature has.
+    pub(crate) fn check(&self, dtype: DType, elements: usize, inputs: &[DType]) -> Result<(), &'static str> {
+        let expected = self.kernel.of_kind(ParameterKind::Input).map(|input| input.dtype);
+        if !expected.eq(inputs.iter().copied()) {
+            return Err("not the inputs of the kernel's signature");
+        }
+        let fits = self.packing().is_ok_and(|(_, all)| all == elements);
+        if dtype == self.kernel.output_dtype() && fits { Ok(()) } else { Err("not the kernel's outputs") }
+    }
+}
+
+/// The outputs in a flat result.
+pub(super) fn unpack(packed: &Tensor, starts: &[usize], shapes: &[Dims]) -> Result<Vec<Tensor>> {
+    let part =
+        |(&start, shape): (&usize, &Dims)| packed.narrow(0, start, element_count(shape))?.reshape(shape);
+    starts.iter().zip(shapes).map(part).collect()
+}
+
+/// A hash of texts.
+pub(super) fn hash_of<'a>(texts: impl IntoIterator<Item = &'a str>) -> u64 {
+    let mut hasher = FastHasher::default();
+    texts.into_iter().for_each(|text| text.hash(&mut hasher));
+    hasher.finish()
+}
