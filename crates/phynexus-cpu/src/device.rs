@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use crate::{fused::FusedKernel, library, vector::InstructionSet};
 
 /// The device's name.
-const NAME: &str = "cpu";
+pub(crate) const NAME: &str = "cpu";
 /// Alignment of memory: a cache line, and the widest vector.
 const ALIGNMENT: usize = 64;
 

@@ -9,42 +9,66 @@ use crate::library;
 
 /// Compiles kernels for one architecture.
 pub(crate) struct Compiler {
-    options: Vec<String>,
+    /// For kernels that the engine prints.
+    printed: Options,
+    /// For sources that users write.
+    written: Options,
+    cache: DiskCache,
+}
+
+struct Options {
+    list: Vec<String>,
     /// Compiler and options: what machine code depends on besides the source.
     version: String,
-    cache: DiskCache,
 }
 
 impl Compiler {
     /// For a compute capability.
-    pub(crate) fn new((major, minor): (usize, usize)) -> Compiler {
-        let mut options = vec![
-            format!("--gpu-architecture=sm_{major}{minor}"),
-            "--std=c++17".to_owned(),
-            // Contraction would make results differ from what the operations say.
-            "--fmad=false".to_owned(),
-        ];
-        options.extend(library::headers().map(|folder| format!("--include-path={}", folder.display())));
-        let (mut major, mut minor) = (0, 0);
-        // SAFETY: the pointers are valid for the call. Of a failure nothing is left but zeros.
-        unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
-        let version = format!("NVRTC {major}.{minor} {}", options.join(" "));
-        Compiler { options, version, cache: DiskCache::new("cuda", "RNN_CUDA_CACHE_PATH") }
+    pub(crate) fn new(capability: (usize, usize)) -> Compiler {
+        // Contraction would make results differ from what the operations say.
+        let printed = Options::new(capability, &["--fmad=false"]);
+        let written = Options::new(capability, &[]);
+        Compiler { printed, written, cache: DiskCache::new("cuda", "RNN_CUDA_CACHE_PATH") }
     }
 
-    /// Machine code of a source.
+    /// Machine code of a printed kernel.
     ///
     /// # Errors
     /// The compiler's messages.
     pub(crate) fn compile(&self, source: &str) -> Result<Vec<u8>, String> {
-        self.cache.get(&format!("{}\n{source}", self.version), || self.machine_code(source))
+        self.cached(source, &self.printed)
+    }
+
+    /// Machine code of a source that a user wrote, with the compiler's own defaults.
+    ///
+    /// # Errors
+    /// The compiler's messages.
+    pub(crate) fn compile_source(&self, source: &str) -> Result<Vec<u8>, String> {
+        self.cached(source, &self.written)
+    }
+
+    fn cached(&self, source: &str, options: &Options) -> Result<Vec<u8>, String> {
+        self.cache.get(&format!("{}\n{source}", options.version), || options.machine_code(source))
+    }
+}
+
+impl Options {
+    fn new((major, minor): (usize, usize), others: &[&str]) -> Options {
+        let mut list = vec![format!("--gpu-architecture=sm_{major}{minor}"), "--std=c++17".to_owned()];
+        list.extend(others.iter().map(|&option| option.to_owned()));
+        list.extend(library::headers().map(|folder| format!("--include-path={}", folder.display())));
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the pointers are valid for the call. Of a failure nothing is left but zeros.
+        unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
+        let version = format!("NVRTC {major}.{minor} {}", list.join(" "));
+        Options { list, version }
     }
 
     fn machine_code(&self, source: &str) -> Result<Vec<u8>, String> {
         let source = CString::new(source).map_err(|_| "the source contains a zero byte".to_owned())?;
         let program = Program(result::create_program(&source, None).map_err(|e| format!("{e:?}"))?);
         // SAFETY: the program was just made.
-        let compiled = unsafe { result::compile_program(program.0, &self.options) };
+        let compiled = unsafe { result::compile_program(program.0, &self.list) };
         if let Err(error) = compiled {
             // SAFETY: the program is still there.
             let log = unsafe { result::get_program_log(program.0) }.unwrap_or_default();
@@ -52,7 +76,7 @@ impl Compiler {
             let log = CStr::from_bytes_until_nul(&log)
                 .map(|l| l.to_string_lossy().into_owned())
                 .unwrap_or_default();
-            return Err(format!("{error:?}: {log}"));
+            return Err(if log.trim().is_empty() { format!("{error:?}") } else { log });
         }
         let mut bytes = 0;
         // SAFETY: the program is compiled, the pointer valid for the call.
@@ -73,5 +97,26 @@ impl Drop for Program {
     fn drop(&mut self) {
         // SAFETY: nobody else has the program.
         let _ = unsafe { result::destroy_program(self.0) };
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The compiler for Hopper, where NVRTC is installed: it needs no GPU.
+    pub(crate) fn compiler() -> Option<Compiler> {
+        library::has_compiler().then(|| Compiler::new((9, 0)))
+    }
+
+    #[test]
+    fn garbage_does_not_compile() {
+        let Some(compiler) = compiler() else { return };
+        let error = compiler.compile_source("garbage").unwrap_err();
+        assert!(error.contains("default_program(1): error"), "{error}");
+        let error = compiler
+            .compile_source("\nextern \"C\" __global__ void f(float* y) {\n    y[0] = oops;\n}")
+            .unwrap_err();
+        assert!(error.contains("(3)") && error.contains("oops"), "{error}");
     }
 }

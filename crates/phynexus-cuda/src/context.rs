@@ -159,31 +159,38 @@ impl Context {
 
     /// Loads machine code and finds its kernel.
     pub(crate) fn load(&self, code: &[u8], kernel: &Kernel) -> Result<Module> {
-        self.bind()?;
-        let error = |e: DriverError| self.error(&format!("loading kernel {}", kernel.name), e);
-        let name = CString::new(kernel.name.as_str())
-            .map_err(|_| Error::internal("phynexus_cuda", "a kernel's name has a zero"))?;
-        // SAFETY: the code is what NVRTC made for this device; the driver copies it.
-        let module = unsafe { module::load_data(code.as_ptr().cast()) }.map_err(error)?;
-        // SAFETY: the module was just loaded; if the function is missing it is unloaded with the result.
-        let function = unsafe { module::get_function(module, name) };
-        let [grid, block] = [kernel.grid(), kernel.block()].map(|extents| extents.map(|e| e as u32));
+        let mut loaded = self.load_named(code, &kernel.name, kernel.block())?;
+        loaded.grid = kernel.grid().map(|extent| extent as u32);
         let shared_bytes = kernel.shared_bytes();
-        let loaded = Module {
-            function: function.map_err(error)?,
-            module,
-            grid,
-            block,
-            shared_bytes: shared_bytes as u32,
-        };
+        loaded.shared_bytes = shared_bytes as u32;
         if shared_bytes > 48 << 10 {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             let bytes = i32::try_from(shared_bytes).unwrap_or(i32::MAX);
             // SAFETY: the function was just found.
             unsafe { result::function::set_function_attribute(loaded.function, attribute, bytes) }
-                .map_err(error)?;
+                .map_err(|e| self.error(&format!("loading kernel {}", kernel.name), e))?;
         }
         Ok(loaded)
+    }
+
+    /// Loads machine code and finds the kernel of this name, which is launched with groups of this size.
+    pub(crate) fn load_named(&self, code: &[u8], kernel: &str, block: [usize; 3]) -> Result<Module> {
+        self.bind()?;
+        let error = |e: DriverError| self.error(&format!("loading kernel {kernel}"), e);
+        let name = CString::new(kernel)
+            .map_err(|_| Error::internal("phynexus_cuda", "a kernel's name has a zero"))?;
+        // SAFETY: the code is what NVRTC made for this device; the driver copies it.
+        let module = unsafe { module::load_data(code.as_ptr().cast()) }.map_err(error)?;
+        // SAFETY: the module was just loaded; if the function is missing it is unloaded with the result.
+        let function = unsafe { module::get_function(module, name) };
+        let function = function.map_err(error)?;
+        Ok(Module {
+            function,
+            module,
+            grid: [1; 3],
+            block: block.map(|extent| extent as u32),
+            shared_bytes: 0,
+        })
     }
 
     /// Submits a kernel. The context must be current.
@@ -196,6 +203,22 @@ impl Context {
         let bytes = module.shared_bytes;
         // SAFETY: the caller's promise; the driver copies the parameters.
         unsafe { result::launch_kernel(module.function, grid, block, bytes, self.stream, &mut parameters) }
+            .map_err(|e| self.error("launching a kernel", e))
+    }
+
+    /// Submits so many groups of a kernel with these parameters. The context must be current.
+    ///
+    /// # Safety
+    /// There are as many parameters as the kernel has, each a pointer to a value of its type.
+    pub(crate) unsafe fn launch_groups(
+        &self,
+        module: &Module,
+        groups: [usize; 3],
+        parameters: &mut [*mut c_void],
+    ) -> Result<()> {
+        let [grid, block] = [groups.map(|n| n as u32), module.block].map(|[x, y, z]| (x, y, z));
+        // SAFETY: the caller's promise; the driver copies the parameters.
+        unsafe { result::launch_kernel(module.function, grid, block, 0, self.stream, parameters) }
             .map_err(|e| self.error("launching a kernel", e))
     }
 }

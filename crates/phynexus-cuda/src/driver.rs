@@ -1,10 +1,14 @@
 //! NVIDIA GPUs as drivers of the engine's GPU layer.
 
-use std::sync::{Arc, Once};
+use std::{
+    ffi::c_void,
+    sync::{Arc, Once},
+};
 
 use crate::{
     compile::Compiler,
     context::{Addresses, Context, Event, Module, count},
+    cubin,
     graph::Recording,
     library,
 };
@@ -14,8 +18,9 @@ use cudarc::driver::{
 };
 use phynexus::{
     DType, Error, Result,
-    device::{DeviceInfo, DeviceNature, Peaks, register_missing},
-    gpu::{Driver, Gpu, Submission},
+    custom::{CustomKernel, SourceLanguage},
+    device::{DeviceInfo, DeviceNature, Peaks, register_missing, scalar_bytes},
+    gpu::{Driver, Gpu, SourceArgument, SourceLaunch, Submission},
     kernel::{
         check::Limits,
         loops::{Kernel, MatrixShape},
@@ -23,6 +28,7 @@ use phynexus::{
         print::{CUDA, print},
     },
 };
+use smallvec::SmallVec;
 
 /// Registers every GPU that NVIDIA's driver shows, or the reason why there is none; once a process.
 pub fn register() {
@@ -191,6 +197,42 @@ impl Driver for Cuda {
     fn launch_all(&self, submissions: &[Submission<'_, Cuda>], recording: &Recording) -> Result<()> {
         self.context.bind()?;
         recording.launch(self, submissions)
+    }
+
+    fn source_language(&self) -> Option<SourceLanguage> {
+        Some(SourceLanguage::CudaC)
+    }
+
+    fn compile_source(&self, kernel: &CustomKernel, source: &str) -> Result<Module, String> {
+        let code = self.compiler.compile_source(source)?;
+        cubin::check(&code, kernel)?;
+        self.context
+            .load_named(&code, kernel.entry_point(), kernel.work_group_size())
+            .map_err(|error| error.to_string())
+    }
+
+    fn launch_source(&self, module: &Module, launch: &SourceLaunch<'_, Block>) -> Result<()> {
+        self.context.bind()?;
+        // Every parameter is a place of eight bytes at most.
+        let mut values: SmallVec<[[u8; 8]; 12]> = SmallVec::new();
+        for argument in launch.arguments {
+            let mut value = [0; 8];
+            match argument {
+                SourceArgument::Buffer { block, start, .. } => {
+                    value = (block.address + *start as u64).to_ne_bytes();
+                }
+                SourceArgument::Scalar { dtype, value: scalar } => {
+                    let bytes = scalar_bytes(*scalar, *dtype);
+                    value[..bytes.len()].copy_from_slice(&bytes);
+                }
+            }
+            values.push(value);
+        }
+        let mut parameters: SmallVec<[*mut c_void; 12]> =
+            values.iter_mut().map(|value| value.as_mut_ptr().cast()).collect();
+        // SAFETY: when the source was compiled, the number of its parameters and their sizes were compared with the
+        // signature, which the arguments have.
+        unsafe { self.context.launch_groups(module, launch.groups, &mut parameters) }
     }
 
     fn synchronize(&self) -> Result<()> {

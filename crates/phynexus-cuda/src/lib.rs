@@ -10,10 +10,12 @@
 //! | `context` | a GPU: its figures, stream and modules |
 //! | `graph` | launches that are repeated, as one graph |
 //! | `compile` | from source to machine code |
+//! | `cubin` | what machine code says of its kernels |
 //! | `driver` | the engine's trait |
 
 mod compile;
 mod context;
+mod cubin;
 mod driver;
 mod graph;
 mod library;

@@ -18,11 +18,6 @@ pub(crate) fn open() -> Result<(), String> {
     if !unsafe { cudarc::driver::sys::is_culib_present() } {
         return Err("NVIDIA's driver (libcuda) is not installed".to_owned());
     }
-    // SAFETY: as above.
-    let has_compiler = || unsafe { cudarc::nvrtc::sys::is_culib_present() };
-    if !has_compiler() {
-        folders().iter().for_each(|folder| preload(folder));
-    }
     match has_compiler() {
         true => Ok(()),
         false => Err(
@@ -31,6 +26,16 @@ pub(crate) fn open() -> Result<(), String> {
                 .to_owned(),
         ),
     }
+}
+
+/// True if NVRTC can be opened; it is looked for where the system's loader does not.
+pub(crate) fn has_compiler() -> bool {
+    // SAFETY: opening NVIDIA's libraries runs their initialisers, nothing else.
+    let is_there = || unsafe { cudarc::nvrtc::sys::is_culib_present() };
+    if !is_there() {
+        folders().iter().for_each(|folder| preload(folder));
+    }
+    is_there()
 }
 
 /// Folders in which CUDA's libraries may lie, besides those that the system's loader knows.

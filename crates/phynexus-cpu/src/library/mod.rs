@@ -3,6 +3,7 @@
 mod attention;
 mod class_index;
 mod convolution;
+mod custom;
 mod dot;
 mod epilogue;
 mod indexing;
@@ -27,7 +28,10 @@ use phynexus::{
 };
 use smallvec::SmallVec;
 
-use crate::{device::part, fused::Memory};
+use crate::{
+    device::{NAME, part},
+    fused::Memory,
+};
 use epilogue::Epilogue;
 
 /// A routine made for certain shapes.
@@ -68,6 +72,11 @@ pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
         Op::Conv(_, geometry) => convolution::support(geometry, node.dtype, operands),
         Op::Pool(kind, geometry) => pooling::support(*kind, geometry, operands),
         Op::Composite(composite) => composite_support(composite, operands),
+        Op::Custom(call) if call.kernel().has_cpu_function() => Support::Native,
+        Op::Custom(call) => {
+            let refusal = call.kernel().no_source_for(NAME, "a function for the CPU");
+            Support::Unsupported(refusal.to_string())
+        }
         _ => indexing::support(node, operands),
     }
 }
@@ -141,6 +150,7 @@ pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
         Op::Composite(Composite::ClassIndex { loss, classes, ignore_index }) => {
             Box::new(class_index::ClassIndex::new(loss, *classes, *ignore_index, &step.node, &step.operands)?)
         }
+        Op::Custom(call) => Box::new(custom::Custom::new(call, &step.operands)?),
         _ => Box::new(indexing::Indexing::new(&step.node, &step.operands)?),
     };
     let operands = step

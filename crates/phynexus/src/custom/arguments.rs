@@ -83,15 +83,17 @@ impl CustomKernel {
     /// The groups to launch for these outputs: none along some axis only if there is nothing to write.
     pub(super) fn groups(&self, outputs: &[Dims]) -> Result<[usize; 3]> {
         let first = outputs.first().map(|shape| shape.as_slice()).unwrap_or_default();
+        let nothing = outputs.iter().all(|shape| shape.contains(&0));
         let groups = match &self.0.groups {
             Groups::PerElement => {
                 let size = self.work_group_size().iter().product();
-                [first.iter().product::<usize>().div_ceil(size), 1, 1]
+                let needed = usize::from(!nothing);
+                [first.iter().product::<usize>().div_ceil(size).max(needed), 1, 1]
             }
             Groups::Fixed(groups) => *groups,
             Groups::Function(function) => function.0(first),
         };
-        if groups.contains(&0) && !outputs.iter().all(|shape| shape.contains(&0)) {
+        if groups.contains(&0) && !nothing {
             let given = format!("{groups:?} for outputs of {}", show_shape(first));
             return Err(self.misfit("groups", "at least one along each axis".to_owned(), given));
         }

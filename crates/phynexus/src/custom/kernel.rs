@@ -258,7 +258,7 @@ impl CustomKernel {
     }
 
     /// The one dtype of all outputs.
-    pub(super) fn output_dtype(&self) -> DType {
+    pub fn output_dtype(&self) -> DType {
         self.of_kind(ParameterKind::Output).next().map_or(DType::F32, |output| output.dtype)
     }
 

@@ -1,0 +1,350 @@
+//! Custom kernels on devices: the CPU, a driver for tests that stands for a GPU, and what is planned elsewhere.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use phynexus::{
+    DType, Device, Element, Error, Result, Scalar, Tensor,
+    custom::{CustomKernel, CustomKernelBuilder, SourceLanguage},
+    device::{DeviceInfo, DeviceNature, register, scalar_bytes},
+    gpu::{Driver, Gpu, SourceArgument, SourceLaunch, Submission},
+    kernel::{check::Limits, interpret::interpret, loops::Kernel, lower::Target},
+    schedule::placement::set_strict,
+};
+
+/// A driver for tests. Its kernels are interpreted. A source has the name of its entry point in the first line, and below
+/// it functions of `x`, one a line, that are applied one after another: `square`, `add` of the scalar. What it makes is
+/// added to what is in the output.
+struct Plain {
+    target: Target,
+}
+
+type Block = Mutex<Vec<u8>>;
+
+enum Module {
+    Printed,
+    Source(Vec<String>),
+}
+
+fn bytes(block: &Block) -> std::sync::MutexGuard<'_, Vec<u8>> {
+    block.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn scalars_of(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
+    fn read<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
+        T::read_bytes(bytes).into_iter().map(T::to_scalar).collect()
+    }
+    match dtype {
+        DType::F32 => read::<f32>(bytes),
+        DType::I64 => read::<i64>(bytes),
+        other => panic!("{other} is not tested"),
+    }
+}
+
+impl Driver for Plain {
+    type Block = Block;
+    type Module = Module;
+    type Recording = ();
+    type Mark = ();
+
+    fn name(&self) -> &str {
+        "plain:0"
+    }
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            name: "plain:0".to_owned(),
+            model: "for tests".to_owned(),
+            nature: DeviceNature::Emulator,
+            compute_units: None,
+            total_memory: None,
+            features: Vec::new(),
+        }
+    }
+    fn target(&self) -> &Target {
+        &self.target
+    }
+    fn available_memory(&self) -> Option<u64> {
+        None
+    }
+    fn allocate(&self, bytes: usize) -> Option<Block> {
+        Some(Mutex::new(vec![0xA5; bytes]))
+    }
+    fn write(&self, block: &Block, offset: usize, source: &[u8]) -> Result<()> {
+        bytes(block)[offset..offset + source.len()].copy_from_slice(source);
+        Ok(())
+    }
+    fn read(&self, block: &Block, offset: usize, out: &mut [u8]) -> Result<()> {
+        out.copy_from_slice(&bytes(block)[offset..offset + out.len()]);
+        Ok(())
+    }
+    fn compile(&self, _: &Kernel) -> Result<Module> {
+        Ok(Module::Printed)
+    }
+    fn launch(&self, submission: &Submission<'_, Plain>) -> Result<()> {
+        let kernel = submission.kernel;
+        let places = || kernel.buffers.iter().zip(&submission.arguments);
+        let mut buffers: Vec<Vec<Scalar>> = places()
+            .map(|(buffer, (block, start))| {
+                let (start, size) = (*start as usize, buffer.length * buffer.dtype.size());
+                scalars_of(&bytes(block)[start..start + size], buffer.dtype)
+            })
+            .collect();
+        interpret(kernel, 1, &mut buffers, &[])?;
+        for ((buffer, (block, start)), values) in places().zip(&buffers).filter(|((b, _), _)| b.written) {
+            let new: Vec<u8> = values.iter().flat_map(|v| scalar_bytes(*v, buffer.dtype)).collect();
+            bytes(block)[*start as usize..][..new.len()].copy_from_slice(&new);
+        }
+        Ok(())
+    }
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn source_language(&self) -> Option<SourceLanguage> {
+        Some(SourceLanguage::OpenClC)
+    }
+    fn compile_source(&self, kernel: &CustomKernel, source: &str) -> Result<Module, String> {
+        let mut lines = source.lines();
+        if lines.next() != Some(kernel.entry_point()) {
+            return Err(format!("there is no kernel {}", kernel.entry_point()));
+        }
+        let lines: Vec<String> = lines.map(|line| line.trim().to_owned()).collect();
+        match lines.iter().position(|line| line != "square" && line != "add") {
+            None => Ok(Module::Source(lines)),
+            Some(at) => Err(format!("source:{}:5: error: what is {:?}?", at + 2, lines[at])),
+        }
+    }
+    fn launch_source(&self, module: &Module, launch: &SourceLaunch<'_, Block>) -> Result<()> {
+        let Module::Source(lines) = module else { return Err(Error::argument("test", "not a source")) };
+        let (mut x, mut added, mut places) = (Vec::new(), 0.0, Vec::new());
+        for argument in launch.arguments {
+            match argument {
+                SourceArgument::Buffer { block, start, bytes: length, written } => {
+                    assert_eq!(start % self.binding_alignment(), 0);
+                    match written {
+                        true => places.push((*block, *start)),
+                        false => x = f32::read_bytes(&bytes(block)[*start..start + length]),
+                    }
+                }
+                SourceArgument::Scalar { dtype, value } => {
+                    assert_eq!(*dtype, DType::F32);
+                    added = value.as_f64() as f32;
+                }
+            }
+        }
+        assert!(launch.groups[0] * launch.kernel.work_group_size()[0] >= x.len());
+        for (block, start) in places {
+            let mut block = bytes(block);
+            for (i, &x) in x.iter().enumerate() {
+                let y = lines.iter().fold(x, |y, line| if line == "square" { y * y } else { y + added });
+                let place = &mut block[start + 4 * i..][..4];
+                let before = f32::read_bytes(place)[0];
+                place.copy_from_slice(&(before + y).to_le_bytes());
+            }
+        }
+        Ok(())
+    }
+    fn binding_alignment(&self) -> usize {
+        64
+    }
+}
+
+fn plain() -> Device {
+    neurenix::register_all();
+    let limits = Limits {
+        device: "plain:0".to_owned(),
+        bindings: 8,
+        shared_bytes: 16 << 10,
+        block: [256, 256, 64],
+        block_size: 256,
+        grid: [1000, 100, 100],
+        subgroup: None,
+        dtypes: DType::ALL.to_vec(),
+        matrices: Vec::new(),
+    };
+    register(Box::new(Gpu::new(Plain { target: Target { limits, vector_bytes: 0, processors: 4 } })))
+}
+
+fn cpu() -> Device {
+    neurenix::register_all();
+    Device::find("cpu").unwrap()
+}
+
+/// `x^2 + c`, without anything to run yet.
+fn parabola() -> CustomKernelBuilder {
+    CustomKernel::builder("parabola").input("x", DType::F32, "shape..").scalar("c", DType::F32).zeroed_output(
+        "y",
+        DType::F32,
+        "shape..",
+    )
+}
+
+fn with_function(builder: CustomKernelBuilder) -> CustomKernelBuilder {
+    builder.cpu(|mut call| {
+        let c = call.scalars[0].as_f64() as f32;
+        let x = call.inputs[0].values::<f32>()?;
+        let y = call.outputs[0].values::<f32>()?;
+        y.iter_mut().zip(x).for_each(|(y, x)| *y += x * x + c);
+        Ok(())
+    })
+}
+
+const SOURCE: &str = "parabola\n    square\n    add";
+const C: [Scalar; 1] = [Scalar::Float(1.5)];
+
+fn values(count: usize) -> Vec<f32> {
+    (0..count).map(|i| i as f32 * 0.5 - 3.0).collect()
+}
+
+/// Rows, a turned matrix, a part that is not aligned, and a result of other work.
+fn compute(kernel: &CustomKernel, device: Device) -> Result<Vec<Vec<f32>>> {
+    let x = Tensor::from_slice(&values(35), &[5, 7], device)?;
+    let part = x.flatten(0, -1)?.narrow(0, 3, 20)?;
+    let pending = x.mul_scalar(2.0)?;
+    let operands = [x.clone(), x.t()?, part, pending];
+    operands.iter().map(|x| kernel.call(&[x], &C)?.add_scalar(1.0)?.to_vec()).collect()
+}
+
+fn expected() -> Vec<Vec<f32>> {
+    let x = values(35);
+    let turned: Vec<f32> = (0..35).map(|i| x[i % 5 * 7 + i / 5]).collect();
+    let doubled = x.iter().map(|x| x * 2.0).collect();
+    let operands = [x.clone(), turned, x[3..23].to_vec(), doubled];
+    operands.map(|x: Vec<f32>| x.iter().map(|x| x * x + 1.5 + 1.0).collect()).to_vec()
+}
+
+#[test]
+fn the_cpu_runs_functions_and_drivers_run_sources() -> Result<()> {
+    let function = with_function(parabola()).build()?;
+    assert_eq!(compute(&function, cpu())?, expected());
+    let source = parabola().source(SourceLanguage::OpenClC, SOURCE).build()?;
+    source.compile(plain())?;
+    assert_eq!(compute(&source, plain())?, expected());
+    Ok(())
+}
+
+#[test]
+fn several_outputs_are_parts_of_one_buffer() -> Result<()> {
+    let two =
+        parabola().output("z", DType::F32, "shape..").source(SourceLanguage::OpenClC, SOURCE).build()?;
+    let x = Tensor::from_slice(&values(35), &[5, 7], plain())?;
+    let results = two.launch(&[&x], &C)?;
+    let expected: Vec<f32> = values(35).iter().map(|x| x * x + 1.5).collect();
+    assert_eq!(results[0].to_vec::<f32>()?, expected);
+    // The other one was not made zeros: it began with a pattern.
+    let pattern = f32::read_bytes(&[0xA5; 4])[0];
+    let found = results[1].to_vec::<f32>()?;
+    assert!(found.iter().zip(&expected).all(|(z, y)| *z == pattern + y), "{found:?}");
+    let empty = Tensor::from_slice::<f32>(&[], &[0, 7], plain())?;
+    assert_eq!(two.launch(&[&empty], &C)?[0].to_vec::<f32>()?, [0.0; 0]);
+    Ok(())
+}
+
+#[test]
+fn garbage_does_not_compile_and_says_where() -> Result<()> {
+    let x = Tensor::from_slice(&values(4), &[4], plain())?;
+    // A function for the CPU does not hide it.
+    for builder in [parabola(), with_function(parabola())] {
+        let kernel =
+            builder.source(SourceLanguage::OpenClC, "parabola\n    square\n    cube\n    add").build()?;
+        for error in [kernel.compile(plain()), kernel.call(&[&x], &C).map(drop)].map(Result::unwrap_err) {
+            let Error::KernelSource { message, language, .. } = &error else { panic!("{error}") };
+            assert_eq!(*language, "OpenCL C");
+            assert!(message.contains("  > 3 |     cube\n      |     ^"), "{message}");
+        }
+    }
+    let kernel = parabola().source(SourceLanguage::OpenClC, SOURCE).entry_point("absent").build()?;
+    let error = kernel.compile(plain()).unwrap_err().to_string();
+    assert!(error.contains("no kernel absent"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn launches_that_a_device_cannot_do_are_refused_when_recorded() -> Result<()> {
+    let x = Tensor::from_slice(&values(4), &[4], plain())?;
+    let source = || parabola().source(SourceLanguage::OpenClC, SOURCE);
+    let cases = [
+        (source().work_group_size([512, 1, 1]), "work group size"),
+        (source().work_group_size([64, 64, 1]), "work group size"),
+        (source().groups([1, 101, 1]), "groups"),
+        (source().groups_with(|extents| [extents[0] * 1000, 1, 1]), "groups"),
+    ];
+    for (builder, expected) in cases {
+        let error = builder.build()?.call(&[&x], &C).unwrap_err();
+        assert!(matches!(&error, Error::KernelArgument { argument, .. } if argument == expected), "{error}");
+    }
+    let many = (0..8).fold(source(), |k, at| k.input(&format!("more{at}"), DType::F32, "shape.."));
+    let error = many.build()?.call(&[&x; 9], &C).unwrap_err();
+    assert!(matches!(&error, Error::KernelArgument { argument, .. } if argument == "tensors"), "{error}");
+    Ok(())
+}
+
+/// One test: strict mode is the process's.
+#[test]
+fn a_kernel_without_the_devices_language_runs_on_the_cpu_if_it_can() -> Result<()> {
+    let x = Tensor::from_slice(&values(4), &[4], plain())?;
+    let cuda = || parabola().source(SourceLanguage::CudaC, "garbage");
+    let error = cuda().build()?.call(&[&x], &C).unwrap_err();
+    let said = "takes OpenCL C: the kernel has CUDA C";
+    assert!(matches!(error, Error::KernelLanguage { .. }) && error.to_string().contains(said), "{error}");
+    let error = cuda().build()?.call(&[&x.to_device(cpu())?], &C).unwrap_err();
+    assert!(matches!(error, Error::KernelLanguage { .. }), "{error}");
+
+    let kernel = with_function(cuda()).build()?;
+    let y = kernel.call(&[&x], &C)?;
+    let plan = y.explain()?.map(|plan| plan.to_string()).unwrap_or_default();
+    assert!(plan.contains("on cpu: ") && plan.contains(said), "{plan}");
+    assert_eq!(y.to_vec::<f32>()?, values(4).iter().map(|x| x * x + 1.5).collect::<Vec<f32>>());
+    set_strict(true);
+    let strict = kernel.call(&[&x], &C)?.evaluate();
+    set_strict(false);
+    assert!(strict.unwrap_err().to_string().contains("strict mode"));
+    Ok(())
+}
+
+#[test]
+fn a_function_sees_every_type() -> Result<()> {
+    for dtype in DType::ALL {
+        let kernel = CustomKernel::builder("copy")
+            .input("x", dtype, "n")
+            .output("y", dtype, "n")
+            .cpu(move |mut call| {
+                macro_rules! copy {
+                    ($($t:ty)+) => { $(
+                        if <$t>::DTYPE == dtype {
+                            let x = call.inputs[0].values::<$t>()?;
+                            let y = call.outputs[0].values::<$t>()?;
+                            assert!(y.iter().all(|y| *y == <$t>::default()));
+                            y.copy_from_slice(x);
+                        }
+                    )+ };
+                }
+                copy!(bool u8 u16 u32 u64 i8 i16 i32 i64 half::f16 half::bf16 f32 f64);
+                Ok(())
+            })
+            .build()?;
+        let x = Tensor::from_slice(&[0f32, 1.0, 0.0, 1.0], &[4], cpu())?.to_dtype(dtype)?;
+        let y = kernel.call(&[&x.narrow(0, 1, 3)?], &[])?;
+        assert_eq!(y.to_dtype(DType::F32)?.to_vec::<f32>()?, [1.0, 0.0, 1.0], "{dtype}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_function_reports_is_the_computations_error() -> Result<()> {
+    let seen = Arc::new(Mutex::new(0));
+    let counter = seen.clone();
+    let kernel = parabola()
+        .cpu(move |call| {
+            *counter.lock().unwrap_or_else(PoisonError::into_inner) += call.inputs[0].shape.len();
+            Err(Error::argument("parabola", "no square today"))
+        })
+        .build()?;
+    let x = Tensor::from_slice(&values(4), &[2, 2], cpu())?;
+    let y = kernel.call(&[&x], &C)?;
+    assert!(y.to_vec::<f32>().unwrap_err().to_string().contains("no square today"));
+    // Nothing is broken by it: it can be asked again, and others go on.
+    assert!(y.to_vec::<f32>().is_err());
+    assert_eq!(*seen.lock().unwrap_or_else(PoisonError::into_inner), 4);
+    assert_eq!(x.to_vec::<f32>()?, values(4));
+    Ok(())
+}

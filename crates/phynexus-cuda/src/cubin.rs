@@ -1,0 +1,146 @@
+//! What machine code says of its kernels, read from its ELF sections: `.nv.info.NAME` has a record for each parameter.
+//!
+//! The driver is given as many arguments as a kernel has parameters, not as many as it was called with; so they are
+//! compared before. There is no call of the driver that tells them on every version.
+
+use phynexus::custom::{CustomKernel, ParameterKind};
+
+/// The prefix of the sections that describe a kernel.
+const SECTION: &str = ".nv.info.";
+/// The attribute of a parameter: an index, its ordinal, its offset, and flags with its size from bit 18 on.
+const PARAMETER: u8 = 0x17;
+/// The format of attributes with a value of the length that follows.
+const SIZED: u8 = 4;
+
+/// The bytes of each parameter of the kernels in machine code, by the kernels' names.
+fn kernels(code: &[u8]) -> Option<Vec<(String, Vec<usize>)>> {
+    let table = usize::try_from(u64::from_le_bytes(*code.get(0x28..)?.first_chunk()?)).ok()?;
+    let [entry, count, names] = [0x3a, 0x3c, 0x3e].map(|at| half(code, at));
+    let section = |number: usize| code.get(table.checked_add(number * usize::from(entry?))?..);
+    let content = |number: usize| {
+        let header = section(number)?;
+        let [start, size] =
+            [0x18, 0x20].map(|at| header.get(at..)?.first_chunk().map(|b| u64::from_le_bytes(*b)));
+        let start = usize::try_from(start?).ok()?;
+        code.get(start..start.checked_add(usize::try_from(size?).ok()?)?)
+    };
+    let all_names = content(names?.into())?;
+    let mut found = Vec::new();
+    for number in 0..usize::from(count?) {
+        let name = all_names.get(word(section(number)?, 0)? as usize..)?;
+        let name = std::str::from_utf8(name.split(|&byte| byte == 0).next()?).ok()?;
+        if let Some(kernel) = name.strip_prefix(SECTION) {
+            found.push((kernel.to_owned(), parameters(content(number)?)?));
+        }
+    }
+    Some(found)
+}
+
+/// The sizes in a kernel's attributes, in the order of its parameters.
+fn parameters(mut attributes: &[u8]) -> Option<Vec<usize>> {
+    let mut sizes = Vec::new();
+    while let Some((&[format, attribute, low, high], rest)) = attributes.split_first_chunk() {
+        let length = if format == SIZED { u16::from_le_bytes([low, high]).into() } else { 0 };
+        let (value, others) = rest.split_at_checked(length)?;
+        attributes = others;
+        if format == SIZED && attribute == PARAMETER {
+            sizes.push((half(value, 4)?, (word(value, 8)? >> 18) as usize));
+        }
+    }
+    sizes.sort_unstable();
+    Some(sizes.into_iter().map(|(_, size)| size).collect())
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|b| u16::from_le_bytes(*b))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b))
+}
+
+/// Compares a kernel's signature with what its machine code takes.
+///
+/// # Errors
+/// What differs, in words.
+pub(crate) fn check(code: &[u8], kernel: &CustomKernel) -> Result<(), String> {
+    let entry = kernel.entry_point();
+    let all = kernels(code).ok_or("the compiler made machine code of a format that is not known")?;
+    let Some((_, sizes)) = all.iter().find(|(name, _)| name == entry) else {
+        let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        return Err(format!(
+            "there is no kernel {entry}: declare it as extern \"C\" __global__ void {entry}(..); the kernels there: {there}"
+        ));
+    };
+    if sizes.len() != kernel.parameters().len() {
+        let (own, expected) = (sizes.len(), kernel.parameters().len());
+        return Err(format!("{entry} takes {own} parameters, the kernel's signature has {expected}"));
+    }
+    for (parameter, &size) in kernel.parameters().iter().zip(sizes) {
+        let expected = match parameter.kind {
+            ParameterKind::Scalar => parameter.dtype.size(),
+            ParameterKind::Input | ParameterKind::Output => size_of::<u64>(),
+        };
+        if size != expected {
+            let name = &parameter.name;
+            return Err(format!(
+                "the parameter {name} of {entry} has {size} bytes, the signature's has {expected}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use phynexus::DType;
+
+    use super::*;
+    use crate::compile::tests::compiler;
+
+    const SOURCE: &str = r#"
+        extern "C" __global__ void scaled(const float* x, float* y, double by, int n) {
+            int i = blockIdx.x * blockDim.x + threadIdx.x;
+            if (i < n) y[i] = x[i] * by;
+        }
+        extern "C" __global__ void unused(const float*, float*, double, int) {}"#;
+
+    fn kernel(entry: &str, scalars: &[DType]) -> CustomKernel {
+        let mut builder = CustomKernel::builder(entry)
+            .input("x", DType::F32, "n")
+            .output("y", DType::F32, "n")
+            .source(phynexus::custom::SourceLanguage::CudaC, SOURCE);
+        for (at, dtype) in scalars.iter().enumerate() {
+            builder = builder.scalar(&format!("s{at}"), *dtype);
+        }
+        builder.build().unwrap()
+    }
+
+    #[test]
+    fn signatures_are_compared_with_machine_code() {
+        let Some(compiler) = compiler() else { return };
+        let code = compiler.compile_source(SOURCE).unwrap();
+        let check = |entry, scalars: &[DType]| check(&code, &kernel(entry, scalars));
+        assert_eq!(check("scaled", &[DType::F64, DType::I32]), Ok(()));
+        assert_eq!(check("unused", &[DType::F64, DType::I32]), Ok(()));
+        let missing = check("absent", &[]).unwrap_err();
+        assert!(missing.contains("no kernel absent") && missing.contains("scaled"), "{missing}");
+        assert!(
+            check("scaled", &[]).unwrap_err().contains("takes 4 parameters, the kernel's signature has 2")
+        );
+        assert!(check("scaled", &[DType::F32, DType::I32]).unwrap_err().contains("s0"));
+        assert!(check("scaled", &[DType::I32, DType::F64]).is_err());
+    }
+
+    #[test]
+    fn damaged_machine_code_is_refused() {
+        let kernel = kernel("scaled", &[]);
+        assert!(super::check(b"", &kernel).is_err() && super::check(&[0xff; 400], &kernel).is_err());
+        let Some(compiler) = compiler() else { return };
+        let code = compiler.compile_source(SOURCE).unwrap();
+        for end in (0..code.len()).step_by(37) {
+            assert!(super::check(&code[..end], &kernel).is_err());
+        }
+    }
+}
