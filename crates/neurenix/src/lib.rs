@@ -89,6 +89,7 @@ mod pages {
     }
     pages! {
         Readme = "../../../README.md";
+        CustomKernels = "../../../docs/custom-kernels.md";
         Gradients = "../../../docs/gradients.md";
         LazyEvaluation = "../../../docs/lazy-evaluation.md";
         Memory = "../../../docs/memory.md";

@@ -160,6 +160,7 @@ fn plain() -> Device {
         subgroup: None,
         dtypes: DType::ALL.to_vec(),
         matrices: Vec::new(),
+        async_copies: false,
     };
     register(Box::new(Gpu::new(Plain { target: Target { limits, vector_bytes: 0, processors: 4 } })))
 }
