@@ -3,6 +3,7 @@
 //! Tolerances are the oracle's own bounds ([`phynexus::oracle`]); nothing here chooses one. An element for which more
 //! than one answer is right is skipped and counted.
 
+mod custom;
 mod elementwise;
 mod execute;
 mod fusion;
@@ -70,6 +71,7 @@ fn entries() -> Vec<Entry> {
     let mut entries = elementwise::entries();
     entries.extend(structured::entries());
     entries.extend(fusion::entries());
+    entries.extend(custom::entries());
     entries
 }
 

@@ -305,7 +305,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::verify::{elementwise, fusion};
+    use crate::verify::{custom, elementwise, fusion};
 
     /// The op's row: a match without a wildcard, so that an op added to the set must be given one.
     fn row(op: &Op) -> usize {
@@ -338,14 +338,19 @@ mod tests {
             Op::Composite(_) => 25,
             Op::Copy => 26,
             Op::Contiguous => 27,
+            Op::Custom(_) => 28,
         }
     }
-    const ROWS: usize = 28;
+    const ROWS: usize = 29;
 
     #[test]
     fn every_op_has_cases() {
-        let all: Vec<Entry> =
-            elementwise::entries().into_iter().chain(entries()).chain(fusion::entries()).collect();
+        let all: Vec<Entry> = elementwise::entries()
+            .into_iter()
+            .chain(entries())
+            .chain(fusion::entries())
+            .chain(custom::entries())
+            .collect();
         let seen: HashSet<usize> = all.iter().flat_map(|e| &e.case.ir.nodes).map(|n| row(&n.op)).collect();
         assert_eq!((0..ROWS).filter(|r| !seen.contains(r)).collect::<Vec<_>>(), Vec::<usize>::new());
         assert!(seen.len() == ROWS, "a row beyond the last");

@@ -6,39 +6,32 @@ use super::{
     pattern::Bound,
 };
 use crate::{
-    DType, Error, Kind, Result, Scalar, Tensor,
+    DType, Error, Kind, Result, Scalar,
     shape::{Dims, checked_element_count, show_shape},
 };
 
 impl CustomKernel {
     /// The outputs' shapes for these inputs, which are checked against the signature.
-    pub(super) fn output_shapes(&self, inputs: &[&Tensor]) -> Result<Vec<Dims>> {
+    pub(super) fn output_shapes(&self, inputs: &[(DType, &[usize])]) -> Result<Vec<Dims>> {
         let expected = self.of_kind(ParameterKind::Input).count();
         if inputs.len() != expected {
             return Err(self.misfit("inputs", count(expected, "tensor"), inputs.len().to_string()));
         }
         let mut bound = Bound::new();
-        for (input, parameter) in inputs.iter().zip(self.of_kind(ParameterKind::Input)) {
-            if input.dtype() != parameter.dtype {
+        for (&(dtype, shape), parameter) in inputs.iter().zip(self.of_kind(ParameterKind::Input)) {
+            if dtype != parameter.dtype {
                 let expected = format!("{} (convert with .to_dtype())", parameter.dtype);
-                return Err(self.misfit(&parameter.name, expected, input.dtype().to_string()));
+                return Err(self.misfit(&parameter.name, expected, dtype.to_string()));
             }
             if let Some(Rule::Pattern(pattern)) = &parameter.shape {
                 let before = bound.clone();
-                if !pattern.bind(input.shape(), &mut bound) {
+                if !pattern.bind(shape, &mut bound) {
                     let expected = format!("shape {}", pattern.describe(&before));
-                    return Err(self.misfit(&parameter.name, expected, show_shape(input.shape())));
+                    return Err(self.misfit(&parameter.name, expected, show_shape(shape)));
                 }
             }
-            if let Some(other) = inputs.iter().find(|other| other.device() != input.device()) {
-                return Err(Error::DeviceMismatch {
-                    op: "custom kernel",
-                    left: input.device().name().to_owned(),
-                    right: other.device().name().to_owned(),
-                });
-            }
         }
-        let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape()).collect();
+        let shapes: Vec<&[usize]> = inputs.iter().map(|&(_, shape)| shape).collect();
         self.of_kind(ParameterKind::Output).map(|output| self.output_shape(output, &bound, &shapes)).collect()
     }
 

@@ -209,16 +209,20 @@ impl CustomKernel {
     /// [`Error::KernelArgument`] for arguments that the signature does not take; [`Error::DeviceMismatch`] for inputs on
     /// several devices; those of [`CustomKernel::compile`].
     pub fn launch(&self, inputs: &[&Tensor], scalars: &[Scalar]) -> Result<Vec<Tensor>> {
-        let outputs = self.output_shapes(inputs)?;
-        let scalars = self.check_scalars(scalars)?;
-        let groups = self.groups(&outputs)?;
+        let operands: Vec<(DType, &[usize])> = inputs.iter().map(|i| (i.dtype(), i.shape())).collect();
+        let call = CustomCall::new(self, &operands, scalars)?;
         let Some(device) = inputs.first().map(|input| input.device()) else {
             return Err(Error::internal("custom", "a kernel without inputs"));
         };
-        device.backend().prepare_custom(self, groups)?;
+        if let Some(other) = inputs.iter().find(|other| other.device() != device) {
+            return Err(Error::DeviceMismatch {
+                op: "custom kernel",
+                left: device.name().to_owned(),
+                right: other.device().name().to_owned(),
+            });
+        }
+        device.backend().prepare_custom(self, call.groups)?;
         let dtype = self.output_dtype();
-        let call =
-            CustomCall { kernel: self.clone(), scalars: scalars.into(), outputs: outputs.into(), groups };
         let (starts, elements) = call.packing()?;
         if let [shape] = &*call.outputs {
             let shape = shape.clone();
@@ -298,6 +302,21 @@ pub struct CustomCall {
 impl CustomCall {
     /// Outputs that lie in one buffer begin at multiples of so many bytes: what every driver can bind.
     pub const ALIGNMENT: usize = 256;
+
+    /// A launch on inputs of these types and shapes.
+    ///
+    /// # Errors
+    /// [`Error::KernelArgument`] for arguments that the signature does not take.
+    pub fn new(
+        kernel: &CustomKernel,
+        inputs: &[(DType, &[usize])],
+        scalars: &[Scalar],
+    ) -> Result<CustomCall> {
+        let outputs = kernel.output_shapes(inputs)?;
+        let groups = kernel.groups(&outputs)?;
+        let scalars = kernel.check_scalars(scalars)?;
+        Ok(CustomCall { kernel: kernel.clone(), scalars: scalars.into(), outputs: outputs.into(), groups })
+    }
 
     /// The kernel.
     pub fn kernel(&self) -> &CustomKernel {

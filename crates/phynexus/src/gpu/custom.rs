@@ -27,18 +27,24 @@ use crate::{
 
 /// The modules of custom kernels. They stay while somebody has the kernel.
 pub(super) struct CustomModules<D: Driver> {
-    known: Mutex<(HashMap<CustomKernel, Arc<D::Module>>, usize)>,
+    known: Mutex<Known<D::Module>>,
+}
+
+struct Known<M> {
+    modules: HashMap<CustomKernel, Arc<M>>,
+    /// Entries whose kernels nobody else has are removed when there are so many.
+    sweep_at: usize,
 }
 
 impl<D: Driver> CustomModules<D> {
     pub(super) fn new() -> CustomModules<D> {
-        CustomModules { known: Mutex::new((HashMap::new(), 64)) }
+        CustomModules { known: Mutex::new(Known { modules: HashMap::new(), sweep_at: 64 }) }
     }
 
     /// The kernel's module, compiled if it is not known.
     pub(super) fn get(&self, driver: &D, kernel: &CustomKernel) -> Result<Arc<D::Module>> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(module) = lock().0.get(kernel) {
+        if let Some(module) = lock().modules.get(kernel) {
             return Ok(module.clone());
         }
         let Some(language) = driver.source_language() else {
@@ -54,15 +60,14 @@ impl<D: Driver> CustomModules<D> {
             message: annotate(source, &messages),
         })?;
         let module = Arc::new(module);
-        let mut guard = lock();
-        let (known, sweep_at) = &mut *guard;
         let mut dropped = Vec::new();
-        if known.len() >= *sweep_at {
-            dropped.extend(known.extract_if(|kernel, _| kernel.is_last_handle()));
-            *sweep_at = 2 * known.len() + 64;
+        let mut known = lock();
+        if known.modules.len() >= known.sweep_at {
+            dropped.extend(known.modules.extract_if(|kernel, _| kernel.is_last_handle()));
+            known.sweep_at = 2 * known.modules.len() + 64;
         }
-        known.insert(kernel.clone(), module.clone());
-        drop(guard);
+        known.modules.insert(kernel.clone(), module.clone());
+        drop(known);
         drop(dropped);
         Ok(module)
     }
