@@ -20,6 +20,25 @@ fn device() -> Device {
 }
 
 #[test]
+fn labels_that_the_host_knows_are_not_checked_again() -> Result<()> {
+    let d = device();
+    let logits = Generator::new(0).randn(&[4, 3], DType::F32, d)?.evaluated()?;
+    let labels = Tensor::from_slice(&[0i64, 2, 1, 1], &[4], d)?;
+    let checks = |target: &Tensor| -> Result<usize> {
+        let plan = logits.cross_entropy(target, None, 0.0)?.explain()?;
+        // A GPU does the check by a gather.
+        let check = |name: &str| name == "class_index" || name == "gather";
+        Ok(plan.iter().flat_map(|plan| &plan.steps).filter(|step| check(&step.step.name())).count())
+    };
+    assert_eq!(checks(&labels)?, 0);
+    let computed = labels.add_scalar(0)?.evaluated()?;
+    assert_eq!(checks(&computed)?, 1, "what a device computed is checked there");
+    let loss = |target: &Tensor| logits.cross_entropy(target, None, 0.0)?.item::<f32>();
+    assert_eq!(loss(&labels)?, loss(&computed)?);
+    Ok(())
+}
+
+#[test]
 fn the_error_names_the_loss_the_label_and_the_classes() -> Result<()> {
     let d = device();
     let logits = Generator::new(0).randn(&[4, 3, 2], DType::F32, d)?;

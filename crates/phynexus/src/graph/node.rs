@@ -133,6 +133,9 @@ pub(crate) struct Body {
     pub(crate) data: Option<Storage>,
     pub(crate) in_flight: bool,
     pub(crate) grad: Option<crate::Tensor>,
+    /// The least and the greatest element of integers that the host gave: what is checked here need not be checked on the
+    /// device, and waited for.
+    pub(crate) extremes: Option<Box<(i64, i64)>>,
 }
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);

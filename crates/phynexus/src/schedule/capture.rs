@@ -207,9 +207,9 @@ fn row_major(tensor: &Tensor) -> Result<Option<Tensor>> {
     Tensor::record(Op::Contiguous, tensor.dtype(), tensor.shape().into(), &[tensor])?.evaluated().map(Some)
 }
 
-/// A leaf with the same values in memory of its own.
+/// A leaf with the same values in memory of its own, of which nothing is known: a replay has other values.
 fn copied(tensor: &Tensor) -> Result<Tensor> {
-    let copy = Tensor::from_bytes(&tensor.to_bytes()?, tensor.dtype(), tensor.shape(), tensor.device())?;
+    let copy = Tensor::uploaded(&tensor.to_bytes()?, tensor.dtype(), tensor.shape(), tensor.device())?;
     if tensor.requires_grad() { copy.with_grad() } else { Ok(copy) }
 }
 

@@ -25,9 +25,25 @@ impl Tensor {
                 format!("{} bytes of {dtype} make {} elements", bytes.len(), bytes.len() / dtype.size());
             return Err(Error::shape("from_bytes", &[shape], hint));
         }
+        let tensor = Tensor::uploaded(bytes, dtype, shape, device)?;
+        if let Some(extremes) = extremes(bytes, dtype) {
+            tensor.node().body().extremes = Some(Box::new(extremes));
+        }
+        Ok(tensor)
+    }
+
+    /// As [`Tensor::from_bytes`], for bytes that fit the shape, without a note of what they are.
+    pub(crate) fn uploaded(bytes: &[u8], dtype: DType, shape: &[usize], device: Device) -> Result<Tensor> {
         let buffer = device.backend().allocate(bytes.len())?;
         device.backend().write(&buffer, 0, bytes)?;
         Ok(Tensor::from_storage(device, dtype, Storage { buffer, layout: Layout::contiguous(shape) }))
+    }
+
+    /// True if every element is known to be one of 0, 1, .. up to `end`, without it.
+    pub(crate) fn is_known_below(&self, end: usize) -> bool {
+        let body = self.node().body();
+        let end = i64::try_from(end).unwrap_or(i64::MAX);
+        body.extremes.as_deref().is_some_and(|&(least, greatest)| least >= 0 && greatest < end)
     }
 
     /// Every element is `value`.
@@ -156,5 +172,26 @@ impl Tensor {
         let shape = Dims::from_slice(&[rows, columns]);
         let row = Tensor::iota(shape.clone(), 0, DType::I64, device)?;
         row.eq(&Tensor::iota(shape, 1, DType::I64, device)?)?.to_dtype(dtype)
+    }
+}
+
+/// The least and the greatest of integers; none of 64 unsigned bits.
+fn extremes(bytes: &[u8], dtype: DType) -> Option<(i64, i64)> {
+    macro_rules! of {
+        ($t:ty) => {{
+            let elements = bytes.as_chunks().0.iter().map(|c| <$t>::from_le_bytes(*c));
+            let ends = elements.fold((<$t>::MAX, <$t>::MIN), |(least, most), x| (least.min(x), most.max(x)));
+            (!bytes.is_empty()).then(|| (i64::from(ends.0), i64::from(ends.1)))
+        }};
+    }
+    match dtype {
+        DType::I8 => of!(i8),
+        DType::I16 => of!(i16),
+        DType::I32 => of!(i32),
+        DType::I64 => of!(i64),
+        DType::U8 => of!(u8),
+        DType::U16 => of!(u16),
+        DType::U32 => of!(u32),
+        _ => None,
     }
 }

@@ -115,7 +115,9 @@ pub(super) fn random(shape: &[usize], device: Device) -> Result<Tensor> {
 }
 
 pub(super) fn labels(classes: i64, rows: usize, device: Device) -> Result<Tensor> {
-    Ok(Generator::new(2).randint(0, classes, &[rows], DType::I64, device)?.evaluated()?)
+    // Labels come from the host, as those of a data set do.
+    let labels = Generator::new(2).randint(0, classes, &[rows], DType::I64, device)?.to_vec::<i64>()?;
+    Ok(Tensor::from_slice(&labels, &[rows], device)?)
 }
 
 pub(super) fn repeat(compute: impl Fn() -> Result<Tensor> + 'static) -> Result<Step> {

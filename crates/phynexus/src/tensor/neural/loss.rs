@@ -98,8 +98,13 @@ fn rows_of_classes(
     let classes = if shape.len() == 1 { shape[0] } else { shape[1] };
     let last = if shape.len() > 2 { input.move_axis(1, -1)? } else { input.clone() };
     let index = target.reshape(&[target.len()])?.to_dtype(DType::I64)?;
-    let ignore_index = ignored(target, ignore_index);
-    let index = Composite::ClassIndex { loss: op, classes, ignore_index }.apply(&[&index])?;
+    let index = match target.is_known_below(classes) {
+        true => index,
+        false => {
+            let ignore_index = ignored(target, ignore_index);
+            Composite::ClassIndex { loss: op, classes, ignore_index }.apply(&[&index])?
+        }
+    };
     Ok((last.reshape(&[target.len(), classes])?, index))
 }
 
