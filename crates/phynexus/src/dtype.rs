@@ -134,9 +134,11 @@ impl DType {
     /// standard leaves it open as PyTorch does: integers with floats give the float, `bool` with anything gives the
     /// other, `f16` with `bf16` gives `f32`, `u64` with a signed integer gives `f32`.
     pub fn promote(self, other: DType) -> DType {
+        if self == other {
+            return self;
+        }
         let (a, b) = if self.kind() <= other.kind() { (self, other) } else { (other, self) };
         match (a.kind(), b.kind()) {
-            _ if a == b => a,
             (Kind::Bool, _) => b,
             (Kind::Float, Kind::Float) => match (a, b) {
                 (F16, BF16) | (BF16, F16) => F32,

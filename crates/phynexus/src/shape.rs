@@ -7,6 +7,16 @@ use crate::{Error, Result};
 /// A list of extents, one a dimension; most tensors have at most four.
 pub type Dims = SmallVec<[usize; 4]>;
 
+/// These extents as a list of their own: for numbers, faster than what the list's type offers for all types.
+pub(crate) fn dims(shape: &[usize]) -> Dims {
+    Dims::from_slice(shape)
+}
+
+/// True if these are the same extents. Shapes are short: a loop is faster than comparing memory.
+pub(crate) fn same_extents(a: &[usize], b: &[usize]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
+}
+
 /// The greatest number of dimensions of a tensor: sets of axes are 64 bits.
 pub const MAX_RANK: usize = 64;
 

@@ -1,6 +1,7 @@
 //! Nodes as users' handles hold them: an operation and its operands until the data is there, then the data.
 
 use std::{
+    cell::RefCell,
     collections::HashSet,
     hash::{BuildHasherDefault, Hash, Hasher},
     sync::{
@@ -15,7 +16,7 @@ use super::op::Op;
 use crate::{
     DType,
     device::{Device, Storage},
-    shape::Dims,
+    shape::{Dims, same_extents},
 };
 
 /// A fast hash for keys that no adversary chooses (the multiply-rotate scheme of rustc's FxHash).
@@ -61,19 +62,29 @@ pub(crate) struct Signature {
     pub id: u64,
 }
 
+impl Signature {
+    fn is(&self, op: &Op, dtype: DType, shape: &[usize]) -> bool {
+        self.dtype == dtype && same_extents(&self.shape, shape) && self.op == *op
+    }
+}
+
 impl PartialEq for Signature {
     fn eq(&self, other: &Signature) -> bool {
-        self.dtype == other.dtype && self.shape == other.shape && self.op == other.op
+        self.is(&other.op, other.dtype, &other.shape)
     }
 }
 impl Eq for Signature {}
 impl Hash for Signature {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.op.hash(state);
-        state.write_u8(self.dtype as u8);
-        state.write_usize(self.shape.len());
-        self.shape.iter().for_each(|&d| state.write_usize(d));
+        hash_parts(&self.op, self.dtype, &self.shape, state);
     }
+}
+
+fn hash_parts<H: Hasher>(op: &Op, dtype: DType, shape: &[usize], state: &mut H) {
+    op.hash(state);
+    state.write_u8(dtype as u8);
+    state.write_usize(shape.len());
+    shape.iter().for_each(|&d| state.write_usize(d));
 }
 
 struct Interner {
@@ -84,8 +95,36 @@ struct Interner {
 
 static INTERNER: Mutex<Option<Interner>> = Mutex::new(None);
 
+/// Signatures that a thread used last, each at a place that its hash tells: most nodes repeat one of few, and finding it
+/// here takes no lock.
+const RECENT: usize = 256;
+
+thread_local! {
+    static RECENTLY_USED: RefCell<[Option<Arc<Signature>>; RECENT]> = const { RefCell::new([const { None }; RECENT]) };
+}
+
 /// The one signature object for these.
 pub(crate) fn intern(op: Op, dtype: DType, shape: Dims) -> Arc<Signature> {
+    let mut hasher = FastHasher::default();
+    hash_parts(&op, dtype, &shape, &mut hasher);
+    let place = hasher.finish() as usize % RECENT;
+    let recent = RECENTLY_USED.try_with(|recent| {
+        let recent = recent.borrow();
+        let known = recent[place].as_ref()?;
+        known.is(&op, dtype, &shape).then(|| known.clone())
+    });
+    if let Ok(Some(known)) = recent {
+        return known;
+    }
+    let signature = intern_globally(op, dtype, shape);
+    // While a thread ends there is no such table. What was there before is dropped after the table was let go.
+    let replaced = RECENTLY_USED.try_with(|recent| recent.borrow_mut()[place].replace(signature.clone()));
+    drop(replaced);
+    signature
+}
+
+#[cold]
+fn intern_globally(op: Op, dtype: DType, shape: Dims) -> Arc<Signature> {
     let mut guard = INTERNER.lock().unwrap_or_else(PoisonError::into_inner);
     let interner =
         guard.get_or_insert_with(|| Interner { known: HashSet::default(), next_id: 0, sweep_at: 1 << 14 });
@@ -107,6 +146,13 @@ pub(crate) fn intern(op: Op, dtype: DType, shape: Dims) -> Arc<Signature> {
 /// Operands of a node.
 pub(crate) type Sources = SmallVec<[Arc<Node>; 3]>;
 
+/// Handles to the same nodes. One by one, for they are few: the list's own clone is made for many.
+pub(crate) fn shared(sources: &Sources) -> Sources {
+    let mut handles = Sources::new();
+    sources.iter().for_each(|source| handles.push(source.clone()));
+    handles
+}
+
 /// A node of the lazy graph.
 pub(crate) struct Node {
     /// What it computes.
@@ -122,16 +168,18 @@ pub(crate) struct Node {
     /// Where the last walk of the scheduler met the node; meaningful only under its lock.
     pub(crate) mark: AtomicU64,
     released: AtomicBool,
+    /// True while a thread computes it; meaningful only under the scheduler's lock.
+    pub(crate) in_flight: AtomicBool,
     /// Set once the body has the data: told without a lock.
     ready: AtomicBool,
     body: Mutex<Body>,
 }
 
+/// Most nodes never have data of their own, so that it is apart and the others are small.
 #[derive(Default)]
 pub(crate) struct Body {
     pub(crate) sources: Sources,
-    pub(crate) data: Option<Storage>,
-    pub(crate) in_flight: bool,
+    pub(crate) data: Option<Box<Storage>>,
     pub(crate) grad: Option<crate::Tensor>,
     /// The least and the greatest element of integers that the host gave: what is checked here need not be checked on the
     /// device, and waited for.
@@ -158,7 +206,7 @@ impl Node {
         data: Storage,
         requires_grad: bool,
     ) -> Arc<Node> {
-        let body = Body { data: Some(data), ..Body::default() };
+        let body = Body { data: Some(Box::new(data)), ..Body::default() };
         Node::with_body(signature, device, 0, requires_grad, body)
     }
 
@@ -177,6 +225,7 @@ impl Node {
             requires_grad,
             mark: AtomicU64::new(0),
             released: AtomicBool::new(false),
+            in_flight: AtomicBool::new(false),
             ready: AtomicBool::new(body.data.is_some()),
             body: Mutex::new(body),
         })
@@ -193,7 +242,7 @@ impl Node {
 
     /// The operands; empty for leaves and for computed nodes that let them go.
     pub(crate) fn sources(&self) -> Sources {
-        self.body().sources.clone()
+        shared(&self.body().sources)
     }
 
     /// True if the data is there.
@@ -203,7 +252,7 @@ impl Node {
 
     /// The data, if it is there.
     pub(crate) fn data(&self) -> Option<Storage> {
-        self.body().data.clone()
+        self.body().data.as_deref().cloned()
     }
 
     /// True if the operands must stay after the data is there, because a gradient may still be asked for.
@@ -227,6 +276,7 @@ impl Node {
     /// Stores the data and lets the operands go unless a gradient needs them.
     pub(crate) fn fulfil(&self, data: Storage) {
         let keep = self.keeps_sources();
+        let data = Box::new(data);
         let mut body = self.body();
         body.data = Some(data);
         self.ready.store(true, Ordering::Release);
@@ -239,19 +289,52 @@ impl Node {
 impl Drop for Node {
     /// Long chains are taken apart in a loop: recursion would overflow the stack.
     fn drop(&mut self) {
-        let mut pending: Vec<Arc<Node>> = Vec::new();
-        let take = |body: &mut Mutex<Body>, pending: &mut Vec<Arc<Node>>| {
-            let body = body.get_mut().unwrap_or_else(PoisonError::into_inner);
-            pending.extend(body.sources.drain(..));
-            if let Some(grad) = body.grad.take() {
-                pending.push(grad.into_node());
-            }
-        };
-        take(&mut self.body, &mut pending);
+        let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if body.sources.is_empty() && body.grad.is_none() {
+            return;
+        }
+        let mut pending: SmallVec<[Arc<Node>; 8]> = SmallVec::new();
+        take_apart(body, &mut pending);
         while let Some(node) = pending.pop() {
             if let Some(mut node) = Arc::into_inner(node) {
-                take(&mut node.body, &mut pending);
+                take_apart(node.body.get_mut().unwrap_or_else(PoisonError::into_inner), &mut pending);
             }
         }
+    }
+}
+
+/// Moves the nodes that a body holds to those that are still to be dropped.
+fn take_apart(body: &mut Body, pending: &mut SmallVec<[Arc<Node>; 8]>) {
+    while let Some(source) = body.sources.pop() {
+        pending.push(source);
+    }
+    if let Some(grad) = body.grad.take() {
+        pending.push(grad.into_node());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::op::{Binary, Unary};
+
+    #[test]
+    fn equal_signatures_are_one_object_in_all_threads() {
+        let sum = |extent: usize| intern(Op::Binary(Binary::Add), DType::F32, Dims::from_slice(&[extent, 7]));
+        let first = sum(31);
+        assert!(Arc::ptr_eq(&first, &sum(31)));
+        let elsewhere = std::thread::spawn(move || sum(31)).join().unwrap();
+        assert!(Arc::ptr_eq(&first, &elsewhere));
+        for other in [
+            sum(32),
+            intern(Op::Binary(Binary::Add), DType::F64, first.shape.clone()),
+            intern(Op::Unary(Unary::Neg), DType::F32, first.shape.clone()),
+        ] {
+            assert_ne!((other.id, &*other), (first.id, &*first));
+        }
+        // More than a thread remembers: what is found anew is the same.
+        let many: Vec<Arc<Signature>> = (0..3 * RECENT).map(sum).collect();
+        assert!(many.iter().enumerate().all(|(extent, known)| Arc::ptr_eq(known, &sum(extent))));
+        assert!(Arc::ptr_eq(&first, &many[31]));
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     device::{Device, Storage},
     graph::{
         ir::{Id, Ir},
-        node::{Node, Sources},
+        node::{Node, Sources, shared},
         op::Op,
     },
 };
@@ -109,11 +109,11 @@ impl Walker {
 
     /// Adds a leaf, or puts a pending node on the stack; false if another thread is computing it.
     fn enter(&mut self, node: &Arc<Node>) -> Result<bool> {
-        let body = node.body();
-        if body.in_flight {
+        if node.in_flight.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        if let Some(data) = &body.data {
+        let body = node.body();
+        if let Some(data) = body.data.as_deref() {
             let data = data.clone();
             drop(body);
             self.add(node.clone(), SmallVec::new(), Some(data));
@@ -121,7 +121,7 @@ impl Walker {
             let message = format!("a {} without data or operands", node.op().name());
             return Err(Error::internal("evaluate", message));
         } else {
-            let sources = body.sources.clone();
+            let sources = shared(&body.sources);
             drop(body);
             if *node.op() == Op::Copy {
                 self.copies.push(node.clone());
@@ -147,8 +147,13 @@ impl Walker {
             if self.visited(&node).is_some() {
                 continue;
             }
-            let operands: SmallVec<[Id; 3]> = sources.iter().filter_map(|s| self.visited(s)).collect();
-            operands.iter().for_each(|&o| self.held[o as usize] += 1);
+            let mut operands: SmallVec<[Id; 3]> = SmallVec::new();
+            for source in &sources {
+                if let Some(operand) = self.visited(source) {
+                    self.held[operand as usize] += 1;
+                    operands.push(operand);
+                }
+            }
             drop(sources);
             self.add(node, operands, None);
         }
@@ -236,6 +241,6 @@ impl Pending {
     /// Marks the pending nodes as in flight, or no longer. The caller holds the lock of the claims.
     pub(super) fn mark_in_flight(&self, in_flight: bool) {
         let computed = self.nodes.iter().zip(&self.is_leaf).filter(|(_, leaf)| !**leaf);
-        computed.for_each(|(node, _)| node.body().in_flight = in_flight);
+        computed.for_each(|(node, _)| node.in_flight.store(in_flight, Ordering::Relaxed));
     }
 }

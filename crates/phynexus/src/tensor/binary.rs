@@ -4,7 +4,7 @@ use super::operands::{broadcast2, fitting, floating, promote2, whole, with_scala
 use crate::{
     DType, Error, Result, Scalar, Tensor,
     graph::op::{Binary, Op},
-    shape::broadcast,
+    shape::{broadcast, dims, same_extents},
 };
 
 /// Records `op` on operands of one dtype, named `name` in errors.
@@ -21,11 +21,11 @@ fn record(name: &'static str, op: Binary, a: &Tensor, b: &Tensor) -> Result<Tens
         };
         return Err(Error::dtype(name, &[dtype], hint));
     }
-    if a.shape() == b.shape() {
-        return Tensor::record(Op::Binary(op), op.result(dtype), a.shape().into(), &[a, b]);
+    if same_extents(a.shape(), b.shape()) {
+        return Tensor::record(Op::Binary(op), op.result(dtype), dims(a.shape()), &[a, b]);
     }
     let (a, b) = broadcast2(name, a, b)?;
-    Tensor::record(Op::Binary(op), op.result(dtype), a.shape().into(), &[&a, &b])
+    Tensor::record(Op::Binary(op), op.result(dtype), dims(a.shape()), &[&a, &b])
 }
 
 /// On truth values a sum is `or` and a product is `and`, as in NumPy.

@@ -55,7 +55,7 @@ use crate::{
         op::Op,
     },
     schedule::{self, capture},
-    shape::{Dims, Layout, check_rank, checked_element_count, element_count},
+    shape::{Dims, Layout, MAX_RANK, check_rank, checked_element_count, dims, element_count},
 };
 
 /// A multi-dimensional array: a cheap, shared, immutable handle.
@@ -125,6 +125,7 @@ impl Tensor {
 
     /// Adds a node. `shape` and `dtype` are the result's, already checked against the operands by the caller; here the
     /// operands' devices are compared, sizes are checked for overflow, and views of data that is there become data.
+    #[inline]
     pub(crate) fn record(op: Op, dtype: DType, shape: Dims, operands: &[&Tensor]) -> Result<Tensor> {
         let Some(first) = operands.first() else {
             return Err(Error::internal("record", "an operation without operands needs a device"));
@@ -139,7 +140,9 @@ impl Tensor {
         shape: Dims,
         operands: &[&Tensor],
     ) -> Result<Tensor> {
-        check_rank(op.name(), &shape)?;
+        if shape.len() > MAX_RANK {
+            check_rank(op.name(), &shape)?;
+        }
         if checked_element_count(&shape)
             .and_then(|n| n.checked_mul(dtype.size()))
             .is_none_or(|n| n > isize::MAX as usize)
@@ -165,9 +168,14 @@ impl Tensor {
         {
             return Ok(Tensor::from_storage(device, dtype, Storage { buffer: storage.buffer, layout }));
         }
-        let depth =
-            operands.iter().map(|o| if o.is_evaluated() { 0 } else { o.0.depth + 1 }).max().unwrap_or(0);
-        let sources: Sources = operands.iter().map(|o| o.0.clone()).collect();
+        let mut depth = 0;
+        let mut sources = Sources::new();
+        for operand in operands {
+            if !operand.is_evaluated() {
+                depth = depth.max(operand.0.depth + 1);
+            }
+            sources.push(operand.0.clone());
+        }
         let tensor = Tensor(Node::pending(intern(op, dtype, shape), device, sources, depth, requires_grad));
         if depth > PENDING_DEPTH && !capture::is_recording() {
             tensor.evaluate()?;
@@ -213,7 +221,7 @@ impl Tensor {
             return Ok(Tensor::from_storage(self.device(), self.dtype(), storage));
         }
         let _guard = gradient::no_grad();
-        Tensor::record(Op::Reshape, self.dtype(), self.shape().into(), &[self])
+        Tensor::record(Op::Reshape, self.dtype(), dims(self.shape()), &[self])
     }
 
     /// A leaf with this tensor's values (computed now) for which gradients are collected.

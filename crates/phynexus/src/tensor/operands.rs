@@ -3,7 +3,7 @@
 use crate::{
     DType, Error, Kind, Result, Scalar, Tensor,
     graph::op::Op,
-    shape::{Dims, broadcast},
+    shape::{Dims, broadcast, dims},
 };
 
 impl Tensor {
@@ -31,7 +31,7 @@ impl Tensor {
 
     /// A constant of this tensor's shape and device.
     pub(super) fn constant_like(&self, value: Scalar, dtype: DType) -> Result<Tensor> {
-        Tensor::record_on(self.device(), Op::Constant(value.cast(dtype)), dtype, self.shape().into(), &[])
+        Tensor::record_on(self.device(), Op::Constant(value.cast(dtype)), dtype, dims(self.shape()), &[])
     }
 
     /// The tensor as floating point: integers and `bool` become `float32`.

@@ -7,6 +7,7 @@ use crate::{
         formula::Formula,
         op::{Op, Unary},
     },
+    shape::dims,
 };
 
 impl Tensor {
@@ -19,7 +20,7 @@ impl Tensor {
             };
             return Err(Error::dtype(op.name(), &[self.dtype()], hint));
         }
-        Tensor::record(Op::Unary(op), op.result(self.dtype()), self.shape().into(), &[self])
+        Tensor::record(Op::Unary(op), op.result(self.dtype()), dims(self.shape()), &[self])
     }
 }
 
