@@ -18,7 +18,7 @@ use phynexus::{
 };
 use smallvec::SmallVec;
 
-use crate::{fused::FusedKernel, library, vector::InstructionSet};
+use crate::{fused::FusedKernel, library, vector::InstructionSet, working_memory};
 
 /// The device's name.
 pub(crate) const NAME: &str = "cpu";
@@ -172,7 +172,9 @@ impl Backend for Cpu {
     }
 
     fn memory(&self) -> MemoryStatistics {
-        self.pool.statistics()
+        let mut statistics = self.pool.statistics();
+        statistics.reserved = statistics.reserved.saturating_add(working_memory::bytes());
+        statistics
     }
 
     fn batch_limit(&self) -> usize {

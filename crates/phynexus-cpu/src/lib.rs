@@ -25,6 +25,7 @@ pub mod ops;
 pub mod pool;
 pub mod pooling;
 pub mod vector;
+mod working_memory;
 
 pub use device::register;
 

@@ -11,8 +11,19 @@ fn copies_of_operands_come_from_the_pool() {
     let x = Tensor::arange(0, (rows * columns) as i64, 1, DType::F32, cpu).unwrap().evaluated().unwrap();
     let x = x.reshape(&[rows, columns]).unwrap().remainder_scalar(1013).unwrap().evaluated().unwrap();
     let index = Tensor::from_slice(&[7i64, 0, -1], &[3], cpu).unwrap();
-    let before = cpu.memory();
 
+    // What threads keep to work in is not the pool's, but taken from the system too.
+    cpu.empty_cache();
+    let before = cpu.memory();
+    let square = Tensor::ones(&[512, 512], DType::F32, cpu).unwrap().evaluated().unwrap();
+    drop(square.matmul(&square).unwrap().evaluated().unwrap());
+    drop(square);
+    cpu.empty_cache();
+    let after = cpu.memory();
+    assert_eq!(after.allocated, before.allocated);
+    assert!(after.reserved > before.reserved, "{before:?} {after:?}");
+
+    let before = cpu.memory();
     // Columns are chosen from a transposed copy, which lives as long as the plan runs.
     let taken = x.take(&index, Some(1)).unwrap();
     let plan = schedule::explain(&taken).unwrap().unwrap();

@@ -1,12 +1,16 @@
 //! What can go wrong, as data: the operation, the shapes and types involved, and what to do about it.
 
+use std::fmt;
+
 use crate::{DType, shape::show_shape};
 
 /// The result of every fallible call of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the engine. Every message names the operation and the remedy.
-#[derive(Debug, Clone, thiserror::Error)]
+///
+/// `Debug` gives the message too, so that `fn main() -> phynexus::Result<()>` shows it.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The shapes of the operands do not fit the operation.
@@ -163,6 +167,12 @@ pub enum Error {
     },
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Error {
     /// A [`Error::Shape`] from anything that looks like shapes.
     pub fn shape(op: &'static str, shapes: &[&[usize]], hint: impl Into<String>) -> Error {
@@ -203,5 +213,15 @@ mod tests {
         let start = "cpu: out of memory: 8 bytes asked for, 4 in use, ";
         assert_eq!(error(16).to_string(), format!("{start}limit 16: use less"));
         assert_eq!(error(usize::MAX).to_string(), format!("{start}no limit: use less"));
+    }
+
+    #[test]
+    fn what_main_returns_is_readable() {
+        let error = Error::shape("add", &[&[2, 3], &[4]], "make them equal");
+        assert_eq!(format!("{error:?}"), "add: shapes (2, 3) and (4,) do not fit: make them equal");
+        assert_eq!(
+            format!("{:#?}", Err::<(), _>(Error::argument("narrow", "no"))),
+            "Err(\n    narrow: no,\n)"
+        );
     }
 }

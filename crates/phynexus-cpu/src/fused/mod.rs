@@ -15,6 +15,7 @@ mod axis;
 mod block;
 mod compile;
 mod copy;
+mod emit;
 mod machine;
 mod movement;
 mod normal;

@@ -9,6 +9,7 @@ use super::{
     machine::{Machine, Place},
     program::Program,
 };
+use crate::working_memory;
 
 /// A cache line.
 #[repr(align(64))]
@@ -28,9 +29,21 @@ impl Memory {
     pub(crate) fn reserve(&mut self, bytes: usize) -> *mut u8 {
         let lines = bytes.div_ceil(size_of::<Line>());
         if self.lines.len() < lines {
+            let before = self.bytes();
             self.lines.resize(lines, Line { _bytes: [0; 64] });
+            working_memory::taken(self.bytes() - before);
         }
         self.lines.as_mut_ptr().cast()
+    }
+
+    fn bytes(&self) -> usize {
+        self.lines.capacity() * size_of::<Line>()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        working_memory::given_back(self.bytes());
     }
 }
 
@@ -65,7 +78,7 @@ pub(super) fn with(program: &Program, parameters: &[*mut u8], groups: usize, bod
     };
     body(Machine { program, parameters, scratch: registers, state, partial, places: &mut scratch.places });
     for memory in [&mut scratch.registers, &mut scratch.rows] {
-        if memory.lines.len() * size_of::<Line>() > KEPT_BYTES {
+        if memory.bytes() > KEPT_BYTES {
             *memory = Memory::default();
         }
     }

@@ -4,6 +4,8 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 
+use crate::working_memory;
+
 /// A cache line, and a whole register.
 const ALIGNMENT: usize = 64;
 
@@ -61,7 +63,10 @@ impl Block {
         };
         // SAFETY: the size is at least `ALIGNMENT`.
         match NonNull::new(unsafe { alloc(layout) }) {
-            Some(start) => Block { start, layout },
+            Some(start) => {
+                working_memory::taken(bytes);
+                Block { start, layout }
+            }
             None => handle_alloc_error(layout),
         }
     }
@@ -72,6 +77,7 @@ impl Drop for Block {
         if self.layout.size() > 0 {
             // SAFETY: made by `alloc` with this layout.
             unsafe { dealloc(self.start.as_ptr(), self.layout) }
+            working_memory::given_back(self.layout.size());
         }
     }
 }

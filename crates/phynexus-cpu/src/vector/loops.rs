@@ -1,4 +1,4 @@
-//! The loops of all kernels, written once and compiled for every instruction set.
+//! The loops of kernels, written once and compiled for every instruction set.
 //!
 //! A loop takes blocks of [`BLOCK`] elements: reads a block of each operand, applies the function to its lanes, writes
 //! the block. All reads of a block precede its writes, so a destination may be a source, and the compiler, which sees
@@ -13,29 +13,29 @@
 use std::mem::MaybeUninit;
 
 use super::instruction_set::InstructionSet;
-use super::{BinaryKernel, BinaryKernels, ReduceKernel, ReducePairKernel, TernaryKernel, UnaryKernel};
+use super::{BinaryKernel, BinaryKernels, TernaryKernel, UnaryKernel};
 
 /// Elements of a block. Sixty-four are four AVX-512 registers of `f32`: enough independent work to hide latencies, and
 /// too many iterations for the compiler to unroll into scalars.
-const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 64;
 
 /// The function a kernel was made for. Kernels are plain function pointers, so theirs is a function without state.
 ///
 /// # Safety
 /// A value of type `F` has existed (the `pick` functions below take one): a zero-sized `Copy` type has one value.
 #[inline(always)]
-unsafe fn stateless<F: Copy>() -> F {
+pub(super) unsafe fn stateless<F: Copy>() -> F {
     const { assert!(size_of::<F>() == 0, "kernel functions have no state") };
     // SAFETY: F has no bytes to read, and the caller vouches that its value exists.
     unsafe { std::ptr::NonNull::<F>::dangling().read() }
 }
 
 /// A block's worth of memory for a padded remainder.
-struct Padded<T>(MaybeUninit<[T; BLOCK]>);
+pub(super) struct Padded<T>(MaybeUninit<[T; BLOCK]>);
 
 impl<T: Copy> Padded<T> {
     #[inline(always)]
-    fn new() -> Padded<T> {
+    pub(super) fn new() -> Padded<T> {
         Padded(MaybeUninit::uninit())
     }
 
@@ -48,7 +48,7 @@ impl<T: Copy> Padded<T> {
 
     /// Copies `n < BLOCK` elements in and sets the rest to `value`.
     #[inline(always)]
-    unsafe fn fill_with(&mut self, src: *const T, n: usize, value: T) -> *const T {
+    pub(super) unsafe fn fill_with(&mut self, src: *const T, n: usize, value: T) -> *const T {
         let start = self.start();
         // SAFETY: the caller gives n readable elements, n < BLOCK.
         unsafe {
@@ -266,155 +266,6 @@ unsafe fn map3<C: Copy, T: Copy, F, const A_SCALAR: bool, const B_SCALAR: bool, 
     }
 }
 
-/// Combines `n` elements in [`BLOCK`] lanes that are then combined pairwise: a sum's rounding error grows with
-/// `n / BLOCK + log2(BLOCK)`, not with `n`. `block(at, count)` gives `count <= BLOCK` elements from `at` on, and
-/// `identity` in the lanes behind them.
-#[inline(always)]
-fn combine<T: Copy>(
-    n: usize,
-    identity: T,
-    f: impl Fn(T, T) -> T,
-    mut block: impl FnMut(usize, usize) -> [T; BLOCK],
-) -> T {
-    let mut lanes = [identity; BLOCK];
-    let whole = n - n % BLOCK;
-    let mut at = 0;
-    while at < whole {
-        let x = block(at, BLOCK);
-        for i in 0..BLOCK {
-            lanes[i] = f(lanes[i], x[i]);
-        }
-        at += BLOCK;
-    }
-    if whole < n {
-        let x = block(whole, n - whole);
-        for i in 0..BLOCK {
-            lanes[i] = f(lanes[i], x[i]);
-        }
-    }
-    let mut width = BLOCK / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] = f(lanes[i], lanes[i + width]);
-        }
-        width /= 2;
-    }
-    lanes[0]
-}
-
-/// `count <= BLOCK` elements with `rest` in the lanes behind them.
-#[inline(always)]
-unsafe fn block_of<T: Copy>(src: *const T, count: usize, rest: T) -> [T; BLOCK] {
-    // SAFETY: the caller gives `count` readable elements.
-    unsafe {
-        if count == BLOCK {
-            return src.cast::<[T; BLOCK]>().read_unaligned();
-        }
-        Padded::new().fill_with(src, count, rest).cast::<[T; BLOCK]>().read_unaligned()
-    }
-}
-
-/// `accumulator = f(accumulator, src[0], ..., src[n - 1])`, in the order of [`combine`].
-#[inline(always)]
-unsafe fn fold<T: Copy, F: Fn(T, T) -> T, I: Fn() -> T>(
-    src: *const u8,
-    accumulator: *mut u8,
-    n: usize,
-    f: F,
-    identity: I,
-) {
-    let (src, accumulator) = (src.cast::<T>(), accumulator.cast::<T>());
-    // SAFETY: the caller gives n readable elements behind src and one element behind the accumulator.
-    unsafe {
-        let total = combine(n, identity(), &f, |at, count| block_of(src.add(at), count, identity()));
-        accumulator.write_unaligned(f(accumulator.read_unaligned(), total));
-    }
-}
-
-/// A float whose magnitude, as an unsigned number, is above that of infinity exactly for NaN.
-pub(super) trait Magnitude: Copy {
-    type Bits: Copy + Ord;
-    const NAN: Self;
-    const ZERO: Self::Bits;
-    const INFINITY: Self::Bits;
-    fn magnitude(self) -> Self::Bits;
-}
-
-macro_rules! magnitude {
-    ($t:ident, $bits:ident) => {
-        impl Magnitude for $t {
-            type Bits = $bits;
-            const NAN: $t = $t::NAN;
-            const ZERO: $bits = 0;
-            const INFINITY: $bits = $t::INFINITY.to_bits() << 1;
-            #[inline(always)]
-            fn magnitude(self) -> $bits {
-                self.to_bits() << 1
-            }
-        }
-    };
-}
-magnitude!(f32, u32);
-magnitude!(f64, u64);
-
-/// As [`fold`], for a maximum or minimum of floats by a plain comparison: NaN is found by the greatest magnitude, which
-/// costs less than minding it in every comparison.
-#[inline(always)]
-unsafe fn fold_extreme<T: Magnitude, F: Fn(T, T) -> T, I: Fn() -> T>(
-    src: *const u8,
-    accumulator: *mut u8,
-    n: usize,
-    f: F,
-    identity: I,
-) {
-    let (src, accumulator) = (src.cast::<T>(), accumulator.cast::<T>());
-    // SAFETY: as in `fold`.
-    unsafe {
-        let before = accumulator.read_unaligned();
-        let mut magnitudes = [T::ZERO; BLOCK];
-        let total = combine(n, identity(), &f, |at, count| {
-            let x = block_of(src.add(at), count, identity());
-            for i in 0..BLOCK {
-                magnitudes[i] = magnitudes[i].max(x[i].magnitude());
-            }
-            x
-        });
-        let mut nan = before.magnitude() > T::INFINITY;
-        for i in 0..BLOCK {
-            nan |= magnitudes[i] > T::INFINITY;
-        }
-        accumulator.write_unaligned(if nan { T::NAN } else { f(before, total) });
-    }
-}
-
-/// `accumulator = sum(accumulator, f(a[0], b[0]), ..., f(a[n - 1], b[n - 1]))` for any `sum`, in the order of
-/// [`combine`].
-#[inline(always)]
-unsafe fn fold2<T: Copy, F: Fn(T, T) -> T, M: Fn(T, T) -> T, I: Fn() -> T>(
-    a: *const u8,
-    b: *const u8,
-    accumulator: *mut u8,
-    n: usize,
-    f: F,
-    map: M,
-    identity: I,
-) {
-    let (a, b, accumulator) = (a.cast::<T>(), b.cast::<T>(), accumulator.cast::<T>());
-    // SAFETY: the caller gives n readable elements behind a and b and one element behind the accumulator.
-    unsafe {
-        let total = combine(n, identity(), &f, |at, count| {
-            let x = block_of(a.add(at), count, identity());
-            let y = block_of(b.add(at), count, identity());
-            let mut z = [identity(); BLOCK];
-            for i in 0..BLOCK {
-                z[i] = if i < count { map(x[i], y[i]) } else { z[i] };
-            }
-            z
-        });
-        accumulator.write_unaligned(f(accumulator.read_unaligned(), total));
-    }
-}
-
 /// Defines, for a loop, two functions from a kernel's function to the kernel: one for the instruction sets with fused
 /// multiply-add, one for the plain set.
 macro_rules! instantiate {
@@ -456,6 +307,8 @@ macro_rules! instantiate {
     };
 }
 
+pub(super) use instantiate;
+
 instantiate!(vector_map1, plain_map1 -> UnaryKernel, map1
     [T: Copy, U: Copy, F: Fn(T) -> U + Copy, G: Fn(T) -> bool + Copy, S: Fn(T) -> U + Copy] [T, U, F, G, S]
     (src: *const u8, dst: *mut u8, n: usize) (f: F, slow: G, fallback: S));
@@ -470,18 +323,6 @@ instantiate!(vector_map3, plain_map3 -> TernaryKernel, map3
     [C: Copy, T: Copy, F: Fn(C, T, T) -> T + Copy, const A_SCALAR: bool, const B_SCALAR: bool, const C_SCALAR: bool]
     [C, T, F, A_SCALAR, B_SCALAR, C_SCALAR]
     (a: *const u8, b: *const u8, c: *const u8, dst: *mut u8, n: usize) (f: F));
-
-instantiate!(vector_fold, plain_fold -> ReduceKernel, fold
-    [T: Copy, F: Fn(T, T) -> T + Copy, I: Fn() -> T + Copy] [T, F, I]
-    (src: *const u8, accumulator: *mut u8, n: usize) (f: F, identity: I));
-
-instantiate!(vector_fold_extreme, plain_fold_extreme -> ReduceKernel, fold_extreme
-    [T: Magnitude, F: Fn(T, T) -> T + Copy, I: Fn() -> T + Copy] [T, F, I]
-    (src: *const u8, accumulator: *mut u8, n: usize) (f: F, identity: I));
-
-instantiate!(vector_fold2, plain_fold2 -> ReducePairKernel, fold2
-    [T: Copy, F: Fn(T, T) -> T + Copy, M: Fn(T, T) -> T + Copy, I: Fn() -> T + Copy] [T, F, M, I]
-    (a: *const u8, b: *const u8, accumulator: *mut u8, n: usize) (f: F, map: M, identity: I));
 
 /// True for no element: the function needs no other way to compute it.
 pub(super) fn never<T>(_: T) -> bool {
@@ -540,41 +381,5 @@ pub(super) fn plain_guarded<T: Copy, U: Copy>(
         vector_vector: plain_map2::<T, U, _, _, _, false, false>(f, slow, fallback),
         vector_scalar: plain_map2::<T, U, _, _, _, false, true>(f, slow, fallback),
         scalar_vector: plain_map2::<T, U, _, _, _, true, false>(f, slow, fallback),
-    }
-}
-
-/// The reduction of one function for any instruction set.
-pub(super) fn reduce<T: Copy>(
-    set: InstructionSet,
-    f: impl Fn(T, T) -> T + Copy,
-    identity: impl Fn() -> T + Copy,
-) -> ReduceKernel {
-    if set == InstructionSet::Plain { plain_fold(f, identity) } else { vector_fold(set, f, identity) }
-}
-
-/// The reduction of floats by a comparison that may lose NaN.
-pub(super) fn reduce_extreme<T: Magnitude>(
-    set: InstructionSet,
-    f: impl Fn(T, T) -> T + Copy,
-    identity: impl Fn() -> T + Copy,
-) -> ReduceKernel {
-    if set == InstructionSet::Plain {
-        plain_fold_extreme(f, identity)
-    } else {
-        vector_fold_extreme(set, f, identity)
-    }
-}
-
-/// The reduction of a function of two operands.
-pub(super) fn reduce_pair<T: Copy>(
-    set: InstructionSet,
-    f: impl Fn(T, T) -> T + Copy,
-    map: impl Fn(T, T) -> T + Copy,
-    identity: impl Fn() -> T + Copy,
-) -> ReducePairKernel {
-    if set == InstructionSet::Plain {
-        plain_fold2(f, map, identity)
-    } else {
-        vector_fold2(set, f, map, identity)
     }
 }

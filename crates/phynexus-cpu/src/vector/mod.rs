@@ -38,6 +38,7 @@ mod binary;
 mod cast;
 mod compiled;
 mod convert;
+mod folds;
 mod fused;
 mod instruction_set;
 mod integer;

@@ -4,21 +4,21 @@ use phynexus::DType;
 use phynexus::graph::op::Combine;
 
 use super::binary::Wrapping;
+use super::folds;
 use super::instruction_set::InstructionSet;
 use super::integer::Integer;
-use super::loops;
 use super::{ReduceKernel, ReducePairKernel};
 
 macro_rules! float {
     ($set:ident, $combine:ident, $t:ident) => {
         match $combine {
-            Combine::Sum => loops::reduce($set, |a: $t, b: $t| a + b, || 0.0),
-            Combine::Prod => loops::reduce($set, |a: $t, b: $t| a * b, || 1.0),
+            Combine::Sum => folds::reduce($set, |a: $t, b: $t| a + b, || 0.0),
+            Combine::Prod => folds::reduce($set, |a: $t, b: $t| a * b, || 1.0),
             Combine::Max => {
-                loops::reduce_extreme($set, |a: $t, b: $t| if a > b { a } else { b }, || $t::NEG_INFINITY)
+                folds::reduce_extreme($set, |a: $t, b: $t| if a > b { a } else { b }, || $t::NEG_INFINITY)
             }
             Combine::Min => {
-                loops::reduce_extreme($set, |a: $t, b: $t| if a < b { a } else { b }, || $t::INFINITY)
+                folds::reduce_extreme($set, |a: $t, b: $t| if a < b { a } else { b }, || $t::INFINITY)
             }
         }
     };
@@ -53,10 +53,10 @@ pub fn reduce_for(set: InstructionSet, combine: Combine, dtype: DType) -> Option
 /// `U` is the unsigned type of T's width.
 fn integer<T: Integer + Ord, U: Wrapping>(set: InstructionSet, combine: Combine) -> ReduceKernel {
     match combine {
-        Combine::Sum => loops::reduce(set, U::add, || U::ZERO),
-        Combine::Prod => loops::reduce(set, U::mul, || U::ONE),
-        Combine::Max => loops::reduce(set, |a: T, b: T| if a > b { a } else { b }, || T::LEAST),
-        Combine::Min => loops::reduce(set, |a: T, b: T| if a < b { a } else { b }, || T::GREATEST),
+        Combine::Sum => folds::reduce(set, U::add, || U::ZERO),
+        Combine::Prod => folds::reduce(set, U::mul, || U::ONE),
+        Combine::Max => folds::reduce(set, |a: T, b: T| if a > b { a } else { b }, || T::LEAST),
+        Combine::Min => folds::reduce(set, |a: T, b: T| if a < b { a } else { b }, || T::GREATEST),
     }
 }
 
@@ -69,8 +69,8 @@ pub fn sum_products(dtype: DType) -> Option<ReducePairKernel> {
 /// [`sum_products`] for one of the available instruction sets.
 pub fn sum_products_for(set: InstructionSet, dtype: DType) -> Option<ReducePairKernel> {
     match dtype {
-        DType::F32 => Some(loops::reduce_pair(set, |a: f32, b| a + b, |a, b| a * b, || 0.0)),
-        DType::F64 => Some(loops::reduce_pair(set, |a: f64, b| a + b, |a, b| a * b, || 0.0)),
+        DType::F32 => Some(folds::reduce_pair(set, |a: f32, b| a + b, |a, b| a * b, || 0.0)),
+        DType::F64 => Some(folds::reduce_pair(set, |a: f64, b| a + b, |a, b| a * b, || 0.0)),
         _ => None,
     }
 }

@@ -14,7 +14,7 @@ pub struct MemoryStatistics {
     pub allocated: usize,
     /// The most that `allocated` has been, since the start or the last reset.
     pub peak: usize,
-    /// Taken from the system: live, cached and rounding.
+    /// Taken from the system: live, cached and rounding, and what the device's kernels keep to work in.
     pub reserved: usize,
     /// The limit in force.
     pub limit: Option<usize>,

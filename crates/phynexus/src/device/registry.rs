@@ -14,13 +14,15 @@ pub struct Missing {
     pub reason: String,
 }
 
-#[derive(Default)]
 struct Registry {
     found: Vec<Device>,
+    /// Those of `found` that are hardware: devices are asked once, for they may have to ask their drivers.
+    accelerators: Vec<Device>,
     missing: Vec<Missing>,
 }
 
-static REGISTRY: RwLock<Registry> = RwLock::new(Registry { found: Vec::new(), missing: Vec::new() });
+static REGISTRY: RwLock<Registry> =
+    RwLock::new(Registry { found: Vec::new(), accelerators: Vec::new(), missing: Vec::new() });
 
 fn read() -> RwLockReadGuard<'static, Registry> {
     REGISTRY.read().unwrap_or_else(PoisonError::into_inner)
@@ -32,12 +34,16 @@ fn write() -> RwLockWriteGuard<'static, Registry> {
 
 /// Adds a device, for the life of the process. A second device of the same name is refused and the first returned.
 pub fn register(backend: Box<dyn Backend>) -> Device {
+    let is_accelerator = backend.info().nature == DeviceNature::Hardware;
     let mut registry = write();
     if let Some(device) = registry.found.iter().find(|d| d.name() == backend.name()) {
         return *device;
     }
     let device = Device(Box::leak(backend));
     registry.found.push(device);
+    if is_accelerator {
+        registry.accelerators.push(device);
+    }
     device
 }
 
@@ -77,15 +83,17 @@ pub fn find(name: &str) -> Result<Device> {
 /// first device.
 pub(super) fn default_device() -> Result<Device> {
     let wanted = std::env::var("RNN_GPU_DEVICE").unwrap_or_default();
-    let accelerators: Vec<Device> =
-        devices().into_iter().filter(|d| d.info().nature == DeviceNature::Hardware).collect();
     let first = match wanted.trim() {
-        "" => accelerators.first().copied().or_else(|| devices().first().copied()),
+        "" => {
+            let registry = read();
+            registry.accelerators.first().or_else(|| registry.found.first()).copied()
+        }
         number if number.bytes().all(|b| b.is_ascii_digit()) => {
-            let device = number.parse().ok().and_then(|n: usize| accelerators.get(n)).copied();
+            let registry = read();
+            let device = number.parse().ok().and_then(|n: usize| registry.accelerators.get(n)).copied();
             return device.ok_or_else(|| Error::UnknownDevice {
                 name: format!("RNN_GPU_DEVICE={number}"),
-                hint: format!("there are {} accelerators, counted from 0", accelerators.len()),
+                hint: format!("there are {} accelerators, counted from 0", registry.accelerators.len()),
             });
         }
         name => return find(name),

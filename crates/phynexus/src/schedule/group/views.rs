@@ -1,0 +1,105 @@
+//! Which views have buffers of their own, and which are said by strides of another node's.
+
+use smallvec::SmallVec;
+
+use super::{GroupId, Grouper, Home, LARGEST_COORDINATES, LARGEST_KERNEL};
+use crate::{
+    Result,
+    graph::{
+        ir::{Id, IrNode},
+        op::Op,
+    },
+    kernel::index::Index,
+    shape::Layout,
+    tensor::view_layout,
+};
+
+impl Grouper<'_> {
+    /// The operand gets a buffer, or is a view of one.
+    pub(super) fn need_buffer(&mut self, operand: Id, reader: GroupId) {
+        let (base, layout) = self.view_of(operand);
+        if base != operand {
+            self.homes[operand as usize] = Home::View(base, layout);
+        }
+        self.readers[base as usize].push(reader);
+    }
+
+    fn can_be_stored(&self, id: Id) -> bool {
+        !matches!(self.ir.node(id).op, Op::Constant(_) | Op::Iota { .. })
+    }
+
+    /// The nearest node behind a chain of views of whose buffer strides can say where the view's elements lie, and that
+    /// layout. It is the chain's end, or a view on the way that no strides can say.
+    fn view_of(&self, id: Id) -> (Id, Layout) {
+        let mut chain: SmallVec<[Id; 8]> = SmallVec::new();
+        let mut base = id;
+        while self.ir.node(base).op.is_view() {
+            chain.push(base);
+            base = self.ir.node(base).inputs[0];
+        }
+        let mut layout = match self.leaf_layouts.get(&base) {
+            Some(&layout) => layout.clone(),
+            None => Layout::contiguous(&self.ir.node(base).shape),
+        };
+        if !self.can_be_stored(base) {
+            return (id, Layout::contiguous(&self.ir.node(id).shape));
+        }
+        for &view in chain.iter().rev() {
+            let node = self.ir.node(view);
+            layout = view_layout(&node.op, &node.shape, &layout).unwrap_or_else(|| {
+                base = view;
+                Layout::contiguous(&node.shape)
+            });
+        }
+        // A part of such a view is stored without the rest.
+        match self.ir.node(base).op.is_view() && self.ir.node(base).len() > self.ir.node(id).len() {
+            true => (id, Layout::contiguous(&self.ir.node(id).shape)),
+            false => (base, layout),
+        }
+    }
+
+    /// A view is computed where it is needed, unless it must have a buffer or can be said by strides of another.
+    pub(super) fn place_view(&mut self, id: Id) -> Result<()> {
+        let i = id as usize;
+        let node = self.ir.node(id);
+        let uses = std::mem::take(&mut self.uses[i]);
+        let mut stored_itself = !self.readers[i].is_empty();
+        if self.stored[i] && !stored_itself {
+            // Where a library operation reads the view from its base's buffer, that buffer is there anyway.
+            let aliased = matches!(self.homes[i], Home::View(..));
+            let (base, layout) = self.view_of(id);
+            if base != id && (aliased || self.worth_aliasing(base, node)) {
+                self.homes[i] = Home::View(base, layout);
+                self.stored[base as usize] = true;
+            } else {
+                stored_itself = true;
+            }
+        }
+        // Views of views that no stride can express double an index each time.
+        stored_itself |= uses.iter().any(|u| {
+            let size: usize = u.coordinates.iter().map(Index::size).sum();
+            size > LARGEST_COORDINATES || self.groups[u.group as usize].size >= LARGEST_KERNEL
+        });
+        if !stored_itself {
+            for u in uses {
+                self.need_inputs(id, &u)?;
+            }
+            return Ok(());
+        }
+        let group = match self.host(id, &uses)? {
+            Some(u) => u,
+            None => self.new_group(id)?,
+        };
+        self.homes[i] = Home::Stored(group.group);
+        for reader in uses.iter().map(|u| u.group).chain(self.readers[i].clone()) {
+            self.add_edge(group.group, reader);
+        }
+        self.need_inputs(id, &group)
+    }
+
+    /// True if an output should be a view of its base's buffer rather than a copy: it then keeps that buffer alive.
+    fn worth_aliasing(&self, base: Id, view: &IrNode) -> bool {
+        let node = self.ir.node(base);
+        !node.op.is_view() && (node.op == Op::Buffer || view.len() * 2 > node.len())
+    }
+}
