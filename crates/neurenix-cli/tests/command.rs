@@ -277,6 +277,53 @@ fn a_run_that_cannot_begin_leaves_no_folder_in_the_way() -> Outcome {
 }
 
 #[test]
+fn a_profile_is_a_table_a_timeline_and_a_section_of_the_report() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let arguments = ["train", "digits", "--epochs", "1", "--hidden", "8", "--out", "run", "--profile"];
+    let output = neurenix(&arguments, folder.path())?;
+    assert!(output.status.success(), "{}", message(&output));
+    let run = folder.path().join("run");
+    let table = std::fs::read_to_string(run.join("profile.txt"))?;
+    for part in ["dot (64, 64)", "GFLOP/s", "host: planning", "host: compiling", "as measured by a copy"] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(run.join("trace.json"))?)?;
+    let events = trace["traceEvents"].as_array().ok_or("no events")?;
+    let has = |kind: &str, name: &str| events.iter().any(|e| e["ph"] == kind && e["name"] == name);
+    assert!(has("X", "planning") && has("X", "recording") && has("C", "memory"));
+    let report = std::fs::read_to_string(run.join("report.html"))?;
+    assert!(report.contains("<section id=\"profile\"") && report.contains("Timeline of kernels"));
+
+    // Elsewhere, if wanted; without the option there is none.
+    let elsewhere = ["--profile=figures", "--out", "other"];
+    let output = neurenix(&[&arguments[..6], &elsewhere].concat(), folder.path())?;
+    assert!(output.status.success(), "{}", message(&output));
+    assert!(
+        folder.path().join("figures/trace.json").exists() && !folder.path().join("other/trace.json").exists()
+    );
+    Ok(())
+}
+
+#[test]
+fn debugging_tells_every_step_and_what_it_made() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let run = |value: &str| {
+        Command::new(env!("CARGO_BIN_EXE_neurenix"))
+            .args(["bench", "--filter", "softmax", "--seconds", "0"])
+            .env("RNN_GPU_DEBUG", value)
+            .current_dir(folder.path())
+            .output()
+    };
+    let told = run("1")?;
+    assert!(told.status.success(), "{}", message(&told));
+    let text = message(&told);
+    let line = text.lines().find(|line| line.contains("cpu step rows")).ok_or("no line of a step")?;
+    assert!(line.starts_with("RNN_GPU_DEBUG ") && line.contains("of float32, no NaN"), "{line}");
+    assert!(!message(&run("0")?).contains("RNN_GPU_DEBUG"));
+    Ok(())
+}
+
+#[test]
 fn mistakes_get_plain_answers() -> Outcome {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("one.csv"), "x,y\n1,p\n2,p\n3,p\n")?;

@@ -3,6 +3,7 @@
 use neurenix::{nn::*, optim::Rule};
 use phynexus::{
     DType, Device, Error, Result, Tensor,
+    profile::{Detail, Profiler},
     schedule::capture::Captured,
     tensor::{Generator, GeneratorState},
 };
@@ -186,12 +187,12 @@ fn updates_of_all_parameters_are_one_step() -> neurenix::Result<()> {
         Sequential::new().with(Linear::new(6, 16, true, d, &g)?).with(Linear::new(16, 3, true, d, &g)?);
     let inputs = g.randn(&[8, 6], DType::F32, d)?.evaluated()?;
     let mut optimizer = neurenix::optim::Optimizer::new(Rule::adam(), model.parameters(), 1e-3)?;
-    phynexus::schedule::profile::start();
+    let profiler = Profiler::start(Detail::Counts)?;
     for _ in 0..2 {
         let loss = model.forward(&inputs)?.square()?.sum(&[], false)?;
         optimizer.step(loss.leaf_gradients()?, &[&loss])?;
     }
-    let rows = phynexus::schedule::profile::finish();
+    let rows = profiler.finish()?.rows;
     // Four updates, and the loss with them.
     assert!(rows.iter().any(|row| row.name.starts_with("rows x5")), "{rows:?}");
     Ok(())

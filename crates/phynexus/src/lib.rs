@@ -33,6 +33,7 @@
 //! | [`device`] | the trait a device implements, the registry, the memory pool |
 //! | [`custom`] | kernels written by users |
 //! | [`gpu`] | what GPUs of all families share |
+//! | [`profile`] | what ran where, how often and for how long |
 //! | [`oracle`] | what every operation means, exactly |
 //!
 //! The engine names no vendor and knows nothing of layers or files.
@@ -49,6 +50,7 @@ pub mod gpu;
 pub mod graph;
 pub mod kernel;
 pub mod oracle;
+pub mod profile;
 pub mod schedule;
 pub mod shape;
 pub mod tensor;

@@ -9,7 +9,11 @@ use std::{fmt, process::ExitCode, time::Instant};
 
 use neurenix::{
     Error, Result,
-    phynexus::{Device, device::DeviceNature, schedule::profile},
+    phynexus::{
+        Device,
+        device::DeviceNature,
+        profile::{Detail, Profiler},
+    },
 };
 use serde::Serialize;
 
@@ -110,9 +114,9 @@ fn measure(workload: &Workload, device: Device, seconds: f64) -> Result<Measured
     device.reset_peak_memory();
     step()?;
     let peak_bytes = device.memory().peak.saturating_sub(before);
-    profile::start();
+    let profiler = Profiler::start(Detail::Counts)?;
     step()?;
-    let kernels: u64 = profile::finish().iter().map(|row| row.count).sum();
+    let kernels: u64 = profiler.finish()?.kernels().map(|row| row.count).sum();
     let mut timed = |repetitions: usize| -> Result<f64> {
         let start = Instant::now();
         for _ in 0..repetitions {

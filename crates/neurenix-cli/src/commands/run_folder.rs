@@ -10,6 +10,7 @@ use neurenix::{
     data::{LabelColumn, Normalization},
     error::Place,
     io::write_bytes_atomically,
+    phynexus::profile::Profile,
     train::History,
 };
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ use super::train::settings::{Settings, value_name};
 use crate::{models::ModelSpec, report};
 
 /// What a run writes, apart from event files.
-const FILES: [&str; 7] = [
+const FILES: [&str; 9] = [
     "config.json",
     "metrics.csv",
     "metrics.json",
@@ -26,6 +27,8 @@ const FILES: [&str; 7] = [
     "model.safetensors",
     "curves.png",
     "report.html",
+    "profile.txt",
+    "trace.json",
 ];
 
 /// What a run was asked to do: everything needed to build the network again and to repeat or continue the run.
@@ -196,6 +199,14 @@ impl RunFolder {
     pub(super) fn write_metrics(&self, history: &History) -> Result<()> {
         write_bytes_atomically(&self.0.join("metrics.csv"), history.to_csv().as_bytes())?;
         self.write_json("metrics.json", history)
+    }
+
+    /// `profile.txt` and `trace.json`, in the folder given or in the run's own.
+    pub(super) fn write_profile(&self, folder: Option<&Path>, profile: &Profile) -> Result<()> {
+        let folder = folder.unwrap_or(&self.0);
+        std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
+        write_bytes_atomically(&folder.join("profile.txt"), profile.to_string().as_bytes())?;
+        write_bytes_atomically(&folder.join("trace.json"), profile.chrome_trace().as_bytes())
     }
 
     pub(super) fn write_json(&self, name: &str, value: &impl Serialize) -> Result<()> {

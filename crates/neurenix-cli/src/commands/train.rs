@@ -16,7 +16,7 @@ use neurenix::{
     Error, Result,
     loss::Loss,
     optim::Optimizer,
-    phynexus::{Device, schedule::profile, tensor::Generator},
+    phynexus::{Device, tensor::Generator},
     train::{Ending, Objective, TrainOptions, Trainer, save_model},
 };
 use serde::Serialize;
@@ -46,6 +46,10 @@ pub(super) struct Arguments {
     /// Write TensorBoard event files into the run's folder
     #[arg(long)]
     tensorboard: bool,
+    /// Measure every kernel and transfer: a table (profile.txt) and a timeline (trace.json, opens in Perfetto) go into this
+    /// folder, the run's own if none is given
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    profile: Option<Option<PathBuf>>,
     /// No progress, and the result as JSON
     #[arg(long)]
     json: bool,
@@ -154,13 +158,12 @@ fn learn(
 ) -> Result<ExitCode> {
     let done_before = trainer.history().epochs.len();
     let mut observer = Progress::new(arguments, folder, trainer.history().clone(), config.settings.epochs)?;
-    profile::start();
     let ending = trainer.run(&parts.training, Some(&parts.validation), &mut observer)?;
     observer.bar.finish_and_clear();
     if let Some(error) = observer.failure.take() {
         return Err(error);
     }
-    let profile = profile::finish();
+    let mut profile = observer.profile()?;
     folder.write_metrics(trainer.history())?;
     if ending == Ending::Interrupted {
         let program = std::env::args().next().unwrap_or_else(|| "neurenix".to_owned());
@@ -178,11 +181,16 @@ fn learn(
     let evaluation = trainer.evaluate(&parts.test)?;
     let fit = summary::Fit::of(&parts.test, evaluation)?;
     let seconds = trainer.history().epochs.iter().map(|epoch| epoch.seconds).sum();
+    if let Some(place) = &arguments.profile {
+        profile.measure_peaks()?;
+        folder.write_profile(place.as_deref(), &profile)?;
+    }
     let measured = summary::Measured {
         history: trainer.history(),
         evaluation,
         fit,
         profile: &profile,
+        detailed: arguments.profile.is_some(),
         done_before,
         seconds,
     };

@@ -9,6 +9,7 @@ pub(crate) mod format;
 mod html;
 mod page;
 mod png;
+mod profile;
 
 use std::path::{Path, PathBuf};
 
@@ -40,6 +41,8 @@ pub struct Report {
     pub kernels: Vec<KernelRow>,
     /// What the kernels' times do not cover. May be empty.
     pub kernels_note: String,
+    /// What a profiler noted, if one was wanted.
+    pub profile: Option<neurenix::phynexus::profile::Profile>,
     /// Settings, as name and value.
     pub configuration: Vec<(String, String)>,
 }

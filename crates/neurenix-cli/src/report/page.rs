@@ -6,7 +6,7 @@ use super::charts::{Series, Unit, line_chart};
 use super::html::{Text, base64};
 use neurenix::train::EpochRecord;
 
-use super::{KernelRow, Mistake, Report, confusion, format, png};
+use super::{KernelRow, Mistake, Report, confusion, format, png, profile};
 
 /// Kernels with less of the time than this are not told apart.
 const LEAST_SHARE: f64 = 0.0005;
@@ -38,6 +38,9 @@ pub fn render_html(report: &Report) -> String {
         out.push_str("</div>");
     }
     section(&mut out, "placement", "Where each operation ran", &placement(report));
+    if let Some(noted) = &report.profile {
+        section(&mut out, "profile", "Profile", &profile::section(noted));
+    }
     section(&mut out, "configuration", "Configuration", &configuration(&report.configuration));
     let _ = writeln!(
         out,

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use crate::{Error, Result};
+use crate::{Error, Result, profile};
 
 /// What a device's memory pool holds, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +86,9 @@ impl<B> Pool<B> {
             if let Some(block) = state.free.get_mut(&class).and_then(Vec::pop) {
                 state.cached -= class;
                 state.statistics.reused += 1;
-                state.served();
+                let now = state.served();
+                drop(state);
+                profile::memory(&self.device, &now);
                 return Ok(block);
             }
             if reserved > limit {
@@ -102,7 +104,9 @@ impl<B> Pool<B> {
         let mut state = self.lock();
         match block {
             Some(block) => {
-                state.served();
+                let now = state.served();
+                drop(state);
+                profile::memory(&self.device, &now);
                 Ok(block)
             }
             None => {
@@ -120,6 +124,9 @@ impl<B> Pool<B> {
         state.statistics.allocated -= bytes;
         state.cached += class;
         state.free.entry(class).or_default().push(block);
+        let now = state.statistics;
+        drop(state);
+        profile::memory(&self.device, &now);
     }
 
     /// Drops every cached block.
@@ -146,10 +153,11 @@ impl<B> Pool<B> {
 }
 
 impl<B> PoolState<B> {
-    /// Counts an allocation that was served.
-    fn served(&mut self) {
+    /// Counts an allocation that was served; the figures then.
+    fn served(&mut self) -> MemoryStatistics {
         self.statistics.allocations += 1;
         self.statistics.peak = self.statistics.peak.max(self.statistics.allocated);
+        self.statistics
     }
 
     fn take_cache(&mut self, out: &mut Vec<B>) {

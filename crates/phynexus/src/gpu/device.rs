@@ -11,6 +11,7 @@ use std::{
 
 use super::{
     Driver,
+    clock::Clock,
     custom::{self, CustomModules, CustomStep},
     memory::{GpuMemory, Heap, memory},
     modules::Modules,
@@ -33,7 +34,7 @@ impl<D: Driver> Gpu<D> {
     /// On a driver that is ready.
     pub fn new(driver: D) -> Gpu<D> {
         let pool = Pool::new(driver.name());
-        let heap = Arc::new(Heap { driver, pool });
+        let heap = Arc::new(Heap { driver, pool, clock: Clock::new() });
         Gpu(Resources { heap, modules: Arc::new(Modules::new()), custom: Arc::new(CustomModules::new()) })
     }
 
@@ -137,16 +138,16 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
         let (block, offset) = memory(&self.0.heap, target)?.place(offset, bytes.len())?;
-        if bytes.is_empty() { Ok(()) } else { self.driver().write(block, offset, bytes) }
+        if bytes.is_empty() { Ok(()) } else { self.0.heap.write(block, offset, bytes) }
     }
 
     fn read(&self, source: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let (block, offset) = memory(&self.0.heap, source)?.place(offset, bytes.len())?;
-        if bytes.is_empty() { Ok(()) } else { self.driver().read(block, offset, bytes) }
+        if bytes.is_empty() { Ok(()) } else { self.0.heap.read(block, offset, bytes) }
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.driver().synchronize()
+        self.0.heap.synchronize()
     }
 
     fn memory(&self) -> MemoryStatistics {

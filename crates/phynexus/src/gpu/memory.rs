@@ -2,7 +2,7 @@
 
 use std::{any::Any, sync::Arc};
 
-use super::Driver;
+use super::{Driver, clock::Clock};
 use crate::{
     Error, Result,
     device::{Buffer, Memory, Pool},
@@ -12,6 +12,7 @@ use crate::{
 pub(super) struct Heap<D: Driver> {
     pub(super) driver: D,
     pub(super) pool: Pool<D::Block>,
+    pub(super) clock: Clock<D>,
 }
 
 /// A block in use; it goes back to the pool when dropped.

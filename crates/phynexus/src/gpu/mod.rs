@@ -10,11 +10,13 @@
 //! | `memory` | blocks in use, and places in them |
 //! | `step` | a compiled step: its launches, what is bound to them |
 //! | `sequence` | steps that are submitted together |
+//! | `clock` | when the device did what, for profiles |
 //! | `modules` | kernels compiled before |
 //! | `custom` | kernels written by users |
 //! | `cache` | machine code on disk |
 
 mod cache;
+mod clock;
 mod custom;
 mod device;
 mod memory;

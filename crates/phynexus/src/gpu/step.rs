@@ -167,18 +167,18 @@ impl<D: Driver> Executable for GpuStep<D> {
         let status = match loaded.may_fail {
             true => {
                 let status = GpuMemory::new(heap, size_of::<u32>())?;
-                driver.write(status.place(0, 4)?.0, 0, &0u32.to_ne_bytes())?;
+                heap.write(status.place(0, 4)?.0, 0, &0u32.to_ne_bytes())?;
                 Some(status)
             }
             false => None,
         };
         let mut submissions = Vec::with_capacity(loaded.launches.len());
         loaded.submissions(heap, bindings, &temporaries, status.as_ref(), &mut submissions)?;
-        submissions.iter().try_for_each(|submission| driver.launch(submission))?;
+        submissions.iter().try_for_each(|submission| heap.launch(submission))?;
         // What fails must fail before a later step overwrites anything, so it is waited for here.
         if let Some(status) = &status {
             let mut value = [0; 4];
-            driver.read(status.place(0, 4)?.0, 0, &mut value)?;
+            heap.read(status.place(0, 4)?.0, 0, &mut value)?;
             if u32::from_ne_bytes(value) != 0 {
                 let message = format!("{}: an index is out of range", self.step.name());
                 return Err(Error::Device { device: driver.name().to_owned(), message });

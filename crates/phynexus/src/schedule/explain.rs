@@ -1,12 +1,16 @@
 //! A plan in words: its steps, what they read and write, and what they compute.
 
-use std::fmt::{self, Display, Formatter};
+use std::{
+    fmt::{self, Display, Formatter},
+    sync::Arc,
+};
 
 use super::{
     plan::{Plan, PlannedStep},
     step::Step,
 };
 use crate::{
+    DType,
     device::Device,
     graph::op::{ConvKind, Op},
     kernel::fused::{Fused, Operation},
@@ -32,6 +36,8 @@ pub struct StepSummary {
     pub bytes_written: usize,
     /// Arithmetic operations, each function counted as one and each multiply-add as two.
     pub operations: u64,
+    /// Of a matrix product or a convolution, the type of its factors.
+    pub product: Option<DType>,
     /// The kernel as text, for fused steps.
     pub listing: Option<String>,
     /// Why it does not run on the plan's device, if so.
@@ -41,12 +47,17 @@ pub struct StepSummary {
 impl Plan {
     /// The steps in order.
     pub fn summaries(&self) -> Vec<StepSummary> {
-        self.steps.iter().map(|step| step.summary(self.device)).collect()
+        self.steps.iter().map(|step| StepSummary::clone(&step.summary(self.device))).collect()
     }
 }
 
 impl PlannedStep {
-    pub(super) fn summary(&self, device: Device) -> StepSummary {
+    /// What is told of it, made once.
+    pub(super) fn summary(&self, device: Device) -> Arc<StepSummary> {
+        self.summary.get_or_init(|| Arc::new(self.summarize(device))).clone()
+    }
+
+    fn summarize(&self, device: Device) -> StepSummary {
         let step = self;
         let bytes =
             |written: bool| step.parameters.iter().filter(|p| p.written == written).map(|p| p.bytes).sum();
@@ -89,6 +100,12 @@ impl PlannedStep {
             bytes_read: bytes(false),
             bytes_written: bytes(true),
             operations,
+            product: match &step.step {
+                Step::Library(library) if matches!(library.node.op, Op::Dot | Op::Conv(..)) => {
+                    library.operands.first().map(|operand| operand.dtype)
+                }
+                _ => None,
+            },
             listing,
         }
     }

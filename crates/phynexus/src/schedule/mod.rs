@@ -8,6 +8,7 @@ mod build;
 mod cache;
 pub mod capture;
 mod cost;
+pub(crate) mod debug;
 pub mod explain;
 mod fork;
 mod group;
@@ -16,7 +17,6 @@ mod order;
 pub mod placement;
 mod places;
 pub mod plan;
-pub mod profile;
 pub mod step;
 #[cfg(test)]
 mod tests;
@@ -34,6 +34,7 @@ use crate::{
         node::Node,
         op::Op,
     },
+    profile::{self, Phase},
     shape::Layout,
 };
 pub use cache::plan_statistics;
@@ -58,6 +59,7 @@ pub(crate) fn evaluate(roots: &[&Tensor], given: &mut Vec<Tensor>) -> Result<()>
         }
     }
     if !devices.is_empty() {
+        profile::end_recording();
         fork::check()?;
         capture::refuse_reading()?;
     }
@@ -76,6 +78,7 @@ pub(crate) fn evaluate(roots: &[&Tensor], given: &mut Vec<Tensor>) -> Result<()>
 }
 
 fn evaluate_graph(roots: &[&Tensor], given: &[Tensor]) -> Result<()> {
+    let _phase = profile::phase(Phase::Evaluating);
     loop {
         // Declared before the lock is taken, so dropped after it is released.
         let mut walker = Walker::default();

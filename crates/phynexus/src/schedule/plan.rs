@@ -1,17 +1,22 @@
 //! A plan: compiled steps, where every buffer lies, and how to run them.
 
-use std::{collections::HashMap, ops::Range, sync::Arc, time::Instant};
+use std::{
+    collections::HashMap,
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use smallvec::SmallVec;
 
 use super::{
     build::{self, Built},
+    debug,
+    explain::StepSummary,
     group::{self, GroupId, Grouping, Home, Limits},
     layout::lay_out,
     order,
     placement::{self, Placement},
     places::Places,
-    profile,
     step::{Library, Operand, Step},
 };
 use crate::{
@@ -21,6 +26,7 @@ use crate::{
         ir::{Id, Ir, IrNode},
         rewrite::rewrite,
     },
+    profile::{self, Phase},
     shape::Layout,
 };
 
@@ -44,6 +50,7 @@ pub struct PlannedStep {
     /// Where it runs and why, if not on the plan's device.
     pub placement: Option<Placement>,
     executable: Arc<dyn Executable>,
+    pub(super) summary: OnceLock<Arc<StepSummary>>,
 }
 
 /// A buffer of a step.
@@ -101,6 +108,8 @@ pub(super) struct Leaf {
 
 /// Makes the plan of a graph.
 pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
+    profile::end_recording();
+    let _phase = profile::phase(Phase::Planning);
     let ir = rewrite(ir, device)?;
     let layouts: Vec<Layout> = leaves.iter().map(|l| Layout { offset: 0, ..l.layout.clone() }).collect();
     let backend = device.backend();
@@ -142,6 +151,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
         wanted.push((step, parameters, refusal));
     }
     let supported: Vec<&Step> = wanted.iter().filter(|(.., r)| r.is_none()).map(|(step, ..)| step).collect();
+    let phase = profile::phase(Phase::Compiling);
     let mut compiled = backend.compile_all(&supported).into_iter();
     let mut steps = Vec::with_capacity(wanted.len());
     for (step, parameters, refusal) in wanted {
@@ -150,8 +160,9 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
             None => compiled.next().unwrap_or_else(|| Err(Error::internal("plan", "a step is not compiled"))),
         };
         let (executable, placement) = placement::place(device, &step, &parameters, attempt)?;
-        steps.push(PlannedStep { step, parameters, placement, executable });
+        steps.push(PlannedStep { step, parameters, placement, executable, summary: OnceLock::new() });
     }
+    drop(phase);
     let outputs = outputs.into_iter().map(|(base, layout)| (places.of[&base], layout)).collect();
     let leaf_element_sizes = ir.leaves.iter().map(|&l| ir.node(l).dtype.size()).collect();
     let Places { owned, arena_bytes, .. } = places;
@@ -314,9 +325,10 @@ impl Plan {
             Ok(Binding { buffer, offset: start + parameter.offset })
         };
         let mut bindings: Vec<Binding> = Vec::new();
+        let observed = profile::is_enabled() || debug::is_enabled();
         for Submission { steps, sequence } in &self.submissions {
             let steps = &self.steps[steps.clone()];
-            if let Some(sequence) = sequence.as_ref().filter(|_| !profile::is_enabled()) {
+            if let Some(sequence) = sequence.as_ref().filter(|_| !observed) {
                 bindings.clear();
                 for parameter in steps.iter().flat_map(|step| &step.parameters) {
                     bindings.push(binding(parameter)?);
@@ -329,10 +341,12 @@ impl Plan {
                 for parameter in &step.parameters {
                     bindings.push(binding(parameter)?);
                 }
-                let started = profile::is_enabled().then(Instant::now);
-                step.executable.run(&bindings)?;
-                if let Some(started) = started {
-                    profile::record(&step.summary(self.device), started.elapsed());
+                let run = || step.executable.run(&bindings);
+                match observed {
+                    false => run()?,
+                    true => debug::watch(self.device, step, &bindings, || {
+                        profile::step(self.device, &step.summary(self.device), run)
+                    })?,
                 }
             }
         }

@@ -140,6 +140,7 @@ impl Tensor {
         shape: Dims,
         operands: &[&Tensor],
     ) -> Result<Tensor> {
+        crate::profile::note_recording();
         if shape.len() > MAX_RANK {
             check_rank(op.name(), &shape)?;
         }

@@ -7,7 +7,7 @@ use std::{
 
 use neurenix::{
     Result,
-    phynexus::schedule::profile::{self, ProfileRow},
+    phynexus::profile::{Clock, Detail, ProfileRow, Profiler},
 };
 
 use super::workloads::Step;
@@ -19,14 +19,13 @@ pub(super) fn print(step: &mut Step, seconds: f64) -> Result<()> {
     // The first repetition makes plans.
     step()?;
     while begun.elapsed().as_secs_f64() < seconds || least.is_empty() {
-        profile::start();
-        let done = step();
-        let rows = profile::finish();
-        done?;
-        if rows.is_empty() {
+        let profiler = Profiler::start(Detail::Timeline)?;
+        step()?;
+        let profile = profiler.finish()?;
+        if profile.rows.is_empty() {
             break;
         }
-        for row in rows {
+        for row in profile.rows {
             let best = least.entry(row.name.clone()).or_insert_with(|| row.clone());
             if row.time < best.time {
                 *best = row;
@@ -38,7 +37,8 @@ pub(super) fn print(step: &mut Step, seconds: f64) -> Result<()> {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     for row in &rows {
         let rate = row.operations as f64 / row.time.as_secs_f64().max(1e-9) / 1e9;
-        say!("  {:>8.3} ms {:>4} x {rate:>7.1} GFLOP/s  {}", ms(row.time), row.count, row.name)?;
+        let clock = if row.clock == Clock::Device { "device" } else { "host" };
+        say!("  {:>8.3} ms ({clock}) {:>4} x {rate:>7.1} GFLOP/s  {}", ms(row.time), row.count, row.name)?;
     }
     say!("  {:>8.3} ms in all", ms(rows.iter().map(|row| row.time).sum()))
 }

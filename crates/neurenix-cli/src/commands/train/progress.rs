@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use neurenix::{
     Error, Result,
     io::tensorboard::EventWriter,
+    phynexus::profile::{Detail, Profile, Profiler},
     train::{EpochRecord, History, Observer, StepReport},
 };
 
@@ -29,6 +30,10 @@ pub(super) struct Progress<'a> {
     events: Option<EventWriter>,
     quiet: bool,
     epochs: usize,
+    /// Ended with the first epoch, unless it is wanted for the whole run.
+    profiler: Option<Profiler>,
+    profile: Option<Profile>,
+    detailed: bool,
 }
 
 impl Progress<'_> {
@@ -57,8 +62,32 @@ impl Progress<'_> {
             true => Some(EventWriter::create(&folder.0)?),
             false => None,
         };
-        let quiet = arguments.json;
-        Ok(Progress { bar, failure: None, folder, history, interrupted, events, quiet, epochs })
+        let detailed = arguments.profile.is_some();
+        let profiler = Profiler::start(if detailed { Detail::Timeline } else { Detail::Counts })?;
+        Ok(Progress {
+            bar,
+            failure: None,
+            folder,
+            history,
+            interrupted,
+            events,
+            quiet: arguments.json,
+            epochs,
+            profiler: Some(profiler),
+            profile: None,
+            detailed,
+        })
+    }
+
+    /// What the profiler noted; ends it if it still runs.
+    pub(super) fn profile(&mut self) -> Result<Profile> {
+        match (self.profile.take(), self.profiler.take()) {
+            (Some(profile), _) => Ok(profile),
+            (None, Some(profiler)) => Ok(profiler.finish()?),
+            (None, None) => {
+                Err(neurenix::phynexus::Error::internal("train", "the profile was asked for twice").into())
+            }
+        }
     }
 
     fn write_events(&mut self, record: &EpochRecord) -> Result<()> {
@@ -75,6 +104,9 @@ impl Progress<'_> {
 
     fn tell(&mut self, record: &EpochRecord) -> Result<()> {
         self.history.epochs.push(record.clone());
+        if !self.detailed && self.profile.is_none() {
+            self.profile = Some(self.profile()?);
+        }
         self.folder.write_metrics(&self.history)?;
         self.write_events(record)?;
         if self.quiet {

@@ -6,7 +6,10 @@ use neurenix::{
     Result,
     data::{BatchOptions, Batches, Dataset, HostArray},
     nn::Module,
-    phynexus::{DType, Device, Tensor, no_grad, schedule::profile::ProfileRow},
+    phynexus::{
+        DType, Device, Tensor, no_grad,
+        profile::{Clock, Profile, ProfileRow},
+    },
     train::{Evaluation, History},
 };
 
@@ -26,7 +29,9 @@ pub(super) struct Measured<'a> {
     pub(super) history: &'a History,
     pub(super) evaluation: Evaluation,
     pub(super) fit: Option<Fit>,
-    pub(super) profile: &'a [ProfileRow],
+    pub(super) profile: &'a Profile,
+    /// The profile is of the whole training and has the devices' times; else it is of one epoch and only counts.
+    pub(super) detailed: bool,
     /// Epochs done before the run was resumed; their kernels are not in the profile.
     pub(super) done_before: usize,
     /// Of all epochs.
@@ -93,17 +98,22 @@ pub(super) fn report(
     let plural = if epochs == 1 { "" } else { "s" };
     summary.push(fact("Training time", format::seconds(measured.seconds), format!("{epochs} epoch{plural}")));
     summary.push(fact("Device", device.name().to_owned(), device.info().model));
-    let kernels = measured.profile.iter().map(|row| KernelRow {
+    let kernels = measured.profile.kernels().map(|row| KernelRow {
         name: row.name.clone(),
         device: row.device.clone(),
         count: row.count,
         seconds: row.time.as_secs_f64(),
         bytes: row.bytes,
     });
-    let kernels_note = match measured.done_before {
-        0 => String::new(),
-        done => format!("Measured since the run was resumed in epoch {}.", done + 1),
+    let mut kernels_note = match (measured.detailed, measured.done_before) {
+        (false, done) => format!("Measured in epoch {}.", done + 1),
+        (true, 0) => String::new(),
+        (true, done) => format!("Measured since the run was resumed in epoch {}.", done + 1),
     };
+    let submitted = |row: &ProfileRow| row.clock == Clock::Host && row.device != "cpu";
+    if !measured.detailed && measured.profile.kernels().any(submitted) {
+        kernels_note += " Times of accelerators are those to submit the work; --profile measures their own.";
+    }
     let data = config.settings.data.as_ref().map(value_name).unwrap_or_default();
     let mut report = Report {
         title: format!("{data} with {}", config.model.kind.name()),
@@ -112,6 +122,7 @@ pub(super) fn report(
         epochs: history.epochs.clone(),
         kernels: kernels.collect(),
         kernels_note,
+        profile: measured.detailed.then(|| measured.profile.clone()),
         configuration: configuration(config)?,
         ..Report::default()
     };

@@ -1,0 +1,295 @@
+//! A driver that interprets kernels on the host, and fails when it is told to.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use phynexus::{
+    DType, Device, Element, Error, Result, Scalar,
+    device::{DeviceInfo, DeviceNature, Peaks, register, scalar_bytes},
+    gpu::{Driver, Gpu, Place, Submission},
+    kernel::{check::Limits, interpret::interpret, loops::Kernel, lower::Target},
+};
+
+/// What the driver does, and what it has done.
+#[derive(Default)]
+pub(crate) struct Control {
+    /// Allocations fail after so many more; 0 is off, 1 means the next.
+    pub(crate) failing_allocation: AtomicU64,
+    /// Launches fail after so many more.
+    pub(crate) failing_launch: AtomicU64,
+    /// The device is lost after so many more launches.
+    pub(crate) losing_launch: AtomicU64,
+    /// Every call fails.
+    pub(crate) lost: AtomicBool,
+    /// Blocks whose memory comes back only when the device has been waited for.
+    pub(crate) deferred: AtomicBool,
+    /// Bytes of memory; 0 is no end.
+    pub(crate) capacity: AtomicU64,
+    pub(crate) used: AtomicU64,
+    pub(crate) blocks: AtomicU64,
+    pub(crate) launches: AtomicU64,
+    pub(crate) copies: AtomicU64,
+    /// Kernels whose name contains this are not compiled.
+    pub(crate) refused: Mutex<Option<&'static str>>,
+    /// What mark() tells, in nanoseconds.
+    time: AtomicU64,
+    waiting: AtomicU64,
+}
+
+/// Nanoseconds that every kernel takes by the driver's clock.
+pub(crate) const KERNEL_TIME: u64 = 1000;
+/// Memory of the device as it tells.
+pub(crate) const TOTAL: u64 = 1 << 30;
+
+impl Control {
+    fn device_error<T>(&self, name: &str, message: &str) -> Result<T> {
+        Err(Error::Device { device: name.to_owned(), message: message.to_owned() })
+    }
+
+    /// Counts down; true when it reaches its end.
+    fn fires(counter: &AtomicU64) -> bool {
+        let old = counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+        old == Ok(1)
+    }
+
+    /// Everything works again.
+    pub(crate) fn heal(&self) {
+        for counter in [&self.failing_allocation, &self.failing_launch, &self.losing_launch, &self.capacity] {
+            counter.store(0, Ordering::SeqCst);
+        }
+        self.lost.store(false, Ordering::SeqCst);
+        *self.refused.lock().unwrap() = None;
+    }
+}
+
+pub(crate) struct Simulated {
+    name: String,
+    target: Target,
+    control: Arc<Control>,
+    has_clock: bool,
+}
+
+pub(crate) struct Block {
+    bytes: Mutex<Vec<u8>>,
+    length: u64,
+    control: Arc<Control>,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let control = &self.control;
+        control.blocks.fetch_sub(1, Ordering::SeqCst);
+        match control.deferred.load(Ordering::SeqCst) {
+            true => control.waiting.fetch_add(self.length, Ordering::SeqCst),
+            false => control.used.fetch_sub(self.length, Ordering::SeqCst),
+        };
+    }
+}
+
+/// A registered device of this name, and what it does.
+pub(crate) fn device(name: &str, has_clock: bool) -> (Device, Arc<Control>) {
+    neurenix::register_all();
+    let control = Arc::new(Control::default());
+    let limits = Limits {
+        device: name.to_owned(),
+        bindings: 64,
+        shared_bytes: 48 << 10,
+        block: [128, 128, 4],
+        block_size: 128,
+        grid: [65535; 3],
+        subgroup: Some(8),
+        dtypes: DType::ALL.to_vec(),
+        matrices: Vec::new(),
+    };
+    let target = Target { limits, vector_bytes: 16, processors: 2 };
+    let driver = Simulated { name: name.to_owned(), target, control: control.clone(), has_clock };
+    (register(Box::new(Gpu::new(driver))), control)
+}
+
+impl Simulated {
+    fn check(&self) -> Result<()> {
+        match self.control.lost.load(Ordering::SeqCst) {
+            true => self.control.device_error(&self.name, "the device was lost"),
+            false => Ok(()),
+        }
+    }
+}
+
+fn locked(block: &Block) -> MutexGuard<'_, Vec<u8>> {
+    block.bytes.lock().unwrap()
+}
+
+impl Driver for Simulated {
+    type Block = Block;
+    type Module = ();
+    type Recording = ();
+    type Mark = u64;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            name: self.name.clone(),
+            model: "an interpreter".to_owned(),
+            nature: DeviceNature::Emulator,
+            compute_units: None,
+            total_memory: Some(TOTAL),
+            features: Vec::new(),
+        }
+    }
+
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn available_memory(&self) -> Option<u64> {
+        Some(TOTAL - self.control.used.load(Ordering::SeqCst))
+    }
+
+    fn allocate(&self, bytes: usize) -> Option<Block> {
+        let control = &self.control;
+        let failed = Control::fires(&control.failing_allocation);
+        // A pool asks twice; one that is to fail fails for good, until the driver is healed.
+        if failed {
+            control.capacity.store(1, Ordering::SeqCst);
+        }
+        let capacity = control.capacity.load(Ordering::SeqCst);
+        let used = control.used.load(Ordering::SeqCst);
+        if self.check().is_err() || capacity > 0 && used + bytes as u64 > capacity {
+            return None;
+        }
+        control.used.fetch_add(bytes as u64, Ordering::SeqCst);
+        control.blocks.fetch_add(1, Ordering::SeqCst);
+        let contents = Mutex::new(vec![0xA5; bytes]);
+        Some(Block { bytes: contents, length: bytes as u64, control: control.clone() })
+    }
+
+    fn write(&self, block: &Block, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.check()?;
+        self.control.copies.fetch_add(1, Ordering::SeqCst);
+        self.control.time.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+        locked(block)[offset..offset + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&self, block: &Block, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        self.check()?;
+        self.control.copies.fetch_add(1, Ordering::SeqCst);
+        self.control.time.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+        bytes.copy_from_slice(&locked(block)[offset..offset + bytes.len()]);
+        Ok(())
+    }
+
+    fn compile(&self, kernel: &Kernel) -> Result<()> {
+        self.check()?;
+        match *self.control.refused.lock().unwrap() {
+            Some(refused) if kernel.name.contains(refused) => self
+                .control
+                .device_error(&self.name, &format!("kernel {}: syntax error in line 1", kernel.name)),
+            _ => Ok(()),
+        }
+    }
+
+    fn launch(&self, submission: &Submission<'_, Simulated>) -> Result<()> {
+        self.check()?;
+        let control = &self.control;
+        control.launches.fetch_add(1, Ordering::SeqCst);
+        if Control::fires(&control.failing_launch) {
+            return control.device_error(&self.name, "launching a kernel: too many resources requested");
+        }
+        if Control::fires(&control.losing_launch) {
+            control.lost.store(true, Ordering::SeqCst);
+        }
+        self.check()?;
+        control.time.fetch_add(KERNEL_TIME, Ordering::SeqCst);
+        let kernel = submission.kernel;
+        let pairs = || kernel.buffers.iter().zip(&submission.arguments);
+        let mut buffers: Vec<Vec<Scalar>> =
+            pairs().map(|(parameter, place)| load(place, parameter.dtype, parameter.length)).collect();
+        let before = buffers.clone();
+        interpret(kernel, self.target.limits.subgroup.unwrap_or(1), &mut buffers, &[])?;
+        for ((parameter, place), (old, new)) in pairs().zip(before.iter().zip(&buffers)) {
+            if parameter.written {
+                store(place, parameter.dtype, old, new);
+            }
+        }
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.check()?;
+        let waiting = self.control.waiting.swap(0, Ordering::SeqCst);
+        self.control.used.fetch_sub(waiting, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn mark(&self) -> Result<Option<u64>> {
+        self.check()?;
+        Ok(self.has_clock.then(|| self.control.time.load(Ordering::SeqCst)))
+    }
+
+    fn elapsed(&self, from: &u64, to: &u64) -> Result<f64> {
+        self.check()?;
+        Ok(to.wrapping_sub(*from) as i64 as f64)
+    }
+
+    fn peaks(&self) -> Peaks {
+        // A byte and two operations a nanosecond.
+        match self.has_clock {
+            true => Peaks { bytes: Some(1e9), operations: Some(2e9) },
+            false => Peaks::default(),
+        }
+    }
+}
+
+/// The elements from a place on. A parameter may reach over the ends of its memory where no access does.
+fn load((block, start): &Place<'_, Block>, dtype: DType, length: usize) -> Vec<Scalar> {
+    let memory = locked(block);
+    let size = dtype.size();
+    let element = |at: usize| {
+        let first = usize::try_from(start + (at * size) as i64).ok();
+        let bytes = first.and_then(|first| memory.get(first..first + size));
+        scalar(bytes.unwrap_or(&[0xA5; 8][..size]), dtype)
+    };
+    (0..length).map(element).collect()
+}
+
+/// Writes back what changed.
+fn store((block, start): &Place<'_, Block>, dtype: DType, old: &[Scalar], new: &[Scalar]) {
+    let mut memory = locked(block);
+    for (at, (old, new)) in old.iter().zip(new).enumerate() {
+        // Memory that nobody wrote holds no truth value, but reads as one.
+        if old != new || dtype == DType::Bool {
+            let bytes = scalar_bytes(*new, dtype);
+            let Ok(first) = usize::try_from(start + (at * dtype.size()) as i64) else { continue };
+            if let Some(part) = memory.get_mut(first..first + bytes.len()) {
+                part.copy_from_slice(&bytes);
+            }
+        }
+    }
+}
+
+fn scalar(bytes: &[u8], dtype: DType) -> Scalar {
+    fn read<T: Element>(bytes: &[u8]) -> Scalar {
+        T::read_bytes(bytes)[0].to_scalar()
+    }
+    match dtype {
+        DType::Bool => read::<bool>(bytes),
+        DType::U8 => read::<u8>(bytes),
+        DType::U16 => read::<u16>(bytes),
+        DType::U32 => read::<u32>(bytes),
+        DType::U64 => read::<u64>(bytes),
+        DType::I8 => read::<i8>(bytes),
+        DType::I16 => read::<i16>(bytes),
+        DType::I32 => read::<i32>(bytes),
+        DType::I64 => read::<i64>(bytes),
+        DType::F16 => read::<half::f16>(bytes),
+        DType::BF16 => read::<half::bf16>(bytes),
+        DType::F32 => read::<f32>(bytes),
+        DType::F64 => read::<f64>(bytes),
+    }
+}

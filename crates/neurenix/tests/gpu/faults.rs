@@ -1,0 +1,1 @@
+//! Faults of a device: typed errors, and nothing else is harmed.

@@ -1,0 +1,333 @@
+//! A finished profile: rows, figures, the table.
+
+use std::{
+    fmt::{self, Display, Formatter},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::peaks;
+use crate::{
+    DType, Result,
+    device::{Device, MemoryStatistics, Peaks},
+    schedule::explain::{show_bytes, show_count},
+};
+
+/// Whose time it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Clock {
+    /// The device's own: from when it began to when it had finished. A kernel of a few microseconds on an idle device
+    /// includes its way there.
+    Device,
+    /// The host's.
+    Host,
+}
+
+/// What kind of thing it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Track {
+    /// Computing, on a device.
+    Kernels,
+    /// Copying between host and device.
+    Transfers,
+    /// What the host does meanwhile.
+    Host,
+}
+
+/// What the host does besides kernels and transfers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// From the first operation recorded to its evaluation, with what the program does in between.
+    Recording,
+    /// Walking the graph and finding its plan.
+    Evaluating,
+    /// Making a plan.
+    Planning,
+    /// Making a plan's steps ready to run.
+    Compiling,
+    /// Giving steps to a device that has a clock of its own.
+    Submitting,
+    /// Waiting for a device, to read from it or because somebody asked.
+    Waiting,
+}
+
+impl Phase {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Recording => "recording",
+            Phase::Evaluating => "evaluating",
+            Phase::Planning => "planning",
+            Phase::Compiling => "compiling",
+            Phase::Submitting => "submitting",
+            Phase::Waiting => "waiting",
+        }
+    }
+}
+
+/// The steps of one kind on one device, or the transfers of one direction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProfileRow {
+    /// Kernels or transfers.
+    pub track: Track,
+    /// What they are and compute.
+    pub name: String,
+    /// The device they ran on.
+    pub device: String,
+    /// How many ran.
+    pub count: u64,
+    /// Their time together.
+    pub time: Duration,
+    /// The shortest.
+    pub least: Duration,
+    /// The longest.
+    pub most: Duration,
+    /// Whose time that is. If the host's, and in a profile that only counts, a device with a queue was given the work in it.
+    pub clock: Clock,
+    /// Bytes of the tensors read and written together, or copied.
+    pub bytes: u64,
+    /// Arithmetic operations together, each function counted as one and each multiply-add as two.
+    pub operations: u64,
+    /// Of matrix products and convolutions, the type of their factors.
+    pub product: Option<DType>,
+}
+
+impl ProfileRow {
+    /// The time of one.
+    pub fn mean(&self) -> Duration {
+        self.time.div_f64(self.count.max(1) as f64)
+    }
+
+    /// Bytes a second; absent if no time was measured.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        self.rate(self.bytes)
+    }
+
+    /// Operations a second; absent if no time was measured.
+    pub fn operations_per_second(&self) -> Option<f64> {
+        self.rate(self.operations)
+    }
+
+    fn rate(&self, amount: u64) -> Option<f64> {
+        (!self.time.is_zero()).then(|| amount as f64 / self.time.as_secs_f64())
+    }
+
+    /// The share of the roofline (Williams, Waterman, Patterson 2009): the time that the bytes or the operations take at
+    /// least, whichever is longer, over the time it took. More than 1 means that data came from a cache. Absent for
+    /// transfers, where a peak is not known, and for products of other types than `float32`, which have peaks of their own.
+    pub fn roofline(&self, peaks: &Peaks) -> Option<f64> {
+        let (bytes, operations) = peaks.bytes.zip(peaks.operations)?;
+        let known = self.track == Track::Kernels && self.product.is_none_or(|dtype| dtype == DType::F32);
+        let least = (self.bytes as f64 / bytes).max(self.operations as f64 / operations);
+        (known && !self.time.is_zero()).then(|| least / self.time.as_secs_f64())
+    }
+}
+
+/// What the host did: one phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostRow {
+    /// What.
+    pub phase: Phase,
+    /// How often.
+    pub count: u64,
+    /// The time together, without that of phases inside it.
+    pub time: Duration,
+}
+
+/// Where the figures of what a device can do at most come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeakOrigin {
+    /// Clock rates and widths that the driver tells.
+    Specification,
+    /// A copy of large tensors and a product of large matrices, timed in this process.
+    Measured,
+}
+
+/// A device that ran something.
+#[derive(Clone, Debug)]
+pub struct DeviceProfile {
+    /// Which.
+    pub device: Device,
+    /// Its model.
+    pub model: String,
+    /// What it can do at most.
+    pub peaks: Peaks,
+    /// How that is known.
+    pub origin: PeakOrigin,
+    /// What its pool held in the end.
+    pub memory: MemoryStatistics,
+}
+
+/// One thing on the timeline.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// Kernels, transfers or the host.
+    pub track: Track,
+    /// The device.
+    pub device: Arc<str>,
+    /// The kernel's name, or what was done.
+    pub name: Arc<str>,
+    /// How a kernel was launched, or for what. May be empty.
+    pub detail: String,
+    /// When it began, since the profiler's start.
+    pub start: Duration,
+    /// How long it took.
+    pub time: Duration,
+    /// Bytes of the tensors, where the event is a whole step or a transfer.
+    pub bytes: u64,
+    /// Arithmetic operations, where the event is a whole step.
+    pub operations: u64,
+    /// Whose time it is.
+    pub clock: Clock,
+    /// The number of the host's thread.
+    pub thread: u32,
+}
+
+/// What a device's pool held at a time.
+#[derive(Clone, Debug)]
+pub struct MemorySample {
+    /// The device.
+    pub device: Arc<str>,
+    /// When, since the profiler's start.
+    pub at: Duration,
+    /// Bytes held by live tensors.
+    pub allocated: usize,
+    /// Bytes taken from the system.
+    pub reserved: usize,
+}
+
+/// What a profiler has noted.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// From its start to its end.
+    pub duration: Duration,
+    /// Kernels by kind, the longest time first, then transfers.
+    pub rows: Vec<ProfileRow>,
+    /// What the host did; empty for [`Detail::Counts`](super::Detail::Counts), as are events and memory.
+    pub host: Vec<HostRow>,
+    /// The devices that ran something.
+    pub devices: Vec<DeviceProfile>,
+    /// The timeline, by start.
+    pub events: Vec<Event>,
+    /// Memory over time.
+    pub memory: Vec<MemorySample>,
+    /// Events and changes of memory that were too many to keep. The rows count them.
+    pub left_out: u64,
+}
+
+impl Profile {
+    /// The rows of kernels.
+    pub fn kernels(&self) -> impl Iterator<Item = &ProfileRow> {
+        self.rows.iter().filter(|row| row.track == Track::Kernels)
+    }
+
+    /// Measures what devices can do that do not tell it, by a copy and a matrix product; once a process.
+    ///
+    /// # Errors
+    /// Those of computing on the device.
+    pub fn measure_peaks(&mut self) -> Result<()> {
+        for device in &mut self.devices {
+            if device.peaks.bytes.is_none() || device.peaks.operations.is_none() {
+                device.peaks = peaks::measured(device.device)?;
+                device.origin = PeakOrigin::Measured;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the device of a row can do at most; nothing known if it is not one of the profile's.
+    pub fn peaks(&self, row: &ProfileRow) -> Peaks {
+        let device = self.devices.iter().find(|d| d.device.name() == row.device);
+        device.map(|d| d.peaks).unwrap_or_default()
+    }
+}
+
+/// A table: a line for each row, then the host, devices and their memory.
+impl Display for Profile {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let all: Duration = self.kernels().map(|row| row.time).sum();
+        writeln!(
+            f,
+            "{:>6} {:>8} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>7} {:>8} {:>8} {:<6} {:<10} name",
+            "share",
+            "count",
+            "total",
+            "mean",
+            "least",
+            "most",
+            "bytes",
+            "FLOPs",
+            "GB/s",
+            "GFLOP/s",
+            "of roof",
+            "clock",
+            "device",
+        )?;
+        for row in &self.rows {
+            let share = match row.track {
+                Track::Kernels if !all.is_zero() => percent(Some(row.time.as_secs_f64() / all.as_secs_f64())),
+                _ => String::new(),
+            };
+            let giga = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{:.1}", rate / 1e9));
+            let kernel = row.track == Track::Kernels;
+            writeln!(
+                f,
+                "{share:>6} {:>8} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>7} {:>8} {:>8} {:<6} {:<10} {}",
+                row.count,
+                show_time(row.time),
+                show_time(row.mean()),
+                show_time(row.least),
+                show_time(row.most),
+                show_bytes(row.bytes as usize),
+                if kernel { show_count(row.operations) } else { String::new() },
+                giga(row.bytes_per_second()),
+                if kernel { giga(row.operations_per_second()) } else { String::new() },
+                if kernel { percent(row.roofline(&self.peaks(row))) } else { String::new() },
+                if row.clock == Clock::Device { "device" } else { "host" },
+                row.device,
+                row.name,
+            )?;
+        }
+        writeln!(f, "kernels {} of {}", show_time(all), show_time(self.duration))?;
+        for row in &self.host {
+            writeln!(f, "host: {:<11} {:>10}, {} times", row.phase.name(), show_time(row.time), row.count)?;
+        }
+        for device in &self.devices {
+            let peak = |rate: Option<f64>, unit| {
+                rate.map_or(format!("unknown {unit}"), |rate| format!("{:.0} {unit}", rate / 1e9))
+            };
+            let origin = match device.origin {
+                PeakOrigin::Specification => "by the driver's figures",
+                PeakOrigin::Measured => "as measured by a copy and a product of float32 matrices",
+            };
+            writeln!(
+                f,
+                "{} ({}): at most {} and {} {origin}; memory {} at most, {} reserved",
+                device.device,
+                device.model,
+                peak(device.peaks.bytes, "GB/s"),
+                peak(device.peaks.operations, "GFLOP/s"),
+                show_bytes(device.memory.peak),
+                show_bytes(device.memory.reserved),
+            )?;
+        }
+        if self.left_out > 0 {
+            writeln!(f, "{} events were too many for the timeline; the rows count them", self.left_out)?;
+        }
+        Ok(())
+    }
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), |share| format!("{:.1}%", share * 100.0))
+}
+
+/// A time in words: `3.21 ms`.
+pub(crate) fn show_time(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        s if s < 1e-3 => format!("{:.2} us", s * 1e6),
+        s if s < 1.0 => format!("{:.2} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}
