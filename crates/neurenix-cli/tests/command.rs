@@ -324,6 +324,24 @@ fn debugging_tells_every_step_and_what_it_made() -> Outcome {
 }
 
 #[test]
+fn the_environment_names_a_device_and_what_its_pool_keeps() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    for wrong in ["cuda:9", "77", "nonsense"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_neurenix"));
+        let told = command.args(["explain", "softmax"]).env("RNN_GPU_DEVICE", wrong).output()?;
+        let text = message(&told);
+        assert!(!told.status.success() && text.contains(wrong) && text.contains("no device"), "{text}");
+    }
+    let devices = json(&neurenix(&["devices", "--json"], folder.path())?)?;
+    let memory = &devices["devices"][0]["memory"];
+    assert!(memory["total"].as_u64() >= memory["available"].as_u64() && memory["total"].is_u64(), "{memory}");
+    assert_eq!(memory["fragmentation"].as_f64(), Some(0.0));
+    let told = neurenix(&["devices", "-v"], folder.path())?;
+    assert!(String::from_utf8_lossy(&told.stdout).contains("available"), "{}", message(&told));
+    Ok(())
+}
+
+#[test]
 fn mistakes_get_plain_answers() -> Outcome {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("one.csv"), "x,y\n1,p\n2,p\n3,p\n")?;

@@ -97,7 +97,7 @@ impl Backend for Cpu {
             model: model().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             nature: DeviceNature::HostCpu,
             compute_units: std::thread::available_parallelism().ok().map(|n| n.get()),
-            total_memory: total_memory(),
+            total_memory: system_memory("MemTotal:"),
             features: InstructionSet::available().into_iter().map(|set| set.name().to_owned()).collect(),
         }
     }
@@ -172,9 +172,13 @@ impl Backend for Cpu {
     }
 
     fn memory(&self) -> MemoryStatistics {
-        let mut statistics = self.pool.statistics();
-        statistics.reserved = statistics.reserved.saturating_add(working_memory::bytes());
-        statistics
+        let statistics = self.pool.statistics();
+        MemoryStatistics {
+            reserved: statistics.reserved.saturating_add(working_memory::bytes()),
+            available: system_memory("MemAvailable:"),
+            total: system_memory("MemTotal:"),
+            ..statistics
+        }
     }
 
     fn batch_limit(&self) -> usize {
@@ -244,10 +248,10 @@ fn model() -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Bytes of memory as the system tells it.
-fn total_memory() -> Option<u64> {
+/// Bytes of memory as the system tells them.
+fn system_memory(figure: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
+    let line = text.lines().find(|l| l.starts_with(figure))?;
     let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     kibibytes.checked_mul(1024)
 }

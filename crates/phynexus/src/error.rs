@@ -62,7 +62,7 @@ pub enum Error {
         message: String,
     },
     /// Tensors of one operation on different devices.
-    #[error("{op}: tensors are on different devices ({left} and {right}): move one with .to()")]
+    #[error("{op}: tensors are on different devices ({left} and {right}): move one with .to_device()")]
     DeviceMismatch {
         /// The operation.
         op: &'static str,

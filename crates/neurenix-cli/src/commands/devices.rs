@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use neurenix::{
     Result,
     phynexus::{
-        device::{self, DeviceNature},
+        device::{self, DeviceNature, MemoryStatistics},
         schedule::explain::show_bytes,
     },
 };
@@ -15,9 +15,42 @@ use super::print_json;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
+    /// Also what each device's memory pool holds, and what the device can do at most by its own figures
+    #[arg(short, long)]
+    verbose: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// What a pool holds, in bytes.
+#[derive(Serialize)]
+struct PoolFigures {
+    allocated: usize,
+    peak: usize,
+    reserved: usize,
+    cached: usize,
+    available: Option<u64>,
+    total: Option<u64>,
+    limit: Option<usize>,
+    fragmentation: f64,
+    allocations: u64,
+}
+
+impl From<MemoryStatistics> for PoolFigures {
+    fn from(memory: MemoryStatistics) -> PoolFigures {
+        PoolFigures {
+            allocated: memory.allocated,
+            peak: memory.peak,
+            reserved: memory.reserved,
+            cached: memory.cached,
+            available: memory.available,
+            total: memory.total,
+            limit: memory.limit,
+            fragmentation: memory.fragmentation(),
+            allocations: memory.allocations,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -28,6 +61,11 @@ struct Found {
     compute_units: Option<usize>,
     total_memory: Option<u64>,
     features: Vec<String>,
+    memory: PoolFigures,
+    /// Bytes a second between the device and its memory.
+    peak_bytes: Option<f64>,
+    /// Operations a second on `float32`.
+    peak_operations: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -57,6 +95,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
             compute_units: info.compute_units,
             total_memory: info.total_memory,
             features: info.features,
+            memory: d.memory().into(),
+            peak_bytes: d.backend().peaks().bytes,
+            peak_operations: d.backend().peaks().operations,
         }
     });
     let missing = device::missing().into_iter().map(|m| NotFound { kind: m.kind, reason: m.reason });
@@ -72,6 +113,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         details.extend(device.total_memory.map(|bytes| show_bytes(bytes as usize)));
         details.extend(device.features.iter().cloned());
         say!("{:<12} {}", "", details.join(", "))?;
+        if arguments.verbose {
+            say!("{:<12} {}", "", figures(device).join(", "))?;
+        }
     }
     if !listing.missing.is_empty() {
         say!("\nNot found:")?;
@@ -80,4 +124,21 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         say!("{:<12} {}", missing.kind, missing.reason)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Memory and peaks in words.
+fn figures(device: &Found) -> Vec<String> {
+    let memory = &device.memory;
+    let mut figures = vec![
+        format!("tensors hold {}, at most {}", show_bytes(memory.allocated), show_bytes(memory.peak)),
+        format!("the pool {} ({} cached)", show_bytes(memory.reserved), show_bytes(memory.cached)),
+        format!("fragmentation {:.1} %", memory.fragmentation * 100.0),
+        format!("{} allocations", memory.allocations),
+    ];
+    figures.extend(memory.available.map(|bytes| format!("{} available", show_bytes(bytes as usize))));
+    figures.extend(memory.limit.map(|bytes| format!("limit {}", show_bytes(bytes))));
+    figures.extend(device.peak_bytes.map(|rate| format!("at most {:.0} GB/s", rate / 1e9)));
+    figures
+        .extend(device.peak_operations.map(|rate| format!("at most {:.0} GFLOP/s of float32", rate / 1e9)));
+    figures
 }

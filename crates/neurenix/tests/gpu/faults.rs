@@ -1,1 +1,253 @@
-//! Faults of a device: typed errors, and nothing else is harmed.
+//! Faults of a device: typed errors, nothing else is harmed, and what can be done again is.
+
+use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
+
+use neurenix::{
+    nn::{Linear, Module, Sequential},
+    optim::{Optimizer, Rule},
+};
+use phynexus::{
+    DType, Device, Error, Result, Tensor,
+    profile::{Detail, Profiler},
+    schedule::placement::on_fallback,
+    tensor::{Generator, Reduction},
+};
+
+use crate::driver::{Control, TOTAL, device};
+
+/// A network in training, with a gather in its loss.
+struct Training {
+    model: Sequential,
+    optimizer: Optimizer,
+    inputs: Tensor,
+    labels: Tensor,
+}
+
+impl Training {
+    fn new(device: Device) -> neurenix::Result<Training> {
+        let generator = Generator::new(7);
+        let model = Sequential::new()
+            .with(Linear::new(5, 6, true, device, &generator)?)
+            .with(Linear::new(6, 3, true, device, &generator)?);
+        let optimizer = Optimizer::new(Rule::adam(), model.parameters(), 1e-2)?;
+        let inputs = generator.randn(&[4, 5], DType::F32, device)?.evaluated()?;
+        let labels = Tensor::from_slice(&[0i64, 2, 1, 2], &[4], device)?;
+        Ok(Training { model, optimizer, inputs, labels })
+    }
+
+    fn step(&mut self) -> neurenix::Result<f32> {
+        let scores = self.model.forward(&self.inputs)?.log_softmax(-1)?;
+        let chosen = scores.gather(1, &self.labels.reshape(&[4, 1])?)?;
+        let loss = chosen.neg()?.mean(&[], false)?;
+        self.optimizer.step(loss.leaf_gradients()?, &[&loss])?;
+        Ok(loss.item::<f32>()?)
+    }
+
+    fn values(&self) -> Result<Vec<Vec<f32>>> {
+        let state =
+            self.optimizer.state().map_err(|_| Error::internal("test", "the state is not readable"))?;
+        let parameters = self.model.parameters().into_iter().map(|p| p.tensor());
+        let floats = state.into_values().filter(|tensor| tensor.dtype() == DType::F32);
+        parameters.chain(floats).map(|tensor| tensor.to_vec::<f32>()).collect()
+    }
+}
+
+/// What a step makes of the training where nothing fails.
+fn undisturbed(name: &str, steps: usize) -> neurenix::Result<Vec<Vec<f32>>> {
+    let mut training = Training::new(device(name, true).0)?;
+    for _ in 0..steps {
+        training.step()?;
+    }
+    Ok(training.values()?)
+}
+
+/// Lets an allocation fail at every point of the third step, one after the other; then the step is done.
+fn fail_everywhere(device: Device, control: &Control, expected: &[Vec<f32>]) -> neurenix::Result<()> {
+    let mut training = Training::new(device)?;
+    training.step()?;
+    training.step()?;
+    let witness = Tensor::from_slice(&[1.0f32, 2.0, 3.0], &[3], device)?;
+    let before = training.values()?;
+    let mut points = 0;
+    loop {
+        // A pool that holds nothing asks the driver for everything.
+        device.empty_cache();
+        let held = device.memory();
+        control.failing_allocation.store(points + 1, Ordering::SeqCst);
+        let result = training.step();
+        let fired = control.failing_allocation.swap(0, Ordering::SeqCst) == 0;
+        control.heal();
+        if !fired {
+            result?;
+            break;
+        }
+        points += 1;
+        let error = result.expect_err("a step without memory");
+        assert!(matches!(error, neurenix::Error::Engine(Error::OutOfMemory { .. })), "{error}");
+        let told = error.to_string();
+        assert!(told.contains(device.name()) && told.contains(&TOTAL.to_string()), "{told}");
+        device.empty_cache();
+        let now = device.memory();
+        assert_eq!((now.allocated, now.cached), (held.allocated, 0), "at point {points}");
+        assert_eq!(witness.to_vec::<f32>()?, [1.0, 2.0, 3.0]);
+        assert_eq!(training.values()?, before, "at point {points}");
+        assert_eq!(training.optimizer.steps(), 2);
+    }
+    assert!(points > 5, "{points}");
+    assert_eq!(training.values()?, expected);
+    Ok(())
+}
+
+#[test]
+fn an_allocation_may_fail_anywhere_in_a_step() -> neurenix::Result<()> {
+    let expected = undisturbed("whole:0", 3)?;
+    let (device, control) = device("scarce:0", true);
+    fail_everywhere(device, &control, &expected)
+}
+
+/// Then steps are submitted one by one.
+#[test]
+fn an_allocation_may_fail_anywhere_in_a_profiled_step() -> neurenix::Result<()> {
+    let _alone = crate::profiles::alone();
+    let expected = undisturbed("whole:1", 3)?;
+    let (device, control) = device("scarce:1", true);
+    let profiler = Profiler::start(Detail::Timeline)?;
+    fail_everywhere(device, &control, &expected)?;
+    profiler.finish()?;
+    Ok(())
+}
+
+#[test]
+fn memory_that_comes_back_later_is_waited_for() -> Result<()> {
+    let (device, control) = device("deferred:0", true);
+    control.deferred.store(true, Ordering::SeqCst);
+    control.capacity.store(9 << 10, Ordering::SeqCst);
+    for _ in 0..4 {
+        let x = Tensor::zeros(&[2048], DType::F32, device)?.evaluated()?;
+        assert_eq!(x.to_vec::<f32>()?, [0.0; 2048]);
+        // The next request is of another size: the cached block does not serve it.
+        drop(x);
+        drop(Tensor::zeros(&[1500], DType::F32, device)?.evaluated()?);
+    }
+    let error = Tensor::zeros(&[4096], DType::F32, device)?.evaluated().unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { requested: 16384, .. }), "{error}");
+    assert!(error.to_string().contains("bytes free"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_lost_device_is_an_error_and_the_others_go_on() -> neurenix::Result<()> {
+    let (other, _) = device("survivor:0", true);
+    let cpu = Device::find("cpu")?;
+    let kept = [other, cpu].map(|d| Tensor::from_slice(&[4.0f32, 9.0], &[2], d));
+    let mut losses = 0;
+    for at in [1, 2, 5, 9] {
+        let (device, control) = device(&format!("lost:{at}"), true);
+        let mut training = Training::new(device)?;
+        training.step()?;
+        control.losing_launch.store(at, Ordering::SeqCst);
+        let Err(error) = training.step() else { continue };
+        losses += 1;
+        let is_typed = |error: &Error| matches!(error, Error::Device { device: d, message } if d == device.name() && message.contains("lost"));
+        assert!(matches!(&error, neurenix::Error::Engine(e) if is_typed(e)), "{error}");
+        // Everything on it is an error, and none waits for ever.
+        for error in [
+            training.inputs.to_vec::<f32>().unwrap_err(),
+            device.synchronize().unwrap_err(),
+            Tensor::zeros(&[3], DType::F32, device)?.add_scalar(1)?.to_vec::<f32>().unwrap_err(),
+            training.inputs.to_device(cpu)?.to_vec::<f32>().unwrap_err(),
+        ] {
+            assert!(is_typed(&error), "{error}");
+        }
+        for tensor in &kept {
+            let tensor = tensor.as_ref().map_err(Clone::clone)?;
+            assert_eq!(tensor.sqrt()?.to_vec::<f32>()?, [2.0, 3.0]);
+        }
+        assert!(Training::new(other)?.step()?.is_finite());
+    }
+    assert!(losses >= 2, "{losses}");
+    Ok(())
+}
+
+#[test]
+fn a_failed_launch_is_an_error_and_the_next_may_succeed() -> Result<()> {
+    let (device, control) = device("stumbling:0", true);
+    let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2], device)?;
+    let before = device.memory().allocated;
+    for at in 1..=2 {
+        control.failing_launch.store(at, Ordering::SeqCst);
+        let result = x.matmul(&x)?.cumsum(0)?.to_vec::<f32>();
+        let error = result.expect_err("a launch that fails");
+        assert!(
+            matches!(&error, Error::Device { message, .. } if message.contains("too many resources")),
+            "{error}"
+        );
+        assert_eq!(device.memory().allocated, before);
+        assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+    }
+    control.heal();
+    assert_eq!(x.matmul(&x)?.cumsum(0)?.to_vec::<f32>()?, [7.0, 10.0, 22.0, 32.0]);
+    Ok(())
+}
+
+/// One test with a callback: that is the process's.
+#[test]
+fn a_kernel_that_does_not_compile_is_planned_on_the_cpu() -> neurenix::Result<()> {
+    let expected = undisturbed("whole:2", 2)?;
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let notes = told.clone();
+    on_fallback(Some(Arc::new(move |placement| {
+        if placement.wanted == "picky:1" {
+            let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+            notes.push(format!("{} on {}: {}", placement.step, placement.device, placement.reason));
+        }
+    })));
+    let (device, control) = device("picky:1", true);
+    *control.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some("");
+    let mut training = Training::new(device)?;
+    training.step()?;
+    training.step()?;
+    on_fallback(None);
+    let told = told.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
+    for part in ["dot on cpu: ", "gather on cpu: ", "elementwise", "syntax error in line 1"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert_eq!(control.launches.load(Ordering::SeqCst), 0);
+    for (found, expected) in training.values()?.iter().zip(&expected) {
+        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5), "{found:?} {expected:?}");
+    }
+    let x = Tensor::from_slice(&[1.0f32, 2.0], &[2], device)?;
+    let plan = x.exp()?.explain()?.expect("pending work");
+    assert!(plan.to_string().contains("on cpu: ") && plan.to_string().contains("syntax error"), "{plan}");
+    Ok(())
+}
+
+#[test]
+fn tensors_on_different_devices_name_both_and_the_remedy() -> Result<()> {
+    let (device, _) = device("apart:0", true);
+    let a = Tensor::from_slice(&[1.0f32, 2.0], &[2], device)?;
+    let b = Tensor::from_slice(&[1.0f32, 2.0], &[2], Device::find("cpu")?)?;
+    let errors = [
+        a.add(&b).unwrap_err(),
+        a.mse_loss(&b, Reduction::Mean).unwrap_err(),
+        Tensor::cat(&[&a, &b], 0).unwrap_err(),
+        a.reshape(&[1, 2])?.matmul(&b.reshape(&[2, 1])?).unwrap_err(),
+    ];
+    for error in &errors {
+        let told = error.to_string();
+        assert!(matches!(error, Error::DeviceMismatch { .. }), "{told}");
+        assert!(["apart:0", "cpu", "to_device"].iter().all(|part| told.contains(part)), "{told}");
+    }
+    assert_eq!(a.add(&b.to_device(device)?)?.to_vec::<f32>()?, [2.0, 4.0]);
+    Ok(())
+}
+
+#[test]
+fn unknown_devices_are_told_with_those_there_are() {
+    neurenix::register_all();
+    for name in ["", "gpu", "cpu:0", "apart:7", "opencl", "CPU"] {
+        let error = Device::find(name).unwrap_err();
+        assert!(matches!(error, Error::UnknownDevice { .. }), "{error}");
+        assert!(error.to_string().contains("cpu") || name == "opencl", "{error}");
+    }
+}

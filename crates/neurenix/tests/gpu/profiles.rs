@@ -14,13 +14,16 @@ use serde_json::Value;
 use crate::driver::{KERNEL_TIME, device};
 
 /// There is one profiler in a process.
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A step's name, bytes and operations.
+type Explained = (String, u64, u64);
+
 /// Profiles `runs` runs of a product with a function on it and a sum over its rows; the plan's steps as explained.
-fn profiled(device: Device, detail: Detail, runs: usize) -> Result<(Profile, Vec<(String, u64, u64)>)> {
+fn profiled(device: Device, detail: Detail, runs: usize) -> Result<(Profile, Vec<Explained>)> {
     let a = Tensor::from_slice(&[0.5f32; 12], &[3, 4], device)?;
     let b = Tensor::from_slice(&[0.25f32; 20], &[4, 5], device)?;
     let result = || a.matmul(&b)?.exp()?.softmax(-1);
@@ -38,7 +41,7 @@ fn profiled(device: Device, detail: Detail, runs: usize) -> Result<(Profile, Vec
     Ok((profiler.finish()?, explained))
 }
 
-fn check_rows(profile: &Profile, device: &str, runs: u64, explained: &[(String, u64, u64)], clock: Clock) {
+fn check_rows(profile: &Profile, device: &str, runs: u64, explained: &[Explained], clock: Clock) {
     let rows: Vec<_> = profile.kernels().filter(|row| row.device == device).collect();
     assert_eq!(rows.len(), explained.len());
     for (name, bytes, operations) in explained {

@@ -16,12 +16,28 @@ pub struct MemoryStatistics {
     pub peak: usize,
     /// Taken from the system: live, cached and rounding, and what the device's kernels keep to work in.
     pub reserved: usize,
+    /// Of that, in blocks that wait for the next request of their size.
+    pub cached: usize,
+    /// Of the cached, in blocks smaller than the largest request so far needs: they could not serve it.
+    pub stranded: usize,
     /// The limit in force.
     pub limit: Option<usize>,
     /// Allocations served since the start; those refused are not counted.
     pub allocations: u64,
     /// Of those, served from the cache.
     pub reused: u64,
+    /// The device's memory that nobody has, if it tells.
+    pub available: Option<u64>,
+    /// The device's memory, if it tells.
+    pub total: Option<u64>,
+}
+
+impl MemoryStatistics {
+    /// The share of the reserved memory that is cached and too small for the largest request so far:
+    /// `stranded / reserved`, 0 if nothing is reserved.
+    pub fn fragmentation(&self) -> f64 {
+        if self.reserved == 0 { 0.0 } else { self.stranded as f64 / self.reserved as f64 }
+    }
 }
 
 /// Blocks of one allocator, cached by size. `B` is the allocator's block.
@@ -31,16 +47,45 @@ pub struct MemoryStatistics {
 pub struct Pool<B> {
     state: Mutex<PoolState<B>>,
     device: String,
+    /// The most that is kept in the cache, or what is wrong with the wish.
+    keep: Result<usize, String>,
 }
 
 struct PoolState<B> {
     free: BTreeMap<usize, Vec<B>>,
     cached: usize,
+    /// The class of the largest request that was served.
+    largest: usize,
     statistics: MemoryStatistics,
 }
 
 /// The smallest class, and the alignment of all of them.
 const GRANULE: usize = 64;
+
+/// The variable that says how much is cached.
+const VARIABLE: &str = "RNN_GPU_MEMORY_POOL";
+
+/// The bytes that a pool may keep.
+fn kept(value: &str) -> Result<usize, String> {
+    let value = value.trim().to_ascii_uppercase();
+    match &*value {
+        "" | "1" | "ON" => return Ok(usize::MAX),
+        "0" | "OFF" => return Ok(0),
+        _ => {}
+    }
+    let digits = value.bytes().take_while(u8::is_ascii_digit).count();
+    let power = match value[digits..].trim_end_matches("IB").trim_end_matches('B') {
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => 0,
+    };
+    let size = value[..digits].parse::<usize>().ok().filter(|_| power > 0);
+    size.and_then(|size| size.checked_mul(1 << power)).ok_or_else(|| {
+        format!("{value:?} is neither 0 (cache nothing), 1 (cache all) nor a size such as 512M or 4G")
+    })
+}
 
 /// The size of the block that serves a request: the next of eight steps per power of two.
 pub fn size_class(bytes: usize) -> usize {
@@ -53,8 +98,16 @@ pub fn size_class(bytes: usize) -> usize {
 impl<B> Pool<B> {
     /// An empty pool for the device of this name.
     pub fn new(device: impl Into<String>) -> Pool<B> {
-        let state = PoolState { free: BTreeMap::new(), cached: 0, statistics: MemoryStatistics::default() };
-        Pool { state: Mutex::new(state), device: device.into() }
+        let statistics = MemoryStatistics::default();
+        let state = PoolState { free: BTreeMap::new(), cached: 0, largest: 0, statistics };
+        Pool { state: Mutex::new(state), device: device.into(), keep: Ok(usize::MAX) }
+    }
+
+    /// As the environment's `RNN_GPU_MEMORY_POOL` says: with `0` or `off` nothing is cached, with `1`, `on` or nothing all
+    /// is, with a size such as `512M` or `4G` so much at most. With anything else every allocation is an error.
+    pub fn from_environment(device: impl Into<String>) -> Pool<B> {
+        let value = std::env::var(VARIABLE).unwrap_or_default();
+        Pool { keep: kept(&value), ..Pool::new(device) }
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolState<B>> {
@@ -70,9 +123,17 @@ impl<B> Pool<B> {
             requested: bytes,
             in_use: statistics.allocated,
             limit: statistics.limit.unwrap_or(usize::MAX),
-            hint: "use a smaller batch, drop tensors that are no longer needed, or raise the limit"
-                .to_owned(),
+            hint: match statistics.limit {
+                Some(limit) if bytes > limit.saturating_sub(statistics.allocated) => {
+                    "use a smaller batch, drop tensors that are no longer needed, or raise the limit"
+                }
+                _ => "use a smaller batch, or drop tensors that are no longer needed",
+            }
+            .to_owned(),
         };
+        if let Err(wrong) = &self.keep {
+            return Err(Error::argument(VARIABLE, wrong.clone()));
+        }
         let mut dropped = Vec::new();
         {
             let mut state = self.lock();
@@ -86,7 +147,7 @@ impl<B> Pool<B> {
             if let Some(block) = state.free.get_mut(&class).and_then(Vec::pop) {
                 state.cached -= class;
                 state.statistics.reused += 1;
-                let now = state.served();
+                let now = state.served(class);
                 drop(state);
                 profile::memory(&self.device, &now);
                 return Ok(block);
@@ -104,7 +165,7 @@ impl<B> Pool<B> {
         let mut state = self.lock();
         match block {
             Some(block) => {
-                let now = state.served();
+                let now = state.served(class);
                 drop(state);
                 profile::memory(&self.device, &now);
                 Ok(block)
@@ -122,10 +183,18 @@ impl<B> Pool<B> {
         let class = size_class(bytes);
         let mut state = self.lock();
         state.statistics.allocated -= bytes;
-        state.cached += class;
-        state.free.entry(class).or_default().push(block);
+        let keep = state.cached.saturating_add(class) <= self.keep.as_ref().map_or(0, |&keep| keep);
+        let mut dropped = None;
+        if keep {
+            state.cached += class;
+            state.free.entry(class).or_default().push(block);
+        } else {
+            state.statistics.reserved -= class;
+            dropped = Some(block);
+        }
         let now = state.statistics;
         drop(state);
+        drop(dropped);
         profile::memory(&self.device, &now);
     }
 
@@ -137,7 +206,9 @@ impl<B> Pool<B> {
 
     /// The figures now.
     pub fn statistics(&self) -> MemoryStatistics {
-        self.lock().statistics
+        let state = self.lock();
+        let small = state.free.range(..state.largest).map(|(class, blocks)| class * blocks.len());
+        MemoryStatistics { cached: state.cached, stranded: small.sum(), ..state.statistics }
     }
 
     /// Counts the peak anew, from what is allocated now.
@@ -154,7 +225,8 @@ impl<B> Pool<B> {
 
 impl<B> PoolState<B> {
     /// Counts an allocation that was served; the figures then.
-    fn served(&mut self) -> MemoryStatistics {
+    fn served(&mut self, class: usize) -> MemoryStatistics {
+        self.largest = self.largest.max(class);
         self.statistics.allocations += 1;
         self.statistics.peak = self.statistics.peak.max(self.statistics.allocated);
         self.statistics
@@ -200,6 +272,45 @@ mod tests {
         pool.release(990, block);
         pool.empty_cache();
         assert_eq!(pool.statistics().reserved, 0);
+    }
+
+    #[test]
+    fn what_is_cached_and_too_small_is_fragmentation() {
+        let pool = Pool::new("test");
+        let take = |bytes: usize| pool.allocate(bytes, |n| Some(vec![0u8; n])).unwrap();
+        assert_eq!(pool.statistics().fragmentation(), 0.0);
+        let (small, large, live) = (take(1024), take(4096), take(1024));
+        pool.release(1024, small);
+        pool.release(4096, large);
+        let s = pool.statistics();
+        assert_eq!((s.reserved, s.cached, s.stranded), (6144, 5120, 1024));
+        assert_eq!(s.fragmentation(), 1024.0 / 6144.0);
+        pool.release(1024, live);
+        pool.empty_cache();
+        let s = pool.statistics();
+        assert_eq!((s.reserved, s.cached, s.stranded, s.fragmentation()), (0, 0, 0, 0.0));
+    }
+
+    #[test]
+    fn the_cache_is_as_large_as_was_asked_for() {
+        assert_eq!([kept(""), kept("1"), kept(" on ")], [Ok(usize::MAX), Ok(usize::MAX), Ok(usize::MAX)]);
+        assert_eq!([kept("0"), kept("off")], [Ok(0), Ok(0)]);
+        assert_eq!(
+            [kept("512M"), kept("3k"), kept("4GiB"), kept("2gb")].map(Result::unwrap),
+            [512 << 20, 3 << 10, 4 << 30, 2 << 30]
+        );
+        for wrong in ["2", "-1", "many", "G", "1X", "99999999999999999999G", "9999999999T", "1.5G"] {
+            assert!(kept(wrong).is_err(), "{wrong}");
+        }
+        let pool = Pool { keep: Ok(2048), ..Pool::new("test") };
+        let blocks: Vec<Vec<u8>> =
+            (0..3).map(|_| pool.allocate(1024, |n| Some(vec![0; n])).unwrap()).collect();
+        blocks.into_iter().for_each(|block| pool.release(1024, block));
+        let s = pool.statistics();
+        assert_eq!((s.allocated, s.reserved, s.cached), (0, 2048, 2048));
+        let wrong = Pool::<u8> { keep: kept("MANY"), ..Pool::new("test") };
+        let error = wrong.allocate(8, |_| Some(0)).unwrap_err().to_string();
+        assert!(error.contains("RNN_GPU_MEMORY_POOL") && error.contains("MANY"), "{error}");
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct Gpu<D: Driver>(Resources<D>);
 impl<D: Driver> Gpu<D> {
     /// On a driver that is ready.
     pub fn new(driver: D) -> Gpu<D> {
-        let pool = Pool::new(driver.name());
+        let pool = Pool::from_environment(driver.name());
         let heap = Arc::new(Heap { driver, pool, clock: Clock::new() });
         Gpu(Resources { heap, modules: Arc::new(Modules::new()), custom: Arc::new(CustomModules::new()) })
     }
@@ -151,7 +151,7 @@ impl<D: Driver> Backend for Gpu<D> {
     }
 
     fn memory(&self) -> MemoryStatistics {
-        self.0.heap.pool.statistics()
+        self.0.heap.statistics()
     }
 
     fn reset_peak_memory(&self) {

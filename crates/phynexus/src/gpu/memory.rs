@@ -5,7 +5,7 @@ use std::{any::Any, sync::Arc};
 use super::{Driver, clock::Clock};
 use crate::{
     Error, Result,
-    device::{Buffer, Memory, Pool},
+    device::{Buffer, Memory, MemoryStatistics, Pool},
 };
 
 /// A device's blocks; shared by everything that holds one.
@@ -13,6 +13,28 @@ pub(super) struct Heap<D: Driver> {
     pub(super) driver: D,
     pub(super) pool: Pool<D::Block>,
     pub(super) clock: Clock<D>,
+}
+
+impl<D: Driver> Heap<D> {
+    /// What the pool holds, with the device's own figures.
+    pub(super) fn statistics(&self) -> MemoryStatistics {
+        MemoryStatistics {
+            available: self.driver.available_memory(),
+            total: self.driver.info().total_memory,
+            ..self.pool.statistics()
+        }
+    }
+
+    /// Adds to an error what the device has.
+    fn with_figures(&self, mut error: Error) -> Error {
+        if let Error::OutOfMemory { hint, .. } = &mut error
+            && let Some(available) = self.driver.available_memory()
+        {
+            let total = self.driver.info().total_memory.map_or(String::new(), |total| format!(" of {total}"));
+            *hint = format!("the device has {available}{total} bytes free; {hint}");
+        }
+        error
+    }
 }
 
 /// A block in use; it goes back to the pool when dropped.
@@ -23,9 +45,17 @@ pub(super) struct GpuMemory<D: Driver> {
 }
 
 impl<D: Driver> GpuMemory<D> {
-    /// So many bytes from the pool.
+    /// So many bytes from the pool. Where the device has none, the cache is emptied, what is still to be given back is
+    /// waited for, and it is tried once more.
     pub(super) fn new(heap: &Arc<Heap<D>>, bytes: usize) -> Result<GpuMemory<D>> {
-        let block = heap.pool.allocate(bytes, |class| heap.driver.allocate(class))?;
+        let allocate = || heap.pool.allocate(bytes, |class| heap.driver.allocate(class));
+        let block = match allocate() {
+            Err(Error::OutOfMemory { in_use, limit, .. }) if bytes <= limit.saturating_sub(in_use) => {
+                heap.driver.synchronize()?;
+                allocate().map_err(|error| heap.with_figures(error))?
+            }
+            other => other?,
+        };
         Ok(GpuMemory { block: Some(block), bytes, heap: heap.clone() })
     }
 

@@ -84,18 +84,18 @@ impl Profiler {
         Ok(Profiler(session))
     }
 
-    /// Ends it, waits for the devices whose times are still to come, and tells what was noted.
+    /// Ends it, waits for the devices whose times are still to come, and tells what was noted. A device that does not tell,
+    /// as one that was lost, is among the profile's [`failures`](Profile::failures).
     ///
     /// # Errors
-    /// That of a device that does not tell its times, as one that was lost.
+    /// [`Error::Internal`] if what was noted is gone.
     pub fn finish(self) -> Result<Profile> {
         STATE.store(OFF, Ordering::Release);
         let clocks = recorder::lock().as_mut().map(|r| std::mem::take(&mut r.clocks)).unwrap_or_default();
-        let told = clocks.iter().try_for_each(|clock| clock.tell());
+        let failures = clocks.iter().filter_map(|clock| clock.tell().err()).collect();
         let recorder = recorder::lock().take();
-        told?;
         recorder
-            .map(recorder::Recorder::finish)
+            .map(|recorder| recorder.finish(failures))
             .ok_or_else(|| Error::internal("profile", "a profiler without a recorder"))
     }
 }

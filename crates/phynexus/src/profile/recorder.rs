@@ -18,7 +18,7 @@ use super::{
     since, timeline,
 };
 use crate::{
-    DType, Result,
+    DType, Error, Result,
     device::{Device, MemoryStatistics},
     schedule::explain::StepSummary,
 };
@@ -235,7 +235,7 @@ impl Recorder {
         });
     }
 
-    pub(super) fn finish(self) -> Profile {
+    pub(super) fn finish(self, failures: Vec<Error>) -> Profile {
         let row = |kind: Kind| {
             let (clock, times) = match kind.on_device.count {
                 0 => (Clock::Host, kind.host),
@@ -283,6 +283,7 @@ impl Recorder {
             events,
             memory: self.memory,
             left_out: self.left_out,
+            failures,
         }
     }
 }

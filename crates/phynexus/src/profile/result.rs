@@ -8,7 +8,7 @@ use std::{
 
 use super::peaks;
 use crate::{
-    DType, Result,
+    DType, Error, Result,
     device::{Device, MemoryStatistics, Peaks},
     schedule::explain::{show_bytes, show_count},
 };
@@ -213,6 +213,8 @@ pub struct Profile {
     pub memory: Vec<MemorySample>,
     /// Events and changes of memory that were too many to keep. The rows count them.
     pub left_out: u64,
+    /// Why devices did not tell their times; what ran on them last is missing.
+    pub failures: Vec<Error>,
 }
 
 impl Profile {
@@ -310,6 +312,9 @@ impl Display for Profile {
                 show_bytes(device.memory.peak),
                 show_bytes(device.memory.reserved),
             )?;
+        }
+        for failure in &self.failures {
+            writeln!(f, "times are missing: {failure}")?;
         }
         if self.left_out > 0 {
             writeln!(f, "{} events were too many for the timeline; the rows count them", self.left_out)?;

@@ -98,6 +98,8 @@ pub(super) fn report(
     let plural = if epochs == 1 { "" } else { "s" };
     summary.push(fact("Training time", format::seconds(measured.seconds), format!("{epochs} epoch{plural}")));
     summary.push(fact("Device", device.name().to_owned(), device.info().model));
+    let peak = device.memory().peak as u64;
+    summary.push(fact("Memory", format::bytes(peak), "the most that tensors held at once".to_owned()));
     let kernels = measured.profile.kernels().map(|row| KernelRow {
         name: row.name.clone(),
         device: row.device.clone(),
