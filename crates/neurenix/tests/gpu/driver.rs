@@ -102,6 +102,7 @@ pub(crate) fn device(name: &str, has_clock: bool) -> (Device, Arc<Control>) {
         subgroup: Some(8),
         dtypes: DType::ALL.to_vec(),
         matrices: Vec::new(),
+        async_copies: false,
     };
     let target = Target { limits, vector_bytes: 16, processors: 2 };
     let driver = Simulated { name: name.to_owned(), target, control: control.clone(), has_clock };
