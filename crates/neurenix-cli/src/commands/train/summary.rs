@@ -108,7 +108,8 @@ pub(super) fn report(
         bytes: row.bytes,
     });
     let mut kernels_note = match (measured.detailed, measured.done_before) {
-        (false, done) => format!("Measured in epoch {}.", done + 1),
+        (false, 0) => "Measured in the first epoch.".to_owned(),
+        (false, done) => format!("Measured in epoch {}, in which the run was resumed.", done + 1),
         (true, 0) => String::new(),
         (true, done) => format!("Measured since the run was resumed in epoch {}.", done + 1),
     };
