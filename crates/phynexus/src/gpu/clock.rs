@@ -47,20 +47,28 @@ impl<D: Driver> Clock<D> {
 impl<D: Driver> Heap<D> {
     /// Submits a kernel by itself.
     pub(super) fn launch(self: &Arc<Self>, submission: &Submission<'_, D>) -> Result<()> {
+        let Submission { kernel, .. } = submission;
+        let geometry = || (kernel.grid(), kernel.block(), kernel.shared_bytes());
+        self.watched(&kernel.name, geometry, || self.driver.launch(submission))
+    }
+
+    /// Submits a kernel of this name, with its grid, its block and its bytes of shared memory, by `work`.
+    pub(super) fn watched(
+        self: &Arc<Self>,
+        name: &str,
+        geometry: impl FnOnce() -> ([usize; 3], [usize; 3], usize),
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let geometry = || {
-            let [x, y, z] = submission.kernel.grid();
-            let [a, b, c] = submission.kernel.block();
-            let shared = submission.kernel.shared_bytes();
+            let ([x, y, z], [a, b, c], shared) = geometry();
             format!("grid {x}x{y}x{z}, block {a}x{b}x{c}, {shared} bytes shared")
         };
         if debug::is_enabled() {
-            let time = self.timed_alone(|| self.driver.launch(submission))?;
-            let (device, kernel) = (self.driver.name(), &submission.kernel.name);
-            debug::say(format_args!("{device} kernel {kernel}: {}, {time}", geometry()));
+            let time = self.timed_alone(work)?;
+            debug::say(format_args!("{} kernel {name}: {}, {time}", self.driver.name(), geometry()));
             return Ok(());
         }
-        let span = || self.span(Track::Kernels, &submission.kernel.name, geometry(), 0);
-        self.timed(span, || self.driver.launch(submission))
+        self.timed(|| self.span(Track::Kernels, name, geometry(), 0), work)
     }
 
     /// Copies from the host.

@@ -239,7 +239,9 @@ impl<D: Driver> Executable for CustomStep<D> {
         }
         let launch =
             SourceLaunch { kernel: self.call.kernel(), groups: self.call.groups(), arguments: &arguments };
-        driver.launch_source(&self.module, &launch)?;
+        let kernel = self.call.kernel();
+        let geometry = || (self.call.groups(), kernel.work_group_size(), 0);
+        heap.watched(kernel.name(), geometry, || driver.launch_source(&self.module, &launch))?;
         for (tensor, (own, belongs)) in self.tensors.iter().zip(&places) {
             if let Some(place) = belongs.as_ref().filter(|_| tensor.written) {
                 tensor.copy(&self.resources, own, place)?;
