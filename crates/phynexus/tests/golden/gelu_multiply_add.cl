@@ -3,7 +3,11 @@
 static inline float float16_to_float(ushort bits) { return vload_half(0, (const half *)&bits); }
 static inline ushort float16_from_float(float value) { ushort bits; vstore_half_rte(value, 0, (half *)&bits); return bits; }
 
-__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void gelu_multiply_add(__global const float *restrict in0, __global const float *restrict in1, __global const ushort *restrict in2, __global ushort *restrict out3) {
+__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void gelu_multiply_add(__global const float *restrict base0, const long begin0, __global const float *restrict base1, const long begin1, __global const ushort *restrict base2, const long begin2, __global ushort *restrict base3, const long begin3) {
+    __global const float *const in0 = base0 + begin0;
+    __global const float *const in1 = base1 + begin1;
+    __global const ushort *const in2 = base2 + begin2;
+    __global ushort *const out3 = base3 + begin3;
     const int group_x = get_group_id(0);
     const int invocation_x = get_local_id(0);
     if (group_x * 64 + invocation_x < 250) {

@@ -1,6 +1,10 @@
 #pragma OPENCL FP_CONTRACT OFF
 
-__kernel __attribute__((reqd_work_group_size(8, 8, 1))) void matmul_bias_relu(__global const float *restrict in0, __global const float *restrict in1, __global const float *restrict in2, __global float *restrict out3) {
+__kernel __attribute__((reqd_work_group_size(8, 8, 1))) void matmul_bias_relu(__global const float *restrict base0, const long begin0, __global const float *restrict base1, const long begin1, __global const float *restrict base2, const long begin2, __global float *restrict base3, const long begin3) {
+    __global const float *const in0 = base0 + begin0;
+    __global const float *const in1 = base1 + begin1;
+    __global const float *const in2 = base2 + begin2;
+    __global float *const out3 = base3 + begin3;
     __local float shared0[256] __attribute__((aligned(32)));
     __local float shared1[256] __attribute__((aligned(32)));
     float register0[16];

@@ -1,6 +1,8 @@
 #pragma OPENCL FP_CONTRACT OFF
 
-__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void row_softmax(__global const float *restrict in0, __global float *restrict out1) {
+__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void row_softmax(__global const float *restrict base0, const long begin0, __global float *restrict base1, const long begin1) {
+    __global const float *const in0 = base0 + begin0;
+    __global float *const out1 = base1 + begin1;
     __local float shared0[64] __attribute__((aligned(32)));
     float register0;
     float register1;

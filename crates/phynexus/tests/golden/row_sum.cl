@@ -1,6 +1,8 @@
 #pragma OPENCL FP_CONTRACT OFF
 
-__kernel __attribute__((reqd_work_group_size(128, 1, 1))) void row_sum(__global const int *restrict in0, __global float *restrict out1, const float scalar0) {
+__kernel __attribute__((reqd_work_group_size(128, 1, 1))) void row_sum(__global const int *restrict base0, const long begin0, __global float *restrict base1, const long begin1, const float scalar0) {
+    __global const int *const in0 = base0 + begin0;
+    __global float *const out1 = base1 + begin1;
     __local int shared0[4] __attribute__((aligned(32)));
     int register0;
     const int group_x = get_group_id(0);

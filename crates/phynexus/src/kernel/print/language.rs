@@ -17,6 +17,8 @@ pub struct Language {
     pub qualifiers: (&'static str, &'static str),
     /// The qualifier of pointers that nothing else points into.
     pub restrict: &'static str,
+    /// A launch cannot give addresses inside buffers, so after each buffer comes the element at which it begins.
+    pub offsets: bool,
     /// Shared arrays are parts of one array whose size the launch gives (true), or declared one by one.
     pub dynamic_shared: bool,
     /// The group's position along dimension `{}`: `x`, `y`, `z`.
@@ -64,6 +66,7 @@ const CUDA_TABLE: Language = Language {
     function: "__device__ static inline",
     qualifiers: ("", ""),
     restrict: "__restrict__ ",
+    offsets: false,
     dynamic_shared: true,
     group: ["blockIdx.x", "blockIdx.y", "blockIdx.z"],
     invocation: ["threadIdx.x", "threadIdx.y", "threadIdx.z"],
@@ -143,6 +146,7 @@ pub static OPENCL: Language = Language {
     function: "static inline",
     qualifiers: ("__global ", "__local "),
     restrict: "restrict ",
+    offsets: true,
     dynamic_shared: false,
     group: ["get_group_id(0)", "get_group_id(1)", "get_group_id(2)"],
     invocation: ["get_local_id(0)", "get_local_id(1)", "get_local_id(2)"],

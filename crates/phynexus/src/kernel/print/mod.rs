@@ -107,17 +107,27 @@ impl Printer<'_> {
         let [x, y, z] = block.map(|extent| extent.to_string());
         let size = block.iter().product::<usize>().to_string();
         let declaration = fill(language.kernel, &[("x", &x), ("y", &y), ("z", &z), ("size", &size)]);
-        let buffers = kernel.buffers.iter().enumerate().map(|(i, b)| {
+        let mut parameters = Vec::new();
+        let mut begins = Vec::new();
+        for (i, b) in kernel.buffers.iter().enumerate() {
             let constant = if b.written { "" } else { "const " };
             let restrict = if b.exclusive { language.restrict } else { "" };
-            let (qualifier, name) = (language.qualifiers.0, self.array(Memory::Buffer(i as u16)));
-            format!("{qualifier}{constant}{} *{restrict}{name}", language.memory_type(b.dtype))
-        });
+            let name = self.array(Memory::Buffer(i as u16));
+            let pointer = format!("{}{constant}{} *", language.qualifiers.0, language.memory_type(b.dtype));
+            if language.offsets {
+                parameters.push(format!("{pointer}{restrict}base{i}"));
+                parameters.push(format!("const {} begin{i}", language.value_type(DType::I64)));
+                begins.push(format!("{pointer}const {name} = base{i} + begin{i};"));
+            } else {
+                parameters.push(format!("{pointer}{restrict}{name}"));
+            }
+        }
         let scalars = kernel.scalars.iter().enumerate();
         let scalars = scalars.map(|(i, &dtype)| format!("const {} scalar{i}", language.value_type(dtype)));
-        let parameters: Vec<String> = buffers.chain(scalars).collect();
+        parameters.extend(scalars);
         self.line(format!("{declaration} {}({}) {{", kernel.name, parameters.join(", ")));
         self.depth += 1;
+        begins.iter().for_each(|begin| self.line(begin));
         self.arrays()?;
         self.body(&kernel.body)?;
         self.depth -= 1;

@@ -1,0 +1,291 @@
+//! OpenCL's devices as drivers of the engine's GPU layer.
+
+use std::{
+    collections::VecDeque,
+    ffi::{CString, c_void},
+    ptr,
+    sync::{Mutex, Once, PoisonError},
+};
+
+use opencl3::{
+    command_queue::{
+        create_command_queue, enqueue_nd_range_kernel, enqueue_read_buffer, enqueue_write_buffer, finish,
+        flush,
+    },
+    device::{CL_DEVICE_TYPE_ALL, get_device_ids},
+    event::{CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, get_event_data},
+    kernel::{CL_KERNEL_WORK_GROUP_SIZE, create_kernel, get_kernel_work_group_data, set_kernel_arg},
+    memory::{CL_FALSE, CL_TRUE},
+    platform::platform::{CL_PLATFORM_NAME, get_platform_data, get_platform_ids},
+};
+use phynexus::{
+    Error, Result,
+    device::{DeviceInfo, register_missing},
+    gpu::{Driver, Gpu, Submission},
+    kernel::{
+        loops::Kernel,
+        lower::Target,
+        print::{OPENCL, print},
+    },
+};
+
+use crate::{
+    compile::Compiler,
+    figures::{Figures, text},
+    object::{Code, Object},
+};
+
+/// Registers every device of every platform, or the reason why there is none; once a process. Graphics processors and
+/// accelerators have the first numbers, processors the last.
+pub fn register() {
+    static DONE: Once = Once::new();
+    DONE.call_once(look);
+}
+
+fn look() {
+    let mut found = match platforms() {
+        Ok(found) => found,
+        Err(reason) => return register_missing("opencl", reason),
+    };
+    found.sort_by_key(Figures::is_processor);
+    for (number, figures) in found.into_iter().enumerate() {
+        let name = format!("opencl:{number}");
+        let made = match figures.unusable() {
+            Some(reason) => Err(reason),
+            None => OpenCl::new(name.clone(), figures).map_err(|error| error.to_string()),
+        };
+        match made {
+            Ok(driver) => drop(phynexus::device::register(Box::new(Gpu::new(driver)))),
+            Err(reason) => register_missing(name, reason),
+        }
+    }
+}
+
+/// What is said where OpenCL's loader is missing, or finds no platform.
+const NO_LOADER: &str = "OpenCL's loader is not installed: install the driver of your device, or the package \
+                         ocl-icd-libopencl1 (Debian, Ubuntu) or ocl-icd (Fedora, Arch)";
+const NO_PLATFORM: &str = "OpenCL's loader is installed, but no platform: install the OpenCL driver of your device, or \
+                           pocl-opencl-icd for the processor";
+/// What the bindings say where there is no loader, and the loader where there is no platform.
+const LOADER_MISSING: i32 = -2000;
+const PLATFORM_MISSING: i32 = -1001;
+
+/// Every device of every platform.
+fn platforms() -> Result<Vec<Figures>, String> {
+    let platforms = get_platform_ids().map_err(|code| match code {
+        LOADER_MISSING => NO_LOADER.to_owned(),
+        PLATFORM_MISSING => NO_PLATFORM.to_owned(),
+        code => format!("OpenCL does not start: {}", Code(code)),
+    })?;
+    let mut found = Vec::new();
+    for &platform in &platforms {
+        let name = text(&get_platform_data(platform, CL_PLATFORM_NAME).unwrap_or_default());
+        // A platform without a device says so as an error.
+        let devices = get_device_ids(platform, CL_DEVICE_TYPE_ALL).unwrap_or_default();
+        found.extend(devices.into_iter().map(|device| Figures { device, platform: name.clone() }));
+    }
+    match (found.is_empty(), platforms.is_empty()) {
+        (false, _) => Ok(found),
+        (true, true) => Err(NO_PLATFORM.to_owned()),
+        (true, false) => Err("no installed OpenCL platform has a device".to_owned()),
+    }
+}
+
+/// A device.
+pub(crate) struct OpenCl {
+    name: String,
+    figures: Figures,
+    target: Target,
+    compiler: Compiler,
+    context: Object,
+    queue: Object,
+    /// Copies of small writes that may still be read, with their events.
+    staged: Mutex<VecDeque<(Object, Box<[u8]>)>>,
+}
+
+/// Writes up to this many bytes are copied, so that nobody waits for the queue.
+const STAGED_BYTES: usize = 64 << 10;
+
+/// A kernel with its program. OpenCL keeps a launch's arguments in the kernel, so one thread at a time has it.
+pub(crate) struct Module {
+    kernel: Mutex<Object>,
+    global: [usize; 3],
+    local: [usize; 3],
+}
+
+impl OpenCl {
+    fn new(name: String, figures: Figures) -> Result<OpenCl> {
+        let error =
+            |code| Error::Device { device: name.clone(), message: format!("opening the device: {code}") };
+        let context = Object::context(figures.device).map_err(error)?;
+        // SAFETY: the device is the context's.
+        let handle = unsafe { create_command_queue(context.handle(), figures.device, 0) };
+        // SAFETY: the queue was just made.
+        let queue = unsafe { Object::queue(handle.map_err(|code| error(Code(code)))?) };
+        let (target, compiler) = (figures.target(&name), Compiler::new(figures.clone()));
+        let staged = Mutex::new(VecDeque::new());
+        Ok(OpenCl { name, figures, target, compiler, context, queue, staged })
+    }
+
+    fn error(&self, doing: &str, code: impl Into<Code>) -> Error {
+        Error::Device { device: self.name.clone(), message: format!("{doing}: {}", code.into()) }
+    }
+
+    /// Puts a launch into the queue.
+    fn submit(&self, submission: &Submission<'_, OpenCl>) -> Result<()> {
+        let module = submission.module;
+        let kernel = module.kernel.lock().unwrap_or_else(PoisonError::into_inner);
+        let pairs = submission.arguments.iter().zip(&submission.kernel.buffers);
+        for (at, ((block, offset), buffer)) in pairs.enumerate() {
+            let begin: i64 = offset / buffer.dtype.size() as i64;
+            let handle = block.handle();
+            let both: [(usize, *const c_void); 2] = [
+                (size_of::<*mut c_void>(), ptr::from_ref(&handle).cast()),
+                (size_of::<i64>(), ptr::from_ref(&begin).cast()),
+            ];
+            for (number, (bytes, value)) in both.into_iter().enumerate() {
+                // SAFETY: the value has this many bytes, and is what the printed kernel takes here; it is copied.
+                unsafe { set_kernel_arg(kernel.handle(), (2 * at + number) as u32, bytes, value) }
+                    .map_err(|code| self.error("giving a kernel its arguments", code))?;
+            }
+        }
+        // SAFETY: queue, kernel and sizes are valid; the checker proved every access of the kernel in bounds of its
+        // parameters' lengths, and the plan binds memory of these lengths, aligned as was asked for.
+        let event = unsafe {
+            let (global, local) = (module.global.as_ptr(), module.local.as_ptr());
+            let queue = self.queue.handle();
+            enqueue_nd_range_kernel(queue, kernel.handle(), 3, ptr::null(), global, local, 0, ptr::null())
+        };
+        // SAFETY: the event is this launch's, and nobody waits for it.
+        drop(unsafe { Object::event(event.map_err(|code| self.error("launching a kernel", code))?) });
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        flush(self.queue.handle()).map_err(|code| self.error("submitting kernels", code))
+    }
+
+    /// Lets go of the copies of writes that are done.
+    fn sweep(staged: &mut VecDeque<(Object, Box<[u8]>)>) {
+        let done = |event: &Object| {
+            let status = get_event_data(event.handle(), CL_EVENT_COMMAND_EXECUTION_STATUS).ok();
+            let status = status.and_then(|bytes| Some(i32::from_ne_bytes(bytes.try_into().ok()?)));
+            // One below is an error's, after which nothing reads either.
+            status.is_some_and(|status| status <= CL_COMPLETE)
+        };
+        while staged.front().is_some_and(|(event, _)| done(event)) {
+            staged.pop_front();
+        }
+    }
+}
+
+impl Drop for OpenCl {
+    fn drop(&mut self) {
+        // What is staged may still be read.
+        let _ = finish(self.queue.handle());
+    }
+}
+
+impl Driver for OpenCl {
+    type Block = Object;
+    type Module = Module;
+    type Recording = ();
+
+    /// The size of the longest vector, which the addresses of all buffers are multiples of.
+    const ALIGNMENT: usize = 128;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn info(&self) -> DeviceInfo {
+        self.figures.info(&self.name)
+    }
+
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn available_memory(&self) -> Option<u64> {
+        None
+    }
+
+    fn allocate(&self, bytes: usize) -> Option<Object> {
+        (bytes <= self.figures.greatest_block()).then(|| Object::buffer(&self.context, bytes).ok())?
+    }
+
+    fn write(&self, block: &Object, offset: usize, bytes: &[u8]) -> Result<()> {
+        let write = |bytes: &[u8], blocking| {
+            let (queue, handle) = (self.queue.handle(), block.handle());
+            let (count, source) = (bytes.len(), bytes.as_ptr().cast());
+            // SAFETY: the part lies within the block. The bytes stay until the copy is done: it is waited for, or they are
+            // kept with its event.
+            let event = unsafe {
+                enqueue_write_buffer(queue, handle, blocking, offset, count, source, 0, ptr::null())
+            };
+            // SAFETY: the event is this copy's.
+            event
+                .map(|event| unsafe { Object::event(event) })
+                .map_err(|code| self.error("copying to the device", code))
+        };
+        if bytes.len() > STAGED_BYTES {
+            return write(bytes, CL_TRUE).map(drop);
+        }
+        let copy: Box<[u8]> = bytes.into();
+        let mut staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
+        OpenCl::sweep(&mut staged);
+        let event = write(&copy, CL_FALSE)?;
+        staged.push_back((event, copy));
+        Ok(())
+    }
+
+    fn read(&self, block: &Object, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let (count, target) = (bytes.len(), bytes.as_mut_ptr().cast());
+        let (queue, handle) = (self.queue.handle(), block.handle());
+        // SAFETY: the part lies within the block, and the copy is waited for.
+        let event =
+            unsafe { enqueue_read_buffer(queue, handle, CL_TRUE, offset, count, target, 0, ptr::null()) };
+        // SAFETY: the event is this copy's, and nobody waits for it.
+        drop(unsafe { Object::event(event.map_err(|code| self.error("copying from the device", code))?) });
+        Ok(())
+    }
+
+    fn compile(&self, kernel: &Kernel) -> Result<Module> {
+        let refused = |message: String| Error::Device {
+            device: self.name.clone(),
+            message: format!("compiling kernel {}: {message}", kernel.name),
+        };
+        let program = self.compiler.compile(&self.context, &print(kernel, &OPENCL)?).map_err(refused)?;
+        let name = CString::new(kernel.name.as_str())
+            .map_err(|_| Error::internal("phynexus_opencl", "a kernel's name has a zero"))?;
+        let handle =
+            create_kernel(program.handle(), &name).map_err(|code| refused(Code(code).to_string()))?;
+        // SAFETY: the kernel was just made; it keeps its program.
+        let object = unsafe { Object::kernel(handle) };
+        let local = kernel.block();
+        // Registers and local memory may leave less room than the device has for other kernels.
+        let most = get_kernel_work_group_data(handle, self.figures.device, CL_KERNEL_WORK_GROUP_SIZE)
+            .ok()
+            .and_then(|bytes| Some(usize::from_ne_bytes(bytes.try_into().ok()?)));
+        let size: usize = local.iter().product();
+        if let Some(most) = most.filter(|&most| most < size) {
+            return Err(refused(format!("its groups have {size} invocations, the device runs {most} of it")));
+        }
+        let grid = kernel.grid();
+        Ok(Module { kernel: Mutex::new(object), global: [0, 1, 2].map(|d| grid[d] * local[d]), local })
+    }
+
+    fn launch(&self, submission: &Submission<'_, OpenCl>) -> Result<()> {
+        self.submit(submission)?;
+        self.flush()
+    }
+
+    fn launch_all(&self, submissions: &[Submission<'_, OpenCl>], (): &()) -> Result<()> {
+        submissions.iter().try_for_each(|submission| self.submit(submission))?;
+        self.flush()
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        finish(self.queue.handle()).map_err(|code| self.error("waiting for kernels", code))
+    }
+}

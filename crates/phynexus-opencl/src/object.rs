@@ -1,0 +1,91 @@
+//! OpenCL's objects, which are released when dropped, and its errors in words.
+
+use std::{ffi::c_void, fmt};
+
+use opencl3::{
+    command_queue::release_command_queue,
+    context::context::{create_context, release_context},
+    error_codes::error_text,
+    event::release_event,
+    kernel::release_kernel,
+    memory::{CL_MEM_READ_WRITE, create_buffer, release_mem_object},
+    program::release_program,
+    types::{cl_device_id, cl_int},
+};
+
+/// An error of OpenCL's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Code(pub(crate) cl_int);
+
+impl From<cl_int> for Code {
+    fn from(code: cl_int) -> Code {
+        Code(code)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", error_text(self.0), self.0)
+    }
+}
+
+/// One of OpenCL's objects, all of which are pointers that are counted.
+pub(crate) struct Object {
+    handle: *mut c_void,
+    release: unsafe fn(*mut c_void) -> Result<(), cl_int>,
+}
+
+// SAFETY: OpenCL's objects may be used from any thread, but for the arguments of kernels, which are locked where they are.
+unsafe impl Send for Object {}
+// SAFETY: as above.
+unsafe impl Sync for Object {}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: the object was made for this value alone. A failure leaves it, which harms nobody.
+        let _ = unsafe { (self.release)(self.handle) };
+    }
+}
+
+impl Object {
+    pub(crate) fn context(device: cl_device_id) -> Result<Object, Code> {
+        let handle = create_context(&[device], std::ptr::null(), None, std::ptr::null_mut())?;
+        Ok(Object { handle, release: release_context })
+    }
+
+    /// So many bytes of memory, contents undefined.
+    pub(crate) fn buffer(context: &Object, bytes: usize) -> Result<Object, Code> {
+        // SAFETY: the context is valid, and no memory of the host's is given.
+        let handle =
+            unsafe { create_buffer(context.handle, CL_MEM_READ_WRITE, bytes, std::ptr::null_mut()) }?;
+        Ok(Object { handle, release: release_mem_object })
+    }
+
+    /// # Safety
+    /// The handle is that of a queue which nobody else releases.
+    pub(crate) unsafe fn queue(handle: *mut c_void) -> Object {
+        Object { handle, release: release_command_queue }
+    }
+
+    /// # Safety
+    /// The handle is that of an event which nobody else releases.
+    pub(crate) unsafe fn event(handle: *mut c_void) -> Object {
+        Object { handle, release: release_event }
+    }
+
+    /// # Safety
+    /// The handle is that of a program which nobody else releases.
+    pub(crate) unsafe fn program(handle: *mut c_void) -> Object {
+        Object { handle, release: release_program }
+    }
+
+    /// # Safety
+    /// The handle is that of a kernel which nobody else releases.
+    pub(crate) unsafe fn kernel(handle: *mut c_void) -> Object {
+        Object { handle, release: release_kernel }
+    }
+
+    pub(crate) fn handle(&self) -> *mut c_void {
+        self.handle
+    }
+}
