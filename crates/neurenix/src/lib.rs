@@ -49,6 +49,7 @@ pub use phynexus;
 pub fn register_all() {
     phynexus_cpu::register();
     phynexus_cuda::register();
+    phynexus_hip::register();
     phynexus_opencl::register();
     for (kind, hardware) in NOT_YET {
         let reason = format!("{hardware}: this release has no device for it yet, whatever is installed");
@@ -57,8 +58,7 @@ pub fn register_all() {
 }
 
 /// Device kinds whose crates do not exist yet, with the hardware they are for.
-const NOT_YET: [(&str, &str); 6] = [
-    ("rocm", "AMD GPUs through HIP"),
+const NOT_YET: [(&str, &str); 5] = [
     ("vulkan", "GPUs through Vulkan"),
     ("metal", "Apple GPUs"),
     ("dx12", "GPUs through DirectX 12"),

@@ -23,11 +23,11 @@ struct Options {
 }
 
 impl Compiler {
-    /// For a compute capability.
-    pub(crate) fn new(capability: (usize, usize)) -> Compiler {
+    /// For an architecture by NVIDIA's name: `sm_90`.
+    pub(crate) fn new(architecture: &str) -> Compiler {
         // Contraction would make results differ from what the operations say.
-        let printed = Options::new(capability, &["--fmad=false"]);
-        let written = Options::new(capability, &[]);
+        let printed = Options::new(architecture, &["--fmad=false"]);
+        let written = Options::new(architecture, &[]);
         Compiler { printed, written, cache: DiskCache::new("cuda", "RNN_CUDA_CACHE_PATH") }
     }
 
@@ -47,14 +47,22 @@ impl Compiler {
         self.cached(source, &self.written)
     }
 
+    /// Machine code of a printed kernel, compiled now.
+    ///
+    /// # Errors
+    /// The compiler's messages.
+    pub(crate) fn compile_now(&self, source: &str) -> Result<Vec<u8>, String> {
+        self.printed.machine_code(source)
+    }
+
     fn cached(&self, source: &str, options: &Options) -> Result<Vec<u8>, String> {
         self.cache.get(&format!("{}\n{source}", options.version), || options.machine_code(source))
     }
 }
 
 impl Options {
-    fn new((major, minor): (usize, usize), others: &[&str]) -> Options {
-        let mut list = vec![format!("--gpu-architecture=sm_{major}{minor}"), "--std=c++17".to_owned()];
+    fn new(architecture: &str, others: &[&str]) -> Options {
+        let mut list = vec![format!("--gpu-architecture={architecture}"), "--std=c++17".to_owned()];
         list.extend(others.iter().map(|&option| option.to_owned()));
         list.extend(library::headers().map(|folder| format!("--include-path={}", folder.display())));
         let (mut major, mut minor) = (0, 0);

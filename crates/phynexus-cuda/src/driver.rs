@@ -77,8 +77,9 @@ impl Drop for Block {
 impl Cuda {
     fn new(number: usize) -> Result<Cuda> {
         let context = Arc::new(Context::new(number)?);
-        let compiler = Compiler::new(context.capability());
-        let target = target(&context);
+        let (major, minor) = context.capability();
+        let compiler = Compiler::new(&format!("sm_{major}{minor}"));
+        let target = target(&context.name, major, |attribute| context.attribute(attribute));
         Ok(Cuda { context, compiler, target })
     }
 }
@@ -89,10 +90,10 @@ pub(crate) fn addresses(submission: &Submission<'_, Cuda>) -> Addresses {
 }
 
 /// What kernels of this GPU can have. Limits that the driver does not tell are those that every GPU has.
-fn target(context: &Context) -> Target {
-    let figure = |attribute, otherwise| context.attribute(attribute).unwrap_or(otherwise);
+pub(crate) fn target(name: &str, major: usize, attribute: impl Fn(Attribute) -> Option<usize>) -> Target {
+    let figure = |what, otherwise| attribute(what).unwrap_or(otherwise);
     let limits = Limits {
-        device: context.name.clone(),
+        device: name.to_owned(),
         // Parameters of a kernel are 4 KB at most.
         bindings: 500,
         shared_bytes: figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 48 << 10),
@@ -107,17 +108,17 @@ fn target(context: &Context) -> Target {
             figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 0xffff),
             figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 0xffff),
         ],
-        subgroup: context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+        subgroup: attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
         dtypes: DType::ALL.to_vec(),
-        matrices: matrices(context.capability()),
-        async_copies: context.capability().0 >= 8,
+        matrices: matrices(major),
+        async_copies: major >= 8,
     };
     let processors = figure(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16);
     Target { limits, vector_bytes: 16, processors }
 }
 
-/// The matrix instructions of a compute capability that kernels use.
-fn matrices((major, _): (usize, usize)) -> Vec<(MatrixShape, DType, DType)> {
+/// The matrix instructions of a major compute capability that kernels use.
+fn matrices(major: usize) -> Vec<(MatrixShape, DType, DType)> {
     let shape = MatrixShape { rows: 16, columns: 16, depth: 16 };
     let factors = [DType::F16, DType::BF16].into_iter().filter(|_| major >= 8);
     factors.map(|factor| (shape, factor, DType::F32)).collect()

@@ -12,7 +12,9 @@
 //! | `compile` | from source to machine code |
 //! | `cubin` | what machine code says of its kernels |
 //! | `driver` | the engine's trait |
+//! | `architecture` | kernels compiled without a GPU |
 
+mod architecture;
 mod compile;
 mod context;
 mod cubin;
@@ -20,4 +22,5 @@ mod driver;
 mod graph;
 mod library;
 
+pub use architecture::Architecture;
 pub use driver::register;

@@ -15,12 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use phynexus::{
     Device,
+    gpu::recorder,
+    kernel::{loops::Kernel, lower::Target},
     oracle::generate::{Case, random_case, shrink},
 };
 
 pub use report::{Failure, Report, Row};
 
-use execute::{Outcome, execute, guarded};
+use execute::{Outcome, execute, guarded, run_unchecked};
 
 /// What the suite runs.
 #[derive(Clone, Debug)]
@@ -33,11 +35,13 @@ pub struct Options {
     pub operations: usize,
     /// Only operations whose name contains this.
     pub filter: Option<String>,
+    /// Only cases of this part: which, counted from 0, of how many.
+    pub part: (usize, usize),
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { random_graphs: 300, seed: 0, operations: 14, filter: None }
+        Options { random_graphs: 300, seed: 0, operations: 14, filter: None, part: (0, 1) }
     }
 }
 
@@ -83,14 +87,51 @@ pub fn operations() -> Vec<String> {
     names.into_iter().collect()
 }
 
+/// What of the suite is asked for.
+struct Cases {
+    entries: Vec<Entry>,
+    programs: Vec<&'static tensors::Program>,
+    /// The seeds of random graphs.
+    graphs: Vec<u64>,
+}
+
+impl Cases {
+    fn of(options: &Options) -> Cases {
+        let (part, parts) = options.part;
+        let wanted = |name: &str| options.filter.as_deref().is_none_or(|f| name.contains(f));
+        let mut entries = entries();
+        entries.retain(|entry| wanted(&entry.operation));
+        let mut programs: Vec<_> = tensors::PROGRAMS.iter().filter(|p| wanted(p.name)).collect();
+        let graphs = if wanted(RANDOM) { options.random_graphs as u64 } else { 0 };
+        let mut graphs: Vec<u64> = (0..graphs).map(|graph| options.seed.wrapping_add(graph)).collect();
+        // Neighbours are alike: a part has some of all.
+        let mut at = 0..;
+        let mut own = || at.next().is_some_and(|at: usize| at % parts.max(1) == part);
+        entries.retain(|_| own());
+        programs.retain(|_| own());
+        graphs.retain(|_| own());
+        Cases { entries, programs, graphs }
+    }
+}
+
+/// The kernels that the suite's cases become on a GPU of this kind, each once; nothing is computed. A case that a GPU
+/// refuses has none.
+pub fn kernels(target: Target, options: &Options) -> Vec<Kernel> {
+    let (device, recorded) = recorder(target);
+    let cases = Cases::of(options);
+    let record = |case: &Case| drop(guarded(|| run_unchecked(case, device)));
+    cases.entries.iter().for_each(|entry| record(&entry.case));
+    for program in &cases.programs {
+        drop(guarded(|| (program.run)(device)));
+    }
+    cases.graphs.iter().for_each(|&seed| record(&random_case(seed, options.operations)));
+    recorded.take()
+}
+
 /// Runs the suite on a device. A failure of any kind, a panic of the device included, is an entry of the report.
 pub fn run(device: Device, options: &Options, progress: &mut dyn FnMut(Progress)) -> Report {
-    let mut entries = entries();
-    let wanted = |name: &str| options.filter.as_deref().is_none_or(|f| name.contains(f));
-    entries.retain(|entry| wanted(&entry.operation));
-    let programs: Vec<_> = tensors::PROGRAMS.iter().filter(|p| wanted(p.name)).collect();
-    let graphs = if wanted(RANDOM) { options.random_graphs } else { 0 };
-    let total = entries.len() + programs.len() + graphs;
+    let Cases { entries, programs, graphs } = Cases::of(options);
+    let total = entries.len() + programs.len() + graphs.len();
 
     let mut table =
         Table { report: Report::new(device, options.seed), rows: BTreeMap::new(), done: 0, total };
@@ -102,8 +143,8 @@ pub fn run(device: Device, options: &Options, progress: &mut dyn FnMut(Progress)
         let outcome = guarded(|| (program.run)(device));
         table.add(program.name, "", program.name, outcome, progress);
     }
-    for graph in 0..graphs {
-        let case = random_case(options.seed.wrapping_add(graph as u64), options.operations);
+    for seed in graphs {
+        let case = random_case(seed, options.operations);
         let mut outcome = execute(&case, device);
         let mut listing = case.name.clone();
         if outcome.failure.is_some() {

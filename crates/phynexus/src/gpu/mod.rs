@@ -14,6 +14,7 @@
 //! | `modules` | kernels compiled before |
 //! | `custom` | kernels written by users |
 //! | `cache` | machine code on disk |
+//! | `recorder` | a device that notes kernels instead of running them |
 
 mod cache;
 mod clock;
@@ -21,11 +22,13 @@ mod custom;
 mod device;
 mod memory;
 mod modules;
+mod recorder;
 mod sequence;
 mod step;
 
 pub use cache::DiskCache;
 pub use device::Gpu;
+pub use recorder::{Recorded, recorder};
 
 use smallvec::SmallVec;
 

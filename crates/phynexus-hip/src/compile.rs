@@ -1,0 +1,103 @@
+//! From HIP C to machine code for one architecture.
+
+use std::{
+    ffi::{CString, c_char, c_int},
+    ptr,
+};
+
+use phynexus::gpu::DiskCache;
+
+use crate::library::{Handle, Hip};
+
+/// Compiles kernels for one architecture.
+pub(crate) struct Compiler {
+    hip: &'static Hip,
+    options: Vec<CString>,
+    /// Compiler and options: what machine code depends on besides the source.
+    version: String,
+    cache: DiskCache,
+}
+
+impl Compiler {
+    /// For an architecture by AMD's name, with its features: `gfx90a:sramecc+:xnack-`.
+    pub(crate) fn new(hip: &'static Hip, architecture: &str) -> Compiler {
+        // Contraction would make results differ from what the operations say.
+        let options = [&format!("--offload-arch={architecture}"), "-O3", "-ffp-contract=off"];
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the pointers are valid for the call. Of a failure nothing is left but zeros.
+        unsafe { (hip.rtc.hiprtcVersion)(&mut major, &mut minor) };
+        let mut driver = 0;
+        // SAFETY: as above. Releases of one version of hipRTC differ in the runtime's.
+        unsafe { (hip.runtime.hipDriverGetVersion)(&mut driver) };
+        let version = format!("hipRTC {major}.{minor} {driver} {}", options.join(" "));
+        let options = options.iter().filter_map(|option| CString::new(*option).ok()).collect();
+        Compiler { hip, options, version, cache: DiskCache::new("hip", "RNN_HIP_CACHE_PATH") }
+    }
+
+    /// Machine code of a source, from the disk or compiled.
+    ///
+    /// # Errors
+    /// The compiler's messages.
+    pub(crate) fn compile(&self, source: &str) -> Result<Vec<u8>, String> {
+        self.cache.get(&format!("{}\n{source}", self.version), || self.machine_code(source))
+    }
+
+    /// Machine code of a source, compiled now.
+    ///
+    /// # Errors
+    /// The compiler's messages.
+    pub(crate) fn machine_code(&self, source: &str) -> Result<Vec<u8>, String> {
+        let (hip, rtc) = (self.hip, &self.hip.rtc);
+        let source = CString::new(source).map_err(|_| "the source contains a zero byte".to_owned())?;
+        let mut program = Program { hip, handle: ptr::null_mut() };
+        let (none, name) = (ptr::null(), c"kernel.hip".as_ptr());
+        // SAFETY: the pointers are valid for the call; there are no headers.
+        let created =
+            unsafe { (rtc.hiprtcCreateProgram)(&mut program.handle, source.as_ptr(), name, 0, none, none) };
+        hip.check_rtc(created)?;
+        let options: Vec<*const c_char> = self.options.iter().map(|option| option.as_ptr()).collect();
+        // SAFETY: the program was just made, and the options are valid for the call.
+        let compiled =
+            unsafe { (rtc.hiprtcCompileProgram)(program.handle, options.len() as c_int, options.as_ptr()) };
+        if let Err(error) = hip.check_rtc(compiled) {
+            // SAFETY: the program is still there; the functions are those of its log.
+            let log = unsafe { bytes(&program, rtc.hiprtcGetProgramLogSize, rtc.hiprtcGetProgramLog) };
+            let log = log.unwrap_or_default();
+            return Err(format!("{error}: {}", String::from_utf8_lossy(&log).trim_end_matches('\0')));
+        }
+        // SAFETY: the program is compiled; the functions are those of its code.
+        unsafe { bytes(&program, rtc.hiprtcGetCodeSize, rtc.hiprtcGetCode) }
+    }
+}
+
+type Size = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
+type Contents = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
+
+/// What a pair of functions tells of a program.
+///
+/// # Safety
+/// The functions are of the same contents, which the program has.
+unsafe fn bytes(program: &Program, size: Size, contents: Contents) -> Result<Vec<u8>, String> {
+    let mut count = 0;
+    // SAFETY: the program is valid, the pointer too.
+    program.hip.check_rtc(unsafe { size(program.handle, &mut count) })?;
+    let mut bytes = vec![0u8; count];
+    // SAFETY: the buffer has the size that was asked for.
+    program.hip.check_rtc(unsafe { contents(program.handle, bytes.as_mut_ptr().cast()) })?;
+    Ok(bytes)
+}
+
+/// A program of hipRTC's.
+struct Program {
+    hip: &'static Hip,
+    handle: Handle,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if !self.handle.is_null() {
+            // SAFETY: nobody else has the program.
+            unsafe { (self.hip.rtc.hiprtcDestroyProgram)(&mut self.handle) };
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! A GPU: its figures, its stream, the modules on it.
+
+use std::{
+    ffi::{CString, c_int, c_uint, c_void},
+    ptr,
+};
+
+use phynexus::{Error, Result, kernel::loops::Kernel};
+use smallvec::SmallVec;
+
+use crate::library::{Handle, Hip};
+
+/// The figures of a device that are asked for, by HIP's numbers.
+#[derive(Clone, Copy)]
+pub(crate) enum Attribute {
+    MaxBlockX = 26,
+    MaxBlockY = 27,
+    MaxBlockZ = 28,
+    MaxGridX = 29,
+    MaxGridY = 30,
+    MaxGridZ = 31,
+    MaxThreadsPerBlock = 56,
+    MultiprocessorCount = 63,
+    MaxSharedMemoryPerBlock = 74,
+    WarpSize = 87,
+}
+
+/// A stream that does not wait for the default one; an event without a time.
+const NON_BLOCKING: c_uint = 1;
+const WITHOUT_TIME: c_uint = 2;
+/// What is answered of an event that has not happened.
+const NOT_READY: c_int = 600;
+
+/// A GPU with one stream, on which everything runs in order.
+pub(crate) struct Context {
+    pub(crate) hip: &'static Hip,
+    pub(crate) name: String,
+    device: c_int,
+    stream: Handle,
+}
+
+// SAFETY: handles of the runtime may be used from any thread; each call makes the device current on its thread first.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// A kernel's machine code on the device, and how it is launched.
+pub(crate) struct Module {
+    hip: &'static Hip,
+    function: Handle,
+    module: Handle,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+}
+
+// SAFETY: as for the context.
+unsafe impl Send for Module {}
+// SAFETY: as for the context.
+unsafe impl Sync for Module {}
+
+/// Something that happens in the stream.
+pub(crate) struct Event {
+    hip: &'static Hip,
+    handle: Handle,
+}
+
+// SAFETY: as for the context.
+unsafe impl Send for Event {}
+
+/// How many GPUs the runtime shows.
+pub(crate) fn count(hip: &Hip) -> Result<usize, String> {
+    let mut count = 0;
+    // SAFETY: the pointer is valid for the call.
+    let code = unsafe { (hip.runtime.hipGetDeviceCount)(&mut count) };
+    let words = |error| format!("AMD's HIP runtime is installed, but it shows no GPU: {error}");
+    hip.check(code).map_err(words)?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+impl Context {
+    /// The GPU with this number, made ready.
+    pub(crate) fn new(hip: &'static Hip, number: usize) -> Result<Context> {
+        let device = c_int::try_from(number).unwrap_or(c_int::MAX);
+        let mut context = Context { hip, name: format!("hip:{number}"), device, stream: ptr::null_mut() };
+        context.bind()?;
+        // SAFETY: the pointer is valid for the call.
+        let code = unsafe { (hip.runtime.hipStreamCreateWithFlags)(&mut context.stream, NON_BLOCKING) };
+        context.check("making a stream", code)?;
+        Ok(context)
+    }
+
+    /// A result of the runtime's, with what was done.
+    pub(crate) fn check(&self, doing: &str, code: c_int) -> Result<()> {
+        let error =
+            |message| Error::Device { device: self.name.clone(), message: format!("{doing}: {message}") };
+        self.hip.check(code).map_err(error)
+    }
+
+    /// Makes the device this thread's.
+    pub(crate) fn bind(&self) -> Result<()> {
+        // SAFETY: it takes a number.
+        self.check("making the GPU current", unsafe { (self.hip.runtime.hipSetDevice)(self.device) })
+    }
+
+    /// A figure of the device; absent if the runtime does not tell.
+    pub(crate) fn attribute(&self, attribute: Attribute) -> Option<usize> {
+        let (mut value, number) = (0, attribute as c_int);
+        // SAFETY: the pointer is valid for the call.
+        let code = unsafe { (self.hip.runtime.hipDeviceGetAttribute)(&mut value, number, self.device) };
+        (code == 0).then(|| usize::try_from(value).ok()).flatten()
+    }
+
+    /// The model as AMD names it.
+    pub(crate) fn model(&self) -> Option<String> {
+        let mut name = [0u8; 256];
+        // SAFETY: the buffer has the size that is told.
+        let code = unsafe {
+            (self.hip.runtime.hipDeviceGetName)(name.as_mut_ptr().cast(), name.len() as c_int, self.device)
+        };
+        let text = name.split(|&byte| byte == 0).next().unwrap_or_default();
+        (code == 0 && !text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
+    }
+
+    /// AMD's name of the architecture with its features: `gfx90a:sramecc+:xnack-`.
+    pub(crate) fn architecture(&self) -> Option<String> {
+        /// More than the structure has in any release.
+        const BYTES: usize = 8192;
+        let mut properties = vec![0u64; BYTES / size_of::<u64>()];
+        // SAFETY: the buffer is greater than the structure, and aligned as its members are.
+        let code = unsafe { (self.hip.properties)(properties.as_mut_ptr().cast(), self.device) };
+        let bytes: Vec<u8> = properties.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        (code == 0).then(|| architecture_in(&bytes)).flatten()
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn total_memory(&self) -> Option<u64> {
+        let mut bytes = 0;
+        // SAFETY: the pointer is valid for the call.
+        let code = unsafe { (self.hip.runtime.hipDeviceTotalMem)(&mut bytes, self.device) };
+        (code == 0).then_some(bytes as u64)
+    }
+
+    /// Bytes of memory that nobody has.
+    pub(crate) fn free_memory(&self) -> Option<u64> {
+        self.bind().ok()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the pointers are valid for the call.
+        let code = unsafe { (self.hip.runtime.hipMemGetInfo)(&mut free, &mut total) };
+        (code == 0).then_some(free as u64)
+    }
+
+    /// So many bytes, if there is room.
+    pub(crate) fn allocate(&self, bytes: usize) -> Option<Handle> {
+        self.bind().ok()?;
+        let mut address = ptr::null_mut();
+        // SAFETY: the pointer is valid for the call.
+        let code = unsafe { (self.hip.runtime.hipMalloc)(&mut address, bytes) };
+        (code == 0 && !address.is_null()).then_some(address)
+    }
+
+    /// Gives back a block. The runtime waits for kernels that still use it.
+    ///
+    /// # Safety
+    /// The address came from [`Context::allocate`], and nobody else has it.
+    pub(crate) unsafe fn free(&self, address: Handle) {
+        if self.bind().is_ok() {
+            // SAFETY: the caller's promise. A failure leaves the block allocated.
+            unsafe { (self.hip.runtime.hipFree)(address) };
+        }
+    }
+
+    /// Copies to the GPU, in the order of the stream.
+    ///
+    /// # Safety
+    /// The target is memory of this GPU with room for the bytes, and the bytes stay until the copy is done.
+    pub(crate) unsafe fn copy_to(&self, target: Handle, bytes: &[u8]) -> Result<()> {
+        self.bind()?;
+        let source = bytes.as_ptr().cast();
+        // SAFETY: the caller's promise.
+        let code = unsafe { (self.hip.runtime.hipMemcpyHtoDAsync)(target, source, bytes.len(), self.stream) };
+        self.check("copying to the GPU", code)
+    }
+
+    /// Copies from the GPU, after everything submitted before, and waits.
+    ///
+    /// # Safety
+    /// The source is memory of this GPU with so many bytes.
+    pub(crate) unsafe fn copy_from(&self, source: Handle, bytes: &mut [u8]) -> Result<()> {
+        self.bind()?;
+        let target = bytes.as_mut_ptr().cast();
+        // SAFETY: the caller's promise; the bytes stay until the stream has been waited for.
+        let code = unsafe { (self.hip.runtime.hipMemcpyDtoHAsync)(target, source, bytes.len(), self.stream) };
+        self.check("copying from the GPU", code)?;
+        self.synchronize()
+    }
+
+    /// Waits until everything submitted has finished.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the stream lives as long as the process.
+        self.check("waiting for kernels", unsafe { (self.hip.runtime.hipStreamSynchronize)(self.stream) })
+    }
+
+    /// An event that happens when everything submitted before has finished.
+    pub(crate) fn event(&self) -> Result<Event> {
+        let mut event = Event { hip: self.hip, handle: ptr::null_mut() };
+        // SAFETY: the pointer is valid for the call.
+        let code = unsafe { (self.hip.runtime.hipEventCreateWithFlags)(&mut event.handle, WITHOUT_TIME) };
+        self.check("making an event", code)?;
+        // SAFETY: event and stream are valid.
+        let code = unsafe { (self.hip.runtime.hipEventRecord)(event.handle, self.stream) };
+        self.check("recording an event", code)?;
+        Ok(event)
+    }
+
+    /// Loads machine code and finds its kernel.
+    pub(crate) fn load(&self, code: &[u8], kernel: &Kernel) -> Result<Module> {
+        self.bind()?;
+        let doing = format!("loading kernel {}", kernel.name);
+        let name = CString::new(kernel.name.as_str())
+            .map_err(|_| Error::internal("phynexus_hip", "a kernel's name has a zero"))?;
+        let [grid, block] = [kernel.grid(), kernel.block()].map(|extents| extents.map(|e| e as u32));
+        let (function, module, shared_bytes) =
+            (ptr::null_mut(), ptr::null_mut(), kernel.shared_bytes() as u32);
+        let mut loaded = Module { hip: self.hip, function, module, grid, block, shared_bytes };
+        let runtime = &self.hip.runtime;
+        // SAFETY: the code is what hipRTC made for this device; the runtime copies it.
+        let result = unsafe { (runtime.hipModuleLoadData)(&mut loaded.module, code.as_ptr().cast()) };
+        self.check(&doing, result)?;
+        // SAFETY: the module was just loaded; if the function is missing it is unloaded with the result.
+        let result =
+            unsafe { (runtime.hipModuleGetFunction)(&mut loaded.function, loaded.module, name.as_ptr()) };
+        self.check(&doing, result)?;
+        Ok(loaded)
+    }
+
+    /// Submits a kernel. The device must be current.
+    ///
+    /// # Safety
+    /// The addresses are those of the kernel's buffer parameters, in order and valid for what it accesses.
+    pub(crate) unsafe fn launch(&self, module: &Module, addresses: &mut [u64]) -> Result<()> {
+        let mut parameters: SmallVec<[*mut c_void; 8]> =
+            addresses.iter_mut().map(|address| ptr::from_mut(address).cast()).collect();
+        let ([gx, gy, gz], [bx, by, bz]) = (module.grid, module.block);
+        let (bytes, none) = (module.shared_bytes, ptr::null_mut());
+        // SAFETY: the caller's promise; the runtime copies the parameters.
+        let code = unsafe {
+            (self.hip.runtime.hipModuleLaunchKernel)(
+                module.function,
+                gx,
+                gy,
+                gz,
+                bx,
+                by,
+                bz,
+                bytes,
+                self.stream,
+                parameters.as_mut_ptr(),
+                none,
+            )
+        };
+        self.check("launching a kernel", code)
+    }
+}
+
+/// The architecture in the structure of a device's properties. Its place depends on the release; it is the only text in
+/// it, after the model's name, that begins like one.
+fn architecture_in(properties: &[u8]) -> Option<String> {
+    /// The model's name comes first.
+    const NAME: usize = 256;
+    let rest = properties.get(NAME..)?;
+    let start = rest.windows(4).position(|w| w[..3] == *b"gfx" && w[3].is_ascii_digit())?;
+    let text = rest[start..].split(|&byte| byte == 0).next()?;
+    String::from_utf8(text.to_vec()).ok()
+}
+
+impl Event {
+    /// True if what came before it has finished, or has failed.
+    pub(crate) fn has_happened(&self) -> bool {
+        // SAFETY: the event is valid.
+        unsafe { (self.hip.runtime.hipEventQuery)(self.handle) != NOT_READY }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if !self.handle.is_null() {
+            // SAFETY: nobody else has the event. A failure leaves it, which harms nobody.
+            unsafe { (self.hip.runtime.hipEventDestroy)(self.handle) };
+        }
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if !self.module.is_null() {
+            // SAFETY: nobody else has the module. Its last launch may still run: the runtime waits for it. A failure leaves
+            // the module loaded, which harms nobody.
+            unsafe { (self.hip.runtime.hipModuleUnload)(self.module) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_architecture_is_found_wherever_it_lies() {
+        for place in [396, 1160, 2000] {
+            let mut properties = vec![0u8; 4096];
+            let name = b"AMD Radeon gfx1100 graphics";
+            properties[..name.len()].copy_from_slice(name);
+            let text = b"gfx90a:sramecc+:xnack-";
+            properties[place..place + text.len()].copy_from_slice(text);
+            assert_eq!(architecture_in(&properties).as_deref(), Some("gfx90a:sramecc+:xnack-"));
+        }
+        assert_eq!(architecture_in(&[0; 4096]), None);
+        assert_eq!(architecture_in(b"gfx1030"), None);
+    }
+}

@@ -1,0 +1,210 @@
+//! AMD GPUs as drivers of the engine's GPU layer.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, Once, PoisonError},
+};
+
+use phynexus::{
+    DType, Error, Result,
+    device::{DeviceInfo, DeviceNature, register_missing},
+    gpu::{Driver, Gpu, Submission},
+    kernel::{
+        check::Limits,
+        loops::Kernel,
+        lower::Target,
+        print::{HIP, print},
+    },
+};
+use smallvec::SmallVec;
+
+use crate::{
+    compile::Compiler,
+    context::{Attribute, Context, Event, Module, count},
+    library::{Handle, hip},
+};
+
+/// Registers every GPU that HIP's runtime shows, or the reason why there is none; once a process.
+pub fn register() {
+    static DONE: Once = Once::new();
+    DONE.call_once(look);
+}
+
+fn look() {
+    let number = match hip().and_then(|hip| count(hip)) {
+        Ok(0) => return register_missing("hip", "AMD's HIP runtime is installed, but it shows no GPU"),
+        Ok(number) => number,
+        Err(reason) => return register_missing("hip", reason),
+    };
+    for gpu in 0..number {
+        match HipGpu::new(gpu) {
+            Ok(driver) => drop(phynexus::device::register(Box::new(Gpu::new(driver)))),
+            Err(error) => register_missing(format!("hip:{gpu}"), error.to_string()),
+        }
+    }
+}
+
+/// A GPU.
+pub(crate) struct HipGpu {
+    context: Arc<Context>,
+    compiler: Compiler,
+    target: Target,
+    architecture: String,
+    /// Copies of small writes that may still be read, with what happens after them.
+    staged: Mutex<VecDeque<(Event, Box<[u8]>)>>,
+}
+
+/// Writes up to this many bytes are copied, so that nobody waits for the stream.
+const STAGED_BYTES: usize = 64 << 10;
+
+/// A block of the runtime's.
+pub(crate) struct Block {
+    address: Handle,
+    context: Arc<Context>,
+}
+
+// SAFETY: an address is used through the runtime alone.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: the address came from the same context and nobody else has it.
+        unsafe { self.context.free(self.address) };
+    }
+}
+
+impl HipGpu {
+    fn new(number: usize) -> Result<HipGpu> {
+        let name = format!("hip:{number}");
+        let error = |message: String| Error::Device { device: name.clone(), message };
+        let hip = hip().map_err(error)?;
+        let context = Arc::new(Context::new(hip, number)?);
+        let unknown = || error("the runtime does not tell the GPU's architecture".to_owned());
+        let architecture = context.architecture().ok_or_else(unknown)?;
+        let compiler = Compiler::new(hip, &architecture);
+        let target = target(&name, |attribute| context.attribute(attribute));
+        Ok(HipGpu { context, compiler, target, architecture, staged: Mutex::new(VecDeque::new()) })
+    }
+}
+
+/// What kernels of a GPU with these figures can have. Limits that the runtime does not tell are those that every GPU has.
+pub(crate) fn target(name: &str, attribute: impl Fn(Attribute) -> Option<usize>) -> Target {
+    /// All invocations of a launch are counted in 32 bits.
+    const GROUPS: usize = (1 << 22) - 1;
+    let figure = |what, otherwise| attribute(what).unwrap_or(otherwise);
+    let limits = Limits {
+        device: name.to_owned(),
+        // Parameters of a kernel are 4 KB at most.
+        bindings: 500,
+        shared_bytes: figure(Attribute::MaxSharedMemoryPerBlock, 64 << 10),
+        block: [
+            figure(Attribute::MaxBlockX, 1024),
+            figure(Attribute::MaxBlockY, 1024),
+            figure(Attribute::MaxBlockZ, 1024),
+        ],
+        block_size: figure(Attribute::MaxThreadsPerBlock, 1024),
+        grid: [
+            figure(Attribute::MaxGridX, GROUPS).min(GROUPS),
+            figure(Attribute::MaxGridY, 0xffff).min(0xffff),
+            figure(Attribute::MaxGridZ, 0xffff).min(0xffff),
+        ],
+        subgroup: attribute(Attribute::WarpSize),
+        dtypes: DType::ALL.to_vec(),
+        matrices: Vec::new(),
+    };
+    Target { limits, vector_bytes: 16, processors: figure(Attribute::MultiprocessorCount, 16) }
+}
+
+impl Driver for HipGpu {
+    type Block = Block;
+    type Module = Module;
+    type Recording = ();
+
+    fn name(&self) -> &str {
+        &self.context.name
+    }
+
+    fn info(&self) -> DeviceInfo {
+        let context = &self.context;
+        let mut features = vec![self.architecture.clone()];
+        features.extend(self.target.limits.subgroup.map(|width| format!("wavefronts of {width}")));
+        DeviceInfo {
+            name: context.name.clone(),
+            model: context.model().unwrap_or_else(|| "AMD GPU".to_owned()),
+            nature: DeviceNature::Hardware,
+            compute_units: context.attribute(Attribute::MultiprocessorCount),
+            total_memory: context.total_memory(),
+            features,
+        }
+    }
+
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn available_memory(&self) -> Option<u64> {
+        self.context.free_memory()
+    }
+
+    fn allocate(&self, bytes: usize) -> Option<Block> {
+        let address = self.context.allocate(bytes)?;
+        Some(Block { address, context: self.context.clone() })
+    }
+
+    fn write(&self, block: &Block, offset: usize, bytes: &[u8]) -> Result<()> {
+        let target = block.address.wrapping_byte_add(offset);
+        if bytes.len() > STAGED_BYTES {
+            // SAFETY: the part lies within the block, and the copy is waited for.
+            unsafe { self.context.copy_to(target, bytes) }?;
+            return self.context.synchronize();
+        }
+        let copy: Box<[u8]> = bytes.into();
+        let mut staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
+        while staged.front().is_some_and(|(event, _)| event.has_happened()) {
+            staged.pop_front();
+        }
+        // SAFETY: the part lies within the block. The copy is kept until what comes after it has happened.
+        unsafe { self.context.copy_to(target, &copy) }?;
+        match self.context.event() {
+            Ok(event) => staged.push_back((event, copy)),
+            // Without an event the copy is waited for.
+            Err(_) => self.context.synchronize()?,
+        }
+        Ok(())
+    }
+
+    fn read(&self, block: &Block, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        // SAFETY: the part lies within the block.
+        unsafe { self.context.copy_from(block.address.wrapping_byte_add(offset), bytes) }
+    }
+
+    fn compile(&self, kernel: &Kernel) -> Result<Module> {
+        let code = self.compiler.compile(&print(kernel, &HIP)?).map_err(|message| Error::Device {
+            device: self.context.name.clone(),
+            message: format!("compiling kernel {}: {message}", kernel.name),
+        })?;
+        self.context.load(&code, kernel)
+    }
+
+    fn launch(&self, submission: &Submission<'_, HipGpu>) -> Result<()> {
+        self.context.bind()?;
+        let address = |(block, offset): &(&Block, i64)| (block.address as u64).wrapping_add_signed(*offset);
+        let mut addresses: SmallVec<[u64; 8]> = submission.arguments.iter().map(address).collect();
+        // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan binds
+        // memory of these lengths, aligned as was asked for.
+        unsafe { self.context.launch(submission.module, &mut addresses) }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.context.synchronize()
+    }
+}
+
+impl Drop for HipGpu {
+    fn drop(&mut self) {
+        // What is staged may still be read.
+        let _ = self.context.synchronize();
+    }
+}

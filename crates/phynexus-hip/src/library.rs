@@ -1,0 +1,161 @@
+//! Finding and opening HIP, and the functions used of it.
+//!
+//! Functions of the compiler are in a library of their own or, in older releases and Debian's packages, in the runtime.
+
+use std::{
+    env,
+    ffi::{CStr, c_char, c_int, c_uint, c_void},
+    path::PathBuf,
+    sync::OnceLock,
+};
+
+use libloading::Library;
+
+/// A handle of HIP's.
+pub(crate) type Handle = *mut c_void;
+
+/// A table of functions, found by their names in one library or another.
+macro_rules! functions {
+    ($(#[$doc:meta])* $table:ident { $($name:ident($($argument:ty),*);)* }) => {
+        $(#[$doc])*
+        #[allow(non_snake_case)]
+        pub(crate) struct $table { $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> c_int,)* }
+
+        impl $table {
+            fn open(libraries: &[&'static Library]) -> Result<$table, String> {
+                Ok($table { $($name: find(libraries, stringify!($name))?,)* })
+            }
+        }
+    };
+}
+
+functions! {
+    /// The runtime.
+    Runtime {
+        hipDriverGetVersion(*mut c_int);
+        hipGetDeviceCount(*mut c_int);
+        hipSetDevice(c_int);
+        hipDeviceGetAttribute(*mut c_int, c_int, c_int);
+        hipDeviceGetName(*mut c_char, c_int, c_int);
+        hipDeviceTotalMem(*mut usize, c_int);
+        hipMemGetInfo(*mut usize, *mut usize);
+        hipMalloc(*mut Handle, usize);
+        hipFree(Handle);
+        hipMemcpyHtoDAsync(Handle, *const c_void, usize, Handle);
+        hipMemcpyDtoHAsync(*mut c_void, Handle, usize, Handle);
+        hipStreamCreateWithFlags(*mut Handle, c_uint);
+        hipStreamSynchronize(Handle);
+        hipEventCreateWithFlags(*mut Handle, c_uint);
+        hipEventRecord(Handle, Handle);
+        hipEventQuery(Handle);
+        hipEventDestroy(Handle);
+        hipModuleLoadData(*mut Handle, *const c_void);
+        hipModuleUnload(Handle);
+        hipModuleGetFunction(*mut Handle, Handle, *const c_char);
+        hipModuleLaunchKernel(
+            Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void,
+            *mut *mut c_void
+        );
+    }
+}
+
+functions! {
+    /// The compiler.
+    Rtc {
+        hiprtcVersion(*mut c_int, *mut c_int);
+        hiprtcCreateProgram(
+            *mut Handle, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
+        );
+        hiprtcCompileProgram(Handle, c_int, *const *const c_char);
+        hiprtcGetProgramLogSize(Handle, *mut usize);
+        hiprtcGetProgramLog(Handle, *mut c_char);
+        hiprtcGetCodeSize(Handle, *mut usize);
+        hiprtcGetCode(Handle, *mut c_char);
+        hiprtcDestroyProgram(*mut Handle);
+    }
+}
+
+/// A function that returns its error's text.
+type Text = unsafe extern "C" fn(c_int) -> *const c_char;
+
+/// What is used of HIP.
+pub(crate) struct Hip {
+    pub(crate) runtime: Runtime,
+    pub(crate) rtc: Rtc,
+    /// Fills a structure of the device's properties, whose layout depends on the release.
+    pub(crate) properties: unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
+    error_text: Text,
+    rtc_error_text: Text,
+}
+
+/// HIP, opened once.
+///
+/// # Errors
+/// What is missing, in words for the list of devices.
+pub(crate) fn hip() -> Result<&'static Hip, String> {
+    static HIP: OnceLock<Result<Hip, String>> = OnceLock::new();
+    HIP.get_or_init(open).as_ref().map_err(Clone::clone)
+}
+
+/// The releases whose libraries are known by their numbers, newest first.
+const RELEASES: [&str; 4] = ["so.7", "so.6", "so.5", "so"];
+
+fn open() -> Result<Hip, String> {
+    let missing = "AMD's HIP runtime (libamdhip64) is not installed: install ROCm, or Debian's libamdhip64-5";
+    let runtime = library("libamdhip64").ok_or(missing)?;
+    let mut libraries = vec![runtime];
+    libraries.extend(library("libhiprtc"));
+    // Of two layouts of one structure, newer releases have both and give their functions other names.
+    let properties = ["hipGetDevicePropertiesR0600", "hipGetDeviceProperties"];
+    Ok(Hip {
+        runtime: Runtime::open(&libraries)?,
+        rtc: Rtc::open(&libraries)?,
+        properties: properties
+            .iter()
+            .find_map(|name| find(&libraries, name).ok())
+            .ok_or("AMD's HIP runtime tells no properties of devices")?,
+        error_text: find(&libraries, "hipGetErrorString")?,
+        rtc_error_text: find(&libraries, "hiprtcGetErrorString")?,
+    })
+}
+
+/// The library, kept open for the life of the process: from where the system's loader looks, or from ROCm's folders.
+fn library(name: &str) -> Option<&'static Library> {
+    let mut folders = vec![PathBuf::new()];
+    let roots = ["ROCM_PATH", "HIP_PATH"].iter().filter_map(env::var_os).map(PathBuf::from);
+    folders.extend(roots.chain([PathBuf::from("/opt/rocm")]).map(|root| root.join("lib")));
+    let files = folders.iter().flat_map(|folder| RELEASES.map(|end| folder.join(format!("{name}.{end}"))));
+    // SAFETY: opening AMD's libraries runs their initialisers, nothing else.
+    let opened = files.into_iter().find_map(|file| unsafe { Library::new(file) }.ok());
+    opened.map(|library| &*Box::leak(Box::new(library)))
+}
+
+/// A function by its name, with the type that HIP's headers give it.
+fn find<F: Copy>(libraries: &[&'static Library], name: &str) -> Result<F, String> {
+    // SAFETY: the caller's type is that of HIP's headers, and libraries are never closed.
+    let found = libraries.iter().find_map(|library| unsafe { library.get::<F>(name.as_bytes()) }.ok());
+    found.map(|function| *function).ok_or_else(|| {
+        format!("AMD's HIP runtime is installed, but it has no {name}: ROCm 5.2 or later is needed")
+    })
+}
+
+fn text(function: Text, code: c_int) -> String {
+    // SAFETY: the function gives a static text for every number, or nothing.
+    let words = unsafe {
+        let pointer = function(code);
+        (!pointer.is_null()).then(|| CStr::from_ptr(pointer).to_string_lossy().into_owned())
+    };
+    format!("{} ({code})", words.unwrap_or_else(|| "unknown error".to_owned()))
+}
+
+impl Hip {
+    /// The runtime's result as one of Rust's.
+    pub(crate) fn check(&self, code: c_int) -> Result<(), String> {
+        if code == 0 { Ok(()) } else { Err(text(self.error_text, code)) }
+    }
+
+    /// The compiler's result as one of Rust's.
+    pub(crate) fn check_rtc(&self, code: c_int) -> Result<(), String> {
+        if code == 0 { Ok(()) } else { Err(text(self.rtc_error_text, code)) }
+    }
+}
