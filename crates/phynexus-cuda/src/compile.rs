@@ -114,7 +114,7 @@ pub(crate) mod tests {
 
     /// The compiler for Hopper, where NVRTC is installed: it needs no GPU.
     pub(crate) fn compiler() -> Option<Compiler> {
-        library::has_compiler().then(|| Compiler::new((9, 0)))
+        library::has_compiler().then(|| Compiler::new("sm_90"))
     }
 
     #[test]

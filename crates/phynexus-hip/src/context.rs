@@ -202,16 +202,30 @@ impl Context {
         self.check("waiting for kernels", unsafe { (self.hip.runtime.hipStreamSynchronize)(self.stream) })
     }
 
-    /// An event that happens when everything submitted before has finished.
-    pub(crate) fn event(&self) -> Result<Event> {
+    /// An event that happens when everything submitted before has finished, perhaps with its time.
+    pub(crate) fn event(&self, timed: bool) -> Result<Event> {
+        self.bind()?;
         let mut event = Event { hip: self.hip, handle: ptr::null_mut() };
+        let flags = if timed { 0 } else { WITHOUT_TIME };
         // SAFETY: the pointer is valid for the call.
-        let code = unsafe { (self.hip.runtime.hipEventCreateWithFlags)(&mut event.handle, WITHOUT_TIME) };
+        let code = unsafe { (self.hip.runtime.hipEventCreateWithFlags)(&mut event.handle, flags) };
         self.check("making an event", code)?;
         // SAFETY: event and stream are valid.
         let code = unsafe { (self.hip.runtime.hipEventRecord)(event.handle, self.stream) };
         self.check("recording an event", code)?;
         Ok(event)
+    }
+
+    /// The time between two events that have one, in nanoseconds; waits for the second.
+    pub(crate) fn elapsed(&self, from: &Event, to: &Event) -> Result<f64> {
+        let mut milliseconds = 0f32;
+        let runtime = &self.hip.runtime;
+        // SAFETY: the event is valid.
+        self.check("waiting for an event", unsafe { (runtime.hipEventSynchronize)(to.handle) })?;
+        // SAFETY: the events are valid, and the pointer for the call.
+        let code = unsafe { (runtime.hipEventElapsedTime)(&mut milliseconds, from.handle, to.handle) };
+        self.check("reading the time of an event", code)?;
+        Ok(f64::from(milliseconds) * 1e6)
     }
 
     /// Loads machine code and finds its kernel.

@@ -113,6 +113,7 @@ pub(crate) fn target(name: &str, attribute: impl Fn(Attribute) -> Option<usize>)
         subgroup: attribute(Attribute::WarpSize),
         dtypes: DType::ALL.to_vec(),
         matrices: Vec::new(),
+        async_copies: false,
     };
     Target { limits, vector_bytes: 16, processors: figure(Attribute::MultiprocessorCount, 16) }
 }
@@ -121,6 +122,7 @@ impl Driver for HipGpu {
     type Block = Block;
     type Module = Module;
     type Recording = ();
+    type Mark = Event;
 
     fn name(&self) -> &str {
         &self.context.name
@@ -167,7 +169,7 @@ impl Driver for HipGpu {
         }
         // SAFETY: the part lies within the block. The copy is kept until what comes after it has happened.
         unsafe { self.context.copy_to(target, &copy) }?;
-        match self.context.event() {
+        match self.context.event(false) {
             Ok(event) => staged.push_back((event, copy)),
             // Without an event the copy is waited for.
             Err(_) => self.context.synchronize()?,
@@ -195,6 +197,14 @@ impl Driver for HipGpu {
         // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan binds
         // memory of these lengths, aligned as was asked for.
         unsafe { self.context.launch(submission.module, &mut addresses) }
+    }
+
+    fn mark(&self) -> Result<Option<Event>> {
+        self.context.event(true).map(Some)
+    }
+
+    fn elapsed(&self, from: &Event, to: &Event) -> Result<f64> {
+        self.context.elapsed(from, to)
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -48,6 +48,8 @@ functions! {
         hipEventCreateWithFlags(*mut Handle, c_uint);
         hipEventRecord(Handle, Handle);
         hipEventQuery(Handle);
+        hipEventSynchronize(Handle);
+        hipEventElapsedTime(*mut f32, Handle, Handle);
         hipEventDestroy(Handle);
         hipModuleLoadData(*mut Handle, *const c_void);
         hipModuleUnload(Handle);

@@ -9,11 +9,14 @@ use std::{
 
 use opencl3::{
     command_queue::{
-        create_command_queue, enqueue_nd_range_kernel, enqueue_read_buffer, enqueue_write_buffer, finish,
-        flush,
+        CL_QUEUE_PROFILING_ENABLE, create_command_queue, enqueue_marker_with_wait_list,
+        enqueue_nd_range_kernel, enqueue_read_buffer, enqueue_write_buffer, finish, flush,
     },
     device::{CL_DEVICE_TYPE_ALL, get_device_ids},
-    event::{CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, get_event_data},
+    event::{
+        CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, CL_PROFILING_COMMAND_END, get_event_data,
+        get_event_profiling_data, wait_for_events,
+    },
     kernel::{CL_KERNEL_WORK_GROUP_SIZE, create_kernel, get_kernel_work_group_data, set_kernel_arg},
     memory::{CL_FALSE, CL_TRUE},
     platform::platform::{CL_PLATFORM_NAME, get_platform_data, get_platform_ids},
@@ -118,8 +121,10 @@ impl OpenCl {
         let error =
             |code| Error::Device { device: name.clone(), message: format!("opening the device: {code}") };
         let context = Object::context(figures.device).map_err(error)?;
+        // Profiles ask when markers were reached.
         // SAFETY: the device is the context's.
-        let handle = unsafe { create_command_queue(context.handle(), figures.device, 0) };
+        let handle =
+            unsafe { create_command_queue(context.handle(), figures.device, CL_QUEUE_PROFILING_ENABLE) };
         // SAFETY: the queue was just made.
         let queue = unsafe { Object::queue(handle.map_err(|code| error(Code(code)))?) };
         let (target, compiler) = (figures.target(&name), Compiler::new(figures.clone()));
@@ -190,6 +195,7 @@ impl Driver for OpenCl {
     type Block = Object;
     type Module = Module;
     type Recording = ();
+    type Mark = Object;
 
     /// The size of the longest vector, which the addresses of all buffers are multiples of.
     const ALIGNMENT: usize = 128;
@@ -283,6 +289,26 @@ impl Driver for OpenCl {
     fn launch_all(&self, submissions: &[Submission<'_, OpenCl>], (): &()) -> Result<()> {
         submissions.iter().try_for_each(|submission| self.submit(submission))?;
         self.flush()
+    }
+
+    fn mark(&self) -> Result<Option<Object>> {
+        // SAFETY: the queue is valid, and nothing is waited for.
+        let event = unsafe { enqueue_marker_with_wait_list(self.queue.handle(), 0, ptr::null()) };
+        // SAFETY: the event is this marker's.
+        event
+            .map(|event| Some(unsafe { Object::event(event) }))
+            .map_err(|code| self.error("marking the time", code))
+    }
+
+    fn elapsed(&self, from: &Object, to: &Object) -> Result<f64> {
+        let error = |code| self.error("reading the time of a marker", code);
+        wait_for_events(&[from.handle(), to.handle()]).map_err(error)?;
+        let time = |event: &Object| {
+            let bytes = get_event_profiling_data(event.handle(), CL_PROFILING_COMMAND_END).map_err(error)?;
+            let bytes = bytes.try_into().map_err(|_| Error::internal("phynexus_opencl", "a time's size"))?;
+            Ok::<_, Error>(u64::from_ne_bytes(bytes))
+        };
+        Ok(time(to)?.saturating_sub(time(from)?) as f64)
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -19,6 +19,9 @@ use phynexus::{
 /// Groups of a launch along the first dimension: invocations are then counted in 32 bits, by whatever driver.
 const GROUPS: usize = 1 << 20;
 
+/// Invocations of a group. Of more, a driver may refuse a kernel for its registers once it is compiled.
+const GROUP: usize = 256;
+
 /// A device and the name of its platform.
 #[derive(Clone)]
 pub(crate) struct Figures {
@@ -136,12 +139,13 @@ impl Figures {
             bindings: self.size(CL_DEVICE_MAX_PARAMETER_SIZE, 1024) / 16,
             shared_bytes: self.size(CL_DEVICE_LOCAL_MEM_SIZE, 32 << 10),
             block: [0, 1, 2].map(size),
-            block_size: self.size(CL_DEVICE_MAX_WORK_GROUP_SIZE, 1),
+            block_size: self.size(CL_DEVICE_MAX_WORK_GROUP_SIZE, 1).min(GROUP),
             grid: [GROUPS, 0xffff, 0xffff],
             // How wide subgroups are is known only once a kernel is compiled.
             subgroup: None,
             dtypes: dtypes.filter(|&dtype| dtype != DType::F64 || self.has("cl_khr_fp64")).collect(),
             matrices: Vec::new(),
+            async_copies: false,
         };
         Target { limits, vector_bytes: 16, processors: self.size(CL_DEVICE_MAX_COMPUTE_UNITS, 1) }
     }

@@ -25,6 +25,15 @@ pub(super) struct Arguments {
     /// The seed of the random graphs
     #[arg(long)]
     seed: Option<u64>,
+    /// Only a part of the cases: 1/4 is every fourth from the first on
+    #[arg(long, value_parser = part, value_name = "PART/PARTS")]
+    part: Option<(usize, usize)>,
+    /// Compile the cases' kernels for this architecture (sm_80, gfx90a), which needs no device, and run nothing
+    #[arg(long, value_name = "ARCHITECTURE", conflicts_with_all = ["device", "all"])]
+    compile: Option<String>,
+    /// With --compile: of kernels that one template makes for the same element types only one
+    #[arg(long, requires = "compile")]
+    kinds: bool,
     /// Print a row for every operation and dtype
     #[arg(long)]
     all: bool,
@@ -33,8 +42,16 @@ pub(super) struct Arguments {
     json: bool,
 }
 
+/// A part of so many, from 1 on, as the library counts it.
+fn part(text: &str) -> Result<(usize, usize), String> {
+    let numbers = text.split_once('/').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    match numbers {
+        Some((part @ 1.., parts)) if part <= parts => Ok((part - 1, parts)),
+        _ => Err("a part and the number of parts are wanted, such as 1/4".to_owned()),
+    }
+}
+
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let device = Device::find(&arguments.device)?;
     let mut options = Options { filter: arguments.filter.clone(), ..Options::default() };
     if let Some(count) = arguments.random_graphs {
         options.random_graphs = count;
@@ -42,6 +59,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(seed) = arguments.seed {
         options.seed = seed;
     }
+    if let Some(part) = arguments.part {
+        options.part = part;
+    }
+    if let Some(architecture) = &arguments.compile {
+        let compiled = verify::compile(architecture, arguments.kinds, &options)?;
+        match arguments.json {
+            true => print_json(&compiled)?,
+            false => write_out(format_args!("{compiled}"))?,
+        }
+        return Ok(if compiled.passed() { ExitCode::SUCCESS } else { ExitCode::from(2) });
+    }
+    let device = Device::find(&arguments.device)?;
     let hidden = arguments.json || !std::io::stderr().is_terminal();
     let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}") {

@@ -3,6 +3,7 @@
 //! Tolerances are the oracle's own bounds ([`phynexus::oracle`]); nothing here chooses one. An element for which more
 //! than one answer is right is skipped and counted.
 
+mod compile;
 mod custom;
 mod elementwise;
 mod execute;
@@ -20,6 +21,7 @@ use phynexus::{
     oracle::generate::{Case, random_case, shrink},
 };
 
+pub use compile::{Compiled, compile};
 pub use report::{Failure, Report, Row};
 
 use execute::{Outcome, execute, guarded, run_unchecked};

@@ -53,6 +53,7 @@ impl Driver for Recorder {
     type Block = Mutex<Vec<u8>>;
     type Module = ();
     type Recording = ();
+    type Mark = ();
 
     fn name(&self) -> &str {
         &self.name
