@@ -1,8 +1,10 @@
 //! Development commands: `cargo xtask test` and `cargo xtask bench`.
 
 mod bench;
+mod devices;
 #[path = "../../crates/neurenix-cli/tests/browser/find.rs"]
 mod find;
+mod install;
 mod test;
 
 use std::{
@@ -21,7 +23,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Format, lints, documentation, all tests, examples, the sanitizer: what CI runs
+    /// Format, lints, documentation, all tests, examples, other devices' compilers, devices made of the processor, the sanitizer: what
+    /// CI runs
     Test(test::Arguments),
     /// Speed against PyTorch in one run, as a table of ratios
     Bench(bench::Arguments),

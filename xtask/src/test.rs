@@ -1,13 +1,12 @@
 //! `cargo xtask test`: every check, in the order in which they fail fastest.
 
 use std::{
-    fs::File,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
     time::Instant,
 };
 
-use crate::{cargo, find, root, succeed};
+use crate::{cargo, devices, find, install, root, succeed};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -40,6 +39,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         ("browser", install_browser),
         ("tests", || succeed(cargo().args(["test", "--workspace", "--no-fail-fast"]))),
         ("examples", run_examples),
+        ("compilers", devices::compilers),
+        ("devices", devices::devices),
     ];
     if !arguments.no_sanitizer {
         stages.push(("sanitizer", sanitizer));
@@ -73,22 +74,7 @@ fn install_browser() -> Result<(), String> {
         "no Chromium was found, and the report's test needs one: install it, or set {} to leave the test out",
         find::SKIP
     );
-    if !Path::new("/usr/bin/apt-get").exists() {
-        return Err(missing);
-    }
-    let log = std::env::temp_dir().join("neurenix-apt.log");
-    println!("none was found: installing Debian's package chromium, which needs root; see {}", log.display());
-    let installed = File::create(&log).map_err(|e| format!("{}: {e}", log.display())).and_then(|file| {
-        let apt = |arguments: &[&str]| {
-            let output = || file.try_clone().map(Stdio::from).map_err(|e| e.to_string());
-            let mut command = Command::new("apt-get");
-            command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-            succeed(command.stdout(output()?).stderr(output()?))
-        };
-        apt(&["update", "-qq"])?;
-        apt(&["install", "-y", "-qq", "--no-install-recommends", "chromium"])
-    });
-    installed.map_err(|error| format!("{missing} ({error})"))
+    install::packages(&["chromium"]).map_err(|error| format!("{missing} ({error})"))
 }
 
 /// Runs every example of the framework; each checks its own results. They are built with the whole workspace, as the

@@ -31,7 +31,7 @@ pub fn register() {
 }
 
 fn look() {
-    let number = match hip().and_then(|hip| count(hip)) {
+    let number = match hip().and_then(count) {
         Ok(0) => return register_missing("hip", "AMD's HIP runtime is installed, but it shows no GPU"),
         Ok(number) => number,
         Err(reason) => return register_missing("hip", reason),

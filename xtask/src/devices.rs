@@ -1,0 +1,141 @@
+//! Devices that every machine can have, and compilers for those that it has not: the conformance suite on them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+};
+
+use crate::{cargo, install, root, succeed};
+
+/// A device made of the processor, and what Debian has it in.
+struct Software {
+    name: &'static str,
+    /// One of these files is there if it is installed.
+    files: &'static [&'static str],
+    packages: &'static [&'static str],
+}
+
+const DEVICES: [Software; 1] = [Software {
+    name: "opencl:0",
+    files: &["/etc/OpenCL/vendors/pocl.icd"],
+    packages: &["pocl-opencl-icd", "ocl-icd-libopencl1"],
+}];
+
+/// The conformance suite on every such device, and the digits, which train as on the CPU.
+pub(crate) fn devices() -> Result<(), String> {
+    let program = command()?;
+    for device in &DEVICES {
+        println!("--- {}", device.name);
+        if !device.files.iter().any(|file| Path::new(file).exists()) {
+            install::packages(device.packages)?;
+        }
+        suite(&program, device.name)?;
+        training(&program, device.name)?;
+    }
+    Ok(())
+}
+
+/// The command `neurenix`, built with the whole workspace, as the tests are.
+fn command() -> Result<PathBuf, String> {
+    succeed(cargo().args(["build", "--workspace", "--bins", "--quiet"]))?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    Ok(target.join("debug").join(format!("neurenix{}", std::env::consts::EXE_SUFFIX)))
+}
+
+/// Compilers take most of the time, and one at a time of a process works: so there are as many processes as cores.
+fn suite(program: &Path, device: &str) -> Result<(), String> {
+    let parts = thread::available_parallelism().map_or(1, usize::from);
+    let all = (1..=parts).map(|part| {
+        let mut verify = Command::new(program);
+        verify.args(["verify", "--device", device, "--part"]).arg(format!("{part}/{parts}"));
+        (format!("{verify:?}"), verify.stderr(Stdio::null()).spawn())
+    });
+    finished(all.collect())
+}
+
+/// Waits for all, then tells the first failure.
+fn finished(all: Vec<(String, std::io::Result<Child>)>) -> Result<(), String> {
+    let ends: Vec<Result<(), String>> = all
+        .into_iter()
+        .map(|(shown, child)| {
+            let status = child.and_then(|mut child| child.wait());
+            let status = status.map_err(|error| format!("{shown} did not run: {error}"))?;
+            if status.success() { Ok(()) } else { Err(format!("{shown} ended with {status}")) }
+        })
+        .collect();
+    ends.into_iter().collect()
+}
+
+/// Training the digits for three epochs: losses are those of the CPU.
+fn training(program: &Path, device: &str) -> Result<(), String> {
+    /// Sums of `float32` in other orders, over 63 steps that each start from the last.
+    const TOLERANCE: f64 = 1e-3;
+    let [cpu, other] = ["cpu", device].map(|device| losses(program, device));
+    let (cpu, other) = (cpu?, other?);
+    println!("losses on the CPU {cpu:?}, on {device} {other:?}");
+    let alike = |(a, b): (&f64, &f64)| (a - b).abs() <= TOLERANCE * a.abs();
+    match cpu.len() == other.len() && !cpu.is_empty() && cpu.iter().zip(&other).all(alike) {
+        true => Ok(()),
+        false => Err(format!("{device} trains otherwise than the CPU")),
+    }
+}
+
+/// Of every epoch the losses of training and of validation.
+fn losses(program: &Path, device: &str) -> Result<Vec<f64>, String> {
+    let folder = root().join("target/devices").join(device.replace(':', "-"));
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    let mut train = Command::new(program);
+    train.args(["train", "digits", "--epochs", "3", "--device", device, "--out"]).arg(&folder);
+    succeed(train.stdout(Stdio::null()).stderr(Stdio::null()))?;
+    let file = folder.join("metrics.csv");
+    let table = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let mut lines = table.lines();
+    let names: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
+    let columns = ["train_loss", "validation_loss"].map(|name| names.iter().position(|n| *n == name));
+    let number = |cells: &[&str], column: Option<usize>| cells.get(column?)?.parse().ok();
+    let mut found = Vec::new();
+    for line in lines {
+        let cells: Vec<&str> = line.split(',').collect();
+        for column in columns {
+            let loss = number(&cells, column);
+            found.push(loss.ok_or_else(|| format!("{}: no losses in {line:?}", file.display()))?);
+        }
+    }
+    Ok(found)
+}
+
+/// The suite's kernels for GPUs that are not there. One architecture gets all of them; the others get of every template
+/// and its element types one, since a kernel's shape changes numbers in it, not what an architecture can do.
+pub(crate) fn compilers() -> Result<(), String> {
+    let program = command()?;
+    let newest = install::environment("nvrtc-13", "nvidia-cuda-nvrtc")?;
+    // The last that knows Volta.
+    let older = install::environment("nvrtc-12", "nvidia-cuda-nvrtc-cu12")?;
+    let cuda = |packages: &Path, arguments: &[&str]| {
+        let mut compile = Command::new(&program);
+        succeed(compile.args(["verify", "--compile"]).args(arguments).env("VIRTUAL_ENV", packages))
+    };
+    cuda(&newest, &["sm_80"])?;
+    cuda(&newest, &["sm_75", "--kinds"])?;
+    cuda(&newest, &["sm_90a", "--kinds"])?;
+    cuda(&older, &["sm_70", "--kinds"])?;
+
+    let folders = ["/usr/lib/x86_64-linux-gnu", "/opt/rocm/lib"];
+    let runtime = |folder: &str| Path::new(folder).join("libamdhip64.so.5").exists();
+    if !folders.into_iter().any(runtime) {
+        install::packages(&["libamdhip64-5", "libhiprtc-builtins5"])?;
+    }
+    // hipRTC compiles in one thread, and ends a process that has opened PoCL, since both bring LLVM.
+    let without = root().join("target/devices/no-platforms");
+    fs::create_dir_all(&without).map_err(|e| format!("{}: {e}", without.display()))?;
+    let all = ["gfx90a", "gfx1030"].map(|architecture| {
+        let mut compile = Command::new(&program);
+        compile.args(["verify", "--kinds", "--compile", architecture]).env("OCL_ICD_VENDORS", &without);
+        (format!("{compile:?}"), compile.spawn())
+    });
+    finished(all.into())
+}

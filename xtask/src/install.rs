@@ -1,0 +1,40 @@
+//! What tests need of the system: Debian's packages, and Python's.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use crate::{root, succeed};
+
+/// Installs Debian's packages, which needs root.
+pub(crate) fn packages(names: &[&str]) -> Result<(), String> {
+    if !Path::new("/usr/bin/apt-get").exists() {
+        return Err(format!("{} are wanted, and there is no apt-get to install them", names.join(", ")));
+    }
+    let log = std::env::temp_dir().join("neurenix-apt.log");
+    println!("installing Debian's {}, which needs root; see {}", names.join(", "), log.display());
+    let file = File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+    let apt = |arguments: &[&str]| {
+        let output = || file.try_clone().map(Stdio::from).map_err(|e| e.to_string());
+        let mut command = Command::new("apt-get");
+        command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        succeed(command.stdout(output()?).stderr(output()?))
+    };
+    apt(&["update", "-qq"])?;
+    apt(&[&["install", "-y", "-qq", "--no-install-recommends"], names].concat())
+}
+
+/// A virtual environment of Python's in the target folder, with one package.
+pub(crate) fn environment(name: &str, package: &str) -> Result<PathBuf, String> {
+    let folder = root().join("target").join(name);
+    let done = folder.join("installed");
+    if !done.exists() {
+        succeed(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
+        let mut pip = Command::new(folder.join("bin/python"));
+        succeed(pip.args(["-m", "pip", "install", "--quiet", "--no-deps", package]))?;
+        File::create(&done).map_err(|e| format!("{}: {e}", done.display()))?;
+    }
+    Ok(folder)
+}
