@@ -22,31 +22,54 @@ use crate::{
 /// Compiles programs for one device.
 pub(crate) struct Compiler {
     figures: Figures,
-    options: CString,
-    /// Device, driver and options: what machine code depends on besides the source.
-    version: String,
+    /// For kernels that the engine prints, and for sources that users write.
+    printed: Options,
+    written: Options,
     cache: DiskCache,
 }
 
+struct Options {
+    list: CString,
+    /// Device, driver and options: what machine code depends on besides the source.
+    version: String,
+}
+
 /// The language's version, and divisions as the operations say where the device can; nothing that trades accuracy.
-const OPTIONS: [&CStr; 2] = [c"-cl-std=CL1.2", c"-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt"];
+const PRINTED: [&CStr; 2] = [c"-cl-std=CL1.2", c"-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt"];
+/// The driver's own defaults; what it keeps of the parameters is compared with the signature.
+const WRITTEN: &CStr = c"-cl-kernel-arg-info";
 
 impl Compiler {
     pub(crate) fn new(figures: Figures) -> Compiler {
-        let options = OPTIONS[usize::from(figures.divides_exactly())].to_owned();
         let [device, driver] = [CL_DEVICE_VERSION, CL_DRIVER_VERSION].map(|what| figures.text(what));
-        let version = format!("{} | {device} | {driver} | {}", figures.model(), options.to_string_lossy());
-        Compiler { figures, options, version, cache: DiskCache::new("opencl", "RNN_OPENCL_CACHE_PATH") }
+        let options = |list: &CStr| Options {
+            list: list.to_owned(),
+            version: format!("{} | {device} | {driver} | {}", figures.model(), list.to_string_lossy()),
+        };
+        let (printed, written) = (options(PRINTED[usize::from(figures.divides_exactly())]), options(WRITTEN));
+        Compiler { figures, printed, written, cache: DiskCache::new("opencl", "RNN_OPENCL_CACHE_PATH") }
     }
 
-    /// The program of a source, from the disk or compiled.
+    /// The program of a printed kernel, from the disk or compiled.
     ///
     /// # Errors
     /// The compiler's messages.
     pub(crate) fn compile(&self, context: &Object, source: &str) -> Result<Object, String> {
+        self.cached(context, source, &self.printed)
+    }
+
+    /// The program of a source that a user wrote.
+    ///
+    /// # Errors
+    /// The compiler's messages.
+    pub(crate) fn compile_source(&self, context: &Object, source: &str) -> Result<Object, String> {
+        self.cached(context, source, &self.written)
+    }
+
+    fn cached(&self, context: &Object, source: &str, options: &Options) -> Result<Object, String> {
         let mut built = None;
-        let code = self.cache.get(&format!("{}\n{source}", self.version), || {
-            let program = self.source(context, source)?;
+        let code = self.cache.get(&format!("{}\n{source}", options.version), || {
+            let program = self.source(context, source, options)?;
             let code = code(&program);
             built = Some(program);
             Ok::<_, String>(code)
@@ -54,35 +77,35 @@ impl Compiler {
         match built {
             Some(program) => Ok(program),
             // A driver may refuse what it made itself.
-            None => self.binary(context, &code).or_else(|_| self.source(context, source)),
+            None => self.binary(context, &code, options).or_else(|_| self.source(context, source, options)),
         }
     }
 
-    fn source(&self, context: &Object, source: &str) -> Result<Object, String> {
+    fn source(&self, context: &Object, source: &str, options: &Options) -> Result<Object, String> {
         let words = |code| Code(code).to_string();
         let handle = create_program_with_source(context.handle(), &[source]).map_err(words)?;
         // SAFETY: the program was just made.
         let program = unsafe { Object::program(handle) };
-        self.build(&program).map_err(|code| {
+        self.build(&program, options).map_err(|code| {
             let log = get_program_build_data(handle, self.figures.device, CL_PROGRAM_BUILD_LOG);
-            format!("{code}: {}", text(&log.unwrap_or_default()))
+            format!("{code}:\n{}", text(&log.unwrap_or_default()))
         })?;
         Ok(program)
     }
 
-    fn binary(&self, context: &Object, code: &[u8]) -> Result<Object, Code> {
+    fn binary(&self, context: &Object, code: &[u8], options: &Options) -> Result<Object, Code> {
         // SAFETY: the device is the context's.
         let handle =
             unsafe { create_program_with_binary(context.handle(), &[self.figures.device], &[code]) }?;
         // SAFETY: the program was just made.
         let program = unsafe { Object::program(handle) };
-        self.build(&program)?;
+        self.build(&program, options)?;
         Ok(program)
     }
 
-    fn build(&self, program: &Object) -> Result<(), Code> {
+    fn build(&self, program: &Object, options: &Options) -> Result<(), Code> {
         let devices = [self.figures.device];
-        Ok(build_program(program.handle(), &devices, &self.options, None, ptr::null_mut())?)
+        Ok(build_program(program.handle(), &devices, &options.list, None, ptr::null_mut())?)
     }
 }
 

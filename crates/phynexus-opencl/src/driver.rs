@@ -1,5 +1,7 @@
 //! OpenCL's devices as drivers of the engine's GPU layer.
 
+mod custom;
+
 use std::{
     collections::VecDeque,
     ffi::{CString, c_void},
@@ -23,8 +25,9 @@ use opencl3::{
 };
 use phynexus::{
     Error, Result,
+    custom::{CustomKernel, SourceLanguage},
     device::{DeviceInfo, register_missing},
-    gpu::{Driver, Gpu, Submission},
+    gpu::{Driver, Gpu, SourceLaunch, Submission},
     kernel::{
         loops::Kernel,
         lower::Target,
@@ -154,16 +157,34 @@ impl OpenCl {
                     .map_err(|code| self.error("giving a kernel its arguments", code))?;
             }
         }
-        // SAFETY: queue, kernel and sizes are valid; the checker proved every access of the kernel in bounds of its
+        self.enqueue(&kernel, module.global, module.local)
+    }
+
+    /// Puts a kernel with its arguments into the queue.
+    fn enqueue(&self, kernel: &Object, global: [usize; 3], local: [usize; 3]) -> Result<()> {
+        // SAFETY: queue, kernel and sizes are valid. Of a printed kernel the checker proved every access in bounds of its
         // parameters' lengths, and the plan binds memory of these lengths, aligned as was asked for.
         let event = unsafe {
-            let (global, local) = (module.global.as_ptr(), module.local.as_ptr());
+            let (global, local) = (global.as_ptr(), local.as_ptr());
             let queue = self.queue.handle();
             enqueue_nd_range_kernel(queue, kernel.handle(), 3, ptr::null(), global, local, 0, ptr::null())
         };
         // SAFETY: the event is this launch's, and nobody waits for it.
         drop(unsafe { Object::event(event.map_err(|code| self.error("launching a kernel", code))?) });
         Ok(())
+    }
+
+    /// An error if a kernel cannot be launched in groups of this size: registers and local memory may leave less room than
+    /// the device has for other kernels.
+    fn check_group(&self, kernel: *mut c_void, local: [usize; 3]) -> Result<(), String> {
+        let most = get_kernel_work_group_data(kernel, self.figures.device, CL_KERNEL_WORK_GROUP_SIZE)
+            .ok()
+            .and_then(|bytes| Some(usize::from_ne_bytes(bytes.try_into().ok()?)));
+        let size: usize = local.iter().product();
+        match most.filter(|&most| most < size) {
+            Some(most) => Err(format!("its groups have {size} invocations, the device runs {most} of it")),
+            None => Ok(()),
+        }
     }
 
     fn flush(&self) -> Result<()> {
@@ -269,14 +290,7 @@ impl Driver for OpenCl {
         // SAFETY: the kernel was just made; it keeps its program.
         let object = unsafe { Object::kernel(handle) };
         let local = kernel.block();
-        // Registers and local memory may leave less room than the device has for other kernels.
-        let most = get_kernel_work_group_data(handle, self.figures.device, CL_KERNEL_WORK_GROUP_SIZE)
-            .ok()
-            .and_then(|bytes| Some(usize::from_ne_bytes(bytes.try_into().ok()?)));
-        let size: usize = local.iter().product();
-        if let Some(most) = most.filter(|&most| most < size) {
-            return Err(refused(format!("its groups have {size} invocations, the device runs {most} of it")));
-        }
+        self.check_group(handle, local).map_err(refused)?;
         let grid = kernel.grid();
         Ok(Module { kernel: Mutex::new(object), global: [0, 1, 2].map(|d| grid[d] * local[d]), local })
     }
@@ -309,6 +323,23 @@ impl Driver for OpenCl {
             Ok::<_, Error>(u64::from_ne_bytes(bytes))
         };
         Ok(time(to)?.saturating_sub(time(from)?) as f64)
+    }
+
+    fn source_language(&self) -> Option<SourceLanguage> {
+        Some(SourceLanguage::OpenClC)
+    }
+
+    fn compile_source(&self, kernel: &CustomKernel, source: &str) -> Result<Module, String> {
+        custom::compile(self, kernel, source)
+    }
+
+    fn launch_source(&self, module: &Module, launch: &SourceLaunch<'_, Object>) -> Result<()> {
+        custom::submit(self, module, launch)?;
+        self.flush()
+    }
+
+    fn binding_alignment(&self) -> usize {
+        self.figures.part_alignment()
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -5,8 +5,9 @@ use opencl3::{
         CL_DEVICE_AVAILABLE, CL_DEVICE_COMPILER_AVAILABLE, CL_DEVICE_EXTENSIONS, CL_DEVICE_GLOBAL_MEM_SIZE,
         CL_DEVICE_LOCAL_MEM_SIZE, CL_DEVICE_MAX_COMPUTE_UNITS, CL_DEVICE_MAX_MEM_ALLOC_SIZE,
         CL_DEVICE_MAX_PARAMETER_SIZE, CL_DEVICE_MAX_WORK_GROUP_SIZE, CL_DEVICE_MAX_WORK_ITEM_SIZES,
-        CL_DEVICE_NAME, CL_DEVICE_PROFILE, CL_DEVICE_SINGLE_FP_CONFIG, CL_DEVICE_TYPE, CL_DEVICE_TYPE_CPU,
-        CL_DEVICE_VERSION, CL_DRIVER_VERSION, CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, get_device_data,
+        CL_DEVICE_MEM_BASE_ADDR_ALIGN, CL_DEVICE_NAME, CL_DEVICE_PROFILE, CL_DEVICE_SINGLE_FP_CONFIG,
+        CL_DEVICE_TYPE, CL_DEVICE_TYPE_CPU, CL_DEVICE_VERSION, CL_DRIVER_VERSION,
+        CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, get_device_data,
     },
     types::{cl_device_id, cl_device_info},
 };
@@ -101,6 +102,12 @@ impl Figures {
     /// The greatest block of memory that it gives.
     pub(crate) fn greatest_block(&self) -> usize {
         self.size(CL_DEVICE_MAX_MEM_ALLOC_SIZE, 128 << 20)
+    }
+
+    /// What the places of parts of buffers are multiples of, in bytes.
+    pub(crate) fn part_alignment(&self) -> usize {
+        // The device tells bits.
+        self.size(CL_DEVICE_MEM_BASE_ADDR_ALIGN, 1024).div_ceil(8)
     }
 
     pub(crate) fn info(&self, name: &str) -> DeviceInfo {

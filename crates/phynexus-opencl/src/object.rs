@@ -8,7 +8,10 @@ use opencl3::{
     error_codes::error_text,
     event::release_event,
     kernel::release_kernel,
-    memory::{CL_MEM_READ_WRITE, create_buffer, release_mem_object},
+    memory::{
+        CL_BUFFER_CREATE_TYPE_REGION, CL_MEM_READ_WRITE, cl_buffer_region, create_buffer, create_sub_buffer,
+        release_mem_object,
+    },
     program::release_program,
     types::{cl_device_id, cl_int},
 };
@@ -58,6 +61,15 @@ impl Object {
         // SAFETY: the context is valid, and no memory of the host's is given.
         let handle =
             unsafe { create_buffer(context.handle, CL_MEM_READ_WRITE, bytes, std::ptr::null_mut()) }?;
+        Ok(Object { handle, release: release_mem_object })
+    }
+
+    /// A part of a buffer, which it keeps. Its place is a multiple of what the device asks for.
+    pub(crate) fn part(buffer: &Object, start: usize, bytes: usize) -> Result<Object, Code> {
+        let region = cl_buffer_region { origin: start, size: bytes };
+        let (kind, region) = (CL_BUFFER_CREATE_TYPE_REGION, std::ptr::from_ref(&region).cast());
+        // SAFETY: the buffer is valid and the region is read during the call; the driver checks that it lies within.
+        let handle = unsafe { create_sub_buffer(buffer.handle, CL_MEM_READ_WRITE, kind, region) }?;
         Ok(Object { handle, release: release_mem_object })
     }
 
