@@ -19,10 +19,18 @@ pub(crate) struct Compiler {
 }
 
 impl Compiler {
-    /// For an architecture by AMD's name, with its features: `gfx90a:sramecc+:xnack-`.
+    /// Of printed kernels, for an architecture by AMD's name, with its features: `gfx90a:sramecc+:xnack-`.
     pub(crate) fn new(hip: &'static Hip, architecture: &str) -> Compiler {
         // Contraction would make results differ from what the operations say.
-        let options = [&format!("--offload-arch={architecture}"), "-O3", "-ffp-contract=off"];
+        Compiler::with(hip, &[&format!("--offload-arch={architecture}"), "-O3", "-ffp-contract=off"])
+    }
+
+    /// Of sources that users write, with the compiler's own defaults.
+    pub(crate) fn of_sources(hip: &'static Hip, architecture: &str) -> Compiler {
+        Compiler::with(hip, &[&format!("--offload-arch={architecture}"), "-O3"])
+    }
+
+    fn with(hip: &'static Hip, options: &[&str]) -> Compiler {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: the pointers are valid for the call. Of a failure nothing is left but zeros.
         unsafe { (hip.rtc.hiprtcVersion)(&mut major, &mut minor) };
@@ -63,7 +71,7 @@ impl Compiler {
             // SAFETY: the program is still there; the functions are those of its log.
             let log = unsafe { bytes(&program, rtc.hiprtcGetProgramLogSize, rtc.hiprtcGetProgramLog) };
             let log = log.unwrap_or_default();
-            return Err(format!("{error}: {}", String::from_utf8_lossy(&log).trim_end_matches('\0')));
+            return Err(format!("{error}:\n{}", String::from_utf8_lossy(&log).trim_end_matches('\0')));
         }
         // SAFETY: the program is compiled; the functions are those of its code.
         unsafe { bytes(&program, rtc.hiprtcGetCodeSize, rtc.hiprtcGetCode) }

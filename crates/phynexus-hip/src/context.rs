@@ -230,14 +230,20 @@ impl Context {
 
     /// Loads machine code and finds its kernel.
     pub(crate) fn load(&self, code: &[u8], kernel: &Kernel) -> Result<Module> {
+        let mut loaded = self.load_named(code, &kernel.name, kernel.block())?;
+        loaded.grid = kernel.grid().map(|extent| extent as u32);
+        loaded.shared_bytes = kernel.shared_bytes() as u32;
+        Ok(loaded)
+    }
+
+    /// Loads machine code and finds the kernel of this name, which is launched with groups of this size.
+    pub(crate) fn load_named(&self, code: &[u8], kernel: &str, block: [usize; 3]) -> Result<Module> {
         self.bind()?;
-        let doing = format!("loading kernel {}", kernel.name);
-        let name = CString::new(kernel.name.as_str())
+        let doing = format!("loading kernel {kernel}");
+        let name = CString::new(kernel)
             .map_err(|_| Error::internal("phynexus_hip", "a kernel's name has a zero"))?;
-        let [grid, block] = [kernel.grid(), kernel.block()].map(|extents| extents.map(|e| e as u32));
-        let (function, module, shared_bytes) =
-            (ptr::null_mut(), ptr::null_mut(), kernel.shared_bytes() as u32);
-        let mut loaded = Module { hip: self.hip, function, module, grid, block, shared_bytes };
+        let (function, module, block) = (ptr::null_mut(), ptr::null_mut(), block.map(|extent| extent as u32));
+        let mut loaded = Module { hip: self.hip, function, module, grid: [1; 3], block, shared_bytes: 0 };
         let runtime = &self.hip.runtime;
         // SAFETY: the code is what hipRTC made for this device; the runtime copies it.
         let result = unsafe { (runtime.hipModuleLoadData)(&mut loaded.module, code.as_ptr().cast()) };
@@ -275,6 +281,62 @@ impl Context {
             )
         };
         self.check("launching a kernel", code)
+    }
+
+    /// Submits so many groups of a kernel with its parameters as they lie in memory. The device must be current.
+    pub(crate) fn launch_packed(
+        &self,
+        module: &Module,
+        groups: [usize; 3],
+        parameters: &mut Packed,
+    ) -> Result<()> {
+        let ([gx, gy, gz], [bx, by, bz]) = (groups.map(|n| n as u32), module.block);
+        let mut bytes = size_of_val(&parameters.bytes);
+        // HIP's marks in front of where the parameters are and how many bytes they have, and at the end of the list.
+        let [pointer, size, end] = [1, 2, 3].map(ptr::without_provenance_mut::<c_void>);
+        let mut list =
+            [pointer, parameters.bytes.as_mut_ptr().cast(), size, ptr::from_mut(&mut bytes).cast(), end];
+        // SAFETY: the list is HIP's, and the runtime copies the parameters: no more than the 4 KiB that a kernel can have,
+        // all of which are there.
+        let code = unsafe {
+            (self.hip.runtime.hipModuleLaunchKernel)(
+                module.function,
+                gx,
+                gy,
+                gz,
+                bx,
+                by,
+                bz,
+                0,
+                self.stream,
+                ptr::null_mut(),
+                list.as_mut_ptr(),
+            )
+        };
+        self.check("launching a kernel", code)
+    }
+}
+
+/// The parameters of a kernel as they lie in memory: each at a multiple of its size.
+#[repr(align(16))]
+pub(crate) struct Packed {
+    bytes: [u8; 4096],
+    end: usize,
+}
+
+impl Packed {
+    pub(crate) fn new() -> Packed {
+        Packed { bytes: [0; 4096], end: 0 }
+    }
+
+    /// Adds a parameter; false if there is no room.
+    pub(crate) fn push(&mut self, value: &[u8]) -> bool {
+        let start = self.end.next_multiple_of(value.len().max(1));
+        let place = self.bytes.get_mut(start..start + value.len());
+        let fits = place.is_some();
+        place.into_iter().for_each(|place| place.copy_from_slice(value));
+        self.end = start + value.len();
+        fits
     }
 }
 

@@ -7,8 +7,9 @@ use std::{
 
 use phynexus::{
     DType, Error, Result,
-    device::{DeviceInfo, DeviceNature, register_missing},
-    gpu::{Driver, Gpu, Submission},
+    custom::{CustomKernel, SourceLanguage},
+    device::{DeviceInfo, DeviceNature, register_missing, scalar_bytes},
+    gpu::{Driver, Gpu, SourceArgument, SourceLaunch, Submission},
     kernel::{
         check::Limits,
         loops::Kernel,
@@ -20,7 +21,7 @@ use smallvec::SmallVec;
 
 use crate::{
     compile::Compiler,
-    context::{Attribute, Context, Event, Module, count},
+    context::{Attribute, Context, Event, Module, Packed, count},
     library::{Handle, hip},
 };
 
@@ -48,6 +49,7 @@ fn look() {
 pub(crate) struct HipGpu {
     context: Arc<Context>,
     compiler: Compiler,
+    source_compiler: Compiler,
     target: Target,
     architecture: String,
     /// Copies of small writes that may still be read, with what happens after them.
@@ -84,8 +86,16 @@ impl HipGpu {
         let unknown = || error("the runtime does not tell the GPU's architecture".to_owned());
         let architecture = context.architecture().ok_or_else(unknown)?;
         let compiler = Compiler::new(hip, &architecture);
+        let source_compiler = Compiler::of_sources(hip, &architecture);
         let target = target(&name, |attribute| context.attribute(attribute));
-        Ok(HipGpu { context, compiler, target, architecture, staged: Mutex::new(VecDeque::new()) })
+        Ok(HipGpu {
+            context,
+            compiler,
+            source_compiler,
+            target,
+            architecture,
+            staged: Mutex::new(VecDeque::new()),
+        })
     }
 }
 
@@ -205,6 +215,35 @@ impl Driver for HipGpu {
 
     fn elapsed(&self, from: &Event, to: &Event) -> Result<f64> {
         self.context.elapsed(from, to)
+    }
+
+    fn source_language(&self) -> Option<SourceLanguage> {
+        Some(SourceLanguage::HipC)
+    }
+
+    fn compile_source(&self, kernel: &CustomKernel, source: &str) -> Result<Module, String> {
+        let code = self.source_compiler.compile(source)?;
+        let entry = kernel.entry_point();
+        self.context.load_named(&code, entry, kernel.work_group_size()).map_err(|error| {
+            format!("{error}; the kernel must be declared as extern \"C\" __global__ void {entry}(..)")
+        })
+    }
+
+    fn launch_source(&self, module: &Module, launch: &SourceLaunch<'_, Block>) -> Result<()> {
+        self.context.bind()?;
+        let mut parameters = Packed::new();
+        for argument in launch.arguments {
+            let fits = match argument {
+                SourceArgument::Buffer { block, start, .. } => {
+                    parameters.push(&(block.address as u64 + *start as u64).to_ne_bytes())
+                }
+                SourceArgument::Scalar { dtype, value } => parameters.push(&scalar_bytes(*value, *dtype)),
+            };
+            if !fits {
+                return Err(Error::argument("custom kernel", "its parameters take more than 4 KiB"));
+            }
+        }
+        self.context.launch_packed(module, launch.groups, &mut parameters)
     }
 
     fn synchronize(&self) -> Result<()> {
