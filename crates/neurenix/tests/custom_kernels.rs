@@ -349,3 +349,76 @@ fn what_a_function_reports_is_the_computations_error() -> Result<()> {
     assert_eq!(x.to_vec::<f32>()?, values(4));
     Ok(())
 }
+
+/// `y = 2 x + c` in every language, with a statement `before` the assignment.
+fn doubled(before: &str) -> CustomKernelBuilder {
+    let cuda = format!(
+        "extern \"C\" __global__ void doubled(const float* x, float* y, int n, float c) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    {before} if (i < n) y[i] = 2.0f * x[i] + c;
+}}"
+    );
+    let opencl = format!(
+        "__kernel void doubled(__global const float* x, __global float* y, int n, float c) {{
+    int i = get_global_id(0);
+    {before} if (i < n) y[i] = 2.0f * x[i] + c;
+}}"
+    );
+    let wgsl = format!(
+        "struct Scalars {{ n: i32, c: f32 }}
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<uniform> scalars: Scalars;
+@compute @workgroup_size(64)
+fn doubled(@builtin(global_invocation_id) id: vec3<u32>) {{
+    let i = i32(id.x);
+    {before} if (i < scalars.n) {{ y[i] = 2.0 * x[i] + scalars.c; }}
+}}"
+    );
+    CustomKernel::builder("doubled")
+        .input("x", DType::F32, "shape..")
+        .output("y", DType::F32, "shape..")
+        .scalar("n", DType::I32)
+        .work_group_size([64, 1, 1])
+        .source(SourceLanguage::CudaC, &cuda)
+        .source(SourceLanguage::HipC, &cuda)
+        .source(SourceLanguage::OpenClC, &opencl)
+        .source(SourceLanguage::Wgsl, &wgsl)
+}
+
+/// Devices with compilers of their own, as far as they are here.
+fn real_devices() -> Vec<Device> {
+    neurenix::register_all();
+    ["cuda:0", "hip:0", "opencl:0"].into_iter().filter_map(|name| Device::find(name).ok()).collect()
+}
+
+#[test]
+fn devices_run_sources_and_refuse_what_is_none() -> Result<()> {
+    for device in real_devices() {
+        let kernel = doubled("").scalar("c", DType::F32).build()?;
+        let x = Tensor::from_slice(&values(35), &[5, 7], device)?;
+        // A part that begins where no binding may, and a turned one.
+        let part = x.flatten(0, -1)?.narrow(0, 3, 20)?;
+        for x in [&part, &x.t()?, &x.mul_scalar(3.0)?] {
+            let y = kernel.call(&[x], &[Scalar::Int(x.len() as i64), Scalar::Float(0.25)])?;
+            let expected: Vec<f32> = x.to_vec::<f32>()?.iter().map(|x| 2.0 * x + 0.25).collect();
+            assert_eq!(y.to_vec::<f32>()?, expected, "{device}");
+        }
+        let garbage = doubled("oops = oops + 1;").scalar("c", DType::F32).build()?;
+        let error = garbage.compile(device).unwrap_err();
+        let Error::KernelSource { message, .. } = &error else { panic!("{device}: {error}") };
+        assert!(message.contains("oops = oops + 1; if (i <"), "the line is shown on {device}: {message}");
+        let absent = doubled("").scalar("c", DType::F32).entry_point("absent").build()?;
+        let error = absent.compile(device).unwrap_err();
+        assert!(
+            matches!(&error, Error::KernelSource { message, .. } if message.contains("absent")),
+            "{error}"
+        );
+        // HIP does not tell the number of a kernel's parameters.
+        if !device.name().starts_with("hip") {
+            let error = doubled("").build()?.compile(device).unwrap_err();
+            assert!(matches!(&error, Error::KernelSource { .. }), "{device}: {error}");
+        }
+    }
+    Ok(())
+}

@@ -318,7 +318,7 @@ impl Context {
 }
 
 /// The parameters of a kernel as they lie in memory: each at a multiple of its size.
-#[repr(align(16))]
+#[repr(C, align(16))]
 pub(crate) struct Packed {
     bytes: [u8; 4096],
     end: usize,
