@@ -197,3 +197,27 @@ fn updates_of_all_parameters_are_one_step() -> neurenix::Result<()> {
     assert!(rows.iter().any(|row| row.name.starts_with("rows x5")), "{rows:?}");
     Ok(())
 }
+
+#[test]
+fn labels_of_a_replay_are_checked_whatever_was_known_when_it_was_recorded() -> Result<()> {
+    let d = device();
+    let step = Captured::new(|_: &[Tensor], x: &[Tensor]| -> Result<Vec<Tensor>> {
+        Ok(vec![x[0].cross_entropy(&x[1], None, 0.0)?])
+    });
+    let logits = Generator::new(0).randn(&[3, 4], DType::F32, d)?.evaluated()?;
+    let labels = |values: [i64; 3]| Tensor::from_slice(&values, &[3], d);
+    for good in [[0, 1, 1], [2, 0, 1], [0, 0, 0], [3, 3, 3]] {
+        let expected = logits.cross_entropy(&labels(good)?, None, 0.0)?.item::<f32>()?;
+        for labels in [labels(good)?, labels(good)?.add_scalar(0)?.evaluated()?] {
+            let results = step.call(&mut Vec::new(), &[logits.clone(), labels])?;
+            assert_eq!(results[0].item::<f32>()?, expected);
+        }
+    }
+    for bad in [[0, 1, 4], [0, -1, 2]] {
+        for labels in [labels(bad)?, labels(bad)?.add_scalar(0)?.evaluated()?] {
+            let error = step.call(&mut Vec::new(), &[logits.clone(), labels]).map(drop);
+            assert!(matches!(error, Err(Error::Index { .. })), "{error:?}");
+        }
+    }
+    Ok(())
+}

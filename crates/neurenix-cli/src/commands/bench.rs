@@ -3,6 +3,7 @@
 mod host;
 mod kinds;
 mod large;
+mod replayed;
 mod workloads;
 
 use std::{fmt, process::ExitCode, time::Instant};
@@ -69,7 +70,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         neurenix::set_threads(threads)?;
     }
     let device = Device::find(&arguments.device)?;
-    let mut known: Vec<Workload> = workloads::all().into_iter().chain(host::all()).collect();
+    let mut known: Vec<Workload> =
+        workloads::all().into_iter().chain(replayed::all()).chain(host::all()).collect();
     if device.info().nature == DeviceNature::Hardware {
         known.extend(large::all());
     }

@@ -184,9 +184,23 @@ where
         Ok(results)
     }
 
+    /// What may be taken for known of the integers of an argument: not only what these are, but also what they were in
+    /// recordings before, or there would be a new one whenever a greater number comes.
+    fn known_extremes(&self, number: usize, tensor: &Tensor) -> Option<(i64, i64)> {
+        let mut known = tensor.extremes()?;
+        for recording in self.recordings.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let before = recording.arguments.get(number).and_then(|argument| argument.extremes);
+            if let Some((least, greatest)) = before {
+                known = (known.0.min(least), known.1.max(greatest));
+            }
+        }
+        Some(known)
+    }
+
     fn record(&self, given: &[Tensor], kept: &[Tensor]) -> Result<Recording, E> {
         // Copies, so that memory tells which argument it is.
-        let copies: Vec<Tensor> = given.iter().chain(kept).map(copied).collect::<Result<_>>()?;
+        let copy = |(number, tensor)| copied(tensor, self.known_extremes(number, tensor));
+        let copies: Vec<Tensor> = given.iter().chain(kept).enumerate().map(copy).collect::<Result<_>>()?;
         let mode = ModeGuard::enter(Mode::Capturing(Vec::new()));
         let results = (self.function)(&copies[..given.len()], &copies[given.len()..]);
         let Mode::Capturing(draws) = mode.leave() else {
@@ -207,9 +221,10 @@ fn row_major(tensor: &Tensor) -> Result<Option<Tensor>> {
     Tensor::record(Op::Contiguous, tensor.dtype(), tensor.shape().into(), &[tensor])?.evaluated().map(Some)
 }
 
-/// A leaf with the same values in memory of its own, of which nothing is known: a replay has other values.
-fn copied(tensor: &Tensor) -> Result<Tensor> {
+/// A leaf with the same values in memory of its own, of which no more is known than of those that follow it.
+fn copied(tensor: &Tensor, extremes: Option<(i64, i64)>) -> Result<Tensor> {
     let copy = Tensor::uploaded(&tensor.to_bytes()?, tensor.dtype(), tensor.shape(), tensor.device())?;
+    copy.note_extremes(extremes);
     if tensor.requires_grad() { copy.with_grad() } else { Ok(copy) }
 }
 
@@ -244,9 +259,40 @@ enum Outcome {
     Leaf(Source),
 }
 
+/// An argument as it was recorded.
+struct Argument {
+    dtype: DType,
+    shape: Dims,
+    device: Device,
+    /// Between what its integers were known to be.
+    extremes: Option<(i64, i64)>,
+}
+
+impl Argument {
+    fn of(tensor: &Tensor) -> Argument {
+        Argument {
+            dtype: tensor.dtype(),
+            shape: tensor.shape().into(),
+            device: tensor.device(),
+            extremes: tensor.extremes(),
+        }
+    }
+
+    /// True if what was recorded for this argument is right for the tensor.
+    fn fits(&self, tensor: &Tensor) -> bool {
+        let inside = |(least, greatest): (i64, i64)| {
+            tensor.extremes().is_some_and(|(low, high)| least <= low && high <= greatest)
+        };
+        tensor.dtype() == self.dtype
+            && tensor.shape() == &self.shape[..]
+            && tensor.device() == self.device
+            && self.extremes.is_none_or(inside)
+    }
+}
+
 /// A captured function for one combination of arguments.
 struct Recording {
-    arguments: Vec<(DType, Dims, Device)>,
+    arguments: Vec<Argument>,
     given: usize,
     /// Absent if nothing is computed.
     plan: Option<Plan>,
@@ -258,7 +304,7 @@ struct Recording {
 
 impl Recording {
     fn new(copies: Vec<Tensor>, given: usize, results: Vec<Tensor>, draws: &[Draw]) -> Result<Recording> {
-        let arguments = copies.iter().map(|c| (c.dtype(), c.shape().into(), c.device())).collect();
+        let arguments = copies.iter().map(Argument::of).collect();
         let mut generators: Vec<(Generator, u64, GeneratorState)> = Vec::new();
         let mut random: Vec<(Buffer, Source)> = Vec::new();
         for draw in draws {
@@ -329,12 +375,9 @@ impl Recording {
     }
 
     fn fits(&self, given: &[Tensor], kept: &[Tensor]) -> bool {
-        let same = |(tensor, (dtype, shape, device)): (&Tensor, &(DType, Dims, Device))| {
-            tensor.dtype() == *dtype && tensor.shape() == &shape[..] && tensor.device() == *device
-        };
         given.len() == self.given
             && given.len() + kept.len() == self.arguments.len()
-            && given.iter().chain(kept).zip(&self.arguments).all(same)
+            && given.iter().chain(kept).zip(&self.arguments).all(|(tensor, argument)| argument.fits(tensor))
     }
 
     fn replay(&self, given: &[Tensor], kept: &[Tensor]) -> Result<Vec<Tensor>> {

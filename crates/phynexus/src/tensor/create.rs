@@ -26,9 +26,7 @@ impl Tensor {
             return Err(Error::shape("from_bytes", &[shape], hint));
         }
         let tensor = Tensor::uploaded(bytes, dtype, shape, device)?;
-        if let Some(extremes) = extremes(bytes, dtype) {
-            tensor.node().body().extremes = Some(Box::new(extremes));
-        }
+        tensor.note_extremes(extremes(bytes, dtype));
         Ok(tensor)
     }
 
@@ -39,11 +37,19 @@ impl Tensor {
         Ok(Tensor::from_storage(device, dtype, Storage { buffer, layout: Layout::contiguous(shape) }))
     }
 
+    pub(crate) fn note_extremes(&self, extremes: Option<(i64, i64)>) {
+        self.node().body().extremes = extremes.map(Box::new);
+    }
+
+    /// Between what the elements are known to be, if they are integers that came from the host.
+    pub(crate) fn extremes(&self) -> Option<(i64, i64)> {
+        self.node().body().extremes.as_deref().copied()
+    }
+
     /// True if every element is known to be one of 0, 1, .. up to `end`, without it.
     pub(crate) fn is_known_below(&self, end: usize) -> bool {
-        let body = self.node().body();
         let end = i64::try_from(end).unwrap_or(i64::MAX);
-        body.extremes.as_deref().is_some_and(|&(least, greatest)| least >= 0 && greatest < end)
+        self.extremes().is_some_and(|(least, greatest)| least >= 0 && greatest < end)
     }
 
     /// Every element is `value`.
