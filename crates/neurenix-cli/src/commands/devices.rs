@@ -35,6 +35,9 @@ struct PoolFigures {
     limit: Option<usize>,
     fragmentation: f64,
     allocations: u64,
+    spilled_tensors: usize,
+    spilled_bytes: usize,
+    spills: u64,
 }
 
 impl From<MemoryStatistics> for PoolFigures {
@@ -49,6 +52,9 @@ impl From<MemoryStatistics> for PoolFigures {
             limit: memory.limit,
             fragmentation: memory.fragmentation(),
             allocations: memory.allocations,
+            spilled_tensors: memory.spilled_tensors,
+            spilled_bytes: memory.spilled_bytes,
+            spills: memory.spills,
         }
     }
 }

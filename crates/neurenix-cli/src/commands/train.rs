@@ -46,6 +46,9 @@ pub(super) struct Arguments {
     /// Write TensorBoard event files into the run's folder
     #[arg(long)]
     tensorboard: bool,
+    /// Where the device is full, move the tensors used longest ago to the host's memory
+    #[arg(long)]
+    spill: bool,
     /// Measure every kernel and transfer: a table (profile.txt) and a timeline (trace.json, opens in Perfetto) go into this
     /// folder, the run's own if none is given
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
@@ -85,6 +88,9 @@ pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Res
     };
     settings.check()?;
     let device = Device::find(&settings.device)?;
+    if arguments.spill {
+        device.set_spilling(true)?;
+    }
     let parts = Parts::load(&settings)?;
     let objective = match Objective::of(&parts.training) {
         Objective::Regression(loss) => Objective::Regression(loss),

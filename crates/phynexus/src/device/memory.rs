@@ -30,6 +30,12 @@ pub struct MemoryStatistics {
     pub available: Option<u64>,
     /// The device's memory, if it tells.
     pub total: Option<u64>,
+    /// Tensors whose data the host's memory holds, since the device was full.
+    pub spilled_tensors: usize,
+    /// Their bytes.
+    pub spilled_bytes: usize,
+    /// How often tensors were moved there.
+    pub spills: u64,
 }
 
 impl MemoryStatistics {

@@ -9,7 +9,8 @@ pub use memory::{MemoryStatistics, Pool};
 pub use registry::{Missing, devices, find, missing, register, register_missing};
 
 use crate::{
-    DType, Result, Scalar, custom::CustomKernel, graph::ir::IrNode, schedule::step::Step, shape::Layout,
+    DType, Error, Result, Scalar, custom::CustomKernel, graph::ir::IrNode, schedule::step::Step,
+    shape::Layout,
 };
 
 /// What a device is, so that reports never say more than is true.
@@ -155,6 +156,21 @@ pub trait Backend: Send + Sync {
     fn set_memory_limit(&self, limit: Option<usize>);
     /// Gives cached memory back to the system.
     fn empty_cache(&self);
+    /// Whether tensors used longest ago are moved to the host's memory where the device is full.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the device has no memory of its own.
+    fn set_spilling(&self, spilling: bool) -> Result<()> {
+        match spilling {
+            true => Err(Error::argument("set_spilling", format!("{} does not move tensors", self.name()))),
+            false => Ok(()),
+        }
+    }
+    /// Brings back what was moved to the host of these buffers; they stay as long as the result does.
+    fn hold(&self, buffers: &mut dyn Iterator<Item = &Buffer>) -> Result<Option<Box<dyn Any>>> {
+        let _ = buffers;
+        Ok(None)
+    }
     /// What the hardware can do at most, by its own figures.
     fn peaks(&self) -> Peaks {
         Peaks::default()
@@ -215,6 +231,15 @@ impl Device {
     /// Gives cached memory back to the system.
     pub fn empty_cache(self) {
         self.0.empty_cache();
+    }
+    /// With `true`, tensors used longest ago are moved to the host's memory where the device is full, or its limit is
+    /// reached, and come back when they are needed; with `false`, as at the start, a full device is an error. Only tensors
+    /// made while it is on are moved. [`MemoryStatistics`] tells what was.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the device has no memory of its own, as the CPU.
+    pub fn set_spilling(self, spilling: bool) -> Result<()> {
+        self.0.set_spilling(spilling)
     }
     /// Waits until everything submitted has finished.
     pub fn synchronize(self) -> Result<()> {

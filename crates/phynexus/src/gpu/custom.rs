@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::{
     Driver, SourceArgument, SourceLaunch,
-    memory::{GpuMemory, memory},
+    spill::{GpuMemory, Pins, pin},
     step::{GpuStep, Resources},
 };
 use crate::{
@@ -206,7 +206,7 @@ impl<D: Driver> Executable for CustomStep<D> {
                 places.push((place, None));
                 continue;
             }
-            let buffer = Buffer(Arc::new(GpuMemory::new(heap, tensor.bytes())?));
+            let buffer = Buffer(GpuMemory::new(heap, tensor.bytes())?);
             let aligned = Binding { buffer, offset: 0 };
             if !tensor.written {
                 tensor.copy(&self.resources, &place, &aligned)?;
@@ -219,7 +219,9 @@ impl<D: Driver> Executable for CustomStep<D> {
             }
         }
         let mut scalars = self.call.scalars().iter();
-        let mut tensors = self.tensors.iter().zip(&places);
+        let pins: Pins<'_, D> =
+            places.iter().map(|(place, _)| pin(heap, &place.buffer)).collect::<Result<_>>()?;
+        let mut tensors = self.tensors.iter().zip(places.iter().zip(&pins));
         let mut arguments: SmallVec<[SourceArgument<'_, D::Block>; 12]> = SmallVec::new();
         let missing = || Error::internal("gpu", "a custom kernel without an argument of its signature");
         for parameter in self.call.kernel().parameters() {
@@ -229,10 +231,10 @@ impl<D: Driver> Executable for CustomStep<D> {
                     value: *scalars.next().ok_or_else(missing)?,
                 },
                 ParameterKind::Input | ParameterKind::Output => {
-                    let (tensor, (place, _)) = tensors.next().ok_or_else(missing)?;
+                    let (tensor, ((place, _), pin)) = tensors.next().ok_or_else(missing)?;
                     let bytes = tensor.bytes();
                     let offset = if bytes == 0 { 0 } else { place.offset };
-                    let (block, start) = memory(heap, &place.buffer)?.place(offset, bytes)?;
+                    let (block, start) = pin.place(offset, bytes)?;
                     SourceArgument::Buffer { block, start, bytes, written: tensor.written }
                 }
             });

@@ -1,6 +1,7 @@
 //! A driver behind the engine's trait.
 
 use std::{
+    any::Any,
     num::NonZero,
     sync::{
         Arc,
@@ -13,9 +14,10 @@ use super::{
     Driver,
     clock::Clock,
     custom::{self, CustomModules, CustomStep},
-    memory::{GpuMemory, Heap, memory},
+    memory::Heap,
     modules::Modules,
     sequence::GpuSequence,
+    spill::{GpuMemory, Spilling, hold, pin},
     step::{GpuStep, Resources},
 };
 use crate::{
@@ -34,7 +36,7 @@ impl<D: Driver> Gpu<D> {
     /// On a driver that is ready.
     pub fn new(driver: D) -> Gpu<D> {
         let pool = Pool::from_environment(driver.name());
-        let heap = Arc::new(Heap { driver, pool, clock: Clock::new() });
+        let heap = Arc::new(Heap { driver, pool, clock: Clock::new(), spilling: Spilling::new() });
         Gpu(Resources { heap, modules: Arc::new(Modules::new()), custom: Arc::new(CustomModules::new()) })
     }
 
@@ -133,16 +135,18 @@ impl<D: Driver> Backend for Gpu<D> {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer> {
-        Ok(Buffer(Arc::new(GpuMemory::new(&self.0.heap, bytes)?)))
+        Ok(Buffer(GpuMemory::new(&self.0.heap, bytes)?))
     }
 
     fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
-        let (block, offset) = memory(&self.0.heap, target)?.place(offset, bytes.len())?;
+        let memory = pin(&self.0.heap, target)?;
+        let (block, offset) = memory.place(offset, bytes.len())?;
         if bytes.is_empty() { Ok(()) } else { self.0.heap.write(block, offset, bytes) }
     }
 
     fn read(&self, source: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        let (block, offset) = memory(&self.0.heap, source)?.place(offset, bytes.len())?;
+        let memory = pin(&self.0.heap, source)?;
+        let (block, offset) = memory.place(offset, bytes.len())?;
         if bytes.is_empty() { Ok(()) } else { self.0.heap.read(block, offset, bytes) }
     }
 
@@ -164,6 +168,15 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn empty_cache(&self) {
         self.0.heap.pool.empty_cache();
+    }
+
+    fn set_spilling(&self, spilling: bool) -> Result<()> {
+        self.0.heap.spilling.set(spilling);
+        Ok(())
+    }
+
+    fn hold(&self, buffers: &mut dyn Iterator<Item = &Buffer>) -> Result<Option<Box<dyn Any>>> {
+        hold(&self.0.heap, buffers)
     }
 
     fn peaks(&self) -> Peaks {

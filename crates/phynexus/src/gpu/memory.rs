@@ -1,11 +1,11 @@
 //! Blocks in use, and places in them.
 
-use std::{any::Any, sync::Arc};
+use std::sync::Arc;
 
-use super::{Driver, clock::Clock};
+use super::{Driver, clock::Clock, spill::Spilling};
 use crate::{
     Error, Result,
-    device::{Buffer, Memory, MemoryStatistics, Pool},
+    device::{MemoryStatistics, Pool},
 };
 
 /// A device's blocks; shared by everything that holds one.
@@ -13,16 +13,17 @@ pub(super) struct Heap<D: Driver> {
     pub(super) driver: D,
     pub(super) pool: Pool<D::Block>,
     pub(super) clock: Clock<D>,
+    pub(super) spilling: Spilling<D>,
 }
 
 impl<D: Driver> Heap<D> {
     /// What the pool holds, with the device's own figures.
     pub(super) fn statistics(&self) -> MemoryStatistics {
-        MemoryStatistics {
+        self.spilling.add_to(MemoryStatistics {
             available: self.driver.available_memory(),
             total: self.driver.info().total_memory,
             ..self.pool.statistics()
-        }
+        })
     }
 
     /// Adds to an error what the device has.
@@ -38,25 +39,41 @@ impl<D: Driver> Heap<D> {
 }
 
 /// A block in use; it goes back to the pool when dropped.
-pub(super) struct GpuMemory<D: Driver> {
+pub(super) struct GpuBlock<D: Driver> {
     block: Option<D::Block>,
     bytes: usize,
     heap: Arc<Heap<D>>,
 }
 
-impl<D: Driver> GpuMemory<D> {
+impl<D: Driver> GpuBlock<D> {
     /// So many bytes from the pool. Where the device has none, the cache is emptied, what is still to be given back is
-    /// waited for, and it is tried once more.
-    pub(super) fn new(heap: &Arc<Heap<D>>, bytes: usize) -> Result<GpuMemory<D>> {
+    /// waited for, and it is tried once more; then tensors are spilled, if that is wanted.
+    pub(super) fn new(heap: &Arc<Heap<D>>, bytes: usize) -> Result<GpuBlock<D>> {
         let allocate = || heap.pool.allocate(bytes, |class| heap.driver.allocate(class));
         let block = match allocate() {
             Err(Error::OutOfMemory { in_use, limit, .. }) if bytes <= limit.saturating_sub(in_use) => {
                 heap.driver.synchronize()?;
-                allocate().map_err(|error| heap.with_figures(error))?
+                allocate()
+            }
+            other => other,
+        };
+        let block = match block {
+            Err(error @ Error::OutOfMemory { .. }) => {
+                heap.spill_for(bytes, error, allocate).map_err(|error| heap.with_figures(error))?
             }
             other => other?,
         };
-        Ok(GpuMemory { block: Some(block), bytes, heap: heap.clone() })
+        Ok(GpuBlock { block: Some(block), bytes, heap: heap.clone() })
+    }
+
+    /// How many it serves.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// True if it is of this device.
+    pub(super) fn is_of(&self, heap: &Arc<Heap<D>>) -> bool {
+        Arc::ptr_eq(&self.heap, heap)
     }
 
     /// So many bytes from an offset on.
@@ -73,30 +90,10 @@ impl<D: Driver> GpuMemory<D> {
     }
 }
 
-impl<D: Driver> Memory for GpuMemory<D> {
-    fn size(&self) -> usize {
-        self.bytes
-    }
-    fn host_pointer(&self) -> Option<*mut u8> {
-        None
-    }
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
-impl<D: Driver> Drop for GpuMemory<D> {
+impl<D: Driver> Drop for GpuBlock<D> {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
             self.heap.pool.release(self.bytes, block);
         }
-    }
-}
-
-/// A buffer as memory of this device.
-pub(super) fn memory<'a, D: Driver>(heap: &Arc<Heap<D>>, buffer: &'a Buffer) -> Result<&'a GpuMemory<D>> {
-    match buffer.0.as_any().downcast_ref::<GpuMemory<D>>() {
-        Some(memory) if Arc::ptr_eq(&memory.heap, heap) => Ok(memory),
-        _ => Err(Error::internal("gpu", format!("a buffer of another device than {}", heap.driver.name()))),
     }
 }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `device` | [`Gpu`]: the engine's trait, on a driver |
 //! | `memory` | blocks in use, and places in them |
+//! | `spill` | tensors' memory, on the device or, where that is full, on the host |
 //! | `step` | a compiled step: its launches, what is bound to them |
 //! | `sequence` | steps that are submitted together |
 //! | `clock` | when the device did what, for profiles |
@@ -24,6 +25,7 @@ mod memory;
 mod modules;
 mod recorder;
 mod sequence;
+mod spill;
 mod step;
 
 pub use cache::DiskCache;

@@ -5,6 +5,7 @@ use std::{any::Any, sync::Arc};
 use super::{
     Driver,
     memory::Heap,
+    spill::{Pins, pin_all},
     step::{GpuStep, Temporaries},
 };
 use crate::{
@@ -56,9 +57,11 @@ impl<D: Driver> Sequence for GpuSequence<D> {
         // They stay until everything is submitted: nobody else may be given their memory before.
         let temporaries: Vec<Temporaries<D>> =
             loaded.iter().map(|(loaded, _)| loaded.temporaries(&self.heap)).collect::<Result<_>>()?;
+        let pins: Vec<Pins<'_, D>> =
+            loaded.iter().map(|(_, bindings)| pin_all(&self.heap, bindings)).collect::<Result<_>>()?;
         let mut submissions = Vec::with_capacity(2 * self.steps.len());
-        for ((loaded, bindings), temporaries) in loaded.iter().zip(&temporaries) {
-            loaded.submissions(&self.heap, bindings, temporaries, None, &mut submissions)?;
+        for (((loaded, bindings), temporaries), pins) in loaded.iter().zip(&temporaries).zip(&pins) {
+            loaded.submissions(bindings, pins, temporaries, None, &mut submissions)?;
         }
         self.heap.driver.launch_all(&submissions, &self.recording)
     }

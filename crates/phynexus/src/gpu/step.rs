@@ -7,8 +7,9 @@ use smallvec::SmallVec;
 use super::{
     Driver, Submission,
     custom::CustomModules,
-    memory::{GpuMemory, Heap, memory},
+    memory::{GpuBlock, Heap},
     modules::Modules,
+    spill::{Pins, pin_all},
 };
 use crate::{
     Error, Result,
@@ -42,7 +43,7 @@ pub(super) struct GpuStep<D: Driver> {
 }
 
 /// Buffers that live as long as a step runs.
-pub(super) type Temporaries<D> = SmallVec<[GpuMemory<D>; 2]>;
+pub(super) type Temporaries<D> = SmallVec<[GpuBlock<D>; 2]>;
 
 /// Launches with their machine code.
 pub(super) struct Loaded<D: Driver> {
@@ -110,25 +111,25 @@ impl<D: Driver> Loaded<D> {
 
     /// Memory for the time between the launches.
     pub(super) fn temporaries(&self, heap: &Arc<Heap<D>>) -> Result<Temporaries<D>> {
-        self.temporaries.iter().map(|&bytes| GpuMemory::new(heap, bytes)).collect()
+        self.temporaries.iter().map(|&bytes| GpuBlock::new(heap, bytes)).collect()
     }
 
     /// The launches with what is bound to them.
     pub(super) fn submissions<'a>(
         &'a self,
-        heap: &Arc<Heap<D>>,
-        bindings: &'a [Binding],
-        temporaries: &'a [GpuMemory<D>],
-        status: Option<&'a GpuMemory<D>>,
+        bindings: &[Binding],
+        memories: &'a Pins<'_, D>,
+        temporaries: &'a [GpuBlock<D>],
+        status: Option<&'a GpuBlock<D>>,
         all: &mut Vec<Submission<'a, D>>,
     ) -> Result<()> {
-        let memories: SmallVec<[&GpuMemory<D>; 16]> =
-            bindings.iter().map(|binding| memory(heap, &binding.buffer)).collect::<Result<_>>()?;
         for launch in &self.launches {
             let mut arguments = SmallVec::new();
             for a in &launch.arguments {
                 let (memory, offset) = match a.argument.source {
-                    Source::Binding(binding) => (Some(memories[binding]), bindings[binding].offset),
+                    Source::Binding(binding) => {
+                        (memories.get(binding).map(|pin| &**pin), bindings[binding].offset)
+                    }
                     Source::Temporary(temporary) => (temporaries.get(temporary), 0),
                     Source::Status => (status, 0),
                 };
@@ -166,14 +167,15 @@ impl<D: Driver> Executable for GpuStep<D> {
         let temporaries = loaded.temporaries(heap)?;
         let status = match loaded.may_fail {
             true => {
-                let status = GpuMemory::new(heap, size_of::<u32>())?;
+                let status = GpuBlock::new(heap, size_of::<u32>())?;
                 heap.write(status.place(0, 4)?.0, 0, &0u32.to_ne_bytes())?;
                 Some(status)
             }
             false => None,
         };
+        let memories = pin_all(heap, bindings)?;
         let mut submissions = Vec::with_capacity(loaded.launches.len());
-        loaded.submissions(heap, bindings, &temporaries, status.as_ref(), &mut submissions)?;
+        loaded.submissions(bindings, &memories, &temporaries, status.as_ref(), &mut submissions)?;
         submissions.iter().try_for_each(|submission| heap.launch(submission))?;
         // What fails must fail before a later step overwrites anything, so it is waited for here.
         if let Some(status) = &status {

@@ -292,6 +292,8 @@ impl Plan {
             ));
         }
         let backend = self.device.backend();
+        // Whatever was moved to the host is there before anything is stored, and stays.
+        let _leaves = backend.hold(&mut leaves.iter().map(|leaf| &leaf.buffer))?;
         let arena = match self.arena_bytes {
             0 => None,
             bytes => Some(backend.allocate(bytes)?),
@@ -310,6 +312,7 @@ impl Plan {
                 None => backend.allocate(buffer.bytes)?,
             });
         }
+        let _results = backend.hold(&mut owned.iter().chain(&arena))?;
         let binding = |parameter: &PlannedParameter| {
             let (buffer, start) = match parameter.place {
                 Place::Leaf(slot) => {

@@ -98,8 +98,18 @@ pub(super) fn report(
     let plural = if epochs == 1 { "" } else { "s" };
     summary.push(fact("Training time", format::seconds(measured.seconds), format!("{epochs} epoch{plural}")));
     summary.push(fact("Device", device.name().to_owned(), device.info().model));
-    let peak = device.memory().peak as u64;
-    summary.push(fact("Memory", format::bytes(peak), "the most that tensors held at once".to_owned()));
+    let memory = device.memory();
+    let note = "the most that tensors held at once".to_owned();
+    summary.push(fact("Memory", format::bytes(memory.peak as u64), note));
+    if memory.spills > 0 {
+        let times = format!("{} times", format::count(memory.spills));
+        let note = format!(
+            "tensors were moved to the host as the device was full; {} of {} are there now",
+            memory.spilled_tensors,
+            format::bytes(memory.spilled_bytes as u64)
+        );
+        summary.push(fact("Spilled", times, note));
+    }
     let kernels = measured.profile.kernels().map(|row| KernelRow {
         name: row.name.clone(),
         device: row.device.clone(),

@@ -1,0 +1,307 @@
+//! Tensors' memory: a block of the device, or, where the device was full and spilling is wanted, bytes of the host.
+//!
+//! A tensor that was used longest ago goes first. It comes back when a plan or a copy needs it. What is in use is pinned:
+//! somebody else holds its block. A tensor's own lock is held while it moves; who moves one never waits for another's.
+
+use std::{
+    any::Any,
+    ops::Deref,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use smallvec::SmallVec;
+
+use super::{
+    Driver,
+    memory::{GpuBlock, Heap},
+};
+use crate::{
+    Error, Result,
+    device::{Binding, Buffer, Memory, MemoryStatistics},
+};
+
+/// Which tensors may be spilled, and what was.
+pub(super) struct Spilling<D: Driver> {
+    enabled: AtomicBool,
+    /// True from the first time it was enabled on: only then there are tensors that move.
+    begun: AtomicBool,
+    /// Rises with each use.
+    clock: AtomicU64,
+    members: Mutex<Vec<Weak<GpuMemory<D>>>>,
+    /// Whose turn it is to spill.
+    turn: Mutex<()>,
+    figures: Mutex<Figures>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Figures {
+    tensors: usize,
+    bytes: usize,
+    times: u64,
+}
+
+enum State<D: Driver> {
+    Resident(Arc<GpuBlock<D>>),
+    Spilled(Vec<u8>),
+}
+
+/// The memory of a tensor.
+pub(super) enum GpuMemory<D: Driver> {
+    /// Made while nothing was to be spilled: it stays.
+    Fixed(GpuBlock<D>),
+    Movable(Movable<D>),
+}
+
+/// Memory that may be spilled.
+pub(super) struct Movable<D: Driver> {
+    state: Mutex<State<D>>,
+    bytes: usize,
+    used: AtomicU64,
+    heap: Arc<Heap<D>>,
+}
+
+/// A block that stays where it is as long as this does.
+pub(super) enum Pin<'a, D: Driver> {
+    Fixed(&'a GpuBlock<D>),
+    Held(Arc<GpuBlock<D>>),
+}
+
+impl<D: Driver> Deref for Pin<'_, D> {
+    type Target = GpuBlock<D>;
+    fn deref(&self) -> &GpuBlock<D> {
+        match self {
+            Pin::Fixed(block) => block,
+            Pin::Held(block) => block,
+        }
+    }
+}
+
+pub(super) type Pins<'a, D> = SmallVec<[Pin<'a, D>; 16]>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<D: Driver> Spilling<D> {
+    pub(super) fn new() -> Spilling<D> {
+        Spilling {
+            enabled: AtomicBool::new(false),
+            begun: AtomicBool::new(false),
+            clock: AtomicU64::new(0),
+            members: Mutex::default(),
+            turn: Mutex::default(),
+            figures: Mutex::default(),
+        }
+    }
+
+    pub(super) fn set(&self, enabled: bool) {
+        self.begun.fetch_or(enabled, Ordering::Relaxed);
+        self.enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add_to(&self, statistics: MemoryStatistics) -> MemoryStatistics {
+        let Figures { tensors, bytes, times } = *lock(&self.figures);
+        MemoryStatistics { spilled_tensors: tensors, spilled_bytes: bytes, spills: times, ..statistics }
+    }
+
+    /// Those that are still there, the one used longest ago first.
+    fn by_use(&self) -> Vec<Arc<GpuMemory<D>>> {
+        let mut members = lock(&self.members);
+        let mut there: Vec<Arc<GpuMemory<D>>> = members.iter().filter_map(Weak::upgrade).collect();
+        members.retain(|member| member.strong_count() > 0);
+        drop(members);
+        there.sort_by_key(|member| member.movable().map(|movable| movable.used.load(Ordering::Relaxed)));
+        there
+    }
+}
+
+impl<D: Driver> Heap<D> {
+    /// A block from `allocate`, which has failed for want of memory, with tensors spilled one after the other until there
+    /// is room; the last failure if nothing is left to spill, or nothing is to be spilled.
+    pub(super) fn spill_for(
+        &self,
+        bytes: usize,
+        failure: Error,
+        allocate: impl Fn() -> Result<D::Block>,
+    ) -> Result<D::Block> {
+        if !self.spilling.is_enabled() {
+            return Err(failure);
+        }
+        // One thread at a time: what another one gives back may be enough.
+        let _turn = lock(&self.spilling.turn);
+        loop {
+            match allocate() {
+                Err(failure @ Error::OutOfMemory { .. }) => {
+                    if !self.make_room(bytes)? {
+                        return Err(failure);
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Spills tensors until so many bytes have been given back; false if none could be.
+    fn make_room(&self, bytes: usize) -> Result<bool> {
+        let mut freed = 0;
+        for member in self.spilling.by_use() {
+            if freed >= bytes.max(1) {
+                break;
+            }
+            freed += member.movable().map_or(Ok(0), Movable::spill)?;
+        }
+        if freed > 0 {
+            self.pool.empty_cache();
+            self.driver.synchronize()?;
+        }
+        Ok(freed > 0)
+    }
+}
+
+impl<D: Driver> GpuMemory<D> {
+    /// So many bytes, contents undefined.
+    pub(super) fn new(heap: &Arc<Heap<D>>, bytes: usize) -> Result<Arc<GpuMemory<D>>> {
+        let block = GpuBlock::new(heap, bytes)?;
+        if !heap.spilling.is_enabled() {
+            return Ok(Arc::new(GpuMemory::Fixed(block)));
+        }
+        let used = AtomicU64::new(heap.spilling.clock.fetch_add(1, Ordering::Relaxed));
+        let state = Mutex::new(State::Resident(Arc::new(block)));
+        let memory = Arc::new(GpuMemory::Movable(Movable { state, bytes, used, heap: heap.clone() }));
+        let mut members = lock(&heap.spilling.members);
+        if members.len() == members.capacity() {
+            members.retain(|member| member.strong_count() > 0);
+        }
+        members.push(Arc::downgrade(&memory));
+        Ok(memory)
+    }
+
+    fn movable(&self) -> Option<&Movable<D>> {
+        match self {
+            GpuMemory::Fixed(_) => None,
+            GpuMemory::Movable(movable) => Some(movable),
+        }
+    }
+}
+
+impl<D: Driver> Movable<D> {
+    /// The block, brought back if it was spilled. It is not spilled while somebody holds it.
+    fn hold(&self) -> Result<Arc<GpuBlock<D>>> {
+        let mut state = lock(&self.state);
+        let bytes = match &*state {
+            State::Resident(block) => {
+                self.touch();
+                return Ok(block.clone());
+            }
+            State::Spilled(bytes) => bytes,
+        };
+        self.touch();
+        let block = Arc::new(GpuBlock::new(&self.heap, self.bytes)?);
+        if !bytes.is_empty() {
+            let (place, offset) = block.place(0, bytes.len())?;
+            self.heap.write(place, offset, bytes)?;
+        }
+        *state = State::Resident(block.clone());
+        self.left_host();
+        Ok(block)
+    }
+
+    fn touch(&self) {
+        self.used.store(self.heap.spilling.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn left_host(&self) {
+        let mut figures = lock(&self.heap.spilling.figures);
+        figures.tensors -= 1;
+        figures.bytes -= self.bytes;
+    }
+
+    /// Copies the contents to the host and gives the block back, unless it is in use; the bytes given back.
+    fn spill(&self) -> Result<usize> {
+        let Ok(mut state) = self.state.try_lock() else { return Ok(0) };
+        let State::Resident(block) = &*state else { return Ok(0) };
+        if Arc::strong_count(block) > 1 || self.bytes == 0 {
+            return Ok(0);
+        }
+        let mut bytes = vec![0; self.bytes];
+        let (place, offset) = block.place(0, self.bytes)?;
+        self.heap.read(place, offset, &mut bytes)?;
+        *state = State::Spilled(bytes);
+        let mut figures = lock(&self.heap.spilling.figures);
+        figures.tensors += 1;
+        figures.bytes += self.bytes;
+        figures.times += 1;
+        Ok(self.bytes)
+    }
+}
+
+impl<D: Driver> Drop for Movable<D> {
+    fn drop(&mut self) {
+        let spilled = matches!(*lock(&self.state), State::Spilled(_));
+        if spilled {
+            self.left_host();
+        }
+    }
+}
+
+impl<D: Driver> Memory for GpuMemory<D> {
+    fn size(&self) -> usize {
+        match self {
+            GpuMemory::Fixed(block) => block.bytes(),
+            GpuMemory::Movable(movable) => movable.bytes,
+        }
+    }
+    fn host_pointer(&self) -> Option<*mut u8> {
+        None
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A buffer as memory of this device.
+fn memory<'a, D: Driver>(heap: &Arc<Heap<D>>, buffer: &'a Buffer) -> Result<&'a GpuMemory<D>> {
+    let own = buffer.0.as_any().downcast_ref::<GpuMemory<D>>().filter(|memory| match memory {
+        GpuMemory::Fixed(block) => block.is_of(heap),
+        GpuMemory::Movable(movable) => Arc::ptr_eq(&movable.heap, heap),
+    });
+    let foreign = || format!("a buffer of another device than {}", heap.driver.name());
+    own.ok_or_else(|| Error::internal("gpu", foreign()))
+}
+
+/// The block of a buffer, brought back if it was spilled.
+pub(super) fn pin<'a, D: Driver>(heap: &Arc<Heap<D>>, buffer: &'a Buffer) -> Result<Pin<'a, D>> {
+    match memory(heap, buffer)? {
+        GpuMemory::Fixed(block) => Ok(Pin::Fixed(block)),
+        GpuMemory::Movable(movable) => movable.hold().map(Pin::Held),
+    }
+}
+
+/// The blocks of bindings.
+pub(super) fn pin_all<'a, D: Driver>(heap: &Arc<Heap<D>>, bindings: &'a [Binding]) -> Result<Pins<'a, D>> {
+    bindings.iter().map(|binding| pin(heap, &binding.buffer)).collect()
+}
+
+/// Brings back what was spilled of these buffers; they stay as long as the result does.
+pub(super) fn hold<D: Driver>(
+    heap: &Arc<Heap<D>>,
+    buffers: &mut dyn Iterator<Item = &Buffer>,
+) -> Result<Option<Box<dyn Any>>> {
+    if !heap.spilling.begun.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    let mut held: Vec<Arc<GpuBlock<D>>> = Vec::new();
+    for buffer in buffers {
+        if let Some(movable) = memory(heap, buffer)?.movable() {
+            held.push(movable.hold()?);
+        }
+    }
+    Ok(Some(Box::new(held)))
+}
