@@ -51,6 +51,7 @@ pub fn register_all() {
     phynexus_cuda::register();
     phynexus_hip::register();
     phynexus_opencl::register();
+    phynexus_wgpu::register();
     for (kind, hardware) in NOT_YET {
         let reason = format!("{hardware}: this release has no device for it yet, whatever is installed");
         phynexus::device::register_missing(kind, reason);
@@ -58,10 +59,7 @@ pub fn register_all() {
 }
 
 /// Device kinds whose crates do not exist yet, with the hardware they are for.
-const NOT_YET: [(&str, &str); 5] = [
-    ("vulkan", "GPUs through Vulkan"),
-    ("metal", "Apple GPUs"),
-    ("dx12", "GPUs through DirectX 12"),
+const NOT_YET: [(&str, &str); 2] = [
     ("directml", "GPUs through DirectML on Windows"),
     ("npu", "neural processing units"),
 ];

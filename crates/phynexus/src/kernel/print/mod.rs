@@ -2,24 +2,27 @@
 //! at all is an error here.
 
 mod cuda;
+mod index;
 mod language;
 mod matrix;
 mod memory;
 mod operation;
+mod wgsl;
 
 use std::collections::HashMap;
 
+use index::Indices;
 use language::fill;
 pub use language::{CUDA, HIP, Language, OPENCL};
 use operation::Functions;
+pub use wgsl::{print as print_wgsl, workgroup_bytes as wgsl_workgroup_bytes};
 
 use super::{
-    index::{Atom, Index, Ranges},
+    index::Ranges,
     loops::{
         AsyncCopy, AxisKind, Fragment, Kernel, Matrix, Memory, Operation, Place, Role, Statement, Tile, Type,
         Value,
     },
-    view::Mask,
 };
 use crate::{DType, Error, Result, Scalar, graph::op::Combine};
 
@@ -75,6 +78,36 @@ struct Printer<'a> {
     /// The functions for fragments and copies are called.
     matrices: bool,
     depth: usize,
+}
+
+/// The name of an axis.
+fn axis_name(kernel: &Kernel, axis: u8) -> String {
+    match kernel.axes.get(usize::from(axis)).map(|a| a.kind) {
+        Some(AxisKind::Grid(d)) => format!("group_{}", LANES[usize::from(d)]),
+        Some(AxisKind::Block(d)) => format!("invocation_{}", LANES[usize::from(d)]),
+        _ => format!("i{axis}"),
+    }
+}
+
+impl Indices for Printer<'_> {
+    fn ranges(&self) -> &Ranges {
+        &self.ranges
+    }
+
+    fn axis(&self, axis: u8) -> String {
+        axis_name(self.kernel, axis)
+    }
+
+    fn divide(&mut self, remainder: bool, negative: bool, dividend: &str, by: i64) -> String {
+        match negative {
+            true => self.functions.floor_index(remainder, self.wide, dividend, by),
+            false => format!("{dividend} {} {by}", if remainder { "%" } else { "/" }),
+        }
+    }
+
+    fn too_wide(&mut self) {
+        self.too_wide = true;
+    }
 }
 
 impl Printer<'_> {
@@ -268,72 +301,8 @@ impl Printer<'_> {
         }
     }
 
-    fn axis(&self, axis: u8) -> String {
-        match self.kernel.axes.get(usize::from(axis)).map(|a| a.kind) {
-            Some(AxisKind::Grid(d)) => format!("group_{}", LANES[usize::from(d)]),
-            Some(AxisKind::Block(d)) => format!("invocation_{}", LANES[usize::from(d)]),
-            _ => format!("i{axis}"),
-        }
-    }
-
     fn index_type(&self) -> &'static str {
         self.language.value_type(if self.wide { DType::I64 } else { DType::I32 })
-    }
-
-    fn index(&mut self, index: &Index) -> String {
-        let (low, high) = index.bounds(&self.ranges);
-        self.too_wide |= low < i32::MIN.into() || high > i32::MAX.into();
-        let mut text = String::new();
-        for (i, term) in index.terms().iter().enumerate() {
-            text.push_str(match (i, term.factor < 0) {
-                (0, false) => "",
-                (0, true) => "-",
-                (_, false) => " + ",
-                (_, true) => " - ",
-            });
-            let factor = term.factor.unsigned_abs();
-            let atom = self.atom(&term.atom);
-            text.push_str(&match (&term.atom, factor) {
-                (_, 1) => atom,
-                (Atom::Range(_), _) => format!("{atom} * {factor}"),
-                _ => format!("({atom}) * {factor}"),
-            });
-        }
-        match index.offset() {
-            c if text.is_empty() => c.to_string(),
-            0 => text,
-            c => format!("{text} {} {}", if c < 0 { "-" } else { "+" }, c.unsigned_abs()),
-        }
-    }
-
-    fn atom(&mut self, atom: &Atom) -> String {
-        let (x, k, remainder) = match atom {
-            Atom::Range(axis) => return self.axis(*axis),
-            Atom::Quotient(x, k) => (x, *k, false),
-            Atom::Remainder(x, k) => (x, *k, true),
-        };
-        let text = self.index(x);
-        if x.bounds(&self.ranges).0 < 0 {
-            return self.functions.floor_index(remainder, self.wide, &format!("({text})"), k);
-        }
-        let name = matches!(x.as_atom(), Some(Atom::Range(_)));
-        let text = if name { text } else { format!("({text})") };
-        format!("{text} {} {k}", if remainder { "%" } else { "/" })
-    }
-
-    fn mask(&mut self, mask: &Mask) -> String {
-        let mut conditions = Vec::new();
-        for c in mask.conditions() {
-            let (least, greatest) = c.index.bounds(&self.ranges);
-            let index = self.index(&c.index);
-            if c.low > least {
-                conditions.push(format!("{index} >= {}", c.low));
-            }
-            if c.high <= greatest {
-                conditions.push(format!("{index} < {}", c.high));
-            }
-        }
-        if mask.is_never() { "false".to_owned() } else { conditions.join(" && ") }
     }
 
     fn bound(&self, value: Value) -> Result<&Bound> {

@@ -1,0 +1,124 @@
+//! The GPUs that the APIs show.
+
+use std::{sync::Once, thread::available_parallelism};
+
+use phynexus::{
+    DType,
+    device::{DeviceInfo, DeviceNature, register_missing},
+    gpu::Gpu,
+    kernel::{check::Limits, lower::Target},
+};
+use wgpu::{Adapter, Backend, Backends, DeviceType, Features, Instance, InstanceDescriptor};
+
+use crate::{connection::wait_for, driver::Wgpu};
+
+/// The APIs in the order in which they are looked for, their devices' names, and where they are found.
+const APIS: [(Backend, &str, &str); 4] = [
+    (Backend::Vulkan, "vulkan", "the Vulkan loader shows no device (Linux: libvulkan1 and the GPU's driver)"),
+    (Backend::Metal, "metal", "Metal is found on Apple's systems only"),
+    (Backend::Dx12, "dx12", "DirectX 12 is found on Windows only"),
+    (Backend::Gl, "gl", "OpenGL is used only where no other API shows a GPU"),
+];
+
+/// What kernels need: the first elements of buffers come in immediates.
+const NEEDED: Features = Features::IMMEDIATES;
+
+/// What they use where it is there.
+const USED: Features = Features::IMMEDIATES
+    .union(Features::SHADER_INT64)
+    .union(Features::SHADER_F64)
+    .union(Features::SUBGROUP)
+    .union(Features::PASSTHROUGH_SHADERS);
+
+/// Registers every GPU that the APIs show, or the reasons why there are none; once a process.
+pub fn register() {
+    static DONE: Once = Once::new();
+    DONE.call_once(look);
+}
+
+fn look() {
+    let better = Backends::VULKAN | Backends::METAL | Backends::DX12;
+    let mut found = adapters(better);
+    if found.is_empty() {
+        found = adapters(Backends::GL);
+    }
+    for (backend, kind, reason) in APIS {
+        let own = || found.iter().filter(|adapter| adapter.get_info().backend == backend);
+        if own().next().is_none() {
+            register_missing(kind, reason);
+        }
+        for (number, adapter) in own().enumerate() {
+            let name = format!("{kind}:{number}");
+            if adapter.features().contains(NEEDED) {
+                let driver = Wgpu::new(describe(adapter, name));
+                phynexus::device::register(Box::new(Gpu::new(driver)));
+            } else {
+                register_missing(name, "its driver has no immediates (push constants)");
+            }
+        }
+    }
+}
+
+fn adapters(backends: Backends) -> Vec<Adapter> {
+    let instance =
+        Instance::new(InstanceDescriptor { backends, ..InstanceDescriptor::new_without_display_handle() });
+    wait_for(instance.enumerate_adapters(backends))
+}
+
+/// An adapter, and what is known of it without opening it.
+pub(crate) struct Found {
+    pub(crate) adapter: Adapter,
+    pub(crate) info: DeviceInfo,
+    pub(crate) target: Target,
+    /// The features to ask for.
+    pub(crate) features: Features,
+}
+
+fn describe(adapter: &Adapter, name: String) -> Found {
+    let (about, limits) = (adapter.get_info(), adapter.limits());
+    let features = adapter.features() & USED;
+    let software = about.device_type == DeviceType::Cpu;
+    let words = [about.driver, about.driver_info];
+    let info = DeviceInfo {
+        name: name.clone(),
+        model: about.name,
+        nature: if software { DeviceNature::Emulator } else { DeviceNature::Hardware },
+        compute_units: None,
+        total_memory: None,
+        features: words.into_iter().filter(|word| !word.is_empty()).collect(),
+    };
+    let whole = |limit: u32| limit as usize;
+    // Kernels need to know how many invocations exchange values.
+    let width = whole(about.subgroup_min_size);
+    let fixed = about.subgroup_min_size == about.subgroup_max_size && width.is_power_of_two() && width > 1;
+    let wide = features.contains(Features::SHADER_INT64);
+    let has = |dtype: &DType| match dtype {
+        DType::I64 | DType::U64 => wide,
+        DType::F64 => wide && features.contains(Features::SHADER_F64),
+        _ => true,
+    };
+    let bindings =
+        limits.max_storage_buffers_per_shader_stage.min(limits.max_bindings_per_bind_group).min(64);
+    let limits = Limits {
+        device: name,
+        // An `i32` a buffer comes in immediates, and one more.
+        bindings: whole(bindings.min((limits.max_immediate_size / 4).saturating_sub(1))),
+        shared_bytes: whole(limits.max_compute_workgroup_storage_size),
+        block: [
+            limits.max_compute_workgroup_size_x,
+            limits.max_compute_workgroup_size_y,
+            limits.max_compute_workgroup_size_z,
+        ]
+        .map(whole),
+        block_size: whole(limits.max_compute_invocations_per_workgroup),
+        grid: [whole(limits.max_compute_workgroups_per_dimension); 3],
+        subgroup: (fixed && features.contains(Features::SUBGROUP)).then_some(width),
+        dtypes: DType::ALL.into_iter().filter(has).collect(),
+        matrices: Vec::new(),
+        async_copies: false,
+    };
+    // The APIs do not tell how many processors a GPU has.
+    let processors = if software { available_parallelism().map_or(1, usize::from) } else { 16 };
+    let target = Target { limits, vector_bytes: 16, processors };
+    Found { adapter: adapter.clone(), info, target, features }
+}

@@ -1,0 +1,135 @@
+//! From a loop tree to a pipeline.
+
+use std::{
+    borrow::Cow,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use phynexus::{
+    Error, Result,
+    kernel::{
+        loops::Kernel,
+        print::{print_wgsl, wgsl_workgroup_bytes},
+    },
+};
+use wgpu::{
+    Backend, BindGroupLayout, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingType,
+    BufferBindingType, ComputePipeline, ComputePipelineDescriptor, Device, Features,
+    PassthroughShaderEntryPoint, PipelineLayoutDescriptor, ShaderModule, ShaderModuleDescriptor,
+    ShaderModuleDescriptorPassthrough, ShaderRuntimeChecks, ShaderSource, ShaderStages,
+    naga::{back::spv, front::wgsl, proc::BoundsCheckPolicies, valid},
+};
+
+use crate::{adapter::Found, connection::Connection, spirv::exact};
+
+/// A compiled kernel.
+pub(crate) struct Pipeline {
+    pub(crate) pipeline: ComputePipeline,
+    pub(crate) layout: BindGroupLayout,
+}
+
+/// The pipeline of a kernel.
+pub(crate) fn compile(found: &Found, connection: &Connection, kernel: &Kernel) -> Result<Pipeline> {
+    let refused = |message: String| Error::Device { device: found.info.name.clone(), message };
+    let has = found.target.limits.shared_bytes;
+    let needs = wgsl_workgroup_bytes(kernel);
+    if needs > has {
+        let message =
+            format!("kernel {} needs {needs} bytes of workgroup memory, the device has {has}", kernel.name);
+        return Err(refused(message));
+    }
+    for buffer in &kernel.buffers {
+        // A binding begins where the device wants it to, which may be before the first element.
+        let bytes = buffer.length.saturating_mul(buffer.dtype.size()).saturating_add(connection.alignment);
+        if bytes as u64 > connection.largest_binding || buffer.length >= i32::MAX as usize {
+            let most = connection.largest_binding;
+            return Err(refused(format!(
+                "a buffer of {bytes} bytes: a kernel can have at most {most} of one"
+            )));
+        }
+    }
+    let source = print_wgsl(kernel)?;
+    let failed = |message: String| refused(format!("compiling kernel {}: {message}", kernel.name));
+    // A panic of the translator is an error of this kernel alone.
+    let made = catch_unwind(AssertUnwindSafe(|| {
+        connection.checked(|device| {
+            let module = module(found, device, &source, kernel)?;
+            Ok(pipeline(device, &module, kernel.buffers.len()))
+        })
+    }));
+    match made {
+        Ok(Ok(Ok(pipeline))) => Ok(pipeline),
+        Ok(Ok(Err(message)) | Err(message)) => Err(failed(message)),
+        Err(_) => Err(failed("its translation panicked".to_owned())),
+    }
+}
+
+fn module(found: &Found, device: &Device, source: &str, kernel: &Kernel) -> Result<ShaderModule, String> {
+    let passthrough = found.features.contains(Features::PASSTHROUGH_SHADERS);
+    if passthrough && found.adapter.get_info().backend == Backend::Vulkan {
+        let code = exact(&translate(source)?);
+        let [x, y, z] = kernel.block().map(|extent| extent as u32);
+        let entry = PassthroughShaderEntryPoint { name: "main".into(), workgroup_size: (x, y, z) };
+        let descriptor = ShaderModuleDescriptorPassthrough {
+            entry_points: Cow::Owned(vec![entry]),
+            spirv: Some(Cow::Owned(code)),
+            ..Default::default()
+        };
+        // SAFETY: the code is naga's translation of a validated module; decorations change neither types nor control
+        // flow. The checker proved every access of the kernel in bounds.
+        return Ok(unsafe { device.create_shader_module_passthrough(descriptor) });
+    }
+    let descriptor =
+        ShaderModuleDescriptor { label: None, source: ShaderSource::Wgsl(Cow::Borrowed(source)) };
+    // SAFETY: the checker proved every access of the kernel in bounds, and every loop has a constant number of iterations
+    // or ends as integers get smaller.
+    Ok(unsafe { device.create_shader_module_trusted(descriptor, ShaderRuntimeChecks::unchecked()) })
+}
+
+/// SPIR-V without checks at run time: kernels were checked before.
+fn translate(source: &str) -> Result<Vec<u32>, String> {
+    let module = wgsl::parse_str(source).map_err(|error| error.emit_to_string(source))?;
+    let mut validator = valid::Validator::new(valid::ValidationFlags::all(), valid::Capabilities::all());
+    let info = validator.validate(&module).map_err(|error| error.emit_to_string(source))?;
+    let options = spv::Options {
+        lang_version: (1, 3),
+        flags: spv::WriterFlags::empty(),
+        bounds_check_policies: BoundsCheckPolicies::default(),
+        zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
+        force_loop_bounding: false,
+        emit_int_div_checks: false,
+        ..Default::default()
+    };
+    spv::write_vec(&module, &info, &options, None).map_err(|error| error.to_string())
+}
+
+/// A pipeline with so many buffers, and the first element of each and a zero in immediates.
+fn pipeline(device: &Device, module: &ShaderModule, buffers: usize) -> Pipeline {
+    let entry = |binding: usize| BindGroupLayoutEntry {
+        binding: binding as u32,
+        visibility: ShaderStages::COMPUTE,
+        ty: BindingType::Buffer {
+            ty: BufferBindingType::Storage { read_only: false },
+            has_dynamic_offset: false,
+            min_binding_size: None,
+        },
+        count: None,
+    };
+    let entries: Vec<BindGroupLayoutEntry> = (0..buffers).map(entry).collect();
+    let layout =
+        device.create_bind_group_layout(&BindGroupLayoutDescriptor { label: None, entries: &entries });
+    let whole = device.create_pipeline_layout(&PipelineLayoutDescriptor {
+        label: None,
+        bind_group_layouts: &[Some(&layout)],
+        immediate_size: 4 * (buffers as u32 + 1),
+    });
+    let pipeline = device.create_compute_pipeline(&ComputePipelineDescriptor {
+        label: None,
+        layout: Some(&whole),
+        module,
+        entry_point: Some("main"),
+        compilation_options: Default::default(),
+        cache: None,
+    });
+    Pipeline { pipeline, layout }
+}

@@ -1,0 +1,110 @@
+//! GPUs behind wgpu as drivers of the engine's GPU layer.
+
+use std::sync::OnceLock;
+
+use phynexus::{
+    Result,
+    device::DeviceInfo,
+    gpu::{Driver, Submission},
+    kernel::{loops::Kernel, lower::Target},
+};
+use smallvec::SmallVec;
+use wgpu::{BindGroupDescriptor, BindGroupEntry, BindingResource, Buffer, BufferBinding, BufferSize};
+
+use crate::{
+    adapter::Found,
+    compile::{Pipeline, compile},
+    connection::{Connection, Launch},
+};
+
+/// A GPU; it is opened when it is first used.
+pub(crate) struct Wgpu {
+    found: Found,
+    connection: OnceLock<Result<Connection>>,
+}
+
+impl Wgpu {
+    pub(crate) fn new(found: Found) -> Wgpu {
+        Wgpu { found, connection: OnceLock::new() }
+    }
+
+    fn connection(&self) -> Result<&Connection> {
+        let opened = self.connection.get_or_init(|| Connection::new(&self.found));
+        opened.as_ref().map_err(Clone::clone)
+    }
+}
+
+impl Driver for Wgpu {
+    type Block = Buffer;
+    type Module = Pipeline;
+    type Recording = ();
+    type Mark = ();
+
+    fn name(&self) -> &str {
+        &self.found.info.name
+    }
+
+    fn info(&self) -> DeviceInfo {
+        self.found.info.clone()
+    }
+
+    fn target(&self) -> &Target {
+        &self.found.target
+    }
+
+    fn available_memory(&self) -> Option<u64> {
+        None
+    }
+
+    fn allocate(&self, bytes: usize) -> Option<Buffer> {
+        self.connection().ok()?.allocate(bytes)
+    }
+
+    fn write(&self, block: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.connection()?.write(block, offset, bytes)
+    }
+
+    fn read(&self, block: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        self.connection()?.read(block, offset, bytes)
+    }
+
+    fn compile(&self, kernel: &Kernel) -> Result<Pipeline> {
+        compile(&self.found, self.connection()?, kernel)
+    }
+
+    fn launch(&self, submission: &Submission<'_, Wgpu>) -> Result<()> {
+        let connection = self.connection()?;
+        let (alignment, most) = (connection.alignment as u64, connection.largest_binding);
+        let mut starts: SmallVec<[u8; 64]> = SmallVec::new();
+        let mut entries: SmallVec<[BindGroupEntry<'_>; 16]> = SmallVec::new();
+        for (at, (&(buffer, start), parameter)) in
+            submission.arguments.iter().zip(&submission.kernel.buffers).enumerate()
+        {
+            // What an empty parameter's start is does not matter.
+            let offset = u64::try_from(start).unwrap_or(0) / alignment * alignment;
+            let offset = if offset < buffer.size() { offset } else { 0 };
+            let first = (start - offset as i64) / parameter.dtype.size() as i64;
+            starts.extend((first as i32).to_ne_bytes());
+            let size = BufferSize::new((buffer.size() - offset).min(most));
+            let resource = BindingResource::Buffer(BufferBinding { buffer, offset, size });
+            entries.push(BindGroupEntry { binding: at as u32, resource });
+        }
+        // The printed kernels' zero.
+        starts.extend([0; 4]);
+        let module = submission.module;
+        let bindings = connection.device().create_bind_group(&BindGroupDescriptor {
+            label: None,
+            layout: &module.layout,
+            entries: &entries,
+        });
+        let grid = submission.kernel.grid().map(|extent| extent as u32);
+        connection.launch(Launch { pipeline: module.pipeline.clone(), bindings, starts, grid })
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        match self.connection.get() {
+            Some(Ok(connection)) => connection.synchronize(),
+            _ => Ok(()),
+        }
+    }
+}

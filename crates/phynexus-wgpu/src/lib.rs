@@ -1,0 +1,21 @@
+//! GPUs behind Vulkan, Metal, DirectX 12 and OpenGL as devices of Phynexus, through wgpu: `vulkan:0`, `metal:0`, `dx12:0`,
+//! `gl:0`.
+//!
+//! The drivers are opened when the program runs. A plan's steps are lowered to loop trees by the engine, printed as WGSL,
+//! translated to what the API takes, and launched in the order of one queue a device.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `adapter` | the GPUs that the APIs show, and what kernels of each can have |
+//! | `connection` | a GPU in use: its queue, what waits to be submitted, copies, errors |
+//! | `compile` | from a loop tree to a pipeline |
+//! | `spirv` | what SPIR-V must say for exact arithmetic |
+//! | `driver` | the engine's trait |
+
+mod adapter;
+mod compile;
+mod connection;
+mod driver;
+mod spirv;
+
+pub use adapter::register;

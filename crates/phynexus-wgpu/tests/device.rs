@@ -1,0 +1,97 @@
+//! The devices of this machine, if it has some: lavapipe is enough.
+
+use phynexus::{
+    DType, Device, Error, Result, Tensor,
+    device::DeviceNature,
+    oracle::{Comparison, compare, evaluate, generate::random_case},
+    schedule::execute_ir,
+};
+
+fn found() -> Vec<Device> {
+    phynexus_wgpu::register();
+    phynexus::device::devices()
+}
+
+/// What the language lacks is refused, with the reason.
+fn is_refusal(error: &Error) -> bool {
+    error.to_string().contains("WGSL has no")
+}
+
+#[test]
+fn devices_are_named_under_their_api() {
+    for device in found() {
+        let info = device.info();
+        let (api, number) = device.name().split_once(':').unwrap();
+        assert!(["vulkan", "metal", "dx12", "gl"].contains(&api), "{info:?}");
+        assert!(number.parse::<usize>().is_ok() && !info.model.is_empty(), "{info:?}");
+        assert_ne!(info.nature, DeviceNature::HostCpu);
+    }
+    let reason = Device::find("vulkan:99").unwrap_err().to_string();
+    assert!(reason.contains("vulkan:99"), "{reason}");
+}
+
+#[test]
+fn random_graphs_agree_with_the_oracle() {
+    for device in found() {
+        for seed in 0..60 {
+            let case = random_case(seed, 10);
+            let run = || -> Result<Comparison> {
+                let expected = evaluate(&case.ir, &case.values())?;
+                let leaves =
+                    case.leaves.iter().map(|leaf| leaf.upload(device)).collect::<Result<Vec<_>>>()?;
+                let mut all = Comparison::default();
+                for (expected, actual) in expected.iter().zip(&execute_ir(&case.ir, &leaves, device)?) {
+                    all.merge(compare(expected, &actual.to_bytes()?, actual.dtype()));
+                }
+                Ok(all)
+            };
+            match run() {
+                Ok(comparison) => assert!(comparison.passed(), "{device}: {case}\n{comparison}"),
+                Err(error) => assert!(is_refusal(&error), "{device}: {case}\n{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_of_words_are_written_and_read() {
+    for device in found() {
+        let backend = device.backend();
+        let buffer = backend.allocate(64).unwrap();
+        let mut expected: Vec<u8> = (0..64).collect();
+        backend.write(&buffer, 0, &expected).unwrap();
+        for (offset, length) in [(0, 1), (3, 1), (1, 2), (5, 7), (8, 4), (30, 0), (61, 3), (17, 33)] {
+            let bytes: Vec<u8> = (0..length).map(|i| 200 - offset as u8 - i as u8).collect();
+            backend.write(&buffer, offset, &bytes).unwrap();
+            expected[offset..offset + length].copy_from_slice(&bytes);
+            let mut part = vec![0; length];
+            backend.read(&buffer, offset, &mut part).unwrap();
+            assert_eq!(part, bytes, "{length} bytes at {offset}");
+        }
+        let mut all = vec![0; 64];
+        backend.read(&buffer, 0, &mut all).unwrap();
+        assert_eq!(all, expected);
+    }
+}
+
+#[test]
+fn long_chains_are_submitted_in_order() {
+    for device in found() {
+        let mut x = Tensor::zeros(&[5], DType::U8, device).unwrap();
+        for step in 0..300u32 {
+            x = x.add(&Tensor::full(&[5], f64::from(step % 3), DType::U8, device).unwrap()).unwrap();
+            x.evaluate().unwrap();
+        }
+        assert_eq!(x.to_vec::<u8>().unwrap(), [(300 % 256) as u8; 5]);
+    }
+}
+
+#[test]
+fn what_is_too_large_is_an_error() {
+    for device in found() {
+        assert!(device.backend().allocate(1 << 50).is_err());
+        // The device goes on.
+        let two = Tensor::full(&[3], 2.0, DType::F32, device).unwrap();
+        assert_eq!((&two * 2.0).unwrap().to_vec::<f32>().unwrap(), [4.0; 3]);
+    }
+}

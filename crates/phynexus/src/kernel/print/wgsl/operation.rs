@@ -1,0 +1,417 @@
+//! Elementwise operations as WGSL expressions. Operands are names or literals, so they may be repeated; what needs
+//! statements becomes a function.
+
+use super::functions::FUNCTIONS;
+use crate::{
+    DType, Error, Result, Scalar,
+    dtype::Kind,
+    graph::op::{Binary, Unary},
+    kernel::print::language::fill,
+};
+
+/// The functions a source needs, each after what it calls.
+#[derive(Default)]
+pub(super) struct Functions {
+    written: Vec<(String, String)>,
+}
+
+/// The type that numbers are computed in: 8- and 16-bit integers as 32-bit ones.
+pub(super) fn value_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "bool",
+        DType::U8 | DType::U16 | DType::U32 => "u32",
+        DType::I8 | DType::I16 | DType::I32 => "i32",
+        DType::U64 => "u64",
+        DType::I64 => "i64",
+        DType::F16 | DType::BF16 | DType::F32 => "f32",
+        DType::F64 => "f64",
+    }
+}
+
+/// What literals of the type end with.
+fn suffix(dtype: DType) -> &'static str {
+    match value_type(dtype) {
+        "u32" => "u",
+        "i32" => "i",
+        "u64" => "lu",
+        "i64" => "li",
+        "f64" => "lf",
+        _ => "f",
+    }
+}
+
+impl Functions {
+    pub(super) fn source(&self) -> String {
+        self.written.iter().map(|(_, definition)| format!("{definition}\n")).collect()
+    }
+
+    /// Adds one of [`FUNCTIONS`] and what it calls, unless they are there; gives back its name.
+    pub(super) fn library(&mut self, name: &'static str) -> &'static str {
+        let known = self.written.iter().any(|(n, _)| n == name);
+        if let Some((_, calls, source)) = FUNCTIONS.iter().find(|f| f.0 == name).filter(|_| !known) {
+            self.written.push((name.to_owned(), (*source).to_owned()));
+            for call in *calls {
+                self.library(call);
+            }
+        }
+        name
+    }
+
+    pub(super) fn function(&mut self, name: String, source: impl FnOnce(&mut Functions) -> String) -> String {
+        if !self.written.iter().any(|(n, _)| *n == name) {
+            let source = source(self);
+            self.written.push((name.clone(), source));
+        }
+        name
+    }
+
+    /// A number, exact.
+    pub(super) fn constant(&mut self, dtype: DType, scalar: Scalar) -> String {
+        let suffix = suffix(dtype);
+        match dtype.kind() {
+            Kind::Bool => scalar.as_bool().to_string(),
+            Kind::Unsigned => format!("{}{suffix}", scalar.as_u64()),
+            Kind::Signed => match scalar.as_i64() {
+                // The least number has no literal: its magnitude is out of range.
+                i if i == i64::MIN || i == i64::from(i32::MIN) => format!("({}{suffix} - 1{suffix})", i + 1),
+                i if i < 0 => format!("({i}{suffix})"),
+                i => format!("{i}{suffix}"),
+            },
+            Kind::Float => {
+                let (x, wide) = (scalar.as_f64(), dtype == DType::F64);
+                let pick = |f: &mut Functions, names: [&'static str; 2]| {
+                    format!("{}()", f.library(names[usize::from(wide)]))
+                };
+                match x {
+                    x if x.is_nan() => pick(self, ["not_a_number", "not_a_number_f64"]),
+                    x if x.is_infinite() => {
+                        let infinity = pick(self, ["infinity", "infinity_f64"]);
+                        if x < 0.0 { format!("(-{infinity})") } else { infinity }
+                    }
+                    x => {
+                        let digits = if wide { format!("{x:?}lf") } else { format!("{:?}f", x as f32) };
+                        if x.is_sign_negative() { format!("({digits})") } else { digits }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A whole number of this type.
+    pub(super) fn whole(&self, dtype: DType, i: i64) -> String {
+        match dtype.kind() {
+            Kind::Float => format!("{i}.0{}", suffix(dtype)),
+            _ => format!("{i}{}", suffix(dtype)),
+        }
+    }
+
+    /// The number that an integer of fewer bits wraps to.
+    pub(super) fn wrap(&self, dtype: DType, value: String) -> String {
+        match dtype {
+            DType::U8 => format!("(({value}) & 0xffu)"),
+            DType::U16 => format!("(({value}) & 0xffffu)"),
+            DType::I8 => format!("((({value}) << 24u) >> 24u)"),
+            DType::I16 => format!("((({value}) << 16u) >> 16u)"),
+            _ => value,
+        }
+    }
+
+    pub(super) fn is_nan(&mut self, dtype: DType, a: &str) -> String {
+        let name = if dtype == DType::F64 { "is_nan_f64" } else { "is_nan" };
+        format!("{}({a})", self.library(name))
+    }
+
+    /// A function of one number.
+    ///
+    /// # Errors
+    /// For elementary functions of `float64`: WGSL has none.
+    pub(super) fn unary(&mut self, op: Unary, dtype: DType, a: &str) -> Result<String> {
+        use Unary::*;
+        let wide = dtype == DType::F64;
+        match (op, dtype.kind()) {
+            (Not, Kind::Bool) => return Ok(format!("!{a}")),
+            (_, Kind::Bool | Kind::Float) => {}
+            (Neg, Kind::Unsigned) => {
+                let zero = self.whole(dtype, 0);
+                return Ok(self.wrap(dtype, format!("({zero} - {a})")));
+            }
+            (Neg, _) => return Ok(self.wrap(dtype, format!("(-{a})"))),
+            (Not, _) => return Ok(self.wrap(dtype, format!("(~{a})"))),
+            (Sign, Kind::Unsigned) => {
+                let (zero, one) = (self.whole(dtype, 0), self.whole(dtype, 1));
+                return Ok(format!("select({zero}, {one}, {a} > {zero})"));
+            }
+            (Sign, _) => {
+                let [zero, one, less] = [0, 1, -1].map(|i| self.whole(dtype, i));
+                return Ok(format!("select(select({zero}, {less}, {a} < {zero}), {one}, {a} > {zero})"));
+            }
+            (Abs, Kind::Signed) => {
+                let zero = self.whole(dtype, 0);
+                return Ok(self.wrap(dtype, format!("select({a}, -{a}, {a} < {zero})")));
+            }
+            _ => return Ok(a.to_owned()),
+        }
+        let one = self.whole(dtype, 1);
+        let name = match op {
+            Neg => return Ok(format!("-{a}")),
+            IsNan => return Ok(self.is_nan(dtype, a)),
+            IsInf => self.library(if wide { "is_infinite_f64" } else { "is_infinite" }),
+            Sign => {
+                let [zero, less] = [0, -1].map(|i| self.whole(dtype, i));
+                return Ok(format!("select(select({a}, {less}, {a} < {zero}), {one}, {a} > {zero})"));
+            }
+            Recip => return Ok(format!("{one} / {a}")),
+            Rsqrt => return Ok(format!("{one} / sqrt({a})")),
+            Abs | Sqrt | Floor | Ceil | Trunc | Round => op.name(),
+            _ if wide => return Err(missing(op.name())),
+            Exp => self.library("exp_"),
+            Exp2 => self.library("exp2_"),
+            Expm1 => self.library("expm1_"),
+            Log => self.library("log_"),
+            Log2 => self.library("log2_"),
+            Log1p => self.library("log1p_"),
+            Sin => self.library("sin_"),
+            Cos => self.library("cos_"),
+            Tan => self.library("tan_"),
+            Asin => self.library("asin_"),
+            Acos => self.library("acos_"),
+            Atan => self.library("atan_"),
+            Sinh => self.library("sinh_"),
+            Cosh => self.library("cosh_"),
+            Tanh => self.library("tanh_"),
+            Asinh => self.library("asinh_"),
+            Acosh => self.library("acosh_"),
+            Atanh => self.library("atanh_"),
+            Erf => self.library("erf_"),
+            Not => return Err(Error::internal("kernel::print", "not of a float")),
+        };
+        Ok(format!("{name}({a})"))
+    }
+
+    /// A function of two numbers of one type.
+    ///
+    /// # Errors
+    /// For powers and angles of `float64`: WGSL has none.
+    pub(super) fn binary(&mut self, op: Binary, dtype: DType, a: &str, b: &str) -> Result<String> {
+        use Binary::*;
+        let kind = dtype.kind();
+        let infix = |sign: &str| format!("{a} {sign} {b}");
+        if kind == Kind::Bool {
+            return Ok(match op {
+                Lt => format!("(!{a} && {b})"),
+                Le => format!("(!{a} || {b})"),
+                Eq => infix("=="),
+                Ne | Xor => infix("!="),
+                And | Min => format!("({a} && {b})"),
+                Or | Max => format!("({a} || {b})"),
+                _ => return Err(Error::internal("kernel::print", format!("{} of bool", op.name()))),
+            });
+        }
+        Ok(match op {
+            Lt => infix("<"),
+            Le => infix("<="),
+            Eq => infix("=="),
+            // Its translation may be false for NaN.
+            Ne if kind == Kind::Float => format!("!({a} == {b})"),
+            Ne => infix("!="),
+            // NaN if either is: the second is taken wherever no comparison holds.
+            Max | Min => {
+                let sign = if op == Max { ">" } else { "<" };
+                let nan = match kind {
+                    Kind::Float => format!(" || {}", self.is_nan(dtype, a)),
+                    _ => String::new(),
+                };
+                format!("select({b}, {a}, {a} {sign} {b}{nan})")
+            }
+            And => infix("&"),
+            Or => infix("|"),
+            Xor => infix("^"),
+            Add | Sub | Mul | Div if kind == Kind::Float => infix(match op {
+                Add => "+",
+                Sub => "-",
+                Mul => "*",
+                _ => "/",
+            }),
+            Add => self.wrap(dtype, infix("+")),
+            Sub => self.wrap(dtype, infix("-")),
+            Mul => self.wrap(dtype, infix("*")),
+            Shl | Shr => self.shift(op, dtype, a, b),
+            Pow | Atan2 if dtype == DType::F64 => return Err(missing(op.name())),
+            Pow if kind == Kind::Float => format!("{}({a}, {b})", self.library("pow_")),
+            Atan2 => format!("{}({a}, {b})", self.library("atan2_")),
+            Div | FloorDiv | Remainder | Pow => {
+                let name = format!("{}_{}", op.name(), value_type(dtype));
+                let name = self.function(name, |f| f.division_or_power(op, dtype));
+                self.wrap(dtype, format!("{name}({a}, {b})"))
+            }
+        })
+    }
+
+    fn shift(&mut self, op: Binary, dtype: DType, a: &str, b: &str) -> String {
+        let (t, bits) = (value_type(dtype), dtype.size() * 8);
+        let held = if dtype.size() == 8 { 64 } else { 32 };
+        let beyond = match (op, dtype.kind()) {
+            (Binary::Shr, Kind::Signed) => {
+                format!(
+                    "select({}, {}, {a} < 0{})",
+                    self.whole(dtype, 0),
+                    self.whole(dtype, -1),
+                    suffix(dtype)
+                )
+            }
+            _ => self.whole(dtype, 0),
+        };
+        let unsigned = match t {
+            "i32" => format!("bitcast<u32>({b})"),
+            "i64" => format!("bitcast<u64>({b})"),
+            _ => b.to_owned(),
+        };
+        let by = if held == 64 { format!("u32({unsigned} & 63lu)") } else { format!("({unsigned} & 31u)") };
+        let sign = if op == Binary::Shl { "<<" } else { ">>" };
+        let least = if held == 64 { format!("{bits}lu") } else { format!("{bits}u") };
+        self.wrap(dtype, format!("select({a} {sign} {by}, {beyond}, {unsigned} >= {least})"))
+    }
+
+    /// The function of a division, remainder or power.
+    fn division_or_power(&mut self, op: Binary, dtype: DType) -> String {
+        let t = value_type(dtype);
+        let body = match (op, dtype.kind()) {
+            (Binary::Remainder, Kind::Float) => {
+                self.float_remainder(dtype);
+                "let r = c_remainder_{t}(a, b);
+    return select(r, r + b, r != {0} && (r < {0}) != (b < {0}));"
+            }
+            // A division of what the remainder leaves: an integer up to rounding, and NaN for an infinite dividend.
+            (_, Kind::Float) => {
+                self.float_remainder(dtype);
+                "if (b == {0}) { return a / b; }
+    let r = c_remainder_{t}(a, b);
+    return round((a - r) / b) - select({0}, {1}, r != {0} && (r < {0}) != (b < {0}));"
+            }
+            (Binary::Remainder, Kind::Signed) => {
+                "if (b == {0} || b == {-1}) { return {0}; }
+    let r = a % b;
+    return select(r, r + b, r != {0} && (r < {0}) != (b < {0}));"
+            }
+            (Binary::Remainder, _) => {
+                "if (b == {0}) { return {0}; }
+    return a % b;"
+            }
+            (Binary::Pow, kind) => {
+                let negative = match kind {
+                    Kind::Signed => {
+                        "if (b < {0}) {
+        if (a == {-1}) { return select({1}, {-1}, (b & {1}) == {1}); }
+        return select({0}, {1}, a == {1});
+    }
+    "
+                    }
+                    _ => "",
+                };
+                let power = "var power = {1};
+    var base = a;
+    var n = b;
+    while (n != {0}) {
+        if ((n & {1}) == {1}) { power *= base; }
+        base *= base;
+        n = n >> 1u;
+    }
+    return power;";
+                return self.defined(op, dtype, &format!("{negative}{power}"));
+            }
+            (_, Kind::Signed) => {
+                "if (b == {0}) { return {0}; }
+    if (b == {-1}) { return -a; }
+    let q = a / b;
+    return q - select({0}, {1}, q * b != a && (a < {0}) != (b < {0}));"
+            }
+            _ => {
+                "if (b == {0}) { return {0}; }
+    return a / b;"
+            }
+        };
+        let body = fill(body, &[("t", t)]);
+        self.defined(op, dtype, &body)
+    }
+
+    fn defined(&self, op: Binary, dtype: DType, body: &str) -> String {
+        let t = value_type(dtype);
+        let numbers = [0, 1, -1].map(|i| match dtype.kind() {
+            Kind::Unsigned if i < 0 => String::new(),
+            _ => self.whole(dtype, i),
+        });
+        let body = fill(body, &[("0", &numbers[0]), ("1", &numbers[1]), ("-1", &numbers[2])]);
+        format!("fn {}_{t}(a: {t}, b: {t}) -> {t} {{\n    {body}\n}}", op.name())
+    }
+
+    /// C's `fmod`, exact: a long division of significands.
+    fn float_remainder(&mut self, dtype: DType) -> String {
+        let wide = dtype == DType::F64;
+        self.library(if wide { "not_a_number_f64" } else { "not_a_number" });
+        let (t, u, s, bits, nan) = match wide {
+            true => ("f64", "u64", "lu", "52", "not_a_number_f64"),
+            false => ("f32", "u32", "u", "23", "not_a_number"),
+        };
+        let (sign, infinity, implicit) = match wide {
+            true => ("63", "0x7ff0000000000000lu", "0x10000000000000lu"),
+            false => ("31", "0x7f800000u", "0x800000u"),
+        };
+        let source = "fn c_remainder_{t}(x: {t}, y: {t}) -> {t} {
+    let sign = (bitcast<{u}>(x) >> {sign}u) << {sign}u;
+    let a = bitcast<{u}>(x) ^ sign;
+    let b = (bitcast<{u}>(y) << 1u) >> 1u;
+    if (b == 0{s} || b > {infinity} || a >= {infinity}) { return {nan}(); }
+    if (a < b) { return x; }
+    // Significands with their first bit at the same place, and exponents.
+    var ea = i32(a >> {bits}u);
+    var eb = i32(b >> {bits}u);
+    var ma = a & ({implicit} - 1{s});
+    var mb = b & ({implicit} - 1{s});
+    if (ea == 0) { ea = 1; } else { ma |= {implicit}; }
+    if (eb == 0) { eb = 1; } else { mb |= {implicit}; }
+    while (ma < {implicit}) {
+        ma = ma << 1u;
+        ea -= 1;
+    }
+    while (mb < {implicit}) {
+        mb = mb << 1u;
+        eb -= 1;
+    }
+    while (ea > eb) {
+        if (ma >= mb) { ma -= mb; }
+        ma = ma << 1u;
+        ea -= 1;
+    }
+    if (ma >= mb) { ma -= mb; }
+    if (ma == 0{s}) { return bitcast<{t}>(sign); }
+    while (ma < {implicit} && ea > 1) {
+        ma = ma << 1u;
+        ea -= 1;
+    }
+    if (ea < 1) { ma = ma >> u32(1 - ea); }
+    // Without the first bit it is subnormal.
+    var bits = ma;
+    if (ma >= {implicit}) { bits = (ma - {implicit}) | ({u}(ea) << {bits}u); }
+    return bitcast<{t}>(bits | sign);
+}";
+        let source = fill(
+            source,
+            &[
+                ("t", t),
+                ("u", u),
+                ("s", s),
+                ("sign", sign),
+                ("bits", bits),
+                ("infinity", infinity),
+                ("implicit", implicit),
+                ("nan", nan),
+            ],
+        );
+        self.function(format!("c_remainder_{t}"), |_| source)
+    }
+}
+
+fn missing(name: &str) -> Error {
+    let message = format!("WGSL has no {name} of float64");
+    Error::Device { device: "WGSL".to_owned(), message }
+}

@@ -1,0 +1,229 @@
+//! Steps of every kind that lowering tells apart, as graphs; devices of very different capabilities.
+
+use phynexus::{
+    DType,
+    graph::op::{Axes, Binary, Combine, ConvKind, Geometry, Op, ScatterMode, Unary},
+    kernel::{check::Limits, lower::Target},
+    oracle::generate::{Case, CaseLeaf, Choice, Values, random_array},
+};
+
+/// The least that a GPU can do.
+pub(crate) fn tiny() -> Target {
+    Target {
+        limits: Limits {
+            device: "tiny".to_owned(),
+            bindings: 64,
+            shared_bytes: 4 << 10,
+            block: [32, 32, 4],
+            block_size: 32,
+            grid: [60; 3],
+            subgroup: None,
+            dtypes: DType::ALL.to_vec(),
+            matrices: Vec::new(),
+            async_copies: false,
+        },
+        vector_bytes: 0,
+        processors: 1,
+    }
+}
+
+/// A large one, with so few multiprocessors that small shapes are already large.
+pub(crate) fn big() -> Target {
+    let limits = tiny().limits;
+    Target {
+        limits: Limits {
+            device: "big".to_owned(),
+            shared_bytes: 48 << 10,
+            block: [1024, 1024, 64],
+            block_size: 1024,
+            grid: [65535; 3],
+            subgroup: Some(32),
+            ..limits
+        },
+        vector_bytes: 16,
+        processors: 0,
+    }
+}
+
+/// In between: narrow subgroups and vectors.
+pub(crate) fn narrow() -> Target {
+    let limits = big().limits;
+    let limits = Limits { device: "narrow".to_owned(), block_size: 128, subgroup: Some(8), ..limits };
+    Target { limits, vector_bytes: 8, processors: 2 }
+}
+
+/// So many multiprocessors that few rows are split.
+pub(crate) fn many() -> Target {
+    let limits = Limits { device: "many".to_owned(), ..big().limits };
+    Target { limits, processors: 100, ..big() }
+}
+
+/// One operation on random operands.
+fn one(
+    choice: &mut Choice,
+    op: Op,
+    result: (DType, &[usize]),
+    operands: &[(DType, &[usize])],
+    scattered: bool,
+) -> Case {
+    let mut case = Case::new(format!("{op:?}"));
+    let inputs: Vec<u32> = operands
+        .iter()
+        .map(|&(dtype, shape)| {
+            let values = random_array(choice, Values::Tame, dtype, shape);
+            let contiguous = CaseLeaf::contiguous(values.clone());
+            case.leaf(if scattered { CaseLeaf::scattered(values, choice) } else { contiguous })
+        })
+        .collect();
+    let id = case.ir.push(op, result.0, result.1.into(), inputs);
+    case.ir.outputs.push(id);
+    case
+}
+
+/// Products of matrices: dtypes, layouts, sizes that fill no tile.
+pub(crate) fn products() -> Vec<Case> {
+    let mut choice = Choice::new(11);
+    let mut cases = Vec::new();
+    for (batch, m, k, n) in
+        [(1, 130, 17, 132), (2, 70, 33, 50), (3, 8, 8, 8), (1, 33, 600, 20), (2, 17, 9, 36)]
+    {
+        for scattered in [false, true] {
+            let operands = [(DType::F32, &[batch, m, k][..]), (DType::F32, &[batch, k, n][..])];
+            cases.push(one(&mut choice, Op::Dot, (DType::F32, &[batch, m, n]), &operands, scattered));
+        }
+    }
+    for (operand, result) in [
+        (DType::F64, DType::F64),
+        (DType::F16, DType::F16),
+        (DType::BF16, DType::F32),
+        (DType::I8, DType::I32),
+        (DType::U8, DType::U8),
+        (DType::I64, DType::I64),
+    ] {
+        // The last one is long enough that copies of later tiles take the place of earlier ones.
+        let shapes = [(40, 41, 36), (66, 40, 50), (24, 264, 16)];
+        for (m, k, n) in shapes.into_iter().take(if operand == DType::F16 { 3 } else { 2 }) {
+            let operands = [(operand, &[m, k][..]), (operand, &[k, n][..])];
+            cases.push(one(&mut choice, Op::Dot, (result, &[m, n]), &operands, false));
+            // A transposed factor on either side.
+            let operands = [(operand, &[k, m][..]), (operand, &[n, k][..])];
+            let mut case = one(&mut choice, Op::Dot, (result, &[m, n]), &operands, false);
+            let turn = |case: &mut Case, of: u32, shape: &[usize]| {
+                let op = Op::Permute([1u8, 0].into_iter().collect());
+                case.ir.push(op, operand, shape.into(), [of])
+            };
+            case.ir.outputs.clear();
+            case.ir.nodes.pop();
+            let (a, b) = (turn(&mut case, 0, &[m, k]), turn(&mut case, 1, &[k, n]));
+            let id = case.ir.push(Op::Dot, result, [m, n].as_slice().into(), [a, b]);
+            case.ir.outputs.push(id);
+            cases.push(case);
+        }
+    }
+    cases
+}
+
+/// Convolutions and their gradients.
+pub(crate) fn convolutions() -> Vec<Case> {
+    let mut choice = Choice::new(12);
+    let mut cases = Vec::new();
+    for (groups, stride, dilation, padding) in [(1, 1, 1, 1), (2, 2, 1, 0), (1, 2, 2, 2), (8, 1, 1, 1)] {
+        let pair = |x: usize| [x, x].into_iter().collect();
+        let geometry = Geometry {
+            kernel: pair(3),
+            stride: pair(stride),
+            dilation: pair(dilation),
+            padding: [(padding, padding); 2].into_iter().collect(),
+            groups,
+        };
+        let x = [2, 8, 7, 8];
+        let w = [16, 8 / groups, 3, 3];
+        let size = |d: usize| geometry.output_size(d, x[2 + d]).unwrap();
+        let y = [2, 16, size(0), size(1)];
+        for dtype in [DType::F32, DType::F16] {
+            // Every geometry in one type, two of them in the other.
+            if dtype == DType::F16 && stride != dilation {
+                continue;
+            }
+            for (kind, result, a, b) in [
+                (ConvKind::Forward, y, x, w),
+                (ConvKind::InputGradient, x, y, w),
+                (ConvKind::FilterGradient, w, x, y),
+            ] {
+                let operands = [(dtype, &a[..]), (dtype, &b[..])];
+                let op = Op::Conv(kind, geometry.clone());
+                cases.push(one(&mut choice, op, (dtype, &result), &operands, dtype == DType::F16));
+            }
+        }
+    }
+    cases
+}
+
+/// Long reductions, sorts, scans; a softmax whose rows are split.
+pub(crate) fn reductions_sorts_and_scans() -> Vec<Case> {
+    let mut choice = Choice::new(13);
+    let mut cases = Vec::new();
+    let f = DType::F32;
+    for (shape, axis) in [(vec![4099], 0), (vec![2, 2200], 1), (vec![1001, 3], 0), (vec![300, 40], 0)] {
+        let mut small = shape.clone();
+        small[axis] = 1;
+        for combine in [Combine::Sum, Combine::Max] {
+            let op = Op::Reduce { combine, axes: Axes::of([axis]) };
+            cases.push(one(&mut choice, op, (f, &small), &[(f, &shape)], false));
+        }
+        let op = Op::ArgReduce { combine: Combine::Max, axis };
+        cases.push(one(&mut choice, op, (DType::I64, &small), &[(DType::F16, &shape)], true));
+        for reverse in [false, true] {
+            let op = Op::Scan { combine: Combine::Sum, axis, reverse };
+            cases.push(one(&mut choice, op, (f, &shape), &[(f, &shape)], reverse));
+        }
+    }
+    // Rows that neighbouring invocations have, several in a word of memory.
+    for (dtype, shape) in [(DType::BF16, [70, 40]), (DType::I8, [300, 12]), (DType::F16, [9, 21])] {
+        for combine in [Combine::Sum, Combine::Max] {
+            let op = Op::Reduce { combine, axes: Axes::of([0]) };
+            cases.push(one(&mut choice, op, (dtype, &[1, shape[1]]), &[(dtype, &shape)], false));
+        }
+    }
+    for (shape, descending) in [([3, 1000], false), ([1, 2100], true), ([2, 129], true), ([4, 1], false)] {
+        for dtype in [DType::F32, DType::I8, DType::BF16] {
+            let op = Op::ArgSort { descending };
+            cases.push(one(&mut choice, op, (DType::I64, &shape), &[(dtype, &shape)], dtype == DType::I8));
+        }
+    }
+    // A softmax of few long rows: every reduction is split, and the last kernel has none.
+    let mut case = Case::new("softmax");
+    let shape = [2, 4200];
+    let x = case.leaf(CaseLeaf::contiguous(random_array(&mut choice, Values::Tame, f, &shape)));
+    let over = |case: &mut Case, combine, of| {
+        let op = Op::Reduce { combine, axes: Axes::of([1]) };
+        let small = case.ir.push(op, f, [2, 1].as_slice().into(), [of]);
+        (small, case.ir.push(Op::Expand, f, shape.as_slice().into(), [small]))
+    };
+    let (_, greatest) = over(&mut case, Combine::Max, x);
+    let shifted = case.ir.push(Op::Binary(Binary::Sub), f, shape.as_slice().into(), [x, greatest]);
+    let power = case.ir.push(Op::Unary(Unary::Exp), f, shape.as_slice().into(), [shifted]);
+    let (sum, total) = over(&mut case, Combine::Sum, power);
+    let share = case.ir.push(Op::Binary(Binary::Div), f, shape.as_slice().into(), [power, total]);
+    case.ir.outputs.extend([share, sum]);
+    cases.push(case);
+    cases
+}
+
+/// Operands without elements.
+pub(crate) fn empty() -> Vec<Case> {
+    let mut choice = Choice::new(14);
+    let (f, i) = (DType::F32, DType::I64);
+    let mut case = |op, result: (DType, &[usize]), operands: &[(DType, &[usize])]| {
+        one(&mut choice, op, result, operands, false)
+    };
+    let cases = [
+        case(Op::Dot, (f, &[3, 4]), &[(f, &[3, 0]), (f, &[0, 4])]),
+        case(Op::SearchSorted { right: true }, (i, &[3]), &[(f, &[0]), (f, &[3])]),
+        case(Op::Reduce { combine: Combine::Max, axes: Axes::of([0]) }, (f, &[1, 2]), &[(f, &[0, 2])]),
+        case(Op::Gather, (f, &[0, 2]), &[(f, &[3, 2]), (i, &[0])]),
+        case(Op::Scatter(ScatterMode::Set), (f, &[3, 2]), &[(f, &[3, 2]), (i, &[0]), (f, &[0, 2])]),
+        case(Op::Cat { axis: 0 }, (f, &[2, 2]), &[(f, &[0, 2]), (f, &[2, 2])]),
+    ];
+    cases.into()
+}
