@@ -170,6 +170,8 @@ fn learn(
         return Err(error);
     }
     let mut profile = observer.profile()?;
+    // Before peaks are measured, which takes memory of its own.
+    let memory = trainer.device.memory();
     folder.write_metrics(trainer.history())?;
     if ending == Ending::Interrupted {
         let program = std::env::args().next().unwrap_or_else(|| "neurenix".to_owned());
@@ -196,6 +198,7 @@ fn learn(
         evaluation,
         fit,
         profile: &profile,
+        memory,
         detailed: arguments.profile.is_some(),
         done_before,
         seconds,

@@ -30,6 +30,8 @@ pub(super) struct Measured<'a> {
     pub(super) evaluation: Evaluation,
     pub(super) fit: Option<Fit>,
     pub(super) profile: &'a Profile,
+    /// What the device's pool held when the training had ended.
+    pub(super) memory: MemoryStatistics,
     /// The profile is of the whole training and has the devices' times; else it is of one epoch and only counts.
     pub(super) detailed: bool,
     /// Epochs done before the run was resumed; their kernels are not in the profile.
@@ -98,7 +100,7 @@ pub(super) fn report(
     let plural = if epochs == 1 { "" } else { "s" };
     summary.push(fact("Training time", format::seconds(measured.seconds), format!("{epochs} epoch{plural}")));
     summary.push(fact("Device", device.name().to_owned(), device.info().model));
-    let memory = device.memory();
+    let memory = &measured.memory;
     let note = "the most that tensors held at once".to_owned();
     summary.push(fact("Memory", format::bytes(memory.peak as u64), note));
     if memory.spills > 0 {
