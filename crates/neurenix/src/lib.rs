@@ -59,10 +59,8 @@ pub fn register_all() {
 }
 
 /// Device kinds whose crates do not exist yet, with the hardware they are for.
-const NOT_YET: [(&str, &str); 2] = [
-    ("directml", "GPUs through DirectML on Windows"),
-    ("npu", "neural processing units"),
-];
+const NOT_YET: [(&str, &str); 2] =
+    [("directml", "GPUs through DirectML on Windows"), ("npu", "neural processing units")];
 
 /// The number of threads the CPU device uses.
 ///

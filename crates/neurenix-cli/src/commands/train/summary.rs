@@ -7,7 +7,9 @@ use neurenix::{
     data::{BatchOptions, Batches, Dataset, HostArray},
     nn::Module,
     phynexus::{
-        DType, Device, Tensor, no_grad,
+        DType, Device, Tensor,
+        device::MemoryStatistics,
+        no_grad,
         profile::{Clock, Profile, ProfileRow},
     },
     train::{Evaluation, History},
