@@ -26,6 +26,8 @@ use crate::{adapter::Found, connection::Connection, spirv::exact};
 pub(crate) struct Pipeline {
     pub(crate) pipeline: ComputePipeline,
     pub(crate) layout: BindGroupLayout,
+    /// The bindings that a source of a user's declares; a printed kernel has one for each of its buffers.
+    pub(crate) bindings: Vec<u32>,
 }
 
 /// The pipeline of a kernel.
@@ -131,5 +133,5 @@ fn pipeline(device: &Device, module: &ShaderModule, buffers: usize) -> Pipeline 
         compilation_options: Default::default(),
         cache: None,
     });
-    Pipeline { pipeline, layout }
+    Pipeline { pipeline, layout, bindings: Vec::new() }
 }

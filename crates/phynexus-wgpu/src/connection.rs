@@ -164,7 +164,9 @@ impl Connection {
                 let [x, y, z] = launch.grid;
                 pass.set_pipeline(&launch.pipeline);
                 pass.set_bind_group(0, &launch.bindings, &[]);
-                pass.set_immediates(0, &launch.starts);
+                if !launch.starts.is_empty() {
+                    pass.set_immediates(0, &launch.starts);
+                }
                 pass.dispatch_workgroups(x, y, z);
             }
         }

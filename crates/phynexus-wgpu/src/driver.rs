@@ -4,8 +4,9 @@ use std::sync::OnceLock;
 
 use phynexus::{
     Result,
+    custom::{CustomKernel, SourceLanguage},
     device::DeviceInfo,
-    gpu::{Driver, Submission},
+    gpu::{Driver, SourceLaunch, Submission},
     kernel::{loops::Kernel, lower::Target},
 };
 use smallvec::SmallVec;
@@ -15,6 +16,7 @@ use crate::{
     adapter::Found,
     compile::{Pipeline, compile},
     connection::{Connection, Launch},
+    source,
 };
 
 /// A GPU; it is opened when it is first used.
@@ -99,6 +101,23 @@ impl Driver for Wgpu {
         });
         let grid = submission.kernel.grid().map(|extent| extent as u32);
         connection.launch(Launch { pipeline: module.pipeline.clone(), bindings, starts, grid })
+    }
+
+    fn source_language(&self) -> Option<SourceLanguage> {
+        Some(SourceLanguage::Wgsl)
+    }
+
+    fn compile_source(&self, kernel: &CustomKernel, source: &str) -> Result<Pipeline, String> {
+        let connection = self.connection().map_err(|error| error.to_string())?;
+        source::compile(connection, kernel, source)
+    }
+
+    fn launch_source(&self, module: &Pipeline, launch: &SourceLaunch<'_, Buffer>) -> Result<()> {
+        source::launch(self.connection()?, module, launch)
+    }
+
+    fn binding_alignment(&self) -> usize {
+        self.found.adapter.limits().min_storage_buffer_offset_alignment as usize
     }
 
     fn synchronize(&self) -> Result<()> {

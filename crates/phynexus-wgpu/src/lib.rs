@@ -9,6 +9,7 @@
 //! | `adapter` | the GPUs that the APIs show, and what kernels of each can have |
 //! | `connection` | a GPU in use: its queue, what waits to be submitted, copies, errors |
 //! | `compile` | from a loop tree to a pipeline |
+//! | `source` | kernels written by users |
 //! | `spirv` | what SPIR-V must say for exact arithmetic |
 //! | `driver` | the engine's trait |
 
@@ -16,6 +17,7 @@ mod adapter;
 mod compile;
 mod connection;
 mod driver;
+mod source;
 mod spirv;
 
 pub use adapter::register;
