@@ -23,6 +23,9 @@ const GROUPS: usize = 1 << 20;
 /// Invocations of a group. Of more, a driver may refuse a kernel for its registers once it is compiled.
 const GROUP: usize = 256;
 
+/// Local memory of a group on a processor, where it is ordinary memory: what stays in the first-level cache.
+const LOCAL_OF_PROCESSOR: usize = 32 << 10;
+
 /// A device and the name of its platform.
 #[derive(Clone)]
 pub(crate) struct Figures {
@@ -139,12 +142,13 @@ impl Figures {
             let (numbers, _) = sizes.as_chunks::<{ size_of::<usize>() }>();
             numbers.get(dimension).map_or(1, |bytes| usize::from_ne_bytes(*bytes))
         };
+        let local = self.size(CL_DEVICE_LOCAL_MEM_SIZE, 32 << 10);
         let dtypes = DType::ALL.iter().copied();
         let limits = Limits {
             device: name.to_owned(),
             // A buffer and where it begins are two words.
             bindings: self.size(CL_DEVICE_MAX_PARAMETER_SIZE, 1024) / 16,
-            shared_bytes: self.size(CL_DEVICE_LOCAL_MEM_SIZE, 32 << 10),
+            shared_bytes: if self.is_processor() { local.min(LOCAL_OF_PROCESSOR) } else { local },
             block: [0, 1, 2].map(size),
             block_size: self.size(CL_DEVICE_MAX_WORK_GROUP_SIZE, 1).min(GROUP),
             grid: [GROUPS, 0xffff, 0xffff],
