@@ -41,7 +41,7 @@ mod tests {
             all.extend(words);
             all
         };
-        let header = vec![0x0723_0203, 0x10300, 0, 20, 0];
+        let header = [0x0723_0203, 0x10300, 0, 20, 0];
         let (name, decorate) = (instruction(5, &[7, 0]), instruction(71, &[7, 33, 0]));
         // OpFAdd and OpIAdd.
         let (float, integer) = (instruction(129, &[1, 9, 2, 3]), instruction(128, &[1, 10, 2, 3]));
