@@ -184,8 +184,8 @@ pub trait Backend: Send + Sync {
     /// Makes a custom kernel ready, for launches of so many groups along each axis.
     ///
     /// # Errors
-    /// [`Error::KernelSource`](crate::Error::KernelSource) if its source does not compile, [`Error::KernelLanguage`](crate::Error::KernelLanguage) if it has none for the device and
-    /// no function for the CPU, [`Error::KernelArgument`](crate::Error::KernelArgument) if the device cannot launch groups of its size or so many.
+    /// [`Error::KernelSource`] if its source does not compile, [`Error::KernelLanguage`] if it has none for the device and
+    /// no function for the CPU, [`Error::KernelArgument`] if the device cannot launch groups of its size or so many.
     fn prepare_custom(&self, kernel: &CustomKernel, groups: [usize; 3]) -> Result<()> {
         let _ = groups;
         match kernel.has_cpu_function() {

@@ -123,7 +123,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Compiles a checked kernel, or takes its machine code from the disk. Called by several threads at once.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) with the compiler's messages; the step is then planned on the CPU.
+    /// [`Error::Device`] with the compiler's messages; the step is then planned on the CPU.
     fn compile(&self, kernel: &Kernel) -> Result<Self::Module>;
     /// Submits a kernel. Every access of a checked kernel lies within its buffer's block, and each place has the alignment
     /// that wide accesses need; an element's own alignment it has always.
