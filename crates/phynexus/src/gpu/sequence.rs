@@ -16,9 +16,10 @@ use crate::{
 /// Steps of which none can fail, and what the driver keeps of their launches.
 pub(super) struct GpuSequence<D: Driver> {
     heap: Arc<Heap<D>>,
+    /// Dropped before the steps: it uses their modules.
+    recording: D::Recording,
     /// Each with the number of its bindings.
     steps: Vec<(Arc<dyn Executable>, usize)>,
-    recording: D::Recording,
 }
 
 /// The step behind the engine's trait, if it is one of this driver's that can be submitted with others.

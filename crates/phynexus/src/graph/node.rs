@@ -183,7 +183,15 @@ pub(crate) struct Body {
     pub(crate) grad: Option<crate::Tensor>,
     /// The least and the greatest element of integers that the host gave: what is checked here need not be checked on the
     /// device, and waited for.
-    pub(crate) extremes: Option<Box<(i64, i64)>>,
+    pub(crate) extremes: Option<Box<Extremes>>,
+}
+
+/// Between what integers are known to be.
+#[derive(Clone, Copy)]
+pub(crate) struct Extremes {
+    pub(crate) ends: (i64, i64),
+    /// True if what was recorded relies on it.
+    pub(crate) relied_on: bool,
 }
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);

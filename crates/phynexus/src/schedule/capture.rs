@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use super::{
     Claim, claims,
+    placement::is_strict,
     plan::{self, Leaf, Plan},
     walk::{Pending, Privacy, Walk, Walker},
 };
@@ -264,7 +265,7 @@ struct Argument {
     dtype: DType,
     shape: Dims,
     device: Device,
-    /// Between what its integers were known to be.
+    /// Between what its integers were known to be, if the recording relies on that.
     extremes: Option<(i64, i64)>,
 }
 
@@ -274,7 +275,7 @@ impl Argument {
             dtype: tensor.dtype(),
             shape: tensor.shape().into(),
             device: tensor.device(),
-            extremes: tensor.extremes(),
+            extremes: tensor.extremes_relied_on(),
         }
     }
 
@@ -293,6 +294,8 @@ impl Argument {
 /// A captured function for one combination of arguments.
 struct Recording {
     arguments: Vec<Argument>,
+    /// The mode in which its plan was made.
+    strict: bool,
     given: usize,
     /// Absent if nothing is computed.
     plan: Option<Plan>,
@@ -371,11 +374,13 @@ impl Recording {
             leaves = distinct;
         }
         let generators = generators.into_iter().map(|(generator, blocks, _)| (generator, blocks)).collect();
-        Ok(Recording { arguments, given, plan, leaves, results: outcomes, generators })
+        let strict = is_strict();
+        Ok(Recording { arguments, strict, given, plan, leaves, results: outcomes, generators })
     }
 
     fn fits(&self, given: &[Tensor], kept: &[Tensor]) -> bool {
-        given.len() == self.given
+        self.strict == is_strict()
+            && given.len() == self.given
             && given.len() + kept.len() == self.arguments.len()
             && given.iter().chain(kept).zip(&self.arguments).all(|(tensor, argument)| argument.fits(tensor))
     }

@@ -4,6 +4,7 @@ use super::operands::{fitting, whole, with_scalar};
 use crate::{
     DType, Element, Error, Result, Scalar, Tensor,
     device::{Device, Storage},
+    graph::node::Extremes,
     graph::op::Op,
     shape::{Dims, Layout, check_rank, checked_element_count},
 };
@@ -38,18 +39,29 @@ impl Tensor {
     }
 
     pub(crate) fn note_extremes(&self, extremes: Option<(i64, i64)>) {
-        self.node().body().extremes = extremes.map(Box::new);
+        self.node().body().extremes = extremes.map(|ends| Box::new(Extremes { ends, relied_on: false }));
     }
 
     /// Between what the elements are known to be, if they are integers that came from the host.
     pub(crate) fn extremes(&self) -> Option<(i64, i64)> {
-        self.node().body().extremes.as_deref().copied()
+        self.node().body().extremes.as_deref().map(|known| known.ends)
     }
 
     /// True if every element is known to be one of 0, 1, .. up to `end`, without it.
     pub(crate) fn is_known_below(&self, end: usize) -> bool {
         let end = i64::try_from(end).unwrap_or(i64::MAX);
-        self.extremes().is_some_and(|(least, greatest)| least >= 0 && greatest < end)
+        match self.node().body().extremes.as_deref_mut() {
+            Some(known) if known.ends.0 >= 0 && known.ends.1 < end => {
+                known.relied_on = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What is known of the elements, if something recorded relies on it.
+    pub(crate) fn extremes_relied_on(&self) -> Option<(i64, i64)> {
+        self.node().body().extremes.as_deref().filter(|known| known.relied_on).map(|known| known.ends)
     }
 
     /// Every element is `value`.

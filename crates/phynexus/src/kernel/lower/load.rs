@@ -1,13 +1,13 @@
 //! Tiles of a contraction's factors, from buffers to shared arrays.
 
 use super::{
-    access::{Buffer, Pattern, pattern},
+    access::{Buffer, Pattern, is_aligned, pattern},
     contraction::{Contraction, Tile},
 };
 use crate::{
     DType, Scalar,
     kernel::{
-        Index, Mask,
+        Index, Mask, Ranges,
         build::Builder,
         fused::Operation,
         index::Atom,
@@ -72,11 +72,10 @@ struct Piece {
 impl Loader<'_> {
     /// This invocation's pieces of a tile, of so many elements: a row of the left factor or column of the right one, a
     /// summand, and where there is such a piece.
-    fn pieces(&self, b: &Builder, length: usize) -> Vec<(Index, Index, Mask)> {
+    fn pieces(&self, ranges: &Ranges, length: usize) -> Vec<(Index, Index, Mask)> {
         let Tile { shape, block, .. } = *self.tile;
         let extent = [shape.rows, shape.columns][self.factor];
         let pieces = extent * shape.depth / length;
-        let ranges = b.ranges();
         let piece = |at: usize| {
             let piece = self.tile.invocation.shift((at * block) as i64);
             let exists = Mask::within(&piece, 0, pieces as i64, ranges);
@@ -96,11 +95,10 @@ impl Loader<'_> {
     }
 
     /// The places in the factor's buffer of `length` elements from a place of the tile and a summand on.
-    fn places(&self, b: &Builder, outer: &Index, summand: &Index, length: usize) -> Vec<(Index, Mask)> {
+    fn places(&self, ranges: &Ranges, outer: &Index, summand: &Index, length: usize) -> Vec<(Index, Mask)> {
         let Tile { contraction, batch, row, column, .. } = self.tile;
         let instruction = &contraction.fused.instructions[contraction.factors[self.factor] as usize];
         let Operation::Load { index, mask, .. } = &instruction.operation else { return Vec::new() };
-        let ranges = b.ranges();
         let outer = [row, column][self.factor].add(outer);
         let zero = Index::default();
         let place = |lane: usize| {
@@ -139,31 +137,39 @@ impl Loader<'_> {
         AsyncCopy::BYTES / self.dtype().size()
     }
 
-    /// Whether the tiles can come by copies: the elements are as they are in memory, and neighbours there.
-    fn can_copy(&self, b: &mut Builder, summand: &Index) -> bool {
-        let length = self.copy_length();
+    /// Whether all tiles can come by copies: the elements are as they are in memory, neighbours there, and each copy is
+    /// of elements that all exist or all do not.
+    fn can_copy(&self, b: &Builder) -> bool {
+        let (length, shape) = (self.copy_length(), self.tile.shape);
         let Layout { dtype, outer, depth, .. } = self.layout;
         let straight = if self.along_depth { depth } else { outer } == 1;
         let Some(&buffer) = self.buffer() else { return false };
-        let copies =
-            self.tile.target.limits.async_copies && self.tile.target.vector_bytes >= AsyncCopy::BYTES;
-        copies
-            && straight
-            && dtype == self.dtype()
-            && self.pieces(b, length).iter().all(|(outer, depth, _)| {
-                let places = self.places(b, outer, &summand.add(depth), length);
-                let (index, mask) = places[0].clone();
-                let known = buffer.place(b, &index, mask, &Mask::default(), length).row.is_none();
-                known && pattern(&places) == Pattern::Vector
-            })
+        let target = self.tile.target;
+        let copies = target.limits.async_copies && target.vector_bytes >= AsyncCopy::BYTES;
+        if !copies || !straight || dtype != self.dtype() {
+            return false;
+        }
+        // The first summand of any tile, and of those that are begun beyond the last.
+        let mut ranges = b.ranges().clone();
+        let steps = self.tile.contraction.extent(3).div_ceil(shape.depth) + STAGES;
+        ranges.0.push(steps);
+        let first = Index::range(ranges.len() - 1, &ranges).scale(shape.depth as i64);
+        self.pieces(&ranges, length).iter().all(|(outer, depth, _)| {
+            let places = self.places(&ranges, outer, &first.add(depth), length);
+            let Some((index, mask)) = places.first() else { return false };
+            let index = index.shift(-buffer.start);
+            let (low, high) = mask.bounds_of(&index, &ranges);
+            let inside = mask.is_never() || low >= 0 && high + length as i64 <= buffer.length as i64;
+            inside && is_aligned(&index, length) && pattern(&places) == Pattern::Vector
+        })
     }
 
     /// Begins to copy the tile that begins at summand `first` to this place of the array.
     fn copy(&self, b: &mut Builder, first: &Index, slot: &Index) {
         let length = self.copy_length();
         let Layout { outer: across, depth: along, size, .. } = self.layout;
-        for (outer, depth, exists) in self.pieces(b, length) {
-            let places = self.places(b, &outer, &first.add(&depth), length);
+        for (outer, depth, exists) in self.pieces(b.ranges(), length) {
+            let places = self.places(b.ranges(), &outer, &first.add(&depth), length);
             let (Some(buffer), Some((index, mask))) = (self.buffer(), places.into_iter().next()) else {
                 continue;
             };
@@ -179,7 +185,7 @@ impl Loader<'_> {
 
     /// Loads this invocation's pieces of the tile that begins at summand `first`.
     fn fetch(&self, b: &mut Builder, first: &Index) -> Vec<Piece> {
-        let pieces = self.pieces(b, PIECE);
+        let pieces = self.pieces(b.ranges(), PIECE);
         let each = pieces.into_iter().map(|(outer, depth, exists)| {
             let values = self.load(b, &outer, &first.add(&depth), &exists);
             Piece { outer, depth, exists, values }
@@ -191,7 +197,7 @@ impl Loader<'_> {
     fn load(&self, b: &mut Builder, outer: &Index, summand: &Index, exists: &Mask) -> Vec<Value> {
         let Some(&buffer) = self.buffer() else { return Vec::new() };
         let places: Vec<(Index, Mask)> = self
-            .places(b, outer, summand, PIECE)
+            .places(b.ranges(), outer, summand, PIECE)
             .into_iter()
             .map(|(index, mask)| (index, mask.and(exists)))
             .collect();
@@ -267,7 +273,7 @@ impl<'a> Loaders<'a> {
             }
         });
         for loader in &mut loaders {
-            loader.copied = loader.can_copy(b, &Index::default());
+            loader.copied = loader.can_copy(b);
         }
         let stages = if loaders.iter().any(|loader| loader.copied) { STAGES } else { 2 };
         for loader in &mut loaders {
