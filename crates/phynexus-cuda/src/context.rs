@@ -181,9 +181,12 @@ impl Context {
             .map_err(|_| Error::internal("phynexus_cuda", "a kernel's name has a zero"))?;
         // SAFETY: the code is what NVRTC made for this device; the driver copies it.
         let module = unsafe { module::load_data(code.as_ptr().cast()) }.map_err(error)?;
-        // SAFETY: the module was just loaded; if the function is missing it is unloaded with the result.
-        let function = unsafe { module::get_function(module, name) };
-        let function = function.map_err(error)?;
+        // SAFETY: the module was just loaded.
+        let function = unsafe { module::get_function(module, name) }.map_err(|e| {
+            // SAFETY: nobody has used the module.
+            let _ = unsafe { module::unload(module) };
+            error(e)
+        })?;
         Ok(Module {
             function,
             module,
