@@ -147,7 +147,7 @@ pub(crate) fn compilers() -> Result<(), String> {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/opt/rocm/lib"];
     let runtime = |folder: &str| Path::new(folder).join("libamdhip64.so.5").exists();
     if !folders.into_iter().any(runtime) {
-        install::packages(&["libamdhip64-5", "libhiprtc-builtins5"])?;
+        install::packages(&["libamdhip64-5", "libhiprtc-builtins5", "rocm-device-libs"])?;
     }
     // hipRTC compiles in one thread, and ends a process that has opened PoCL, since both bring LLVM.
     let without = root().join("target/devices/no-platforms");

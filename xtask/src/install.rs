@@ -31,6 +31,12 @@ pub(crate) fn environment(name: &str, package: &str) -> Result<PathBuf, String> 
     let folder = root().join("target").join(name);
     let done = folder.join("installed");
     if !done.exists() {
+        // Debian has the module apart from the language.
+        let modules =
+            Command::new("python3").args(["-c", "import ensurepip, venv"]).stderr(Stdio::null()).status();
+        if !modules.is_ok_and(|status| status.success()) {
+            packages(&["python3", "python3-venv"])?;
+        }
         succeed(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
         let mut pip = Command::new(folder.join("bin/python"));
         succeed(pip.args(["-m", "pip", "install", "--quiet", "--no-deps", package]))?;
