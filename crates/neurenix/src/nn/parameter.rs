@@ -88,6 +88,19 @@ impl Parameter {
         Ok(())
     }
 
+    /// Puts another tensor of the same shape into the place, whatever its dtype and device: what moves a model.
+    ///
+    /// Optimisers keep state of the parameter's dtype and device: move before one is made.
+    pub fn convert_to(&self, value: Tensor) -> Result<()> {
+        let old = self.tensor();
+        if old.shape() != value.shape() {
+            let hint = "the new value has the shape of the old";
+            return Err(EngineError::shape("Parameter::convert_to", &[old.shape(), value.shape()], hint).into());
+        }
+        self.replace(if self.is_trainable() { value.with_grad()? } else { value });
+        Ok(())
+    }
+
     fn replace(&self, value: Tensor) {
         let mut place = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *place, value);

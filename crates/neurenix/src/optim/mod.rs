@@ -100,6 +100,22 @@ impl Optimizer {
         Ok(())
     }
 
+    /// Changes a group's share of the learning rate and its weight decay; groups count from 0 in the order in which they
+    /// were added.
+    ///
+    /// # Errors
+    /// If there is no such group, or a number is outside its range.
+    pub fn set_group(&mut self, group: usize, factor: f64, weight_decay: f64) -> Result<()> {
+        check_range("factor of the learning rate", factor)?;
+        check_range("weight_decay", weight_decay)?;
+        let count = self.groups.len();
+        let Some(group) = self.groups.get_mut(group) else {
+            return Err(Error::data("optimizer", format!("there is no group {group}: there are {count}")));
+        };
+        (group.factor, group.weight_decay) = (factor, weight_decay);
+        Ok(())
+    }
+
     /// The learning rate.
     pub fn learning_rate(&self) -> f64 {
         self.learning_rate

@@ -102,6 +102,11 @@ impl Tensor {
         self.0.is_ready()
     }
 
+    /// True if both are one node of the graph: handles to the same result.
+    pub fn is_same(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub(crate) fn node(&self) -> &Arc<Node> {
         &self.0
     }

@@ -20,7 +20,7 @@ thread_local! {
 }
 
 /// True unless a [`no_grad`] guard lives on this thread.
-pub(crate) fn is_enabled() -> bool {
+pub fn is_enabled() -> bool {
     ENABLED.get()
 }
 
@@ -32,7 +32,7 @@ pub fn no_grad() -> GradientMode {
 
 /// While the guard lives, operations recorded by this thread take part in gradients exactly if `enabled`.
 #[must_use = "the mode holds only while the guard lives"]
-pub(crate) fn record_gradients(enabled: bool) -> GradientMode {
+pub fn record_gradients(enabled: bool) -> GradientMode {
     GradientMode { before: ENABLED.replace(enabled), thread_bound: PhantomData }
 }
 

@@ -1,0 +1,219 @@
+"""Functions of each element, by the Python array API standard and PyTorch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from . import _engine
+from ._engine import Tensor
+from ._manipulation import broadcast_tensors, full_like, iinfo, ones_like, result_type, zeros_like
+
+
+def _tensor(x: Any, beside: Tensor | None = None) -> Tensor:
+    """``x`` as a tensor: a number takes the device, and the dtype if its kind fits, of the tensor beside it."""
+    if isinstance(x, Tensor):
+        return x
+    if beside is None or not isinstance(x, (bool, int, float)):
+        return _engine.tensor(x, device=None if beside is None else beside.device)
+    kind: Any = beside.dtype
+    if isinstance(x, float) and not kind.is_floating_point:
+        kind = "float32"
+    elif isinstance(x, bool):
+        kind = "bool" if kind.name == "bool" else kind
+    elif isinstance(x, int) and kind.name == "bool":
+        kind = "int64"
+    return _engine.full((), x, dtype=kind, device=beside.device)
+
+
+def _pair(x1: Any, x2: Any) -> tuple[Tensor, Any]:
+    """Two operands, of which one at least is a tensor; the first is one afterwards."""
+    if isinstance(x1, Tensor):
+        return x1, x2
+    if isinstance(x2, Tensor):
+        return _tensor(x1, x2), x2
+    return _tensor(x1), x2
+
+
+def _unary(name: str, doc: str) -> Any:
+    method = getattr(Tensor, name)
+
+    def function(x: Any, /, *, out: None = None) -> Tensor:
+        return method(x) if isinstance(x, Tensor) else method(_tensor(x))  # type: ignore[no-any-return]
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+def _named(name: str, method: str, doc: str) -> Any:
+    function = _unary(method, doc)
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def _binary(name: str, method: str, doc: str) -> Any:
+    combine = getattr(Tensor, method)
+
+    def function(x1: Any, x2: Any, /) -> Tensor:
+        x1, x2 = _pair(x1, x2)
+        return combine(x1, x2)  # type: ignore[no-any-return]
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+# Of each element.
+exp = _unary("exp", "The exponential of each element.")
+expm1 = _unary("expm1", "``exp(x) - 1`` of each element, exact near 0.")
+log = _unary("log", "The natural logarithm of each element.")
+log1p = _unary("log1p", "``log(1 + x)`` of each element, exact near 0.")
+log2 = _unary("log2", "The logarithm to base 2 of each element.")
+log10 = _unary("log10", "The logarithm to base 10 of each element.")
+sqrt = _unary("sqrt", "The square root of each element.")
+rsqrt = _unary("rsqrt", "``1 / sqrt(x)`` of each element.")
+reciprocal = _unary("reciprocal", "``1 / x`` of each element.")
+sin = _unary("sin", "The sine of each element, in radians.")
+cos = _unary("cos", "The cosine of each element, in radians.")
+tan = _unary("tan", "The tangent of each element, in radians.")
+asin = _unary("asin", "The inverse sine of each element.")
+acos = _unary("acos", "The inverse cosine of each element.")
+atan = _unary("atan", "The inverse tangent of each element.")
+sinh = _unary("sinh", "The hyperbolic sine of each element.")
+cosh = _unary("cosh", "The hyperbolic cosine of each element.")
+tanh = _unary("tanh", "The hyperbolic tangent of each element.")
+asinh = _unary("asinh", "The inverse hyperbolic sine of each element.")
+acosh = _unary("acosh", "The inverse hyperbolic cosine of each element.")
+atanh = _unary("atanh", "The inverse hyperbolic tangent of each element.")
+erf = _unary("erf", "The error function of each element.")
+floor = _unary("floor", "Each element rounded down.")
+ceil = _unary("ceil", "Each element rounded up.")
+trunc = _unary("trunc", "Each element rounded towards zero.")
+abs = _unary("abs", "The absolute value of each element.")
+sign = _unary("sign", "-1, 0 or 1 by the sign of each element.")
+square = _unary("square", "Each element times itself.")
+isnan = _unary("isnan", "True where an element is not a number.")
+isinf = _unary("isinf", "True where an element is infinite.")
+isfinite = _unary("isfinite", "True where an element is neither infinite nor NaN.")
+relu = _unary("relu", "The greater of 0 and each element.")
+sigmoid = _unary("sigmoid", "``1 / (1 + exp(-x))`` of each element.")
+logical_not = _unary("logical_not", "True where an element is zero.")
+negative = _named("negative", "neg", "``-x`` of each element.")
+neg = negative
+bitwise_invert = _named("bitwise_invert", "bitwise_not", "The bits of each element turned over.")
+bitwise_not = bitwise_invert
+absolute = abs
+positive = _named("positive", "__pos__", "Each element as it is.")
+
+# Of two.
+add = _binary("add", "__add__", "``x1 + x2``.")
+subtract = _binary("subtract", "__sub__", "``x1 - x2``.")
+multiply = _binary("multiply", "__mul__", "``x1 * x2``.")
+divide = _binary("divide", "__truediv__", "``x1 / x2``.")
+sub, mul, div = subtract, multiply, divide
+floor_divide = _binary("floor_divide", "__floordiv__", "The quotient rounded down, as ``//``.")
+remainder = _binary("remainder", "__mod__", "The remainder with the divisor's sign, as ``%``.")
+pow = _binary("pow", "__pow__", "``x1 ** x2``.")
+maximum = _binary("maximum", "maximum", "The greater of each pair; NaN if one is NaN.")
+minimum = _binary("minimum", "minimum", "The lesser of each pair; NaN if one is NaN.")
+atan2 = _binary("atan2", "atan2", "The angle in radians of the point (x2, x1).")
+bitwise_and = _binary("bitwise_and", "__and__", "The bits set in both.")
+bitwise_or = _binary("bitwise_or", "__or__", "The bits set in either.")
+bitwise_xor = _binary("bitwise_xor", "__xor__", "The bits set in one only.")
+bitwise_left_shift = _binary("bitwise_left_shift", "__lshift__", "Bits moved up.")
+bitwise_right_shift = _binary("bitwise_right_shift", "__rshift__", "Bits moved down.")
+less = _binary("less", "__lt__", "``x1 < x2``.")
+less_equal = _binary("less_equal", "__le__", "``x1 <= x2``.")
+greater = _binary("greater", "__gt__", "``x1 > x2``.")
+greater_equal = _binary("greater_equal", "__ge__", "``x1 >= x2``.")
+equal = _binary("equal", "__eq__", "``x1 == x2``, element by element.")
+not_equal = _binary("not_equal", "__ne__", "``x1 != x2``.")
+lt, le, gt, ge, eq, ne = less, less_equal, greater, greater_equal, equal, not_equal
+
+
+def _logical(name: str, doc: str) -> Any:
+    combine = getattr(Tensor, name)
+
+    def function(x1: Any, x2: Any, /) -> Tensor:
+        x1, x2 = _pair(x1, x2)
+        return combine(x1, _tensor(x2, x1))  # type: ignore[no-any-return]
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+logical_and = _logical("logical_and", "True where both are not zero.")
+logical_or = _logical("logical_or", "True where one at least is not zero.")
+logical_xor = _logical("logical_xor", "True where exactly one is not zero.")
+
+
+def round(x: Any, /, *, decimals: int = 0) -> Tensor:
+    """Each element rounded to the nearest, halves to even."""
+    return _tensor(x).round(decimals)
+
+
+def signbit(x: Tensor, /) -> Tensor:
+    """True where the sign bit is set, that of -0.0 and NaN too."""
+    name = x.dtype.name
+    if not x.dtype.is_floating_point:
+        return x < 0 if x.dtype.is_signed else zeros_like(x, dtype="bool")
+    same_size = {"float16": "int16", "bfloat16": "int16", "float32": "int32", "float64": "int64"}[name]
+    return x.bitcast(same_size) < 0
+
+
+def copysign(x1: Any, x2: Any, /) -> Tensor:
+    """The magnitude of ``x1`` with the sign of ``x2``."""
+    x1, x2 = _pair(x1, x2)
+    x2 = _tensor(x2, x1)
+    kind = result_type(x1, x2)
+    magnitude = x1.to(kind).abs()
+    return where(signbit(x2), -magnitude, magnitude)
+
+
+def hypot(x1: Any, x2: Any, /) -> Tensor:
+    """``sqrt(x1 ** 2 + x2 ** 2)`` without overflow."""
+    x1, x2 = _pair(x1, x2)
+    a, b = x1.abs(), _tensor(x2, x1).abs()
+    big, small = a.maximum(b), a.minimum(b)
+    ratio = small / where(big == 0, ones_like(big), big)
+    result = big * (1 + ratio * ratio).sqrt()
+    return where(a.isinf() | b.isinf(), full_like(result, math.inf), result)
+
+
+def logaddexp(x1: Any, x2: Any, /) -> Tensor:
+    """``log(exp(x1) + exp(x2))`` without overflow."""
+    x1, x2 = _pair(x1, x2)
+    x2 = _tensor(x2, x1)
+    big, small = x1.maximum(x2), x1.minimum(x2)
+    return where(big == small, big + math.log(2.0), big + (small - big).exp().log1p())
+
+
+def nextafter(x1: Tensor, x2: Any, /) -> Tensor:
+    """The next number that the dtype has after ``x1`` on the way to ``x2``."""
+    x2 = _tensor(x2, x1)
+    kind = result_type(x1, x2)
+    bits_of = {"float16": "int16", "bfloat16": "int16", "float32": "int32", "float64": "int64"}[kind.name]
+    a, b = broadcast_tensors(x1.to(kind), x2.to(kind))
+    bits = a.bitcast(bits_of)
+    away = where((b > a) == (a > 0), bits + 1, bits - 1)
+    smallest = full_like(bits, 1)
+    from_zero = where(b > 0, smallest, smallest + iinfo(bits_of).min)
+    moved = where(a == 0, from_zero, away).to(bits_of).bitcast(kind)
+    return where(a.isnan() | b.isnan(), a + b, where(a == b, b, moved))
+
+
+def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
+    """The elements brought between ``min`` and ``max``."""
+    return _tensor(x).clamp(min, max)
+
+
+clamp = clip
+
+
+def where(condition: Tensor, x1: Any = None, x2: Any = None, /) -> Any:
+    """``x1`` where the condition holds, elsewhere ``x2``; with the condition alone, the indices where it holds."""
+    if x1 is None and x2 is None:
+        return condition.nonzero(as_tuple=True)
+    return _engine.where(condition, x1, x2)

@@ -1,0 +1,534 @@
+"""Functions of shapes, types, order and choice, by the Python array API standard and PyTorch."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from . import _engine
+from ._engine import Tensor, broadcast_shapes, dtype
+from ._results import UniqueAll, UniqueCounts, UniqueInverse
+
+Shape = int | Sequence[int]
+
+
+# New tensors.
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
+    """``obj`` as a tensor: itself if it is one already, unless a copy or another dtype or device is asked for."""
+    if isinstance(obj, Tensor):
+        wanted = dtype is None or obj.dtype == _engine.dtype(dtype)
+        here = device is None or obj.device == device
+        if copy is False and not (wanted and here):
+            raise ValueError("asarray: another dtype or device needs a copy, which copy=False forbids")
+        if wanted and here:
+            return obj.clone() if copy else obj
+        return obj.to(dtype=dtype, device=device)
+    if copy is False:
+        raise ValueError("asarray: Python's numbers and lists are copied, which copy=False forbids")
+    if hasattr(obj, "__dlpack__") and not hasattr(obj, "__array_interface__"):
+        return from_dlpack(obj).to(dtype=dtype, device=device)
+    return _engine.tensor(obj, dtype=dtype, device=device)
+
+
+as_tensor = asarray
+
+
+def from_numpy(array: Any) -> Tensor:
+    """A tensor on the CPU of the array's values and dtype."""
+    return _engine.tensor(array, device="cpu")
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor from another library's array on the CPU."""
+    if isinstance(x, Tensor):
+        return asarray(x, device=device, copy=copy)
+    import numpy
+
+    if copy is False:
+        raise ValueError("from_dlpack: the values are copied, which copy=False forbids")
+    return _engine.tensor(numpy.from_dlpack(x), device="cpu" if device is None else device)
+
+
+def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A tensor for values to come; here it holds zeros."""
+    return _engine.zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Zeros of the shape of ``x``."""
+    return _engine.full_like(x, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Ones of the shape of ``x``."""
+    return _engine.full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+empty_like = zeros_like
+full_like = _engine.full_like
+
+
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
+    """A matrix with ones on the diagonal, or ``k`` above it."""
+    if k == 0:
+        return _engine.eye(n_rows, n_cols, dtype=dtype, device=device)
+    columns = n_rows if n_cols is None else n_cols
+    rows = _engine.arange(n_rows, device=device).unsqueeze(1)
+    return (_engine.arange(columns, device=device) == rows + k).to("float32" if dtype is None else dtype)
+
+
+def linspace(
+    start: float, stop: float, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
+) -> Tensor:
+    """``num`` numbers from ``start`` to ``stop`` at equal distances; ``stop`` is left out without ``endpoint``."""
+    if endpoint or num == 0:
+        return _engine.linspace(start, stop, num, dtype=dtype, device=device)
+    return _engine.linspace(start, stop, num + 1, dtype=dtype, device=device)[:-1]
+
+
+def tril(x: Tensor, /, *, k: int = 0, diagonal: int = 0) -> Tensor:
+    """The lower triangle of matrices, zeros elsewhere."""
+    return x.tril(k or diagonal)
+
+
+def triu(x: Tensor, /, *, k: int = 0, diagonal: int = 0) -> Tensor:
+    """The upper triangle of matrices, zeros elsewhere."""
+    return x.triu(k or diagonal)
+
+
+# Types.
+def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
+    """``x`` with elements of another type."""
+    return x.to(dtype=dtype, device=device, copy=copy)
+
+
+def result_type(*arrays_and_dtypes: Any) -> dtype:
+    """The type to which these tensors, types and numbers are brought together."""
+    kinds = [x.dtype if isinstance(x, Tensor) else x for x in arrays_and_dtypes]
+    numbers = [x for x in kinds if isinstance(x, (bool, int, float))]
+    kinds = [_engine.dtype(x) for x in kinds if not isinstance(x, (bool, int, float))]
+    if not kinds:
+        raise ValueError("result_type: a tensor or a dtype is needed")
+    result = kinds[0]
+    for kind in kinds[1:]:
+        result = _engine.promote_types(result, kind)
+    for number in numbers:
+        if isinstance(number, float) and not result.is_floating_point:
+            result = _engine.dtype("float32")
+        elif not isinstance(number, bool) and result.name == "bool":
+            result = _engine.dtype("int64")
+    return result
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether promotion leads from one type to the other."""
+    source = from_.dtype if isinstance(from_, Tensor) else _engine.dtype(from_)
+    target = _engine.dtype(to)
+    return _engine.promote_types(source, target) == target
+
+
+_KINDS = {
+    "bool": lambda d: d.name == "bool",
+    "signed integer": lambda d: d.is_integer and d.is_signed,
+    "unsigned integer": lambda d: d.is_integer and not d.is_signed,
+    "integral": lambda d: d.is_integer,
+    "real floating": lambda d: d.is_floating_point,
+    "complex floating": lambda d: False,
+    "numeric": lambda d: d.name != "bool",
+}
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a type is of a kind, such as ``"integral"``, or one of several."""
+    if isinstance(kind, tuple):
+        return builtins.any(isdtype(dtype, each) for each in kind)
+    if isinstance(kind, str) and kind in _KINDS:
+        return bool(_KINDS[kind](_engine.dtype(dtype)))
+    if isinstance(kind, str):
+        raise ValueError(f"isdtype: {kind!r} is no kind: it is one of {', '.join(_KINDS)}")
+    return _engine.dtype(dtype) == _engine.dtype(kind)
+
+
+class FloatInfo(NamedTuple):
+    """The limits of a floating-point type."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: dtype
+
+
+class IntegerInfo(NamedTuple):
+    """The limits of an integer type."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: dtype
+
+
+# Bits of the fraction, and the greatest exponent of two.
+_FLOATS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
+
+
+def finfo(type: Any, /) -> FloatInfo:
+    """The limits of a floating-point type."""
+    kind = type.dtype if isinstance(type, Tensor) else _engine.dtype(type)
+    if not kind.is_floating_point:
+        raise ValueError(f"finfo: {kind} is no floating-point type")
+    fraction, exponent = _FLOATS[kind.name]
+    greatest = (2.0 - 2.0**-fraction) * 2.0**exponent
+    return FloatInfo(kind.itemsize * 8, 2.0**-fraction, greatest, -greatest, 2.0 ** (1 - exponent), kind)
+
+
+def iinfo(type: Any, /) -> IntegerInfo:
+    """The limits of an integer type."""
+    kind = type.dtype if isinstance(type, Tensor) else _engine.dtype(type)
+    if not kind.is_integer:
+        raise ValueError(f"iinfo: {kind} is no integer type")
+    bits = kind.itemsize * 8
+    if kind.is_signed:
+        return IntegerInfo(bits, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)), kind)
+    return IntegerInfo(bits, 2**bits - 1, 0, kind)
+
+
+# Shapes.
+def broadcast_to(x: Tensor, /, shape: Shape) -> Tensor:
+    """``x`` stretched to a shape."""
+    return x.broadcast_to(shape)
+
+
+def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
+    """All stretched to their common shape."""
+    shape = broadcast_shapes(*(x.shape for x in arrays))
+    return [x.broadcast_to(shape) for x in arrays]
+
+
+broadcast_tensors = broadcast_arrays
+
+
+def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
+    """The tensors one after the other along an axis; flattened first if it is ``None``."""
+    parts = [x.ravel() for x in arrays] if axis is None else list(arrays)
+    kind = result_type(*parts)
+    return _engine.cat([x.to(kind) for x in parts], axis or 0)
+
+
+concatenate = concat
+
+
+def stack(arrays: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
+    """The tensors beside each other along a new axis."""
+    kind = result_type(*arrays)
+    return _engine.stack([x.to(kind) for x in arrays], dim if axis is None else axis)
+
+
+def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """Every position along an axis as a tensor."""
+    return tuple(x.unbind(axis))
+
+
+def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
+    """``x`` with a new axis of size 1."""
+    return x.unsqueeze(axis)
+
+
+def squeeze(x: Tensor, /, axis: int | tuple[int, ...] | None = None, *, dim: int | None = None) -> Tensor:
+    """``x`` without axes of size 1. By the standard, the axes named must have size 1; with ``dim=`` they may not."""
+    if dim is not None:
+        return x.squeeze(dim)
+    if axis is None:
+        return x.squeeze()
+    axes = (axis,) if isinstance(axis, int) else axis
+    for each in axes:
+        if -x.ndim <= each < x.ndim and x.shape[each] != 1:
+            raise ValueError(f"squeeze: axis {each} of shape {x.shape} has size {x.shape[each]}, not 1")
+    return x.squeeze(axis)
+
+
+def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, dims: Sequence[int] | None = None) -> Tensor:
+    """The order along axes turned round, along all of them without ``axis``."""
+    axis = tuple(dims) if dims is not None else axis
+    return x.flip(tuple(range(x.ndim)) if axis is None else axis)
+
+
+def roll(x: Tensor, /, shift: Any, *, axis: Any = None, dims: Any = None) -> Tensor:
+    """Elements moved along axes; what leaves at one end comes in at the other."""
+    axis = axis if dims is None else dims
+    if isinstance(axis, int) and isinstance(shift, tuple):
+        raise ValueError("roll: several shifts need as many axes")
+    return x.roll(shift, axis)
+
+
+def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+    """Each element so many times in a row, as NumPy has it (``Tensor.repeat`` is ``tile``)."""
+    if isinstance(repeats, Tensor) and repeats.numel() != 1:
+        x, axis = (x.ravel(), 0) if axis is None else (x, axis)
+        counts = repeats.tolist()
+        if len(counts) != x.shape[axis]:
+            raise ValueError(f"repeat: {len(counts)} counts for {x.shape[axis]} elements")
+        index = [i for i, count in enumerate(counts) for _ in range(count)]
+        return x.index_select(axis, _engine.tensor(index, dtype="int64", device=x.device))
+    return x.repeat_interleave(int(repeats), axis)
+
+
+def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
+    """So many copies along each axis."""
+    return x.tile(*repetitions) if repetitions else x.clone()
+
+
+def reshape(x: Tensor, /, shape: Shape, *, copy: bool | None = None) -> Tensor:
+    """The same elements in another shape; one size may be -1."""
+    result = x.reshape(shape)
+    return result.clone() if copy else result
+
+
+def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
+    """The axes in another order."""
+    return x.permute(*axes)
+
+
+permute = permute_dims
+
+
+def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
+    """Axes moved to other positions."""
+    return x.movedim(source, destination)
+
+
+movedim = moveaxis
+
+
+def matrix_transpose(x: Tensor, /) -> Tensor:
+    """Every matrix of a stack with rows and columns exchanged."""
+    if x.ndim < 2:
+        raise ValueError(f"matrix_transpose: a tensor of {x.ndim} dimensions holds no matrices")
+    return x.mT
+
+
+def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Two axes in each other's place."""
+    return x.transpose(dim0, dim1)
+
+
+def unsqueeze(x: Tensor, dim: int) -> Tensor:
+    """``x`` with a new axis of size 1."""
+    return x.unsqueeze(dim)
+
+
+def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Axes as one."""
+    return x.flatten(start_dim, end_dim)
+
+
+def split(x: Tensor, split_size: Any, dim: int = 0) -> list[Tensor]:
+    """Parts of so many elements along ``dim``, or of these sizes."""
+    return x.split(split_size, dim)
+
+
+def chunk(x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
+    """So many parts along ``dim``."""
+    return x.chunk(chunks, dim)
+
+
+# Order and choice.
+def sort(
+    x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True, dim: int | None = None
+) -> Any:
+    """The elements in order along an axis. With ``dim=``, values and indices, as PyTorch has it."""
+    return x.sort(axis, descending)[0] if dim is None else x.sort(dim, descending)
+
+
+def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True, dim: int | None = None) -> Tensor:
+    """The indices that sort along an axis."""
+    return x.argsort(axis if dim is None else dim, descending)
+
+
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> Any:
+    """The ``k`` greatest elements along ``dim``: values and indices."""
+    return x.topk(k, dim, largest)
+
+
+def searchsorted(x1: Tensor, x2: Any, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
+    """Where each of ``x2`` belongs in the sorted vector ``x1``."""
+    if side not in ("left", "right"):
+        raise ValueError(f"searchsorted: side is {side!r}: it is 'left' or 'right'")
+    if sorter is not None:
+        x1 = x1.take(sorter, 0)
+    values = x2 if isinstance(x2, Tensor) else _engine.tensor(x2, device=x1.device)
+    return x1._searchsorted(values, side == "right")
+
+
+def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
+    """For each axis the indices of elements that are not zero, as NumPy has it (``Tensor.nonzero`` gives rows)."""
+    if x.ndim == 0:
+        raise ValueError("nonzero: a tensor of no dimensions has no axes: reshape it to (1,)")
+    return x.nonzero(as_tuple=True)  # type: ignore[return-value]
+
+
+def unique_all(x: Tensor, /) -> UniqueAll:
+    """Distinct elements, where each first stands, which of them each element is, and how often."""
+    values, inverse, counts = x._unique()
+    flat = inverse.ravel()
+    order = flat.argsort()
+    starts = counts.cumsum(0) - counts
+    return UniqueAll(values, order.take(starts, 0) if values.numel() else starts, inverse, counts)
+
+
+def unique_counts(x: Tensor, /) -> UniqueCounts:
+    """Distinct elements and how often each occurs."""
+    values, _, counts = x._unique()
+    return UniqueCounts(values, counts)
+
+
+def unique_inverse(x: Tensor, /) -> UniqueInverse:
+    """Distinct elements and which of them each element is."""
+    values, inverse, _ = x._unique()
+    return UniqueInverse(values, inverse)
+
+
+def unique_values(x: Tensor, /) -> Tensor:
+    """Distinct elements in order."""
+    return x._unique()[0]
+
+
+def unique(x: Tensor, /, *, return_inverse: bool = False, return_counts: bool = False) -> Any:
+    """Distinct elements in order; with them, if asked, which each element is and how often each occurs."""
+    values, inverse, counts = x._unique()
+    parts = [values] + [inverse] * return_inverse + [counts] * return_counts
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
+    """The positions ``indices`` along an axis."""
+    if axis is None and x.ndim != 1:
+        raise ValueError(f"take: the axis of a tensor of {x.ndim} dimensions must be given")
+    return x.index_select(0 if axis is None else axis, indices)
+
+
+def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+    """Along an axis the positions that ``indices`` says for each line."""
+    return x.take_along_dim(indices, axis)
+
+
+def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """``out[i][j] = x[index[i][j]][j]`` for ``dim`` 0, and so on."""
+    return x.gather(dim, index)
+
+
+def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The positions ``index`` along ``dim``."""
+    return x.index_select(dim, index)
+
+
+def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    """The elements where the mask is true."""
+    return x.masked_select(mask)
+
+
+# Products.
+def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The product of matrices, stacks of them, and vectors.
+
+    >>> import neurenix as nx
+    >>> nx.matmul(nx.Tensor([[1, 2], [3, 4]]), nx.Tensor([1, 1])).tolist()
+    [3, 7]
+    """
+    return x1.matmul(x2)
+
+
+def mm(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The product of two matrices."""
+    return x1.matmul(x2)
+
+
+bmm = mm
+
+
+def dot(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The inner product of two vectors."""
+    return x1.dot(x2)
+
+
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """The inner products of vectors along an axis."""
+    kind = result_type(x1, x2)
+    if not -builtins.min(x1.ndim, x2.ndim) <= axis < 0:
+        raise ValueError(f"vecdot: axis {axis} counts from the end: -1 or less")
+    if x1.shape[axis] != x2.shape[axis]:
+        raise ValueError(f"vecdot: shapes {x1.shape} and {x2.shape} differ along axis {axis}")
+    return (x1.to(kind) * x2.to(kind)).sum(axis, dtype=kind)
+
+
+def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
+    """The sums of products over axes of both."""
+    if isinstance(axes, int):
+        first, second = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
+    else:
+        first, second = ([a % x.ndim for a in side] for x, side in zip((x1, x2), axes))
+    kept1 = [a for a in range(x1.ndim) if a not in first]
+    kept2 = [a for a in range(x2.ndim) if a not in second]
+    sizes1, sizes2 = [x1.shape[a] for a in first], [x2.shape[a] for a in second]
+    if sizes1 != sizes2:
+        raise ValueError(f"tensordot: shapes {x1.shape} and {x2.shape} do not fit along axes {axes}")
+    inner = 1
+    for size in sizes1:
+        inner *= size
+    shape = [x1.shape[a] for a in kept1] + [x2.shape[a] for a in kept2]
+    rows = 1
+    for a in kept1:
+        rows *= x1.shape[a]
+    columns = 1
+    for a in kept2:
+        columns *= x2.shape[a]
+    left = x1.permute(*kept1, *first).reshape(rows, inner) if x1.ndim else x1.reshape(1, 1)
+    right = x2.permute(*second, *kept2).reshape(inner, columns) if x2.ndim else x2.reshape(1, 1)
+    return left.matmul(right).reshape(shape)
+
+
+def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The products of all pairs of two vectors."""
+    return x1.outer(x2)
+
+
+def softmax(x: Tensor, dim: int = -1) -> Tensor:
+    """``exp(x) / sum(exp(x))`` along ``dim``."""
+    return x.softmax(dim)
+
+
+def log_softmax(x: Tensor, dim: int = -1) -> Tensor:
+    """The logarithm of ``softmax``."""
+    return x.log_softmax(dim)
+
+
+def allclose(x: Tensor, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Whether all elements agree within ``atol + rtol * abs(y)``."""
+    return bool(isclose(x, y, rtol, atol, equal_nan).all())
+
+
+def isclose(x: Tensor, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """Where elements agree within ``atol + rtol * abs(y)``."""
+    y = asarray(y, device=x.device)
+    x, y = (t.to("float64") if t.device.name == "cpu" else t.to("float32") for t in (x, y))
+    close = ((x - y).abs() <= atol + rtol * y.abs()) & y.isfinite() | (x == y)
+    return close | (x.isnan() & y.isnan()) if equal_nan else close
+
+
+def array_equal(x: Tensor, y: Tensor) -> bool:
+    """Whether shapes and all elements are equal."""
+    return tuple(x.shape) == tuple(y.shape) and bool((x == y).all())
+
+
+def numel(x: Tensor) -> int:
+    """The number of elements."""
+    return x.numel()
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether ``x`` is a tensor."""
+    return isinstance(x, Tensor)
+
+

@@ -1,0 +1,56 @@
+"""Pickles and deep copies of tensors: values, dtype, device and class, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _engine
+from ._engine import Tensor
+
+
+def reduce(tensor: Tensor) -> tuple[Any, ...]:
+    """How a tensor is pickled."""
+    state = getattr(tensor, "__dict__", None) or None
+    data = tensor.detach().tobytes()
+    collects = tensor.is_leaf and tensor.requires_grad
+    return rebuild, (type(tensor), data, tensor.dtype.name, tuple(tensor.shape), str(tensor.device), collects, state)
+
+
+def rebuild(
+    cls: type[Tensor],
+    data: bytes,
+    dtype: str,
+    shape: tuple[int, ...],
+    device: str,
+    requires_grad: bool,
+    state: dict[str, Any] | None,
+) -> Tensor:
+    """A tensor from what :func:`reduce` gave. A device that is not there is replaced by the CPU."""
+    try:
+        tensor = _engine.from_bytes(data, dtype, shape, device)
+    except ValueError:
+        tensor = _engine.from_bytes(data, dtype, shape, "cpu")
+    if cls is not Tensor:
+        tensor = cls(tensor, requires_grad=requires_grad)
+    elif requires_grad:
+        tensor.requires_grad_()
+    if state:
+        tensor.__dict__.update(state)
+    return tensor
+
+
+def deepcopy(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    """A copy in a place of its own, known to ``copy.deepcopy``; the gradient comes along."""
+    if not tensor.is_leaf:
+        raise RuntimeError("only leaves can be deep-copied: use detach() or clone()")
+    requires_grad = tensor.requires_grad
+    values = tensor.detach().clone()
+    if type(tensor) is Tensor:
+        copied = values.requires_grad_(requires_grad) if requires_grad else values
+    else:
+        copied = type(tensor)(values, requires_grad=requires_grad)
+        copied.__dict__.update(tensor.__dict__)
+    if tensor.grad is not None:
+        copied.grad = tensor.grad
+    memo[id(tensor)] = copied
+    return copied

@@ -1,0 +1,182 @@
+"""Functions over axes, by the Python array API standard and PyTorch.
+
+Where both know a function, positional arguments and ``axis=``, ``keepdims=`` follow the standard, ``dim=`` and
+``keepdim=`` follow PyTorch.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from . import _engine
+from ._engine import Tensor
+
+Axis = int | tuple[int, ...] | None
+
+
+def _axis(axis: Any, dim: Any) -> Any:
+    if axis is not None and dim is not None:
+        raise TypeError("axis and dim mean the same: give one of both")
+    return axis if dim is None else dim
+
+
+def sum(
+    x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, dim: Axis = None, keepdim: bool = False
+) -> Tensor:
+    """The sum over axes, all without ``axis``. Integers are summed in 64 bits."""
+    return x.sum(_axis(axis, dim), keepdims or keepdim, dtype)
+
+
+def prod(
+    x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, dim: Axis = None, keepdim: bool = False
+) -> Tensor:
+    """The product over axes."""
+    return x.prod(_axis(axis, dim), keepdims or keepdim, dtype)
+
+
+def mean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """The mean over axes; integers give ``float32``."""
+    return x.mean(_axis(axis, dim), keepdims or keepdim)
+
+
+def var(
+    x: Tensor,
+    /,
+    axis: Axis = None,
+    *,
+    correction: float | None = None,
+    keepdims: bool = False,
+    dim: Axis = None,
+    keepdim: bool = False,
+) -> Tensor:
+    """The variance over axes. By the standard, ``correction`` is 0; with ``dim=``, PyTorch's 1."""
+    if correction is None:
+        correction = 0.0 if dim is None else 1.0
+    return x.var(_axis(axis, dim), keepdim=keepdims or keepdim, correction=correction)
+
+
+def std(
+    x: Tensor,
+    /,
+    axis: Axis = None,
+    *,
+    correction: float | None = None,
+    keepdims: bool = False,
+    dim: Axis = None,
+    keepdim: bool = False,
+) -> Tensor:
+    """The standard deviation over axes. By the standard, ``correction`` is 0; with ``dim=``, PyTorch's 1."""
+    if correction is None:
+        correction = 0.0 if dim is None else 1.0
+    return x.std(_axis(axis, dim), keepdim=keepdims or keepdim, correction=correction)
+
+
+def max(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The greatest element over axes. With ``dim=``, values and indices, as PyTorch has it."""
+    return x.amax(axis, keepdims or keepdim) if dim is None else x.max(dim, keepdim)
+
+
+def min(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The least element over axes. With ``dim=``, values and indices, as PyTorch has it."""
+    return x.amin(axis, keepdims or keepdim) if dim is None else x.min(dim, keepdim)
+
+
+def amax(x: Tensor, /, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """The greatest element over axes."""
+    return x.amax(dim, keepdim)
+
+
+def amin(x: Tensor, /, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """The least element over axes."""
+    return x.amin(dim, keepdim)
+
+
+def argmax(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The index of the greatest element along an axis, or among all."""
+    return _kept(x, x.argmax(_axis(axis, dim), keepdims or keepdim), _axis(axis, dim), keepdims or keepdim)
+
+
+def argmin(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The index of the least element along an axis, or among all."""
+    return _kept(x, x.argmin(_axis(axis, dim), keepdims or keepdim), _axis(axis, dim), keepdims or keepdim)
+
+
+def _kept(x: Tensor, index: Tensor, axis: int | None, keepdims: bool) -> Tensor:
+    return index.reshape((1,) * x.ndim) if keepdims and axis is None else index
+
+
+def all(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """True where all elements over axes are not zero."""
+    return x.all(_axis(axis, dim), keepdims or keepdim)
+
+
+def any(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """True where any element over axes is not zero."""
+    return x.any(_axis(axis, dim), keepdims or keepdim)
+
+
+def count_nonzero(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, dim: Axis = None) -> Tensor:
+    """How many elements over axes are not zero."""
+    return x.count_nonzero(_axis(axis, dim), keepdims)
+
+
+def logsumexp(x: Tensor, /, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """``log(sum(exp(x)))`` over axes, without overflow."""
+    return x.logsumexp(dim, keepdim)
+
+
+def norm(x: Tensor, /, p: Any = None, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """The p-norm over axes."""
+    return x.norm(p, dim, keepdim)
+
+
+def _along(x: Tensor, axis: int | None, name: str) -> int:
+    if axis is None:
+        if x.ndim != 1:
+            raise ValueError(f"{name}: the axis of a tensor of {x.ndim} dimensions must be given")
+        return 0
+    return axis
+
+
+def cumulative_sum(x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+    """The sums of all elements up to each along an axis; with ``include_initial`` from 0 on."""
+    axis = _along(x, axis, "cumulative_sum")
+    sums = x.cumsum(axis, dtype)
+    return _from_initial(sums, axis, 0) if include_initial else sums
+
+
+def cumulative_prod(x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+    """The products of all elements up to each along an axis; with ``include_initial`` from 1 on."""
+    axis = _along(x, axis, "cumulative_prod")
+    products = x.cumprod(axis, dtype)
+    return _from_initial(products, axis, 1) if include_initial else products
+
+
+def _from_initial(x: Tensor, axis: int, initial: int) -> Tensor:
+    shape = list(x.shape)
+    shape[axis] = 1
+    return _engine.cat([_engine.full(tuple(shape), initial, dtype=x.dtype, device=x.device), x], axis)
+
+
+def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """The sums of all elements up to each along ``dim``."""
+    return x.cumsum(dim, dtype)
+
+
+def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """The products of all elements up to each along ``dim``."""
+    return x.cumprod(dim, dtype)
+
+
+def diff(x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+    """The differences of neighbours along an axis, ``n`` times."""
+    parts = [part for part in (prepend, x, append) if part is not None]
+    if len(parts) > 1:
+        x = _engine.cat(parts, axis)
+    for _ in range(n):
+        size = x.shape[axis]
+        later, earlier = x.narrow(axis, builtins.min(1, size), builtins.max(size - 1, 0)), x.narrow(axis, 0, builtins.max(size - 1, 0))
+        x = later != earlier if x.dtype.name == "bool" else later - earlier
+    return x
+

@@ -1,0 +1,80 @@
+"""Random numbers. The same seed gives the same bits, integers and uniforms on every device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _engine
+from ._engine import (
+    Generator,
+    Tensor,
+    bernoulli,
+    get_rng_state,
+    manual_seed,
+    rand,
+    randint,
+    randn,
+    randperm,
+    set_rng_state,
+)
+
+seed = manual_seed
+
+
+def permutation(x: int | Tensor, /, *, generator: Generator | None = None, device: Any = None) -> Tensor:
+    """The numbers from 0 to ``x - 1`` in random order; of a tensor, its rows in random order."""
+    if isinstance(x, Tensor):
+        return x.index_select(0, randperm(x.shape[0], generator=generator, device=x.device))
+    return randperm(x, generator=generator, device=device)
+
+
+def uniform(low: float = 0.0, high: float = 1.0, size: Any = (), **options: Any) -> Tensor:
+    """Numbers distributed evenly over [low, high)."""
+    return rand(size, **options) * (high - low) + low
+
+
+def normal(mean: float = 0.0, std: float = 1.0, size: Any = (), **options: Any) -> Tensor:
+    """Numbers from a normal distribution."""
+    return randn(size, **options) * std + mean
+
+
+def rand_like(x: Tensor, /) -> Tensor:
+    """Numbers distributed evenly over [0, 1), of the shape, dtype and device of ``x``."""
+    return rand(x.shape, dtype=x.dtype, device=x.device)
+
+
+def randn_like(x: Tensor, /) -> Tensor:
+    """Numbers from the standard normal distribution, of the shape, dtype and device of ``x``."""
+    return randn(x.shape, dtype=x.dtype, device=x.device)
+
+
+def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
+    """Indices drawn by weights along the last axis, ``num_samples`` for each row."""
+    if replacement:
+        sums = x.cumsum(-1)
+        draws = rand((*x.shape[:-1], num_samples), dtype="float32", device=x.device, generator=generator)
+        draws = draws * sums.narrow(-1, x.shape[-1] - 1, 1)
+        return (draws.unsqueeze(-1) >= sums.unsqueeze(-2)).sum(-1).clamp(max=x.shape[-1] - 1)
+    # The smallest of exponential waiting times win (Efraimidis and Spirakis, 2006).
+    uniform = rand(x.shape, dtype="float32", device=x.device, generator=generator)
+    return (-((-uniform).log1p()) / x).topk(num_samples, -1, largest=False)[1]
+
+
+__all__ = [
+    "Generator",
+    "bernoulli",
+    "get_rng_state",
+    "manual_seed",
+    "multinomial",
+    "normal",
+    "permutation",
+    "rand",
+    "rand_like",
+    "randint",
+    "randn",
+    "randn_like",
+    "randperm",
+    "seed",
+    "set_rng_state",
+    "uniform",
+]

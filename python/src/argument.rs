@@ -1,0 +1,214 @@
+//! Arguments as Python's users give them: axes, shapes, numbers.
+
+use phynexus::{Scalar, Tensor};
+use pyo3::{
+    exceptions::PyOverflowError,
+    prelude::*,
+    types::{PyBool, PyFloat, PyInt, PyList, PyTuple},
+};
+use smallvec::SmallVec;
+
+use crate::{
+    error::{Failure, Result, type_error, value_error},
+    tensor::{PyTensor, numpy},
+};
+
+/// Axes: ``None`` for all, a number, or several.
+#[derive(Default)]
+pub(crate) enum Axes {
+    /// All axes, since none was named.
+    #[default]
+    All,
+    /// One axis.
+    One(i64),
+    /// These axes; perhaps none at all.
+    Several(SmallVec<[i64; 4]>),
+}
+
+impl Axes {
+    /// For the engine, which takes an empty list for all; `None` if there is nothing to do.
+    pub(crate) fn list(&self) -> Option<SmallVec<[i64; 4]>> {
+        match self {
+            Axes::All => Some(SmallVec::new()),
+            Axes::One(axis) => Some(SmallVec::from_slice(&[*axis])),
+            Axes::Several(axes) if axes.is_empty() => None,
+            Axes::Several(axes) => Some(axes.clone()),
+        }
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Axes {
+    type Error = PyErr;
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Axes> {
+        if object.is_none() {
+            return Ok(Axes::All);
+        }
+        if let Ok(axis) = object.extract::<i64>() {
+            return Ok(Axes::One(axis));
+        }
+        let axes: Vec<i64> = object
+            .extract()
+            .map_err(|_| type_error(format!("{} is no axis: give a whole number or a tuple of them", &*object)))?;
+        Ok(Axes::Several(axes.into()))
+    }
+}
+
+/// A size or several, as ``3`` or ``(2, 3)``.
+pub(crate) struct Shape(pub(crate) Vec<usize>);
+
+impl<'py> FromPyObject<'_, 'py> for Shape {
+    type Error = PyErr;
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Shape> {
+        let sizes = whole_numbers(&object)?;
+        Ok(Shape(sizes.into_iter().map(size).collect::<Result<_>>()?))
+    }
+}
+
+/// A size that is not negative.
+pub(crate) fn size(size: i64) -> Result<usize> {
+    usize::try_from(size).map_err(|_| value_error(format!("a size of {size}: sizes are not negative")))
+}
+
+/// Whole numbers given as one, or as a list or tuple.
+pub(crate) fn whole_numbers(object: &Bound<'_, PyAny>) -> Result<Vec<i64>> {
+    if let Ok(one) = object.extract::<i64>() {
+        return Ok(vec![one]);
+    }
+    object
+        .extract()
+        .map_err(|_| type_error(format!("{object} stands where whole numbers are needed, as 3 or (2, 3)")))
+}
+
+/// Whole numbers given one by one or as one list: ``reshape(2, 3)`` and ``reshape((2, 3))``.
+pub(crate) fn spread(arguments: &Bound<'_, PyTuple>) -> Result<Vec<i64>> {
+    if arguments.len() == 1 {
+        return whole_numbers(&arguments.get_item(0)?);
+    }
+    whole_numbers(arguments.as_any())
+}
+
+/// Sizes given one by one or as one list.
+pub(crate) fn spread_sizes(arguments: &Bound<'_, PyTuple>) -> Result<Vec<usize>> {
+    spread(arguments)?.into_iter().map(size).collect()
+}
+
+/// As many whole numbers as there are spatial dimensions, or one for all of them.
+pub(crate) struct Each(SmallVec<[usize; 3]>);
+
+impl Each {
+    /// One for each dimension.
+    pub(crate) fn of<const D: usize>(&self, name: &str) -> Result<[usize; D]> {
+        match self.0.as_slice() {
+            [one] => Ok([*one; D]),
+            several => several
+                .try_into()
+                .map_err(|_| value_error(format!("{name}: {} numbers for {D} dimensions", several.len()))),
+        }
+    }
+}
+
+impl From<usize> for Each {
+    fn from(one: usize) -> Each {
+        Each(SmallVec::from_slice(&[one]))
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Each {
+    type Error = PyErr;
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Each> {
+        let numbers = whole_numbers(&object)?;
+        Ok(Each(numbers.into_iter().map(size).collect::<Result<_>>()?))
+    }
+}
+
+/// A plain number of Python's, or NumPy's.
+#[derive(Clone, Copy)]
+pub(crate) struct Number(pub(crate) Scalar);
+
+impl<'py> FromPyObject<'_, 'py> for Number {
+    type Error = PyErr;
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Number> {
+        match number(&object)? {
+            Some(scalar) => Ok(Number(scalar)),
+            None => Err(type_error(format!("{} stands where a number is needed", &*object)).into()),
+        }
+    }
+}
+
+/// The number that an object is, if it is one.
+pub(crate) fn number(object: &Bound<'_, PyAny>) -> Result<Option<Scalar>> {
+    if let Ok(float) = object.cast::<PyFloat>() {
+        return Ok(Some(Scalar::Float(float.value())));
+    }
+    if let Ok(truth) = object.cast::<PyBool>() {
+        return Ok(Some(Scalar::Bool(truth.is_true())));
+    }
+    if object.is_instance_of::<PyInt>() {
+        return Ok(Some(match object.extract::<i64>() {
+            Ok(signed) => Scalar::Int(signed),
+            Err(_) => Scalar::UInt(object.extract::<u64>().map_err(|_| {
+                Failure::from(PyOverflowError::new_err(format!("{object} does not fit 64 bits")))
+            })?),
+        }));
+    }
+    // NumPy's numbers are no numbers of Python's, but of these kinds.
+    if object.hasattr("dtype")? && !object.is_instance_of::<PyTensor>() && object.getattr("shape")?.len()? == 0 {
+        return number(&object.call_method0("item")?);
+    }
+    Ok(None)
+}
+
+/// The other operand of an operator: a tensor or a number.
+pub(crate) enum Operand {
+    /// A tensor, or what NumPy has an array of.
+    Tensor(Tensor),
+    /// A number, which does not decide the dtype.
+    Number(Scalar),
+}
+
+impl Operand {
+    /// The operand beside a tensor, if it is one.
+    pub(crate) fn beside(tensor: &Tensor, object: &Bound<'_, PyAny>) -> Result<Option<Operand>> {
+        if let Ok(other) = object.cast::<PyTensor>() {
+            return Ok(Some(Operand::Tensor(other.get().tensor()?)));
+        }
+        if let Some(scalar) = number(object)? {
+            return Ok(Some(Operand::Number(scalar)));
+        }
+        if object.hasattr("__array_interface__")? {
+            return Ok(Some(Operand::Tensor(numpy::import(object, None, tensor.device())?)));
+        }
+        Ok(None)
+    }
+    /// As a tensor on the device of another.
+    pub(crate) fn into_tensor(self, beside: &Tensor) -> Result<Tensor> {
+        match self {
+            Operand::Tensor(tensor) => Ok(tensor),
+            Operand::Number(scalar) => {
+                let dtype = match scalar {
+                    Scalar::Float(_) if beside.dtype().is_float() => beside.dtype(),
+                    Scalar::Float(_) => phynexus::DType::F32,
+                    Scalar::Bool(_) => phynexus::DType::Bool,
+                    _ if beside.dtype() == phynexus::DType::Bool => phynexus::DType::I64,
+                    _ => beside.dtype(),
+                };
+                Ok(Tensor::full(&[], scalar, dtype, beside.device())?)
+            }
+        }
+    }
+}
+
+/// Several tensors: a list or tuple.
+pub(crate) fn tensors(object: &Bound<'_, PyAny>) -> Result<Vec<Tensor>> {
+    let one = |item: &Bound<'_, PyAny>| match item.cast::<PyTensor>() {
+        Ok(tensor) => tensor.get().tensor(),
+        Err(_) => Err(type_error(format!("a {} stands where a tensor is needed", item.get_type().name()?))),
+    };
+    if let Ok(list) = object.cast::<PyList>() {
+        return list.iter().map(|item| one(&item)).collect();
+    }
+    if let Ok(tuple) = object.cast::<PyTuple>() {
+        return tuple.iter().map(|item| one(&item)).collect();
+    }
+    Err(type_error(format!("a {} stands where a list or tuple of tensors is needed", object.get_type().name()?)))
+}

@@ -1,0 +1,272 @@
+//! New tensors, random ones among them.
+
+use phynexus::{DType, Device, Scalar, Tensor, tensor::{Generator, GeneratorState}};
+use pyo3::{prelude::*, types::PyTuple};
+
+use crate::{
+    argument::{Number, Shape, spread_sizes},
+    device::{Named, chosen},
+    dtype::Wanted,
+    error::{Result, value_error},
+    tensor::{PyTensor, convert},
+};
+
+fn wanted(dtype: Option<Wanted>, device: Option<Named>) -> Result<(DType, Device)> {
+    Ok((dtype.map_or(DType::F32, |dtype| dtype.0), chosen(device)?))
+}
+
+fn made(tensor: Tensor, requires_grad: bool) -> Result<PyTensor> {
+    let tensor = PyTensor::wrap(tensor);
+    if requires_grad {
+        tensor.require_grad()?;
+    }
+    Ok(tensor)
+}
+
+/// A tensor of these numbers, with the values alone: no gradient flows back to ``data``.
+#[pyfunction]
+#[pyo3(signature = (data, dtype=None, device=None, requires_grad=false))]
+pub(crate) fn tensor(
+    data: &Bound<'_, PyAny>,
+    dtype: Option<Wanted>,
+    device: Option<Named>,
+    requires_grad: bool,
+) -> Result<PyTensor> {
+    made(convert(data, dtype.map(|dtype| dtype.0), device)?, requires_grad)
+}
+
+macro_rules! filled {
+    ($($(#[doc = $doc:literal])+ $name:ident = $value:literal;)+) => { $(
+        $(#[doc = $doc])+
+        #[pyfunction]
+        #[pyo3(signature = (*size, dtype=None, device=None, requires_grad=false))]
+        pub(crate) fn $name(
+            size: &Bound<'_, PyTuple>,
+            dtype: Option<Wanted>,
+            device: Option<Named>,
+            requires_grad: bool,
+        ) -> Result<PyTensor> {
+            let (dtype, device) = wanted(dtype, device)?;
+            made(Tensor::full(&spread_sizes(size)?, $value, dtype, device)?, requires_grad)
+        }
+    )+ };
+}
+
+filled! {
+    /// Zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``.
+    zeros = 0;
+    /// Ones: ``ones(2, 3)`` or ``ones((2, 3))``.
+    ones = 1;
+}
+
+/// A tensor whose every element is ``fill_value``.
+#[pyfunction]
+#[pyo3(signature = (size, fill_value, *, dtype=None, device=None, requires_grad=false))]
+pub(crate) fn full(
+    size: Shape,
+    fill_value: Number,
+    dtype: Option<Wanted>,
+    device: Option<Named>,
+    requires_grad: bool,
+) -> Result<PyTensor> {
+    let natural = match fill_value.0 {
+        Scalar::Bool(_) => DType::Bool,
+        Scalar::Float(_) => DType::F32,
+        Scalar::Int(_) => DType::I64,
+        Scalar::UInt(_) => DType::U64,
+    };
+    let dtype = dtype.map_or(natural, |dtype| dtype.0);
+    made(Tensor::full(&size.0, fill_value.0, dtype, chosen(device)?)?, requires_grad)
+}
+
+/// A tensor of another's shape, dtype and device with every element ``fill_value``.
+#[pyfunction]
+#[pyo3(signature = (input, fill_value, *, dtype=None, device=None, requires_grad=false))]
+pub(crate) fn full_like(
+    input: &PyTensor,
+    fill_value: Number,
+    dtype: Option<Wanted>,
+    device: Option<Named>,
+    requires_grad: bool,
+) -> Result<PyTensor> {
+    let like = input.tensor()?;
+    let dtype = dtype.map_or(like.dtype(), |dtype| dtype.0);
+    let device = device.map_or(like.device(), |device| device.0);
+    made(Tensor::full(like.shape(), fill_value.0, dtype, device)?, requires_grad)
+}
+
+/// ``start``, ``start + step``, ... up to ``end``, without it: whole numbers give ``int64``.
+#[pyfunction]
+#[pyo3(signature = (start, end=None, step=None, *, dtype=None, device=None, requires_grad=false))]
+pub(crate) fn arange(
+    start: Number,
+    end: Option<Number>,
+    step: Option<Number>,
+    dtype: Option<Wanted>,
+    device: Option<Named>,
+    requires_grad: bool,
+) -> Result<PyTensor> {
+    let (start, end) = match end {
+        Some(end) => (start.0, end.0),
+        None => (Scalar::Int(0), start.0),
+    };
+    let step = step.map_or(Scalar::Int(1), |step| step.0);
+    let fraction = [start, end, step].iter().any(|n| matches!(n, Scalar::Float(_)));
+    let dtype = dtype.map_or(if fraction { DType::F32 } else { DType::I64 }, |dtype| dtype.0);
+    made(Tensor::arange(start, end, step, dtype, chosen(device)?)?, requires_grad)
+}
+
+/// ``steps`` numbers from ``start`` to ``end``, both included, at equal distances.
+#[pyfunction]
+#[pyo3(signature = (start, end, steps, *, dtype=None, device=None, requires_grad=false))]
+pub(crate) fn linspace(
+    start: f64,
+    end: f64,
+    steps: usize,
+    dtype: Option<Wanted>,
+    device: Option<Named>,
+    requires_grad: bool,
+) -> Result<PyTensor> {
+    let (dtype, device) = wanted(dtype, device)?;
+    made(Tensor::linspace(start, end, steps, dtype, device)?, requires_grad)
+}
+
+/// A matrix with ones on the diagonal.
+#[pyfunction]
+#[pyo3(signature = (n, m=None, *, dtype=None, device=None, requires_grad=false))]
+pub(crate) fn eye(
+    n: usize,
+    m: Option<usize>,
+    dtype: Option<Wanted>,
+    device: Option<Named>,
+    requires_grad: bool,
+) -> Result<PyTensor> {
+    let (dtype, device) = wanted(dtype, device)?;
+    made(Tensor::eye(n, m.unwrap_or(n), dtype, device)?, requires_grad)
+}
+
+/// A source of random numbers. The same seed gives the same numbers on every device.
+#[pyclass(name = "Generator", module = "neurenix.random", frozen)]
+pub(crate) struct PyGenerator(Generator);
+
+#[pymethods]
+impl PyGenerator {
+    #[new]
+    #[pyo3(signature = (seed=0))]
+    fn new(seed: u64) -> PyGenerator {
+        PyGenerator(Generator::new(seed))
+    }
+    /// Starts anew from a seed.
+    fn manual_seed<'py>(slf: &Bound<'py, Self>, seed: u64) -> Bound<'py, Self> {
+        slf.get().0.set_state(GeneratorState { seed, counter: 0 });
+        slf.clone()
+    }
+    /// The seed.
+    fn initial_seed(&self) -> u64 {
+        self.0.state().seed
+    }
+    /// The state: seed and position.
+    fn get_state(&self) -> (u64, u64) {
+        let state = self.0.state();
+        (state.seed, state.counter)
+    }
+    /// Goes on from a state.
+    fn set_state(&self, state: (u64, u64)) {
+        self.0.set_state(GeneratorState { seed: state.0, counter: state.1 });
+    }
+}
+
+/// The generator given, or the default one.
+pub(crate) fn generator<'a>(given: Option<&'a PyGenerator>) -> &'a Generator {
+    given.map_or_else(|| Generator::default_generator(), |given| &given.0)
+}
+
+/// Starts the default generator anew from a seed.
+#[pyfunction]
+pub(crate) fn manual_seed(seed: u64) {
+    phynexus::tensor::manual_seed(seed);
+}
+
+/// The default generator's state: seed and position.
+#[pyfunction]
+pub(crate) fn get_rng_state() -> (u64, u64) {
+    let state = Generator::default_generator().state();
+    (state.seed, state.counter)
+}
+
+/// Puts the default generator back to a state.
+#[pyfunction]
+pub(crate) fn set_rng_state(state: (u64, u64)) {
+    Generator::default_generator().set_state(GeneratorState { seed: state.0, counter: state.1 });
+}
+
+macro_rules! random {
+    ($($(#[doc = $doc:literal])+ $name:ident;)+) => { $(
+        $(#[doc = $doc])+
+        #[pyfunction]
+        #[pyo3(signature = (*size, generator=None, dtype=None, device=None, requires_grad=false))]
+        pub(crate) fn $name(
+            size: &Bound<'_, PyTuple>,
+            generator: Option<&Bound<'_, PyGenerator>>,
+            dtype: Option<Wanted>,
+            device: Option<Named>,
+            requires_grad: bool,
+        ) -> Result<PyTensor> {
+            let (dtype, device) = wanted(dtype, device)?;
+            let generator = self::generator(generator.map(|given| given.get()));
+            made(generator.$name(&spread_sizes(size)?, dtype, device)?, requires_grad)
+        }
+    )+ };
+}
+
+random! {
+    /// Numbers from the standard normal distribution: ``randn(2, 3)`` or ``randn((2, 3))``.
+    randn;
+    /// Numbers distributed evenly over [0, 1): ``rand(2, 3)`` or ``rand((2, 3))``.
+    rand;
+}
+
+/// Whole numbers distributed evenly from ``low`` up to ``high``, without it.
+#[pyfunction]
+#[pyo3(signature = (low, high=None, size=None, *, generator=None, dtype=None, device=None))]
+pub(crate) fn randint(
+    low: i64,
+    high: Option<&Bound<'_, PyAny>>,
+    size: Option<Shape>,
+    generator: Option<&Bound<'_, PyGenerator>>,
+    dtype: Option<Wanted>,
+    device: Option<Named>,
+) -> Result<PyTensor> {
+    // randint(10, (2, 3)) as well as randint(0, 10, (2, 3)).
+    let (low, high, size) = match (high, size) {
+        (Some(high), Some(size)) => (low, high.extract::<i64>()?, size),
+        (Some(shape), None) => (0, low, shape.extract::<Shape>()?),
+        (None, Some(size)) => (0, low, size),
+        (None, None) => return Err(value_error("randint: the size is missing, as in randint(0, 10, (2, 3))")),
+    };
+    let dtype = dtype.map_or(DType::I64, |dtype| dtype.0);
+    let generator = self::generator(generator.map(|given| given.get()));
+    Ok(PyTensor::wrap(generator.randint(low, high, &size.0, dtype, chosen(device)?)?))
+}
+
+/// The numbers from 0 to ``n - 1`` in random order.
+#[pyfunction]
+#[pyo3(signature = (n, *, generator=None, device=None))]
+pub(crate) fn randperm(
+    n: usize,
+    generator: Option<&Bound<'_, PyGenerator>>,
+    device: Option<Named>,
+) -> Result<PyTensor> {
+    let generator = self::generator(generator.map(|given| given.get()));
+    Ok(PyTensor::wrap(generator.randperm(n, chosen(device)?)?))
+}
+
+/// 1 with the probability that each element says, else 0.
+#[pyfunction]
+#[pyo3(signature = (input, *, generator=None))]
+pub(crate) fn bernoulli(input: &PyTensor, generator: Option<&Bound<'_, PyGenerator>>) -> Result<PyTensor> {
+    let p = input.tensor()?;
+    let generator = self::generator(generator.map(|given| given.get()));
+    let drawn = generator.rand(p.shape(), DType::F32, p.device())?;
+    Ok(PyTensor::wrap(drawn.lt(&p.detach()?)?.to_dtype(p.dtype())?))
+}

@@ -1,0 +1,56 @@
+//! The native part of the Python packages `neurenix` and `micrograd_rs`: classes and functions over the engine. What
+//! needs no speed is written in Python, beside this crate.
+//!
+//! Public items here are what Python sees; their documentation is Python's.
+
+// PyO3 writes unsafe functions round methods that macros make.
+#![allow(unsafe_op_in_unsafe_fn)]
+
+mod argument;
+mod create;
+mod device;
+mod dtype;
+mod error;
+mod functional;
+mod io;
+mod optim;
+mod tensor;
+
+use pyo3::prelude::*;
+
+/// The engine Phynexus for Python.
+#[pymodule]
+mod _engine {
+    #[pymodule_export]
+    use crate::{
+        create::{
+            PyGenerator, arange, bernoulli, eye, full, full_like, get_rng_state, linspace, manual_seed, ones,
+            rand, randint, randn, randperm, set_rng_state, tensor, zeros,
+        },
+        device::{
+            PyDevice, devices, get_default_device, missing_devices, set_default_device, set_num_threads,
+        },
+        dtype::{PyDType, all_dtypes, promote_types},
+        functional::{
+            adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d,
+            adaptive_max_pool2d, adaptive_max_pool3d, avg_pool1d, avg_pool2d, avg_pool3d, batch_norm,
+            binary_cross_entropy, binary_cross_entropy_with_logits, conv_transpose1d, conv_transpose2d,
+            conv_transpose3d, conv1d, conv2d, conv3d, cosine_embedding_loss, cosine_similarity,
+            cross_entropy, dropout, embedding, group_norm, hinge_embedding_loss, huber_loss, instance_norm,
+            interpolate, kl_div, l1_loss, layer_norm, linear, max_pool1d, max_pool1d_with_indices, max_pool2d,
+            max_pool2d_with_indices, max_pool3d, max_pool3d_with_indices, mse_loss, nll_loss, recurrent_layer,
+            rms_norm, scaled_dot_product_attention, smooth_l1_loss,
+        },
+        io::{digits, load_safetensors, save_safetensors},
+        optim::PyOptimizer,
+        tensor::{
+            PyTensor,
+            autograd::{GradientMode, as_variable, evaluate, gradients, is_grad_enabled},
+            movement::{broadcast_shapes, cat, einsum, meshgrid, stack, where_},
+            numpy::from_bytes,
+        },
+    };
+    #[allow(non_upper_case_globals)]
+    #[pymodule_export]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,153 @@
+//! Optimisers: the framework's, over places that Python holds.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use neurenix::optim::{Optimizer, Rule};
+use phynexus::{Tensor, graph::Gradients};
+use pyo3::prelude::*;
+
+use crate::{
+    error::{Result, value_error},
+    tensor::PyTensor,
+};
+
+/// The state of an update rule for groups of parameters.
+#[pyclass(name = "Optimizer", module = "neurenix._engine", frozen)]
+pub(crate) struct PyOptimizer(Mutex<Optimizer>);
+
+/// A group as Python names it: parameters, learning rate, weight decay.
+type Group<'py> = (Vec<Bound<'py, PyTensor>>, f64, f64);
+
+fn rule(name: &str, options: &HashMap<String, f64>) -> Result<Rule> {
+    let mut left: Vec<&str> = options.keys().map(String::as_str).collect();
+    let mut option = |key: &'static str, default: f64| {
+        left.retain(|name| *name != key);
+        options.get(key).copied().unwrap_or(default)
+    };
+    let rule = match name {
+        "SGD" => Rule::Sgd {
+            momentum: option("momentum", 0.0),
+            dampening: option("dampening", 0.0),
+            nesterov: option("nesterov", 0.0) != 0.0,
+        },
+        "Adam" | "AdamW" => {
+            let (beta1, beta2) = (option("beta1", 0.9), option("beta2", 0.999));
+            let (epsilon, amsgrad) = (option("eps", 1e-8), option("amsgrad", 0.0) != 0.0);
+            match name {
+                "Adam" => Rule::Adam { beta1, beta2, epsilon, amsgrad },
+                _ => Rule::AdamW { beta1, beta2, epsilon, amsgrad },
+            }
+        }
+        "NAdam" => Rule::NAdam {
+            beta1: option("beta1", 0.9),
+            beta2: option("beta2", 0.999),
+            epsilon: option("eps", 1e-8),
+            momentum_decay: option("momentum_decay", 4e-3),
+        },
+        "RAdam" => Rule::RAdam {
+            beta1: option("beta1", 0.9),
+            beta2: option("beta2", 0.999),
+            epsilon: option("eps", 1e-8),
+        },
+        "RMSprop" => Rule::RmsProp {
+            alpha: option("alpha", 0.99),
+            epsilon: option("eps", 1e-8),
+            momentum: option("momentum", 0.0),
+            centered: option("centered", 0.0) != 0.0,
+        },
+        "Adagrad" => {
+            Rule::Adagrad { learning_rate_decay: option("lr_decay", 0.0), epsilon: option("eps", 1e-10) }
+        }
+        "Adadelta" => Rule::Adadelta { rho: option("rho", 0.9), epsilon: option("eps", 1e-6) },
+        "Lion" => Rule::Lion { beta1: option("beta1", 0.9), beta2: option("beta2", 0.99) },
+        other => return Err(value_error(format!("{other:?} is no update rule"))),
+    };
+    match left.first() {
+        None => Ok(rule),
+        Some(unknown) => Err(value_error(format!("{name} has no setting {unknown:?}"))),
+    }
+}
+
+impl PyOptimizer {
+    fn lock(&self) -> MutexGuard<'_, Optimizer> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl PyOptimizer {
+    #[new]
+    fn new(name: &str, options: HashMap<String, f64>, groups: Vec<Group<'_>>) -> Result<PyOptimizer> {
+        let mut optimizer: Option<Optimizer> = None;
+        for (parameters, rate, decay) in groups {
+            let places = parameters.iter().map(|parameter| parameter.get().place().clone()).collect();
+            // A group's learning rate is its share of 1.
+            match &mut optimizer {
+                None => {
+                    let mut first = Optimizer::new(rule(name, &options)?, places, 1.0)?;
+                    first.set_group(0, rate, decay)?;
+                    optimizer = Some(first);
+                }
+                Some(optimizer) => optimizer.add_group(places, rate, decay)?,
+            }
+        }
+        match optimizer {
+            Some(optimizer) => Ok(PyOptimizer(Mutex::new(optimizer))),
+            None => Err(value_error("an optimizer needs parameters")),
+        }
+    }
+    /// One more group.
+    fn add_group(&self, group: Group<'_>) -> Result<()> {
+        let (parameters, rate, decay) = group;
+        let places = parameters.iter().map(|parameter| parameter.get().place().clone()).collect();
+        Ok(self.lock().add_group(places, rate, decay)?)
+    }
+    /// Updates every parameter that has a gradient. The gradients stay.
+    fn step(&self, py: Python<'_>, settings: Vec<(f64, f64)>) -> Result<()> {
+        py.detach(|| {
+            let mut optimizer = self.lock();
+            for (group, (rate, decay)) in settings.into_iter().enumerate() {
+                optimizer.set_group(group, rate, decay)?;
+            }
+            let places: Vec<_> = optimizer.parameters().cloned().collect();
+            let leaves = places
+                .iter()
+                .filter(|place| place.is_trainable())
+                .map(|place| place.leaf())
+                .collect::<neurenix::Result<Vec<_>>>()?;
+            let kept: Vec<Option<Tensor>> = leaves.iter().map(Tensor::grad).collect();
+            let gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
+            let put_back = |leaves: &[Tensor]| {
+                leaves.iter().zip(&kept).for_each(|(leaf, gradient)| leaf.set_grad(gradient.clone()));
+            };
+            let taken: Vec<Tensor> = kept.iter().flatten().cloned().collect();
+            if let Err(error) = optimizer.step(gradients, &[]) {
+                put_back(&leaves);
+                return Err(error.into());
+            }
+            drop(taken);
+            let updated = places
+                .iter()
+                .filter(|place| place.is_trainable())
+                .map(|place| place.leaf())
+                .collect::<neurenix::Result<Vec<_>>>()?;
+            put_back(&updated);
+            Ok(())
+        })
+    }
+    /// The state by name.
+    fn state(&self) -> Result<BTreeMap<String, PyTensor>> {
+        Ok(self.lock().state()?.into_iter().map(|(name, tensor)| (name, PyTensor::wrap(tensor))).collect())
+    }
+    /// Puts a state back. Nothing changes unless all of it fits.
+    fn load_state(&self, state: HashMap<String, Bound<'_, PyTensor>>) -> Result<()> {
+        let state = state
+            .into_iter()
+            .map(|(name, tensor)| Ok((name, tensor.get().tensor()?)))
+            .collect::<Result<BTreeMap<_, _>>>()?;
+        Ok(self.lock().load_state(&state)?)
+    }
+}

@@ -1,0 +1,236 @@
+//! Gradients.
+
+use std::cell::RefCell;
+
+use phynexus::{GradientMode as Guard, Tensor, graph::gradient::{is_enabled, record_gradients}};
+use pyo3::{
+    prelude::*,
+    types::PyTuple,
+};
+
+use super::PyTensor;
+use crate::{
+    argument::tensors,
+    error::{Failure, Result, runtime_error, type_error},
+};
+
+#[pymethods]
+impl PyTensor {
+    /// Whether gradients flow to or through this tensor.
+    #[getter]
+    fn requires_grad(&self) -> bool {
+        self.place().is_trainable() || self.place().tensor().requires_grad()
+    }
+    #[setter]
+    fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
+        let tensor = self.place().tensor();
+        if requires_grad == self.place().is_trainable() {
+            return Ok(());
+        }
+        if !requires_grad && !self.place().is_trainable() && tensor.requires_grad() {
+            return Err(runtime_error("only a leaf can stop requiring gradients: use detach()"));
+        }
+        if requires_grad {
+            // What gradients flow through already need not collect them.
+            return if tensor.requires_grad() { Ok(()) } else { self.require_grad() };
+        }
+        self.place().set_trainable(false);
+        self.place().leaf()?;
+        Ok(())
+    }
+    /// Asks for gradients, or no longer.
+    #[pyo3(signature = (requires_grad=true))]
+    fn requires_grad_<'py>(slf: &Bound<'py, Self>, requires_grad: bool) -> Result<Bound<'py, Self>> {
+        slf.get().set_requires_grad(requires_grad)?;
+        Ok(slf.clone())
+    }
+    /// Whether this tensor is no result of operations through which gradients flow.
+    #[getter]
+    fn is_leaf(&self) -> bool {
+        self.place().is_trainable() || !self.place().tensor().requires_grad()
+    }
+    /// The gradient that ``backward`` collected, or ``None``.
+    #[getter]
+    fn grad(&self) -> Result<Option<PyTensor>> {
+        if !self.place().is_trainable() {
+            return Ok(None);
+        }
+        let gradient = self.tensor()?.grad();
+        Ok(gradient.map(|gradient| PyTensor {
+            owner: Some(self.place().clone()),
+            ..PyTensor::wrap(gradient)
+        }))
+    }
+    #[setter]
+    fn set_grad(&self, gradient: Option<&PyTensor>) -> Result<()> {
+        let leaf = self.tensor()?;
+        let gradient = gradient.map(|gradient| gradient.tensor()?.detach().map_err(Failure::from)).transpose()?;
+        if let Some(gradient) = &gradient
+            && (gradient.shape() != leaf.shape() || gradient.device() != leaf.device())
+        {
+            let hint = "a gradient has the shape and device of its tensor";
+            return Err(phynexus::Error::shape("grad", &[leaf.shape(), gradient.shape()], hint).into());
+        }
+        if !self.place().is_trainable() && gradient.is_some() {
+            return Err(runtime_error("this tensor does not collect gradients: see requires_grad_()"));
+        }
+        leaf.set_grad(gradient);
+        Ok(())
+    }
+    /// Forgets the collected gradient.
+    fn _clear_grad(&self) -> Result<()> {
+        if self.place().is_trainable() {
+            self.tensor()?.set_grad(None);
+        }
+        Ok(())
+    }
+    /// Differentiates this scalar and adds the gradients to ``grad`` of every leaf that asked for them. For a tensor of
+    /// another shape, ``gradient`` is the gradient of some loss with respect to it.
+    #[pyo3(signature = (gradient=None, retain_graph=false, create_graph=false))]
+    fn backward(
+        &self,
+        py: Python<'_>,
+        gradient: Option<&PyTensor>,
+        retain_graph: bool,
+        create_graph: bool,
+    ) -> Result<()> {
+        if create_graph {
+            return Err(runtime_error("gradients that can be differentiated again come from neurenix.grad"));
+        }
+        let tensor = self.tensor()?;
+        let gradient = gradient.map(PyTensor::tensor).transpose()?;
+        Ok(py.detach(|| match gradient {
+            Some(gradient) => tensor.backward_from(&gradient, retain_graph),
+            None if retain_graph => tensor.backward_retain(),
+            None => tensor.backward(),
+        })?)
+    }
+    /// The same values, without a gradient.
+    fn detach(&self) -> Result<PyTensor> {
+        self.map(Tensor::detach)
+    }
+    /// Without a gradient, in place.
+    fn detach_<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>> {
+        let place = slf.get().place();
+        if place.is_trainable() {
+            place.set_trainable(false);
+        }
+        let detached = place.tensor().detach()?;
+        place.set(detached)?;
+        Ok(slf.clone())
+    }
+    /// The values; assigning puts others of the same shape into the place.
+    #[getter]
+    fn data(&self) -> Result<PyTensor> {
+        self.detach()
+    }
+    #[setter]
+    fn set_data(&self, value: &PyTensor) -> Result<()> {
+        let value = value.tensor()?.detach()?;
+        let old = self.tensor()?;
+        if value.shape() != old.shape() {
+            let hint = "the new data has the shape of the old";
+            return Err(phynexus::Error::shape("data", &[old.shape(), value.shape()], hint).into());
+        }
+        let gradient = old.grad();
+        self.place().convert_to(value.to_dtype(old.dtype())?.to_device(old.device())?)?;
+        if gradient.is_some() && self.place().is_trainable() {
+            self.place().leaf()?.set_grad(gradient);
+        }
+        Ok(())
+    }
+    /// Converts the place itself to another dtype or device: what ``Module.to`` does.
+    #[pyo3(signature = (dtype=None, device=None))]
+    fn _move(
+        &self,
+        py: Python<'_>,
+        dtype: Option<crate::dtype::Wanted>,
+        device: Option<crate::device::Named>,
+    ) -> Result<()> {
+        let old = self.place().tensor().detach()?;
+        let dtype = dtype.map_or(old.dtype(), |dtype| if old.dtype().is_float() { dtype.0 } else { old.dtype() });
+        let device = device.map_or(old.device(), |device| device.0);
+        if dtype == old.dtype() && device == old.device() {
+            return Ok(());
+        }
+        let moved = py.detach(|| old.to_dtype(dtype)?.to_device(device)?.evaluated())?;
+        Ok(self.place().convert_to(moved)?)
+    }
+}
+
+/// Leaves gradients out while it is entered: what ``no_grad`` and its kin are made of.
+#[pyclass(module = "neurenix._engine", frozen)]
+pub(crate) struct GradientMode {
+    enabled: bool,
+}
+
+thread_local! {
+    static GUARDS: RefCell<Vec<Guard>> = const { RefCell::new(Vec::new()) };
+}
+
+#[pymethods]
+impl GradientMode {
+    #[new]
+    fn new(enabled: bool) -> GradientMode {
+        GradientMode { enabled }
+    }
+    fn __enter__(&self) {
+        let guard = record_gradients(self.enabled);
+        GUARDS.with_borrow_mut(|guards| guards.push(guard));
+    }
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, _error: &Bound<'_, PyTuple>) {
+        drop(GUARDS.with_borrow_mut(Vec::pop));
+    }
+}
+
+/// Whether operations are recorded for gradients on this thread.
+#[pyfunction]
+pub(crate) fn is_grad_enabled() -> bool {
+    is_enabled()
+}
+
+/// The gradients of ``output`` with respect to ``inputs``; ``grad`` of leaves is not touched.
+#[pyfunction]
+#[pyo3(signature = (output, inputs, grad_output=None, create_graph=false))]
+pub(crate) fn gradients(
+    py: Python<'_>,
+    output: &PyTensor,
+    inputs: &Bound<'_, PyAny>,
+    grad_output: Option<&PyTensor>,
+    create_graph: bool,
+) -> Result<Vec<PyTensor>> {
+    let output = output.tensor()?;
+    let inputs = tensors(inputs)?;
+    let given = grad_output.map(PyTensor::tensor).transpose()?;
+    let results = py.detach(|| {
+        let inputs: Vec<&Tensor> = inputs.iter().collect();
+        match given {
+            Some(given) => output.vector_jacobian_product(&given, &inputs, create_graph),
+            None if create_graph => output.gradients_create_graph(&inputs),
+            None => output.gradients(&inputs),
+        }
+    })?;
+    Ok(results.into_iter().map(PyTensor::wrap).collect())
+}
+
+/// A leaf with a tensor's values for which gradients are found; used by ``grad`` and its kin.
+#[pyfunction]
+pub(crate) fn as_variable(tensor: &Bound<'_, PyAny>) -> Result<PyTensor> {
+    let Ok(tensor) = tensor.cast::<PyTensor>() else {
+        return Err(type_error("gradients are with respect to tensors"));
+    };
+    let tensor = tensor.get().tensor()?;
+    // What can be differentiated stays connected, so that gradients of gradients find their way.
+    if tensor.requires_grad() {
+        return Ok(PyTensor::wrap(tensor.reshape(&tensor.shape().to_vec())?));
+    }
+    Ok(PyTensor::wrap(tensor.with_grad()?))
+}
+
+/// Computes several tensors together.
+#[pyfunction]
+pub(crate) fn evaluate(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> Result<()> {
+    let tensors = crate::argument::tensors(tensors)?;
+    Ok(py.detach(|| Tensor::evaluate_all(&tensors.iter().collect::<Vec<_>>()))?)
+}

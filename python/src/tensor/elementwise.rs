@@ -1,0 +1,240 @@
+//! Functions of each element.
+
+use phynexus::{Tensor, tensor::GeluApproximation};
+use pyo3::prelude::*;
+
+use super::PyTensor;
+use crate::error::{Result, value_error};
+
+macro_rules! unary {
+    ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
+        #[pymethods]
+        impl PyTensor { $(
+            $(#[doc = $doc])+
+            fn $name(&self) -> Result<PyTensor> {
+                self.map(Tensor::$name)
+            }
+        )+ }
+    };
+}
+
+unary! {
+    /// The exponential.
+    exp;
+    /// ``exp(x) - 1``, exact near 0.
+    expm1;
+    /// The natural logarithm.
+    log;
+    /// ``log(1 + x)``, exact near 0.
+    log1p;
+    /// The logarithm to base 2.
+    log2;
+    /// The logarithm to base 10.
+    log10;
+    /// The square root.
+    sqrt;
+    /// ``1 / sqrt(x)``.
+    rsqrt;
+    /// ``1 / x``.
+    reciprocal;
+    /// The sine of radians.
+    sin;
+    /// The cosine of radians.
+    cos;
+    /// The tangent of radians.
+    tan;
+    /// The inverse sine.
+    asin;
+    /// The inverse cosine.
+    acos;
+    /// The inverse tangent.
+    atan;
+    /// The hyperbolic sine.
+    sinh;
+    /// The hyperbolic cosine.
+    cosh;
+    /// The hyperbolic tangent.
+    tanh;
+    /// The inverse hyperbolic sine.
+    asinh;
+    /// The inverse hyperbolic cosine.
+    acosh;
+    /// The inverse hyperbolic tangent.
+    atanh;
+    /// The error function.
+    erf;
+    /// Rounded down.
+    floor;
+    /// Rounded up.
+    ceil;
+    /// Rounded towards zero.
+    trunc;
+    /// ``-x``.
+    neg;
+    /// The absolute value.
+    abs;
+    /// -1, 0 or 1.
+    sign;
+    /// ``x * x``.
+    square;
+    /// Bits turned over; ``not`` of truth values.
+    bitwise_not;
+    /// True where zero.
+    logical_not;
+    /// True where not a number.
+    isnan;
+    /// True where infinite.
+    isinf;
+    /// True where neither infinite nor NaN.
+    isfinite;
+    /// The greater of 0 and x.
+    relu;
+    /// ``1 / (1 + exp(-x))``.
+    sigmoid;
+    /// ``x * sigmoid(x)``.
+    silu;
+    /// ``x * tanh(softplus(x))``.
+    mish;
+    /// ``log(sigmoid(x))``.
+    logsigmoid;
+    /// ReLU up to 6.
+    relu6;
+    /// The scaled exponential linear unit.
+    selu;
+    /// ``clamp(x / 6 + 1/2, 0, 1)``.
+    hardsigmoid;
+    /// ``x * hardsigmoid(x)``.
+    hardswish;
+    /// ``x / (1 + abs(x))``.
+    softsign;
+    /// ``x - tanh(x)``.
+    tanhshrink;
+}
+
+#[pymethods]
+impl PyTensor {
+    /// Rounded to the nearest, halves to even; to so many decimal places.
+    #[pyo3(signature = (decimals=0))]
+    fn round(&self, decimals: i32) -> Result<PyTensor> {
+        if decimals == 0 {
+            return self.map(Tensor::round);
+        }
+        let scale = 10f64.powi(decimals);
+        self.map(|t| t.mul_scalar(scale)?.round()?.div_scalar(scale))
+    }
+    /// Without a decimal part.
+    fn absolute(&self) -> Result<PyTensor> {
+        self.map(Tensor::abs)
+    }
+    /// ``-x``.
+    fn negative(&self) -> Result<PyTensor> {
+        self.map(Tensor::neg)
+    }
+    /// The Gaussian error linear unit; ``approximate`` is ``"none"`` or ``"tanh"``.
+    #[pyo3(signature = (approximate=None))]
+    fn gelu(&self, approximate: Option<&Bound<'_, PyAny>>) -> Result<PyTensor> {
+        let tanh = match approximate {
+            None => false,
+            Some(given) => match (given.extract::<bool>(), given.extract::<&str>()) {
+                (Ok(tanh), _) => tanh,
+                (_, Ok("none")) => false,
+                (_, Ok("tanh")) => true,
+                _ => return Err(value_error(format!("gelu: approximate is {given}: it is \"none\" or \"tanh\""))),
+            },
+        };
+        let kind = if tanh { GeluApproximation::Tanh } else { GeluApproximation::None };
+        self.map(|t| t.gelu(kind))
+    }
+    /// ``x`` where positive, else ``negative_slope * x``.
+    #[pyo3(signature = (negative_slope=0.01))]
+    fn leaky_relu(&self, negative_slope: f64) -> Result<PyTensor> {
+        self.map(|t| t.leaky_relu(negative_slope))
+    }
+    /// ``x`` where positive, else ``alpha * (exp(x) - 1)``.
+    #[pyo3(signature = (alpha=1.0))]
+    fn elu(&self, alpha: f64) -> Result<PyTensor> {
+        self.map(|t| t.elu(alpha))
+    }
+    /// ``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))``.
+    #[pyo3(signature = (alpha=1.0))]
+    fn celu(&self, alpha: f64) -> Result<PyTensor> {
+        self.map(|t| t.celu(alpha))
+    }
+    /// ``log(1 + exp(beta * x)) / beta``; ``x`` where ``beta * x`` exceeds ``threshold``.
+    #[pyo3(signature = (beta=1.0, threshold=20.0))]
+    fn softplus(&self, beta: f64, threshold: f64) -> Result<PyTensor> {
+        self.map(|t| t.softplus(beta, threshold))
+    }
+    /// Brought between ``min_val`` and ``max_val``.
+    #[pyo3(signature = (min_val=-1.0, max_val=1.0))]
+    fn hardtanh(&self, min_val: f64, max_val: f64) -> Result<PyTensor> {
+        self.map(|t| t.hardtanh(min_val, max_val))
+    }
+    /// ``x`` outside ``[-lambd, lambd]``, else 0.
+    #[pyo3(signature = (lambd=0.5))]
+    fn hardshrink(&self, lambd: f64) -> Result<PyTensor> {
+        self.map(|t| t.hardshrink(lambd))
+    }
+    /// ``x`` moved towards 0 by ``lambd``.
+    #[pyo3(signature = (lambd=0.5))]
+    fn softshrink(&self, lambd: f64) -> Result<PyTensor> {
+        self.map(|t| t.softshrink(lambd))
+    }
+    /// ``x`` where greater than ``threshold``, else ``value``.
+    fn threshold(&self, threshold: f64, value: f64) -> Result<PyTensor> {
+        self.map(|t| t.threshold(threshold, value))
+    }
+    /// The first half of ``dim`` times the sigmoid of the second.
+    #[pyo3(signature = (dim=-1))]
+    fn glu(&self, dim: i64) -> Result<PyTensor> {
+        self.map(|t| t.glu(dim))
+    }
+    /// ``x`` where positive, else ``weight * x``; a weight for each channel, or one.
+    fn prelu(&self, weight: &PyTensor) -> Result<PyTensor> {
+        let weight = weight.tensor()?;
+        self.map(|t| t.prelu(&weight))
+    }
+    /// ``exp(x) / sum(exp(x))`` along ``dim``.
+    #[pyo3(signature = (dim=-1))]
+    fn softmax(&self, dim: i64) -> Result<PyTensor> {
+        self.map(|t| t.softmax(dim))
+    }
+    /// The logarithm of ``softmax``.
+    #[pyo3(signature = (dim=-1))]
+    fn log_softmax(&self, dim: i64) -> Result<PyTensor> {
+        self.map(|t| t.log_softmax(dim))
+    }
+    /// ``softmax(-x)``.
+    #[pyo3(signature = (dim=-1))]
+    fn softmin(&self, dim: i64) -> Result<PyTensor> {
+        self.map(|t| t.softmin(dim))
+    }
+}
+
+macro_rules! in_place {
+    ($($changed:ident = $name:ident;)+) => {
+        #[pymethods]
+        impl PyTensor { $(
+            #[doc = concat!("``", stringify!($name), "`` in place.")]
+            fn $changed<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>> {
+                slf.get().assign(slf.get().tensor()?.$name()?)?;
+                Ok(slf.clone())
+            }
+        )+ }
+    };
+}
+
+in_place! {
+    exp_ = exp;
+    log_ = log;
+    sqrt_ = sqrt;
+    neg_ = neg;
+    abs_ = abs;
+    floor_ = floor;
+    ceil_ = ceil;
+    round_ = round;
+    relu_ = relu;
+    sigmoid_ = sigmoid;
+    tanh_ = tanh;
+    reciprocal_ = reciprocal;
+}

@@ -1,0 +1,99 @@
+//! Square brackets: reading and writing by NumPy's rules.
+
+use phynexus::{DType, Tensor, tensor::IndexSpec};
+use pyo3::{
+    prelude::*,
+    types::{PyBool, PyEllipsis, PyInt, PyList, PySlice, PyTuple},
+};
+
+use super::{PyTensor, numpy};
+use crate::{
+    argument::Operand,
+    error::{Failure, Result, type_error},
+};
+
+fn specification(part: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<IndexSpec> {
+    if part.is_none() {
+        return Ok(IndexSpec::NewAxis);
+    }
+    if let Ok(index) = part.cast::<PyTensor>() {
+        let index = index.get().tensor()?;
+        if !index.dtype().is_integer() && index.dtype() != DType::Bool {
+            let message = format!("a {} tensor is no index: use integers or bool", index.dtype());
+            return Err(Failure::from(pyo3::exceptions::PyIndexError::new_err(message)));
+        }
+        return Ok(IndexSpec::Tensor(index.to_device(tensor.device())?));
+    }
+    if let Ok(truth) = part.cast::<PyBool>() {
+        return Ok(IndexSpec::Tensor(Tensor::full(&[], truth.is_true(), DType::Bool, tensor.device())?));
+    }
+    if part.is_instance_of::<PyInt>() {
+        return Ok(IndexSpec::At(part.extract()?));
+    }
+    if let Ok(slice) = part.cast::<PySlice>() {
+        let end = |name: &str| -> Result<Option<i64>> {
+            let end = slice.getattr(name)?;
+            if end.is_none() {
+                return Ok(None);
+            }
+            // Python's slices stop at the ends, however far away they are asked for.
+            let whole = end.call_method0("__index__")?;
+            Ok(Some(match whole.extract::<i64>() {
+                Ok(number) => number,
+                Err(_) if whole.lt(0)? => i64::MIN / 2,
+                Err(_) => i64::MAX / 2,
+            }))
+        };
+        let step = end("step")?.unwrap_or(1);
+        return Ok(IndexSpec::Slice { start: end("start")?, stop: end("stop")?, step });
+    }
+    if part.is_instance_of::<PyEllipsis>() {
+        return Ok(IndexSpec::Ellipsis);
+    }
+    if part.is_instance_of::<PyList>() || part.hasattr("__array_interface__")? {
+        let mut index = numpy::import(part, None, tensor.device())?;
+        if index.is_empty() && index.dtype().is_float() {
+            index = index.to_dtype(DType::I64)?;
+        }
+        if index.dtype().is_float() {
+            return Err(Failure::from(pyo3::exceptions::PyIndexError::new_err(
+                "numbers with a fraction are no index",
+            )));
+        }
+        return Ok(IndexSpec::Tensor(index));
+    }
+    if let Ok(number) = part.call_method0("__index__") {
+        return Ok(IndexSpec::At(number.extract()?));
+    }
+    let kind = part.get_type().name()?;
+    Err(type_error(format!("a {kind} is no index: use whole numbers, slices, None, ..., or tensors of integers or bool")))
+}
+
+fn specifications(key: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<Vec<IndexSpec>> {
+    match key.cast::<PyTuple>() {
+        Ok(parts) => parts.iter().map(|part| specification(&part, tensor)).collect(),
+        Err(_) => Ok(vec![specification(key, tensor)?]),
+    }
+}
+
+#[pymethods]
+impl PyTensor {
+    fn __getitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> Result<PyTensor> {
+        let tensor = self.tensor()?;
+        let specs = specifications(key, &tensor)?;
+        // A mask's values decide the shape: they are computed here.
+        Ok(PyTensor::wrap(py.detach(|| tensor.index(&specs))?))
+    }
+    fn __setitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<()> {
+        let tensor = self.tensor()?;
+        let specs = specifications(key, &tensor)?;
+        let value = match Operand::beside(&tensor, value)? {
+            Some(Operand::Number(scalar)) => Tensor::full(&[], scalar, tensor.dtype(), tensor.device())?,
+            Some(Operand::Tensor(value)) => value,
+            None => numpy::import(value, None, tensor.device())?,
+        };
+        let value = value.to_dtype(tensor.dtype())?;
+        let changed = py.detach(|| tensor.index_put(&specs, &value))?;
+        self.assign(changed)
+    }
+}

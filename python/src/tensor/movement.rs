@@ -1,0 +1,412 @@
+//! Shapes: what moves elements without changing them.
+
+use phynexus::Tensor;
+use pyo3::{
+    prelude::*,
+    types::{PyTuple, PyType},
+};
+
+use super::{PyTensor, reshaped};
+use crate::{
+    argument::{Axes, Number, Shape, number, size, spread, spread_sizes, tensors, whole_numbers},
+    error::{Result, value_error},
+};
+
+#[pymethods]
+impl PyTensor {
+    /// The same elements in another shape; one size may be -1.
+    #[pyo3(signature = (*shape))]
+    fn reshape(&self, shape: &Bound<'_, PyTuple>) -> Result<PyTensor> {
+        Ok(PyTensor::wrap(reshaped(&self.tensor()?, shape)?))
+    }
+    /// As ``reshape``; it never fails for the layout in memory.
+    #[pyo3(signature = (*shape))]
+    fn view(&self, shape: &Bound<'_, PyTuple>) -> Result<PyTensor> {
+        self.reshape(shape)
+    }
+    /// In the shape of another tensor.
+    fn view_as(&self, other: &PyTensor) -> Result<PyTensor> {
+        let shape = other.place().tensor();
+        self.map(|t| t.reshape(shape.shape()))
+    }
+    /// In the shape of another tensor.
+    fn reshape_as(&self, other: &PyTensor) -> Result<PyTensor> {
+        self.view_as(other)
+    }
+    /// The axes in another order.
+    #[pyo3(signature = (*dims))]
+    fn permute(&self, dims: &Bound<'_, PyTuple>) -> Result<PyTensor> {
+        let tensor = self.tensor()?;
+        let rank = tensor.rank() as i64;
+        let from_front = |axis: i64| {
+            let positive = if axis < 0 { axis + rank } else { axis };
+            usize::try_from(positive).ok().filter(|&p| p < tensor.rank()).ok_or_else(|| {
+                phynexus::Error::Axis { op: "permute", axis, shape: tensor.shape().into() }
+            })
+        };
+        let order = spread(dims)?.into_iter().map(from_front).collect::<phynexus::Result<Vec<_>>>()?;
+        Ok(PyTensor::wrap(tensor.permute(&order)?))
+    }
+    /// Two axes in each other's place.
+    fn transpose(&self, dim0: i64, dim1: i64) -> Result<PyTensor> {
+        self.map(|t| t.transpose(dim0, dim1))
+    }
+    /// Two axes in each other's place.
+    fn swapaxes(&self, axis0: i64, axis1: i64) -> Result<PyTensor> {
+        self.map(|t| t.transpose(axis0, axis1))
+    }
+    /// A matrix with rows and columns exchanged.
+    fn t(&self) -> Result<PyTensor> {
+        self.map(|t| if t.rank() < 2 { Ok(t.clone()) } else { t.t() })
+    }
+    /// A matrix with rows and columns exchanged.
+    #[getter(T)]
+    fn transposed(&self) -> Result<PyTensor> {
+        let rank = self.ndim();
+        if rank != 2 {
+            return Err(value_error(format!("T: the transpose of a tensor of {rank} dimensions: use mT or permute")));
+        }
+        self.t()
+    }
+    /// Every matrix of a stack with rows and columns exchanged.
+    #[getter(mT)]
+    fn matrices_transposed(&self) -> Result<PyTensor> {
+        self.map(|t| t.transpose(-2, -1))
+    }
+    /// Axes moved to other positions.
+    fn movedim(&self, source: &Bound<'_, PyAny>, destination: &Bound<'_, PyAny>) -> Result<PyTensor> {
+        let (from, to) = (whole_numbers(source)?, whole_numbers(destination)?);
+        let tensor = self.tensor()?;
+        let rank = tensor.rank() as i64;
+        let front = |axis: i64| if axis < 0 { axis + rank } else { axis };
+        let (from, to): (Vec<i64>, Vec<i64>) =
+            (from.into_iter().map(front).collect(), to.into_iter().map(front).collect());
+        let valid = |list: &[i64]| {
+            list.iter().enumerate().all(|(i, a)| (0..rank).contains(a) && !list[..i].contains(a))
+        };
+        if from.len() != to.len() || !valid(&from) || !valid(&to) {
+            return Err(value_error(format!("movedim: axes {source} cannot go to {destination} of {rank}")));
+        }
+        let mut rest = (0..rank).filter(|axis| !from.contains(axis));
+        let order: Vec<usize> = (0..rank)
+            .filter_map(|place| match to.iter().position(|&t| t == place) {
+                Some(position) => Some(from[position] as usize),
+                None => rest.next().map(|axis| axis as usize),
+            })
+            .collect();
+        Ok(PyTensor::wrap(tensor.permute(&order)?))
+    }
+    /// Stretched along axes of size 1; -1 leaves an axis as it is.
+    #[pyo3(signature = (*sizes))]
+    fn expand(&self, sizes: &Bound<'_, PyTuple>) -> Result<PyTensor> {
+        let tensor = self.tensor()?;
+        let sizes = spread(sizes)?;
+        let added = sizes.len().saturating_sub(tensor.rank());
+        let sizes = sizes
+            .iter()
+            .enumerate()
+            .map(|(i, &wanted)| match i.checked_sub(added) {
+                Some(axis) if wanted == -1 && axis < tensor.rank() => Ok(tensor.shape()[axis]),
+                _ => size(wanted),
+            })
+            .collect::<Result<Vec<_>>>()?;
+        Ok(PyTensor::wrap(tensor.broadcast_to(&sizes)?))
+    }
+    /// Stretched to the shape of another tensor.
+    fn expand_as(&self, other: &PyTensor) -> Result<PyTensor> {
+        let shape = other.place().tensor();
+        self.map(|t| t.broadcast_to(shape.shape()))
+    }
+    /// Stretched to a shape by the rules of broadcasting.
+    fn broadcast_to(&self, shape: Shape) -> Result<PyTensor> {
+        self.map(|t| t.broadcast_to(&shape.0))
+    }
+    /// Without axes of size 1: all of them, or those named.
+    #[pyo3(signature = (dim=Axes::All))]
+    fn squeeze(&self, dim: Axes) -> Result<PyTensor> {
+        let tensor = self.tensor()?;
+        let Axes::All = dim else {
+            let rank = tensor.rank() as i64;
+            let mut axes: Vec<i64> = dim.list().unwrap_or_default().to_vec();
+            for axis in &mut axes {
+                if !(-rank..rank).contains(axis) && !(rank == 0 && (-1..=0).contains(axis)) {
+                    let shape = tensor.shape().into();
+                    return Err(phynexus::Error::Axis { op: "squeeze", axis: *axis, shape }.into());
+                }
+                *axis = axis.rem_euclid(rank.max(1));
+            }
+            axes.sort_unstable();
+            axes.dedup();
+            let mut squeezed = tensor.clone();
+            for axis in axes.into_iter().rev().filter(|&axis| tensor.shape().get(axis as usize) == Some(&1)) {
+                squeezed = squeezed.squeeze(axis)?;
+            }
+            return Ok(PyTensor::wrap(squeezed));
+        };
+        Ok(PyTensor::wrap(tensor.squeeze_all()?))
+    }
+    /// With an axis of size 1 at ``dim``.
+    fn unsqueeze(&self, dim: i64) -> Result<PyTensor> {
+        self.map(|t| t.unsqueeze(dim))
+    }
+    /// The axes from ``start_dim`` to ``end_dim`` as one.
+    #[pyo3(signature = (start_dim=0, end_dim=-1))]
+    fn flatten(&self, start_dim: i64, end_dim: i64) -> Result<PyTensor> {
+        self.map(|t| t.flatten(start_dim, end_dim))
+    }
+    /// All elements as one vector.
+    fn ravel(&self) -> Result<PyTensor> {
+        self.map(|t| t.reshape_infer(&[-1]))
+    }
+    /// One axis as several; one size may be -1.
+    fn unflatten(&self, dim: i64, sizes: &Bound<'_, PyAny>) -> Result<PyTensor> {
+        let tensor = self.tensor()?;
+        let rank = tensor.rank() as i64;
+        if !(-rank..rank).contains(&dim) {
+            return Err(phynexus::Error::Axis { op: "unflatten", axis: dim, shape: tensor.shape().into() }.into());
+        }
+        let axis = dim.rem_euclid(rank) as usize;
+        let before = tensor.shape()[..axis].iter().map(|&s| s as i64);
+        let after = tensor.shape()[axis + 1..].iter().map(|&s| s as i64);
+        let shape: Vec<i64> = before.chain(whole_numbers(sizes)?).chain(after).collect();
+        Ok(PyTensor::wrap(tensor.reshape_infer(&shape)?))
+    }
+    /// The order along these axes turned round.
+    #[pyo3(signature = (*dims))]
+    fn flip(&self, dims: &Bound<'_, PyTuple>) -> Result<PyTensor> {
+        let axes = spread(dims)?;
+        self.map(|t| if axes.is_empty() { Ok(t.clone()) } else { t.flip(&axes) })
+    }
+    /// Elements moved along axes; what leaves at one end comes in at the other.
+    #[pyo3(signature = (shifts, dims=None))]
+    fn roll(&self, shifts: &Bound<'_, PyAny>, dims: Option<&Bound<'_, PyAny>>) -> Result<PyTensor> {
+        let mut shifts = whole_numbers(shifts)?;
+        let Some(dims) = dims.filter(|dims| !dims.is_none()) else {
+            let [shift] = shifts[..] else {
+                return Err(value_error("roll: several shifts need as many dims"));
+            };
+            return self.map(|t| t.reshape_infer(&[-1])?.roll(&[shift], &[0])?.reshape(t.shape()));
+        };
+        let dims = whole_numbers(dims)?;
+        if shifts.len() == 1 {
+            shifts = vec![shifts[0]; dims.len()];
+        }
+        self.map(|t| t.roll(&shifts, &dims))
+    }
+    /// So many copies along each axis, as ``tile`` of NumPy.
+    #[pyo3(signature = (*repeats))]
+    fn repeat(&self, repeats: &Bound<'_, PyTuple>) -> Result<PyTensor> {
+        let counts = spread_sizes(repeats)?;
+        self.map(|t| t.repeat(&counts))
+    }
+    /// So many copies along each axis; missing ones count as 1.
+    #[pyo3(signature = (*dims))]
+    fn tile(&self, dims: &Bound<'_, PyTuple>) -> Result<PyTensor> {
+        let counts = spread_sizes(dims)?;
+        self.map(|t| t.tile(&counts))
+    }
+    /// Each element so many times in a row.
+    #[pyo3(signature = (repeats, dim=None))]
+    fn repeat_interleave(&self, repeats: usize, dim: Option<i64>) -> Result<PyTensor> {
+        self.map(|t| match dim {
+            Some(dim) => t.repeat_interleave(repeats, dim),
+            None => t.reshape_infer(&[-1])?.repeat_interleave(repeats, 0),
+        })
+    }
+    /// ``length`` elements along ``dim`` from ``start`` on.
+    fn narrow(&self, dim: i64, start: usize, length: usize) -> Result<PyTensor> {
+        self.map(|t| t.narrow(dim, start, length))
+    }
+    /// One position along ``dim``, which disappears.
+    fn select(&self, dim: i64, index: i64) -> Result<PyTensor> {
+        let tensor = self.tensor()?;
+        let rank = tensor.rank() as i64;
+        if !(-rank..rank).contains(&dim) {
+            return Err(phynexus::Error::Axis { op: "select", axis: dim, shape: tensor.shape().into() }.into());
+        }
+        let axis = dim.rem_euclid(rank);
+        let mut specs = vec![phynexus::tensor::IndexSpec::ALL; axis as usize];
+        specs.push(phynexus::tensor::IndexSpec::At(index));
+        Ok(PyTensor::wrap(tensor.index(&specs)?))
+    }
+    /// Parts of so many elements along ``dim``, or of these sizes.
+    #[pyo3(signature = (split_size, dim=0))]
+    fn split(&self, split_size: &Bound<'_, PyAny>, dim: i64) -> Result<Vec<PyTensor>> {
+        let tensor = self.tensor()?;
+        let parts = match split_size.extract::<i64>() {
+            Ok(one) => tensor.split(size(one)?, dim)?,
+            Err(_) => {
+                let sizes = whole_numbers(split_size)?.into_iter().map(size).collect::<Result<Vec<_>>>()?;
+                tensor.split_sizes(&sizes, dim)?
+            }
+        };
+        Ok(parts.into_iter().map(PyTensor::wrap).collect())
+    }
+    /// So many parts along ``dim``.
+    #[pyo3(signature = (chunks, dim=0))]
+    fn chunk(&self, chunks: usize, dim: i64) -> Result<Vec<PyTensor>> {
+        Ok(self.tensor()?.chunk(chunks, dim)?.into_iter().map(PyTensor::wrap).collect())
+    }
+    /// Every position along ``dim`` as a tensor.
+    #[pyo3(signature = (dim=0))]
+    pub(super) fn unbind(&self, dim: i64) -> Result<Vec<PyTensor>> {
+        let tensor = self.tensor()?;
+        let rank = tensor.rank() as i64;
+        if !(-rank..rank).contains(&dim) {
+            return Err(phynexus::Error::Axis { op: "unbind", axis: dim, shape: tensor.shape().into() }.into());
+        }
+        let axis = dim.rem_euclid(rank) as usize;
+        (0..tensor.shape()[axis])
+            .map(|at| Ok(PyTensor::wrap(tensor.narrow(dim, at, 1)?.squeeze(axis as i64)?)))
+            .collect()
+    }
+    /// The lower triangle, zeros elsewhere.
+    #[pyo3(signature = (diagonal=0))]
+    fn tril(&self, diagonal: i64) -> Result<PyTensor> {
+        self.map(|t| t.tril(diagonal))
+    }
+    /// The upper triangle, zeros elsewhere.
+    #[pyo3(signature = (diagonal=0))]
+    fn triu(&self, diagonal: i64) -> Result<PyTensor> {
+        self.map(|t| t.triu(diagonal))
+    }
+    /// A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector.
+    #[pyo3(signature = (diagonal=0))]
+    fn diag(&self, diagonal: i64) -> Result<PyTensor> {
+        self.map(|t| t.diag(diagonal))
+    }
+    /// With borders: pairs of widths from the last axis to the first, as PyTorch has them.
+    #[pyo3(signature = (padding, value=None))]
+    fn pad(&self, padding: &Bound<'_, PyAny>, value: Option<Number>) -> Result<PyTensor> {
+        let widths = whole_numbers(padding)?;
+        let tensor = self.tensor()?;
+        if widths.len() % 2 == 1 || widths.len() / 2 > tensor.rank() {
+            let message = format!("pad: {} widths for {} dimensions: two for each", widths.len(), tensor.rank());
+            return Err(value_error(message));
+        }
+        let mut borders = vec![(0, 0); tensor.rank()];
+        let mut cut = tensor.clone();
+        for (i, pair) in widths.chunks_exact(2).enumerate() {
+            let axis = tensor.rank() - 1 - i;
+            borders[axis] = (pair[0].max(0) as usize, pair[1].max(0) as usize);
+            let (before, after) = (pair[0].min(0), pair[1].min(0));
+            if before < 0 || after < 0 {
+                let end = tensor.shape()[axis] as i64 + after;
+                cut = cut.slice(axis as i64, Some(-before), Some(end), 1)?;
+            }
+        }
+        let value = value.map_or(phynexus::Scalar::Int(0), |value| value.0);
+        Ok(PyTensor::wrap(cut.pad(&borders, value)?))
+    }
+}
+
+/// The tensors one after the other along ``dim``.
+#[pyfunction]
+#[pyo3(signature = (tensors, dim=0))]
+pub(crate) fn cat(tensors: &Bound<'_, PyAny>, dim: i64) -> Result<PyTensor> {
+    let parts = self::tensors(tensors)?;
+    Ok(PyTensor::wrap(Tensor::cat(&parts.iter().collect::<Vec<_>>(), dim)?))
+}
+
+/// The tensors beside each other along a new axis at ``dim``.
+#[pyfunction]
+#[pyo3(signature = (tensors, dim=0))]
+pub(crate) fn stack(tensors: &Bound<'_, PyAny>, dim: i64) -> Result<PyTensor> {
+    let parts = self::tensors(tensors)?;
+    Ok(PyTensor::wrap(Tensor::stack(&parts.iter().collect::<Vec<_>>(), dim)?))
+}
+
+/// Coordinates of a grid from its axes; ``indexing`` is ``"ij"`` or ``"xy"``.
+#[pyfunction]
+#[pyo3(signature = (tensors, indexing="ij"))]
+pub(crate) fn meshgrid(tensors: &Bound<'_, PyAny>, indexing: &str) -> Result<Vec<PyTensor>> {
+    let mut axes = self::tensors(tensors)?;
+    let swap = match indexing {
+        "ij" => false,
+        "xy" => axes.len() > 1,
+        other => return Err(value_error(format!("meshgrid: indexing is {other:?}: it is \"ij\" or \"xy\""))),
+    };
+    if swap {
+        axes.swap(0, 1);
+    }
+    let mut grids = Tensor::meshgrid(&axes.iter().collect::<Vec<_>>())?;
+    if swap {
+        for grid in &mut grids {
+            *grid = grid.transpose(0, 1)?;
+        }
+        grids.swap(0, 1);
+    }
+    Ok(grids.into_iter().map(PyTensor::wrap).collect())
+}
+
+/// Sums of products by Einstein's notation, as ``einsum("ij,jk->ik", a, b)``.
+#[pyfunction]
+#[pyo3(signature = (equation, *operands))]
+pub(crate) fn einsum(equation: &str, operands: &Bound<'_, PyTuple>) -> Result<PyTensor> {
+    let operands = match operands.len() {
+        1 if operands.get_item(0)?.cast::<PyTensor>().is_err() => tensors(&operands.get_item(0)?)?,
+        _ => tensors(operands.as_any())?,
+    };
+    Ok(PyTensor::wrap(Tensor::einsum(equation, &operands.iter().collect::<Vec<_>>())?))
+}
+
+/// ``then`` where ``condition`` is true, elsewhere ``otherwise``: tensors or numbers.
+#[pyfunction(name = "where")]
+pub(crate) fn where_(
+    condition: &PyTensor,
+    then: &Bound<'_, PyAny>,
+    otherwise: &Bound<'_, PyAny>,
+) -> Result<PyTensor> {
+    let condition = condition.tensor()?;
+    let tensor = |object: &Bound<'_, PyAny>, beside: Option<&Tensor>| -> Result<Tensor> {
+        if let Ok(tensor) = object.cast::<PyTensor>() {
+            return tensor.get().tensor();
+        }
+        match (number(object)?, beside) {
+            (Some(scalar), Some(beside)) => crate::argument::Operand::Number(scalar).into_tensor(beside),
+            (Some(scalar), None) => {
+                let dtype = match scalar {
+                    phynexus::Scalar::Bool(_) => phynexus::DType::Bool,
+                    phynexus::Scalar::Float(_) => phynexus::DType::F32,
+                    _ => phynexus::DType::I64,
+                };
+                Ok(Tensor::full(&[], scalar, dtype, condition.device())?)
+            }
+            (None, _) => super::numpy::import(object, None, condition.device()),
+        }
+    };
+    let other = otherwise.cast::<PyTensor>().ok().map(|t| t.get().tensor()).transpose()?;
+    let then = tensor(then, other.as_ref())?;
+    let otherwise = tensor(otherwise, Some(&then))?;
+    Ok(PyTensor::wrap(condition.where_(&then, &otherwise)?))
+}
+
+/// Whether shapes can be brought together, and to what.
+#[pyfunction]
+#[pyo3(signature = (*shapes))]
+pub(crate) fn broadcast_shapes<'py>(shapes: &Bound<'py, PyTuple>) -> Result<Bound<'py, PyTuple>> {
+    let mut result: Vec<usize> = Vec::new();
+    for shape in shapes.iter() {
+        let shape = shape.extract::<Shape>()?;
+        result = phynexus::shape::broadcast("broadcast_shapes", &result, &shape.0)?.to_vec();
+    }
+    Ok(PyTuple::new(shapes.py(), result)?)
+}
+
+#[pymethods]
+impl PyTensor {
+    /// The tensors beside each other along a new axis, as the function ``stack``.
+    #[classmethod]
+    #[pyo3(name = "stack", signature = (tensors, dim=0))]
+    fn stack_of(class: &Bound<'_, PyType>, tensors: &Bound<'_, PyAny>, dim: i64) -> Result<PyTensor> {
+        let _ = class;
+        stack(tensors, dim)
+    }
+    /// The tensors one after the other, as the function ``cat``.
+    #[classmethod]
+    #[pyo3(name = "cat", signature = (tensors, dim=0))]
+    fn cat_of(class: &Bound<'_, PyType>, tensors: &Bound<'_, PyAny>, dim: i64) -> Result<PyTensor> {
+        let _ = class;
+        cat(tensors, dim)
+    }
+}

@@ -1,0 +1,302 @@
+//! The exchange with Python's own numbers and NumPy's arrays.
+
+use std::borrow::Cow;
+
+use phynexus::{DType, Device, Scalar, Tensor, device::Storage};
+use pyo3::{
+    IntoPyObjectExt,
+    prelude::*,
+    sync::PyOnceLock,
+    types::{PyBytes, PyDict, PyList, PyTuple},
+};
+
+use super::PyTensor;
+use crate::{
+    argument::number,
+    dtype::Wanted,
+    error::{Result, runtime_error, type_error, value_error},
+};
+
+/// NumPy, imported once, when first needed.
+fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
+    static NUMPY: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    Ok(NUMPY.get_or_try_init(py, || Ok::<_, PyErr>(py.import("numpy")?.unbind()))?.bind(py))
+}
+
+/// A tensor from numbers, nested lists and tuples of them, NumPy's arrays, or anything that NumPy makes an array of.
+pub(crate) fn import(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> Result<Tensor> {
+    if let Some(scalar) = number(data)? {
+        let natural = match scalar {
+            Scalar::Bool(_) => DType::Bool,
+            Scalar::Float(_) => natural_float(data),
+            Scalar::UInt(_) => DType::U64,
+            Scalar::Int(_) => DType::I64,
+        };
+        let dtype = dtype.unwrap_or(natural);
+        let bytes = phynexus::device::scalar_bytes(scalar, dtype);
+        return Ok(Tensor::from_bytes(&bytes, dtype, &[], device)?);
+    }
+    if data.is_instance_of::<PyList>() || data.is_instance_of::<PyTuple>() {
+        return from_lists(data, dtype, device);
+    }
+    from_array(data, dtype, device)
+}
+
+/// NumPy's scalars keep their dtype; Python's floats are `float32`.
+fn natural_float(data: &Bound<'_, PyAny>) -> DType {
+    match data.getattr("dtype").and_then(|dtype| dtype.extract::<Wanted>()) {
+        Ok(Wanted(dtype)) => dtype,
+        Err(_) => DType::F32,
+    }
+}
+
+/// What nested lists hold, in row-major order.
+struct Nested<'py> {
+    shape: Vec<usize>,
+    numbers: Vec<Scalar>,
+    /// Tensors and arrays among them, if the innermost elements are such.
+    parts: Vec<Bound<'py, PyAny>>,
+}
+
+fn from_lists(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> Result<Tensor> {
+    let mut nested = Nested { shape: Vec::new(), numbers: Vec::new(), parts: Vec::new() };
+    nested.walk(data, 0)?;
+    if !nested.parts.is_empty() {
+        if !nested.numbers.is_empty() {
+            return Err(value_error("tensors and numbers stand side by side in one list: make them all tensors"));
+        }
+        let part = |part: &Bound<'_, PyAny>| match part.cast::<PyTensor>() {
+            Ok(tensor) => Ok(tensor.get().tensor()?.detach()?.to_device(device)?),
+            Err(_) => from_array(part, None, device),
+        };
+        let parts = nested.parts.iter().map(part).collect::<Result<Vec<_>>>()?;
+        let stacked = Tensor::stack(&parts.iter().collect::<Vec<_>>(), 0)?;
+        nested.shape.extend(&stacked.shape()[1..]);
+        let stacked = stacked.reshape(&nested.shape)?;
+        return Ok(match dtype {
+            Some(dtype) => stacked.to_dtype(dtype)?,
+            None => stacked,
+        });
+    }
+    let dtype = dtype.unwrap_or_else(|| natural(&nested.numbers));
+    let mut bytes = Vec::with_capacity(nested.numbers.len() * dtype.size());
+    for &scalar in &nested.numbers {
+        bytes.extend_from_slice(&phynexus::device::scalar_bytes(scalar, dtype));
+    }
+    Ok(Tensor::from_bytes(&bytes, dtype, &nested.shape, device)?)
+}
+
+/// `bool` for truth values alone, `int64` for whole numbers, else `float32`.
+fn natural(numbers: &[Scalar]) -> DType {
+    if numbers.is_empty() || numbers.iter().any(|n| matches!(n, Scalar::Float(_))) {
+        DType::F32
+    } else if numbers.iter().all(|n| matches!(n, Scalar::Bool(_))) {
+        DType::Bool
+    } else if numbers.iter().any(|n| matches!(n, Scalar::UInt(_))) {
+        DType::U64
+    } else {
+        DType::I64
+    }
+}
+
+impl<'py> Nested<'py> {
+    fn walk(&mut self, item: &Bound<'py, PyAny>, depth: usize) -> Result<()> {
+        let sequence = if let Ok(list) = item.cast::<PyList>() {
+            Cow::Borrowed(list.as_any())
+        } else if let Ok(tuple) = item.cast::<PyTuple>() {
+            Cow::Borrowed(tuple.as_any())
+        } else {
+            return self.leaf(item, depth);
+        };
+        let size = sequence.len()?;
+        let first = self.shape.len() == depth && self.numbers.is_empty() && self.parts.is_empty();
+        if first {
+            self.shape.push(size);
+        }
+        if self.shape.get(depth) != Some(&size) {
+            let expected = match self.shape.get(depth) {
+                Some(expected) => format!("{expected} are expected there"),
+                None => "a number is expected there".to_owned(),
+            };
+            let message = format!("the lists are ragged: {size} elements at depth {depth}, but {expected}");
+            return Err(value_error(message));
+        }
+        for item in sequence.try_iter()? {
+            self.walk(&item?, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, item: &Bound<'py, PyAny>, depth: usize) -> Result<()> {
+        if depth != self.shape.len() {
+            let message = format!("the lists are ragged: a {} at depth {depth}, lists beside it", item.get_type().name()?);
+            return Err(value_error(message));
+        }
+        let is_array = item.cast::<PyTensor>().is_ok()
+            || (item.hasattr("__array_interface__")? && item.getattr("shape")?.len()? > 0);
+        if is_array {
+            self.parts.push(item.clone());
+            return Ok(());
+        }
+        match number(item)? {
+            Some(scalar) => self.numbers.push(scalar),
+            None => {
+                let kind = item.get_type().name()?;
+                return Err(type_error(format!("a {kind} stands where a number is needed")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn from_array(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> Result<Tensor> {
+    let py = data.py();
+    let numpy = numpy(py)?;
+    let mut array = numpy.call_method1("asarray", (data,))?;
+    let kind = array.getattr("dtype")?;
+    let name: String = kind.getattr("name")?.extract()?;
+    let given = match kind.extract::<Wanted>() {
+        Ok(Wanted(given)) => given,
+        Err(_) => {
+            return Err(type_error(format!(
+                "an array of {name} does not become a tensor: convert it to a type of numbers first"
+            )));
+        }
+    };
+    if given == DType::BF16 {
+        array = array.call_method1("view", ("uint16",))?;
+    }
+    if !kind.getattr("isnative")?.extract::<bool>()? {
+        array = array.call_method1("astype", (kind.call_method1("newbyteorder", ("=",))?,))?;
+    }
+    let shape: Vec<usize> = array.getattr("shape")?.extract()?;
+    let bytes = array.call_method0("tobytes")?;
+    let bytes = bytes.cast::<PyBytes>().map_err(|_| runtime_error("NumPy gave no bytes"))?;
+    let tensor = Tensor::from_bytes(bytes.as_bytes(), given, &shape, device)?;
+    Ok(match dtype {
+        Some(dtype) => tensor.to_dtype(dtype)?,
+        None => tensor,
+    })
+}
+
+/// The memory of a tensor on the CPU as NumPy reads it. It lives as long as an array looks at it.
+#[pyclass(module = "neurenix._engine", frozen)]
+struct HostMemory {
+    storage: Storage,
+    dtype: DType,
+}
+
+#[pymethods]
+impl HostMemory {
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let Some(start) = self.storage.buffer.0.host_pointer() else {
+            return Err(runtime_error("the host cannot reach this memory"));
+        };
+        let (layout, size) = (&self.storage.layout, self.dtype.size());
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("typestr", type_string(self.dtype))?;
+        interface.set_item("shape", PyTuple::new(py, layout.shape.iter())?)?;
+        interface.set_item("strides", PyTuple::new(py, layout.strides.iter().map(|s| s * size as isize))?)?;
+        // Read only: tensors are values, and others may share the memory.
+        interface.set_item("data", (start.addr() + layout.offset * size, true))?;
+        Ok(interface)
+    }
+}
+
+/// NumPy's name of a dtype.
+fn type_string(dtype: DType) -> String {
+    let kind = match dtype {
+        DType::Bool => 'b',
+        _ if dtype.is_float() => 'f',
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => 'u',
+        _ => 'i',
+    };
+    let order = match (dtype.size(), cfg!(target_endian = "big")) {
+        (1, _) => '|',
+        (_, true) => '>',
+        (_, false) => '<',
+    };
+    format!("{order}{kind}{}", dtype.size())
+}
+
+fn export<'py>(py: Python<'py>, tensor: &Tensor) -> Result<Bound<'py, PyAny>> {
+    let dtype = tensor.dtype();
+    if dtype == DType::BF16 {
+        return Err(type_error("NumPy has no bfloat16: convert with .float() first"));
+    }
+    if tensor.device().name() != "cpu" {
+        return Err(type_error(format!("the tensor is on {}: bring it over with .cpu() first", tensor.device())));
+    }
+    let numpy = numpy(py)?;
+    if tensor.is_empty() {
+        let shape = PyTuple::new(py, tensor.shape())?;
+        return Ok(numpy.call_method1("empty", (shape, type_string(dtype)))?);
+    }
+    py.detach(|| tensor.evaluate())?;
+    let memory = Bound::new(py, HostMemory { storage: tensor.storage()?, dtype })?;
+    Ok(numpy.call_method1("asarray", (memory,))?)
+}
+
+#[pymethods]
+impl PyTensor {
+    /// The elements as NumPy's array, which shares the memory and is read-only. A tensor on another device, or with
+    /// gradients, is refused unless ``force=True``.
+    #[pyo3(signature = (*, force=false))]
+    fn numpy<'py>(&self, py: Python<'py>, force: bool) -> Result<Bound<'py, PyAny>> {
+        let tensor = self.tensor()?;
+        if force {
+            let mut tensor = tensor.detach()?.to_device(crate::device::find("cpu")?)?;
+            if tensor.dtype() == DType::BF16 {
+                tensor = tensor.to_dtype(DType::F32)?;
+            }
+            return export(py, &tensor);
+        }
+        if tensor.requires_grad() {
+            return Err(runtime_error("the tensor requires gradients, which NumPy loses: use .detach().numpy()"));
+        }
+        export(py, &tensor)
+    }
+    /// What NumPy calls to make an array of a tensor.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let array = self.numpy(py, false)?;
+        let array = match dtype {
+            Some(dtype) => array.call_method("astype", (dtype,), Some(&keyword(py, "copy", false)?))?,
+            None => array,
+        };
+        // A copy is the caller's own to write to.
+        Ok(if copy == Some(true) { array.call_method0("copy")? } else { array })
+    }
+    /// The elements' bytes in row-major order.
+    fn tobytes<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
+        let tensor = self.evaluated(py)?;
+        let bytes = py.detach(|| tensor.to_bytes())?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+}
+
+fn keyword<'py>(py: Python<'py>, name: &str, value: bool) -> PyResult<Bound<'py, PyDict>> {
+    let keywords = PyDict::new(py);
+    keywords.set_item(name, value.into_bound_py_any(py)?)?;
+    Ok(keywords)
+}
+
+/// A tensor from bytes in row-major order.
+#[pyfunction]
+#[pyo3(signature = (data, dtype, shape, device=None))]
+pub(crate) fn from_bytes(
+    data: &Bound<'_, PyBytes>,
+    dtype: Wanted,
+    shape: crate::argument::Shape,
+    device: Option<crate::device::Named>,
+) -> Result<PyTensor> {
+    let device = crate::device::chosen(device)?;
+    Ok(PyTensor::wrap(Tensor::from_bytes(data.as_bytes(), dtype.0, &shape.0, device)?))
+}

@@ -1,0 +1,401 @@
+//! Python's operators, and the functions of two operands that have none.
+
+use phynexus::{Scalar, Tensor};
+use pyo3::{prelude::*, types::PyAny};
+
+use super::PyTensor;
+use crate::{
+    argument::{Operand, number},
+    error::{Result, type_error},
+};
+
+type OfTensors = fn(&Tensor, &Tensor) -> phynexus::Result<Tensor>;
+type OfNumber = fn(&Tensor, Scalar) -> phynexus::Result<Tensor>;
+
+impl PyTensor {
+    /// The result, or `None` if the other operand is nothing that tensors know.
+    #[inline]
+    fn combined(&self, other: &Bound<'_, PyAny>, both: OfTensors, scalar: OfNumber) -> Result<Option<Tensor>> {
+        let tensor = self.tensor()?;
+        Ok(match Operand::beside(&tensor, other)? {
+            None => None,
+            Some(Operand::Tensor(other)) => Some(both(&tensor, &other)?),
+            Some(Operand::Number(value)) => Some(scalar(&tensor, value)?),
+        })
+    }
+
+    /// As an operator of Python's gives it.
+    #[inline]
+    fn operator<'py>(
+        &self,
+        other: &Bound<'py, PyAny>,
+        both: OfTensors,
+        scalar: OfNumber,
+    ) -> Result<Bound<'py, PyAny>> {
+        let py = other.py();
+        match self.combined(other, both, scalar)? {
+            None => Ok(py.NotImplemented().into_bound(py)),
+            Some(result) => Ok(Bound::new(py, PyTensor::wrap(result))?.into_any()),
+        }
+    }
+
+    fn function(&self, other: &Bound<'_, PyAny>, both: OfTensors, scalar: OfNumber) -> Result<PyTensor> {
+        match self.combined(other, both, scalar)? {
+            Some(result) => Ok(PyTensor::wrap(result)),
+            None => Err(unknown(other)),
+        }
+    }
+
+    fn change(&self, other: &Bound<'_, PyAny>, both: OfTensors, scalar: OfNumber) -> Result<()> {
+        match self.combined(other, both, scalar)? {
+            Some(result) => self.assign(result),
+            None => Err(unknown(other)),
+        }
+    }
+}
+
+fn unknown(other: &Bound<'_, PyAny>) -> crate::error::Failure {
+    let kind = other.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    type_error(format!("a {kind} stands where a tensor or a number is needed"))
+}
+
+macro_rules! arithmetic {
+    ($($forward:ident $backward:ident $in_place:ident = $both:ident $scalar:ident, $swapped:ident $swapped_scalar:expr;)+) => {
+        #[pymethods]
+        impl PyTensor { $(
+            fn $forward<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+                self.operator(other, Tensor::$both, |t, v| t.$scalar(v))
+            }
+            fn $backward<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+                self.operator(other, |t, o| o.$swapped(t), $swapped_scalar)
+            }
+            fn $in_place(&self, other: &Bound<'_, PyAny>) -> Result<()> {
+                self.change(other, Tensor::$both, |t, v| t.$scalar(v))
+            }
+        )+ }
+    };
+}
+
+arithmetic! {
+    __add__ __radd__ __iadd__ = add add_scalar, add |t, v| t.add_scalar(v);
+    __sub__ __rsub__ __isub__ = sub sub_scalar, sub |t, v| t.rsub_scalar(v);
+    __mul__ __rmul__ __imul__ = mul mul_scalar, mul |t, v| t.mul_scalar(v);
+    __truediv__ __rtruediv__ __itruediv__ = div div_scalar, div |t, v| t.rdiv_scalar(v);
+    __floordiv__ __rfloordiv__ __ifloordiv__ = floor_divide floor_divide_scalar, floor_divide |t, v| number_first(t, v)?.floor_divide(t);
+    __mod__ __rmod__ __imod__ = remainder remainder_scalar, remainder |t, v| number_first(t, v)?.remainder(t);
+    __and__ __rand__ __iand__ = and and_scalar, and |t, v| t.and_scalar(v);
+    __or__ __ror__ __ior__ = or or_scalar, or |t, v| t.or_scalar(v);
+    __xor__ __rxor__ __ixor__ = xor xor_scalar, xor |t, v| t.xor_scalar(v);
+    __lshift__ __rlshift__ __ilshift__ = shift_left shift_left_scalar, shift_left |t, v| number_first(t, v)?.shift_left(t);
+    __rshift__ __rrshift__ __irshift__ = shift_right shift_right_scalar, shift_right |t, v| number_first(t, v)?.shift_right(t);
+}
+
+/// A number as a tensor that stands before another.
+fn number_first(beside: &Tensor, value: Scalar) -> phynexus::Result<Tensor> {
+    let dtype = match value {
+        Scalar::Float(_) if !beside.dtype().is_float() => phynexus::DType::F32,
+        _ if beside.dtype() == phynexus::DType::Bool => phynexus::DType::I64,
+        _ => beside.dtype(),
+    };
+    Tensor::full(&[], value, dtype, beside.device())
+}
+
+#[pymethods]
+impl PyTensor {
+    /// NumPy leaves operators with tensors to them.
+    #[classattr]
+    #[pyo3(name = "__array_ufunc__")]
+    const ARRAY_UFUNC: Option<()> = None;
+
+    fn __matmul__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        let py = other.py();
+        let tensor = self.tensor()?;
+        match Operand::beside(&tensor, other)? {
+            Some(Operand::Tensor(other)) => Ok(Bound::new(py, PyTensor::wrap(tensor.matmul(&other)?))?.into_any()),
+            Some(Operand::Number(_)) => Err(type_error("@ needs a tensor on both sides: use * for a number")),
+            None => Ok(py.NotImplemented().into_bound(py)),
+        }
+    }
+    fn __rmatmul__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        let py = other.py();
+        let tensor = self.tensor()?;
+        match Operand::beside(&tensor, other)? {
+            Some(Operand::Tensor(other)) => Ok(Bound::new(py, PyTensor::wrap(other.matmul(&tensor)?))?.into_any()),
+            _ => Ok(py.NotImplemented().into_bound(py)),
+        }
+    }
+    fn __imatmul__(&self, other: &Bound<'_, PyAny>) -> Result<()> {
+        self.change(other, Tensor::matmul, |t, _| t.matmul(t))
+    }
+    fn __pow__<'py>(
+        &self,
+        other: &Bound<'py, PyAny>,
+        modulo: Option<&Bound<'py, PyAny>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        if modulo.is_some() {
+            return Err(type_error("pow of a tensor takes no modulus: use % on the result"));
+        }
+        self.operator(other, Tensor::pow, |t, v| t.pow_scalar(v))
+    }
+    fn __rpow__<'py>(
+        &self,
+        other: &Bound<'py, PyAny>,
+        modulo: Option<&Bound<'py, PyAny>>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let _ = modulo;
+        self.operator(other, |t, o| o.pow(t), |t, v| t.rpow_scalar(v))
+    }
+    fn __ipow__(&self, other: &Bound<'_, PyAny>, modulo: Option<&Bound<'_, PyAny>>) -> Result<()> {
+        let _ = modulo;
+        self.change(other, Tensor::pow, |t, v| t.pow_scalar(v))
+    }
+    fn __neg__(&self) -> Result<PyTensor> {
+        self.map(Tensor::neg)
+    }
+    fn __pos__(&self) -> Result<PyTensor> {
+        self.map(|t| Ok(t.clone()))
+    }
+    fn __abs__(&self) -> Result<PyTensor> {
+        self.map(Tensor::abs)
+    }
+    fn __invert__(&self) -> Result<PyTensor> {
+        self.map(Tensor::bitwise_not)
+    }
+    fn __lt__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        self.operator(other, Tensor::lt, |t, v| t.lt_scalar(v))
+    }
+    fn __le__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        self.operator(other, Tensor::le, |t, v| t.le_scalar(v))
+    }
+    fn __gt__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        self.operator(other, Tensor::gt, |t, v| t.gt_scalar(v))
+    }
+    fn __ge__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        self.operator(other, Tensor::ge, |t, v| t.ge_scalar(v))
+    }
+    fn __eq__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        self.operator(other, Tensor::eq, |t, v| t.eq_scalar(v))
+    }
+    fn __ne__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        self.operator(other, Tensor::ne, |t, v| t.ne_scalar(v))
+    }
+    /// This tensor where ``condition`` is true, elsewhere ``other``.
+    fn r#where(&self, condition: &PyTensor, other: &Bound<'_, PyAny>) -> Result<PyTensor> {
+        let (tensor, condition) = (self.tensor()?, condition.tensor()?);
+        let Some(other) = Operand::beside(&tensor, other)? else { return Err(unknown(other)) };
+        Ok(PyTensor::wrap(condition.where_(&tensor, &other.into_tensor(&tensor)?)?))
+    }
+    /// The elements brought between ``min`` and ``max``, numbers or tensors.
+    #[pyo3(signature = (min=None, max=None))]
+    fn clamp(&self, min: Option<&Bound<'_, PyAny>>, max: Option<&Bound<'_, PyAny>>) -> Result<PyTensor> {
+        let tensor = self.tensor()?;
+        let scalar = |bound: Option<&Bound<'_, PyAny>>| bound.map(number).transpose().map(Option::flatten);
+        let (low, high) = (scalar(min)?, scalar(max)?);
+        if low.is_some() == min.is_some() && high.is_some() == max.is_some() {
+            return Ok(PyTensor::wrap(tensor.clamp(low, high)?));
+        }
+        let bound = |bound: Option<&Bound<'_, PyAny>>| match bound {
+            None => Ok(None),
+            Some(object) => match Operand::beside(&tensor, object)? {
+                Some(operand) => operand.into_tensor(&tensor).map(Some),
+                None => Err(unknown(object)),
+            },
+        };
+        Ok(PyTensor::wrap(tensor.clip(bound(min)?.as_ref(), bound(max)?.as_ref())?))
+    }
+    /// As ``clamp``.
+    #[pyo3(signature = (min=None, max=None))]
+    fn clip(&self, min: Option<&Bound<'_, PyAny>>, max: Option<&Bound<'_, PyAny>>) -> Result<PyTensor> {
+        self.clamp(min, max)
+    }
+}
+
+macro_rules! named {
+    ($($(#[doc = $doc:literal])+ $name:ident = $both:ident $scalar:ident;)+) => {
+        #[pymethods]
+        impl PyTensor { $(
+            $(#[doc = $doc])+
+            fn $name(&self, other: &Bound<'_, PyAny>) -> Result<PyTensor> {
+                self.function(other, Tensor::$both, |t, v| t.$scalar(v))
+            }
+        )+ }
+    };
+}
+
+named! {
+    /// ``self - other``.
+    subtract = sub sub_scalar;
+    /// ``self * other``.
+    mul = mul mul_scalar;
+    /// ``self * other``.
+    multiply = mul mul_scalar;
+    /// The quotient rounded down, as ``//``.
+    floor_divide = floor_divide floor_divide_scalar;
+    /// The remainder with the divisor's sign, as ``%``.
+    remainder = remainder remainder_scalar;
+    /// ``self ** other``.
+    pow = pow pow_scalar;
+    /// The greater of each pair.
+    maximum = maximum maximum_scalar;
+    /// The lesser of each pair.
+    minimum = minimum minimum_scalar;
+    /// The angle of the point (other, self).
+    atan2 = atan2 atan2_scalar;
+    /// Bits set in both.
+    bitwise_and = and and_scalar;
+    /// Bits set in either.
+    bitwise_or = or or_scalar;
+    /// Bits set in one only.
+    bitwise_xor = xor xor_scalar;
+    /// Bits moved up.
+    bitwise_left_shift = shift_left shift_left_scalar;
+    /// Bits moved down.
+    bitwise_right_shift = shift_right shift_right_scalar;
+    /// ``self < other``.
+    lt = lt lt_scalar;
+    /// ``self <= other``.
+    le = le le_scalar;
+    /// ``self > other``.
+    gt = gt gt_scalar;
+    /// ``self >= other``.
+    ge = ge ge_scalar;
+    /// ``self == other``.
+    eq = eq eq_scalar;
+    /// ``self != other``.
+    ne = ne ne_scalar;
+}
+
+#[pymethods]
+impl PyTensor {
+    /// ``self + alpha * other``.
+    #[pyo3(signature = (other, alpha=None))]
+    fn add(&self, other: &Bound<'_, PyAny>, alpha: Option<f64>) -> Result<PyTensor> {
+        match alpha {
+            None => self.function(other, Tensor::add, |t, v| t.add_scalar(v)),
+            Some(alpha) => {
+                let tensor = self.tensor()?;
+                let Some(other) = Operand::beside(&tensor, other)? else { return Err(unknown(other)) };
+                Ok(PyTensor::wrap(tensor.add(&other.into_tensor(&tensor)?.mul_scalar(alpha)?)?))
+            }
+        }
+    }
+    /// ``self - alpha * other``.
+    #[pyo3(signature = (other, alpha=None))]
+    fn sub(&self, other: &Bound<'_, PyAny>, alpha: Option<f64>) -> Result<PyTensor> {
+        match alpha {
+            None => self.function(other, Tensor::sub, |t, v| t.sub_scalar(v)),
+            Some(alpha) => self.add(other, Some(-alpha)),
+        }
+    }
+    /// ``self / other``; rounded down with ``rounding_mode="floor"``, towards zero with ``"trunc"``.
+    #[pyo3(signature = (other, rounding_mode=None))]
+    fn div(&self, other: &Bound<'_, PyAny>, rounding_mode: Option<&str>) -> Result<PyTensor> {
+        match rounding_mode {
+            None => self.function(other, Tensor::div, |t, v| t.div_scalar(v)),
+            Some("floor") => self.function(other, Tensor::floor_divide, |t, v| t.floor_divide_scalar(v)),
+            Some("trunc") => {
+                let quotient = self.function(other, Tensor::div, |t, v| t.div_scalar(v))?;
+                let dtype = self.tensor()?.dtype();
+                quotient.map(|t| t.trunc()?.to_dtype(if dtype.is_float() { t.dtype() } else { dtype }))
+            }
+            Some(other) => {
+                let message = format!("rounding_mode is {other:?}: it is None, \"floor\" or \"trunc\"");
+                Err(crate::error::value_error(message))
+            }
+        }
+    }
+    /// As ``div``.
+    #[pyo3(signature = (other, rounding_mode=None))]
+    fn divide(&self, other: &Bound<'_, PyAny>, rounding_mode: Option<&str>) -> Result<PyTensor> {
+        self.div(other, rounding_mode)
+    }
+    /// True where both are not zero.
+    fn logical_and(&self, other: &PyTensor) -> Result<PyTensor> {
+        let other = other.tensor()?;
+        self.map(|t| t.logical_and(&other))
+    }
+    /// True where one of both is not zero.
+    fn logical_or(&self, other: &PyTensor) -> Result<PyTensor> {
+        let other = other.tensor()?;
+        self.map(|t| t.logical_or(&other))
+    }
+    /// True where exactly one is not zero.
+    fn logical_xor(&self, other: &PyTensor) -> Result<PyTensor> {
+        let other = other.tensor()?;
+        self.map(|t| t.logical_xor(&other))
+    }
+}
+
+macro_rules! changing {
+    ($($name:ident = $both:ident $scalar:ident;)+) => {
+        #[pymethods]
+        impl PyTensor { $(
+            #[doc = concat!("``", stringify!($both), "`` in place.")]
+            fn $name<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Result<Bound<'py, Self>> {
+                slf.get().change(other, Tensor::$both, |t, v| t.$scalar(v))?;
+                Ok(slf.clone())
+            }
+        )+ }
+    };
+}
+
+changing! {
+    mul_ = mul mul_scalar;
+    div_ = div div_scalar;
+    pow_ = pow pow_scalar;
+    remainder_ = remainder remainder_scalar;
+    floor_divide_ = floor_divide floor_divide_scalar;
+}
+
+#[pymethods]
+impl PyTensor {
+    /// ``self + alpha * other`` in place.
+    #[pyo3(signature = (other, alpha=None))]
+    fn add_<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+        alpha: Option<f64>,
+    ) -> Result<Bound<'py, Self>> {
+        let sum = slf.get().add(other, alpha)?;
+        slf.get().assign(sum.tensor()?)?;
+        Ok(slf.clone())
+    }
+    /// ``self - alpha * other`` in place.
+    #[pyo3(signature = (other, alpha=None))]
+    fn sub_<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+        alpha: Option<f64>,
+    ) -> Result<Bound<'py, Self>> {
+        let difference = slf.get().sub(other, alpha)?;
+        slf.get().assign(difference.tensor()?)?;
+        Ok(slf.clone())
+    }
+    /// ``clamp`` in place.
+    #[pyo3(signature = (min=None, max=None))]
+    fn clamp_<'py>(
+        slf: &Bound<'py, Self>,
+        min: Option<&Bound<'py, PyAny>>,
+        max: Option<&Bound<'py, PyAny>>,
+    ) -> Result<Bound<'py, Self>> {
+        let clamped = slf.get().clamp(min, max)?;
+        slf.get().assign(clamped.tensor()?)?;
+        Ok(slf.clone())
+    }
+    /// Every element becomes ``value``.
+    fn fill_<'py>(slf: &Bound<'py, Self>, value: crate::argument::Number) -> Result<Bound<'py, Self>> {
+        let tensor = slf.get().tensor()?.detach()?;
+        slf.get().assign(tensor.full_like(value.0)?)?;
+        Ok(slf.clone())
+    }
+    /// Every element becomes 0.
+    fn zero_<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>> {
+        PyTensor::fill_(slf, crate::argument::Number(Scalar::Int(0)))
+    }
+    /// The elements become those of ``source``, broadcast.
+    fn copy_<'py>(slf: &Bound<'py, Self>, source: &PyTensor) -> Result<Bound<'py, Self>> {
+        let shape = slf.get().tensor()?.shape().to_vec();
+        slf.get().assign(source.tensor()?.broadcast_to(&shape)?)?;
+        Ok(slf.clone())
+    }
+}

@@ -1,0 +1,190 @@
+//! Choosing elements: by position, order or mask; and products of matrices.
+
+use phynexus::{DType, Tensor};
+use pyo3::prelude::*;
+
+use super::{PyTensor, reduce::pair};
+use crate::{
+    argument::Number,
+    error::Result,
+};
+
+macro_rules! with_tensor {
+    ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
+        #[pymethods]
+        impl PyTensor { $(
+            $(#[doc = $doc])+
+            fn $name(&self, other: &PyTensor) -> Result<PyTensor> {
+                let other = other.tensor()?;
+                self.map(|t| t.$name(&other))
+            }
+        )+ }
+    };
+}
+
+with_tensor! {
+    /// The product of matrices, stacks of them, and vectors.
+    matmul;
+    /// The inner product of two vectors.
+    dot;
+    /// The products of all pairs of two vectors.
+    outer;
+    /// Kronecker's product.
+    kron;
+}
+
+#[pymethods]
+impl PyTensor {
+    /// The product of two matrices.
+    fn mm(&self, mat2: &PyTensor) -> Result<PyTensor> {
+        self.matmul(mat2)
+    }
+    /// The products of two stacks of matrices.
+    fn bmm(&self, mat2: &PyTensor) -> Result<PyTensor> {
+        self.matmul(mat2)
+    }
+    /// The vector product along ``dim``, of size 3.
+    #[pyo3(signature = (other, dim=-1))]
+    fn cross(&self, other: &PyTensor, dim: i64) -> Result<PyTensor> {
+        let other = other.tensor()?;
+        self.map(|t| t.cross(&other, dim))
+    }
+    /// The sum of a matrix's diagonal.
+    fn trace(&self) -> Result<PyTensor> {
+        self.map(Tensor::trace)
+    }
+    /// ``out[i][j] = self[index[i][j]][j]`` for ``dim`` 0, and so on.
+    fn gather(&self, dim: i64, index: &PyTensor) -> Result<PyTensor> {
+        let index = index.tensor()?;
+        self.map(|t| t.gather(dim, &index))
+    }
+    /// As ``gather``, other axes broadcast; over all elements without ``dim``.
+    #[pyo3(signature = (indices, dim=None))]
+    fn take_along_dim(&self, indices: &PyTensor, dim: Option<i64>) -> Result<PyTensor> {
+        let indices = indices.tensor()?;
+        self.map(|t| match dim {
+            Some(dim) => t.take_along_dim(&indices, dim),
+            None => t.reshape_infer(&[-1])?.take_along_dim(&indices.reshape_infer(&[-1])?, 0),
+        })
+    }
+    /// The positions ``index`` along ``dim``.
+    fn index_select(&self, dim: i64, index: &PyTensor) -> Result<PyTensor> {
+        let index = index.tensor()?;
+        self.map(|t| t.index_select(dim, &index))
+    }
+    /// The elements at these positions of all, counted in row-major order.
+    #[pyo3(signature = (index, axis=None))]
+    fn take(&self, index: &PyTensor, axis: Option<i64>) -> Result<PyTensor> {
+        let index = index.tensor()?;
+        self.map(|t| t.take(&index, axis))
+    }
+    /// A copy with ``src`` at the positions ``index`` along ``dim``.
+    fn scatter(&self, dim: i64, index: &PyTensor, src: &Bound<'_, PyAny>) -> Result<PyTensor> {
+        let (tensor, index) = (self.tensor()?, index.tensor()?);
+        let source = match src.cast::<PyTensor>() {
+            Ok(source) => source.get().tensor()?,
+            Err(_) => {
+                let Number(value) = src.extract()?;
+                Tensor::full(index.shape(), value, tensor.dtype(), tensor.device())?
+            }
+        };
+        Ok(PyTensor::wrap(tensor.scatter(dim, &index, &source)?))
+    }
+    /// A copy with ``src`` added at the positions ``index`` along ``dim``.
+    fn scatter_add(&self, dim: i64, index: &PyTensor, src: &PyTensor) -> Result<PyTensor> {
+        let (index, source) = (index.tensor()?, src.tensor()?);
+        self.map(|t| t.scatter_add(dim, &index, &source))
+    }
+    /// A copy with ``source``'s slices added at the positions ``index`` along ``dim``.
+    fn index_add(&self, dim: i64, index: &PyTensor, source: &PyTensor) -> Result<PyTensor> {
+        let (index, source) = (index.tensor()?, source.tensor()?);
+        self.map(|t| t.index_add(dim, &index, &source))
+    }
+    /// A copy with ``value`` where ``mask`` is true.
+    fn masked_fill(&self, mask: &PyTensor, value: Number) -> Result<PyTensor> {
+        let mask = mask.tensor()?;
+        self.map(|t| t.masked_fill(&mask, value.0))
+    }
+    /// ``value`` where ``mask`` is true, in place.
+    fn masked_fill_<'py>(slf: &Bound<'py, Self>, mask: &PyTensor, value: Number) -> Result<Bound<'py, Self>> {
+        slf.get().assign(slf.get().tensor()?.masked_fill(&mask.tensor()?, value.0)?)?;
+        Ok(slf.clone())
+    }
+    /// The elements where ``mask`` is true, as a vector. Computes at once.
+    fn masked_select(&self, py: Python<'_>, mask: &PyTensor) -> Result<PyTensor> {
+        let (tensor, mask) = (self.tensor()?, mask.tensor()?);
+        Ok(PyTensor::wrap(py.detach(|| tensor.masked_select(&mask))?))
+    }
+    /// The indices of elements that are not zero: a row for each, or with ``as_tuple`` a vector for each axis. Computes
+    /// at once.
+    #[pyo3(signature = (*, as_tuple=false))]
+    fn nonzero<'py>(&self, py: Python<'py>, as_tuple: bool) -> Result<Bound<'py, PyAny>> {
+        let tensor = self.tensor()?;
+        let rows = py.detach(|| tensor.nonzero())?;
+        if !as_tuple {
+            return Ok(Bound::new(py, PyTensor::wrap(rows))?.into_any());
+        }
+        let columns = (0..tensor.rank())
+            .map(|axis| Ok(Bound::new(py, PyTensor::wrap(rows.narrow(1, axis, 1)?.squeeze(1)?))?))
+            .collect::<Result<Vec<_>>>()?;
+        Ok(pyo3::types::PyTuple::new(py, columns)?.into_any())
+    }
+    /// The order along ``dim``: values and their indices. Equal elements keep their order.
+    #[pyo3(signature = (dim=-1, descending=false, stable=true))]
+    fn sort<'py>(&self, py: Python<'py>, dim: i64, descending: bool, stable: bool) -> Result<Bound<'py, PyAny>> {
+        let _ = stable;
+        let (values, indices) = self.tensor()?.sort(dim, descending)?;
+        pair(py, "sort", values, indices)
+    }
+    /// The indices that sort along ``dim``.
+    #[pyo3(signature = (dim=-1, descending=false, stable=true))]
+    fn argsort(&self, dim: i64, descending: bool, stable: bool) -> Result<PyTensor> {
+        let _ = stable;
+        self.map(|t| t.argsort(dim, descending))
+    }
+    /// The ``k`` greatest elements along ``dim`` (least with ``largest=False``): values and indices, in order.
+    #[pyo3(signature = (k, dim=-1, largest=true, sorted=true))]
+    fn topk<'py>(
+        &self,
+        py: Python<'py>,
+        k: usize,
+        dim: i64,
+        largest: bool,
+        sorted: bool,
+    ) -> Result<Bound<'py, PyAny>> {
+        let _ = sorted;
+        let (values, indices) = self.tensor()?.topk(k, dim, largest)?;
+        pair(py, "topk", values, indices)
+    }
+    /// The distinct elements in order, which of them each element is, and how often each occurs. Computes at once.
+    fn _unique(&self, py: Python<'_>) -> Result<(PyTensor, PyTensor, PyTensor)> {
+        let tensor = self.tensor()?;
+        let unique = py.detach(|| tensor.unique())?;
+        Ok((
+            PyTensor::wrap(unique.values),
+            PyTensor::wrap(unique.inverse),
+            PyTensor::wrap(unique.counts),
+        ))
+    }
+    /// Where each of ``values`` belongs in this sorted vector.
+    #[pyo3(signature = (values, right=false))]
+    fn _searchsorted(&self, values: &PyTensor, right: bool) -> Result<PyTensor> {
+        let values = values.tensor()?;
+        self.map(|t| t.searchsorted(&values, right))
+    }
+    /// Rows of zeros with a one at each class.
+    #[pyo3(signature = (num_classes, dtype=None))]
+    fn one_hot(&self, num_classes: usize, dtype: Option<crate::dtype::Wanted>) -> Result<PyTensor> {
+        self.map(|t| t.one_hot(num_classes, dtype.map_or(DType::I64, |dtype| dtype.0)))
+    }
+    /// The plan that would compute this tensor, in words; ``None`` where the data is there.
+    fn explain(&self, py: Python<'_>) -> Result<Option<String>> {
+        let tensor = self.tensor()?;
+        let plan = py.detach(|| tensor.explain())?;
+        Ok(plan.map(|plan| plan.to_string()))
+    }
+    /// Whether this and another are the same data or node.
+    fn is_same(&self, other: &PyTensor) -> bool {
+        self.place().tensor().is_same(&other.place().tensor())
+    }
+}
