@@ -78,6 +78,8 @@ def value_and_grad(
             if not -len(args) <= number < len(args):
                 raise ValueError(f"grad: there is no argument {number}: {len(args)} were given")
         variables = list(args)
+        # Only inside another gradient is the result differentiated again.
+        nested = any(isinstance(each, Tensor) and each.requires_grad for each in args)
         with enable_grad():
             for number in numbers:
                 variables[number] = _engine.as_variable(args[number])
@@ -86,6 +88,8 @@ def value_and_grad(
         if not isinstance(value, Tensor):
             raise TypeError(f"grad: the function gives a {type(value).__name__}, not a tensor")
         slopes = _slopes(value, [variables[number] for number in numbers])
+        if not nested:
+            value, slopes = value.detach(), [each.detach() for each in slopes]
         slope = slopes[0] if isinstance(argnums, int) else tuple(slopes)
         return ((value, aux), slope) if has_aux else (value, slope)
 
@@ -136,6 +140,7 @@ def jacobian(function: Callable[..., Tensor], argnums: int = 0) -> Callable[...,
     @functools.wraps(function)
     def differentiated(*args: Any, **kwargs: Any) -> Tensor:
         variables = list(args)
+        nested = any(isinstance(each, Tensor) and each.requires_grad for each in args)
         with enable_grad():
             variables[argnums] = _engine.as_variable(args[argnums])
             value = function(*variables, **kwargs)
@@ -146,7 +151,8 @@ def jacobian(function: Callable[..., Tensor], argnums: int = 0) -> Callable[...,
         shape = tuple(value.shape) + tuple(variable.shape)
         if not rows:
             return _engine.zeros(shape, dtype=value.dtype, device=value.device)
-        return _engine.stack(rows).reshape(shape)
+        table = _engine.stack(rows).reshape(shape)
+        return table if nested else table.detach()
 
     return differentiated
 

@@ -12,7 +12,7 @@ from ._manipulation import isdtype
 class _Info:
     def capabilities(self) -> dict[str, Any]:
         """What the namespace can do."""
-        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 8}
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> Device:
         """The device of new tensors."""
