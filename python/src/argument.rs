@@ -46,9 +46,9 @@ impl<'py> FromPyObject<'_, 'py> for Axes {
         if let Ok(axis) = object.extract::<i64>() {
             return Ok(Axes::One(axis));
         }
-        let axes: Vec<i64> = object
-            .extract()
-            .map_err(|_| type_error(format!("{} is no axis: give a whole number or a tuple of them", &*object)))?;
+        let axes: Vec<i64> = object.extract().map_err(|_| {
+            type_error(format!("{} is no axis: give a whole number or a tuple of them", &*object))
+        })?;
         Ok(Axes::Several(axes.into()))
     }
 }
@@ -152,7 +152,10 @@ pub(crate) fn number(object: &Bound<'_, PyAny>) -> Result<Option<Scalar>> {
         }));
     }
     // NumPy's numbers are no numbers of Python's, but of these kinds.
-    if object.hasattr("dtype")? && !object.is_instance_of::<PyTensor>() && object.getattr("shape")?.len()? == 0 {
+    if object.hasattr("dtype")?
+        && !object.is_instance_of::<PyTensor>()
+        && object.getattr("shape")?.len()? == 0
+    {
         return number(&object.call_method0("item")?);
     }
     Ok(None)
@@ -210,5 +213,8 @@ pub(crate) fn tensors(object: &Bound<'_, PyAny>) -> Result<Vec<Tensor>> {
     if let Ok(tuple) = object.cast::<PyTuple>() {
         return tuple.iter().map(|item| one(&item)).collect();
     }
-    Err(type_error(format!("a {} stands where a list or tuple of tensors is needed", object.get_type().name()?)))
+    Err(type_error(format!(
+        "a {} stands where a list or tuple of tensors is needed",
+        object.get_type().name()?
+    )))
 }

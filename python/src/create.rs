@@ -1,6 +1,9 @@
 //! New tensors, random ones among them.
 
-use phynexus::{DType, Device, Scalar, Tensor, tensor::{Generator, GeneratorState}};
+use phynexus::{
+    DType, Device, Scalar, Tensor,
+    tensor::{Generator, GeneratorState},
+};
 use pyo3::{prelude::*, types::PyTuple};
 
 use crate::{
@@ -177,8 +180,11 @@ impl PyGenerator {
 }
 
 /// The generator given, or the default one.
-pub(crate) fn generator<'a>(given: Option<&'a PyGenerator>) -> &'a Generator {
-    given.map_or_else(|| Generator::default_generator(), |given| &given.0)
+pub(crate) fn generator(given: Option<&PyGenerator>) -> &Generator {
+    match given {
+        Some(given) => &given.0,
+        None => Generator::default_generator(),
+    }
 }
 
 /// Starts the default generator anew from a seed.
@@ -242,7 +248,9 @@ pub(crate) fn randint(
         (Some(high), Some(size)) => (low, high.extract::<i64>()?, size),
         (Some(shape), None) => (0, low, shape.extract::<Shape>()?),
         (None, Some(size)) => (0, low, size),
-        (None, None) => return Err(value_error("randint: the size is missing, as in randint(0, 10, (2, 3))")),
+        (None, None) => {
+            return Err(value_error("randint: the size is missing, as in randint(0, 10, (2, 3))"));
+        }
     };
     let dtype = dtype.map_or(DType::I64, |dtype| dtype.0);
     let generator = self::generator(generator.map(|given| given.get()));

@@ -50,7 +50,8 @@ impl PyDevice {
                     Ok(value) => value.to_string(),
                     Err(_) => name.to_string(),
                 };
-                find(&if kind == "cpu" && index == 0 { kind } else { format!("{kind}:{index}") }).map(PyDevice)
+                find(&if kind == "cpu" && index == 0 { kind } else { format!("{kind}:{index}") })
+                    .map(PyDevice)
             }
         }
     }
@@ -135,7 +136,7 @@ impl PyDevice {
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
         match other.cast::<PyDevice>() {
             Ok(other) => other.get().0 == self.0,
-            Err(_) => other.cast::<PyString>().is_ok_and(|name| name.to_string() == self.0.name()),
+            Err(_) => other.extract::<&str>().is_ok_and(|name| name == self.0.name()),
         }
     }
     fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
@@ -167,7 +168,9 @@ fn found(object: &Bound<'_, PyAny>) -> Result<Device> {
     }
     match object.cast::<PyString>() {
         Ok(name) => find(name.to_str()?),
-        Err(_) => Err(type_error(format!("{object} is no device: give its name, such as \"cpu\" or \"cuda:0\""))),
+        Err(_) => {
+            Err(type_error(format!("{object} is no device: give its name, such as \"cpu\" or \"cuda:0\"")))
+        }
     }
 }
 

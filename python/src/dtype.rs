@@ -70,7 +70,8 @@ fn wanted(object: &Bound<'_, PyAny>) -> Result<Wanted> {
     if let Ok(dtype) = object.cast::<PyDType>() {
         return Ok(Wanted(dtype.get().0));
     }
-    let unknown = || type_error(format!("{object} is no dtype: use one of neurenix's, such as neurenix.float32"));
+    let unknown =
+        || type_error(format!("{object} is no dtype: use one of neurenix's, such as neurenix.float32"));
     if let Ok(class) = object.cast::<PyType>() {
         let name = class.name()?;
         return Ok(Wanted(match name.to_str()? {

@@ -290,9 +290,11 @@ pub(crate) fn batch_norm(
     let x = input.tensor()?;
     let (weight, bias) = (optional(weight)?, optional(bias)?);
     let (mean, variance) = (optional(running_mean)?, optional(running_var)?);
-    let result = x.batch_norm(mean.as_ref(), variance.as_ref(), weight.as_ref(), bias.as_ref(), training, eps)?;
-    if training && let (Some(mean_place), Some(variance_place), Some(mean), Some(variance)) =
-        (running_mean, running_var, mean, variance)
+    let result =
+        x.batch_norm(mean.as_ref(), variance.as_ref(), weight.as_ref(), bias.as_ref(), training, eps)?;
+    if training
+        && let (Some(mean_place), Some(variance_place), Some(mean), Some(variance)) =
+            (running_mean, running_var, mean, variance)
     {
         let (new_mean, new_variance) = x.detach()?.running_statistics(&mean, &variance, momentum)?;
         mean_place.assign(new_mean)?;
@@ -330,7 +332,8 @@ pub(crate) fn nll_loss(
 ) -> Result<PyTensor> {
     let weight = optional(weight)?;
     let reduction = self::reduction(reduction)?;
-    let options = CrossEntropyOptions { weight: weight.as_ref(), ignore_index, label_smoothing: 0.0, reduction };
+    let options =
+        CrossEntropyOptions { weight: weight.as_ref(), ignore_index, label_smoothing: 0.0, reduction };
     Ok(PyTensor::wrap(input.tensor()?.nll_loss(&target.tensor()?, &options)?))
 }
 
@@ -386,14 +389,20 @@ pub(crate) fn binary_cross_entropy_with_logits(
     let (weight, pos_weight) = (optional(weight)?, optional(pos_weight)?);
     let reduction = self::reduction(reduction)?;
     let (x, target) = (input.tensor()?, target.tensor()?);
-    let loss = x.binary_cross_entropy_with_logits(&target, weight.as_ref(), pos_weight.as_ref(), reduction)?;
+    let loss =
+        x.binary_cross_entropy_with_logits(&target, weight.as_ref(), pos_weight.as_ref(), reduction)?;
     Ok(PyTensor::wrap(loss))
 }
 
 /// Kullback and Leibler's divergence of logarithms of probabilities from a target.
 #[pyfunction]
 #[pyo3(signature = (input, target, reduction="mean", log_target=false))]
-pub(crate) fn kl_div(input: &PyTensor, target: &PyTensor, reduction: &str, log_target: bool) -> Result<PyTensor> {
+pub(crate) fn kl_div(
+    input: &PyTensor,
+    target: &PyTensor,
+    reduction: &str,
+    log_target: bool,
+) -> Result<PyTensor> {
     let (x, target) = (input.tensor()?, target.tensor()?);
     Ok(PyTensor::wrap(match reduction {
         "batchmean" => x.kl_div_batch_mean(&target, log_target)?,
@@ -439,7 +448,9 @@ pub(crate) fn interpolate(
         "nearest" => Interpolation::Nearest,
         "linear" | "bilinear" | "trilinear" => Interpolation::Linear { align_corners },
         other => {
-            let message = format!("interpolate: mode is {other:?}: it is \"nearest\", \"linear\", \"bilinear\" or \"trilinear\"");
+            let message = format!(
+                "interpolate: mode is {other:?}: it is \"nearest\", \"linear\", \"bilinear\" or \"trilinear\""
+            );
             return Err(value_error(message));
         }
     };
@@ -482,9 +493,14 @@ pub(crate) fn recurrent_layer(
         "GRU" => Cell::Gru,
         "tanh" => Cell::Tanh,
         "relu" => Cell::Relu,
-        other => return Err(value_error(format!("{other:?} is no kind of recurrent layer: it is \"tanh\" or \"relu\""))),
+        other => {
+            return Err(value_error(format!(
+                "{other:?} is no kind of recurrent layer: it is \"tanh\" or \"relu\""
+            )));
+        }
     };
     let x = input.tensor()?;
-    let RecurrentOutput { output, h_n, c_n } = x.recurrent(cell, weights, h_0.as_ref(), c_0.as_ref(), reverse)?;
+    let RecurrentOutput { output, h_n, c_n } =
+        x.recurrent(cell, weights, h_0.as_ref(), c_0.as_ref(), reverse)?;
     Ok((PyTensor::wrap(output), PyTensor::wrap(h_n), c_n.map(PyTensor::wrap)))
 }

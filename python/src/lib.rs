@@ -7,13 +7,16 @@
 #![allow(unsafe_op_in_unsafe_fn)]
 
 mod argument;
+mod capture;
 mod create;
+mod custom;
 mod device;
 mod dtype;
 mod error;
 mod functional;
 mod io;
 mod optim;
+mod profile;
 mod tensor;
 
 use pyo3::prelude::*;
@@ -23,10 +26,12 @@ use pyo3::prelude::*;
 mod _engine {
     #[pymodule_export]
     use crate::{
+        capture::PyCaptured,
         create::{
             PyGenerator, arange, bernoulli, eye, full, full_like, get_rng_state, linspace, manual_seed, ones,
             rand, randint, randn, randperm, set_rng_state, tensor, zeros,
         },
+        custom::PyCustomKernel,
         device::{
             PyDevice, devices, get_default_device, missing_devices, set_default_device, set_num_threads,
         },
@@ -37,12 +42,13 @@ mod _engine {
             binary_cross_entropy, binary_cross_entropy_with_logits, conv_transpose1d, conv_transpose2d,
             conv_transpose3d, conv1d, conv2d, conv3d, cosine_embedding_loss, cosine_similarity,
             cross_entropy, dropout, embedding, group_norm, hinge_embedding_loss, huber_loss, instance_norm,
-            interpolate, kl_div, l1_loss, layer_norm, linear, max_pool1d, max_pool1d_with_indices, max_pool2d,
-            max_pool2d_with_indices, max_pool3d, max_pool3d_with_indices, mse_loss, nll_loss, recurrent_layer,
-            rms_norm, scaled_dot_product_attention, smooth_l1_loss,
+            interpolate, kl_div, l1_loss, layer_norm, linear, max_pool1d, max_pool1d_with_indices,
+            max_pool2d, max_pool2d_with_indices, max_pool3d, max_pool3d_with_indices, mse_loss, nll_loss,
+            recurrent_layer, rms_norm, scaled_dot_product_attention, smooth_l1_loss,
         },
         io::{digits, load_safetensors, save_safetensors},
         optim::PyOptimizer,
+        profile::PyProfiler,
         tensor::{
             PyTensor,
             autograd::{GradientMode, as_variable, evaluate, gradients, is_grad_enabled},

@@ -2,11 +2,11 @@
 
 use std::cell::RefCell;
 
-use phynexus::{GradientMode as Guard, Tensor, graph::gradient::{is_enabled, record_gradients}};
-use pyo3::{
-    prelude::*,
-    types::PyTuple,
+use phynexus::{
+    GradientMode as Guard, Tensor,
+    graph::gradient::{is_enabled, record_gradients},
 };
+use pyo3::{prelude::*, types::PyTuple};
 
 use super::PyTensor;
 use crate::{
@@ -56,15 +56,14 @@ impl PyTensor {
             return Ok(None);
         }
         let gradient = self.tensor()?.grad();
-        Ok(gradient.map(|gradient| PyTensor {
-            owner: Some(self.place().clone()),
-            ..PyTensor::wrap(gradient)
-        }))
+        Ok(gradient
+            .map(|gradient| PyTensor { owner: Some(self.place().clone()), ..PyTensor::wrap(gradient) }))
     }
     #[setter]
     fn set_grad(&self, gradient: Option<&PyTensor>) -> Result<()> {
         let leaf = self.tensor()?;
-        let gradient = gradient.map(|gradient| gradient.tensor()?.detach().map_err(Failure::from)).transpose()?;
+        let gradient =
+            gradient.map(|gradient| gradient.tensor()?.detach().map_err(Failure::from)).transpose()?;
         if let Some(gradient) = &gradient
             && (gradient.shape() != leaf.shape() || gradient.device() != leaf.device())
         {
@@ -148,7 +147,8 @@ impl PyTensor {
         device: Option<crate::device::Named>,
     ) -> Result<()> {
         let old = self.place().tensor().detach()?;
-        let dtype = dtype.map_or(old.dtype(), |dtype| if old.dtype().is_float() { dtype.0 } else { old.dtype() });
+        let dtype =
+            dtype.map_or(old.dtype(), |dtype| if old.dtype().is_float() { dtype.0 } else { old.dtype() });
         let device = device.map_or(old.device(), |device| device.0);
         if dtype == old.dtype() && device == old.device() {
             return Ok(());
@@ -223,7 +223,7 @@ pub(crate) fn as_variable(tensor: &Bound<'_, PyAny>) -> Result<PyTensor> {
     let tensor = tensor.get().tensor()?;
     // What can be differentiated stays connected, so that gradients of gradients find their way.
     if tensor.requires_grad() {
-        return Ok(PyTensor::wrap(tensor.reshape(&tensor.shape().to_vec())?));
+        return Ok(PyTensor::wrap(tensor.reshape(tensor.shape())?));
     }
     Ok(PyTensor::wrap(tensor.with_grad()?))
 }

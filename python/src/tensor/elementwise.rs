@@ -139,7 +139,11 @@ impl PyTensor {
                 (Ok(tanh), _) => tanh,
                 (_, Ok("none")) => false,
                 (_, Ok("tanh")) => true,
-                _ => return Err(value_error(format!("gelu: approximate is {given}: it is \"none\" or \"tanh\""))),
+                _ => {
+                    return Err(value_error(format!(
+                        "gelu: approximate is {given}: it is \"none\" or \"tanh\""
+                    )));
+                }
             },
         };
         let kind = if tanh { GeluApproximation::Tanh } else { GeluApproximation::None };

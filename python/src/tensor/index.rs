@@ -66,7 +66,9 @@ fn specification(part: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<IndexSpec> 
         return Ok(IndexSpec::At(number.extract()?));
     }
     let kind = part.get_type().name()?;
-    Err(type_error(format!("a {kind} is no index: use whole numbers, slices, None, ..., or tensors of integers or bool")))
+    Err(type_error(format!(
+        "a {kind} is no index: use whole numbers, slices, None, ..., or tensors of integers or bool"
+    )))
 }
 
 fn specifications(key: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<Vec<IndexSpec>> {

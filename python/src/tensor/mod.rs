@@ -61,7 +61,9 @@ impl PyTensor {
     pub(crate) fn require_grad(&self) -> Result<()> {
         let dtype = self.place.tensor().dtype();
         if !dtype.is_float() {
-            return Err(runtime_error(format!("a {dtype} tensor has no gradient: only floating-point ones have")));
+            return Err(runtime_error(format!(
+                "a {dtype} tensor has no gradient: only floating-point ones have"
+            )));
         }
         self.place.set_trainable(true);
         self.place.leaf()?;
@@ -369,8 +371,11 @@ impl PyTensor {
     }
     fn __iter__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         let parts = self.unbind(0)?;
-        Ok(PyList::new(py, parts.into_iter().map(|part| Bound::new(py, part)).collect::<PyResult<Vec<_>>>()?)?
-            .call_method0("__iter__")?)
+        Ok(PyList::new(
+            py,
+            parts.into_iter().map(|part| Bound::new(py, part)).collect::<PyResult<Vec<_>>>()?,
+        )?
+        .call_method0("__iter__")?)
     }
     fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> Result<bool> {
         let tensor = self.tensor()?;

@@ -40,9 +40,10 @@ impl PyTensor {
         let rank = tensor.rank() as i64;
         let from_front = |axis: i64| {
             let positive = if axis < 0 { axis + rank } else { axis };
-            usize::try_from(positive).ok().filter(|&p| p < tensor.rank()).ok_or_else(|| {
-                phynexus::Error::Axis { op: "permute", axis, shape: tensor.shape().into() }
-            })
+            usize::try_from(positive)
+                .ok()
+                .filter(|&p| p < tensor.rank())
+                .ok_or_else(|| phynexus::Error::Axis { op: "permute", axis, shape: tensor.shape().into() })
         };
         let order = spread(dims)?.into_iter().map(from_front).collect::<phynexus::Result<Vec<_>>>()?;
         Ok(PyTensor::wrap(tensor.permute(&order)?))
@@ -64,7 +65,9 @@ impl PyTensor {
     fn transposed(&self) -> Result<PyTensor> {
         let rank = self.ndim();
         if rank != 2 {
-            return Err(value_error(format!("T: the transpose of a tensor of {rank} dimensions: use mT or permute")));
+            return Err(value_error(format!(
+                "T: the transpose of a tensor of {rank} dimensions: use mT or permute"
+            )));
         }
         self.t()
     }
@@ -129,7 +132,8 @@ impl PyTensor {
             let rank = tensor.rank() as i64;
             let mut axes: Vec<i64> = dim.list().unwrap_or_default().to_vec();
             for axis in &mut axes {
-                if !(-rank..rank).contains(axis) && !(rank == 0 && (-1..=0).contains(axis)) {
+                let known = (-rank.max(1)..rank.max(1)).contains(axis);
+                if !known {
                     let shape = tensor.shape().into();
                     return Err(phynexus::Error::Axis { op: "squeeze", axis: *axis, shape }.into());
                 }
@@ -163,7 +167,9 @@ impl PyTensor {
         let tensor = self.tensor()?;
         let rank = tensor.rank() as i64;
         if !(-rank..rank).contains(&dim) {
-            return Err(phynexus::Error::Axis { op: "unflatten", axis: dim, shape: tensor.shape().into() }.into());
+            return Err(
+                phynexus::Error::Axis { op: "unflatten", axis: dim, shape: tensor.shape().into() }.into()
+            );
         }
         let axis = dim.rem_euclid(rank) as usize;
         let before = tensor.shape()[..axis].iter().map(|&s| s as i64);
@@ -222,7 +228,9 @@ impl PyTensor {
         let tensor = self.tensor()?;
         let rank = tensor.rank() as i64;
         if !(-rank..rank).contains(&dim) {
-            return Err(phynexus::Error::Axis { op: "select", axis: dim, shape: tensor.shape().into() }.into());
+            return Err(
+                phynexus::Error::Axis { op: "select", axis: dim, shape: tensor.shape().into() }.into()
+            );
         }
         let axis = dim.rem_euclid(rank);
         let mut specs = vec![phynexus::tensor::IndexSpec::ALL; axis as usize];
@@ -253,7 +261,9 @@ impl PyTensor {
         let tensor = self.tensor()?;
         let rank = tensor.rank() as i64;
         if !(-rank..rank).contains(&dim) {
-            return Err(phynexus::Error::Axis { op: "unbind", axis: dim, shape: tensor.shape().into() }.into());
+            return Err(
+                phynexus::Error::Axis { op: "unbind", axis: dim, shape: tensor.shape().into() }.into()
+            );
         }
         let axis = dim.rem_euclid(rank) as usize;
         (0..tensor.shape()[axis])
@@ -281,7 +291,8 @@ impl PyTensor {
         let widths = whole_numbers(padding)?;
         let tensor = self.tensor()?;
         if widths.len() % 2 == 1 || widths.len() / 2 > tensor.rank() {
-            let message = format!("pad: {} widths for {} dimensions: two for each", widths.len(), tensor.rank());
+            let message =
+                format!("pad: {} widths for {} dimensions: two for each", widths.len(), tensor.rank());
             return Err(value_error(message));
         }
         let mut borders = vec![(0, 0); tensor.rank()];

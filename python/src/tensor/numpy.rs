@@ -63,7 +63,9 @@ fn from_lists(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
     nested.walk(data, 0)?;
     if !nested.parts.is_empty() {
         if !nested.numbers.is_empty() {
-            return Err(value_error("tensors and numbers stand side by side in one list: make them all tensors"));
+            return Err(value_error(
+                "tensors and numbers stand side by side in one list: make them all tensors",
+            ));
         }
         let part = |part: &Bound<'_, PyAny>| match part.cast::<PyTensor>() {
             Ok(tensor) => Ok(tensor.get().tensor()?.detach()?.to_device(device)?),
@@ -129,7 +131,10 @@ impl<'py> Nested<'py> {
 
     fn leaf(&mut self, item: &Bound<'py, PyAny>, depth: usize) -> Result<()> {
         if depth != self.shape.len() {
-            let message = format!("the lists are ragged: a {} at depth {depth}, lists beside it", item.get_type().name()?);
+            let message = format!(
+                "the lists are ragged: a {} at depth {depth}, lists beside it",
+                item.get_type().name()?
+            );
             return Err(value_error(message));
         }
         let is_array = item.cast::<PyTensor>().is_ok()
@@ -227,7 +232,10 @@ fn export<'py>(py: Python<'py>, tensor: &Tensor) -> Result<Bound<'py, PyAny>> {
         return Err(type_error("NumPy has no bfloat16: convert with .float() first"));
     }
     if tensor.device().name() != "cpu" {
-        return Err(type_error(format!("the tensor is on {}: bring it over with .cpu() first", tensor.device())));
+        return Err(type_error(format!(
+            "the tensor is on {}: bring it over with .cpu() first",
+            tensor.device()
+        )));
     }
     let numpy = numpy(py)?;
     if tensor.is_empty() {
@@ -254,7 +262,9 @@ impl PyTensor {
             return export(py, &tensor);
         }
         if tensor.requires_grad() {
-            return Err(runtime_error("the tensor requires gradients, which NumPy loses: use .detach().numpy()"));
+            return Err(runtime_error(
+                "the tensor requires gradients, which NumPy loses: use .detach().numpy()",
+            ));
         }
         export(py, &tensor)
     }

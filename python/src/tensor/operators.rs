@@ -15,7 +15,12 @@ type OfNumber = fn(&Tensor, Scalar) -> phynexus::Result<Tensor>;
 impl PyTensor {
     /// The result, or `None` if the other operand is nothing that tensors know.
     #[inline]
-    fn combined(&self, other: &Bound<'_, PyAny>, both: OfTensors, scalar: OfNumber) -> Result<Option<Tensor>> {
+    fn combined(
+        &self,
+        other: &Bound<'_, PyAny>,
+        both: OfTensors,
+        scalar: OfNumber,
+    ) -> Result<Option<Tensor>> {
         let tensor = self.tensor()?;
         Ok(match Operand::beside(&tensor, other)? {
             None => None,
@@ -111,7 +116,9 @@ impl PyTensor {
         let py = other.py();
         let tensor = self.tensor()?;
         match Operand::beside(&tensor, other)? {
-            Some(Operand::Tensor(other)) => Ok(Bound::new(py, PyTensor::wrap(tensor.matmul(&other)?))?.into_any()),
+            Some(Operand::Tensor(other)) => {
+                Ok(Bound::new(py, PyTensor::wrap(tensor.matmul(&other)?))?.into_any())
+            }
             Some(Operand::Number(_)) => Err(type_error("@ needs a tensor on both sides: use * for a number")),
             None => Ok(py.NotImplemented().into_bound(py)),
         }
@@ -120,7 +127,9 @@ impl PyTensor {
         let py = other.py();
         let tensor = self.tensor()?;
         match Operand::beside(&tensor, other)? {
-            Some(Operand::Tensor(other)) => Ok(Bound::new(py, PyTensor::wrap(other.matmul(&tensor)?))?.into_any()),
+            Some(Operand::Tensor(other)) => {
+                Ok(Bound::new(py, PyTensor::wrap(other.matmul(&tensor)?))?.into_any())
+            }
             _ => Ok(py.NotImplemented().into_bound(py)),
         }
     }

@@ -36,7 +36,8 @@ impl PyTensor {
         greatest: bool,
     ) -> Result<Py<PyAny>> {
         let tensor = self.tensor()?;
-        let value = |axes: &[i64]| if greatest { tensor.max(axes, keepdim) } else { tensor.min(axes, keepdim) };
+        let value =
+            |axes: &[i64]| if greatest { tensor.max(axes, keepdim) } else { tensor.min(axes, keepdim) };
         let Some(dim) = dim.filter(|dim| !dim.is_none()) else {
             return Ok(Bound::new(py, PyTensor::wrap(value(&[])?))?.into_any().unbind());
         };

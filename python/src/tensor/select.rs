@@ -4,10 +4,7 @@ use phynexus::{DType, Tensor};
 use pyo3::prelude::*;
 
 use super::{PyTensor, reduce::pair};
-use crate::{
-    argument::Number,
-    error::Result,
-};
+use crate::{argument::Number, error::Result};
 
 macro_rules! with_tensor {
     ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
@@ -131,7 +128,13 @@ impl PyTensor {
     }
     /// The order along ``dim``: values and their indices. Equal elements keep their order.
     #[pyo3(signature = (dim=-1, descending=false, stable=true))]
-    fn sort<'py>(&self, py: Python<'py>, dim: i64, descending: bool, stable: bool) -> Result<Bound<'py, PyAny>> {
+    fn sort<'py>(
+        &self,
+        py: Python<'py>,
+        dim: i64,
+        descending: bool,
+        stable: bool,
+    ) -> Result<Bound<'py, PyAny>> {
         let _ = stable;
         let (values, indices) = self.tensor()?.sort(dim, descending)?;
         pair(py, "sort", values, indices)
@@ -160,11 +163,7 @@ impl PyTensor {
     fn _unique(&self, py: Python<'_>) -> Result<(PyTensor, PyTensor, PyTensor)> {
         let tensor = self.tensor()?;
         let unique = py.detach(|| tensor.unique())?;
-        Ok((
-            PyTensor::wrap(unique.values),
-            PyTensor::wrap(unique.inverse),
-            PyTensor::wrap(unique.counts),
-        ))
+        Ok((PyTensor::wrap(unique.values), PyTensor::wrap(unique.inverse), PyTensor::wrap(unique.counts)))
     }
     /// Where each of ``values`` belongs in this sorted vector.
     #[pyo3(signature = (values, right=false))]

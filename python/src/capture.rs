@@ -1,0 +1,37 @@
+//! Functions of tensors that are recorded once and replayed.
+
+use phynexus::{Tensor, schedule::capture::Captured};
+use pyo3::{prelude::*, types::PyTuple};
+
+use crate::{
+    argument::tensors,
+    error::{Failure, Result},
+    tensor::PyTensor,
+};
+
+type Function = Box<dyn Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>, Failure> + Send + Sync>;
+
+/// A function of a list of tensors that gives a list of tensors, recorded for each combination of shapes and dtypes.
+#[pyclass(name = "Captured", module = "neurenix._engine", frozen)]
+pub(crate) struct PyCaptured(Captured<Function>);
+
+#[pymethods]
+impl PyCaptured {
+    #[new]
+    fn new(function: Py<PyAny>) -> PyCaptured {
+        PyCaptured(Captured::new(Box::new(move |_given, kept| {
+            Python::attach(|py| {
+                let arguments: Vec<_> = kept.iter().map(|tensor| PyTensor::wrap(tensor.clone())).collect();
+                tensors(&function.bind(py).call1((arguments,))?)
+            })
+        })))
+    }
+    /// The results, computed.
+    fn __call__<'py>(&self, py: Python<'py>, arguments: &Bound<'py, PyAny>) -> Result<Bound<'py, PyTuple>> {
+        let kept = tensors(arguments)?;
+        let kept = kept.iter().map(Tensor::detach).collect::<phynexus::Result<Vec<_>>>()?;
+        let results = py.detach(|| self.0.call(&mut Vec::new(), &kept))?;
+        let results = results.into_iter().map(|result| Bound::new(py, PyTensor::wrap(result)));
+        Ok(PyTuple::new(py, results.collect::<PyResult<Vec<_>>>()?)?)
+    }
+}
