@@ -132,9 +132,9 @@ fn losses(program: &Path, device: &str) -> Result<Vec<f64>, String> {
 /// and its element types one, since a kernel's shape changes numbers in it, not what an architecture can do.
 pub(crate) fn compilers() -> Result<(), String> {
     let program = command()?;
-    let newest = install::environment("nvrtc-13", "nvidia-cuda-nvrtc")?;
+    let newest = install::environment("nvrtc-13", &["nvidia-cuda-nvrtc"])?;
     // The last that knows Volta.
-    let older = install::environment("nvrtc-12", "nvidia-cuda-nvrtc-cu12")?;
+    let older = install::environment("nvrtc-12", &["nvidia-cuda-nvrtc-cu12"])?;
     let cuda = |packages: &Path, arguments: &[&str]| {
         let mut compile = Command::new(&program);
         succeed(compile.args(["verify", "--compile"]).args(arguments).env("VIRTUAL_ENV", packages))

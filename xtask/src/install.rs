@@ -26,8 +26,8 @@ pub(crate) fn packages(names: &[&str]) -> Result<(), String> {
     apt(&[&["install", "-y", "-qq", "--no-install-recommends"], names].concat())
 }
 
-/// A virtual environment of Python's in the target folder, with one package.
-pub(crate) fn environment(name: &str, package: &str) -> Result<PathBuf, String> {
+/// A virtual environment of Python's in the target folder, with these packages.
+pub(crate) fn environment(name: &str, packages_of_python: &[&str]) -> Result<PathBuf, String> {
     let folder = root().join("target").join(name);
     let done = folder.join("installed");
     if !done.exists() {
@@ -39,7 +39,7 @@ pub(crate) fn environment(name: &str, package: &str) -> Result<PathBuf, String> 
         }
         succeed(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
         let mut pip = Command::new(folder.join("bin/python"));
-        succeed(pip.args(["-m", "pip", "install", "--quiet", "--no-deps", package]))?;
+        succeed(pip.args(["-m", "pip", "install", "--quiet"]).args(packages_of_python))?;
         File::create(&done).map_err(|e| format!("{}: {e}", done.display()))?;
     }
     Ok(folder)

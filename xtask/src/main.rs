@@ -5,6 +5,7 @@ mod devices;
 #[path = "../../crates/neurenix-cli/tests/browser/find.rs"]
 mod find;
 mod install;
+mod python;
 mod test;
 
 use std::{
@@ -23,8 +24,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Format, lints, documentation, all tests, examples, other devices' compilers, devices made of the processor, the sanitizer: what
-    /// CI runs
+    /// Format, lints, documentation, all tests, examples, Python, other devices' compilers, devices made of the processor,
+    /// the sanitizer: what CI runs
     Test(test::Arguments),
     /// Speed against PyTorch in one run, as a table of ratios
     Bench(bench::Arguments),

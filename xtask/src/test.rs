@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use crate::{cargo, devices, find, install, root, succeed};
+use crate::{cargo, devices, find, install, python, root, succeed};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -39,6 +39,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         ("browser", install_browser),
         ("tests", || succeed(cargo().args(["test", "--workspace", "--no-fail-fast"]))),
         ("examples", run_examples),
+        ("python", python::check),
         ("compilers", devices::compilers),
         ("devices", devices::devices),
     ];

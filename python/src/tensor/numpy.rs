@@ -25,14 +25,12 @@ fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
 
 /// A tensor from numbers, nested lists and tuples of them, NumPy's arrays, or anything that NumPy makes an array of.
 pub(crate) fn import(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> Result<Tensor> {
+    // NumPy's own numbers keep their dtype.
+    if data.hasattr("dtype")? {
+        return from_array(data, dtype, device);
+    }
     if let Some(scalar) = number(data)? {
-        let natural = match scalar {
-            Scalar::Bool(_) => DType::Bool,
-            Scalar::Float(_) => natural_float(data),
-            Scalar::UInt(_) => DType::U64,
-            Scalar::Int(_) => DType::I64,
-        };
-        let dtype = dtype.unwrap_or(natural);
+        let dtype = dtype.unwrap_or_else(|| natural(&[scalar]));
         let bytes = phynexus::device::scalar_bytes(scalar, dtype);
         return Ok(Tensor::from_bytes(&bytes, dtype, &[], device)?);
     }
@@ -40,14 +38,6 @@ pub(crate) fn import(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Devi
         return from_lists(data, dtype, device);
     }
     from_array(data, dtype, device)
-}
-
-/// NumPy's scalars keep their dtype; Python's floats are `float32`.
-fn natural_float(data: &Bound<'_, PyAny>) -> DType {
-    match data.getattr("dtype").and_then(|dtype| dtype.extract::<Wanted>()) {
-        Ok(Wanted(dtype)) => dtype,
-        Err(_) => DType::F32,
-    }
 }
 
 /// What nested lists hold, in row-major order.

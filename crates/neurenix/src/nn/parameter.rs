@@ -95,7 +95,9 @@ impl Parameter {
         let old = self.tensor();
         if old.shape() != value.shape() {
             let hint = "the new value has the shape of the old";
-            return Err(EngineError::shape("Parameter::convert_to", &[old.shape(), value.shape()], hint).into());
+            return Err(
+                EngineError::shape("Parameter::convert_to", &[old.shape(), value.shape()], hint).into()
+            );
         }
         self.replace(if self.is_trainable() { value.with_grad()? } else { value });
         Ok(())

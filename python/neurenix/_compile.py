@@ -1,0 +1,144 @@
+"""Functions of tensors that are recorded once for each combination of shapes, and then replayed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from . import _engine
+from ._engine import Tensor
+
+
+def _flatten(value: Any, tensors: list[Tensor]) -> Any:
+    """``value`` with its tensors replaced by their positions in ``tensors``: hashable, so that it can be a key."""
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return ("tensor", len(tensors) - 1)
+    if isinstance(value, (list, tuple)):
+        kind = type(value)
+        return ("sequence", kind, tuple(_flatten(each, tensors) for each in value))
+    if isinstance(value, dict):
+        return ("dict", tuple((key, _flatten(each, tensors)) for key, each in value.items()))
+    return ("value", value)
+
+
+def _unflatten(shape: Any, tensors: list[Tensor]) -> Any:
+    kind = shape[0]
+    if kind == "tensor":
+        return tensors[shape[1]]
+    if kind == "sequence":
+        parts = [_unflatten(each, tensors) for each in shape[2]]
+        return shape[1](*parts) if hasattr(shape[1], "_fields") else shape[1](parts)
+    if kind == "dict":
+        return {key: _unflatten(each, tensors) for key, each in shape[1]}
+    return shape[1]
+
+
+def _held(function: Any, arguments: Any) -> list[Tensor]:
+    """The tensors that a function holds: parameters and buffers of modules, and tensors of its closure."""
+    found: dict[int, Tensor] = {}
+    seen: set[int] = set()
+
+    def look(value: Any, depth: int) -> None:
+        if depth > 4 or id(value) in seen:
+            return
+        seen.add(id(value))
+        if isinstance(value, Tensor):
+            found[id(value)] = value
+        elif hasattr(value, "_parameters") and hasattr(value, "modules"):
+            for module in value.modules():
+                for each in (*module._parameters.values(), *module._buffers.values()):
+                    if each is not None:
+                        found[id(each)] = each
+        elif isinstance(value, (list, tuple)):
+            for each in value:
+                look(each, depth + 1)
+        elif isinstance(value, dict):
+            for each in value.values():
+                look(each, depth + 1)
+        elif isinstance(value, functools.partial):
+            look((value.func, value.args, value.keywords), depth + 1)
+
+    inner = getattr(function, "__func__", function)
+    look(getattr(function, "__self__", None), 0)
+    look(function, 0)
+    for cell in getattr(inner, "__closure__", None) or ():
+        try:
+            look(cell.cell_contents, 0)
+        except ValueError:
+            continue
+    code, scope = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
+    for name in getattr(code, "co_names", ()):
+        look(scope.get(name), 0)
+    for argument in arguments:
+        if not isinstance(argument, Tensor):
+            look(argument, 0)
+    return list(found.values())
+
+
+class Compiled:
+    """A function that is replayed; see :func:`compile`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self._function = function
+        self._recordings: dict[Any, tuple[Any, list[Any]]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given: list[Tensor] = []
+        shape = _flatten((args, kwargs), given)
+        held = _held(self._function, (*args, *kwargs.values()))
+        tensors = given + held
+        if _engine.is_grad_enabled() and any(each.requires_grad for each in tensors):
+            # A replay has no graph for gradients to flow through; the plan of the graph is known all the same.
+            return self._function(*args, **kwargs)
+        key = (shape, tuple(id(each) for each in held), bool(getattr(self._function, "training", False)))
+        try:
+            known = self._recordings.get(key)
+        except TypeError as error:
+            raise TypeError(f"compile: an argument cannot be compared with earlier ones: {error}") from None
+        if known is None:
+            known = self._recordings[key] = self._record(shape, len(given), held)
+        captured, result = known
+        outputs = list(captured(tensors))
+        return _unflatten(result[0], outputs)
+
+    def _record(self, shape: Any, count: int, held: list[Tensor]) -> tuple[Any, list[Any]]:
+        result: list[Any] = [None]
+
+        def run(copies: list[Tensor]) -> list[Tensor]:
+            before = [each.detach() for each in held]
+            args, kwargs = _unflatten(shape, copies[:count])
+            with _engine.GradientMode(False):
+                try:
+                    for place, copy in zip(held, copies[count:]):
+                        place.data = copy
+                    outputs: list[Tensor] = []
+                    result[0] = _flatten(self._function(*args, **kwargs), outputs)
+                finally:
+                    for place, value in zip(held, before):
+                        place.data = value
+            return outputs
+
+        return _engine.Captured(run), result
+
+
+def compile(function: Callable[..., Any] | None = None) -> Any:
+    """A function that does what ``function`` does, recorded once for each combination of shapes and then replayed.
+
+    Replaying skips Python and the recording of operations. Tensors may come in as arguments (in lists, tuples and dicts
+    too), as parameters and buffers of modules, and from the closure; what else the function computes with is taken as it
+    was when it was recorded. The function must not read a tensor's value (``item``, ``if x > 0``), which is an error.
+
+    Where gradients are recorded and something requires them, the function runs as it is: a replay has no graph.
+
+    >>> import neurenix as nx
+    >>> f = nx.compile(lambda x: (x * 2).sum())
+    >>> f(nx.Tensor([1.0, 2.0])).item(), f(nx.Tensor([3.0, 4.0])).item()
+    (6.0, 14.0)
+    """
+    return Compiled if function is None else Compiled(function)

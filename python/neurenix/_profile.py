@@ -1,0 +1,5 @@
+"""The profiler, as ``nx.Profiler``."""
+
+from ._engine import Profiler
+
+__all__ = ["Profiler"]

@@ -1,0 +1,145 @@
+"""What the backends of this package have in common: where operations run, and a report that says so."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from .. import _engine
+from .._engine import Device, Tensor
+
+
+class FallbackWarning(RuntimeWarning):
+    """An operation ran on the CPU, since the hardware asked for is not there."""
+
+
+class HardwareBackend:
+    """Operations on one kind of hardware; on the CPU, with a warning and a note in the report, where there is none."""
+
+    #: The kind of device in the registry.
+    kind = ""
+    #: The hardware's name in messages.
+    title = ""
+
+    def __init__(self) -> None:
+        self._initialized = False
+        self._devices: list[Device] = []
+        self._warned = False
+        self._report: list[dict[str, Any]] = []
+
+    @classmethod
+    def _found(cls) -> list[Device]:
+        """The devices of this kind that compute here."""
+        return [device for device in _engine.devices() if device.type == cls.kind]
+
+    @classmethod
+    def _reason(cls) -> str:
+        """Why there is no such device."""
+        for kind, reason in _engine.missing_devices():
+            if kind == cls.kind or kind.startswith(f"{cls.kind}:"):
+                return reason
+        return f"no {cls.title} device was found"
+
+    def initialize(self) -> bool:
+        """Looks for devices. True if there is one; never an error."""
+        self._devices = self._found()
+        self._initialized = True
+        return bool(self._devices)
+
+    def get_device_count(self) -> int:
+        """How many devices there are; 0 if there is none."""
+        if not self._initialized:
+            self.initialize()
+        return len(self._devices)
+
+    def get_device_info(self, device_index: int = 0) -> dict[str, Any]:
+        """What a device says of itself; empty for one that is not there."""
+        if not 0 <= device_index < self.get_device_count():
+            return {}
+        return self._describe(self._devices[device_index])
+
+    def _describe(self, device: Device) -> dict[str, Any]:
+        info = device.info
+        told = {
+            "name": info["model"],
+            "device": info["name"],
+            "type": "GPU",
+            "nature": info["nature"],
+            "features": info["features"],
+        }
+        for ours, theirs in (("compute_units", "compute_units"), ("memory", "total_memory")):
+            if theirs in info:
+                told[ours] = info[theirs]
+        return told
+
+    def placement_report(self) -> list[dict[str, Any]]:
+        """For each kind of operation so far: its name, where it ran, how often, and if not on the hardware, why."""
+        return [dict(entry) for entry in self._report]
+
+    def _device(self, operation: str, beside: Device) -> Device:
+        """Where an operation runs. Notes it, and warns once if it is the CPU instead of the hardware."""
+        if self.get_device_count() > 0:
+            device, reason = (beside if beside.type == self.kind else self._devices[0]), None
+        else:
+            device, reason = Device("cpu"), self._reason()
+            if not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"{self.title} is not available, operations run on the CPU: {reason}", FallbackWarning, stacklevel=4
+                )
+        for entry in self._report:
+            if (entry["operation"], entry["device"]) == (operation, device.name):
+                entry["count"] += 1
+                return device
+        entry = {"operation": operation, "device": device.name, "count": 1, "reason": reason}
+        self._report.append(entry)
+        return device
+
+    def _on_device(self, operation: str, *operands: Tensor | None) -> tuple[Any, ...]:
+        first = next(operand for operand in operands if operand is not None)
+        device = self._device(operation, first.device)
+        return tuple(None if operand is None else operand.to(device) for operand in operands)
+
+    def matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        """The product of two matrices, or stacks of them. The result is on the device that computed it."""
+        left, right = self._on_device("matmul", a, b)
+        return left.matmul(right)  # type: ignore[no-any-return]
+
+    def conv2d(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: int | tuple[int, int] = (1, 1),
+        padding: int | tuple[int, int] = (0, 0),
+        dilation: int | tuple[int, int] = (1, 1),
+        groups: int = 1,
+    ) -> Tensor:
+        """A convolution of ``(N, C, H, W)`` with ``weight`` of ``(out, C / groups, kernel height, kernel width)``."""
+        x, w, b = self._on_device("conv2d", input, weight, bias)
+        return _engine.conv2d(x, w, b, stride, padding, dilation, groups)
+
+    def batch_norm(
+        self,
+        input: Tensor,
+        running_mean: Tensor,
+        running_var: Tensor,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        """Normalised over the batch. In training the running statistics are updated in place, wherever they are."""
+        x, mean, variance, w, b = self._on_device("batch_norm", input, running_mean, running_var, weight, bias)
+        result = _engine.batch_norm(x, mean, variance, w, b, training, momentum, eps)
+        if training:
+            for place, moved in ((running_mean, mean), (running_var, variance)):
+                if place is not moved:
+                    place.data = moved.to(place.device)
+        return result
+
+    def __repr__(self) -> str:
+        found = self.get_device_count()
+        state = f"{found} device{'s' * (found != 1)}" if found else "not available, operations run on the CPU"
+        return f"{type(self).__name__}({state})"

@@ -1,0 +1,88 @@
+"""Models in fewer bits: weights as integers, and computation in lower precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .. import _engine
+from .._engine import Tensor
+from ..nn import Module
+from ..nn import functional as F
+
+#: The greatest integer of each precision of weights; ``None`` where weights stay floating-point.
+PRECISIONS_OF_INTEGERS: dict[str, int | None] = {"int8": 127, "int16": 32767, "float16": None, "bfloat16": None}
+
+
+def _rounded(x: Tensor, scale: Tensor, most: int) -> Tensor:
+    """``x`` as multiples of ``scale``, between ``-most`` and ``most``."""
+    return (x / scale).round().clamp(-most, most)
+
+
+class QuantizedLayer(Module):
+    """A linear layer or a convolution whose weight is integers with a scale for each output."""
+
+    def __init__(self, layer: Module, precision: str) -> None:
+        super().__init__()
+        most = PRECISIONS_OF_INTEGERS[precision]
+        assert most is not None
+        self.precision = precision
+        self._most = most
+        weight = layer.weight.detach()
+        greatest = weight.abs().amax(tuple(range(1, weight.ndim)), True)
+        scale = _engine.where(greatest == 0, 1.0, greatest / most)
+        self.register_buffer("weight_quantized", _rounded(weight, scale, most).to(precision))
+        self.register_buffer("weight_scale", scale)
+        self.register_buffer("input_scale", None)
+        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach())
+        self._options = {
+            name: getattr(layer, name) for name in ("stride", "padding", "dilation", "groups") if hasattr(layer, name)
+        }
+        self._seen = 0.0
+        self._watching = False
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight as floating-point numbers."""
+        return self.weight_quantized.to(self.weight_scale.dtype) * self.weight_scale  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self._watching and x.numel():
+            self._seen = max(self._seen, float(x.abs().amax().item()))
+        if self.input_scale is not None:
+            x = _rounded(x, self.input_scale, self._most) * self.input_scale
+        if not self._options:
+            return F.linear(x, self.weight, self.bias)  # type: ignore[no-any-return]
+        convolution = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[self.weight_quantized.ndim]
+        return convolution(x, self.weight, self.bias, **self._options)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        shape = "x".join(map(str, self.weight_quantized.shape))
+        return f"{shape}, precision={self.precision!r}, inputs={'rounded' if self.input_scale is not None else 'as they are'}"
+
+
+def quantized(model: Module, precision: str, calibration_data: Iterable[Any] | None = None) -> Module:
+    """``model`` with its linear layers and convolutions replaced by those of integers."""
+    from ..nn import Conv1d, Conv2d, Conv3d, Linear
+
+    kinds = (Linear, Conv1d, Conv2d, Conv3d)
+    if isinstance(model, kinds):
+        model = QuantizedLayer(model, precision)
+    for module in list(model.modules()):
+        for name, child in list(module._modules.items()):
+            if isinstance(child, kinds):
+                module._modules[name] = QuantizedLayer(child, precision)
+    if calibration_data is None:
+        return model
+    layers = [module for module in model.modules() if isinstance(module, QuantizedLayer)]
+    for layer in layers:
+        layer._watching = True
+    with _engine.GradientMode(False):
+        for batch in calibration_data:
+            model(*batch) if isinstance(batch, tuple) else model(batch)
+    for layer in layers:
+        layer._watching = False
+        if layer._seen > 0:
+            scale = layer.weight_scale
+            layer.input_scale = _engine.full((), layer._seen / layer._most, dtype=scale.dtype, device=scale.device)
+    return model

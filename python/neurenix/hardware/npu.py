@@ -1,0 +1,83 @@
+"""Neural processing units of phones, laptops and servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._backend import HardwareBackend
+from ._optimize import PRECISIONS_OF_INTEGERS, quantized
+
+_GOALS = ("balanced", "performance", "accuracy", "power", "memory")
+
+
+def is_npu_available() -> bool:
+    """Whether there is a neural processing unit that this release can use. ``neurenix.hardware.report()`` says why not."""
+    return bool(NPUBackend._found())
+
+
+class NPUBackend(HardwareBackend):
+    """Operations on a neural processing unit; on the CPU, with a warning, where there is none."""
+
+    kind = "npu"
+    title = "an NPU"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._memory_limit: int | None = None
+        self._memory_optimization = False
+
+    def _describe(self, device: Any) -> dict[str, Any]:
+        return {**super()._describe(device), "type": "NPU"}
+
+    def optimize_model(
+        self,
+        model: Any,
+        quantize: bool = True,
+        precision: str = "int8",
+        optimize_for: str = "balanced",
+        calibration_data: Any = None,
+    ) -> Any:
+        """A model for the device; ``model`` stays as it is.
+
+        With ``quantize``, weights of linear layers and convolutions are kept as ``"int8"`` or ``"int16"`` with a scale for
+        each output, and multiplied out when they are used; with ``calibration_data`` (batches of inputs) the inputs of
+        these layers are rounded to integers too, over the range seen in them. ``optimize_for`` other than
+        ``"accuracy"`` rounds inputs only if there is calibration data; ``"accuracy"`` never does.
+        """
+        if precision not in PRECISIONS_OF_INTEGERS:
+            known = ", ".join(map(repr, PRECISIONS_OF_INTEGERS))
+            raise ValueError(f"optimize_model: precision is {precision!r}, it must be one of {known}")
+        if optimize_for not in _GOALS:
+            known = ", ".join(map(repr, _GOALS))
+            raise ValueError(f"optimize_model: optimize_for is {optimize_for!r}, it must be one of {known}")
+        device = self._device("optimize_model", _place(model))
+        optimized = model.clone()
+        if quantize and PRECISIONS_OF_INTEGERS[precision] is not None:
+            data = None if optimize_for == "accuracy" else calibration_data
+            optimized = quantized(optimized, precision, data)
+        elif quantize:
+            optimized.to(precision)
+        return optimized.to(device)
+
+    def set_memory_limit(self, limit: int) -> None:
+        """Refuses tensors on the device beyond so many bytes. Without a device it is only noted."""
+        if not isinstance(limit, int) or limit <= 0:
+            raise ValueError(f"set_memory_limit: {limit!r} is no number of bytes above 0")
+        self._memory_limit = limit
+        if self.get_device_count():
+            for device in self._devices:
+                device.set_memory_limit(limit)
+
+    def enable_memory_optimization(self, enabled: bool = True) -> None:
+        """Gives memory that no tensor uses back to the device at once. Without a device it is only noted."""
+        self._memory_optimization = bool(enabled)
+        if enabled and self.get_device_count():
+            for device in self._devices:
+                device.empty_cache()
+
+
+def _place(model: Any) -> Any:
+    from .._engine import Device
+
+    parameters = list(model.parameters())
+    return parameters[0].device if parameters else Device("cpu")

@@ -1,0 +1,155 @@
+"""Gradients: against finite differences, and PyTorch's rules of collecting them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import neurenix as nx
+import numpy as np
+import pytest
+
+FUNCTIONS: dict[str, Callable[[nx.Tensor], nx.Tensor]] = {
+    "product": lambda x: (x * x * 3).sum(),
+    "matmul": lambda x: (x @ x.T).sin().sum(),
+    "softmax": lambda x: (x.softmax(-1) * nx.arange(3)).sum(),
+    "division": lambda x: (1 / (x * x + 1)).sum(),
+    "power": lambda x: ((x.abs() + 0.5) ** 1.7).mean(),
+    "index": lambda x: (x[:, 1:] * x[0, 0]).sum(),
+    "mask": lambda x: nx.where(x > 0, x.exp(), x * 2).sum(),
+    "reduce": lambda x: (x.std(0) + x.logsumexp(0)).sum(),
+    "gelu": lambda x: x.gelu("tanh").sum() + x.gelu().sum(),
+    "cumsum": lambda x: (x.cumsum(1) ** 2).sum(),
+    "norm": lambda x: x.norm() + x.norm(1, 0).sum(),
+    "sort": lambda x: (x.sort(1)[0] * nx.arange(3)).sum(),
+    "cat": lambda x: (nx.cat([x, x * 2]) ** 2).sum(),
+    "erf": lambda x: x.erf().sum(),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_agree_with_finite_differences(name: str) -> None:
+    function = FUNCTIONS[name]
+    start = np.random.default_rng(3).normal(size=(2, 3))
+    x = nx.Tensor(start, requires_grad=True)
+    function(x).backward()
+    for i in np.ndindex(start.shape):
+        step = np.zeros_like(start)
+        step[i] = 1e-6
+        slope = (function(nx.Tensor(start + step)).item() - function(nx.Tensor(start - step)).item()) / 2e-6
+        assert x.grad[i].item() == pytest.approx(slope, rel=1e-5, abs=1e-7)
+
+
+def test_gradients_add_up_until_they_are_cleared() -> None:
+    x = nx.Tensor([1.0, 2.0], requires_grad=True)
+    (x * x).sum().backward()
+    (x * x).sum().backward()
+    assert x.grad.tolist() == [4.0, 8.0]
+    x.grad.zero_()
+    assert x.grad.tolist() == [0.0, 0.0]
+    x.grad = None
+    assert x.grad is None
+    x.grad = nx.Tensor([1.0, 1.0])
+    assert x.grad.tolist() == [1.0, 1.0]
+    with pytest.raises(ValueError):
+        x.grad = nx.ones(3)
+
+
+def test_descent_by_hand() -> None:
+    w = nx.Tensor([5.0], requires_grad=True)
+    for _ in range(50):
+        loss = ((w - 2) ** 2).sum()
+        loss.backward()
+        with nx.no_grad():
+            w -= 0.1 * w.grad
+        assert w.is_leaf and w.requires_grad
+        assert w.grad is not None, "an update in place keeps the gradient"
+        w.grad.zero_()
+    assert abs(w.item() - 2) < 1e-3
+
+
+def test_modes() -> None:
+    x = nx.ones(2, requires_grad=True)
+    with nx.no_grad():
+        assert not (x * 2).requires_grad
+        assert not nx.is_grad_enabled()
+        with nx.enable_grad():
+            assert (x * 2).requires_grad
+    assert (x * 2).requires_grad
+
+    @nx.no_grad()
+    def inner() -> bool:
+        return (x * 2).requires_grad
+
+    assert not inner()
+    with nx.set_grad_enabled(False):
+        assert not (x * 2).requires_grad
+    assert not x.detach().requires_grad
+
+
+def test_what_cannot_be_differentiated_is_refused() -> None:
+    with pytest.raises(RuntimeError):
+        nx.ones(2).sum().backward()
+    with pytest.raises(ValueError, match="scalar"):
+        nx.ones(2, requires_grad=True).mul(2).backward()
+    with pytest.raises(RuntimeError, match="floating"):
+        nx.arange(3).requires_grad_()
+    x = nx.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="no_grad"):
+        x += 1
+    y = (x * x).sum()
+    y.backward()
+    with pytest.raises(RuntimeError):
+        y.backward()
+    z = (x * x).sum()
+    z.backward(retain_graph=True)
+    z.backward()
+    assert x.grad.tolist() == [6.0, 6.0]
+
+
+def test_gradient_functions() -> None:
+    slope = nx.grad(lambda x: x**3)
+    assert slope(nx.Tensor(2.0)).item() == pytest.approx(12)
+    assert nx.grad(slope)(nx.Tensor(2.0)).item() == pytest.approx(12)
+    assert nx.grad(nx.grad(slope))(nx.Tensor(2.0)).item() == pytest.approx(6)
+    assert not slope(nx.Tensor(2.0)).requires_grad
+    value, (da, db) = nx.value_and_grad(lambda a, b: (a * b).sum(), (0, 1))(nx.Tensor([1.0, 2.0]), nx.Tensor([3.0, 4.0]))
+    assert value.item() == 11 and da.tolist() == [3.0, 4.0] and db.tolist() == [1.0, 2.0]
+    j = nx.jacobian(lambda x: nx.stack([x.sum(), (x * x).sum()]))(nx.Tensor([1.0, 2.0]))
+    assert j.tolist() == [[1.0, 1.0], [2.0, 4.0]]
+    h = nx.hessian(lambda x: (x[0] ** 2 * x[1]))(nx.Tensor([3.0, 2.0]))
+    assert h.tolist() == [[4.0, 6.0], [6.0, 0.0]]
+    assert nx.grad(lambda x: nx.ones(1).sum())(nx.Tensor([1.0])).tolist() == [0.0]
+    x = nx.ones(2, requires_grad=True)
+    assert nx.grad((x * 3).sum(), [x])[0].tolist() == [3.0, 3.0]
+    with pytest.raises(ValueError, match="argument 4"):
+        nx.grad(lambda x: x, 4)(nx.Tensor(1.0))
+
+
+def test_a_long_chain_is_differentiated() -> None:
+    x = nx.Tensor(1.0, requires_grad=True)
+    y = x
+    for _ in range(20_000):
+        y = y + 1e-3
+    y.backward()
+    assert x.grad.item() == 1.0
+
+
+def test_compiled_functions_agree_with_plain_ones() -> None:
+    scale = nx.Tensor([2.0, 3.0])
+
+    def function(x: nx.Tensor, options: dict) -> dict:
+        return {"result": (x * scale + options["shift"]).exp(), "same": [x]}
+
+    compiled = nx.compile(function)
+    for shape in [(2,), (3, 2), (2,)]:
+        x = nx.randn(shape)
+        options = {"shift": nx.randn(2)}
+        assert nx.allclose(compiled(x, options)["result"], function(x, options)["result"])
+    scale.fill_(5)
+    x = nx.randn(2)
+    assert nx.allclose(compiled(x, options)["result"], function(x, options)["result"]), "what it holds is not frozen"
+    w = nx.ones(2, requires_grad=True)
+    nx.compile(lambda x: (x * w).sum())(nx.Tensor([1.0, 2.0])).backward()
+    assert w.grad.tolist() == [1.0, 2.0]
+    with pytest.raises(ValueError, match="value"):
+        nx.compile(lambda x: x * x.sum().item())(nx.ones(2))

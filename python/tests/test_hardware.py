@@ -1,0 +1,144 @@
+"""Backends by name: what they say, and that they compute on machines with and without the hardware."""
+
+from __future__ import annotations
+
+import warnings
+
+import neurenix as nx
+import numpy as np
+import pytest
+from neurenix.hardware import (
+    DirectMLBackend,
+    FallbackWarning,
+    NPUBackend,
+    TensorCoresBackend,
+    is_directml_available,
+    is_npu_available,
+    is_tensor_cores_available,
+)
+
+BACKENDS = [
+    (DirectMLBackend, is_directml_available),
+    (NPUBackend, is_npu_available),
+    (TensorCoresBackend, is_tensor_cores_available),
+]
+
+
+@pytest.mark.parametrize(("backend", "available"), BACKENDS)
+def test_a_backend_tells_the_truth_and_computes(backend: type, available: object) -> None:
+    there = available()
+    one = backend()
+    assert one.initialize() is there
+    assert (one.get_device_count() > 0) is there
+    assert bool(one.get_device_info(0)) is there
+    assert one.get_device_info(99) == {}
+    a, b = np.array([[1.0, 2.0], [3.0, 4.0]], "float32"), np.array([[5.0, 6.0], [7.0, 8.0]], "float32")
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        product = one.matmul(nx.Tensor(a), nx.Tensor(b))
+        one.matmul(nx.Tensor(a), nx.Tensor(b))
+        image, weight = nx.randn(1, 3, 8, 8), nx.randn(4, 3, 3, 3)
+        convolved = one.conv2d(input=image, weight=weight, bias=None, stride=(1, 1), padding=(1, 1))
+        mean, variance = nx.zeros(3), nx.ones(3)
+        normal = one.batch_norm(image, mean, variance, training=True)
+    assert np.allclose(product.cpu().numpy(), a @ b, rtol=1e-3)
+    assert convolved.shape == (1, 4, 8, 8)
+    reference = nx.nn.functional.conv2d(image, weight, None, (1, 1), (1, 1))
+    assert nx.allclose(convolved.cpu(), reference, rtol=1e-4, atol=1e-4)
+    assert abs(normal.cpu().mean().item()) < 1e-4
+    assert nx.any(mean != 0).item(), "running statistics move in training"
+    fallbacks = [each for each in noted if issubclass(each.category, FallbackWarning)]
+    assert len(fallbacks) == (0 if there else 1)
+    report = {entry["operation"]: entry for entry in one.placement_report()}
+    assert report["matmul"]["count"] == 2
+    assert (report["matmul"]["reason"] is None) is there
+    assert there or report["matmul"]["device"] == "cpu"
+
+
+def test_the_report_lists_every_kind() -> None:
+    report = {entry["kind"]: entry for entry in nx.hardware.report()}
+    assert report["cpu"]["found"]
+    for kind in ("cuda", "directml", "npu"):
+        assert kind in report
+        assert report[kind]["found"] or report[kind]["reason"]
+
+
+def test_precisions() -> None:
+    backend = TensorCoresBackend()
+    backend.set_precision("fp16")
+    with pytest.raises(ValueError, match="'fp32', 'fp16', 'mixed'"):
+        backend.set_precision("int3")
+    with pytest.raises(ValueError, match="'fp32', 'fp16', 'mixed'"):
+        backend.optimize_model(nx.nn.Linear(2, 2), precision="x")
+    with pytest.raises(ValueError, match="int8"):
+        NPUBackend().optimize_model(nx.nn.Linear(2, 2), precision="int3")
+    with pytest.raises(ValueError):
+        NPUBackend().set_memory_limit(0)
+
+
+@pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")
+def test_a_model_for_an_npu_has_integers_for_weights() -> None:
+    nn = nx.nn
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, kernel_size=3, stride=1, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, kernel_size=3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, kernel_size=3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Linear(64 * 8 * 8, 10),
+    )
+    x = nx.randn(2, 3, 32, 32)
+    expected = model(x)
+    npu = NPUBackend()
+    npu.set_memory_limit(1024 * 1024 * 100)
+    npu.enable_memory_optimization(True)
+    plain = npu.optimize_model(model=model, quantize=True, precision="int8", optimize_for="performance")
+    calibrated = npu.optimize_model(model, precision="int8", calibration_data=[x])
+    finer = npu.optimize_model(model, precision="int16")
+    scale = expected.abs().max().item()
+    for optimized, tolerance in ((plain, 0.02), (calibrated, 0.05), (finer, 1e-4)):
+        assert (optimized(x).cpu() - expected).abs().max().item() < tolerance * scale
+    assert plain[0].weight_quantized.dtype == nx.int8
+    assert nx.array_equal(model(x), expected), "the model itself stays as it was"
+
+
+@pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")
+def test_a_model_trains_in_mixed_precision() -> None:
+    nn = nx.nn
+    backend = TensorCoresBackend()
+    backend.initialize()
+    backend.set_precision("mixed")
+    model = backend.optimize_model(nn.Sequential([nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)]), precision="mixed")
+    optimizer = nx.optim.Adam(model.parameters(), lr=0.01)
+    x = nx.randn(64, 8).to(model[0].weight.device)
+    target = x.sum(1, True)
+    losses = []
+    for _ in range(150):
+        loss = nn.functional.mse_loss(model(x).float(), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.1 * losses[0]
+    assert all(parameter.dtype == nx.float32 for parameter in model.parameters())
+
+
+def test_the_profiler_tells_what_ran() -> None:
+    with nx.Profiler() as profiler:
+        (nx.randn(64, 64) @ nx.randn(64, 64)).evaluate()
+    assert profiler.rows() and all(row["device"] == "cpu" for row in profiler.rows())
+    assert "cpu" in profiler.table()
+    assert profiler.chrome_trace().lstrip()[0] in "[{"
+    with pytest.raises(RuntimeError):
+        nx.Profiler().rows()
+
+
+def test_a_kernel_without_a_source_for_the_device_says_so() -> None:
+    kernel = nx.CustomKernel(
+        "twice", inputs=[("x", "float32", "n")], outputs=[("y", "float32", "n")], sources={"cuda": "void twice() {}"}
+    )
+    with pytest.raises(RuntimeError, match="twice"):
+        kernel(nx.ones(3)).evaluate()
+    with pytest.raises(ValueError, match="fortran"):
+        nx.CustomKernel("twice", inputs=[], outputs=[("y", "float32", "3")], sources={"fortran": ""})

@@ -1,0 +1,44 @@
+//! The Python packages: built and installed as a user would, then tested.
+
+use std::process::Command;
+
+use crate::{install, root, succeed};
+
+/// What the tests need, beside what the packages themselves need.
+const TOOLS: [&str; 5] = ["maturin>=1.9,<2", "numpy", "pytest", "hypothesis", "mypy"];
+
+/// `pip install ./python` with the profile of the other tests, so that nothing is compiled twice; then the tests, the
+/// examples in docstrings, and the types.
+pub(crate) fn check() -> Result<(), String> {
+    let folder = install::environment("python", &TOOLS)?;
+    let program = folder.join("bin/python");
+    let python = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        succeed(command.args(arguments).current_dir(root().join("python")))
+    };
+    // Maturin is among the tools.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(folder.join("bin")).chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(folders).map_err(|error| error.to_string())?;
+    let mut pip = Command::new(&program);
+    pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--force-reinstall"])
+        .args(["--config-settings", "build-args=--profile dev", "."])
+        .current_dir(root().join("python"))
+        .env("PATH", path);
+    succeed(&mut pip)?;
+    // Away from the sources, so that what was installed is what is tested.
+    python(&["-P", "-m", "pytest", "--import-mode=importlib", "-p", "no:cacheprovider", "tests"])?;
+    python(&[
+        "-P",
+        "-m",
+        "pytest",
+        "--import-mode=importlib",
+        "-p",
+        "no:cacheprovider",
+        "--doctest-modules",
+        "--pyargs",
+        "neurenix",
+        "micrograd_rs",
+    ])?;
+    python(&["-m", "mypy", "--strict", "neurenix", "micrograd_rs"])
+}
