@@ -40,14 +40,14 @@ def from_numpy(array: Any) -> Tensor:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor from another library's array on the CPU."""
+    """A tensor of the values of another library's array, which are copied: tensors are values."""
     if isinstance(x, Tensor):
         return asarray(x, device=device, copy=copy)
-    import numpy
-
     if copy is False:
         raise ValueError("from_dlpack: the values are copied, which copy=False forbids")
-    return _engine.tensor(numpy.from_dlpack(x), device="cpu" if device is None else device)
+    if not hasattr(x, "__dlpack_device__"):
+        raise TypeError(f"from_dlpack: a {type(x).__name__} does not speak DLPack: use asarray()")
+    return _engine.from_dlpack(x, device)
 
 
 def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:

@@ -7,6 +7,20 @@ from typing import NamedTuple
 from ._engine import Tensor
 
 
+class Size(int):
+    """The number of elements; called, the sizes of the dimensions, or of one of them."""
+
+    _shape: tuple[int, ...]
+
+    def __new__(cls, count: int, shape: tuple[int, ...]) -> Size:
+        self = super().__new__(cls, count)
+        self._shape = shape
+        return self
+
+    def __call__(self, dim: int | None = None) -> tuple[int, ...] | int:
+        return self._shape if dim is None else self._shape[dim]
+
+
 class max(NamedTuple):
     values: Tensor
     indices: Tensor

@@ -52,6 +52,7 @@ mod _engine {
         tensor::{
             PyTensor,
             autograd::{GradientMode, as_variable, evaluate, gradients, is_grad_enabled},
+            dlpack::from_dlpack,
             movement::{broadcast_shapes, cat, einsum, meshgrid, stack, where_},
             numpy::from_bytes,
         },

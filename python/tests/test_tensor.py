@@ -351,3 +351,28 @@ def test_small_operations_leave_nothing_behind() -> None:
     work(10_000)
     gc.collect()
     assert nx.Device("cpu").memory()["allocated"] <= before
+
+
+def test_other_libraries_take_and_give_arrays() -> None:
+    x = nx.randn(3, 4)
+    taken = np.from_dlpack(x.T)
+    assert np.array_equal(taken, x.numpy().T)
+    assert np.shares_memory(taken, x.numpy())
+    del x
+    gc.collect()
+    assert np.isfinite(taken).all()
+    for array in (np.arange(12).reshape(3, 4)[:, ::2], np.array(2.0), np.zeros((0, 3)), np.ones(3, bool)):
+        given = nx.from_dlpack(array)
+        assert np.array_equal(given.numpy(), array) and given.numpy().dtype == array.dtype
+    with pytest.raises(BufferError):
+        nx.ones(2, requires_grad=True).__dlpack__()
+    with pytest.raises(TypeError):
+        nx.from_dlpack(np.ones(2, "complex64"))
+
+
+def test_size_is_a_number_and_a_function() -> None:
+    x = nx.zeros(2, 3)
+    assert x.size == 6 and x.size() == (2, 3) and x.size(-1) == 3
+    with pytest.raises(IndexError):
+        x.size(2)
+    assert x.__array_namespace__() is nx

@@ -4,6 +4,7 @@
 //! optimiser too, and everybody who holds the place sees it. Views are values of their own.
 
 pub(crate) mod autograd;
+pub(crate) mod dlpack;
 mod elementwise;
 mod index;
 pub(crate) mod movement;
@@ -406,6 +407,27 @@ impl PyTensor {
     }
     fn __deepcopy__<'py>(slf: &Bound<'py, Self>, memo: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("neurenix._pickle")?.call_method1("deepcopy", (slf, memo))
+    }
+    /// The namespace of the array API standard: the package itself.
+    #[pyo3(signature = (*, api_version=None))]
+    fn __array_namespace__<'py>(&self, py: Python<'py>, api_version: Option<&str>) -> Result<Bound<'py, PyAny>> {
+        const VERSIONS: [&str; 4] = ["2021.12", "2022.12", "2023.12", "2024.12"];
+        match api_version {
+            Some(version) if !VERSIONS.contains(&version) => {
+                Err(value_error(format!("version {version} of the array API is not here: the latest is 2024.12")))
+            }
+            _ => Ok(py.import("neurenix")?.into_any()),
+        }
+    }
+    /// On another device.
+    #[pyo3(signature = (device, /, *, stream=None))]
+    fn to_device<'py>(
+        slf: &Bound<'py, Self>,
+        device: Named,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> Result<Bound<'py, PyTensor>> {
+        let _ = stream;
+        slf.get().moved(slf, device.0)
     }
     #[classmethod]
     fn __class_getitem__<'py>(class: &Bound<'py, PyType>, item: &Bound<'py, PyAny>) -> Bound<'py, PyType> {

@@ -213,21 +213,13 @@ impl PyTensor {
             None => t.cumprod(dim),
         })
     }
-    /// The number of elements, or the sizes: ``x.size()`` and ``x.size(0)``, as PyTorch has it.
-    #[pyo3(signature = (dim=None))]
-    fn size<'py>(&self, py: Python<'py>, dim: Option<i64>) -> Result<Bound<'py, PyAny>> {
+    /// The number of elements; called, the sizes, or the size of one dimension: ``x.size == 6``, ``x.size()``,
+    /// ``x.size(0)``. The array API has the first, PyTorch the others.
+    #[getter]
+    fn size<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         let tensor = self.place().tensor();
-        let shape = tensor.shape();
-        match dim {
-            None => Ok(PyTuple::new(py, shape)?.into_any()),
-            Some(dim) => {
-                let axis = usize::try_from(axis_of(&tensor, dim)).ok().filter(|&axis| axis < shape.len());
-                match axis {
-                    Some(axis) => Ok(pyo3::types::PyInt::new(py, shape[axis]).into_any()),
-                    None => Err(phynexus::Error::Axis { op: "size", axis: dim, shape: shape.into() }.into()),
-                }
-            }
-        }
+        let class = PyModule::import(py, "neurenix._results")?.getattr("Size")?;
+        Ok(class.call1((tensor.len(), PyTuple::new(py, tensor.shape())?))?)
     }
 }
 
