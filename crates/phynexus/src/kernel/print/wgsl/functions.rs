@@ -84,6 +84,13 @@ fn not_a_number_f64() -> f64 { return bitcast<f64>(nan_bits_f64); }",
     return bitcast<f32>((bitcast<u32>(x) & 0x7fffffffu) | (bitcast<u32>(sign) & 0x80000000u));
 }",
     ),
+    (
+        "with_sign_f64",
+        &[],
+        "fn with_sign_f64(x: f64, sign: f64) -> f64 {
+    return bitcast<f64>((bitcast<u64>(x) & 0x7ffffffffffffffflu) | (bitcast<u64>(sign) & 0x8000000000000000lu));
+}",
+    ),
     // 16-bit floats and their bits, rounded to nearest, ties to even.
     (
         "float16_value",

@@ -162,7 +162,12 @@ impl Functions {
             }
             Recip => return Ok(format!("{one} / {a}")),
             Rsqrt => return Ok(format!("{one} / sqrt({a})")),
-            Abs | Sqrt | Floor | Ceil | Trunc | Round => op.name(),
+            // Drivers lose the sign of a zero here (llvmpipe's truncation in `f64` on processors without AVX-512).
+            Ceil | Trunc | Round => {
+                let sign = self.library(if wide { "with_sign_f64" } else { "with_sign" });
+                return Ok(format!("{sign}({}({a}), {a})", op.name()));
+            }
+            Abs | Sqrt | Floor => op.name(),
             _ if wide => return Err(missing(op.name())),
             Exp => self.library("exp_"),
             Exp2 => self.library("exp2_"),
