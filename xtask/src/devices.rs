@@ -11,7 +11,7 @@ use crate::{cargo, install, root, succeed};
 
 /// PoCL compiles a kernel for a quarter of a second, all of the suite for more than an hour and a half of one core. So
 /// each run takes every so-many-th case; the whole suite is run by hand, with the table in docs/devices.
-const POCL_PARTS: usize = 8;
+const POCL_PARTS: usize = 16;
 
 /// A device made of the processor, and what Debian has it in.
 struct Software {
@@ -135,14 +135,17 @@ pub(crate) fn compilers() -> Result<(), String> {
     let newest = install::environment("nvrtc-13", &["nvidia-cuda-nvrtc"])?;
     // The last that knows Volta.
     let older = install::environment("nvrtc-12", &["nvidia-cuda-nvrtc-cu12"])?;
+    // A compiler works in one thread: as many processes as cores share the longest list.
+    let processes = thread::available_parallelism().map_or(1, usize::from);
     let cuda = |packages: &Path, arguments: &[&str]| {
         let mut compile = Command::new(&program);
-        succeed(compile.args(["verify", "--compile"]).args(arguments).env("VIRTUAL_ENV", packages))
+        compile.args(["verify", "--compile"]).args(arguments).env("VIRTUAL_ENV", packages);
+        (format!("{compile:?}"), compile.spawn())
     };
-    cuda(&newest, &["sm_80"])?;
-    cuda(&newest, &["sm_75", "--kinds"])?;
-    cuda(&newest, &["sm_90a", "--kinds"])?;
-    cuda(&older, &["sm_70", "--kinds"])?;
+    let part = |process: usize| cuda(&newest, &["sm_80", "--part", &format!("{process}/{processes}")]);
+    finished((1..=processes).map(part).collect())?;
+    finished(vec![cuda(&newest, &["sm_75", "--kinds"]), cuda(&newest, &["sm_90a", "--kinds"])])?;
+    finished(vec![cuda(&older, &["sm_70", "--kinds"])])?;
 
     let folders = ["/usr/lib/x86_64-linux-gnu", "/opt/rocm/lib"];
     let runtime = |folder: &str| Path::new(folder).join("libamdhip64.so.5").exists();

@@ -100,7 +100,9 @@ fn dtype_of(given: DataType) -> Result<DType> {
         (0, 32, 1) => DType::I32,
         (0, 64, 1) => DType::I64,
         (code, bits, lanes) => {
-            return Err(type_error(format!("from_dlpack: type code {code} of {bits} bits in {lanes} lanes has no dtype here")));
+            return Err(type_error(format!(
+                "from_dlpack: type code {code} of {bits} bits in {lanes} lanes has no dtype here"
+            )));
         }
     };
     Ok(known)
@@ -163,9 +165,7 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
 
 fn capsule<'py>(py: Python<'py>, content: *mut c_void, name: &'static CStr) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: the content is not null, the name lives for ever, and the destructor knows what it is.
-    unsafe {
-        Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(content, name.as_ptr(), Some(destroy)))
-    }
+    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(content, name.as_ptr(), Some(destroy))) }
 }
 
 #[pymethods]
@@ -209,7 +209,8 @@ impl PyTensor {
         let context = Box::into_raw(kept).cast::<c_void>();
         if max_version.is_some_and(|(major, _)| major >= 1) {
             let flags = if copy == Some(true) { 0 } else { READ_ONLY };
-            let managed = Versioned { major: 1, minor: 0, context, deleter: Some(free_versioned), flags, array };
+            let managed =
+                Versioned { major: 1, minor: 0, context, deleter: Some(free_versioned), flags, array };
             return Ok(capsule(py, Box::into_raw(Box::new(managed)).cast(), VERSIONED)?);
         }
         let managed = Managed { array, context, deleter: Some(free) };
@@ -274,10 +275,13 @@ pub(crate) fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<crate::device::Na
     options.set_item("max_version", PyTuple::new(py, [1, 0])?)?;
     let capsule = match x.call_method("__dlpack__", (), Some(&options)) {
         Ok(capsule) => capsule,
-        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => x.call_method0("__dlpack__")?,
+        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {
+            x.call_method0("__dlpack__")?
+        }
         Err(error) => return Err(error.into()),
     };
-    let capsule = capsule.cast::<PyCapsule>().map_err(|_| type_error("from_dlpack: __dlpack__ gave no capsule"))?;
+    let capsule =
+        capsule.cast::<PyCapsule>().map_err(|_| type_error("from_dlpack: __dlpack__ gave no capsule"))?;
     let pointer = capsule.as_ptr();
     // SAFETY: the name of a capsule says which structure is in it; it stays there, and alive, until the capsule goes, whose
     // destructor frees it, since its name is not changed here.
@@ -285,7 +289,10 @@ pub(crate) fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<crate::device::Na
         let array = if ffi::PyCapsule_IsValid(pointer, VERSIONED.as_ptr()) == 1 {
             let managed = ffi::PyCapsule_GetPointer(pointer, VERSIONED.as_ptr()).cast::<Versioned>();
             if (*managed).major != 1 {
-                return Err(runtime_error(format!("from_dlpack: version {} is not known here", (*managed).major)));
+                return Err(runtime_error(format!(
+                    "from_dlpack: version {} is not known here",
+                    (*managed).major
+                )));
             }
             &(*managed).array
         } else if ffi::PyCapsule_IsValid(pointer, NAME.as_ptr()) == 1 {

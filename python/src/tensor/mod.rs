@@ -410,12 +410,16 @@ impl PyTensor {
     }
     /// The namespace of the array API standard: the package itself.
     #[pyo3(signature = (*, api_version=None))]
-    fn __array_namespace__<'py>(&self, py: Python<'py>, api_version: Option<&str>) -> Result<Bound<'py, PyAny>> {
+    fn __array_namespace__<'py>(
+        &self,
+        py: Python<'py>,
+        api_version: Option<&str>,
+    ) -> Result<Bound<'py, PyAny>> {
         const VERSIONS: [&str; 4] = ["2021.12", "2022.12", "2023.12", "2024.12"];
         match api_version {
-            Some(version) if !VERSIONS.contains(&version) => {
-                Err(value_error(format!("version {version} of the array API is not here: the latest is 2024.12")))
-            }
+            Some(version) if !VERSIONS.contains(&version) => Err(value_error(format!(
+                "version {version} of the array API is not here: the latest is 2024.12"
+            ))),
             _ => Ok(py.import("neurenix")?.into_any()),
         }
     }
