@@ -37,7 +37,6 @@ from ._engine import (
     get_rng_state,
     is_grad_enabled,
     manual_seed,
-    meshgrid,
     missing_devices,
     ones,
     promote_types,

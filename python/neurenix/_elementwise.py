@@ -91,7 +91,6 @@ floor = _unary("floor", "Each element rounded down.")
 ceil = _unary("ceil", "Each element rounded up.")
 trunc = _unary("trunc", "Each element rounded towards zero.")
 abs = _unary("abs", "The absolute value of each element.")
-sign = _unary("sign", "-1, 0 or 1 by the sign of each element.")
 square = _unary("square", "Each element times itself.")
 isnan = _unary("isnan", "True where an element is not a number.")
 isinf = _unary("isinf", "True where an element is infinite.")
@@ -147,6 +146,20 @@ def _logical(name: str, doc: str) -> Any:
 logical_and = _logical("logical_and", "True where both are not zero.")
 logical_or = _logical("logical_or", "True where one at least is not zero.")
 logical_xor = _logical("logical_xor", "True where exactly one is not zero.")
+
+
+def sign(x: Any, /) -> Tensor:
+    """-1, 0 or 1 by the sign of each element; the zero is positive."""
+    x = _tensor(x)
+    return x.sign() + 0 if x.dtype.is_floating_point else x.sign()
+
+
+def real(x: Tensor, /) -> Tensor:
+    """The real part of each element: the element, since there are no complex tensors."""
+    return x
+
+
+conj = real
 
 
 def round(x: Any, /, *, decimals: int = 0) -> Tensor:

@@ -97,6 +97,13 @@ def triu(x: Tensor, /, *, k: int = 0, diagonal: int = 0) -> Tensor:
     return x.triu(k or diagonal)
 
 
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
+    """Coordinates of a grid from its axes. The first two axes are exchanged with ``"xy"``, the standard's default;
+    PyTorch's is ``"ij"``."""
+    axes = arrays[0] if len(arrays) == 1 and isinstance(arrays[0], (list, tuple)) else arrays
+    return _engine.meshgrid(list(axes), indexing)
+
+
 # Types.
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
     """``x`` with elements of another type."""

@@ -376,3 +376,12 @@ def test_size_is_a_number_and_a_function() -> None:
     with pytest.raises(IndexError):
         x.size(2)
     assert x.__array_namespace__() is nx
+
+
+def test_a_truth_value_is_a_mask_of_one_element() -> None:
+    x = nx.Tensor([1.0, 2.0])
+    assert x[True].tolist() == [[1.0, 2.0]] and x[False].shape == (0, 2)
+    point = nx.Tensor(3.0)
+    assert point[point > 2].tolist() == [3.0] and point[point > 5].shape == (0,)
+    point[point > 2] = 1.0
+    assert point.item() == 1.0

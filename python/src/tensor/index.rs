@@ -24,9 +24,6 @@ fn specification(part: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<IndexSpec> 
         }
         return Ok(IndexSpec::Tensor(index.to_device(tensor.device())?));
     }
-    if let Ok(truth) = part.cast::<PyBool>() {
-        return Ok(IndexSpec::Tensor(Tensor::full(&[], truth.is_true(), DType::Bool, tensor.device())?));
-    }
     if part.is_instance_of::<PyInt>() {
         return Ok(IndexSpec::At(part.extract()?));
     }
@@ -78,24 +75,42 @@ fn specifications(key: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<Vec<IndexSp
     }
 }
 
+/// The mask of one element that a truth value or a `bool` tensor of no dimensions is: over an axis that it adds.
+fn single_mask(key: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<Option<Tensor>> {
+    if let Ok(truth) = key.cast::<PyBool>() {
+        return Ok(Some(Tensor::full(&[1], truth.is_true(), DType::Bool, tensor.device())?));
+    }
+    let Ok(mask) = key.cast::<PyTensor>() else { return Ok(None) };
+    let mask = mask.get().tensor()?;
+    Ok(if mask.rank() == 0 && mask.dtype() == DType::Bool { Some(mask.reshape(&[1])?) } else { None })
+}
+
 #[pymethods]
 impl PyTensor {
     fn __getitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> Result<PyTensor> {
         let tensor = self.tensor()?;
+        if let Some(mask) = single_mask(key, &tensor)? {
+            let chosen = py.detach(|| tensor.unsqueeze(0)?.index(&[IndexSpec::Tensor(mask)]))?;
+            return Ok(PyTensor::wrap(chosen));
+        }
         let specs = specifications(key, &tensor)?;
         // A mask's values decide the shape: they are computed here.
         Ok(PyTensor::wrap(py.detach(|| tensor.index(&specs))?))
     }
     fn __setitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<()> {
         let tensor = self.tensor()?;
-        let specs = specifications(key, &tensor)?;
+        let mask = single_mask(key, &tensor)?;
+        let specs = if mask.is_some() { Vec::new() } else { specifications(key, &tensor)? };
         let value = match Operand::beside(&tensor, value)? {
             Some(Operand::Number(scalar)) => Tensor::full(&[], scalar, tensor.dtype(), tensor.device())?,
             Some(Operand::Tensor(value)) => value,
             None => numpy::import(value, None, tensor.device())?,
         };
         let value = value.to_dtype(tensor.dtype())?;
-        let changed = py.detach(|| tensor.index_put(&specs, &value))?;
+        let changed = py.detach(|| match mask {
+            Some(mask) => tensor.unsqueeze(0)?.index_put(&[IndexSpec::Tensor(mask)], &value)?.squeeze(0),
+            None => tensor.index_put(&specs, &value),
+        })?;
         self.assign(changed)
     }
 }
