@@ -16,48 +16,59 @@ import importlib
 import math
 from typing import TYPE_CHECKING, Any
 
-from ._autograd import enable_grad, grad, hessian, inference_mode, jacobian, no_grad, set_grad_enabled, value_and_grad
+from ._autograd import enable_grad as enable_grad
+from ._autograd import grad as grad
+from ._autograd import hessian as hessian
+from ._autograd import inference_mode as inference_mode
+from ._autograd import jacobian as jacobian
+from ._autograd import no_grad as no_grad
+from ._autograd import set_grad_enabled as set_grad_enabled
+from ._autograd import value_and_grad as value_and_grad
 from ._elementwise import *  # noqa: F403
 from ._engine import (
-    Device,
-    Generator,
-    Tensor,
-    __version__,
-    all_dtypes,
-    arange,
-    bernoulli,
-    broadcast_shapes,
-    cat,
-    devices,
-    dtype,
-    einsum,
-    evaluate,
-    full,
-    get_default_device,
-    get_rng_state,
-    is_grad_enabled,
-    manual_seed,
-    missing_devices,
-    ones,
-    promote_types,
-    rand,
-    randint,
-    randn,
-    randperm,
-    set_default_device,
-    set_num_threads,
-    set_rng_state,
-    tensor,
-    zeros,
+    Device as Device,
+    Generator as Generator,
+    Tensor as Tensor,
+    __version__ as __version__,
+    all_dtypes as all_dtypes,
+    arange as arange,
+    bernoulli as bernoulli,
+    broadcast_shapes as broadcast_shapes,
+    cat as cat,
+    devices as devices,
+    dtype as dtype,
+    einsum as einsum,
+    evaluate as evaluate,
+    full as full,
+    get_default_device as get_default_device,
+    get_rng_state as get_rng_state,
+    is_grad_enabled as is_grad_enabled,
+    manual_seed as manual_seed,
+    missing_devices as missing_devices,
+    ones as ones,
+    promote_types as promote_types,
+    rand as rand,
+    randint as randint,
+    randn as randn,
+    randperm as randperm,
+    set_default_device as set_default_device,
+    set_num_threads as set_num_threads,
+    set_rng_state as set_rng_state,
+    tensor as tensor,
+    zeros as zeros,
 )
-from ._info import __array_namespace_info__
+from ._info import __array_namespace_info__ as __array_namespace_info__
 from ._manipulation import *  # noqa: F403
 from ._reductions import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from . import amp, data, hardware, io, linalg, nn, optim, random
-    from .io import load, save
-    from .nn import functional
+    from . import amp as amp, data as data, hardware as hardware, io as io, linalg as linalg
+    from . import nn as nn, optim as optim, random as random
+    from ._compile import compile as compile
+    from ._custom import CustomKernel as CustomKernel
+    from ._profile import Profiler as Profiler
+    from .io import load as load, save as save
+    from .nn import functional as functional
 
 __array_api_version__ = "2024.12"
 

@@ -19,7 +19,7 @@ def _devices() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command."""
-    from . import __version__
+    from ._engine import __version__
 
     parser = argparse.ArgumentParser("neurenix", description="Neural networks on whatever accelerator you have.")
     parser.add_argument("--version", action="version", version=f"neurenix {__version__}")

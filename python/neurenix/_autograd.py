@@ -164,4 +164,4 @@ def hessian(function: Callable[..., Tensor], argnums: int = 0) -> Callable[..., 
     >>> nx.hessian(lambda x: (x ** 3).sum())(nx.Tensor([1.0, 2.0])).tolist()
     [[6.0, 0.0], [0.0, 12.0]]
     """
-    return jacobian(grad(function, argnums), argnums)  # type: ignore[no-any-return]
+    return jacobian(grad(function, argnums), argnums)

@@ -39,7 +39,7 @@ def _unary(name: str, doc: str) -> Any:
     method = getattr(Tensor, name)
 
     def function(x: Any, /, *, out: None = None) -> Tensor:
-        return method(x) if isinstance(x, Tensor) else method(_tensor(x))  # type: ignore[no-any-return]
+        return method(x) if isinstance(x, Tensor) else method(_tensor(x))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -57,7 +57,7 @@ def _binary(name: str, method: str, doc: str) -> Any:
 
     def function(x1: Any, x2: Any, /) -> Tensor:
         x1, x2 = _pair(x1, x2)
-        return combine(x1, x2)  # type: ignore[no-any-return]
+        return combine(x1, x2)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -136,7 +136,7 @@ def _logical(name: str, doc: str) -> Any:
 
     def function(x1: Any, x2: Any, /) -> Tensor:
         x1, x2 = _pair(x1, x2)
-        return combine(x1, _tensor(x2, x1))  # type: ignore[no-any-return]
+        return combine(x1, _tensor(x2, x1))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc

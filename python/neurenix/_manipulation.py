@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from . import _engine
@@ -132,10 +132,10 @@ def can_cast(from_: Any, to: Any, /) -> bool:
     """Whether promotion leads from one type to the other."""
     source = from_.dtype if isinstance(from_, Tensor) else _engine.dtype(from_)
     target = _engine.dtype(to)
-    return _engine.promote_types(source, target) == target
+    return bool(_engine.promote_types(source, target) == target)
 
 
-_KINDS = {
+_KINDS: dict[str, Callable[[dtype], bool]] = {
     "bool": lambda d: d.name == "bool",
     "signed integer": lambda d: d.is_integer and d.is_signed,
     "unsigned integer": lambda d: d.is_integer and not d.is_signed,
@@ -154,7 +154,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         return bool(_KINDS[kind](_engine.dtype(dtype)))
     if isinstance(kind, str):
         raise ValueError(f"isdtype: {kind!r} is no kind: it is one of {', '.join(_KINDS)}")
-    return _engine.dtype(dtype) == _engine.dtype(kind)
+    return bool(_engine.dtype(dtype) == _engine.dtype(kind))
 
 
 class FloatInfo(NamedTuple):
@@ -373,7 +373,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """For each axis the indices of elements that are not zero, as NumPy has it (``Tensor.nonzero`` gives rows)."""
     if x.ndim == 0:
         raise ValueError("nonzero: a tensor of no dimensions has no axes: reshape it to (1,)")
-    return x.nonzero(as_tuple=True)  # type: ignore[return-value]
+    return x.nonzero(as_tuple=True)
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:

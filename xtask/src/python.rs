@@ -40,5 +40,5 @@ pub(crate) fn check() -> Result<(), String> {
         "neurenix",
         "micrograd_rs",
     ])?;
-    python(&["-m", "mypy", "--strict", "neurenix", "micrograd_rs"])
+    python(&["-m", "mypy", "neurenix", "micrograd_rs"])
 }

@@ -103,7 +103,7 @@ class HardwareBackend:
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         """The product of two matrices, or stacks of them. The result is on the device that computed it."""
         left, right = self._on_device("matmul", a, b)
-        return left.matmul(right)  # type: ignore[no-any-return]
+        return left.matmul(right)
 
     def conv2d(
         self,

@@ -44,7 +44,7 @@ class QuantizedLayer(Module):
     @property
     def weight(self) -> Tensor:
         """The weight as floating-point numbers."""
-        return self.weight_quantized.to(self.weight_scale.dtype) * self.weight_scale  # type: ignore[no-any-return]
+        return self.weight_quantized.to(self.weight_scale.dtype) * self.weight_scale
 
     def forward(self, x: Tensor) -> Tensor:
         if self._watching and x.numel():
@@ -52,9 +52,9 @@ class QuantizedLayer(Module):
         if self.input_scale is not None:
             x = _rounded(x, self.input_scale, self._most) * self.input_scale
         if not self._options:
-            return F.linear(x, self.weight, self.bias)  # type: ignore[no-any-return]
+            return F.linear(x, self.weight, self.bias)
         convolution = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[self.weight_quantized.ndim]
-        return convolution(x, self.weight, self.bias, **self._options)  # type: ignore[no-any-return]
+        return convolution(x, self.weight, self.bias, **self._options)
 
     def extra_repr(self) -> str:
         shape = "x".join(map(str, self.weight_quantized.shape))

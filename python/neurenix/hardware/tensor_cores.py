@@ -80,9 +80,9 @@ class TensorCoresBackend(HardwareBackend):
         left, right = self._on_device("matmul", a, b)
         low = _PRECISIONS[self._precision]
         if low is None or not left.dtype.is_floating_point:
-            return left.matmul(right)  # type: ignore[no-any-return]
+            return left.matmul(right)
         product = left.to(low).matmul(right.to(low))
-        return product if self._precision == "fp16" else product.to(_engine.promote_types(a.dtype, b.dtype))  # type: ignore[no-any-return]
+        return product if self._precision == "fp16" else product.to(_engine.promote_types(a.dtype, b.dtype))
 
     def optimize_model(self, model: Any, precision: str = "mixed") -> Any:
         """``model`` on the device, computing in this precision.

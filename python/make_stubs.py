@@ -1,0 +1,125 @@
+"""Writes ``neurenix/_engine.pyi``, the types of the native part, from what PyO3 knows of it.
+
+Run it after a change of the native part's signatures: ``python make_stubs.py`` (needs maturin). PyO3 does not see the
+types that our own conversions take, nor what an operator gives; they are put in here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+HEADER = '''# Made by make_stubs.py: do not edit.
+import builtins
+from collections.abc import Callable, Iterator, Sequence
+from os import PathLike
+from typing import Any, SupportsFloat, SupportsIndex
+
+Number = bool | int | float
+Shape = int | Sequence[int]
+Axes = int | Sequence[int] | None
+DTypeLike = Any
+DeviceLike = Device | str
+
+'''
+ARGUMENTS = {
+    "dim": "Axes",
+    "axis": "Axes",
+    "dtype": "DTypeLike",
+    "device": "DeviceLike",
+    "shape": "Shape",
+    "size": "Shape",
+    "padding": "Shape",
+    "stride": "Shape",
+    "dilation": "Shape",
+    "kernel_size": "Shape",
+    "output_padding": "Shape",
+    "output_size": "Shape",
+    "normalized_shape": "Shape",
+    "value": "Number",
+    "fill_value": "Number",
+    "min": "Any",
+    "max": "Any",
+    "start": "Number",
+    "end": "Number",
+    "step": "Number",
+    "a": "DTypeLike",
+    "b": "DTypeLike",
+    "name": "Any",
+}
+OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+TENSOR = {f"__{way}{name}__" for name in OPERATORS for way in ("", "r", "i")}
+TENSOR |= {f"__{name}__" for name in ("lt", "le", "gt", "ge", "eq", "ne")}
+RESULTS = {"__iter__": "Iterator[Tensor]", "__int__": "int", "__index__": "int", "shape": "tuple[int, ...]"}
+
+
+class Rewriter(ast.NodeTransformer):
+    """Puts types in, and takes docstrings out: those are read from the native part itself."""
+
+    inside = ""
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        self.inside = node.name
+        node.decorator_list = []
+        node.body = [each for each in node.body if not isinstance(each, ast.Expr)] or [ast.Expr(ast.Constant(...))]
+        self.generic_visit(node)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        # Tensors have methods of these names.
+        return ast.parse(f"builtins.{node.id}", mode="eval").body if node.id in ("bool", "float", "int", "type") else node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.body = [ast.Expr(ast.Constant(...))]
+        for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+            written = ast.unparse(argument.annotation) if argument.annotation else ""
+            if "Incomplete" in written:
+                known = ARGUMENTS.get(argument.arg, "Any")
+                argument.annotation = ast.parse(written.replace("Incomplete", known), mode="eval").body
+        if node.name in TENSOR and self.inside == "Tensor":
+            node.returns = ast.Name("Tensor")
+            node.args.posonlyargs[1:] = [ast.arg(each.arg, ast.Name("Any")) for each in node.args.posonlyargs[1:]]
+        if node.name in RESULTS:
+            node.returns = ast.parse(RESULTS[node.name], mode="eval").body
+        if node.name == "__new__" and node.returns is not None:
+            node.returns = ast.Name("Self")
+        self.generic_visit(node.args)
+        node.returns = self.visit(node.returns) if node.returns is not None else None
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        return None
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
+        node.value = None
+        name = ast.unparse(node.target)
+        node.annotation = ast.Name("str" if name == "__version__" else "None")
+        return node
+
+
+def main() -> None:
+    """Builds the native part with its descriptions and writes the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["maturin", "generate-stubs", "--profile", "dev", "--features", "stubs", "-o", folder]
+        subprocess.run(command, cwd=HERE, check=True)
+        source = (Path(folder) / "neurenix" / "_engine.pyi").read_text()
+    tree = Rewriter().visit(ast.parse(source))
+    tree.body = [each for each in tree.body if not isinstance(each, (ast.ImportFrom, ast.Import, ast.Assign))]
+    text = ast.unparse(ast.fix_missing_locations(tree))
+    text = re.sub(r"SupportsGetItem\[builtins\.int, ", "Sequence[", text)
+    text = re.sub(r"SupportsLenAndGetItem\[", "Sequence[", text)
+    text = text.replace("Incomplete", "Any").replace("-> type:", "-> Any:").replace("-> tuple:", "-> tuple[Any, ...]:")
+    text = re.sub(r"\bdict\b(?!\[)", "dict[str, Any]", text)
+    text = re.sub(r"\*(arguments|operands|sizes|dims|shape|repeats|args|shapes|_error|size)([,)])", r"*\1: Any\2", text)
+    # Comparisons give tensors, which object's own signatures do not foresee.
+    text = re.sub(r"(def __(?:eq|ne)__\(.*-> Tensor:)", r"\1  # type: ignore[override]", text)
+    header = HEADER.replace("SupportsIndex\n", "SupportsIndex\n\nfrom typing_extensions import Self\n", 1)
+    (HERE / "neurenix" / "_engine.pyi").write_text(header + text + "\n")
+
+
+if __name__ == "__main__":
+    main()
