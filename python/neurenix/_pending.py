@@ -1,0 +1,36 @@
+"""Values that a forward pass changes beside its result, such as running means, until they are computed."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+from . import _engine
+from ._engine import Tensor
+
+
+class _Waiting(threading.local):
+    def __init__(self) -> None:
+        # By identity: equality of tensors is element by element.
+        self.places: dict[int, weakref.ref[Tensor]] = {}
+
+
+_WAITING = _Waiting()
+
+
+def computed_with_step(*tensors: Tensor) -> None:
+    """These are computed at the optimiser's next step, before they change again, or when somebody reads them."""
+    places = _WAITING.places
+    if any(id(tensor) in places for tensor in tensors):
+        # A forward pass without a step in between: its graph must not be kept for ever.
+        compute()
+    places.update((id(tensor), weakref.ref(tensor)) for tensor in tensors)
+
+
+def compute() -> None:
+    """Computes everything that waits."""
+    places = [place() for place in _WAITING.places.values()]
+    _WAITING.places.clear()
+    waiting = [place for place in places if place is not None and not place.is_evaluated]
+    if waiting:
+        _engine.evaluate(waiting)

@@ -1,0 +1,57 @@
+"""Mixed precision: what multiplies computes in 16 bits, weights and sums stay in 32.
+
+>>> import neurenix as nx
+>>> layer = nx.nn.Linear(4, 2)
+>>> with nx.amp.autocast(dtype=nx.bfloat16):
+...     layer(nx.zeros(1, 4)).dtype
+bfloat16
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from .. import _engine
+from ..nn._precision import STATE
+from ._scaler import GradScaler
+
+
+class autocast:
+    """A context, and a decorator of functions, in which the linear maps, convolutions and attention of
+    ``nn.functional`` (and with it of layers) compute in ``dtype``; softmax, normalisations and losses in ``float32``.
+
+    Weights stay as they are. ``device_type`` is accepted: all devices compute alike.
+    """
+
+    def __init__(self, device_type: str | None = None, dtype: Any = None, enabled: bool = True) -> None:
+        self.dtype = _engine.dtype("bfloat16" if dtype is None else dtype)
+        if self.dtype.name not in ("bfloat16", "float16"):
+            raise ValueError(f"autocast: dtype is bfloat16 or float16, not {self.dtype.name}")
+        self.enabled = enabled
+        self._before: list[Any] = []
+
+    def __enter__(self) -> autocast:
+        self._before.append(STATE.dtype)
+        STATE.dtype = self.dtype if self.enabled else None
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        STATE.dtype = self._before.pop()
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with autocast(None, self.dtype, self.enabled):
+                return function(*args, **kwargs)
+
+        return wrapped
+
+
+def is_autocast_enabled() -> bool:
+    """Whether this thread is within ``autocast``."""
+    return STATE.dtype is not None
+
+
+__all__ = ["GradScaler", "autocast", "is_autocast_enabled"]

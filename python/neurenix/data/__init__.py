@@ -1,0 +1,49 @@
+"""Data sets, batches, a progress bar, and the history of a training.
+
+>>> import neurenix as nx
+>>> train, test = nx.data.digits()
+>>> len(train) + len(test)
+1797
+"""
+
+from .. import _engine
+from ._progress import progress
+from .dataset import (
+    BatchSampler,
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    random_split,
+)
+from .loader import DataLoader, default_collate
+
+
+def digits() -> tuple[TensorDataset, TensorDataset]:
+    """The handwritten digits that come with the library, for training and for the test: images and labels."""
+    train_inputs, train_labels, test_inputs, test_labels = _engine.digits()
+    return TensorDataset(train_inputs, train_labels), TensorDataset(test_inputs, test_labels)
+
+
+__all__ = [
+    "BatchSampler",
+    "ConcatDataset",
+    "DataLoader",
+    "Dataset",
+    "IterableDataset",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "default_collate",
+    "digits",
+    "progress",
+    "random_split",
+]

@@ -1,0 +1,194 @@
+"""Data sets and the order in which their samples come."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any
+
+from .. import _engine
+from .._engine import Generator, Tensor
+
+
+class Dataset:
+    """Samples by number: subclasses define ``__getitem__`` and ``__len__``."""
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no __getitem__()")
+
+    def __add__(self, other: Dataset) -> ConcatDataset:
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset):
+    """Samples one after the other: subclasses define ``__iter__``."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} has no __iter__()")
+
+
+class TensorDataset(Dataset):
+    """Samples along the first dimension of tensors of the same length.
+
+    >>> import neurenix as nx
+    >>> nx.data.TensorDataset(nx.zeros(3, 2), nx.arange(3))[1]
+    (tensor([0., 0.]), tensor(1))
+    """
+
+    def __init__(self, *tensors: Tensor) -> None:
+        if not tensors:
+            raise ValueError("TensorDataset: at least one tensor is needed")
+        lengths = [len(tensor) for tensor in tensors]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"TensorDataset: the tensors have {lengths} samples, they must have the same number")
+        self.tensors = tensors
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
+        return tuple(tensor[index] for tensor in self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+    def batch(self, indices: Sequence[int]) -> list[Tensor]:
+        """These samples together: one step for the whole batch."""
+        chosen = _engine.tensor(list(indices), dtype="int64", device="cpu")
+        return [tensor.index_select(0, chosen.to(tensor.device)) for tensor in self.tensors]
+
+
+class Subset(Dataset):
+    """Some samples of another data set."""
+
+    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
+        self.dataset, self.indices = dataset, indices
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[self.indices[index]]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def batch(self, indices: Sequence[int]) -> Any:
+        """These samples together, or ``None`` if the data set gives single ones only."""
+        inner = getattr(self.dataset, "batch", None)
+        return None if inner is None else inner([self.indices[index] for index in indices])
+
+
+class ConcatDataset(Dataset):
+    """Several data sets, one after the other."""
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = list(datasets)
+        self.cumulative_sizes: list[int] = []
+        for dataset in self.datasets:
+            self.cumulative_sizes.append(len(self) + len(dataset))
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1] if self.cumulative_sizes else 0
+
+    def __getitem__(self, index: int) -> Any:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"there is no sample {index}: there are {len(self)}")
+        index %= len(self)
+        number = bisect.bisect_right(self.cumulative_sizes, index)
+        return self.datasets[number][index - (self.cumulative_sizes[number - 1] if number else 0)]
+
+
+def random_split(dataset: Any, lengths: Sequence[int | float], generator: Generator | None = None) -> list[Subset]:
+    """Parts of these lengths, or of these shares of 1, drawn without overlap."""
+    total = len(dataset)
+    if lengths and all(0 <= length <= 1 for length in lengths) and math.isclose(sum(lengths), 1.0):
+        sizes = [math.floor(total * share) for share in lengths]
+        for number in range(total - sum(sizes)):
+            sizes[number % len(sizes)] += 1
+    else:
+        sizes = [int(length) for length in lengths]
+    if sum(sizes) != total:
+        raise ValueError(f"random_split: the lengths add up to {sum(sizes)}, the data set has {total} samples")
+    order = _engine.randperm(total, generator=generator, device="cpu").tolist()
+    starts = [sum(sizes[:number]) for number in range(len(sizes))]
+    return [Subset(dataset, order[start : start + size]) for start, size in zip(starts, sizes, strict=True)]
+
+
+class Sampler:
+    """An order of numbers of samples: subclasses define ``__iter__`` and ``__len__``."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} has no __iter__()")
+
+
+class SequentialSampler(Sampler):
+    """0, 1, 2, ..."""
+
+    def __init__(self, data_source: Sized) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler):
+    """All samples in random order; with ``replacement``, drawn independently."""
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Generator | None = None,
+    ) -> None:
+        self.data_source, self.replacement, self.generator = data_source, replacement, generator
+        self.num_samples = len(data_source) if num_samples is None else num_samples
+        if not replacement and self.num_samples > len(data_source):
+            raise ValueError(f"RandomSampler: {self.num_samples} of {len(data_source)} samples need replacement=True")
+
+    def __iter__(self) -> Iterator[int]:
+        total = len(self.data_source)
+        if self.replacement:
+            drawn = _engine.randint(0, total, (self.num_samples,), generator=self.generator, device="cpu")
+        else:
+            drawn = _engine.randperm(total, generator=self.generator, device="cpu")
+        return iter(drawn.tolist()[: self.num_samples])
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler):
+    """These samples in random order."""
+
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
+        self.indices, self.generator = indices, generator
+
+    def __iter__(self) -> Iterator[int]:
+        order = _engine.randperm(len(self.indices), generator=self.generator, device="cpu").tolist()
+        return (self.indices[number] for number in order)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class BatchSampler(Sampler):
+    """The numbers of a sampler in batches."""
+
+    def __init__(self, sampler: Any, batch_size: int, drop_last: bool = False) -> None:
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size!r}: it is a whole number of at least 1")
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batch: list[int] = []
+        for index in self.sampler:
+            batch.append(index)
+            if len(batch) == self.batch_size:
+                yield batch
+                batch = []
+        if batch and not self.drop_last:
+            yield batch
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.sampler), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)

@@ -1,0 +1,94 @@
+"""Files: tensors in nested dictionaries, lists and plain values, as safetensors.
+
+>>> import neurenix as nx, os, tempfile
+>>> path = os.path.join(tempfile.mkdtemp(), "state.safetensors")
+>>> nx.save({"weights": {"w": nx.ones(2)}, "epoch": 3}, path)
+>>> nx.load(path)["epoch"], nx.load(path)["weights"]["w"].tolist()
+(3, [1.0, 1.0])
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from . import _engine
+from ._engine import Tensor
+
+_STRUCTURE = "neurenix"
+"""The key of the metadata under which all but the tensors lies, as JSON."""
+
+
+def save(obj: Any, path: str | os.PathLike[str]) -> None:
+    """Writes dictionaries, lists, tuples, tensors, numbers, text, booleans and ``None`` as a safetensors file.
+
+    The file is there completely or not at all. A module's or an optimiser's ``state_dict()`` can be written, and
+    modules and optimisers themselves stand for theirs. Other programs that read safetensors find the tensors by
+    their names, joined by dots.
+    """
+    if hasattr(obj, "state_dict"):
+        obj = obj.state_dict()
+    tensors: dict[str, Tensor] = {}
+    structure = _packed(obj, "", tensors)
+    _engine.save_safetensors(os.fspath(path), tensors, {_STRUCTURE: json.dumps(structure)})
+
+
+def load(path: str | os.PathLike[str], device: Any = None) -> Any:
+    """Reads what :func:`save` wrote, or any safetensors file as a dictionary of tensors; to the CPU unless ``device``
+    names another."""
+    try:
+        tensors, metadata = _engine.load_safetensors(os.fspath(path), device)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
+    if _STRUCTURE not in metadata:
+        return tensors
+    try:
+        return _unpacked(json.loads(metadata[_STRUCTURE]), tensors)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{os.fspath(path)}: the description of its contents is damaged: {error!r}") from None
+
+
+# JSON holds numbers, text, booleans and null as they are; everything else is an object with one key that says what.
+def _packed(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Tensor):
+        name, number = path or "tensor", 1
+        while name in tensors:  # {"a": {"b": t}, "a.b": u}
+            name, number = f"{path or 'tensor'}#{number}", number + 1
+        tensors[name] = value.detach()
+        return {"tensor": name}
+
+    def inner(name: Any) -> str:
+        return f"{path}.{name}" if path else str(name)
+
+    if isinstance(value, Mapping):
+        pairs = []
+        for key, part in value.items():
+            if not isinstance(key, (str, int, float, bool)):
+                raise TypeError(f"save: a key of the dictionary {path or 'at the top'} is a {type(key).__name__}")
+            pairs.append([key, _packed(part, inner(key), tensors)])
+        return {"dict": pairs}
+    if isinstance(value, (list, tuple)):
+        parts = [_packed(part, inner(number), tensors) for number, part in enumerate(value)]
+        return {"list" if isinstance(value, list) else "tuple": parts}
+    raise TypeError(
+        f"save: {path or 'the object'} is a {type(value).__name__}: dictionaries, lists, tuples, tensors, numbers, "
+        "text, booleans and None can be saved"
+    )
+
+
+def _unpacked(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {key: _unpacked(part, tensors) for key, part in content}
+    parts = [_unpacked(part, tensors) for part in content]
+    if kind not in ("list", "tuple"):
+        raise ValueError(f"{kind!r} is unknown")
+    return parts if kind == "list" else tuple(parts)

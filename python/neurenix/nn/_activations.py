@@ -1,0 +1,190 @@
+"""Functions of each element, and of vectors, that networks are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._engine import Tensor
+from ._precision import full
+
+__all__ = [
+    "celu",
+    "elu",
+    "gelu",
+    "glu",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "log_softmax",
+    "logsigmoid",
+    "mish",
+    "normalize",
+    "one_hot",
+    "prelu",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softmin",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "tanh",
+    "tanhshrink",
+    "threshold",
+]
+
+# ``inplace`` is accepted: tensors are values of the engine, so a result in place saves nothing here.
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """The greater of 0 and each element."""
+    return input.relu()
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """Each element brought between 0 and 6."""
+    return input.relu6()
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    """``1 / (1 + exp(-x))``."""
+    return input.sigmoid()
+
+
+def tanh(input: Tensor) -> Tensor:
+    """The hyperbolic tangent."""
+    return input.tanh()
+
+
+def _chosen(input: Tensor, dim: int | None) -> int:
+    return (1 if input.ndim > 1 else 0) if dim is None else dim
+
+
+def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
+    """``exp(x) / sum(exp(x))`` along ``dim``; if that is left out, along the second dimension, or a vector's only one."""
+    (input,) = full(input)
+    return (input if dtype is None else input.to(dtype)).softmax(_chosen(input, dim))
+
+
+def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
+    """The logarithm of ``softmax``."""
+    (input,) = full(input)
+    return (input if dtype is None else input.to(dtype)).log_softmax(_chosen(input, dim))
+
+
+def softmin(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
+    """``softmax(-x)``."""
+    (input,) = full(input)
+    return (input if dtype is None else input.to(dtype)).softmin(_chosen(input, dim))
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """``x`` where positive, else ``negative_slope * x``."""
+    return input.leaky_relu(negative_slope)
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
+    return input.elu(alpha)
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))``."""
+    return input.celu(alpha)
+
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """``elu`` scaled so that activations stay normalised."""
+    return input.selu()
+
+
+def gelu(input: Tensor, approximate: bool | str = "none") -> Tensor:
+    """The Gaussian error linear unit; ``approximate`` is ``"none"`` or ``"tanh"``, or ``False`` or ``True``."""
+    return input.gelu(approximate)
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """``x * sigmoid(x)``."""
+    return input.silu()
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """``x * tanh(softplus(x))``."""
+    return input.mish()
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """``x * relu6(x + 3) / 6``."""
+    return input.hardswish()
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """``relu6(x + 3) / 6``."""
+    return input.hardsigmoid()
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    """Each element brought between ``min_val`` and ``max_val``."""
+    return input.hardtanh(min_val, max_val)
+
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """``x`` outside ``[-lambd, lambd]``, else 0."""
+    return input.hardshrink(lambd)
+
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """``x`` moved towards 0 by ``lambd``."""
+    return input.softshrink(lambd)
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """``x - tanh(x)``."""
+    return input.tanhshrink()
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """``log(1 + exp(beta * x)) / beta``; ``x`` where ``beta * x`` exceeds ``threshold``."""
+    return input.softplus(beta, threshold)
+
+
+def softsign(input: Tensor) -> Tensor:
+    """``x / (1 + |x|)``."""
+    return input.softsign()
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """The logarithm of ``sigmoid``."""
+    return input.logsigmoid()
+
+
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """``x`` where greater than ``threshold``, else ``value``."""
+    return input.threshold(threshold, value)
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """The first half of ``dim`` times the sigmoid of the second."""
+    return input.glu(dim)
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """``x`` where positive, else ``weight * x``; a weight for each channel, or one."""
+    return input.prelu(weight)
+
+
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """Vectors along ``dim`` divided by their norm of order ``p``, or by ``eps`` where that is greater."""
+    (input,) = full(input)
+    length = (input.abs() ** p).sum(dim, keepdim=True) ** (1.0 / p)
+    return input / length.clamp(min=eps)
+
+
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at the place each element names, else 0, along a new last dimension."""
+    return tensor.one_hot(num_classes if num_classes >= 0 else int(tensor.max().item()) + 1)

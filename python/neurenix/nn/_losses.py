@@ -1,0 +1,107 @@
+"""Losses as functions. Within ``autocast`` they are computed in ``float32``."""
+
+from __future__ import annotations
+
+from .. import _engine
+from .._engine import Tensor
+from ._precision import full
+
+__all__ = [
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cosine_embedding_loss",
+    "cosine_similarity",
+    "cross_entropy",
+    "hinge_embedding_loss",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "mse_loss",
+    "nll_loss",
+    "smooth_l1_loss",
+]
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """The cross-entropy of scores (N, C, ...) against classes (N, ...), or against probabilities (N, C, ...).
+
+    >>> import neurenix as nx
+    >>> round(nx.functional.cross_entropy(nx.Tensor([[0.0, 0.0]]), nx.tensor([1])).item(), 4)
+    0.6931
+    """
+    return _engine.cross_entropy(*full(input, target, weight), ignore_index, reduction, label_smoothing)
+
+
+def nll_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+) -> Tensor:
+    """The negative log-likelihood of classes: ``input`` holds logarithms of probabilities."""
+    return _engine.nll_loss(*full(input, target, weight), ignore_index, reduction)
+
+
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """Squared differences."""
+    return _engine.mse_loss(*full(input, target), reduction)
+
+
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """Absolute differences."""
+    return _engine.l1_loss(*full(input, target), reduction)
+
+
+def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+    """Squared where less than ``beta``, else absolute."""
+    return _engine.smooth_l1_loss(*full(input, target), reduction, beta)
+
+
+def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    """Squared where less than ``delta``, else linear."""
+    return _engine.huber_loss(*full(input, target), reduction, delta)
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """The cross-entropy of probabilities of two classes."""
+    return _engine.binary_cross_entropy(*full(input, target, weight), reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """The cross-entropy of scores of two classes."""
+    input, target, weight, pos_weight = full(input, target, weight, pos_weight)
+    return _engine.binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight)
+
+
+def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """Kullback and Leibler's divergence of logarithms of probabilities from a target."""
+    return _engine.kl_div(*full(input, target), reduction, log_target)
+
+
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
+    """``x`` where the target is 1, ``max(0, margin - x)`` where it is -1."""
+    return _engine.hinge_embedding_loss(*full(input, target), reduction, margin)
+
+
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """``1 - cos`` where the target is 1, ``max(0, cos - margin)`` where it is -1."""
+    return _engine.cosine_embedding_loss(*full(input1, input2, target), margin, reduction)
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between vectors along ``dim``."""
+    return _engine.cosine_similarity(*full(x1, x2), dim, eps)

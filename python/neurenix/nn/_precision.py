@@ -1,0 +1,35 @@
+"""Which dtype ``amp.autocast`` asks for on this thread."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from .._engine import Tensor
+
+
+class _State(threading.local):
+    dtype: Any = None
+    """The low dtype, or ``None`` outside ``autocast``."""
+
+
+STATE = _State()
+
+
+def low(*tensors: Any) -> tuple[Any, ...]:
+    """Tensors of ``float32`` in the low dtype of ``autocast``, all else as it is."""
+    dtype = STATE.dtype
+    if dtype is None:
+        return tensors
+    return tuple(t.to(dtype) if isinstance(t, Tensor) and t.dtype.name in _CAST else t for t in tensors)
+
+
+def full(*tensors: Any) -> tuple[Any, ...]:
+    """Tensors of 16 bits as ``float32`` within ``autocast``, all else as it is."""
+    if STATE.dtype is None:
+        return tensors
+    return tuple(t.float() if isinstance(t, Tensor) and t.dtype.name in _LOW else t for t in tensors)
+
+
+_LOW = ("float16", "bfloat16")
+_CAST = ("float32", "float16", "bfloat16")

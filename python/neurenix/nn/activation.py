@@ -1,0 +1,241 @@
+"""Activations as modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _engine
+from .._engine import Tensor
+from . import functional as F
+from .module import Module
+from .parameter import Parameter
+
+__all__ = [
+    "Activation",
+    "CELU",
+    "ELU",
+    "GELU",
+    "GLU",
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "LeakyReLU",
+    "LogSigmoid",
+    "LogSoftmax",
+    "Mish",
+    "PReLU",
+    "ReLU",
+    "ReLU6",
+    "SELU",
+    "SiLU",
+    "Sigmoid",
+    "Softmax",
+    "Softmin",
+    "Softplus",
+    "Softshrink",
+    "Softsign",
+    "Tanh",
+    "Tanhshrink",
+    "Threshold",
+]
+
+
+class Activation(Module):
+    """The base of activations: a function of ``functional`` with settings.
+
+    ``_settings`` names the settings and their defaults, in the order of the arguments.
+    """
+
+    _function = ""
+    _settings: dict[str, Any] = {}
+    _inplace = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        settings = {**self._settings, **({"inplace": False} if self._inplace else {})}
+        if len(args) > len(settings):
+            raise TypeError(f"{type(self).__name__} takes at most {len(settings)} arguments, {len(args)} were given")
+        given = dict(zip(settings, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in settings or name in given:
+                raise TypeError(f"{type(self).__name__}: the argument {name!r} is unknown or given twice")
+            given[name] = value
+        missing = [name for name in settings if settings[name] is ... and name not in given]
+        if missing:
+            raise TypeError(f"{type(self).__name__}: the argument {missing[0]!r} is missing")
+        for name, default in settings.items():
+            setattr(self, name, given.get(name, default))
+
+    def forward(self, input: Tensor) -> Tensor:
+        settings = [getattr(self, name) for name in self._settings]
+        return getattr(F, self._function)(input, *settings)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        parts = [f"{name}={getattr(self, name)!r}" for name in self._settings]
+        return ", ".join(parts + (["inplace=True"] if self._inplace and self.inplace else []))
+
+
+class ReLU(Activation):
+    """The greater of 0 and each element."""
+
+    _function, _inplace = "relu", True
+
+
+class ReLU6(Activation):
+    """Each element brought between 0 and 6."""
+
+    _function, _inplace = "relu6", True
+
+
+class Sigmoid(Activation):
+    """``1 / (1 + exp(-x))``."""
+
+    _function = "sigmoid"
+
+
+class Tanh(Activation):
+    """The hyperbolic tangent."""
+
+    _function = "tanh"
+
+
+class LeakyReLU(Activation):
+    """``x`` where positive, else ``negative_slope * x``."""
+
+    _function, _settings, _inplace = "leaky_relu", {"negative_slope": 0.01}, True
+
+
+class ELU(Activation):
+    """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
+
+    _function, _settings, _inplace = "elu", {"alpha": 1.0}, True
+
+
+class CELU(Activation):
+    """``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))``."""
+
+    _function, _settings, _inplace = "celu", {"alpha": 1.0}, True
+
+
+class SELU(Activation):
+    """``elu`` scaled so that activations stay normalised."""
+
+    _function, _inplace = "selu", True
+
+
+class GELU(Activation):
+    """The Gaussian error linear unit; ``approximate`` is ``"none"`` or ``"tanh"``, or ``False`` or ``True``."""
+
+    _function, _settings = "gelu", {"approximate": "none"}
+
+
+class SiLU(Activation):
+    """``x * sigmoid(x)``."""
+
+    _function, _inplace = "silu", True
+
+
+class Mish(Activation):
+    """``x * tanh(softplus(x))``."""
+
+    _function, _inplace = "mish", True
+
+
+class Hardswish(Activation):
+    """``x * relu6(x + 3) / 6``."""
+
+    _function, _inplace = "hardswish", True
+
+
+class Hardsigmoid(Activation):
+    """``relu6(x + 3) / 6``."""
+
+    _function, _inplace = "hardsigmoid", True
+
+
+class Hardtanh(Activation):
+    """Each element brought between ``min_val`` and ``max_val``."""
+
+    _function, _settings, _inplace = "hardtanh", {"min_val": -1.0, "max_val": 1.0}, True
+
+
+class Hardshrink(Activation):
+    """``x`` outside ``[-lambd, lambd]``, else 0."""
+
+    _function, _settings = "hardshrink", {"lambd": 0.5}
+
+
+class Softshrink(Activation):
+    """``x`` moved towards 0 by ``lambd``."""
+
+    _function, _settings = "softshrink", {"lambd": 0.5}
+
+
+class Tanhshrink(Activation):
+    """``x - tanh(x)``."""
+
+    _function = "tanhshrink"
+
+
+class Softplus(Activation):
+    """``log(1 + exp(beta * x)) / beta``; ``x`` where ``beta * x`` exceeds ``threshold``."""
+
+    _function, _settings = "softplus", {"beta": 1.0, "threshold": 20.0}
+
+
+class Softsign(Activation):
+    """``x / (1 + |x|)``."""
+
+    _function = "softsign"
+
+
+class LogSigmoid(Activation):
+    """The logarithm of ``sigmoid``."""
+
+    _function = "logsigmoid"
+
+
+class Threshold(Activation):
+    """``x`` where greater than ``threshold``, else ``value``."""
+
+    _function, _settings, _inplace = "threshold", {"threshold": ..., "value": ...}, True
+
+
+class GLU(Activation):
+    """The first half of ``dim`` times the sigmoid of the second."""
+
+    _function, _settings = "glu", {"dim": -1}
+
+
+class Softmax(Activation):
+    """``exp(x) / sum(exp(x))`` along ``dim``."""
+
+    _function, _settings = "softmax", {"dim": -1}
+
+
+class LogSoftmax(Activation):
+    """The logarithm of ``Softmax``."""
+
+    _function, _settings = "log_softmax", {"dim": -1}
+
+
+class Softmin(Activation):
+    """``Softmax`` of ``-x``."""
+
+    _function, _settings = "softmin", {"dim": -1}
+
+
+class PReLU(Module):
+    """``x`` where positive, else ``weight * x``, with a weight that is learnt."""
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
+        super().__init__()
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = Parameter(_engine.full(num_parameters, float(init), device=device, dtype=dtype))
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.prelu(input, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"num_parameters={self.num_parameters}"

@@ -1,0 +1,201 @@
+"""Modules that hold others."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from .._engine import Tensor
+from .module import Module
+from .parameter import Parameter
+
+
+class _Numbered(Module):
+    """Parts named by their numbers."""
+
+    def _names(self) -> list[str]:
+        return list(self._modules)
+
+    def _name(self, index: int) -> str:
+        names = self._names()
+        try:
+            return names[index]
+        except IndexError:
+            raise IndexError(f"there is no part {index}: there are {len(names)}") from None
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return type(self)([self._modules[name] for name in self._names()[index]])  # type: ignore[call-arg]
+        return self._modules[self._name(index)]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        name = self._name(index)
+        setattr(self, name, module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        names = self._names()[index] if isinstance(index, slice) else [self._name(index)]
+        for name in names:
+            del self._modules[name]
+        if all(name.isdigit() for name in self._modules):
+            parts = list(self._modules.values())
+            self._modules.clear()
+            self._modules.update({str(number): part for number, part in enumerate(parts)})
+
+    def append(self, module: Module) -> Any:
+        """Adds a part at the end."""
+        self.register_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Any:
+        """Adds parts at the end."""
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Any:
+        """Adds a part before another."""
+        parts = list(self._modules.values())
+        parts.insert(index, module)
+        self._modules.clear()
+        return self.extend(parts)  # type: ignore[arg-type]
+
+
+class Sequential(_Numbered):
+    """Modules one after the other: ``Sequential(a, b)``, ``Sequential([a, b])`` or ``Sequential({"a": a, "b": b})``.
+
+    >>> import neurenix as nx
+    >>> model = nx.nn.Sequential(nx.nn.Linear(4, 3), nx.nn.ReLU())
+    >>> model(nx.zeros(2, 4)).shape
+    (2, 3)
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            for name, module in args[0].items():
+                self.register_module(name, module)
+        else:
+            one_list = len(args) == 1 and not isinstance(args[0], Module)
+            self.extend(args[0] if one_list else args)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return type(self)({name: self._modules[name] for name in self._names()[index]})
+        return super().__getitem__(index)
+
+    def forward(self, input: Any) -> Any:
+        for module in self._modules.values():
+            input = module(input)  # type: ignore[misc]
+        return input
+
+
+class ModuleList(_Numbered):
+    """A list of modules whose parameters belong to the module that holds it."""
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        self.extend(() if modules is None else modules)
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList(itertools.chain(self, other))
+
+    def __iadd__(self, other: Iterable[Module]) -> Any:
+        return self.extend(other)
+
+
+class ModuleDict(Module):
+    """Modules by name whose parameters belong to the module that holds it."""
+
+    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+        super().__init__()
+        self.update(modules or {})
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Adds modules."""
+        for name, module in dict(modules).items():
+            self[name] = module
+
+    def __getitem__(self, name: str) -> Any:
+        return self._modules[name]
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        self.register_module(name, module)
+
+    def __delitem__(self, name: str) -> None:
+        del self._modules[name]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._modules
+
+    def keys(self) -> Iterable[str]:
+        """The names."""
+        return self._modules.keys()
+
+    def values(self) -> Iterable[Any]:
+        """The modules."""
+        return self._modules.values()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Names and modules."""
+        return self._modules.items()
+
+    def pop(self, name: str) -> Any:
+        """Takes a module out."""
+        return self._modules.pop(name)
+
+    def clear(self) -> None:
+        """Takes all modules out."""
+        self._modules.clear()
+
+
+class ParameterList(Module):
+    """A list of parameters that belong to the module that holds it."""
+
+    def __init__(self, values: Iterable[Tensor] | None = None) -> None:
+        super().__init__()
+        self.extend(() if values is None else values)
+
+    def append(self, value: Tensor) -> ParameterList:
+        """Adds a parameter at the end; a plain tensor becomes one."""
+        self._parameters[str(len(self))] = value if isinstance(value, Parameter) else Parameter(value)
+        return self
+
+    def extend(self, values: Iterable[Tensor]) -> ParameterList:
+        """Adds parameters at the end."""
+        for value in list(values):
+            self.append(value)
+        return self
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._parameters.values())
+
+    def __getitem__(self, index: int | slice) -> Any:
+        values = list(self._parameters.values())[index]
+        return ParameterList(values) if isinstance(values, list) else values  # type: ignore[arg-type]
+
+    def __setitem__(self, index: int, value: Tensor) -> None:
+        name = list(self._parameters)[index]
+        self._parameters[name] = value if isinstance(value, Parameter) else Parameter(value)
+
+    def extra_repr(self) -> str:
+        return "\n  ".join(
+            f"({name}): Parameter containing: [{value.dtype} of size {'x'.join(map(str, value.shape))}]"
+            for name, value in self._parameters.items()
+            if value is not None
+        )

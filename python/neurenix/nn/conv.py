@@ -1,0 +1,204 @@
+"""Convolutions and their adjoints."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .._engine import Tensor
+from . import functional as F
+from . import init
+from .functional import Sizes, each
+from .linear import new
+from .module import Module
+from .parameter import Parameter
+
+
+class _Convolution(Module):
+    _dims: int
+    _turned = False
+    weight: Parameter
+    bias: Parameter | None
+
+    def _build(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes,
+        padding: Sizes | str,
+        output_padding: Sizes,
+        dilation: Sizes,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        device: Any,
+        dtype: Any,
+    ) -> None:
+        dims, kind = self._dims, type(self).__name__
+        if padding_mode != "zeros":
+            raise ValueError(f'{kind}: padding_mode is {padding_mode!r}: only "zeros" is there')
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            raise ValueError(f"{kind}: {in_channels} and {out_channels} channels cannot be divided into {groups} groups")
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size = each(kernel_size, dims, "kernel_size")
+        self.stride, self.dilation = each(stride, dims, "stride"), each(dilation, dims, "dilation")
+        self.output_padding = each(output_padding, dims, "output_padding")
+        self.padding_mode = padding_mode
+        if isinstance(padding, str):
+            if padding not in ("same", "valid"):
+                raise ValueError(f'{kind}: padding is {padding!r}: it is "same", "valid" or numbers')
+            if padding == "same" and any(step != 1 for step in self.stride):
+                raise ValueError(f'{kind}: padding="same" needs a stride of 1')
+            self.padding: Any = padding
+        else:
+            self.padding = each(padding, dims, "padding")
+        outer, inner = (in_channels, out_channels) if self._turned else (out_channels, in_channels)
+        self.weight = new(outer, inner // groups, *self.kernel_size, dtype=dtype, device=device)
+        self.register_parameter("bias", new(out_channels, dtype=dtype, device=device) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws new values, evenly over +-1 / sqrt(fan in)."""
+        fan_in, _ = init.fans(self.weight)
+        bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def extra_repr(self) -> str:
+        zeros, ones = (0,) * self._dims, (1,) * self._dims
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        if self.padding != zeros:
+            text += f", padding={self.padding}"
+        if self.dilation != ones:
+            text += f", dilation={self.dilation}"
+        if self.output_padding != zeros:
+            text += f", output_padding={self.output_padding}"
+        if self.groups != 1:
+            text += f", groups={self.groups}"
+        return text + ("" if self.bias is not None else ", bias=False")
+
+
+class _Forward(_Convolution):
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self._build(
+            in_channels, out_channels, kernel_size, stride, padding, 0, dilation, groups, bias, padding_mode, device, dtype
+        )
+
+    def forward(self, input: Tensor) -> Tensor:
+        convolve = (F.conv1d, F.conv2d, F.conv3d)[self._dims - 1]
+        return convolve(  # type: ignore[no-any-return]
+            input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        )
+
+
+class Conv1d(_Forward):
+    """A convolution of lines: (N, C, L), or (C, L)."""
+
+    _dims = 1
+
+
+class Conv2d(_Forward):
+    """A convolution of images: (N, C, H, W), or (C, H, W).
+
+    >>> import neurenix as nx
+    >>> nx.nn.Conv2d(3, 8, kernel_size=3, padding="same")(nx.zeros(1, 3, 5, 5)).shape
+    (1, 8, 5, 5)
+    """
+
+    _dims = 2
+
+
+class Conv3d(_Forward):
+    """A convolution of volumes: (N, C, D, H, W), or (C, D, H, W)."""
+
+    _dims = 3
+
+
+class _Transposed(_Convolution):
+    _turned = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Sizes = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self._build(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            each(padding, self._dims, "padding"),
+            output_padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
+        )
+
+    def forward(self, input: Tensor, output_size: Sizes | None = None) -> Tensor:
+        extra = self.output_padding if output_size is None else self._extra(input, output_size)
+        convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self._dims - 1]
+        return convolve(  # type: ignore[no-any-return]
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
+
+    def _extra(self, input: Tensor, output_size: Sizes) -> tuple[int, ...]:
+        """The output padding that gives the size asked for."""
+        dims = self._dims
+        wanted = each(output_size if isinstance(output_size, int) else tuple(output_size)[-dims:], dims, "output_size")
+        settings = zip(
+            input.shape[-dims:], self.kernel_size, self.stride, self.padding, self.dilation, wanted, strict=True
+        )
+        extra = []
+        for size, kernel, stride, padding, dilation, output in settings:
+            least = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1
+            if not least <= output < least + stride:
+                raise ValueError(f"output_size: {output} is not between {least} and {least + stride - 1}")
+            extra.append(output - least)
+        return tuple(extra)
+
+
+class ConvTranspose1d(_Transposed):
+    """The adjoint of a convolution of lines."""
+
+    _dims = 1
+
+
+class ConvTranspose2d(_Transposed):
+    """The adjoint of a convolution of images."""
+
+    _dims = 2
+
+
+class ConvTranspose3d(_Transposed):
+    """The adjoint of a convolution of volumes."""
+
+    _dims = 3

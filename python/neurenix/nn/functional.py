@@ -1,0 +1,290 @@
+"""The functions that layers call, by PyTorch's names and signatures.
+
+Within :class:`neurenix.amp.autocast`, linear maps, convolutions and attention compute in the low dtype; softmax,
+normalisations and losses in ``float32``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _engine
+from .._engine import Tensor
+from ._activations import *  # noqa: F403
+from ._losses import *  # noqa: F403
+from ._precision import full, low
+
+Sizes = int | tuple[int, ...] | list[int]
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``input @ weight.T + bias``; trailing dimensions of the input count as one where only their product fits.
+
+    >>> import neurenix as nx
+    >>> nx.functional.linear(nx.ones(2, 3), nx.ones(4, 3)).shape
+    (2, 4)
+    """
+    return _engine.linear(*low(input, weight, bias))
+
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """The product of matrices."""
+    input, other = low(input, other)
+    return input @ other
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``input1[i] * weight[k, i, j] * input2[j] + bias[k]``, summed over ``i`` and ``j``."""
+    input1, input2, weight, bias = low(input1, input2, weight, bias)
+    result = _engine.einsum("bi,kij,bj->bk", *_rows(input1, weight, input2)).reshape(*input1.shape[:-1], weight.shape[0])
+    return result if bias is None else result + bias
+
+
+def _rows(input1: Tensor, weight: Tensor, input2: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return input1.reshape(-1, input1.shape[-1]), weight, input2.reshape(-1, input2.shape[-1])
+
+
+def each(value: Sizes, dims: int, name: str) -> tuple[int, ...]:
+    """One number for each of the spatial dimensions."""
+    numbers = (value,) * dims if isinstance(value, int) else tuple(value)
+    if len(numbers) == 1:
+        numbers *= dims
+    if len(numbers) != dims:
+        raise ValueError(f"{name}: {len(numbers)} numbers for {dims} dimensions")
+    return numbers
+
+
+def _convolution(dims: int) -> Any:
+    native = getattr(_engine, f"conv{dims}d")
+
+    def convolution(
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        input, weight, bias = low(input, weight, bias)
+        if padding == "valid":
+            padding = 0
+        elif padding == "same":
+            input, padding = _same(input, weight.shape[-dims:], stride, dilation, dims)
+        elif isinstance(padding, str):
+            raise ValueError(f'padding is {padding!r}: it is "same", "valid" or numbers')
+        return native(input, weight, bias, stride, padding, dilation, groups)  # type: ignore[no-any-return]
+
+    convolution.__name__ = convolution.__qualname__ = f"conv{dims}d"
+    convolution.__doc__ = (
+        f"A convolution of (N, C, {dims} spatial dimensions), or of one sample without N, with ``weight`` of shape\n"
+        '    (out, C / groups, kernel...). ``padding`` may be ``"same"`` or ``"valid"``.'
+    )
+    return convolution
+
+
+def _same(
+    input: Tensor, kernel: tuple[int, ...], stride: Sizes, dilation: Sizes, dims: int
+) -> tuple[Tensor, tuple[int, ...]]:
+    """The padding with which the output is as large as the input; what is odd goes to the end of the input."""
+    if any(step != 1 for step in each(stride, dims, "stride")):
+        raise ValueError('padding="same" needs a stride of 1')
+    total = [step * (size - 1) for size, step in zip(kernel, each(dilation, dims, "dilation"), strict=True)]
+    if any(width % 2 for width in total):
+        input = input.pad([side for width in reversed(total) for side in (0, width % 2)])
+    return input, tuple(width // 2 for width in total)
+
+
+def _transposed(dims: int) -> Any:
+    native = getattr(_engine, f"conv_transpose{dims}d")
+
+    def convolution(
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        dilation: Sizes = 1,
+    ) -> Tensor:
+        input, weight, bias = low(input, weight, bias)
+        return native(  # type: ignore[no-any-return]
+            input, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+
+    convolution.__name__ = convolution.__qualname__ = f"conv_transpose{dims}d"
+    convolution.__doc__ = "The adjoint of a convolution, with ``weight`` of shape (C, out / groups, kernel...)."
+    return convolution
+
+
+conv1d, conv2d, conv3d = (_convolution(dims) for dims in (1, 2, 3))
+conv_transpose1d, conv_transpose2d, conv_transpose3d = (_transposed(dims) for dims in (1, 2, 3))
+
+
+def _max_pool(dims: int) -> Any:
+    plain = getattr(_engine, f"max_pool{dims}d")
+    indexed = getattr(_engine, f"max_pool{dims}d_with_indices")
+
+    def pool(
+        input: Tensor,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        """The greatest element of each window; with ``return_indices`` its position too."""
+        return (indexed if return_indices else plain)(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+    pool.__name__ = pool.__qualname__ = f"max_pool{dims}d"
+    return pool
+
+
+def _adaptive(name: str, dims: int, doc: str) -> Any:
+    native = getattr(_engine, f"{name}{dims}d")
+
+    def pool(input: Tensor, output_size: int | tuple[int | None, ...] | None) -> Tensor:
+        sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * dims
+        if len(sizes) != dims:
+            raise ValueError(f"output_size: {len(sizes)} numbers for {dims} dimensions")
+        kept = input.shape[-dims:]
+        return native(  # type: ignore[no-any-return]
+            input, [was if size is None else size for size, was in zip(sizes, kept, strict=True)]
+        )
+
+    pool.__name__ = pool.__qualname__ = f"{name}{dims}d"
+    pool.__doc__ = doc
+    return pool
+
+
+max_pool1d, max_pool2d, max_pool3d = (_max_pool(dims) for dims in (1, 2, 3))
+avg_pool1d, avg_pool2d, avg_pool3d = _engine.avg_pool1d, _engine.avg_pool2d, _engine.avg_pool3d
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
+    _adaptive("adaptive_max_pool", dims, "The greatest elements of as many windows as the output has places.")
+    for dims in (1, 2, 3)
+)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
+    _adaptive("adaptive_avg_pool", dims, "The means of as many windows as the output has places.") for dims in (1, 2, 3)
+)
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zeros elements with probability ``p`` and divides the others by ``1 - p``; nothing without ``training``."""
+    return _engine.dropout(input, p, training)
+
+
+def _feature_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zeros whole channels of (N, C, ...) with probability ``p`` and divides the others by ``1 - p``."""
+    return _engine.dropout(input, p, training, True)
+
+
+dropout1d = dropout2d = dropout3d = _feature_dropout
+
+
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """The rows of ``weight`` at these indices; the row ``padding_idx`` gets no gradient."""
+    return _engine.embedding(input, weight, padding_idx)
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """``softmax(query @ key.T * scale + mask) @ value`` of (..., L, E); a mask of ``bool`` is true where allowed."""
+    query, key, value = low(query, key, value)
+    if attn_mask is not None and attn_mask.dtype.is_floating_point:
+        attn_mask = attn_mask.to(query.dtype)
+    return _engine.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+
+
+def layer_norm(
+    input: Tensor, normalized_shape: Sizes, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalised over the last dimensions."""
+    input, weight, bias = full(input, weight, bias)
+    return _engine.layer_norm(input, normalized_shape, weight, bias, eps)
+
+
+def rms_norm(input: Tensor, normalized_shape: Sizes, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """Divided by the root of the mean square over the last dimensions."""
+    input, weight = full(input, weight)
+    return _engine.rms_norm(input, normalized_shape, weight, eps)
+
+
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalised over groups of channels."""
+    input, weight, bias = full(input, weight, bias)
+    return _engine.group_norm(input, num_groups, weight, bias, eps)
+
+
+def instance_norm(
+    input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalised over each channel of each sample."""
+    return _engine.instance_norm(*full(input, weight, bias), eps)
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalised over the batch: by its own mean and variance in training, else by the running ones, which training
+    updates in place."""
+    input, weight, bias = full(input, weight, bias)
+    return _engine.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def interpolate(
+    input: Tensor,
+    size: Sizes | None = None,
+    scale_factor: float | tuple[float, ...] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """Lines, images or volumes (N, C, ...) of another size; ``mode`` is ``"nearest"``, ``"linear"``, ``"bilinear"`` or
+    ``"trilinear"``."""
+    dims = input.ndim - 2
+    wanted = {"linear": 1, "bilinear": 2, "trilinear": 3}.get(mode, dims)
+    if wanted != dims:
+        raise ValueError(f"interpolate: mode {mode!r} is for {wanted + 2} dimensions, the input has {input.ndim}")
+    if isinstance(scale_factor, (tuple, list)):
+        if len(set(scale_factor)) > 1:
+            raise ValueError("interpolate: one scale_factor for all dimensions; give size for different ones")
+        scale_factor = scale_factor[0]
+    return _engine.interpolate(input, size, scale_factor, mode, bool(align_corners))
+
+
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+    """Channels (N, C * r * r, H, W) as pixels (N, C, H * r, W * r)."""
+    r = upscale_factor
+    *batch, channels, height, width = input.shape
+    if channels % (r * r):
+        raise ValueError(f"pixel_shuffle: {channels} channels are no multiple of {r} * {r}")
+    parts = input.reshape(-1, channels // (r * r), r, r, height, width).permute(0, 1, 4, 2, 5, 3)
+    return parts.reshape(*batch, channels // (r * r), height * r, width * r)
+
+
+def pad(input: Tensor, pad: Sizes, mode: str = "constant", value: float | None = None) -> Tensor:
+    """With borders: pairs of widths from the last dimension to the first."""
+    if mode != "constant":
+        raise ValueError(f'pad: mode is {mode!r}: only "constant" is there')
+    return input.pad(pad, value)

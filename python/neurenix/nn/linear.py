@@ -1,0 +1,203 @@
+"""Linear layers, embeddings, and layers of shape."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import _engine
+from .._engine import Tensor
+from . import functional as F
+from . import init
+from .module import Module
+from .parameter import Parameter
+
+
+def new(*sizes: int, dtype: Any = None, device: Any = None) -> Parameter:
+    """A parameter of zeros, to be filled."""
+    return Parameter(_engine.zeros(*sizes, dtype=dtype, device=device))
+
+
+class Identity(Module):
+    """Gives its input back; arguments are accepted and not used."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input
+
+
+class Linear(Module):
+    """``x @ weight.T + bias``: (..., in_features) to (..., out_features).
+
+    Trailing dimensions of the input whose product is ``in_features`` count as one.
+    """
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = new(out_features, in_features, dtype=dtype, device=device)
+        self.register_parameter("bias", new(out_features, dtype=dtype, device=device) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws new values, evenly over +-1 / sqrt(in_features)."""
+        bound = 1.0 / math.sqrt(self.in_features) if self.in_features else 0.0
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.linear(input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Bilinear(Module):
+    """``x1.T @ weight[k] @ x2 + bias[k]`` for each output ``k``."""
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        self.weight = new(out_features, in1_features, in2_features, dtype=dtype, device=device)
+        self.register_parameter("bias", new(out_features, dtype=dtype, device=device) if bias else None)
+        for parameter in self.parameters():
+            init.uniform_(parameter, -1.0 / math.sqrt(in1_features), 1.0 / math.sqrt(in1_features))
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        return F.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        sizes = f"in1_features={self.in1_features}, in2_features={self.in2_features}"
+        return f"{sizes}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Embedding(Module):
+    """A table of vectors looked up by index: (...) to (..., embedding_dim)."""
+
+    weight: Parameter
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ValueError(f"Embedding: padding_idx is {padding_idx}, there are {num_embeddings} vectors")
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        self.weight = init.normal_(new(num_embeddings, embedding_dim, dtype=dtype, device=device))
+        if self.padding_idx is not None:
+            values = self.weight.detach()
+            values[self.padding_idx] = 0.0
+            self.weight.data = values
+
+    @classmethod
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
+        """An embedding with these vectors, which training leaves as they are if ``freeze``."""
+        made = cls(*embeddings.shape, padding_idx=padding_idx, device=embeddings.device, dtype=embeddings.dtype)
+        made.weight.data = embeddings
+        made.weight.requires_grad = not freeze
+        return made
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.embedding(input, self.weight, self.padding_idx)
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+
+class Flatten(Module):
+    """Makes one dimension of those from ``start_dim`` to ``end_dim``."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.flatten(self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """Makes several dimensions of one."""
+
+    def __init__(self, dim: int, unflattened_size: tuple[int, ...]) -> None:
+        super().__init__()
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.unflatten(self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
+class Upsample(Module):
+    """Lines, images or volumes of another size."""
+
+    def __init__(
+        self,
+        size: Any = None,
+        scale_factor: Any = None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,
+    ) -> None:
+        super().__init__()
+        self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.interpolate(input, self.size, self.scale_factor, self.mode, self.align_corners)
+
+    def extra_repr(self) -> str:
+        size = f"size={self.size}" if self.scale_factor is None else f"scale_factor={self.scale_factor}"
+        return f"{size}, mode={self.mode!r}"
+
+
+class PixelShuffle(Module):
+    """Channels (N, C * r * r, H, W) as pixels (N, C, H * r, W * r)."""
+
+    def __init__(self, upscale_factor: int) -> None:
+        super().__init__()
+        self.upscale_factor = upscale_factor
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pixel_shuffle(input, self.upscale_factor)
+
+    def extra_repr(self) -> str:
+        return f"upscale_factor={self.upscale_factor}"
+
+
+class CosineSimilarity(Module):
+    """The cosine of the angle between vectors along ``dim``."""
+
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
+        super().__init__()
+        self.dim, self.eps = dim, eps
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return F.cosine_similarity(x1, x2, self.dim, self.eps)

@@ -1,0 +1,468 @@
+"""The class that layers and networks are made of."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from .. import _engine
+from .._engine import Tensor
+from .parameter import Parameter
+
+T = TypeVar("T", bound="Module")
+
+
+class Handle:
+    """What registering a hook gives: ``remove()`` takes the hook away."""
+
+    def __init__(self, hooks: dict[int, Any]) -> None:
+        self._hooks, self._number = hooks, max(hooks, default=-1) + 1
+
+    def remove(self) -> None:
+        """Takes the hook away."""
+        self._hooks.pop(self._number, None)
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+class IncompatibleKeys(NamedTuple):
+    """The names by which a state and a module differ."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+class Parameters(list[Tensor]):
+    """The parameters of a module: a list that ``next`` goes through as well."""
+
+    def __next__(self) -> Tensor:
+        if not hasattr(self, "_rest"):
+            self._rest = iter(self)
+        return next(self._rest)
+
+
+class Module:
+    """A part of a network: assign parameters and other modules to it, and write ``forward``.
+
+    >>> import neurenix as nx
+    >>> class Scale(nx.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.factor = nx.nn.Parameter(nx.Tensor(3.0))
+    ...     def forward(self, x):
+    ...         return x * self.factor
+    >>> Scale()(nx.Tensor([1.0, 2.0])).tolist()
+    [3.0, 6.0]
+    """
+
+    training: bool
+    _parameters: dict[str, Tensor | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Module | None]
+
+    def __init__(self) -> None:
+        for name in ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks"):
+            object.__setattr__(self, name, {})
+        object.__setattr__(self, "_not_saved", set())
+        object.__setattr__(self, "training", True)
+
+    # What it consists of.
+    def __setattr__(self, name: str, value: Any) -> None:
+        state = self.__dict__
+        if "_modules" not in state:
+            if isinstance(value, (Parameter, Module)):
+                raise AttributeError(f"{type(self).__name__}: call super().__init__() before assigning {name}")
+            object.__setattr__(self, name, value)
+        elif isinstance(value, Parameter):
+            self._forget(name, self._parameters)
+            self._parameters[name] = value
+        elif isinstance(value, Module):
+            self._forget(name, self._modules)
+            self._modules[name] = value
+        elif name in self._parameters:
+            if value is not None:
+                raise TypeError(f"{name} is a parameter: a {type(value).__name__} cannot take its place, use Parameter")
+            self._parameters[name] = None
+        elif name in self._modules:
+            if value is not None:
+                raise TypeError(f"{name} is a module: a {type(value).__name__} cannot take its place")
+            self._modules[name] = None
+        elif name in self._buffers:
+            if value is not None and not isinstance(value, Tensor):
+                raise TypeError(f"{name} is a buffer: a {type(value).__name__} cannot take its place, use a tensor")
+            self._buffers[name] = value
+        else:
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        for kind in ("_parameters", "_buffers", "_modules"):
+            members = self.__dict__.get(kind)
+            if members is not None and name in members:
+                return members[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        for members in (self._parameters, self._buffers, self._modules):
+            if name in members:
+                del members[name]  # type: ignore[attr-defined]
+                self._not_saved.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
+
+    def _forget(self, name: str, but: Any) -> None:
+        """Takes a name from everywhere but one place, where its value is replaced and keeps its position."""
+        for members in (self.__dict__, self._parameters, self._buffers, self._modules):
+            if members is not but:
+                members.pop(name, None)
+
+    def _check_name(self, name: str, known: Mapping[str, Any]) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"a name is a str, not a {type(name).__name__}")
+        if not name or "." in name:
+            raise KeyError(f"{name!r} is no name for a part of a module: it must not be empty or contain a dot")
+        if hasattr(self, name) and name not in known:
+            raise KeyError(f"{type(self).__name__} has an attribute {name!r} already")
+
+    def register_parameter(self, name: str, param: Tensor | None) -> None:
+        """Adds a parameter, or a place for one that is missing. A plain tensor is accepted if it is a leaf."""
+        self._check_name(name, self._parameters)
+        if param is not None:
+            if not isinstance(param, Tensor):
+                raise TypeError(f"parameter {name!r} is a {type(param).__name__}, not a tensor")
+            if not param.is_leaf:
+                raise ValueError(f"parameter {name!r} is the result of operations: detach() it first")
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Adds a tensor that belongs to the state but is not learnt, such as a running mean."""
+        self._check_name(name, self._buffers)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(f"buffer {name!r} is a {type(tensor).__name__}, not a tensor")
+        self._buffers[name] = tensor
+        if persistent:
+            self._not_saved.discard(name)
+        else:
+            self._not_saved.add(name)
+
+    def register_module(self, name: str, module: Module | None) -> None:
+        """Adds a part."""
+        self._check_name(name, self._modules)
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"{name!r} is a {type(module).__name__}, not a Module")
+        self._modules[name] = module
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Adds a part."""
+        self.register_module(name, module)
+
+    # Computation.
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward()")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not (self._forward_hooks or self._forward_pre_hooks):
+            return self.forward(*args, **kwargs)
+        for hook, with_kwargs in tuple(self._forward_pre_hooks.values()):
+            if with_kwargs:
+                changed = hook(self, args, kwargs)
+                if changed is not None:
+                    args, kwargs = changed
+            else:
+                changed = hook(self, args)
+                if changed is not None:
+                    args = changed if isinstance(changed, tuple) else (changed,)
+        result = self.forward(*args, **kwargs)
+        for hook, with_kwargs in tuple(self._forward_hooks.values()):
+            changed = hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
+            result = result if changed is None else changed
+        return result
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
+        """Calls ``hook(module, args, result)`` after ``forward``; what it gives replaces the result unless ``None``."""
+        return _add_hook(self._forward_hooks, hook, prepend, with_kwargs)
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
+        """Calls ``hook(module, args)`` before ``forward``; what it gives replaces the arguments unless ``None``."""
+        return _add_hook(self._forward_pre_hooks, hook, prepend, with_kwargs)
+
+    # Parts by name.
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all parts of its parts, with their names."""
+        memo = set() if memo is None else memo
+        if remove_duplicate:
+            if self in memo:
+                return
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                inner = f"{prefix}.{name}" if prefix else name
+                yield from module.named_modules(memo, inner, remove_duplicate)
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all parts of its parts."""
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The parts with their names."""
+        seen = set()
+        for name, module in self._modules.items():
+            if module is not None and module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self) -> Iterator[Module]:
+        """The parts."""
+        return (module for _, module in self.named_children())
+
+    def _named(self, kind: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Tensor]]:
+        seen = set()
+        modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        for module_name, module in modules:
+            for name, tensor in getattr(module, kind).items():
+                if tensor is None or (remove_duplicate and id(tensor) in seen):
+                    continue
+                seen.add(id(tensor))
+                yield (f"{module_name}.{name}" if module_name else name), tensor
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The parameters with their names; one that is shared is given once."""
+        return self._named("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Parameters:
+        """The parameters: a list, which ``next`` accepts too."""
+        return Parameters(tensor for _, tensor in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers with their names."""
+        return self._named("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers."""
+        return (tensor for _, tensor in self.named_buffers(recurse=recurse))
+
+    def get_submodule(self, target: str) -> Module:
+        """The part of a dotted name; the module itself for ``""``."""
+        module: Module = self
+        for name in filter(None, target.split(".")):
+            part = module._modules.get(name)
+            if part is None:
+                raise AttributeError(f"{type(module).__name__} has no part {name!r}")
+            module = part
+        return module
+
+    def get_parameter(self, target: str) -> Tensor:
+        """The parameter of a dotted name."""
+        path, _, name = target.rpartition(".")
+        parameter = self.get_submodule(path)._parameters.get(name)
+        if parameter is None:
+            raise AttributeError(f"there is no parameter {target!r}")
+        return parameter
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer of a dotted name."""
+        path, _, name = target.rpartition(".")
+        buffer = self.get_submodule(path)._buffers.get(name)
+        if buffer is None:
+            raise AttributeError(f"there is no buffer {target!r}")
+        return buffer
+
+    def apply(self: T, fn: Callable[[Module], Any]) -> T:
+        """Calls ``fn`` with every part, inner ones first, and with this module."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    # The state.
+    def _state(self, prefix: str) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in self._parameters.items():
+            if tensor is not None:
+                yield prefix + name, tensor
+        for name, tensor in self._buffers.items():
+            if tensor is not None and name not in self._not_saved:
+                yield prefix + name, tensor
+        for name, module in self._modules.items():
+            if module is not None:
+                yield from module._state(f"{prefix}{name}.")
+
+    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
+        """The values of parameters and buffers by name, as they are now."""
+        return {name: tensor if keep_vars else tensor.detach() for name, tensor in self._state(prefix)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
+        """Puts values into parameters and buffers, brought to their dtype and device.
+
+        Values are tensors of any library that NumPy can read. Names that miss or are unknown are errors if ``strict``,
+        shapes that differ always are. Nothing is changed unless everything fits.
+        """
+        own = dict(self._state(""))
+        missing = [name for name in own if name not in state_dict]
+        unexpected = [name for name in state_dict if name not in own]
+        problems = []
+        if strict and unexpected:
+            problems.append("Unexpected key(s) in state_dict: " + ", ".join(map(repr, unexpected)) + ".")
+        if strict and missing:
+            problems.append("Missing key(s) in state_dict: " + ", ".join(map(repr, missing)) + ".")
+        values = {name: as_value(state_dict[name]) for name in own if name in state_dict}
+        for name, value in values.items():
+            if tuple(value.shape) != tuple(own[name].shape):
+                given, needed = tuple(value.shape), tuple(own[name].shape)
+                problems.append(f"size mismatch for {name}: the state has shape {given}, the model has shape {needed}.")
+        if problems:
+            text = "\n\t".join(problems)
+            raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t{text}")
+        values = {name: value.to(dtype=own[name].dtype, device=own[name].device) for name, value in values.items()}
+        _engine.evaluate(list(values.values()))
+        for name, value in values.items():
+            own[name].data = value
+        return IncompatibleKeys(missing, unexpected)
+
+    # Modes, devices, dtypes.
+    def train(self: T, mode: bool = True) -> T:
+        """Switches to training (dropout drops, batch normalisation uses the batch), or with ``False`` to evaluation."""
+        if not isinstance(mode, bool):
+            raise ValueError("train: the mode is True or False")
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self: T) -> T:
+        """Switches to evaluation."""
+        return self.train(False)
+
+    def is_training(self) -> bool:
+        """Whether the module is in training."""
+        return self.training
+
+    def _convert(self: T, dtype: Any = None, device: Any = None) -> T:
+        for kind in ("_parameters", "_buffers"):
+            for _, tensor in self._named(kind, "", True, True):
+                tensor._move(dtype=dtype, device=device)
+        return self
+
+    def to(self: T, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False) -> T:
+        """Brings parameters and buffers to a device, those of floating point to a dtype: ``to("cuda")``,
+        ``to(nx.float16)``, ``to("cuda", nx.float16)``, ``to(tensor)``."""
+        for argument in args:
+            if isinstance(argument, Tensor):
+                dtype, device = argument.dtype, argument.device
+            elif isinstance(argument, _engine.dtype):
+                dtype = argument
+            elif isinstance(argument, bool):
+                non_blocking = argument
+            elif argument is not None:
+                try:
+                    dtype = _engine.dtype(argument)
+                except (TypeError, ValueError):
+                    device = argument
+        if dtype is not None and not _engine.dtype(dtype).is_floating_point:
+            raise TypeError(f"to: parameters are of floating point, {dtype} is not")
+        return self._convert(dtype, device)
+
+    def cpu(self: T) -> T:
+        """Brings everything to the CPU."""
+        return self._convert(device="cpu")
+
+    def cuda(self: T, device: int | None = None) -> T:
+        """Brings everything to an NVIDIA GPU."""
+        return self._convert(device=f"cuda:{device or 0}")
+
+    def half(self: T) -> T:
+        """Makes everything of floating point ``float16``."""
+        return self._convert("float16")
+
+    def bfloat16(self: T) -> T:
+        """Makes everything of floating point ``bfloat16``."""
+        return self._convert("bfloat16")
+
+    def float(self: T) -> T:
+        """Makes everything of floating point ``float32``."""
+        return self._convert("float32")
+
+    def double(self: T) -> T:
+        """Makes everything of floating point ``float64``."""
+        return self._convert("float64")
+
+    def type(self: T, dst_type: Any) -> T:
+        """Makes everything of floating point of another dtype."""
+        return self._convert(dst_type)
+
+    def requires_grad_(self: T, requires_grad: bool = True) -> T:
+        """Asks for gradients of all parameters, or no longer."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients, or makes them zeros."""
+        zero_gradients(self.parameters(), set_to_none)
+
+    def clone(self: T) -> T:
+        """A copy with parameters of its own."""
+        return copy.deepcopy(self)
+
+    # Text.
+    def extra_repr(self) -> str:
+        """What stands between the brackets of ``repr``."""
+        return ""
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = [f"({name}): " + repr(module).replace("\n", "\n  ") for name, module in self._modules.items()]
+        if not lines:
+            return f"{self._get_name()}({extra})"
+        head = [extra] if extra else []
+        return f"{self._get_name()}(\n  " + "\n  ".join(head + lines) + "\n)"
+
+
+def zero_gradients(parameters: list[Tensor], set_to_none: bool) -> None:
+    """Forgets the gradients, or makes them zeros."""
+    for parameter in parameters:
+        if set_to_none:
+            parameter._clear_grad()
+        elif parameter.grad is not None:
+            parameter.grad = _engine.full_like(parameter.grad, 0)
+
+
+def _add_hook(hooks: dict[int, Any], hook: Any, prepend: bool, with_kwargs: bool) -> Handle:
+    handle = Handle(hooks)
+    if prepend:
+        others = dict(hooks)
+        hooks.clear()
+        hooks[handle._number] = (hook, with_kwargs)
+        hooks.update(others)
+    else:
+        hooks[handle._number] = (hook, with_kwargs)
+    return handle
+
+
+def as_value(given: Any) -> Tensor:
+    """The values of a tensor of this library, or of another that NumPy reads."""
+    if isinstance(given, Tensor):
+        return given.detach()
+    for step in ("detach", "cpu"):  # PyTorch's tensors, which NumPy reads on the CPU only.
+        given = getattr(given, step)() if hasattr(given, step) else given
+    return _engine.tensor(given.numpy() if hasattr(given, "numpy") else given, device="cpu")

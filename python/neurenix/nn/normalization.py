@@ -1,0 +1,223 @@
+"""Normalisations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _engine
+from .._engine import Tensor
+from .._pending import computed_with_step
+from . import functional as F
+from .functional import Sizes
+from .linear import new
+from .module import Module
+from .parameter import Parameter
+
+
+def _ones(*sizes: int, dtype: Any, device: Any) -> Parameter:
+    return Parameter(_engine.ones(*sizes, dtype=dtype, device=device))
+
+
+class _Running(Module):
+    """Weight, bias and running statistics of channels."""
+
+    weight: Parameter | None
+    bias: Parameter | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float,
+        momentum: float | None,
+        affine: bool,
+        track_running_stats: bool,
+        device: Any,
+        dtype: Any,
+    ) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        place: dict[str, Any] = {"dtype": dtype, "device": device}
+        self.register_parameter("weight", _ones(num_features, **place) if affine else None)
+        self.register_parameter("bias", new(num_features, **place) if affine else None)
+        tracked = track_running_stats
+        self.register_buffer("running_mean", _engine.zeros(num_features, **place) if tracked else None)
+        self.register_buffer("running_var", _engine.ones(num_features, **place) if tracked else None)
+        count = _engine.zeros((), dtype="int64", device=device) if tracked else None
+        self.register_buffer("num_batches_tracked", count)
+
+    _ranks: tuple[int, ...]
+
+    def _check(self, input: Tensor) -> None:
+        kind = type(self).__name__
+        if input.ndim not in self._ranks:
+            ranks = " or ".join(map(str, self._ranks))
+            raise ValueError(f"{kind}: the input has {input.ndim} dimensions, needed are {ranks}")
+
+    def extra_repr(self) -> str:
+        text = f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
+        return f"{text}, track_running_stats={self.track_running_stats}"
+
+
+class _BatchNorm(_Running):
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check(input)
+        mean, variance, count = self.running_mean, self.running_var, self.num_batches_tracked
+        if not self.training or mean is None or variance is None or count is None:
+            by_batch = self.training or mean is None
+            return F.batch_norm(input, mean, variance, self.weight, self.bias, by_batch, 0.0, self.eps)
+        count.add_(1)
+        momentum = 1.0 / count.item() if self.momentum is None else self.momentum
+        result = F.batch_norm(input, mean, variance, self.weight, self.bias, True, momentum, self.eps)
+        computed_with_step(mean, variance, count)
+        return result
+
+
+class BatchNorm1d(_BatchNorm):
+    """Normalised over the batch, each feature of (N, C) or (N, C, L)."""
+
+    _ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Normalised over the batch, each channel of (N, C, H, W)."""
+
+    _ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Normalised over the batch, each channel of (N, C, D, H, W)."""
+
+    _ranks = (5,)
+
+
+class _InstanceNorm(_Running):
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if track_running_stats:
+            raise ValueError(f"{type(self).__name__}: running statistics of instances are not there")
+        super().__init__(num_features, eps, momentum, affine, False, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check(input)
+        single = input.ndim < max(self._ranks)
+        result = F.instance_norm(input.unsqueeze(0) if single else input, self.weight, self.bias, self.eps)
+        return result.squeeze(0) if single else result
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Normalised over each channel of each sample of (N, C, L), or of (C, L)."""
+
+    _ranks = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalised over each channel of each sample of (N, C, H, W), or of (C, H, W)."""
+
+    _ranks = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Normalised over each channel of each sample of (N, C, D, H, W), or of (C, D, H, W)."""
+
+    _ranks = (4, 5)
+
+
+class LayerNorm(Module):
+    """Normalised over the last dimensions."""
+
+    def __init__(
+        self,
+        normalized_shape: Sizes,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
+        affine, place = elementwise_affine, {"dtype": dtype, "device": device}
+        self.register_parameter("weight", _ones(*shape, **place) if affine else None)
+        self.register_parameter("bias", new(*shape, **place) if affine and bias else None)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class RMSNorm(Module):
+    """Divided by the root of the mean square over the last dimensions."""
+
+    def __init__(
+        self,
+        normalized_shape: Sizes,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
+        weight = _ones(*shape, dtype=dtype, device=device) if elementwise_affine else None
+        self.register_parameter("weight", weight)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class GroupNorm(Module):
+    """Normalised over groups of channels of (N, C, ...)."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if num_groups < 1 or num_channels % num_groups:
+            raise ValueError(f"GroupNorm: {num_channels} channels cannot be divided into {num_groups} groups")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        place = {"dtype": dtype, "device": device}
+        self.register_parameter("weight", _ones(num_channels, **place) if affine else None)
+        self.register_parameter("bias", new(num_channels, **place) if affine else None)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"

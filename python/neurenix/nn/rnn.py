@@ -1,0 +1,260 @@
+"""Recurrent layers and their cells, with PyTorch's order of gates."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import _engine
+from .._engine import Tensor
+from . import functional as F
+from . import init
+from .linear import new
+from .module import Module
+
+_GATES = {"LSTM": 4, "GRU": 3, "tanh": 1, "relu": 1}
+State = Tensor | tuple[Tensor, Tensor] | None
+
+
+def _check_nonlinearity(kind: str) -> None:
+    if kind not in ("tanh", "relu"):
+        raise ValueError(f'nonlinearity is {kind!r}: it is "tanh" or "relu"')
+
+
+class _Weights(Module):
+    hidden_size: int
+
+    def _add_weights(self, kind: str, inputs: int, suffix: str, bias: bool, place: dict[str, Any]) -> None:
+        size = _GATES[kind] * self.hidden_size
+        self.register_parameter(f"weight_ih{suffix}", new(size, inputs, **place))
+        self.register_parameter(f"weight_hh{suffix}", new(size, self.hidden_size, **place))
+        self.register_parameter(f"bias_ih{suffix}", new(size, **place) if bias else None)
+        self.register_parameter(f"bias_hh{suffix}", new(size, **place) if bias else None)
+
+    def _weights(self, suffix: str) -> list[Tensor | None]:
+        return [self._parameters[f"{name}{suffix}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+
+    def reset_parameters(self) -> None:
+        """Draws new values, evenly over +-1 / sqrt(hidden_size)."""
+        bound = 1.0 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+
+class _Recurrent(_Weights):
+    def __init__(
+        self,
+        kind: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        bias: bool,
+        batch_first: bool,
+        dropout: float,
+        bidirectional: bool,
+        device: Any,
+        dtype: Any,
+    ) -> None:
+        super().__init__()
+        if hidden_size < 1 or num_layers < 1:
+            raise ValueError(f"{type(self).__name__}: hidden_size and num_layers are at least 1")
+        if not 0.0 <= dropout <= 1.0:
+            raise ValueError(f"{type(self).__name__}: dropout is {dropout}, a probability is between 0 and 1")
+        self._kind, self.input_size, self.hidden_size, self.num_layers = kind, input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
+        self._directions = 2 if bidirectional else 1
+        for layer in range(num_layers):
+            inputs = input_size if layer == 0 else hidden_size * self._directions
+            for direction in range(self._directions):
+                suffix = f"_l{layer}" + ("_reverse" if direction else "")
+                self._add_weights(kind, inputs, suffix, bias, {"device": device, "dtype": dtype})
+        self.reset_parameters()
+
+    def _run(self, input: Tensor, h_0: Tensor | None, c_0: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        if input.ndim not in (2, 3):
+            raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions, needed are 2 or 3")
+        single = input.ndim == 2
+        weight = self._parameters["weight_ih_l0"]
+        x = input.to(weight.dtype)  # type: ignore[union-attr]
+        if single:
+            x = x.unsqueeze(1)
+            h_0, c_0 = (None if state is None else state.unsqueeze(1) for state in (h_0, c_0))
+        elif self.batch_first:
+            x = x.transpose(0, 1)
+        cells = self.num_layers * self._directions
+        needed = (cells, x.shape[1], self.hidden_size)
+        for state in (h_0, c_0):
+            if state is not None and tuple(state.shape) != needed:
+                raise ValueError(f"{type(self).__name__}: a state has shape {tuple(state.shape)}, needed is {needed}")
+        last_h, last_c = [], []
+        for layer in range(self.num_layers):
+            if layer and self.dropout:
+                x = F.dropout(x, self.dropout, self.training)
+            outputs = []
+            for direction in range(self._directions):
+                cell = layer * self._directions + direction
+                suffix = f"_l{layer}" + ("_reverse" if direction else "")
+                h, c = (None if state is None else state[cell] for state in (h_0, c_0))
+                output, h, c = _engine.recurrent_layer(
+                    self._kind, x, *self._weights(suffix), h, c, reverse=direction == 1
+                )
+                outputs.append(output)
+                last_h.append(h)
+                last_c.append(c)
+            x = outputs[0] if len(outputs) == 1 else _engine.cat(outputs, -1)
+        h_n = _engine.stack(last_h)
+        c_n = _engine.stack(last_c) if self._kind == "LSTM" else None
+        if single:
+            return x.squeeze(1), h_n.squeeze(1), None if c_n is None else c_n.squeeze(1)
+        return (x.transpose(0, 1) if self.batch_first else x), h_n, c_n
+
+    def forward(self, input: Tensor, hx: Any = None) -> Any:
+        output, h_n, _ = self._run(input, hx, None)
+        return output, h_n
+
+    def extra_repr(self) -> str:
+        text = f"{self.input_size}, {self.hidden_size}"
+        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
+        changed = [(name, getattr(self, name)) for name in defaults if getattr(self, name) != defaults[name]]
+        return text + "".join(f", {name}={value}" for name, value in changed)
+
+
+class RNN(_Recurrent):
+    """``h = tanh(W_ih x + b_ih + W_hh h + b_hh)`` over a sequence (T, N, F), (N, T, F) or (T, F)."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        _check_nonlinearity(nonlinearity)
+        super().__init__(
+            nonlinearity, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
+        )
+        self.nonlinearity = nonlinearity
+
+
+class GRU(_Recurrent):
+    """Gated recurrent units over a sequence (T, N, F), (N, T, F) or (T, F); gates in the order r, z, n."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
+        )
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory over a sequence (T, N, F), (N, T, F) or (T, F); gates in the order i, f, g, o.
+
+    >>> import neurenix as nx
+    >>> output, (h, c) = nx.nn.LSTM(4, 8, batch_first=True)(nx.zeros(2, 5, 4))
+    >>> output.shape, h.shape
+    ((2, 5, 8), (1, 2, 8))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
+        )
+
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> Any:
+        h_0, c_0 = (None, None) if hx is None else hx
+        output, h_n, c_n = self._run(input, h_0, c_0)
+        return output, (h_n, c_n)
+
+
+class _Cell(_Weights):
+    def __init__(
+        self, kind: str, input_size: int, hidden_size: int, bias: bool, device: Any, dtype: Any
+    ) -> None:
+        super().__init__()
+        self._kind, self.input_size, self.hidden_size, self.bias = kind, input_size, hidden_size, bias
+        self._add_weights(kind, input_size, "", bias, {"device": device, "dtype": dtype})
+        self.reset_parameters()
+
+    def _step(self, input: Tensor, h: Tensor | None, c: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if input.ndim not in (1, 2):
+            raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions, needed are 1 or 2")
+        single = input.ndim == 1
+        if single:
+            input = input.unsqueeze(0)
+            h, c = (None if state is None else state.unsqueeze(0) for state in (h, c))
+        _, h, c = _engine.recurrent_layer(self._kind, input.unsqueeze(0), *self._weights(""), h, c)
+        if single:
+            return h.squeeze(0), None if c is None else c.squeeze(0)
+        return h, c
+
+    def forward(self, input: Tensor, hx: Any = None) -> Any:
+        return self._step(input, hx, None)[0]
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+
+
+class RNNCell(_Cell):
+    """One step of an RNN: (N, F) or (F)."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        _check_nonlinearity(nonlinearity)
+        super().__init__(nonlinearity, input_size, hidden_size, bias, device, dtype)
+        self.nonlinearity = nonlinearity
+
+
+class GRUCell(_Cell):
+    """One step of a GRU: (N, F) or (F)."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__("GRU", input_size, hidden_size, bias, device, dtype)
+
+
+class LSTMCell(_Cell):
+    """One step of an LSTM: (N, F) or (F), to the hidden state and the cell state."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__("LSTM", input_size, hidden_size, bias, device, dtype)
+
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> Any:
+        h, c = (None, None) if hx is None else hx
+        return self._step(input, h, c)

@@ -1,0 +1,196 @@
+"""Attention and transformers' encoders."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from .. import _engine
+from .._engine import Tensor
+from . import functional as F
+from . import init
+from .container import ModuleList
+from .linear import Linear, new
+from .module import Module
+from .normalization import LayerNorm
+from .pooling import Dropout
+
+
+class MultiheadAttention(Module):
+    """Attention of several heads: query (L, N, E) or (N, L, E) with ``batch_first``, or (L, E).
+
+    A mask of ``bool`` is true where attention is **not** allowed, as in PyTorch; one of numbers is added.
+    """
+
+    in_proj_bias: Tensor | None
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
+            raise ValueError(f"MultiheadAttention: {embed_dim} dimensions cannot be divided among {num_heads} heads")
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.dropout, self.batch_first = dropout, batch_first
+        self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
+        place = {"device": device, "dtype": dtype}
+        together = self.kdim == self.vdim == embed_dim
+        self.register_parameter("in_proj_weight", new(3 * embed_dim, embed_dim, **place) if together else None)
+        for name, size in (("q", embed_dim), ("k", self.kdim), ("v", self.vdim)):
+            self.register_parameter(f"{name}_proj_weight", None if together else new(embed_dim, size, **place))
+        self.register_parameter("in_proj_bias", new(3 * embed_dim, **place) if bias else None)
+        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, **place)
+        for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
+            if weight is not None:
+                init.xavier_uniform_(weight)
+        if self.out_proj.bias is not None:
+            init.zeros_(self.out_proj.bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        if is_causal and attn_mask is None:
+            raise ValueError("MultiheadAttention: is_causal is a hint about attn_mask, which is missing")
+        single = query.ndim == 2
+        if single:
+            query, key, value = (each.unsqueeze(0) for each in (query, key, value))
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+        elif not self.batch_first:
+            query, key, value = (each.transpose(0, 1) for each in (query, key, value))
+        heads = [self._heads(part, each) for part, each in enumerate((query, key, value))]
+        mask = self._mask(attn_mask, key_padding_mask, query.shape[0], query.shape[1], key.shape[1])
+        weights: Tensor | None = None
+        dropout = self.dropout if self.training else 0.0
+        if need_weights:
+            scores = F.matmul(heads[0] * self.head_dim**-0.5, heads[1].transpose(-2, -1))
+            weights = F.softmax(scores if mask is None else scores + mask.to(scores.dtype), -1)
+            weights = F.dropout(weights, dropout) if dropout else weights
+            mixed = F.matmul(weights, heads[2])
+            weights = weights.mean(1) if average_attn_weights else weights
+        else:
+            mixed = F.scaled_dot_product_attention(*heads, mask, dropout)
+        result = self.out_proj(mixed.transpose(1, 2).reshape(*query.shape[:2], self.embed_dim))
+        if single:
+            return result.squeeze(0), None if weights is None else weights.squeeze(0)
+        return (result if self.batch_first else result.transpose(0, 1)), weights
+
+    def _heads(self, part: int, input: Tensor) -> Tensor:
+        """Queries (0), keys (1) or values (2) of each head: (N, H, L, E / H)."""
+        size = self.embed_dim
+        separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[part]
+        weight = self.in_proj_weight.narrow(0, part * size, size) if separate is None else separate
+        bias = None if self.in_proj_bias is None else self.in_proj_bias.narrow(0, part * size, size)
+        mapped = F.linear(input, weight, bias)
+        return mapped.reshape(*input.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def _mask(self, mask: Tensor | None, padding: Tensor | None, batch: int, rows: int, columns: int) -> Tensor | None:
+        """Both masks as numbers to be added: (1 or N, 1 or H, L, S)."""
+        added = None
+        if mask is not None:
+            shape = (1, 1, rows, columns) if mask.ndim == 2 else (batch, self.num_heads, rows, columns)
+            added = _additive(mask).reshape(shape)
+        if padding is not None:
+            more = _additive(padding).reshape(batch, 1, 1, columns)
+            added = more if added is None else added + more
+        return added
+
+    def extra_repr(self) -> str:
+        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}"
+
+
+def _additive(mask: Tensor) -> Tensor:
+    if mask.dtype.is_floating_point:
+        return mask
+    return _engine.zeros(mask.shape, device=mask.device).masked_fill(mask.bool(), -float("inf"))
+
+
+class TransformerEncoderLayer(Module):
+    """Self-attention and a feed-forward network, each with a residual connection and a layer normalisation."""
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        place = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias=bias, batch_first=batch_first, **place)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **place)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **place)
+        self.norm_first = norm_first
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **place)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **place)
+        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
+        if isinstance(activation, str):
+            if activation not in ("relu", "gelu"):
+                raise ValueError(f'activation is {activation!r}: it is "relu", "gelu" or a function')
+            activation = F.relu if activation == "relu" else F.gelu
+        self.activation = activation
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        if self.norm_first:
+            src = src + self._attend(self.norm1(src), src_mask, src_key_padding_mask)
+            return src + self._feed(self.norm2(src))
+        src = self.norm1(src + self._attend(src, src_mask, src_key_padding_mask))
+        return self.norm2(src + self._feed(src))  # type: ignore[no-any-return]
+
+    def _attend(self, x: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
+        mixed, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask)
+        return self.dropout1(mixed)  # type: ignore[no-any-return]
+
+    def _feed(self, x: Tensor) -> Tensor:
+        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))  # type: ignore[no-any-return]
+
+
+class TransformerEncoder(Module):
+    """Copies of a layer, one after the other."""
+
+    def __init__(self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__()
+        self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
+        self.num_layers, self.norm = num_layers, norm
+
+    def forward(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        for layer in self.layers:
+            src = layer(src, mask, src_key_padding_mask, is_causal)
+        return src if self.norm is None else self.norm(src)  # type: ignore[no-any-return]

@@ -1,0 +1,64 @@
+"""Gradients and parameters taken together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from .. import _engine
+from .._autograd import no_grad
+from .._engine import Tensor
+
+
+def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    pairs = [(parameter, parameter.grad) for parameter in given]
+    return [(parameter, gradient) for parameter, gradient in pairs if gradient is not None]
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> Tensor:
+    """Scales all gradients so that their norm together is at most ``max_norm``; gives the norm before that."""
+    pairs = _gradients(parameters)
+    if not pairs:
+        return _engine.zeros(())
+    with no_grad():
+        sizes = [gradient.float() if gradient.itemsize < 4 else gradient for _, gradient in pairs]
+        if math.isinf(norm_type):
+            total = _engine.stack([size.abs().max() for size in sizes]).max()
+        else:
+            total = _engine.stack([(size.abs() ** norm_type).sum() for size in sizes]).sum() ** (1.0 / norm_type)
+        if error_if_nonfinite and not math.isfinite(total.item()):
+            raise RuntimeError(f"clip_grad_norm_: the norm of order {norm_type} is {total.item()}: no gradient was scaled")
+        factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
+        for parameter, gradient in pairs:
+            parameter.grad = gradient * factor.to(gradient.dtype)
+    return total
+
+
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    """Brings every element of the gradients between ``-clip_value`` and ``clip_value``."""
+    for parameter, gradient in _gradients(parameters):
+        parameter.grad = gradient.clamp(-clip_value, clip_value)
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """All parameters as one vector."""
+    return _engine.cat([parameter.reshape(-1) for parameter in parameters])
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Puts the parts of a vector into parameters, one after the other. Nothing is changed unless the sizes fit."""
+    parameters = list(parameters)
+    needed = sum(parameter.numel() for parameter in parameters)
+    if vec.ndim != 1 or vec.numel() != needed:
+        raise ValueError(f"vector_to_parameters: a vector of {needed} numbers is needed, not shape {tuple(vec.shape)}")
+    start = 0
+    for parameter in parameters:
+        size = parameter.numel()
+        parameter.data = vec.detach().narrow(0, start, size).reshape(parameter.shape)
+        start += size

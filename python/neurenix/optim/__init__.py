@@ -1,0 +1,19 @@
+"""Optimisers and schedules of the learning rate under PyTorch's names, signatures and formulas."""
+
+from . import lr_scheduler
+from .optimizer import Optimizer
+from .rules import SGD, Adadelta, Adagrad, Adam, AdamW, Lion, NAdam, RAdam, RMSprop
+
+__all__ = [
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Lion",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "lr_scheduler",
+]

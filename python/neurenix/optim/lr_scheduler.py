@@ -1,0 +1,376 @@
+"""Schedules of the learning rate, with PyTorch's formulas: call ``step()`` after the optimiser's.
+
+>>> import neurenix as nx
+>>> optimizer = nx.optim.SGD([nx.nn.Parameter([1.0])], lr=1.0)
+>>> schedule = nx.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+>>> schedule.step()
+>>> schedule.get_last_lr()
+[0.5]
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ._plateau import ReduceLROnPlateau
+from .optimizer import Optimizer
+
+
+class LRScheduler:
+    """The base: sets every group's learning rate for each epoch, counted from 0."""
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        for number, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", group["lr"])
+            elif "initial_lr" not in group:
+                raise KeyError(f"parameter group {number} has no 'initial_lr', needed to go on from epoch {last_epoch}")
+        self.optimizer, self.last_epoch = optimizer, last_epoch
+        self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
+        self._last_lr: list[float] = []
+        self.step()
+
+    def at(self, epoch: float, group: int) -> float:
+        """A group's learning rate at an epoch."""
+        raise NotImplementedError
+
+    def next(self, group: int) -> float:
+        """A group's learning rate at ``last_epoch``, from the one before: other schedules may have changed it too."""
+        return self.at(self.last_epoch, group)
+
+    def step(self, epoch: float | None = None) -> None:
+        """Goes to the next epoch, or to the one given."""
+        if epoch is None:
+            self.last_epoch += 1
+            rates = [self.next(group) for group in range(len(self.base_lrs))]
+        else:
+            self.last_epoch = epoch  # type: ignore[assignment]
+            rates = [self.at(epoch, group) for group in range(len(self.base_lrs))]
+        self._put(rates)
+
+    def _put(self, rates: list[float]) -> None:
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        self._last_lr = rates
+
+    def get_last_lr(self) -> list[float]:
+        """The learning rates as this schedule set them last."""
+        return self._last_lr
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimiser and functions."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("optimizer", "lr_lambdas")}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Puts back what ``state_dict`` gave."""
+        self.__dict__.update(state_dict)
+
+
+class _Factor(LRScheduler):
+    """A schedule that multiplies: it works beside others on the same optimiser."""
+
+    def factor(self, epoch: float) -> float:
+        """The share of the initial learning rate at an epoch."""
+        raise NotImplementedError
+
+    def at(self, epoch: float, group: int) -> float:
+        return self.base_lrs[group] * self.factor(epoch)
+
+    def next(self, group: int) -> float:
+        now = float(self.optimizer.param_groups[group]["lr"])
+        if self.last_epoch == 0:
+            return now * self.factor(0)
+        before = self.factor(self.last_epoch - 1)
+        return self.at(self.last_epoch, group) if before == 0.0 else now * (self.factor(self.last_epoch) / before)
+
+
+class StepLR(_Factor):
+    """Multiplied by ``gamma`` every ``step_size`` epochs."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def factor(self, epoch: float) -> float:
+        return self.gamma ** (int(epoch) // self.step_size)
+
+
+class MultiStepLR(_Factor):
+    """Multiplied by ``gamma`` at each of these epochs."""
+
+    def __init__(
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        self.milestones, self.gamma = sorted(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def factor(self, epoch: float) -> float:
+        return self.gamma ** bisect_right(self.milestones, epoch)
+
+
+class ExponentialLR(_Factor):
+    """Multiplied by ``gamma`` every epoch."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def factor(self, epoch: float) -> float:
+        return self.gamma**epoch
+
+
+class ConstantLR(_Factor):
+    """``factor`` times the learning rate for ``total_iters`` epochs."""
+
+    def __init__(
+        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
+    ) -> None:
+        if not 0.0 <= factor <= 1.0:
+            raise ValueError("ConstantLR: factor is between 0 and 1")
+        self.share, self.total_iters = factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def factor(self, epoch: float) -> float:
+        return self.share if epoch < self.total_iters else 1.0
+
+
+class LinearLR(_Factor):
+    """From ``start_factor`` to ``end_factor`` times the learning rate in ``total_iters`` epochs, in equal steps."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
+        if not 0.0 < start_factor <= 1.0 or not 0.0 <= end_factor <= 1.0:
+            raise ValueError("LinearLR: both factors are between 0 and 1, start_factor above 0")
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def factor(self, epoch: float) -> float:
+        share = min(self.total_iters, epoch) / self.total_iters
+        return self.start_factor + (self.end_factor - self.start_factor) * share
+
+
+class LambdaLR(LRScheduler):
+    """The initial learning rate times a function of the epoch; one function, or one for each group."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
+        count = len(optimizer.param_groups)
+        self.lr_lambdas = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
+        if len(self.lr_lambdas) != count:
+            raise ValueError(f"LambdaLR: {len(self.lr_lambdas)} functions for {count} parameter groups")
+        super().__init__(optimizer, last_epoch)
+
+    def at(self, epoch: float, group: int) -> float:
+        return self.base_lrs[group] * self.lr_lambdas[group](epoch)  # type: ignore[arg-type]
+
+
+class CosineAnnealingLR(LRScheduler):
+    """Along half a cosine from the initial learning rate to ``eta_min`` in ``T_max`` epochs, and back."""
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def _share(self, epoch: float) -> float:
+        return (1 + math.cos(math.pi * epoch / self.T_max)) / 2
+
+    def at(self, epoch: float, group: int) -> float:
+        return self.eta_min + (self.base_lrs[group] - self.eta_min) * self._share(epoch)
+
+    def next(self, group: int) -> float:
+        now = float(self.optimizer.param_groups[group]["lr"])
+        before = self._share(self.last_epoch - 1)
+        if self.last_epoch == 0:
+            return now
+        if before < 1e-12:
+            return self.at(self.last_epoch, group)
+        return self.eta_min + (now - self.eta_min) * (self._share(self.last_epoch) / before)
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Along half a cosine to ``eta_min`` in ``T_0`` epochs, then from the start again, each time ``T_mult`` times as
+    long. ``step`` takes fractions of epochs."""
+
+    def __init__(
+        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
+        if T_0 < 1 or T_mult < 1:
+            raise ValueError("CosineAnnealingWarmRestarts: T_0 and T_mult are whole numbers of at least 1")
+        self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def at(self, epoch: float, group: int) -> float:
+        length, since = self.T_0, epoch
+        if self.T_mult == 1:
+            since = epoch % length
+        while since >= length:
+            since -= length
+            length *= self.T_mult
+        share = (1 + math.cos(math.pi * since / length)) / 2
+        return self.eta_min + (self.base_lrs[group] - self.eta_min) * share
+
+
+class OneCycleLR(LRScheduler):
+    """Up to ``max_lr`` and down to nearly nothing, once (Smith and Topin, 2019); ``step`` follows every batch.
+
+    With ``cycle_momentum`` the momentum (or ``betas[0]``) goes the other way, for which the step is compiled anew each
+    time: ``cycle_momentum=False`` is much faster.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float | Sequence[float],
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float = 0.85,
+        max_momentum: float = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:
+        if total_steps is None:
+            if epochs is None or steps_per_epoch is None:
+                raise ValueError("OneCycleLR: give total_steps, or epochs and steps_per_epoch")
+            total_steps = epochs * steps_per_epoch
+        if total_steps < 1 or not 0.0 <= pct_start <= 1.0:
+            raise ValueError("OneCycleLR: total_steps is at least 1 and pct_start between 0 and 1")
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(f'OneCycleLR: anneal_strategy is {anneal_strategy!r}: it is "cos" or "linear"')
+        self.total_steps, self.anneal_strategy, self.cycle_momentum = total_steps, anneal_strategy, cycle_momentum
+        up = float(pct_start * total_steps) - 1
+        top, end = "max", float(total_steps - 1)
+        low, high = "base_momentum", "max_momentum"
+        self.phases: list[tuple[float, str, str, str, str]] = [(up, "initial", top, high, low)]
+        if three_phase:
+            self.phases.append((2 * up, top, "initial", low, high))
+            self.phases.append((end, "initial", "min", high, high))
+        else:
+            self.phases.append((end, top, "min", low, high))
+        groups = optimizer.param_groups
+        tops = [max_lr] * len(groups) if isinstance(max_lr, (int, float)) else list(max_lr)
+        if len(tops) != len(groups):
+            raise ValueError(f"OneCycleLR: {len(tops)} values of max_lr for {len(groups)} parameter groups")
+        if cycle_momentum and not all("momentum" in group or "betas" in group for group in groups):
+            raise ValueError("OneCycleLR: the optimizer has no momentum: give cycle_momentum=False")
+        self.momenta = {"base_momentum": base_momentum, "max_momentum": max_momentum}
+        self.rates = []
+        for group, rate in zip(groups, tops, strict=True):
+            initial = rate / div_factor
+            self.rates.append({"initial": initial, "max": float(rate), "min": initial / final_div_factor})
+            if last_epoch == -1:
+                group["initial_lr"] = initial
+        super().__init__(optimizer, last_epoch)
+
+    def _between(self, start: float, end: float, share: float) -> float:
+        if self.anneal_strategy == "cos":
+            return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
+        return (end - start) * share + start
+
+    def _place(self, epoch: float) -> tuple[tuple[float, str, str, str, str], float]:
+        if epoch > self.total_steps:
+            raise ValueError(f"OneCycleLR: step {epoch} is beyond the {self.total_steps} of the cycle")
+        start = 0.0
+        for phase in self.phases:
+            if epoch <= phase[0] or phase is self.phases[-1]:
+                return phase, (epoch - start) / (phase[0] - start)
+            start = phase[0]
+        raise AssertionError
+
+    def at(self, epoch: float, group: int) -> float:
+        (_, start, end, _, _), share = self._place(epoch)
+        return self._between(self.rates[group][start], self.rates[group][end], share)
+
+    def _put(self, rates: list[float]) -> None:
+        super()._put(rates)
+        if self.cycle_momentum:
+            (_, _, _, start, end), share = self._place(self.last_epoch)
+            momentum = self._between(self.momenta[start], self.momenta[end], share)
+            for group in self.optimizer.param_groups:
+                if "betas" in group:
+                    group["betas"] = (momentum, *group["betas"][1:])
+                else:
+                    group["momentum"] = momentum
+
+
+class SequentialLR:
+    """Schedules one after the other; each begins at its milestone, counting from 0."""
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
+    ) -> None:
+        if not schedulers or len(milestones) != len(schedulers) - 1:
+            raise ValueError(f"SequentialLR: {len(schedulers)} schedules need one milestone less, not {len(milestones)}")
+        if any(scheduler.optimizer is not optimizer for scheduler in schedulers):
+            raise ValueError("SequentialLR: a schedule is of another optimizer")
+        self.optimizer, self._schedulers, self._milestones = optimizer, list(schedulers), list(milestones)
+        self.last_epoch = last_epoch + 1
+        # Making the schedules has changed the learning rates one after the other: back, and the first alone counts.
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"]
+        for scheduler in self._schedulers:
+            scheduler.last_epoch -= 1
+        self._schedulers[0].step()
+        self._last_lr = self._schedulers[0].get_last_lr()
+
+    def step(self) -> None:
+        """Goes to the next epoch."""
+        self.last_epoch += 1
+        number = bisect_right(self._milestones, self.last_epoch)
+        scheduler = self._schedulers[number]
+        if number > 0 and self._milestones[number - 1] == self.last_epoch:
+            scheduler.step(0)
+        else:
+            scheduler.step()
+        self._last_lr = scheduler.get_last_lr()
+
+    def get_last_lr(self) -> list[float]:
+        """The learning rates as the schedule set them last."""
+        return self._last_lr
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of all schedules, and the epoch."""
+        rest = {name: value for name, value in self.__dict__.items() if name not in ("optimizer", "_schedulers")}
+        return {**rest, "_schedulers": [scheduler.state_dict() for scheduler in self._schedulers]}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Puts back what ``state_dict`` gave."""
+        self.__dict__.update({name: value for name, value in state_dict.items() if name != "_schedulers"})
+        for scheduler, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
+            scheduler.load_state_dict(state)
+
+
+__all__ = [
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "OneCycleLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+    "StepLR",
+]

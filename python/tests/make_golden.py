@@ -1,0 +1,234 @@
+"""Writes golden/nn.json: layers, losses, optimisers and schedules as PyTorch computes them.
+
+Run it with an interpreter that has PyTorch: ``python tests/make_golden.py``. The tests do not need PyTorch.
+"""
+
+import json
+import pathlib
+import warnings
+
+import torch
+from torch import nn
+
+warnings.filterwarnings("ignore")
+torch.manual_seed(0)
+torch.set_default_dtype(torch.float32)
+
+
+def lists(value):
+    if isinstance(value, torch.Tensor):
+        return {"dtype": str(value.dtype)[6:], "shape": list(value.shape), "data": value.detach().flatten().tolist()}
+    if isinstance(value, (tuple, list)):
+        return [lists(each) for each in value]
+    return value
+
+
+def flat(value):
+    return [t for each in value for t in flat(each)] if isinstance(value, (tuple, list)) else [value]
+
+
+def layer(name, args, kwargs, *inputs, train=True):
+    module = getattr(nn, name)(*args, **kwargs)
+    module.train(train)
+    for parameter in module.parameters():
+        if parameter.ndim == 1 and name != "PReLU":
+            nn.init.uniform_(parameter, 0.2, 1.0)
+    state = {key: lists(value.clone()) for key, value in module.state_dict().items()}
+    inputs = [x.requires_grad_() if x.is_floating_point() else x for x in inputs]
+    outputs = [out for out in flat(module(*inputs)) if out is not None]
+    seeds = [torch.linspace(-1, 1, out.numel()).reshape(out.shape) for out in outputs]
+    sum((out * seed).sum() for out, seed in zip(outputs, seeds)).backward()
+    return {
+        "name": name,
+        "args": args,
+        "kwargs": kwargs,
+        "train": train,
+        "state": state,
+        "inputs": lists(inputs),
+        "outputs": lists(outputs),
+        "input_grads": [lists(x.grad) for x in inputs if x.is_floating_point()],
+        "grads": {key: lists(p.grad) for key, p in module.named_parameters()},
+        "after": {key: lists(value) for key, value in module.state_dict().items()},
+    }
+
+
+def r(*shape):
+    return torch.randn(*shape)
+
+
+LAYERS = [
+    layer("Linear", [5, 3], {}, r(4, 5)),
+    layer("Bilinear", [3, 4, 2], {}, r(5, 3), r(5, 4)),
+    layer("Conv1d", [4, 6, 3], {"stride": 2, "padding": 1, "groups": 2}, r(2, 4, 9)),
+    layer("Conv2d", [2, 3, 4], {"padding": "same", "dilation": 1}, r(1, 2, 6, 5)),
+    layer("Conv2d", [2, 3, [3, 2]], {"padding": [1, 0], "dilation": [1, 2], "bias": False}, r(2, 6, 6)),
+    layer("Conv3d", [1, 2, 2], {"padding": "valid"}, r(1, 1, 3, 4, 3)),
+    layer("ConvTranspose1d", [4, 6, 3], {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2}, r(2, 4, 5)),
+    layer("ConvTranspose2d", [2, 3, 3], {"stride": 2, "dilation": 2}, r(1, 2, 3, 3)),
+    layer("ConvTranspose3d", [1, 2, 2], {}, r(1, 1, 2, 2, 2)),
+    layer("BatchNorm1d", [3], {}, r(6, 3)),
+    layer("BatchNorm1d", [3], {"momentum": None}, r(4, 3, 2)),
+    layer("BatchNorm2d", [3], {"momentum": 0.3}, r(2, 3, 3, 2)),
+    layer("BatchNorm3d", [2], {}, r(2, 2, 2, 2, 2), train=False),
+    layer("InstanceNorm2d", [3], {"affine": True}, r(2, 3, 3, 4)),
+    layer("LayerNorm", [[3, 4]], {}, r(2, 3, 4)),
+    layer("RMSNorm", [4], {}, r(2, 3, 4)),
+    layer("GroupNorm", [2, 4], {}, r(2, 4, 3)),
+    layer("Embedding", [5, 3], {"padding_idx": 1}, torch.tensor([[0, 1, 4], [1, 2, 2]])),
+    layer("MaxPool1d", [2], {}, r(1, 2, 6)),
+    layer("MaxPool2d", [3], {"stride": 2, "padding": 1, "ceil_mode": True}, r(1, 2, 6, 6)),
+    layer("MaxPool3d", [2], {}, r(1, 1, 4, 4, 4)),
+    layer("AvgPool1d", [3], {"stride": 2, "padding": 1}, r(1, 2, 7)),
+    layer("AvgPool2d", [2], {"padding": 1, "count_include_pad": False}, r(1, 2, 5, 5)),
+    layer("AvgPool3d", [2], {}, r(1, 1, 4, 4, 4)),
+    layer("AdaptiveAvgPool2d", [[2, None]], {}, r(1, 2, 5, 4)),
+    layer("AdaptiveMaxPool2d", [3], {}, r(1, 2, 7, 5)),
+    layer("AdaptiveAvgPool1d", [2], {}, r(1, 2, 5)),
+    layer("RNN", [3, 4], {"num_layers": 2, "nonlinearity": "relu"}, r(5, 2, 3)),
+    layer("LSTM", [3, 4], {"num_layers": 2, "bidirectional": True, "batch_first": True}, r(2, 5, 3)),
+    layer("LSTM", [3, 4], {}, r(5, 3)),
+    layer("GRU", [3, 4], {"bidirectional": True}, r(5, 2, 3), r(2, 2, 4)),
+    layer("RNNCell", [3, 4], {}, r(2, 3)),
+    layer("LSTMCell", [3, 4], {}, r(2, 3)),
+    layer("GRUCell", [3, 4], {}, r(2, 3), r(2, 4)),
+    layer("MultiheadAttention", [6, 2], {"batch_first": True}, r(2, 3, 6), r(2, 4, 6), r(2, 4, 6)),
+    layer("MultiheadAttention", [6, 3], {"kdim": 4, "vdim": 5}, r(3, 2, 6), r(4, 2, 4), r(4, 2, 5)),
+    layer("TransformerEncoderLayer", [4, 2, 8], {"dropout": 0.0, "norm_first": True}, r(3, 2, 4)),
+    layer("TransformerEncoderLayer", [4, 2, 8], {"dropout": 0.0, "activation": "gelu", "batch_first": True}, r(2, 3, 4)),
+    layer("Upsample", [], {"scale_factor": 2, "mode": "bilinear"}, r(1, 2, 3, 3)),
+    layer("PixelShuffle", [2], {}, r(1, 8, 2, 3)),
+    layer("Unflatten", [1, [2, 3]], {}, r(2, 6)),
+    layer("CosineSimilarity", [], {}, r(3, 4), r(3, 4)),
+    layer("PReLU", [3], {}, r(2, 3, 4)),
+    layer("Softmax", [1], {}, r(3, 4)),
+    layer("LogSoftmax", [-1], {}, r(3, 4)),
+    layer("Softmin", [0], {}, r(3, 4)),
+    layer("GELU", [], {"approximate": "tanh"}, r(3, 4)),
+    layer("Threshold", [0.1, 20.0], {}, r(3, 4)),
+    layer("Softplus", [2.0], {}, r(3, 4)),
+]
+for name in (
+    "ReLU ReLU6 Sigmoid Tanh LeakyReLU ELU CELU SELU GELU SiLU Mish Hardswish Hardsigmoid Hardtanh Hardshrink "
+    "Softshrink Tanhshrink Softsign LogSigmoid GLU"
+).split():
+    LAYERS.append(layer(name, [], {}, r(3, 4) * 3))
+
+classes, scores = torch.tensor([1, 0, 3]), r(3, 4)
+zero_one = torch.rand(3, 4)
+signs = torch.tensor([1.0, -1.0, 1.0])
+LOSSES = []
+for name, kwargs, inputs in [
+    ("MSELoss", {}, [r(3, 4), r(3, 4)]),
+    ("L1Loss", {"reduction": "sum"}, [r(3, 4), r(3, 4)]),
+    ("SmoothL1Loss", {"beta": 0.5}, [r(3, 4), r(3, 4)]),
+    ("HuberLoss", {"delta": 0.7, "reduction": "none"}, [r(3, 4), r(3, 4)]),
+    ("CrossEntropyLoss", {"label_smoothing": 0.1}, [scores, classes]),
+    ("CrossEntropyLoss", {"ignore_index": 0, "reduction": "sum"}, [scores, classes]),
+    ("CrossEntropyLoss", {"weight": torch.tensor([1.0, 2.0, 0.5, 3.0])}, [scores, classes]),
+    ("CrossEntropyLoss", {}, [scores, scores.softmax(1)]),
+    ("NLLLoss", {}, [scores.log_softmax(1), classes]),
+    ("BCELoss", {}, [zero_one, (zero_one > 0.5).float()]),
+    ("BCEWithLogitsLoss", {"pos_weight": torch.tensor([1.0, 2.0, 3.0, 4.0])}, [scores, (zero_one > 0.5).float()]),
+    ("KLDivLoss", {"reduction": "batchmean"}, [scores.log_softmax(1), zero_one.softmax(1)]),
+    ("HingeEmbeddingLoss", {"margin": 0.8}, [r(3), signs]),
+    ("CosineEmbeddingLoss", {"margin": 0.2}, [r(3, 4), r(3, 4), signs]),
+]:
+    first = inputs[0].clone().detach().requires_grad_()
+    loss = getattr(nn, name)(**kwargs)(first, *inputs[1:])
+    loss.sum().backward()
+    given = {key: lists(value) for key, value in kwargs.items()}
+    LOSSES.append(
+        {"name": name, "kwargs": given, "inputs": lists(inputs), "loss": lists(loss), "grad": lists(first.grad)}
+    )
+
+OPTIMIZERS = []
+for name, kwargs in [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.3}),
+    ("Adam", {"lr": 0.05, "weight_decay": 0.1}),
+    ("Adam", {"amsgrad": True}),
+    ("AdamW", {"lr": 0.05}),
+    ("NAdam", {}),
+    ("RAdam", {"lr": 0.05}),
+    ("RMSprop", {"momentum": 0.9, "centered": True}),
+    ("Adagrad", {"lr_decay": 0.1}),
+    ("Adadelta", {}),
+]:
+    start = torch.tensor([1.0, -2.0, 0.5])
+    w = nn.Parameter(start.clone())
+    optimizer = getattr(torch.optim, name)([w], **kwargs)
+    path, state, groups = [], None, None
+    for step in range(8):
+        optimizer.zero_grad()
+        ((w**4).sum() + (w * torch.tensor([1.0, 2.0, 3.0]) * (step - 3)).sum()).backward()
+        optimizer.step()
+        path.append(w.tolist())
+        if step == 3:
+            saved = optimizer.state_dict()
+            state = {str(k): {n: lists(v) for n, v in values.items()} for k, values in saved["state"].items()}
+            groups = saved["param_groups"]
+            groups = json.loads(json.dumps(groups))
+    OPTIMIZERS.append(
+        {"name": name, "kwargs": kwargs, "start": start.tolist(), "path": path, "state": state, "groups": groups}
+    )
+
+schedules = torch.optim.lr_scheduler
+SCHEDULES = []
+for name, kwargs in [
+    ("StepLR", {"step_size": 3, "gamma": 0.5}),
+    ("MultiStepLR", {"milestones": [2, 5, 5], "gamma": 0.5}),
+    ("ExponentialLR", {"gamma": 0.8}),
+    ("CosineAnnealingLR", {"T_max": 6, "eta_min": 0.05}),
+    ("LinearLR", {"start_factor": 0.25, "total_iters": 4}),
+    ("ConstantLR", {"factor": 0.5, "total_iters": 4}),
+    ("OneCycleLR", {"max_lr": 1.0, "total_steps": 20}),
+    ("OneCycleLR", {"max_lr": 1.0, "epochs": 4, "steps_per_epoch": 5, "three_phase": True, "anneal_strategy": "linear"}),
+    ("CosineAnnealingWarmRestarts", {"T_0": 3, "T_mult": 2, "eta_min": 0.01}),
+]:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.4, momentum=0.9)
+    schedule = getattr(schedules, name)(optimizer, **kwargs)
+    rates, momenta = [], []
+    for _ in range(19):
+        rates.append(optimizer.param_groups[0]["lr"])
+        momenta.append(optimizer.param_groups[0]["momentum"])
+        optimizer.step()
+        schedule.step()
+    SCHEDULES.append({"name": name, "kwargs": kwargs, "rates": rates, "momenta": momenta})
+optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.4)
+parts = [schedules.LinearLR(optimizer, 0.1, total_iters=3), schedules.ExponentialLR(optimizer, 0.9)]
+schedule, rates = schedules.SequentialLR(optimizer, parts, [4]), []
+for _ in range(10):
+    rates.append(optimizer.param_groups[0]["lr"])
+    optimizer.step()
+    schedule.step()
+optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.4)
+schedule, plateau = schedules.ReduceLROnPlateau(optimizer, patience=1, cooldown=1, factor=0.5), []
+results = [3.0, 2.0, 2.0, 2.5, 2.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0]
+for result in results:
+    schedule.step(result)
+    plateau.append(optimizer.param_groups[0]["lr"])
+
+target = pathlib.Path(__file__).parent / "golden" / "nn.json"
+target.parent.mkdir(exist_ok=True)
+
+
+def short(value):
+    """Numbers with the digits that float32 has."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, dict):
+        return {key: short(each) for key, each in value.items()}
+    return [short(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+content = {
+    "torch": torch.__version__,
+    "layers": LAYERS,
+    "losses": LOSSES,
+    "optimizers": OPTIMIZERS,
+    "schedules": SCHEDULES,
+    "sequential": rates,
+    "plateau": {"results": results, "rates": plateau},
+}
+target.write_text(json.dumps(short(content)) + "\n")

@@ -1,0 +1,300 @@
+"""Optimisers, data, files and mixed precision, together with a model that learns."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import neurenix as nx
+from neurenix import amp, data, nn, optim
+
+
+def digits_model():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def accuracy(model, dataset):
+    inputs, labels = dataset.tensors
+    with nx.no_grad():
+        return (model(inputs).argmax(1) == labels).float().mean().item()
+
+
+def test_digits_are_learnt():
+    train, test = data.digits()
+    model = digits_model()
+    optimizer = optim.AdamW(model.parameters(), lr=5e-3)
+    loader = data.DataLoader(train, batch_size=64, shuffle=True)
+    schedule = optim.lr_scheduler.OneCycleLR(
+        optimizer, 1e-2, epochs=8, steps_per_epoch=len(loader), cycle_momentum=False
+    )
+    for _ in range(8):
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+            schedule.step()
+    assert accuracy(model, test) > 0.95
+
+
+def test_running_statistics_are_computed_with_the_step():
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(nx.randn(4, 3)).square().sum().backward()
+        optimizer.step()
+        assert model[1].running_mean.is_evaluated and model[1].num_batches_tracked.is_evaluated
+    assert model[1].num_batches_tracked.item() == 3
+
+
+def quadratic(*parameters):
+    sum((p * p).sum() for p in parameters).backward()
+
+
+def test_groups():
+    a, b = nn.Parameter([1.0]), nn.Parameter([1.0])
+    optimizer = optim.SGD([{"params": [a]}, {"params": b, "lr": 0.5, "momentum": 0.9}], lr=0.1)
+    quadratic(a, b)
+    optimizer.step()
+    assert a.item() == pytest.approx(0.8) and b.item() == pytest.approx(0.0)
+    optimizer.param_groups[0]["lr"] = 0.0
+    optimizer.step()
+    assert a.item() == pytest.approx(0.8) and b.item() == pytest.approx(-1.9)
+    # Another momentum goes on with the velocity there is.
+    optimizer.param_groups[1]["momentum"] = 0.5
+    optimizer.step()
+    assert b.item() == pytest.approx(-1.9 - 0.5 * (0.5 * 3.8 + 2.0))
+    c = nn.Parameter([1.0])
+    optimizer.add_param_group({"params": [c]})
+    with pytest.raises(ValueError, match="more than once"):
+        optimizer.add_param_group({"params": [c]})
+    assert len(optimizer.param_groups) == 3
+    optimizer.zero_grad()
+    quadratic(c)
+    optimizer.step()
+    assert c.item() == pytest.approx(0.8) and a.item() == pytest.approx(0.8)
+
+
+def test_settings_are_checked():
+    w = nn.Parameter([1.0])
+    for make in (
+        lambda: optim.SGD([], 0.1),
+        lambda: optim.SGD([w], -1.0),
+        lambda: optim.SGD([w], 0.1, nesterov=True),
+        lambda: optim.Adam([w], betas=(1.0, 0.9)),
+        lambda: optim.Adam([w], maximize=True),
+        lambda: optim.Adam([w * 2]),
+        lambda: optim.AdamW([w], weight_decay=float("nan")),
+    ):
+        with pytest.raises(ValueError):
+            make()
+    with pytest.raises(TypeError, match="speed"):
+        optim.Adam([w], speed=3)
+    with pytest.raises(TypeError, match="as a list"):
+        optim.Adam(w)
+    assert optim.AdamW([w]).param_groups[0]["weight_decay"] == 0.01
+
+
+def test_closure():
+    w = nn.Parameter([2.0])
+    optimizer = optim.SGD([w], lr=0.25)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (w * w).sum()
+        loss.backward()
+        return loss
+
+    with nx.no_grad():
+        assert optimizer.step(closure).item() == 4.0
+    assert w.item() == 1.0
+
+
+def test_states_of_optimizers(tmp_path):
+    def some():
+        return [nn.Parameter([1.0, 2.0]), nn.Parameter([3.0])]
+
+    first = some()
+    optimizer = optim.Adam(first, lr=0.1)
+    quadratic(*first)
+    optimizer.step()
+    nx.save(optimizer, tmp_path / "state.safetensors")
+    second = [nn.Parameter(p) for p in first]
+    other = optim.Adam(second, lr=0.3)
+    other.load_state_dict(nx.load(tmp_path / "state.safetensors"))
+    assert other.param_groups[0]["lr"] == 0.1 and other.param_groups[0]["betas"] == (0.9, 0.999)
+    restored, own = pickle.loads(pickle.dumps((optimizer, first)))
+    for parameters, each in ((first, optimizer), (second, other), (own, restored)):
+        each.zero_grad()
+        quadratic(*parameters)
+        each.step()
+    for a, b, c in zip(first, second, own, strict=True):
+        assert a.tolist() == b.tolist() == c.tolist()
+    assert other.state[second[1]]["step"].item() == 2.0
+
+    before = other.state_dict()
+    bad = other.state_dict()
+    bad["state"][1]["exp_avg"] = nx.zeros(7)
+    bad["param_groups"][0]["lr"] = 9.0
+    with pytest.raises(ValueError, match="exp_avg"):
+        other.load_state_dict(bad)
+    with pytest.raises(ValueError, match="1 parameters in the state"):
+        optim.SGD(some()).load_state_dict(optim.SGD([first[0]]).state_dict())
+    assert other.param_groups[0]["lr"] == 0.1
+    assert other.state_dict()["state"][1]["exp_avg"].tolist() == before["state"][1]["exp_avg"].tolist()
+
+
+def test_batches():
+    dataset = data.TensorDataset(nx.arange(10), nx.arange(20).reshape(10, 2))
+    loader = data.DataLoader(dataset, batch_size=4, shuffle=True, generator=nx.Generator(3))
+    batches = list(loader)
+    assert len(loader) == 3 and [len(x) for x, _ in batches] == [4, 4, 2]
+    order = [int(v) for x, _ in batches for v in x.tolist()]
+    assert sorted(order) == list(range(10)) and order != list(range(10))
+    assert all(y[:, 0].tolist() == [2 * v for v in x.tolist()] for x, y in batches)
+    again = data.DataLoader(dataset, batch_size=4, shuffle=True, generator=nx.Generator(3))
+    assert order == [int(v) for x, _ in again for v in x.tolist()]
+    assert len(data.DataLoader(dataset, batch_size=4, drop_last=True)) == 2
+    alone = list(data.DataLoader(dataset, batch_size=None))
+    assert len(alone) == 10 and alone[3][0].item() == 3
+
+
+class Squares(data.Dataset):
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, index):
+        if index >= 9:
+            raise IndexError(index)
+        return {"x": np.float32(index), "y": (index, [index**2]), "name": str(index)}
+
+
+class Counting(data.IterableDataset):
+    def __iter__(self):
+        return iter(range(7))
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_batches_of_any_samples(workers):
+    batches = list(data.DataLoader(Squares(), batch_size=4, num_workers=workers))
+    assert [batch["name"] for batch in batches] == [list("0123"), list("4567"), ["8"]]
+    assert batches[1]["x"].tolist() == [4.0, 5.0, 6.0, 7.0] and batches[1]["y"][1][0].tolist() == [16, 25, 36, 49]
+    counted = data.DataLoader(Counting(), batch_size=3, num_workers=workers, drop_last=True)
+    assert [batch.tolist() for batch in counted] == [[0, 1, 2], [3, 4, 5]]
+
+    def broken(samples):
+        raise RuntimeError("no batch")
+
+    with pytest.raises(RuntimeError, match="no batch"):
+        list(data.DataLoader(Squares(), num_workers=workers, collate_fn=broken))
+    for batch in data.DataLoader(Squares(), batch_size=2, num_workers=workers):
+        assert batch["name"] == ["0", "1"]
+        break
+
+
+def test_parts_of_data():
+    dataset = data.TensorDataset(nx.arange(10))
+    parts = data.random_split(dataset, [0.75, 0.25], generator=nx.Generator(1))
+    assert [len(part) for part in parts] == [8, 2]
+    values = [int(v) for part in parts for (x,) in data.DataLoader(part, batch_size=5) for v in x.tolist()]
+    assert sorted(values) == list(range(10))
+    with pytest.raises(ValueError, match="10 samples"):
+        data.random_split(dataset, [5, 6])
+    both = dataset + data.TensorDataset(nx.arange(10, 12))
+    assert len(both) == 12 and both[11][0].item() == 11
+    for wrong in ({"batch_size": 0}, {"shuffle": True, "sampler": [1]}, {"num_workers": -1}):
+        with pytest.raises(ValueError):
+            data.DataLoader(dataset, **wrong)
+    with pytest.raises(ValueError, match="same number"):
+        data.TensorDataset(nx.zeros(2), nx.zeros(3))
+
+
+def test_progress_says_nothing_without_a_terminal(capfd):
+    assert list(data.progress(range(3), "counting")) == [0, 1, 2]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_progress_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(data._progress, "_visible", lambda: True)
+    assert list(data.progress([1, 2], "epoch")) == [1, 2]
+    shown = capsys.readouterr().err
+    assert shown.startswith("\repoch [") and "2/2" in shown and shown.endswith("\n")
+
+
+def test_files(tmp_path):
+    path = tmp_path / "all.safetensors"
+    thing = {
+        "model": digits_model().state_dict(),
+        "list": [1, 2.5, None, True, "text", (nx.tensor([1, 2]), {})],
+        3: {"a": {"b": nx.ones(1)}, "a.b": nx.zeros(1)},
+        "half": nx.ones(2, dtype="bfloat16"),
+    }
+    nx.save(thing, path)
+    back = nx.load(path)
+    assert list(back) == list(thing) and back["list"][:5] == thing["list"][:5]
+    assert isinstance(back["list"][5], tuple) and back["list"][5][0].tolist() == [1, 2]
+    assert back[3]["a"]["b"].tolist() == [1.0] and back[3]["a.b"].tolist() == [0.0]
+    assert back["half"].dtype == nx.bfloat16
+    digits_model().load_state_dict(back["model"])
+    with pytest.raises(TypeError, match="list.0 is a object"):
+        nx.save({"list": [object()]}, path)
+    assert list(nx.load(path)) == list(thing)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        nx.load(tmp_path / "nowhere")
+    (tmp_path / "broken").write_bytes(b"not a file of tensors")
+    with pytest.raises(ValueError, match="broken"):
+        nx.load(tmp_path / "broken")
+
+
+def test_autocast():
+    layer, x = nn.Linear(4, 4), nx.randn(2, 4)
+    with amp.autocast("cpu", nx.float16):
+        low = layer(x)
+        assert low.dtype == nx.float16
+        assert nn.functional.softmax(low, -1).dtype == nx.float32
+        assert nn.functional.mse_loss(low, low).dtype == nx.float32
+        assert nn.functional.layer_norm(low, (4,)).dtype == nx.float32
+        assert nn.functional.matmul(x, x.mT).dtype == nx.float16
+        with amp.autocast(enabled=False):
+            assert layer(x).dtype == nx.float32
+        nn.functional.mse_loss(low, x).backward()
+    assert layer(x).dtype == nx.float32 and layer.weight.grad.dtype == nx.float32
+
+    @amp.autocast()
+    def low_function(value):
+        return layer(value)
+
+    assert low_function(x).dtype == nx.bfloat16
+    for module, shape in ((nn.Conv2d(1, 2, 3), (1, 1, 4, 4)), (nn.LSTM(3, 2), (2, 1, 3))):
+        with amp.autocast():
+            module(nx.zeros(shape))
+    with amp.autocast():
+        attended, _ = nn.MultiheadAttention(4, 2)(x, x, x, need_weights=False)
+    assert attended.dtype == nx.bfloat16
+    with pytest.raises(ValueError, match="float32"):
+        amp.autocast(dtype=nx.float32)
+
+
+def test_scaling_of_gradients():
+    w = nn.Parameter([1.0])
+    optimizer, scaler = optim.SGD([w], lr=0.5), amp.GradScaler(init_scale=8.0, growth_interval=2)
+    for expected in (8.0, 16.0):
+        optimizer.zero_grad()
+        scaler.scale((w * 1.0).sum()).backward()
+        scaler.unscale_(optimizer)
+        assert w.grad.item() == 1.0
+        with pytest.raises(RuntimeError, match="already"):
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.get_scale() == expected
+    assert w.item() == 0.0
+    optimizer.zero_grad()
+    scaler.scale((w * float("inf")).sum()).backward()
+    assert scaler.step(optimizer) is None
+    scaler.update()
+    assert w.item() == 0.0 and scaler.get_scale() == 8.0
+    other = amp.GradScaler()
+    other.load_state_dict(scaler.state_dict())
+    assert other.state_dict() == scaler.state_dict()
+    with pytest.raises(RuntimeError, match="update"):
+        scaler.update()
