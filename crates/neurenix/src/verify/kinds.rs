@@ -40,7 +40,9 @@ impl Cases {
         let mut seen = HashSet::new();
         let mut has_new = || {
             let kinds = recorded.take().into_iter().map(|k| (kind(&k), k.grid().iter().any(|&n| n > 1)));
-            kinds.fold(false, |new, kind| seen.insert(kind) || new)
+            let known = seen.len();
+            seen.extend(kinds);
+            seen.len() > known
         };
         self.entries.retain(|entry| {
             drop(guarded(|| run_unchecked(&entry.case, device)));

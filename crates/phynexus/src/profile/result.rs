@@ -117,9 +117,13 @@ impl ProfileRow {
     /// the tensors, the peak is that of the device's memory. Absent for transfers, where a peak is not known, and for products of other types than `float32`, which have peaks of their own.
     pub fn roofline(&self, peaks: &Peaks) -> Option<f64> {
         let (bytes, operations) = peaks.bytes.zip(peaks.operations)?;
-        let known = self.track == Track::Kernels && self.product.is_none_or(|dtype| dtype == DType::F32);
         let least = (self.bytes as f64 / bytes).max(self.operations as f64 / operations);
-        (known && !self.time.is_zero()).then(|| least / self.time.as_secs_f64())
+        (self.has_roof() && !self.time.is_zero()).then(|| least / self.time.as_secs_f64())
+    }
+
+    /// Whether the peaks are those of its work.
+    fn has_roof(&self) -> bool {
+        self.track == Track::Kernels && self.product.is_none_or(|dtype| dtype == DType::F32)
     }
 }
 
@@ -228,9 +232,15 @@ impl Profile {
     /// # Errors
     /// Those of computing on the device.
     pub fn measure_peaks(&mut self) -> Result<()> {
-        for device in &mut self.devices {
+        let Profile { rows, devices, .. } = self;
+        for device in devices {
             if device.peaks.bytes.is_none() || device.peaks.operations.is_none() {
                 device.peaks = peaks::measured(device.device)?;
+                // Other programs may have held the measurement up. What was reached can be reached; not so with bytes, which
+                // may have come from a cache.
+                let own = rows.iter().filter(|row| row.device == device.device.name() && row.has_roof());
+                let reached = own.filter_map(ProfileRow::operations_per_second).fold(0.0, f64::max);
+                device.peaks.operations = device.peaks.operations.map(|most| most.max(reached));
                 device.origin = PeakOrigin::Measured;
             }
         }
