@@ -88,6 +88,7 @@ fn sample() -> Result<Report, Box<dyn std::error::Error>> {
             kernel("sort [360, 10]", "cpu", 20, 0.0012, 576_000),
         ],
         kernels_note: "Measured since the run was resumed in epoch 7.".into(),
+        kernels_submitted: false,
         profile: None,
         configuration: [
             ("model", "mlp, hidden sizes 128 and 64, relu"),

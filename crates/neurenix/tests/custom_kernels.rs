@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use phynexus::{
     DType, Device, Element, Error, Result, Scalar, Tensor,
-    custom::{CustomKernel, CustomKernelBuilder, SourceLanguage},
+    custom::{CustomKernel, CustomKernelBuilder, Source, SourceLanguage},
     device::{DeviceInfo, DeviceNature, register, scalar_bytes},
     gpu::{Driver, Gpu, SourceArgument, SourceLaunch, Submission},
     kernel::{check::Limits, interpret::interpret, loops::Kernel, lower::Target},
@@ -99,11 +99,11 @@ impl Driver for Plain {
         Ok(())
     }
 
-    fn source_language(&self) -> Option<SourceLanguage> {
-        Some(SourceLanguage::OpenClC)
+    fn source_languages(&self) -> &'static [SourceLanguage] {
+        &[SourceLanguage::OpenClC]
     }
-    fn compile_source(&self, kernel: &CustomKernel, source: &str) -> Result<Module, String> {
-        let mut lines = source.lines();
+    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, String> {
+        let mut lines = source.text().lines();
         if lines.next() != Some(kernel.entry_point()) {
             return Err(format!("there is no kernel {}", kernel.entry_point()));
         }

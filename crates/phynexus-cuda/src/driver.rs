@@ -18,7 +18,7 @@ use cudarc::driver::{
 };
 use phynexus::{
     DType, Error, Result,
-    custom::{CustomKernel, SourceLanguage},
+    custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, DeviceNature, Peaks, register_missing, scalar_bytes},
     gpu::{Driver, Gpu, SourceArgument, SourceLaunch, Submission},
     kernel::{
@@ -200,12 +200,12 @@ impl Driver for Cuda {
         recording.launch(self, submissions)
     }
 
-    fn source_language(&self) -> Option<SourceLanguage> {
-        Some(SourceLanguage::CudaC)
+    fn source_languages(&self) -> &'static [SourceLanguage] {
+        &[SourceLanguage::CudaC]
     }
 
-    fn compile_source(&self, kernel: &CustomKernel, source: &str) -> Result<Module, String> {
-        let code = self.compiler.compile_source(source)?;
+    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, String> {
+        let code = self.compiler.compile_source(source.text())?;
         cubin::check(&code, kernel)?;
         self.context
             .load_named(&code, kernel.entry_point(), kernel.work_group_size())

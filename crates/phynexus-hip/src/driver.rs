@@ -7,7 +7,7 @@ use std::{
 
 use phynexus::{
     DType, Error, Result,
-    custom::{CustomKernel, SourceLanguage},
+    custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, DeviceNature, register_missing, scalar_bytes},
     gpu::{Driver, Gpu, SourceArgument, SourceLaunch, Submission},
     kernel::{
@@ -217,12 +217,12 @@ impl Driver for HipGpu {
         self.context.elapsed(from, to)
     }
 
-    fn source_language(&self) -> Option<SourceLanguage> {
-        Some(SourceLanguage::HipC)
+    fn source_languages(&self) -> &'static [SourceLanguage] {
+        &[SourceLanguage::HipC]
     }
 
-    fn compile_source(&self, kernel: &CustomKernel, source: &str) -> Result<Module, String> {
-        let code = self.source_compiler.compile(source)?;
+    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, String> {
+        let code = self.source_compiler.compile(source.text())?;
         let entry = kernel.entry_point();
         self.context.load_named(&code, entry, kernel.work_group_size()).map_err(|error| {
             format!("{error}; the kernel must be declared as extern \"C\" __global__ void {entry}(..)")

@@ -25,7 +25,7 @@ use opencl3::{
 };
 use phynexus::{
     Error, Result,
-    custom::{CustomKernel, SourceLanguage},
+    custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, register_missing},
     gpu::{Driver, Gpu, SourceLaunch, Submission},
     kernel::{
@@ -325,12 +325,12 @@ impl Driver for OpenCl {
         Ok(time(to)?.saturating_sub(time(from)?) as f64)
     }
 
-    fn source_language(&self) -> Option<SourceLanguage> {
-        Some(SourceLanguage::OpenClC)
+    fn source_languages(&self) -> &'static [SourceLanguage] {
+        &[SourceLanguage::OpenClC]
     }
 
-    fn compile_source(&self, kernel: &CustomKernel, source: &str) -> Result<Module, String> {
-        custom::compile(self, kernel, source)
+    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, String> {
+        custom::compile(self, kernel, source.text())
     }
 
     fn launch_source(&self, module: &Module, launch: &SourceLaunch<'_, Object>) -> Result<()> {

@@ -4,13 +4,16 @@ use std::sync::OnceLock;
 
 use phynexus::{
     Result,
-    custom::{CustomKernel, SourceLanguage},
+    custom::{CustomKernel, Source, SourceLanguage},
     device::DeviceInfo,
     gpu::{Driver, SourceLaunch, Submission},
     kernel::{loops::Kernel, lower::Target},
 };
 use smallvec::SmallVec;
-use wgpu::{BindGroupDescriptor, BindGroupEntry, BindingResource, Buffer, BufferBinding, BufferSize};
+use wgpu::{
+    Backend, BindGroupDescriptor, BindGroupEntry, BindingResource, Buffer, BufferBinding, BufferSize,
+    Features,
+};
 
 use crate::{
     adapter::Found,
@@ -103,11 +106,15 @@ impl Driver for Wgpu {
         connection.launch(Launch { pipeline: module.pipeline.clone(), bindings, starts, grid })
     }
 
-    fn source_language(&self) -> Option<SourceLanguage> {
-        Some(SourceLanguage::Wgsl)
+    fn source_languages(&self) -> &'static [SourceLanguage] {
+        let metal = self.found.adapter.get_info().backend == Backend::Metal;
+        match metal && self.found.features.contains(Features::PASSTHROUGH_SHADERS) {
+            true => &[SourceLanguage::Msl, SourceLanguage::SpirV, SourceLanguage::Wgsl],
+            false => &[SourceLanguage::SpirV, SourceLanguage::Wgsl],
+        }
     }
 
-    fn compile_source(&self, kernel: &CustomKernel, source: &str) -> Result<Pipeline, String> {
+    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Pipeline, String> {
         let connection = self.connection().map_err(|error| error.to_string())?;
         source::compile(connection, kernel, source)
     }

@@ -1,13 +1,18 @@
-//! Kernels written by users, in WGSL: checked, compiled and launched.
+//! Kernels written by users: checked, compiled and launched.
 //!
 //! Tensors are `@group(0)` with the bindings 0, 1, .. in their order, and scalars are the members of a uniform structure at
-//! the binding after them. What a shader declares is compared with the signature.
+//! the binding after them. What a shader in WGSL or SPIR-V declares is compared with the signature; both are read by naga and
+//! translated by it for the API, with WebGPU's checks at run time, so that the API's driver sees nothing else. MSL is
+//! Metal's own: it is passed on as it is.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    borrow::Cow,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use phynexus::{
     Error, Result,
-    custom::{CustomKernel, ParameterKind},
+    custom::{CustomKernel, Parameter, ParameterKind, Source, SourceLanguage},
     device::scalar_bytes,
     gpu::{SourceArgument, SourceLaunch},
 };
@@ -15,8 +20,13 @@ use smallvec::SmallVec;
 use wgpu::{
     BindGroupDescriptor, BindGroupEntry, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingResource,
     BindingType, Buffer, BufferBinding, BufferBindingType, BufferDescriptor, BufferSize, BufferUsages,
-    ComputePipelineDescriptor, PipelineLayoutDescriptor, ShaderModuleDescriptor, ShaderSource, ShaderStages,
-    naga::{AddressSpace, Module, ShaderStage, StorageAccess, front::wgsl, valid},
+    ComputePipelineDescriptor, Device, PassthroughShaderEntryPoint, PipelineLayoutDescriptor, ShaderModule,
+    ShaderModuleDescriptor, ShaderModuleDescriptorPassthrough, ShaderSource, ShaderStages,
+    naga::{
+        AddressSpace, GlobalVariable, Module, ShaderStage, StorageAccess,
+        front::{spv, wgsl},
+        valid::{self, GlobalUse, ModuleInfo},
+    },
 };
 
 use crate::{
@@ -24,129 +34,210 @@ use crate::{
     connection::{Connection, Launch},
 };
 
-/// What a shader declares.
-struct Declared {
-    /// The source, in which all tensors may be written: one buffer may hold several of them, and a buffer is either read
-    /// or written by a launch.
-    source: String,
-    bindings: Vec<(u32, BufferBindingType)>,
-}
+/// The first word of a SPIR-V module.
+const SPIRV_MAGIC: u32 = 0x0723_0203;
+
+/// The bindings of a shader, and what each is.
+type Bindings = Vec<(u32, BufferBindingType)>;
+
+/// Tensors may all be written: one buffer may hold several of them, and a buffer is either read or written by a launch.
+const TENSOR: BufferBindingType = BufferBindingType::Storage { read_only: false };
 
 /// The pipeline of a source.
 pub(crate) fn compile(
     connection: &Connection,
     kernel: &CustomKernel,
-    source: &str,
+    source: &Source,
 ) -> Result<Pipeline, String> {
     let made = catch_unwind(AssertUnwindSafe(|| {
-        let declared = declared(kernel, source)?;
+        if source.language == SourceLanguage::Msl {
+            return metal(connection, kernel, source.text());
+        }
+        let (module, info) = read(source)?;
+        let (module, bindings) = declared(kernel, module, &info, source.language)?;
         connection.checked(|device| {
-            let entry = |&(binding, ty): &(u32, BufferBindingType)| BindGroupLayoutEntry {
-                binding,
-                visibility: ShaderStages::COMPUTE,
-                ty: BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
-                count: None,
-            };
-            let entries: Vec<BindGroupLayoutEntry> = declared.bindings.iter().map(entry).collect();
-            let layout = device
-                .create_bind_group_layout(&BindGroupLayoutDescriptor { label: None, entries: &entries });
-            let whole = device.create_pipeline_layout(&PipelineLayoutDescriptor {
-                label: None,
-                bind_group_layouts: &[Some(&layout)],
-                immediate_size: 0,
-            });
-            // With the checks at run time that WebGPU asks for: an access beyond a tensor does nothing.
-            let module = device.create_shader_module(ShaderModuleDescriptor {
-                label: None,
-                source: ShaderSource::Wgsl(declared.source.into()),
-            });
-            let pipeline = device.create_compute_pipeline(&ComputePipelineDescriptor {
-                label: None,
-                layout: Some(&whole),
-                module: &module,
-                entry_point: Some(kernel.entry_point()),
-                compilation_options: Default::default(),
-                cache: None,
-            });
-            Pipeline { pipeline, layout, bindings: declared.bindings.iter().map(|(at, _)| *at).collect() }
+            let source = ShaderSource::Naga(Cow::Owned(module));
+            let shader = device.create_shader_module(ShaderModuleDescriptor { label: None, source });
+            pipeline(device, kernel, &shader, &bindings)
         })
     }));
     made.unwrap_or_else(|_| Err("its translation panicked".to_owned()))
 }
 
-/// What the shader declares, if it is what the signature says.
-fn declared(kernel: &CustomKernel, source: &str) -> Result<Declared, String> {
-    let module = wgsl::parse_str(source).map_err(|error| error.emit_to_string(source))?;
-    valid::Validator::new(valid::ValidationFlags::all(), valid::Capabilities::all())
-        .validate(&module)
-        .map_err(|error| error.emit_to_string(source))?;
-    check_entry(&module, kernel)?;
-    let parameters = kernel.parameters();
-    let tensors: Vec<_> = parameters.iter().filter(|p| p.kind != ParameterKind::Scalar).collect();
-    let has_scalars = tensors.len() < parameters.len();
+/// The pipeline of a source for Metal: every tensor and the scalars are bound, whether it declares them or not.
+fn metal(connection: &Connection, kernel: &CustomKernel, source: &str) -> Result<Pipeline, String> {
+    let count = tensors(kernel).len();
+    let mut bindings: Bindings = (0..count as u32).map(|binding| (binding, TENSOR)).collect();
+    if count < kernel.parameters().len() {
+        bindings.push((count as u32, BufferBindingType::Uniform));
+    }
+    let [x, y, z] = kernel.work_group_size().map(|extent| extent as u32);
+    let entry = PassthroughShaderEntryPoint { name: kernel.entry_point().into(), workgroup_size: (x, y, z) };
+    connection.checked(|device| {
+        let descriptor = ShaderModuleDescriptorPassthrough {
+            entry_points: Cow::Owned(vec![entry]),
+            msl: Some(source.into()),
+            ..Default::default()
+        };
+        // SAFETY: Metal's compiler takes any text. What the kernel does is its author's care, as that of one in CUDA C is.
+        let shader = unsafe { device.create_shader_module_passthrough(descriptor) };
+        pipeline(device, kernel, &shader, &bindings)
+    })
+}
+
+fn pipeline(
+    device: &Device,
+    kernel: &CustomKernel,
+    module: &ShaderModule,
+    bindings: &[(u32, BufferBindingType)],
+) -> Pipeline {
+    let entry = |&(binding, ty): &(u32, BufferBindingType)| BindGroupLayoutEntry {
+        binding,
+        visibility: ShaderStages::COMPUTE,
+        ty: BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+        count: None,
+    };
+    let entries: Vec<BindGroupLayoutEntry> = bindings.iter().map(entry).collect();
+    let layout =
+        device.create_bind_group_layout(&BindGroupLayoutDescriptor { label: None, entries: &entries });
+    let whole = device.create_pipeline_layout(&PipelineLayoutDescriptor {
+        label: None,
+        bind_group_layouts: &[Some(&layout)],
+        immediate_size: 0,
+    });
+    let pipeline = device.create_compute_pipeline(&ComputePipelineDescriptor {
+        label: None,
+        layout: Some(&whole),
+        module,
+        entry_point: Some(kernel.entry_point()),
+        compilation_options: Default::default(),
+        cache: None,
+    });
+    Pipeline { pipeline, layout, bindings: bindings.iter().map(|(at, _)| *at).collect() }
+}
+
+fn tensors(kernel: &CustomKernel) -> Vec<&Parameter> {
+    kernel.parameters().iter().filter(|p| p.kind != ParameterKind::Scalar).collect()
+}
+
+/// The module of a source, if it is a valid one.
+fn read(source: &Source) -> Result<(Module, ModuleInfo), String> {
+    let text = source.text();
+    let module = match source.language {
+        SourceLanguage::SpirV => read_spirv(source.bytes())?,
+        _ => wgsl::parse_str(text).map_err(|error| error.emit_to_string(text))?,
+    };
+    let mut validator = valid::Validator::new(valid::ValidationFlags::all(), valid::Capabilities::all());
+    let info = validator.validate(&module).map_err(|error| error.emit_to_string(text))?;
+    Ok((module, info))
+}
+
+/// SPIR-V in words of four bytes, the lowest first.
+fn read_spirv(bytes: &[u8]) -> Result<Module, String> {
+    let Some(first) = bytes.first_chunk().filter(|_| bytes.len().is_multiple_of(4)) else {
+        return Err(format!("{} bytes are not words of four bytes", bytes.len()));
+    };
+    match u32::from_le_bytes(*first) {
+        SPIRV_MAGIC => {}
+        swapped if swapped == SPIRV_MAGIC.swap_bytes() => {
+            return Err("its words have their highest byte first, the lowest is expected".to_owned());
+        }
+        other => {
+            return Err(format!("it begins with {other:#010x}, a SPIR-V module with {SPIRV_MAGIC:#010x}"));
+        }
+    }
+    let options = spv::Options { adjust_coordinate_space: false, ..spv::Options::default() };
+    spv::parse_u8_slice(bytes, &options).map_err(|error| format!("naga reads no such module: {error}"))
+}
+
+/// The module with all tensors as they are bound, and its bindings, if they are what the signature says.
+fn declared(
+    kernel: &CustomKernel,
+    mut module: Module,
+    info: &ModuleInfo,
+    language: SourceLanguage,
+) -> Result<(Module, Bindings), String> {
+    let entry = entry(&module, kernel, language)?;
+    let uses = info.get_entry_point(entry);
+    let tensors = tensors(kernel);
+    let scalars = kernel.parameters().len() - tensors.len();
     let mut bindings = Vec::new();
-    let mut to_replace = Vec::new();
+    let mut bound = Vec::new();
     for (handle, variable) in module.global_variables.iter() {
         let Some(binding) = &variable.binding else { continue };
-        let name = variable.name.as_deref().unwrap_or_default();
         let at = binding.binding as usize;
+        let called = || name(variable, at);
         match (variable.space, tensors.get(at)) {
             (AddressSpace::Storage { access }, Some(tensor)) if binding.group == 0 => {
-                let writes = access.contains(StorageAccess::STORE);
-                if writes != (tensor.kind == ParameterKind::Output) {
-                    let should = if writes { "read" } else { "read_write" };
-                    return Err(format!(
-                        "{name} is the {:?} {}: declare it as var<storage, {should}>",
-                        tensor.kind, tensor.name
-                    ));
+                let declared = access.contains(StorageAccess::STORE);
+                // Compilers to SPIR-V need not say that a buffer is only read.
+                let writes = match language {
+                    SourceLanguage::SpirV => declared && uses[handle].contains(GlobalUse::WRITE),
+                    _ => declared,
+                };
+                let is_output = tensor.kind == ParameterKind::Output;
+                let wrong = if is_output { !declared } else { writes };
+                if wrong {
+                    let (kind, own) = (tensor.kind, &tensor.name);
+                    let should = match (language, is_output) {
+                        (SourceLanguage::SpirV, true) => "it must not be NonWritable",
+                        (SourceLanguage::SpirV, false) => "it must not be written",
+                        (_, true) => "declare it as var<storage, read_write>",
+                        (_, false) => "declare it as var<storage, read>",
+                    };
+                    return Err(format!("{} is the {kind:?} {own}: {should}", called()));
                 }
-                if !writes {
-                    to_replace.push(module.global_variables.get_span(handle).to_range());
-                }
-                bindings.push((binding.binding, BufferBindingType::Storage { read_only: false }));
+                bindings.push((binding.binding, TENSOR));
+                bound.push(handle);
             }
-            (AddressSpace::Uniform, None) if binding.group == 0 && at == tensors.len() && has_scalars => {
+            (AddressSpace::Uniform, None) if binding.group == 0 && at == tensors.len() && scalars > 0 => {
                 let own = module.types[variable.ty].inner.size(module.to_ctx()) as usize;
-                let expected = 4 * (parameters.len() - tensors.len());
-                if own != expected {
-                    return Err(format!("{name} has {own} bytes, the signature's scalars have {expected}"));
+                let expected = 4 * scalars;
+                // Compilers to SPIR-V may round a structure up.
+                if own != expected && own != expected.next_multiple_of(16) {
+                    let called = called();
+                    return Err(format!("{called} has {own} bytes, the signature's scalars have {expected}"));
                 }
                 bindings.push((binding.binding, BufferBindingType::Uniform));
             }
             _ => {
-                let group = binding.group;
-                return Err(format!("the signature has nothing for {name} at group {group}, binding {at}"));
+                let (called, group) = (called(), binding.group);
+                return Err(format!("the signature has nothing for {called} at group {group}, binding {at}"));
             }
         }
     }
-    let mut text = source.to_owned();
-    to_replace.sort_by_key(|range| range.as_ref().map_or(0, |range| range.start));
-    for range in to_replace.into_iter().rev() {
-        let space = range.and_then(|range| {
-            let start = range.start + source.get(range.clone())?.find('<')?;
-            Some(start..start + source.get(start..range.end)?.find('>')? + 1)
-        });
-        text.replace_range(space.ok_or("a variable's declaration is not found")?, "<storage, read_write>");
+    for handle in bound {
+        let access = StorageAccess::LOAD | StorageAccess::STORE;
+        module.global_variables[handle].space = AddressSpace::Storage { access };
     }
-    Ok(Declared { source: text, bindings })
+    Ok((module, bindings))
 }
 
-fn check_entry(module: &Module, kernel: &CustomKernel) -> Result<(), String> {
+/// A variable's name, if the module has names.
+fn name(variable: &GlobalVariable, binding: usize) -> String {
+    let known = variable.name.clone().filter(|name| !name.is_empty());
+    known.unwrap_or_else(|| format!("the variable at binding {binding}"))
+}
+
+/// The place of the kernel's entry point among the module's.
+fn entry(module: &Module, kernel: &CustomKernel, language: SourceLanguage) -> Result<usize, String> {
     let name = kernel.entry_point();
     let mut entries = module.entry_points.iter();
-    let Some(entry) = entries.find(|entry| entry.name == name && entry.stage == ShaderStage::Compute) else {
-        return Err(format!(
-            "there is no kernel {name}: declare it as @compute @workgroup_size(..) fn {name}(..)"
-        ));
+    let is_own = |stage: ShaderStage, own: &str| own == name && stage == ShaderStage::Compute;
+    let Some(at) = entries.position(|entry| is_own(entry.stage, &entry.name)) else {
+        let how = match language {
+            SourceLanguage::SpirV => format!("it needs an OpEntryPoint GLCompute {name:?}"),
+            _ => format!("declare it as @compute @workgroup_size(..) fn {name}(..)"),
+        };
+        return Err(format!("there is no kernel {name}: {how}"));
     };
+    let own = module.entry_points[at].workgroup_size;
     let size = kernel.work_group_size();
-    if entry.workgroup_size.map(|extent| extent as usize) != size {
-        let own = entry.workgroup_size;
-        return Err(format!(
-            "the @workgroup_size of {name} is {own:?}, the kernel's work group size is {size:?}"
-        ));
+    if own.map(|extent| extent as usize) != size {
+        let word = if language == SourceLanguage::SpirV { "LocalSize" } else { "@workgroup_size" };
+        return Err(format!("the {word} of {name} is {own:?}, the kernel's work group size is {size:?}"));
     }
-    Ok(())
+    Ok(at)
 }
 
 /// Submits a launch, sooner or later.

@@ -4,7 +4,7 @@ mod host;
 mod kinds;
 mod large;
 mod replayed;
-mod workloads;
+pub(in crate::commands) mod workloads;
 
 use std::{fmt, process::ExitCode, time::Instant};
 
@@ -22,9 +22,8 @@ use workloads::{Work, Workload};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// The device
-    #[arg(long, default_value_t = super::default_device())]
-    device: String,
+    #[arg(long, help = super::DEVICE)]
+    device: Option<String>,
     /// Threads of the CPU device; all cores if not given
     #[arg(long)]
     threads: Option<usize>,
@@ -69,7 +68,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(threads) = arguments.threads {
         neurenix::set_threads(threads)?;
     }
-    let device = Device::find(&arguments.device)?;
+    let device = super::device(arguments.device.as_deref())?;
     let mut known: Vec<Workload> =
         workloads::all().into_iter().chain(replayed::all()).chain(host::all()).collect();
     if device.info().nature == DeviceNature::Hardware {

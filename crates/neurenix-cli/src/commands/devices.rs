@@ -4,18 +4,15 @@ use std::process::ExitCode;
 
 use neurenix::{
     Result,
-    phynexus::{
-        device::{self, DeviceNature, MemoryStatistics},
-        schedule::explain::show_bytes,
-    },
+    phynexus::{device, schedule::explain::show_bytes},
 };
 use serde::Serialize;
 
-use super::print_json;
+use super::{nature, print_json};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Also what each device's memory pool holds, and what the device can do at most by its own figures
+    /// Also the memory that nobody has, and what each device can do at most, where its driver tells
     #[arg(short, long)]
     verbose: bool,
     /// Print JSON
@@ -23,40 +20,11 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// What a pool holds, in bytes.
+/// A device's memory in bytes, as its driver or the system tells. What a pool holds is a program's own: this one has none.
 #[derive(Serialize)]
-struct PoolFigures {
-    allocated: usize,
-    peak: usize,
-    reserved: usize,
-    cached: usize,
+struct MemoryFigures {
     available: Option<u64>,
     total: Option<u64>,
-    limit: Option<usize>,
-    fragmentation: f64,
-    allocations: u64,
-    spilled_tensors: usize,
-    spilled_bytes: usize,
-    spills: u64,
-}
-
-impl From<MemoryStatistics> for PoolFigures {
-    fn from(memory: MemoryStatistics) -> PoolFigures {
-        PoolFigures {
-            allocated: memory.allocated,
-            peak: memory.peak,
-            reserved: memory.reserved,
-            cached: memory.cached,
-            available: memory.available,
-            total: memory.total,
-            limit: memory.limit,
-            fragmentation: memory.fragmentation(),
-            allocations: memory.allocations,
-            spilled_tensors: memory.spilled_tensors,
-            spilled_bytes: memory.spilled_bytes,
-            spills: memory.spills,
-        }
-    }
 }
 
 #[derive(Serialize)]
@@ -67,7 +35,7 @@ struct Found {
     compute_units: Option<usize>,
     total_memory: Option<u64>,
     features: Vec<String>,
-    memory: PoolFigures,
+    memory: MemoryFigures,
     /// Bytes a second between the device and its memory.
     peak_bytes: Option<f64>,
     /// Operations a second on `float32`.
@@ -87,21 +55,18 @@ struct Listing {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    neurenix::register_all();
     let found = device::devices().into_iter().map(|d| {
         let info = d.info();
-        let nature = match info.nature {
-            DeviceNature::HostCpu => "host CPU",
-            DeviceNature::Hardware => "hardware",
-            DeviceNature::Emulator => "emulator",
-        };
+        let memory = d.memory();
         Found {
             name: info.name,
             model: info.model,
-            nature,
+            nature: nature(info.nature),
             compute_units: info.compute_units,
             total_memory: info.total_memory,
             features: info.features,
-            memory: d.memory().into(),
+            memory: MemoryFigures { available: memory.available, total: memory.total },
             peak_bytes: d.backend().peaks().bytes,
             peak_operations: d.backend().peaks().operations,
         }
@@ -120,7 +85,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         details.extend(device.features.iter().cloned());
         say!("{:<12} {}", "", details.join(", "))?;
         if arguments.verbose {
-            say!("{:<12} {}", "", figures(device).join(", "))?;
+            say!("{:<12} {}", "", figures(device))?;
         }
     }
     if !listing.missing.is_empty() {
@@ -133,18 +98,17 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Memory and peaks in words.
-fn figures(device: &Found) -> Vec<String> {
-    let memory = &device.memory;
-    let mut figures = vec![
-        format!("tensors hold {}, at most {}", show_bytes(memory.allocated), show_bytes(memory.peak)),
-        format!("the pool {} ({} cached)", show_bytes(memory.reserved), show_bytes(memory.cached)),
-        format!("fragmentation {:.1} %", memory.fragmentation * 100.0),
-        format!("{} allocations", memory.allocations),
+fn figures(device: &Found) -> String {
+    let gigabytes = |rate: f64| format!("at most {:.0} GB/s", rate / 1e9);
+    let operations = |rate: f64| format!("at most {:.0} GFLOP/s of float32", rate / 1e9);
+    let figures = [
+        device.memory.available.map(|bytes| format!("{} available", show_bytes(bytes as usize))),
+        device.peak_bytes.map(gigabytes),
+        device.peak_operations.map(operations),
     ];
-    figures.extend(memory.available.map(|bytes| format!("{} available", show_bytes(bytes as usize))));
-    figures.extend(memory.limit.map(|bytes| format!("limit {}", show_bytes(bytes))));
-    figures.extend(device.peak_bytes.map(|rate| format!("at most {:.0} GB/s", rate / 1e9)));
-    figures
-        .extend(device.peak_operations.map(|rate| format!("at most {:.0} GFLOP/s of float32", rate / 1e9)));
-    figures
+    let told: Vec<String> = figures.into_iter().flatten().collect();
+    match told.is_empty() {
+        true => "its driver tells neither free memory nor peaks".to_owned(),
+        false => told.join(", "),
+    }
 }

@@ -14,7 +14,10 @@ use neurenix::{
 };
 use serde::Serialize;
 
-use super::{print_json, write_out};
+use super::{
+    bench::workloads::{Gpt, cnn},
+    print_json, write_out,
+};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Computation {
@@ -26,15 +29,18 @@ enum Computation {
     Gelu,
     /// the gradients of a 784-512-10 network's cross-entropy for 128 samples
     Mlp,
+    /// the gradients of a small network of convolutions for 64 images of 3 x 32 x 32
+    Cnn,
+    /// the gradients of a small GPT, 4 layers of 128, for 8 texts of 128 tokens
+    Gpt,
 }
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// What to explain
     computation: Computation,
-    /// The device
-    #[arg(long, default_value_t = super::default_device())]
-    device: String,
+    #[arg(long, help = super::DEVICE)]
+    device: Option<String>,
     /// Print every fused kernel's instructions
     #[arg(long)]
     kernels: bool,
@@ -56,7 +62,7 @@ struct Step {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let device = Device::find(&arguments.device)?;
+    let device = super::device(arguments.device.as_deref())?;
     let target = build(arguments.computation, device)?;
     let Some(plan) = schedule::explain(&target)? else {
         say!("nothing is to be computed")?;
@@ -98,6 +104,11 @@ fn build(computation: Computation, device: Device) -> Result<Tensor> {
         tensor.evaluate()?;
         Ok(tensor)
     };
+    let integers = |below: i64, shape: &[usize]| -> Result<Tensor> {
+        let tensor = generator.randint(0, below, shape, DType::I64, device)?;
+        tensor.evaluate()?;
+        Ok(tensor)
+    };
     Ok(match computation {
         Computation::Softmax => random(&[1024, 1000])?.softmax(-1)?,
         Computation::LayerNorm => random(&[1024, 768])?.layer_norm(&[768], None, None, 1e-5)?,
@@ -110,16 +121,26 @@ fn build(computation: Computation, device: Device) -> Result<Tensor> {
                 .with(Linear::new(784, 512, true, device, &generator)?)
                 .with(Function::new("ReLU", Tensor::relu))
                 .with(Linear::new(512, 10, true, device, &generator)?);
-            let labels = generator.randint(0, 10, &[128], DType::I64, device)?;
-            labels.evaluate()?;
-            let outputs = model.forward(&random(&[128, 784])?)?;
-            let loss = Loss::cross_entropy(0.0).forward(&outputs, &labels, Reduction::Mean)?;
-            let gradients = loss.leaf_gradients()?;
-            let mut total = loss.detach()?;
-            for gradient in gradients.iter() {
-                total = total.add(&gradient.mul(gradient)?.sum(&[], false)?)?;
-            }
-            total
+            gradients(&model, &random(&[128, 784])?, &integers(10, &[128])?)?
+        }
+        Computation::Cnn => {
+            let images = random(&[64, 3, 32, 32])?;
+            gradients(&cnn(device, &generator)?, &images, &integers(10, &[64])?)?
+        }
+        Computation::Gpt => {
+            let tokens = integers(512, &[8, 128])?;
+            gradients(&Gpt::new(device, &generator)?, &tokens, &integers(512, &[8 * 128])?)?
         }
     })
+}
+
+/// A number that needs every gradient of the cross-entropy.
+fn gradients(model: &dyn Module, inputs: &Tensor, labels: &Tensor) -> Result<Tensor> {
+    let loss = Loss::cross_entropy(0.0).forward(&model.forward(inputs)?, labels, Reduction::Mean)?;
+    let gradients = loss.leaf_gradients()?;
+    let mut total = loss.detach()?;
+    for gradient in gradients.iter() {
+        total = total.add(&gradient.mul(gradient)?.sum(&[], false)?)?;
+    }
+    Ok(total)
 }

@@ -8,7 +8,10 @@ use std::{
 };
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use neurenix::{Error, Result, phynexus::Device};
+use neurenix::{
+    Error, Result,
+    phynexus::{Device, device::DeviceNature},
+};
 
 /// Prints a line as `println!` does, but gives an error where that panics.
 macro_rules! say {
@@ -55,11 +58,31 @@ enum Command {
     },
 }
 
-/// The device of a command that names none. What `RNN_GPU_DEVICE` names but is not there is an error of the command.
-pub(crate) fn default_device() -> String {
-    match Device::default_device() {
-        Ok(device) => device.name().to_owned(),
-        Err(_) => std::env::var("RNN_GPU_DEVICE").unwrap_or_default(),
+/// What the help of `--device` says.
+pub(crate) const DEVICE: &str = "The device (neurenix devices lists them); if not given what RNN_GPU_DEVICE names, else the first \
+                                 accelerator, else cpu";
+
+/// The device that `--device` names, or the default one. Drivers are opened here and not before, so that help and mistakes
+/// on the command line need none.
+fn device(name: Option<&str>) -> Result<Device> {
+    neurenix::register_all();
+    Ok(name.map_or_else(Device::default_device, Device::find)?)
+}
+
+/// What a device is, in the words of the documentation.
+fn nature(nature: DeviceNature) -> &'static str {
+    match nature {
+        DeviceNature::HostCpu => "host CPU",
+        DeviceNature::Hardware => "hardware",
+        DeviceNature::Emulator => "emulator",
+    }
+}
+
+/// The device's name, and that it is an emulator if it is one: figures of an emulator are not those of hardware.
+fn described(device: Device) -> String {
+    match device.info().nature {
+        DeviceNature::Emulator => format!("{device} (emulator)"),
+        DeviceNature::HostCpu | DeviceNature::Hardware => device.name().to_owned(),
     }
 }
 
@@ -70,7 +93,6 @@ const CLOSED_PIPE: u8 = 141;
 /// verification makes it 2. Where the reader of the output has gone (`neurenix explain mlp | head -1`) the program ends
 /// quietly with 141.
 pub fn main() -> ExitCode {
-    neurenix::register_all();
     let matches = Arguments::command().get_matches();
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match arguments.command {

@@ -26,9 +26,8 @@ pub(super) struct Arguments {
     run: PathBuf,
     /// Inputs: NumPy .npy, MNIST IDX, or CSV with the training file's columns
     file: PathBuf,
-    /// The device
-    #[arg(long, default_value_t = super::default_device())]
-    device: String,
+    #[arg(long, help = super::DEVICE)]
+    device: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -46,10 +45,10 @@ struct Prediction {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let device = Device::find(&arguments.device)?;
     let folder = RunFolder(arguments.run.clone());
     folder.must_be_finished()?;
     let config = folder.read_config()?;
+    let device = super::device(arguments.device.as_deref())?;
     let model = config.model.build(device, &Arc::new(Generator::new(config.settings.seed)))?;
     load_model(&folder.model_path(), model.as_ref(), device)?;
     let inputs = read(&arguments.file, &config)?;
@@ -78,7 +77,7 @@ fn read(path: &Path, config: &RunConfig) -> Result<HostArray> {
     let array = if name.ends_with(".npy") {
         data::read_npy(path)?
     } else if name.ends_with(".csv") {
-        data::read_csv_features(path, &feature_columns(config))?
+        data::read_csv_features(path, &feature_columns(config), config.settings.delimiter())?
     } else if name.contains("ubyte") || name.contains("idx") {
         data::read_idx(path)?
     } else {

@@ -16,13 +16,13 @@ use neurenix::{
     Error, Result,
     loss::Loss,
     optim::Optimizer,
-    phynexus::{Device, tensor::Generator},
+    phynexus::{self, Device, tensor::Generator},
     train::{Ending, Objective, TrainOptions, Trainer, save_model},
 };
 use serde::Serialize;
 
 use super::{
-    print_json,
+    described, nature, print_json,
     run_folder::{RunConfig, RunFolder, StoredColumns, StoredNormalization},
 };
 use crate::report;
@@ -71,6 +71,8 @@ struct Outcome<'a> {
     fit: Option<summary::Fit>,
     seconds: f64,
     device: String,
+    /// `host CPU`, `hardware` or `emulator`.
+    device_nature: &'static str,
 }
 
 /// `is_given` tells whether an option stands on the command line.
@@ -79,7 +81,7 @@ pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Res
         neurenix::set_threads(threads)?;
     }
     let resumed = arguments.resume.as_deref().map(RunFolder::to_resume).transpose()?;
-    let settings = match &resumed {
+    let mut settings = match &resumed {
         Some((_, config)) => {
             arguments.settings.must_agree(&config.settings, is_given)?;
             config.settings.clone()
@@ -87,9 +89,10 @@ pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Res
         None => arguments.settings.resolved(),
     };
     settings.check()?;
-    let device = Device::find(&settings.device)?;
+    let device = super::device(settings.device.as_deref())?;
+    settings.device = Some(device.name().to_owned());
     if arguments.spill {
-        device.set_spilling(true)?;
+        spill(device)?;
     }
     let parts = Parts::load(&settings)?;
     let objective = match Objective::of(&parts.training) {
@@ -109,11 +112,12 @@ pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Res
     let model = config.model.build(device, &generator)?;
     let optimizer = Optimizer::new(settings.rule(), model.parameters(), settings.learning_rate)?
         .with_weight_decay(settings.weight_decay)?;
-    let steps_per_epoch = parts.training.len().div_ceil(settings.batch_size) as u64;
+    let batches = parts.training.len().div_ceil(settings.batch_size);
+    let steps_per_epoch = batches.div_ceil(settings.accumulate) as u64;
     let options = TrainOptions {
         epochs: settings.epochs,
         batch_size: settings.batch_size,
-        accumulate: 1,
+        accumulate: settings.accumulate,
         seed: settings.seed,
         schedule: settings.learning_rates(steps_per_epoch),
         clip_norm: settings.clip_norm,
@@ -138,12 +142,13 @@ pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Res
     if !arguments.json {
         say!("{}", parts.training.description())?;
         say!(
-            "{} training, {} validation and {} test samples; {} with {} parameters on {device}",
+            "{} training, {} validation and {} test samples; {} with {} parameters on {}",
             parts.training.len(),
             parts.validation.len(),
             parts.test.len(),
             config.model.kind.name(),
             model.parameter_count(),
+            described(device),
         )?;
         say!("writing to {}", folder.0.display())?;
     }
@@ -152,6 +157,19 @@ pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Res
         folder.leave_unless_begun();
     }
     result
+}
+
+/// Lets a full device move tensors to the host.
+fn spill(device: Device) -> Result<()> {
+    device.set_spilling(true).map_err(|error| match error {
+        phynexus::Error::Argument { .. } => Error::data(
+            "--spill",
+            format!(
+                "{device} has no memory of its own to move tensors out of: leave it out, or name an accelerator with --device"
+            ),
+        ),
+        error => error.into(),
+    })
 }
 
 /// Trains, judges the result and writes everything down.
@@ -173,6 +191,11 @@ fn learn(
     // Before peaks are measured, which takes memory of its own.
     let memory = trainer.device.memory();
     folder.write_metrics(trainer.history())?;
+    let mut write_profile = || -> Result<()> {
+        let Some(place) = &arguments.profile else { return Ok(()) };
+        profile.measure_peaks()?;
+        folder.write_profile(place.as_deref(), &profile)
+    };
     if ending == Ending::Interrupted {
         let program = std::env::args().next().unwrap_or_else(|| "neurenix".to_owned());
         let option = if arguments.tensorboard { " --tensorboard" } else { "" };
@@ -182,6 +205,7 @@ fn learn(
             "interrupted; to continue: {program} train --resume {}{option}",
             folder.0.display()
         );
+        write_profile()?;
         return Ok(ExitCode::from(130));
     }
     let best = trainer.restore_best()?;
@@ -189,10 +213,7 @@ fn learn(
     let evaluation = trainer.evaluate(&parts.test)?;
     let fit = summary::Fit::of(&parts.test, evaluation)?;
     let seconds = trainer.history().epochs.iter().map(|epoch| epoch.seconds).sum();
-    if let Some(place) = &arguments.profile {
-        profile.measure_peaks()?;
-        folder.write_profile(place.as_deref(), &profile)?;
-    }
+    write_profile()?;
     let measured = summary::Measured {
         history: trainer.history(),
         evaluation,
@@ -214,6 +235,7 @@ fn learn(
         fit,
         seconds,
         device: trainer.device.name().to_owned(),
+        device_nature: nature(trainer.device.info().nature),
     };
     if arguments.json {
         print_json(&outcome)?;

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, io::IsTerminal, process::ExitCode};
 use indicatif::{ProgressBar, ProgressStyle};
 use neurenix::{
     Error, Result,
-    phynexus::Device,
     verify::{self, Options, Report},
 };
 
@@ -13,9 +12,8 @@ use super::{print_json, write_out};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// The device
-    #[arg(long, default_value_t = super::default_device())]
-    device: String,
+    #[arg(long, help = super::DEVICE)]
+    device: Option<String>,
     /// Only operations whose name contains this
     #[arg(long)]
     filter: Option<String>,
@@ -31,8 +29,9 @@ pub(super) struct Arguments {
     /// Compile the cases' kernels for this architecture (sm_80, gfx90a), which needs no device, and run nothing
     #[arg(long, value_name = "ARCHITECTURE", conflicts_with_all = ["device", "all"])]
     compile: Option<String>,
-    /// With --compile: of kernels that one template makes for the same element types only one
-    #[arg(long, requires = "compile")]
+    /// Of kernels that one template makes for the same element types only one: with --compile these kernels, else the cases
+    /// that need them (every case on the CPU, whose kernels are of no such kinds)
+    #[arg(long)]
     kinds: bool,
     /// Print a row for every operation and dtype
     #[arg(long)]
@@ -70,7 +69,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         return Ok(if compiled.passed() { ExitCode::SUCCESS } else { ExitCode::from(2) });
     }
-    let device = Device::find(&arguments.device)?;
+    options.kinds = arguments.kinds;
+    let device = super::device(arguments.device.as_deref())?;
     let hidden = arguments.json || !std::io::stderr().is_terminal();
     let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}") {

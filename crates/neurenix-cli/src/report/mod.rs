@@ -23,9 +23,9 @@ pub use page::render_html;
 /// Everything a report tells.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The heading: "Handwritten digits".
+    /// The heading: "digits with mlp on cpu".
     pub title: String,
-    /// One sentence below it: the model, the data, the device.
+    /// One sentence below it: the data.
     pub description: String,
     /// The figures to see first.
     pub summary: Vec<Fact>,
@@ -41,6 +41,8 @@ pub struct Report {
     pub kernels: Vec<KernelRow>,
     /// What the kernels' times do not cover. May be empty.
     pub kernels_note: String,
+    /// The kernels' times are the host's to submit them, where a device has a queue: not comparable among devices.
+    pub kernels_submitted: bool,
     /// What a profiler noted, if one was wanted.
     pub profile: Option<neurenix::phynexus::profile::Profile>,
     /// Settings, as name and value.

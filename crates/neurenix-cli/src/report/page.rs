@@ -199,15 +199,23 @@ fn placement(report: &Report) -> String {
         format!("<strong>{}</strong> {share}", Text(name))
     });
     let shares = shares.collect::<Vec<_>>().join(", ");
-    let mut out = format!("<p>Kernel time by device: {shares}. {}</p>", Text(&report.kernels_note));
-    out.push_str(&kernel_table(&report.kernels, total));
+    let mut out = match report.kernels_submitted {
+        true => format!(
+            "<p>The host's time to submit kernels, by device: {shares}. It is not the time that an accelerator computes: \
+             <code>--profile</code> measures that. {}</p>",
+            Text(&report.kernels_note)
+        ),
+        false => format!("<p>Kernel time by device: {shares}. {}</p>", Text(&report.kernels_note)),
+    };
+    let time = if report.kernels_submitted { "Time to submit" } else { "Time" };
+    out.push_str(&kernel_table(&report.kernels, time, total));
     out
 }
 
-fn kernel_table(kernels: &[KernelRow], total: f64) -> String {
-    let mut out = String::from(
+fn kernel_table(kernels: &[KernelRow], time: &str, total: f64) -> String {
+    let mut out = format!(
         "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"Kernels\"><table class=\"kernels\"><thead><tr>\
-         <th scope=\"col\">Kernel</th><th scope=\"col\">Device</th><th scope=\"col\" class=\"figure\">Time</th>\
+         <th scope=\"col\">Kernel</th><th scope=\"col\">Device</th><th scope=\"col\" class=\"figure\">{time}</th>\
          <th scope=\"col\">Share of time</th><th scope=\"col\" class=\"figure\">Runs</th>\
          <th scope=\"col\" class=\"figure\">Read and written</th></tr></thead><tbody>",
     );
@@ -278,6 +286,17 @@ mod tests {
             assert!(page.contains(&format!("<section id=\"{id}\"")), "{id}");
         }
         assert!(page.ends_with("</html>\n"));
+    }
+
+    #[test]
+    fn times_to_submit_are_called_so() {
+        let kernels = vec![KernelRow { seconds: 1.0, device: "cuda:0".to_owned(), ..Default::default() }];
+        for kernels_submitted in [false, true] {
+            let page =
+                render_html(&Report { kernels: kernels.clone(), kernels_submitted, ..Report::default() });
+            assert_eq!(page.contains("Time to submit</th>"), kernels_submitted);
+            assert_eq!(page.contains("Kernel time by device: <strong>cuda:0"), !kernels_submitted);
+        }
     }
 
     #[test]

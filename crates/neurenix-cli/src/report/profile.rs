@@ -2,7 +2,9 @@
 
 use std::{fmt::Write, time::Duration};
 
-use neurenix::phynexus::profile::{Clock, Event, MemorySample, PeakOrigin, Profile, ProfileRow, Track};
+use neurenix::phynexus::profile::{
+    ABOVE_THE_ROOF, Clock, Event, MemorySample, PeakOrigin, Profile, ProfileRow, Track,
+};
 
 use super::{format, html::Text};
 
@@ -141,12 +143,14 @@ fn peaks(profile: &Profile) -> String {
         };
         let _ = write!(
             out,
-            "<p>{} can do {:.0} GB/s and {:.0} GFLOP/s of float32 at most, {origin}; the share of that is in the last column. \
-             Data from a cache may exceed it.</p>",
+            "<p>{} can do {:.0} GB/s and {:.0} GFLOP/s of float32 at most, {origin}; the share of that is in the last column.</p>",
             Text(device.device.name()),
             bytes / 1e9,
             operations / 1e9,
         );
+    }
+    if profile.rows.iter().any(|row| row.roofline(&profile.peaks(row)).is_some_and(|share| share > 1.0)) {
+        let _ = write!(out, "<p class=\"quiet\">{}.</p>", Text(ABOVE_THE_ROOF));
     }
     out
 }

@@ -13,7 +13,7 @@ use std::{
 use phynexus::kernel::{loops::Kernel, lower::Target};
 use serde::Serialize;
 
-use super::{Options, kernels};
+use super::{Options, kernels, kinds::kind};
 use crate::{Error, Result};
 
 /// What came of compiling.
@@ -76,12 +76,7 @@ pub fn compile(architecture: &str, kinds: bool, options: &Options) -> Result<Com
     let mut kernels = kernels(target, options);
     if kinds {
         let mut seen = HashSet::new();
-        kernels.retain(|kernel| {
-            let buffers: Vec<_> = kernel.buffers.iter().map(|b| (b.dtype, b.written)).collect();
-            let arrays = [&kernel.shared, &kernel.registers]
-                .map(|arrays| arrays.iter().map(|array| array.dtype).collect::<HashSet<_>>().len());
-            seen.insert((kernel.name.clone(), buffers, arrays, kernel.fragments.len()))
-        });
+        kernels.retain(|kernel| seen.insert(kind(kernel)));
     }
     let (next, bytes, failures) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {

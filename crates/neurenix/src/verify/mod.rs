@@ -8,6 +8,7 @@ mod custom;
 mod elementwise;
 mod execute;
 mod fusion;
+mod kinds;
 mod report;
 mod structured;
 mod tensors;
@@ -39,11 +40,14 @@ pub struct Options {
     pub filter: Option<String>,
     /// Only cases of this part: which, counted from 0, of how many.
     pub part: (usize, usize),
+    /// Of those, on a device whose kernels are made of loop trees: only cases that need a kernel of a kind that none
+    /// before needs. What one template makes for the same element types is a kind, for tools under which kernels are slow.
+    pub kinds: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { random_graphs: 300, seed: 0, operations: 14, filter: None, part: (0, 1) }
+        Options { random_graphs: 300, seed: 0, operations: 14, filter: None, part: (0, 1), kinds: false }
     }
 }
 
@@ -132,7 +136,11 @@ pub fn kernels(target: Target, options: &Options) -> Vec<Kernel> {
 
 /// Runs the suite on a device. A failure of any kind, a panic of the device included, is an entry of the report.
 pub fn run(device: Device, options: &Options, progress: &mut dyn FnMut(Progress)) -> Report {
-    let Cases { entries, programs, graphs } = Cases::of(options);
+    let mut cases = Cases::of(options);
+    if let Some(target) = device.backend().target().filter(|_| options.kinds) {
+        cases.one_of_a_kind(target, options.operations);
+    }
+    let Cases { entries, programs, graphs } = cases;
     let total = entries.len() + programs.len() + graphs.len();
 
     let mut table =

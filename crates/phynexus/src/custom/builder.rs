@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::{
     gradient::{GradientCall, GradientRule},
     host::HostCall,
-    kernel::{CustomKernel, Definition, Groups, Parameter, ParameterKind, Shared, SourceLanguage, hash_of},
+    kernel::{
+        CustomKernel, Definition, Groups, Parameter, ParameterKind, Shared, Source, SourceLanguage, hash_of,
+    },
     pattern::{Pattern, is_identifier},
 };
 use crate::{DType, Error, Result, Tensor};
@@ -89,8 +91,8 @@ impl CustomKernelBuilder {
         self.parameter(name, dtype, ParameterKind::Output, shape.into(), true)
     }
 
-    /// A number: `int32`, `uint32` or `float32`, and in the C languages their 64-bit kin. In WGSL, scalars are the members
-    /// of a uniform structure, in order, at the binding after those of the tensors.
+    /// A number: `int32`, `uint32` or `float32`, and in CUDA C, HIP C and OpenCL C their 64-bit kin. In WGSL, SPIR-V and MSL
+    /// scalars are the members of a structure, in order, at the binding after those of the tensors.
     pub fn scalar(mut self, name: &str, dtype: DType) -> CustomKernelBuilder {
         let name = name.to_owned();
         let parameter = Parameter { name, dtype, kind: ParameterKind::Scalar, shape: None, zeroed: false };
@@ -118,7 +120,19 @@ impl CustomKernelBuilder {
 
     /// The source in a language; one a language.
     pub fn source(mut self, language: SourceLanguage, source: &str) -> CustomKernelBuilder {
-        self.definition.sources.push((language, source.to_owned()));
+        if language.is_binary() {
+            self.mistakes.push(format!("{language} is no text: give it with binary()"));
+        }
+        self.definition.sources.push(Source::new(language, source.as_bytes()));
+        self
+    }
+
+    /// The binary in a language that has them, as [`SourceLanguage::SpirV`]; one a language.
+    pub fn binary(mut self, language: SourceLanguage, binary: &[u8]) -> CustomKernelBuilder {
+        if !language.is_binary() {
+            self.mistakes.push(format!("{language} is text: give it with source()"));
+        }
+        self.definition.sources.push(Source::new(language, binary));
         self
     }
 
@@ -191,9 +205,9 @@ impl CustomKernelBuilder {
         if let Some(mistake) = mistakes.first() {
             return Err(Error::argument("custom kernel", format!("{}: {mistake}", definition.name)));
         }
-        let sources = definition.sources.iter().map(|(_, source)| source.as_str());
-        definition.hash =
-            hash_of([definition.name.as_str(), definition.entry_point.as_str()].into_iter().chain(sources));
+        let sources = definition.sources.iter().map(Source::bytes);
+        let names = [definition.name.as_bytes(), definition.entry_point.as_bytes()];
+        definition.hash = hash_of(names.into_iter().chain(sources));
         Ok(CustomKernel(Arc::new(definition)))
     }
 
@@ -250,16 +264,18 @@ impl CustomKernelBuilder {
         if sources.is_empty() && host.is_none() {
             self.mistakes.push("it has neither a source nor a function for the CPU".to_owned());
         }
-        for (at, (language, source)) in sources.iter().enumerate() {
-            if sources[..at].iter().any(|(earlier, _)| earlier == language) {
+        for (at, source) in sources.iter().enumerate() {
+            let language = source.language;
+            if sources[..at].iter().any(|earlier| earlier.language == language) {
                 self.mistakes.push(format!("there are two sources in {language}"));
             }
-            if source.contains('\0') {
+            if !language.is_binary() && source.bytes().contains(&0) {
                 self.mistakes.push(format!("the source in {language} contains a zero byte"));
             }
             let wide = |p: &&Parameter| p.kind == ParameterKind::Scalar && p.dtype.size() != 4;
-            if let Some(wide) = parameters.iter().find(wide).filter(|_| *language == SourceLanguage::Wgsl) {
-                self.mistakes.push(format!("{}: WGSL has no {}", wide.name, wide.dtype));
+            if let Some(wide) = parameters.iter().find(wide).filter(|_| language.has_scalar_structure()) {
+                let (name, dtype) = (&wide.name, wide.dtype);
+                self.mistakes.push(format!("{name}: kernels in {language} take no scalar of {dtype}"));
             }
         }
     }

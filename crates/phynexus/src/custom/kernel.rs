@@ -28,6 +28,10 @@ pub enum SourceLanguage {
     OpenClC,
     /// For Vulkan, Metal, DirectX 12 and OpenGL.
     Wgsl,
+    /// For the same, as a binary module: [`CustomKernelBuilder::binary`].
+    SpirV,
+    /// Apple's, for Metal.
+    Msl,
 }
 
 impl SourceLanguage {
@@ -38,17 +42,59 @@ impl SourceLanguage {
             SourceLanguage::HipC => "HIP C",
             SourceLanguage::OpenClC => "OpenCL C",
             SourceLanguage::Wgsl => "WGSL",
+            SourceLanguage::SpirV => "SPIR-V",
+            SourceLanguage::Msl => "MSL",
         }
     }
 
-    /// The language by its short name: `"cuda"`, `"hip"`, `"opencl"`, `"wgsl"`.
+    /// The language by its short name: `"cuda"`, `"hip"`, `"opencl"`, `"wgsl"`, `"spirv"`, `"msl"`.
     pub fn parse(name: &str) -> Option<SourceLanguage> {
         match name {
             "cuda" => Some(SourceLanguage::CudaC),
             "hip" => Some(SourceLanguage::HipC),
             "opencl" => Some(SourceLanguage::OpenClC),
             "wgsl" => Some(SourceLanguage::Wgsl),
+            "spirv" => Some(SourceLanguage::SpirV),
+            "msl" => Some(SourceLanguage::Msl),
             _ => None,
+        }
+    }
+
+    /// Whether sources in it are bytes rather than text.
+    pub fn is_binary(self) -> bool {
+        self == SourceLanguage::SpirV
+    }
+
+    /// Whether scalars are the members of a structure of 32-bit words, not passed by value.
+    pub(super) fn has_scalar_structure(self) -> bool {
+        matches!(self, SourceLanguage::Wgsl | SourceLanguage::SpirV | SourceLanguage::Msl)
+    }
+}
+
+/// What a kernel is written in, and that text or binary.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    /// The language.
+    pub language: SourceLanguage,
+    code: Vec<u8>,
+}
+
+impl Source {
+    pub(super) fn new(language: SourceLanguage, code: &[u8]) -> Source {
+        Source { language, code: code.to_vec() }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.code
+    }
+
+    /// Its text; empty for a binary.
+    pub fn text(&self) -> &str {
+        match self.language.is_binary() {
+            true => "",
+            // It was text when it was given.
+            false => std::str::from_utf8(&self.code).unwrap_or_default(),
         }
     }
 }
@@ -122,7 +168,7 @@ pub(super) struct Definition {
     pub(super) name: String,
     pub(super) entry_point: String,
     pub(super) parameters: Vec<Parameter>,
-    pub(super) sources: Vec<(SourceLanguage, String)>,
+    pub(super) sources: Vec<Source>,
     pub(super) work_group_size: [usize; 3],
     pub(super) groups: Groups,
     pub(super) host: Option<Shared<HostFunction>>,
@@ -172,9 +218,8 @@ impl CustomKernel {
         &self.0.parameters
     }
     /// The source in this language, if it has one.
-    pub fn source(&self, language: SourceLanguage) -> Option<&str> {
-        let found = self.0.sources.iter().find(|(own, _)| *own == language);
-        found.map(|(_, source)| source.as_str())
+    pub fn source(&self, language: SourceLanguage) -> Option<&Source> {
+        self.0.sources.iter().find(|source| source.language == language)
     }
     /// The invocations of a group, an axis each.
     pub fn work_group_size(&self) -> [usize; 3] {
@@ -282,7 +327,7 @@ impl CustomKernel {
 
     /// What it can run as, in words.
     fn available(&self) -> String {
-        let mut all: Vec<&str> = self.0.sources.iter().map(|(language, _)| language.name()).collect();
+        let mut all: Vec<&str> = self.0.sources.iter().map(|source| source.language.name()).collect();
         all.extend(self.has_cpu_function().then_some("a function for the CPU"));
         all.join(", ")
     }
@@ -374,8 +419,8 @@ pub(super) fn unpack(packed: &Tensor, starts: &[usize], shapes: &[Dims]) -> Resu
     starts.iter().zip(shapes).map(part).collect()
 }
 
-/// A hash of texts.
-pub(super) fn hash_of<'a>(texts: impl IntoIterator<Item = &'a str>) -> u64 {
+/// A hash of texts and binaries.
+pub(super) fn hash_of<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let mut hasher = FastHasher::default();
     texts.into_iter().for_each(|text| text.hash(&mut hasher));
     hasher.finish()

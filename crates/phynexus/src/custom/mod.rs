@@ -54,6 +54,6 @@ mod tests;
 pub use builder::{CustomKernelBuilder, OutputShape};
 pub use gradient::GradientCall;
 pub use host::{Elements, ElementsMut, HostCall, HostInput, HostOutput};
-pub use kernel::{CustomCall, CustomKernel, Parameter, ParameterKind, SourceLanguage};
+pub use kernel::{CustomCall, CustomKernel, Parameter, ParameterKind, Source, SourceLanguage};
 
 pub(crate) use gradient::input_gradients;

@@ -231,7 +231,13 @@ fn what_makes_no_kernel_is_refused() {
         (base().output("z", DType::F32, "_"), "what _ is"),
         (base().output("z", DType::I32, "n"), "one dtype"),
         (base().scalar("s", DType::F16), "a scalar cannot be float16"),
-        (base().scalar("s", DType::F64).source(SourceLanguage::Wgsl, "x"), "WGSL has no float64"),
+        (base().scalar("s", DType::F64).source(SourceLanguage::Wgsl, "x"), "WGSL take no scalar of float64"),
+        (
+            base().scalar("s", DType::I64).binary(SourceLanguage::SpirV, &[0]),
+            "SPIR-V take no scalar of int64",
+        ),
+        (base().source(SourceLanguage::SpirV, "x"), "give it with binary()"),
+        (base().binary(SourceLanguage::Msl, b"x"), "give it with source()"),
         (
             base().source(SourceLanguage::CudaC, "a").source(SourceLanguage::CudaC, "b"),
             "two sources in CUDA C",

@@ -109,11 +109,17 @@ impl<B> Pool<B> {
         Pool { state: Mutex::new(state), device: device.into(), keep: Ok(usize::MAX) }
     }
 
-    /// As the environment's `RNN_GPU_MEMORY_POOL` says: with `0` or `off` nothing is cached, with `1`, `on` or nothing all
+    /// As the environment's `RNN_GPU_MEMORY_POOL` says: with `0` or `off` nothing is cached or rounded, with `1`, `on` or nothing all
     /// is, with a size such as `512M` or `4G` so much at most. With anything else every allocation is an error.
     pub fn from_environment(device: impl Into<String>) -> Pool<B> {
         let value = std::env::var(VARIABLE).unwrap_or_default();
         Pool { keep: kept(&value), ..Pool::new(device) }
+    }
+
+    /// The size of the block that serves a request. Without a cache it is no larger than asked for, so that tools which
+    /// watch over a device's memory see each access beyond a tensor.
+    fn class(&self, bytes: usize) -> usize {
+        if self.keep == Ok(0) { bytes.max(1) } else { size_class(bytes) }
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolState<B>> {
@@ -123,7 +129,7 @@ impl<B> Pool<B> {
     /// A block for `bytes`: from the cache, else from `allocate` (called with the class size, without the lock held).
     /// When a limit or `allocate` refuses, the cache is emptied and tried once more.
     pub fn allocate(&self, bytes: usize, allocate: impl Fn(usize) -> Option<B>) -> Result<B> {
-        let class = size_class(bytes);
+        let class = self.class(bytes);
         let out_of_memory = |statistics: &MemoryStatistics| Error::OutOfMemory {
             device: self.device.clone(),
             requested: bytes,
@@ -186,7 +192,7 @@ impl<B> Pool<B> {
 
     /// Takes back a block that served `bytes`.
     pub fn release(&self, bytes: usize, block: B) {
-        let class = size_class(bytes);
+        let class = self.class(bytes);
         let mut state = self.lock();
         state.statistics.allocated -= bytes;
         let keep = state.cached.saturating_add(class) <= self.keep.as_ref().map_or(0, |&keep| keep);
@@ -314,6 +320,11 @@ mod tests {
         blocks.into_iter().for_each(|block| pool.release(1024, block));
         let s = pool.statistics();
         assert_eq!((s.allocated, s.reserved, s.cached), (0, 2048, 2048));
+        let none = Pool { keep: Ok(0), ..Pool::new("test") };
+        let block = none.allocate(1001, |n| Some(vec![0u8; n])).unwrap();
+        assert_eq!((block.len(), none.statistics().reserved), (1001, 1001));
+        none.release(1001, block);
+        assert_eq!((none.statistics().reserved, none.statistics().cached), (0, 0));
         let wrong = Pool::<u8> { keep: kept("MANY"), ..Pool::new("test") };
         let error = wrong.allocate(8, |_| Some(0)).unwrap_err().to_string();
         assert!(error.contains("RNN_GPU_MEMORY_POOL") && error.contains("MANY"), "{error}");

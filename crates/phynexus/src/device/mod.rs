@@ -9,8 +9,8 @@ pub use memory::{MemoryStatistics, Pool};
 pub use registry::{Missing, devices, find, missing, register, register_missing};
 
 use crate::{
-    DType, Error, Result, Scalar, custom::CustomKernel, graph::ir::IrNode, schedule::step::Step,
-    shape::Layout,
+    DType, Error, Result, Scalar, custom::CustomKernel, graph::ir::IrNode, kernel::lower::Target,
+    schedule::step::Step, shape::Layout,
 };
 
 /// What a device is, so that reports never say more than is true.
@@ -120,6 +120,10 @@ pub trait Backend: Send + Sync {
     fn info(&self) -> DeviceInfo;
     /// Its name, as in [`DeviceInfo::name`].
     fn name(&self) -> &str;
+    /// What its kernels can have, if they are made of loop trees.
+    fn target(&self) -> Option<&Target> {
+        None
+    }
     /// Whether it can run this operation, given its operands' types.
     fn support(&self, node: &IrNode, operands: &[DType]) -> Support;
     /// Whether it reads an operand of a library operation that lies like this, not row-major; else the operand is copied

@@ -21,6 +21,9 @@ struct Registry {
     missing: Vec<Missing>,
 }
 
+/// The variable that names the default device.
+const VARIABLE: &str = "RNN_GPU_DEVICE";
+
 static REGISTRY: RwLock<Registry> =
     RwLock::new(Registry { found: Vec::new(), accelerators: Vec::new(), missing: Vec::new() });
 
@@ -65,41 +68,55 @@ pub fn missing() -> Vec<Missing> {
     read().missing.clone()
 }
 
+impl Registry {
+    fn find(&self, name: &str) -> Option<Device> {
+        self.found.iter().find(|d| d.name() == name).copied()
+    }
+
+    /// The names of all devices.
+    fn found_here(&self) -> String {
+        let names: Vec<_> = self.found.iter().map(|d| d.name()).collect();
+        match names.is_empty() {
+            true => "no device is registered: call register_all() first".to_owned(),
+            false => format!("found here: {}", names.join(", ")),
+        }
+    }
+
+    /// Why there is no device of this name, and which there are.
+    fn hint(&self, name: &str) -> String {
+        match self.missing.iter().find(|m| name.starts_with(&m.kind)) {
+            Some(missing) => format!("{} ({})", missing.reason, self.found_here()),
+            None => self.found_here(),
+        }
+    }
+}
+
 /// The device of this name.
 pub fn find(name: &str) -> Result<Device> {
     let registry = read();
-    registry.found.iter().find(|d| d.name() == name).copied().ok_or_else(|| {
-        let names: Vec<_> = registry.found.iter().map(|d| d.name()).collect();
-        let hint = match registry.missing.iter().find(|m| name.starts_with(&m.kind)) {
-            Some(missing) => missing.reason.clone(),
-            None if names.is_empty() => "no device is registered: call register_all() first".to_owned(),
-            None => format!("found here: {}", names.join(", ")),
-        };
-        Error::UnknownDevice { name: name.to_owned(), hint }
-    })
+    let unknown = || Error::UnknownDevice { name: name.to_owned(), hint: registry.hint(name) };
+    registry.find(name).ok_or_else(unknown)
 }
 
 /// The device that `RNN_GPU_DEVICE` names: a name, or the number of an accelerator; else the first accelerator; else the
 /// first device.
 pub(super) fn default_device() -> Result<Device> {
-    let wanted = std::env::var("RNN_GPU_DEVICE").unwrap_or_default();
-    let first = match wanted.trim() {
+    let registry = read();
+    let wanted = std::env::var(VARIABLE).unwrap_or_default();
+    let unknown = |hint| Error::UnknownDevice { name: format!("{VARIABLE}={}", wanted.trim()), hint };
+    match wanted.trim() {
         "" => {
-            let registry = read();
-            registry.accelerators.first().or_else(|| registry.found.first()).copied()
+            registry.accelerators.first().or_else(|| registry.found.first()).copied().ok_or_else(|| {
+                Error::UnknownDevice { name: "default".to_owned(), hint: registry.found_here() }
+            })
         }
         number if number.bytes().all(|b| b.is_ascii_digit()) => {
-            let registry = read();
             let device = number.parse().ok().and_then(|n: usize| registry.accelerators.get(n)).copied();
-            return device.ok_or_else(|| Error::UnknownDevice {
-                name: format!("RNN_GPU_DEVICE={number}"),
-                hint: format!("there are {} accelerators, counted from 0", registry.accelerators.len()),
-            });
+            device.ok_or_else(|| {
+                let count = registry.accelerators.len();
+                unknown(format!("accelerators counted from 0: {count}; {}", registry.found_here()))
+            })
         }
-        name => return find(name),
-    };
-    first.ok_or_else(|| Error::UnknownDevice {
-        name: "default".to_owned(),
-        hint: "no device is registered: call register_all() first".to_owned(),
-    })
+        name => registry.find(name).ok_or_else(|| unknown(registry.hint(name))),
+    }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     DType, Error, Result, Scalar,
-    custom::{CustomCall, CustomKernel, ParameterKind, diagnostics::annotate},
+    custom::{CustomCall, CustomKernel, ParameterKind, Source, diagnostics::annotate},
     device::{Binding, Buffer, Executable},
     graph::op::Op,
     kernel::{
@@ -47,17 +47,12 @@ impl<D: Driver> CustomModules<D> {
         if let Some(module) = lock().modules.get(kernel) {
             return Ok(module.clone());
         }
-        let Some(language) = driver.source_language() else {
-            return Err(kernel.no_source_for(driver.name(), "no sources"));
-        };
-        let Some(source) = kernel.source(language) else {
-            return Err(kernel.no_source_for(driver.name(), language.name()));
-        };
+        let source = source_of(driver, kernel)?;
         let module = driver.compile_source(kernel, source).map_err(|messages| Error::KernelSource {
             kernel: kernel.name().to_owned(),
-            language: language.name(),
+            language: source.language.name(),
             device: driver.name().to_owned(),
-            message: annotate(source, &messages),
+            message: annotate(source.text(), &messages),
         })?;
         let module = Arc::new(module);
         let mut dropped = Vec::new();
@@ -71,6 +66,16 @@ impl<D: Driver> CustomModules<D> {
         drop(dropped);
         Ok(module)
     }
+}
+
+/// The kernel's source in the first of the device's languages that it has.
+pub(super) fn source_of<'a, D: Driver>(driver: &D, kernel: &'a CustomKernel) -> Result<&'a Source> {
+    let languages = driver.source_languages();
+    languages.iter().find_map(|&language| kernel.source(language)).ok_or_else(|| {
+        let names: Vec<&str> = languages.iter().map(|language| language.name()).collect();
+        let takes = if names.is_empty() { "no sources".to_owned() } else { names.join(" or ") };
+        kernel.no_source_for(driver.name(), &takes)
+    })
 }
 
 /// Whether the device can launch so many groups of the kernel's size, on so many buffers.

@@ -22,9 +22,10 @@ use super::{
 };
 use crate::{
     DType, Error, Result,
-    custom::{CustomKernel, SourceLanguage},
+    custom::CustomKernel,
     device::{Backend, Buffer, DeviceInfo, Executable, MemoryStatistics, Peaks, Pool, Sequence, Support},
     graph::{ir::IrNode, op::Op},
+    kernel::lower::Target,
     schedule::step::Step,
     shape::Layout,
 };
@@ -43,18 +44,6 @@ impl<D: Driver> Gpu<D> {
     fn driver(&self) -> &D {
         &self.0.heap.driver
     }
-
-    /// An error if the kernel has no source in the device's language.
-    fn source_of(&self, kernel: &CustomKernel) -> Result<()> {
-        let language = self.driver().source_language();
-        match language.and_then(|language| kernel.source(language)) {
-            Some(_) => Ok(()),
-            None => {
-                let takes = language.map_or("no sources", SourceLanguage::name);
-                Err(kernel.no_source_for(self.driver().name(), takes))
-            }
-        }
-    }
 }
 
 impl<D: Driver> Backend for Gpu<D> {
@@ -66,12 +55,16 @@ impl<D: Driver> Backend for Gpu<D> {
         self.driver().name()
     }
 
+    fn target(&self) -> Option<&Target> {
+        Some(self.driver().target())
+    }
+
     fn support(&self, node: &IrNode, _: &[DType]) -> Support {
         // What has no kernel is refused when its step is compiled.
         match node.op {
             Op::Composite(_) => Support::Body,
-            Op::Custom(ref call) => match self.source_of(call.kernel()) {
-                Ok(()) => Support::Native,
+            Op::Custom(ref call) => match custom::source_of(self.driver(), call.kernel()) {
+                Ok(_) => Support::Native,
                 Err(error) => Support::Unsupported(error.to_string()),
             },
             _ => Support::Native,
@@ -90,8 +83,8 @@ impl<D: Driver> Backend for Gpu<D> {
     }
 
     fn prepare_custom(&self, kernel: &CustomKernel, groups: [usize; 3]) -> Result<()> {
-        match self.source_of(kernel) {
-            Ok(()) => {
+        match custom::source_of(self.driver(), kernel) {
+            Ok(_) => {
                 custom::check_launch(self.driver(), kernel, groups)?;
                 self.0.custom.get(self.driver(), kernel).map(drop)
             }

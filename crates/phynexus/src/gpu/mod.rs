@@ -36,7 +36,7 @@ use smallvec::SmallVec;
 
 use crate::{
     DType, Error, Result, Scalar,
-    custom::{CustomKernel, SourceLanguage},
+    custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, Peaks},
     graph::ir::IrNode,
     kernel::{loops::Kernel, lower::Target},
@@ -156,16 +156,16 @@ pub trait Driver: Sized + Send + Sync + 'static {
     fn peaks(&self) -> Peaks {
         Peaks::default()
     }
-    /// The language of the sources that users write for this device, if it takes any.
-    fn source_language(&self) -> Option<SourceLanguage> {
-        None
+    /// The languages of the sources that users write for this device; of a kernel with several the first of these is taken.
+    fn source_languages(&self) -> &'static [SourceLanguage] {
+        &[]
     }
     /// Compiles the source of a custom kernel, or takes its machine code from the disk, and finds its entry point. It
     /// checks as much of the kernel's parameters and group size as the compiler tells. Called by several threads at once.
     ///
     /// # Errors
     /// The compiler's messages, whose lines are those of the source.
-    fn compile_source(&self, kernel: &CustomKernel, source: &str) -> Result<Self::Module, String> {
+    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Self::Module, String> {
         let _ = (kernel, source);
         Err("the device takes no sources".to_owned())
     }

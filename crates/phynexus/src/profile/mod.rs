@@ -40,7 +40,8 @@ pub(crate) use recorder::{
 };
 pub(crate) use result::show_time;
 pub use result::{
-    Clock, DeviceProfile, Event, HostRow, MemorySample, PeakOrigin, Phase, Profile, ProfileRow, Track,
+    ABOVE_THE_ROOF, Clock, DeviceProfile, Event, HostRow, MemorySample, PeakOrigin, Phase, Profile,
+    ProfileRow, Track,
 };
 
 use crate::{Error, Result};

@@ -80,17 +80,7 @@ pub(super) fn all() -> Vec<Workload> {
         }));
     }
     all.push(workload("CNN Adam step, batch 64", |d| {
-        let g = Generator::new(0);
-        let padded = |stride| ConvOptions { stride: [stride; 2], padding: [1, 1], ..ConvOptions::default() };
-        let model = Sequential::new()
-            .with(Conv2d::new(3, 16, [3, 3], padded(1), d, &g)?)
-            .with(activation::relu())
-            .with(Conv2d::new(16, 32, [3, 3], padded(2), d, &g)?)
-            .with(activation::relu())
-            .with(Conv2d::new(32, 64, [3, 3], padded(2), d, &g)?)
-            .with(activation::relu())
-            .with(activation::flatten())
-            .with(Linear::new(4096, 10, true, d, &g)?);
+        let model = cnn(d, &Generator::new(0))?;
         train(model, random(&[64, 3, 32, 32], d)?, labels(10, 64, d)?, Rule::adam(), 0.0)
     }));
     all.push(workload("LSTM Adam step, batch 32", |d| {
@@ -139,8 +129,22 @@ pub(super) fn train(
     }))
 }
 
+/// A small network of convolutions for images of 3 x 32 x 32.
+pub(in crate::commands) fn cnn(d: Device, g: &Generator) -> Result<Sequential> {
+    let padded = |stride| ConvOptions { stride: [stride; 2], padding: [1, 1], ..ConvOptions::default() };
+    Ok(Sequential::new()
+        .with(Conv2d::new(3, 16, [3, 3], padded(1), d, g)?)
+        .with(activation::relu())
+        .with(Conv2d::new(16, 32, [3, 3], padded(2), d, g)?)
+        .with(activation::relu())
+        .with(Conv2d::new(32, 64, [3, 3], padded(2), d, g)?)
+        .with(activation::relu())
+        .with(activation::flatten())
+        .with(Linear::new(4096, 10, true, d, g)?))
+}
+
 /// A small GPT: 4 layers of 4 heads, 128 wide, 512 tokens, the output sharing the embedding's table.
-struct Gpt {
+pub(in crate::commands) struct Gpt {
     tokens: Embedding,
     places: Embedding,
     blocks: Vec<Block>,
@@ -160,7 +164,7 @@ const WIDTH: usize = 128;
 const HEADS: usize = 4;
 
 impl Gpt {
-    fn new(d: Device, g: &Generator) -> Result<Gpt> {
+    pub(in crate::commands) fn new(d: Device, g: &Generator) -> Result<Gpt> {
         let norm = || LayerNorm::new(&[WIDTH], 1e-5, true, d);
         let block = || -> Result<Block> {
             Ok(Block {

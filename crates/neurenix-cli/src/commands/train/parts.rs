@@ -39,7 +39,8 @@ impl Parts {
             Source::Csv => {
                 let task = if settings.regression { CsvTask::Regression } else { CsvTask::Detect };
                 let label = label_column(settings.label.as_deref());
-                let options = CsvOptions { task, label, ..CsvOptions::default() };
+                let delimiter = settings.delimiter();
+                let options = CsvOptions { task, label, delimiter, ..CsvOptions::default() };
                 let table = data::read_csv(path()?, &options)?;
                 check_table(&table)?;
                 table.split_off(TEST_SHARE, settings.seed)?

@@ -135,15 +135,14 @@ impl Progress<'_> {
 
 impl Observer for Progress<'_> {
     fn step(&mut self, report: &StepReport) -> bool {
-        if report.batch == 1 {
-            self.bar.set_length(report.batches as u64);
-            self.bar.set_prefix(format!("epoch {:>3}/{}", report.epoch, self.epochs));
-        }
-        self.bar.set_position(report.batch as u64);
-        if report.batch.is_multiple_of(8) || report.batch == report.batches {
+        // A step has several batches where gradients are accumulated, and a resumed epoch begins in its middle.
+        if !self.bar.is_hidden() {
             let accuracy =
                 report.accuracy.map_or(String::new(), |a| format!("  accuracy {:.1} %", a * 100.0));
+            self.bar.set_length(report.batches as u64);
+            self.bar.set_prefix(format!("epoch {:>3}/{}", report.epoch, self.epochs));
             self.bar.set_message(format!("loss {:.4}{accuracy}", report.loss));
+            self.bar.set_position(report.batch as u64);
         }
         !self.interrupted.load(Ordering::SeqCst) && self.failure.is_none()
     }

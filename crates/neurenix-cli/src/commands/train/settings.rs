@@ -60,6 +60,9 @@ pub(in crate::commands) struct Settings {
     /// The column of a CSV file to predict: its name, or its number from 1; the last if not given
     #[arg(long)]
     pub(in crate::commands) label: Option<String>,
+    /// What separates the cells of a CSV file, such as ";", or tab; a comma if not given
+    #[arg(long, value_parser = delimiter)]
+    pub(in crate::commands) delimiter: Option<char>,
     /// Predict numbers rather than classes (CSV)
     #[arg(long)]
     pub(in crate::commands) regression: bool,
@@ -75,9 +78,13 @@ pub(in crate::commands) struct Settings {
     /// Passes over the training data
     #[arg(long, default_value_t = 40)]
     pub(in crate::commands) epochs: usize,
-    /// Samples in a step
+    /// Samples in a batch
     #[arg(long, default_value_t = 64)]
     pub(in crate::commands) batch_size: usize,
+    /// Batches in a step: their gradients together are as of one large batch, in the memory of a small one
+    #[arg(long, value_name = "BATCHES", default_value_t = 1)]
+    #[serde(default = "one")]
+    pub(in crate::commands) accumulate: usize,
     /// The highest learning rate
     #[arg(long, default_value_t = 2e-3)]
     pub(in crate::commands) learning_rate: f64,
@@ -102,9 +109,24 @@ pub(in crate::commands) struct Settings {
     /// The seed of everything random
     #[arg(long, default_value_t = 0)]
     pub(in crate::commands) seed: u64,
-    /// The device
-    #[arg(long, default_value_t = crate::commands::default_device())]
-    pub(in crate::commands) device: String,
+    /// The device; of a run that has begun, its name
+    #[arg(long, help = crate::commands::DEVICE)]
+    pub(in crate::commands) device: Option<String>,
+}
+
+/// Runs that began before there was the option have steps of one batch.
+fn one() -> usize {
+    1
+}
+
+fn delimiter(text: &str) -> Result<char, String> {
+    match (text, text.as_bytes()) {
+        ("tab" | "\\t", _) => Ok('\t'),
+        (_, &[one]) if !one.is_ascii_alphanumeric() && !matches!(one, b'"' | b'.' | b'-' | b'+') => {
+            Ok(char::from(one))
+        }
+        _ => Err("a character of ASCII that numbers do not have is wanted, such as \";\", or tab".to_owned()),
+    }
 }
 
 impl Settings {
@@ -118,6 +140,12 @@ impl Settings {
         self.data.ok_or_else(|| Error::data("train", "name the data to learn: digits, mnist, cifar10 or csv"))
     }
 
+    /// What separates the cells of a CSV file.
+    pub(in crate::commands) fn delimiter(&self) -> u8 {
+        // The command line takes no character of more bytes.
+        self.delimiter.and_then(|delimiter| u8::try_from(delimiter).ok()).unwrap_or(b',')
+    }
+
     /// Options that make no sense, alone or with these data.
     pub(super) fn check(&self) -> Result<()> {
         let source = self.source()?;
@@ -126,9 +154,11 @@ impl Settings {
         let rules = [
             ("--path", digits && self.path.is_some(), "the digits are bundled: leave it out"),
             ("--label", !table && self.label.is_some(), "only a CSV file has a column to choose"),
+            ("--delimiter", !table && self.delimiter.is_some(), "only a CSV file has cells to separate"),
             ("--regression", !table && self.regression, "these data have classes: it is for CSV files"),
             ("--epochs", self.epochs == 0, "it must be at least 1"),
             ("--batch-size", self.batch_size == 0, "it must be at least 1"),
+            ("--accumulate", self.accumulate == 0, "it must be at least 1"),
             (
                 "--label-smoothing",
                 !(0.0..1.0).contains(&self.label_smoothing),

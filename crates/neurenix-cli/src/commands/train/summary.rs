@@ -17,7 +17,7 @@ use neurenix::{
 
 use serde::Serialize;
 
-use super::super::run_folder::RunConfig;
+use super::super::{described, run_folder::RunConfig};
 use super::settings::{show, value_name};
 use crate::report::{ConfusionMatrix, Fact, KernelRow, Mistake, Picture, Report, format};
 
@@ -101,7 +101,7 @@ pub(super) fn report(
     let epochs = history.epochs.len();
     let plural = if epochs == 1 { "" } else { "s" };
     summary.push(fact("Training time", format::seconds(measured.seconds), format!("{epochs} epoch{plural}")));
-    summary.push(fact("Device", device.name().to_owned(), device.info().model));
+    summary.push(fact("Device", described(device), device.info().model));
     let memory = &measured.memory;
     let note = "the most that tensors held at once".to_owned();
     summary.push(fact("Memory", format::bytes(memory.peak as u64), note));
@@ -121,24 +121,22 @@ pub(super) fn report(
         seconds: row.time.as_secs_f64(),
         bytes: row.bytes,
     });
-    let mut kernels_note = match (measured.detailed, measured.done_before) {
+    let kernels_note = match (measured.detailed, measured.done_before) {
         (false, 0) => "Measured in the first epoch.".to_owned(),
         (false, done) => format!("Measured in epoch {}, in which the run was resumed.", done + 1),
         (true, 0) => String::new(),
         (true, done) => format!("Measured since the run was resumed in epoch {}.", done + 1),
     };
     let submitted = |row: &ProfileRow| row.clock == Clock::Host && row.device != "cpu";
-    if !measured.detailed && measured.profile.kernels().any(submitted) {
-        kernels_note += " Times of accelerators are those to submit the work; --profile measures their own.";
-    }
     let data = config.settings.data.as_ref().map(value_name).unwrap_or_default();
     let mut report = Report {
-        title: format!("{data} with {}", config.model.kind.name()),
-        description: format!("{}. Trained on {}.", test.description(), device.name()),
+        title: format!("{data} with {} on {}", config.model.kind.name(), described(device)),
+        description: format!("{}.", test.description()),
         summary,
         epochs: history.epochs.clone(),
         kernels: kernels.collect(),
         kernels_note,
+        kernels_submitted: !measured.detailed && measured.profile.kernels().any(submitted),
         profile: measured.detailed.then(|| measured.profile.clone()),
         configuration: configuration(config)?,
         ..Report::default()

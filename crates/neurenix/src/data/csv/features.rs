@@ -25,21 +25,21 @@ pub enum FeatureColumns {
     },
 }
 
-/// Reads the features of a table alone, `float32 [rows, features]`, to predict from.
+/// Reads the features of a table alone, `float32 [rows, features]`, to predict from; `delimiter` separates its cells.
 ///
 /// # Errors
 /// As [`super::read_csv`]; and if a column is missing, or is there though the model does not know it.
-pub fn read_csv_features(path: &Path, columns: &FeatureColumns) -> Result<HostArray> {
+pub fn read_csv_features(path: &Path, columns: &FeatureColumns, delimiter: u8) -> Result<HostArray> {
     let text = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
-    read_features(&text, path, columns)
+    read_features(&text, path, columns, delimiter)
 }
 
-fn read_features(text: &[u8], path: &Path, columns: &FeatureColumns) -> Result<HostArray> {
+fn read_features(text: &[u8], path: &Path, columns: &FeatureColumns, delimiter: u8) -> Result<HostArray> {
     let options = match columns {
         FeatureColumns::Named { .. } => CsvOptions { header: Some(true), ..CsvOptions::default() },
         FeatureColumns::Numbered { .. } => CsvOptions::default(),
     };
-    let options = CsvOptions { label: LabelColumn::Absent, ..options };
+    let options = CsvOptions { label: LabelColumn::Absent, delimiter, ..options };
     let table = read_table(text, path, &options, Some(columns))?;
     HostArray::from_values(&[table.lines.len(), table.columns.len()], &table.features)
 }
@@ -91,7 +91,7 @@ mod tests {
         let path = Path::new("t.csv");
         let named = FeatureColumns::Named { features: vec!["a".into(), "b".into()], label: "y".into() };
         let values = |text: &str, columns: &FeatureColumns| {
-            read_features(text.as_bytes(), path, columns).and_then(|array| array.to_vec::<f32>())
+            read_features(text.as_bytes(), path, columns, b',').and_then(|array| array.to_vec::<f32>())
         };
         let refusal = |text: &str, columns: &FeatureColumns| {
             values(text, columns).err().map(|e| e.to_string()).unwrap_or_default()

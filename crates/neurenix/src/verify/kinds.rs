@@ -1,0 +1,97 @@
+//! Kinds of kernels: what one template makes for the same element types.
+
+use std::collections::HashSet;
+
+use phynexus::{
+    DType,
+    gpu::recorder,
+    kernel::{loops::Kernel, lower::Target},
+    oracle::generate::random_case,
+};
+
+use super::{Cases, execute::guarded, execute::run_unchecked};
+
+/// What kernels of one kind have in common.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct Kind {
+    name: String,
+    /// The types of the buffers, and whether each is written.
+    buffers: Vec<(DType, bool)>,
+    /// How many types there are among shared arrays, and among registers.
+    arrays: [usize; 2],
+    fragments: usize,
+}
+
+/// The kind of a kernel.
+pub(super) fn kind(kernel: &Kernel) -> Kind {
+    Kind {
+        name: kernel.name.clone(),
+        buffers: kernel.buffers.iter().map(|b| (b.dtype, b.written)).collect(),
+        arrays: [&kernel.shared, &kernel.registers]
+            .map(|arrays| arrays.iter().map(|array| array.dtype).collect::<HashSet<_>>().len()),
+        fragments: kernel.fragments.len(),
+    }
+}
+
+impl Cases {
+    /// Leaves out what has only kernels of kinds that a case before it has, of one group or of several as there.
+    pub(super) fn one_of_a_kind(&mut self, target: &Target, operations: usize) {
+        let (device, recorded) = recorder(target.clone());
+        let mut seen = HashSet::new();
+        let mut has_new = || {
+            let kinds = recorded.take().into_iter().map(|k| (kind(&k), k.grid().iter().any(|&n| n > 1)));
+            let known = seen.len();
+            seen.extend(kinds);
+            seen.len() > known
+        };
+        self.entries.retain(|entry| {
+            drop(guarded(|| run_unchecked(&entry.case, device)));
+            has_new()
+        });
+        self.programs.retain(|program| {
+            drop(guarded(|| (program.run)(device)));
+            has_new()
+        });
+        self.graphs.retain(|&seed| {
+            drop(guarded(|| run_unchecked(&random_case(seed, operations), device)));
+            has_new()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::{Options, kernels};
+    use phynexus::kernel::check::Limits;
+
+    fn target() -> Target {
+        let limits = Limits {
+            device: "kinds:0".to_owned(),
+            bindings: 16,
+            shared_bytes: 32 << 10,
+            block: [256; 3],
+            block_size: 256,
+            grid: [65535; 3],
+            subgroup: Some(32),
+            dtypes: DType::ALL.to_vec(),
+            matrices: Vec::new(),
+            async_copies: false,
+        };
+        Target { limits, vector_bytes: 16, processors: 16 }
+    }
+
+    #[test]
+    fn every_kind_keeps_a_case() {
+        let options = Options { filter: Some("softmax".to_owned()), random_graphs: 0, ..Options::default() };
+        let all: HashSet<Kind> = kernels(target(), &options).iter().map(kind).collect();
+        let mut cases = Cases::of(&options);
+        let before = cases.entries.len();
+        cases.one_of_a_kind(&target(), options.operations);
+        assert!((1..before).contains(&cases.entries.len()), "{} of {before}", cases.entries.len());
+        let (device, recorded) = recorder(target());
+        cases.entries.iter().for_each(|entry| drop(guarded(|| run_unchecked(&entry.case, device))));
+        let kept: HashSet<Kind> = recorded.take().iter().map(kind).collect();
+        assert!(kept == all && !all.is_empty());
+    }
+}
