@@ -1,6 +1,7 @@
 """Optimisers, data, files and mixed precision, together with a model that learns."""
 
 import pickle
+import zlib
 
 import numpy as np
 import pytest
@@ -298,3 +299,27 @@ def test_scaling_of_gradients():
     assert other.state_dict() == scaler.state_dict()
     with pytest.raises(RuntimeError, match="update"):
         scaler.update()
+
+
+def test_history(tmp_path):
+    history = data.History()
+    with pytest.raises(ValueError, match="no results"):
+        history.plot(tmp_path / "curves.png")
+    assert history._repr_png_() is None
+    for epoch in range(1, 6):
+        history.record(loss=nx.tensor(1.0 / epoch), test_loss=1.2 / epoch, accuracy=1 - 0.5 / epoch)
+    history.record(loss=0.1, rate=3.0)
+    assert history["loss"][:2] == [1.0, 0.5] and np.isnan(history["rate"][:5]).all() and np.isnan(history["accuracy"][5])
+    assert repr(data.History({"loss": [0.25]})) == "History(1 epochs: loss=0.25)"
+    history.plot(tmp_path / "curves.png")
+    content = (tmp_path / "curves.png").read_bytes()
+    assert content == history._repr_png_() and content.startswith(b"\x89PNG")
+    # Decoded: three panels side by side, with ink of the first two curves' colours.
+    width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
+    size = int.from_bytes(content[33:37], "big")
+    assert content[37:41] == b"IDAT"
+    rows = np.frombuffer(zlib.decompress(content[41 : 41 + size]), np.uint8).reshape(height, 1 + 3 * width)
+    assert width == 3 * 520 and not rows[:, 0].any()
+    pixels = rows[:, 1:].reshape(height, width, 3)
+    for color in ((31, 119, 180), (255, 127, 14)):
+        assert (pixels == color).all(-1)[50:330, 80:500].sum() > 50

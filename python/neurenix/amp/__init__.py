@@ -3,8 +3,8 @@
 >>> import neurenix as nx
 >>> layer = nx.nn.Linear(4, 2)
 >>> with nx.amp.autocast(dtype=nx.bfloat16):
-...     layer(nx.zeros(1, 4)).dtype
-bfloat16
+...     layer(nx.zeros(1, 4)).dtype.name
+'bfloat16'
 """
 
 from __future__ import annotations

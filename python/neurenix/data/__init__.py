@@ -21,6 +21,7 @@ from .dataset import (
     TensorDataset,
     random_split,
 )
+from .history import History
 from .loader import DataLoader, default_collate
 
 
@@ -35,6 +36,7 @@ __all__ = [
     "ConcatDataset",
     "DataLoader",
     "Dataset",
+    "History",
     "IterableDataset",
     "RandomSampler",
     "Sampler",

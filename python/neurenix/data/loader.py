@@ -95,7 +95,7 @@ class DataLoader:
     def __iter__(self) -> Iterator[Any]:
         if self._in_order:
             tasks: Iterator[Any] = self._streamed()
-            make = self._collated
+            make: Callable[[Any], Any] = self._collated
         else:
             tasks = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
             make = self._fetched

@@ -36,41 +36,48 @@ def cross_entropy(
     >>> round(nx.functional.cross_entropy(nx.Tensor([[0.0, 0.0]]), nx.tensor([1])).item(), 4)
     0.6931
     """
-    return _engine.cross_entropy(*full(input, target, weight), ignore_index, reduction, label_smoothing)
+    input, target, weight = full(input, target, weight)
+    return _engine.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
 
 
 def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
     """The negative log-likelihood of classes: ``input`` holds logarithms of probabilities."""
-    return _engine.nll_loss(*full(input, target, weight), ignore_index, reduction)
+    input, target, weight = full(input, target, weight)
+    return _engine.nll_loss(input, target, weight, ignore_index, reduction)
 
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Squared differences."""
-    return _engine.mse_loss(*full(input, target), reduction)
+    input, target = full(input, target)
+    return _engine.mse_loss(input, target, reduction)
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Absolute differences."""
-    return _engine.l1_loss(*full(input, target), reduction)
+    input, target = full(input, target)
+    return _engine.l1_loss(input, target, reduction)
 
 
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """Squared where less than ``beta``, else absolute."""
-    return _engine.smooth_l1_loss(*full(input, target), reduction, beta)
+    input, target = full(input, target)
+    return _engine.smooth_l1_loss(input, target, reduction, beta)
 
 
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """Squared where less than ``delta``, else linear."""
-    return _engine.huber_loss(*full(input, target), reduction, delta)
+    input, target = full(input, target)
+    return _engine.huber_loss(input, target, reduction, delta)
 
 
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
     """The cross-entropy of probabilities of two classes."""
-    return _engine.binary_cross_entropy(*full(input, target, weight), reduction)
+    input, target, weight = full(input, target, weight)
+    return _engine.binary_cross_entropy(input, target, weight, reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -87,21 +94,25 @@ def binary_cross_entropy_with_logits(
 
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """Kullback and Leibler's divergence of logarithms of probabilities from a target."""
-    return _engine.kl_div(*full(input, target), reduction, log_target)
+    input, target = full(input, target)
+    return _engine.kl_div(input, target, reduction, log_target)
 
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
     """``x`` where the target is 1, ``max(0, margin - x)`` where it is -1."""
-    return _engine.hinge_embedding_loss(*full(input, target), reduction, margin)
+    input, target = full(input, target)
+    return _engine.hinge_embedding_loss(input, target, reduction, margin)
 
 
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
     """``1 - cos`` where the target is 1, ``max(0, cos - margin)`` where it is -1."""
-    return _engine.cosine_embedding_loss(*full(input1, input2, target), margin, reduction)
+    input1, input2, target = full(input1, input2, target)
+    return _engine.cosine_embedding_loss(input1, input2, target, margin, reduction)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along ``dim``."""
-    return _engine.cosine_similarity(*full(x1, x2), dim, eps)
+    x1, x2 = full(x1, x2)
+    return _engine.cosine_similarity(x1, x2, dim, eps)

@@ -16,7 +16,7 @@ class _State(threading.local):
 STATE = _State()
 
 
-def low(*tensors: Any) -> tuple[Any, ...]:
+def low(*tensors: Any) -> Any:
     """Tensors of ``float32`` in the low dtype of ``autocast``, all else as it is."""
     dtype = STATE.dtype
     if dtype is None:
@@ -24,7 +24,7 @@ def low(*tensors: Any) -> tuple[Any, ...]:
     return tuple(t.to(dtype) if isinstance(t, Tensor) and t.dtype.name in _CAST else t for t in tensors)
 
 
-def full(*tensors: Any) -> tuple[Any, ...]:
+def full(*tensors: Any) -> Any:
     """Tensors of 16 bits as ``float32`` within ``autocast``, all else as it is."""
     if STATE.dtype is None:
         return tensors

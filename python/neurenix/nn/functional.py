@@ -234,7 +234,8 @@ def instance_norm(
     input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
     """Normalised over each channel of each sample."""
-    return _engine.instance_norm(*full(input, weight, bias), eps)
+    input, weight, bias = full(input, weight, bias)
+    return _engine.instance_norm(input, weight, bias, eps)
 
 
 def batch_norm(

@@ -107,7 +107,8 @@ class Embedding(Module):
             raise ValueError(f"Embedding: padding_idx is {padding_idx}, there are {num_embeddings} vectors")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.weight = init.normal_(new(num_embeddings, embedding_dim, dtype=dtype, device=device))
+        self.weight = new(num_embeddings, embedding_dim, dtype=dtype, device=device)
+        init.normal_(self.weight)
         if self.padding_idx is not None:
             values = self.weight.detach()
             values[self.padding_idx] = 0.0
@@ -116,7 +117,8 @@ class Embedding(Module):
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
         """An embedding with these vectors, which training leaves as they are if ``freeze``."""
-        made = cls(*embeddings.shape, padding_idx=padding_idx, device=embeddings.device, dtype=embeddings.dtype)
+        count, size = embeddings.shape
+        made = cls(count, size, padding_idx, device=embeddings.device, dtype=embeddings.dtype)
         made.weight.data = embeddings
         made.weight.requires_grad = not freeze
         return made

@@ -6,21 +6,6 @@ from .._engine import Tensor
 from . import functional as F
 from .module import Module
 
-__all__ = [
-    "BCELoss",
-    "BCEWithLogitsLoss",
-    "CosineEmbeddingLoss",
-    "CrossEntropyLoss",
-    "HingeEmbeddingLoss",
-    "HuberLoss",
-    "KLDivLoss",
-    "L1Loss",
-    "Loss",
-    "MSELoss",
-    "NLLLoss",
-    "SmoothL1Loss",
-]
-
 
 class Loss(Module):
     """The base of losses; ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``."""

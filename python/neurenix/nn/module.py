@@ -109,7 +109,7 @@ class Module:
     def __delattr__(self, name: str) -> None:
         for members in (self._parameters, self._buffers, self._modules):
             if name in members:
-                del members[name]  # type: ignore[attr-defined]
+                del members[name]
                 self._not_saved.discard(name)
                 return
         object.__delattr__(self, name)

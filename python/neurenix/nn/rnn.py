@@ -31,7 +31,7 @@ class _Weights(Module):
         self.register_parameter(f"bias_ih{suffix}", new(size, **place) if bias else None)
         self.register_parameter(f"bias_hh{suffix}", new(size, **place) if bias else None)
 
-    def _weights(self, suffix: str) -> list[Tensor | None]:
+    def _weights(self, suffix: str) -> list[Any]:
         return [self._parameters[f"{name}{suffix}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
 
     def reset_parameters(self) -> None:
@@ -95,9 +95,8 @@ class _Recurrent(_Weights):
                 cell = layer * self._directions + direction
                 suffix = f"_l{layer}" + ("_reverse" if direction else "")
                 h, c = (None if state is None else state[cell] for state in (h_0, c_0))
-                output, h, c = _engine.recurrent_layer(
-                    self._kind, x, *self._weights(suffix), h, c, reverse=direction == 1
-                )
+                w_ih, w_hh, b_ih, b_hh = self._weights(suffix)
+                output, h, c = _engine.recurrent_layer(self._kind, x, w_ih, w_hh, b_ih, b_hh, h, c, direction == 1)
                 outputs.append(output)
                 last_h.append(h)
                 last_c.append(c)
@@ -209,7 +208,8 @@ class _Cell(_Weights):
         if single:
             input = input.unsqueeze(0)
             h, c = (None if state is None else state.unsqueeze(0) for state in (h, c))
-        _, h, c = _engine.recurrent_layer(self._kind, input.unsqueeze(0), *self._weights(""), h, c)
+        w_ih, w_hh, b_ih, b_hh = self._weights("")
+        _, h, c = _engine.recurrent_layer(self._kind, input.unsqueeze(0).to(w_ih.dtype), w_ih, w_hh, b_ih, b_hh, h, c)
         if single:
             return h.squeeze(0), None if c is None else c.squeeze(0)
         return h, c

@@ -75,18 +75,18 @@ class MultiheadAttention(Module):
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         elif not self.batch_first:
             query, key, value = (each.transpose(0, 1) for each in (query, key, value))
-        heads = [self._heads(part, each) for part, each in enumerate((query, key, value))]
+        q, k, v = (self._heads(part, each) for part, each in enumerate((query, key, value)))
         mask = self._mask(attn_mask, key_padding_mask, query.shape[0], query.shape[1], key.shape[1])
         weights: Tensor | None = None
         dropout = self.dropout if self.training else 0.0
         if need_weights:
-            scores = F.matmul(heads[0] * self.head_dim**-0.5, heads[1].transpose(-2, -1))
+            scores = F.matmul(q * self.head_dim**-0.5, k.transpose(-2, -1))
             weights = F.softmax(scores if mask is None else scores + mask.to(scores.dtype), -1)
             weights = F.dropout(weights, dropout) if dropout else weights
-            mixed = F.matmul(weights, heads[2])
+            mixed = F.matmul(weights, v)
             weights = weights.mean(1) if average_attn_weights else weights
         else:
-            mixed = F.scaled_dot_product_attention(*heads, mask, dropout)
+            mixed = F.scaled_dot_product_attention(q, k, v, mask, dropout)
         result = self.out_proj(mixed.transpose(1, 2).reshape(*query.shape[:2], self.embed_dim))
         if single:
             return result.squeeze(0), None if weights is None else weights.squeeze(0)
@@ -193,4 +193,4 @@ class TransformerEncoder(Module):
     ) -> Tensor:
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, is_causal)
-        return src if self.norm is None else self.norm(src)  # type: ignore[no-any-return]
+        return src if self.norm is None else self.norm(src)

@@ -121,7 +121,7 @@ class ExponentialLR(_Factor):
         super().__init__(optimizer, last_epoch)
 
     def factor(self, epoch: float) -> float:
-        return self.gamma**epoch
+        return float(self.gamma**epoch)
 
 
 class ConstantLR(_Factor):

@@ -176,11 +176,11 @@ class _Native:
     """An optimiser of the engine, and which groups and parameters are its."""
 
     def __init__(
-        self, rule: str, options: dict[str, float], number: int, group: Mapping[str, Any], members: list[int]
+        self, rule: str, options: Mapping[str, Any], number: int, group: Mapping[str, Any], members: list[int]
     ) -> None:
         self.options, self.groups, self.members = options, [number], list(members)
         self.parameters: list[Tensor] = list(group["params"])
-        self.optimizer = _engine.Optimizer(rule, options, [_triple(group)])
+        self.optimizer = _engine.Optimizer(rule, dict(options), [_triple(group)])
 
     def add(self, number: int, group: Mapping[str, Any], members: list[int]) -> None:
         self.optimizer.add_group(_triple(group))

@@ -59,7 +59,7 @@ class SGD(Optimizer):
 
 
 class _Adaptive(Optimizer):
-    _named = ("eps",)
+    _named: tuple[str, ...] = ("eps",)
 
     def _options(self, group: Mapping[str, Any]) -> dict[str, float]:
         if group.get("decoupled_weight_decay") and self._rule != "AdamW":
