@@ -1397,3 +1397,6 @@ def where(condition: Tensor, then: Any, otherwise: Any) -> Tensor:
 
 def zeros(*size: Any, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
     ...
+
+def run_command(arguments: Sequence[Any]) -> int:
+    ...

@@ -21,6 +21,12 @@ mod tensor;
 
 use pyo3::prelude::*;
 
+/// Runs the command ``neurenix`` with these arguments, the program's name first; gives the code to exit with.
+#[pyfunction]
+fn run_command(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
+    py.detach(|| neurenix_cli::commands::run(arguments))
+}
+
 /// The engine Phynexus for Python.
 #[pymodule]
 mod _engine {
@@ -49,6 +55,7 @@ mod _engine {
         io::{digits, load_safetensors, save_safetensors},
         optim::PyOptimizer,
         profile::PyProfiler,
+        run_command,
         tensor::{
             PyTensor,
             autograd::{GradientMode, as_variable, evaluate, gradients, is_grad_enabled},

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    neurenix_cli::commands::main()
+    ExitCode::from(neurenix_cli::commands::run(std::env::args_os()))
 }

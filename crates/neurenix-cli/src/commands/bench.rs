@@ -6,7 +6,7 @@ mod large;
 mod replayed;
 pub(in crate::commands) mod workloads;
 
-use std::{fmt, process::ExitCode, time::Instant};
+use std::{fmt, time::Instant};
 
 use neurenix::{
     Error, Result,
@@ -64,7 +64,7 @@ struct Measured {
     best: f64,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     if let Some(threads) = arguments.threads {
         neurenix::set_threads(threads)?;
     }
@@ -93,7 +93,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
             kinds::print(&mut (workload.prepare)(device)?, arguments.seconds)?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(super::SUCCESS)
 }
 
 /// What a workload that states its work reached.

@@ -1,7 +1,5 @@
 //! `neurenix devices`.
 
-use std::process::ExitCode;
-
 use neurenix::{
     Result,
     phynexus::{device, schedule::explain::show_bytes},
@@ -54,7 +52,7 @@ struct Listing {
     missing: Vec<NotFound>,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     neurenix::register_all();
     let found = device::devices().into_iter().map(|d| {
         let info = d.info();
@@ -75,7 +73,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let listing = Listing { devices: found.collect(), missing: missing.collect() };
     if arguments.json {
         print_json(&listing)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(super::SUCCESS);
     }
     for device in &listing.devices {
         say!("{:<12} {} ({})", device.name, device.model, device.nature)?;
@@ -94,7 +92,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     for missing in &listing.missing {
         say!("{:<12} {}", missing.kind, missing.reason)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(super::SUCCESS)
 }
 
 /// Memory and peaks in words.

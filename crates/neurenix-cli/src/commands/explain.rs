@@ -1,7 +1,5 @@
 //! `neurenix explain`: the kernels of a few well-known computations, so that anybody can see what is fused.
 
-use std::process::ExitCode;
-
 use clap::ValueEnum;
 use neurenix::{
     Result,
@@ -61,12 +59,12 @@ struct Step {
     operations: u64,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     let device = super::device(arguments.device.as_deref())?;
     let target = build(arguments.computation, device)?;
     let Some(plan) = schedule::explain(&target)? else {
         say!("nothing is to be computed")?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(super::SUCCESS);
     };
     if arguments.json {
         let steps: Vec<Step> = plan
@@ -84,7 +82,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
             })
             .collect();
         print_json(&steps)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(super::SUCCESS);
     }
     write_out(format_args!("{plan}"))?;
     if arguments.kernels {
@@ -94,7 +92,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
             }
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(super::SUCCESS)
 }
 
 fn build(computation: Computation, device: Device) -> Result<Tensor> {

@@ -1,10 +1,10 @@
 //! The subcommands.
 
 use std::{
+    ffi::OsString,
     fmt,
     io::{ErrorKind, Write},
     path::Path,
-    process::ExitCode,
 };
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -86,14 +86,31 @@ fn described(device: Device) -> String {
     }
 }
 
+/// The exit code of a program that did what it was asked.
+const SUCCESS: u8 = 0;
+/// The exit code of one that met an error.
+const FAILURE: u8 = 1;
+/// The exit code of a verification that found something wrong.
+const FAILED_CHECK: u8 = 2;
+/// The exit code of a program that Ctrl-C ended: what shells report of one that SIGINT ended.
+const INTERRUPTED: u8 = 130;
 /// The exit code of a program whose reader has gone: what shells report of one that SIGPIPE ended.
 const CLOSED_PIPE: u8 = 141;
 
 /// Parses the command line and runs the command. Errors go to standard error and make the exit code 1; a failed
 /// verification makes it 2. Where the reader of the output has gone (`neurenix explain mlp | head -1`) the program ends
 /// quietly with 141.
-pub fn main() -> ExitCode {
-    let matches = Arguments::command().get_matches();
+///
+/// `arguments` begin with the program's name. What comes back is the code to exit with.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let matches = match Arguments::command().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(told) => {
+            // Help and the version are no errors.
+            let _ = told.print();
+            return u8::try_from(told.exit_code()).unwrap_or(FAILURE);
+        }
+    };
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match arguments.command {
         Command::Devices(arguments) => devices::run(&arguments),
@@ -109,11 +126,11 @@ pub fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error: Error| {
         if is_closed_pipe(&error) {
-            return ExitCode::from(CLOSED_PIPE);
+            return CLOSED_PIPE;
         }
         // Where standard error is closed too, the exit code has to say it.
         let _ = writeln!(std::io::stderr(), "error: {error}");
-        ExitCode::FAILURE
+        FAILURE
     })
 }
 
@@ -122,11 +139,11 @@ fn is_given(matches: &clap::ArgMatches, name: &str) -> bool {
     matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine)
 }
 
-fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
+fn completions(shell: clap_complete::Shell) -> Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "neurenix", &mut script);
     write_out(format_args!("{}", String::from_utf8_lossy(&script)))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(SUCCESS)
 }
 
 /// Writes to standard output at once.

@@ -2,7 +2,6 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::ExitCode,
     sync::Arc,
 };
 
@@ -44,7 +43,7 @@ struct Prediction {
     values: Vec<f32>,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     let folder = RunFolder(arguments.run.clone());
     folder.must_be_finished()?;
     let config = folder.read_config()?;
@@ -55,7 +54,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let predictions = predict(&inputs, &config, model.as_ref(), device)?;
     if arguments.json {
         print_json(&predictions)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(super::SUCCESS);
     }
     for p in &predictions {
         match (&p.class, p.probability) {
@@ -68,7 +67,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
             }
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(super::SUCCESS)
 }
 
 /// The file's inputs as the network sees them, `[rows, ..]`.

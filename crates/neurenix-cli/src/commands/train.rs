@@ -8,7 +8,6 @@ mod summary;
 use std::{
     io::Write,
     path::{Path, PathBuf},
-    process::ExitCode,
     sync::Arc,
 };
 
@@ -76,7 +75,7 @@ struct Outcome<'a> {
 }
 
 /// `is_given` tells whether an option stands on the command line.
-pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Result<ExitCode> {
+pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Result<u8> {
     if let Some(threads) = arguments.threads {
         neurenix::set_threads(threads)?;
     }
@@ -179,7 +178,7 @@ fn learn(
     parts: &Parts,
     trainer: &mut Trainer<'_>,
     folder: &RunFolder,
-) -> Result<ExitCode> {
+) -> Result<u8> {
     let done_before = trainer.history().epochs.len();
     let mut observer = Progress::new(arguments, folder, trainer.history().clone(), config.settings.epochs)?;
     let ending = trainer.run(&parts.training, Some(&parts.validation), &mut observer)?;
@@ -206,7 +205,7 @@ fn learn(
             folder.0.display()
         );
         write_profile()?;
-        return Ok(ExitCode::from(130));
+        return Ok(super::INTERRUPTED);
     }
     let best = trainer.restore_best()?;
     save_model(&folder.model_path(), trainer.model, std::collections::BTreeMap::new())?;
@@ -239,7 +238,7 @@ fn learn(
     };
     if arguments.json {
         print_json(&outcome)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(super::SUCCESS);
     }
     let plural = if outcome.epochs == 1 { "" } else { "s" };
     say!("{} after {} epoch{plural} in {seconds:.1} s", outcome.ending, outcome.epochs)?;
@@ -254,7 +253,7 @@ fn learn(
         (None, None) => say!("test loss {:.4}", evaluation.loss)?,
     }
     say!("report: {}", report::page(&folder.0).display())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(super::SUCCESS)
 }
 
 fn config(settings: Settings, parts: &Parts) -> RunConfig {

@@ -1,6 +1,6 @@
 //! `neurenix verify`.
 
-use std::{collections::BTreeMap, io::IsTerminal, process::ExitCode};
+use std::{collections::BTreeMap, io::IsTerminal};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use neurenix::{
@@ -50,7 +50,7 @@ fn part(text: &str) -> Result<(usize, usize), String> {
     }
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     let mut options = Options { filter: arguments.filter.clone(), ..Options::default() };
     if let Some(count) = arguments.random_graphs {
         options.random_graphs = count;
@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
             true => print_json(&compiled)?,
             false => write_out(format_args!("{compiled}"))?,
         }
-        return Ok(if compiled.passed() { ExitCode::SUCCESS } else { ExitCode::from(2) });
+        return Ok(if compiled.passed() { super::SUCCESS } else { super::FAILED_CHECK });
     }
     options.kinds = arguments.kinds;
     let device = super::device(arguments.device.as_deref())?;
@@ -98,7 +98,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         write_out(format_args!("{}", summary(&report, !arguments.all)))?;
     }
-    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(2) })
+    Ok(if report.passed() { super::SUCCESS } else { super::FAILED_CHECK })
 }
 
 /// The report in a few lines: counts, the greatest error, what was not done and why, perhaps the failures, and the
