@@ -54,7 +54,8 @@ pub(crate) fn narrow() -> Target {
 
 /// So many multiprocessors that few rows are split.
 pub(crate) fn many() -> Target {
-    let limits = Limits { device: "many".to_owned(), ..big().limits };
+    // Of groups so small that rows are long early.
+    let limits = Limits { device: "many".to_owned(), block_size: 128, ..big().limits };
     Target { limits, processors: 100, ..big() }
 }
 
