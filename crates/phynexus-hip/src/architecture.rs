@@ -20,13 +20,13 @@ impl Architecture {
     /// # Errors
     /// If hipRTC is not installed: what is missing, in words.
     pub fn new(name: &str) -> Result<Architecture, String> {
-        // CDNA and its forerunners are gfx9, whose wavefronts are 64 wide; those of RNDA's gfx10 and later are 32.
+        // CDNA and its forerunners are gfx9, whose wavefronts are 64 wide; those of RDNA's gfx10 and later are 32.
         let width = if name.starts_with("gfx9") { 64 } else { 32 };
         let figure = |attribute| match attribute {
             Attribute::WarpSize => Some(width),
             _ => None,
         };
-        Ok(Architecture { compiler: Compiler::new(hip()?, name), target: target(name, figure) })
+        Ok(Architecture { compiler: Compiler::new(hip()?, name), target: target(name, name, figure) })
     }
 
     /// What kernels of it can have.

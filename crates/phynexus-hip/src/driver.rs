@@ -12,7 +12,7 @@ use phynexus::{
     gpu::{Driver, Gpu, SourceArgument, SourceLaunch, Submission},
     kernel::{
         check::Limits,
-        loops::Kernel,
+        loops::{Kernel, MatrixShape},
         lower::Target,
         print::{HIP, print},
     },
@@ -87,7 +87,7 @@ impl HipGpu {
         let architecture = context.architecture().ok_or_else(unknown)?;
         let compiler = Compiler::new(hip, &architecture);
         let source_compiler = Compiler::of_sources(hip, &architecture);
-        let target = target(&name, |attribute| context.attribute(attribute));
+        let target = target(&name, &architecture, |attribute| context.attribute(attribute));
         Ok(HipGpu {
             context,
             compiler,
@@ -99,8 +99,12 @@ impl HipGpu {
     }
 }
 
-/// What kernels of a GPU with these figures can have. Limits that the runtime does not tell are those that every GPU has.
-pub(crate) fn target(name: &str, attribute: impl Fn(Attribute) -> Option<usize>) -> Target {
+/// What kernels of a GPU of this architecture with these figures can have. Limits that the runtime does not tell are those that every GPU has.
+pub(crate) fn target(
+    name: &str,
+    architecture: &str,
+    attribute: impl Fn(Attribute) -> Option<usize>,
+) -> Target {
     /// All invocations of a launch are counted in 32 bits.
     const GROUPS: usize = (1 << 22) - 1;
     let figure = |what, otherwise| attribute(what).unwrap_or(otherwise);
@@ -122,10 +126,19 @@ pub(crate) fn target(name: &str, attribute: impl Fn(Attribute) -> Option<usize>)
         ],
         subgroup: attribute(Attribute::WarpSize),
         dtypes: DType::ALL.to_vec(),
-        matrices: Vec::new(),
+        matrices: matrices(architecture),
         async_copies: false,
     };
     Target { limits, vector_bytes: 16, processors: figure(Attribute::MultiprocessorCount, 16) }
+}
+
+/// The matrix instructions of an architecture that kernels use: MFMA of CDNA 2 and 3, WMMA of RDNA 3.
+fn matrices(architecture: &str) -> Vec<(MatrixShape, DType, DType)> {
+    let name = architecture.split(':').next().unwrap_or_default();
+    let known = matches!(name, "gfx90a" | "gfx940" | "gfx941" | "gfx942") || name.starts_with("gfx11");
+    let shape = MatrixShape { rows: 16, columns: 16, depth: 16 };
+    let factors = [DType::F16, DType::BF16].into_iter().filter(|_| known);
+    factors.map(|factor| (shape, factor, DType::F32)).collect()
 }
 
 impl Driver for HipGpu {

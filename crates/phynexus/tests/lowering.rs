@@ -10,14 +10,14 @@ use phynexus::{
     device::Binding,
     graph::{
         ir::IrNode,
-        op::{Binary, Op},
+        op::{Binary, Op, Unary},
     },
     kernel::{
         Index, Ranges,
         check::Limits,
         fused::{Fused, Instruction, Operation, Parameter, Store},
         loops::MatrixShape,
-        lower::Target,
+        lower::{Target, lower},
     },
     oracle::{
         Comparison, compare, evaluate,
@@ -82,6 +82,13 @@ fn tensor() -> Target {
     Target { limits: Limits { shared_bytes: 100 << 10, ..limits }, ..big() }
 }
 
+/// The same with subgroups of 64 and without such copies.
+fn wide() -> Target {
+    let Target { limits, .. } = tensor();
+    let limits = Limits { device: "wide".to_owned(), subgroup: Some(64), async_copies: false, ..limits };
+    Target { limits: Limits { shared_bytes: 64 << 10, ..limits }, ..big() }
+}
+
 fn check_all(cases: impl IntoIterator<Item = Case>, targets: &[Target]) {
     let devices: Vec<Device> = targets.iter().map(|t| lowered_device(&t.limits.device, t.clone())).collect();
     for case in cases {
@@ -94,12 +101,12 @@ fn check_all(cases: impl IntoIterator<Item = Case>, targets: &[Target]) {
 
 #[test]
 fn products_of_matrices() {
-    check_all(cases::products(), &[tiny(), narrow(), many(), tensor()]);
+    check_all(cases::products(), &[tiny(), narrow(), many(), tensor(), wide()]);
 }
 
 #[test]
 fn convolutions_and_their_gradients() {
-    check_all(cases::convolutions(), &[tiny(), many(), tensor()]);
+    check_all(cases::convolutions(), &[tiny(), many(), tensor(), wide()]);
 }
 
 #[test]
@@ -110,6 +117,64 @@ fn long_reductions_sorts_and_scans() {
 #[test]
 fn empty_operands() {
     check_all(cases::empty(), &[tiny(), big(), many()]);
+}
+
+/// Functions of vectors, one after another in a batch.
+fn batch(lengths: &[usize]) -> Step {
+    let f = DType::F32;
+    let fused = |&length: &usize| {
+        let at = Index::range(0, &Ranges::of(&[length]));
+        let load = Operation::Load { parameter: 0, index: at.clone(), mask: None, fill: Scalar::Float(0.0) };
+        let instruction = |operation| Instruction { operation, dtype: f, per_column: false };
+        Fused {
+            rows: [length].into_iter().collect(),
+            columns: Default::default(),
+            instructions: [load, Operation::Unary(Unary::Neg, 0)].map(instruction).to_vec(),
+            stores: vec![Store { parameter: 1, value: 1, index: at }],
+            parameters: [false, true].map(|written| Parameter { dtype: f, written }).to_vec(),
+        }
+    };
+    Step::Batch(lengths.iter().map(fused).collect())
+}
+
+#[test]
+fn a_batch_is_one_launch() {
+    let launches =
+        |lengths: &[usize], target: &Target| lower(&batch(lengths), target).unwrap().launches.len();
+    assert_eq!(launches(&[1000, 7, 301, 0, 4096], &big()), 1);
+    let few = Target { limits: Limits { bindings: 5, ..big().limits }, ..big() };
+    assert_eq!(launches(&[1000, 7, 301, 0, 4096], &few), 2);
+    // `tiny` has groups of 32 invocations and 60 of them along a dimension.
+    assert_eq!(launches(&[1000, 7, 301, 4096], &tiny()), 2);
+    assert_eq!(launches(&[5; 130], &Target { limits: Limits { bindings: 500, ..big().limits }, ..big() }), 3);
+}
+
+#[test]
+fn parts_of_a_grid_are_those_of_their_kernels() {
+    let lengths = [1000, 7, 301, 1, 4096];
+    for target in [tiny(), big(), narrow(), many()] {
+        let device = lowered_device(&target.limits.device.clone(), target);
+        let backend = device.backend();
+        let mut choice = Choice::new(5);
+        let mut bindings = Vec::new();
+        let mut expected = Vec::new();
+        for length in lengths {
+            let values = random_array(&mut choice, Values::Tame, DType::F32, &[length]).to_bytes();
+            let negated: Vec<f32> = f32::read_bytes(&values).into_iter().map(|x| -x).collect();
+            for fill in [values, vec![0xff; length * 4]] {
+                let buffer = backend.allocate(length * 4).unwrap();
+                backend.write(&buffer, 0, &fill).unwrap();
+                bindings.push(Binding { buffer, offset: 0 });
+            }
+            expected.push(negated);
+        }
+        backend.compile(&batch(&lengths)).unwrap().run(&bindings).unwrap();
+        for (expected, pair) in expected.iter().zip(bindings.chunks(2)) {
+            let mut bytes = vec![0; expected.len() * 4];
+            backend.read(&pair[1].buffer, 0, &mut bytes).unwrap();
+            assert_eq!(&f32::read_bytes(&bytes), expected, "{device}");
+        }
+    }
 }
 
 /// A product with an epilogue, against the oracle's run of the same step.

@@ -182,7 +182,7 @@ impl<D: Driver> Backend for Gpu<D> {
     }
 
     fn batch_limit(&self) -> usize {
-        // A batch becomes one launch a kernel.
+        // Of a batch that is too large for one kernel more are made.
         usize::MAX
     }
 }

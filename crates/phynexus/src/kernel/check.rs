@@ -100,7 +100,9 @@ fn check_limits(kernel: &Kernel, limits: &Limits) -> Result<()> {
             _ => 0,
         };
         let repeated = is_parallel(axis.kind) && kernel.axes[..i].iter().any(|a| a.kind == axis.kind);
-        if axis.extent == 0 || dimension > 2 || repeated {
+        let beyond =
+            matches!(axis.kind, AxisKind::Part(first) if first as usize + axis.extent > kernel.grid()[0]);
+        if axis.extent == 0 || dimension > 2 || repeated || beyond {
             return Err(malformed(kernel, format!("axis {i} is {axis:?}")));
         }
     }
@@ -212,7 +214,7 @@ impl Checker<'_> {
                     self.launched += 1;
                 }
                 let before = (self.group_uniform, self.subgroup_uniform, self.breakable);
-                self.breakable = !is_parallel(kind);
+                self.breakable = !is_parallel(kind) && !matches!(kind, AxisKind::Part(_));
                 if self.breakable && may_break(body) {
                     // Some are gone in later iterations.
                     (self.group_uniform, self.subgroup_uniform) = (false, false);

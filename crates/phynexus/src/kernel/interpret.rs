@@ -46,6 +46,7 @@ pub fn interpret(
             let along = |kind| match kind {
                 AxisKind::Grid(d) => coordinate(group, grid, d),
                 AxisKind::Block(d) => coordinate(invocation, block, d),
+                AxisKind::Part(first) => coordinate(group, grid, 0).wrapping_sub(first as usize),
                 _ => 0,
             };
             kernel.axes.iter().map(|axis| along(axis.kind)).collect()
@@ -192,8 +193,12 @@ impl Group<'_> {
             Statement::Loop { axis, body } => {
                 let at = usize::from(*axis);
                 let axis = self.kernel.axes[at];
-                if matches!(axis.kind, AxisKind::Grid(_) | AxisKind::Block(_)) {
-                    return self.body(body, active);
+                match axis.kind {
+                    AxisKind::Grid(_) | AxisKind::Block(_) => return self.body(body, active),
+                    // Every invocation of the group has the same place in the part.
+                    AxisKind::Part(_) if self.points[0][at] >= axis.extent => return Ok(()),
+                    AxisKind::Part(_) => return self.body(body, active),
+                    _ => {}
                 }
                 let outside = self.left.clone();
                 for i in 0..axis.extent {

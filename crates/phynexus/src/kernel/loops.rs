@@ -70,6 +70,8 @@ pub enum AxisKind {
     Grid(u8),
     /// By different invocations of a group, along this dimension (0 to 2) of the block.
     Block(u8),
+    /// By the groups from this one on along dimension 0 of the grid, one each; the others skip the body.
+    Part(u32),
     /// One after another.
     Serial,
     /// One after another, with the loop written out: its value is a constant to the compiler.

@@ -54,7 +54,8 @@ pub(crate) fn narrow() -> Target {
 
 /// So many multiprocessors that few rows are split.
 pub(crate) fn many() -> Target {
-    let limits = Limits { device: "many".to_owned(), ..big().limits };
+    // Of groups so small that rows are long early.
+    let limits = Limits { device: "many".to_owned(), block_size: 128, ..big().limits };
     Target { limits, processors: 100, ..big() }
 }
 
@@ -156,6 +157,13 @@ pub(crate) fn convolutions() -> Vec<Case> {
             }
         }
     }
+    // Filters whose taps begin at no multiple of what is copied at once, but whose rows do.
+    let pair = |x: usize| [x, x].into_iter().collect();
+    let padding = [(1, 1); 2].into_iter().collect();
+    let geometry = Geometry { kernel: pair(3), stride: pair(1), dilation: pair(1), padding, groups: 1 };
+    let (f, x, w) = (DType::F16, [1, 8, 6, 8], [16, 8, 3, 3]);
+    let op = Op::Conv(ConvKind::Forward, geometry);
+    cases.push(one(&mut choice, op, (f, &[1, 16, 6, 8]), &[(f, &x), (f, &w)], false));
     cases
 }
 

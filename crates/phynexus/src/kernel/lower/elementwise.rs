@@ -1,4 +1,5 @@
-//! Kernels without columns: every invocation computes one element of the rows' space, or a vector of neighbours.
+//! Kernels without columns: every invocation computes one element of the rows' space, or a vector of neighbours. The
+//! specifications of a batch are one kernel, in which each has a part of the grid.
 
 use std::collections::HashMap;
 
@@ -17,35 +18,103 @@ use crate::kernel::{
 
 /// Invocations of a group.
 const BLOCK: usize = 256;
+/// Specifications of one kernel: a group goes past those before its own, and all of them are compiled at once.
+const MOST: usize = 64;
 
-/// The kernel of a specification without columns, with at least one row.
-pub(super) fn lower(fused: &Fused, sources: &[Source], target: &Target) -> Launch {
-    let count = fused.row_count();
+/// A specification without columns, with at least one row, and what is bound to it.
+pub(super) struct Task<'a> {
+    pub(super) fused: &'a Fused,
+    pub(super) sources: Vec<Source>,
+}
+
+/// The kernels of specifications that do not depend on one another: as few as can take their buffers.
+pub(super) fn lower_all(tasks: &[Task], target: &Target) -> Vec<Launch> {
+    let limits = &target.limits;
+    let mut launches = Vec::new();
+    let mut rest = tasks;
+    while let Some((first, others)) = rest.split_first() {
+        let cost =
+            |task: &Task| [task.sources.len(), task.fused.row_count().div_ceil(BLOCK.min(limits.block_size))];
+        let [mut buffers, mut groups] = cost(first);
+        let fits = |task: &&Task| {
+            let [more_buffers, more_groups] = cost(task);
+            (buffers, groups) = (buffers + more_buffers, groups + more_groups);
+            buffers <= limits.bindings && groups <= limits.grid[0]
+        };
+        let count = 1 + others.iter().take(MOST - 1).take_while(fits).count();
+        let (together, after) = rest.split_at(count);
+        launches.push(lower(together, target));
+        rest = after;
+    }
+    launches
+}
+
+/// The kernel of one specification or several; the groups of several fit in one dimension of the grid.
+pub(super) fn lower(tasks: &[Task], target: &Target) -> Launch {
     let most = BLOCK.min(target.limits.block_size).max(1);
+    let elements: usize = tasks.iter().map(|task| task.fused.row_count()).sum();
     // Wide accesses pay where there is work for everybody.
-    let lanes = if count < target.processors * most * 4 {
-        1
-    } else {
-        access::lanes(fused, target, |lanes| {
-            let ranges = Ranges([count.div_ceil(lanes)].into_iter().collect());
-            let first = Index::range(0, &ranges).scale(lanes as i64);
-            let point = |lane| coordinates(fused, &first.shift(lane as i64), &ranges);
-            Some(((0..lanes).map(point).collect(), ranges))
-        })
-    };
-    let threads = count.div_ceil(lanes);
-    let block = most.min(threads.next_power_of_two());
+    let wide = elements >= target.processors * most * 4;
+    let lanes: Vec<usize> =
+        tasks.iter().map(|task| if wide { lanes(task.fused, target) } else { 1 }).collect();
+    let threads: Vec<usize> =
+        tasks.iter().zip(&lanes).map(|(task, lanes)| task.fused.row_count().div_ceil(*lanes)).collect();
+    let block = most.min(threads.iter().copied().max().unwrap_or(1).next_power_of_two());
 
     let mut b = Builder::new("elementwise");
-    let (buffers, arguments) = access::declare(&mut b, fused, sources);
-    access::launch(&mut b, &target.limits, threads.div_ceil(block), [1, block], |b, group, _, invocation| {
-        let thread = group.scale(block as i64).add(invocation);
+    let mut arguments = Vec::new();
+    let mut parts = Vec::with_capacity(tasks.len());
+    for ((task, lanes), threads) in tasks.iter().zip(lanes).zip(threads) {
+        let (buffers, theirs) = access::declare(&mut b, task.fused, &task.sources);
+        arguments.extend(theirs);
+        parts.push(Part { fused: task.fused, buffers, lanes, groups: threads.div_ceil(block) });
+    }
+    let groups = parts.iter().map(|part| part.groups).sum();
+    access::launch(&mut b, &target.limits, groups, [1, block], |b, group, _, invocation| {
+        let thread = |group: &Index| group.scale(block as i64).add(invocation);
+        match parts.as_slice() {
+            [part] => part.store(b, &thread(group)),
+            several => {
+                let mut first = 0;
+                for part in several {
+                    b.over(part.groups, AxisKind::Part(first), |b, group| part.store(b, &thread(group)));
+                    first += part.groups as u32;
+                }
+            }
+        }
+    });
+    Launch { kernel: b.finish(), arguments }
+}
+
+/// How many neighbours an invocation computes at once.
+fn lanes(fused: &Fused, target: &Target) -> usize {
+    access::lanes(fused, target, |lanes| {
+        let ranges = Ranges([fused.row_count().div_ceil(lanes)].into_iter().collect());
+        let first = Index::range(0, &ranges).scale(lanes as i64);
+        let point = |lane| coordinates(fused, &first.shift(lane as i64), &ranges);
+        Some(((0..lanes).map(point).collect(), ranges))
+    })
+}
+
+/// A specification in its part of the grid.
+struct Part<'a> {
+    fused: &'a Fused,
+    buffers: Vec<Buffer>,
+    lanes: usize,
+    groups: usize,
+}
+
+impl Part<'_> {
+    /// Computes and stores the elements of one invocation.
+    fn store(&self, b: &mut Builder, thread: &Index) {
+        let Part { fused, lanes, .. } = *self;
+        let count = fused.row_count();
         let first = thread.scale(lanes as i64);
         let whole = Mask::within(&first, 0, count as i64 - lanes as i64 + 1, b.ranges());
         let at = |b: &mut Builder, elements: &[Index], holds: &Mask| {
             let ranges = b.ranges().clone();
             let points = elements.iter().map(|flat| coordinates(fused, flat, &ranges)).collect();
-            store_all(b, fused, &buffers, points, holds);
+            store_all(b, fused, &self.buffers, points, holds);
         };
         let vector: Vec<Index> = (0..lanes).map(|lane| first.shift(lane as i64)).collect();
         b.choose(
@@ -63,8 +132,7 @@ pub(super) fn lower(fused: &Fused, sources: &[Source], target: &Target) -> Launc
                 }
             },
         );
-    });
-    Launch { kernel: b.finish(), arguments }
+    }
 }
 
 /// The rows' coordinates of element `flat`.

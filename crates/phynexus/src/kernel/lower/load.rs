@@ -140,7 +140,7 @@ impl Loader<'_> {
     /// Whether all tiles can come by copies: the elements are as they are in memory, neighbours there, and each copy is
     /// of elements that all exist or all do not.
     fn can_copy(&self, b: &Builder) -> bool {
-        let (length, shape) = (self.copy_length(), self.tile.shape);
+        let length = self.copy_length();
         let Layout { dtype, outer, depth, .. } = self.layout;
         let straight = if self.along_depth { depth } else { outer } == 1;
         let Some(&buffer) = self.buffer() else { return false };
@@ -149,11 +149,7 @@ impl Loader<'_> {
         if !copies || !straight || dtype != self.dtype() {
             return false;
         }
-        // The first summand of any tile, and of those that are begun beyond the last.
-        let mut ranges = b.ranges().clone();
-        let steps = self.tile.contraction.extent(3).div_ceil(shape.depth) + STAGES;
-        ranges.0.push(steps);
-        let first = Index::range(ranges.len() - 1, &ranges).scale(shape.depth as i64);
+        let (ranges, first) = self.tiles(b);
         self.pieces(&ranges, length).iter().all(|(outer, depth, _)| {
             let places = self.places(&ranges, outer, &first.add(depth), length);
             let Some((index, mask)) = places.first() else { return false };
@@ -164,15 +160,31 @@ impl Loader<'_> {
         })
     }
 
-    /// Begins to copy the tile that begins at summand `first` to this place of the array.
-    fn copy(&self, b: &mut Builder, first: &Index, slot: &Index) {
+    /// The ranges with one more, which is that of the tiles, those that are begun beyond the last too; and the first summand
+    /// of a tile over them.
+    fn tiles(&self, b: &Builder) -> (Ranges, Index) {
+        let Tile { contraction, shape, .. } = *self.tile;
+        let mut ranges = b.ranges().clone();
+        ranges.0.push(contraction.extent(3).div_ceil(shape.depth) + STAGES);
+        let tile = Index::range(ranges.len() - 1, &ranges);
+        (ranges, tile.scale(shape.depth as i64))
+    }
+
+    /// Begins to copy the tile of this number to this place of the array.
+    fn copy(&self, b: &mut Builder, number: &Index, slot: &Index) {
         let length = self.copy_length();
         let Layout { outer: across, depth: along, size, .. } = self.layout;
+        // Indices are those that were found to be aligned, of any tile: of one with a number they may look otherwise.
+        let (ranges, first) = self.tiles(b);
+        let mut coordinates = b.ranges().coordinates();
+        coordinates.push(number.clone());
         for (outer, depth, exists) in self.pieces(b.ranges(), length) {
-            let places = self.places(b.ranges(), &outer, &first.add(&depth), length);
+            let places = self.places(&ranges, &outer, &first.add(&depth), length);
             let (Some(buffer), Some((index, mask))) = (self.buffer(), places.into_iter().next()) else {
                 continue;
             };
+            let index = index.substitute(&coordinates, b.ranges());
+            let mask = mask.substitute(&coordinates, b.ranges());
             b.when(exists, |b| {
                 let from = buffer.place(b, &index, mask, &Mask::default(), length);
                 let to =
@@ -303,13 +315,13 @@ impl<'a> Loaders<'a> {
             }
         };
         for slot in 0..ahead {
-            let (first, slot) = (Index::constant(slot as i64 * depth), Index::constant(slot as i64));
-            for loader in self.loaders.iter().filter(|_| (slot.offset() as usize) < steps) {
+            let number = Index::constant(slot as i64);
+            for loader in self.loaders.iter().filter(|_| slot < steps) {
                 if loader.copied {
-                    loader.copy(b, &first, &slot);
+                    loader.copy(b, &number, &number);
                 } else {
-                    let pieces = loader.fetch(b, &first);
-                    loader.put(b, pieces, &slot);
+                    let pieces = loader.fetch(b, &number.scale(depth));
+                    loader.put(b, pieces, &number);
                 }
             }
             mark(b);
@@ -321,12 +333,13 @@ impl<'a> Loaders<'a> {
             // Everybody sees the tiles, and is done with those whose place the next ones take.
             b.barrier();
             let next = step.shift(ahead as i64);
-            let (first, slot) = (next.scale(depth), next.remainder(stages, b.ranges()));
+            let slot = next.remainder(stages, b.ranges());
             let coming = || self.loaders.iter().filter(|_| steps > ahead);
             for loader in coming().filter(|loader| loader.copied) {
-                loader.copy(b, &first, &slot);
+                loader.copy(b, &next, &slot);
             }
             mark(b);
+            let first = next.scale(depth);
             let fetched: Vec<(&Loader, Vec<Piece>)> = coming()
                 .filter(|loader| !loader.copied)
                 .map(|loader| (loader, loader.fetch(b, &first)))

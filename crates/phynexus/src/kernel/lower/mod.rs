@@ -25,6 +25,8 @@ mod sort;
 mod split;
 mod tile;
 
+use elementwise::Task;
+
 use super::{
     check::{Limits, check},
     fused::Fused,
@@ -124,13 +126,17 @@ pub fn lower(step: &Step, target: &Target) -> Result<Lowered, Unsupported> {
             lower_fused(fused, &sources, target, &mut lowered)?;
         }
         Step::Batch(kernels) => {
-            let mut first = 0;
+            let (mut first, mut tasks) = (0, Vec::new());
             for fused in kernels {
                 let sources: Vec<Source> =
                     (first..).take(fused.parameters.len()).map(Source::Binding).collect();
                 first += sources.len();
-                lower_fused(fused, &sources, target, &mut lowered)?;
+                match fused.columns.is_empty() && fused.row_count() > 0 {
+                    true => tasks.push(Task { fused, sources }),
+                    false => lower_fused(fused, &sources, target, &mut lowered)?,
+                }
             }
+            lowered.launches.extend(elementwise::lower_all(&tasks, target));
         }
         Step::Library(library) => lower_library(library, target, &mut lowered)?,
     }
@@ -207,7 +213,7 @@ fn lower_fused(
         return Ok(());
     }
     lowered.launches.push(if fused.columns.is_empty() {
-        elementwise::lower(fused, sources, target)
+        elementwise::lower(&[Task { fused, sources: sources.to_vec() }], target)
     } else {
         rows::lower(fused, sources, target)
     });

@@ -23,6 +23,9 @@ use crate::{
 /// Columns of a part, at least: neighbouring ones, or ones across which rows are neighbours.
 const PART: usize = 1024;
 const PART_ACROSS: usize = 64;
+/// Neighbouring columns that an invocation of the largest group takes. Fewer are not worth another launch; parts of more
+/// would make loops that wait for their loads one after another.
+const STEPS: usize = 16;
 
 /// In how many parts the columns of each row should be reduced; 1 if the rows alone keep the device busy.
 pub(super) fn parts(fused: &Fused, target: &Target) -> usize {
@@ -35,8 +38,13 @@ pub(super) fn parts(fused: &Fused, target: &Target) -> usize {
     let across = rows::neighbours_are_rows(fused);
     let together = if across { 32 * rows::rows_at_once(fused, target) } else { 1 };
     let groups = fused.row_count().div_ceil(together);
-    let most = fused.column_count() / if across { PART_ACROSS } else { PART };
-    if groups >= 2 * target.processors { 1 } else { (4 * target.processors / groups).min(most).max(1) }
+    let columns = fused.column_count();
+    let alone = STEPS * target.limits.block_size;
+    if groups >= 2 * target.processors || !across && columns < alone {
+        return 1;
+    }
+    let (most, least) = if across { (columns / PART_ACROSS, 1) } else { (columns / PART, columns / alone) };
+    (4 * target.processors / groups).max(least).min(most).max(1)
 }
 
 /// Columns of a part of a contraction, at least.

@@ -51,8 +51,10 @@ pub struct Language {
     /// The bodies of functions of the floats `a` and `b` for the greater and the smaller one, NaN if either is, where they
     /// are better than comparisons.
     pub extremes: Option<[&'static str; 2]>,
-    /// The functions for matrix fragments and copies that go on by themselves, if there are such.
+    /// The types and functions for matrix fragments, if there are such, and for copies that go on by themselves.
     pub matrices: Option<&'static str>,
+    /// Whether there are such copies.
+    pub async_copies: bool,
 }
 
 /// CUDA C++, as NVRTC compiles it, without headers. Compile with `--fmad=false`: the language
@@ -119,6 +121,7 @@ const CUDA_TABLE: Language = Language {
     ],
     extremes: Some(super::cuda::EXTREMES),
     matrices: Some(super::cuda::MATRICES),
+    async_copies: true,
 };
 
 /// HIP C++, as hipRTC compiles it, without headers. Subgroups are as wide as the device's wavefronts.
@@ -134,7 +137,8 @@ pub static HIP: Language = Language {
          return value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;",
     ],
     extremes: None,
-    matrices: None,
+    matrices: Some(super::hip::MATRICES),
+    async_copies: false,
     ..CUDA_TABLE
 };
 
@@ -174,6 +178,7 @@ pub static OPENCL: Language = Language {
     ],
     extremes: None,
     matrices: None,
+    async_copies: false,
 };
 
 /// A template with `{name}` replaced by each value.

@@ -16,8 +16,8 @@ impl Printer<'_> {
         self.matrices = true;
         let length = fragment.length;
         Ok(match fragment.role {
-            Role::Left | Role::Right => format!("unsigned int fragment{number}[{length}][4];"),
-            Role::Accumulator => format!("float fragment{number}[{length}][8];"),
+            Role::Left | Role::Right => format!("factor_fragment fragment{number}[{length}];"),
+            Role::Accumulator => format!("sum_fragment fragment{number}[{length}];"),
         })
     }
 
@@ -53,7 +53,7 @@ impl Printer<'_> {
     }
 
     pub(super) fn async_copy(&mut self, copy: &AsyncCopy) -> Result<()> {
-        if self.language.matrices.is_none() {
+        if !self.language.async_copies {
             return self.refuse("copies to shared memory that go on by themselves");
         }
         self.matrices = true;

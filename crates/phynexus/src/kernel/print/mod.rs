@@ -2,6 +2,7 @@
 //! at all is an error here.
 
 mod cuda;
+mod hip;
 mod index;
 mod language;
 mod matrix;
@@ -288,6 +289,13 @@ impl Printer<'_> {
                     self.line(format!("const {t} {name} = {};", table[usize::from(d)]));
                 }
                 self.body(body)
+            }
+            AxisKind::Part(first) => {
+                self.line(format!("const {t} {name} = ({t}){} - {first};", self.language.group[0]));
+                self.line(format!("if ({name} >= 0 && {name} < {extent}) {{"));
+                self.block(body)?;
+                self.line("}");
+                Ok(())
             }
             kind => {
                 if kind == AxisKind::Unroll {

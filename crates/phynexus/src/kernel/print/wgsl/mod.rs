@@ -291,6 +291,13 @@ impl Printer<'_> {
                 }
                 self.body(body)
             }
+            AxisKind::Part(first) => {
+                self.line(format!("let {name} = i32(group.x) - {first}i;"));
+                self.line(format!("if ({name} >= 0i && {name} < {extent}i) {{"));
+                self.block(body)?;
+                self.line("}");
+                Ok(())
+            }
             // Registers are registers where indices are constants.
             AxisKind::Unroll if self.copies * extent <= MOST_COPIES && indexes_registers(body, axis) => {
                 self.copies *= extent;
