@@ -15,6 +15,7 @@ mod dtype;
 mod error;
 mod functional;
 mod io;
+mod micrograd;
 mod optim;
 mod profile;
 mod tensor;
@@ -53,6 +54,7 @@ mod _engine {
             recurrent_layer, rms_norm, scaled_dot_product_attention, smooth_l1_loss,
         },
         io::{digits, load_safetensors, save_safetensors},
+        micrograd::micrograd,
         optim::PyOptimizer,
         profile::PyProfiler,
         run_command,

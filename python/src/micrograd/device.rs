@@ -1,0 +1,177 @@
+//! The class ``Device``: the CPU, or a GPU of the engine's.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use phynexus::{
+    Device,
+    device::{DeviceNature, devices},
+};
+use pyo3::prelude::*;
+
+use crate::{
+    device::{find, registered},
+    error::{Result, runtime_error},
+};
+
+/// Where a value lives: the CPU, or a place in the list of devices that were used. A byte, since every value has one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place(u8);
+
+static USED: Mutex<Vec<Device>> = Mutex::new(Vec::new());
+
+impl Place {
+    pub(super) const CPU: Place = Place(0);
+
+    pub(super) fn is_cpu(self) -> bool {
+        self == Place::CPU
+    }
+
+    /// The place of a device of the engine's.
+    fn of(device: Device) -> Result<Place> {
+        if device.name() == "cpu" {
+            return Ok(Place::CPU);
+        }
+        let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = used.iter().position(|known| *known == device).unwrap_or_else(|| {
+            used.push(device);
+            used.len() - 1
+        });
+        match u8::try_from(at + 1) {
+            Ok(place) => Ok(Place(place)),
+            Err(_) => Err(runtime_error("more than 255 devices hold values")),
+        }
+    }
+
+    /// The engine's device; `None` on the CPU, where values need none.
+    pub(super) fn device(self) -> Option<Device> {
+        let used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+        used.get(usize::from(self.0).checked_sub(1)?).copied()
+    }
+
+    /// To sort by.
+    pub(super) fn number(self) -> u8 {
+        self.0
+    }
+
+    /// Its name in messages.
+    pub(super) fn kind(self) -> &'static str {
+        if self.is_cpu() { "Cpu" } else { "Gpu" }
+    }
+}
+
+/// The first device that is a real GPU, not an emulator.
+fn first_gpu() -> Result<Option<Place>> {
+    static FIRST: OnceLock<Option<Device>> = OnceLock::new();
+    let first = FIRST.get_or_init(|| {
+        registered();
+        devices().into_iter().find(|device| device.info().nature == DeviceNature::Hardware)
+    });
+    first.map(Place::of).transpose()
+}
+
+#[derive(Clone, Copy)]
+enum Which {
+    Here(Place),
+    /// `Device.GPU`, which is looked for when it is used.
+    AnyGpu,
+}
+
+/// Where values are computed: ``Device.cpu()``, or ``Device.gpu()``, which is any real GPU of the engine's.
+#[pyclass(name = "Device", module = "micrograd_rs", frozen)]
+#[derive(Clone, Copy)]
+pub(crate) struct PlaceDevice(Which);
+
+impl PlaceDevice {
+    pub(super) fn at(place: Place) -> PlaceDevice {
+        PlaceDevice(Which::Here(place))
+    }
+
+    /// The place meant by an argument; the CPU if there is none.
+    pub(super) fn chosen(py: Python<'_>, named: Option<&PlaceDevice>) -> Result<Place> {
+        named.map_or(Ok(Place::CPU), |named| named.place(py))
+    }
+
+    pub(super) fn place(&self, py: Python<'_>) -> Result<Place> {
+        match self.0 {
+            Which::Here(place) => Ok(place),
+            Which::AnyGpu => match py.detach(first_gpu)? {
+                Some(place) => Ok(place),
+                None => Err(runtime_error("GPU is not available on this system")),
+            },
+        }
+    }
+
+    fn is_cpu(&self) -> bool {
+        matches!(self.0, Which::Here(Place::CPU))
+    }
+}
+
+#[pymethods]
+impl PlaceDevice {
+    #[classattr]
+    const CPU: PlaceDevice = PlaceDevice(Which::Here(Place::CPU));
+    /// A GPU, which need not be there: using it tells.
+    #[classattr]
+    const GPU: PlaceDevice = PlaceDevice(Which::AnyGpu);
+
+    #[new]
+    fn new() -> PlaceDevice {
+        PlaceDevice::CPU
+    }
+    /// The CPU.
+    #[staticmethod]
+    fn cpu() -> PlaceDevice {
+        PlaceDevice::CPU
+    }
+    /// A real GPU; ``RuntimeError`` without one.
+    #[staticmethod]
+    fn gpu(py: Python<'_>) -> Result<PlaceDevice> {
+        PlaceDevice::GPU.place(py).map(PlaceDevice::at)
+    }
+    /// Whether there is a real GPU.
+    #[staticmethod]
+    fn is_gpu_available(py: Python<'_>) -> Result<bool> {
+        Ok(py.detach(first_gpu)?.is_some())
+    }
+    /// A device by the engine's name for it, emulators included: for tests.
+    #[staticmethod]
+    fn _named(py: Python<'_>, name: &str) -> Result<PlaceDevice> {
+        py.detach(|| find(name).and_then(Place::of)).map(PlaceDevice::at)
+    }
+    /// The engine's name for it, as ``"cpu"`` or ``"cuda:0"``.
+    #[getter]
+    fn name(&self, py: Python<'_>) -> Result<&'static str> {
+        Ok(self.place(py)?.device().map_or("cpu", Device::name))
+    }
+    /// The type of numbers that values have there: ``"f64"``, or ``"f32"`` on a GPU without f64.
+    #[getter]
+    fn dtype(&self, py: Python<'_>) -> Result<&'static str> {
+        match self.place(py)?.device() {
+            Some(device) if !py.detach(|| super::launch::is_wide(device))? => Ok("f32"),
+            _ => Ok("f64"),
+        }
+    }
+    fn __int__(&self) -> u8 {
+        u8::from(!self.is_cpu())
+    }
+    fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> Result<bool> {
+        if let Ok(other) = other.cast::<PlaceDevice>() {
+            let other = other.get();
+            if self.is_cpu() || other.is_cpu() {
+                return Ok(self.is_cpu() == other.is_cpu());
+            }
+            let place = |device: &PlaceDevice| match device.0 {
+                Which::Here(place) => Ok(Some(place)),
+                Which::AnyGpu => py.detach(first_gpu),
+            };
+            return Ok(place(self)? == place(other)?);
+        }
+        Ok(other.extract::<i64>().is_ok_and(|number| number == i64::from(self.__int__())))
+    }
+    fn __str__(&self) -> &'static str {
+        if self.is_cpu() { "CPU" } else { "GPU" }
+    }
+    fn __repr__(&self) -> String {
+        format!("Device.{}", self.__str__())
+    }
+}

@@ -1,0 +1,238 @@
+//! How a value was made, and the rules that follow: its number from those of its operands, its operands' gradients from
+//! its own.
+
+use std::{
+    cell::{Cell, RefCell},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use pyo3::prelude::*;
+
+use super::value::Value;
+
+/// A number that threads may read and write.
+pub(super) struct Number(AtomicU64);
+
+impl Number {
+    #[inline]
+    pub(super) fn new(value: f64) -> Number {
+        Number(AtomicU64::new(value.to_bits()))
+    }
+    #[inline]
+    pub(super) fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Relaxed))
+    }
+    #[inline]
+    pub(super) fn set(&self, value: f64) {
+        self.0.store(value.to_bits(), Relaxed);
+    }
+    /// Adds; two threads that do so to one gradient at a time take turns with [`super::backward`]'s lock.
+    #[inline]
+    pub(super) fn add(&self, value: f64) {
+        self.set(self.get() + value);
+    }
+}
+
+/// A function of one number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Function {
+    Relu,
+    Exp,
+    Log,
+    Tanh,
+    Sigmoid,
+}
+
+/// The inputs that the neurons of a layer share.
+pub(super) struct Inputs {
+    pub(super) values: Box<[Py<Value>]>,
+    /// The last walk that came by.
+    pub(super) stamp: AtomicU64,
+}
+
+impl Inputs {
+    pub(super) fn new(values: Box<[Py<Value>]>) -> Arc<Inputs> {
+        Arc::new(Inputs { values, stamp: AtomicU64::new(0) })
+    }
+}
+
+/// A neuron's weighted sum.
+pub(super) struct Dot {
+    /// The weights, then the bias: leaves.
+    pub(super) parameters: Arc<[Py<Value>]>,
+    pub(super) inputs: Arc<Inputs>,
+}
+
+impl Dot {
+    /// Weights beside their inputs; what is left over on either side takes no part.
+    #[inline]
+    pub(super) fn pairs(&self) -> impl DoubleEndedIterator<Item = (&Py<Value>, &Py<Value>)> {
+        let weights = self.parameters.split_last().map_or(&[][..], |(_, weights)| weights);
+        let count = weights.len().min(self.inputs.values.len());
+        weights[..count].iter().zip(&self.inputs.values[..count])
+    }
+    /// The bias.
+    #[inline]
+    pub(super) fn bias(&self) -> Option<&Py<Value>> {
+        self.parameters.last()
+    }
+}
+
+/// How a value was made.
+pub(super) enum Kind {
+    Leaf,
+    Add(Py<Value>, Py<Value>),
+    Mul(Py<Value>, Py<Value>),
+    Pow(Py<Value>, f64),
+    Apply(Function, Py<Value>),
+    /// From another device.
+    Moved(Py<Value>),
+    Dot(Box<Dot>),
+}
+
+impl Kind {
+    /// The number, from the operands' numbers.
+    #[inline]
+    pub(super) fn evaluate(&self) -> f64 {
+        match self {
+            Kind::Leaf => 0.0,
+            Kind::Add(a, b) => a.get().data.get() + b.get().data.get(),
+            Kind::Mul(a, b) => a.get().data.get() * b.get().data.get(),
+            Kind::Pow(a, exponent) => a.get().data.get().powf(*exponent),
+            Kind::Moved(a) => a.get().data.get(),
+            Kind::Apply(function, a) => function.of(a.get().data.get()),
+            Kind::Dot(dot) => {
+                // In micrograd's order, so that the sum is the same to the last bit.
+                let bias = dot.bias().map_or(0.0, |bias| bias.get().data.get());
+                dot.pairs().fold(bias, |sum, (w, x)| sum + w.get().data.get() * x.get().data.get())
+            }
+        }
+    }
+
+    /// Adds to the operands' gradients what the gradient of the result, whose number is `data`, makes them.
+    #[inline]
+    pub(super) fn differentiate(&self, data: f64, gradient: f64) {
+        match self {
+            Kind::Leaf => (),
+            Kind::Add(a, b) => {
+                a.get().grad.add(gradient);
+                b.get().grad.add(gradient);
+            }
+            Kind::Mul(a, b) => {
+                let (a, b) = (a.get(), b.get());
+                a.grad.add(b.data.get() * gradient);
+                b.grad.add(a.data.get() * gradient);
+            }
+            Kind::Pow(a, exponent) => {
+                let a = a.get();
+                a.grad.add(exponent * a.data.get().powf(exponent - 1.0) * gradient);
+            }
+            Kind::Moved(a) => a.get().grad.add(gradient),
+            Kind::Apply(function, a) => {
+                let a = a.get();
+                a.grad.add(function.slope(a.data.get(), data) * gradient);
+            }
+            Kind::Dot(dot) => {
+                for (w, x) in dot.pairs() {
+                    let (w, x) = (w.get(), x.get());
+                    w.grad.add(x.data.get() * gradient);
+                    x.grad.add(w.data.get() * gradient);
+                }
+                if let Some(bias) = dot.bias() {
+                    bias.get().grad.add(gradient);
+                }
+            }
+        }
+    }
+
+    /// The operands, in order.
+    pub(super) fn operands(&self, py: Python<'_>) -> Vec<Py<Value>> {
+        match self {
+            Kind::Leaf => Vec::new(),
+            Kind::Add(a, b) | Kind::Mul(a, b) => vec![a.clone_ref(py), b.clone_ref(py)],
+            Kind::Pow(a, _) | Kind::Apply(_, a) | Kind::Moved(a) => vec![a.clone_ref(py)],
+            Kind::Dot(dot) => {
+                let mut all = Vec::with_capacity(2 * dot.parameters.len());
+                all.extend(dot.pairs().map(|(w, _)| w.clone_ref(py)));
+                all.extend(dot.pairs().map(|(_, x)| x.clone_ref(py)));
+                all.extend(dot.bias().map(|bias| bias.clone_ref(py)));
+                all
+            }
+        }
+    }
+}
+
+impl Function {
+    #[inline]
+    fn of(self, x: f64) -> f64 {
+        match self {
+            Function::Relu => {
+                if x < 0.0 {
+                    0.0
+                } else {
+                    x
+                }
+            }
+            Function::Exp => x.exp(),
+            Function::Log => x.ln(),
+            Function::Tanh => x.tanh(),
+            // Of the two forms the one that does not overflow.
+            Function::Sigmoid if x < 0.0 => {
+                let e = x.exp();
+                e / (1.0 + e)
+            }
+            Function::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        }
+    }
+
+    /// The derivative at `x`, where the function is `y`.
+    #[inline]
+    fn slope(self, x: f64, y: f64) -> f64 {
+        match self {
+            Function::Relu => f64::from(u8::from(y > 0.0)),
+            Function::Exp => y,
+            Function::Log => 1.0 / x,
+            Function::Tanh => 1.0 - y * y,
+            Function::Sigmoid => y * (1.0 - y),
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Function::Relu => "ReLU",
+            Function::Exp => "exp",
+            Function::Log => "log",
+            Function::Tanh => "tanh",
+            Function::Sigmoid => "sigmoid",
+        }
+    }
+}
+
+/// How deep drops may nest before operands wait for the outermost one: long chains would exhaust the stack.
+const DEPTH: u32 = 64;
+
+thread_local! {
+    static NESTED: Cell<u32> = const { Cell::new(0) };
+    static WAITING: RefCell<Vec<Kind>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Drops operands.
+#[inline]
+pub(super) fn release(kind: Kind) {
+    let depth = NESTED.get();
+    if depth >= DEPTH {
+        WAITING.with_borrow_mut(|waiting| waiting.push(kind));
+        return;
+    }
+    NESTED.set(depth + 1);
+    drop(kind);
+    if depth == 0 {
+        while let Some(next) = WAITING.with_borrow_mut(Vec::pop) {
+            drop(next);
+        }
+    }
+    NESTED.set(depth);
+}

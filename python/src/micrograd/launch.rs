@@ -1,0 +1,361 @@
+//! Expressions on a GPU: recorded as they are written, computed when somebody reads, the whole expression in one launch
+//! of a kernel that walks it; very long ones in several. Numbers are f64 where the device has them, else f32.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, OnceLock, PoisonError, atomic::Ordering::Relaxed},
+};
+
+use phynexus::{
+    DType, Device, Tensor,
+    custom::{CustomKernel, SourceLanguage},
+};
+use pyo3::{prelude::*, sync::MutexExt};
+
+use super::{
+    backward::{Walk, order, walking},
+    device::Place,
+    graph::{Function, Kind},
+    value::Value,
+};
+use crate::error::{Result, runtime_error};
+
+/// Values whose numbers are still to be computed, in the order in which they were made. Those that nobody else holds are
+/// let go now and then.
+#[derive(Default)]
+struct Recorded {
+    values: Vec<Py<Value>>,
+    /// At this length it is looked through.
+    limit: usize,
+}
+
+static RECORDED: Mutex<Recorded> = Mutex::new(Recorded { values: Vec::new(), limit: 1024 });
+
+impl Recorded {
+    fn prune(&mut self) {
+        let mut kept = Vec::new();
+        // The latest first: letting one go may leave its operands to this list alone.
+        while let Some(value) = self.values.pop() {
+            if value.get().pending.load(Relaxed) && is_held_elsewhere(&value) {
+                kept.push(value);
+            }
+        }
+        kept.reverse();
+        self.limit = 1024.max(2 * kept.len());
+        self.values = kept;
+    }
+}
+
+/// Whether somebody but the holder of this reference has the value.
+fn is_held_elsewhere(value: &Py<Value>) -> bool {
+    // SAFETY: the reference keeps the object alive.
+    unsafe { pyo3::ffi::Py_REFCNT(value.as_ptr()) > 1 }
+}
+
+fn recorded<R>(py: Python<'_>, function: impl FnOnce(&mut Recorded) -> R) -> R {
+    function(&mut RECORDED.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Keeps in mind a value that is to be computed.
+pub(super) fn remember(py: Python<'_>, value: &Py<Value>) {
+    recorded(py, |recorded| {
+        if recorded.values.len() >= recorded.limit {
+            recorded.prune();
+        }
+        recorded.values.push(value.clone_ref(py));
+    });
+}
+
+/// Lets go of what has been computed, if looking through the list is no more work than the computation was.
+fn forget(py: Python<'_>, computed: usize) {
+    recorded(py, |recorded| {
+        if recorded.values.len() <= 4 * computed + 64 {
+            recorded.prune();
+        }
+    });
+}
+
+/// Computes a value and what it was made from.
+pub(super) fn evaluate(root: &Bound<'_, Value>) -> Result<()> {
+    let py = root.py();
+    let (order, _) = walking(py, |walk| order(root.get(), walk, Walk::Pending));
+    compute(py, root.get().place, &order)
+}
+
+/// Computes all values of a place that were recorded.
+pub(super) fn evaluate_all(py: Python<'_>, place: Place) -> Result<()> {
+    let all: Vec<Py<Value>> = recorded(py, |recorded| {
+        let here = recorded.values.iter().filter(|value| value.get().place == place);
+        here.map(|value| value.clone_ref(py)).collect()
+    });
+    let pending: Vec<&Value> = all.iter().map(Py::get).filter(|value| value.pending.load(Relaxed)).collect();
+    compute(py, place, &pending)
+}
+
+fn compute(py: Python<'_>, place: Place, order: &[&Value]) -> Result<()> {
+    if order.is_empty() {
+        return Ok(());
+    }
+    for piece in pieces(order) {
+        Tape::of(piece).run(py, place, false)?;
+    }
+    forget(py, order.len());
+    Ok(())
+}
+
+/// Computes what is pending of values in order, and adds to the gradients of their operands.
+fn differentiate(py: Python<'_>, place: Place, order: &[&Value]) -> Result<()> {
+    let pieces = pieces(order);
+    if pieces.len() > 1 {
+        for piece in &pieces {
+            Tape::of(piece).run(py, place, false)?;
+        }
+    }
+    for piece in pieces.iter().rev() {
+        Tape::of(piece).run(py, place, true)?;
+    }
+    forget(py, order.len());
+    Ok(())
+}
+
+/// The work of one launch at most, in turns of the kernel's loops: drivers end what takes seconds, and Mesa's emulator
+/// silently stops loops after some 32,000 turns. It is that of 2,500 sums or products.
+const WORK: usize = 30_000;
+
+/// An order in parts that are a launch each.
+fn pieces<'a, 'b>(order: &'b [&'a Value]) -> Vec<&'b [&'a Value]> {
+    let (mut pieces, mut start, mut work) = (Vec::new(), 0, 0);
+    for (at, value) in order.iter().enumerate() {
+        // Copying it and operands from elsewhere, for which there is up to twice the room, and passing by them forward and
+        // backward.
+        let more = match &value.kind {
+            Kind::Dot(dot) => 12 + 10 * dot.parameters.len(),
+            _ => 12,
+        };
+        if work + more > WORK && at > start {
+            pieces.push(&order[start..at]);
+            (start, work) = (at, 0);
+        }
+        work += more;
+    }
+    pieces.push(&order[start..]);
+    pieces
+}
+
+/// Gradients of what `order` ends with, where it is not all on the CPU. Values on one device between two moves are one
+/// launch.
+pub(super) fn backward(root: &Bound<'_, Value>, order: Vec<&Value>, moved: bool) -> Result<()> {
+    let (py, root) = (root.py(), root.get());
+    if !moved {
+        return differentiate(py, root.place, &order);
+    }
+    let pending: Vec<&Value> = order.iter().copied().filter(|value| value.pending.load(Relaxed)).collect();
+    compute(py, root.place, &pending)?;
+    // How many moves lie between a value and its leaves: no value depends on one of the same count on another device.
+    let mut moves: HashMap<*const Value, usize> = HashMap::new();
+    let mut groups: HashMap<(usize, u8), (Place, Vec<&Value>)> = HashMap::new();
+    for value in order {
+        let mut count = 0;
+        for operand in value.kind.operands(py) {
+            count = count.max(moves.get(&std::ptr::from_ref(operand.get())).copied().unwrap_or(0));
+        }
+        count += usize::from(matches!(value.kind, Kind::Moved(_)));
+        moves.insert(value, count);
+        groups
+            .entry((count, value.place.number()))
+            .or_insert_with(|| (value.place, Vec::new()))
+            .1
+            .push(value);
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_unstable_by_key(|(key, _)| std::cmp::Reverse(*key));
+    for (_, (place, values)) in groups {
+        if !place.is_cpu() && values.iter().any(|value| !matches!(value.kind, Kind::Moved(_))) {
+            differentiate(py, place, &values)?;
+        }
+        walking(py, |_| {
+            for value in values.iter().rev() {
+                if place.is_cpu() || matches!(value.kind, Kind::Moved(_)) {
+                    value.kind.differentiate(value.data.get(), value.grad.get());
+                }
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Values as the kernel reads them.
+#[derive(Default)]
+struct Tape<'a> {
+    values: Vec<&'a Value>,
+    slots: HashMap<*const Value, i32>,
+    /// Operation, two operands and whether the number is known, for each value.
+    code: Vec<[i32; 4]>,
+    /// The operands of weighted sums: weights, inputs, bias.
+    operands: Vec<i32>,
+}
+
+/// The kernel's numbers for operations.
+mod operation {
+    pub(super) const LEAF: i32 = 0;
+    pub(super) const ADD: i32 = 1;
+    pub(super) const MUL: i32 = 2;
+    pub(super) const POW: i32 = 3;
+    pub(super) const DOT: i32 = 4;
+    pub(super) const RELU: i32 = 5;
+    pub(super) const EXP: i32 = 6;
+    pub(super) const LOG: i32 = 7;
+    pub(super) const TANH: i32 = 8;
+    pub(super) const SIGMOID: i32 = 9;
+}
+
+impl<'a> Tape<'a> {
+    /// The values of an order, and leaves where their operands are of no group's.
+    fn of(order: &[&'a Value]) -> Tape<'a> {
+        let mut tape = Tape::default();
+        for value in order {
+            let code = match &value.kind {
+                Kind::Leaf | Kind::Moved(_) => [operation::LEAF, 0, 0],
+                Kind::Add(a, b) => [operation::ADD, tape.slot(a.get()), tape.slot(b.get())],
+                Kind::Mul(a, b) => [operation::MUL, tape.slot(a.get()), tape.slot(b.get())],
+                Kind::Pow(a, _) => [operation::POW, tape.slot(a.get()), 0],
+                Kind::Apply(function, a) => {
+                    let code = match function {
+                        Function::Relu => operation::RELU,
+                        Function::Exp => operation::EXP,
+                        Function::Log => operation::LOG,
+                        Function::Tanh => operation::TANH,
+                        Function::Sigmoid => operation::SIGMOID,
+                    };
+                    [code, tape.slot(a.get()), 0]
+                }
+                Kind::Dot(dot) => {
+                    let weights: Vec<i32> = dot.pairs().map(|(w, _)| tape.slot(w.get())).collect();
+                    let inputs: Vec<i32> = dot.pairs().map(|(_, x)| tape.slot(x.get())).collect();
+                    let bias = dot.bias().map(|bias| tape.slot(bias.get()));
+                    let (start, count) = (tape.operands.len(), weights.len());
+                    tape.operands.extend(weights.into_iter().chain(inputs).chain(bias));
+                    [operation::DOT, small(start), small(count)]
+                }
+            };
+            let [operation, a, b] = code;
+            tape.push(value, [operation, a, b, i32::from(!value.pending.load(Relaxed))]);
+        }
+        tape
+    }
+
+    fn push(&mut self, value: &'a Value, code: [i32; 4]) -> i32 {
+        let slot = small(self.values.len());
+        self.slots.insert(value, slot);
+        self.values.push(value);
+        self.code.push(code);
+        slot
+    }
+
+    fn slot(&mut self, value: &'a Value) -> i32 {
+        match self.slots.get(&std::ptr::from_ref(value)) {
+            Some(slot) => *slot,
+            None => self.push(value, [operation::LEAF, 0, 0, 1]),
+        }
+    }
+
+    /// Computes what is pending, then the gradients if they are wanted, and writes both back.
+    fn run(self, py: Python<'_>, place: Place, gradients: bool) -> Result<()> {
+        let Some(device) = place.device() else { return Ok(()) };
+        let count = self.values.len();
+        // A few sizes only, so that plans and memory are used again.
+        let room = count.next_power_of_two().max(16);
+        if i32::try_from(4 * room + 4).is_err() || i32::try_from(self.operands.len()).is_err() {
+            return Err(runtime_error(format!("an expression of {count} values is too long for one launch")));
+        }
+        let mut code = vec![small(count), i32::from(gradients), 0, 0];
+        code.extend(self.code.iter().flatten());
+        code.resize(4 * room + 4, 0);
+        let mut operands = self.operands;
+        operands.resize(operands.len().next_power_of_two().max(16), 0);
+        let mut given = vec![0.0; 3 * room];
+        for (at, value) in self.values.iter().enumerate() {
+            given[at] = value.data.get();
+            given[room + at] = if let Kind::Pow(_, exponent) = value.kind { exponent } else { 0.0 };
+            given[2 * room + at] = value.grad.get();
+        }
+        let results = py.detach(|| launch(device, &code, &operands, given))?;
+        for (at, value) in self.values.iter().enumerate() {
+            if value.pending.swap(false, Relaxed) {
+                value.data.set(results[at]);
+            }
+            if gradients {
+                value.grad.set(results[room + at]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A count that [`Tape::run`] has checked, or will.
+fn small(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// Numbers and gradients, in two rows.
+fn launch(device: Device, code: &[i32], operands: &[i32], given: Vec<f64>) -> Result<Vec<f64>> {
+    let wide = is_wide(device)?;
+    let code = Tensor::from_slice(code, &[code.len()], device)?;
+    let operands = Tensor::from_slice(operands, &[operands.len()], device)?;
+    let shape = [3, given.len() / 3];
+    if wide {
+        let given = Tensor::from_slice(&given, &shape, device)?;
+        return Ok(kernel(true)?.call(&[&code, &operands, &given], &[])?.to_vec::<f64>()?);
+    }
+    let given: Vec<f32> = given.into_iter().map(|number| number as f32).collect();
+    let given = Tensor::from_slice(&given, &shape, device)?;
+    let results = kernel(false)?.call(&[&code, &operands, &given], &[])?.to_vec::<f32>()?;
+    Ok(results.into_iter().map(f64::from).collect())
+}
+
+/// Whether values on a device are f64.
+pub(super) fn is_wide(device: Device) -> Result<bool> {
+    static KNOWN: Mutex<Vec<(Device, bool)>> = Mutex::new(Vec::new());
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, wide)) = known().iter().find(|(known, _)| *known == device) {
+        return Ok(*wide);
+    }
+    // WGSL has no f64, and a compiler refuses it where the hardware has none.
+    let wide = kernel(true)?.compile(device).is_ok();
+    if !wide {
+        kernel(false)?.compile(device)?;
+    }
+    known().push((device, wide));
+    Ok(wide)
+}
+
+/// The kernel for f64 or f32.
+fn kernel(wide: bool) -> Result<&'static CustomKernel> {
+    static KERNELS: [OnceLock<CustomKernel>; 2] = [OnceLock::new(), OnceLock::new()];
+    let slot = &KERNELS[usize::from(wide)];
+    if let Some(kernel) = slot.get() {
+        return Ok(kernel);
+    }
+    let (dtype, real) = if wide { (DType::F64, "double") } else { (DType::F32, "float") };
+    let body = include_str!("tape.c");
+    let of_c =
+        format!("#define REAL {real}\n#define GLOBAL\n#define KERNEL extern \"C\" __global__ void\n{body}");
+    let fp64 = if wide { "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" } else { "" };
+    let of_opencl =
+        format!("{fp64}#define REAL {real}\n#define GLOBAL __global\n#define KERNEL __kernel void\n{body}");
+    let mut builder = CustomKernel::builder("micrograd_tape")
+        .input("code", DType::I32, "c")
+        .input("operands", DType::I32, "o")
+        .input("given", dtype, "3 n")
+        .output("results", dtype, "2 n")
+        .source(SourceLanguage::CudaC, &of_c)
+        .source(SourceLanguage::HipC, &of_c)
+        .source(SourceLanguage::OpenClC, &of_opencl)
+        .work_group_size([1, 1, 1])
+        .groups([1, 1, 1]);
+    if !wide {
+        builder = builder.source(SourceLanguage::Wgsl, include_str!("tape.wgsl"));
+    }
+    let kernel = builder.build()?;
+    Ok(slot.get_or_init(|| kernel))
+}

@@ -1,0 +1,239 @@
+//! Networks of values: ``Neuron``, ``Layer``, ``MLP``.
+//!
+//! A call makes one value for a neuron's weighted sum and one for its ReLU, not one for each product and each sum.
+
+use std::sync::Arc;
+
+use pyo3::{
+    prelude::*,
+    types::{PyList, PyTuple},
+};
+
+use super::{
+    device::{Place, PlaceDevice},
+    graph::{Dot, Function, Inputs, Kind},
+    value::{Value, common},
+};
+use crate::error::{Result, type_error};
+
+/// A neuron's parameters.
+struct Unit {
+    /// The weights, then the bias.
+    parameters: Arc<[Py<Value>]>,
+    nonlinear: bool,
+}
+
+impl Unit {
+    fn new(uniform: &Bound<'_, PyAny>, nin: usize, nonlinear: bool, place: Place) -> Result<Unit> {
+        let py = uniform.py();
+        let mut parameters = Vec::new();
+        for _ in 0..nin {
+            parameters.push(Value::leaf(py, uniform.call1((-1.0, 1.0))?.extract()?, place)?);
+        }
+        parameters.push(Value::leaf(py, 0.0, place)?);
+        Ok(Unit { parameters: parameters.into(), nonlinear })
+    }
+
+    fn call(&self, py: Python<'_>, place: Place, inputs: &Arc<Inputs>) -> Result<Py<Value>> {
+        let dot = Dot { parameters: self.parameters.clone(), inputs: inputs.clone() };
+        let sum = Value::result(py, place, Kind::Dot(Box::new(dot)))?;
+        if self.nonlinear {
+            return Value::result(py, place, Kind::Apply(Function::Relu, sum));
+        }
+        Ok(sum)
+    }
+
+    fn show(&self) -> String {
+        let kind = if self.nonlinear { "ReLU" } else { "Linear" };
+        format!("{kind}Neuron({})", self.parameters.len() - 1)
+    }
+}
+
+/// Neurons that take the same inputs.
+struct Row {
+    units: Vec<Unit>,
+    nin: usize,
+    place: Place,
+}
+
+impl Row {
+    /// Weights are drawn as micrograd draws them, with Python's `random.uniform`.
+    fn new(py: Python<'_>, nin: usize, nout: usize, nonlinear: bool, place: Place) -> Result<Row> {
+        let uniform = py.import("random")?.getattr("uniform")?;
+        let mut units = Vec::new();
+        for _ in 0..nout {
+            units.push(Unit::new(&uniform, nin, nonlinear, place)?);
+        }
+        Ok(Row { units, nin, place })
+    }
+
+    fn call(&self, py: Python<'_>, mut values: Vec<Py<Value>>) -> Result<Vec<Py<Value>>> {
+        values.truncate(self.nin);
+        for value in &values {
+            common(self.place, value.get().place)?;
+        }
+        let inputs = Inputs::new(values.into());
+        self.units.iter().map(|unit| unit.call(py, self.place, &inputs)).collect()
+    }
+
+    fn parameters<'a>(&'a self, py: Python<'a>) -> impl Iterator<Item = Py<Value>> + 'a {
+        let all = self.units.iter().flat_map(|unit| unit.parameters.iter());
+        all.map(move |parameter| parameter.clone_ref(py))
+    }
+
+    fn zero_grad(&self) {
+        for parameter in self.units.iter().flat_map(|unit| unit.parameters.iter()) {
+            parameter.get().grad.set(0.0);
+        }
+    }
+
+    fn show(&self) -> String {
+        let all: Vec<String> = self.units.iter().map(Unit::show).collect();
+        format!("Layer of [{}]", all.join(", "))
+    }
+}
+
+/// The inputs of a call: a list or tuple of values.
+fn inputs(x: &Bound<'_, PyAny>) -> Result<Vec<Py<Value>>> {
+    let one = |item: Bound<'_, PyAny>| match item.cast_into::<Value>() {
+        Ok(value) => Ok(value.unbind()),
+        Err(error) => {
+            let kind = error.into_inner().get_type().name()?;
+            Err(type_error(format!("the inputs of a network are Values, not {kind}: use Value({kind})")))
+        }
+    };
+    if let Ok(list) = x.cast::<PyList>() {
+        return list.iter().map(one).collect();
+    }
+    if let Ok(tuple) = x.cast::<PyTuple>() {
+        return tuple.iter().map(one).collect();
+    }
+    Err(type_error(format!("the inputs of a network are a list of Values, not {}", x.get_type().name()?)))
+}
+
+/// One result by itself, several as a list.
+fn given<'py>(py: Python<'py>, mut results: Vec<Py<Value>>) -> Result<Bound<'py, PyAny>> {
+    match (results.len(), results.pop()) {
+        (1, Some(only)) => Ok(only.into_bound(py).into_any()),
+        (_, last) => {
+            results.extend(last);
+            Ok(PyList::new(py, results)?.into_any())
+        }
+    }
+}
+
+/// The ReLU of a weighted sum of inputs, or the sum itself with ``nonlin=False``.
+///
+/// >>> from micrograd_rs import Neuron, Value
+/// >>> Neuron(2)
+/// ReLUNeuron(2)
+/// >>> len(Neuron(2).parameters())
+/// 3
+#[pyclass(module = "micrograd_rs", frozen)]
+pub(crate) struct Neuron(Row);
+
+#[pymethods]
+impl Neuron {
+    #[new]
+    #[pyo3(signature = (nin, nonlin=true, device=None))]
+    fn new(
+        py: Python<'_>,
+        nin: usize,
+        nonlin: bool,
+        device: Option<&Bound<'_, PlaceDevice>>,
+    ) -> Result<Neuron> {
+        let place = PlaceDevice::chosen(py, device.map(Bound::get))?;
+        Ok(Neuron(Row::new(py, nin, 1, nonlin, place)?))
+    }
+    fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        given(x.py(), self.0.call(x.py(), inputs(x)?)?)
+    }
+    /// The weights, then the bias.
+    fn parameters(&self, py: Python<'_>) -> Vec<Py<Value>> {
+        self.0.parameters(py).collect()
+    }
+    /// Sets the gradients of the parameters to 0.
+    fn zero_grad(&self) {
+        self.0.zero_grad();
+    }
+    fn __repr__(&self) -> String {
+        self.0.units.iter().map(Unit::show).collect()
+    }
+}
+
+/// Neurons side by side.
+#[pyclass(module = "micrograd_rs", frozen)]
+pub(crate) struct Layer(Row);
+
+#[pymethods]
+impl Layer {
+    #[new]
+    #[pyo3(signature = (nin, nout, nonlin=true, device=None))]
+    fn new(
+        py: Python<'_>,
+        nin: usize,
+        nout: usize,
+        nonlin: bool,
+        device: Option<&Bound<'_, PlaceDevice>>,
+    ) -> Result<Layer> {
+        let place = PlaceDevice::chosen(py, device.map(Bound::get))?;
+        Ok(Layer(Row::new(py, nin, nout, nonlin, place)?))
+    }
+    /// A value if there is one neuron, else a list of them.
+    fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        given(x.py(), self.0.call(x.py(), inputs(x)?)?)
+    }
+    /// The parameters of each neuron in turn.
+    fn parameters(&self, py: Python<'_>) -> Vec<Py<Value>> {
+        self.0.parameters(py).collect()
+    }
+    /// Sets the gradients of the parameters to 0.
+    fn zero_grad(&self) {
+        self.0.zero_grad();
+    }
+    fn __repr__(&self) -> String {
+        self.0.show()
+    }
+}
+
+/// A multi-layer perceptron: layers one after another, all but the last with ReLU.
+///
+/// >>> from micrograd_rs import MLP
+/// >>> len(MLP(10, [20, 20, 1]).parameters())
+/// 661
+#[pyclass(name = "MLP", module = "micrograd_rs", frozen)]
+pub(crate) struct Mlp(Vec<Row>);
+
+#[pymethods]
+impl Mlp {
+    #[new]
+    #[pyo3(signature = (nin, nouts, device=None))]
+    fn new(
+        py: Python<'_>,
+        nin: usize,
+        nouts: Vec<usize>,
+        device: Option<&Bound<'_, PlaceDevice>>,
+    ) -> Result<Mlp> {
+        let place = PlaceDevice::chosen(py, device.map(Bound::get))?;
+        let widths = std::iter::once(&nin).chain(&nouts);
+        let layer = |(at, (&nin, &nout))| Row::new(py, nin, nout, at + 1 < nouts.len(), place);
+        Ok(Mlp(widths.zip(&nouts).enumerate().map(layer).collect::<Result<_>>()?))
+    }
+    /// A value if the last layer has one neuron, else a list of them.
+    fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        let py = x.py();
+        given(py, self.0.iter().try_fold(inputs(x)?, |values, layer| layer.call(py, values))?)
+    }
+    /// The parameters of each layer in turn.
+    fn parameters(&self, py: Python<'_>) -> Vec<Py<Value>> {
+        self.0.iter().flat_map(|layer| layer.parameters(py)).collect()
+    }
+    /// Sets the gradients of the parameters to 0.
+    fn zero_grad(&self) {
+        self.0.iter().for_each(Row::zero_grad);
+    }
+    fn __repr__(&self) -> String {
+        let all: Vec<String> = self.0.iter().map(Row::show).collect();
+        format!("MLP of [{}]", all.join(", "))
+    }
+}

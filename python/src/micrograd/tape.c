@@ -1,0 +1,74 @@
+// One work item walks a tape: numbers in order, then gradients in reverse order. REAL, GLOBAL and KERNEL are defined
+// before: the languages differ in nothing else.
+// code: count, whether gradients are wanted, 0, 0; then operation, a, b, known for each value.
+// given: rows of numbers, exponents, gradients. results: rows of numbers, gradients.
+
+KERNEL micrograd_tape(GLOBAL const int* code, GLOBAL const int* operands, GLOBAL const REAL* given,
+                      GLOBAL REAL* results) {
+    int count = code[0];
+    int room = 16;
+    while (room < count) room *= 2;
+    GLOBAL REAL* slopes = results + room;
+    for (int i = 0; i < room; i++) {
+        results[i] = given[i];
+        slopes[i] = given[2 * room + i];
+    }
+    REAL one = 1;
+    for (int i = 0; i < count; i++) {
+        GLOBAL const int* step = code + 4 + 4 * i;
+        if (step[3] != 0) continue;
+        int a = step[1], b = step[2];
+        REAL x = step[0] == 4 ? one : results[a];
+        REAL y = x;
+        switch (step[0]) {
+            case 1: y = x + results[b]; break;
+            case 2: y = x * results[b]; break;
+            case 3: y = pow(x, given[room + i]); break;
+            case 4: {
+                y = results[operands[a + 2 * b]];
+                for (int k = 0; k < b; k++) y += results[operands[a + k]] * results[operands[a + b + k]];
+                break;
+            }
+            case 5: y = x < 0 ? 0 * one : x; break;
+            case 6: y = exp(x); break;
+            case 7: y = log(x); break;
+            case 8: y = tanh(x); break;
+            case 9: y = x < 0 ? exp(x) / (one + exp(x)) : one / (one + exp(-x)); break;
+        }
+        results[i] = y;
+    }
+    if (code[1] == 0) return;
+    for (int i = count - 1; i >= 0; i--) {
+        GLOBAL const int* step = code + 4 + 4 * i;
+        int a = step[1], b = step[2];
+        REAL slope = slopes[i], y = results[i];
+        switch (step[0]) {
+            case 1: slopes[a] += slope; slopes[b] += slope; break;
+            case 2: {
+                REAL left = results[a], right = results[b];
+                slopes[a] += right * slope;
+                slopes[b] += left * slope;
+                break;
+            }
+            case 3: {
+                REAL exponent = given[room + i];
+                slopes[a] += exponent * pow(results[a], exponent - one) * slope;
+                break;
+            }
+            case 4: {
+                for (int k = 0; k < b; k++) {
+                    int w = operands[a + k], x = operands[a + b + k];
+                    slopes[w] += results[x] * slope;
+                    slopes[x] += results[w] * slope;
+                }
+                slopes[operands[a + 2 * b]] += slope;
+                break;
+            }
+            case 5: slopes[a] += (y > 0 ? slope : 0 * slope); break;
+            case 6: slopes[a] += y * slope; break;
+            case 7: slopes[a] += slope / results[a]; break;
+            case 8: slopes[a] += (one - y * y) * slope; break;
+            case 9: slopes[a] += y * (one - y) * slope; break;
+        }
+    }
+}

@@ -1,0 +1,101 @@
+// As tape.c; what WGSL does not define, powers of negative numbers, is defined here.
+
+@group(0) @binding(0) var<storage, read> code: array<i32>;
+@group(0) @binding(1) var<storage, read> operands: array<i32>;
+@group(0) @binding(2) var<storage, read> given: array<f32>;
+@group(0) @binding(3) var<storage, read_write> results: array<f32>;
+
+fn power(x: f32, exponent: f32) -> f32 {
+    let whole = floor(exponent) == exponent;
+    if (whole && abs(exponent) <= 64.0) {
+        var product = 1.0;
+        for (var k = 0; k < i32(abs(exponent)); k++) { product *= x; }
+        if (exponent < 0.0) { return 1.0 / product; }
+        return product;
+    }
+    let size = pow(abs(x), exponent);
+    // x - x over itself is no number.
+    if (x < 0.0 && !whole) { return (x - x) / (x - x); }
+    if (x < 0.0 && abs(exponent) < 16777216.0 && i32(exponent) % 2 != 0) { return -size; }
+    return size;
+}
+
+@compute @workgroup_size(1, 1, 1)
+fn micrograd_tape() {
+    let count = code[0];
+    var room = 16;
+    while (room < count) { room *= 2; }
+    for (var i = 0; i < room; i++) {
+        results[i] = given[i];
+        results[room + i] = given[2 * room + i];
+    }
+    for (var i = 0; i < count; i++) {
+        let step = 4 + 4 * i;
+        if (code[step + 3] != 0) { continue; }
+        let a = code[step + 1];
+        let b = code[step + 2];
+        if (code[step] == 4) {
+            var sum = results[operands[a + 2 * b]];
+            for (var k = 0; k < b; k++) { sum += results[operands[a + k]] * results[operands[a + b + k]]; }
+            results[i] = sum;
+            continue;
+        }
+        let x = results[a];
+        var y = x;
+        switch (code[step]) {
+            case 1: { y = x + results[b]; }
+            case 2: { y = x * results[b]; }
+            case 3: { y = power(x, given[room + i]); }
+            case 5: { if (x < 0.0) { y = 0.0; } }
+            case 6: { y = exp(x); }
+            case 7: { y = log(x); }
+            // Beyond 10 it is 1 to the last bit, and the driver's own form may overflow.
+            case 8: { y = tanh(clamp(x, -10.0, 10.0)); }
+            case 9: {
+                let e = exp(-abs(x));
+                y = select(1.0, e, x < 0.0) / (1.0 + e);
+            }
+            default: {}
+        }
+        results[i] = y;
+    }
+    if (code[1] == 0) { return; }
+    for (var i = count - 1; i >= 0; i--) {
+        let step = 4 + 4 * i;
+        let a = code[step + 1];
+        let b = code[step + 2];
+        let slope = results[room + i];
+        let y = results[i];
+        switch (code[step]) {
+            case 1: {
+                results[room + a] += slope;
+                results[room + b] += slope;
+            }
+            case 2: {
+                let left = results[a];
+                let right = results[b];
+                results[room + a] += right * slope;
+                results[room + b] += left * slope;
+            }
+            case 3: {
+                let exponent = given[room + i];
+                results[room + a] += exponent * power(results[a], exponent - 1.0) * slope;
+            }
+            case 4: {
+                for (var k = 0; k < b; k++) {
+                    let w = operands[a + k];
+                    let x = operands[a + b + k];
+                    results[room + w] += results[x] * slope;
+                    results[room + x] += results[w] * slope;
+                }
+                results[room + operands[a + 2 * b]] += slope;
+            }
+            case 5: { if (y > 0.0) { results[room + a] += slope; } }
+            case 6: { results[room + a] += y * slope; }
+            case 7: { results[room + a] += slope / results[a]; }
+            case 8: { results[room + a] += (1.0 - y * y) * slope; }
+            case 9: { results[room + a] += y * (1.0 - y) * slope; }
+            default: {}
+        }
+    }
+}
