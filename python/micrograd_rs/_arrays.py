@@ -28,7 +28,7 @@ def _dtype(dtype: Any) -> Any:
     if isinstance(dtype, str) and dtype in _DTYPES:
         return _DTYPES[dtype]
     try:
-        known = nx.dtype(dtype)
+        known = _engine.dtype(dtype)
     except TypeError:
         known = None
     if known not in _NAMES:
@@ -82,7 +82,7 @@ class _Array:
         if isinstance(data, _Array):
             data = data._tensor.detach()
         kind = _DTYPES[device.dtype] if dtype is None else _dtype(dtype)
-        tensor = nx.Tensor(data, dtype=kind, device=device.name, requires_grad=True)
+        tensor = _engine.Tensor(data, dtype=kind, device=device.name, requires_grad=True)
         self._check(tensor)
         self._set(tensor, (), device)
 
@@ -110,7 +110,7 @@ class _Array:
     def data(self, data: Any) -> None:
         if self._parents:
             raise ValueError("only numbers that were given can be replaced, not those that were computed")
-        tensor = nx.Tensor(data, dtype=self._tensor.dtype, device=self._device.name, requires_grad=True)
+        tensor = _engine.Tensor(data, dtype=self._tensor.dtype, device=self._device.name, requires_grad=True)
         if tensor.shape != self._tensor.shape:
             raise ValueError(f"numbers of shape {tensor.shape} cannot replace those of shape {self._tensor.shape}")
         self._tensor = tensor
@@ -334,7 +334,7 @@ class Tensor(_Array):
         low = _product_dtype.get()
         if low is None:
             return self._combine(other, lambda a, b: a @ b)
-        own = nx.promote_types(self._tensor.dtype, other._tensor.dtype)
+        own = _engine.promote_types(self._tensor.dtype, other._tensor.dtype)
         result = self._combine(other, lambda a, b: (a.to(low) @ b.to(low)).to(own))
         result._scaled |= low == nx.float16
         return result

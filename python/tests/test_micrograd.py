@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import math
 import random
+import re
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -355,3 +357,11 @@ def test_threads_may_share_values() -> None:
     for thread in threads:
         thread.join()
     assert not failures and shared.grad == 4 * 500 * 4.0
+
+
+def test_the_documentation_holds() -> None:
+    page = Path(__file__).parents[2] / "docs" / "micrograd.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), {})

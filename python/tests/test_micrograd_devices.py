@@ -72,6 +72,25 @@ def test_networks(device: Any) -> None:
     assert results[0] == pytest.approx(results[1], rel=100 * near(device), abs=100 * near(device))
 
 
+@pytest.mark.parametrize("name", ["cpu", *NAMES])
+def test_what_the_first_documentation_shows(name: str) -> None:
+    device = Device._named(name)
+    a, b = Value(2.0, device=device), Value(3.0, device=device)
+    c = a * b + a**2
+    c.backward()
+    assert c.device == device and (c.data, a.grad, b.grad) == (10.0, 7.0, 2.0)
+    model = MLP(10, [20, 20, 1], device=device)
+    x = [Value(i, device=device) for i in range(10)]
+    y = model(x)
+    assert launches(y.backward) == (name != "cpu")
+    assert y.grad == 1.0 and any(parameter.grad != 0 for parameter in model.parameters())
+    batch = ValueBatch([1.0, 2.0, 3.0], device=device)
+    result = batch * 2.0
+    tensor = other_tensor = Tensor([[1, 2], [3, 4]], device=device)
+    result = tensor @ other_tensor
+    assert result.data == [[7.0, 10.0], [15.0, 22.0]]
+
+
 def test_what_was_recorded_means_the_numbers_of_then(device: Any) -> None:
     a = Value(2.0, device)
     double = a * 2
