@@ -15,14 +15,9 @@ numbers in one object, which the engine Phynexus computes.
 
 from __future__ import annotations
 
-from neurenix._engine import __version__, micrograd
+from neurenix._engine import __version__
 
 from ._arrays import Tensor, ValueBatch, autocast
-
-Value = micrograd.Value
-Neuron = micrograd.Neuron
-Layer = micrograd.Layer
-MLP = micrograd.MLP
-Device = micrograd.Device
+from ._native import MLP, Device, Layer, Neuron, Value
 
 __all__ = ["Value", "Neuron", "Layer", "MLP", "Device", "ValueBatch", "Tensor", "autocast", "__version__"]

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import neurenix as nx
 from neurenix import _engine
 
-_Device = _engine.micrograd.Device
+from ._native import Device
+
 _DTYPES = {"f64": nx.float64, "f32": nx.float32, "f16": nx.float16, "bf16": nx.bfloat16}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
@@ -76,8 +77,8 @@ class _Array:
 
     def __init__(self, data: Any, device: Any = None, *, dtype: Any = None) -> None:
         if device is None:
-            device = _Device.cpu()
-        elif not isinstance(device, _Device):
+            device = Device.cpu()
+        elif not isinstance(device, Device):
             raise TypeError(f"a {type(device).__name__} is no device: use Device.cpu() or Device.gpu()")
         if isinstance(data, _Array):
             data = data._tensor.detach()
@@ -246,7 +247,7 @@ class _Array:
 
     def to(self: _Self, device: Any) -> _Self:
         """The same numbers on another device, through which gradients flow; on the same device the object itself."""
-        if not isinstance(device, _Device):
+        if not isinstance(device, Device):
             raise TypeError(f"a {type(device).__name__} is no device: use Device.cpu() or Device.gpu()")
         if device == self._device:
             return self

@@ -54,7 +54,6 @@ mod _engine {
             recurrent_layer, rms_norm, scaled_dot_product_attention, smooth_l1_loss,
         },
         io::{digits, load_safetensors, save_safetensors},
-        micrograd::micrograd,
         optim::PyOptimizer,
         profile::PyProfiler,
         run_command,
@@ -69,4 +68,9 @@ mod _engine {
     #[allow(non_upper_case_globals)]
     #[pymodule_export]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_init]
+    fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        crate::micrograd::add_to(module)
+    }
 }

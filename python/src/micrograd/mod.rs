@@ -18,13 +18,13 @@ mod value;
 
 use pyo3::prelude::*;
 
-/// What the package `micrograd_rs` is made of.
-#[pymodule]
-pub(crate) mod micrograd {
-    #[pymodule_export]
-    use super::{
-        device::PlaceDevice,
-        network::{Layer, Mlp, Neuron},
-        value::Value,
-    };
+/// Adds the module `micrograd` to `_engine`: its classes have names that others have there.
+pub(crate) fn add_to(engine: &Bound<'_, PyModule>) -> PyResult<()> {
+    let module = PyModule::new(engine.py(), "micrograd")?;
+    module.add_class::<value::Value>()?;
+    module.add_class::<network::Neuron>()?;
+    module.add_class::<network::Layer>()?;
+    module.add_class::<network::Mlp>()?;
+    module.add_class::<device::PlaceDevice>()?;
+    engine.add_submodule(&module)
 }
