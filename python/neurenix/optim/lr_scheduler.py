@@ -228,8 +228,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 class OneCycleLR(LRScheduler):
     """Up to ``max_lr`` and down to nearly nothing, once (Smith and Topin, 2019); ``step`` follows every batch.
 
-    With ``cycle_momentum`` the momentum (or ``betas[0]``) goes the other way, for which the step is compiled anew each
-    time: ``cycle_momentum=False`` is much faster.
+    With ``cycle_momentum`` the momentum (or ``betas[0]``) goes the other way. It is a constant of the optimiser's step,
+    which is then planned anew each time; it is not with ``cycle_momentum=False``.
     """
 
     def __init__(

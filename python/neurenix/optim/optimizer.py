@@ -21,7 +21,7 @@ class Optimizer:
     """Updates parameters from their gradients.
 
     ``param_groups`` are dictionaries with ``params`` and settings; changes of settings count from the next step on.
-    A rule's settings other than ``lr`` and ``weight_decay`` are part of the compiled step: change them rarely.
+    A rule's settings other than ``lr`` and ``weight_decay`` are constants of the step: changing them plans it anew.
     """
 
     _rule = ""
