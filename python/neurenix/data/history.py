@@ -22,7 +22,7 @@ class History(Mapping[str, list[float]]):
         self._results = {name: [float(value) for value in values] for name, values in (results or {}).items()}
 
     def record(self, **results: Any) -> None:
-        """Adds an epoch's results: numbers, or tensors of one. A result that is missing or new counts as NaN elsewhere."""
+        """Adds an epoch's results: numbers, or tensors of one. Where a result is missing, it is NaN."""
         values = {name: float(value) for name, value in results.items()}
         before = self.epochs
         for name in [*self._results, *(name for name in values if name not in self._results)]:
@@ -48,7 +48,7 @@ class History(Mapping[str, list[float]]):
         return f"History({self.epochs} epochs{': ' if last else ''}{last})"
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """Writes the curves as a PNG image; names with the same last word, as ``loss`` and ``test_loss``, share axes."""
+        """Writes the curves as a PNG image; names with the same end, as ``loss`` and ``test_loss``, share axes."""
         image = self._repr_png_()
         if image is None:
             raise ValueError("plot: there are no results yet")

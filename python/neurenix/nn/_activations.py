@@ -66,7 +66,10 @@ def _chosen(input: Tensor, dim: int | None) -> int:
 
 
 def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
-    """``exp(x) / sum(exp(x))`` along ``dim``; if that is left out, along the second dimension, or a vector's only one."""
+    """``exp(x) / sum(exp(x))`` along ``dim``.
+
+    If that is left out, along the second dimension, or a vector's only one.
+    """
     (input,) = full(input)
     return (input if dtype is None else input.to(dtype)).softmax(_chosen(input, dim))
 

@@ -39,7 +39,7 @@ class _Convolution(Module):
         if padding_mode != "zeros":
             raise ValueError(f'{kind}: padding_mode is {padding_mode!r}: only "zeros" is there')
         if groups < 1 or in_channels % groups or out_channels % groups:
-            raise ValueError(f"{kind}: {in_channels} and {out_channels} channels cannot be divided into {groups} groups")
+            raise ValueError(f"{kind}: {in_channels} and {out_channels} channels do not divide into {groups} groups")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = each(kernel_size, dims, "kernel_size")
         self.stride, self.dilation = each(stride, dims, "stride"), each(dilation, dims, "dilation")
@@ -96,7 +96,18 @@ class _Forward(_Convolution):
     ) -> None:
         super().__init__()
         self._build(
-            in_channels, out_channels, kernel_size, stride, padding, 0, dilation, groups, bias, padding_mode, device, dtype
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            0,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
         )
 
     def forward(self, input: Tensor) -> Tensor:

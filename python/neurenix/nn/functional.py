@@ -36,12 +36,10 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input1[i] * weight[k, i, j] * input2[j] + bias[k]``, summed over ``i`` and ``j``."""
     input1, input2, weight, bias = low(input1, input2, weight, bias)
-    result = _engine.einsum("bi,kij,bj->bk", *_rows(input1, weight, input2)).reshape(*input1.shape[:-1], weight.shape[0])
+    rows = [each.reshape(-1, each.shape[-1]) for each in (input1, input2)]
+    result = _engine.einsum("bi,kij,bj->bk", rows[0], weight, rows[1])
+    result = result.reshape(*input1.shape[:-1], weight.shape[0])
     return result if bias is None else result + bias
-
-
-def _rows(input1: Tensor, weight: Tensor, input2: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return input1.reshape(-1, input1.shape[-1]), weight, input2.reshape(-1, input2.shape[-1])
 
 
 def each(value: Sizes, dims: int, name: str) -> tuple[int, ...]:

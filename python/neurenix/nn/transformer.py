@@ -173,7 +173,8 @@ class TransformerEncoderLayer(Module):
         return self.dropout1(mixed)  # type: ignore[no-any-return]
 
     def _feed(self, x: Tensor) -> Tensor:
-        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))  # type: ignore[no-any-return]
+        inner = self.dropout(self.activation(self.linear1(x)))
+        return self.dropout2(self.linear2(inner))  # type: ignore[no-any-return]
 
 
 class TransformerEncoder(Module):

@@ -33,7 +33,7 @@ def clip_grad_norm_(
         else:
             total = _engine.stack([(size.abs() ** norm_type).sum() for size in sizes]).sum() ** (1.0 / norm_type)
         if error_if_nonfinite and not math.isfinite(total.item()):
-            raise RuntimeError(f"clip_grad_norm_: the norm of order {norm_type} is {total.item()}: no gradient was scaled")
+            raise RuntimeError(f"clip_grad_norm_: the norm is {total.item()}: no gradient was scaled")
         factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
         for parameter, gradient in pairs:
             parameter.grad = gradient * factor.to(gradient.dtype)

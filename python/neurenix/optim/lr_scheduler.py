@@ -320,7 +320,7 @@ class SequentialLR:
         self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
     ) -> None:
         if not schedulers or len(milestones) != len(schedulers) - 1:
-            raise ValueError(f"SequentialLR: {len(schedulers)} schedules need one milestone less, not {len(milestones)}")
+            raise ValueError("SequentialLR: schedules need one milestone less than there are of them")
         if any(scheduler.optimizer is not optimizer for scheduler in schedulers):
             raise ValueError("SequentialLR: a schedule is of another optimizer")
         self.optimizer, self._schedulers, self._milestones = optimizer, list(schedulers), list(milestones)
