@@ -30,7 +30,6 @@ use crate::{
 
 /// The source of a kernel as WGSL: an entry point `main`, whose buffers are the bindings of group 0 in their order, and
 /// whose immediates are the first element of each, in elements from the binding's start (`i32`), and then 0.
-/// What the device's own arithmetic lacks the kernel makes up for.
 ///
 /// # Errors
 /// [`Error::Device`] for what WGSL cannot say: matrix fragments, elementary functions of `float64`, indices beyond 32
@@ -447,7 +446,7 @@ impl Printer<'_> {
             }
             (Operation::ShuffleXor(_, by), &[a]) => match value_type(from) {
                 "u64" => format!("{}({a}, {by}u)", self.functions.library("shuffle_xor_u64")),
-                // NVIDIA's driver gives back the invocation's own truth value.
+                // As numbers: on NVIDIA's driver sorting by exchanged truth values left all as it was.
                 "bool" => format!("(subgroupShuffleXor(u32({a}), {by}u) != 0u)"),
                 t @ ("i64" | "f64") => {
                     let name = self.functions.library("shuffle_xor_u64");
