@@ -6,11 +6,16 @@ use phynexus::{
     DType,
     device::{DeviceInfo, DeviceNature, register_missing},
     gpu::Gpu,
-    kernel::{check::Limits, lower::Target},
+    kernel::{check::Limits, lower::Target, print::WgslArithmetic},
 };
 use wgpu::{Adapter, Backend, Backends, DeviceType, Features, Instance, InstanceDescriptor};
 
-use crate::{connection::wait_for, driver::Wgpu};
+use crate::{
+    connection::wait_for,
+    driver::Wgpu,
+    float_controls::float_controls,
+    spirv::{DENORM_PRESERVE, FloatControl},
+};
 
 /// The APIs in the order in which they are looked for, their devices' names, and where they are found.
 const APIS: [(Backend, &str, &str); 4] = [
@@ -72,6 +77,10 @@ pub(crate) struct Found {
     pub(crate) target: Target,
     /// The features to ask for.
     pub(crate) features: Features,
+    /// What kernels ask a Vulkan driver to do with floats.
+    pub(crate) float_controls: Vec<FloatControl>,
+    /// What of its arithmetic is exact.
+    pub(crate) arithmetic: WgslArithmetic,
 }
 
 fn describe(adapter: &Adapter, name: String) -> Found {
@@ -120,5 +129,13 @@ fn describe(adapter: &Adapter, name: String) -> Found {
     // The APIs do not tell how many processors a GPU has.
     let processors = if software { available_parallelism().map_or(1, usize::from) } else { 16 };
     let target = Target { limits, vector_bytes: 16, processors };
-    Found { adapter: adapter.clone(), info, target, features }
+    let float_controls = float_controls(adapter);
+    // No API promises exact divisions, and subnormal numbers only where it is asked for them; a processor has both.
+    let keeps = FloatControl { mode: DENORM_PRESERVE, width: 32 };
+    let subnormals = software || float_controls.contains(&keeps);
+    let arithmetic = WgslArithmetic { divisions: software, subnormals };
+    Found { adapter: adapter.clone(), info, target, features, float_controls, arithmetic }
 }
+
+#[cfg(test)]
+mod tests;

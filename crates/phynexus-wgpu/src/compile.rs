@@ -50,7 +50,7 @@ pub(crate) fn compile(found: &Found, connection: &Connection, kernel: &Kernel) -
             )));
         }
     }
-    let source = print_wgsl(kernel)?;
+    let source = print_wgsl(kernel, found.arithmetic)?;
     let failed = |message: String| refused(format!("compiling kernel {}: {message}", kernel.name));
     // A panic of the translator is an error of this kernel alone.
     let made = catch_unwind(AssertUnwindSafe(|| {
@@ -69,7 +69,7 @@ pub(crate) fn compile(found: &Found, connection: &Connection, kernel: &Kernel) -
 fn module(found: &Found, device: &Device, source: &str, kernel: &Kernel) -> Result<ShaderModule, String> {
     let passthrough = found.features.contains(Features::PASSTHROUGH_SHADERS);
     if passthrough && found.adapter.get_info().backend == Backend::Vulkan {
-        let code = exact(&translate(source)?);
+        let code = exact(&translate(source)?, &found.float_controls);
         let [x, y, z] = kernel.block().map(|extent| extent as u32);
         let entry = PassthroughShaderEntryPoint { name: "main".into(), workgroup_size: (x, y, z) };
         let descriptor = ShaderModuleDescriptorPassthrough {
@@ -77,8 +77,8 @@ fn module(found: &Found, device: &Device, source: &str, kernel: &Kernel) -> Resu
             spirv: Some(Cow::Owned(code)),
             ..Default::default()
         };
-        // SAFETY: the code is naga's translation of a validated module; decorations change neither types nor control
-        // flow. The checker proved every access of the kernel in bounds.
+        // SAFETY: the code is naga's translation of a validated module; what is added changes neither types nor
+        // control flow, and the driver has it. The checker proved every access of the kernel in bounds.
         return Ok(unsafe { device.create_shader_module_passthrough(descriptor) });
     }
     let descriptor =

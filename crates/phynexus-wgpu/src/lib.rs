@@ -11,12 +11,14 @@
 //! | `compile` | from a loop tree to a pipeline |
 //! | `source` | kernels written by users |
 //! | `spirv` | what SPIR-V must say for exact arithmetic |
+//! | `float_controls` | what of it a Vulkan driver can be asked for |
 //! | `driver` | the engine's trait |
 
 mod adapter;
 mod compile;
 mod connection;
 mod driver;
+mod float_controls;
 mod source;
 mod spirv;
 

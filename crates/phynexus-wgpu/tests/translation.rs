@@ -12,7 +12,12 @@ use phynexus::{
     DType, Device, Error, Result,
     device::{DeviceInfo, DeviceNature},
     gpu::{Driver, Gpu, Submission},
-    kernel::{check::Limits, loops::Kernel, lower::Target, print::print_wgsl},
+    kernel::{
+        check::Limits,
+        loops::Kernel,
+        lower::Target,
+        print::{WgslArithmetic, print_wgsl},
+    },
     oracle::generate::{Case, random_case},
     schedule::execute_ir,
 };
@@ -61,10 +66,12 @@ impl Driver for Translator {
         Ok(())
     }
     fn compile(&self, kernel: &Kernel) -> Result<()> {
-        let source = print_wgsl(kernel)?;
-        let dtypes = &self.target.limits.dtypes;
-        translate(&source, dtypes)
-            .map_err(|message| Error::internal("translation", format!("{message}\n{source}")))
+        [true, false].into_iter().try_for_each(|exact| {
+            let arithmetic = WgslArithmetic { divisions: exact, subnormals: exact };
+            let source = print_wgsl(kernel, arithmetic)?;
+            translate(&source, &self.target.limits.dtypes)
+                .map_err(|message| Error::internal("translation", format!("{message}\n{source}")))
+        })
     }
     fn launch(&self, _: &Submission<'_, Translator>) -> Result<()> {
         Ok(())

@@ -1,7 +1,7 @@
 //! Conversions as WGSL expressions.
 
 use super::operation::{Functions, value_type};
-use crate::{DType, Result, Scalar, dtype::Kind};
+use crate::{DType, Result, Scalar, dtype::Kind, graph::op::Binary};
 
 impl Functions {
     /// The bits of a 16-bit float.
@@ -22,13 +22,19 @@ impl Functions {
         Ok(match (from.kind(), to.kind()) {
             _ if to == to.compute() && from.compute() == to => a.to_owned(),
             (Kind::Bool, _) if to == DType::Bool => a.to_owned(),
-            (Kind::Float, Kind::Bool) => format!("!({a} == {})", self.whole(from, 0)),
+            (Kind::Float, Kind::Bool) => {
+                let zero = self.whole(from, 0);
+                format!("!({})", self.compare(Binary::Eq, from, a, &zero))
+            }
             (_, Kind::Bool) => format!("({a} != {})", self.whole(from, 0)),
             (Kind::Bool, _) if to != to.compute() => format!("select(0.0f, 1.0f, {a})"),
             (Kind::Bool, _) => format!("select({}, {}, {a})", self.whole(to, 0), self.whole(to, 1)),
             (_, Kind::Float) if to != to.compute() => {
                 let bits = self.round(from, to, a)?;
                 self.decode(to, &bits)
+            }
+            (Kind::Float, Kind::Float) if f != t && !self.sees_subnormals(DType::F32) => {
+                format!("{}({a})", self.library(if t == "f64" { "widened" } else { "narrowed" }))
             }
             (Kind::Float, Kind::Float) => format!("{t}({a})"),
             (Kind::Float, _) => self.float_to_integer(from, to, a),

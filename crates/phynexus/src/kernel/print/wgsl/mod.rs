@@ -6,12 +6,15 @@
 //! sums and products that drivers would else simplify as if there were neither NaN, infinities nor signed zeros.
 
 mod convert;
+mod division;
+mod elementary;
 mod functions;
 mod memory;
 mod operation;
 
 use std::collections::HashMap;
 
+pub use functions::Arithmetic;
 use memory::{Form, element_type, forms};
 use operation::{Functions, value_type};
 
@@ -31,7 +34,7 @@ use crate::{
 /// # Errors
 /// [`Error::Device`] for what WGSL cannot say: matrix fragments, elementary functions of `float64`, indices beyond 32
 /// bits; [`Error::Internal`] if a value is used that is not bound.
-pub fn print(kernel: &Kernel) -> Result<String> {
+pub fn print(kernel: &Kernel, arithmetic: Arithmetic) -> Result<String> {
     if !kernel.fragments.is_empty() {
         return Err(refused(format!("kernel {} needs matrix fragments, which WGSL has not", kernel.name)));
     }
@@ -40,7 +43,7 @@ pub fn print(kernel: &Kernel) -> Result<String> {
     }
     let mut printer = Printer {
         kernel,
-        functions: Functions::default(),
+        functions: Functions::new(arithmetic),
         ranges: kernel.ranges(),
         forms: forms(kernel),
         wide: false,
@@ -434,7 +437,7 @@ impl Printer<'_> {
         Ok(match (operation, names.as_slice()) {
             (Operation::Unary(op, _), &[a]) => self.functions.unary(*op, from, a)?,
             (Operation::Binary(op, ..), &[a, b]) => self.functions.binary(*op, from, a, b)?,
-            (Operation::MultiplyAdd(..), &[a, b, c]) => format!("fma({a}, {b}, {c})"),
+            (Operation::MultiplyAdd(..), &[a, b, c]) => self.functions.multiply_add(of.dtype, a, b, c),
             (Operation::Select(..), &[condition, a, b]) => format!("select({b}, {a}, {condition})"),
             (Operation::Cast(_), &[a]) => self.functions.cast(from, of.dtype, a)?,
             (Operation::Bitcast(a), &[text]) => {
@@ -443,6 +446,8 @@ impl Printer<'_> {
             }
             (Operation::ShuffleXor(_, by), &[a]) => match value_type(from) {
                 "u64" => format!("{}({a}, {by}u)", self.functions.library("shuffle_xor_u64")),
+                // As numbers: on NVIDIA's driver sorting by exchanged truth values left all as it was.
+                "bool" => format!("(subgroupShuffleXor(u32({a}), {by}u) != 0u)"),
                 t @ ("i64" | "f64") => {
                     let name = self.functions.library("shuffle_xor_u64");
                     format!("bitcast<{t}>({name}(bitcast<u64>({a}), {by}u))")

@@ -1,7 +1,7 @@
 //! Elementwise operations as WGSL expressions. Operands are names or literals, so they may be repeated; what needs
 //! statements becomes a function.
 
-use super::functions::FUNCTIONS;
+use super::functions::{Arithmetic, find};
 use crate::{
     DType, Error, Result, Scalar,
     dtype::Kind,
@@ -9,10 +9,10 @@ use crate::{
     kernel::print::language::fill,
 };
 
-/// The functions a source needs, each after what it calls.
-#[derive(Default)]
+/// The functions a source needs.
 pub(super) struct Functions {
     written: Vec<(String, String)>,
+    arithmetic: Arithmetic,
 }
 
 /// The type that numbers are computed in: 8- and 16-bit integers as 32-bit ones.
@@ -41,14 +41,23 @@ fn suffix(dtype: DType) -> &'static str {
 }
 
 impl Functions {
+    pub(super) fn new(arithmetic: Arithmetic) -> Functions {
+        Functions { written: Vec::new(), arithmetic }
+    }
+
+    /// True if the device's own operations on floats of the type see subnormal numbers.
+    pub(super) fn sees_subnormals(&self, dtype: DType) -> bool {
+        self.arithmetic.subnormals || dtype == DType::F64
+    }
+
     pub(super) fn source(&self) -> String {
         self.written.iter().map(|(_, definition)| format!("{definition}\n")).collect()
     }
 
-    /// Adds one of [`FUNCTIONS`] and what it calls, unless they are there; gives back its name.
+    /// Adds one that [`find`] knows, and what it calls, unless they are there; gives back its name.
     pub(super) fn library(&mut self, name: &'static str) -> &'static str {
         let known = self.written.iter().any(|(n, _)| n == name);
-        if let Some((_, calls, source)) = FUNCTIONS.iter().find(|f| f.0 == name).filter(|_| !known) {
+        if let Some((_, calls, source)) = find(name, self.arithmetic).filter(|_| !known) {
             self.written.push((name.to_owned(), (*source).to_owned()));
             for call in *calls {
                 self.library(call);
@@ -158,16 +167,23 @@ impl Functions {
             IsInf => self.library(if wide { "is_infinite_f64" } else { "is_infinite" }),
             Sign => {
                 let [zero, less] = [0, -1].map(|i| self.whole(dtype, i));
-                return Ok(format!("select(select({a}, {less}, {a} < {zero}), {one}, {a} > {zero})"));
+                let below = self.compare(Binary::Lt, dtype, a, &zero);
+                let above = self.compare(Binary::Lt, dtype, &zero, a);
+                return Ok(format!("select(select({a}, {less}, {below}), {one}, {above})"));
             }
-            Recip => return Ok(format!("{one} / {a}")),
-            Rsqrt => return Ok(format!("{one} / sqrt({a})")),
+            Recip => return Ok(self.quotient(dtype, &one, a)),
+            Sqrt => return Ok(self.square_root(dtype, a)),
+            Rsqrt => {
+                let root = self.square_root(dtype, a);
+                return Ok(self.quotient(dtype, &one, &root));
+            }
+            Abs if !self.sees_subnormals(dtype) => self.library("magnitude"),
             // Drivers lose the sign of a zero here (llvmpipe's truncation in `f64` on processors without AVX-512).
             Ceil | Trunc | Round => {
                 let sign = self.library(if wide { "with_sign_f64" } else { "with_sign" });
                 return Ok(format!("{sign}({}({a}), {a})", op.name()));
             }
-            Abs | Sqrt | Floor => op.name(),
+            Abs | Floor => op.name(),
             _ if wide => return Err(missing(op.name())),
             Exp => self.library("exp_"),
             Exp2 => self.library("exp2_"),
@@ -213,29 +229,30 @@ impl Functions {
             });
         }
         Ok(match op {
-            Lt => infix("<"),
-            Le => infix("<="),
-            Eq => infix("=="),
+            Lt | Le | Eq => self.compare(op, dtype, a, b),
             // Its translation may be false for NaN.
-            Ne if kind == Kind::Float => format!("!({a} == {b})"),
+            Ne if kind == Kind::Float => format!("!({})", self.compare(Eq, dtype, a, b)),
             Ne => infix("!="),
             // NaN if either is: the second is taken wherever no comparison holds.
             Max | Min => {
-                let sign = if op == Max { ">" } else { "<" };
+                let first = match op {
+                    Max => self.compare(Lt, dtype, b, a),
+                    _ => self.compare(Lt, dtype, a, b),
+                };
                 let nan = match kind {
                     Kind::Float => format!(" || {}", self.is_nan(dtype, a)),
                     _ => String::new(),
                 };
-                format!("select({b}, {a}, {a} {sign} {b}{nan})")
+                format!("select({b}, {a}, {first}{nan})")
             }
             And => infix("&"),
             Or => infix("|"),
             Xor => infix("^"),
-            Add | Sub | Mul | Div if kind == Kind::Float => infix(match op {
+            Div if kind == Kind::Float => self.quotient(dtype, a, b),
+            Add | Sub | Mul if kind == Kind::Float => infix(match op {
                 Add => "+",
                 Sub => "-",
-                Mul => "*",
-                _ => "/",
+                _ => "*",
             }),
             Add => self.wrap(dtype, infix("+")),
             Sub => self.wrap(dtype, infix("-")),
@@ -250,6 +267,41 @@ impl Functions {
                 self.wrap(dtype, format!("{name}({a}, {b})"))
             }
         })
+    }
+
+    /// A product and a sum; fused where that loses nothing.
+    pub(super) fn multiply_add(&self, dtype: DType, a: &str, b: &str, c: &str) -> String {
+        match self.sees_subnormals(dtype) {
+            true => format!("fma({a}, {b}, {c})"),
+            false => format!("{a} * {b} + {c}"),
+        }
+    }
+
+    /// Less, at most, or equal.
+    pub(super) fn compare(&mut self, op: Binary, dtype: DType, a: &str, b: &str) -> String {
+        let (sign, name) = match op {
+            Binary::Lt => ("<", "less"),
+            Binary::Le => ("<=", "less_equal"),
+            _ => ("==", "equal"),
+        };
+        if dtype.kind() != Kind::Float || self.sees_subnormals(dtype) {
+            return format!("{a} {sign} {b}");
+        }
+        self.library("less");
+        format!("{name}({a}, {b})")
+    }
+
+    /// The quotient of two floats.
+    fn quotient(&mut self, dtype: DType, a: &str, b: &str) -> String {
+        match self.arithmetic.divisions || dtype == DType::F64 {
+            true => format!("{a} / {b}"),
+            false => format!("{}({a}, {b})", self.library("divide")),
+        }
+    }
+
+    fn square_root(&mut self, dtype: DType, a: &str) -> String {
+        let native = self.arithmetic.divisions || dtype == DType::F64;
+        format!("{}({a})", if native { "sqrt" } else { self.library("square_root") })
     }
 
     fn shift(&mut self, op: Binary, dtype: DType, a: &str, b: &str) -> String {
@@ -281,17 +333,25 @@ impl Functions {
     fn division_or_power(&mut self, op: Binary, dtype: DType) -> String {
         let t = value_type(dtype);
         let body = match (op, dtype.kind()) {
-            (Binary::Remainder, Kind::Float) => {
+            (op, Kind::Float) => {
                 self.float_remainder(dtype);
-                "let r = c_remainder_{t}(a, b);
-    return select(r, r + b, r != {0} && (r < {0}) != (b < {0}));"
-            }
-            // A division of what the remainder leaves: an integer up to rounding, and NaN for an infinite dividend.
-            (_, Kind::Float) => {
-                self.float_remainder(dtype);
-                "if (b == {0}) { return a / b; }
-    let r = c_remainder_{t}(a, b);
-    return round((a - r) / b) - select({0}, {1}, r != {0} && (r < {0}) != (b < {0}));"
+                let mut test = |op, a, b| self.compare(op, dtype, a, b);
+                let none = test(Binary::Eq, "b", "{0}");
+                let signs = [test(Binary::Lt, "r", "{0}"), test(Binary::Lt, "b", "{0}")];
+                let differs =
+                    format!("!({}) && ({}) != ({})", test(Binary::Eq, "r", "{0}"), signs[0], signs[1]);
+                &if op == Binary::Remainder {
+                    format!("let r = c_remainder_{{t}}(a, b);\n    return select(r, r + b, {differs});")
+                } else {
+                    // A division of what the remainder leaves: an integer up to rounding, and NaN for an infinite
+                    // dividend.
+                    let (limit, all) = (self.quotient(dtype, "a", "b"), self.quotient(dtype, "(a - r)", "b"));
+                    format!(
+                        "if ({none}) {{ return {limit}; }}
+    let r = c_remainder_{{t}}(a, b);
+    return round({all}) - select({{0}}, {{1}}, {differs});"
+                    )
+                }
             }
             (Binary::Remainder, Kind::Signed) => {
                 "if (b == {0} || b == {-1}) { return {0}; }
