@@ -11,7 +11,7 @@ use naga::{
 use phynexus::{
     DType, Device, Error, Result,
     device::{DeviceInfo, DeviceNature},
-    gpu::{Driver, Gpu, Submission},
+    gpu::{Driver, Gpu, NotCompiled, Submission},
     kernel::{check::Limits, loops::Kernel, lower::Target, print::print_wgsl},
     oracle::generate::{Case, random_case},
     schedule::execute_ir,
@@ -60,11 +60,11 @@ impl Driver for Translator {
         bytes.fill(0);
         Ok(())
     }
-    fn compile(&self, kernel: &Kernel) -> Result<()> {
+    fn compile(&self, kernel: &Kernel) -> Result<(), NotCompiled> {
         let source = print_wgsl(kernel)?;
         let dtypes = &self.target.limits.dtypes;
         translate(&source, dtypes)
-            .map_err(|message| Error::internal("translation", format!("{message}\n{source}")))
+            .map_err(|message| Error::internal("translation", format!("{message}\n{source}")).into())
     }
     fn launch(&self, _: &Submission<'_, Translator>) -> Result<()> {
         Ok(())
