@@ -41,6 +41,7 @@ const DEVICES: [Software; 2] = [
 /// The conformance suite on every such device, and the digits, which train as on the CPU.
 pub(crate) fn devices() -> Result<(), String> {
     let program = command()?;
+    steps(&program, "cpu")?;
     for device in &DEVICES {
         println!("--- {}", device.name);
         if !device.files.iter().any(|file| Path::new(file).exists()) {
@@ -48,8 +49,14 @@ pub(crate) fn devices() -> Result<(), String> {
         }
         suite(&program, device)?;
         training(&program, device.name)?;
+        steps(&program, device.name)?;
     }
     Ok(())
+}
+
+/// Training for a thousand steps: memory stays as it is.
+fn steps(program: &Path, device: &str) -> Result<(), String> {
+    succeed(Command::new(program).args(["verify", "--steps", "1000", "--device", device]))
 }
 
 /// The command `neurenix`, built with the whole workspace, as the tests are.

@@ -6,7 +6,7 @@ use phynexus::{
     DType, Device, Element, Error, Result, Scalar, Tensor,
     custom::{CustomKernel, CustomKernelBuilder, Source, SourceLanguage},
     device::{DeviceInfo, DeviceNature, register, scalar_bytes},
-    gpu::{Driver, Gpu, SourceArgument, SourceLaunch, Submission},
+    gpu::{Driver, Gpu, NotCompiled, SourceArgument, SourceLaunch, Submission},
     kernel::{check::Limits, interpret::interpret, loops::Kernel, lower::Target},
     schedule::placement::set_strict,
 };
@@ -76,7 +76,7 @@ impl Driver for Plain {
         out.copy_from_slice(&bytes(block)[offset..offset + out.len()]);
         Ok(())
     }
-    fn compile(&self, _: &Kernel) -> Result<Module> {
+    fn compile(&self, _: &Kernel) -> Result<Module, NotCompiled> {
         Ok(Module::Printed)
     }
     fn launch(&self, submission: &Submission<'_, Plain>) -> Result<()> {
@@ -102,15 +102,15 @@ impl Driver for Plain {
     fn source_languages(&self) -> &'static [SourceLanguage] {
         &[SourceLanguage::OpenClC]
     }
-    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, String> {
+    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, NotCompiled> {
         let mut lines = source.text().lines();
         if lines.next() != Some(kernel.entry_point()) {
-            return Err(format!("there is no kernel {}", kernel.entry_point()));
+            return Err(format!("there is no kernel {}", kernel.entry_point()).into());
         }
         let lines: Vec<String> = lines.map(|line| line.trim().to_owned()).collect();
         match lines.iter().position(|line| line != "square" && line != "add") {
             None => Ok(Module::Source(lines)),
-            Some(at) => Err(format!("source:{}:5: error: what is {:?}?", at + 2, lines[at])),
+            Some(at) => Err(format!("source:{}:5: error: what is {:?}?", at + 2, lines[at]).into()),
         }
     }
     fn launch_source(&self, module: &Module, launch: &SourceLaunch<'_, Block>) -> Result<()> {

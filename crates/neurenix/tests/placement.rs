@@ -40,8 +40,9 @@ impl Backend for Picky {
         node.op == Op::Dot
     }
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
-        let refuse =
-            |message: &str| Err(Error::Device { device: "picky:0".to_owned(), message: message.to_owned() });
+        let refuse = |message: &str| {
+            Err(Error::Unsupported { device: "picky:0".to_owned(), message: message.to_owned() })
+        };
         match step {
             Step::Library(library) if matches!(library.node.op, Op::ArgSort { .. } | Op::Gather) => {
                 refuse("it cannot sort or gather")

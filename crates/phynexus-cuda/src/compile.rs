@@ -3,7 +3,10 @@
 use std::ffi::{CStr, CString};
 
 use cudarc::nvrtc::{result, sys};
-use phynexus::gpu::DiskCache;
+use phynexus::{
+    Error,
+    gpu::{DiskCache, NotCompiled},
+};
 
 use crate::library;
 
@@ -34,16 +37,16 @@ impl Compiler {
     /// Machine code of a printed kernel.
     ///
     /// # Errors
-    /// The compiler's messages.
-    pub(crate) fn compile(&self, source: &str) -> Result<Vec<u8>, String> {
+    /// The compiler's messages, or its failure.
+    pub(crate) fn compile(&self, source: &str) -> Result<Vec<u8>, NotCompiled> {
         self.cached(source, &self.printed)
     }
 
     /// Machine code of a source that a user wrote, with the compiler's own defaults.
     ///
     /// # Errors
-    /// The compiler's messages.
-    pub(crate) fn compile_source(&self, source: &str) -> Result<Vec<u8>, String> {
+    /// The compiler's messages, or its failure.
+    pub(crate) fn compile_source(&self, source: &str) -> Result<Vec<u8>, NotCompiled> {
         self.cached(source, &self.written)
     }
 
@@ -52,10 +55,10 @@ impl Compiler {
     /// # Errors
     /// The compiler's messages.
     pub(crate) fn compile_now(&self, source: &str) -> Result<Vec<u8>, String> {
-        self.printed.machine_code(source)
+        self.printed.machine_code(source).map_err(|reason| reason.to_string())
     }
 
-    fn cached(&self, source: &str, options: &Options) -> Result<Vec<u8>, String> {
+    fn cached(&self, source: &str, options: &Options) -> Result<Vec<u8>, NotCompiled> {
         self.cache.get(&format!("{}\n{source}", options.version), || options.machine_code(source))
     }
 }
@@ -72,9 +75,10 @@ impl Options {
         Options { list, version }
     }
 
-    fn machine_code(&self, source: &str) -> Result<Vec<u8>, String> {
+    fn machine_code(&self, source: &str) -> Result<Vec<u8>, NotCompiled> {
         let source = CString::new(source).map_err(|_| "the source contains a zero byte".to_owned())?;
-        let program = Program(result::create_program(&source, None).map_err(|e| format!("{e:?}"))?);
+        let program =
+            Program(result::create_program(&source, None).map_err(|e| failed("creating a program", e))?);
         // SAFETY: the program was just made.
         let compiled = unsafe { result::compile_program(program.0, &self.list) };
         if let Err(error) = compiled {
@@ -84,18 +88,31 @@ impl Options {
             let log = CStr::from_bytes_until_nul(&log)
                 .map(|l| l.to_string_lossy().into_owned())
                 .unwrap_or_default();
-            return Err(if log.trim().is_empty() { format!("{error:?}") } else { log });
+            return Err(match error.0 {
+                // The source's fault, or what the architecture does not have.
+                sys::nvrtcResult::NVRTC_ERROR_COMPILATION | sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION => {
+                    if log.trim().is_empty() { format!("{error:?}") } else { log }.into()
+                }
+                _ => failed("compiling", error),
+            });
         }
         let mut bytes = 0;
         // SAFETY: the program is compiled, the pointer valid for the call.
-        unsafe { sys::nvrtcGetCUBINSize(program.0, &mut bytes) }.result().map_err(|e| format!("{e:?}"))?;
+        unsafe { sys::nvrtcGetCUBINSize(program.0, &mut bytes) }
+            .result()
+            .map_err(|e| failed("compiling", e))?;
         let mut code = vec![0u8; bytes];
         // SAFETY: the buffer has the size that was asked for.
         unsafe { sys::nvrtcGetCUBIN(program.0, code.as_mut_ptr().cast()) }
             .result()
-            .map_err(|e| format!("{e:?}"))?;
+            .map_err(|e| failed("compiling", e))?;
         Ok(code)
     }
+}
+
+/// NVRTC's own failure: the next attempt may succeed.
+fn failed(doing: &str, error: result::NvrtcError) -> NotCompiled {
+    NotCompiled::Failed(Error::Device { device: "NVRTC".to_owned(), message: format!("{doing}: {error:?}") })
 }
 
 /// A program of NVRTC's.
@@ -120,11 +137,12 @@ pub(crate) mod tests {
     #[test]
     fn garbage_does_not_compile() {
         let Some(compiler) = compiler() else { return };
-        let error = compiler.compile_source("garbage").unwrap_err();
+        let error = compiler.compile_source("garbage").unwrap_err().to_string();
         assert!(error.contains("default_program(1): error"), "{error}");
         let error = compiler
             .compile_source("\nextern \"C\" __global__ void f(float* y) {\n    y[0] = oops;\n}")
-            .unwrap_err();
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("(3)") && error.contains("oops"), "{error}");
     }
 }

@@ -1,13 +1,17 @@
 //! A GPU: its figures, its stream, the modules on it.
 
-use std::ffi::{CStr, CString, c_void};
+use std::{
+    ffi::{CStr, CString, c_void},
+    ptr,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use cudarc::driver::{
     DriverError,
     result::{self, event, module, stream},
     sys::{self, CUdevice_attribute as Attribute},
 };
-use phynexus::{Error, Result, kernel::loops::Kernel};
+use phynexus::{Error, Result, gpu::NotCompiled, kernel::loops::Kernel};
 use smallvec::SmallVec;
 
 /// A GPU with its primary context and one stream, on which everything runs in order.
@@ -16,6 +20,10 @@ pub(crate) struct Context {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
+    /// The driver's pool, where memory can be taken and given back in the order of the stream.
+    pool: Option<sys::CUmemoryPool>,
+    /// The GPUs whose memory this one was let read, by name.
+    reached: Mutex<Vec<String>>,
 }
 
 // SAFETY: handles of the driver may be used from any thread; each call makes the context current on its thread first.
@@ -30,6 +38,7 @@ pub(crate) struct Module {
     grid: [u32; 3],
     block: [u32; 3],
     shared_bytes: u32,
+    context: sys::CUcontext,
 }
 
 /// The buffers of a launch.
@@ -45,6 +54,12 @@ pub(crate) struct Event(sys::CUevent);
 
 // SAFETY: as for the context.
 unsafe impl Send for Event {}
+
+impl Event {
+    pub(crate) fn handle(&self) -> sys::CUevent {
+        self.0
+    }
+}
 
 impl Drop for Event {
     fn drop(&mut self) {
@@ -78,7 +93,15 @@ impl Context {
         // SAFETY: the context was just made.
         unsafe { result::ctx::set_current(context) }.map_err(error)?;
         let stream = stream::create(stream::StreamKind::NonBlocking).map_err(error)?;
-        Ok(Context { name, device, context, stream })
+        let mut made = Context { name, device, context, stream, pool: None, reached: Mutex::default() };
+        // Drivers that do not know the figure do not know the function either.
+        if made.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) == Some(1) {
+            let mut pool = ptr::null_mut();
+            // SAFETY: the device exists, and the pointer is valid for the call.
+            let found = unsafe { sys::cuDeviceGetDefaultMemPool(&mut pool, device) };
+            made.pool = found.result().is_ok().then_some(pool);
+        }
+        Ok(made)
     }
 
     /// An error of the driver, with what was done.
@@ -90,6 +113,63 @@ impl Context {
     pub(crate) fn bind(&self) -> Result<()> {
         // SAFETY: the context lives as long as the process.
         unsafe { result::ctx::set_current(self.context) }.map_err(|e| self.error("making the GPU current", e))
+    }
+
+    /// The context's own handle.
+    pub(crate) fn handle(&self) -> sys::CUcontext {
+        self.context
+    }
+
+    /// The device's number for the driver.
+    pub(crate) fn device(&self) -> sys::CUdevice {
+        self.device
+    }
+
+    /// The driver's pool, if it has one.
+    pub(crate) fn memory_pool(&self) -> Option<sys::CUmemoryPool> {
+        self.pool
+    }
+
+    /// The GPUs whose memory this one was let read.
+    pub(crate) fn reached(&self) -> MutexGuard<'_, Vec<String>> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So many bytes, if there is room: in the order of the stream where the driver can, so that nothing is waited for.
+    pub(crate) fn allocate(&self, bytes: usize) -> Option<sys::CUdeviceptr> {
+        self.bind().ok()?;
+        match self.pool {
+            // SAFETY: the stream lives as long as the process.
+            Some(_) => unsafe { result::malloc_async(self.stream, bytes) }.ok(),
+            // SAFETY: the context is current.
+            None => unsafe { result::malloc_sync(bytes) }.ok(),
+        }
+    }
+
+    /// Gives back a block.
+    ///
+    /// # Safety
+    /// The address came from [`Context::allocate`], nobody else has it, and only work of this stream uses it.
+    pub(crate) unsafe fn free(&self, address: sys::CUdeviceptr) {
+        // A failure leaves the block allocated.
+        if self.bind().is_ok() {
+            let _ = match self.pool {
+                // SAFETY: the caller's promise; the pool takes it back when the stream has come so far.
+                Some(_) => unsafe { result::free_async(address, self.stream) },
+                // SAFETY: the caller's promise; the driver waits for kernels that still use it.
+                None => unsafe { result::free_sync(address) },
+            };
+        }
+    }
+
+    /// Lets the driver's pool give back what nobody uses.
+    pub(crate) fn trim(&self) {
+        if let Some(pool) = self.pool
+            && self.synchronize().is_ok()
+        {
+            // SAFETY: the pool is this device's. A failure leaves memory in it, where the next request finds it.
+            let _ = unsafe { sys::cuMemPoolTrimTo(pool, 0) };
+        }
     }
 
     /// The stream.
@@ -139,11 +219,15 @@ impl Context {
         unsafe { stream::synchronize(self.stream) }.map_err(|e| self.error("waiting for kernels", e))
     }
 
-    /// Notes the time at which the stream has come so far.
-    pub(crate) fn mark(&self) -> Result<Event> {
+    /// An event behind everything submitted so far, with the time at which it happens or without.
+    pub(crate) fn record(&self, timed: bool) -> Result<Event> {
         self.bind()?;
-        let error = |e: DriverError| self.error("noting the GPU's time", e);
-        let event = Event(event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(error)?);
+        let error = |e: DriverError| self.error("recording an event", e);
+        let flags = match timed {
+            true => sys::CUevent_flags::CU_EVENT_DEFAULT,
+            false => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING,
+        };
+        let event = Event(event::create(flags).map_err(error)?);
         // SAFETY: the event was just made; the stream lives as long as the process.
         unsafe { event::record(event.0, self.stream) }.map_err(error)?;
         Ok(event)
@@ -158,7 +242,7 @@ impl Context {
     }
 
     /// Loads machine code and finds its kernel.
-    pub(crate) fn load(&self, code: &[u8], kernel: &Kernel) -> Result<Module> {
+    pub(crate) fn load(&self, code: &[u8], kernel: &Kernel) -> Result<Module, NotCompiled> {
         let mut loaded = self.load_named(code, &kernel.name, kernel.block())?;
         loaded.grid = kernel.grid().map(|extent| extent as u32);
         let shared_bytes = kernel.shared_bytes();
@@ -168,15 +252,20 @@ impl Context {
             let bytes = i32::try_from(shared_bytes).unwrap_or(i32::MAX);
             // SAFETY: the function was just found.
             unsafe { result::function::set_function_attribute(loaded.function, attribute, bytes) }
-                .map_err(|e| self.error(&format!("loading kernel {}", kernel.name), e))?;
+                .map_err(|e| self.not_loaded(&kernel.name, code.len(), e))?;
         }
         Ok(loaded)
     }
 
     /// Loads machine code and finds the kernel of this name, which is launched with groups of this size.
-    pub(crate) fn load_named(&self, code: &[u8], kernel: &str, block: [usize; 3]) -> Result<Module> {
+    pub(crate) fn load_named(
+        &self,
+        code: &[u8],
+        kernel: &str,
+        block: [usize; 3],
+    ) -> Result<Module, NotCompiled> {
         self.bind()?;
-        let error = |e: DriverError| self.error(&format!("loading kernel {kernel}"), e);
+        let error = |e: DriverError| self.not_loaded(kernel, code.len(), e);
         let name = CString::new(kernel)
             .map_err(|_| Error::internal("phynexus_cuda", "a kernel's name has a zero"))?;
         // SAFETY: the code is what NVRTC made for this device; the driver copies it.
@@ -193,7 +282,27 @@ impl Context {
             grid: [1; 3],
             block: block.map(|extent| extent as u32),
             shared_bytes: 0,
+            context: self.context,
         })
+    }
+
+    /// Why so many bytes of machine code are not loaded: the driver refuses the code itself, there is no room for it, or
+    /// something failed, perhaps what was submitted before.
+    fn not_loaded(&self, kernel: &str, bytes: usize, error: DriverError) -> NotCompiled {
+        use sys::cudaError_enum as Code;
+        match error.0 {
+            Code::CUDA_ERROR_OUT_OF_MEMORY => NotCompiled::out_of_memory(&self.name, bytes),
+            Code::CUDA_ERROR_INVALID_VALUE
+            | Code::CUDA_ERROR_INVALID_IMAGE
+            | Code::CUDA_ERROR_NO_BINARY_FOR_GPU
+            | Code::CUDA_ERROR_INVALID_PTX
+            | Code::CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+            | Code::CUDA_ERROR_INVALID_SOURCE
+            | Code::CUDA_ERROR_NOT_FOUND => {
+                NotCompiled::Refused(format!("loading kernel {kernel}: {}", describe(error)))
+            }
+            _ => NotCompiled::Failed(self.error(&format!("loading kernel {kernel}"), error)),
+        }
     }
 
     /// Submits a kernel. The context must be current.
@@ -253,8 +362,8 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the module. Its last launch may still run: the driver waits for it. A failure leaves
-        // the module loaded, which harms nobody.
-        let _ = unsafe { module::unload(self.module) };
+        // SAFETY: the context, which must be the module's own, lives as long as the process. Nobody else has the module. Its
+        // last launch may still run: the driver waits for it. A failure leaves the module loaded, which harms nobody.
+        let _ = unsafe { result::ctx::set_current(self.context).and_then(|()| module::unload(self.module)) };
     }
 }

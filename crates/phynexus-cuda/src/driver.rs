@@ -17,10 +17,10 @@ use cudarc::driver::{
     sys::{CUdevice_attribute as Attribute, CUdeviceptr},
 };
 use phynexus::{
-    DType, Error, Result,
+    DType, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, DeviceNature, Peaks, register_missing, scalar_bytes},
-    gpu::{Driver, Gpu, SourceArgument, SourceLaunch, Submission},
+    device::{DeviceInfo, DeviceNature, HostRead, Peaks, register_missing, scalar_bytes},
+    gpu::{Driver, Gpu, NotCompiled, SourceArgument, SourceLaunch, Staging, Submission},
     kernel::{
         check::Limits,
         loops::{Kernel, MatrixShape},
@@ -56,7 +56,11 @@ pub(crate) struct Cuda {
     pub(crate) context: Arc<Context>,
     compiler: Compiler,
     target: Target,
+    staging: Arc<Staging<Context>>,
 }
+
+/// Copies of no more than this are left to the driver, which has them in its queue at once.
+const AT_ONCE: usize = 64 << 10;
 
 /// A block of the driver's.
 pub(crate) struct Block {
@@ -66,11 +70,9 @@ pub(crate) struct Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // Freeing waits for kernels that still use the block. A failure leaves it allocated.
-        if self.context.bind().is_ok() {
-            // SAFETY: the address came from the same context and nobody else has it.
-            let _ = unsafe { result::free_sync(self.address) };
-        }
+        // SAFETY: the address came from the same context, nobody else has it, and other streams that used it are waited for
+        // by its own.
+        unsafe { self.context.free(self.address) };
     }
 }
 
@@ -80,7 +82,8 @@ impl Cuda {
         let (major, minor) = context.capability();
         let compiler = Compiler::new(&format!("sm_{major}{minor}"));
         let target = target(&context.name, major, |attribute| context.attribute(attribute));
-        Ok(Cuda { context, compiler, target })
+        let staging = Staging::new(context.clone(), &context.name);
+        Ok(Cuda { context, compiler, target, staging })
     }
 }
 
@@ -159,20 +162,35 @@ impl Driver for Cuda {
     }
 
     fn allocate(&self, bytes: usize) -> Option<Block> {
-        self.context.bind().ok()?;
-        // SAFETY: the context is current; the address is used through this block only.
-        let address = unsafe { result::malloc_sync(bytes) }.ok()?;
+        let address = self.context.allocate(bytes)?;
         Some(Block { address, context: self.context.clone() })
     }
 
     fn write(&self, block: &Block, offset: usize, bytes: &[u8]) -> Result<()> {
         self.context.bind()?;
-        // SAFETY: the part lies within the block. From pageable memory the driver has copied when the call returns.
-        unsafe { result::memcpy_htod_async(block.address + offset as u64, bytes, self.context.stream()) }
-            .map_err(|e| self.context.error("copying to the GPU", e))
+        let target = block.address + offset as u64;
+        let copy = |part: &[u8], at: usize| {
+            // SAFETY: the part lies within the block. Pinned memory stays until the copy is done; from other memory the driver
+            // has copied when the call returns.
+            unsafe { result::memcpy_htod_async(target + at as u64, part, self.context.stream()) }
+                .map_err(|e| self.context.error("copying to the GPU", e))
+        };
+        if bytes.len() <= AT_ONCE {
+            return copy(bytes, 0);
+        }
+        let done = self.staging.write(bytes, copy)?;
+        if done < bytes.len() { copy(&bytes[done..], done) } else { Ok(()) }
     }
 
     fn read(&self, block: &Block, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        if bytes.len() > AT_ONCE
+            && let Some(read) = self.begin_read(block, offset, bytes.len())?
+        {
+            return read.finish(&mut |pinned| {
+                bytes.copy_from_slice(pinned);
+                Ok(())
+            });
+        }
         self.context.bind()?;
         // SAFETY: the part lies within the block, and the bytes stay until the stream has been waited for.
         unsafe { result::memcpy_dtoh_async(bytes, block.address + offset as u64, self.context.stream()) }
@@ -180,11 +198,45 @@ impl Driver for Cuda {
         self.context.synchronize()
     }
 
-    fn compile(&self, kernel: &Kernel) -> Result<Module> {
-        let code = self.compiler.compile(&print(kernel, &CUDA)?).map_err(|message| Error::Device {
-            device: self.context.name.clone(),
-            message: format!("compiling kernel {}: {message}", kernel.name),
-        })?;
+    fn begin_read(&self, block: &Block, offset: usize, bytes: usize) -> Result<Option<Box<dyn HostRead>>> {
+        self.context.bind()?;
+        let source = block.address + offset as u64;
+        self.staging.read(bytes, |pinned| {
+            // SAFETY: the part lies within the block, and the pinned memory stays until the copy is done.
+            unsafe { result::memcpy_dtoh_async(pinned, source, self.context.stream()) }
+                .map_err(|e| self.context.error("copying from the GPU", e))
+        })
+    }
+
+    fn copies_from(&self, _: &Cuda) -> bool {
+        true
+    }
+
+    fn copy_from(
+        &self,
+        target: &Block,
+        device: &Cuda,
+        source: &Block,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let source = source.address + offset as u64;
+        // SAFETY: both parts lie within their blocks.
+        unsafe { self.context.copy_from(target.address, &device.context, source, bytes) }
+    }
+
+    fn pinned_memory(&self) -> usize {
+        self.staging.bytes()
+    }
+
+    fn trim(&self) {
+        self.staging.trim();
+        self.context.trim();
+    }
+
+    fn compile(&self, kernel: &Kernel) -> Result<Module, NotCompiled> {
+        let compiling = |reason: NotCompiled| reason.doing(&format!("compiling kernel {}", kernel.name));
+        let code = self.compiler.compile(&print(kernel, &CUDA)?).map_err(compiling)?;
         self.context.load(&code, kernel)
     }
 
@@ -204,12 +256,10 @@ impl Driver for Cuda {
         &[SourceLanguage::CudaC]
     }
 
-    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, String> {
+    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, NotCompiled> {
         let code = self.compiler.compile_source(source.text())?;
         cubin::check(&code, kernel)?;
-        self.context
-            .load_named(&code, kernel.entry_point(), kernel.work_group_size())
-            .map_err(|error| error.to_string())
+        self.context.load_named(&code, kernel.entry_point(), kernel.work_group_size())
     }
 
     fn launch_source(&self, module: &Module, launch: &SourceLaunch<'_, Block>) -> Result<()> {
@@ -241,7 +291,7 @@ impl Driver for Cuda {
     }
 
     fn mark(&self) -> Result<Option<Event>> {
-        self.context.mark().map(Some)
+        self.context.record(true).map(Some)
     }
 
     fn elapsed(&self, from: &Event, to: &Event) -> Result<f64> {

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `library` | finding and opening the driver and NVRTC |
 //! | `context` | a GPU: its figures, stream and modules |
+//! | `copies` | pinned memory, copies from GPU to GPU |
 //! | `graph` | launches that are repeated, as one graph |
 //! | `compile` | from source to machine code |
 //! | `cubin` | what machine code says of its kernels |
@@ -17,6 +18,7 @@
 mod architecture;
 mod compile;
 mod context;
+mod copies;
 mod cubin;
 mod driver;
 mod graph;

@@ -40,6 +40,6 @@ impl Architecture {
     /// What the printer or the compiler says.
     pub fn compile(&self, kernel: &Kernel) -> Result<usize, String> {
         let source = print(kernel, &HIP).map_err(|error| error.to_string())?;
-        Ok(self.compiler.machine_code(&source)?.len())
+        Ok(self.compiler.machine_code(&source).map_err(|reason| reason.to_string())?.len())
     }
 }

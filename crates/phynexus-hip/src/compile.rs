@@ -5,7 +5,10 @@ use std::{
     ptr,
 };
 
-use phynexus::gpu::DiskCache;
+use phynexus::{
+    Error,
+    gpu::{DiskCache, NotCompiled},
+};
 
 use crate::library::{Handle, Hip};
 
@@ -45,16 +48,16 @@ impl Compiler {
     /// Machine code of a source, from the disk or compiled.
     ///
     /// # Errors
-    /// The compiler's messages.
-    pub(crate) fn compile(&self, source: &str) -> Result<Vec<u8>, String> {
+    /// The compiler's messages, or its failure.
+    pub(crate) fn compile(&self, source: &str) -> Result<Vec<u8>, NotCompiled> {
         self.cache.get(&format!("{}\n{source}", self.version), || self.machine_code(source))
     }
 
     /// Machine code of a source, compiled now.
     ///
     /// # Errors
-    /// The compiler's messages.
-    pub(crate) fn machine_code(&self, source: &str) -> Result<Vec<u8>, String> {
+    /// The compiler's messages, or its failure.
+    pub(crate) fn machine_code(&self, source: &str) -> Result<Vec<u8>, NotCompiled> {
         let (hip, rtc) = (self.hip, &self.hip.rtc);
         let source = CString::new(source).map_err(|_| "the source contains a zero byte".to_owned())?;
         let mut program = Program { hip, handle: ptr::null_mut() };
@@ -62,20 +65,31 @@ impl Compiler {
         // SAFETY: the pointers are valid for the call; there are no headers.
         let created =
             unsafe { (rtc.hiprtcCreateProgram)(&mut program.handle, source.as_ptr(), name, 0, none, none) };
-        hip.check_rtc(created)?;
+        hip.check_rtc(created).map_err(failed)?;
         let options: Vec<*const c_char> = self.options.iter().map(|option| option.as_ptr()).collect();
         // SAFETY: the program was just made, and the options are valid for the call.
         let compiled =
             unsafe { (rtc.hiprtcCompileProgram)(program.handle, options.len() as c_int, options.as_ptr()) };
         if let Err(error) = hip.check_rtc(compiled) {
+            if !REFUSALS.contains(&compiled) {
+                return Err(failed(error));
+            }
             // SAFETY: the program is still there; the functions are those of its log.
             let log = unsafe { bytes(&program, rtc.hiprtcGetProgramLogSize, rtc.hiprtcGetProgramLog) };
             let log = log.unwrap_or_default();
-            return Err(format!("{error}:\n{}", String::from_utf8_lossy(&log).trim_end_matches('\0')));
+            return Err(format!("{error}:\n{}", String::from_utf8_lossy(&log).trim_end_matches('\0')).into());
         }
         // SAFETY: the program is compiled; the functions are those of its code.
-        unsafe { bytes(&program, rtc.hiprtcGetCodeSize, rtc.hiprtcGetCode) }
+        unsafe { bytes(&program, rtc.hiprtcGetCodeSize, rtc.hiprtcGetCode) }.map_err(failed)
     }
+}
+
+/// What hipRTC says of a source that does not compile, and of an architecture that it does not know.
+const REFUSALS: [c_int; 2] = [6, 5];
+
+/// hipRTC's own failure: the next attempt may succeed.
+fn failed(message: String) -> NotCompiled {
+    NotCompiled::Failed(Error::Device { device: "hipRTC".to_owned(), message })
 }
 
 type Size = unsafe extern "C" fn(Handle, *mut usize) -> c_int;

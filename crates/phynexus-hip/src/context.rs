@@ -5,7 +5,7 @@ use std::{
     ptr,
 };
 
-use phynexus::{Error, Result, kernel::loops::Kernel};
+use phynexus::{Error, Result, gpu::NotCompiled, kernel::loops::Kernel};
 use smallvec::SmallVec;
 
 use crate::library::{Handle, Hip};
@@ -30,6 +30,11 @@ const NON_BLOCKING: c_uint = 1;
 const WITHOUT_TIME: c_uint = 2;
 /// What is answered of an event that has not happened.
 const NOT_READY: c_int = 600;
+/// What is answered where there is no room.
+const OUT_OF_MEMORY: c_int = 2;
+/// What is answered of code that is not for this device: an invalid value, an invalid image, no binary for the GPU, an
+/// invalid kernel file, a kernel or a symbol that is not found.
+const REFUSALS: [c_int; 5] = [1, 200, 209, 218, 500];
 
 /// A GPU with one stream, on which everything runs in order.
 pub(crate) struct Context {
@@ -47,6 +52,7 @@ unsafe impl Sync for Context {}
 /// A kernel's machine code on the device, and how it is launched.
 pub(crate) struct Module {
     hip: &'static Hip,
+    device: c_int,
     function: Handle,
     module: Handle,
     grid: [u32; 3],
@@ -182,17 +188,26 @@ impl Context {
         self.check("copying to the GPU", code)
     }
 
-    /// Copies from the GPU, after everything submitted before, and waits.
+    /// Copies from the GPU, after everything submitted before.
     ///
     /// # Safety
-    /// The source is memory of this GPU with so many bytes.
-    pub(crate) unsafe fn copy_from(&self, source: Handle, bytes: &mut [u8]) -> Result<()> {
+    /// The source is memory of this GPU with so many bytes, and the bytes stay until the copy is done.
+    pub(crate) unsafe fn copy_to_host(&self, source: Handle, bytes: &mut [u8]) -> Result<()> {
         self.bind()?;
         let target = bytes.as_mut_ptr().cast();
-        // SAFETY: the caller's promise; the bytes stay until the stream has been waited for.
+        // SAFETY: the caller's promise.
         let code = unsafe { (self.hip.runtime.hipMemcpyDtoHAsync)(target, source, bytes.len(), self.stream) };
-        self.check("copying from the GPU", code)?;
-        self.synchronize()
+        self.check("copying from the GPU", code)
+    }
+
+    /// The device's number.
+    pub(crate) fn device(&self) -> c_int {
+        self.device
+    }
+
+    /// The stream.
+    pub(crate) fn stream(&self) -> Handle {
+        self.stream
     }
 
     /// Waits until everything submitted has finished.
@@ -203,7 +218,7 @@ impl Context {
     }
 
     /// An event that happens when everything submitted before has finished, perhaps with its time.
-    pub(crate) fn event(&self, timed: bool) -> Result<Event> {
+    pub(crate) fn record(&self, timed: bool) -> Result<Event> {
         self.bind()?;
         let mut event = Event { hip: self.hip, handle: ptr::null_mut() };
         let flags = if timed { 0 } else { WITHOUT_TIME };
@@ -216,20 +231,25 @@ impl Context {
         Ok(event)
     }
 
+    /// Waits until an event has happened.
+    pub(crate) fn wait_for(&self, event: &Event) -> Result<()> {
+        // SAFETY: the event is valid.
+        self.check("waiting for an event", unsafe { (self.hip.runtime.hipEventSynchronize)(event.handle) })
+    }
+
     /// The time between two events that have one, in nanoseconds; waits for the second.
     pub(crate) fn elapsed(&self, from: &Event, to: &Event) -> Result<f64> {
         let mut milliseconds = 0f32;
-        let runtime = &self.hip.runtime;
-        // SAFETY: the event is valid.
-        self.check("waiting for an event", unsafe { (runtime.hipEventSynchronize)(to.handle) })?;
+        self.wait_for(to)?;
         // SAFETY: the events are valid, and the pointer for the call.
-        let code = unsafe { (runtime.hipEventElapsedTime)(&mut milliseconds, from.handle, to.handle) };
+        let code =
+            unsafe { (self.hip.runtime.hipEventElapsedTime)(&mut milliseconds, from.handle, to.handle) };
         self.check("reading the time of an event", code)?;
         Ok(f64::from(milliseconds) * 1e6)
     }
 
     /// Loads machine code and finds its kernel.
-    pub(crate) fn load(&self, code: &[u8], kernel: &Kernel) -> Result<Module> {
+    pub(crate) fn load(&self, code: &[u8], kernel: &Kernel) -> Result<Module, NotCompiled> {
         let mut loaded = self.load_named(code, &kernel.name, kernel.block())?;
         loaded.grid = kernel.grid().map(|extent| extent as u32);
         loaded.shared_bytes = kernel.shared_bytes() as u32;
@@ -237,22 +257,41 @@ impl Context {
     }
 
     /// Loads machine code and finds the kernel of this name, which is launched with groups of this size.
-    pub(crate) fn load_named(&self, code: &[u8], kernel: &str, block: [usize; 3]) -> Result<Module> {
+    pub(crate) fn load_named(
+        &self,
+        code: &[u8],
+        kernel: &str,
+        block: [usize; 3],
+    ) -> Result<Module, NotCompiled> {
         self.bind()?;
-        let doing = format!("loading kernel {kernel}");
+        let check = |result: c_int| self.check_loaded(kernel, code.len(), result);
         let name = CString::new(kernel)
             .map_err(|_| Error::internal("phynexus_hip", "a kernel's name has a zero"))?;
         let (function, module, block) = (ptr::null_mut(), ptr::null_mut(), block.map(|extent| extent as u32));
-        let mut loaded = Module { hip: self.hip, function, module, grid: [1; 3], block, shared_bytes: 0 };
+        let (hip, device) = (self.hip, self.device);
+        let mut loaded = Module { hip, device, function, module, grid: [1; 3], block, shared_bytes: 0 };
         let runtime = &self.hip.runtime;
         // SAFETY: the code is what hipRTC made for this device; the runtime copies it.
         let result = unsafe { (runtime.hipModuleLoadData)(&mut loaded.module, code.as_ptr().cast()) };
-        self.check(&doing, result)?;
+        check(result)?;
         // SAFETY: the module was just loaded; if the function is missing it is unloaded with the result.
         let result =
             unsafe { (runtime.hipModuleGetFunction)(&mut loaded.function, loaded.module, name.as_ptr()) };
-        self.check(&doing, result)?;
+        check(result)?;
         Ok(loaded)
+    }
+
+    /// Why so many bytes of machine code are not loaded: the runtime refuses the code itself, there is no room for it, or
+    /// something failed, perhaps what was submitted before.
+    fn check_loaded(&self, kernel: &str, bytes: usize, result: c_int) -> Result<(), NotCompiled> {
+        let doing = format!("loading kernel {kernel}");
+        match result {
+            OUT_OF_MEMORY => Err(NotCompiled::out_of_memory(&self.name, bytes)),
+            code if REFUSALS.contains(&code) => {
+                self.hip.check(code).map_err(|message| format!("{doing}: {message}").into())
+            }
+            code => Ok(self.check(&doing, code)?),
+        }
     }
 
     /// Submits a kernel. The device must be current.
@@ -352,6 +391,10 @@ fn architecture_in(properties: &[u8]) -> Option<String> {
 }
 
 impl Event {
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
+    }
+
     /// True if what came before it has finished, or has failed.
     pub(crate) fn has_happened(&self) -> bool {
         // SAFETY: the event is valid.
@@ -371,9 +414,12 @@ impl Drop for Event {
 impl Drop for Module {
     fn drop(&mut self) {
         if !self.module.is_null() {
-            // SAFETY: nobody else has the module. Its last launch may still run: the runtime waits for it. A failure leaves
-            // the module loaded, which harms nobody.
-            unsafe { (self.hip.runtime.hipModuleUnload)(self.module) };
+            // SAFETY: the module's device is made this thread's, and nobody else has the module. Its last launch may still run:
+            // the runtime waits for it. A failure leaves the module loaded, which harms nobody.
+            unsafe {
+                (self.hip.runtime.hipSetDevice)(self.device);
+                (self.hip.runtime.hipModuleUnload)(self.module);
+            }
         }
     }
 }

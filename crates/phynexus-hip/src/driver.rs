@@ -1,15 +1,12 @@
 //! AMD GPUs as drivers of the engine's GPU layer.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, Once, PoisonError},
-};
+use std::sync::{Arc, Once};
 
 use phynexus::{
     DType, Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, DeviceNature, register_missing, scalar_bytes},
-    gpu::{Driver, Gpu, SourceArgument, SourceLaunch, Submission},
+    device::{DeviceInfo, DeviceNature, HostRead, register_missing, scalar_bytes},
+    gpu::{Driver, Gpu, NotCompiled, SourceArgument, SourceLaunch, Staging, Submission},
     kernel::{
         check::Limits,
         loops::{Kernel, MatrixShape},
@@ -52,12 +49,8 @@ pub(crate) struct HipGpu {
     source_compiler: Compiler,
     target: Target,
     architecture: String,
-    /// Copies of small writes that may still be read, with what happens after them.
-    staged: Mutex<VecDeque<(Event, Box<[u8]>)>>,
+    staging: Arc<Staging<Context>>,
 }
-
-/// Writes up to this many bytes are copied, so that nobody waits for the stream.
-const STAGED_BYTES: usize = 64 << 10;
 
 /// A block of the runtime's.
 pub(crate) struct Block {
@@ -88,14 +81,8 @@ impl HipGpu {
         let compiler = Compiler::new(hip, &architecture);
         let source_compiler = Compiler::of_sources(hip, &architecture);
         let target = target(&name, &architecture, |attribute| context.attribute(attribute));
-        Ok(HipGpu {
-            context,
-            compiler,
-            source_compiler,
-            target,
-            architecture,
-            staged: Mutex::new(VecDeque::new()),
-        })
+        let staging = Staging::new(context.clone(), &name);
+        Ok(HipGpu { context, compiler, source_compiler, target, architecture, staging })
     }
 }
 
@@ -180,36 +167,63 @@ impl Driver for HipGpu {
 
     fn write(&self, block: &Block, offset: usize, bytes: &[u8]) -> Result<()> {
         let target = block.address.wrapping_byte_add(offset);
-        if bytes.len() > STAGED_BYTES {
-            // SAFETY: the part lies within the block, and the copy is waited for.
-            unsafe { self.context.copy_to(target, bytes) }?;
-            return self.context.synchronize();
+        // SAFETY: the part lies within the block, and stays until the copy is done: it is pinned, or waited for below.
+        let copy =
+            |part: &[u8], at: usize| unsafe { self.context.copy_to(target.wrapping_byte_add(at), part) };
+        let done = self.staging.write(bytes, copy)?;
+        if done == bytes.len() {
+            return Ok(());
         }
-        let copy: Box<[u8]> = bytes.into();
-        let mut staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
-        while staged.front().is_some_and(|(event, _)| event.has_happened()) {
-            staged.pop_front();
-        }
-        // SAFETY: the part lies within the block. The copy is kept until what comes after it has happened.
-        unsafe { self.context.copy_to(target, &copy) }?;
-        match self.context.event(false) {
-            Ok(event) => staged.push_back((event, copy)),
-            // Without an event the copy is waited for.
-            Err(_) => self.context.synchronize()?,
-        }
-        Ok(())
+        copy(&bytes[done..], done)?;
+        self.context.synchronize()
     }
 
     fn read(&self, block: &Block, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        // SAFETY: the part lies within the block.
-        unsafe { self.context.copy_from(block.address.wrapping_byte_add(offset), bytes) }
+        if let Some(read) = self.begin_read(block, offset, bytes.len())? {
+            return read.finish(&mut |pinned| {
+                bytes.copy_from_slice(pinned);
+                Ok(())
+            });
+        }
+        // SAFETY: the part lies within the block, and the copy is waited for.
+        unsafe { self.context.copy_to_host(block.address.wrapping_byte_add(offset), bytes) }?;
+        self.context.synchronize()
     }
 
-    fn compile(&self, kernel: &Kernel) -> Result<Module> {
-        let code = self.compiler.compile(&print(kernel, &HIP)?).map_err(|message| Error::Device {
-            device: self.context.name.clone(),
-            message: format!("compiling kernel {}: {message}", kernel.name),
-        })?;
+    fn begin_read(&self, block: &Block, offset: usize, bytes: usize) -> Result<Option<Box<dyn HostRead>>> {
+        let source = block.address.wrapping_byte_add(offset);
+        // SAFETY: the part lies within the block, and the pinned memory stays until the copy is done.
+        self.staging.read(bytes, |pinned| unsafe { self.context.copy_to_host(source, pinned) })
+    }
+
+    fn copies_from(&self, _: &HipGpu) -> bool {
+        true
+    }
+
+    fn copy_from(
+        &self,
+        target: &Block,
+        device: &HipGpu,
+        source: &Block,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let source = source.address.wrapping_byte_add(offset);
+        // SAFETY: both parts lie within their blocks.
+        unsafe { self.context.copy_from(target.address, &device.context, source, bytes) }
+    }
+
+    fn pinned_memory(&self) -> usize {
+        self.staging.bytes()
+    }
+
+    fn trim(&self) {
+        self.staging.trim();
+    }
+
+    fn compile(&self, kernel: &Kernel) -> Result<Module, NotCompiled> {
+        let compiling = |reason: NotCompiled| reason.doing(&format!("compiling kernel {}", kernel.name));
+        let code = self.compiler.compile(&print(kernel, &HIP)?).map_err(compiling)?;
         self.context.load(&code, kernel)
     }
 
@@ -223,7 +237,7 @@ impl Driver for HipGpu {
     }
 
     fn mark(&self) -> Result<Option<Event>> {
-        self.context.event(true).map(Some)
+        self.context.record(true).map(Some)
     }
 
     fn elapsed(&self, from: &Event, to: &Event) -> Result<f64> {
@@ -234,11 +248,11 @@ impl Driver for HipGpu {
         &[SourceLanguage::HipC]
     }
 
-    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, String> {
+    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, NotCompiled> {
         let code = self.source_compiler.compile(source.text())?;
         let entry = kernel.entry_point();
-        self.context.load_named(&code, entry, kernel.work_group_size()).map_err(|error| {
-            format!("{error}; the kernel must be declared as extern \"C\" __global__ void {entry}(..)")
+        self.context.load_named(&code, entry, kernel.work_group_size()).map_err(|reason| {
+            reason.doing(&format!("the kernel must be declared as extern \"C\" __global__ void {entry}(..)"))
         })
     }
 
@@ -261,12 +275,5 @@ impl Driver for HipGpu {
 
     fn synchronize(&self) -> Result<()> {
         self.context.synchronize()
-    }
-}
-
-impl Drop for HipGpu {
-    fn drop(&mut self) {
-        // What is staged may still be read.
-        let _ = self.context.synchronize();
     }
 }

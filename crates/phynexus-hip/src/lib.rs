@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `library` | finding and opening HIP; the functions used of it |
 //! | `context` | a GPU: its figures, stream and modules |
+//! | `copies` | pinned memory, copies from GPU to GPU |
 //! | `compile` | from source to machine code |
 //! | `driver` | the engine's trait |
 //! | `architecture` | kernels compiled without a GPU |
@@ -16,6 +17,7 @@
 mod architecture;
 mod compile;
 mod context;
+mod copies;
 mod driver;
 mod library;
 

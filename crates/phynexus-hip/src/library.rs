@@ -41,10 +41,16 @@ functions! {
         hipMemGetInfo(*mut usize, *mut usize);
         hipMalloc(*mut Handle, usize);
         hipFree(Handle);
+        hipHostMalloc(*mut Handle, usize, c_uint);
+        hipHostFree(Handle);
+        hipDeviceCanAccessPeer(*mut c_int, c_int, c_int);
+        hipDeviceEnablePeerAccess(c_int, c_uint);
+        hipMemcpyPeerAsync(Handle, c_int, Handle, c_int, usize, Handle);
         hipMemcpyHtoDAsync(Handle, *const c_void, usize, Handle);
         hipMemcpyDtoHAsync(*mut c_void, Handle, usize, Handle);
         hipStreamCreateWithFlags(*mut Handle, c_uint);
         hipStreamSynchronize(Handle);
+        hipStreamWaitEvent(Handle, Handle, c_uint);
         hipEventCreateWithFlags(*mut Handle, c_uint);
         hipEventRecord(Handle, Handle);
         hipEventQuery(Handle);

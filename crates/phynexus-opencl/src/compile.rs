@@ -12,7 +12,7 @@ use opencl3::{
         create_program_with_source, get_program_build_data, get_program_info,
     },
 };
-use phynexus::gpu::DiskCache;
+use phynexus::gpu::{DiskCache, NotCompiled};
 
 use crate::{
     figures::{Figures, text},
@@ -21,6 +21,8 @@ use crate::{
 
 /// Compiles programs for one device.
 pub(crate) struct Compiler {
+    /// The device's name, for errors.
+    name: String,
     figures: Figures,
     /// For kernels that the engine prints, and for sources that users write.
     printed: Options,
@@ -40,39 +42,40 @@ const PRINTED: [&CStr; 2] = [c"-cl-std=CL1.2", c"-cl-std=CL1.2 -cl-fp32-correctl
 const WRITTEN: &CStr = c"-cl-kernel-arg-info";
 
 impl Compiler {
-    pub(crate) fn new(figures: Figures) -> Compiler {
+    pub(crate) fn new(name: &str, figures: Figures) -> Compiler {
         let [device, driver] = [CL_DEVICE_VERSION, CL_DRIVER_VERSION].map(|what| figures.text(what));
         let options = |list: &CStr| Options {
             list: list.to_owned(),
             version: format!("{} | {device} | {driver} | {}", figures.model(), list.to_string_lossy()),
         };
         let (printed, written) = (options(PRINTED[usize::from(figures.divides_exactly())]), options(WRITTEN));
-        Compiler { figures, printed, written, cache: DiskCache::new("opencl", "RNN_OPENCL_CACHE_PATH") }
+        let cache = DiskCache::new("opencl", "RNN_OPENCL_CACHE_PATH");
+        Compiler { name: name.to_owned(), figures, printed, written, cache }
     }
 
     /// The program of a printed kernel, from the disk or compiled.
     ///
     /// # Errors
-    /// The compiler's messages.
-    pub(crate) fn compile(&self, context: &Object, source: &str) -> Result<Object, String> {
+    /// The compiler's messages, or its failure.
+    pub(crate) fn compile(&self, context: &Object, source: &str) -> Result<Object, NotCompiled> {
         self.cached(context, source, &self.printed)
     }
 
     /// The program of a source that a user wrote.
     ///
     /// # Errors
-    /// The compiler's messages.
-    pub(crate) fn compile_source(&self, context: &Object, source: &str) -> Result<Object, String> {
+    /// The compiler's messages, or its failure.
+    pub(crate) fn compile_source(&self, context: &Object, source: &str) -> Result<Object, NotCompiled> {
         self.cached(context, source, &self.written)
     }
 
-    fn cached(&self, context: &Object, source: &str, options: &Options) -> Result<Object, String> {
+    fn cached(&self, context: &Object, source: &str, options: &Options) -> Result<Object, NotCompiled> {
         let mut built = None;
         let code = self.cache.get(&format!("{}\n{source}", options.version), || {
             let program = self.source(context, source, options)?;
             let code = code(&program);
             built = Some(program);
-            Ok::<_, String>(code)
+            Ok::<_, NotCompiled>(code)
         })?;
         match built {
             Some(program) => Ok(program),
@@ -81,14 +84,15 @@ impl Compiler {
         }
     }
 
-    fn source(&self, context: &Object, source: &str, options: &Options) -> Result<Object, String> {
-        let words = |code| Code(code).to_string();
-        let handle = create_program_with_source(context.handle(), &[source]).map_err(words)?;
+    fn source(&self, context: &Object, source: &str, options: &Options) -> Result<Object, NotCompiled> {
+        let reason = |code: Code, words: String| code.reason(&self.name, source.len(), words);
+        let created = create_program_with_source(context.handle(), &[source]).map_err(Code);
+        let handle = created.map_err(|code| reason(code, code.to_string()))?;
         // SAFETY: the program was just made.
         let program = unsafe { Object::program(handle) };
         self.build(&program, options).map_err(|code| {
             let log = get_program_build_data(handle, self.figures.device, CL_PROGRAM_BUILD_LOG);
-            format!("{code}:\n{}", text(&log.unwrap_or_default()))
+            reason(code, format!("{code}:\n{}", text(&log.unwrap_or_default())))
         })?;
         Ok(program)
     }

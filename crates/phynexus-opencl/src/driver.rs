@@ -1,6 +1,7 @@
 //! OpenCL's devices as drivers of the engine's GPU layer.
 
 mod custom;
+mod reading;
 
 use std::{
     collections::VecDeque,
@@ -26,8 +27,8 @@ use opencl3::{
 use phynexus::{
     Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, register_missing},
-    gpu::{Driver, Gpu, SourceLaunch, Submission},
+    device::{DeviceInfo, HostRead, register_missing},
+    gpu::{Driver, Gpu, NotCompiled, SourceLaunch, Submission},
     kernel::{
         loops::Kernel,
         lower::Target,
@@ -130,7 +131,7 @@ impl OpenCl {
             unsafe { create_command_queue(context.handle(), figures.device, CL_QUEUE_PROFILING_ENABLE) };
         // SAFETY: the queue was just made.
         let queue = unsafe { Object::queue(handle.map_err(|code| error(Code(code)))?) };
-        let (target, compiler) = (figures.target(&name), Compiler::new(figures.clone()));
+        let (target, compiler) = (figures.target(&name), Compiler::new(&name, figures.clone()));
         let staged = Mutex::new(VecDeque::new());
         Ok(OpenCl { name, figures, target, compiler, context, queue, staged })
     }
@@ -277,20 +278,22 @@ impl Driver for OpenCl {
         Ok(())
     }
 
-    fn compile(&self, kernel: &Kernel) -> Result<Module> {
-        let refused = |message: String| Error::Device {
-            device: self.name.clone(),
-            message: format!("compiling kernel {}: {message}", kernel.name),
-        };
-        let program = self.compiler.compile(&self.context, &print(kernel, &OPENCL)?).map_err(refused)?;
+    fn begin_read(&self, block: &Object, offset: usize, bytes: usize) -> Result<Option<Box<dyn HostRead>>> {
+        reading::begin(self, block, offset, bytes).map(Some)
+    }
+
+    fn compile(&self, kernel: &Kernel) -> Result<Module, NotCompiled> {
+        let compiling = |reason: NotCompiled| reason.doing(&format!("compiling kernel {}", kernel.name));
+        let source = print(kernel, &OPENCL)?;
+        let program = self.compiler.compile(&self.context, &source).map_err(compiling)?;
         let name = CString::new(kernel.name.as_str())
             .map_err(|_| Error::internal("phynexus_opencl", "a kernel's name has a zero"))?;
-        let handle =
-            create_kernel(program.handle(), &name).map_err(|code| refused(Code(code).to_string()))?;
+        let handle = create_kernel(program.handle(), &name)
+            .map_err(|code| compiling(Code(code).reason(&self.name, source.len(), Code(code).to_string())))?;
         // SAFETY: the kernel was just made; it keeps its program.
         let object = unsafe { Object::kernel(handle) };
         let local = kernel.block();
-        self.check_group(handle, local).map_err(refused)?;
+        self.check_group(handle, local).map_err(|message| compiling(message.into()))?;
         let grid = kernel.grid();
         Ok(Module { kernel: Mutex::new(object), global: [0, 1, 2].map(|d| grid[d] * local[d]), local })
     }
@@ -329,7 +332,7 @@ impl Driver for OpenCl {
         &[SourceLanguage::OpenClC]
     }
 
-    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, String> {
+    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, NotCompiled> {
         custom::compile(self, kernel, source.text())
     }
 

@@ -5,7 +5,10 @@ use std::{ffi::c_void, fmt};
 use opencl3::{
     command_queue::release_command_queue,
     context::context::{create_context, release_context},
-    error_codes::error_text,
+    error_codes::{
+        CL_COMPILER_NOT_AVAILABLE, CL_DEVICE_NOT_AVAILABLE, CL_INVALID_CONTEXT,
+        CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES, error_text,
+    },
     event::release_event,
     kernel::release_kernel,
     memory::{
@@ -16,9 +19,27 @@ use opencl3::{
     types::{cl_device_id, cl_int},
 };
 
+use phynexus::{Error, gpu::NotCompiled};
+
 /// An error of OpenCL's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) cl_int);
+
+impl Code {
+    /// Why a kernel is not compiled: there is no room, the device or a part of it is gone, or else it is the kernel that the
+    /// driver refuses.
+    pub(crate) fn reason(self, device: &str, bytes: usize, words: String) -> NotCompiled {
+        match self.0 {
+            CL_MEM_OBJECT_ALLOCATION_FAILURE | CL_OUT_OF_RESOURCES | CL_OUT_OF_HOST_MEMORY => {
+                NotCompiled::out_of_memory(device, bytes)
+            }
+            CL_DEVICE_NOT_AVAILABLE | CL_COMPILER_NOT_AVAILABLE | CL_INVALID_CONTEXT => {
+                NotCompiled::Failed(Error::Device { device: device.to_owned(), message: words })
+            }
+            _ => NotCompiled::Refused(words),
+        }
+    }
+}
 
 impl From<cl_int> for Code {
     fn from(code: cl_int) -> Code {

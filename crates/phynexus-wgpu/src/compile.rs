@@ -6,7 +6,7 @@ use std::{
 };
 
 use phynexus::{
-    Error, Result,
+    gpu::NotCompiled,
     kernel::{
         loops::Kernel,
         print::{print_wgsl, wgsl_workgroup_bytes},
@@ -31,39 +31,37 @@ pub(crate) struct Pipeline {
 }
 
 /// The pipeline of a kernel.
-pub(crate) fn compile(found: &Found, connection: &Connection, kernel: &Kernel) -> Result<Pipeline> {
-    let refused = |message: String| Error::Device { device: found.info.name.clone(), message };
+pub(crate) fn compile(
+    found: &Found,
+    connection: &Connection,
+    kernel: &Kernel,
+) -> Result<Pipeline, NotCompiled> {
     let has = found.target.limits.shared_bytes;
     let needs = wgsl_workgroup_bytes(kernel);
     if needs > has {
         let message =
             format!("kernel {} needs {needs} bytes of workgroup memory, the device has {has}", kernel.name);
-        return Err(refused(message));
+        return Err(message.into());
     }
     for buffer in &kernel.buffers {
         // A binding begins where the device wants it to, which may be before the first element.
         let bytes = buffer.length.saturating_mul(buffer.dtype.size()).saturating_add(connection.alignment);
         if bytes as u64 > connection.largest_binding || buffer.length >= i32::MAX as usize {
             let most = connection.largest_binding;
-            return Err(refused(format!(
-                "a buffer of {bytes} bytes: a kernel can have at most {most} of one"
-            )));
+            return Err(format!("a buffer of {bytes} bytes: a kernel can have at most {most} of one").into());
         }
     }
     let source = print_wgsl(kernel, found.arithmetic)?;
-    let failed = |message: String| refused(format!("compiling kernel {}: {message}", kernel.name));
     // A panic of the translator is an error of this kernel alone.
     let made = catch_unwind(AssertUnwindSafe(|| {
         connection.checked(|device| {
             let module = module(found, device, &source, kernel)?;
-            Ok(pipeline(device, &module, kernel.buffers.len()))
+            Ok::<_, String>(pipeline(device, &module, kernel.buffers.len()))
         })
     }));
-    match made {
-        Ok(Ok(Ok(pipeline))) => Ok(pipeline),
-        Ok(Ok(Err(message)) | Err(message)) => Err(failed(message)),
-        Err(_) => Err(failed("its translation panicked".to_owned())),
-    }
+    let made = made.unwrap_or_else(|_| Err("its translation panicked".to_owned().into()));
+    let compiled = made.and_then(|pipeline| Ok(pipeline?));
+    compiled.map_err(|reason| reason.doing(&format!("compiling kernel {}", kernel.name)))
 }
 
 fn module(found: &Found, device: &Device, source: &str, kernel: &Kernel) -> Result<ShaderModule, String> {

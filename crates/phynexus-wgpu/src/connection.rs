@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use phynexus::{Error, Result};
+use phynexus::{Error, Result, gpu::NotCompiled};
 use smallvec::SmallVec;
 use wgpu::{
     BindGroup, Buffer, BufferDescriptor, BufferUsages, COPY_BUFFER_ALIGNMENT, CommandEncoder,
@@ -113,8 +113,8 @@ impl Connection {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something whose errors are its result.
-    pub(crate) fn checked<T>(&self, work: impl FnOnce(&Device) -> T) -> Result<T, String> {
+    /// Does something whose errors are its result: refusals, if the device is well and has room.
+    pub(crate) fn checked<T>(&self, work: impl FnOnce(&Device) -> T) -> Result<T, NotCompiled> {
         // Three variables: they end in the reverse of their order, as scopes must, if the work panics too.
         let internal = self.device.push_error_scope(ErrorFilter::Internal);
         let validation = self.device.push_error_scope(ErrorFilter::Validation);
@@ -123,9 +123,12 @@ impl Connection {
         let memory = wait_for(memory.pop());
         let validation = wait_for(validation.pop());
         let internal = wait_for(internal.pop());
-        match memory.or(validation).or(internal) {
-            Some(error) => Err(words(&error)),
-            None => Ok(made),
+        // What a device that is lost says of a kernel is not the kernel's fault.
+        self.sound()?;
+        match (memory, validation.or(internal)) {
+            (Some(_), _) => Err(NotCompiled::out_of_memory(&self.name, 0)),
+            (None, Some(error)) => Err(words(&error).into()),
+            (None, None) => Ok(made),
         }
     }
 

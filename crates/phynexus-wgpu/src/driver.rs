@@ -1,12 +1,12 @@
 //! GPUs behind wgpu as drivers of the engine's GPU layer.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use phynexus::{
     Result,
     custom::{CustomKernel, Source, SourceLanguage},
     device::DeviceInfo,
-    gpu::{Driver, SourceLaunch, Submission},
+    gpu::{Driver, NotCompiled, SourceLaunch, Submission},
     kernel::{loops::Kernel, lower::Target},
 };
 use smallvec::SmallVec;
@@ -25,17 +25,29 @@ use crate::{
 /// A GPU; it is opened when it is first used.
 pub(crate) struct Wgpu {
     found: Found,
-    connection: OnceLock<Result<Connection>>,
+    connection: OnceLock<Connection>,
+    /// Who opens it.
+    opening: Mutex<()>,
 }
 
 impl Wgpu {
     pub(crate) fn new(found: Found) -> Wgpu {
-        Wgpu { found, connection: OnceLock::new() }
+        Wgpu { found, connection: OnceLock::new(), opening: Mutex::new(()) }
     }
 
     fn connection(&self) -> Result<&Connection> {
-        let opened = self.connection.get_or_init(|| Connection::new(&self.found));
-        opened.as_ref().map_err(Clone::clone)
+        if let Some(connection) = self.connection.get() {
+            return Ok(connection);
+        }
+        // One thread at a time. A failure is not kept: the next attempt may succeed.
+        let _turn = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.connection.get() {
+            Some(connection) => Ok(connection),
+            None => {
+                let opened = Connection::new(&self.found)?;
+                Ok(self.connection.get_or_init(|| opened))
+            }
+        }
     }
 }
 
@@ -73,7 +85,7 @@ impl Driver for Wgpu {
         self.connection()?.read(block, offset, bytes)
     }
 
-    fn compile(&self, kernel: &Kernel) -> Result<Pipeline> {
+    fn compile(&self, kernel: &Kernel) -> Result<Pipeline, NotCompiled> {
         compile(&self.found, self.connection()?, kernel)
     }
 
@@ -114,9 +126,8 @@ impl Driver for Wgpu {
         }
     }
 
-    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Pipeline, String> {
-        let connection = self.connection().map_err(|error| error.to_string())?;
-        source::compile(connection, kernel, source)
+    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Pipeline, NotCompiled> {
+        source::compile(self.connection()?, kernel, source)
     }
 
     fn launch_source(&self, module: &Pipeline, launch: &SourceLaunch<'_, Buffer>) -> Result<()> {
@@ -129,8 +140,8 @@ impl Driver for Wgpu {
 
     fn synchronize(&self) -> Result<()> {
         match self.connection.get() {
-            Some(Ok(connection)) => connection.synchronize(),
-            _ => Ok(()),
+            Some(connection) => connection.synchronize(),
+            None => Ok(()),
         }
     }
 }

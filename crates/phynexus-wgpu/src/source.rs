@@ -14,7 +14,7 @@ use phynexus::{
     Error, Result,
     custom::{CustomKernel, Parameter, ParameterKind, Source, SourceLanguage},
     device::scalar_bytes,
-    gpu::{SourceArgument, SourceLaunch},
+    gpu::{NotCompiled, SourceArgument, SourceLaunch},
 };
 use smallvec::SmallVec;
 use wgpu::{
@@ -48,7 +48,7 @@ pub(crate) fn compile(
     connection: &Connection,
     kernel: &CustomKernel,
     source: &Source,
-) -> Result<Pipeline, String> {
+) -> Result<Pipeline, NotCompiled> {
     let made = catch_unwind(AssertUnwindSafe(|| {
         if source.language == SourceLanguage::Msl {
             return metal(connection, kernel, source.text());
@@ -61,11 +61,11 @@ pub(crate) fn compile(
             pipeline(device, kernel, &shader, &bindings)
         })
     }));
-    made.unwrap_or_else(|_| Err("its translation panicked".to_owned()))
+    made.unwrap_or_else(|_| Err("its translation panicked".to_owned().into()))
 }
 
 /// The pipeline of a source for Metal: every tensor and the scalars are bound, whether it declares them or not.
-fn metal(connection: &Connection, kernel: &CustomKernel, source: &str) -> Result<Pipeline, String> {
+fn metal(connection: &Connection, kernel: &CustomKernel, source: &str) -> Result<Pipeline, NotCompiled> {
     let count = tensors(kernel).len();
     let mut bindings: Bindings = (0..count as u32).map(|binding| (binding, TENSOR)).collect();
     if count < kernel.parameters().len() {

@@ -11,7 +11,7 @@ use naga::{
 use phynexus::{
     DType, Device, Error, Result,
     device::{DeviceInfo, DeviceNature},
-    gpu::{Driver, Gpu, Submission},
+    gpu::{Driver, Gpu, NotCompiled, Submission},
     kernel::{
         check::Limits,
         loops::Kernel,
@@ -65,13 +65,14 @@ impl Driver for Translator {
         bytes.fill(0);
         Ok(())
     }
-    fn compile(&self, kernel: &Kernel) -> Result<()> {
-        [true, false].into_iter().try_for_each(|exact| {
+    fn compile(&self, kernel: &Kernel) -> Result<(), NotCompiled> {
+        for exact in [true, false] {
             let arithmetic = WgslArithmetic { divisions: exact, subnormals: exact };
             let source = print_wgsl(kernel, arithmetic)?;
             translate(&source, &self.target.limits.dtypes)
-                .map_err(|message| Error::internal("translation", format!("{message}\n{source}")))
-        })
+                .map_err(|message| Error::internal("translation", format!("{message}\n{source}")))?;
+        }
+        Ok(())
     }
     fn launch(&self, _: &Submission<'_, Translator>) -> Result<()> {
         Ok(())

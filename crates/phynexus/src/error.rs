@@ -139,7 +139,16 @@ pub enum Error {
         /// What the kernel has.
         available: String,
     },
-    /// A device failed to compile or to run something.
+    /// A device has no kernel for a step, or its compiler refuses one. It does so every time, so the step is planned on the
+    /// CPU.
+    #[error("{device}: {message}")]
+    Unsupported {
+        /// The device.
+        device: String,
+        /// What is missing, or the compiler's words.
+        message: String,
+    },
+    /// A device failed. The next attempt may succeed.
     #[error("{device}: {message}")]
     Device {
         /// The device.

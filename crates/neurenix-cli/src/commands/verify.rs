@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io::IsTerminal};
 use indicatif::{ProgressBar, ProgressStyle};
 use neurenix::{
     Error, Result,
-    verify::{self, Options, Report},
+    verify::{self, Options, Report, Steady},
 };
 
 use super::{print_json, write_out};
@@ -33,6 +33,12 @@ pub(super) struct Arguments {
     /// that need them (every case on the CPU, whose kernels are of no such kinds)
     #[arg(long)]
     kinds: bool,
+    /// Instead of the suite, train two networks for so many steps each: memory stays as it is after the first ten
+    #[arg(long, value_name = "STEPS", conflicts_with_all = ["filter", "part", "compile", "all", "json"])]
+    steps: Option<usize>,
+    /// Instead of the suite, copy between the host, the device and every other device: all bytes arrive; with times
+    #[arg(long, conflicts_with_all = ["filter", "part", "compile", "all", "json", "steps"])]
+    copies: bool,
     /// Print a row for every operation and dtype
     #[arg(long)]
     all: bool,
@@ -67,10 +73,20 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
             true => print_json(&compiled)?,
             false => write_out(format_args!("{compiled}"))?,
         }
-        return Ok(if compiled.passed() { super::SUCCESS } else { super::FAILED_CHECK });
+        return Ok(code(compiled.passed()));
     }
     options.kinds = arguments.kinds;
     let device = super::device(arguments.device.as_deref())?;
+    if let Some(steps) = arguments.steps {
+        let trained = verify::steady(device, steps)?;
+        trained.iter().try_for_each(|network| write_out(format_args!("{network}\n")))?;
+        return Ok(code(trained.iter().all(Steady::passed)));
+    }
+    if arguments.copies {
+        let copies = verify::copies(device)?;
+        copies.iter().try_for_each(|copy| write_out(format_args!("{copy}\n")))?;
+        return Ok(code(copies.iter().all(|copy| copy.exact)));
+    }
     let hidden = arguments.json || !std::io::stderr().is_terminal();
     let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}") {
@@ -98,7 +114,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
         }
         write_out(format_args!("{}", summary(&report, !arguments.all)))?;
     }
-    Ok(if report.passed() { super::SUCCESS } else { super::FAILED_CHECK })
+    Ok(code(report.passed()))
+}
+
+fn code(passed: bool) -> u8 {
+    if passed { super::SUCCESS } else { super::FAILED_CHECK }
 }
 
 /// The report in a few lines: counts, the greatest error, what was not done and why, perhaps the failures, and the

@@ -4,12 +4,14 @@
 //! than one answer is right is skipped and counted.
 
 mod compile;
+mod copies;
 mod custom;
 mod elementwise;
 mod execute;
 mod fusion;
 mod kinds;
 mod report;
+mod steady;
 mod structured;
 mod tensors;
 
@@ -23,7 +25,9 @@ use phynexus::{
 };
 
 pub use compile::{Compiled, compile};
+pub use copies::{Copied, copies};
 pub use report::{Failure, Report, Row};
+pub use steady::{Steady, steady};
 
 use execute::{Outcome, execute, guarded, run_unchecked};
 

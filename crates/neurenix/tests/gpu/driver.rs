@@ -7,8 +7,8 @@ use std::sync::{
 
 use phynexus::{
     DType, Device, Element, Error, Result, Scalar,
-    device::{DeviceInfo, DeviceNature, Peaks, register, scalar_bytes},
-    gpu::{Driver, Gpu, Place, Submission},
+    device::{DeviceInfo, DeviceNature, HostRead, Peaks, register, scalar_bytes},
+    gpu::{Driver, Gpu, NotCompiled, Place, Submission},
     kernel::{check::Limits, interpret::interpret, loops::Kernel, lower::Target},
 };
 
@@ -25,12 +25,21 @@ pub(crate) struct Control {
     pub(crate) lost: AtomicBool,
     /// Blocks whose memory comes back only when the device has been waited for.
     pub(crate) deferred: AtomicBool,
+    /// Loading a kernel fails after so many more.
+    pub(crate) failing_compilation: AtomicU64,
+    /// With more bytes in use than this there is no room for machine code; 0 is off.
+    pub(crate) room_for_code: AtomicU64,
     /// Bytes of memory; 0 is no end.
     pub(crate) capacity: AtomicU64,
     pub(crate) used: AtomicU64,
     pub(crate) blocks: AtomicU64,
     pub(crate) launches: AtomicU64,
     pub(crate) copies: AtomicU64,
+    /// Copies from another of these devices; they are made where both are of one name but for the number.
+    pub(crate) peer_copies: AtomicU64,
+    /// Copies to the host that were begun, and whether they are under way for ever, unless somebody waits.
+    pub(crate) begun: AtomicU64,
+    pub(crate) slow: AtomicBool,
     /// Kernels whose name contains this are not compiled.
     pub(crate) refused: Mutex<Option<&'static str>>,
     /// What mark() tells, in nanoseconds.
@@ -40,6 +49,8 @@ pub(crate) struct Control {
 
 /// Nanoseconds that every kernel takes by the driver's clock.
 pub(crate) const KERNEL_TIME: u64 = 1000;
+/// Bytes of the host's memory that copies go through, as it tells.
+pub(crate) const PINNED: usize = 4096;
 /// Memory of the device as it tells.
 pub(crate) const TOTAL: u64 = 1 << 30;
 
@@ -56,9 +67,15 @@ impl Control {
 
     /// Everything works again.
     pub(crate) fn heal(&self) {
-        for counter in [&self.failing_allocation, &self.failing_launch, &self.losing_launch, &self.capacity] {
-            counter.store(0, Ordering::SeqCst);
-        }
+        let counters = [
+            &self.failing_allocation,
+            &self.failing_launch,
+            &self.losing_launch,
+            &self.failing_compilation,
+            &self.room_for_code,
+            &self.capacity,
+        ];
+        counters.iter().for_each(|counter| counter.store(0, Ordering::SeqCst));
         self.lost.store(false, Ordering::SeqCst);
         *self.refused.lock().unwrap() = None;
     }
@@ -107,6 +124,26 @@ pub(crate) fn device(name: &str, has_clock: bool) -> (Device, Arc<Control>) {
     let target = Target { limits, vector_bytes: 16, processors: 2 };
     let driver = Simulated { name: name.to_owned(), target, control: control.clone(), has_clock };
     (register(Box::new(Gpu::new(driver))), control)
+}
+
+/// A copy to the host of what was there when it was begun.
+struct UnderWay {
+    name: String,
+    control: Arc<Control>,
+    bytes: Vec<u8>,
+}
+
+impl HostRead for UnderWay {
+    fn is_done(&self) -> bool {
+        !self.control.slow.load(Ordering::SeqCst)
+    }
+
+    fn finish(self: Box<Self>, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        match self.control.lost.load(Ordering::SeqCst) {
+            true => self.control.device_error(&self.name, "the device was lost"),
+            false => take(&self.bytes),
+        }
+    }
 }
 
 impl Simulated {
@@ -185,12 +222,52 @@ impl Driver for Simulated {
         Ok(())
     }
 
-    fn compile(&self, kernel: &Kernel) -> Result<()> {
+    fn begin_read(&self, block: &Block, offset: usize, bytes: usize) -> Result<Option<Box<dyn HostRead>>> {
+        let mut copy = vec![0; bytes];
+        self.read(block, offset, &mut copy)?;
+        self.control.begun.fetch_add(1, Ordering::SeqCst);
+        Ok(Some(Box::new(UnderWay { name: self.name.clone(), control: self.control.clone(), bytes: copy })))
+    }
+
+    fn copies_from(&self, device: &Simulated) -> bool {
+        let kind = |name: &str| name.split(':').next().map(str::to_owned);
+        kind(&self.name) == kind(&device.name)
+    }
+
+    fn copy_from(
+        &self,
+        target: &Block,
+        device: &Simulated,
+        source: &Block,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
         self.check()?;
-        match *self.control.refused.lock().unwrap() {
-            Some(refused) if kernel.name.contains(refused) => self
-                .control
-                .device_error(&self.name, &format!("kernel {}: syntax error in line 1", kernel.name)),
+        device.check()?;
+        self.control.peer_copies.fetch_add(1, Ordering::SeqCst);
+        let copy = locked(source)[offset..offset + bytes].to_vec();
+        locked(target)[..bytes].copy_from_slice(&copy);
+        Ok(())
+    }
+
+    fn pinned_memory(&self) -> usize {
+        PINNED
+    }
+
+    fn compile(&self, kernel: &Kernel) -> Result<(), NotCompiled> {
+        self.check()?;
+        let control = &self.control;
+        if Control::fires(&control.failing_compilation) {
+            return Ok(control.device_error(&self.name, "loading a kernel: unspecified launch failure")?);
+        }
+        let most = control.room_for_code.load(Ordering::SeqCst);
+        if most > 0 && control.used.load(Ordering::SeqCst) > most {
+            return Err(NotCompiled::out_of_memory(&self.name, 4096));
+        }
+        match *control.refused.lock().unwrap() {
+            Some(refused) if kernel.name.contains(refused) => {
+                Err(format!("kernel {}: syntax error in line 1", kernel.name).into())
+            }
             _ => Ok(()),
         }
     }

@@ -18,7 +18,7 @@ use phynexus::{
     Result,
     custom::{CustomKernel, Parameter, ParameterKind},
     device::scalar_bytes,
-    gpu::{SourceArgument, SourceLaunch},
+    gpu::{NotCompiled, SourceArgument, SourceLaunch},
 };
 use smallvec::SmallVec;
 
@@ -26,18 +26,20 @@ use super::{Module, OpenCl};
 use crate::object::{Code, Object};
 
 /// The kernel in a compiled source, if it is what the signature says as far as the driver tells.
-pub(super) fn compile(driver: &OpenCl, kernel: &CustomKernel, source: &str) -> Result<Module, String> {
+pub(super) fn compile(driver: &OpenCl, kernel: &CustomKernel, source: &str) -> Result<Module, NotCompiled> {
     let entry = kernel.entry_point();
     let program = driver.compiler.compile_source(&driver.context, source)?;
     let name = CString::new(entry).map_err(|_| "the entry point's name has a zero".to_owned())?;
-    let handle = create_kernel(program.handle(), &name).map_err(|code| {
-        format!("there is no kernel {entry}: declare it as __kernel void {entry}(..): {}", Code(code))
+    let handle = create_kernel(program.handle(), &name).map_err(Code).map_err(|code| {
+        let words = format!("there is no kernel {entry}: declare it as __kernel void {entry}(..): {code}");
+        code.reason(&driver.name, source.len(), words)
     })?;
     // SAFETY: the kernel was just made; it keeps its program.
     let object = unsafe { Object::kernel(handle) };
     let expected = kernel.parameters().len();
     if let Some(own) = number(get_kernel_data(handle, CL_KERNEL_NUM_ARGS)).filter(|&own| own != expected) {
-        return Err(format!("{entry} takes {own} parameters, the kernel's signature has {expected}"));
+        let words = format!("{entry} takes {own} parameters, the kernel's signature has {expected}");
+        return Err(words.into());
     }
     for (at, parameter) in kernel.parameters().iter().enumerate() {
         check_parameter(handle, at, parameter, entry)?;
@@ -48,9 +50,9 @@ pub(super) fn compile(driver: &OpenCl, kernel: &CustomKernel, source: &str) -> R
     let required: Vec<usize> =
         required.unwrap_or_default().as_chunks().0.iter().map(|bytes| usize::from_ne_bytes(*bytes)).collect();
     if required.iter().any(|&extent| extent != 0) && required != local {
-        return Err(format!(
-            "{entry} requires groups of {required:?} invocations, the kernel's are {local:?}"
-        ));
+        let words =
+            format!("{entry} requires groups of {required:?} invocations, the kernel's are {local:?}");
+        return Err(words.into());
     }
     driver.check_group(handle, local)?;
     Ok(Module { kernel: Mutex::new(object), global: local, local })

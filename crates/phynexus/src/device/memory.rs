@@ -36,6 +36,8 @@ pub struct MemoryStatistics {
     pub spilled_bytes: usize,
     /// How often tensors were moved there.
     pub spills: u64,
+    /// Bytes of the host's memory that copies to and from the device go through.
+    pub pinned: usize,
 }
 
 impl MemoryStatistics {

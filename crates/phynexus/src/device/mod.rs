@@ -101,17 +101,56 @@ pub struct Binding {
     pub offset: usize,
 }
 
+/// A copy to the host that is under way. Dropping it gives it up.
+pub trait HostRead: Send {
+    /// True if the bytes are there, or the copy has failed.
+    fn is_done(&self) -> bool;
+    /// Waits for the bytes and gives them to `take`.
+    ///
+    /// # Errors
+    /// The device's, of the copy or of the work before it; and those of `take`.
+    fn finish(self: Box<Self>, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
+}
+
+/// Bytes that are there already.
+pub(crate) struct Copied(pub(crate) Vec<u8>);
+
+impl HostRead for Copied {
+    fn is_done(&self) -> bool {
+        true
+    }
+    fn finish(self: Box<Self>, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        take(&self.0)
+    }
+}
+
+/// What a run needs besides its bindings; nothing if it needs nothing.
+pub type Prepared = Option<Box<dyn Any>>;
+
 /// A compiled step.
 pub trait Executable: Any + Send + Sync {
     /// Runs with `bindings` in the order of the step's parameters: inputs, then outputs. On a device with a queue it
     /// returns once the work is submitted.
     fn run(&self, bindings: &[Binding]) -> Result<()>;
+    /// Takes what a run with these bindings needs: memory, and kernels for data that lies like theirs. A plan does so for
+    /// all of its steps before the first one stores anything.
+    fn prepare(&self, bindings: &[Binding]) -> Result<Prepared> {
+        let _ = bindings;
+        Ok(None)
+    }
+    /// Runs with what [`prepare`](Executable::prepare) took for these bindings.
+    fn run_prepared(&self, bindings: &[Binding], prepared: Prepared) -> Result<()> {
+        drop(prepared);
+        self.run(bindings)
+    }
 }
 
-/// Compiled steps that are submitted as one.
+/// Compiled steps that are submitted as one. Bindings are those of all steps, one step's after the other's.
 pub trait Sequence: Send + Sync {
-    /// Runs with the bindings of all steps, one step's after the other's.
-    fn run(&self, bindings: &[Binding]) -> Result<()>;
+    /// Takes what a run with these bindings needs, as [`Executable::prepare`] does.
+    fn prepare(&self, bindings: &[Binding]) -> Result<Prepared>;
+    /// Runs with what [`prepare`](Sequence::prepare) took for these bindings.
+    fn run(&self, bindings: &[Binding], prepared: Prepared) -> Result<()>;
 }
 
 /// One device. Implemented by a device crate; everybody else holds a [`Device`].
@@ -150,6 +189,18 @@ pub trait Backend: Send + Sync {
     fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()>;
     /// Copies to the host; waits for the work that produces the data.
     fn read(&self, source: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()>;
+    /// Begins a copy to the host, of the data as everything submitted before makes it. Where the device cannot copy while
+    /// the host goes on, it is made now.
+    fn begin_read(&self, source: &Buffer, offset: usize, bytes: usize) -> Result<Box<dyn HostRead>> {
+        let mut copy = vec![0; bytes];
+        self.read(source, offset, &mut copy)?;
+        Ok(Box::new(Copied(copy)))
+    }
+    /// Copies from another device's memory to the beginning of a buffer, without the host. False if it cannot.
+    fn copy_from(&self, target: &Buffer, source: &Buffer, offset: usize, bytes: usize) -> Result<bool> {
+        let _ = (target, source, offset, bytes);
+        Ok(false)
+    }
     /// Waits until everything submitted has finished.
     fn synchronize(&self) -> Result<()>;
     /// What its memory pool holds.

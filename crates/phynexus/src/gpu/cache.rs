@@ -64,17 +64,19 @@ fn private(folder: &Path) -> io::Result<()> {
         use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let data = fs::metadata(folder)?;
-        let mine = fs::metadata("/proc/self").map_or(data.uid(), |process| process.uid());
-        if data.uid() != mine || data.permissions().mode() & 0o022 != 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "the folder is not this user's alone",
-            ));
-        }
-        Ok(())
+        is_alone(data.uid(), data.permissions().mode(), rustix::process::geteuid().as_raw())
     }
     #[cfg(not(unix))]
     fs::create_dir_all(folder)
+}
+
+/// An error unless a folder of this owner and mode is the user's, and nobody else may write it.
+#[cfg(unix)]
+fn is_alone(owner: u32, mode: u32, user: u32) -> io::Result<()> {
+    if owner == user && mode & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, "the folder is not this user's alone"))
 }
 
 fn hash(value: &(impl Hash + ?Sized)) -> u64 {
@@ -190,5 +192,22 @@ mod tests {
         assert!(private(&own).is_ok());
         fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(private(&own).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_of_another_user_is_refused() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("own");
+        private(&own).unwrap();
+        let owner = fs::metadata(&own).unwrap().uid();
+        assert!(is_alone(owner, 0o700, owner).is_ok());
+        assert!(is_alone(owner, 0o700, owner + 1).is_err());
+        assert!(is_alone(owner, 0o720, owner).is_err() && is_alone(owner, 0o702, owner).is_err());
+        // Only the system's administrator may give folders away.
+        if std::os::unix::fs::chown(&own, Some(owner + 1), None).is_ok() {
+            assert!(private(&own).is_err());
+        }
     }
 }

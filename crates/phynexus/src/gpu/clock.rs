@@ -1,17 +1,21 @@
 //! When the device did what: launches and copies between two marks of its own time.
 
 use std::{
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use super::{Driver, Submission, memory::Heap};
+use super::{Driver, Submission, memory::Heap, staging::PIECE};
 use crate::{
-    Result,
+    Error, Result,
+    device::{Copied, HostRead},
     profile::{self, DeviceClock, Phase, Run, Span, Track, show_time},
     schedule::debug,
 };
 
+/// Parts of a large copy that are under way at once.
+const AHEAD: usize = 4;
 /// With more spans than this the device is waited for and asked.
 const PENDING: usize = 8192;
 
@@ -22,9 +26,17 @@ struct State<M> {
     /// The profiler that asked.
     session: u64,
     has_clock: bool,
-    /// A mark, and the profiler's time then; absent while the device is asked.
+    /// The last mark that was asked for, and the profiler's time then.
     origin: Option<(M, Duration)>,
     pending: Vec<Pending<M>>,
+    /// The device's time for each step so far.
+    runs: HashMap<Run, Duration>,
+}
+
+impl<M> State<M> {
+    fn new() -> State<M> {
+        State { session: 0, has_clock: false, origin: None, pending: Vec::new(), runs: HashMap::new() }
+    }
 }
 
 struct Pending<M> {
@@ -36,7 +48,7 @@ struct Pending<M> {
 
 impl<D: Driver> Clock<D> {
     pub(super) fn new() -> Clock<D> {
-        Clock(Mutex::new(State { session: 0, has_clock: false, origin: None, pending: Vec::new() }))
+        Clock(Mutex::new(State::new()))
     }
 
     fn lock(&self) -> MutexGuard<'_, State<D::Mark>> {
@@ -85,7 +97,82 @@ impl<D: Driver> Heap<D> {
             self.synchronize()?;
         }
         let span = || self.span(Track::Transfers, "copy from the device", String::new(), length);
-        self.timed(span, || self.driver.read(block, offset, bytes))
+        self.timed(span, || self.read_in_parts(block, offset, bytes))
+    }
+
+    /// Copies to the host. Of much, a part is taken while the next ones are under way.
+    fn read_in_parts(&self, block: &D::Block, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        if bytes.len() <= PIECE {
+            return self.driver.read(block, offset, bytes);
+        }
+        let (mut from, end) = (offset, offset + bytes.len());
+        let mut next = || {
+            let part = PIECE.min(end - from);
+            let begun = match part {
+                0 => None,
+                _ => self.driver.begin_read(block, from, part)?,
+            };
+            from += if begun.is_some() { part } else { 0 };
+            Ok::<_, Error>(begun)
+        };
+        let mut parts = VecDeque::new();
+        while parts.len() < AHEAD
+            && let Some(part) = next()?
+        {
+            parts.push_back(part);
+        }
+        let mut done = 0;
+        while let Some(part) = parts.pop_front() {
+            part.finish(&mut |part| {
+                bytes[done..done + part.len()].copy_from_slice(part);
+                done += part.len();
+                Ok(())
+            })?;
+            parts.extend(next()?);
+        }
+        // What the driver cannot begin is waited for.
+        let rest = &mut bytes[done..];
+        if rest.is_empty() { Ok(()) } else { self.driver.read(block, offset + done, rest) }
+    }
+
+    /// Begins a copy to the host. While a profiler wants times, it is made now.
+    pub(super) fn begin_read(
+        self: &Arc<Self>,
+        block: &D::Block,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<Box<dyn HostRead>> {
+        if bytes > 0
+            && profile::timeline().is_none()
+            && let Some(read) = self.driver.begin_read(block, offset, bytes)?
+        {
+            return Ok(read);
+        }
+        let mut copy = vec![0; bytes];
+        if bytes > 0 {
+            self.read(block, offset, &mut copy)?;
+        }
+        Ok(Box::new(Copied(copy)))
+    }
+
+    /// Copies from another device of this family; false if the two cannot.
+    pub(super) fn copy_from(
+        self: &Arc<Self>,
+        target: &D::Block,
+        device: &Heap<D>,
+        source: &D::Block,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<bool> {
+        if !self.driver.copies_from(&device.driver) {
+            return Ok(false);
+        }
+        let span = || {
+            let detail = format!("from {}", device.driver.name());
+            self.span(Track::Transfers, "copy between devices", detail, bytes)
+        };
+        self.timed(span, || self.driver.copy_from(target, &device.driver, source, offset, bytes))?;
+        Ok(true)
     }
 
     /// Waits for everything submitted.
@@ -98,11 +185,21 @@ impl<D: Driver> Heap<D> {
         Span { track, device: self.driver.name().into(), name: name.into(), detail, bytes: bytes as u64 }
     }
 
-    /// Does the work, and notes its span if a profiler wants it.
+    /// Does the work, and notes its span if a profiler wants it. Then one thread at a time submits: the marks of two that
+    /// submit at once would lie between one another.
     fn timed(self: &Arc<Self>, span: impl FnOnce() -> Span, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        let Some(session) = profile::timeline() else { return work() };
+        if profile::timeline().is_none() {
+            return work();
+        }
+        let mut state = self.clock.lock();
+        // The profiler may have ended before the lock was had.
+        let Some(session) = profile::timeline() else {
+            drop(state);
+            return work();
+        };
+        self.attach(&mut state, session)?;
         let begun = Instant::now();
-        let from = if self.attached(session)? { self.driver.mark()? } else { None };
+        let from = if state.has_clock { self.driver.mark()? } else { None };
         work()?;
         let to = if from.is_some() { self.driver.mark()? } else { None };
         let span = span();
@@ -114,36 +211,42 @@ impl<D: Driver> Heap<D> {
             return Ok(());
         };
         let run = if span.track == Track::Kernels { profile::current_run() } else { None };
-        let mut state = self.clock.lock();
+        state.pending.push(Pending { from, to, span, run });
+        Ok(())
+    }
+
+    /// Begins to tell this profiler the time, unless that is done.
+    fn attach(self: &Arc<Self>, state: &mut State<D::Mark>, session: u64) -> Result<()> {
         if state.session == session {
-            state.pending.push(Pending { from, to, span, run });
+            return if state.pending.len() >= PENDING { self.ask(state) } else { Ok(()) };
+        }
+        self.driver.synchronize()?;
+        let origin = self.driver.mark()?.map(|mark| (mark, profile::now()));
+        *state = State { session, has_clock: origin.is_some(), origin, ..State::new() };
+        let clock: Arc<dyn DeviceClock> = self.clone();
+        profile::attach(session, clock);
+        Ok(())
+    }
+
+    /// Asks the device when what is pending ran. What it does not tell is left out.
+    fn ask(&self, state: &mut State<D::Mark>) -> Result<()> {
+        let pending = std::mem::take(&mut state.pending);
+        let Some((origin, time)) = &mut state.origin else { return Ok(()) };
+        for Pending { from, to, span, run } in pending {
+            let start = *time + nanoseconds(self.driver.elapsed(origin, &from)?);
+            let took = nanoseconds(self.driver.elapsed(&from, &to)?);
+            profile::finished_span(state.session, span, start, took);
+            if let Some(run) = run {
+                *state.runs.entry(run).or_default() += took;
+            }
+            (*origin, *time) = (to, start + took);
         }
         Ok(())
     }
 
-    /// Begins to tell this profiler the time, unless that is done; false if the device has no clock.
-    fn attached(self: &Arc<Self>, session: u64) -> Result<bool> {
-        let (known, full) = {
-            let state = self.clock.lock();
-            (state.session == session, state.pending.len() >= PENDING)
-        };
-        if full {
-            self.tell()?;
-        }
-        if !known {
-            self.driver.synchronize()?;
-            let origin = self.driver.mark()?.map(|mark| (mark, profile::now()));
-            let mut state = self.clock.lock();
-            *state = State { session, has_clock: origin.is_some(), origin, pending: Vec::new() };
-            drop(state);
-            let clock: Arc<dyn DeviceClock> = self.clone();
-            profile::attach(session, clock);
-        }
-        Ok(self.clock.lock().has_clock)
-    }
-
     /// The time of some work that nothing else runs beside, in words.
     fn timed_alone(&self, work: impl FnOnce() -> Result<()>) -> Result<String> {
+        let _alone = self.clock.lock();
         self.driver.synchronize()?;
         let begun = Instant::now();
         let from = self.driver.mark()?;
@@ -162,33 +265,13 @@ impl<D: Driver> Heap<D> {
 
 impl<D: Driver> DeviceClock for Heap<D> {
     fn tell(&self) -> Result<()> {
-        let (session, origin, pending) = {
-            let mut state = self.clock.lock();
-            (state.session, state.origin.take(), std::mem::take(&mut state.pending))
-        };
-        let Some((mut origin, mut time)) = origin else { return Ok(()) };
-        let mut step: Option<(Run, Duration)> = None;
-        for Pending { from, to, span, run } in pending {
-            let start = time + nanoseconds(self.driver.elapsed(&origin, &from)?);
-            let took = nanoseconds(self.driver.elapsed(&from, &to)?);
-            profile::finished_span(session, span, start, took);
-            if let Some(run) = run {
-                match &mut step {
-                    Some((of, all)) if *of == run => *all += took,
-                    _ => {
-                        let before = step.replace((run, took));
-                        before.into_iter().for_each(|(run, all)| profile::count_device_time(run, all));
-                    }
-                }
-            }
-            (origin, time) = (to, start + took);
-        }
-        step.into_iter().for_each(|(run, all)| profile::count_device_time(run, all));
         let mut state = self.clock.lock();
-        if state.session == session {
-            state.origin = Some((origin, time));
-        }
-        Ok(())
+        let asked = self.ask(&mut state);
+        // The steps of two threads lie between one another, so their times are known only now.
+        std::mem::take(&mut state.runs)
+            .into_iter()
+            .for_each(|(run, time)| profile::count_device_time(run, time));
+        asked
     }
 }
 

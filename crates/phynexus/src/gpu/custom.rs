@@ -1,21 +1,24 @@
 //! Custom kernels: their modules, and the step that launches one.
 
 use std::{
+    any::Any,
     collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use smallvec::SmallVec;
 
 use super::{
-    Driver, SourceArgument, SourceLaunch,
-    spill::{GpuMemory, Pins, pin},
+    Driver, NotCompiled, SourceArgument, SourceLaunch,
+    compile::Kept,
+    memory::Heap,
+    spill::{GpuMemory, Pins, hold, pin},
     step::{GpuStep, Resources},
 };
 use crate::{
     DType, Error, Result, Scalar,
     custom::{CustomCall, CustomKernel, ParameterKind, Source, diagnostics::annotate},
-    device::{Binding, Buffer, Executable},
+    device::{Binding, Buffer, Executable, Prepared},
     graph::op::Op,
     kernel::{
         Index, Ranges,
@@ -42,17 +45,22 @@ impl<D: Driver> CustomModules<D> {
     }
 
     /// The kernel's module, compiled if it is not known.
-    pub(super) fn get(&self, driver: &D, kernel: &CustomKernel) -> Result<Arc<D::Module>> {
+    pub(super) fn get(&self, heap: &Heap<D>, kernel: &CustomKernel) -> Result<Arc<D::Module>> {
+        let driver = &heap.driver;
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(module) = lock().modules.get(kernel) {
             return Ok(module.clone());
         }
         let source = source_of(driver, kernel)?;
-        let module = driver.compile_source(kernel, source).map_err(|messages| Error::KernelSource {
-            kernel: kernel.name().to_owned(),
-            language: source.language.name(),
-            device: driver.name().to_owned(),
-            message: annotate(source.text(), &messages),
+        let compiled = heap.compiled(|| driver.compile_source(kernel, source));
+        let module = compiled.map_err(|reason| match reason {
+            NotCompiled::Refused(messages) => Error::KernelSource {
+                kernel: kernel.name().to_owned(),
+                language: source.language.name(),
+                device: driver.name().to_owned(),
+                message: annotate(source.text(), &messages),
+            },
+            NotCompiled::Failed(error) => error,
         })?;
         let module = Arc::new(module);
         let mut dropped = Vec::new();
@@ -125,7 +133,7 @@ struct TensorArgument<D: Driver> {
     /// Makes it zeros, where it must be.
     zero: Option<GpuStep<D>>,
     /// Copies it, made when it first lies at an address that cannot be bound.
-    copy: OnceLock<Result<GpuStep<D>>>,
+    copy: Kept<GpuStep<D>>,
 }
 
 impl<D: Driver> CustomStep<D> {
@@ -139,7 +147,7 @@ impl<D: Driver> CustomStep<D> {
         }
         let driver = &resources.heap.driver;
         check_launch(driver, call.kernel(), call.groups())?;
-        let module = resources.custom.get(driver, call.kernel())?;
+        let module = resources.custom.get(&resources.heap, call.kernel())?;
         let (starts, _) = call.packing()?;
         let mut outputs = starts.into_iter().zip(call.outputs());
         let mut inputs = library.operands.iter().enumerate();
@@ -170,7 +178,7 @@ impl<D: Driver> CustomStep<D> {
                 dtype,
                 written,
                 zero,
-                copy: OnceLock::new(),
+                copy: Kept::new(),
             });
         }
         Ok(CustomStep { resources, call: call.clone(), module, tensors })
@@ -189,44 +197,43 @@ impl<D: Driver> TensorArgument<D> {
         Ok(Binding { buffer: binding.buffer.clone(), offset: binding.offset + self.start })
     }
 
-    fn copy(&self, resources: &Resources<D>, from: &Binding, to: &Binding) -> Result<()> {
-        let make = || GpuStep::new(resources.clone(), &Step::Fused(copy(self.dtype, self.elements)));
-        self.copy.get_or_init(make).as_ref().map_err(Clone::clone)?.run(&[from.clone(), to.clone()])
+    /// From where to where it is copied: results from where the kernel has them to where they belong.
+    fn way(&self, own: &Binding, belongs: &Binding) -> [Binding; 2] {
+        match self.written {
+            true => [own.clone(), belongs.clone()],
+            false => [belongs.clone(), own.clone()],
+        }
+    }
+
+    /// The step that copies it.
+    fn copy(&self, resources: &Resources<D>) -> Result<&GpuStep<D>> {
+        self.copy.get(|| GpuStep::new(resources.clone(), &Step::Fused(copy(self.dtype, self.elements))))
     }
 }
 
-impl<D: Driver> Executable for CustomStep<D> {
-    fn run(&self, bindings: &[Binding]) -> Result<()> {
-        let Resources { heap, .. } = &self.resources;
-        let driver = &heap.driver;
-        if self.call.groups().contains(&0) {
-            return Ok(());
-        }
-        let alignment = driver.binding_alignment().max(1);
-        // Where each tensor lies for the kernel, and, for those copied, where it belongs.
-        let mut places: SmallVec<[(Binding, Option<Binding>); 8]> = SmallVec::new();
-        for tensor in &self.tensors {
-            let place = tensor.place(bindings)?;
-            if place.offset % alignment == 0 || tensor.elements == 0 {
-                places.push((place, None));
-                continue;
-            }
-            let buffer = Buffer(GpuMemory::new(heap, tensor.bytes())?);
-            let aligned = Binding { buffer, offset: 0 };
-            if !tensor.written {
-                tensor.copy(&self.resources, &place, &aligned)?;
-            }
-            places.push((aligned, Some(place)));
-        }
-        for (tensor, (place, _)) in self.tensors.iter().zip(&places) {
-            if let Some(zero) = &tensor.zero {
-                zero.run(std::slice::from_ref(place))?;
-            }
-        }
+/// Where a tensor lies for the kernel, and what is taken to bring it there.
+struct Placed {
+    own: Binding,
+    /// Where it belongs, if the kernel cannot be given that, and what copying it takes.
+    belongs: Option<(Binding, Prepared)>,
+    zero: Prepared,
+}
+
+/// The tensors of one run.
+struct Taken {
+    placed: Vec<Placed>,
+    /// They stay on the device until then.
+    _held: Option<Box<dyn Any>>,
+}
+
+impl<D: Driver> CustomStep<D> {
+    /// Submits the kernel with its tensors where they are placed.
+    fn launch(&self, placed: &[Placed]) -> Result<()> {
+        let heap = &self.resources.heap;
         let mut scalars = self.call.scalars().iter();
         let pins: Pins<'_, D> =
-            places.iter().map(|(place, _)| pin(heap, &place.buffer)).collect::<Result<_>>()?;
-        let mut tensors = self.tensors.iter().zip(places.iter().zip(&pins));
+            placed.iter().map(|placed| pin(heap, &placed.own.buffer)).collect::<Result<_>>()?;
+        let mut tensors = self.tensors.iter().zip(placed.iter().zip(&pins));
         let mut arguments: SmallVec<[SourceArgument<'_, D::Block>; 12]> = SmallVec::new();
         let missing = || Error::internal("gpu", "a custom kernel without an argument of its signature");
         for parameter in self.call.kernel().parameters() {
@@ -236,9 +243,9 @@ impl<D: Driver> Executable for CustomStep<D> {
                     value: *scalars.next().ok_or_else(missing)?,
                 },
                 ParameterKind::Input | ParameterKind::Output => {
-                    let (tensor, ((place, _), pin)) = tensors.next().ok_or_else(missing)?;
+                    let (tensor, (placed, pin)) = tensors.next().ok_or_else(missing)?;
                     let bytes = tensor.bytes();
-                    let offset = if bytes == 0 { 0 } else { place.offset };
+                    let offset = if bytes == 0 { 0 } else { placed.own.offset };
                     let (block, start) = pin.place(offset, bytes)?;
                     SourceArgument::Buffer { block, start, bytes, written: tensor.written }
                 }
@@ -248,10 +255,65 @@ impl<D: Driver> Executable for CustomStep<D> {
             SourceLaunch { kernel: self.call.kernel(), groups: self.call.groups(), arguments: &arguments };
         let kernel = self.call.kernel();
         let geometry = || (self.call.groups(), kernel.work_group_size(), 0);
-        heap.watched(kernel.name(), geometry, || driver.launch_source(&self.module, &launch))?;
-        for (tensor, (own, belongs)) in self.tensors.iter().zip(&places) {
-            if let Some(place) = belongs.as_ref().filter(|_| tensor.written) {
-                tensor.copy(&self.resources, own, place)?;
+        heap.watched(kernel.name(), geometry, || heap.driver.launch_source(&self.module, &launch))
+    }
+}
+
+impl<D: Driver> Executable for CustomStep<D> {
+    fn run(&self, bindings: &[Binding]) -> Result<()> {
+        self.run_prepared(bindings, self.prepare(bindings)?)
+    }
+
+    fn prepare(&self, bindings: &[Binding]) -> Result<Prepared> {
+        let heap = &self.resources.heap;
+        if self.call.groups().contains(&0) {
+            return Ok(None);
+        }
+        let alignment = heap.driver.binding_alignment().max(1);
+        let mut placed = Vec::with_capacity(self.tensors.len());
+        for tensor in &self.tensors {
+            let place = tensor.place(bindings)?;
+            let (own, belongs) = if place.offset % alignment == 0 || tensor.elements == 0 {
+                (place, None)
+            } else {
+                let own = Binding { buffer: Buffer(GpuMemory::new(heap, tensor.bytes())?), offset: 0 };
+                let way = tensor.way(&own, &place);
+                let prepared = tensor.copy(&self.resources)?.prepare(&way)?;
+                (own, Some((place, prepared)))
+            };
+            let zero = match &tensor.zero {
+                Some(zero) => zero.prepare(std::slice::from_ref(&own))?,
+                None => None,
+            };
+            placed.push(Placed { own, belongs, zero });
+        }
+        let held = hold(heap, &mut placed.iter().map(|placed| &placed.own.buffer))?;
+        Ok(Some(Box::new(Taken { placed, _held: held })))
+    }
+
+    fn run_prepared(&self, _: &[Binding], prepared: Prepared) -> Result<()> {
+        if self.call.groups().contains(&0) {
+            return Ok(());
+        }
+        let mut taken = prepared
+            .and_then(|taken| taken.downcast::<Taken>().ok())
+            .ok_or_else(|| Error::internal("gpu", "a custom kernel that was not prepared"))?;
+        for (tensor, placed) in self.tensors.iter().zip(&mut taken.placed) {
+            if let Some((place, prepared)) = placed.belongs.as_mut().filter(|_| !tensor.written) {
+                let way = tensor.way(&placed.own, place);
+                tensor.copy(&self.resources)?.run_prepared(&way, prepared.take())?;
+            }
+        }
+        for (tensor, placed) in self.tensors.iter().zip(&mut taken.placed) {
+            if let Some(zero) = &tensor.zero {
+                zero.run_prepared(std::slice::from_ref(&placed.own), placed.zero.take())?;
+            }
+        }
+        self.launch(&taken.placed)?;
+        for (tensor, placed) in self.tensors.iter().zip(&mut taken.placed) {
+            if let Some((place, prepared)) = placed.belongs.as_mut().filter(|_| tensor.written) {
+                let way = tensor.way(&placed.own, place);
+                tensor.copy(&self.resources)?.run_prepared(&way, prepared.take())?;
             }
         }
         Ok(())

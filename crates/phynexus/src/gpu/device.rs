@@ -17,13 +17,15 @@ use super::{
     memory::Heap,
     modules::Modules,
     sequence::GpuSequence,
-    spill::{GpuMemory, Spilling, hold, pin},
+    spill::{GpuMemory, Spilling, hold, pin, pin_foreign},
     step::{GpuStep, Resources},
 };
 use crate::{
     DType, Error, Result,
     custom::CustomKernel,
-    device::{Backend, Buffer, DeviceInfo, Executable, MemoryStatistics, Peaks, Pool, Sequence, Support},
+    device::{
+        Backend, Buffer, DeviceInfo, Executable, HostRead, MemoryStatistics, Peaks, Pool, Sequence, Support,
+    },
     graph::{ir::IrNode, op::Op},
     kernel::lower::Target,
     schedule::step::Step,
@@ -86,7 +88,7 @@ impl<D: Driver> Backend for Gpu<D> {
         match custom::source_of(self.driver(), kernel) {
             Ok(_) => {
                 custom::check_launch(self.driver(), kernel, groups)?;
-                self.0.custom.get(self.driver(), kernel).map(drop)
+                self.0.custom.get(&self.0.heap, kernel).map(drop)
             }
             // Then it is planned on the CPU, with this reason.
             Err(_) if kernel.has_cpu_function() => Ok(()),
@@ -143,6 +145,19 @@ impl<D: Driver> Backend for Gpu<D> {
         if bytes.is_empty() { Ok(()) } else { self.0.heap.read(block, offset, bytes) }
     }
 
+    fn begin_read(&self, source: &Buffer, offset: usize, bytes: usize) -> Result<Box<dyn HostRead>> {
+        let memory = pin(&self.0.heap, source)?;
+        let (block, offset) = memory.place(offset, bytes)?;
+        self.0.heap.begin_read(block, offset, bytes)
+    }
+
+    fn copy_from(&self, target: &Buffer, source: &Buffer, offset: usize, bytes: usize) -> Result<bool> {
+        let Some((heap, source)) = pin_foreign::<D>(source)? else { return Ok(false) };
+        let target = pin(&self.0.heap, target)?;
+        let (source, offset) = source.place(offset, bytes)?;
+        self.0.heap.copy_from(target.place(0, bytes)?.0, &heap, source, offset, bytes)
+    }
+
     fn synchronize(&self) -> Result<()> {
         self.0.heap.synchronize()
     }
@@ -160,7 +175,7 @@ impl<D: Driver> Backend for Gpu<D> {
     }
 
     fn empty_cache(&self) {
-        self.0.heap.pool.empty_cache();
+        self.0.heap.empty_cache();
     }
 
     fn set_spilling(&self, spilling: bool) -> Result<()> {

@@ -22,12 +22,19 @@ impl<D: Driver> Heap<D> {
         self.spilling.add_to(MemoryStatistics {
             available: self.driver.available_memory(),
             total: self.driver.info().total_memory,
+            pinned: self.driver.pinned_memory(),
             ..self.pool.statistics()
         })
     }
 
+    /// Gives back what nobody uses.
+    pub(super) fn empty_cache(&self) {
+        self.pool.empty_cache();
+        self.driver.trim();
+    }
+
     /// Adds to an error what the device has.
-    fn with_figures(&self, mut error: Error) -> Error {
+    pub(super) fn with_figures(&self, mut error: Error) -> Error {
         if let Error::OutOfMemory { hint, .. } = &mut error
             && let Some(available) = self.driver.available_memory()
         {
@@ -53,6 +60,7 @@ impl<D: Driver> GpuBlock<D> {
         let block = match allocate() {
             Err(Error::OutOfMemory { in_use, limit, .. }) if bytes <= limit.saturating_sub(in_use) => {
                 heap.driver.synchronize()?;
+                heap.driver.trim();
                 allocate()
             }
             other => other,
@@ -69,6 +77,11 @@ impl<D: Driver> GpuBlock<D> {
     /// How many it serves.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The device's blocks.
+    pub(super) fn heap(&self) -> &Arc<Heap<D>> {
+        &self.heap
     }
 
     /// True if it is of this device.

@@ -8,17 +8,20 @@
 //! |---|---|
 //! | `device` | [`Gpu`]: the engine's trait, on a driver |
 //! | `memory` | blocks in use, and places in them |
+//! | `staging` | copies through pinned memory of the host |
 //! | `spill` | tensors' memory, on the device or, where that is full, on the host |
 //! | `step` | a compiled step: its launches, what is bound to them |
 //! | `sequence` | steps that are submitted together |
 //! | `clock` | when the device did what, for profiles |
 //! | `modules` | kernels compiled before |
+//! | `compile` | refusals and failures of compilers |
 //! | `custom` | kernels written by users |
 //! | `cache` | machine code on disk |
 //! | `recorder` | a device that notes kernels instead of running them |
 
 mod cache;
 mod clock;
+mod compile;
 mod custom;
 mod device;
 mod memory;
@@ -26,18 +29,21 @@ mod modules;
 mod recorder;
 mod sequence;
 mod spill;
+mod staging;
 mod step;
 
 pub use cache::DiskCache;
+pub use compile::NotCompiled;
 pub use device::Gpu;
 pub use recorder::{Recorded, recorder};
+pub use staging::{Medium, Staging};
 
 use smallvec::SmallVec;
 
 use crate::{
     DType, Error, Result, Scalar,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, Peaks},
+    device::{DeviceInfo, HostRead, Peaks},
     graph::ir::IrNode,
     kernel::{loops::Kernel, lower::Target},
     shape::Layout,
@@ -120,11 +126,47 @@ pub trait Driver: Sized + Send + Sync + 'static {
     fn write(&self, block: &Self::Block, offset: usize, bytes: &[u8]) -> Result<()>;
     /// Copies to the host, after everything submitted before.
     fn read(&self, block: &Self::Block, offset: usize, bytes: &mut [u8]) -> Result<()>;
+    /// Begins a copy to the host, after everything submitted before; nothing if the driver cannot, or not now. The block may
+    /// be dropped meanwhile.
+    fn begin_read(
+        &self,
+        block: &Self::Block,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<Option<Box<dyn HostRead>>> {
+        let _ = (block, offset, bytes);
+        Ok(None)
+    }
+    /// Whether it copies from another device of this family without the host's help.
+    fn copies_from(&self, device: &Self) -> bool {
+        let _ = device;
+        false
+    }
+    /// Copies to the beginning of a block from a block of a device that it [copies from](Driver::copies_from), after
+    /// everything submitted there before, and before everything submitted there later.
+    fn copy_from(
+        &self,
+        target: &Self::Block,
+        device: &Self,
+        source: &Self::Block,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let _ = (target, source, offset, bytes);
+        let (own, other) = (self.name(), device.name());
+        Err(Error::internal("gpu", format!("{own} does not copy from {other}")))
+    }
+    /// Bytes of the host's memory that copies go through.
+    fn pinned_memory(&self) -> usize {
+        0
+    }
+    /// Gives back memory that nobody uses and that the driver keeps, of the host and of the device.
+    fn trim(&self) {}
     /// Compiles a checked kernel, or takes its machine code from the disk. Called by several threads at once.
     ///
     /// # Errors
-    /// [`Error::Device`] with the compiler's messages; the step is then planned on the CPU.
-    fn compile(&self, kernel: &Kernel) -> Result<Self::Module>;
+    /// A refusal, with the compiler's messages: the step is then planned on the CPU. A failure is the plan's.
+    fn compile(&self, kernel: &Kernel) -> Result<Self::Module, NotCompiled>;
     /// Submits a kernel. Every access of a checked kernel lies within its buffer's block, and each place has the alignment
     /// that wide accesses need; an element's own alignment it has always.
     fn launch(&self, submission: &Submission<'_, Self>) -> Result<()>;
@@ -164,10 +206,10 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// checks as much of the kernel's parameters and group size as the compiler tells. Called by several threads at once.
     ///
     /// # Errors
-    /// The compiler's messages, whose lines are those of the source.
-    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Self::Module, String> {
+    /// A refusal, with the compiler's messages, whose lines are those of the source; or a failure.
+    fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Self::Module, NotCompiled> {
         let _ = (kernel, source);
-        Err("the device takes no sources".to_owned())
+        Err("the device takes no sources".to_owned().into())
     }
     /// Submits a custom kernel. What it accesses is its author's care.
     fn launch_source(&self, module: &Self::Module, launch: &SourceLaunch<'_, Self::Block>) -> Result<()> {

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use super::Driver;
+use super::{Driver, memory::Heap};
 use crate::{Result, kernel::loops::Kernel};
 
 /// The modules that steps hold.
@@ -26,12 +26,13 @@ impl<D: Driver> Modules<D> {
 
     /// The kernel's module: a known one, or one that is compiled now. Of two threads that compile the same kernel, one
     /// does so in vain.
-    pub(super) fn get(&self, driver: &D, kernel: &Arc<Kernel>) -> Result<Arc<D::Module>> {
+    pub(super) fn get(&self, heap: &Heap<D>, kernel: &Arc<Kernel>) -> Result<Arc<D::Module>> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(module) = lock().modules.get(kernel).and_then(Weak::upgrade) {
             return Ok(module);
         }
-        let module = Arc::new(driver.compile(kernel)?);
+        let module =
+            Arc::new(heap.compiled(|| heap.driver.compile(kernel)).map_err(|e| heap.not_compiled(e))?);
         let mut known = lock();
         if known.modules.len() >= known.sweep_at {
             known.modules.retain(|_, module| module.strong_count() > 0);

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{Driver, Gpu, Submission};
+use super::{Driver, Gpu, NotCompiled, Submission};
 use crate::{
     Error, Result,
     device::{Device, DeviceInfo, DeviceNature},
@@ -98,7 +98,7 @@ impl Driver for Recorder {
         Ok(())
     }
 
-    fn compile(&self, kernel: &Kernel) -> Result<()> {
+    fn compile(&self, kernel: &Kernel) -> Result<(), NotCompiled> {
         lock(&self.recorded.0).insert(kernel.clone());
         Ok(())
     }

@@ -6,11 +6,11 @@ use super::{
     Driver,
     memory::Heap,
     spill::{Pins, pin_all},
-    step::{GpuStep, Temporaries},
+    step::{GpuStep, Loaded, Temporaries},
 };
 use crate::{
-    Result,
-    device::{Binding, Executable, Sequence},
+    Error, Result,
+    device::{Binding, Executable, Prepared, Sequence},
 };
 
 /// Steps of which none can fail, and what the driver keeps of their launches.
@@ -44,24 +44,42 @@ impl<D: Driver> GpuSequence<D> {
     }
 }
 
-impl<D: Driver> Sequence for GpuSequence<D> {
-    fn run(&self, bindings: &[Binding]) -> Result<()> {
-        let mut loaded = Vec::with_capacity(self.steps.len());
+/// A step's kernels and its bindings.
+type Part<'a, D> = (&'a Loaded<D>, &'a [Binding]);
+
+impl<D: Driver> GpuSequence<D> {
+    fn parts<'a>(&'a self, bindings: &'a [Binding]) -> Result<Vec<Part<'a, D>>> {
+        let mut parts = Vec::with_capacity(self.steps.len());
         let mut rest = bindings;
         for (step, count) in &self.steps {
             let (bindings, others) = rest.split_at(*count);
             rest = others;
             if let Some(step) = linkable::<D>(step) {
-                loaded.push((step.loaded(bindings)?, bindings));
+                parts.push((step.loaded(bindings)?, bindings));
             }
         }
-        // They stay until everything is submitted: nobody else may be given their memory before.
+        Ok(parts)
+    }
+}
+
+impl<D: Driver> Sequence for GpuSequence<D> {
+    fn prepare(&self, bindings: &[Binding]) -> Result<Prepared> {
+        let parts = self.parts(bindings)?;
         let temporaries: Vec<Temporaries<D>> =
-            loaded.iter().map(|(loaded, _)| loaded.temporaries(&self.heap)).collect::<Result<_>>()?;
+            parts.iter().map(|(loaded, _)| loaded.temporaries(&self.heap)).collect::<Result<_>>()?;
+        Ok(Some(Box::new(temporaries)))
+    }
+
+    fn run(&self, bindings: &[Binding], prepared: Prepared) -> Result<()> {
+        let parts = self.parts(bindings)?;
+        // They stay until everything is submitted: nobody else may be given their memory before.
+        let temporaries = prepared
+            .and_then(|prepared| prepared.downcast::<Vec<Temporaries<D>>>().ok())
+            .ok_or_else(|| Error::internal("gpu", "a sequence that was not prepared"))?;
         let pins: Vec<Pins<'_, D>> =
-            loaded.iter().map(|(_, bindings)| pin_all(&self.heap, bindings)).collect::<Result<_>>()?;
+            parts.iter().map(|(_, bindings)| pin_all(&self.heap, bindings)).collect::<Result<_>>()?;
         let mut submissions = Vec::with_capacity(2 * self.steps.len());
-        for (((loaded, bindings), temporaries), pins) in loaded.iter().zip(&temporaries).zip(&pins) {
+        for (((loaded, bindings), temporaries), pins) in parts.iter().zip(&*temporaries).zip(&pins) {
             loaded.submissions(bindings, pins, temporaries, None, &mut submissions)?;
         }
         self.heap.driver.launch_all(&submissions, &self.recording)

@@ -284,6 +284,20 @@ pub(super) fn pin<'a, D: Driver>(heap: &Arc<Heap<D>>, buffer: &'a Buffer) -> Res
     }
 }
 
+/// A block, and the device of its family that has it.
+type Foreign<'a, D> = (Arc<Heap<D>>, Pin<'a, D>);
+
+/// The block of a buffer, and the device of this family that has it; nothing if it is another family's.
+pub(super) fn pin_foreign<D: Driver>(buffer: &Buffer) -> Result<Option<Foreign<'_, D>>> {
+    let heap = match buffer.0.as_any().downcast_ref::<GpuMemory<D>>() {
+        None => return Ok(None),
+        Some(GpuMemory::Fixed(block)) => block.heap().clone(),
+        Some(GpuMemory::Movable(movable)) => movable.heap.clone(),
+    };
+    let pin = pin(&heap, buffer)?;
+    Ok(Some((heap, pin)))
+}
+
 /// The blocks of bindings.
 pub(super) fn pin_all<'a, D: Driver>(heap: &Arc<Heap<D>>, bindings: &'a [Binding]) -> Result<Pins<'a, D>> {
     bindings.iter().map(|binding| pin(heap, &binding.buffer)).collect()

@@ -1,11 +1,12 @@
 //! A compiled step: its launches, and what is bound to them.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::{
     Driver, Submission,
+    compile::Kept,
     custom::CustomModules,
     memory::{GpuBlock, Heap},
     modules::Modules,
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    device::{Binding, Executable},
+    device::{Binding, Executable, Prepared},
     kernel::{
         loops::Kernel,
         lower::{Argument, Source, Target, Unsupported, lower},
@@ -39,7 +40,7 @@ pub(super) struct GpuStep<D: Driver> {
     resources: Resources<D>,
     step: Step,
     aligned: Loaded<D>,
-    unaligned: OnceLock<Result<Loaded<D>>>,
+    unaligned: Kept<Loaded<D>>,
 }
 
 /// Buffers that live as long as a step runs.
@@ -71,7 +72,7 @@ impl<D: Driver> Resources<D> {
     fn load(&self, step: &Step, target: &Target) -> Result<Loaded<D>> {
         let driver = &self.heap.driver;
         let refused =
-            |Unsupported(reason)| Error::Device { device: driver.name().to_owned(), message: reason };
+            |Unsupported(reason)| Error::Unsupported { device: driver.name().to_owned(), message: reason };
         let lowered = lower(step, target).map_err(refused)?;
         let mut launches = Vec::with_capacity(lowered.launches.len());
         for launch in lowered.launches {
@@ -85,7 +86,7 @@ impl<D: Driver> Resources<D> {
             };
             let arguments = (0..launch.arguments.len()).map(argument).collect();
             let kernel = Arc::new(launch.kernel);
-            launches.push(LoadedLaunch { module: self.modules.get(driver, &kernel)?, kernel, arguments });
+            launches.push(LoadedLaunch { module: self.modules.get(&self.heap, &kernel)?, kernel, arguments });
         }
         let sources = || launches.iter().flat_map(|launch| &launch.arguments);
         let may_fail = sources().any(|a| a.argument.source == Source::Status);
@@ -96,7 +97,7 @@ impl<D: Driver> Resources<D> {
 impl<D: Driver> GpuStep<D> {
     pub(super) fn new(resources: Resources<D>, step: &Step) -> Result<GpuStep<D>> {
         let aligned = resources.load(step, resources.heap.driver.target())?;
-        Ok(GpuStep { resources, step: step.clone(), aligned, unaligned: OnceLock::new() })
+        Ok(GpuStep { resources, step: step.clone(), aligned, unaligned: Kept::new() })
     }
 }
 
@@ -154,25 +155,45 @@ impl<D: Driver> GpuStep<D> {
             return Ok(&self.aligned);
         }
         let target = self.resources.heap.driver.target().unaligned();
-        let made = self.unaligned.get_or_init(|| self.resources.load(&self.step, &target));
-        made.as_ref().map_err(Clone::clone)
+        self.unaligned.get(|| self.resources.load(&self.step, &target))
     }
+}
+
+/// Memory of one run.
+struct Memory<D: Driver> {
+    temporaries: Temporaries<D>,
+    /// Where launches say that an index is out of range.
+    status: Option<GpuBlock<D>>,
 }
 
 impl<D: Driver> Executable for GpuStep<D> {
     fn run(&self, bindings: &[Binding]) -> Result<()> {
+        self.run_prepared(bindings, self.prepare(bindings)?)
+    }
+
+    fn prepare(&self, bindings: &[Binding]) -> Result<Prepared> {
         let heap = &self.resources.heap;
-        let driver = &heap.driver;
         let loaded = self.loaded(bindings)?;
         let temporaries = loaded.temporaries(heap)?;
         let status = match loaded.may_fail {
-            true => {
-                let status = GpuBlock::new(heap, size_of::<u32>())?;
-                heap.write(status.place(0, 4)?.0, 0, &0u32.to_ne_bytes())?;
-                Some(status)
-            }
+            true => Some(GpuBlock::new(heap, size_of::<u32>())?),
             false => None,
         };
+        match temporaries.is_empty() && status.is_none() {
+            true => Ok(None),
+            false => Ok(Some(Box::new(Memory { temporaries, status }))),
+        }
+    }
+
+    fn run_prepared(&self, bindings: &[Binding], prepared: Prepared) -> Result<()> {
+        let heap = &self.resources.heap;
+        let loaded = self.loaded(bindings)?;
+        let none = Memory { temporaries: Temporaries::new(), status: None };
+        let taken = prepared.and_then(|memory| memory.downcast::<Memory<D>>().ok());
+        let Memory { temporaries, status } = taken.map_or(none, |memory| *memory);
+        if let Some(status) = &status {
+            heap.write(status.place(0, 4)?.0, 0, &0u32.to_ne_bytes())?;
+        }
         let memories = pin_all(heap, bindings)?;
         let mut submissions = Vec::with_capacity(loaded.launches.len());
         loaded.submissions(bindings, &memories, &temporaries, status.as_ref(), &mut submissions)?;
@@ -183,7 +204,7 @@ impl<D: Driver> Executable for GpuStep<D> {
             heap.read(status.place(0, 4)?.0, 0, &mut value)?;
             if u32::from_ne_bytes(value) != 0 {
                 let message = format!("{}: an index is out of range", self.step.name());
-                return Err(Error::Device { device: driver.name().to_owned(), message });
+                return Err(Error::Device { device: heap.driver.name().to_owned(), message });
             }
         }
         Ok(())

@@ -85,7 +85,7 @@ fn may_break(body: &[Statement]) -> bool {
 fn check_limits(kernel: &Kernel, limits: &Limits) -> Result<()> {
     let refuse = |what: &str, has: usize, most: usize| {
         let message = format!("kernel {} needs {has} {what}, the device has {most}", kernel.name);
-        if has > most { Err(Error::Device { device: limits.device.clone(), message }) } else { Ok(()) }
+        if has > most { Err(Error::Unsupported { device: limits.device.clone(), message }) } else { Ok(()) }
     };
     refuse("bindings", kernel.buffers.len(), limits.bindings)?;
     refuse("bytes of shared memory", kernel.shared_bytes(), limits.shared_bytes)?;
@@ -120,7 +120,7 @@ fn check_limits(kernel: &Kernel, limits: &Limits) -> Result<()> {
         };
         if !limits.matrices.iter().any(fits) {
             let message = format!("kernel {} needs the matrix instruction of {f:?}", kernel.name);
-            return Err(Error::Device { device: limits.device.clone(), message });
+            return Err(Error::Unsupported { device: limits.device.clone(), message });
         }
     }
     Ok(())
@@ -131,7 +131,7 @@ fn supported(kernel: &Kernel, limits: &Limits, dtype: DType) -> Result<()> {
         return Ok(());
     }
     let message = format!("kernel {} needs {dtype}, which the device has not", kernel.name);
-    Err(Error::Device { device: limits.device.clone(), message })
+    Err(Error::Unsupported { device: limits.device.clone(), message })
 }
 
 fn malformed(kernel: &Kernel, message: impl std::fmt::Display) -> Error {
@@ -446,7 +446,7 @@ impl Checker<'_> {
     fn subgroup(&self) -> Result<usize> {
         let Some(width) = self.limits.subgroup else {
             let message = format!("kernel {} needs subgroups", self.kernel.name);
-            return Err(Error::Device { device: self.limits.device.clone(), message });
+            return Err(Error::Unsupported { device: self.limits.device.clone(), message });
         };
         let whole = self.kernel.block().iter().product::<usize>().is_multiple_of(width);
         self.require(whole && self.subgroup_uniform, || "only part of a subgroup comes together".to_owned())?;

@@ -24,7 +24,8 @@ pub(super) struct LoweredStep {
 impl LoweredStep {
     pub(super) fn new(device: &str, step: &Step, target: &Target) -> Result<LoweredStep> {
         let subgroup = target.limits.subgroup.unwrap_or(1);
-        let refused = |reason: Unsupported| Error::Device { device: device.to_owned(), message: reason.0 };
+        let refused =
+            |reason: Unsupported| Error::Unsupported { device: device.to_owned(), message: reason.0 };
         let lowered = lower(step, target).map_err(refused)?;
         // What is interpreted can be printed too.
         lowered.launches.iter().try_for_each(|launch| print(&launch.kernel, &CUDA).map(drop))?;

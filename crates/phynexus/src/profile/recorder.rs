@@ -49,7 +49,7 @@ fn with<T>(action: impl FnOnce(&mut Recorder) -> T) -> Option<T> {
 }
 
 /// A step that a thread is running.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Run {
     session: u64,
     kind: usize,

@@ -389,6 +389,15 @@ impl Recording {
         super::fork::check()?;
         let states: SmallVec<[GeneratorState; 2]> =
             self.generators.iter().map(|(generator, blocks)| generator.advance(*blocks)).collect();
+        // A call that fails has drawn nothing, wherever it fails.
+        self.run(given, kept, &states).inspect_err(|_| {
+            let drawn = self.generators.iter().zip(&states);
+            drawn.for_each(|((generator, _), state)| generator.set_state(*state));
+        })
+    }
+
+    /// Computes the results with random numbers from these states on.
+    fn run(&self, given: &[Tensor], kept: &[Tensor], states: &[GeneratorState]) -> Result<Vec<Tensor>> {
         let argument = |number: usize| given.get(number).unwrap_or_else(|| &kept[number - given.len()]);
         let data = |source: &Source, device: Device| -> Result<Storage> {
             match source {
@@ -415,10 +424,7 @@ impl Recording {
                 };
                 let may_take =
                     |slot: usize| may_take(&self.leaves[slot], given.len()) && unshared(&self.leaves[slot]);
-                plan.run(&leaves, &may_take).inspect_err(|_| {
-                    let drawn = self.generators.iter().zip(&states);
-                    drawn.for_each(|((generator, _), state)| generator.set_state(*state));
-                })?
+                plan.run(&leaves, &may_take)?
             }
         };
         let result = |(outcome, dtype, device): &(Outcome, DType, Device)| {

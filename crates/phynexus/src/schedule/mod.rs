@@ -22,7 +22,10 @@ pub mod step;
 mod tests;
 mod walk;
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
 
 use smallvec::SmallVec;
 
@@ -105,13 +108,35 @@ fn evaluate_graph(roots: &[&Tensor], given: &[Tensor]) -> Result<()> {
     }
 }
 
-/// Runs a copy between devices, through the host.
+/// Bytes of a copy through the host that are on their way at once, in so many parts.
+const PART: usize = 4 << 20;
+const PARTS: usize = 4;
+
+/// Runs a copy between devices: from one to the other where they can, else through the host.
 fn transfer(copy: &Arc<Node>) -> Result<()> {
     let Some(source) = copy.sources().first().cloned() else { return Ok(()) };
-    let bytes = Tensor::from_node(source).to_bytes()?;
+    let source = Tensor::from_node(source);
+    let (data, offset, bytes) = source.data_in_rows()?;
     let backend = copy.device.backend();
-    let buffer = backend.allocate(bytes.len())?;
-    backend.write(&buffer, 0, &bytes)?;
+    let buffer = backend.allocate(bytes)?;
+    if bytes > 0 && !backend.copy_from(&buffer, &data, offset, bytes)? {
+        let from = source.device().backend();
+        let part = |at: usize| from.begin_read(&data, offset + at, PART.min(bytes - at));
+        let mut under_way = VecDeque::new();
+        let (mut begun, mut done) = (0, 0);
+        while done < bytes {
+            while begun < bytes && under_way.len() < PARTS {
+                under_way.push_back(part(begun)?);
+                begun += PART.min(bytes - begun);
+            }
+            let Some(read) = under_way.pop_front() else { break };
+            read.finish(&mut |part| {
+                backend.write(&buffer, done, part)?;
+                done += part.len();
+                Ok(())
+            })?;
+        }
+    }
     copy.fulfil(Storage { buffer, layout: Layout::contiguous(&copy.signature.shape) });
     Ok(())
 }

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use crate::{
     DType, Error, Result,
-    device::{self, Binding, Device, DeviceNature, Executable, Support},
+    device::{self, Binding, Device, DeviceNature, Executable, Prepared, Support},
     kernel::{
         fused::{Fused, Operation},
         index::Ranges,
@@ -73,10 +73,11 @@ pub(super) fn place(
 ) -> Result<(Arc<dyn Executable>, Option<Placement>)> {
     let reason = match attempt {
         Ok(executable) => return Ok((executable, None)),
-        Err(Error::Device { message, .. }) => message,
+        Err(Error::Unsupported { message, .. }) => message,
+        // A failure is not a refusal: the next attempt may succeed, and nothing of this one is kept.
         Err(error) => return Err(error),
     };
-    let error = |message: String| Error::Device { device: device.name().to_owned(), message };
+    let error = |message: String| Error::Unsupported { device: device.name().to_owned(), message };
     let hosts = device::devices().into_iter().filter(|d| d.info().nature == DeviceNature::HostCpu);
     let Some(host) = hosts.into_iter().find(|&host| host != device) else {
         return Err(error(format!("{} is not supported: {reason}", step.name())));
@@ -126,29 +127,56 @@ struct HostStep {
     transfers: Vec<Transfer>,
 }
 
+/// The host's memory for one run of a step.
+struct HostMemory {
+    bindings: Vec<Binding>,
+    inner: Prepared,
+}
+
+impl HostStep {
+    /// The bytes of a binding's buffer that the step touches.
+    fn range(binding: &Binding, transfer: &Transfer) -> Range<usize> {
+        let place =
+            |byte: i64| binding.offset.saturating_add_signed(byte as isize).min(binding.buffer.size());
+        place(transfer.extent.start)..place(transfer.extent.end)
+    }
+}
+
 impl Executable for HostStep {
     fn run(&self, bindings: &[Binding]) -> Result<()> {
-        let (device, host) = (self.device.backend(), self.host.backend());
+        self.run_prepared(bindings, self.prepare(bindings)?)
+    }
+
+    fn prepare(&self, bindings: &[Binding]) -> Result<Prepared> {
+        let host = self.host.backend();
         let mut own = Vec::with_capacity(bindings.len());
-        let mut ranges = Vec::with_capacity(bindings.len());
         for (binding, transfer) in bindings.iter().zip(&self.transfers) {
-            let place =
-                |byte: i64| binding.offset.saturating_add_signed(byte as isize).min(binding.buffer.size());
-            let range = place(transfer.extent.start)..place(transfer.extent.end);
+            let range = HostStep::range(binding, transfer);
             let buffer = host.allocate(range.len())?;
+            own.push(Binding { buffer, offset: binding.offset - range.start.min(binding.offset) });
+        }
+        let inner = self.inner.prepare(&own)?;
+        Ok(Some(Box::new(HostMemory { bindings: own, inner })))
+    }
+
+    fn run_prepared(&self, bindings: &[Binding], prepared: Prepared) -> Result<()> {
+        let (device, host) = (self.device.backend(), self.host.backend());
+        let HostMemory { bindings: own, inner } = *prepared
+            .and_then(|memory| memory.downcast::<HostMemory>().ok())
+            .ok_or_else(|| Error::internal("placement", "a step that was not prepared"))?;
+        let moved = || bindings.iter().zip(&self.transfers).zip(&own);
+        for ((binding, transfer), own) in moved() {
+            let range = HostStep::range(binding, transfer);
             if !transfer.written && !range.is_empty() {
                 let mut bytes = vec![0; range.len()];
                 device.read(&binding.buffer, range.start, &mut bytes)?;
-                host.write(&buffer, 0, &bytes)?;
+                host.write(&own.buffer, 0, &bytes)?;
             }
-            own.push(Binding { buffer, offset: binding.offset - range.start.min(binding.offset) });
-            ranges.push(range);
         }
-        self.inner.run(&own)?;
+        self.inner.run_prepared(&own, inner)?;
         host.synchronize()?;
-        for ((binding, transfer), (range, own)) in
-            bindings.iter().zip(&self.transfers).zip(ranges.iter().zip(&own))
-        {
+        for ((binding, transfer), own) in moved() {
+            let range = HostStep::range(binding, transfer);
             if transfer.written && !range.is_empty() {
                 let mut bytes = vec![0; range.len()];
                 host.read(&own.buffer, 0, &mut bytes)?;

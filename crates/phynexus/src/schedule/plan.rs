@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     DType, Error, Result,
-    device::{Binding, Buffer, Device, Executable, Sequence, Storage, Support},
+    device::{Binding, Buffer, Device, Executable, Prepared, Sequence, Storage, Support},
     graph::{
         ir::{Id, Ir, IrNode},
         rewrite::rewrite,
@@ -156,7 +156,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     let mut steps = Vec::with_capacity(wanted.len());
     for (step, parameters, refusal) in wanted {
         let attempt = match refusal {
-            Some(reason) => Err(Error::Device { device: device.name().to_owned(), message: reason }),
+            Some(reason) => Err(Error::Unsupported { device: device.name().to_owned(), message: reason }),
             None => compiled.next().unwrap_or_else(|| Err(Error::internal("plan", "a step is not compiled"))),
         };
         let (executable, placement) = placement::place(device, &step, &parameters, attempt)?;
@@ -327,32 +327,9 @@ impl Plan {
             };
             Ok(Binding { buffer, offset: start + parameter.offset })
         };
-        let mut bindings: Vec<Binding> = Vec::new();
-        let observed = profile::is_enabled() || debug::is_enabled();
-        for Submission { steps, sequence } in &self.submissions {
-            let steps = &self.steps[steps.clone()];
-            if let Some(sequence) = sequence.as_ref().filter(|_| !observed) {
-                bindings.clear();
-                for parameter in steps.iter().flat_map(|step| &step.parameters) {
-                    bindings.push(binding(parameter)?);
-                }
-                sequence.run(&bindings)?;
-                continue;
-            }
-            for step in steps {
-                bindings.clear();
-                for parameter in &step.parameters {
-                    bindings.push(binding(parameter)?);
-                }
-                let run = || step.executable.run(&bindings);
-                match observed {
-                    false => run()?,
-                    true => debug::watch(self.device, step, &bindings, || {
-                        profile::step(self.device, &step.summary(self.device), run)
-                    })?,
-                }
-            }
-        }
+        let parameters = || self.steps.iter().flat_map(|step| &step.parameters);
+        let bindings: Vec<Binding> = parameters().map(binding).collect::<Result<_>>()?;
+        self.submit(&bindings)?;
         let storage = |(place, layout): &(Place, Layout)| match *place {
             Place::Leaf(slot) => {
                 let leaf = &leaves[slot];
@@ -364,4 +341,53 @@ impl Plan {
         };
         self.outputs.iter().map(storage).collect()
     }
+
+    /// Runs the steps with the bindings of all of them. What they need besides, they take before the first one stores
+    /// anything.
+    fn submit(&self, bindings: &[Binding]) -> Result<()> {
+        let observed = profile::is_enabled() || debug::is_enabled();
+        let mut ready: Vec<(Ready<'_>, &[Binding], Prepared)> = Vec::with_capacity(self.submissions.len());
+        let mut rest = bindings;
+        for submission in &self.submissions {
+            let steps = &self.steps[submission.steps.clone()];
+            let mut take = |steps: &[PlannedStep]| {
+                let count = steps.iter().map(|step| step.parameters.len()).sum();
+                let (own, others) = rest.split_at(count);
+                rest = others;
+                own
+            };
+            if let Some(sequence) = submission.sequence.as_deref().filter(|_| !observed) {
+                let bindings = take(steps);
+                let prepared = sequence.prepare(bindings)?;
+                ready.push((Ready::Sequence(sequence), bindings, prepared));
+                continue;
+            }
+            for step in steps {
+                let bindings = take(std::slice::from_ref(step));
+                let prepared = step.executable.prepare(bindings)?;
+                ready.push((Ready::Step(step), bindings, prepared));
+            }
+        }
+        for (ready, bindings, prepared) in ready {
+            match ready {
+                Ready::Sequence(sequence) => sequence.run(bindings, prepared)?,
+                Ready::Step(step) => {
+                    let run = || step.executable.run_prepared(bindings, prepared);
+                    match observed {
+                        false => run()?,
+                        true => debug::watch(self.device, step, bindings, || {
+                            profile::step(self.device, &step.summary(self.device), run)
+                        })?,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is run at once.
+enum Ready<'a> {
+    Sequence(&'a dyn Sequence),
+    Step(&'a PlannedStep),
 }

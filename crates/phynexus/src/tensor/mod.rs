@@ -35,6 +35,7 @@ mod unary;
 
 pub use index::IndexSpec;
 pub use random::{Generator, GeneratorState, manual_seed};
+pub use read::Reading;
 pub use sort::Unique;
 
 pub use neural::{

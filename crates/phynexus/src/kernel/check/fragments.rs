@@ -43,7 +43,7 @@ impl Checker<'_> {
     pub(super) fn async_copy(&self, copy: &AsyncCopy) -> Result<()> {
         if !self.limits.async_copies {
             let message = format!("kernel {} needs copies to shared memory", self.kernel.name);
-            return Err(Error::Device { device: self.limits.device.clone(), message });
+            return Err(Error::Unsupported { device: self.limits.device.clone(), message });
         }
         let AsyncCopy::Begin { from, to } = copy else { return Ok(()) };
         let kinds = matches!((from.memory, to.memory), (Memory::Buffer(_), Memory::Shared(_)));

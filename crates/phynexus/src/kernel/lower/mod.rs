@@ -149,7 +149,7 @@ pub fn lower(step: &Step, target: &Target) -> Result<Lowered, Unsupported> {
 /// A device's refusal in its own words; anything else as it is.
 fn reason(error: Error) -> String {
     match error {
-        Error::Device { message, .. } => message,
+        Error::Unsupported { message, .. } => message,
         other => other.to_string(),
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 impl Printer<'_> {
     fn refuse<T>(&self, what: &str) -> Result<T> {
         let message = format!("{} has no {what}, which kernel {} uses", self.language.name, self.kernel.name);
-        Err(Error::Device { device: self.language.name.to_owned(), message })
+        Err(Error::Unsupported { device: self.language.name.to_owned(), message })
     }
 
     /// The declaration of an array of fragments: an invocation's share of each.

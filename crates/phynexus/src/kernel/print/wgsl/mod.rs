@@ -68,7 +68,7 @@ pub fn workgroup_bytes(kernel: &Kernel) -> usize {
 }
 
 fn refused(message: String) -> Error {
-    Error::Device { device: "WGSL".to_owned(), message }
+    Error::Unsupported { device: "WGSL".to_owned(), message }
 }
 
 /// Loops that index registers are written out up to so many copies of their body.

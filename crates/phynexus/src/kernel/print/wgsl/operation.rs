@@ -478,5 +478,5 @@ impl Functions {
 
 fn missing(name: &str) -> Error {
     let message = format!("WGSL has no {name} of float64");
-    Error::Device { device: "WGSL".to_owned(), message }
+    Error::Unsupported { device: "WGSL".to_owned(), message }
 }

@@ -1,0 +1,136 @@
+//! Copies: through pinned memory of the host, and from one GPU to another.
+
+use std::ffi::c_void;
+
+use cudarc::driver::{
+    DriverError,
+    result::{self, event, stream},
+    sys::{self, CUdeviceptr},
+};
+use phynexus::{Result, gpu::Medium};
+
+use crate::context::{Context, Event};
+
+/// Memory of the host that GPUs read and write by themselves.
+pub(crate) struct Pinned {
+    address: *mut c_void,
+    bytes: usize,
+    context: sys::CUcontext,
+}
+
+// SAFETY: it is memory that nobody else has.
+unsafe impl Send for Pinned {}
+
+impl AsRef<[u8]> for Pinned {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: so many bytes were allocated, and set when they were.
+        unsafe { std::slice::from_raw_parts(self.address.cast(), self.bytes) }
+    }
+}
+
+impl AsMut<[u8]> for Pinned {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and this is the only reference.
+        unsafe { std::slice::from_raw_parts_mut(self.address.cast(), self.bytes) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: the context lives as long as the process, and nobody else has the memory. A failure leaves it pinned.
+        let _ =
+            unsafe { result::ctx::set_current(self.context).and_then(|()| result::free_host(self.address)) };
+    }
+}
+
+impl Medium for Context {
+    type Pinned = Pinned;
+    type Event = Event;
+
+    fn pin(&self, bytes: usize) -> Option<Pinned> {
+        self.bind().ok()?;
+        // SAFETY: the context is current; the memory is used through this value only.
+        let address = unsafe { result::malloc_host(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }.ok()?;
+        // SAFETY: so many bytes were just allocated.
+        unsafe { std::ptr::write_bytes(address.cast::<u8>(), 0, bytes) };
+        Some(Pinned { address, bytes, context: self.handle() })
+    }
+
+    fn event(&self) -> Result<Event> {
+        self.record(false)
+    }
+
+    fn has_happened(&self, event: &Event) -> bool {
+        // SAFETY: the event is there.
+        let state = unsafe { sys::cuEventQuery(event.handle()) };
+        state != sys::cudaError_enum::CUDA_ERROR_NOT_READY
+    }
+
+    fn wait(&self, event: &Event) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the event is there.
+        unsafe { event::synchronize(event.handle()) }.map_err(|e| self.error("waiting for a copy", e))
+    }
+}
+
+impl Context {
+    /// Lets this GPU read the other's memory, where the two can; else the driver copies through the host.
+    fn reach(&self, other: &Context) -> Result<(), DriverError> {
+        let mut reached = self.reached();
+        if reached.contains(&other.name) {
+            return Ok(());
+        }
+        let mut can = 0;
+        // SAFETY: both devices exist, and the pointer is valid for the call.
+        unsafe { sys::cuDeviceCanAccessPeer(&mut can, self.device(), other.device()) }.result()?;
+        if can != 0 {
+            // SAFETY: this context is current, the other one lives as long as the process.
+            let enabled = unsafe { sys::cuCtxEnablePeerAccess(other.handle(), 0) };
+            if enabled != sys::cudaError_enum::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED {
+                enabled.result()?;
+            }
+            if let Some(pool) = other.memory_pool() {
+                let location = sys::CUmemLocation {
+                    type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+                    id: self.device(),
+                };
+                let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+                let access = sys::CUmemAccessDesc { location, flags };
+                // SAFETY: the pool is the other device's, and the description is read during the call.
+                unsafe { sys::cuMemPoolSetAccess(pool, &access, 1) }.result()?;
+            }
+        }
+        reached.push(other.name.clone());
+        Ok(())
+    }
+
+    /// Copies from another GPU, after what was submitted there before and before what is submitted there later.
+    ///
+    /// # Safety
+    /// Both addresses are memory of their GPUs with so many bytes.
+    pub(crate) unsafe fn copy_from(
+        &self,
+        target: CUdeviceptr,
+        other: &Context,
+        source: CUdeviceptr,
+        bytes: usize,
+    ) -> Result<()> {
+        let error = |e: DriverError| self.error(&format!("copying from {}", other.name), e);
+        let made = other.record(false)?;
+        self.bind()?;
+        self.reach(other).map_err(error)?;
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: stream and event are valid.
+        unsafe { stream::wait_event(self.stream(), made.handle(), flags) }.map_err(error)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            sys::cuMemcpyPeerAsync(target, self.handle(), source, other.handle(), bytes, self.stream())
+        }
+        .result()
+        .map_err(error)?;
+        let done = self.record(false)?;
+        other.bind()?;
+        // SAFETY: as above. The source may be given back and overwritten as soon as its own stream goes on.
+        unsafe { stream::wait_event(other.stream(), done.handle(), flags) }.map_err(error)
+    }
+}

@@ -1,0 +1,72 @@
+//! Copies to the host that are under way while the host goes on.
+
+use std::ptr;
+
+use opencl3::{
+    command_queue::enqueue_read_buffer,
+    event::{CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, get_event_data, wait_for_events},
+    memory::CL_FALSE,
+};
+use phynexus::{Error, Result, device::HostRead};
+
+use super::OpenCl;
+use crate::object::{Code, Object};
+
+/// A copy with its event, and where the driver writes.
+struct Reading {
+    device: String,
+    event: Object,
+    /// Taken when the copy is done.
+    bytes: Box<[u8]>,
+}
+
+/// Begins to copy a part of a block.
+pub(super) fn begin(
+    driver: &OpenCl,
+    block: &Object,
+    offset: usize,
+    count: usize,
+) -> Result<Box<dyn HostRead>> {
+    let mut bytes = vec![0; count].into_boxed_slice();
+    let (queue, target) = (driver.queue.handle(), bytes.as_mut_ptr().cast());
+    // SAFETY: the part lies within the block, and the bytes stay until the copy is done.
+    let event = unsafe {
+        enqueue_read_buffer(queue, block.handle(), CL_FALSE, offset, count, target, 0, ptr::null())
+    };
+    let event = event.map_err(|code| driver.error("copying from the device", code))?;
+    // SAFETY: the event is this copy's.
+    let reading = Reading { device: driver.name.clone(), event: unsafe { Object::event(event) }, bytes };
+    // From here on the copy is waited for before its bytes go.
+    driver.flush()?;
+    Ok(Box::new(reading))
+}
+
+impl Reading {
+    fn wait(&self) -> Result<()> {
+        wait_for_events(&[self.event.handle()]).map_err(|code| Error::Device {
+            device: self.device.clone(),
+            message: format!("copying from the device: {}", Code(code)),
+        })
+    }
+}
+
+impl HostRead for Reading {
+    fn is_done(&self) -> bool {
+        let status = get_event_data(self.event.handle(), CL_EVENT_COMMAND_EXECUTION_STATUS).ok();
+        let status = status.and_then(|bytes| Some(i32::from_ne_bytes(bytes.try_into().ok()?)));
+        // One below is an error's.
+        status.is_none_or(|status| status <= CL_COMPLETE)
+    }
+
+    fn finish(self: Box<Self>, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        self.wait()?;
+        take(&self.bytes)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        // After an error nothing writes either.
+        let _ = self.wait();
+    }
+}
