@@ -115,6 +115,8 @@ def main() -> None:
     text = text.replace("Incomplete", "Any").replace("-> type:", "-> Any:").replace("-> tuple:", "-> tuple[Any, ...]:")
     text = re.sub(r"\bdict\b(?!\[)", "dict[str, Any]", text)
     text = re.sub(r"\*(arguments|operands|sizes|dims|shape|repeats|args|shapes|_error|size)([,)])", r"*\1: Any\2", text)
+    # Python's own rule for powers: the same arguments in place.
+    text = text.replace("def __ipow__(self, other: Any, modulo: Any, /)", "def __ipow__(self, other: Any, modulo: Any=None, /)")
     # Comparisons give tensors, which object's own signatures do not foresee.
     text = re.sub(r"(def __(?:eq|ne)__\(.*-> Tensor:)", r"\1  # type: ignore[override]", text)
     header = HEADER.replace("SupportsIndex\n", "SupportsIndex\n\nfrom typing_extensions import Self\n", 1)

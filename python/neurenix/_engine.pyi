@@ -254,7 +254,7 @@ class Tensor:
     def __ior__(self, other: Any, /) -> Tensor:
         ...
 
-    def __ipow__(self, other: Any, modulo: Any, /) -> Tensor:
+    def __ipow__(self, other: Any, modulo: Any=None, /) -> Tensor:
         ...
 
     def __irshift__(self, other: Any, /) -> Tensor:

@@ -39,7 +39,7 @@ class Activation(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         settings = [getattr(self, name) for name in self._settings]
-        return getattr(F, self._function)(input, *settings)  # type: ignore[no-any-return]
+        return getattr(F, self._function)(input, *settings)
 
     def extra_repr(self) -> str:
         parts = [f"{name}={getattr(self, name)!r}" for name in self._settings]

@@ -112,7 +112,7 @@ class _Forward(_Convolution):
 
     def forward(self, input: Tensor) -> Tensor:
         convolve = (F.conv1d, F.conv2d, F.conv3d)[self._dims - 1]
-        return convolve(  # type: ignore[no-any-return]
+        return convolve(
             input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
         )
 
@@ -177,7 +177,7 @@ class _Transposed(_Convolution):
     def forward(self, input: Tensor, output_size: Sizes | None = None) -> Tensor:
         extra = self.output_padding if output_size is None else self._extra(input, output_size)
         convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self._dims - 1]
-        return convolve(  # type: ignore[no-any-return]
+        return convolve(
             input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
         )
 

@@ -71,7 +71,7 @@ def _convolution(dims: int) -> Any:
             input, padding = _same(input, weight.shape[-dims:], stride, dilation, dims)
         elif isinstance(padding, str):
             raise ValueError(f'padding is {padding!r}: it is "same", "valid" or numbers')
-        return native(input, weight, bias, stride, padding, dilation, groups)  # type: ignore[no-any-return]
+        return native(input, weight, bias, stride, padding, dilation, groups)
 
     convolution.__name__ = convolution.__qualname__ = f"conv{dims}d"
     convolution.__doc__ = (
@@ -107,7 +107,7 @@ def _transposed(dims: int) -> Any:
         dilation: Sizes = 1,
     ) -> Tensor:
         input, weight, bias = low(input, weight, bias)
-        return native(  # type: ignore[no-any-return]
+        return native(
             input, weight, bias, stride, padding, output_padding, groups, dilation
         )
 
@@ -148,7 +148,7 @@ def _adaptive(name: str, dims: int, doc: str) -> Any:
         if len(sizes) != dims:
             raise ValueError(f"output_size: {len(sizes)} numbers for {dims} dimensions")
         kept = input.shape[-dims:]
-        return native(  # type: ignore[no-any-return]
+        return native(
             input, [was if size is None else size for size, was in zip(sizes, kept, strict=True)]
         )
 

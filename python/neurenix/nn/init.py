@@ -41,7 +41,7 @@ def _put(tensor: Tensor, values: Tensor) -> Tensor:
 def _draw(tensor: Tensor, source: str, generator: Generator | None) -> Tensor:
     # Drawn in float32: the same numbers for every dtype.
     draw = getattr(_engine, source)
-    return draw(tuple(tensor.shape), device=tensor.device, generator=generator)  # type: ignore[no-any-return]
+    return draw(tuple(tensor.shape), device=tensor.device, generator=generator)
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:

@@ -105,7 +105,7 @@ class _Adaptive(Module):
         self.output_size = output_size
 
     def forward(self, input: Tensor) -> Tensor:
-        return getattr(F, self._function)(input, self.output_size)  # type: ignore[no-any-return]
+        return getattr(F, self._function)(input, self.output_size)
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"

@@ -166,15 +166,15 @@ class TransformerEncoderLayer(Module):
             src = src + self._attend(self.norm1(src), src_mask, src_key_padding_mask)
             return src + self._feed(self.norm2(src))
         src = self.norm1(src + self._attend(src, src_mask, src_key_padding_mask))
-        return self.norm2(src + self._feed(src))  # type: ignore[no-any-return]
+        return self.norm2(src + self._feed(src))
 
     def _attend(self, x: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
         mixed, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask)
-        return self.dropout1(mixed)  # type: ignore[no-any-return]
+        return self.dropout1(mixed)
 
     def _feed(self, x: Tensor) -> Tensor:
         inner = self.dropout(self.activation(self.linear1(x)))
-        return self.dropout2(self.linear2(inner))  # type: ignore[no-any-return]
+        return self.dropout2(self.linear2(inner))
 
 
 class TransformerEncoder(Module):

@@ -37,7 +37,7 @@ def clip_grad_norm_(
         factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
         for parameter, gradient in pairs:
             parameter.grad = gradient * factor.to(gradient.dtype)
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
