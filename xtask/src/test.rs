@@ -13,6 +13,8 @@ pub(crate) struct Arguments {
     /// Leave out AddressSanitizer, which compiles the engine once more
     #[arg(long)]
     no_sanitizer: bool,
+    /// Only these stages, by the names that a run prints
+    stages: Vec<String>,
 }
 
 type Stage = (&'static str, fn() -> Result<(), String>);
@@ -46,6 +48,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     if !arguments.no_sanitizer {
         stages.push(("sanitizer", sanitizer));
     }
+    if let Some(unknown) =
+        arguments.stages.iter().find(|wanted| stages.iter().all(|(name, _)| name != wanted))
+    {
+        let names: Vec<&str> = stages.iter().map(|(name, _)| *name).collect();
+        return Err(format!("there is no stage {unknown:?}: there are {}", names.join(", ")));
+    }
+    stages.retain(|(name, _)| {
+        arguments.stages.is_empty() || arguments.stages.iter().any(|wanted| wanted == name)
+    });
     let started = Instant::now();
     let mut passed = Vec::new();
     for (name, stage) in stages {

@@ -1,4 +1,6 @@
 
+typedef unsigned int factor_fragment[4];
+typedef float sum_fragment[8];
 __device__ static inline unsigned int shared_address(const void *pointer) {
   return (unsigned int)__cvta_generic_to_shared(pointer);
 }
@@ -7,7 +9,7 @@ __device__ static inline unsigned int lane() {
 }
 // Four matrices of 8 by 8: by columns of blocks, or by rows if they are exchanged; each is transposed if it is turned.
 template <bool exchanged, bool turned>
-__device__ static inline void fragment_load(unsigned int (&to)[4], const unsigned short *from, int stride) {
+__device__ static inline void fragment_load(factor_fragment &to, const unsigned short *from, int stride) {
   const int l = lane();
   const int outer = exchanged ? l % 8 + l / 16 * 8 : l % 16, inner = exchanged ? l / 8 % 2 * 8 : l / 16 * 8;
   const unsigned int address = shared_address(from + outer * stride + inner);
@@ -19,7 +21,7 @@ __device__ static inline void fragment_load(unsigned int (&to)[4], const unsigne
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address) : "memory");
 }
 #define MULTIPLY_ADD(name, type)                                                                                  \
-  __device__ static inline void name(float (&sum)[8], const unsigned int (&a)[4], const unsigned int (&b)[4]) {   \
+  __device__ static inline void name(sum_fragment &sum, const factor_fragment &a, const factor_fragment &b) {        \
     for (int half = 0; half < 2; ++half)                                                                          \
       asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                                          \
           "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                       \
@@ -28,10 +30,10 @@ __device__ static inline void fragment_load(unsigned int (&to)[4], const unsigne
   }
 MULTIPLY_ADD(fragment_multiply_add_float16, "f16")
 MULTIPLY_ADD(fragment_multiply_add_bfloat16, "bf16")
-__device__ static inline void fragment_fill(float (&sum)[8], float value) {
+__device__ static inline void fragment_fill(sum_fragment &sum, float value) {
   for (int i = 0; i < 8; ++i) sum[i] = value;
 }
-__device__ static inline void fragment_store(float *to, const float (&sum)[8], int stride) {
+__device__ static inline void fragment_store(float *to, const sum_fragment &sum, int stride) {
   const int row = lane() / 4, column = lane() % 4 * 2;
   for (int i = 0; i < 8; ++i) to[(row + i / 2 % 2 * 8) * stride + column + i / 4 * 8 + i % 2] = sum[i];
 }
@@ -50,9 +52,9 @@ extern "C" __global__ void __launch_bounds__(128) matmul_fragments(const unsigne
     extern __shared__ unsigned char shared_memory[] __attribute__((aligned(32)));
     unsigned short *const shared0 = (unsigned short *)(shared_memory + 0);
     unsigned short *const shared1 = (unsigned short *)(shared_memory + 2048);
-    unsigned int fragment0[2][4];
-    unsigned int fragment1[2][4];
-    float fragment2[4][8];
+    factor_fragment fragment0[2];
+    factor_fragment fragment1[2];
+    sum_fragment fragment2[4];
     const int group_y = blockIdx.y;
     const int invocation_x = threadIdx.x;
     #pragma unroll
