@@ -81,6 +81,9 @@ half, float, double, int, long = float16, float32, float64, int32, int64
 # Opened when first asked for, so that an import stays quick.
 _MODULES = ("amp", "data", "functional", "hardware", "io", "linalg", "nn", "optim", "random")
 _LATER = {"save": "io", "load": "io", "compile": "_compile", "Profiler": "_profile", "CustomKernel": "_custom"}
+_LATER |= dict.fromkeys(("Module", "Linear", "Conv2d", "LSTM", "Sequential"), "nn")
+_LATER |= dict.fromkeys(("Optimizer", "SGD", "Adam"), "optim")
+_LATER["autocast"] = "amp"
 
 
 def __getattr__(name: str) -> Any:

@@ -35,13 +35,24 @@ class _Mode:
 
 
 class no_grad(_Mode):
-    """Within it nothing is recorded for gradients: ``with nx.no_grad():`` or ``@nx.no_grad()``."""
+    """Within it nothing is recorded for gradients: ``with nx.no_grad():``, ``@nx.no_grad()`` or ``@nx.no_grad``."""
+
+    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+        self = super().__new__(cls)
+        if function is None:
+            return self
+        _Mode.__init__(self, False)
+        return self(function)
 
     def __init__(self) -> None:
         super().__init__(False)
 
 
-inference_mode = no_grad
+class inference_mode(_Mode):
+    """As ``no_grad``; ``inference_mode(False)`` leaves things as they are."""
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__(_engine.is_grad_enabled() and not mode)
 
 
 class enable_grad(_Mode):
@@ -52,10 +63,23 @@ class enable_grad(_Mode):
 
 
 class set_grad_enabled(_Mode):
-    """Within it operations are recorded for gradients if ``mode`` is true."""
+    """Within it operations are recorded for gradients if ``mode`` is true; as a call, from now on."""
 
     def __init__(self, mode: bool) -> None:
         super().__init__(mode)
+        # As PyTorch: the call itself sets the mode, and the end of a block puts the former one back.
+        self._former = _engine.is_grad_enabled()
+        _engine.switch_gradients(mode)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *error: object) -> None:
+        _engine.switch_gradients(self._former)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        _engine.switch_gradients(self._former)
+        return super().__call__(function)
 
 
 def value_and_grad(
@@ -78,8 +102,6 @@ def value_and_grad(
             if not -len(args) <= number < len(args):
                 raise ValueError(f"grad: there is no argument {number}: {len(args)} were given")
         variables = list(args)
-        # Only inside another gradient is the result differentiated again.
-        nested = any(isinstance(each, Tensor) and each.requires_grad for each in args)
         with enable_grad():
             for number in numbers:
                 variables[number] = _engine.as_variable(args[number])
@@ -87,13 +109,20 @@ def value_and_grad(
         value, aux = result if has_aux else (result, None)
         if not isinstance(value, Tensor):
             raise TypeError(f"grad: the function gives a {type(value).__name__}, not a tensor")
-        slopes = _slopes(value, [variables[number] for number in numbers])
-        if not nested:
+        inputs = [variables[number] for number in numbers]
+        # Where something else collects gradients, the results can be differentiated again.
+        attached = _engine.depends_on_others(value, [variables[n] for n in numbers if not _requires_grad(args[n])])
+        slopes = _slopes(value, inputs)
+        if not attached:
             value, slopes = value.detach(), [each.detach() for each in slopes]
         slope = slopes[0] if isinstance(argnums, int) else tuple(slopes)
         return ((value, aux), slope) if has_aux else (value, slope)
 
     return differentiated
+
+
+def _requires_grad(argument: Any) -> bool:
+    return isinstance(argument, Tensor) and argument.requires_grad
 
 
 def _slopes(value: Tensor, variables: list[Tensor], grad_output: Tensor | None = None) -> list[Tensor]:
@@ -140,11 +169,11 @@ def jacobian(function: Callable[..., Tensor], argnums: int = 0) -> Callable[...,
     @functools.wraps(function)
     def differentiated(*args: Any, **kwargs: Any) -> Tensor:
         variables = list(args)
-        nested = any(isinstance(each, Tensor) and each.requires_grad for each in args)
         with enable_grad():
             variables[argnums] = _engine.as_variable(args[argnums])
             value = function(*variables, **kwargs)
         variable = variables[argnums]
+        attached = _engine.depends_on_others(value, [] if _requires_grad(args[argnums]) else [variable])
         size = value.numel()
         basis = _engine.eye(size, dtype=value.dtype, device=value.device)
         rows = [_slopes(value, [variable], basis[i].reshape(value.shape))[0] for i in range(size)]
@@ -152,7 +181,7 @@ def jacobian(function: Callable[..., Tensor], argnums: int = 0) -> Callable[...,
         if not rows:
             return _engine.zeros(shape, dtype=value.dtype, device=value.device)
         table = _engine.stack(rows).reshape(shape)
-        return table if nested else table.detach()
+        return table if attached else table.detach()
 
     return differentiated
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from . import _engine
 from ._engine import Tensor
+from .nn._precision import STATE
+
+# More recordings than this are not kept.
+_CAPACITY = 64
+# Whether this thread records a compiled function.
+_RECORDING = threading.local()
 
 
 def _flatten(value: Any, tensors: list[Tensor]) -> Any:
@@ -20,7 +27,8 @@ def _flatten(value: Any, tensors: list[Tensor]) -> Any:
         return ("sequence", kind, tuple(_flatten(each, tensors) for each in value))
     if isinstance(value, dict):
         return ("dict", tuple((key, _flatten(each, tensors)) for key, each in value.items()))
-    return ("value", value)
+    # 1, 1.0 and True are equal, and so are 0.0 and -0.0, but they do not compute alike.
+    return ("value", value, type(value), repr(value) if isinstance(value, float) else "")
 
 
 def _unflatten(shape: Any, tensors: list[Tensor]) -> Any:
@@ -35,9 +43,11 @@ def _unflatten(shape: Any, tensors: list[Tensor]) -> Any:
     return shape[1]
 
 
-def _held(function: Any, arguments: Any) -> list[Tensor]:
-    """The tensors that a function holds: parameters and buffers of modules, and tensors of its closure."""
+def _held(function: Any, arguments: Any) -> tuple[list[Tensor], tuple[bool, ...]]:
+    """The tensors that a function holds: parameters and buffers of modules, and tensors of its closure; and the modes of
+    these modules."""
     found: dict[int, Tensor] = {}
+    modes: list[bool] = []
     seen: set[int] = set()
 
     def look(value: Any, depth: int) -> None:
@@ -48,6 +58,7 @@ def _held(function: Any, arguments: Any) -> list[Tensor]:
             found[id(value)] = value
         elif hasattr(value, "_parameters") and hasattr(value, "modules"):
             for module in value.modules():
+                modes.append(module.training)
                 for each in (*module._parameters.values(), *module._buffers.values()):
                     if each is not None:
                         found[id(each)] = each
@@ -74,7 +85,7 @@ def _held(function: Any, arguments: Any) -> list[Tensor]:
     for argument in arguments:
         if not isinstance(argument, Tensor):
             look(argument, 0)
-    return list(found.values())
+    return list(found.values()), tuple(modes)
 
 
 class Compiled:
@@ -91,17 +102,23 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given: list[Tensor] = []
         shape = _flatten((args, kwargs), given)
-        held = _held(self._function, (*args, *kwargs.values()))
+        held, modes = _held(self._function, (*args, *kwargs.values()))
         tensors = given + held
+        if getattr(_RECORDING, "under_way", False):
+            # Inside another compiled function it is a part of that one's recording.
+            return self._function(*args, **kwargs)
         if _engine.is_grad_enabled() and any(each.requires_grad for each in tensors):
             # A replay has no graph for gradients to flow through; the plan of the graph is known all the same.
             return self._function(*args, **kwargs)
-        key = (shape, tuple(id(each) for each in held), bool(getattr(self._function, "training", False)))
+        kinds = tuple((each.shape, each.dtype.name, each.device.name) for each in given)
+        key = (shape, kinds, tuple(id(each) for each in held), modes, STATE.dtype)
         try:
             known = self._recordings.get(key)
         except TypeError as error:
             raise TypeError(f"compile: an argument cannot be compared with earlier ones: {error}") from None
         if known is None:
+            while len(self._recordings) >= _CAPACITY:
+                self._recordings.pop(next(iter(self._recordings)))
             known = self._recordings[key] = self._record(shape, len(given), held)
         captured, result = known
         outputs = list(captured(tensors))
@@ -113,13 +130,22 @@ class Compiled:
         def run(copies: list[Tensor]) -> list[Tensor]:
             before = [each.detach() for each in held]
             args, kwargs = _unflatten(shape, copies[:count])
+            _RECORDING.under_way = True
             with _engine.GradientMode(False):
                 try:
                     for place, copy in zip(held, copies[count:]):
                         place.data = copy
+                    places = held + copies[:count]
+                    recorded = [place.detach() for place in places]
                     outputs: list[Tensor] = []
                     result[0] = _flatten(self._function(*args, **kwargs), outputs)
+                    if any(not place.detach().is_same(value) for place, value in zip(places, recorded)):
+                        raise RuntimeError(
+                            "compile: the function changes a tensor in place (a running mean, a counter): a replay would "
+                            "not. Return the new value, or call the function itself"
+                        )
                 finally:
+                    _RECORDING.under_way = False
                     for place, value in zip(held, before):
                         place.data = value
             return outputs
@@ -131,8 +157,9 @@ def compile(function: Callable[..., Any] | None = None) -> Any:
     """A function that does what ``function`` does, recorded once for each combination of shapes and then replayed.
 
     Replaying skips Python and the recording of operations. Tensors may come in as arguments (in lists, tuples and dicts
-    too), as parameters and buffers of modules, and from the closure; what else the function computes with is taken as it
-    was when it was recorded. The function must not read a tensor's value (``item``, ``if x > 0``), which is an error.
+    too), as parameters and buffers of modules, and from the closure and the globals that the function names; what else it
+    computes with (tensors in other objects, or that functions it calls reach by themselves) is taken as it was when it was
+    recorded. It must not change a tensor in place, which is an error. The function must not read a tensor's value (``item``, ``if x > 0``), which is an error.
 
     Where gradients are recorded and something requires them, the function runs as it is: a replay has no graph.
 

@@ -1400,3 +1400,9 @@ def zeros(*size: Any, dtype: DTypeLike | None=None, device: DeviceLike | None=No
 
 def run_command(arguments: Sequence[Any]) -> int:
     ...
+
+def depends_on_others(tensor: Tensor, variables: Any) -> bool:
+    ...
+
+def switch_gradients(enabled: bool) -> None:
+    ...

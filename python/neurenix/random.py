@@ -55,6 +55,8 @@ def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, gener
         draws = rand((*x.shape[:-1], num_samples), dtype="float32", device=x.device, generator=generator)
         draws = draws * sums.narrow(-1, x.shape[-1] - 1, 1)
         return (draws.unsqueeze(-1) >= sums.unsqueeze(-2)).sum(-1).clamp(max=x.shape[-1] - 1)
+    if bool(((x > 0).sum(-1) < num_samples).any()):
+        raise ValueError(f"multinomial: {num_samples} samples without replacement need as many weights above 0")
     # The smallest of exponential waiting times win (Efraimidis and Spirakis, 2006).
     uniform = rand(x.shape, dtype="float32", device=x.device, generator=generator)
     return (-((-uniform).log1p()) / x).topk(num_samples, -1, largest=False)[1]

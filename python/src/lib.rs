@@ -59,7 +59,10 @@ mod _engine {
         run_command,
         tensor::{
             PyTensor,
-            autograd::{GradientMode, as_variable, evaluate, gradients, is_grad_enabled},
+            autograd::{
+                GradientMode, as_variable, depends_on_others, evaluate, gradients, is_grad_enabled,
+                switch_gradients,
+            },
             dlpack::from_dlpack,
             movement::{broadcast_shapes, cat, einsum, meshgrid, stack, where_},
             numpy::from_bytes,

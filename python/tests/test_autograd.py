@@ -153,3 +153,86 @@ def test_compiled_functions_agree_with_plain_ones() -> None:
     assert w.grad.tolist() == [1.0, 2.0]
     with pytest.raises(ValueError, match="value"):
         nx.compile(lambda x: x * x.sum().item())(nx.ones(2))
+
+
+def test_gradients_reach_what_a_function_closes_over() -> None:
+    inner = nx.grad(lambda y: nx.grad(lambda x: x * x * y)(nx.Tensor(3.0)))
+    assert inner(nx.Tensor(2.0)).item() == 6.0
+    outer = nx.grad(lambda a: nx.jacobian(lambda x: a * x * x)(nx.Tensor([3.0])).sum())
+    assert outer(nx.Tensor(2.0)).item() == 6.0
+    w = nx.Tensor([2.0, -1.0], requires_grad=True)
+    slope = nx.grad(lambda x: ((w * x) ** 2).sum())(nx.Tensor([1.0, 3.0]))
+    (slope**2).sum().backward()
+    assert w.grad.tolist() == [128.0, -144.0], "a penalty on a slope: d/dw (2 w^2 x)^2 = 16 w^3 x^2"
+
+
+def test_a_leaf_replaced_after_the_forward_pass_is_not_forgotten_silently() -> None:
+    x = nx.Tensor([1.0, 2.0], requires_grad=True)
+    y = (x * 3).sum()
+    with nx.no_grad():
+        x.mul_(2)
+    with pytest.raises(RuntimeError, match="replaced"):
+        y.backward()
+    (x * 3).sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0]
+
+
+def test_data_is_the_values_of_the_place() -> None:
+    w = nx.Tensor([1.0, 2.0], requires_grad=True)
+    w.data.mul_(3)
+    assert w.tolist() == [3.0, 6.0] and w.requires_grad and not w.data.requires_grad
+    (w * w).sum().backward()
+    w.grad.data.clamp_(max=7)
+    assert w.grad.tolist() == [6.0, 7.0]
+    w.data.fill_(1)
+    assert w.tolist() == [1.0, 1.0] and w.grad.tolist() == [6.0, 7.0]
+    w.requires_grad_(False)
+    assert w.grad.tolist() == [6.0, 7.0]
+    with pytest.raises(RuntimeError, match="leaf"):
+        (nx.ones(1, requires_grad=True) * 2).requires_grad_(False)
+    with pytest.raises(TypeError):
+        nx.ones(2, requires_grad=True).grad = nx.Tensor([1, 2])
+
+
+def test_the_mode_can_be_switched_by_a_call() -> None:
+    x = nx.ones(1, requires_grad=True)
+    nx.set_grad_enabled(False)
+    try:
+        assert not (x * 2).requires_grad
+    finally:
+        nx.set_grad_enabled(True)
+    assert (x * 2).requires_grad
+
+    @nx.no_grad
+    def inner() -> bool:
+        return (x * 2).requires_grad
+
+    assert not inner()
+    with nx.inference_mode():
+        assert not (x * 2).requires_grad
+
+
+def test_compiled_functions_know_what_they_depend_on() -> None:
+    f = nx.compile(lambda x: (x * 2, x.shape[0]))
+    assert [f(nx.ones(n))[1] for n in (3, 5, 3)] == [3, 5, 3]
+    assert [len(nx.compile(lambda x: list(x))(nx.ones(n))) for n in (3, 2, 3)] == [3, 2, 3]
+    g = nx.compile(lambda x, k: x * k)
+    whole = nx.arange(3)
+    assert [g(whole, k).dtype.name for k in (1, 1.0, 2)] == ["int64", "float32", "int64"]
+    drop = nx.nn.Dropout(0.5)
+    h = nx.compile(lambda x: drop(x))
+    with nx.no_grad():
+        drop.eval()
+        assert h(nx.ones(100)).sum().item() == 100
+        drop.train()
+        assert h(nx.ones(100)).sum().item() != 100
+    counter = nx.zeros(1)
+
+    def counting(x: nx.Tensor) -> nx.Tensor:
+        counter.add_(1)
+        return x
+
+    with pytest.raises(RuntimeError, match="in place"):
+        nx.compile(counting)(nx.ones(1))
+    nested = nx.compile(lambda x: g(x, 2.0) + 1)
+    assert nested(nx.ones(1)).item() == 3.0

@@ -142,3 +142,23 @@ def test_a_kernel_without_a_source_for_the_device_says_so() -> None:
         kernel(nx.ones(3)).evaluate()
     with pytest.raises(ValueError, match="fortran"):
         nx.CustomKernel("twice", inputs=[], outputs=[("y", "float32", "3")], sources={"fortran": ""})
+
+
+@pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")
+def test_mixed_precision_is_what_the_layers_compute_in() -> None:
+    seen: list[str] = []
+
+    class Watch(nx.nn.Module):
+        def forward(self, x: nx.Tensor) -> nx.Tensor:
+            seen.append(x.dtype.name)
+            return x
+
+    def dtypes(precision: str) -> list[str]:
+        seen.clear()
+        model = TensorCoresBackend().optimize_model(nx.nn.Sequential(nx.nn.Linear(4, 4), Watch()), precision)
+        model(nx.ones(1, 4).to(model[0].weight.device))
+        return list(seen)
+
+    assert dtypes("mixed") == ["float16"]
+    assert dtypes("fp16") == ["float16"]
+    assert dtypes("fp32") == ["float32"]

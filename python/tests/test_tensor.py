@@ -385,3 +385,13 @@ def test_a_truth_value_is_a_mask_of_one_element() -> None:
     assert point[point > 2].tolist() == [3.0] and point[point > 5].shape == (0,)
     point[point > 2] = 1.0
     assert point.item() == 1.0
+
+
+def test_lists_that_hold_themselves_and_odd_truth_values() -> None:
+    endless: list = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="deep"):
+        nx.Tensor(endless)
+    odd = np.array([2, 3, 0, 255], np.uint8).view(bool)
+    for tensor in (nx.Tensor(odd), nx.from_dlpack(odd)):
+        assert tensor.to(nx.int32).tolist() == [1, 1, 0, 1]

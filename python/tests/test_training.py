@@ -323,3 +323,12 @@ def test_history(tmp_path):
     pixels = rows[:, 1:].reshape(height, width, 3)
     for color in ((31, 119, 180), (255, 127, 14)):
         assert (pixels == color).all(-1)[50:330, 80:500].sum() > 50
+
+
+def test_a_data_set_that_changes_its_samples_is_asked_for_each() -> None:
+    class Changed(nx.data.TensorDataset):
+        def __getitem__(self, index):
+            return tuple(tensor + 100 for tensor in super().__getitem__(index))
+
+    batches = [batch[0].tolist() for batch in nx.data.DataLoader(Changed(nx.arange(4)), 2)]
+    assert batches == [[100, 101], [102, 103]]

@@ -50,10 +50,20 @@ class TensorDataset(Dataset):
     def __len__(self) -> int:
         return len(self.tensors[0])
 
-    def batch(self, indices: Sequence[int]) -> list[Tensor]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Tensor]:
         """These samples together: one step for the whole batch."""
         chosen = _engine.tensor(list(indices), dtype="int64", device="cpu")
         return [tensor.index_select(0, chosen.to(tensor.device)) for tensor in self.tensors]
+
+
+def whole_batches(dataset: Any) -> Any:
+    """The method by which a data set gives several samples together, unless a subclass has changed how it gives one."""
+    for cls in type(dataset).__mro__:
+        if "__getitems__" in vars(cls):
+            return dataset.__getitems__
+        if "__getitem__" in vars(cls):
+            return None
+    return None
 
 
 class Subset(Dataset):
@@ -68,9 +78,9 @@ class Subset(Dataset):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def batch(self, indices: Sequence[int]) -> Any:
+    def __getitems__(self, indices: Sequence[int]) -> Any:
         """These samples together, or ``None`` if the data set gives single ones only."""
-        inner = getattr(self.dataset, "batch", None)
+        inner = whole_batches(self.dataset)
         return None if inner is None else inner([self.indices[index] for index in indices])
 
 

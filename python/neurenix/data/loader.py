@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import _engine
 from .._engine import Generator, Tensor
-from .dataset import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
+from .dataset import BatchSampler, IterableDataset, RandomSampler, SequentialSampler, whole_batches
 
 
 def default_collate(batch: list[Any]) -> Any:
@@ -115,7 +115,7 @@ class DataLoader:
     def _fetched(self, indices: Any) -> Any:
         if self.batch_sampler is None:
             return self._collated(self.dataset[indices])
-        whole = getattr(self.dataset, "batch", None) if self.collate_fn is None else None
+        whole = whole_batches(self.dataset) if self.collate_fn is None else None
         batch = None if whole is None else whole(indices)
         return self._collated([self.dataset[index] for index in indices]) if batch is None else batch
 

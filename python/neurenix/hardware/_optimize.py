@@ -68,18 +68,26 @@ def quantized(model: Module, precision: str, calibration_data: Iterable[Any] | N
     kinds = (Linear, Conv1d, Conv2d, Conv3d)
     if isinstance(model, kinds):
         model = QuantizedLayer(model, precision)
+    made: dict[int, QuantizedLayer] = {}
     for module in list(model.modules()):
         for name, child in list(module._modules.items()):
             if isinstance(child, kinds):
-                module._modules[name] = QuantizedLayer(child, precision)
+                # A layer under two names stays one.
+                if id(child) not in made:
+                    made[id(child)] = QuantizedLayer(child, precision)
+                module._modules[name] = made[id(child)]
     if calibration_data is None:
         return model
     layers = [module for module in model.modules() if isinstance(module, QuantizedLayer)]
     for layer in layers:
         layer._watching = True
+    training = model.training
+    model.eval()
     with _engine.GradientMode(False):
         for batch in calibration_data:
-            model(*batch) if isinstance(batch, tuple) else model(batch)
+            # A batch of inputs, or inputs and labels as a data loader gives them.
+            model(batch[0] if isinstance(batch, (list, tuple)) else batch)
+    model.train(training)
     for layer in layers:
         layer._watching = False
         if layer._seen > 0:

@@ -100,5 +100,5 @@ class TensorCoresBackend(HardwareBackend):
         model.to(device)
         if precision == "fp16":
             model.to("float16")
-        model.autocast_dtype = _PRECISIONS["mixed"] if precision == "mixed" else None
+        model.computation_dtype = {"mixed": ("autocast", "float16"), "fp16": ("inputs", "float16")}.get(precision)
         return model

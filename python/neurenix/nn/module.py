@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,11 +14,14 @@ from .parameter import Parameter
 T = TypeVar("T", bound="Module")
 
 
+_NUMBERS = itertools.count()
+
+
 class Handle:
     """What registering a hook gives: ``remove()`` takes the hook away."""
 
     def __init__(self, hooks: dict[int, Any]) -> None:
-        self._hooks, self._number = hooks, max(hooks, default=-1) + 1
+        self._hooks, self._number = hooks, next(_NUMBERS)
 
     def remove(self) -> None:
         """Takes the hook away."""
@@ -168,7 +172,30 @@ class Module:
         """What the module computes; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
 
+    #: How this module computes instead of as it is: set by ``TensorCoresBackend.optimize_model``.
+    computation_dtype: tuple[str, str] | None = None
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.computation_dtype is not None:
+            return self._computed(args, kwargs)
+        return self._called(*args, **kwargs)
+
+    def _computed(self, args: Any, kwargs: Any) -> Any:
+        """A call in another precision: within ``autocast``, or with inputs converted."""
+        from ..amp import autocast
+
+        assert self.computation_dtype is not None
+        way, dtype = self.computation_dtype
+        if way == "autocast":
+            with autocast(dtype=dtype):
+                return self._called(*args, **kwargs)
+
+        def converted(each: Any) -> Any:
+            return each.to(dtype) if isinstance(each, Tensor) and each.dtype.is_floating_point else each
+
+        return self._called(*map(converted, args), **{name: converted(each) for name, each in kwargs.items()})
+
+    def _called(self, *args: Any, **kwargs: Any) -> Any:
         if not (self._forward_hooks or self._forward_pre_hooks):
             return self.forward(*args, **kwargs)
         for hook, with_kwargs in tuple(self._forward_pre_hooks.values()):

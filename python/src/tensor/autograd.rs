@@ -19,23 +19,29 @@ impl PyTensor {
     /// Whether gradients flow to or through this tensor.
     #[getter]
     fn requires_grad(&self) -> bool {
-        self.place().is_trainable() || self.place().tensor().requires_grad()
+        !self.plain && (self.collects() || self.place().tensor().requires_grad())
     }
     #[setter]
     fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
         let tensor = self.place().tensor();
-        if requires_grad == self.place().is_trainable() {
-            return Ok(());
+        if self.plain && requires_grad {
+            return Err(runtime_error(
+                "data has no gradients of its own: use detach().clone().requires_grad_()",
+            ));
         }
-        if !requires_grad && !self.place().is_trainable() && tensor.requires_grad() {
+        if !requires_grad && !self.collects() && !self.plain && tensor.requires_grad() {
             return Err(runtime_error("only a leaf can stop requiring gradients: use detach()"));
+        }
+        if requires_grad == self.collects() {
+            return Ok(());
         }
         if requires_grad {
             // What gradients flow through already need not collect them.
             return if tensor.requires_grad() { Ok(()) } else { self.require_grad() };
         }
+        let gradient = self.place().leaf()?.grad();
         self.place().set_trainable(false);
-        self.place().leaf()?;
+        self.place().leaf()?.set_grad(gradient);
         Ok(())
     }
     /// Asks for gradients, or no longer.
@@ -47,12 +53,12 @@ impl PyTensor {
     /// Whether this tensor is no result of operations through which gradients flow.
     #[getter]
     fn is_leaf(&self) -> bool {
-        self.place().is_trainable() || !self.place().tensor().requires_grad()
+        self.plain || self.collects() || !self.place().tensor().requires_grad()
     }
     /// The gradient that ``backward`` collected, or ``None``.
     #[getter]
     fn grad(&self) -> Result<Option<PyTensor>> {
-        if !self.place().is_trainable() {
+        if self.plain {
             return Ok(None);
         }
         let gradient = self.tensor()?.grad();
@@ -70,7 +76,13 @@ impl PyTensor {
             let hint = "a gradient has the shape and device of its tensor";
             return Err(phynexus::Error::shape("grad", &[leaf.shape(), gradient.shape()], hint).into());
         }
-        if !self.place().is_trainable() && gradient.is_some() {
+        if let Some(gradient) = &gradient
+            && gradient.dtype() != leaf.dtype()
+        {
+            let hint = "a gradient has the dtype of its tensor";
+            return Err(phynexus::Error::dtype("grad", &[leaf.dtype(), gradient.dtype()], hint).into());
+        }
+        if !self.collects() && gradient.is_some() {
             return Err(runtime_error("this tensor does not collect gradients: see requires_grad_()"));
         }
         leaf.set_grad(gradient);
@@ -118,10 +130,11 @@ impl PyTensor {
         place.set(detached)?;
         Ok(slf.clone())
     }
-    /// The values; assigning puts others of the same shape into the place.
+    /// The values, without gradients: changes in place change this tensor. Assigning puts others of the same shape into the
+    /// place.
     #[getter]
-    fn data(&self) -> Result<PyTensor> {
-        self.detach()
+    fn data(&self) -> PyTensor {
+        PyTensor { place: self.place().clone(), owner: self.owner.clone(), plain: true }
     }
     #[setter]
     fn set_data(&self, value: &PyTensor) -> Result<()> {
@@ -190,6 +203,13 @@ pub(crate) fn is_grad_enabled() -> bool {
     is_enabled()
 }
 
+/// Sets from now on whether operations are recorded for gradients on this thread.
+#[pyfunction]
+pub(crate) fn switch_gradients(enabled: bool) {
+    // Without its end the guard leaves the mode as it is.
+    std::mem::forget(record_gradients(enabled));
+}
+
 /// The gradients of ``output`` with respect to ``inputs``; ``grad`` of leaves is not touched.
 #[pyfunction]
 #[pyo3(signature = (output, inputs, grad_output=None, create_graph=false))]
@@ -212,6 +232,14 @@ pub(crate) fn gradients(
         }
     })?;
     Ok(results.into_iter().map(PyTensor::wrap).collect())
+}
+
+/// Whether a tensor depends on leaves that collect gradients, other than these.
+#[pyfunction]
+pub(crate) fn depends_on_others(tensor: &PyTensor, variables: &Bound<'_, PyAny>) -> Result<bool> {
+    let variables = tensors(variables)?;
+    let leaves = tensor.tensor()?.gradient_leaves()?;
+    Ok(leaves.iter().any(|leaf| !variables.iter().any(|variable| variable.is_same(leaf))))
 }
 
 /// A leaf with a tensor's values for which gradients are found; used by ``grad`` and its kin.

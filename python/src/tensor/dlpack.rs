@@ -62,6 +62,7 @@ struct Versioned {
 
 const CPU: i32 = 1;
 const READ_ONLY: u64 = 1;
+const IS_COPIED: u64 = 2;
 
 const NAME: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
@@ -200,15 +201,23 @@ impl PyTensor {
                 "the tensor requires gradients, which other libraries lose: use detach()",
             )));
         }
-        if copy == Some(true) {
+        // Before version 1.0 nobody could be told that the memory must not be written to: so it is a copy.
+        let versioned = max_version.is_some_and(|(major, _)| major >= 1);
+        if !versioned && copy == Some(false) {
+            return Err(Failure::from(PyBufferError::new_err(
+                "without max_version the tensor is copied, which copy=False forbids: it must not be written to",
+            )));
+        }
+        let copied = copy == Some(true) || !versioned;
+        if copied {
             let bytes = py.detach(|| tensor.to_bytes())?;
             tensor = Tensor::from_bytes(&bytes, tensor.dtype(), tensor.shape(), tensor.device())?;
         }
         py.detach(|| tensor.evaluate())?;
         let (array, kept) = exported(&tensor)?;
         let context = Box::into_raw(kept).cast::<c_void>();
-        if max_version.is_some_and(|(major, _)| major >= 1) {
-            let flags = if copy == Some(true) { 0 } else { READ_ONLY };
+        if versioned {
+            let flags = if copied { IS_COPIED } else { READ_ONLY };
             let managed =
                 Versioned { major: 1, minor: 0, context, deleter: Some(free_versioned), flags, array };
             return Ok(capsule(py, Box::into_raw(Box::new(managed)).cast(), VERSIONED)?);
@@ -303,6 +312,10 @@ pub(crate) fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<crate::device::Na
         let dtype = dtype_of(array.dtype)?;
         (dtype, gathered(array, dtype.size())?)
     };
+    let mut bytes = bytes;
+    if dtype == DType::Bool {
+        bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+    }
     let device = device.map_or_else(|| crate::device::find("cpu"), |device| Ok(device.0))?;
     Ok(PyTensor::wrap(Tensor::from_bytes(&bytes, dtype, &shape, device)?))
 }

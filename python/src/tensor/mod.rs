@@ -40,22 +40,32 @@ pub(crate) struct PyTensor {
     place: Parameter,
     /// The parameter whose gradient this is: changes in place go there too.
     owner: Option<Parameter>,
+    /// True for the values of a place without its gradients, which ``data`` gives.
+    plain: bool,
 }
 
 impl PyTensor {
     /// A new place.
     pub(crate) fn wrap(tensor: Tensor) -> PyTensor {
-        PyTensor { place: Parameter::buffer(tensor), owner: None }
+        PyTensor { place: Parameter::buffer(tensor), owner: None, plain: false }
     }
 
     fn trainable(tensor: &Tensor) -> Result<PyTensor> {
-        Ok(PyTensor { place: Parameter::new(tensor)?, owner: None })
+        Ok(PyTensor { place: Parameter::new(tensor)?, owner: None, plain: false })
     }
 
     /// The value now: for one that requires gradients, the leaf that collects them.
     #[inline]
     pub(crate) fn tensor(&self) -> Result<Tensor> {
+        if self.plain {
+            return Ok(self.place.tensor().detach()?);
+        }
         if self.place.is_trainable() { Ok(self.place.leaf()?) } else { Ok(self.place.tensor()) }
+    }
+
+    /// Whether gradients are collected here.
+    pub(crate) fn collects(&self) -> bool {
+        self.place.is_trainable() && !self.plain
     }
 
     /// Collects gradients from now on.
@@ -84,7 +94,7 @@ impl PyTensor {
 
     /// Puts a value of the same shape into the place, brought to its dtype and device.
     pub(crate) fn assign(&self, value: Tensor) -> Result<()> {
-        let old = self.tensor()?;
+        let old = if self.place.is_trainable() { self.place.leaf()? } else { self.place.tensor() };
         if value.shape() != old.shape() {
             let hint = "an operation in place cannot change the shape";
             return Err(Error::shape("in place", &[old.shape(), value.shape()], hint).into());
@@ -95,11 +105,12 @@ impl PyTensor {
         }
         let value = value.to_dtype(old.dtype())?.to_device(old.device())?;
         let trainable = self.place.is_trainable();
-        if trainable && value.requires_grad() {
+        if self.collects() && value.requires_grad() {
             return Err(runtime_error(
                 "in place: this tensor collects gradients; change it under `with neurenix.no_grad():`",
             ));
         }
+        let value = if trainable { value.detach()? } else { value };
         let gradient = old.grad();
         if let Some(owner) = &self.owner {
             let leaf = owner.leaf()?;

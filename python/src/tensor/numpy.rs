@@ -100,6 +100,12 @@ impl<'py> Nested<'py> {
         } else {
             return self.leaf(item, depth);
         };
+        if depth >= phynexus::shape::MAX_RANK {
+            return Err(value_error(format!(
+                "lists are nested more than {} deep",
+                phynexus::shape::MAX_RANK
+            )));
+        }
         let size = sequence.len()?;
         let first = self.shape.len() == depth && self.numbers.is_empty() && self.parts.is_empty();
         if first {
@@ -160,6 +166,10 @@ fn from_array(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
     };
     if given == DType::BF16 {
         array = array.call_method1("view", ("uint16",))?;
+    }
+    if given == DType::Bool {
+        // A truth value's byte may be another number where somebody looked at bytes as truth values.
+        array = array.call_method1("view", ("uint8",))?.call_method1("__ne__", (0,))?;
     }
     if !kind.getattr("isnative")?.extract::<bool>()? {
         array = array.call_method1("astype", (kind.call_method1("newbyteorder", ("=",))?,))?;

@@ -104,10 +104,16 @@ impl Parameter {
     }
 
     fn replace(&self, value: Tensor) {
+        if value.requires_grad() {
+            value.set_replaced(false);
+        }
         let mut place = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *place, value);
         // Dropping a graph takes time: not while others wait for the place.
         drop(place);
+        if old.requires_grad() && old.is_leaf() {
+            old.set_replaced(true);
+        }
         drop(old);
     }
 

@@ -181,6 +181,8 @@ pub(crate) struct Body {
     pub(crate) sources: Sources,
     pub(crate) data: Option<Box<Storage>>,
     pub(crate) grad: Option<crate::Tensor>,
+    /// True for a leaf in whose place another stands now: nobody would see a gradient collected here.
+    pub(crate) replaced: bool,
     /// The least and the greatest element of integers that the host gave: what is checked here need not be checked on the
     /// device, and waited for.
     pub(crate) extremes: Option<Box<Extremes>>,

@@ -110,6 +110,12 @@ impl Tensor {
     /// computed from, or is computed again.
     fn add_grad(&self, gradient: &Tensor) -> Result<()> {
         let _guard = no_grad();
+        if self.node().body().replaced {
+            let hint = "a value was put into its place after the forward pass (by an update or a change in place), so \
+                        that the gradient would be lost: differentiate first, or compute the loss anew"
+                .to_owned();
+            return Err(Error::NoGradient { op: "a leaf that was replaced", hint });
+        }
         let number = |grad: &Option<Tensor>| grad.as_ref().map(|t| t.node().number);
         loop {
             let before = self.grad();
@@ -125,6 +131,25 @@ impl Tensor {
                 return Ok(());
             }
         }
+    }
+
+    /// The leaves that asked for gradients and on which this tensor depends.
+    ///
+    /// # Errors
+    /// [`Error::NoGradient`] if the graph was released.
+    pub fn gradient_leaves(&self) -> Result<Vec<Tensor>> {
+        if !self.requires_grad() {
+            return Ok(Vec::new());
+        }
+        let sweep = Sweep::to_leaves(self)?;
+        let leaves = sweep.path.iter().map(|node| Tensor::from_node(node.clone())).filter(Tensor::is_leaf);
+        Ok(leaves.collect())
+    }
+
+    /// Says whether another leaf stands in this one's place: [`Tensor::backward`] to one that was replaced is an error, since
+    /// nobody would see the gradient.
+    pub fn set_replaced(&self, replaced: bool) {
+        self.node().body().replaced = replaced;
     }
 
     /// As [`Tensor::backward`], but the gradients are returned rather than stored.
