@@ -176,3 +176,27 @@ fn gradients_that_lie_side_by_side_already_are_one_slice() {
     assert_eq!(found, (5..29).map(f64::from).collect::<Vec<_>>());
     assert!(!matches!(gradient.node().op(), Op::Cat { .. }));
 }
+
+#[test]
+fn leaves_are_those_that_gradients_reach() {
+    let (x, y) = (variable(&[]), variable(&[]));
+    let product = (Formula::of(&x) * Formula::of(&y.detach().unwrap())).tensor().unwrap();
+    let leaves = product.gradient_leaves().unwrap();
+    assert!(leaves.len() == 1 && leaves[0].is_same(&x) && !leaves[0].is_same(&y));
+    assert!(y.detach().unwrap().gradient_leaves().unwrap().is_empty());
+    product.backward().unwrap();
+    assert!(product.gradient_leaves().is_err());
+}
+
+#[test]
+fn a_replaced_leaf_is_refused_until_it_is_back() {
+    let x = variable(&[]);
+    let loss = Formula::of(&x).exp().tensor().unwrap();
+    x.set_replaced(true);
+    let error = loss.backward_retain().unwrap_err();
+    assert!(matches!(error, Error::NoGradient { .. }) && error.to_string().contains("replaced"), "{error}");
+    assert!(x.grad().is_none());
+    x.set_replaced(false);
+    loss.backward().unwrap();
+    assert!(x.grad().is_some());
+}
