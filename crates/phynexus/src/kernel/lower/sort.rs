@@ -42,7 +42,9 @@ pub(super) fn lower(
 ) -> Result<(), Unsupported> {
     let x = &library.operands[0];
     let width = x.layout.shape.last().copied().unwrap_or(1);
-    let rows = Rows { dtype: x.dtype, count: library.node.len() / width.max(1), width, descending };
+    // Truth values as numbers: shared memory of truth values is not what every driver of Vulkan gets right.
+    let dtype = if x.dtype == DType::Bool { DType::U8 } else { x.dtype };
+    let rows = Rows { dtype, count: library.node.len() / width.max(1), width, descending };
     sort(rows, Some(x), Source::Binding(0), (result, DType::I64), None, target, lowered)
 }
 
@@ -222,7 +224,10 @@ impl Network<'_> {
             None => row.scale(width).add(index),
         };
         let place = input.place(b, &at, inside.clone(), &inside, 1);
-        let key = b.load_place(place, Scalar::Int(0), 1);
+        let mut key = b.load_place(place, Scalar::Int(0), 1);
+        if b.type_of(key).dtype == DType::Bool {
+            key = b.cast(self.rows.dtype, key);
+        }
         let position = b.bind(Type::scalar(DType::I32), Operation::Index(index.clone()));
         (key, position)
     }

@@ -82,6 +82,8 @@ fn float(choice: &mut Choice, values: Values, dtype: DType) -> Number {
         super::super::number::least_normal(dtype),
         super::super::number::ulp(0.0, dtype),
         -super::super::number::ulp(0.0, dtype) * 3.0,
+        super::super::number::least_normal(dtype) * 0.3,
+        super::super::number::least_normal(dtype) * -0.7,
     ];
     let x = match values {
         Values::Special if choice.one_in(3) => choice.of(&special),
