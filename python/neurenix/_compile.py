@@ -9,7 +9,6 @@ from typing import Any
 
 from . import _engine
 from ._engine import Tensor
-from .nn._precision import STATE
 
 # More recordings than this are not kept.
 _CAPACITY = 64
@@ -111,7 +110,7 @@ class Compiled:
             # A replay has no graph for gradients to flow through; the plan of the graph is known all the same.
             return self._function(*args, **kwargs)
         kinds = tuple((each.shape, each.dtype.name, each.device.name) for each in given)
-        key = (shape, kinds, tuple(id(each) for each in held), modes, STATE.dtype)
+        key = (shape, kinds, tuple(id(each) for each in held), modes, _engine.autocast_dtype())
         try:
             known = self._recordings.get(key)
         except TypeError as error:
@@ -128,26 +127,26 @@ class Compiled:
         result: list[Any] = [None]
 
         def run(copies: list[Tensor]) -> list[Tensor]:
-            before = [each.detach() for each in held]
             args, kwargs = _unflatten(shape, copies[:count])
+            before: list[tuple[Tensor, Tensor, bool]] = []
             _RECORDING.under_way = True
             with _engine.GradientMode(False):
                 try:
-                    for place, copy in zip(held, copies[count:]):
-                        place.data = copy
+                    for place, copy in zip(held, copies[count:], strict=True):
+                        before.append((place, *place._exchange(copy, False)))
                     places = held + copies[:count]
                     recorded = [place.detach() for place in places]
                     outputs: list[Tensor] = []
                     result[0] = _flatten(self._function(*args, **kwargs), outputs)
-                    if any(not place.detach().is_same(value) for place, value in zip(places, recorded)):
+                    if any(not place.is_same(value) for place, value in zip(places, recorded, strict=True)):
                         raise RuntimeError(
                             "compile: the function changes a tensor in place (a running mean, a counter): a replay would "
                             "not. Return the new value, or call the function itself"
                         )
                 finally:
                     _RECORDING.under_way = False
-                    for place, value in zip(held, before):
-                        place.data = value
+                    for place, value, trainable in before:
+                        place._exchange(value, trainable)
             return outputs
 
         return _engine.Captured(run), result

@@ -27,7 +27,7 @@ class CustomKernel:
     def __call__(self, /, *arguments: Any) -> Any:
         ...
 
-    def __new__(cls, /, name: str, *, inputs: Sequence[tuple[str, Any, str]], outputs: Sequence[tuple[str, Any, str]], sources: dict[str, str], scalars: Sequence[tuple[str, Any]]=..., entry_point: str | None=None, work_group_size: Sequence[SupportsIndex] | None=None, groups: Sequence[SupportsIndex] | None=None, gradient: Any | None=None) -> Self:
+    def __new__(cls, /, name: str, *, inputs: Sequence[tuple[str, Any, str]], outputs: Sequence[tuple[str, Any, str]], sources: dict[str, str], scalars: Sequence[tuple[str, Any]]=..., entry_point: str | None=None, work_group_size: Sequence[SupportsIndex] | None=None, groups: Sequence[SupportsIndex] | None=None, cpu: Any | None=None, gradient: Any | None=None) -> Self:
         ...
 
     def __repr__(self, /) -> str:
@@ -374,7 +374,7 @@ class Tensor:
     def _clear_grad(self, /) -> None:
         ...
 
-    def _move(self, /, dtype: DTypeLike | None=None, device: DeviceLike | None=None) -> None:
+    def _exchange(self, /, value: Tensor, trainable: builtins.bool | None=None) -> tuple[Tensor, builtins.bool]:
         ...
 
     def _searchsorted(self, /, values: Tensor, right: builtins.bool=False) -> Tensor:
@@ -1179,6 +1179,9 @@ def arange(start: Number, end: Number | None=None, step: Number | None=None, *, 
 def as_variable(tensor: Any) -> Tensor:
     ...
 
+def autocast_dtype() -> dtype | None:
+    ...
+
 def avg_pool1d(input: Tensor, kernel_size: Shape, stride: Shape | None=None, padding: Shape=..., ceil_mode: builtins.bool=False, count_include_pad: builtins.bool=True) -> Tensor:
     ...
 
@@ -1231,6 +1234,12 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: SupportsIndex=1, eps: Support
     ...
 
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None=None, ignore_index: SupportsIndex=..., reduction: str='mean', label_smoothing: SupportsFloat | SupportsIndex=0.0) -> Tensor:
+    ...
+
+def curves_png(panels: Sequence[tuple[str, Sequence[tuple[str, Sequence[SupportsFloat | SupportsIndex]]]]]) -> bytes:
+    ...
+
+def depends_on_others(tensor: Tensor, variables: Any) -> builtins.bool:
     ...
 
 def devices() -> list[Device]:
@@ -1368,10 +1377,16 @@ def recurrent_layer(kind: str, input: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: 
 def rms_norm(input: Tensor, normalized_shape: Shape, weight: Tensor | None=None, eps: SupportsFloat | SupportsIndex | None=None) -> Tensor:
     ...
 
+def run_command(arguments: Sequence[str]) -> builtins.int:
+    ...
+
 def save_safetensors(path: str | PathLike[str], tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
     ...
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None=None, dropout_p: SupportsFloat | SupportsIndex=0.0, is_causal: builtins.bool=False, *, scale: SupportsFloat | SupportsIndex | None=None, enable_gqa: builtins.bool=False) -> Tensor:
+    ...
+
+def set_autocast_dtype(dtype: DTypeLike | None) -> None:
     ...
 
 def set_default_device(device: DeviceLike | None) -> None:
@@ -1389,6 +1404,9 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str='mean', beta: S
 def stack(tensors: Any, dim: SupportsIndex=0) -> Tensor:
     ...
 
+def switch_gradients(enabled: builtins.bool) -> None:
+    ...
+
 def tensor(data: Any, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
     ...
 
@@ -1398,11 +1416,5 @@ def where(condition: Tensor, then: Any, otherwise: Any) -> Tensor:
 def zeros(*size: Any, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
     ...
 
-def run_command(arguments: Sequence[Any]) -> int:
-    ...
-
-def depends_on_others(tensor: Tensor, variables: Any) -> bool:
-    ...
-
-def switch_gradients(enabled: bool) -> None:
+def __getattr__(name: str) -> Any:
     ...

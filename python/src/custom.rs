@@ -3,17 +3,21 @@
 use std::collections::BTreeMap;
 
 use phynexus::{
-    Error, Scalar, Tensor,
-    custom::{CustomKernel, SourceLanguage},
+    DType, Element, Error, Scalar, Tensor,
+    custom::{CustomKernel, Elements, ElementsMut, HostCall, SourceLanguage},
 };
-use pyo3::{prelude::*, types::PyTuple};
+use pyo3::{
+    IntoPyObjectExt,
+    prelude::*,
+    types::{IntoPyDict, PyBytes, PyList, PyTuple},
+};
 
 use crate::{
     argument::{Number, tensors},
     device::Named,
     dtype::Wanted,
     error::{Result, value_error},
-    tensor::PyTensor,
+    tensor::{PyTensor, numpy},
 };
 
 /// A kernel in the languages of devices, as an operation of tensors.
@@ -27,15 +31,101 @@ fn python_error(op: &'static str, error: &PyErr) -> Error {
     Error::argument(op, error.to_string())
 }
 
+fn bytes<T: Element>(values: &[T]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(size_of_val(values));
+    T::write_bytes(values, &mut bytes);
+    bytes
+}
+
+/// The bytes of what is read, and the type that NumPy reads them as: it has no `bfloat16`.
+fn exported(elements: &Elements<'_>) -> (Vec<u8>, DType) {
+    macro_rules! as_they_are {
+        ($($variant:ident)+) => {
+            match elements {
+                $(Elements::$variant(values) => (bytes(values), DType::$variant),)+
+                Elements::BF16(values) => {
+                    (bytes(&values.iter().map(|value| value.to_f32()).collect::<Vec<_>>()), DType::F32)
+                }
+            }
+        };
+    }
+    as_they_are!(Bool U8 U16 U32 U64 I8 I16 I32 I64 F16 F32 F64)
+}
+
+/// Stores bytes of the type that `exported` has for the elements'.
+fn import(elements: &mut ElementsMut<'_>, bytes: &[u8]) {
+    macro_rules! as_they_are {
+        ($($variant:ident)+) => {
+            match elements {
+                $(ElementsMut::$variant(values) => values.copy_from_slice(&Element::read_bytes(bytes)),)+
+                ElementsMut::BF16(values) => {
+                    for (value, given) in values.iter_mut().zip(f32::read_bytes(bytes)) {
+                        *value = half::bf16::from_f32(given);
+                    }
+                }
+            }
+        };
+    }
+    as_they_are!(Bool U8 U16 U32 U64 I8 I16 I32 I64 F16 F32 F64);
+}
+
+/// Calls the function for the CPU with NumPy's arrays and stores what it gives.
+fn run_on_host(function: &Bound<'_, PyAny>, mut call: HostCall<'_>) -> PyResult<()> {
+    let py = function.py();
+    let numpy = numpy::numpy(py)?;
+    let mut arguments = Vec::with_capacity(call.inputs.len() + call.scalars.len());
+    for input in &call.inputs {
+        let (bytes, dtype) = exported(&input.elements);
+        let array =
+            numpy.call_method1("frombuffer", (PyBytes::new(py, &bytes), numpy::type_string(dtype)))?;
+        arguments.push(array.call_method1("reshape", (PyTuple::new(py, input.shape)?,))?);
+    }
+    for scalar in call.scalars {
+        arguments.push(match *scalar {
+            Scalar::Bool(value) => value.into_bound_py_any(py)?,
+            Scalar::Int(value) => value.into_bound_py_any(py)?,
+            Scalar::UInt(value) => value.into_bound_py_any(py)?,
+            Scalar::Float(value) => value.into_bound_py_any(py)?,
+        });
+    }
+    let given = function.call1(PyTuple::new(py, arguments)?)?;
+    let several = given.is_instance_of::<PyTuple>() || given.is_instance_of::<PyList>();
+    let results: Vec<Bound<'_, PyAny>> = if several { given.extract()? } else { vec![given] };
+    if results.len() != call.outputs.len() {
+        let message = format!("{} arrays were given for {} outputs", results.len(), call.outputs.len());
+        return Err(value_error(message).into());
+    }
+    for (output, given) in call.outputs.iter_mut().zip(results) {
+        let dtype = match output.elements.dtype() {
+            DType::BF16 => DType::F32,
+            dtype => dtype,
+        };
+        let array = numpy.call_method1("asarray", (given,))?;
+        let shape: Vec<usize> = array.getattr("shape")?.extract()?;
+        if shape != output.shape {
+            let message =
+                format!("an array of shape {shape:?} was given for an output of {:?}", output.shape);
+            return Err(value_error(message).into());
+        }
+        // A kind of numbers that loses too much (numbers with fractions as whole ones) is NumPy's error.
+        let casting = [("casting", "same_kind")].into_py_dict(py)?;
+        let array = array.call_method("astype", (numpy::type_string(dtype),), Some(&casting))?;
+        let bytes = array.call_method0("tobytes")?;
+        import(&mut output.elements, bytes.cast::<PyBytes>()?.as_bytes());
+    }
+    Ok(())
+}
+
 #[pymethods]
 impl PyCustomKernel {
     /// A kernel from its signature and its sources.
     ///
     /// ``inputs`` and ``outputs`` are triples of name, dtype and shape pattern (``"m k"``, ``"batch.. 3"``); ``scalars``
     /// pairs of name and dtype; ``sources`` maps ``"cuda"``, ``"hip"``, ``"opencl"``, ``"wgsl"`` to source text.
-    /// ``gradient(inputs, outputs, gradients)`` gives the gradient of each input, or ``None``.
+    /// ``cpu(*inputs, *scalars)`` computes it on the CPU: from NumPy's arrays an array for each output, or only the array
+    /// of a single one. ``gradient(inputs, outputs, gradients)`` gives the gradient of each input, or ``None``.
     #[new]
-    #[pyo3(signature = (name, *, inputs, outputs, sources, scalars=Vec::new(), entry_point=None, work_group_size=None, groups=None, gradient=None))]
+    #[pyo3(signature = (name, *, inputs, outputs, sources, scalars=Vec::new(), entry_point=None, work_group_size=None, groups=None, cpu=None, gradient=None))]
     fn new(
         name: &str,
         inputs: Vec<Parameter>,
@@ -45,6 +135,7 @@ impl PyCustomKernel {
         entry_point: Option<&str>,
         work_group_size: Option<[usize; 3]>,
         groups: Option<[usize; 3]>,
+        cpu: Option<Py<PyAny>>,
         gradient: Option<Py<PyAny>>,
     ) -> Result<PyCustomKernel> {
         let mut builder = CustomKernel::builder(name);
@@ -73,6 +164,13 @@ impl PyCustomKernel {
         }
         if let Some(groups) = groups {
             builder = builder.groups(groups);
+        }
+        if let Some(function) = cpu {
+            let name = name.to_owned();
+            builder = builder.cpu(move |call| {
+                Python::attach(|py| run_on_host(function.bind(py), call))
+                    .map_err(|error| Error::argument("custom kernel", format!("{name}, cpu: {error}")))
+            });
         }
         if let Some(gradient) = gradient {
             builder = builder.gradient(move |call| {

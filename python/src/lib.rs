@@ -17,6 +17,8 @@ mod functional;
 mod io;
 mod micrograd;
 mod optim;
+mod picture;
+mod precision;
 mod profile;
 mod tensor;
 
@@ -55,6 +57,8 @@ mod _engine {
         },
         io::{digits, load_safetensors, save_safetensors},
         optim::PyOptimizer,
+        picture::curves_png,
+        precision::{autocast_dtype, set_autocast_dtype},
         profile::PyProfiler,
         run_command,
         tensor::{

@@ -236,3 +236,37 @@ def test_compiled_functions_know_what_they_depend_on() -> None:
         nx.compile(counting)(nx.ones(1))
     nested = nx.compile(lambda x: g(x, 2.0) + 1)
     assert nested(nx.ones(1)).item() == 3.0
+
+
+def test_a_compiled_network_is_the_network() -> None:
+    nn = nx.nn
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    compiled = nx.compile(lambda x: model(x).softmax(1).max(1))
+    x = nx.randn(5, 3)
+    loss = (model(x) ** 2).sum()
+    parameters = [(parameter, parameter.clone()) for parameter in model.parameters()]
+    with nx.no_grad():
+        values, places = compiled(x)
+        assert nx.allclose(values, model(x).softmax(1).max(1)[0]) and places.shape == (5,)
+    # The recording put back what it found: values, that they are learnt, and graphs that lead to them.
+    assert all(parameter.requires_grad and nx.array_equal(parameter, value) for parameter, value in parameters)
+    loss.backward()
+    assert all(parameter.grad is not None for parameter, _ in parameters)
+    nx.optim.SGD(model.parameters(), lr=0.5).step()
+    with nx.no_grad():
+        assert nx.allclose(compiled(x)[0], model(x).softmax(1).max(1)[0]), "a replay uses the weights as they are now"
+        assert not nx.allclose(compiled(x)[0], values)
+
+
+def test_modes_decorate_functions() -> None:
+    x = nx.ones(1, requires_grad=True)
+
+    def records() -> bool:
+        return (x * 2).requires_grad
+
+    assert not nx.no_grad(records)() and not nx.no_grad()(records)()
+    assert not nx.inference_mode(records)() and not nx.inference_mode()(records)() and nx.inference_mode(False)(records)()
+    assert not nx.set_grad_enabled(False)(records)() and records()
+    with nx.no_grad():
+        assert nx.enable_grad(records)() and nx.enable_grad()(records)() and nx.set_grad_enabled(True)(records)()
+        assert not nx.inference_mode(False)(records)()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 
 import neurenix as nx
@@ -142,6 +143,53 @@ def test_a_kernel_without_a_source_for_the_device_says_so() -> None:
         kernel(nx.ones(3)).evaluate()
     with pytest.raises(ValueError, match="fortran"):
         nx.CustomKernel("twice", inputs=[], outputs=[("y", "float32", "3")], sources={"fortran": ""})
+
+
+def test_a_kernel_with_a_function_for_the_cpu_runs_there() -> None:
+    def both(x: np.ndarray, scale: float, count: int) -> tuple[np.ndarray, np.ndarray]:
+        assert not x.flags.writeable and x.shape == (2, 3)
+        return x * scale, x.sum(1) + count
+
+    kernel = nx.CustomKernel(
+        "both",
+        inputs=[("x", "float32", "m n")],
+        outputs=[("scaled", "float32", "m n"), ("sums", "float32", "m")],
+        scalars=[("scale", "float32"), ("count", "int32")],
+        sources={},
+        cpu=both,
+        gradient=lambda inputs, outputs, gradients: [gradients[0] * 2 + gradients[1].unsqueeze(1)],
+    )
+    x = nx.arange(6, dtype="float32").reshape(3, 2).mT.requires_grad_()
+    scaled, sums = kernel(x, 2.0, 1)
+    assert scaled.tolist() == (x * 2).tolist() and sums.tolist() == (x.sum(1) + 1).tolist()
+    (scaled.sum() + sums.sum()).backward()
+    assert x.grad.tolist() == [[3.0] * 3] * 2
+    threads = [threading.Thread(target=lambda: kernel(nx.randn(2, 3), 2.0, 1)[0].evaluate()) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "bfloat16", "float64"])
+def test_a_function_for_the_cpu_takes_all_dtypes(dtype: str) -> None:
+    same = nx.CustomKernel("same", inputs=[("x", dtype, "n")], outputs=[("y", dtype, "n")], sources={}, cpu=lambda x: x)
+    x = nx.tensor([0, 1, 1, 0]).to(dtype)
+    assert same(x).dtype == x.dtype and same(x).tolist() == x.tolist()
+
+
+def test_mistakes_of_a_function_for_the_cpu() -> None:
+    def kernel(function: object, dtype: str = "float32") -> nx.CustomKernel:
+        return nx.CustomKernel("one", inputs=[("x", dtype, "n")], outputs=[("y", dtype, "n")], sources={}, cpu=function)
+
+    with pytest.raises(ValueError, match=r"shape \[1\] was given for an output of \[3\]"):
+        kernel(lambda x: x[:1])(nx.ones(3)).evaluate()
+    with pytest.raises(ValueError, match="2 arrays were given for 1 outputs"):
+        kernel(lambda x: (x, x))(nx.ones(3)).evaluate()
+    with pytest.raises(ValueError, match="one, cpu: ZeroDivisionError"):
+        kernel(lambda x: 1 // 0)(nx.ones(3)).evaluate()
+    with pytest.raises(ValueError, match="cast"):
+        kernel(lambda x: x * 0.5, "int32")(nx.ones(3, dtype="int32")).evaluate()
 
 
 @pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")

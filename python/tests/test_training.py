@@ -1,6 +1,7 @@
 """Optimisers, data, files and mixed precision, together with a model that learns."""
 
 import pickle
+import threading
 import zlib
 
 import numpy as np
@@ -254,7 +255,11 @@ def test_autocast():
         assert nn.functional.softmax(low, -1).dtype == nx.float32
         assert nn.functional.mse_loss(low, low).dtype == nx.float32
         assert nn.functional.layer_norm(low, (4,)).dtype == nx.float32
+        products = (x @ x.mT, x.matmul(x.mT), x.mm(x.mT), nx.matmul(x, x.mT), nx.einsum("ij,kj->ik", x, x))
+        assert all(product.dtype == nx.float16 for product in products)
         assert nn.functional.matmul(x, x.mT).dtype == nx.float16
+        whole, double = nx.ones(2, 2, dtype="int64"), nx.ones(2, 2, dtype="float64")
+        assert (whole @ whole).dtype == nx.int64 and (double @ double).dtype == nx.float64
         with amp.autocast(enabled=False):
             assert layer(x).dtype == nx.float32
         nn.functional.mse_loss(low, x).backward()
@@ -265,14 +270,37 @@ def test_autocast():
         return layer(value)
 
     assert low_function(x).dtype == nx.bfloat16
-    for module, shape in ((nn.Conv2d(1, 2, 3), (1, 1, 4, 4)), (nn.LSTM(3, 2), (2, 1, 3))):
-        with amp.autocast():
-            module(nx.zeros(shape))
+    with amp.autocast():
+        assert nn.Conv2d(1, 2, 3)(nx.zeros(1, 1, 4, 4)).dtype == nx.bfloat16
     with amp.autocast():
         attended, _ = nn.MultiheadAttention(4, 2)(x, x, x, need_weights=False)
     assert attended.dtype == nx.bfloat16
     with pytest.raises(ValueError, match="float32"):
         amp.autocast(dtype=nx.float32)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_autocast_reaches_recurrent_layers(kind):
+    layer, cell = getattr(nn, kind)(3, 4, num_layers=2, bidirectional=True), getattr(nn, f"{kind}Cell")(3, 4)
+    sequence, state = nx.randn(5, 2, 3), nx.zeros(4, 2, 4)
+    state = (state, state) if kind == "LSTM" else state
+    expected, _ = layer(sequence, state)
+    with amp.autocast():
+        output, _ = layer(sequence, state)
+        step = cell(sequence[0])
+    assert output.dtype == nx.bfloat16 and (step[0] if kind == "LSTM" else step).dtype == nx.bfloat16
+    assert nx.allclose(output.float(), expected, atol=2e-2) and not nx.array_equal(output.float(), expected)
+    output.float().sum().backward()
+    assert layer.weight_hh_l1_reverse.grad.dtype == nx.float32 and layer.weight_hh_l1_reverse.dtype == nx.float32
+
+
+def test_autocast_belongs_to_a_thread():
+    seen = []
+    with amp.autocast():
+        thread = threading.Thread(target=lambda: seen.append((nx.ones(1, 1) @ nx.ones(1, 1)).dtype))
+        thread.start()
+        thread.join()
+    assert seen == [nx.float32]
 
 
 def test_scaling_of_gradients():
@@ -319,10 +347,11 @@ def test_history(tmp_path):
     size = int.from_bytes(content[33:37], "big")
     assert content[37:41] == b"IDAT"
     rows = np.frombuffer(zlib.decompress(content[41 : 41 + size]), np.uint8).reshape(height, 1 + 3 * width)
-    assert width == 3 * 520 and not rows[:, 0].any()
-    pixels = rows[:, 1:].reshape(height, width, 3)
-    for color in ((31, 119, 180), (255, 127, 14)):
-        assert (pixels == color).all(-1)[50:330, 80:500].sum() > 50
+    # Each row holds its differences from the one above.
+    assert width == 3 * 800 and (rows[:, 0] == 2).all()
+    pixels = np.cumsum(rows[:, 1:], 0, dtype=np.uint8).reshape(height, width, 3)
+    for color in ((0x1F, 0x5F, 0xBF), (0xB5, 0x48, 0x0A)):
+        assert (pixels == color).all(-1)[60:560, 100:760].sum() > 500
 
 
 def test_a_data_set_that_changes_its_samples_is_asked_for_each() -> None:

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _engine
-from ..nn._precision import STATE
 from ._scaler import GradScaler
 
 
 class autocast:
-    """A context, and a decorator of functions, in which the linear maps, convolutions and attention of
-    ``nn.functional`` (and with it of layers) compute in ``dtype``; softmax, normalisations and losses in ``float32``.
+    """A context, and a decorator of functions, in which products of matrices (``@``, ``matmul``, ``einsum``), linear maps,
+    convolutions, attention and recurrent layers compute in ``dtype``; softmax, normalisations and losses of
+    ``nn.functional`` in ``float32``.
 
     Weights stay as they are. ``device_type`` is accepted: all devices compute alike.
     """
@@ -33,12 +33,12 @@ class autocast:
         self._before: list[Any] = []
 
     def __enter__(self) -> autocast:
-        self._before.append(STATE.dtype)
-        STATE.dtype = self.dtype if self.enabled else None
+        self._before.append(_engine.autocast_dtype())
+        _engine.set_autocast_dtype(self.dtype if self.enabled else None)
         return self
 
     def __exit__(self, *error: object) -> None:
-        STATE.dtype = self._before.pop()
+        _engine.set_autocast_dtype(self._before.pop())
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -51,7 +51,7 @@ class autocast:
 
 def is_autocast_enabled() -> bool:
     """Whether this thread is within ``autocast``."""
-    return STATE.dtype is not None
+    return _engine.autocast_dtype() is not None
 
 
 __all__ = ["GradScaler", "autocast", "is_autocast_enabled"]

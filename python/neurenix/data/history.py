@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .. import _engine
+
 
 class History(Mapping[str, list[float]]):
     """Results by name, one number an epoch: a mapping from names to lists. Notebooks show it as curves.
@@ -56,9 +58,9 @@ class History(Mapping[str, list[float]]):
             file.write(image)
 
     def _repr_png_(self) -> bytes | None:
-        from . import _plot
-
-        panels: dict[str, dict[str, list[float]]] = {}
+        if not self.epochs:
+            return None
+        panels: dict[str, list[tuple[str, list[float]]]] = {}
         for name, values in self._results.items():
-            panels.setdefault(name.rsplit("_", 1)[-1], {})[name] = values
-        return _plot.png(list(panels.items())) if self.epochs else None
+            panels.setdefault(name.rsplit("_", 1)[-1], []).append((name, values))
+        return _engine.curves_png(list(panels.items()))

@@ -1,24 +1,15 @@
-"""Which dtype ``amp.autocast`` asks for on this thread."""
+"""Which dtype ``amp.autocast`` asks for on this thread. The native part keeps it, for the operator ``@`` asks too."""
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
-from .._engine import Tensor
-
-
-class _State(threading.local):
-    dtype: Any = None
-    """The low dtype, or ``None`` outside ``autocast``."""
-
-
-STATE = _State()
+from .._engine import Tensor, autocast_dtype
 
 
 def low(*tensors: Any) -> Any:
     """Tensors of ``float32`` in the low dtype of ``autocast``, all else as it is."""
-    dtype = STATE.dtype
+    dtype = autocast_dtype()
     if dtype is None:
         return tensors
     return tuple(t.to(dtype) if isinstance(t, Tensor) and t.dtype.name in _CAST else t for t in tensors)
@@ -26,7 +17,7 @@ def low(*tensors: Any) -> Any:
 
 def full(*tensors: Any) -> Any:
     """Tensors of 16 bits as ``float32`` within ``autocast``, all else as it is."""
-    if STATE.dtype is None:
+    if autocast_dtype() is None:
         return tensors
     return tuple(t.float() if isinstance(t, Tensor) and t.dtype.name in _LOW else t for t in tensors)
 

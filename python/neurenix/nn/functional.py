@@ -11,6 +11,7 @@ from typing import Any
 from .. import _engine
 from .._engine import Tensor
 from ._activations import *  # noqa: F403
+from ._alignment import ctc_loss as ctc_loss
 from ._losses import *  # noqa: F403
 from ._precision import full, low
 
@@ -29,7 +30,6 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The product of matrices."""
-    input, other = low(input, other)
     return input @ other
 
 

@@ -9,6 +9,7 @@ from .. import _engine
 from .._engine import Tensor
 from . import functional as F
 from . import init
+from ._precision import low
 from .linear import new
 from .module import Module
 
@@ -32,7 +33,9 @@ class _Weights(Module):
         self.register_parameter(f"bias_hh{suffix}", new(size, **place) if bias else None)
 
     def _weights(self, suffix: str) -> list[Any]:
-        return [self._parameters[f"{name}{suffix}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+        """As they are, or in the low dtype within ``autocast``."""
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        return list(low(*(self._parameters[f"{name}{suffix}"] for name in names)))
 
     def reset_parameters(self) -> None:
         """Draws new values, evenly over +-1 / sqrt(hidden_size)."""
@@ -74,8 +77,8 @@ class _Recurrent(_Weights):
         if input.ndim not in (2, 3):
             raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions, needed are 2 or 3")
         single = input.ndim == 2
-        weight = self._parameters["weight_ih_l0"]
-        x = input.to(weight.dtype)  # type: ignore[union-attr]
+        h_0, c_0 = low(h_0, c_0)
+        x = input.to(self._weights("_l0")[0].dtype)
         if single:
             x = x.unsqueeze(1)
             h_0, c_0 = (None if state is None else state.unsqueeze(1) for state in (h_0, c_0))
@@ -209,6 +212,7 @@ class _Cell(_Weights):
             input = input.unsqueeze(0)
             h, c = (None if state is None else state.unsqueeze(0) for state in (h, c))
         w_ih, w_hh, b_ih, b_hh = self._weights("")
+        h, c = low(h, c)
         _, h, c = _engine.recurrent_layer(self._kind, input.unsqueeze(0).to(w_ih.dtype), w_ih, w_hh, b_ih, b_hh, h, c)
         if single:
             return h.squeeze(0), None if c is None else c.squeeze(0)

@@ -151,24 +151,6 @@ impl PyTensor {
         }
         Ok(())
     }
-    /// Converts the place itself to another dtype or device: what ``Module.to`` does.
-    #[pyo3(signature = (dtype=None, device=None))]
-    fn _move(
-        &self,
-        py: Python<'_>,
-        dtype: Option<crate::dtype::Wanted>,
-        device: Option<crate::device::Named>,
-    ) -> Result<()> {
-        let old = self.place().tensor().detach()?;
-        let dtype =
-            dtype.map_or(old.dtype(), |dtype| if old.dtype().is_float() { dtype.0 } else { old.dtype() });
-        let device = device.map_or(old.device(), |device| device.0);
-        if dtype == old.dtype() && device == old.device() {
-            return Ok(());
-        }
-        let moved = py.detach(|| old.to_dtype(dtype)?.to_device(device)?.evaluated())?;
-        Ok(self.place().convert_to(moved)?)
-    }
 }
 
 /// Leaves gradients out while it is entered: what ``no_grad`` and its kin are made of.

@@ -10,6 +10,7 @@ use super::{PyTensor, reshaped};
 use crate::{
     argument::{Axes, Number, Shape, number, size, spread, spread_sizes, tensors, whole_numbers},
     error::{Result, value_error},
+    precision,
 };
 
 #[pymethods]
@@ -358,6 +359,7 @@ pub(crate) fn einsum(equation: &str, operands: &Bound<'_, PyTuple>) -> Result<Py
         1 if operands.get_item(0)?.cast::<PyTensor>().is_err() => tensors(&operands.get_item(0)?)?,
         _ => tensors(operands.as_any())?,
     };
+    let operands = operands.iter().map(precision::low).collect::<phynexus::Result<Vec<_>>>()?;
     Ok(PyTensor::wrap(Tensor::einsum(equation, &operands.iter().collect::<Vec<_>>())?))
 }
 

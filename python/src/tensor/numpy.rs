@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// NumPy, imported once, when first needed.
-fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
+pub(crate) fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static NUMPY: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     Ok(NUMPY.get_or_try_init(py, || Ok::<_, PyErr>(py.import("numpy")?.unbind()))?.bind(py))
 }
@@ -211,7 +211,7 @@ impl HostMemory {
 }
 
 /// NumPy's name of a dtype.
-fn type_string(dtype: DType) -> String {
+pub(crate) fn type_string(dtype: DType) -> String {
     let kind = match dtype {
         DType::Bool => 'b',
         _ if dtype.is_float() => 'f',

@@ -7,6 +7,7 @@ use super::PyTensor;
 use crate::{
     argument::{Operand, number},
     error::{Result, type_error},
+    precision,
 };
 
 type OfTensors = fn(&Tensor, &Tensor) -> phynexus::Result<Tensor>;
@@ -117,7 +118,7 @@ impl PyTensor {
         let tensor = self.tensor()?;
         match Operand::beside(&tensor, other)? {
             Some(Operand::Tensor(other)) => {
-                Ok(Bound::new(py, PyTensor::wrap(tensor.matmul(&other)?))?.into_any())
+                Ok(Bound::new(py, PyTensor::wrap(precision::matmul(&tensor, &other)?))?.into_any())
             }
             Some(Operand::Number(_)) => Err(type_error("@ needs a tensor on both sides: use * for a number")),
             None => Ok(py.NotImplemented().into_bound(py)),
@@ -128,7 +129,7 @@ impl PyTensor {
         let tensor = self.tensor()?;
         match Operand::beside(&tensor, other)? {
             Some(Operand::Tensor(other)) => {
-                Ok(Bound::new(py, PyTensor::wrap(other.matmul(&tensor)?))?.into_any())
+                Ok(Bound::new(py, PyTensor::wrap(precision::matmul(&other, &tensor)?))?.into_any())
             }
             _ => Ok(py.NotImplemented().into_bound(py)),
         }

@@ -4,7 +4,7 @@ use phynexus::{DType, Tensor};
 use pyo3::prelude::*;
 
 use super::{PyTensor, reduce::pair};
-use crate::{argument::Number, error::Result};
+use crate::{argument::Number, error::Result, precision};
 
 macro_rules! with_tensor {
     ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
@@ -20,8 +20,6 @@ macro_rules! with_tensor {
 }
 
 with_tensor! {
-    /// The product of matrices, stacks of them, and vectors.
-    matmul;
     /// The inner product of two vectors.
     dot;
     /// The products of all pairs of two vectors.
@@ -32,6 +30,11 @@ with_tensor! {
 
 #[pymethods]
 impl PyTensor {
+    /// The product of matrices, stacks of them, and vectors.
+    fn matmul(&self, other: &PyTensor) -> Result<PyTensor> {
+        let other = other.tensor()?;
+        self.map(|t| precision::matmul(t, &other))
+    }
     /// The product of two matrices.
     fn mm(&self, mat2: &PyTensor) -> Result<PyTensor> {
         self.matmul(mat2)

@@ -8,6 +8,7 @@ mod curves;
 pub(crate) mod format;
 mod html;
 mod page;
+mod panels;
 mod png;
 mod profile;
 
@@ -19,6 +20,7 @@ use neurenix::train::EpochRecord;
 
 pub use curves::curves_png;
 pub use page::render_html;
+pub use panels::{Curve, Panel, panels_png};
 
 /// Everything a report tells.
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,31 @@
+//! Curves as a picture.
+
+use neurenix_cli::report::{Curve, Panel, panels_png};
+use pyo3::{prelude::*, types::PyBytes};
+
+use crate::error::Result;
+
+/// What Python gives for a panel: its title, and names with their numbers, an epoch each.
+type Given = (String, Vec<(String, Vec<f64>)>);
+
+/// The pixels of a panel's width.
+const WIDTH: u32 = 800;
+
+/// Panels of curves side by side, as the bytes of a PNG file. Numbers that are not finite leave gaps.
+#[pyfunction]
+pub(crate) fn curves_png<'py>(py: Python<'py>, panels: Vec<Given>) -> Result<Bound<'py, PyBytes>> {
+    let panels: Vec<Panel> = panels
+        .into_iter()
+        .map(|(title, curves)| {
+            let curve = |(name, values): (String, Vec<f64>)| {
+                let points =
+                    values.into_iter().enumerate().map(|(i, value)| ((i + 1) as f64, value)).collect();
+                Curve { name, dashed: false, points }
+            };
+            Panel { title, percent: false, curves: curves.into_iter().map(curve).collect() }
+        })
+        .collect();
+    let width = WIDTH * u32::try_from(panels.len().max(1)).unwrap_or(u32::MAX / WIDTH);
+    let file = py.detach(|| panels_png("", width, &panels))?;
+    Ok(PyBytes::new(py, &file))
+}

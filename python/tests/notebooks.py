@@ -1,0 +1,55 @@
+"""Runs the notebooks of examples/ without Jupyter. ``python tests/notebooks.py`` renews the outputs that they show."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(path: Path) -> dict[str, Any]:
+    """The notebook with the outputs of this run: its code in order, in one scope, as Jupyter has it."""
+    notebook: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    for number, cell in enumerate(notebook["cells"], 1):
+        if cell["cell_type"] != "code":
+            continue
+        tree = ast.parse("".join(cell["source"]), f"{path.name}, cell {number}")
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        printed, value = io.StringIO(), None
+        with contextlib.redirect_stdout(printed):
+            exec(compile(tree, f"{path.name}, cell {number}", "exec"), scope)
+            if last is not None:
+                value = eval(compile(ast.Expression(last.value), f"{path.name}, cell {number}", "eval"), scope)
+        cell["outputs"] = _outputs(printed.getvalue(), value)
+    return notebook
+
+
+def _outputs(printed: str, value: Any) -> list[dict[str, Any]]:
+    outputs: list[dict[str, Any]] = []
+    if printed:
+        outputs.append({"name": "stdout", "output_type": "stream", "text": printed.splitlines(keepends=True)})
+    if value is not None:
+        data: dict[str, Any] = {"text/plain": repr(value).splitlines(keepends=True)}
+        picture = value._repr_png_() if hasattr(value, "_repr_png_") else None
+        if picture is not None:
+            data["image/png"] = base64.b64encode(picture).decode() + "\n"
+        outputs.append({"data": data, "execution_count": None, "metadata": {}, "output_type": "execute_result"})
+    return outputs
+
+
+def main() -> None:
+    """Renews the outputs of all notebooks."""
+    for path in sorted(EXAMPLES.glob("*.ipynb")):
+        notebook = run(path)
+        path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
