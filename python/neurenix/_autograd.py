@@ -13,12 +13,13 @@ from ._engine import Tensor
 class _Mode:
     """A mode of recording: a context, and a decorator of functions."""
 
-    def __init__(self, enabled: bool) -> None:
+    def __init__(self, enabled: bool | None) -> None:
+        # None: as it is.
         self._enabled = enabled
         self._entered: list[Any] = []
 
     def __enter__(self) -> None:
-        mode = _engine.GradientMode(self._enabled)
+        mode = _engine.GradientMode(_engine.is_grad_enabled() if self._enabled is None else self._enabled)
         mode.__enter__()
         self._entered.append(mode)
 
@@ -28,38 +29,44 @@ class _Mode:
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with type(self)() if type(self) is not set_grad_enabled else set_grad_enabled(self._enabled):  # type: ignore[call-arg]
+            with _Mode(self._enabled):
                 return function(*args, **kwargs)
 
         return wrapped
 
 
-class no_grad(_Mode):
-    """Within it nothing is recorded for gradients: ``with nx.no_grad():``, ``@nx.no_grad()`` or ``@nx.no_grad``."""
+class _PlainMode(_Mode):
+    """A mode without settings, which is a decorator with brackets and without."""
+
+    _always: bool
 
     def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
-        self = super().__new__(cls)
-        if function is None:
-            return self
-        _Mode.__init__(self, False)
-        return self(function)
+        return super().__new__(cls) if function is None else _Mode(cls._always)(function)
 
     def __init__(self) -> None:
-        super().__init__(False)
+        super().__init__(self._always)
+
+
+class no_grad(_PlainMode):
+    """Within it nothing is recorded for gradients: ``with nx.no_grad():``, ``@nx.no_grad()`` or ``@nx.no_grad``."""
+
+    _always = False
+
+
+class enable_grad(_PlainMode):
+    """Within it operations are recorded for gradients again."""
+
+    _always = True
 
 
 class inference_mode(_Mode):
     """As ``no_grad``; ``inference_mode(False)`` leaves things as they are."""
 
+    def __new__(cls, mode: Any = True) -> Any:
+        return _Mode(False)(mode) if callable(mode) else super().__new__(cls)
+
     def __init__(self, mode: bool = True) -> None:
-        super().__init__(_engine.is_grad_enabled() and not mode)
-
-
-class enable_grad(_Mode):
-    """Within it operations are recorded for gradients again."""
-
-    def __init__(self) -> None:
-        super().__init__(True)
+        super().__init__(False if mode else None)
 
 
 class set_grad_enabled(_Mode):

@@ -95,6 +95,15 @@ LAYERS = [
     layer("MultiheadAttention", [6, 3], {"kdim": 4, "vdim": 5}, r(3, 2, 6), r(4, 2, 4), r(4, 2, 5)),
     layer("TransformerEncoderLayer", [4, 2, 8], {"dropout": 0.0, "norm_first": True}, r(3, 2, 4)),
     layer("TransformerEncoderLayer", [4, 2, 8], {"dropout": 0.0, "activation": "gelu", "batch_first": True}, r(2, 3, 4)),
+    layer("TransformerDecoderLayer", [4, 2, 8], {"dropout": 0.0}, r(3, 2, 4), r(5, 2, 4)),
+    layer(
+        "TransformerDecoderLayer",
+        [4, 2, 8],
+        {"dropout": 0.0, "norm_first": True, "batch_first": True, "activation": "gelu"},
+        r(2, 3, 4),
+        r(2, 5, 4),
+    ),
+    layer("Transformer", [4, 2, 1, 2, 8], {"dropout": 0.0}, r(5, 2, 4), r(3, 2, 4)),
     layer("Upsample", [], {"scale_factor": 2, "mode": "bilinear"}, r(1, 2, 3, 3)),
     layer("PixelShuffle", [2], {}, r(1, 8, 2, 3)),
     layer("Unflatten", [1, [2, 3]], {}, r(2, 6)),
@@ -139,6 +148,29 @@ for name, kwargs, inputs in [
     given = {key: lists(value) for key, value in kwargs.items()}
     LOSSES.append(
         {"name": name, "kwargs": given, "inputs": lists(inputs), "loss": lists(loss), "grad": lists(first.grad)}
+    )
+
+CTC = []
+for kwargs, shape, targets, input_lengths, target_lengths in [
+    ({}, (12, 3, 5), [[1, 2, 2, 3], [4, 4, 1, 0], [2, 0, 0, 0]], [12, 10, 7], [4, 3, 1]),
+    ({"reduction": "none", "blank": 4}, (9, 2, 5), [[1, 0, 0], [2, 3, 0]], [9, 5], [3, 0]),
+    ({"reduction": "sum"}, (8, 2, 4), [1, 2, 3, 3, 1], [8, 8], [2, 3]),
+    ({"reduction": "none", "zero_infinity": True}, (4, 2, 4), [[1, 1, 1], [1, 2, 3]], [4, 4], [3, 3]),
+    ({}, (6, 4), [1, 3], [6], [2]),
+]:
+    scores, target = r(*shape).requires_grad_(), torch.tensor(targets)
+    loss = nn.CTCLoss(**kwargs)(
+        scores.log_softmax(-1), target, torch.tensor(input_lengths), torch.tensor(target_lengths)
+    )
+    loss.sum().backward()
+    CTC.append(
+        {
+            "kwargs": kwargs,
+            "inputs": lists([scores.detach(), target]),
+            "lengths": [input_lengths, target_lengths],
+            "loss": lists(loss),
+            "grad": lists(scores.grad),
+        }
     )
 
 OPTIMIZERS = []
@@ -226,6 +258,7 @@ content = {
     "torch": torch.__version__,
     "layers": LAYERS,
     "losses": LOSSES,
+    "ctc": CTC,
     "optimizers": OPTIMIZERS,
     "schedules": SCHEDULES,
     "sequential": rates,

@@ -65,6 +65,16 @@ def test_loss(case):
     close(first.grad, case["grad"])
 
 
+@pytest.mark.parametrize("case", GOLDEN["ctc"])
+def test_ctc_loss(case):
+    scores, targets = (tensor(x) for x in case["inputs"])
+    scores.requires_grad_()
+    loss = nn.CTCLoss(**case["kwargs"])(scores.log_softmax(-1), targets, *case["lengths"])
+    close(loss, case["loss"])
+    loss.sum().backward()
+    close(scores.grad, case["grad"])
+
+
 def run(case, optimizer, w, steps):
     for step in steps:
         optimizer.zero_grad()

@@ -269,3 +269,29 @@ def test_utils():
     assert a.tolist() == [1.0] and b.tolist() == [[2.0]]
     with pytest.raises(ValueError, match="2 numbers"):
         nn.utils.vector_to_parameters(nx.zeros(3), [a, b])
+
+
+def test_a_move_keeps_gradients_and_is_all_or_nothing(monkeypatch):
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    net(nx.randn(4, 2)).square().sum().backward()
+    before = {name: (tensor.dtype, tensor.tolist()) for name, tensor in net.state_dict().items()}
+    grad = net[0].weight.grad.tolist()
+
+    def full(_tensors):
+        raise MemoryError("the device is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nx._engine, "evaluate", full)
+        with pytest.raises(MemoryError):
+            net.double()
+    assert {name: (tensor.dtype, tensor.tolist()) for name, tensor in net.state_dict().items()} == before
+    with pytest.raises(ValueError, match="cuda:99"):
+        net.to("cuda:99")
+    assert net[0].weight.grad.tolist() == grad
+    net.double()
+    assert net[0].weight.dtype == nx.float64 and net[0].weight.requires_grad
+    assert net[0].weight.grad.dtype == nx.float64 and net[0].weight.grad.tolist() == grad
+    assert net[1].num_batches_tracked.dtype == nx.int64 and not net[1].running_mean.requires_grad
+    optimizer = nx.optim.SGD(net.parameters(), lr=1.0)
+    optimizer.step()
+    assert np.allclose(np.array(before["0.weight"][1]) - np.array(grad), net[0].weight.tolist())

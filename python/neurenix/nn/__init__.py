@@ -39,6 +39,7 @@ from .activation import (
 )
 from .container import ModuleDict, ModuleList, ParameterList, Sequential
 from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from .decoder import Transformer, TransformerDecoder, TransformerDecoderLayer
 from .linear import (
     Bilinear,
     CosineSimilarity,
@@ -53,6 +54,7 @@ from .linear import (
 from .loss import (
     BCELoss,
     BCEWithLogitsLoss,
+    CTCLoss,
     CosineEmbeddingLoss,
     CrossEntropyLoss,
     HingeEmbeddingLoss,
@@ -116,6 +118,7 @@ __all__ = [
     "BatchNorm3d",
     "Bilinear",
     "CELU",
+    "CTCLoss",
     "Conv1d",
     "Conv2d",
     "Conv3d",
@@ -189,6 +192,9 @@ __all__ = [
     "Tanh",
     "Tanhshrink",
     "Threshold",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
     "Unflatten",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .._engine import Tensor
 from . import functional as F
 from .module import Module
@@ -160,3 +162,23 @@ class CosineEmbeddingLoss(Loss):
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.cosine_embedding_loss(input1, input2, target, self.margin, self.reduction)
+
+
+class CTCLoss(Loss):
+    """Connectionist temporal classification: the labels of a sequence, at places that are not known.
+
+    >>> import neurenix as nx
+    >>> scores = nx.randn(20, 2, 5, requires_grad=True)
+    >>> loss = nx.nn.CTCLoss()(scores.log_softmax(2), nx.tensor([[1, 2, 2], [3, 4, 0]]), [20, 18], [3, 2])
+    >>> loss.shape
+    ()
+    """
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        super().__init__(reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Tensor:
+        return F.ctc_loss(
+            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
+        )

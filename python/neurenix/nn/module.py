@@ -382,9 +382,19 @@ class Module:
         return self.training
 
     def _convert(self: T, dtype: Any = None, device: Any = None) -> T:
+        """All of it, with the gradients, or nothing: the places change when every new value has been computed."""
+        changes: list[tuple[Tensor, Tensor, Tensor | None]] = []
         for kind in ("_parameters", "_buffers"):
             for _, tensor in self._named(kind, "", True, True):
-                tensor._move(dtype=dtype, device=device)
+                place = {"dtype": dtype if tensor.is_floating_point() else None, "device": device}
+                value = tensor.detach().to(**place)
+                if (value.dtype, value.device) != (tensor.dtype, tensor.device):
+                    changes.append((tensor, value, None if tensor.grad is None else tensor.grad.to(**place)))
+        _engine.evaluate([each for _, value, grad in changes for each in (value, grad) if each is not None])
+        for tensor, value, grad in changes:
+            tensor._exchange(value)
+            if grad is not None:
+                tensor.grad = grad
         return self
 
     def to(self: T, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False) -> T:

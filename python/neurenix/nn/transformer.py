@@ -122,6 +122,15 @@ def _additive(mask: Tensor) -> Tensor:
     return _engine.zeros(mask.shape, device=mask.device).masked_fill(mask.bool(), -float("inf"))
 
 
+def chosen_activation(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """An activation by its name, or itself."""
+    if not isinstance(activation, str):
+        return activation
+    if activation not in ("relu", "gelu"):
+        raise ValueError(f'activation is {activation!r}: it is "relu", "gelu" or a function')
+    return F.relu if activation == "relu" else F.gelu
+
+
 class TransformerEncoderLayer(Module):
     """Self-attention and a feed-forward network, each with a residual connection and a layer normalisation."""
 
@@ -149,11 +158,7 @@ class TransformerEncoderLayer(Module):
         self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **place)
         self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **place)
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
-        if isinstance(activation, str):
-            if activation not in ("relu", "gelu"):
-                raise ValueError(f'activation is {activation!r}: it is "relu", "gelu" or a function')
-            activation = F.relu if activation == "relu" else F.gelu
-        self.activation = activation
+        self.activation = chosen_activation(activation)
 
     def forward(
         self,
