@@ -162,7 +162,9 @@ fn plain() -> Device {
         matrices: Vec::new(),
         async_copies: false,
     };
-    register(Box::new(Gpu::new(Plain { target: Target { limits, vector_bytes: 0, processors: 4 } })))
+    register(Box::new(Gpu::new(Plain {
+        target: Target { limits, vector_bytes: 0, processors: 4, sums: 64 },
+    })))
 }
 
 fn cpu() -> Device {

@@ -117,7 +117,7 @@ pub(crate) fn target(name: &str, major: usize, attribute: impl Fn(Attribute) -> 
         async_copies: major >= 8,
     };
     let processors = figure(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16);
-    Target { limits, vector_bytes: 16, processors }
+    Target { limits, vector_bytes: 16, processors, sums: 64 }
 }
 
 /// The matrix instructions of a major compute capability that kernels use.

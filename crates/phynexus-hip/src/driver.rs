@@ -116,7 +116,7 @@ pub(crate) fn target(
         matrices: matrices(architecture),
         async_copies: false,
     };
-    Target { limits, vector_bytes: 16, processors: figure(Attribute::MultiprocessorCount, 16) }
+    Target { limits, vector_bytes: 16, processors: figure(Attribute::MultiprocessorCount, 16), sums: 64 }
 }
 
 /// The matrix instructions of an architecture that kernels use: MFMA of CDNA 2 and 3, WMMA of RDNA 3.

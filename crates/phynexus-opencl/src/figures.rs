@@ -158,6 +158,8 @@ impl Figures {
             matrices: Vec::new(),
             async_copies: false,
         };
-        Target { limits, vector_bytes: 16, processors: self.size(CL_DEVICE_MAX_COMPUTE_UNITS, 1) }
+        // A processor has few registers, and several invocations share them.
+        let sums = if self.is_processor() { 16 } else { 64 };
+        Target { limits, vector_bytes: 16, processors: self.size(CL_DEVICE_MAX_COMPUTE_UNITS, 1), sums }
     }
 }

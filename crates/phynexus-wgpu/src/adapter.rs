@@ -128,7 +128,7 @@ fn describe(adapter: &Adapter, name: String) -> Found {
     };
     // The APIs do not tell how many processors a GPU has.
     let processors = if software { available_parallelism().map_or(1, usize::from) } else { 16 };
-    let target = Target { limits, vector_bytes: 16, processors };
+    let target = Target { limits, vector_bytes: 16, processors, sums: 64 };
     let float_controls = float_controls(adapter);
     // No API promises exact divisions, and subnormal numbers only where it is asked for them; a processor has both.
     let keeps = FloatControl { mode: DENORM_PRESERVE, width: 32 };

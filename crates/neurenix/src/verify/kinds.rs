@@ -78,7 +78,7 @@ mod tests {
             matrices: Vec::new(),
             async_copies: false,
         };
-        Target { limits, vector_bytes: 16, processors: 16 }
+        Target { limits, vector_bytes: 16, processors: 16, sums: 64 }
     }
 
     #[test]

@@ -121,7 +121,7 @@ pub(crate) fn device(name: &str, has_clock: bool) -> (Device, Arc<Control>) {
         matrices: Vec::new(),
         async_copies: false,
     };
-    let target = Target { limits, vector_bytes: 16, processors: 2 };
+    let target = Target { limits, vector_bytes: 16, processors: 2, sums: 64 };
     let driver = Simulated { name: name.to_owned(), target, control: control.clone(), has_clock };
     (register(Box::new(Gpu::new(driver))), control)
 }

@@ -24,6 +24,7 @@ pub(crate) fn tiny() -> Target {
         },
         vector_bytes: 0,
         processors: 1,
+        sums: 64,
     }
 }
 
@@ -42,6 +43,7 @@ pub(crate) fn big() -> Target {
         },
         vector_bytes: 16,
         processors: 0,
+        sums: 64,
     }
 }
 
@@ -49,7 +51,7 @@ pub(crate) fn big() -> Target {
 pub(crate) fn narrow() -> Target {
     let limits = big().limits;
     let limits = Limits { device: "narrow".to_owned(), block_size: 128, subgroup: Some(8), ..limits };
-    Target { limits, vector_bytes: 8, processors: 2 }
+    Target { limits, vector_bytes: 8, processors: 2, sums: 64 }
 }
 
 /// So many multiprocessors that few rows are split.

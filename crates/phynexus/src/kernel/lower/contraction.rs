@@ -39,7 +39,7 @@ pub(super) struct Contraction<'a> {
 }
 
 /// A row of tiles of one size.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Extents of a group's tile.
     pub(super) rows: usize,
@@ -154,16 +154,18 @@ impl Contraction<'_> {
 
     /// The tiles that keep a device busiest, or none that fit.
     pub(super) fn shape(&self, target: &Target) -> Option<Shape> {
-        let candidates = match fragments::instruction(self, target) {
-            Some(_) => &fragments::SHAPES[..],
-            None => &tile::SHAPES[..],
-        };
+        let matrices = fragments::instruction(self, target).is_some();
+        let candidates = if matrices { &fragments::SHAPES[..] } else { &tile::SHAPES[..] };
         let limits = &target.limits;
         let fits = |shape: &&Shape| {
             let block = self.block(**shape, target);
-            block <= limits.block_size && self.shared_bytes(**shape, target) <= limits.shared_bytes
+            let held = matrices || shape.part[0] * shape.part[1] <= target.sums;
+            held && block <= limits.block_size && self.shared_bytes(**shape, target) <= limits.shared_bytes
         };
         let mut usable: Vec<Shape> = candidates.iter().filter(fits).copied().collect();
+        if usable.first() == Some(&tile::SHAPES[0]) {
+            usable.retain(|shape| *shape != tile::WHERE_THE_LARGEST_DOES_NOT_FIT);
+        }
         // Groups should not be too small; results that are, are split along the sum.
         let whole = |shape: &Shape| self.block(*shape, target) >= 64;
         if usable.iter().any(whole) {

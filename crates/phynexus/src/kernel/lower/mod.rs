@@ -47,6 +47,8 @@ pub struct Target {
     pub vector_bytes: usize,
     /// Multiprocessors, or compute units.
     pub processors: usize,
+    /// Sums of a product that an invocation should hold in its registers, at most.
+    pub sums: usize,
 }
 
 impl Target {
