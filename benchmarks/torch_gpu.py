@@ -111,9 +111,9 @@ kernel("row sums 16384x4096 bf16", lambda x: x.sum(1), x)
 kernel("column sums 16384x4096 bf16", lambda x: x.sum(0), x)
 kernel("sum of all 16384x4096 bf16", lambda x: x.sum(), x)
 del x, w
-torch.backends.cuda.matmul.allow_tf32 = False
 no_compile, arguments.no_compile = arguments.no_compile, True
-for name, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16), ("f16", torch.float16)):
+for name, dtype in (("f32", torch.float32), ("tf32", torch.float32), ("bf16", torch.bfloat16), ("f16", torch.float16)):
+    torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
     for n in (4096, 8192):
         a, b = torch.randn(n, n).to(dtype), torch.randn(n, n).to(dtype)
         kernel(f"matmul {name} {n}", torch.matmul, a, b)

@@ -1278,6 +1278,9 @@ def full_like(input: Tensor, fill_value: Number, *, dtype: DTypeLike | None=None
 def get_default_device() -> Device:
     ...
 
+def get_float32_matmul_precision() -> str:
+    ...
+
 def get_rng_state() -> tuple[builtins.int, builtins.int]:
     ...
 
@@ -1390,6 +1393,9 @@ def set_autocast_dtype(dtype: DTypeLike | None) -> None:
     ...
 
 def set_default_device(device: DeviceLike | None) -> None:
+    ...
+
+def set_float32_matmul_precision(precision: str) -> None:
     ...
 
 def set_num_threads(threads: SupportsIndex) -> None:

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, Once, PoisonError};
 
 use phynexus::{
-    Device,
+    Device, MatmulPrecision,
     device::{self, DeviceNature},
 };
 use pyo3::{
@@ -220,4 +220,19 @@ pub(crate) fn set_default_device(device: Option<Named>) {
 #[pyfunction]
 pub(crate) fn set_num_threads(threads: usize) -> Result<()> {
     neurenix::set_threads(threads).map_err(Failure::from)
+}
+
+/// How exactly products and convolutions of float32 are computed that are recorded from now on: ``"highest"`` (as at the
+/// start) in float32, ``"high"`` with factors rounded to TF32 where the device has units for it. Gradients are computed as
+/// the product they belong to.
+#[pyfunction]
+pub(crate) fn set_float32_matmul_precision(precision: &str) -> Result<()> {
+    phynexus::set_float32_matmul_precision(MatmulPrecision::from_name(precision)?);
+    Ok(())
+}
+
+/// What ``set_float32_matmul_precision`` set: ``"highest"`` or ``"high"``.
+#[pyfunction]
+pub(crate) fn get_float32_matmul_precision() -> &'static str {
+    phynexus::float32_matmul_precision().name()
 }

@@ -42,7 +42,8 @@ mod _engine {
         },
         custom::PyCustomKernel,
         device::{
-            PyDevice, devices, get_default_device, missing_devices, set_default_device, set_num_threads,
+            PyDevice, devices, get_default_device, get_float32_matmul_precision, missing_devices,
+            set_default_device, set_float32_matmul_precision, set_num_threads,
         },
         dtype::{PyDType, all_dtypes, promote_types},
         functional::{

@@ -122,9 +122,11 @@ pub(crate) fn target(name: &str, major: usize, attribute: impl Fn(Attribute) -> 
 
 /// The matrix instructions of a major compute capability that kernels use.
 fn matrices(major: usize) -> Vec<(MatrixShape, DType, DType)> {
-    let shape = MatrixShape { rows: 16, columns: 16, depth: 16 };
-    let factors = [DType::F16, DType::BF16].into_iter().filter(|_| major >= 8);
-    factors.map(|factor| (shape, factor, DType::F32)).collect()
+    // Factors of `float32` are rounded to TF32.
+    let factors = [(DType::F16, 16), (DType::BF16, 16), (DType::F32, 8)].into_iter().filter(|_| major >= 8);
+    factors
+        .map(|(factor, depth)| (MatrixShape { rows: 16, columns: 16, depth }, factor, DType::F32))
+        .collect()
 }
 
 impl Driver for Cuda {

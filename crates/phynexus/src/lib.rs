@@ -58,5 +58,10 @@ pub mod tensor;
 pub use device::Device;
 pub use dtype::{DType, Element, Kind, Scalar};
 pub use error::{Error, Result};
-pub use graph::{Gradients, gradient::GradientMode, no_grad};
+pub use graph::{
+    Gradients,
+    composite::{MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision},
+    gradient::GradientMode,
+    no_grad,
+};
 pub use tensor::Tensor;

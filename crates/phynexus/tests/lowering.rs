@@ -9,6 +9,7 @@ use phynexus::{
     DType, Device, Element, Scalar,
     device::Binding,
     graph::{
+        Composite,
         ir::IrNode,
         op::{Binary, Op, Unary},
     },
@@ -77,7 +78,9 @@ fn random_graphs() {
 /// A device with matrix instructions, and with copies that go on by themselves.
 fn tensor() -> Target {
     let shape = MatrixShape { rows: 16, columns: 16, depth: 16 };
-    let matrices = [DType::F16, DType::BF16].map(|dtype| (shape, dtype, DType::F32)).to_vec();
+    let rounding = (MatrixShape { depth: 8, ..shape }, DType::F32, DType::F32);
+    let halves = [DType::F16, DType::BF16].map(|dtype| (shape, dtype, DType::F32));
+    let matrices = halves.into_iter().chain([rounding]).collect();
     let limits = Limits { device: "tensor".to_owned(), matrices, async_copies: true, ..big().limits };
     Target { limits: Limits { shared_bytes: 100 << 10, ..limits }, ..big() }
 }
@@ -102,6 +105,31 @@ fn check_all(cases: impl IntoIterator<Item = Case>, targets: &[Target]) {
 #[test]
 fn products_of_matrices() {
     check_all(cases::products(), &[tiny(), narrow(), many(), tensor(), wide()]);
+}
+
+#[test]
+fn products_that_may_round_their_factors() {
+    check_all(cases::rounded(), &[tensor(), wide(), many()]);
+}
+
+/// The instruction that rounds is used where that was allowed, and nowhere else.
+#[test]
+fn only_products_that_may_round_do() {
+    let operand = |shape: &[usize]| Operand { dtype: DType::F32, layout: Layout::contiguous(shape) };
+    let fragments = |op: Op| {
+        let node =
+            IrNode { op, dtype: DType::F32, shape: [64, 64].as_slice().into(), inputs: Default::default() };
+        let operands = vec![operand(&[64, 64]), operand(&[64, 64])];
+        let step = Step::Library(Library { node, operands, epilogue: None });
+        lower(&step, &tensor())
+            .unwrap()
+            .launches
+            .iter()
+            .map(|launch| launch.kernel.fragments.len())
+            .sum::<usize>()
+    };
+    let rounded = Composite::Tf32 { op: Box::new(Op::Dot), shape: [64, 64].as_slice().into() };
+    assert_eq!((fragments(Op::Dot), fragments(Op::Composite(rounded))), (0, 3));
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use phynexus::{
     DType, Scalar,
-    graph::op::{Axes, Combine, ConvKind, Geometry, Op, PoolKind, ScatterMode},
+    graph::{
+        Composite,
+        op::{Axes, Combine, ConvKind, Geometry, Op, PoolKind, ScatterMode},
+    },
     oracle::generate::{Case, CaseLeaf, Choice, Values, random_array, random_index, random_sorted},
     shape::element_count,
 };
@@ -23,6 +26,7 @@ pub(super) fn entries() -> Vec<Entry> {
         }
         suite.windows(dtype);
     }
+    suite.rounded();
     suite.random_bits();
     suite.entries
 }
@@ -252,6 +256,42 @@ impl Suite {
                     self.one(pool(PoolKind::Spread), dtype, &x, &[(dtype, &pooled)]);
                 }
             }
+        }
+    }
+
+    /// Products and convolutions whose factors may be rounded, of sizes that fill tiles and that do not, and of factors
+    /// that are transposed.
+    fn rounded(&mut self) {
+        let f = DType::F32;
+        let may_round = |op: Op, shape: &[usize]| {
+            Op::Composite(Composite::Tf32 { op: Box::new(op), shape: shape.into() })
+        };
+        let sizes =
+            [(40, 41, 36), (66, 40, 50), (24, 264, 16), (130, 72, 260), (9, 8, 8), (3, 1, 4), (2, 0, 3)];
+        for (m, k, n) in sizes {
+            let product = may_round(Op::Dot, &[m, n]);
+            self.one(product.clone(), f, &[m, n], &[(f, &[m, k]), (f, &[k, n])]);
+            let mut case = Case::new(format!("transposed {m} by {k} by {n}"));
+            let [a, b] = [[m, k], [k, n]].map(|[rows, columns]| {
+                let x = leaf(&mut case, &mut self.choice, Values::Tame, f, &[columns, rows], false);
+                case.ir.push(Op::Permute([1, 0].as_slice().into()), f, [rows, columns].as_slice().into(), [x])
+            });
+            let output = case.ir.push(product.clone(), f, [m, n].as_slice().into(), [a, b]);
+            self.add(&product, f, case, output);
+        }
+        let shape = [3, 40, 36];
+        self.one(may_round(Op::Dot, &shape), f, &shape, &[(f, &[3, 40, 24]), (f, &[3, 24, 36])]);
+        let pair = |x: usize| [x, x].into_iter().collect();
+        let padding = [(1, 1); 2].into_iter().collect();
+        let geometry = Geometry { kernel: pair(3), stride: pair(1), dilation: pair(1), padding, groups: 1 };
+        let [x, w, y] = [[2, 8, 7, 8], [16, 8, 3, 3], [2, 16, 7, 8]];
+        for (kind, result, a, b) in [
+            (ConvKind::Forward, &y, &x, &w),
+            (ConvKind::InputGradient, &x, &y, &w),
+            (ConvKind::FilterGradient, &w, &x, &y),
+        ] {
+            let conv = may_round(Op::Conv(kind, geometry.clone()), result);
+            self.one(conv, f, result, &[(f, a), (f, b)]);
         }
     }
 

@@ -26,7 +26,7 @@ use crate::{
     device::{
         Backend, Buffer, DeviceInfo, Executable, HostRead, MemoryStatistics, Peaks, Pool, Sequence, Support,
     },
-    graph::{ir::IrNode, op::Op},
+    graph::{Composite, ir::IrNode, op::Op},
     kernel::lower::Target,
     schedule::step::Step,
     shape::Layout,
@@ -64,6 +64,9 @@ impl<D: Driver> Backend for Gpu<D> {
     fn support(&self, node: &IrNode, _: &[DType]) -> Support {
         // What has no kernel is refused when its step is compiled.
         match node.op {
+            Op::Composite(Composite::Tf32 { .. }) if self.driver().target().multiplies_tf32() => {
+                Support::Native
+            }
             Op::Composite(_) => Support::Body,
             Op::Custom(ref call) => match custom::source_of(self.driver(), call.kernel()) {
                 Ok(_) => Support::Native,
@@ -126,7 +129,7 @@ impl<D: Driver> Backend for Gpu<D> {
     }
 
     fn epilogue(&self, node: &IrNode) -> bool {
-        matches!(node.op, Op::Dot | Op::Conv(..))
+        matches!(node.op.exact(), Op::Dot | Op::Conv(..))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer> {

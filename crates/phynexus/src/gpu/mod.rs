@@ -225,6 +225,6 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// [`Backend::reads_layout`](crate::device::Backend::reads_layout).
     fn reads_layout(&self, node: &IrNode, operand: usize, layout: &Layout) -> bool {
         let _ = (operand, layout);
-        node.op == crate::graph::op::Op::Dot
+        *node.op.exact() == crate::graph::op::Op::Dot
     }
 }

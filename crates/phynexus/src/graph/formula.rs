@@ -6,7 +6,10 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use smallvec::SmallVec;
 
-use super::op::{Axes, Binary, Combine, Op, Unary};
+use super::{
+    composite::record_product_as,
+    op::{Axes, Binary, Combine, Op, Unary},
+};
 use crate::{DType, Device, Error, Result, Scalar, Tensor, shape::Dims};
 
 /// A tensor under construction, or the first error on the way. Operands of binary operations have one rank and dtype;
@@ -245,11 +248,16 @@ impl Formula {
 
     /// The matrix product over the last two axes; leading axes are equal.
     pub(crate) fn dot(&self, other: &Formula) -> Formula {
+        self.product(other, false)
+    }
+
+    /// The same, of factors that may be rounded to TF32 if `tf32`.
+    pub(crate) fn product(&self, other: &Formula, tf32: bool) -> Formula {
         let record = || {
             let (a, b) = (self.0.clone()?, other.0.clone()?);
             let mut shape: Dims = a.shape().into();
             shape[a.rank() - 1] = b.shape()[b.rank() - 1];
-            Tensor::record(Op::Dot, a.dtype(), shape, &[&a, &b])
+            record_product_as(tf32, Op::Dot, a.dtype(), shape, [&a, &b])
         };
         Formula(record())
     }

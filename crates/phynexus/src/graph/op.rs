@@ -239,6 +239,14 @@ impl Op {
         }
     }
 
+    /// The operation, without the leave to round its factors.
+    pub fn exact(&self) -> &Op {
+        match self {
+            Op::Composite(Composite::Tf32 { op, .. }) => op,
+            op => op,
+        }
+    }
+
     /// True for ops that only say where an element is found: they cost nothing inside a kernel.
     pub fn is_view(&self) -> bool {
         matches!(self, Op::Reshape | Op::Permute(_) | Op::Expand | Op::Slice { .. })

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::{
+    Composite,
     ir::{Id, Ir, IrNode},
     node::FastBuild,
     op::{Axes, Binary, Op, Unary},
@@ -182,7 +183,7 @@ impl Rewriter {
                     *axes = kept;
                 }
             }
-            Op::Dot => return self.outer_product(node),
+            op if *op.exact() == Op::Dot => return self.outer_product(node),
             _ => {}
         }
         Ok(Node(node))
@@ -245,9 +246,13 @@ impl Rewriter {
     /// operands as they lie, while what reads a transposed result would have to gather it.
     fn transpose(&mut self, node: IrNode) -> Result<Id> {
         let product = self.out.node(node.inputs[0]).clone();
-        if product.op != Op::Dot {
-            return self.add(node);
-        }
+        let op = match product.op {
+            Op::Dot => Op::Dot,
+            Op::Composite(Composite::Tf32 { op, .. }) if *op == Op::Dot => {
+                Op::Composite(Composite::Tf32 { op, shape: node.shape.clone() })
+            }
+            _ => return self.add(node),
+        };
         let mut operands: SmallVec<[Id; 3]> = SmallVec::new();
         for &input in product.inputs.iter().rev() {
             let operand = self.out.node(input);
@@ -261,7 +266,7 @@ impl Rewriter {
                 inputs: smallvec![input],
             })?);
         }
-        self.add(IrNode { op: Op::Dot, inputs: operands, ..node })
+        self.add(IrNode { op, inputs: operands, ..node })
     }
 
     /// A product over one term is a broadcast multiplication, which fuses with its neighbours.

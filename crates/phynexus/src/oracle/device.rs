@@ -21,7 +21,7 @@ use crate::{
         Backend, Binding, Buffer, Device, DeviceInfo, DeviceNature, Executable, Memory, MemoryStatistics,
         Support, scalar_bytes,
     },
-    graph::{ir::IrNode, op::Op},
+    graph::{Composite, ir::IrNode, op::Op},
     kernel::lower::Target,
     schedule::step::{Library, Operand, Step},
 };
@@ -189,7 +189,15 @@ impl Backend for Reference {
         if self.target.is_none() { "reference" } else { &self.name }
     }
     fn support(&self, node: &IrNode, _: &[DType]) -> Support {
-        if matches!(node.op, Op::Composite(_)) { Support::Body } else { Support::Native }
+        match node.op {
+            Op::Composite(Composite::Tf32 { .. })
+                if self.target.as_ref().is_some_and(Target::multiplies_tf32) =>
+            {
+                Support::Native
+            }
+            Op::Composite(_) => Support::Body,
+            _ => Support::Native,
+        }
     }
     /// Every one, so that what the scheduler makes of them is checked.
     fn epilogue(&self, _: &IrNode) -> bool {

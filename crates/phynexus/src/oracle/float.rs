@@ -229,6 +229,25 @@ pub(super) fn product(a: Interval, b: Interval) -> Number {
     }
 }
 
+/// A `float32` that a device may have rounded to the nearest of TF32, whose significands have 11 bits.
+pub(super) fn round_to_tf32(number: &mut Number) {
+    const ROUNDING: f64 = 1.0 / (1 << 11) as f64;
+    /// Half the distance of subnormal numbers.
+    const LEAST: f64 = f32::MIN_POSITIVE as f64 * ROUNDING;
+    if let Number::Float(x) = number
+        && !x.is_nan()
+        && x.magnitude().is_finite()
+    {
+        let widest = (x.magnitude() * ROUNDING).max(if x.magnitude() > 0.0 { LEAST } else { 0.0 });
+        // The greatest numbers round to infinity.
+        let limited = |bound: f64| match bound.abs() > f64::from(f32::MAX) {
+            true => f64::INFINITY.copysign(bound),
+            false => bound,
+        };
+        (x.low, x.high) = (limited(x.low - widest), limited(x.high + widest));
+    }
+}
+
 /// A binary operation on operands of `dtype`.
 pub(super) fn binary(op: Binary, a: Interval, b: Interval, dtype: DType) -> Number {
     if op.is_comparison() {

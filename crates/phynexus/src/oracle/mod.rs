@@ -171,7 +171,10 @@ fn opened(composite: &Composite, inputs: &[&OracleArray]) -> Result<Vec<Number>>
     let _guard = crate::no_grad();
     let result = composite.body(&placeholders)?;
     let body = import_body(&placeholders, &result)?;
-    let operands: Vec<OracleArray> = inputs.iter().copied().cloned().collect();
+    let mut operands: Vec<OracleArray> = inputs.iter().copied().cloned().collect();
+    if let Composite::Tf32 { .. } = composite {
+        operands.iter_mut().flat_map(|operand| &mut operand.elements).for_each(float::round_to_tf32);
+    }
     let outputs = evaluate(&body, &operands)?;
     let unsigned = |number: Number| match number {
         Number::Float(x) if x.low == 0.0 && x.high == 0.0 => {

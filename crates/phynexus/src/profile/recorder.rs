@@ -18,7 +18,7 @@ use super::{
     since, timeline,
 };
 use crate::{
-    DType, Error, Result,
+    Error, Result,
     device::{Device, MemoryStatistics},
     schedule::explain::StepSummary,
 };
@@ -100,7 +100,7 @@ struct Kind {
     count: u64,
     bytes: u64,
     operations: u64,
-    product: Option<DType>,
+    own_peak: bool,
     host: Times,
     on_device: Times,
 }
@@ -151,7 +151,7 @@ impl Recorder {
             count: 0,
             bytes: 0,
             operations: 0,
-            product: None,
+            own_peak: false,
             host: Times::default(),
             on_device: Times::default(),
         });
@@ -167,7 +167,7 @@ impl Recorder {
         }
         let kind =
             self.named(Track::Kernels, &summary.device, &format!("{} {}", summary.name, summary.detail));
-        self.kinds[kind].product = summary.product;
+        self.kinds[kind].own_peak = summary.own_peak;
         self.by_summary.insert(address, kind);
         self.summaries.push(summary.clone());
         if !self.devices.contains(&device) {
@@ -252,7 +252,7 @@ impl Recorder {
                 clock,
                 bytes: kind.bytes,
                 operations: kind.operations,
-                product: kind.product,
+                own_peak: kind.own_peak,
             }
         };
         let mut rows: Vec<ProfileRow> = self.kinds.into_iter().filter(|k| k.count > 0).map(row).collect();

@@ -8,7 +8,7 @@ use std::{
 
 use super::peaks;
 use crate::{
-    DType, Error, Result,
+    Error, Result,
     device::{Device, MemoryStatistics, Peaks},
     schedule::explain::{show_bytes, show_count},
 };
@@ -88,8 +88,8 @@ pub struct ProfileRow {
     pub bytes: u64,
     /// Arithmetic operations together, each function counted as one and each multiply-add as two.
     pub operations: u64,
-    /// Of matrix products and convolutions, the type of their factors.
-    pub product: Option<DType>,
+    /// Matrix products and convolutions of factors other than whole `float32`s, whose peak is another.
+    pub own_peak: bool,
 }
 
 impl ProfileRow {
@@ -123,7 +123,7 @@ impl ProfileRow {
 
     /// Whether the peaks are those of its work.
     fn has_roof(&self) -> bool {
-        self.track == Track::Kernels && self.product.is_none_or(|dtype| dtype == DType::F32)
+        self.track == Track::Kernels && !self.own_peak
     }
 }
 

@@ -22,6 +22,7 @@ use crate::{
     DType, Device, Error, Result, Tensor,
     device::{Buffer, Storage},
     graph::{
+        composite::{MatmulPrecision, float32_matmul_precision},
         gradient,
         ir::{Id, Ir},
         op::Op,
@@ -116,7 +117,7 @@ pub(crate) fn note_draw(generator: &Generator, state: GeneratorState, blocks: u6
 /// The function gets two lists of tensors: those *given*, whose memory the results may take over (parameters and
 /// optimiser state that a step replaces), and those *kept*. It must compute its results from these alone: other tensors
 /// that it uses, numbers of the host and branches are taken as they were when it was recorded. It is recorded anew for
-/// other shapes, dtypes or devices of its arguments.
+/// other shapes, dtypes or devices of its arguments, and another precision of products.
 ///
 /// ```
 /// use phynexus::{Result, Tensor, oracle::reference_device, schedule::capture::Captured};
@@ -291,11 +292,16 @@ impl Argument {
     }
 }
 
+/// What a recording depends on beside its arguments: strict mode and the precision of products.
+fn modes() -> (bool, MatmulPrecision) {
+    (is_strict(), float32_matmul_precision())
+}
+
 /// A captured function for one combination of arguments.
 struct Recording {
     arguments: Vec<Argument>,
-    /// The mode in which its plan was made.
-    strict: bool,
+    /// The modes in which it was recorded.
+    modes: (bool, MatmulPrecision),
     given: usize,
     /// Absent if nothing is computed.
     plan: Option<Plan>,
@@ -374,12 +380,12 @@ impl Recording {
             leaves = distinct;
         }
         let generators = generators.into_iter().map(|(generator, blocks, _)| (generator, blocks)).collect();
-        let strict = is_strict();
-        Ok(Recording { arguments, strict, given, plan, leaves, results: outcomes, generators })
+        let modes = modes();
+        Ok(Recording { arguments, modes, given, plan, leaves, results: outcomes, generators })
     }
 
     fn fits(&self, given: &[Tensor], kept: &[Tensor]) -> bool {
-        self.strict == is_strict()
+        self.modes == modes()
             && given.len() == self.given
             && given.len() + kept.len() == self.arguments.len()
             && given.iter().chain(kept).zip(&self.arguments).all(|(tensor, argument)| argument.fits(tensor))

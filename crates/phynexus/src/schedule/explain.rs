@@ -36,8 +36,8 @@ pub struct StepSummary {
     pub bytes_written: usize,
     /// Arithmetic operations, each function counted as one and each multiply-add as two.
     pub operations: u64,
-    /// Of a matrix product or a convolution, the type of its factors.
-    pub product: Option<DType>,
+    /// A matrix product or a convolution of factors other than whole `float32`s, whose peak is another.
+    pub own_peak: bool,
     /// The kernel as text, for fused steps.
     pub listing: Option<String>,
     /// Why it does not run on the plan's device, if so.
@@ -100,11 +100,12 @@ impl PlannedStep {
             bytes_read: bytes(false),
             bytes_written: bytes(true),
             operations,
-            product: match &step.step {
+            own_peak: match &step.step {
                 Step::Library(library) if matches!(library.node.op, Op::Dot | Op::Conv(..)) => {
-                    library.operands.first().map(|operand| operand.dtype)
+                    library.operands.first().is_some_and(|operand| operand.dtype != DType::F32)
                 }
-                _ => None,
+                Step::Library(library) => library.node.op.exact() != &library.node.op,
+                _ => false,
             },
             listing,
         }
@@ -115,7 +116,7 @@ fn library_operations(step: &PlannedStep) -> u64 {
     let Step::Library(library) = &step.step else { return 0 };
     let shape = |i: usize| library.operands.get(i).map_or(&[][..], |o| &o.layout.shape[..]);
     let result = library.node.len() as u64;
-    match &library.node.op {
+    match library.node.op.exact() {
         Op::Dot => 2 * result * shape(0).last().copied().unwrap_or(0) as u64,
         // Every output position meets every element of its filter; the gradients do the same products.
         Op::Conv(kind, geometry) => {

@@ -2,6 +2,7 @@
 
 use phynexus::{
     DType,
+    graph::Composite,
     graph::op::{Axes, Binary, Combine, ConvKind, Geometry, Op, ScatterMode, Unary},
     kernel::{check::Limits, lower::Target},
     oracle::generate::{Case, CaseLeaf, Choice, Values, random_array},
@@ -122,6 +123,32 @@ pub(crate) fn products() -> Vec<Case> {
             case.ir.outputs.push(id);
             cases.push(case);
         }
+    }
+    cases
+}
+
+/// Products whose factors may be rounded, as they lie and transposed.
+pub(crate) fn rounded() -> Vec<Case> {
+    let mut choice = Choice::new(21);
+    let mut cases = Vec::new();
+    for (m, k, n) in [(40, 41, 36), (66, 40, 50), (24, 264, 16), (130, 20, 140)] {
+        let product = || {
+            let shape = [m, n].as_slice().into();
+            Op::Composite(Composite::Tf32 { op: Box::new(Op::Dot), shape })
+        };
+        let f = DType::F32;
+        cases.push(one(&mut choice, product(), (f, &[m, n]), &[(f, &[m, k]), (f, &[k, n])], false));
+        let mut case = Case::new("transposed");
+        let mut leaf = |case: &mut Case, shape: [usize; 2]| {
+            let values = random_array(&mut choice, Values::Tame, f, &shape);
+            let x = case.leaf(CaseLeaf::contiguous(values));
+            let turn = Op::Permute([1, 0].as_slice().into());
+            case.ir.push(turn, f, [shape[1], shape[0]].as_slice().into(), [x])
+        };
+        let (a, b) = (leaf(&mut case, [k, m]), leaf(&mut case, [n, k]));
+        let id = case.ir.push(product(), f, [m, n].as_slice().into(), [a, b]);
+        case.ir.outputs.push(id);
+        cases.push(case);
     }
     cases
 }

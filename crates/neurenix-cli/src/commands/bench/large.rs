@@ -3,7 +3,7 @@
 use neurenix::{
     Result,
     phynexus::{
-        DType, Device, Tensor,
+        DType, Device, MatmulPrecision, Tensor, set_float32_matmul_precision,
         tensor::{GeluApproximation, Generator},
     },
 };
@@ -37,12 +37,23 @@ pub(super) fn all() -> Vec<Workload> {
     all.push(rows("row sums", bytes, |x, _| Ok(x.sum(&[1], false)?)));
     all.push(rows("column sums", bytes, |x, _| Ok(x.sum(&[0], false)?)));
     all.push(rows("sum of all", bytes, |x, _| Ok(x.sum(&[], false)?)));
-    for (name, dtype) in [("f32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)] {
+    let types = [("f32", DType::F32), ("tf32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)];
+    for (name, dtype) in types {
         for n in [4096usize, 8192] {
             let prepare = move |d| -> Result<Step> {
                 let make = || -> Result<Tensor> { Ok(random(&[n, n], d)?.to_dtype(dtype)?.evaluated()?) };
                 let (a, b) = (make()?, make()?);
-                repeat(move || Ok(a.matmul(&b)?))
+                repeat(move || {
+                    let rounds = name == "tf32";
+                    set_float32_matmul_precision(if rounds {
+                        MatmulPrecision::High
+                    } else {
+                        MatmulPrecision::Highest
+                    });
+                    let product = a.matmul(&b);
+                    set_float32_matmul_precision(MatmulPrecision::Highest);
+                    Ok(product?)
+                })
             };
             let operations = 2.0 * (n as f64).powi(3);
             all.push(with(workload(format!("matmul {name} {n}"), prepare), Work::Operations(operations)));

@@ -19,16 +19,19 @@ mod recurrent;
 mod softmax;
 #[cfg(test)]
 mod tests;
+mod tf32;
 
 pub use attention::AttentionAttributes;
 pub(crate) use attention::unpack as unpack_attention;
 pub use recurrent::{Cell, Recurrence};
+pub use tf32::{MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};
+pub(crate) use tf32::{record as record_product, record_as as record_product_as};
 
 use smallvec::SmallVec;
 
 use super::{
     gradient::rule::{Call, InputGradients},
-    op::Op,
+    op::{ConvKind, Op},
 };
 use crate::{DType, Error, Result, Scalar, Tensor, shape::Dims};
 
@@ -152,6 +155,14 @@ pub enum Composite {
         /// The axis that scale and zero point vary along.
         axis: Option<usize>,
     },
+    /// Two inputs. A product or convolution of `float32` whose factors a device may round to TF32: to 11 bits of a
+    /// significand. See [`set_float32_matmul_precision`].
+    Tf32 {
+        /// What it is without roundings.
+        op: Box<Op>,
+        /// The result's shape.
+        shape: Dims,
+    },
 }
 
 impl Composite {
@@ -177,6 +188,12 @@ impl Composite {
             Composite::RecurrentGradient(recurrence) => recurrence.cell.gradient_name(),
             Composite::QuantizeLinear { .. } => "quantize_linear",
             Composite::DequantizeLinear { .. } => "dequantize_linear",
+            Composite::Tf32 { op, .. } => match **op {
+                Op::Dot => "dot_tf32",
+                Op::Conv(ConvKind::InputGradient, _) => "conv_input_gradient_tf32",
+                Op::Conv(ConvKind::FilterGradient, _) => "conv_filter_gradient_tf32",
+                _ => "conv_tf32",
+            },
         }
     }
 
@@ -220,6 +237,7 @@ impl Composite {
             Composite::Attention(a) | Composite::AttentionGradient(a) => a.to_string(),
             Composite::Recurrent(r) | Composite::RecurrentGradient(r) => r.to_string(),
             Composite::QuantizeLinear { axis } | Composite::DequantizeLinear { axis } => along(axis),
+            Composite::Tf32 { shape, .. } => format!("shape={}", crate::shape::show_shape(shape)),
         }
     }
 
@@ -260,6 +278,7 @@ impl Composite {
             Composite::RecurrentGradient(recurrence) => recurrent::check_gradient(self, recurrence, inputs),
             Composite::QuantizeLinear { axis } => quantize::check_quantize(self, *axis, inputs),
             Composite::DequantizeLinear { axis } => quantize::check_dequantize(self, *axis, inputs),
+            Composite::Tf32 { shape, .. } => tf32::check(self, shape, inputs),
         }
     }
 
@@ -291,6 +310,7 @@ impl Composite {
             Composite::RecurrentGradient(recurrence) => recurrent::gradient_body(recurrence, inputs),
             Composite::QuantizeLinear { axis } => quantize::quantize(inputs, *axis),
             Composite::DequantizeLinear { axis } => quantize::dequantize(inputs, *axis),
+            Composite::Tf32 { op, shape } => tf32::body(op, shape, inputs),
         }
     }
 
@@ -315,6 +335,7 @@ impl Composite {
             }
             Composite::Attention(attributes) => attention::gradient(attributes, call),
             Composite::Recurrent(recurrence) => recurrent::gradient(recurrence, call),
+            Composite::Tf32 { op, .. } => tf32::gradient(op, call),
             Composite::Gelu { .. }
             | Composite::BatchNorm { training: false, .. }
             | Composite::ClassIndex { .. }

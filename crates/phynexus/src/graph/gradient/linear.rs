@@ -5,32 +5,36 @@ use super::{reduction::scatter_along, rule::Call};
 use crate::{
     Tensor,
     graph::{
+        composite::record_product_as,
         formula::Formula,
         op::{ConvKind, Geometry, Op, PoolKind},
     },
     shape::{Dims, element_count},
 };
 
-/// The gradient of one factor of a matrix product.
-pub(super) fn dot(call: &Call, position: usize) -> Formula {
+/// The gradient of one factor of a matrix product, which may round its factors to TF32 if the product may.
+pub(in crate::graph) fn dot(call: &Call, position: usize, tf32: bool) -> Formula {
     // The product may be wider than its factors (16-bit factors, a float32 product).
     let dtype = call.output.dtype();
     let own = call.inputs[position].dtype();
     let other = call.input(1 - position).cast(dtype).transpose();
-    let product = if position == 0 { call.gradient().dot(&other) } else { other.dot(&call.gradient()) };
+    let (left, right) = if position == 0 { (call.gradient(), other) } else { (other, call.gradient()) };
+    let product = left.product(&right, tf32);
     product.cast(own)
 }
 
-/// The gradient of one operand of a convolution or of one of its gradients.
-pub(super) fn conv(kind: ConvKind, geometry: &Geometry, call: &Call, position: usize) -> Formula {
+/// The gradient of one operand of a convolution or of one of its gradients, which may round factors as that may.
+pub(in crate::graph) fn conv(
+    kind: ConvKind,
+    geometry: &Geometry,
+    call: &Call,
+    position: usize,
+    tf32: bool,
+) -> Formula {
     let target = &call.inputs[position];
     let record = |kind: ConvKind, a: &Tensor, b: &Tensor| {
-        Formula::from(Tensor::record(
-            Op::Conv(kind, geometry.clone()),
-            target.dtype(),
-            target.shape().into(),
-            &[a, b],
-        ))
+        let op = Op::Conv(kind, geometry.clone());
+        Formula::from(record_product_as(tf32, op, target.dtype(), target.shape().into(), [a, b]))
     };
     let (first, second, g) = (&call.inputs[0], &call.inputs[1], call.gradient);
     use ConvKind::*;

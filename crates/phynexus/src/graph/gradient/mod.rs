@@ -4,7 +4,7 @@
 mod accumulate;
 mod elementwise;
 mod indexing;
-mod linear;
+pub(super) mod linear;
 mod reduction;
 pub(crate) mod rule;
 mod sweep;

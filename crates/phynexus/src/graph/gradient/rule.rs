@@ -90,8 +90,8 @@ pub(super) fn input_gradients(call: &Call) -> Result<InputGradients> {
         Op::Gather => call.each(|_| indexing::gather(call)),
         Op::Scatter(mode) => call.each(|i| indexing::scatter(*mode, call, i)),
 
-        Op::Dot => call.each(|i| linear::dot(call, i)),
-        Op::Conv(kind, geometry) => call.each(|i| linear::conv(*kind, geometry, call, i)),
+        Op::Dot => call.each(|i| linear::dot(call, i, false)),
+        Op::Conv(kind, geometry) => call.each(|i| linear::conv(*kind, geometry, call, i, false)),
         Op::Pool(kind, geometry) => call.each(|_| linear::pool(*kind, geometry, call)),
 
         Op::Custom(custom) => crate::custom::input_gradients(custom, call),

@@ -154,12 +154,12 @@ impl Contraction<'_> {
 
     /// The tiles that keep a device busiest, or none that fit.
     pub(super) fn shape(&self, target: &Target) -> Option<Shape> {
-        let matrices = fragments::instruction(self, target).is_some();
-        let candidates = if matrices { &fragments::SHAPES[..] } else { &tile::SHAPES[..] };
+        let instruction = fragments::instruction(self, target);
+        let candidates = instruction.map_or(&tile::SHAPES[..], fragments::shapes);
         let limits = &target.limits;
         let fits = |shape: &&Shape| {
             let block = self.block(**shape, target);
-            let held = matrices || shape.part[0] * shape.part[1] <= target.sums;
+            let held = instruction.is_some() || shape.part[0] * shape.part[1] <= target.sums;
             held && block <= limits.block_size && self.shared_bytes(**shape, target) <= limits.shared_bytes
         };
         let mut usable: Vec<Shape> = candidates.iter().filter(fits).copied().collect();
@@ -189,7 +189,7 @@ impl Contraction<'_> {
     fn shared_bytes(&self, shape: Shape, target: &Target) -> usize {
         let stages = if target.limits.async_copies { STAGES } else { 2 };
         match fragments::instruction(self, target) {
-            Some(_) => fragments::shared_bytes(shape, stages),
+            Some(instruction) => fragments::shared_bytes(shape, stages, instruction),
             None => tile::shared_bytes(shape, self.held, stages),
         }
     }

@@ -1,4 +1,5 @@
-//! The tile of a contraction of 16-bit floats by matrix instructions: each subgroup has a rectangle of fragments.
+//! The tile of a contraction of 16-bit floats, or of `float32` that may be rounded, by matrix instructions: each subgroup
+//! has a rectangle of fragments.
 
 use super::{
     Target,
@@ -16,39 +17,65 @@ use crate::{
 };
 
 /// The shapes to choose from, the best for large results first; parts are those of a subgroup.
-pub(super) const SHAPES: [Shape; 4] = [
+const SHAPES: [Shape; 4] = [
     Shape { rows: 128, columns: 256, depth: 32, part: [64, 64] },
     Shape { rows: 128, columns: 128, depth: 32, part: [64, 64] },
     Shape { rows: 64, columns: 64, depth: 32, part: [32, 32] },
     Shape { rows: 32, columns: 32, depth: 32, part: [16, 16] },
 ];
 
-/// Rows, columns and depth of the instruction.
+/// The same for factors of 32 bits.
+const WIDE_SHAPES: [Shape; 4] = [
+    Shape { rows: 128, columns: 256, depth: 16, part: [64, 64] },
+    Shape { rows: 128, columns: 128, depth: 16, part: [64, 64] },
+    Shape { rows: 64, columns: 64, depth: 16, part: [32, 32] },
+    Shape { rows: 32, columns: 32, depth: 16, part: [16, 16] },
+];
+
+/// Rows and columns of an instruction.
 const SIDE: usize = 16;
-/// Elements between rows in shared memory beyond their length, so that they spread over the memory's banks.
+/// Elements between rows of a factor in shared memory beyond their length, so that they spread over the memory's banks.
 const PAD: usize = 8;
+/// The same in bytes where rows are of neighbouring summands.
+const PAD_BYTES: usize = 16;
 /// From row to row of the array through which a fragment's elements reach the invocations.
 const PITCH: usize = SIDE + 4;
 
-/// The type of the factors, if the device has an instruction for them.
-pub(super) fn instruction(contraction: &Contraction, target: &Target) -> Option<DType> {
+/// What the device multiplies with: the type of the factors, and the instruction's summands.
+#[derive(Clone, Copy)]
+pub(super) struct Instruction {
+    dtype: DType,
+    depth: usize,
+}
+
+/// The instruction for these factors, if the device has one.
+pub(super) fn instruction(contraction: &Contraction, target: &Target) -> Option<Instruction> {
     let [left, right] = contraction.dtypes();
-    let shape = MatrixShape { rows: SIDE, columns: SIDE, depth: SIDE };
-    let known = target.limits.matrices.contains(&(shape, left, contraction.held));
-    let half = matches!(left, DType::F16 | DType::BF16) && left == right;
-    (half && known && target.limits.subgroup.is_some_and(|width| 64 % width == 0)).then_some(left)
+    let fits = |&&(shape, factor, sum): &&(MatrixShape, DType, DType)| {
+        let square = shape.rows == SIDE && shape.columns == SIDE;
+        square && factor == left && left == right && sum == contraction.held
+    };
+    let (shape, dtype, _) = target.limits.matrices.iter().find(fits)?;
+    let divides = target.limits.subgroup.is_some_and(|width| 64 % width == 0);
+    divides.then_some(Instruction { dtype: *dtype, depth: shape.depth })
+}
+
+/// The shapes to choose from.
+pub(super) fn shapes(instruction: Instruction) -> &'static [Shape] {
+    if instruction.dtype.size() > 2 { &WIDE_SHAPES } else { &SHAPES }
 }
 
 /// Bytes of shared memory of a group.
-pub(super) fn shared_bytes(shape: Shape, stages: usize) -> usize {
-    let tile = |extent: usize| (extent * (shape.depth + PAD)).max(shape.depth * (extent + PAD));
+pub(super) fn shared_bytes(shape: Shape, stages: usize, Instruction { dtype, .. }: Instruction) -> usize {
+    let tile =
+        |extent: usize| (extent * (shape.depth + PAD_BYTES / dtype.size())).max(shape.depth * (extent + PAD));
     let tiles = tile(shape.rows) + tile(shape.columns);
     let subgroups = shape.rows / shape.part[0] * (shape.columns / shape.part[1]);
-    stages * tiles * DType::F16.size() + subgroups * SIDE * PITCH * DType::F32.size()
+    stages * tiles * dtype.size() + subgroups * SIDE * PITCH * DType::F32.size()
 }
 
 /// The statements of a group.
-pub(super) fn lower(b: &mut Builder, tile: &Tile, dtype: DType) {
+pub(super) fn lower(b: &mut Builder, tile: &Tile, Instruction { dtype, depth }: Instruction) {
     let Tile { contraction, shape, ref invocation, .. } = *tile;
     let width = tile.target.limits.subgroup.unwrap_or(1);
     // Tiles lie as the factors do, so that neighbours stay neighbours; fragments are loaded either way.
@@ -56,7 +83,8 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, dtype: DType) {
     let extents = [shape.rows, shape.columns];
     let layouts = [0, 1].map(|factor| match along[factor] {
         true => {
-            Layout { dtype, outer: shape.depth + PAD, depth: 1, size: extents[factor] * (shape.depth + PAD) }
+            let pitch = shape.depth + PAD_BYTES / dtype.size();
+            Layout { dtype, outer: pitch, depth: 1, size: extents[factor] * pitch }
         }
         false => {
             let pitch = extents[factor] + PAD;
@@ -67,7 +95,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, dtype: DType) {
     let arrays = loaders.arrays();
     let through = b.shared(contraction.held, tile.block / width * SIDE * PITCH);
     let (down, across) = (shape.part[0] / SIDE, shape.part[1] / SIDE);
-    let shape_of = MatrixShape { rows: SIDE, columns: SIDE, depth: SIDE };
+    let shape_of = MatrixShape { rows: SIDE, columns: SIDE, depth };
     let fragment = |role, dtype, length| Fragment { role, shape: shape_of, dtype, length };
     let left = b.fragments(fragment(Role::Left, dtype, down));
     let right = b.fragments(fragment(Role::Right, dtype, across));
@@ -87,15 +115,14 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, dtype: DType) {
     });
     // The fragment of a factor at a row of the left one or a column of the right one, and a summand.
     let load = |b: &mut Builder, tile, factor: usize, slot: &Index, outer: &Index, summand: &Index| {
-        let Layout { outer: across, depth, size, .. } = layouts[factor];
-        let index =
-            slot.scale(size as i64).add(&outer.scale(across as i64)).add(&summand.scale(depth as i64));
-        let (place, stride) = (Place::at(arrays[factor], &index), across.max(depth));
+        let Layout { outer: across, depth: step, size, .. } = layouts[factor];
+        let index = slot.scale(size as i64).add(&outer.scale(across as i64)).add(&summand.scale(step as i64));
+        let (place, stride) = (Place::at(arrays[factor], &index), across.max(step));
         b.matrix(Matrix::Load { tile, place, stride, transposed: along[factor] == (factor == 1) });
     };
     loaders.pipeline(b, |b, slot| {
-        b.over(shape.depth / SIDE, AxisKind::Unroll, |b, step| {
-            let summand = step.scale(side);
+        b.over(shape.depth / depth, AxisKind::Unroll, |b, step| {
+            let summand = step.scale(depth as i64);
             b.repeat(rows, |b| load(b, left(i.clone()), 0, slot, &row.add(&i.scale(side)), &summand));
             b.repeat(columns, |b| load(b, right(j.clone()), 1, slot, &column.add(&j.scale(side)), &summand));
             b.repeat(rows, |b| {

@@ -17,7 +17,7 @@ use crate::{
 /// `None` if it is not one.
 pub(super) fn fused(library: &Library) -> Option<Fused> {
     let node = &library.node;
-    let (draft, result) = match &node.op {
+    let (draft, result) = match node.op.exact() {
         Op::Dot => dot(library),
         Op::Conv(kind, geometry) => conv(library, *kind, geometry),
         Op::Pool(kind, geometry) => pool(library, *kind, geometry),

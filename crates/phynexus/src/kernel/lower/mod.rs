@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     DType, Error,
-    graph::op::Op,
+    graph::{Composite, op::Op},
     schedule::step::{Library, Step},
 };
 
@@ -56,6 +56,18 @@ impl Target {
     /// does not fulfil [`Launch::alignment`].
     pub fn unaligned(&self) -> Target {
         Target { vector_bytes: 0, ..self.clone() }
+    }
+
+    /// Whether there is a matrix instruction that rounds factors of `float32`.
+    pub fn multiplies_tf32(&self) -> bool {
+        self.limits.matrices.iter().any(|(_, factor, _)| *factor == DType::F32)
+    }
+
+    /// The same device without that instruction, for what may not round.
+    fn exact(&self) -> Target {
+        let mut exact = self.clone();
+        exact.limits.matrices.retain(|(_, factor, _)| *factor != DType::F32);
+        exact
     }
 }
 
@@ -122,6 +134,12 @@ impl Launch {
 /// If the device cannot do it: types, shared memory or instructions that it has not.
 pub fn lower(step: &Step, target: &Target) -> Result<Lowered, Unsupported> {
     let mut lowered = Lowered::default();
+    let may_round = |library: &Library| matches!(library.node.op, Op::Composite(Composite::Tf32 { .. }));
+    let exact = match step {
+        Step::Library(library) if may_round(library) => target.clone(),
+        _ => target.exact(),
+    };
+    let target = &exact;
     match step {
         Step::Fused(fused) => {
             let sources: Vec<Source> = (0..fused.parameters.len()).map(Source::Binding).collect();

@@ -28,8 +28,9 @@ pub(super) const EXTREMES: [&str; 2] = [
 ",
 ];
 
-/// Matrix fragments of 16 by 16 elements, made of the fragments of `mma.m16n8k16` (compute capability 8.0): an invocation
-/// has four words of a factor and eight floats of a sum. Copies are `cp.async`.
+/// Matrix fragments of 16 by 16 elements, made of the fragments of `mma.m16n8k16` (compute capability 8.0), and of 16 by 8
+/// floats as TF32, made of those of `mma.m16n8k8`: an invocation has four words of a factor and eight floats of a sum.
+/// Copies are `cp.async`.
 pub(super) const MATRICES: &str = r#"
 typedef unsigned int factor_fragment[4];
 typedef float sum_fragment[8];
@@ -52,6 +53,24 @@ __device__ static inline void fragment_load(factor_fragment &to, const unsigned 
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address) : "memory");
 }
+// The same of floats, which are rounded: four matrices of 8 rows by 4 columns, or of 4 by 8 whose elements are taken
+// one by one if they are turned.
+template <bool exchanged, bool turned>
+__device__ static inline void fragment_load(factor_fragment &to, const float *from, int stride) {
+  const int l = lane();
+  if (turned) {
+    for (int i = 0; i < 4; ++i) {
+      const int outer = exchanged ? i % 2 : i / 2, inner = exchanged ? i / 2 : i % 2;
+      to[i] = __float_as_uint(from[(l % 4 + inner * 4) * stride + l / 4 + outer * 8]);
+    }
+  } else {
+    const int outer = exchanged ? l % 8 + l / 16 * 8 : l % 16, inner = exchanged ? l / 8 % 2 * 4 : l / 16 * 4;
+    const unsigned int address = shared_address(from + outer * stride + inner);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address) : "memory");
+  }
+  for (int i = 0; i < 4; ++i) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(to[i]) : "f"(__uint_as_float(to[i])));
+}
 #define MULTIPLY_ADD(name, type)                                                                                  \
   __device__ static inline void name(sum_fragment &sum, const factor_fragment &a, const factor_fragment &b) {        \
     for (int half = 0; half < 2; ++half)                                                                          \
@@ -62,6 +81,14 @@ __device__ static inline void fragment_load(factor_fragment &to, const unsigned 
   }
 MULTIPLY_ADD(fragment_multiply_add_float16, "f16")
 MULTIPLY_ADD(fragment_multiply_add_bfloat16, "bf16")
+__device__ static inline void fragment_multiply_add_float32(
+    sum_fragment &sum, const factor_fragment &a, const factor_fragment &b) {
+  for (int half = 0; half < 2; ++half)
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[4 * half]), "+f"(sum[4 * half + 1]), "+f"(sum[4 * half + 2]), "+f"(sum[4 * half + 3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[2 * half]), "r"(b[2 * half + 1]));
+}
 __device__ static inline void fragment_fill(sum_fragment &sum, float value) {
   for (int i = 0; i < 8; ++i) sum[i] = value;
 }

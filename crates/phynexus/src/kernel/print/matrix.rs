@@ -35,7 +35,8 @@ impl Printer<'_> {
             Matrix::Load { tile, place, stride, transposed } => {
                 // The instruction wants the left factor by rows and the right one by columns.
                 let turned = (fragment(tile).role == Role::Right) != *transposed;
-                let pointer = self.pointer(place, "const unsigned short")?;
+                let element = if fragment(tile).dtype == DType::F32 { "float" } else { "unsigned short" };
+                let pointer = self.pointer(place, &format!("const {element}"))?;
                 format!("fragment_load<{transposed}, {turned}>({}, {pointer}, {stride})", self.tile(tile))
             }
             Matrix::MultiplyAdd { accumulator, left, right } => {

@@ -2,7 +2,10 @@
 
 use crate::{
     DType, Error, Result, Tensor,
-    graph::op::{ConvKind, Geometry, Op},
+    graph::{
+        composite::record_product,
+        op::{ConvKind, Geometry, Op},
+    },
     shape::Dims,
 };
 
@@ -118,7 +121,7 @@ impl Arguments<'_> {
             Self::shorten_stride(&mut geometry, d, size);
         }
         let (x, weight) = self.promoted(&x)?;
-        let y = Tensor::record(Op::Conv(ConvKind::Forward, geometry), x.dtype(), shape, &[&x, &weight])?;
+        let y = record_product(Op::Conv(ConvKind::Forward, geometry), x.dtype(), shape, [&x, &weight])?;
         self.finish(y, weight.shape()[0], lacks_batch)
     }
 
@@ -158,8 +161,7 @@ impl Arguments<'_> {
             beyond.push((0, output_padding[d].saturating_sub(self.padding[d])));
         }
         let (x, weight) = self.promoted(&x)?;
-        let y =
-            Tensor::record(Op::Conv(ConvKind::InputGradient, geometry), x.dtype(), shape, &[&x, &weight])?;
+        let y = record_product(Op::Conv(ConvKind::InputGradient, geometry), x.dtype(), shape, [&x, &weight])?;
         let y = if beyond.iter().any(|&(_, after)| after > 0) { y.pad(&beyond, 0)? } else { y };
         self.finish(y, channels, lacks_batch)
     }

@@ -1,0 +1,120 @@
+//! Work on fragments, and the copies that feed it.
+
+use super::*;
+
+impl Group<'_> {
+    fn tile(&mut self, tile: &Tile, first: usize) -> Result<&mut Option<Vec<Scalar>>> {
+        let at = self.same_in_subgroup(&tile.index, first)?;
+        let kernel = self.kernel;
+        let array = self.fragments.get_mut(usize::from(tile.fragment));
+        let found = array.and_then(|f| f[first / self.subgroup].get_mut(at));
+        found.ok_or_else(|| broken(kernel, format!("no fragment {at}")))
+    }
+
+    fn tile_elements(&mut self, tile: &Tile, first: usize) -> Result<Vec<Scalar>> {
+        let kernel = self.kernel;
+        self.tile(tile, first)?
+            .clone()
+            .ok_or_else(|| broken(kernel, "a fragment is read before it is written"))
+    }
+
+    /// What is copied is seen when it is waited for: as late as a device may do it.
+    pub(super) fn async_copy(&mut self, copy: &AsyncCopy, invocation: usize) -> Result<()> {
+        match copy {
+            AsyncCopy::Begin { from, to } => {
+                let dtype = self.kernel.array(from.memory).map_or(DType::F32, |(dtype, _)| dtype);
+                let holds = from.mask.evaluate(&self.points[invocation]);
+                let zero = Scalar::Int(0).cast(dtype);
+                let first = to.index.evaluate(&self.points[invocation]);
+                for i in 0..AsyncCopy::BYTES / dtype.size() {
+                    let scalar = if holds { self.read(from, invocation, i)? } else { zero };
+                    let index = Index::constant(first + i as i64);
+                    self.copies[invocation].0.push((Place::at(to.memory, &index), scalar));
+                }
+            }
+            AsyncCopy::Mark => {
+                let (begun, batches) = &mut self.copies[invocation];
+                batches.push(std::mem::take(begun));
+            }
+            AsyncCopy::Wait(most) => {
+                let batches = &mut self.copies[invocation].1;
+                let done = batches.len().saturating_sub(usize::from(*most));
+                for (place, scalar) in batches.drain(..done).flatten().collect::<Vec<_>>() {
+                    self.write(&place, invocation, 0, scalar)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn matrix(&mut self, matrix: &Matrix, first: usize) -> Result<()> {
+        let fragment = |tile: &Tile| &self.kernel.fragments[usize::from(tile.fragment)];
+        match matrix {
+            Matrix::Fill(tile, scalar) => {
+                let (rows, columns) = fragment(tile).extents();
+                *self.tile(tile, first)? = Some(vec![*scalar; rows * columns]);
+            }
+            Matrix::Load { tile, place, stride, transposed } => {
+                let (rows, columns) = fragment(tile).extents();
+                self.same_in_subgroup(&place.index, first)?;
+                let offset = |r, c| if *transposed { c * stride + r } else { r * stride + c };
+                let offsets = (0..rows).flat_map(|r| (0..columns).map(move |c| offset(r, c)));
+                let rounds = fragment(tile).dtype == DType::F32;
+                let element = |offset| -> Result<Scalar> {
+                    let read = self.read(place, first, offset)?;
+                    Ok(if rounds { rounded_to_tf32(read) } else { read })
+                };
+                let elements = offsets.map(element).collect::<Result<_>>()?;
+                *self.tile(tile, first)? = Some(elements);
+            }
+            Matrix::Store { tile, place, stride } => {
+                let (_, columns) = fragment(tile).extents();
+                self.same_in_subgroup(&place.index, first)?;
+                for (i, scalar) in self.tile_elements(tile, first)?.into_iter().enumerate() {
+                    self.write(place, first, i / columns * stride + i % columns, scalar)?;
+                }
+            }
+            Matrix::MultiplyAdd { accumulator, left, right } => {
+                let (shape, dtype) = (fragment(accumulator).shape, fragment(accumulator).dtype);
+                let (a, b) = (self.tile_elements(left, first)?, self.tile_elements(right, first)?);
+                let mut sums = self.tile_elements(accumulator, first)?;
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    let (row, column) = (i / shape.columns, i % shape.columns);
+                    let product =
+                        |k: usize| a[row * shape.depth + k].as_f64() * b[k * shape.columns + column].as_f64();
+                    let total = (0..shape.depth).map(product).sum::<f64>() + sum.as_f64();
+                    *sum = Scalar::Float(total).cast(dtype);
+                }
+                *self.tile(accumulator, first)? = Some(sums);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The nearest number of TF32, of two equally near the one further from 0: how factors of `float32` are taken.
+fn rounded_to_tf32(number: Scalar) -> Scalar {
+    const DROPPED: u32 = 13;
+    let float = number.as_f64() as f32;
+    let bits = float.to_bits();
+    let rounded =
+        if float.is_finite() { ((bits + (1 << (DROPPED - 1))) >> DROPPED) << DROPPED } else { bits };
+    Scalar::Float(f32::from_bits(rounded).into())
+}
+
+#[test]
+fn numbers_are_rounded_to_eleven_bits() {
+    let step = 1.0 / 1024.0;
+    for (number, expected) in [
+        (1.0 + step, 1.0 + step),
+        (1.0 + 0.49 * step, 1.0),
+        (1.0 + 0.5 * step, 1.0 + step),
+        (-1.0 - 0.5 * step, -1.0 - step),
+        (2.0 - 0.25 * step, 2.0),
+        (-0.0, -0.0),
+        (f64::INFINITY, f64::INFINITY),
+    ] {
+        assert_eq!(rounded_to_tf32(Scalar::Float(number)).as_f64().to_bits(), f64::to_bits(expected));
+    }
+    assert!(rounded_to_tf32(Scalar::Float(f64::NAN)).as_f64().is_nan());
+}

@@ -1,0 +1,151 @@
+//! The precision of products, a setting of the process: what it changes on a device with units that round, and on others.
+
+use phynexus::{
+    DType, Device, Error, MatmulPrecision, Result, Tensor, float32_matmul_precision,
+    kernel::{check::Limits, loops::MatrixShape, lower::Target},
+    no_grad,
+    oracle::{lowered_device, reference_device},
+    schedule::capture::Captured,
+    set_float32_matmul_precision,
+    tensor::Generator,
+};
+
+/// A device that multiplies in TF32.
+fn rounding() -> Device {
+    let matrices = vec![(MatrixShape { rows: 16, columns: 16, depth: 8 }, DType::F32, DType::F32)];
+    let limits = Limits {
+        device: "rounding".to_owned(),
+        bindings: 31,
+        shared_bytes: 100 << 10,
+        block: [1024, 1024, 64],
+        block_size: 1024,
+        grid: [65535; 3],
+        subgroup: Some(32),
+        dtypes: DType::ALL.to_vec(),
+        matrices,
+        async_copies: true,
+    };
+    lowered_device("rounding", Target { limits, vector_bytes: 16, processors: 4, sums: 64 })
+}
+
+fn precisions() -> [MatmulPrecision; 2] {
+    [MatmulPrecision::Highest, MatmulPrecision::High]
+}
+
+/// What is computed while products have a precision, which is the first one again afterwards.
+fn with<T>(precision: MatmulPrecision, compute: impl FnOnce() -> T) -> T {
+    set_float32_matmul_precision(precision);
+    assert_eq!(float32_matmul_precision(), precision);
+    let result = compute();
+    set_float32_matmul_precision(MatmulPrecision::Highest);
+    result
+}
+
+fn plan(of: &Tensor) -> Result<String> {
+    Ok(of.explain()?.map(|plan| plan.to_string()).unwrap_or_default())
+}
+
+/// One test, since the setting is one of the process.
+#[test]
+fn products_have_the_precision_that_was_set() -> Result<()> {
+    assert_eq!(float32_matmul_precision(), MatmulPrecision::Highest);
+    for precision in precisions() {
+        assert_eq!(MatmulPrecision::from_name(precision.name())?, precision);
+    }
+    assert!(matches!(MatmulPrecision::from_name("medium"), Err(Error::Argument { .. })));
+    factors_are_rounded_where_that_is_allowed()?;
+    gradients_are_as_their_product()?;
+    transposes_and_single_terms_are_rewritten()?;
+    captured_functions_are_recorded_anew()
+}
+
+/// Products with the unit matrix: exactly the factors, or exactly the factors rounded.
+fn factors_are_rounded_where_that_is_allowed() -> Result<()> {
+    for (device, has_units) in [(reference_device(), false), (rounding(), true)] {
+        let x = Generator::new(1).randn(&[32, 32], DType::F32, device)?;
+        let unit = Tensor::eye(32, 32, DType::F32, device)?;
+        let numbers = x.to_vec::<f32>()?;
+        let rounded = |x: &f32| f32::from_bits((x.to_bits() + 0x1000) & !0x1fff);
+        for precision in precisions() {
+            let rounds = has_units && precision == MatmulPrecision::High;
+            let products = with(precision, || -> Result<_> { Ok([x.matmul(&unit)?, unit.matmul(&x)?]) })?;
+            for product in products {
+                assert_eq!(plan(&product)?.contains("dot_tf32"), rounds);
+                let expected = if rounds { numbers.iter().map(rounded).collect() } else { numbers.clone() };
+                assert_eq!(product.to_vec::<f32>()?, expected, "{device}, {}", precision.name());
+            }
+        }
+    }
+    // Numbers of other types are multiplied as ever.
+    let x = Tensor::ones(&[16, 16], DType::F64, rounding())?;
+    let product = with(MatmulPrecision::High, || x.matmul(&x))?;
+    assert!(!plan(&product)?.contains("tf32"));
+    Ok(())
+}
+
+/// The precision is that of the time when the product is recorded; its gradients have it, whenever they are recorded.
+fn gradients_are_as_their_product() -> Result<()> {
+    let device = rounding();
+    let leaf = |shape: &[usize]| Tensor::ones(shape, DType::F32, device)?.with_grad();
+    for precision in precisions() {
+        let rounds = precision == MatmulPrecision::High;
+        let (a, b) = (leaf(&[16, 16])?, leaf(&[16, 16])?);
+        let loss = with(precision, || a.matmul(&b)?.sum(&[], false))?;
+        for gradient in loss.gradients(&[&a, &b])? {
+            let text = plan(&gradient)?;
+            assert_eq!(text.contains("dot_tf32"), rounds, "{text}");
+        }
+        let (x, w) = (leaf(&[1, 8, 9, 9])?, leaf(&[8, 8, 3, 3])?);
+        let y = with(precision, || x.conv2d(&w, None, [1, 1], [0, 0], [1, 1], 1))?;
+        let gradients = y.sum(&[], false)?.gradients(&[&x, &w])?;
+        for (found, name) in std::iter::once(&y).chain(&gradients).zip([
+            "conv_tf32",
+            "input_gradient_tf32",
+            "filter_gradient_tf32",
+        ]) {
+            assert_eq!(plan(found)?.contains(name), rounds, "{name}");
+        }
+    }
+    Ok(())
+}
+
+/// A transposed product becomes the product of the transposes, and a product of one term a multiplication.
+fn transposes_and_single_terms_are_rewritten() -> Result<()> {
+    let device = rounding();
+    let of = |shape: &[usize]| Generator::new(2).randn(shape, DType::F32, device);
+    let (a, b) = (of(&[24, 16])?, of(&[16, 40])?);
+    let [turned, straight] = with(MatmulPrecision::High, || -> Result<_> {
+        let _guard = no_grad();
+        Ok([a.matmul(&b)?.permute(&[1, 0])?, a.matmul(&b)?])
+    })?;
+    let text = plan(&turned)?;
+    assert!(text.contains("dot_tf32") && !text.contains("contiguous"), "{text}");
+    let (turned, straight) = (turned.to_vec::<f32>()?, straight.to_vec::<f32>()?);
+    for (at, x) in turned.iter().enumerate() {
+        let other = straight[at % 24 * 40 + at / 24];
+        assert!((x - other).abs() <= 1e-5, "{x} and {other}");
+    }
+    let outer = with(MatmulPrecision::High, || of(&[24, 1])?.matmul(&of(&[1, 40])?))?;
+    let text = plan(&outer)?;
+    assert!(!text.contains("dot"), "{text}");
+    Ok(())
+}
+
+fn captured_functions_are_recorded_anew() -> Result<()> {
+    let device = rounding();
+    let x = Generator::new(3).randn(&[16, 16], DType::F32, device)?;
+    let unit = Tensor::eye(16, 16, DType::F32, device)?;
+    let product = Captured::new(|_: &[Tensor], kept: &[Tensor]| -> Result<Vec<Tensor>> {
+        Ok(vec![kept[0].matmul(&kept[1])?])
+    });
+    let run = |precision| -> Result<Vec<f32>> {
+        let results = with(precision, || product.call(&mut Vec::new(), &[x.clone(), unit.clone()]))?;
+        results[0].to_vec()
+    };
+    let [first, rounded, again] =
+        [run(MatmulPrecision::Highest)?, run(MatmulPrecision::High)?, run(MatmulPrecision::Highest)?];
+    assert_eq!(first, x.to_vec::<f32>()?);
+    assert_ne!(rounded, first);
+    assert_eq!(again, first);
+    Ok(())
+}
