@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import textwrap
 from pathlib import Path
 
@@ -20,3 +21,8 @@ def test_python_of_a_page_runs(page: str) -> None:
     for block in blocks:
         line = text[: text.index(block)].count("\n")
         exec(compile("\n" * line + textwrap.dedent(block), page, "exec"), scope)
+
+
+def test_the_example_whose_types_are_checked_runs() -> None:
+    scope = runpy.run_path(str(Path(__file__).parent / "typing_example.py"))
+    assert scope["main"]() > 8.0

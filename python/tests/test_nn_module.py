@@ -295,3 +295,39 @@ def test_a_move_keeps_gradients_and_is_all_or_nothing(monkeypatch):
     optimizer = nx.optim.SGD(net.parameters(), lr=1.0)
     optimizer.step()
     assert np.allclose(np.array(before["0.weight"][1]) - np.array(grad), net[0].weight.tolist())
+
+
+def test_a_state_goes_into_a_dictionary_that_is_given():
+    net, state = nn.Linear(2, 1), {"other": 1}
+    assert net.state_dict(destination=state, prefix="net.", keep_vars=True) is state
+    assert list(state) == ["other", "net.weight", "net.bias"] and state["net.weight"] is net.weight
+
+
+def test_more_starting_values():
+    for shape in ((3, 5), (5, 3), (4, 2, 3)):
+        matrix = nn.init.orthogonal_(nx.zeros(shape), gain=2.0).numpy().reshape(shape[0], -1)
+        product = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+        np.testing.assert_allclose(product, 4 * np.eye(len(product)), atol=1e-5)
+    x = nx.randn(1, 4, 5, 5)
+    assert nx.array_equal(nn.functional.conv2d(x, nn.init.dirac_(nx.zeros(4, 4, 3, 3)), padding=1), x)
+    grouped = nn.functional.conv2d(x, nn.init.dirac_(nx.zeros(4, 2, 3, 3), 2), padding=1, groups=2)
+    assert nx.array_equal(grouped, x)
+    sparse = nn.init.sparse_(nx.ones(10, 4), 0.25, std=1.0)
+    assert (sparse == 0).sum(0).tolist() == [3] * 4
+    for wrong in (
+        lambda: nn.init.orthogonal_(nx.zeros(3)),
+        lambda: nn.init.dirac_(nx.zeros(3, 3)),
+        lambda: nn.init.dirac_(nx.zeros(3, 3, 3), 2),
+        lambda: nn.init.sparse_(nx.zeros(3, 3), 1.5),
+    ):
+        with pytest.raises(ValueError):
+            wrong()
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4), (2, 3, 2, 2)])
+def test_softmax_without_a_dimension_is_pytorchs(shape):
+    x, dim = nx.randn(shape), 0 if len(shape) in (1, 3) else 1
+    for name in ("softmax", "log_softmax", "softmin"):
+        function = getattr(nn.functional, name)
+        with pytest.warns(UserWarning, match=f"dim={dim}"):
+            assert nx.array_equal(function(x), function(x, dim))

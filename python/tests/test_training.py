@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+import time
 import zlib
 
 import numpy as np
@@ -361,3 +362,60 @@ def test_a_data_set_that_changes_its_samples_is_asked_for_each() -> None:
 
     batches = [batch[0].tolist() for batch in nx.data.DataLoader(Changed(nx.arange(4)), 2)]
     assert batches == [[100, 101], [102, 103]]
+
+
+def test_samples_are_drawn_by_weight() -> None:
+    sampler = data.WeightedRandomSampler([1.0, 0.0, 3.0], 4000)
+    counts = np.bincount(list(sampler), minlength=3)
+    assert len(sampler) == counts.sum() == 4000 and counts[1] == 0 and 2.6 < counts[2] / counts[0] < 3.4
+    once = list(data.WeightedRandomSampler(nx.tensor([1.0, 2.0, 3.0]), 3, replacement=False))
+    assert sorted(once) == [0, 1, 2]
+    drawn = [list(data.WeightedRandomSampler([1, 1, 1], 9, generator=nx.Generator().manual_seed(4))) for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    with pytest.raises(ValueError, match="samples without replacement"):
+        list(data.WeightedRandomSampler([1.0, 0.0], 2, replacement=False))
+    for weights, count in (([], 1), ([-1.0, 2.0], 1), ([0.0], 1), ([1.0], 0), ([[1.0]], 1)):
+        with pytest.raises(ValueError):
+            data.WeightedRandomSampler(weights, count)
+
+
+def test_workers_of_a_loader() -> None:
+    begun, threads = [], set()
+
+    class Watched(data.Dataset):
+        def __len__(self):
+            return 12
+
+        def __getitem__(self, index):
+            info = data.get_worker_info()
+            assert info.num_workers == 2 and info.dataset is self
+            threads.add((threading.get_ident(), info.id))
+            return index
+
+    assert data.get_worker_info() is None
+    loader = data.DataLoader(Watched(), 2, num_workers=2, worker_init_fn=begun.append, persistent_workers=True)
+    for _ in range(3):
+        assert [batch.tolist() for batch in loader] == [[n, n + 1] for n in range(0, 12, 2)]
+    assert len(threads) <= 2 and sorted(begun) == list(range(len(begun))) and len(begun) <= 2, "threads are kept"
+    for _ in data.DataLoader(Watched(), 2, num_workers=2, worker_init_fn=begun.append):
+        break
+
+    def refuse(number):
+        raise OSError(f"worker {number} has no file")
+
+    with pytest.raises(OSError, match="has no file"):
+        list(data.DataLoader(Watched(), num_workers=2, worker_init_fn=refuse))
+
+    class Slow(data.Dataset):
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            time.sleep(0.3)
+            return index
+
+    with pytest.raises(RuntimeError, match="more than 0.05 seconds"):
+        list(data.DataLoader(Slow(), num_workers=1, timeout=0.05))
+    for options in ({"timeout": -1}, {"timeout": 1}, {"persistent_workers": True}, {"prefetch_factor": 2}):
+        with pytest.raises(ValueError):
+            data.DataLoader(Slow(), **options)

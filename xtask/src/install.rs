@@ -26,11 +26,12 @@ pub(crate) fn packages(names: &[&str]) -> Result<(), String> {
     apt(&[&["install", "-y", "-qq", "--no-install-recommends"], names].concat())
 }
 
-/// A virtual environment of Python's in the target folder, with these packages.
+/// A virtual environment of Python's in the target folder, with these packages; made anew when others are asked for.
 pub(crate) fn environment(name: &str, packages_of_python: &[&str]) -> Result<PathBuf, String> {
     let folder = root().join("target").join(name);
     let done = folder.join("installed");
-    if !done.exists() {
+    let wanted = packages_of_python.join("\n");
+    if std::fs::read_to_string(&done).ok().as_deref() != Some(&wanted) {
         // Debian has the module apart from the language.
         let modules =
             Command::new("python3").args(["-c", "import ensurepip, venv"]).stderr(Stdio::null()).status();
@@ -40,7 +41,7 @@ pub(crate) fn environment(name: &str, packages_of_python: &[&str]) -> Result<Pat
         succeed(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
         let mut pip = Command::new(folder.join("bin/python"));
         succeed(pip.args(["-m", "pip", "install", "--quiet"]).args(packages_of_python))?;
-        File::create(&done).map_err(|e| format!("{}: {e}", done.display()))?;
+        std::fs::write(&done, &wanted).map_err(|e| format!("{}: {e}", done.display()))?;
     }
     Ok(folder)
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::{install, root, succeed};
 
 /// What the tests need, beside what the packages themselves need.
-const TOOLS: [&str; 5] = ["maturin>=1.9,<2", "numpy", "pytest", "hypothesis", "mypy"];
+const TOOLS: [&str; 6] = ["maturin>=1.9,<2", "numpy", "pytest", "hypothesis", "mypy", "pyright[nodejs]"];
 
 /// `pip install ./python` with the profile of the other tests, so that nothing is compiled twice; then the tests, the
 /// examples in docstrings, and the types.
@@ -40,5 +40,7 @@ pub(crate) fn check() -> Result<(), String> {
         "neurenix",
         "micrograd_rs",
     ])?;
-    python(&["-m", "mypy", "neurenix", "micrograd_rs"])
+    python(&["-m", "mypy", "neurenix", "micrograd_rs", "tests/typing_example.py"])?;
+    let interpreter = program.to_string_lossy();
+    python(&["-m", "pyright", "--pythonpath", &interpreter, "neurenix", "micrograd_rs", "tests/typing_example.py"])
 }

@@ -19,10 +19,11 @@ from .dataset import (
     Subset,
     SubsetRandomSampler,
     TensorDataset,
+    WeightedRandomSampler,
     random_split,
 )
 from .history import History
-from .loader import DataLoader, default_collate
+from .loader import DataLoader, default_collate, get_worker_info
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
@@ -44,8 +45,10 @@ __all__ = [
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
+    "WeightedRandomSampler",
     "default_collate",
     "digits",
+    "get_worker_info",
     "progress",
     "random_split",
 ]

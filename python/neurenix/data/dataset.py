@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import _engine
 from .._engine import Generator, Tensor
+from ..random import multinomial
 
 
 class Dataset:
@@ -179,6 +180,33 @@ class SubsetRandomSampler(Sampler):
 
     def __len__(self) -> int:
         return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler):
+    """``num_samples`` samples drawn by weights, which need not add up to 1.
+
+    >>> import neurenix as nx
+    >>> list(nx.data.WeightedRandomSampler([0.0, 1.0, 0.0], 3))
+    [1, 1, 1]
+    """
+
+    def __init__(
+        self, weights: Any, num_samples: int, replacement: bool = True, generator: Generator | None = None
+    ) -> None:
+        if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples < 1:
+            raise ValueError(f"num_samples is {num_samples!r}: it is a whole number of at least 1")
+        given = weights.tolist() if isinstance(weights, Tensor) else weights
+        self.weights = _engine.tensor(given, dtype="float64", device="cpu")
+        if self.weights.ndim != 1 or not bool((self.weights >= 0).all()) or not float(self.weights.sum()) > 0:
+            raise ValueError("weights are a row of numbers from 0, of which one at least is more")
+        self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
+
+    def __iter__(self) -> Iterator[int]:
+        drawn = multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator)
+        return iter(drawn.tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
 
 
 class BatchSampler(Sampler):

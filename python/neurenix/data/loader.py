@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import _engine
 from .._engine import Generator, Tensor
@@ -38,11 +40,68 @@ def default_collate(batch: list[Any]) -> Any:
     raise TypeError(f"default_collate: a batch of {type(first).__name__} is unknown: give collate_fn")
 
 
+class WorkerInfo(NamedTuple):
+    """What :func:`get_worker_info` tells."""
+
+    id: int
+    num_workers: int
+    dataset: Any
+
+
+class _Worker(threading.local):
+    info: WorkerInfo | None = None
+
+
+_WORKER = _Worker()
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """Which of a loader's workers this thread is; ``None`` in a thread that is none."""
+    return _WORKER.info
+
+
+class _Workers:
+    """Threads that know their numbers, started when first needed."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self.error: BaseException | None = None
+        self._numbers, self._lock = iter(range(loader.num_workers)), threading.Lock()
+        function, count, dataset = loader.worker_init_fn, loader.num_workers, loader.dataset
+
+        def begin() -> None:
+            with self._lock:
+                number = next(self._numbers)
+            _WORKER.info = WorkerInfo(number, count, dataset)
+            if function is not None:
+                try:
+                    function(number)
+                except BaseException as error:  # Told where the batches are asked for.
+                    self.error = error
+
+        self._pool = ThreadPoolExecutor(count, "neurenix-data", begin)
+
+    def submit(self, make: Callable[[Any], Any], task: Any) -> Future[Any]:
+        def work() -> Any:
+            if self.error is not None:
+                raise self.error
+            return make(task)
+
+        return self._pool.submit(work)
+
+    def stop(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
 class DataLoader:
     """Batches of a data set, each epoch anew.
 
     ``num_workers`` threads prepare ``num_workers * prefetch_factor`` batches in advance; with 0 each batch is made when
-    it is asked for. ``pin_memory`` is accepted: the engine stages copies to devices itself.
+    it is asked for. ``worker_init_fn(number)`` is called in each thread before its first batch; ``timeout`` are the seconds
+    after which a batch is an error, 0 for any; ``persistent_workers`` keeps the threads for the next epoch. A data set that
+    is a stream is read by one thread, whatever their number.
+
+    Workers are threads, so ``multiprocessing_context`` changes nothing; neither does ``pin_memory``, for the engine stages
+    copies to devices itself. Batches always come in order.
 
     >>> import neurenix as nx
     >>> dataset = nx.data.TensorDataset(nx.arange(5))
@@ -61,12 +120,22 @@ class DataLoader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Generator | None = None,
         *,
         prefetch_factor: int | None = None,
-        generator: Generator | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
     ) -> None:
         if num_workers < 0 or (prefetch_factor is not None and prefetch_factor < 1):
             raise ValueError("DataLoader: num_workers is at least 0 and prefetch_factor at least 1")
+        if timeout < 0:
+            raise ValueError(f"DataLoader: timeout is {timeout}: it is 0 or seconds")
+        if num_workers == 0 and (prefetch_factor is not None or persistent_workers or timeout):
+            raise ValueError("DataLoader: prefetch_factor, persistent_workers and timeout need num_workers of at least 1")
         if sampler is not None and shuffle:
             raise ValueError("DataLoader: give sampler or shuffle, not both")
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
@@ -79,7 +148,10 @@ class DataLoader:
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.num_workers, self.prefetch_factor = num_workers, 2 if prefetch_factor is None else prefetch_factor
         self.collate_fn, self.pin_memory, self.generator = collate_fn, pin_memory, generator
-        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self.timeout, self.worker_init_fn, self.persistent_workers = timeout, worker_init_fn, persistent_workers
+        self.sampler: Any = sampler
+        self.batch_sampler: Any = batch_sampler
+        self._workers: _Workers | None = None
         if not self._in_order:
             if sampler is None:
                 self.sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
@@ -126,15 +198,23 @@ class DataLoader:
 
     def _prefetched(self, make: Callable[[Any], Any], tasks: Iterator[Any]) -> Iterator[Any]:
         waiting: deque[Future[Any]] = deque()
-        pool = ThreadPoolExecutor(self.num_workers, "neurenix-data")
+        workers, self._workers = self._workers or _Workers(self), None
+        ended = False
         try:
             for task in islice(tasks, self.num_workers * self.prefetch_factor):
-                waiting.append(pool.submit(make, task))
+                waiting.append(workers.submit(make, task))
             while waiting:
-                batch = waiting.popleft().result()
+                try:
+                    batch = waiting.popleft().result(self.timeout or None)
+                except FutureTimeout:
+                    raise RuntimeError(f"DataLoader: a batch took more than {self.timeout} seconds") from None
                 for task in islice(tasks, 1):
-                    waiting.append(pool.submit(make, task))
+                    waiting.append(workers.submit(make, task))
                 yield batch
+            ended = True
         finally:
             # Also when the loop is left early, or a sample raises.
-            pool.shutdown(wait=True, cancel_futures=True)
+            if ended and self.persistent_workers and self._workers is None:
+                self._workers = workers
+            else:
+                workers.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from .._engine import Tensor
@@ -62,13 +63,18 @@ def tanh(input: Tensor) -> Tensor:
 
 
 def _chosen(input: Tensor, dim: int | None) -> int:
-    return (1 if input.ndim > 1 else 0) if dim is None else dim
+    """The dimension, or PyTorch's choice where none is given, with a warning as there."""
+    if dim is not None:
+        return dim
+    dim = 0 if input.ndim in (0, 1, 3) else 1
+    warnings.warn(f"softmax without a dimension takes dim={dim} for {input.ndim} dimensions: say dim=", stacklevel=3)
+    return dim
 
 
 def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """``exp(x) / sum(exp(x))`` along ``dim``.
 
-    If that is left out, along the second dimension, or a vector's only one.
+    Without ``dim``, along the first of 1 or 3 dimensions, else along the second, with a warning, as in PyTorch.
     """
     (input,) = full(input)
     return (input if dtype is None else input.to(dtype)).softmax(_chosen(input, dim))

@@ -82,8 +82,8 @@ class Sequential(_Numbered):
             for name, module in args[0].items():
                 self.register_module(name, module)
         else:
-            one_list = len(args) == 1 and not isinstance(args[0], Module)
-            self.extend(args[0] if one_list else args)
+            modules: Any = args[0] if len(args) == 1 and not isinstance(args[0], Module) else args
+            self.extend(modules)
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):

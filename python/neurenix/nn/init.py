@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from .. import _engine
 from .._autograd import no_grad
 from .._engine import Generator, Tensor
@@ -94,6 +96,47 @@ def eye_(tensor: Tensor) -> Tensor:
     if tensor.ndim != 2:
         raise ValueError(f"eye_: a matrix is needed, not {tensor.ndim} dimensions")
     return _put(tensor, _engine.eye(*tensor.shape, device=tensor.device))
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """A convolution's weight that passes on as many channels as it can, those of each group by themselves."""
+    if tensor.ndim not in (3, 4, 5):
+        raise ValueError(f"dirac_: a convolution's weight of 3, 4 or 5 dimensions is needed, not {tensor.ndim}")
+    outputs, inputs, *kernel = tensor.shape
+    if groups < 1 or outputs % groups:
+        raise ValueError(f"dirac_: {outputs} channels cannot be divided among {groups} groups")
+    values = np.zeros(tensor.shape, np.float32)
+    for group in range(groups):
+        for channel in range(min(outputs // groups, inputs)):
+            values[(group * (outputs // groups) + channel, channel, *(size // 2 for size in kernel))] = 1.0
+    return _put(tensor, _engine.tensor(values, device=tensor.device))
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """A matrix whose rows or columns, whichever are fewer, are orthogonal (Saxe et al., 2013); trailing dimensions count
+    as one."""
+    if tensor.ndim < 2:
+        raise ValueError(f"orthogonal_: at least 2 dimensions are needed, not {tensor.ndim}")
+    if tensor.numel() == 0:
+        return tensor
+    drawn = _draw(tensor, "randn", generator).cpu().numpy().reshape(tensor.shape[0], -1).astype(np.float64)
+    wide = drawn.shape[0] < drawn.shape[1]
+    q, r = np.linalg.qr(drawn.T if wide else drawn)
+    # Signs that make the choice even among all such matrices (Mezzadri, 2007).
+    q = q * np.sign(np.diag(r))
+    values = gain * (q.T if wide else q).reshape(tensor.shape)
+    return _put(tensor, _engine.tensor(values.astype(np.float32), device=tensor.device))
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
+    """A matrix with this share of zeros in each column, normally distributed elsewhere (Martens, 2010)."""
+    if tensor.ndim != 2:
+        raise ValueError(f"sparse_: a matrix is needed, not {tensor.ndim} dimensions")
+    if not 0.0 <= sparsity <= 1.0:
+        raise ValueError(f"sparse_: sparsity is {sparsity}: it is a share between 0 and 1")
+    zeros = math.ceil(sparsity * tensor.shape[0])
+    order = _engine.rand(tuple(tensor.shape), device=tensor.device, generator=generator).argsort(0).argsort(0)
+    return _put(tensor, _engine.where(order < zeros, 0.0, _draw(tensor, "randn", generator) * std))
 
 
 def fans(tensor: Tensor) -> tuple[int, int]:

@@ -332,9 +332,14 @@ class Module:
             if module is not None:
                 yield from module._state(f"{prefix}{name}.")
 
-    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
-        """The values of parameters and buffers by name, as they are now."""
-        return {name: tensor if keep_vars else tensor.detach() for name, tensor in self._state(prefix)}
+    def state_dict(
+        self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Any]:
+        """The values of parameters and buffers by name, as they are now; put into ``destination`` if that is given. With
+        ``keep_vars`` the parameters and buffers themselves."""
+        state = {} if destination is None else destination
+        state.update((name, tensor if keep_vars else tensor.detach()) for name, tensor in self._state(prefix))
+        return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Puts values into parameters and buffers, brought to their dtype and device.
