@@ -7,6 +7,7 @@ types that our own conversions take, nor what an operator gives; they are put in
 from __future__ import annotations
 
 import ast
+import copy
 import re
 import subprocess
 import tempfile
@@ -101,6 +102,42 @@ class Rewriter(ast.NodeTransformer):
         return node
 
 
+def python_methods() -> list[ast.stmt]:
+    """The methods of tensors that are written in Python, without their contents."""
+    found: dict[str, ast.FunctionDef] = {}
+    listed = re.search(r"__all__ = \[.*?\]", (HERE / "neurenix" / "_methods.py").read_text(), re.DOTALL)
+    assert listed is not None
+    shared = set(ast.literal_eval(listed.group().removeprefix("__all__ = ")))
+    for name in ("random", "_methods", "_places"):
+        tree = ast.parse((HERE / "neurenix" / f"{name}.py").read_text())
+        wanted = None if name == "_places" else shared
+        for each in tree.body:
+            if isinstance(each, ast.FunctionDef) and each.name != "attach" and not each.name.startswith("_"):
+                if wanted is None or each.name in wanted:
+                    found[each.name] = each
+            elif isinstance(each, ast.Assign) and isinstance(each.value, ast.Name) and each.value.id in found:
+                # Another name of a function.
+                (target,) = each.targets
+                other = copy.deepcopy(found[each.value.id])
+                other.name = ast.unparse(target)
+                found[other.name] = other
+    for each in found.values():
+        each.args.posonlyargs.extend(each.args.args[:1])
+        each.args.posonlyargs[0] = ast.arg("self")
+        del each.args.args[:1]
+        Rewriter().visit(each)
+    return [found[name] for name in sorted(found)]
+
+
+def put_python_methods(tree: ast.Module) -> None:
+    """Adds them to the class of tensors."""
+    methods = python_methods()
+    names = {each.name for each in methods if isinstance(each, ast.FunctionDef)}
+    for each in tree.body:
+        if isinstance(each, ast.ClassDef) and each.name == "Tensor":
+            each.body = [one for one in each.body if getattr(one, "name", None) not in names] + methods
+
+
 def main() -> None:
     """Builds the native part with its descriptions and writes the file."""
     with tempfile.TemporaryDirectory() as folder:
@@ -109,6 +146,7 @@ def main() -> None:
         source = (Path(folder) / "neurenix" / "_engine.pyi").read_text()
     tree = Rewriter().visit(ast.parse(source))
     tree.body = [each for each in tree.body if not isinstance(each, (ast.ImportFrom, ast.Import, ast.Assign))]
+    put_python_methods(tree)
     text = ast.unparse(ast.fix_missing_locations(tree))
     text = re.sub(r"SupportsGetItem\[builtins\.int, ", "Sequence[", text)
     text = re.sub(r"SupportsLenAndGetItem\[", "Sequence[", text)

@@ -24,6 +24,8 @@ from ._autograd import jacobian as jacobian
 from ._autograd import no_grad as no_grad
 from ._autograd import set_grad_enabled as set_grad_enabled
 from ._autograd import value_and_grad as value_and_grad
+from ._config import DeviceType as DeviceType
+from ._config import init as init
 from ._elementwise import *  # noqa: F403
 from ._engine import (
     Device as Device,
@@ -61,6 +63,8 @@ from ._engine import (
 )
 from ._info import __array_namespace_info__ as __array_namespace_info__
 from ._manipulation import *  # noqa: F403
+from ._methods import *  # noqa: F403
+from ._places import attach as _attach
 from ._reductions import *  # noqa: F403
 
 if TYPE_CHECKING:
@@ -71,6 +75,8 @@ if TYPE_CHECKING:
     from ._profile import Profiler as Profiler
     from .io import load as load, save as save
     from .nn import functional as functional
+
+_attach()
 
 __array_api_version__ = "2024.12"
 

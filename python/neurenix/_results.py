@@ -56,3 +56,18 @@ class UniqueCounts(NamedTuple):
 class UniqueInverse(NamedTuple):
     values: Tensor
     inverse_indices: Tensor
+
+
+class median(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class kthvalue(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class aminmax(NamedTuple):
+    min: Tensor
+    max: Tensor

@@ -241,6 +241,82 @@ for result in results:
     schedule.step(result)
     plateau.append(optimizer.param_groups[0]["lr"])
 
+nan, inf = float("nan"), float("inf")
+odd = torch.tensor([[3.0, nan, 1.0, 2.0], [4.0, 4.0, -1.0, 0.5], [nan, nan, nan, nan]])
+METHODS = []
+for name, x, args, kwargs in [
+    ("median", r(4, 5), [], {}),
+    ("median", r(6), [], {}),
+    ("median", r(3, 4), [1], {"keepdim": True}),
+    ("median", odd, [1], {}),
+    ("nanmedian", odd[:2], [1], {}),
+    ("nanmedian", odd, [], {}),
+    ("kthvalue", r(3, 5), [2], {"dim": 1}),
+    ("quantile", r(3, 6), [0.3], {"dim": 1}),
+    ("quantile", r(7), [torch.tensor([0.0, 0.25, 0.9, 1.0])], {}),
+    ("quantile", r(4, 2), [0.4], {"dim": 0, "keepdim": True, "interpolation": "nearest"}),
+    ("quantile", odd, [0.5], {"dim": 1}),
+    ("aminmax", r(3, 4), [], {"dim": 0}),
+    ("bincount", torch.tensor([1, 3, 1, 0]), [], {"minlength": 6}),
+    ("bincount", torch.tensor([1, 3, 1]), [torch.tensor([0.5, 2.0, 0.25])], {}),
+    ("histc", r(50), [], {"bins": 7, "min": -1, "max": 1.5}),
+    ("histc", r(9), [], {"bins": 4}),
+    ("scatter_add", r(3, 4), [1, torch.tensor([[0, 0], [3, 1], [2, 2]]), r(3, 2)], {}),
+    ("index_copy", r(3, 4), [1, torch.tensor([2, 0]), r(3, 2)], {}),
+    ("index_fill", r(3, 4), [0, torch.tensor([2, 0]), 7.0], {}),
+    ("index_put", r(3, 4), [[torch.tensor([0, 2, 0]), torch.tensor([1, 3, 1])], r(3)], {"accumulate": True}),
+    ("index_put", r(3, 4, 2), [[torch.tensor([[0], [-1]]), torch.tensor([1, 3])], r(2, 2, 2)], {}),
+    ("masked_scatter", r(3, 4), [torch.tensor([True, False, True, True]), r(9)], {}),
+    ("addmm", r(2, 4), [r(2, 3), r(3, 4)], {"beta": 0.5, "alpha": 2.0}),
+    ("addmv", r(2), [r(2, 3), r(3)], {}),
+    ("baddbmm", r(2, 2, 4), [r(2, 2, 3), r(2, 3, 4)], {"alpha": 3.0}),
+    ("addcmul", r(2, 3), [r(2, 3), r(3)], {"value": 0.5}),
+    ("addcdiv", r(2, 3), [r(2, 3), r(3)], {"value": 0.5}),
+    ("lerp", r(2, 3), [r(2, 3), 0.25], {}),
+    ("mv", r(2, 3), [r(3)], {}),
+    ("inner", r(2, 3), [r(4, 3)], {}),
+    ("inner", r(3), [r(3)], {}),
+    ("ger", r(2), [r(3)], {}),
+    ("dist", r(2, 3), [r(2, 3)], {}),
+    ("fmod", r(7) * 5, [1.5], {}),
+    ("frac", r(7) * 5, [], {}),
+    ("exp2", r(7), [], {}),
+    ("clamp_min", r(7), [0.3], {}),
+    ("clamp_max", r(7), [0.3], {}),
+    ("nan_to_num", torch.tensor([1.0, nan, inf, -inf]), [], {}),
+    ("nan_to_num", torch.tensor([1.0, nan, inf, -inf]), [1.0, 2.0, 3.0], {}),
+    ("diagonal", r(3, 5), [1], {}),
+    ("diagonal", r(2, 4, 3), [-1, 1, 2], {}),
+    ("diag_embed", r(2, 3), [], {}),
+    ("diag_embed", r(2, 3), [-1, 0, 2], {}),
+    ("fliplr", r(2, 3), [], {}),
+    ("flipud", r(2, 3), [], {}),
+    ("std_mean", r(3, 4), [1], {}),
+    ("var_mean", r(3, 4), [], {"correction": 0}),
+    ("cdist", r(3, 4), [r(2, 4)], {}),
+    ("cdist", r(2, 3, 4), [r(2, 2, 4), 1.0], {}),
+    ("cdist", torch.ones(2, 3), [torch.ones(2, 3) * torch.tensor([[1.0], [2.0]]), 3.0], {}),
+]:
+    x = x.clone()
+    if x.is_floating_point():
+        x.requires_grad_()
+    function = getattr(torch if name.endswith("_mean") or name == "cdist" else torch.Tensor, name)
+    result = flat(function(x, *args, **kwargs))
+    grad = None
+    if result[0].requires_grad:
+        (result[0] * torch.linspace(-1, 1, result[0].numel()).reshape(result[0].shape)).nansum().backward()
+        grad = lists(x.grad)
+    METHODS.append(
+        {
+            "name": name,
+            "x": lists(x),
+            "args": lists(args),
+            "kwargs": lists(kwargs),
+            "results": [lists(each) for each in result],
+            "grad": grad,
+        }
+    )
+
 target = pathlib.Path(__file__).parent / "golden" / "nn.json"
 target.parent.mkdir(exist_ok=True)
 
@@ -259,6 +335,7 @@ content = {
     "layers": LAYERS,
     "losses": LOSSES,
     "ctc": CTC,
+    "methods": METHODS,
     "optimizers": OPTIMIZERS,
     "schedules": SCHEDULES,
     "sequential": rates,

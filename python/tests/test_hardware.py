@@ -125,6 +125,17 @@ def test_a_model_trains_in_mixed_precision() -> None:
     assert all(parameter.dtype == nx.float32 for parameter in model.parameters())
 
 
+def test_kinds_of_devices_and_settings() -> None:
+    assert nx.Device(nx.DeviceType.CPU) == nx.Device(nx.DeviceType("cpu"), 0) == nx.Device("cpu")
+    assert {entry["kind"] for entry in nx.hardware.report()} <= {kind.value for kind in nx.DeviceType} | {"reference"}
+    nx.init()
+    nx.init({"device": "cpu", "debug": False, "log_level": "info"})
+    assert nx.get_default_device().type == nx.DeviceType.CPU
+    for config in ({"device": "cuda:99"}, {"color": 1}, {"debug": True}):
+        with pytest.raises(ValueError):
+            nx.init(config)
+
+
 def test_the_profiler_tells_what_ran() -> None:
     with nx.Profiler() as profiler:
         (nx.randn(64, 64) @ nx.randn(64, 64)).evaluate()

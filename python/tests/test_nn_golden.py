@@ -75,6 +75,31 @@ def test_ctc_loss(case):
     close(scores.grad, case["grad"])
 
 
+def given(value):
+    if isinstance(value, list):
+        return [given(each) for each in value]
+    return tensor(value)
+
+
+@pytest.mark.parametrize("case", GOLDEN["methods"], ids=names(GOLDEN["methods"]))
+def test_method(case):
+    x, args = tensor(case["x"]), given(case["args"])
+    kwargs = {key: given(value) for key, value in case["kwargs"].items()}
+    if case["grad"] is not None:
+        x.requires_grad_()
+    results = flat(getattr(x, case["name"])(*args, **kwargs))
+    for result, expected in zip(results, case["results"], strict=True):
+        close(result, expected)
+        assert result.dtype.name == expected["dtype"]
+    if hasattr(nx, case["name"]):
+        again = flat(getattr(nx, case["name"])(x, *args, **kwargs))
+        assert all(each.detach().allclose(result.detach(), equal_nan=True) for each, result in zip(again, results))
+    if case["grad"] is not None:
+        weights = nx.linspace(-1, 1, results[0].numel()).reshape(results[0].shape)
+        nx.where(results[0].isnan(), 0.0, results[0] * weights).sum().backward()
+        close(x.grad, case["grad"], 1e-4)
+
+
 def run(case, optimizer, w, steps):
     for step in steps:
         optimizer.zero_grad()

@@ -1,0 +1,48 @@
+"""Kinds of devices by name, and the settings that a program may begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from . import _engine
+
+
+class DeviceType(str, Enum):
+    """Kinds of devices. ``nx.Device(nx.DeviceType.CUDA, 0)`` is a device; ``nx.hardware.report()`` says which there are.
+
+    >>> import neurenix as nx
+    >>> nx.Device(nx.DeviceType.CPU).type == nx.DeviceType.CPU
+    True
+    """
+
+    CPU = "cpu"
+    CUDA = "cuda"
+    HIP = "hip"
+    OPENCL = "opencl"
+    VULKAN = "vulkan"
+    METAL = "metal"
+    DX12 = "dx12"
+    GL = "gl"
+    DIRECTML = "directml"
+    NPU = "npu"
+
+
+_PLAIN = {"debug": False, "log_level": "info"}
+
+
+def init(config: Mapping[str, Any] | None = None) -> None:
+    """Begins with these settings: ``{"device": "cpu"}`` is ``nx.set_default_device("cpu")``. Nothing needs it.
+
+    ``debug`` and ``log_level`` are accepted with their defaults; ``RNN_GPU_DEBUG=1`` and ``nx.Profiler`` show what runs.
+    """
+    given = dict(config or {})
+    device = given.pop("device", None)
+    for name, value in given.items():
+        if name not in _PLAIN:
+            raise ValueError(f"init: {name!r} is no setting: there are device, debug, log_level")
+        if value != _PLAIN[name]:
+            raise ValueError(f"init: {name} is {value!r}: only {_PLAIN[name]!r} is there; see RNN_GPU_DEBUG and nx.Profiler")
+    if device is not None:
+        _engine.set_default_device(device)

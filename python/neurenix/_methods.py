@@ -1,0 +1,363 @@
+"""PyTorch's functions that follow from others: each is a function of ``neurenix`` and a method of its tensors."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from . import _engine
+from ._engine import Tensor, where
+from ._results import aminmax as _AminMax
+from ._results import kthvalue as _KthValue
+from ._results import median as _Median
+from .random import multinomial
+
+__all__ = [
+    "addcdiv",
+    "addcmul",
+    "addmm",
+    "addmv",
+    "aminmax",
+    "baddbmm",
+    "bincount",
+    "cdist",
+    "clamp_max",
+    "clamp_min",
+    "diag_embed",
+    "diagonal",
+    "dist",
+    "exp2",
+    "fliplr",
+    "flipud",
+    "fmod",
+    "frac",
+    "ger",
+    "histc",
+    "index_copy",
+    "index_fill",
+    "index_put",
+    "inner",
+    "kthvalue",
+    "lerp",
+    "masked_scatter",
+    "median",
+    "multinomial",
+    "mv",
+    "nan_to_num",
+    "nanmedian",
+    "quantile",
+    "std_mean",
+    "var_mean",
+]
+
+
+# Order.
+def _gathered(x: Tensor, order: Tensor, place: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """The elements at places of an order, and their indices."""
+    index = order.gather(dim, place)
+    value = x.gather(dim, index)
+    return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
+
+
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The element in the middle, the lower of two; with ``dim`` values and indices. NaN where there is one.
+
+    >>> import neurenix as nx
+    >>> nx.median(nx.Tensor([4.0, 1.0, 3.0, 2.0])).item()
+    2.0
+    """
+    if dim is None:
+        return median(input.flatten(), 0).values
+    if input.ndim == 0:
+        return _Median(input, _engine.zeros((), dtype="int64", device=input.device))
+    order, count = input.argsort(dim), input.shape[dim]
+    if count == 0:
+        raise IndexError(f"median: dimension {dim} of shape {tuple(input.shape)} has no elements")
+    place = order.narrow(dim, 0, 1) * 0 + (count - 1) // 2
+    if input.is_floating_point():
+        missing = input.isnan()
+        # NaN stands last in the order: the first of them is the result.
+        present = count - missing.sum(dim, True)
+        place = where(present < count, present, place)
+    return _Median(*_gathered(input, order, place, dim, keepdim))
+
+
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """As ``median``, of the elements that are numbers."""
+    if dim is None:
+        return nanmedian(input.flatten(), 0).values
+    present = (~input.isnan()).sum(dim, True)
+    place = where(present > 0, (present - 1) // 2, 0)
+    return _Median(*_gathered(input, input.argsort(dim), place, dim, keepdim))
+
+
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """The ``k``-th smallest element along ``dim``, counted from 1: values and indices."""
+    if not 1 <= k <= input.shape[dim]:
+        raise ValueError(f"kthvalue: k is {k}, dimension {dim} has {input.shape[dim]} elements")
+    order = input.argsort(dim)
+    place = order.narrow(dim, 0, 1) * 0 + (k - 1)
+    return _KthValue(*_gathered(input, order, place, dim, keepdim))
+
+
+def quantile(
+    input: Tensor, q: float | Tensor, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """The values below which shares ``q`` of the elements lie; several shares stand along a first dimension."""
+    if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
+        raise ValueError(f"quantile: interpolation is {interpolation!r}")
+    shares = q.tolist() if isinstance(q, Tensor) else q
+    many = isinstance(shares, list)
+    shares = shares if isinstance(shares, list) else [shares]
+    if not builtins.all(0 <= share <= 1 for share in shares):
+        raise ValueError(f"quantile: q is {q}: shares are between 0 and 1")
+    sizes = [1] * input.ndim
+    x, axis = (input.flatten(), 0) if dim is None else (input, dim)
+    ordered, last = x.sort(axis)[0], x.shape[axis] - 1
+    missing = x.isnan().any(axis, True)
+    results = []
+    for share in shares:
+        place = share * last
+        low, high = math.floor(place), math.ceil(place)
+        weight = {"lower": 0.0, "higher": 1.0, "midpoint": 0.5, "nearest": float(round(place) - low)}.get(
+            interpolation, place - low
+        )
+        below, above = ordered.narrow(axis, low, 1), ordered.narrow(axis, high, 1)
+        value = below if weight == 0 or low == high else below + (above - below) * weight
+        value = where(missing, float("nan"), value)
+        if dim is None:
+            value = value.reshape(sizes) if keepdim else value.squeeze(0)
+        elif not keepdim:
+            value = value.squeeze(axis)
+        results.append(value)
+    return _engine.stack(results) if many else results[0]
+
+
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The smallest and the greatest element."""
+    return _AminMax(input.amin(dim, keepdim), input.amax(dim, keepdim))
+
+
+def std_mean(input: Tensor, dim: Any = None, *, correction: int = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The standard deviation and the mean."""
+    return input.std(dim, correction=correction, keepdim=keepdim), input.mean(dim, keepdim)
+
+
+def var_mean(input: Tensor, dim: Any = None, *, correction: int = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The variance and the mean."""
+    return input.var(dim, correction=correction, keepdim=keepdim), input.mean(dim, keepdim)
+
+
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each number from 0 occurs in a vector of whole numbers, or the sum of its weights."""
+    if input.ndim != 1 or input.is_floating_point() or (input.numel() and int(input.min().item()) < 0):
+        raise ValueError("bincount: a vector of whole numbers from 0 is needed")
+    size = max(minlength, int(input.max().item()) + 1 if input.numel() else 0)
+    counted = _engine.full(tuple(input.shape), 1, dtype="int64", device=input.device) if weights is None else weights
+    result = _engine.zeros((size,), dtype=counted.dtype, device=input.device)
+    return result.scatter_add(0, input.to("int64"), counted) if input.numel() else result
+
+
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements lie in each of ``bins`` equal parts between ``min`` and ``max``, or between the smallest and
+    greatest element where these are equal."""
+    x = input.flatten()
+    if min == max and x.numel():
+        min, max = float(x.min().item()), float(x.max().item())
+    if min == max:
+        min, max = min - 1, max + 1
+    if bins < 1 or not min < max:
+        raise ValueError(f"histc: {bins} parts between {min} and {max}")
+    x = x.masked_select((x >= min) & (x <= max))
+    place = ((x - min) * (bins / (max - min))).floor().clamp(0, bins - 1)
+    return bincount(place.to("int64"), minlength=bins).to(input.dtype)
+
+
+# Choice.
+def _rows(index: Tensor, input: Tensor, dim: int) -> Tensor:
+    """An index of positions along ``dim``, stretched over the other dimensions."""
+    sizes = [1] * input.ndim
+    sizes[dim] = index.numel()
+    shape = list(input.shape)
+    shape[dim] = index.numel()
+    return index.reshape(sizes).broadcast_to(shape)
+
+
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """A copy with ``source``'s slices at the positions ``index`` along ``dim``."""
+    return input.scatter(dim, _rows(index, input, dim), source)
+
+
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """A copy with ``value`` at the positions ``index`` along ``dim``."""
+    return input.scatter(dim, _rows(index, input, dim), value.item() if isinstance(value, Tensor) else value)
+
+
+def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy with ``values`` at the places that one index for each of the first dimensions names; with ``accumulate`` they
+    are added there."""
+    shape = _engine.broadcast_shapes(*(index.shape for index in indices))
+    rest = tuple(input.shape[len(indices) :])
+    place = _engine.zeros(shape, dtype="int64", device=input.device)
+    for index, size in zip(indices, input.shape, strict=False):
+        place = place * size + where(index < 0, index + size, index)
+    rows = input.reshape(-1, *rest)
+    given = values.to(input.dtype).broadcast_to((*shape, *rest)).reshape(-1, *rest)
+    place = place.reshape(-1)
+    changed = rows.index_add(0, place, given) if accumulate else index_copy(rows, 0, place, given)
+    return changed.reshape(input.shape)
+
+
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """A copy with the elements of ``source``, in order, where ``mask`` is true."""
+    mask = mask.broadcast_to(input.shape)
+    place = mask.flatten().to("int64").cumsum(0) - 1
+    if source.numel() <= int(place[-1].item()):
+        raise ValueError(f"masked_scatter: {int(place[-1].item()) + 1} places for {source.numel()} elements")
+    given = source.flatten().index_select(0, place.clamp(min=0)).reshape(input.shape)
+    return where(mask, given.to(input.dtype), input)
+
+
+# Products and distances.
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * input + alpha * (mat1 @ mat2)``."""
+    product = mat1 @ mat2 if alpha == 1 else (mat1 @ mat2) * alpha
+    return product if beta == 0 else (input if beta == 1 else input * beta) + product
+
+
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * input + alpha * (mat @ vec)``."""
+    return addmm(input, mat, vec, beta=beta, alpha=alpha)
+
+
+def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * input + alpha * (batch1 @ batch2)`` for stacks of matrices."""
+    return addmm(input, batch1, batch2, beta=beta, alpha=alpha)
+
+
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """``input + value * tensor1 * tensor2``."""
+    return input + tensor1 * tensor2 * value
+
+
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """``input + value * tensor1 / tensor2``."""
+    return input + tensor1 / tensor2 * value
+
+
+def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """``input + weight * (end - input)``."""
+    return input + (end - input) * weight
+
+
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """The product of a matrix and a vector."""
+    return input @ vec
+
+
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """The sums of products over the last dimension of both."""
+    if input.ndim == 0 or other.ndim == 0:
+        return input * other
+    return _engine.einsum("ai,bi->ab", *(x.reshape(-1, x.shape[-1]) for x in (input, other))).reshape(
+        (*input.shape[:-1], *other.shape[:-1])
+    )
+
+
+def ger(input: Tensor, vec2: Tensor) -> Tensor:
+    """The products of all pairs of two vectors."""
+    return input.outer(vec2)
+
+
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """The norm of the difference."""
+    return (input - other).norm(p)
+
+
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
+    """The distances between all rows of two matrices, or stacks of them: (..., P, M) and (..., R, M) to (..., P, R)."""
+    apart = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
+    if p == math.inf:
+        return apart.amax(-1)
+    if p == 1:
+        return apart.sum(-1)
+    if p == 0:
+        return (apart != 0).sum(-1).to(apart.dtype)
+    total = (apart * apart if p == 2 else apart**p).sum(-1)
+    # Equal rows: a distance of 0 with a gradient of 0.
+    same = total == 0
+    return where(same, 0.0, where(same, 1.0, total) ** (1.0 / p))
+
+
+# Elements.
+def fmod(input: Tensor, other: Any) -> Tensor:
+    """What is left of a division, with the sign of ``input``."""
+    rest = input.abs() % (other.abs() if isinstance(other, Tensor) else abs(other))
+    return where(input < 0, -rest, rest)
+
+
+def frac(input: Tensor) -> Tensor:
+    """What stands behind the point."""
+    return input - input.trunc()
+
+
+def exp2(input: Tensor) -> Tensor:
+    """Two to the power of each element."""
+    return 2.0**input
+
+
+def clamp_min(input: Tensor, min: Any) -> Tensor:
+    """Elements below ``min`` become ``min``."""
+    return input.clamp(min, None)
+
+
+def clamp_max(input: Tensor, max: Any) -> Tensor:
+    """Elements above ``max`` become ``max``."""
+    return input.clamp(None, max)
+
+
+_GREATEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38}
+
+
+def nan_to_num(
+    input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """NaN and infinities as numbers: the greatest and the smallest of the dtype, unless others are given."""
+    if not input.is_floating_point():
+        return input
+    most = _GREATEST.get(input.dtype.name, 1.7976931348623157e308)
+    result = where(input.isnan(), nan, input)
+    result = where(input == math.inf, most if posinf is None else posinf, result)
+    return where(input == -math.inf, -most if neginf is None else neginf, result)
+
+
+# Shapes.
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The diagonals of matrices in two dimensions, as a last dimension."""
+    x = input.movedim((dim1, dim2), (-2, -1))
+    rows, columns = x.shape[-2:]
+    row, column = max(-offset, 0), max(offset, 0)
+    size = max(min(rows - row, columns - column), 0)
+    places = _engine.arange(size, device=input.device) * (columns + 1) + (row * columns + column)
+    return x.reshape(*x.shape[:-2], rows * columns).index_select(-1, places)
+
+
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Matrices with the last dimension as their diagonals, zeros elsewhere."""
+    size = input.shape[-1] + abs(offset)
+    row = _engine.arange(size, device=input.device)
+    spread = input.pad((max(offset, 0), max(-offset, 0))).unsqueeze(-2)
+    placed = where(row.unsqueeze(1) + offset == row, spread, _engine.zeros((), dtype=input.dtype, device=input.device))
+    return placed.movedim((-2, -1), (dim1, dim2))
+
+
+def fliplr(input: Tensor) -> Tensor:
+    """The second dimension turned round."""
+    return input.flip(1)
+
+
+def flipud(input: Tensor) -> Tensor:
+    """The first dimension turned round."""
+    return input.flip(0)

@@ -1,0 +1,144 @@
+"""Methods of tensors that put new values into their place, and those that make tensors alike; attached by ``attach``."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+from . import _engine, _methods
+from ._engine import Generator, Tensor
+
+
+# In place.
+def scatter_(self: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
+    """Elements of ``src`` at the positions ``index`` along ``dim``, in place."""
+    return self.copy_(self.scatter(dim, index, src))
+
+
+def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """Elements of ``src`` added at the positions ``index`` along ``dim``, in place."""
+    return self.copy_(self.scatter_add(dim, index, src))
+
+
+def index_add_(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """Slices of ``source`` added at the positions ``index`` along ``dim``, in place."""
+    return self.copy_(self.index_add(dim, index, source if alpha == 1 else source * alpha))
+
+
+def index_copy_(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """Slices of ``source`` at the positions ``index`` along ``dim``, in place."""
+    return self.copy_(_methods.index_copy(self, dim, index, source))
+
+
+def index_fill_(self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """``value`` at the positions ``index`` along ``dim``, in place."""
+    return self.copy_(_methods.index_fill(self, dim, index, value))
+
+
+def index_put_(self: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
+    """As ``index_put``, in place."""
+    return self.copy_(_methods.index_put(self, indices, values, accumulate))
+
+
+def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """As ``masked_scatter``, in place."""
+    return self.copy_(_methods.masked_scatter(self, mask, source))
+
+
+def addcmul_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """As ``addcmul``, in place."""
+    return self.copy_(_methods.addcmul(self, tensor1, tensor2, value=value))
+
+
+def addcdiv_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """As ``addcdiv``, in place."""
+    return self.copy_(_methods.addcdiv(self, tensor1, tensor2, value=value))
+
+
+def lerp_(self: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """As ``lerp``, in place."""
+    return self.copy_(_methods.lerp(self, end, weight))
+
+
+def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Numbers distributed evenly over [a, b), in place."""
+    return self.copy_(_drawn(self, "rand", generator) * (b - a) + a)
+
+
+def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Numbers from a normal distribution, in place."""
+    return self.copy_(_drawn(self, "randn", generator) * std + mean)
+
+
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Numbers from an exponential distribution, in place."""
+    return self.copy_(-((-_drawn(self, "rand", generator)).log1p()) / lambd)
+
+
+def bernoulli_(self: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Ones with probability ``p``, else zeros, in place."""
+    return self.copy_((_drawn(self, "rand", generator) < p).to(self.dtype))
+
+
+def _drawn(self: Tensor, source: str, generator: Generator | None) -> Tensor:
+    draw = getattr(_engine, source)
+    result: Tensor = draw(tuple(self.shape), device=self.device, generator=generator)
+    return result
+
+
+# Tensors like another.
+def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A tensor of ``data``, of this one's dtype and on its device unless others are given."""
+    return _engine.tensor(
+        data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
+    )
+
+
+def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor of one value, of this one's dtype and on its device unless others are given."""
+    return _engine.full(size, fill_value, dtype=dtype or self.dtype, device=device or self.device)
+
+
+def new_zeros(self: Tensor, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """Zeros, of this one's dtype and on its device unless others are given."""
+    return _engine.zeros(*size, dtype=dtype or self.dtype, device=device or self.device)
+
+
+def new_ones(self: Tensor, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones, of this one's dtype and on its device unless others are given."""
+    return _engine.ones(*size, dtype=dtype or self.dtype, device=device or self.device)
+
+
+new_empty = new_zeros
+
+
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """With elements of another tensor's type."""
+    return self.to(other.dtype)
+
+
+def allclose(self: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> builtins.bool:
+    """Whether all elements agree within ``atol + rtol * abs(other)``."""
+    from ._manipulation import allclose
+
+    return allclose(self, other, rtol, atol, equal_nan)
+
+
+def equal(self: Tensor, other: Tensor) -> builtins.bool:
+    """Whether shapes and all elements are equal."""
+    return tuple(self.shape) == tuple(other.shape) and builtins.bool((self == other).all())
+
+
+def nelement(self: Tensor) -> builtins.int:
+    """The number of elements."""
+    return self.numel()
+
+
+def attach() -> None:
+    """Makes methods of the functions of this module, and of those of ``_methods`` that take a tensor first."""
+    for name, function in globals().items():
+        if not name.startswith("_") and getattr(function, "__module__", "") == __name__ and name != "attach":
+            setattr(Tensor, name, function)
+    for name in _methods.__all__:
+        setattr(Tensor, name, getattr(_methods, name))
