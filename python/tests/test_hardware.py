@@ -221,3 +221,39 @@ def test_mixed_precision_is_what_the_layers_compute_in() -> None:
     assert dtypes("mixed") == ["float16"]
     assert dtypes("fp16") == ["float16"]
     assert dtypes("fp32") == ["float32"]
+
+
+@pytest.mark.parametrize(("backend", "available"), BACKENDS)
+def test_what_a_backend_says_of_missing_hardware(backend: type, available: object) -> None:
+    if available():
+        pytest.skip("the hardware is here")
+    one = backend()
+    with pytest.warns(FallbackWarning, match="available, operations run on the CPU: .") as noted:
+        one.matmul(nx.ones(1, 1), nx.ones(1, 1))
+    assert str(noted[0].message)[0].isupper() and noted[0].filename == __file__, "the warning names the caller's line"
+    assert len(noted) == 1 and one.get_device_info(0) == {} and "CPU" in repr(one)
+    if backend is not DirectMLBackend:
+        with pytest.warns(FallbackWarning) as noted:
+            backend().optimize_model(nx.nn.Linear(1, 1))
+        assert noted[0].filename == __file__
+    kinds = {entry["kind"]: entry for entry in nx.hardware.report()}
+    assert one.placement_report()[0]["reason"] == kinds[backend.kind]["reason"]
+
+
+@pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")
+def test_what_a_backend_refuses() -> None:
+    for backend in (DirectMLBackend(), NPUBackend(), TensorCoresBackend()):
+        with pytest.raises(TypeError, match="list is no tensor"):
+            backend.matmul([[1.0]], nx.ones(1, 1))
+        with pytest.raises(ValueError, match="2, 3"):
+            backend.matmul(nx.ones(2, 3), nx.ones(2, 3))
+    for backend in (NPUBackend(), TensorCoresBackend()):
+        with pytest.raises(TypeError, match="no neurenix.nn.Module"):
+            backend.optimize_model(3)
+    npu, model = NPUBackend(), nx.nn.Conv2d(1, 2, 3)
+    with pytest.raises(ValueError, match="no batches"):
+        npu.optimize_model(model, calibration_data=iter([]))
+    images = 10 * nx.randn(2, 1, 5, 5)
+    one, several = (npu.optimize_model(model, calibration_data=data) for data in (images, [images]))
+    assert one.input_scale.item() == several.input_scale.item() == pytest.approx(images.abs().max().item() / 127)
+    assert model.training and isinstance(model, nx.nn.Conv2d)

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import _engine
 from .._engine import Device, Tensor
+from ..nn import Module
 
 
 class FallbackWarning(RuntimeWarning):
@@ -20,6 +21,8 @@ class HardwareBackend:
     kind = ""
     #: The hardware's name in messages.
     title = ""
+    #: What messages say where it is not there.
+    missing = ""
 
     def __init__(self) -> None:
         self._initialized = False
@@ -38,7 +41,7 @@ class HardwareBackend:
         for kind, reason in _engine.missing_devices():
             if kind == cls.kind or kind.startswith(f"{cls.kind}:"):
                 return reason
-        return f"no {cls.title} device was found"
+        return f"no device for {cls.title} was found"
 
     def initialize(self) -> bool:
         """Looks for devices. True if there is one; never an error."""
@@ -76,8 +79,9 @@ class HardwareBackend:
         """For each kind of operation so far: its name, where it ran, how often, and if not on the hardware, why."""
         return [dict(entry) for entry in self._report]
 
-    def _device(self, operation: str, beside: Device) -> Device:
-        """Where an operation runs. Notes it, and warns once if it is the CPU instead of the hardware."""
+    def _device(self, operation: str, beside: Device, depth: int = 3) -> Device:
+        """Where an operation runs. Notes it, and warns once if it is the CPU instead of the hardware, at the line that many
+        calls above."""
         if self.get_device_count() > 0:
             device, reason = (beside if beside.type == self.kind else self._devices[0]), None
         else:
@@ -85,7 +89,7 @@ class HardwareBackend:
             if not self._warned:
                 self._warned = True
                 warnings.warn(
-                    f"{self.title} is not available, operations run on the CPU: {reason}", FallbackWarning, stacklevel=4
+                    f"{self.missing}, operations run on the CPU: {reason}", FallbackWarning, stacklevel=depth
                 )
         for entry in self._report:
             if (entry["operation"], entry["device"]) == (operation, device.name):
@@ -96,8 +100,11 @@ class HardwareBackend:
         return device
 
     def _on_device(self, operation: str, *operands: Tensor | None) -> tuple[Any, ...]:
+        for operand in operands:
+            if operand is not None and not isinstance(operand, Tensor):
+                raise TypeError(f"{operation}: a {type(operand).__name__} is no tensor: make one with neurenix.Tensor")
         first = next(operand for operand in operands if operand is not None)
-        device = self._device(operation, first.device)
+        device = self._device(operation, first.device, 4)
         return tuple(None if operand is None else operand.to(device) for operand in operands)
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
@@ -138,6 +145,14 @@ class HardwareBackend:
                 if place is not moved:
                     place.data = moved.to(place.device)
         return result
+
+    @staticmethod
+    def _model_device(model: Any) -> Device:
+        """Where a model's parameters are."""
+        if not isinstance(model, Module):
+            raise TypeError(f"optimize_model: a {type(model).__name__} is no neurenix.nn.Module")
+        parameters = model.parameters()
+        return parameters[0].device if parameters else Device("cpu")
 
     def __repr__(self) -> str:
         found = self.get_device_count()

@@ -83,11 +83,15 @@ def quantized(model: Module, precision: str, calibration_data: Iterable[Any] | N
         layer._watching = True
     training = model.training
     model.eval()
+    batches = 0
     with _engine.GradientMode(False):
         for batch in calibration_data:
+            batches += 1
             # A batch of inputs, or inputs and labels as a data loader gives them.
             model(batch[0] if isinstance(batch, (list, tuple)) else batch)
     model.train(training)
+    if batches == 0:
+        raise ValueError("optimize_model: calibration_data has no batches")
     for layer in layers:
         layer._watching = False
         if layer._seen > 0:

@@ -26,3 +26,4 @@ class DirectMLBackend(HardwareBackend):
 
     kind = "directml"
     title = "DirectML"
+    missing = "DirectML is not available"

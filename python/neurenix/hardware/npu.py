@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._engine import Tensor
 from ._backend import HardwareBackend
 from ._optimize import PRECISIONS_OF_INTEGERS, quantized
 
@@ -19,7 +20,8 @@ class NPUBackend(HardwareBackend):
     """Operations on a neural processing unit; on the CPU, with a warning, where there is none."""
 
     kind = "npu"
-    title = "an NPU"
+    title = "NPUs"
+    missing = "No NPU is available"
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +42,7 @@ class NPUBackend(HardwareBackend):
         """A model for the device; ``model`` stays as it is.
 
         With ``quantize``, weights of linear layers and convolutions are kept as ``"int8"`` or ``"int16"`` with a scale for
-        each output, and multiplied out when they are used; with ``calibration_data`` (batches of inputs) the inputs of
+        each output, and multiplied out when they are used; with ``calibration_data`` (batches of inputs, or one) the inputs of
         these layers are rounded to integers too, over the range seen in them. ``optimize_for`` other than
         ``"accuracy"`` rounds inputs only if there is calibration data; ``"accuracy"`` never does.
         """
@@ -50,7 +52,9 @@ class NPUBackend(HardwareBackend):
         if optimize_for not in _GOALS:
             known = ", ".join(map(repr, _GOALS))
             raise ValueError(f"optimize_model: optimize_for is {optimize_for!r}, it must be one of {known}")
-        device = self._device("optimize_model", _place(model))
+        if isinstance(calibration_data, Tensor):
+            calibration_data = [calibration_data]
+        device = self._device("optimize_model", self._model_device(model))
         optimized = model.clone()
         if quantize and PRECISIONS_OF_INTEGERS[precision] is not None:
             data = None if optimize_for == "accuracy" else calibration_data
@@ -75,9 +79,3 @@ class NPUBackend(HardwareBackend):
             for device in self._devices:
                 device.empty_cache()
 
-
-def _place(model: Any) -> Any:
-    from .._engine import Device
-
-    parameters = list(model.parameters())
-    return parameters[0].device if parameters else Device("cpu")

@@ -41,6 +41,7 @@ class TensorCoresBackend(HardwareBackend):
 
     kind = "cuda"
     title = "NVIDIA Tensor Cores"
+    missing = "NVIDIA Tensor Cores are not available"
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,10 +94,7 @@ class TensorCoresBackend(HardwareBackend):
         """
         if precision not in _PRECISIONS:
             raise ValueError("Precision must be one of: 'fp32', 'fp16', 'mixed'")
-        from .._engine import Device
-
-        parameters = list(model.parameters())
-        device = self._device("optimize_model", parameters[0].device if parameters else Device("cpu"))
+        device = self._device("optimize_model", self._model_device(model))
         model.to(device)
         if precision == "fp16":
             model.to("float16")
