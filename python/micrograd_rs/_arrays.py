@@ -92,7 +92,8 @@ class _Array:
 
     def _set(self, tensor: Any, parents: tuple[_Array, ...], device: Any) -> None:
         self._tensor = tensor
-        self._parents = parents
+        # With the numbers that each had then: those of a leaf may be replaced later.
+        self._parents = tuple((parent, parent._tensor) for parent in parents)
         self._device = device
         self._grad: Any = None
         self._scaled: bool = any(parent._scaled for parent in parents)
@@ -104,7 +105,8 @@ class _Array:
 
     @property
     def data(self) -> Any:
-        """The numbers as a list, or lists in a list. Those of a leaf can be set, from lists or NumPy's arrays."""
+        """The numbers as a list, or lists in a list. Those of a leaf can be set, from lists or NumPy's arrays; results
+        computed before keep theirs, and ``backward`` on them finds the gradients for the numbers they were made from."""
         return self.tolist()
 
     @data.setter
@@ -259,24 +261,22 @@ class _Array:
 
     def backward(self) -> None:
         """Adds to the gradients of everything that this was made from. Its own are set to 1, each of them."""
-        reached: dict[int, _Array] = {}
-        waiting: list[_Array] = [self]
+        reached: dict[tuple[int, int], tuple[_Array, Any]] = {}
+        waiting = list(self._parents)
         while waiting:
-            array = waiting.pop()
-            if id(array) not in reached:
-                reached[id(array)] = array
+            array, tensor = waiting.pop()
+            if (id(array), id(tensor)) not in reached:
+                reached[id(array), id(tensor)] = array, tensor
                 waiting.extend(array._parents)
-        del reached[id(self)]
-        arrays = list(reached.values())
         one = nx.full_like(self._tensor.detach(), 1)
-        for array, gradient in zip(arrays, self._slopes(arrays, one), strict=True):
+        slopes = self._slopes([tensor for _, tensor in reached.values()], one)
+        for (array, _), gradient in zip(reached.values(), slopes, strict=True):
             array._grad = gradient if array._grad is None else array._grad + gradient
         self._grad = one
 
-    def _slopes(self, arrays: list[_Array], one: Any) -> list[Any]:
-        if not arrays:
+    def _slopes(self, tensors: list[Any], one: Any) -> list[Any]:
+        if not tensors:
             return []
-        tensors = [array._tensor for array in arrays]
         scale = _SCALE if self._scaled else 1.0
         while True:
             slopes = [slope.detach() for slope in _engine.gradients(self._tensor, tensors, one * scale)]

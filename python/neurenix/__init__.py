@@ -26,6 +26,7 @@ from ._autograd import set_grad_enabled as set_grad_enabled
 from ._autograd import value_and_grad as value_and_grad
 from ._config import DeviceType as DeviceType
 from ._config import init as init
+from ._creation import *  # noqa: F403
 from ._elementwise import *  # noqa: F403
 from ._engine import (
     Device as Device,

@@ -7,7 +7,8 @@ from typing import Any
 
 from . import _engine
 from ._engine import Tensor
-from ._manipulation import broadcast_tensors, full_like, iinfo, ones_like, result_type, zeros_like
+from ._creation import full_like, iinfo, ones_like, result_type, zeros_like
+from ._manipulation import broadcast_tensors
 
 
 def _tensor(x: Any, beside: Tensor | None = None) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from . import _engine
 from ._engine import Device, all_dtypes, dtype
-from ._manipulation import isdtype
+from ._creation import isdtype
 
 
 class _Info:

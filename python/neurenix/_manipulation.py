@@ -1,205 +1,17 @@
-"""Functions of shapes, types, order and choice, by the Python array API standard and PyTorch."""
+"""Functions of shapes, order and choice, by the Python array API standard and PyTorch."""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from . import _engine
-from ._engine import Tensor, broadcast_shapes, dtype
+from ._creation import asarray, result_type
+from ._engine import Tensor, broadcast_shapes
 from ._results import UniqueAll, UniqueCounts, UniqueInverse
 
 Shape = int | Sequence[int]
-
-
-# New tensors.
-def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
-    """``obj`` as a tensor: itself if it is one already, unless a copy or another dtype or device is asked for."""
-    if isinstance(obj, Tensor):
-        wanted = dtype is None or obj.dtype == _engine.dtype(dtype)
-        here = device is None or obj.device == device
-        if copy is False and not (wanted and here):
-            raise ValueError("asarray: another dtype or device needs a copy, which copy=False forbids")
-        if wanted and here:
-            return obj.clone() if copy else obj
-        return obj.to(dtype=dtype, device=device)
-    if copy is False:
-        raise ValueError("asarray: Python's numbers and lists are copied, which copy=False forbids")
-    if hasattr(obj, "__dlpack__") and not hasattr(obj, "__array_interface__"):
-        return from_dlpack(obj).to(dtype=dtype, device=device)
-    return _engine.tensor(obj, dtype=dtype, device=device)
-
-
-as_tensor = asarray
-
-
-def from_numpy(array: Any) -> Tensor:
-    """A tensor on the CPU of the array's values and dtype."""
-    return _engine.tensor(array, device="cpu")
-
-
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor of the values of another library's array, which are copied: tensors are values."""
-    if isinstance(x, Tensor):
-        return asarray(x, device=device, copy=copy)
-    if copy is False:
-        raise ValueError("from_dlpack: the values are copied, which copy=False forbids")
-    if not hasattr(x, "__dlpack_device__"):
-        raise TypeError(f"from_dlpack: a {type(x).__name__} does not speak DLPack: use asarray()")
-    return _engine.from_dlpack(x, device)
-
-
-def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor for values to come; here it holds zeros."""
-    return _engine.zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)
-
-
-def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Zeros of the shape of ``x``."""
-    return _engine.full_like(x, 0, dtype=dtype, device=device, requires_grad=requires_grad)
-
-
-def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Ones of the shape of ``x``."""
-    return _engine.full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
-
-
-empty_like = zeros_like
-full_like = _engine.full_like
-
-
-def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
-    """A matrix with ones on the diagonal, or ``k`` above it."""
-    if k == 0:
-        return _engine.eye(n_rows, n_cols, dtype=dtype, device=device)
-    columns = n_rows if n_cols is None else n_cols
-    rows = _engine.arange(n_rows, device=device).unsqueeze(1)
-    return (_engine.arange(columns, device=device) == rows + k).to("float32" if dtype is None else dtype)
-
-
-def linspace(
-    start: float, stop: float, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
-) -> Tensor:
-    """``num`` numbers from ``start`` to ``stop`` at equal distances; ``stop`` is left out without ``endpoint``."""
-    if endpoint or num == 0:
-        return _engine.linspace(start, stop, num, dtype=dtype, device=device)
-    return _engine.linspace(start, stop, num + 1, dtype=dtype, device=device)[:-1]
-
-
-def tril(x: Tensor, /, *, k: int = 0, diagonal: int = 0) -> Tensor:
-    """The lower triangle of matrices, zeros elsewhere."""
-    return x.tril(k or diagonal)
-
-
-def triu(x: Tensor, /, *, k: int = 0, diagonal: int = 0) -> Tensor:
-    """The upper triangle of matrices, zeros elsewhere."""
-    return x.triu(k or diagonal)
-
-
-def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
-    """Coordinates of a grid from its axes. The first two axes are exchanged with ``"xy"``, the standard's default;
-    PyTorch's is ``"ij"``."""
-    axes = arrays[0] if len(arrays) == 1 and isinstance(arrays[0], (list, tuple)) else arrays
-    return _engine.meshgrid(list(axes), indexing)
-
-
-# Types.
-def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
-    """``x`` with elements of another type."""
-    return x.to(dtype=dtype, device=device, copy=copy)
-
-
-def result_type(*arrays_and_dtypes: Any) -> dtype:
-    """The type to which these tensors, types and numbers are brought together."""
-    kinds = [x.dtype if isinstance(x, Tensor) else x for x in arrays_and_dtypes]
-    numbers = [x for x in kinds if isinstance(x, (bool, int, float))]
-    kinds = [_engine.dtype(x) for x in kinds if not isinstance(x, (bool, int, float))]
-    if not kinds:
-        raise ValueError("result_type: a tensor or a dtype is needed")
-    result = kinds[0]
-    for kind in kinds[1:]:
-        result = _engine.promote_types(result, kind)
-    for number in numbers:
-        if isinstance(number, float) and not result.is_floating_point:
-            result = _engine.dtype("float32")
-        elif not isinstance(number, bool) and result.name == "bool":
-            result = _engine.dtype("int64")
-    return result
-
-
-def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether promotion leads from one type to the other."""
-    source = from_.dtype if isinstance(from_, Tensor) else _engine.dtype(from_)
-    target = _engine.dtype(to)
-    return bool(_engine.promote_types(source, target) == target)
-
-
-_KINDS: dict[str, Callable[[dtype], bool]] = {
-    "bool": lambda d: d.name == "bool",
-    "signed integer": lambda d: d.is_integer and d.is_signed,
-    "unsigned integer": lambda d: d.is_integer and not d.is_signed,
-    "integral": lambda d: d.is_integer,
-    "real floating": lambda d: d.is_floating_point,
-    "complex floating": lambda d: False,
-    "numeric": lambda d: d.name != "bool",
-}
-
-
-def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a type is of a kind, such as ``"integral"``, or one of several."""
-    if isinstance(kind, tuple):
-        return builtins.any(isdtype(dtype, each) for each in kind)
-    if isinstance(kind, str) and kind in _KINDS:
-        return bool(_KINDS[kind](_engine.dtype(dtype)))
-    if isinstance(kind, str):
-        raise ValueError(f"isdtype: {kind!r} is no kind: it is one of {', '.join(_KINDS)}")
-    return bool(_engine.dtype(dtype) == _engine.dtype(kind))
-
-
-class FloatInfo(NamedTuple):
-    """The limits of a floating-point type."""
-
-    bits: int
-    eps: float
-    max: float
-    min: float
-    smallest_normal: float
-    dtype: dtype
-
-
-class IntegerInfo(NamedTuple):
-    """The limits of an integer type."""
-
-    bits: int
-    max: int
-    min: int
-    dtype: dtype
-
-
-# Bits of the fraction, and the greatest exponent of two.
-_FLOATS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127), "float64": (52, 1023)}
-
-
-def finfo(type: Any, /) -> FloatInfo:
-    """The limits of a floating-point type."""
-    kind = type.dtype if isinstance(type, Tensor) else _engine.dtype(type)
-    if not kind.is_floating_point:
-        raise ValueError(f"finfo: {kind} is no floating-point type")
-    fraction, exponent = _FLOATS[kind.name]
-    greatest = (2.0 - 2.0**-fraction) * 2.0**exponent
-    return FloatInfo(kind.itemsize * 8, 2.0**-fraction, greatest, -greatest, 2.0 ** (1 - exponent), kind)
-
-
-def iinfo(type: Any, /) -> IntegerInfo:
-    """The limits of an integer type."""
-    kind = type.dtype if isinstance(type, Tensor) else _engine.dtype(type)
-    if not kind.is_integer:
-        raise ValueError(f"iinfo: {kind} is no integer type")
-    bits = kind.itemsize * 8
-    if kind.is_signed:
-        return IntegerInfo(bits, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)), kind)
-    return IntegerInfo(bits, 2**bits - 1, 0, kind)
 
 
 # Shapes.
@@ -537,5 +349,3 @@ def numel(x: Tensor) -> int:
 def is_tensor(x: Any) -> bool:
     """Whether ``x`` is a tensor."""
     return isinstance(x, Tensor)
-
-

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from micrograd_rs import MLP, Device, Layer, Neuron, Value
+from micrograd_rs import MLP, Device, Layer, Neuron, Tensor, Value
 
 
 class Plain:
@@ -365,3 +365,21 @@ def test_the_documentation_holds() -> None:
     assert len(blocks) == 3
     for block in blocks:
         exec(compile(block, str(page), "exec"), {})
+
+
+def test_numbers_that_are_replaced_leave_earlier_results_whole() -> None:
+    a = Tensor([1.0, 2.0])
+    before = a * a
+    a.data = [5.0, 6.0]
+    both = (before + a * 3.0).sum()
+    assert before.data == [1.0, 4.0] and both.data == 38.0
+    both.backward()
+    assert a.grad == [5.0, 7.0], "twice the old numbers from the square, and three from the product"
+    a.zero_grad()
+    (a * a).sum().backward()
+    assert a.grad == [10.0, 12.0]
+    v = Value(2.0)
+    square = v * v
+    v.data = 5.0
+    square.backward()
+    assert v.grad == 10.0, "as in micrograd"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import sys
+import threading
 from typing import Any
 
 import neurenix as nx
@@ -70,6 +71,21 @@ def test_networks(device: Any) -> None:
         assert all(parameter.device == place for parameter in model.parameters())
         results.append([loss.data, *(parameter.data for parameter in model.parameters()), *(v.grad for v in x)])
     assert results[0] == pytest.approx(results[1], rel=100 * near(device), abs=100 * near(device))
+
+
+def test_threads_lose_no_gradients(device: Any) -> None:
+    shared = Value(2.0, device)
+
+    def work() -> None:
+        for _ in range(15):
+            (shared * 3.0 + 1.0).backward()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert shared.grad == 4 * 15 * 3.0
 
 
 @pytest.mark.parametrize("name", ["cpu", *NAMES])

@@ -11,6 +11,10 @@ use crate::error::Result;
 /// gradients.
 static WALKS: Mutex<u64> = Mutex::new(0);
 
+/// Whose turn it is to differentiate on GPUs: a launch reads gradients before it and stores them after it, so that two at a
+/// time would lose some.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// Runs a function with the number of a new walk, while no other one walks.
 pub(super) fn walking<R>(py: Python<'_>, function: impl FnOnce(u64) -> R) -> R {
     let mut walks = WALKS.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -83,6 +87,9 @@ pub(super) fn run(root: &Bound<'_, Value>) -> Result<()> {
     });
     match elsewhere {
         None => Ok(()),
-        Some((order, moved)) => launch::backward(root, order, moved),
+        Some((order, moved)) => {
+            let _turn = TURN.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner);
+            launch::backward(root, order, moved)
+        }
     }
 }
