@@ -42,5 +42,13 @@ pub(crate) fn check() -> Result<(), String> {
     ])?;
     python(&["-m", "mypy", "neurenix", "micrograd_rs", "tests/typing_example.py"])?;
     let interpreter = program.to_string_lossy();
-    python(&["-m", "pyright", "--pythonpath", &interpreter, "neurenix", "micrograd_rs", "tests/typing_example.py"])
+    python(&[
+        "-m",
+        "pyright",
+        "--pythonpath",
+        &interpreter,
+        "neurenix",
+        "micrograd_rs",
+        "tests/typing_example.py",
+    ])
 }
