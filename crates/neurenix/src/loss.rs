@@ -68,6 +68,23 @@ pub enum Loss {
         /// The cosine from which on vectors are too much alike; 0 in PyTorch unless it is told otherwise.
         margin: f64,
     },
+    /// `PoissonNLLLoss` of expected counts (not their logarithms) against counts: `x - t * log(x + 1e-8)`.
+    PoissonNLL,
+    /// The part of a margin of 1 that `target * input` lacks, for targets 1 and -1, or its square. PyTorch has it for
+    /// several classes only.
+    Hinge {
+        /// The square.
+        squared: bool,
+    },
+    /// The logarithm of the hyperbolic cosine of the difference: half its square near 0, its distance less log 2 afar.
+    LogCosh,
+    /// What quantile regression minimises: differences below the target count `quantile`, above it the rest of 1.
+    Quantile {
+        /// Between 0 and 1; one half gives half the distance.
+        quantile: f64,
+    },
+    /// One less the cosine between the rows of input and target.
+    CosineSimilarity,
 }
 
 impl Loss {
@@ -90,6 +107,11 @@ impl Loss {
             Loss::KLDiv { .. } => "KLDivLoss",
             Loss::HingeEmbedding { .. } => "HingeEmbeddingLoss",
             Loss::CosineEmbedding { .. } => "CosineEmbeddingLoss",
+            Loss::PoissonNLL => "PoissonNLLLoss",
+            Loss::Hinge { .. } => "HingeLoss",
+            Loss::LogCosh => "LogCoshLoss",
+            Loss::Quantile { .. } => "QuantileLoss",
+            Loss::CosineSimilarity => "CosineSimilarityLoss",
         }
     }
 
@@ -124,6 +146,48 @@ impl Loss {
             Loss::CosineEmbedding { .. } => {
                 return Err(Error::data(self.name(), "it compares two inputs: use forward_pair"));
             }
+            Loss::PoissonNLL
+            | Loss::Hinge { .. }
+            | Loss::LogCosh
+            | Loss::Quantile { .. }
+            | Loss::CosineSimilarity => {
+                let losses = self.elements(input, target)?;
+                match reduction {
+                    Reduction::None => losses,
+                    Reduction::Mean => losses.mean(&[], false)?,
+                    Reduction::Sum => losses.sum(&[], false)?,
+                }
+            }
+        })
+    }
+
+    /// The losses of single elements, or of rows for the cosine, that PyTorch has no function for.
+    fn elements(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        if input.shape() != target.shape() {
+            let hint = "input and target must have one shape";
+            return Err(phynexus::Error::shape(self.name(), &[input.shape(), target.shape()], hint).into());
+        }
+        Ok(match *self {
+            Loss::PoissonNLL => input.sub(&target.mul(&input.add_scalar(1e-8)?.log()?)?)?,
+            Loss::Hinge { squared } => {
+                let lacking = input.mul(target)?.rsub_scalar(1.0)?.relu()?;
+                if squared { lacking.square()? } else { lacking }
+            }
+            Loss::LogCosh => {
+                // log(cosh(d)) = d + log(1 + exp(-2 d)) - log(2), which does not overflow.
+                let difference = input.sub(target)?;
+                let tail = difference.mul_scalar(-2.0)?.softplus(1.0, 20.0)?;
+                difference.add(&tail)?.sub_scalar(std::f64::consts::LN_2)?
+            }
+            Loss::Quantile { quantile } => {
+                if !(0.0..=1.0).contains(&quantile) {
+                    let message = format!("the quantile {quantile} is not between 0 and 1");
+                    return Err(Error::data(self.name(), message));
+                }
+                let below = target.sub(input)?;
+                below.mul_scalar(quantile)?.maximum(&below.mul_scalar(quantile - 1.0)?)?
+            }
+            _ => input.cosine_similarity(target, -1, 1e-8)?.rsub_scalar(1.0)?,
         })
     }
 

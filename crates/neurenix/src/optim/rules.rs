@@ -85,6 +85,28 @@ pub enum Rule {
         /// Keeps both roots from 0.
         epsilon: f64,
     },
+    /// Adam by the greatest gradient rather than the mean square (Kingma and Ba, 2015).
+    AdaMax {
+        /// Decay of the mean of gradients.
+        beta1: f64,
+        /// Decay of the greatest gradient.
+        beta2: f64,
+        /// Keeps the denominator from 0.
+        epsilon: f64,
+    },
+    /// Adam whose rates are bounded ever closer around that of SGD (Luo et al., 2019).
+    AdaBound {
+        /// Decay of the mean of gradients.
+        beta1: f64,
+        /// Decay of the mean of squared gradients.
+        beta2: f64,
+        /// Keeps the denominator from 0.
+        epsilon: f64,
+        /// The rate that all rates come to.
+        final_rate: f64,
+        /// How fast they do.
+        gamma: f64,
+    },
     /// The sign of an interpolated momentum (Chen et al., 2023).
     Lion {
         /// Interpolation for the step.
@@ -164,6 +186,14 @@ impl Rule {
     pub fn adadelta() -> Rule {
         Rule::Adadelta { rho: 0.9, epsilon: 1e-6 }
     }
+    /// AdaMax with PyTorch's defaults.
+    pub fn adamax() -> Rule {
+        Rule::AdaMax { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }
+    }
+    /// AdaBound with its authors' defaults.
+    pub fn adabound() -> Rule {
+        Rule::AdaBound { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, final_rate: 0.1, gamma: 1e-3 }
+    }
     /// Lion with its authors' defaults.
     pub fn lion() -> Rule {
         Rule::Lion { beta1: 0.9, beta2: 0.99 }
@@ -180,6 +210,8 @@ impl Rule {
             Rule::RmsProp { .. } => "RMSprop",
             Rule::Adagrad { .. } => "Adagrad",
             Rule::Adadelta { .. } => "Adadelta",
+            Rule::AdaMax { .. } => "Adamax",
+            Rule::AdaBound { .. } => "AdaBound",
             Rule::Lion { .. } => "Lion",
         }
     }
@@ -218,9 +250,20 @@ impl Rule {
             }
             Rule::Adam { beta1, beta2, epsilon, .. }
             | Rule::AdamW { beta1, beta2, epsilon, .. }
-            | Rule::RAdam { beta1, beta2, epsilon } => {
+            | Rule::RAdam { beta1, beta2, epsilon }
+            | Rule::AdaMax { beta1, beta2, epsilon } => {
                 share("beta1", beta1)?;
                 share("beta2", beta2)?;
+                positive("epsilon", epsilon)
+            }
+            Rule::AdaBound { beta1, beta2, epsilon, final_rate, gamma } => {
+                share("beta1", beta1)?;
+                share("beta2", beta2)?;
+                positive("final_rate", final_rate)?;
+                share("gamma", gamma)?;
+                if gamma == 0.0 {
+                    return Err(Error::data(self.name(), "gamma is 0, it must be above 0 and below 1"));
+                }
                 positive("epsilon", epsilon)
             }
             Rule::RmsProp { alpha, epsilon, momentum, .. } => {
@@ -251,7 +294,10 @@ impl Rule {
             Rule::Adam { amsgrad: true, .. } | Rule::AdamW { amsgrad: true, .. } => {
                 &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"]
             }
-            Rule::Adam { .. } | Rule::AdamW { .. } | Rule::RAdam { .. } => &["exp_avg", "exp_avg_sq"],
+            Rule::Adam { .. } | Rule::AdamW { .. } | Rule::RAdam { .. } | Rule::AdaBound { .. } => {
+                &["exp_avg", "exp_avg_sq"]
+            }
+            Rule::AdaMax { .. } => &["exp_avg", "exp_inf"],
             Rule::NAdam { .. } => &["exp_avg", "exp_avg_sq", "mu_product"],
             Rule::RmsProp { momentum: 0.0, centered: false, .. } => &["square_avg"],
             Rule::RmsProp { momentum: 0.0, .. } => &["square_avg", "grad_avg"],
@@ -383,6 +429,22 @@ impl Rule {
                 let delta = g.mul(&root(&state[1])?)?.div(&root(&square)?)?;
                 let accumulated = mean(&state[1], &delta.mul(&delta)?, rho)?;
                 Ok((p.sub(&delta.mul(&leaf(lr)?)?)?, vec![square, accumulated]))
+            }
+            Rule::AdaMax { beta1, beta2, epsilon } => {
+                let first = mean(&state[0], g, beta1)?;
+                let greatest = state[1].mul_scalar(beta2)?.maximum(&g.abs()?.add_scalar(epsilon)?)?;
+                let step = first.mul(&leaf(lr / (1.0 - beta1.powf(t)))?)?.div(&greatest)?;
+                Ok((p.sub(&step)?, vec![first, greatest]))
+            }
+            Rule::AdaBound { beta1, beta2, epsilon, final_rate, gamma } => {
+                let first = mean(&state[0], g, beta1)?;
+                let second = mean(&state[1], &g.mul(g)?, beta2)?;
+                let rate = leaf(lr * (1.0 - beta2.powf(t)).sqrt() / (1.0 - beta1.powf(t)))?;
+                let least = leaf(final_rate * (1.0 - 1.0 / (gamma * t + 1.0)))?;
+                let most = leaf(final_rate * (1.0 + 1.0 / (gamma * t)))?;
+                let rates =
+                    rate.div(&second.sqrt()?.add_scalar(epsilon)?)?.maximum(&least)?.minimum(&most)?;
+                Ok((p.sub(&rates.mul(&first)?)?, vec![first, second]))
             }
             Rule::Lion { beta1, beta2 } => {
                 let direction = mean(&state[0], g, beta1)?.sign()?;
