@@ -32,6 +32,7 @@
 //! optimisers and learning rate schedules, [`data`] data sets and their files, [`train`] the training loop with checkpoints, [`io`]
 //! files that are there completely or not at all. Names, defaults and parameter names are PyTorch's where it has them.
 
+pub mod compile;
 pub mod data;
 pub mod error;
 pub mod io;
@@ -48,14 +49,37 @@ pub use phynexus;
 /// there is one, else the CPU: [`Device::default_device`](phynexus::Device::default_device).
 pub fn register_all() {
     phynexus_cpu::register();
+    #[cfg(feature = "cuda")]
     phynexus_cuda::register();
+    #[cfg(feature = "hip")]
     phynexus_hip::register();
+    #[cfg(feature = "opencl")]
     phynexus_opencl::register();
+    #[cfg(feature = "wgpu")]
     phynexus_wgpu::register();
+    for (kind, is_built) in FAMILIES {
+        if !is_built {
+            let reason = format!("this program was built without it: turn the feature {kind} on");
+            phynexus::device::register_missing(kind, reason);
+        }
+    }
     for (kind, hardware) in NOT_YET {
         let reason = format!("{hardware}: this release has no device for it yet, whatever is installed");
         phynexus::device::register_missing(kind, reason);
     }
+}
+
+/// The features for families of devices, and whether this program has them.
+const FAMILIES: [(&str, bool); 4] = [
+    ("cuda", cfg!(feature = "cuda")),
+    ("hip", cfg!(feature = "hip")),
+    ("opencl", cfg!(feature = "opencl")),
+    ("wgpu", cfg!(feature = "wgpu")),
+];
+
+/// Makes the CPU known, and looks for nothing else.
+pub fn register_cpu() {
+    phynexus_cpu::register();
 }
 
 /// Device kinds whose crates do not exist yet, with the hardware they are for.

@@ -48,4 +48,12 @@ impl Architecture {
         let source = print(kernel, &CUDA).map_err(|error| error.to_string())?;
         Ok(self.compiler.compile_now(&source)?.len())
     }
+
+    /// Compiles CUDA C that a user wrote, with the compiler's own defaults; its machine code (a cubin).
+    ///
+    /// # Errors
+    /// The compiler's messages.
+    pub fn compile_source(&self, source: &str) -> Result<Vec<u8>, String> {
+        self.compiler.compile_source(source).map_err(|reason| reason.to_string())
+    }
 }

@@ -11,6 +11,8 @@ use crate::{compile::Compiler, context::Attribute, driver::target, library::hip}
 /// An architecture of AMD's that kernels are compiled for.
 pub struct Architecture {
     compiler: Compiler,
+    /// For sources that users write.
+    sources: Compiler,
     target: Target,
 }
 
@@ -26,7 +28,9 @@ impl Architecture {
             Attribute::WarpSize => Some(width),
             _ => None,
         };
-        Ok(Architecture { compiler: Compiler::new(hip()?, name), target: target(name, name, figure) })
+        let hip = hip()?;
+        let (compiler, sources) = (Compiler::new(hip, name), Compiler::of_sources(hip, name));
+        Ok(Architecture { compiler, sources, target: target(name, name, figure) })
     }
 
     /// What kernels of it can have.
@@ -41,5 +45,13 @@ impl Architecture {
     pub fn compile(&self, kernel: &Kernel) -> Result<usize, String> {
         let source = print(kernel, &HIP).map_err(|error| error.to_string())?;
         Ok(self.compiler.machine_code(&source).map_err(|reason| reason.to_string())?.len())
+    }
+
+    /// Compiles HIP C that a user wrote, with the compiler's own defaults; its machine code.
+    ///
+    /// # Errors
+    /// The compiler's messages.
+    pub fn compile_source(&self, source: &str) -> Result<Vec<u8>, String> {
+        self.sources.compile(source).map_err(|reason| reason.to_string())
     }
 }

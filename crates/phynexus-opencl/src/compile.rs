@@ -15,6 +15,7 @@ use opencl3::{
 use phynexus::gpu::{DiskCache, NotCompiled};
 
 use crate::{
+    driver::platforms,
     figures::{Figures, text},
     object::{Code, Object},
 };
@@ -111,6 +112,20 @@ impl Compiler {
         let devices = [self.figures.device];
         Ok(build_program(program.handle(), &devices, &options.list, None, ptr::null_mut())?)
     }
+}
+
+/// Compiles OpenCL C that a user wrote, for the first device of any platform; the program's binary.
+///
+/// # Errors
+/// Outside, if there is no device to compile for: what is missing. Inside, the compiler's messages.
+pub fn compile_source(source: &str) -> Result<Result<Vec<u8>, String>, String> {
+    let mut found = platforms()?;
+    found.sort_by_key(Figures::is_processor);
+    let figures = found.into_iter().next().ok_or("no installed OpenCL platform has a device")?;
+    let context = Object::context(figures.device).map_err(|code| format!("opening the device: {code}"))?;
+    let compiler = Compiler::new("OpenCL", figures);
+    let program = compiler.source(&context, source, &compiler.written);
+    Ok(program.map(|program| code(&program)).map_err(|reason| reason.to_string()))
 }
 
 /// A program's machine code; nothing where the driver gives none, which is then refused and compiled again.

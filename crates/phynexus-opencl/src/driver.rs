@@ -78,7 +78,7 @@ const LOADER_MISSING: i32 = -2000;
 const PLATFORM_MISSING: i32 = -1001;
 
 /// Every device of every platform.
-fn platforms() -> Result<Vec<Figures>, String> {
+pub(crate) fn platforms() -> Result<Vec<Figures>, String> {
     let platforms = get_platform_ids().map_err(|code| match code {
         LOADER_MISSING => NO_LOADER.to_owned(),
         PLATFORM_MISSING => NO_PLATFORM.to_owned(),

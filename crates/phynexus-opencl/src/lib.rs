@@ -17,4 +17,5 @@ mod driver;
 mod figures;
 mod object;
 
+pub use compile::compile_source;
 pub use driver::register;

@@ -86,6 +86,20 @@ fn module(found: &Found, device: &Device, source: &str, kernel: &Kernel) -> Resu
     Ok(unsafe { device.create_shader_module_trusted(descriptor, ShaderRuntimeChecks::unchecked()) })
 }
 
+/// Compiles WGSL that a user wrote to SPIR-V, words of four bytes with the lowest first.
+///
+/// # Errors
+/// What naga says of it: the place and the reason. A module without a kernel is refused too.
+pub fn compile_source(source: &str) -> Result<Vec<u8>, String> {
+    let module = wgsl::parse_str(source).map_err(|error| error.emit_to_string(source))?;
+    if module.entry_points.is_empty() {
+        return Err("there is no kernel: declare one as @compute @workgroup_size(..) fn name(..)".to_owned());
+    }
+    let words = catch_unwind(AssertUnwindSafe(|| translate(source)));
+    let words = words.unwrap_or_else(|_| Err("its translation panicked".to_owned()))?;
+    Ok(words.into_iter().flat_map(u32::to_le_bytes).collect())
+}
+
 /// SPIR-V without checks at run time: kernels were checked before.
 fn translate(source: &str) -> Result<Vec<u32>, String> {
     let module = wgsl::parse_str(source).map_err(|error| error.emit_to_string(source))?;

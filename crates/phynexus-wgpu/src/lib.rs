@@ -23,3 +23,4 @@ mod source;
 mod spirv;
 
 pub use adapter::register;
+pub use compile::compile_source;

@@ -58,10 +58,12 @@ pub fn compile(architecture: &str, kinds: bool, options: &Options) -> Result<Com
     let refused = |reason: String| Error::data("architecture", reason);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let (target, compile, threads): (Target, Compile, usize) = match architecture {
+        #[cfg(feature = "cuda")]
         name if name.starts_with("sm_") => {
             let cuda = phynexus_cuda::Architecture::new(name).map_err(refused)?;
             (cuda.target().clone(), Box::new(move |kernel| cuda.compile(kernel)), threads)
         }
+        #[cfg(feature = "hip")]
         name if name.starts_with("gfx") => {
             let hip = phynexus_hip::Architecture::new(name).map_err(refused)?;
             // Nobody promises that hipRTC compiles in several threads.
@@ -69,7 +71,7 @@ pub fn compile(architecture: &str, kinds: bool, options: &Options) -> Result<Com
         }
         other => {
             return Err(refused(format!(
-                "{other:?} is neither NVIDIA's, such as sm_80, nor AMD's, such as gfx90a"
+                "{other:?} is neither NVIDIA's, such as sm_80, nor AMD's, such as gfx90a, that this program was built for"
             )));
         }
     };
