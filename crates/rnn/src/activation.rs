@@ -1,0 +1,193 @@
+//! Activations.
+
+use ndarray::{Array1, Array2};
+use neurenix::{
+    nn::{
+        Function, Module,
+        activation::{self, PReLU},
+    },
+    phynexus::{DType, Device, Tensor, tensor::GeluApproximation},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{Result, convert, device};
+
+/// What a layer does to each of its sums (softmax: to all sums of a row together).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum ActivationFunction {
+    /// `x`.
+    Linear,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// `max(x, 0)`.
+    #[default]
+    ReLU,
+    /// `x` above 0, `0.01 x` below.
+    LeakyReLU,
+    /// `x` above 0, `exp(x) - 1` below.
+    ELU,
+    /// `x * sigmoid(x)`.
+    Swish,
+    /// `x * P(X <= x)` for a standard normal X.
+    GELU,
+    /// `exp(x) / sum(exp(x))` over the last dimension.
+    Softmax,
+    /// `log(1 + exp(x))`.
+    Softplus,
+    /// `x * tanh(softplus(x))`.
+    Mish,
+    /// `min(max(x / 6 + 1/2, 0), 1)`.
+    HardSigmoid,
+    /// `min(max(x, -1), 1)`.
+    HardTanh,
+    /// `x` above 0, `a x` below, with an `a` that the layer learns; it begins at 0.25, and is that where there is no layer.
+    PReLU,
+}
+
+/// Where the learnt slope of [`ActivationFunction::PReLU`] begins.
+const PRELU: f64 = 0.25;
+
+impl ActivationFunction {
+    /// All of them.
+    pub const ALL: [ActivationFunction; 14] = {
+        use ActivationFunction::*;
+        [
+            Linear,
+            Sigmoid,
+            Tanh,
+            ReLU,
+            LeakyReLU,
+            ELU,
+            Swish,
+            GELU,
+            Softmax,
+            Softplus,
+            Mish,
+            HardSigmoid,
+            HardTanh,
+            PReLU,
+        ]
+    };
+
+    /// The function on a tensor.
+    pub(crate) fn apply(self, x: &Tensor) -> Result<Tensor> {
+        Ok(match self {
+            ActivationFunction::Linear => x.clone(),
+            ActivationFunction::Sigmoid => x.sigmoid()?,
+            ActivationFunction::Tanh => x.tanh()?,
+            ActivationFunction::ReLU => x.relu()?,
+            ActivationFunction::LeakyReLU => x.leaky_relu(0.01)?,
+            ActivationFunction::ELU => x.elu(1.0)?,
+            ActivationFunction::Swish => x.silu()?,
+            ActivationFunction::GELU => x.gelu(GeluApproximation::None)?,
+            ActivationFunction::Softmax => x.softmax(-1)?,
+            ActivationFunction::Softplus => x.softplus(1.0, 20.0)?,
+            ActivationFunction::Mish => x.mish()?,
+            ActivationFunction::HardSigmoid => x.hardsigmoid()?,
+            ActivationFunction::HardTanh => x.hardtanh(-1.0, 1.0)?,
+            ActivationFunction::PReLU => x.leaky_relu(PRELU)?,
+        })
+    }
+
+    /// The function as a part of a layer; nothing for the identity.
+    pub(crate) fn module(self, device: Device) -> Result<Option<Box<dyn Module>>> {
+        let function = |function: Function| Some(Box::new(function) as Box<dyn Module>);
+        Ok(match self {
+            ActivationFunction::Linear => None,
+            ActivationFunction::Sigmoid => function(activation::sigmoid()),
+            ActivationFunction::Tanh => function(activation::tanh()),
+            ActivationFunction::ReLU => function(activation::relu()),
+            ActivationFunction::LeakyReLU => function(activation::leaky_relu(0.01)),
+            ActivationFunction::ELU => function(activation::elu(1.0)),
+            ActivationFunction::Swish => function(activation::silu()),
+            ActivationFunction::GELU => function(activation::gelu()),
+            ActivationFunction::Softmax => function(activation::softmax(-1)),
+            ActivationFunction::Softplus => function(activation::softplus()),
+            ActivationFunction::Mish => function(activation::mish()),
+            ActivationFunction::HardSigmoid => function(activation::hardsigmoid()),
+            ActivationFunction::HardTanh => function(activation::hardtanh(-1.0, 1.0)),
+            ActivationFunction::PReLU => Some(Box::new(PReLU::new(1, PRELU, device)?)),
+        })
+    }
+
+    /// The function of every element of a matrix, in `float64` on the CPU.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn apply_matrix(&self, x: &Array2<f64>) -> Result<Array2<f64>> {
+        let x = convert::matrix(x, DType::F64, device::cpu()?)?;
+        convert::array(&self.apply(&x)?)
+    }
+
+    /// The function of every element of a vector.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn apply_vector(&self, x: &Array1<f64>) -> Result<Array1<f64>> {
+        Ok(self.apply_matrix(&convert::row(x))?.remove_axis_of_one())
+    }
+
+    /// The derivative of every element with respect to its own argument; of softmax, the diagonal of each row's Jacobian.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn derivative_matrix(&self, x: &Array2<f64>) -> Result<Array2<f64>> {
+        let x = convert::matrix(x, DType::F64, device::cpu()?)?;
+        if *self == ActivationFunction::Softmax {
+            let y = x.softmax(-1)?;
+            return convert::array(&y.mul(&y.rsub_scalar(1.0)?)?);
+        }
+        let x = x.with_grad()?;
+        let sum = self.apply(&x)?.sum(&[], false)?;
+        let gradients = sum.gradients(&[&x])?;
+        convert::array(&gradients[0])
+    }
+
+    /// The derivative at every element of a vector.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn derivative_vector(&self, x: &Array1<f64>) -> Result<Array1<f64>> {
+        Ok(self.derivative_matrix(&convert::row(x))?.remove_axis_of_one())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ActivationFunction::Linear => "Linear",
+            ActivationFunction::Sigmoid => "Sigmoid",
+            ActivationFunction::Tanh => "Tanh",
+            ActivationFunction::ReLU => "ReLU",
+            ActivationFunction::LeakyReLU => "LeakyReLU",
+            ActivationFunction::ELU => "ELU",
+            ActivationFunction::Swish => "Swish",
+            ActivationFunction::GELU => "GELU",
+            ActivationFunction::Softmax => "Softmax",
+            ActivationFunction::Softplus => "Softplus",
+            ActivationFunction::Mish => "Mish",
+            ActivationFunction::HardSigmoid => "HardSigmoid",
+            ActivationFunction::HardTanh => "HardTanh",
+            ActivationFunction::PReLU => "PReLU",
+        }
+    }
+
+    /// True for those that last layers commonly have: identity, sigmoid, tanh, softmax.
+    pub fn is_output_suitable(&self) -> bool {
+        use ActivationFunction::{Linear, Sigmoid, Softmax, Tanh};
+        matches!(self, Linear | Sigmoid | Softmax | Tanh)
+    }
+}
+
+/// A matrix of one row as a vector.
+trait OneRow {
+    fn remove_axis_of_one(self) -> Array1<f64>;
+}
+
+impl OneRow for Array2<f64> {
+    fn remove_axis_of_one(self) -> Array1<f64> {
+        self.index_axis_move(ndarray::Axis(0), 0)
+    }
+}

@@ -1,0 +1,237 @@
+//! What can go wrong, as data. Every message names the remedy.
+
+use std::fmt;
+
+use neurenix::phynexus;
+
+/// The result of every fallible call.
+pub type Result<T> = std::result::Result<T, NetworkError>;
+
+/// An error of this crate.
+///
+/// `Debug` gives the message too, so that `fn main() -> rnn::Result<()>` shows it.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// A network that cannot be built.
+    #[error("architecture: {message}")]
+    Architecture {
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// Training that cannot begin or go on.
+    #[error("training: {message}")]
+    Training {
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// The operating system refused to open, read or write a file.
+    #[error("{message}")]
+    Io {
+        /// The file, what was tried and why it failed.
+        message: String,
+    },
+    /// A file whose contents are not what its format demands, or those of another version.
+    #[error("{message}")]
+    Serialization {
+        /// The file and what is wrong.
+        message: String,
+    },
+    /// Sizes that do not fit each other.
+    #[error("{what}: expected {expected}, got {actual}")]
+    DimensionMismatch {
+        /// Whose sizes.
+        what: String,
+        /// What would fit.
+        expected: String,
+        /// What was given.
+        actual: String,
+    },
+    /// A number or name outside its range.
+    #[error("{parameter} is {value}: {reason}")]
+    InvalidParameter {
+        /// The parameter.
+        parameter: String,
+        /// What was given.
+        value: String,
+        /// What is allowed.
+        reason: String,
+    },
+    /// Numbers that are not finite.
+    #[error("{message}")]
+    Numerical {
+        /// Where, and what to do.
+        message: String,
+    },
+    /// A device, its memory handles or its streams.
+    #[error("{message}")]
+    Gpu {
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// The source of a kernel does not compile.
+    #[error("kernel {kernel} does not compile as {backend}:\n{message}")]
+    KernelCompilation {
+        /// The kernel's name.
+        kernel: String,
+        /// The backend: `cuda`, `opencl`, `metal`, `rocm`, `wgsl`.
+        backend: String,
+        /// The compiler's messages.
+        message: String,
+    },
+    /// The compiler for a backend is not on this machine.
+    #[error("there is no compiler for {backend} here: {install}")]
+    CompilerMissing {
+        /// The backend.
+        backend: String,
+        /// What to install.
+        install: String,
+    },
+    /// Memory ran out, or a limit was reached.
+    #[error("{message}")]
+    Memory {
+        /// The device's words.
+        message: String,
+    },
+    /// Data that cannot be used.
+    #[error("data: {message}")]
+    Data {
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// The engine refused an operation.
+    #[error("{message}")]
+    Computation {
+        /// The engine's words.
+        message: String,
+    },
+}
+
+impl fmt::Debug for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+macro_rules! messages {
+    ($($(#[$doc:meta])+ $name:ident $variant:ident;)+) => { $(
+        $(#[$doc])+
+        pub fn $name(message: impl Into<String>) -> NetworkError {
+            NetworkError::$variant { message: message.into() }
+        }
+    )+ };
+}
+
+impl NetworkError {
+    messages! {
+        /// A [`NetworkError::Architecture`].
+        architecture Architecture;
+        /// A [`NetworkError::Training`].
+        training Training;
+        /// A [`NetworkError::Numerical`].
+        numerical Numerical;
+        /// A [`NetworkError::Gpu`].
+        gpu Gpu;
+        /// A [`NetworkError::Data`].
+        data Data;
+        /// A [`NetworkError::Memory`].
+        memory Memory;
+        /// A [`NetworkError::Computation`].
+        computation Computation;
+        /// A [`NetworkError::Serialization`].
+        serialization Serialization;
+    }
+
+    /// A [`NetworkError::DimensionMismatch`].
+    pub fn dimension_mismatch(
+        what: impl Into<String>,
+        expected: impl Into<String>,
+        actual: impl Into<String>,
+    ) -> NetworkError {
+        NetworkError::DimensionMismatch {
+            what: what.into(),
+            expected: expected.into(),
+            actual: actual.into(),
+        }
+    }
+
+    /// A [`NetworkError::InvalidParameter`].
+    pub fn invalid_parameter(
+        parameter: impl Into<String>,
+        value: impl fmt::Display,
+        reason: impl Into<String>,
+    ) -> NetworkError {
+        NetworkError::InvalidParameter {
+            parameter: parameter.into(),
+            value: value.to_string(),
+            reason: reason.into(),
+        }
+    }
+
+    /// True if the same call may succeed with other data, or later: memory that is full, a device that failed, numbers
+    /// that are not finite.
+    pub fn is_recoverable(&self) -> bool {
+        matches!(
+            self,
+            NetworkError::Memory { .. } | NetworkError::Gpu { .. } | NetworkError::Numerical { .. }
+        )
+    }
+
+    /// The kind in a word.
+    pub fn category(&self) -> &'static str {
+        match self {
+            NetworkError::Architecture { .. } => "architecture",
+            NetworkError::Training { .. } => "training",
+            NetworkError::Io { .. } => "io",
+            NetworkError::Serialization { .. } => "serialization",
+            NetworkError::DimensionMismatch { .. } => "dimensions",
+            NetworkError::InvalidParameter { .. } => "parameter",
+            NetworkError::Numerical { .. } => "numerical",
+            NetworkError::Gpu { .. } => "gpu",
+            NetworkError::KernelCompilation { .. } | NetworkError::CompilerMissing { .. } => "kernel",
+            NetworkError::Memory { .. } => "memory",
+            NetworkError::Data { .. } => "data",
+            NetworkError::Computation { .. } => "computation",
+        }
+    }
+}
+
+impl From<phynexus::Error> for NetworkError {
+    fn from(error: phynexus::Error) -> NetworkError {
+        let message = error.to_string();
+        match error {
+            phynexus::Error::OutOfMemory { .. } => NetworkError::Memory { message },
+            phynexus::Error::UnknownDevice { .. } | phynexus::Error::Device { .. } => {
+                NetworkError::Gpu { message }
+            }
+            phynexus::Error::KernelSource { kernel, device, message, .. } => {
+                NetworkError::KernelCompilation { kernel, backend: device, message }
+            }
+            _ => NetworkError::Computation { message },
+        }
+    }
+}
+
+impl From<neurenix::Error> for NetworkError {
+    fn from(error: neurenix::Error) -> NetworkError {
+        let message = error.to_string();
+        match error {
+            neurenix::Error::Engine(error) => error.into(),
+            neurenix::Error::Io { .. } => NetworkError::Io { message },
+            neurenix::Error::Format { .. } => NetworkError::Serialization { message },
+            _ => NetworkError::Computation { message },
+        }
+    }
+}
+
+/// Checks that a number is finite and in a range.
+pub(crate) fn within(name: &str, value: f64, least: f64, most: f64) -> Result<()> {
+    if value.is_finite() && (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let reason = match most.is_finite() {
+        true => format!("it must be between {least} and {most}"),
+        false => format!("it must be a finite number of at least {least}"),
+    };
+    Err(NetworkError::invalid_parameter(name, value, reason))
+}

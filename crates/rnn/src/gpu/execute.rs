@@ -1,0 +1,113 @@
+//! Executing kernels that users wrote.
+
+use neurenix::phynexus::{
+    DType, Scalar, Tensor,
+    custom::{CustomKernel, SourceLanguage},
+};
+
+use super::{
+    GpuContext, GpuKernel, GpuMemoryHandle,
+    signature::{Parameter, parameters},
+};
+use crate::{NetworkError, Result};
+
+/// An argument of a kernel.
+#[derive(Clone, Debug)]
+pub enum GpuKernelArg {
+    /// Memory.
+    Buffer(GpuMemoryHandle),
+    /// A `float`.
+    Scalar(f32),
+    /// An `int`.
+    Int(i32),
+    /// An `unsigned int`.
+    UInt(u32),
+}
+
+/// The language that kernels of a device are written in.
+fn language(device: &str) -> Option<SourceLanguage> {
+    match device.split(':').next()? {
+        "cuda" => Some(SourceLanguage::CudaC),
+        "hip" => Some(SourceLanguage::HipC),
+        "opencl" => Some(SourceLanguage::OpenClC),
+        "vulkan" | "dx12" | "gl" | "metal" => Some(SourceLanguage::Wgsl),
+        _ => None,
+    }
+}
+
+impl GpuContext {
+    /// Executes a kernel: CUDA C, HIP C, OpenCL C, or WGSL on what is reached through Vulkan, DirectX 12, OpenGL and Metal.
+    /// Arguments are in the order of the source's parameters; in WGSL, tensors by their bindings, then the members of the
+    /// uniform structure. Memory behind a pointer to `const` (in WGSL, `var<storage, read>`) is read; other memory is
+    /// written: it is zeros when the kernel begins, and at least one piece is. There are so many groups that every number of
+    /// the first piece that is written has an invocation.
+    ///
+    /// # Errors
+    /// [`NetworkError::KernelCompilation`] if the source is refused; arguments that are not what the source declares; memory
+    /// that was given back; a device without kernels of its own, as the CPU.
+    pub fn execute_kernel(&mut self, kernel: &GpuKernel, args: &[GpuKernelArg]) -> Result<()> {
+        let device = self.device_name();
+        let Some(language) = language(device) else {
+            let message =
+                format!("{device} runs no kernels in vendors' languages: create the context of a GPU");
+            return Err(NetworkError::gpu(message));
+        };
+        let declared = parameters(&kernel.source, &kernel.entry_point, language == SourceLanguage::Wgsl)?;
+        if declared.len() != args.len() {
+            let (expected, actual) = (declared.len().to_string(), args.len().to_string());
+            return Err(NetworkError::dimension_mismatch(
+                format!("arguments of {}", kernel.name),
+                expected,
+                actual,
+            ));
+        }
+        let (x, y, z) = kernel.work_group_size;
+        let mut builder = CustomKernel::builder(&kernel.name)
+            .entry_point(&kernel.entry_point)
+            .work_group_size([x, y, z])
+            .source(language, &kernel.source);
+        let (mut inputs, mut written, mut scalars) = (Vec::new(), Vec::<GpuMemoryHandle>::new(), Vec::new());
+        for (parameter, argument) in declared.iter().zip(args) {
+            match (parameter, argument) {
+                (Parameter::Read(name), GpuKernelArg::Buffer(handle)) => {
+                    builder = builder.input(name, DType::F32, "_");
+                    inputs.push(self.contents(handle)?);
+                }
+                (Parameter::Written(name), GpuKernelArg::Buffer(handle)) => {
+                    let count = self.contents(handle)?.len();
+                    if written.contains(handle) {
+                        let message =
+                            format!("{}: {name} is written twice: give it memory of its own", kernel.name);
+                        return Err(NetworkError::gpu(message));
+                    }
+                    builder = builder.zeroed_output(name, DType::F32, count.to_string().as_str());
+                    written.push(handle.clone());
+                }
+                (Parameter::Scalar(name), argument) => {
+                    let (dtype, value) = match argument {
+                        GpuKernelArg::Scalar(x) => (DType::F32, Scalar::Float(f64::from(*x))),
+                        GpuKernelArg::Int(x) => (DType::I32, Scalar::Int(i64::from(*x))),
+                        GpuKernelArg::UInt(x) => (DType::U32, Scalar::UInt(u64::from(*x))),
+                        GpuKernelArg::Buffer(_) => return Err(misfit(kernel, name, "a number", "memory")),
+                    };
+                    builder = builder.scalar(name, dtype);
+                    scalars.push(value);
+                }
+                (Parameter::Read(name) | Parameter::Written(name), _) => {
+                    return Err(misfit(kernel, name, "memory", "a number"));
+                }
+            }
+        }
+        let custom = builder.build()?;
+        let outputs = custom.launch(&inputs.iter().collect::<Vec<_>>(), &scalars)?;
+        Tensor::evaluate_all(&outputs.iter().collect::<Vec<_>>())?;
+        for (handle, output) in written.iter().zip(outputs) {
+            self.replace(handle, output);
+        }
+        Ok(())
+    }
+}
+
+fn misfit(kernel: &GpuKernel, name: &str, expected: &str, actual: &str) -> NetworkError {
+    NetworkError::dimension_mismatch(format!("argument {name} of {}", kernel.name), expected, actual)
+}

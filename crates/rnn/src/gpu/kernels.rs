@@ -1,0 +1,103 @@
+//! Kernels in vendors' languages: compiled, kept, and ready-made ones.
+
+use std::collections::HashMap;
+
+use neurenix::{
+    compile::{NotCompiled, compile_source},
+    phynexus::custom::SourceLanguage,
+};
+
+use crate::{NetworkError, Result};
+
+/// A kernel to execute: see [`GpuContext::execute_kernel`](super::GpuContext::execute_kernel).
+#[derive(Clone, Debug)]
+pub struct GpuKernel {
+    /// Its name in messages.
+    pub name: String,
+    /// The source, in the language of the context's device.
+    pub source: String,
+    /// The name of the function in the source.
+    pub entry_point: String,
+    /// What [`KernelManager::compile_kernel`] gave, for whoever keeps it; executing compiles the source, or takes what it
+    /// compiled before.
+    pub compiled_binary: Option<Vec<u8>>,
+    /// Invocations of a group. In WGSL it must be that of the source's `@workgroup_size`.
+    pub work_group_size: (usize, usize, usize),
+    /// For whoever keeps handles of their own.
+    pub backend_handle: Option<usize>,
+}
+
+/// The language of a backend's kernels.
+pub(crate) fn language(backend: &str) -> Result<SourceLanguage> {
+    match backend {
+        "cuda" => Ok(SourceLanguage::CudaC),
+        "opencl" => Ok(SourceLanguage::OpenClC),
+        "metal" => Ok(SourceLanguage::Msl),
+        "rocm" => Ok(SourceLanguage::HipC),
+        "wgsl" => Ok(SourceLanguage::Wgsl),
+        other => {
+            let reason = "use \"cuda\", \"opencl\", \"metal\", \"rocm\" or \"wgsl\"";
+            Err(NetworkError::invalid_parameter("backend", format!("{other:?}"), reason))
+        }
+    }
+}
+
+/// Compiles kernels, and keeps their machine code.
+#[derive(Debug, Default)]
+pub struct KernelManager {
+    compiled: HashMap<(String, String), (String, Vec<u8>)>,
+}
+
+impl KernelManager {
+    /// Without kernels.
+    pub fn new() -> KernelManager {
+        KernelManager::default()
+    }
+
+    /// Compiles a source for a backend: `cuda` (a cubin), `rocm` (a code object), `opencl` (the driver's binary), `wgsl`
+    /// (SPIR-V), `metal`. The same source is compiled once; what CUDA and HIP compile is kept on disk too
+    /// (`RNN_CUDA_CACHE_PATH`). With `RNN_GPU_DEBUG=1` it says what it does.
+    ///
+    /// # Errors
+    /// [`NetworkError::KernelCompilation`] with the compiler's messages if the source is refused;
+    /// [`NetworkError::CompilerMissing`] if the compiler is not on this machine.
+    pub fn compile_kernel(&mut self, name: &str, source: &str, backend: &str) -> Result<Vec<u8>> {
+        let language = language(backend)?;
+        let key = (backend.to_owned(), name.to_owned());
+        if let Some((_, binary)) = self.compiled.get(&key).filter(|(known, _)| known == source) {
+            return Ok(binary.clone());
+        }
+        let debug = std::env::var("RNN_GPU_DEBUG").is_ok_and(|value| !matches!(value.trim(), "" | "0"));
+        let outcome = compile_source(language, source);
+        if debug {
+            let told = match &outcome {
+                Ok(binary) => format!("{} bytes", binary.len()),
+                Err(error) => error.to_string(),
+            };
+            eprintln!("kernel {name} for {backend}: {told}");
+        }
+        let binary = outcome.map_err(|reason| match reason {
+            NotCompiled::Missing(install) => {
+                NetworkError::CompilerMissing { backend: backend.to_owned(), install }
+            }
+            NotCompiled::Refused(message) => NetworkError::KernelCompilation {
+                kernel: name.to_owned(),
+                backend: backend.to_owned(),
+                message,
+            },
+        })?;
+        self.compiled.insert(key, (source.to_owned(), binary.clone()));
+        Ok(binary)
+    }
+
+    /// The machine code of a kernel that was compiled.
+    pub fn get_kernel(&self, name: &str, backend: &str) -> Option<&Vec<u8>> {
+        let key = (backend.to_owned(), name.to_owned());
+        self.compiled.get(&key).map(|(_, binary)| binary)
+    }
+
+    /// Forgets all kernels.
+    pub fn clear(&mut self) {
+        self.compiled.clear();
+    }
+}

@@ -1,0 +1,436 @@
+//! From a description to a layer, given the shape of what goes in.
+
+use std::sync::Arc;
+
+use neurenix::{
+    nn::{
+        AttentionMasks, AvgPool2d, AvgPool3d, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions,
+        Conv2d, Conv3d, ConvOptions, Dropout, Embedding, GRU, LSTM, LayerNorm, Linear, MaxPool2d, MaxPool3d,
+        Module, MultiheadAttention, RNN, Recurrent as FrameworkRecurrent, RecurrentOptions, Role, Visitor,
+    },
+    phynexus::{DType, Device, Tensor, no_grad, tensor::Generator},
+};
+
+use super::{
+    Core, Layer, LayerBuilder, WeightInitialization, build_all,
+    kind::{Cell, Convolution, Kind, Recurrent, Windows},
+};
+use crate::{NetworkError, Result};
+
+/// Where layers are built, and the random numbers for their weights and dropouts.
+pub(crate) struct Site<'a> {
+    pub(crate) device: Device,
+    pub(crate) dtype: DType,
+    pub(crate) weights: &'a Generator,
+    pub(crate) dropouts: &'a Arc<Generator>,
+}
+
+/// A result, or what is wrong in words.
+type Reason<T> = std::result::Result<T, String>;
+
+/// The greatest whole number up to which `float32` holds all.
+const WHOLE_F32: usize = 1 << 24;
+
+/// A recurrent layer of any cell.
+pub(super) enum Recurrence {
+    Rnn(RNN, usize),
+    Lstm(LSTM, usize),
+    Gru(GRU, usize),
+}
+
+impl Recurrence {
+    fn parts(&self) -> (&FrameworkRecurrent, &dyn Module, usize) {
+        match self {
+            Recurrence::Rnn(layer, sides) => (layer, layer, *sides),
+            Recurrence::Lstm(layer, sides) => (layer, layer, *sides),
+            Recurrence::Gru(layer, sides) => (layer, layer, *sides),
+        }
+    }
+
+    /// The state of the last layer after the last step, both directions side by side.
+    pub(super) fn last_state(&self, input: &Tensor) -> neurenix::Result<Tensor> {
+        let (layer, _, sides) = self.parts();
+        let states = layer.run(input, None, None)?.h_n;
+        let first = states.shape()[0] - sides;
+        let own: Vec<Tensor> = (0..sides)
+            .map(|side| states.narrow(0, first + side, 1)?.squeeze(0))
+            .collect::<neurenix::phynexus::Result<_>>()?;
+        Ok(Tensor::cat(&own.iter().collect::<Vec<_>>(), -1)?)
+    }
+
+    pub(super) fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.parts().1.visit(visitor);
+    }
+
+    fn into_module(self) -> Box<dyn Module> {
+        match self {
+            Recurrence::Rnn(layer, _) => Box::new(layer),
+            Recurrence::Lstm(layer, _) => Box::new(layer),
+            Recurrence::Gru(layer, _) => Box::new(layer),
+        }
+    }
+}
+
+/// Attention that may look back only.
+struct SelfAttention {
+    attention: MultiheadAttention,
+    causal: bool,
+}
+
+impl Module for SelfAttention {
+    fn forward(&self, input: &Tensor) -> neurenix::Result<Tensor> {
+        let masks = AttentionMasks { is_causal: self.causal, ..AttentionMasks::default() };
+        self.attention.attend(input, input, input, masks)
+    }
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.attention.visit(visitor);
+    }
+}
+
+/// Builds a layer for rows of this shape.
+pub(crate) fn build(
+    description: &LayerBuilder,
+    input: &[usize],
+    place: usize,
+    site: &Site<'_>,
+) -> Result<Layer> {
+    let kind = &description.kind;
+    let name = || format!("layer {place} ({})", kind.layer_type().name());
+    let wrong = |message: String| NetworkError::architecture(format!("{}: {message}", name()));
+    if let Some(setting) = &description.misplaced {
+        return Err(wrong(format!("it has no {setting}: leave that out")));
+    }
+    if matches!(kind, Kind::Embedding { .. }) && place > 0 {
+        return Err(wrong("it takes whole numbers: put it first".to_owned()));
+    }
+    let output = output_shape(kind, input).map_err(&wrong)?;
+    if output
+        .iter()
+        .try_fold(1usize, |n, &d| n.checked_mul(d))
+        .is_none_or(|n| n == 0 || n > isize::MAX as usize / 16)
+    {
+        return Err(wrong(format!("rows of shape {output:?}: sizes must be at least 1, and not gigantic")));
+    }
+    let core = core(description, input, site).map_err(|error| wrong(error.to_string()))?;
+    let activation = description.own_activation().module(site.device)?;
+    let mut layer = Layer {
+        description: description.clone(),
+        input_shape: input.to_vec(),
+        output_shape: output,
+        core,
+        activation,
+        trainable: true,
+    };
+    if site.dtype != DType::F32 {
+        layer.to_dtype(site.dtype)?;
+    }
+    begin(&layer, site)?;
+    layer.freeze(!description.trainable);
+    Ok(layer)
+}
+
+/// Draws the weights as the description says.
+fn begin(layer: &Layer, site: &Site<'_>) -> Result<()> {
+    let description = &layer.description;
+    let usual = match description.kind {
+        Kind::Dense { .. } | Kind::Convolution(_) => Some(WeightInitialization::default()),
+        _ => None,
+    };
+    let Some(rule) = description.weight_init.or(usual) else { return Ok(()) };
+    if matches!(description.kind, Kind::Residual { .. }) {
+        return Ok(());
+    }
+    let _guard = no_grad();
+    for (name, role, parameter) in layer.named_state() {
+        let shape = parameter.tensor().shape().to_vec();
+        if role != Role::Weight || name.starts_with("activation") {
+            continue;
+        }
+        let value = match name.contains("bias") || shape.len() < 2 {
+            // Norms' weights are no matrices, and stay as they are.
+            true if !name.contains("bias") => continue,
+            true => Tensor::full(&shape, 0.0, site.dtype, site.device)?,
+            false => rule.draw(&shape, site.dtype, site.device, site.weights)?,
+        };
+        parameter.set(value.evaluated()?)?;
+        parameter.leaf()?;
+    }
+    Ok(())
+}
+
+/// The shape of a row that comes out; what is wrong if there is none.
+fn output_shape(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
+    match kind {
+        Kind::Dense { units } => Ok(match input {
+            [steps, _] => vec![*steps, *units],
+            _ => vec![*units],
+        }),
+        Kind::Convolution(convolution) => {
+            let Convolution { filters, kernel, stride, padding, dilation, .. } = convolution;
+            let sizes = spatial(input, kernel.len())?;
+            let window =
+                |i: usize| dilation[i].checked_mul(kernel[i].saturating_sub(1)).map(|n| n.saturating_add(1));
+            let mut output = vec![*filters];
+            for (i, &size) in sizes.iter().enumerate() {
+                let window = window(i).ok_or("the window is too large")?;
+                output.push(extent(size, window, stride[i], padding[i])?);
+            }
+            Ok(output)
+        }
+        Kind::Pooling(Windows { size, stride, padding, .. }) => {
+            let sizes = spatial(input, size.len())?;
+            let mut output = vec![input[0]];
+            for (i, &extent_in) in sizes.iter().enumerate() {
+                if padding[i].saturating_mul(2) > size[i] {
+                    return Err(format!(
+                        "padding of {} is more than half of a window of {}",
+                        padding[i], size[i]
+                    ));
+                }
+                output.push(extent(extent_in, size[i], stride[i], padding[i])?);
+            }
+            Ok(output)
+        }
+        Kind::Embedding { features, .. } => match input {
+            [steps] => Ok(vec![*steps, *features]),
+            _ => Err(format!("it takes rows of integers, [steps], not {input:?}")),
+        },
+        Kind::Recurrent(Recurrent { units, bidirectional, return_sequences, .. }) => {
+            let &[steps, _] = input else {
+                return Err(format!("it takes sequences, [steps, features], not {input:?}: reshape first"));
+            };
+            let width = units.checked_mul(1 + usize::from(*bidirectional)).ok_or("too many units")?;
+            Ok(if *return_sequences { vec![steps, width] } else { vec![width] })
+        }
+        Kind::Attention { heads, .. } => match input {
+            &[_, features] if *heads > 0 && features.is_multiple_of(*heads) => Ok(input.to_vec()),
+            [_, features] => Err(format!("{features} features do not divide among {heads} heads")),
+            _ => Err(format!("it takes sequences, [steps, features], not {input:?}: reshape first")),
+        },
+        Kind::Flatten => Ok(vec![input.iter().product()]),
+        Kind::Reshape { shape } => {
+            let own = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+            match own == Some(input.iter().product()) {
+                true => Ok(shape.clone()),
+                false => Err(format!(
+                    "rows of shape {input:?} cannot have shape {shape:?}: the elements must be as many"
+                )),
+            }
+        }
+        Kind::Residual { layers } => {
+            let end =
+                layers.iter().try_fold(input.to_vec(), |shape, layer| output_shape(&layer.kind, &shape))?;
+            match end == input {
+                true => Ok(end),
+                false => Err(format!("its layers make {end:?} of {input:?}: the shape must stay the same")),
+            }
+        }
+        Kind::Dropout { .. } | Kind::BatchNorm { .. } | Kind::LayerNorm { .. } | Kind::Activation => {
+            Ok(input.to_vec())
+        }
+    }
+}
+
+/// The extents after the channels.
+fn spatial(input: &[usize], dims: usize) -> Reason<&[usize]> {
+    match input {
+        [_, sizes @ ..] if sizes.len() == dims => Ok(sizes),
+        _ => {
+            let needed =
+                if dims == 3 { "[channels, depth, height, width]" } else { "[channels, height, width]" };
+            Err(format!(
+                "it takes rows of shape {needed}, not {input:?}: use Network::with_input_shape or a reshape layer"
+            ))
+        }
+    }
+}
+
+/// How many windows there are along an axis.
+fn extent(size: usize, window: usize, stride: usize, padding: usize) -> Reason<usize> {
+    if window == 0 || stride == 0 {
+        return Err("windows and strides must be at least 1".to_owned());
+    }
+    let padded =
+        padding.checked_mul(2).and_then(|p| p.checked_add(size)).ok_or("the padding is too large")?;
+    match padded.checked_sub(window) {
+        Some(rest) => Ok(rest / stride + 1),
+        None => Err(format!("a window of {window} does not fit into {size} with padding {padding}")),
+    }
+}
+
+fn core(description: &LayerBuilder, input: &[usize], site: &Site<'_>) -> Result<Core> {
+    let &Site { device, weights, .. } = site;
+    let bias = description.use_bias;
+    let module = |module: Box<dyn Module>| Ok(Core::Module(module));
+    match &description.kind {
+        Kind::Dense { units } => {
+            let features = match input {
+                [_, features] => *features,
+                _ => input.iter().product(),
+            };
+            let linear = Linear::new(features, *units, bias, device, weights)?;
+            match input.len() {
+                1 | 2 => module(Box::new(linear)),
+                _ => module(Box::new(OfWholeRows(linear))),
+            }
+        }
+        Kind::Convolution(convolution) => convolve(convolution, input[0], bias, site).map(Core::Module),
+        Kind::Pooling(windows) => pool(windows).map(Core::Module),
+        Kind::Dropout { rate, seed } => {
+            let generator = match seed {
+                Some(seed) => Arc::new(Generator::new(*seed)),
+                None => site.dropouts.clone(),
+            };
+            module(Box::new(Dropout::new(*rate)?.with_generator(generator)))
+        }
+        Kind::BatchNorm { momentum, epsilon } => {
+            let options = BatchNormOptions {
+                epsilon: *epsilon,
+                momentum: Some(*momentum),
+                ..BatchNormOptions::default()
+            };
+            // Of a sequence, features are channels too, but they come last.
+            match input.len() {
+                1 => module(Box::new(BatchNorm1d::new(input[0], options, device)?)),
+                2 => module(Box::new(LastChannel(BatchNorm1d::new(input[1], options, device)?))),
+                3 => module(Box::new(BatchNorm2d::new(input[0], options, device)?)),
+                4 => module(Box::new(BatchNorm3d::new(input[0], options, device)?)),
+                _ => Err(NetworkError::computation(format!("rows of shape {input:?} have no channels"))),
+            }
+        }
+        Kind::LayerNorm { epsilon } => {
+            let last = input.last().copied().unwrap_or(1);
+            module(Box::new(LayerNorm::new(&[last], *epsilon, true, device)?))
+        }
+        Kind::Embedding { count, features } => {
+            if *count == 0 || *features == 0 || *count > WHOLE_F32 {
+                let message = format!("there can be 1 to {WHOLE_F32} integers, with at least 1 feature each");
+                return Err(NetworkError::computation(message));
+            }
+            Ok(Core::Integers(Box::new(Embedding::new(*count, *features, None, device, weights)?)))
+        }
+        Kind::Recurrent(recurrent) => {
+            let layer = recur(recurrent, input[1], bias, site)?;
+            Ok(match recurrent.return_sequences {
+                true => Core::Module(layer.into_module()),
+                false => Core::LastState(Box::new(layer)),
+            })
+        }
+        Kind::Attention { heads, causal } => {
+            let attention = MultiheadAttention::new(input[1], *heads, 0.0, bias, device, weights)?;
+            module(Box::new(SelfAttention { attention, causal: *causal }))
+        }
+        Kind::Flatten => Ok(Core::Shape(vec![input.iter().product()])),
+        Kind::Reshape { shape } => Ok(Core::Shape(shape.clone())),
+        Kind::Residual { layers } => {
+            // Their places are not the network's: an embedding has none here.
+            if layers.iter().any(|layer| matches!(layer.kind, Kind::Embedding { .. })) {
+                return Err(NetworkError::computation("an embedding comes first in the network"));
+            }
+            Ok(Core::Residual(build_all(layers, input, site)?))
+        }
+        Kind::Activation => Ok(Core::Nothing),
+    }
+}
+
+/// A normalisation of the channels of `[rows, steps, channels]`.
+struct LastChannel(BatchNorm1d);
+
+impl Module for LastChannel {
+    fn forward(&self, input: &Tensor) -> neurenix::Result<Tensor> {
+        Ok(self.0.forward(&input.transpose(1, 2)?)?.transpose(1, 2)?)
+    }
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.0.visit(visitor);
+    }
+}
+
+/// A dense layer that takes all of a row.
+struct OfWholeRows(Linear);
+
+impl Module for OfWholeRows {
+    fn forward(&self, input: &Tensor) -> neurenix::Result<Tensor> {
+        self.0.forward(&input.flatten(1, -1)?)
+    }
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.0.visit(visitor);
+    }
+}
+
+fn sizes<const D: usize>(list: &[usize]) -> Result<[usize; D]> {
+    list.try_into().map_err(|_| NetworkError::computation(format!("{list:?} are not {D} sizes")))
+}
+
+fn convolve(
+    convolution: &Convolution,
+    channels: usize,
+    bias: bool,
+    site: &Site<'_>,
+) -> Result<Box<dyn Module>> {
+    fn options<const D: usize>(convolution: &Convolution, bias: bool) -> Result<ConvOptions<D>> {
+        Ok(ConvOptions {
+            stride: sizes(&convolution.stride)?,
+            padding: sizes(&convolution.padding)?,
+            dilation: sizes(&convolution.dilation)?,
+            groups: convolution.groups,
+            bias,
+            ..ConvOptions::default()
+        })
+    }
+    let (filters, kernel) = (convolution.filters, &convolution.kernel);
+    let (device, weights) = (site.device, site.weights);
+    Ok(match kernel.len() {
+        3 => {
+            let options = options(convolution, bias)?;
+            Box::new(Conv3d::new(channels, filters, sizes(kernel)?, options, device, weights)?)
+        }
+        _ => {
+            let options = options(convolution, bias)?;
+            Box::new(Conv2d::new(channels, filters, sizes(kernel)?, options, device, weights)?)
+        }
+    })
+}
+
+fn pool(windows: &Windows) -> Result<Box<dyn Module>> {
+    let Windows { size, stride, padding, average } = windows;
+    Ok(match (size.len(), average) {
+        (3, true) => Box::new(AvgPool3d {
+            stride: Some(sizes(stride)?),
+            padding: sizes(padding)?,
+            ..AvgPool3d::new(sizes(size)?)
+        }),
+        (3, false) => Box::new(MaxPool3d {
+            stride: Some(sizes(stride)?),
+            padding: sizes(padding)?,
+            ..MaxPool3d::new(sizes(size)?)
+        }),
+        (_, true) => Box::new(AvgPool2d {
+            stride: Some(sizes(stride)?),
+            padding: sizes(padding)?,
+            ..AvgPool2d::new(sizes(size)?)
+        }),
+        (_, false) => Box::new(MaxPool2d {
+            stride: Some(sizes(stride)?),
+            padding: sizes(padding)?,
+            ..MaxPool2d::new(sizes(size)?)
+        }),
+    })
+}
+
+fn recur(recurrent: &Recurrent, features: usize, bias: bool, site: &Site<'_>) -> Result<Recurrence> {
+    let &Recurrent { cell, units, layers, bidirectional, .. } = recurrent;
+    let options = RecurrentOptions {
+        num_layers: layers,
+        bias,
+        batch_first: true,
+        bidirectional,
+        ..RecurrentOptions::default()
+    };
+    let (device, weights) = (site.device, site.weights);
+    let sides = 1 + usize::from(bidirectional);
+    Ok(match cell {
+        Cell::Rnn => Recurrence::Rnn(RNN::new(features, units, options, device, weights)?, sides),
+        Cell::Lstm => Recurrence::Lstm(LSTM::new(features, units, options, device, weights)?, sides),
+        Cell::Gru => Recurrence::Gru(GRU::new(features, units, options, device, weights)?, sides),
+    })
+}

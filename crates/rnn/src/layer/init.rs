@@ -1,0 +1,77 @@
+//! How weights begin.
+
+use neurenix::{
+    nn::init,
+    phynexus::{DType, Device, Tensor, tensor::Generator},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+
+/// How weights begin; biases begin at 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum WeightInitialization {
+    /// All 0.
+    Zeros,
+    /// Uniform between two numbers.
+    Uniform {
+        /// The least.
+        min: f64,
+        /// The greatest.
+        max: f64,
+    },
+    /// Normal.
+    Normal {
+        /// The mean.
+        mean: f64,
+        /// The standard deviation.
+        std: f64,
+    },
+    /// Uniform with variance `2 / (inputs + outputs)` (Glorot and Bengio, 2010).
+    #[default]
+    XavierUniform,
+    /// Normal with that variance.
+    XavierNormal,
+    /// Uniform with variance `2 / inputs` (He et al., 2015).
+    HeUniform,
+    /// Normal with that variance.
+    HeNormal,
+    /// Uniform with variance `1 / inputs` (LeCun et al., 1998).
+    LeCunUniform,
+    /// Normal with that variance.
+    LeCunNormal,
+}
+
+impl WeightInitialization {
+    /// A weight `[outputs, inputs, kernel..]`.
+    pub(crate) fn draw(
+        self,
+        shape: &[usize],
+        dtype: DType,
+        device: Device,
+        generator: &Generator,
+    ) -> Result<Tensor> {
+        use init::Fan;
+        let inputs = init::fans(shape).0.max(1) as f64;
+        let uniform = |low, high| init::uniform(shape, low, high, dtype, device, generator);
+        let normal = |mean, std| init::normal(shape, mean, std, dtype, device, generator);
+        Ok(match self {
+            WeightInitialization::Zeros => Tensor::full(shape, 0.0, dtype, device)?,
+            WeightInitialization::Uniform { min, max } => uniform(min, max)?,
+            WeightInitialization::Normal { mean, std } => normal(mean, std)?,
+            WeightInitialization::XavierUniform => {
+                init::xavier_uniform(shape, 1.0, dtype, device, generator)?
+            }
+            WeightInitialization::XavierNormal => init::xavier_normal(shape, 1.0, dtype, device, generator)?,
+            WeightInitialization::HeUniform => {
+                init::kaiming_uniform(shape, Fan::In, dtype, device, generator)?
+            }
+            WeightInitialization::HeNormal => init::kaiming_normal(shape, Fan::In, dtype, device, generator)?,
+            WeightInitialization::LeCunUniform => {
+                let bound = (3.0 / inputs).sqrt();
+                uniform(-bound, bound)?
+            }
+            WeightInitialization::LeCunNormal => normal(0.0, (1.0 / inputs).sqrt())?,
+        })
+    }
+}

@@ -1,0 +1,387 @@
+//! Losses.
+
+use ndarray::Array2;
+use neurenix::{
+    loss::Loss,
+    phynexus::{DType, Scalar, Tensor, tensor::Reduction},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{ActivationFunction, NetworkError, Result, convert, device, error::within};
+
+/// How far predictions are from targets. All are means over all elements, but for the (sparse) categorical cross-entropy,
+/// a mean over rows, and the cosine, one number a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum LossFunction {
+    /// Squares of differences.
+    #[default]
+    MeanSquaredError,
+    /// Distances.
+    MeanAbsoluteError,
+    /// `-t log p - (1 - t) log (1 - p)` of probabilities.
+    BinaryCrossEntropy,
+    /// `-sum t log p` of a row of probabilities, against one-hot rows or other probabilities.
+    CategoricalCrossEntropy,
+    /// `-log p` of the right class; targets are one column of class numbers.
+    SparseCategoricalCrossEntropy,
+    /// Half of squares below delta (1 unless it is told otherwise), linear beyond.
+    HuberLoss,
+    /// `max(0, 1 - t p)` for targets 1 and -1.
+    HingeLoss,
+    /// Its square.
+    SquaredHingeLoss,
+    /// `t log (t / p)` of probabilities.
+    KLDivergence,
+    /// `p - t log p` of expected counts.
+    PoissonLoss,
+    /// One less the cosine of each row's angle.
+    CosineSimilarityLoss,
+    /// `log cosh (p - t)`.
+    LogCoshLoss,
+    /// Differences weighted by a quantile (one half unless it is told otherwise).
+    QuantileLoss,
+}
+
+/// Probabilities are kept so far from 0 and 1 where their logarithm is taken.
+const LEAST: f64 = 1e-15;
+
+impl LossFunction {
+    /// All of them.
+    pub const ALL: [LossFunction; 13] = {
+        use LossFunction::*;
+        [
+            MeanSquaredError,
+            MeanAbsoluteError,
+            BinaryCrossEntropy,
+            CategoricalCrossEntropy,
+            SparseCategoricalCrossEntropy,
+            HuberLoss,
+            HingeLoss,
+            SquaredHingeLoss,
+            KLDivergence,
+            PoissonLoss,
+            CosineSimilarityLoss,
+            LogCoshLoss,
+            QuantileLoss,
+        ]
+    };
+
+    /// The loss of predictions against targets, in `float64` on the CPU.
+    ///
+    /// # Errors
+    /// Shapes that do not fit each other; numbers that are not finite.
+    pub fn compute(&self, predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
+        LossConfig::new(*self).compute(predictions, targets)
+    }
+
+    /// Its derivative with respect to the predictions.
+    ///
+    /// # Errors
+    /// As [`LossFunction::compute`].
+    pub fn gradient(&self, predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<Array2<f64>> {
+        LossConfig::new(*self).gradient(predictions, targets)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            LossFunction::MeanSquaredError => "MeanSquaredError",
+            LossFunction::MeanAbsoluteError => "MeanAbsoluteError",
+            LossFunction::BinaryCrossEntropy => "BinaryCrossEntropy",
+            LossFunction::CategoricalCrossEntropy => "CategoricalCrossEntropy",
+            LossFunction::SparseCategoricalCrossEntropy => "SparseCategoricalCrossEntropy",
+            LossFunction::HuberLoss => "HuberLoss",
+            LossFunction::HingeLoss => "HingeLoss",
+            LossFunction::SquaredHingeLoss => "SquaredHingeLoss",
+            LossFunction::KLDivergence => "KLDivergence",
+            LossFunction::PoissonLoss => "PoissonLoss",
+            LossFunction::CosineSimilarityLoss => "CosineSimilarityLoss",
+            LossFunction::LogCoshLoss => "LogCoshLoss",
+            LossFunction::QuantileLoss => "QuantileLoss",
+        }
+    }
+
+    /// True if targets are classes: accuracy is measured then.
+    pub fn is_classification_loss(&self) -> bool {
+        use LossFunction::*;
+        matches!(
+            self,
+            BinaryCrossEntropy
+                | CategoricalCrossEntropy
+                | SparseCategoricalCrossEntropy
+                | HingeLoss
+                | SquaredHingeLoss
+        )
+    }
+
+    /// True if targets are numbers.
+    pub fn is_regression_loss(&self) -> bool {
+        use LossFunction::*;
+        matches!(
+            self,
+            MeanSquaredError | MeanAbsoluteError | HuberLoss | PoissonLoss | LogCoshLoss | QuantileLoss
+        )
+    }
+}
+
+/// The numbers that some losses take.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LossParameters {
+    /// Where [`LossFunction::HuberLoss`] becomes linear.
+    pub huber_delta: Option<f64>,
+    /// That of [`LossFunction::QuantileLoss`].
+    pub quantile: Option<f64>,
+    /// The part of a categorical target that is spread over all classes.
+    pub label_smoothing: Option<f64>,
+    /// What each class counts in a cross-entropy.
+    pub class_weights: Option<Vec<f64>>,
+}
+
+impl Default for LossParameters {
+    fn default() -> LossParameters {
+        LossParameters {
+            huber_delta: Some(1.0),
+            quantile: Some(0.5),
+            label_smoothing: None,
+            class_weights: None,
+        }
+    }
+}
+
+/// A loss with its numbers; made from a [`LossFunction`] where they are the usual ones.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LossConfig {
+    /// The loss.
+    pub function: LossFunction,
+    /// Its numbers.
+    pub parameters: LossParameters,
+}
+
+impl From<LossFunction> for LossConfig {
+    fn from(function: LossFunction) -> LossConfig {
+        LossConfig::new(function)
+    }
+}
+
+impl LossConfig {
+    /// With the usual numbers.
+    pub fn new(function: LossFunction) -> LossConfig {
+        LossConfig { function, parameters: LossParameters::default() }
+    }
+
+    /// With another delta for Huber's loss.
+    ///
+    /// # Errors
+    /// If it is not finite and above 0.
+    pub fn with_huber_delta(mut self, delta: f64) -> Result<LossConfig> {
+        self.parameters.huber_delta = Some(delta);
+        self.checked()
+    }
+
+    /// With another quantile.
+    ///
+    /// # Errors
+    /// If it is not between 0 and 1.
+    pub fn with_quantile(mut self, quantile: f64) -> Result<LossConfig> {
+        self.parameters.quantile = Some(quantile);
+        self.checked()
+    }
+
+    /// With part of each categorical target spread over all classes.
+    ///
+    /// # Errors
+    /// If it is not between 0 and 1, or the loss is not a categorical cross-entropy.
+    pub fn with_label_smoothing(mut self, smoothing: f64) -> Result<LossConfig> {
+        self.parameters.label_smoothing = Some(smoothing);
+        self.checked()
+    }
+
+    /// With a weight for each class.
+    ///
+    /// # Errors
+    /// If one is negative or not finite, or the loss is not a categorical cross-entropy.
+    pub fn with_class_weights(mut self, weights: Vec<f64>) -> Result<LossConfig> {
+        self.parameters.class_weights = Some(weights);
+        self.checked()
+    }
+
+    fn checked(self) -> Result<LossConfig> {
+        self.check()?;
+        Ok(self)
+    }
+
+    /// Checks the numbers.
+    pub(crate) fn check(&self) -> Result<()> {
+        let LossParameters { huber_delta, quantile, label_smoothing, class_weights } = &self.parameters;
+        if let Some(delta) = huber_delta.filter(|delta| !(delta.is_finite() && *delta > 0.0)) {
+            return Err(NetworkError::invalid_parameter(
+                "huber_delta",
+                delta,
+                "it must be finite and above 0",
+            ));
+        }
+        quantile.map_or(Ok(()), |quantile| within("quantile", quantile, 0.0, 1.0))?;
+        label_smoothing.map_or(Ok(()), |part| within("label_smoothing", part, 0.0, 1.0))?;
+        for &weight in class_weights.iter().flatten() {
+            within("class_weights", weight, 0.0, f64::INFINITY)?;
+        }
+        if (label_smoothing.is_some() || class_weights.is_some()) && !self.is_categorical() {
+            let name = self.function.name();
+            let reason = "label smoothing and class weights are for categorical cross-entropies";
+            return Err(NetworkError::invalid_parameter("loss", name, reason));
+        }
+        Ok(())
+    }
+
+    fn is_categorical(&self) -> bool {
+        use LossFunction::{CategoricalCrossEntropy, SparseCategoricalCrossEntropy};
+        matches!(self.function, CategoricalCrossEntropy | SparseCategoricalCrossEntropy)
+    }
+
+    /// The loss, in `float64` on the CPU.
+    ///
+    /// # Errors
+    /// Shapes that do not fit each other; numbers that are not finite.
+    pub fn compute(&self, predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
+        let (predictions, targets) = self.tensors(predictions, targets)?;
+        Ok(self.of(&predictions, &targets, false)?.item::<f64>()?)
+    }
+
+    /// Its derivative with respect to the predictions.
+    ///
+    /// # Errors
+    /// As [`LossConfig::compute`].
+    pub fn gradient(&self, predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<Array2<f64>> {
+        let (predictions, targets) = self.tensors(predictions, targets)?;
+        let predictions = predictions.with_grad()?;
+        let gradients = self.of(&predictions, &targets, false)?.gradients(&[&predictions])?;
+        convert::array(&gradients[0])
+    }
+
+    fn tensors(&self, predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<(Tensor, Tensor)> {
+        self.check()?;
+        convert::check_finite("predictions", predictions)?;
+        self.check_targets(targets, predictions.ncols())?;
+        convert::check_rows(predictions, targets)?;
+        let cpu = device::cpu()?;
+        Ok((convert::matrix(predictions, DType::F64, cpu)?, convert::matrix(targets, DType::F64, cpu)?))
+    }
+
+    /// The columns that targets have for a network of so many outputs.
+    pub(crate) fn target_columns(&self, outputs: usize) -> usize {
+        match self.function {
+            LossFunction::SparseCategoricalCrossEntropy => 1,
+            _ => outputs,
+        }
+    }
+
+    /// Checks that targets fit so many outputs.
+    pub(crate) fn check_targets(&self, targets: &Array2<f64>, outputs: usize) -> Result<()> {
+        convert::check_data("targets", targets, self.target_columns(outputs))?;
+        if let Some(weights) = self.parameters.class_weights.as_ref().filter(|w| w.len() != outputs) {
+            let actual = weights.len().to_string();
+            return Err(NetworkError::dimension_mismatch(
+                "class_weights",
+                format!("{outputs}, one a class"),
+                actual,
+            ));
+        }
+        let wrong = |x: &f64| match self.function {
+            LossFunction::SparseCategoricalCrossEntropy => {
+                x.fract() != 0.0 || *x < 0.0 || *x >= outputs as f64
+            }
+            LossFunction::BinaryCrossEntropy
+            | LossFunction::CategoricalCrossEntropy
+            | LossFunction::KLDivergence => !(0.0..=1.0).contains(x),
+            LossFunction::HingeLoss | LossFunction::SquaredHingeLoss => x.abs() != 1.0,
+            LossFunction::PoissonLoss => *x < 0.0,
+            _ => false,
+        };
+        let Some(((row, _), x)) = targets.indexed_iter().find(|(_, x)| wrong(x)) else { return Ok(()) };
+        let allowed = match self.function {
+            LossFunction::SparseCategoricalCrossEntropy => format!("whole numbers from 0 to {}", outputs - 1),
+            LossFunction::HingeLoss | LossFunction::SquaredHingeLoss => "1 and -1".to_owned(),
+            LossFunction::PoissonLoss => "counts of at least 0".to_owned(),
+            _ => "probabilities between 0 and 1".to_owned(),
+        };
+        let name = self.function.name();
+        Err(NetworkError::data(format!("the target of row {row} is {x}: {name} takes {allowed}")))
+    }
+
+    /// Whether this loss is computed from what goes into the last activation: more exactly, and without overflow.
+    pub(crate) fn takes_scores(&self, last: ActivationFunction) -> bool {
+        match self.function {
+            LossFunction::CategoricalCrossEntropy | LossFunction::SparseCategoricalCrossEntropy => {
+                last == ActivationFunction::Softmax
+            }
+            LossFunction::BinaryCrossEntropy => last == ActivationFunction::Sigmoid,
+            _ => false,
+        }
+    }
+
+    /// The mean loss of outputs (scores, if they have not gone through the last activation) against targets, both
+    /// `[rows, columns]` on one device.
+    pub(crate) fn of(&self, outputs: &Tensor, targets: &Tensor, scores: bool) -> Result<Tensor> {
+        let mean = Reduction::Mean;
+        let framework = |loss: Loss| -> Result<Tensor> { Ok(loss.forward(outputs, targets, mean)?) };
+        match self.function {
+            LossFunction::MeanSquaredError => framework(Loss::MSE),
+            LossFunction::MeanAbsoluteError => framework(Loss::L1),
+            LossFunction::HuberLoss => {
+                framework(Loss::Huber { delta: self.parameters.huber_delta.unwrap_or(1.0) })
+            }
+            LossFunction::HingeLoss => framework(Loss::Hinge { squared: false }),
+            LossFunction::SquaredHingeLoss => framework(Loss::Hinge { squared: true }),
+            LossFunction::PoissonLoss => framework(Loss::PoissonNLL),
+            LossFunction::CosineSimilarityLoss => framework(Loss::CosineSimilarity),
+            LossFunction::LogCoshLoss => framework(Loss::LogCosh),
+            LossFunction::QuantileLoss => {
+                framework(Loss::Quantile { quantile: self.parameters.quantile.unwrap_or(0.5) })
+            }
+            LossFunction::BinaryCrossEntropy if scores => {
+                framework(Loss::BCEWithLogits { weight: None, pos_weight: None })
+            }
+            LossFunction::BinaryCrossEntropy => {
+                let p = probabilities(outputs)?;
+                let positive = targets.mul(&p.log()?)?;
+                let negative = targets.rsub_scalar(1.0)?.mul(&p.rsub_scalar(1.0)?.log()?)?;
+                Ok(positive.add(&negative)?.mean(&[], false)?.neg()?)
+            }
+            LossFunction::KLDivergence => Ok(probabilities(outputs)?.log()?.kl_div(targets, false, mean)?),
+            LossFunction::CategoricalCrossEntropy | LossFunction::SparseCategoricalCrossEntropy => {
+                self.categorical(outputs, targets, scores)
+            }
+        }
+    }
+
+    fn categorical(&self, outputs: &Tensor, targets: &Tensor, scores: bool) -> Result<Tensor> {
+        let LossParameters { label_smoothing, class_weights, .. } = &self.parameters;
+        let weight = match class_weights {
+            None => None,
+            Some(weights) => {
+                Some(convert::tensor(weights, &[weights.len()], outputs.dtype(), outputs.device())?)
+            }
+        };
+        let sparse = self.function == LossFunction::SparseCategoricalCrossEntropy;
+        let targets = match sparse {
+            true => targets.reshape(&[targets.len()])?.to_dtype(DType::I64)?,
+            false => targets.clone(),
+        };
+        // The softmax of logarithms of probabilities is the probabilities.
+        let scores = if scores { outputs.clone() } else { probabilities(outputs)?.log()? };
+        let loss = Loss::CrossEntropy {
+            weight,
+            ignore_index: -100,
+            label_smoothing: label_smoothing.unwrap_or(0.0),
+        };
+        Ok(loss.forward(&scores, &targets, Reduction::Mean)?)
+    }
+}
+
+/// Outputs as probabilities whose logarithms are finite.
+fn probabilities(outputs: &Tensor) -> Result<Tensor> {
+    // Above 1 - epsilon of float32 there is nothing but 1.
+    let least = if outputs.dtype() == DType::F64 { LEAST } else { 1e-7 };
+    Ok(outputs.clamp(Some(Scalar::Float(least)), Some(Scalar::Float(1.0 - least)))?)
+}

@@ -1,0 +1,239 @@
+//! Networks in files: JSON, binary, safetensors. What is read computes what was written, to the last bit.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use neurenix::{
+    data::HostArray,
+    io,
+    phynexus::{DType, Tensor},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Network, Plan, builder::NetworkBuilder, weights::put};
+use crate::{NetworkError, Result, TrainingHistory};
+
+/// The version of the files that this crate writes and reads.
+const VERSION: u32 = 1;
+const FORMAT: &str = "rnn-network";
+/// The first bytes of a binary file.
+const MAGIC: &[u8; 8] = b"RNNBIN\r\n";
+
+/// All of a file but tensors.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    format: String,
+    version: u32,
+    network: Plan,
+    history: TrainingHistory,
+}
+
+/// A tensor in a JSON file.
+#[derive(Serialize, Deserialize)]
+struct Numbers {
+    shape: Vec<usize>,
+    values: Vec<f64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Json {
+    #[serde(flatten)]
+    head: Head,
+    tensors: BTreeMap<String, Numbers>,
+}
+
+impl Network {
+    /// Writes the network as JSON: what people can read and other programs too.
+    ///
+    /// # Errors
+    /// If the file cannot be written (one that was there stays), or a weight is not finite, which JSON has no numbers for.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let mut tensors = BTreeMap::new();
+        for (name, array) in self.arrays()? {
+            let values = array.cast(DType::F64).to_vec::<f64>()?;
+            if values.iter().any(|x| !x.is_finite()) {
+                let message = format!("{name} is not finite, which JSON has no numbers for: use save_binary");
+                return Err(NetworkError::serialization(message));
+            }
+            tensors.insert(name, Numbers { shape: array.shape().to_vec(), values });
+        }
+        let json = Json { head: self.head(), tensors };
+        let text =
+            serde_json::to_vec(&json).map_err(|error| NetworkError::serialization(error.to_string()))?;
+        Ok(io::write_bytes_atomically(path.as_ref(), &text)?)
+    }
+
+    /// Reads what [`Network::save`] wrote, onto the best device.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is of another format or version.
+    pub fn load(path: impl AsRef<Path>) -> Result<Network> {
+        let path = path.as_ref();
+        let bytes = read(path)?;
+        let invalid = |error: serde_json::Error| wrong(path, format!("it is no network in JSON: {error}"));
+        let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(invalid)?;
+        check_version(
+            path,
+            value.get("format").and_then(|f| f.as_str()),
+            value.get("version").and_then(|v| v.as_u64()),
+        )?;
+        let json: Json = serde_json::from_value(value).map_err(invalid)?;
+        let array = |(name, numbers): (String, Numbers)| -> Result<(String, HostArray)> {
+            Ok((name, HostArray::from_values(&numbers.shape, &numbers.values)?))
+        };
+        let arrays = json.tensors.into_iter().map(array).collect::<Result<_>>();
+        Network::restore(path, json.head, arrays?)
+    }
+
+    /// Writes the network as bytes: smaller than JSON.
+    ///
+    /// # Errors
+    /// If the file cannot be written; one that was there stays.
+    pub fn save_binary(&self, path: impl AsRef<Path>) -> Result<()> {
+        let arrays = self.arrays()?;
+        let table: Vec<(&String, &str, &[usize])> =
+            arrays.iter().map(|(name, array)| (name, array.dtype().name(), array.shape())).collect();
+        let text = serde_json::to_vec(&(self.head(), table));
+        let text = text.map_err(|error| NetworkError::serialization(error.to_string()))?;
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend((text.len() as u64).to_le_bytes());
+        bytes.extend(text);
+        arrays.values().for_each(|array| bytes.extend(array.bytes()));
+        bytes.extend(checksum(&bytes).to_le_bytes());
+        Ok(io::write_bytes_atomically(path.as_ref(), &bytes)?)
+    }
+
+    /// Reads what [`Network::save_binary`] wrote, onto the best device.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is damaged, or of another format or version.
+    pub fn load_binary(path: impl AsRef<Path>) -> Result<Network> {
+        let path = path.as_ref();
+        let bytes = read(path)?;
+        let damaged = || wrong(path, "it is cut off or damaged: write it again with save_binary".to_owned());
+        let Some(rest) = bytes.strip_prefix(MAGIC) else {
+            return Err(wrong(path, "it is no binary network of this crate".to_owned()));
+        };
+        let (contents, sum) = bytes.split_last_chunk::<8>().ok_or_else(damaged)?;
+        if checksum(contents) != u64::from_le_bytes(*sum) {
+            return Err(damaged());
+        }
+        let (length, rest) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| damaged())?;
+        let (text, mut rest) = rest.split_at_checked(length).ok_or_else(damaged)?;
+        let invalid = |error: serde_json::Error| wrong(path, error.to_string());
+        let value: serde_json::Value = serde_json::from_slice(text).map_err(invalid)?;
+        let head = &value[0];
+        check_version(path, head["format"].as_str(), head["version"].as_u64())?;
+        let (head, table): (Head, Vec<(String, String, Vec<usize>)>) =
+            serde_json::from_value(value).map_err(invalid)?;
+        let mut arrays = BTreeMap::new();
+        for (name, dtype, shape) in table {
+            let dtype = DType::parse(&dtype).ok_or_else(damaged)?;
+            let count = neurenix::data::byte_count(dtype, &shape).ok_or_else(damaged)?;
+            let (own, after) = rest.split_at_checked(count).ok_or_else(damaged)?;
+            arrays.insert(name, HostArray::from_bytes(dtype, &shape, own.to_vec())?);
+            rest = after;
+        }
+        Network::restore(path, head, arrays)
+    }
+
+    /// Writes weights and buffers as safetensors, which other frameworks read; the description is in its metadata.
+    ///
+    /// # Errors
+    /// If the file cannot be written; one that was there stays.
+    pub fn save_safetensors(&self, path: impl AsRef<Path>) -> Result<()> {
+        let head = serde_json::to_string(&self.head());
+        let head = head.map_err(|error| NetworkError::serialization(error.to_string()))?;
+        let metadata = BTreeMap::from([(FORMAT.to_owned(), head)]);
+        let contents = io::safetensors::NamedArrays { arrays: self.arrays()?, metadata };
+        Ok(io::safetensors::save(path.as_ref(), &contents)?)
+    }
+
+    /// Reads what [`Network::save_safetensors`] wrote, onto the best device.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is damaged, or has no network's description of this version.
+    pub fn load_safetensors(path: impl AsRef<Path>) -> Result<Network> {
+        let path = path.as_ref();
+        let contents = io::safetensors::load(path)?;
+        let head = contents.metadata.get(FORMAT).ok_or_else(|| {
+            wrong(path, "it has tensors but no network's description: only files of this crate do".to_owned())
+        })?;
+        let invalid = |error: serde_json::Error| wrong(path, error.to_string());
+        let value: serde_json::Value = serde_json::from_str(head).map_err(invalid)?;
+        check_version(path, value["format"].as_str(), value["version"].as_u64())?;
+        let head: Head = serde_json::from_value(value).map_err(invalid)?;
+        Network::restore(path, head, contents.arrays)
+    }
+
+    fn head(&self) -> Head {
+        Head {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            network: self.plan.clone(),
+            history: self.history.clone(),
+        }
+    }
+
+    fn arrays(&self) -> Result<BTreeMap<String, HostArray>> {
+        let array = |(name, _, parameter): (String, _, neurenix::nn::Parameter)| -> Result<_> {
+            let tensor = parameter.tensor();
+            Ok((name, HostArray::from_bytes(tensor.dtype(), tensor.shape(), tensor.to_bytes()?)?))
+        };
+        self.named_state().into_iter().map(array).collect()
+    }
+
+    fn restore(path: &Path, head: Head, arrays: BTreeMap<String, HostArray>) -> Result<Network> {
+        let mut network = NetworkBuilder::of(head.network).build()?;
+        network.history = head.history;
+        let own = network.named_state();
+        if own.len() != arrays.len() {
+            return Err(wrong(path, format!("it has {} tensors, its network {}", arrays.len(), own.len())));
+        }
+        let mut values = Vec::new();
+        for (name, _, parameter) in own {
+            let expected = parameter.tensor();
+            let array = arrays.get(&name).filter(|array| array.shape() == expected.shape());
+            let array =
+                array.ok_or_else(|| wrong(path, format!("its tensor {name} is missing or misshapen")))?;
+            let array = array.cast(expected.dtype());
+            values.push((
+                parameter,
+                Tensor::from_bytes(array.bytes(), array.dtype(), array.shape(), network.device)?,
+            ));
+        }
+        put(values)?;
+        Ok(network)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| neurenix::Error::io("read", path, error).into())
+}
+
+fn wrong(path: &Path, message: String) -> NetworkError {
+    NetworkError::serialization(format!("{}: {message}", PathBuf::from(path).display()))
+}
+
+fn check_version(path: &Path, format: Option<&str>, version: Option<u64>) -> Result<()> {
+    match (format, version) {
+        (Some(FORMAT), Some(version)) if version == u64::from(VERSION) => Ok(()),
+        (Some(FORMAT), Some(version)) => {
+            let message = format!(
+                "it is of version {version}, this crate reads {VERSION}: use the crate that wrote it"
+            );
+            Err(wrong(path, message))
+        }
+        _ => Err(wrong(path, "it is no network of this crate".to_owned())),
+    }
+}
+
+/// FNV-1a, 64 bits: what tells damage, not forgery.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

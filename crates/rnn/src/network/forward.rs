@@ -1,0 +1,267 @@
+//! What a network makes of rows.
+
+use std::collections::HashMap;
+
+use ndarray::{Array1, Array2};
+use neurenix::phynexus::{Tensor, no_grad};
+
+use super::Network;
+use crate::{
+    NetworkError, Result, TrainingConfig, TrainingHistory, convert,
+    training::{Metrics, Run},
+};
+
+/// Rows that are computed at once where nobody says how many.
+const ROWS: usize = 1024;
+
+impl Network {
+    /// What the network makes of rows, in inference mode.
+    ///
+    /// # Errors
+    /// Rows of another size, numbers that are not finite, and the device's.
+    pub fn predict(&self, input: &Array2<f64>) -> Result<Array2<f64>> {
+        self.check_input(input)?;
+        self.set_training(false);
+        let _guard = no_grad();
+        let mut values = Vec::with_capacity(input.nrows() * self.output_dim());
+        for part in input.axis_chunks_iter(ndarray::Axis(0), ROWS) {
+            let rows = self.rows(&part.iter().copied().collect::<Vec<_>>(), part.nrows())?;
+            values.extend(convert::values(&self.outputs(&rows, true)?)?);
+        }
+        convert::from_values(input.nrows(), self.output_dim(), values)
+    }
+
+    /// What the network makes of one row.
+    ///
+    /// # Errors
+    /// As [`Network::predict`].
+    pub fn predict_one(&self, input: &Array1<f64>) -> Result<Array1<f64>> {
+        Ok(self.predict(&convert::row(input))?.index_axis_move(ndarray::Axis(0), 0))
+    }
+
+    /// What the network makes of rows; while training, dropouts drop and batch normalisation uses the batch.
+    ///
+    /// # Errors
+    /// As [`Network::predict`].
+    pub fn forward(&mut self, input: &Array2<f64>, training: bool) -> Result<Array2<f64>> {
+        self.check_input(input)?;
+        self.set_training(training);
+        let _guard = no_grad();
+        let rows = self.rows(&convert::elements(input), input.nrows())?;
+        let outputs = self.outputs(&rows, true)?;
+        self.settle(&[&outputs])?;
+        convert::array(&outputs)
+    }
+
+    /// The loss of rows against targets, and its derivatives with respect to all weights, in the order of
+    /// [`Network::get_weights`]; a frozen weight has zeros. In inference mode, so that it is a function of its arguments.
+    ///
+    /// # Errors
+    /// As [`Network::predict`], and targets that do not fit.
+    pub fn loss_and_gradients(
+        &self,
+        input: &Array2<f64>,
+        targets: &Array2<f64>,
+    ) -> Result<(f64, Vec<Array2<f64>>)> {
+        self.check_input(input)?;
+        self.plan().loss.check_targets(targets, self.output_dim())?;
+        convert::check_rows(input, targets)?;
+        self.set_training(false);
+        let rows = self.rows(&convert::elements(input), input.nrows())?;
+        let targets = convert::matrix(targets, self.dtype(), self.engine_device())?;
+        let scores = self.loss_takes_scores(&self.plan().loss);
+        let loss = self.plan().loss.of(&self.outputs(&rows, !scores)?, &targets, scores)?;
+        let gradients = loss.leaf_gradients()?;
+        let all = self.weights().into_iter().map(|(_, parameter)| {
+            let leaf = parameter.tensor();
+            match gradients.get(&leaf) {
+                Some(gradient) => convert::array(gradient),
+                None => convert::array(&leaf.zeros_like()?),
+            }
+        });
+        Ok((convert::values(&loss)?[0], all.collect::<Result<_>>()?))
+    }
+
+    /// Loss and metrics over rows: `loss`; `accuracy` where targets are classes; `mae`, `rmse` and `r2` where they are
+    /// numbers.
+    ///
+    /// # Errors
+    /// Data and targets that do not fit the network or each other.
+    pub fn evaluate(
+        &self,
+        test_data: &Array2<f64>,
+        test_targets: &Array2<f64>,
+    ) -> Result<HashMap<String, f64>> {
+        self.plan().loss.check_targets(test_targets, self.output_dim())?;
+        convert::check_rows(test_data, test_targets)?;
+        let loss = self.mean_loss(test_data, test_targets, &self.plan().loss)?;
+        let predictions = self.predict(test_data)?;
+        let function = self.loss_function();
+        let names: &[&str] = match function.is_classification_loss() {
+            true => &["accuracy"],
+            false => &["mae", "rmse", "r2"],
+        };
+        let mut all = HashMap::from([("loss".to_owned(), loss)]);
+        for name in names {
+            all.insert((*name).to_owned(), Metrics::by_name(name, function, &predictions, test_targets)?);
+        }
+        Ok(all)
+    }
+
+    /// Trains the network on rows and their targets, and returns what was measured. `config` says how; its default keeps the
+    /// last fifth of the rows for validation and stops after ten epochs without a better validation loss.
+    ///
+    /// # Errors
+    /// Data and targets that do not fit the network or each other; settings outside their ranges; a loss that is not
+    /// finite: the network is then as it was before that step.
+    pub fn train(
+        &mut self,
+        train_data: &Array2<f64>,
+        train_targets: &Array2<f64>,
+        config: &TrainingConfig,
+    ) -> Result<TrainingHistory> {
+        self.train_with_validation(train_data, train_targets, None, None, config)
+    }
+
+    /// As [`Network::train`], with rows of their own for validation, if both are given.
+    ///
+    /// # Errors
+    /// As [`Network::train`].
+    pub fn train_with_validation(
+        &mut self,
+        train_data: &Array2<f64>,
+        train_targets: &Array2<f64>,
+        val_data: Option<&Array2<f64>>,
+        val_targets: Option<&Array2<f64>>,
+        config: &TrainingConfig,
+    ) -> Result<TrainingHistory> {
+        self.train_with_callbacks(train_data, train_targets, val_data, val_targets, config, &mut [])
+    }
+
+    /// As [`Network::train_with_validation`], telling others how it goes.
+    ///
+    /// # Errors
+    /// As [`Network::train`].
+    pub fn train_with_callbacks(
+        &mut self,
+        train_data: &Array2<f64>,
+        train_targets: &Array2<f64>,
+        val_data: Option<&Array2<f64>>,
+        val_targets: Option<&Array2<f64>>,
+        config: &TrainingConfig,
+        callbacks: &mut [&mut dyn crate::TrainingCallback],
+    ) -> Result<TrainingHistory> {
+        let validation = match (val_data, val_targets) {
+            (Some(data), Some(targets)) => Some((data, targets)),
+            (None, None) => None,
+            _ => return Err(NetworkError::data("validation needs data and targets, or neither")),
+        };
+        config.check()?;
+        self.normalise_as(&config.regularization)?;
+        let result = Run::new(self, train_data, train_targets, validation, config)?.all(callbacks);
+        let history = result?;
+        self.set_history(history.clone());
+        Ok(history)
+    }
+
+    /// The mean loss over rows, in inference mode.
+    pub(crate) fn mean_loss(
+        &self,
+        data: &Array2<f64>,
+        targets: &Array2<f64>,
+        config: &crate::LossConfig,
+    ) -> Result<f64> {
+        self.check_input(data)?;
+        self.set_training(false);
+        let _guard = no_grad();
+        let scores = self.loss_takes_scores(config);
+        let mut sum = 0.0;
+        let parts = data.axis_chunks_iter(ndarray::Axis(0), ROWS);
+        for (part, targets) in parts.zip(targets.axis_chunks_iter(ndarray::Axis(0), ROWS)) {
+            let rows = self.rows(&part.iter().copied().collect::<Vec<_>>(), part.nrows())?;
+            let targets = convert::matrix(&targets.to_owned(), self.dtype(), self.engine_device())?;
+            let loss = config.of(&self.outputs(&rows, !scores)?, &targets, scores)?;
+            sum += convert::values(&loss)?[0] * part.nrows() as f64;
+        }
+        Ok(sum / data.nrows() as f64)
+    }
+
+    /// Whether a loss is computed from what goes into the last activation.
+    pub(crate) fn loss_takes_scores(&self, loss: &crate::LossConfig) -> bool {
+        self.layers.last().is_some_and(|last| loss.takes_scores(last.activation()))
+    }
+
+    /// Checks that data are rows of the network's.
+    pub(crate) fn check_input(&self, data: &Array2<f64>) -> Result<()> {
+        convert::check_data("data", data, self.input_dim())?;
+        let Some(count) = self.vocabulary() else { return Ok(()) };
+        let wrong = |x: f64| x.fract() != 0.0 || x < 0.0 || x >= count as f64;
+        match data.indexed_iter().find(|(_, x)| wrong(**x)) {
+            None => Ok(()),
+            Some(((row, column), x)) => Err(NetworkError::data(format!(
+                "row {row}, column {column} is {x}: an embedding takes whole numbers from 0 to {}",
+                count - 1
+            ))),
+        }
+    }
+
+    /// Numbers as rows on the device.
+    pub(crate) fn rows(&self, values: &[f64], rows: usize) -> Result<Tensor> {
+        convert::tensor(values, &self.batch_shape(rows), self.dtype, self.device)
+    }
+
+    /// The shape of so many rows.
+    pub(crate) fn batch_shape(&self, rows: usize) -> Vec<usize> {
+        std::iter::once(rows).chain(self.plan.input_shape.iter().copied()).collect()
+    }
+
+    /// Switches all layers that are not frozen to training, or to inference.
+    pub(crate) fn set_training(&self, training: bool) {
+        self.layers.iter().for_each(|layer| layer.set_training(training));
+    }
+
+    /// The outputs of rows, `[rows, outputs]`, without the last activation if that is so asked.
+    pub(crate) fn outputs(&self, rows: &Tensor, activated: bool) -> Result<Tensor> {
+        let mut x = rows.clone();
+        for (place, layer) in self.layers.iter().enumerate() {
+            let last = place + 1 == self.layers.len();
+            x = layer.run(&x, activated || !last)?;
+        }
+        as_rows(x)
+    }
+
+    /// As [`Network::outputs`], with dropout behind every hidden layer with weights.
+    pub(crate) fn training_outputs(
+        &self,
+        rows: &Tensor,
+        activated: bool,
+        dropout: Option<(f64, &neurenix::phynexus::tensor::Generator)>,
+    ) -> Result<Tensor> {
+        let Some((rate, generator)) = dropout else { return self.outputs(rows, activated) };
+        let mut x = rows.clone();
+        for (place, layer) in self.layers.iter().enumerate() {
+            let last = place + 1 == self.layers.len();
+            x = layer.run(&x, activated || !last)?;
+            if !last && layer.parameter_count() > 0 {
+                x = x.dropout_with(rate, true, generator)?;
+            }
+        }
+        as_rows(x)
+    }
+
+    /// The last layer's activation of what [`Network::outputs`] gives without it.
+    pub(crate) fn last_activation(&self, scores: &Tensor) -> Result<Tensor> {
+        match self.layers.last() {
+            Some(last) => last.activation().apply(scores),
+            None => Ok(scores.clone()),
+        }
+    }
+}
+
+/// Outputs of any shape as `[rows, outputs]`.
+fn as_rows(x: Tensor) -> Result<Tensor> {
+    match x.rank() {
+        2 => Ok(x),
+        _ => Ok(x.flatten(1, -1)?),
+    }
+}

@@ -1,0 +1,245 @@
+//! Networks.
+
+mod builder;
+mod files;
+mod forward;
+mod summary;
+mod weights;
+
+use std::{collections::HashMap, sync::Arc};
+
+use neurenix::phynexus::{DType, Device, tensor::Generator};
+use serde::{Deserialize, Serialize};
+
+pub use builder::NetworkBuilder;
+pub(crate) use builder::time;
+pub use summary::NetworkSummary;
+pub(crate) use weights::put;
+
+use crate::{
+    Layer, LayerBuilder, LossConfig, LossFunction, NetworkError, Optimizer, Result, TrainingHistory,
+};
+
+/// A neural network: layers one after another, a loss and an optimiser.
+///
+/// Weights lie in shared places on one device, which a training run updates.
+pub struct Network {
+    plan: Plan,
+    layers: Vec<Layer>,
+    device: Device,
+    dtype: DType,
+    /// Random numbers of dropouts.
+    dropouts: Arc<Generator>,
+    history: TrainingHistory,
+}
+
+/// What a network is, apart from its weights.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) input_shape: Vec<usize>,
+    pub(crate) layers: Vec<LayerBuilder>,
+    pub(crate) loss: LossConfig,
+    pub(crate) optimizer: Optimizer,
+    pub(crate) name: Option<String>,
+    pub(crate) metadata: NetworkMetadata,
+    pub(crate) precision: Precision,
+}
+
+/// The type of numbers that a network computes with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Precision {
+    /// IEEE `float32`.
+    #[default]
+    Float32,
+    /// IEEE `float64`; few GPUs are fast at it, and some do not have it: then the CPU computes.
+    Float64,
+}
+
+impl Precision {
+    pub(crate) fn dtype(self) -> DType {
+        match self {
+            Precision::Float32 => DType::F32,
+            Precision::Float64 => DType::F64,
+        }
+    }
+}
+
+/// What is told about a network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NetworkMetadata {
+    /// The network's own version.
+    pub version: String,
+    /// Who made it.
+    pub author: Option<String>,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Words to find it by.
+    pub tags: Vec<String>,
+    /// Figures, by name.
+    pub performance_metrics: HashMap<String, f64>,
+}
+
+impl Default for NetworkMetadata {
+    fn default() -> NetworkMetadata {
+        NetworkMetadata {
+            version: "1.0.0".to_owned(),
+            author: None,
+            description: None,
+            tags: Vec::new(),
+            performance_metrics: HashMap::new(),
+        }
+    }
+}
+
+impl Network {
+    /// Begins a network for rows of so many numbers.
+    ///
+    /// ```
+    /// use rnn::{ActivationFunction, LayerBuilder, LossFunction, Network};
+    ///
+    /// let network = Network::with_input_size(4)?
+    ///     .add_layer(LayerBuilder::dense(8).activation(ActivationFunction::Tanh))
+    ///     .add_layer(LayerBuilder::dense(3).activation(ActivationFunction::Softmax))
+    ///     .loss(LossFunction::CategoricalCrossEntropy)
+    ///     .build()?;
+    /// assert_eq!(network.parameter_count(), 4 * 8 + 8 + 8 * 3 + 3);
+    /// # Ok::<(), rnn::NetworkError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If that is 0.
+    pub fn with_input_size(input_size: usize) -> Result<NetworkBuilder> {
+        NetworkBuilder::new(input_size)
+    }
+
+    /// Begins a network for rows of this shape: an image `[channels, height, width]`, a sequence `[steps, features]`. In a
+    /// matrix of data, a row's elements are in that order.
+    ///
+    /// # Errors
+    /// If a size is 0.
+    pub fn with_input_shape(shape: &[usize]) -> Result<NetworkBuilder> {
+        NetworkBuilder::with_shape(shape)
+    }
+
+    /// Begins a network whose input is said with [`NetworkBuilder::input_size`].
+    pub fn builder() -> NetworkBuilder {
+        NetworkBuilder::empty()
+    }
+
+    /// The device that computes: `cpu`, `cuda:0`.
+    pub fn device(&self) -> &str {
+        self.device.name()
+    }
+
+    /// The numbers of a row that goes in.
+    pub fn input_dim(&self) -> usize {
+        self.plan.input_shape.iter().product()
+    }
+
+    /// The numbers of a row that comes out.
+    pub fn output_dim(&self) -> usize {
+        self.layers.last().map_or(0, |layer| layer.output_shape().iter().product())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> Option<&str> {
+        self.plan.name.as_deref()
+    }
+
+    /// Its layers.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// A layer, counted from 0.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn get_layer(&self, index: usize) -> Result<&Layer> {
+        self.layers.get(index).ok_or_else(|| no_layer(index, self.layers.len()))
+    }
+
+    /// The loss.
+    pub fn loss_function(&self) -> LossFunction {
+        self.plan.loss.function
+    }
+
+    /// The optimiser.
+    pub fn optimizer(&self) -> &Optimizer {
+        &self.plan.optimizer
+    }
+
+    /// What the last training run measured.
+    pub fn history(&self) -> &TrainingHistory {
+        &self.history
+    }
+
+    /// What is told about it.
+    pub fn metadata(&self) -> &NetworkMetadata {
+        &self.plan.metadata
+    }
+
+    /// The same, to change it.
+    pub fn metadata_mut(&mut self) -> &mut NetworkMetadata {
+        &mut self.plan.metadata
+    }
+
+    /// Freezes layers, counted from 0: training leaves their weights and running statistics as they are.
+    ///
+    /// # Errors
+    /// If there is no such layer; then nothing is frozen.
+    pub fn freeze_layers(&mut self, layer_indices: &[usize]) -> Result<()> {
+        self.set_frozen(layer_indices, true)
+    }
+
+    /// Lets training change layers again.
+    ///
+    /// # Errors
+    /// If there is no such layer; then nothing changes.
+    pub fn unfreeze_layers(&mut self, layer_indices: &[usize]) -> Result<()> {
+        self.set_frozen(layer_indices, false)
+    }
+
+    fn set_frozen(&mut self, indices: &[usize], frozen: bool) -> Result<()> {
+        if let Some(&index) = indices.iter().find(|&&index| index >= self.layers.len()) {
+            return Err(no_layer(index, self.layers.len()));
+        }
+        for &index in indices {
+            self.layers[index].freeze(frozen);
+            self.plan.layers[index] = self.layers[index].description().clone();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+    pub(crate) fn engine_device(&self) -> Device {
+        self.device
+    }
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+    pub(crate) fn dropouts(&self) -> &Generator {
+        &self.dropouts
+    }
+    pub(crate) fn set_history(&mut self, history: TrainingHistory) {
+        self.history = history;
+    }
+}
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.name().unwrap_or("Network");
+        write!(f, "{name} on {}: {:?}", self.device(), self.layers)
+    }
+}
+
+fn no_layer(index: usize, count: usize) -> NetworkError {
+    NetworkError::invalid_parameter(
+        "layer",
+        index,
+        format!("there are layers 0 to {}", count.saturating_sub(1)),
+    )
+}

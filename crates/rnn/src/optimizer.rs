@@ -1,0 +1,303 @@
+//! Optimisers.
+
+use neurenix::optim::Rule;
+use serde::{Deserialize, Serialize};
+
+use crate::{NetworkError, Result, error::within};
+
+/// How parameters follow from their gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum OptimizerType {
+    /// Stochastic gradient descent.
+    SGD,
+    /// SGD with momentum.
+    Momentum,
+    /// SGD that looks ahead along the velocity.
+    Nesterov,
+    /// Divides by the root of the sum of squared gradients.
+    Adagrad,
+    /// Steps in the parameter's own units.
+    Adadelta,
+    /// Divides by the root of the mean of squared gradients.
+    RMSprop,
+    /// Adaptive moments.
+    #[default]
+    Adam,
+    /// Adam by the greatest gradient.
+    AdaMax,
+    /// Adam with Nesterov momentum.
+    Nadam,
+    /// Adam by the greatest mean of squared gradients so far.
+    AMSGrad,
+    /// Adam whose rates are bounded ever closer.
+    AdaBound,
+}
+
+impl OptimizerType {
+    /// All of them.
+    pub const ALL: [OptimizerType; 11] = {
+        use OptimizerType::*;
+        [SGD, Momentum, Nesterov, Adagrad, Adadelta, RMSprop, Adam, AdaMax, Nadam, AMSGrad, AdaBound]
+    };
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            OptimizerType::SGD => "SGD",
+            OptimizerType::Momentum => "Momentum",
+            OptimizerType::Nesterov => "Nesterov",
+            OptimizerType::Adagrad => "Adagrad",
+            OptimizerType::Adadelta => "Adadelta",
+            OptimizerType::RMSprop => "RMSprop",
+            OptimizerType::Adam => "Adam",
+            OptimizerType::AdaMax => "AdaMax",
+            OptimizerType::Nadam => "Nadam",
+            OptimizerType::AMSGrad => "AMSGrad",
+            OptimizerType::AdaBound => "AdaBound",
+        }
+    }
+}
+
+/// The numbers of an optimiser. Those that a type does not have are ignored by it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OptimizerConfig {
+    /// The learning rate.
+    pub learning_rate: f64,
+    /// The decay of RMSprop's (0.9 without) and Adadelta's (0.95) means; of Adagrad's rate a step (0), of Nadam's momentum
+    /// schedule (0.004).
+    pub decay: Option<f64>,
+    /// Of Momentum and Nesterov (0.9 without); RMSprop takes one too.
+    pub momentum: Option<f64>,
+    /// Decay of the mean of gradients.
+    pub beta1: Option<f64>,
+    /// Decay of the mean of squared gradients.
+    pub beta2: Option<f64>,
+    /// Keeps denominators from 0.
+    pub epsilon: f64,
+    /// Added to the gradient: this times the parameter.
+    pub weight_decay: Option<f64>,
+    /// Gradients whose joint Euclidean norm is greater are scaled down to it.
+    pub gradient_clip: Option<f64>,
+    /// The rate that all of AdaBound's come to (0.1 without).
+    pub final_lr: Option<f64>,
+    /// How fast they do (0.001 without).
+    pub gamma: Option<f64>,
+}
+
+impl Default for OptimizerConfig {
+    fn default() -> OptimizerConfig {
+        OptimizerConfig {
+            learning_rate: 0.001,
+            decay: None,
+            momentum: None,
+            beta1: Some(0.9),
+            beta2: Some(0.999),
+            epsilon: 1e-8,
+            weight_decay: None,
+            gradient_clip: None,
+            final_lr: None,
+            gamma: None,
+        }
+    }
+}
+
+/// An optimiser's type and numbers. Its state belongs to a training run, which begins without any.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Optimizer {
+    optimizer_type: OptimizerType,
+    config: OptimizerConfig,
+}
+
+impl Default for Optimizer {
+    /// Adam with a learning rate of 0.001.
+    fn default() -> Optimizer {
+        Optimizer { optimizer_type: OptimizerType::Adam, config: OptimizerConfig::default() }
+    }
+}
+
+/// What an optimiser is, in a network's summary.
+pub type OptimizerSummary = Optimizer;
+
+impl Optimizer {
+    /// An optimiser.
+    ///
+    /// # Errors
+    /// If a number is outside its range.
+    pub fn new(optimizer_type: OptimizerType, config: OptimizerConfig) -> Result<Optimizer> {
+        let optimizer = Optimizer { optimizer_type, config };
+        optimizer.check()?;
+        Ok(optimizer)
+    }
+
+    fn with(optimizer_type: OptimizerType, config: OptimizerConfig) -> Result<Optimizer> {
+        Optimizer::new(optimizer_type, config)
+    }
+
+    /// Stochastic gradient descent.
+    ///
+    /// # Errors
+    /// If the learning rate is not finite and above 0.
+    pub fn sgd(learning_rate: f64) -> Result<Optimizer> {
+        Optimizer::with(OptimizerType::SGD, OptimizerConfig { learning_rate, ..OptimizerConfig::default() })
+    }
+
+    /// SGD with momentum.
+    ///
+    /// # Errors
+    /// If a number is outside its range.
+    pub fn momentum(learning_rate: f64, momentum: f64) -> Result<Optimizer> {
+        let momentum = Some(momentum);
+        let config = OptimizerConfig { learning_rate, momentum, ..OptimizerConfig::default() };
+        Optimizer::with(OptimizerType::Momentum, config)
+    }
+
+    /// Adam.
+    ///
+    /// # Errors
+    /// If the learning rate is not finite and above 0.
+    pub fn adam(learning_rate: f64) -> Result<Optimizer> {
+        Optimizer::with(OptimizerType::Adam, OptimizerConfig { learning_rate, ..OptimizerConfig::default() })
+    }
+
+    /// Adam with other numbers than the usual ones.
+    ///
+    /// # Errors
+    /// If a number is outside its range.
+    pub fn adam_with_params(learning_rate: f64, beta1: f64, beta2: f64, epsilon: f64) -> Result<Optimizer> {
+        let (beta1, beta2) = (Some(beta1), Some(beta2));
+        let config = OptimizerConfig { learning_rate, beta1, beta2, epsilon, ..OptimizerConfig::default() };
+        Optimizer::with(OptimizerType::Adam, config)
+    }
+
+    /// RMSprop with the decay of its mean.
+    ///
+    /// # Errors
+    /// If a number is outside its range.
+    pub fn rmsprop(learning_rate: f64, decay: f64) -> Result<Optimizer> {
+        let decay = Some(decay);
+        let config = OptimizerConfig { learning_rate, decay, ..OptimizerConfig::default() };
+        Optimizer::with(OptimizerType::RMSprop, config)
+    }
+
+    /// Adagrad.
+    ///
+    /// # Errors
+    /// If the learning rate is not finite and above 0.
+    pub fn adagrad(learning_rate: f64) -> Result<Optimizer> {
+        Optimizer::with(
+            OptimizerType::Adagrad,
+            OptimizerConfig { learning_rate, ..OptimizerConfig::default() },
+        )
+    }
+
+    /// Its type.
+    pub fn optimizer_type(&self) -> OptimizerType {
+        self.optimizer_type
+    }
+
+    /// Its numbers.
+    pub fn config(&self) -> &OptimizerConfig {
+        &self.config
+    }
+
+    /// The learning rate.
+    pub fn get_learning_rate(&self) -> f64 {
+        self.config.learning_rate
+    }
+
+    /// Sets the learning rate.
+    ///
+    /// # Errors
+    /// If it is not finite and above 0.
+    pub fn update_learning_rate(&mut self, learning_rate: f64) -> Result<()> {
+        check_rate(learning_rate)?;
+        self.config.learning_rate = learning_rate;
+        Ok(())
+    }
+
+    /// Type and numbers.
+    pub fn summary(&self) -> OptimizerSummary {
+        self.clone()
+    }
+
+    /// Checks the numbers.
+    pub(crate) fn check(&self) -> Result<()> {
+        let OptimizerConfig {
+            weight_decay,
+            gradient_clip,
+            beta1,
+            beta2,
+            momentum,
+            decay,
+            final_lr,
+            gamma,
+            ..
+        } = &self.config;
+        check_rate(self.config.learning_rate)?;
+        within("epsilon", self.config.epsilon, 0.0, f64::INFINITY)?;
+        weight_decay.map_or(Ok(()), |decay| within("weight_decay", decay, 0.0, f64::INFINITY))?;
+        let shares = [("beta1", beta1), ("beta2", beta2), ("momentum", momentum), ("decay", decay)];
+        for (name, value) in shares {
+            if let Some(value) = value.filter(|value| !(0.0..1.0).contains(value)) {
+                let reason = "it must be at least 0 and below 1";
+                return Err(NetworkError::invalid_parameter(name, value, reason));
+            }
+        }
+        if let Some(clip) = gradient_clip.filter(|clip| !(clip.is_finite() && *clip > 0.0)) {
+            let reason = "it must be finite and above 0";
+            return Err(NetworkError::invalid_parameter("gradient_clip", clip, reason));
+        }
+        if let Some(gamma) = gamma.filter(|gamma| !(*gamma > 0.0 && *gamma < 1.0)) {
+            return Err(NetworkError::invalid_parameter("gamma", gamma, "it must be above 0 and below 1"));
+        }
+        final_lr.map_or(Ok(()), |rate| within("final_lr", rate, 0.0, f64::INFINITY))?;
+        self.rule().map(drop)
+    }
+
+    /// The framework's rule.
+    pub(crate) fn rule(&self) -> Result<Rule> {
+        let OptimizerConfig { decay, momentum, beta1, beta2, epsilon, final_lr, gamma, .. } = self.config;
+        let (beta1, beta2) = (beta1.unwrap_or(0.9), beta2.unwrap_or(0.999));
+        let adam = |amsgrad| Rule::Adam { beta1, beta2, epsilon, amsgrad };
+        Ok(match self.optimizer_type {
+            OptimizerType::SGD => Rule::sgd(),
+            OptimizerType::Momentum => Rule::momentum(momentum.unwrap_or(0.9)),
+            OptimizerType::Nesterov => match momentum.unwrap_or(0.9) {
+                0.0 => {
+                    let reason = "Nesterov looks ahead along a momentum: it must be above 0";
+                    return Err(NetworkError::invalid_parameter("momentum", 0.0, reason));
+                }
+                momentum => Rule::nesterov(momentum),
+            },
+            OptimizerType::Adagrad => Rule::Adagrad { learning_rate_decay: decay.unwrap_or(0.0), epsilon },
+            OptimizerType::Adadelta => Rule::Adadelta { rho: decay.unwrap_or(0.95), epsilon },
+            OptimizerType::RMSprop => Rule::RmsProp {
+                alpha: decay.unwrap_or(0.9),
+                epsilon,
+                momentum: momentum.unwrap_or(0.0),
+                centered: false,
+            },
+            OptimizerType::Adam => adam(false),
+            OptimizerType::AMSGrad => adam(true),
+            OptimizerType::AdaMax => Rule::AdaMax { beta1, beta2, epsilon },
+            OptimizerType::Nadam => {
+                Rule::NAdam { beta1, beta2, epsilon, momentum_decay: decay.unwrap_or(4e-3) }
+            }
+            OptimizerType::AdaBound => Rule::AdaBound {
+                beta1,
+                beta2,
+                epsilon,
+                final_rate: final_lr.unwrap_or(0.1),
+                gamma: gamma.unwrap_or(1e-3),
+            },
+        })
+    }
+}
+
+fn check_rate(rate: f64) -> Result<()> {
+    if rate.is_finite() && rate > 0.0 {
+        return Ok(());
+    }
+    Err(NetworkError::invalid_parameter("learning_rate", rate, "it must be finite and above 0"))
+}

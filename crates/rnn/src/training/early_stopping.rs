@@ -1,0 +1,43 @@
+//! Stopping when nothing improves.
+
+/// Counts how long a score (less is better) has not improved.
+#[derive(Clone, Debug)]
+pub struct EarlyStopping {
+    patience: usize,
+    min_delta: f64,
+    best: f64,
+    waited: usize,
+}
+
+impl EarlyStopping {
+    /// Stops after so many scores in a row that are not better than the best by at least `min_delta`.
+    pub fn new(patience: usize, min_delta: f64) -> EarlyStopping {
+        EarlyStopping { patience, min_delta, best: f64::INFINITY, waited: 0 }
+    }
+
+    /// Takes a score; true if it is time to stop. A score that is not a number is never better.
+    pub fn should_stop(&mut self, score: f64) -> bool {
+        if score < self.best - self.min_delta || (self.best.is_infinite() && score.is_finite()) {
+            self.best = score;
+            self.waited = 0;
+            return false;
+        }
+        self.waited += 1;
+        self.waited >= self.patience.max(1)
+    }
+
+    /// True if the last score was the best.
+    pub fn is_best(&self) -> bool {
+        self.waited == 0 && self.best.is_finite()
+    }
+
+    /// The best score, infinite before there is one.
+    pub fn best_score(&self) -> f64 {
+        self.best
+    }
+
+    /// Forgets all scores.
+    pub fn reset(&mut self) {
+        *self = EarlyStopping::new(self.patience, self.min_delta);
+    }
+}

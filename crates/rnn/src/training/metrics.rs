@@ -1,0 +1,180 @@
+//! How predictions are judged.
+
+use ndarray::Array2;
+
+use crate::{LossFunction, NetworkError, Result, convert};
+
+/// How predictions are judged against targets.
+#[derive(Clone, Copy, Debug)]
+pub struct Metrics;
+
+/// The names that a configuration can ask for.
+const NAMES: [&str; 8] = ["loss", "accuracy", "precision", "recall", "f1", "mae", "rmse", "r2"];
+
+impl Metrics {
+    /// The share of rows whose greatest prediction is at the greatest target; of single columns, of rows on the same side of
+    /// one half.
+    ///
+    /// # Errors
+    /// If the shapes differ.
+    pub fn accuracy(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
+        check(predictions, targets)?;
+        let rows = predictions.rows().into_iter().zip(targets.rows());
+        let right = |p: ndarray::ArrayView1<'_, f64>, t: ndarray::ArrayView1<'_, f64>| match p.len() {
+            1 => (p[0] >= 0.5) == (t[0] >= 0.5),
+            _ => greatest(p) == greatest(t),
+        };
+        Ok(share(rows.filter(|(p, t)| right(*p, *t)).count(), predictions.nrows()))
+    }
+
+    /// Of the elements predicted at or above the threshold, the share whose target is too; 0 if there is none.
+    ///
+    /// # Errors
+    /// If the shapes differ.
+    pub fn precision(predictions: &Array2<f64>, targets: &Array2<f64>, threshold: f64) -> Result<f64> {
+        let (hits, false_alarms, _) = counts(predictions, targets, threshold)?;
+        Ok(share(hits, hits + false_alarms))
+    }
+
+    /// Of the elements whose target is at or above the threshold, the share predicted so; 0 if there is none.
+    ///
+    /// # Errors
+    /// If the shapes differ.
+    pub fn recall(predictions: &Array2<f64>, targets: &Array2<f64>, threshold: f64) -> Result<f64> {
+        let (hits, _, missed) = counts(predictions, targets, threshold)?;
+        Ok(share(hits, hits + missed))
+    }
+
+    /// The harmonic mean of precision and recall.
+    ///
+    /// # Errors
+    /// If the shapes differ.
+    pub fn f1_score(predictions: &Array2<f64>, targets: &Array2<f64>, threshold: f64) -> Result<f64> {
+        let (hits, false_alarms, missed) = counts(predictions, targets, threshold)?;
+        Ok(share(2 * hits, 2 * hits + false_alarms + missed))
+    }
+
+    /// The mean distance.
+    ///
+    /// # Errors
+    /// If the shapes differ.
+    pub fn mae(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
+        check(predictions, targets)?;
+        let sum: f64 = predictions.iter().zip(targets).map(|(p, t)| (p - t).abs()).sum();
+        Ok(sum / predictions.len().max(1) as f64)
+    }
+
+    /// The root of the mean squared distance.
+    ///
+    /// # Errors
+    /// If the shapes differ.
+    pub fn rmse(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
+        check(predictions, targets)?;
+        let sum: f64 = predictions.iter().zip(targets).map(|(p, t)| (p - t).powi(2)).sum();
+        Ok((sum / predictions.len().max(1) as f64).sqrt())
+    }
+
+    /// The share of the targets' variance that the predictions explain; 0 for targets without variance.
+    ///
+    /// # Errors
+    /// If the shapes differ.
+    pub fn r2_score(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
+        check(predictions, targets)?;
+        let (mut unexplained, mut all) = (0.0, 0.0);
+        for (p, t) in predictions.columns().into_iter().zip(targets.columns()) {
+            let mean = t.mean().unwrap_or(0.0);
+            unexplained += p.iter().zip(&t).map(|(p, t)| (p - t).powi(2)).sum::<f64>();
+            all += t.iter().map(|t| (t - mean).powi(2)).sum::<f64>();
+        }
+        Ok(if all == 0.0 { 0.0 } else { 1.0 - unexplained / all })
+    }
+
+    /// Checks that a configuration's metric is one.
+    pub(crate) fn check_name(name: &str) -> Result<()> {
+        if NAMES.contains(&name) {
+            return Ok(());
+        }
+        Err(NetworkError::invalid_parameter(
+            "metrics",
+            format!("{name:?}"),
+            format!("use {}", NAMES.join(", ")),
+        ))
+    }
+
+    /// The metric of this name, for a network with this loss.
+    pub(crate) fn by_name(
+        name: &str,
+        loss: LossFunction,
+        predictions: &Array2<f64>,
+        targets: &Array2<f64>,
+    ) -> Result<f64> {
+        let (mut p, mut t) = (predictions.clone(), targets.clone());
+        match loss {
+            LossFunction::SparseCategoricalCrossEntropy => {
+                t = Array2::zeros(predictions.dim());
+                for (mut row, class) in t.rows_mut().into_iter().zip(targets) {
+                    row[*class as usize] = 1.0;
+                }
+            }
+            // From -1 and 1 to 0 and 1.
+            LossFunction::HingeLoss | LossFunction::SquaredHingeLoss
+                if !matches!(name, "mae" | "rmse" | "r2") =>
+            {
+                p.mapv_inplace(|x| (x + 1.0) / 2.0);
+                t.mapv_inplace(|x| (x + 1.0) / 2.0);
+            }
+            _ => {}
+        }
+        match name {
+            "accuracy" => Metrics::accuracy(&p, &t),
+            "precision" => Metrics::precision(&p, &t, 0.5),
+            "recall" => Metrics::recall(&p, &t, 0.5),
+            "f1" => Metrics::f1_score(&p, &t, 0.5),
+            "mae" => Metrics::mae(&p, &t),
+            "rmse" => Metrics::rmse(&p, &t),
+            "r2" => Metrics::r2_score(&p, &t),
+            _ => Err(Metrics::check_name(name).err().unwrap_or_else(|| {
+                NetworkError::invalid_parameter("metric", name, "the loss is measured by itself")
+            })),
+        }
+    }
+}
+
+fn check(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<()> {
+    convert::check_rows(predictions, targets)?;
+    if predictions.ncols() == targets.ncols() {
+        return Ok(());
+    }
+    let (expected, actual) = (predictions.ncols().to_string(), targets.ncols().to_string());
+    Err(NetworkError::dimension_mismatch("columns of targets", expected, actual))
+}
+
+/// Hits, false alarms and misses.
+fn counts(p: &Array2<f64>, t: &Array2<f64>, threshold: f64) -> Result<(usize, usize, usize)> {
+    check(p, t)?;
+    let mut counts = (0, 0, 0);
+    for (p, t) in p.iter().zip(t) {
+        match (*p >= threshold, *t >= threshold) {
+            (true, true) => counts.0 += 1,
+            (true, false) => counts.1 += 1,
+            (false, true) => counts.2 += 1,
+            (false, false) => {}
+        }
+    }
+    Ok(counts)
+}
+
+fn share(part: usize, all: usize) -> f64 {
+    if all == 0 { 0.0 } else { part as f64 / all as f64 }
+}
+
+/// The place of the first greatest element.
+fn greatest(row: ndarray::ArrayView1<'_, f64>) -> usize {
+    let mut best = 0;
+    for (i, x) in row.iter().enumerate() {
+        if *x > row[best] {
+            best = i;
+        }
+    }
+    best
+}

@@ -1,0 +1,250 @@
+//! How the learning rate changes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{NetworkError, Result, error::within};
+
+/// How the learning rate changes. All count epochs but the last two, which count optimiser steps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum LearningRateSchedule {
+    /// Times `gamma` after every `step_size` epochs.
+    StepDecay {
+        /// Epochs between changes.
+        step_size: usize,
+        /// What it is multiplied by.
+        gamma: f64,
+    },
+    /// Times `gamma` after every epoch.
+    ExponentialDecay {
+        /// What it is multiplied by.
+        gamma: f64,
+    },
+    /// Half a cosine from the first rate to `eta_min` over `t_max` epochs, and up again.
+    CosineAnnealing {
+        /// Epochs down.
+        t_max: usize,
+        /// The lowest rate.
+        eta_min: f64,
+    },
+    /// Times `factor` when the loss has not improved for more than `patience` epochs, but not below `min_lr`.
+    ReduceOnPlateau {
+        /// What it is multiplied by.
+        factor: f64,
+        /// Epochs without improvement that are put up with.
+        patience: usize,
+        /// The lowest rate.
+        min_lr: f64,
+    },
+    /// From the first rate to `end_lr` over the run's epochs: the share of the run that is left, to this power.
+    PolynomialDecay {
+        /// The power.
+        power: f64,
+        /// The last rate.
+        end_lr: f64,
+    },
+    /// Up from `base_lr` to `max_lr` in `step_size_up` steps, and down in as many, again and again.
+    CyclicLR {
+        /// The lowest rate.
+        base_lr: f64,
+        /// The highest rate.
+        max_lr: f64,
+        /// Steps up.
+        step_size_up: usize,
+        /// `triangular`: always so; `triangular2`: half as high in each cycle.
+        mode: String,
+    },
+    /// Up from a 25th of `max_lr` over a share of the steps, then down to its 250,000th (Smith and Topin, 2018).
+    OneCycleLR {
+        /// The highest rate.
+        max_lr: f64,
+        /// Steps of the cycle; the last rate stays afterwards.
+        total_steps: usize,
+        /// The share of the steps that go up.
+        pct_start: f64,
+        /// `cos` or `linear`.
+        anneal_strategy: String,
+    },
+}
+
+impl LearningRateSchedule {
+    /// Checks the numbers.
+    pub(crate) fn check(&self) -> Result<()> {
+        let count = |name: &str, value: usize| match value {
+            0 => Err(NetworkError::invalid_parameter(name, 0, "it must be at least 1")),
+            _ => Ok(()),
+        };
+        let rate = |name: &str, value: f64| within(name, value, 0.0, f64::INFINITY);
+        let one_of = |name: &str, value: &str, words: [&str; 2]| match words.contains(&value) {
+            true => Ok(()),
+            false => Err(NetworkError::invalid_parameter(
+                name,
+                format!("{value:?}"),
+                format!("use {:?} or {:?}", words[0], words[1]),
+            )),
+        };
+        match self {
+            LearningRateSchedule::StepDecay { step_size, gamma } => {
+                count("step_size", *step_size)?;
+                rate("gamma", *gamma)
+            }
+            LearningRateSchedule::ExponentialDecay { gamma } => rate("gamma", *gamma),
+            LearningRateSchedule::CosineAnnealing { t_max, eta_min } => {
+                count("t_max", *t_max)?;
+                rate("eta_min", *eta_min)
+            }
+            LearningRateSchedule::ReduceOnPlateau { factor, min_lr, .. } => {
+                within("factor", *factor, 0.0, 1.0)?;
+                rate("min_lr", *min_lr)
+            }
+            LearningRateSchedule::PolynomialDecay { power, end_lr } => {
+                rate("power", *power)?;
+                rate("end_lr", *end_lr)
+            }
+            LearningRateSchedule::CyclicLR { base_lr, max_lr, step_size_up, mode } => {
+                rate("base_lr", *base_lr)?;
+                within("max_lr", *max_lr, *base_lr, f64::INFINITY)?;
+                count("step_size_up", *step_size_up)?;
+                one_of("mode", mode, ["triangular", "triangular2"])
+            }
+            LearningRateSchedule::OneCycleLR { max_lr, total_steps, pct_start, anneal_strategy } => {
+                rate("max_lr", *max_lr)?;
+                count("total_steps", *total_steps)?;
+                within("pct_start", *pct_start, 0.0, 1.0)?;
+                one_of("anneal_strategy", anneal_strategy, ["cos", "linear"])
+            }
+        }
+    }
+
+    /// Whether it counts optimiser steps rather than epochs.
+    fn counts_steps(&self) -> bool {
+        matches!(self, LearningRateSchedule::CyclicLR { .. } | LearningRateSchedule::OneCycleLR { .. })
+    }
+}
+
+/// A schedule on its way.
+#[derive(Clone, Debug)]
+pub struct LearningRateScheduler {
+    schedule: LearningRateSchedule,
+    initial: f64,
+    epochs: usize,
+    rate: f64,
+    done: usize,
+    best: f64,
+    waited: usize,
+}
+
+impl LearningRateScheduler {
+    /// A schedule that begins at this rate, for a run of so many epochs.
+    ///
+    /// # Errors
+    /// If a number is outside its range.
+    pub fn new(
+        schedule: LearningRateSchedule,
+        initial_lr: f64,
+        epochs: usize,
+    ) -> Result<LearningRateScheduler> {
+        schedule.check()?;
+        let mut scheduler = LearningRateScheduler {
+            schedule,
+            initial: initial_lr,
+            epochs,
+            rate: initial_lr,
+            done: 0,
+            best: f64::INFINITY,
+            waited: 0,
+        };
+        if scheduler.schedule.counts_steps() {
+            scheduler.rate = scheduler.at(0);
+        }
+        Ok(scheduler)
+    }
+
+    /// The rate.
+    pub fn get_lr(&self) -> f64 {
+        self.rate
+    }
+
+    /// After an optimiser step.
+    pub fn step(&mut self) {
+        if self.schedule.counts_steps() {
+            self.done += 1;
+            self.rate = self.at(self.done);
+        }
+    }
+
+    /// After an epoch, with its validation loss (training loss where nothing is validated).
+    pub fn epoch(&mut self, loss: f64) {
+        if self.schedule.counts_steps() {
+            return;
+        }
+        self.done += 1;
+        let LearningRateSchedule::ReduceOnPlateau { factor, patience, min_lr } = self.schedule else {
+            self.rate = self.at(self.done);
+            return;
+        };
+        if loss < self.best {
+            (self.best, self.waited) = (loss, 0);
+            return;
+        }
+        self.waited += 1;
+        if self.waited > patience {
+            self.rate = (self.rate * factor).max(min_lr).min(self.rate);
+            self.waited = 0;
+        }
+    }
+
+    /// Begins anew.
+    pub fn reset(&mut self) {
+        (self.done, self.best, self.waited, self.rate) = (0, f64::INFINITY, 0, self.initial);
+        if self.schedule.counts_steps() {
+            self.rate = self.at(0);
+        }
+    }
+
+    /// The rate after so many epochs or steps.
+    fn at(&self, done: usize) -> f64 {
+        let n = done as f64;
+        let cosine = |from: f64, to: f64, share: f64| {
+            to + (from - to) * 0.5 * (1.0 + (std::f64::consts::PI * share).cos())
+        };
+        match &self.schedule {
+            LearningRateSchedule::StepDecay { step_size, gamma } => {
+                self.initial * gamma.powf((done / step_size) as f64)
+            }
+            LearningRateSchedule::ExponentialDecay { gamma } => self.initial * gamma.powf(n),
+            LearningRateSchedule::CosineAnnealing { t_max, eta_min } => {
+                cosine(self.initial, *eta_min, n / *t_max as f64)
+            }
+            LearningRateSchedule::ReduceOnPlateau { .. } => self.rate,
+            LearningRateSchedule::PolynomialDecay { power, end_lr } => {
+                let left = 1.0 - (n / self.epochs.max(1) as f64).min(1.0);
+                end_lr + (self.initial - end_lr) * left.powf(*power)
+            }
+            LearningRateSchedule::CyclicLR { base_lr, max_lr, step_size_up, mode } => {
+                let (up, cycle) = (*step_size_up, done / (2 * step_size_up));
+                let place = done % (2 * up);
+                let share = if place <= up { place } else { 2 * up - place } as f64 / up as f64;
+                let height = if mode == "triangular2" { 0.5f64.powi(cycle.min(1000) as i32) } else { 1.0 };
+                base_lr + (max_lr - base_lr) * share * height
+            }
+            LearningRateSchedule::OneCycleLR { max_lr, total_steps, pct_start, anneal_strategy } => {
+                let last = total_steps.saturating_sub(1) as f64;
+                let top = (pct_start * *total_steps as f64 - 1.0).max(0.0);
+                let at = n.min(last);
+                let (from, to, share) = match at < top {
+                    true => (max_lr / 25.0, *max_lr, at / top),
+                    false => (
+                        *max_lr,
+                        max_lr / 25.0 / 1e4,
+                        if last > top { (at - top) / (last - top) } else { 0.0 },
+                    ),
+                };
+                match anneal_strategy.as_str() {
+                    "linear" => from + (to - from) * share,
+                    _ => cosine(from, to, share),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A step whose rows are divided among devices.
+
+use std::thread;
+
+use neurenix::{
+    nn::Parameter,
+    optim::{Optimizer, clip_gradient_norm},
+    phynexus::{Tensor, graph::Gradients},
+};
+
+use super::step::{Batch, Measured};
+use crate::{LossConfig, Network, NetworkError, Result, convert};
+
+/// Copies of a network on several devices.
+pub(crate) struct Shards {
+    copies: Vec<Network>,
+}
+
+/// What a worker made of its rows.
+struct Part {
+    loss: f64,
+    predictions: Vec<f64>,
+    /// A gradient for each weight, in the order of the network's.
+    gradients: Vec<Option<Vec<f64>>>,
+}
+
+impl Shards {
+    /// A copy for each device.
+    pub(crate) fn new(network: &Network, devices: &[String]) -> Result<Shards> {
+        let copy = |device: &String| network.copy_on(device, network.dtype());
+        Ok(Shards { copies: devices.iter().map(copy).collect::<Result<_>>()? })
+    }
+
+    /// One update of the network from rows that are divided among the copies.
+    pub(crate) fn step(
+        &self,
+        network: &Network,
+        loss: &LossConfig,
+        batch: &Batch,
+        clip: Option<f64>,
+        optimizer: &mut Optimizer,
+    ) -> Result<Measured> {
+        let rows = batch.inputs.shape()[0];
+        let share = rows.div_ceil(self.copies.len());
+        let work = |copy: &Network, start: usize| -> Result<Part> {
+            copy.take_state(network)?;
+            copy.set_training(true);
+            let count = share.min(rows - start);
+            let part = |tensor: &Tensor| -> Result<Tensor> {
+                Ok(tensor.narrow(0, start, count)?.to_device(copy.engine_device())?)
+            };
+            let (inputs, targets) = (part(&batch.inputs)?, part(&batch.targets)?);
+            let takes_scores = copy.loss_takes_scores(loss);
+            let scores = copy.outputs(&inputs, !takes_scores)?;
+            let value = loss.of(&scores, &targets, takes_scores)?;
+            let gradients = value.mul_scalar(count as f64 / rows as f64)?.leaf_gradients()?;
+            let own = |(_, weight): (String, Parameter)| -> Result<Option<Vec<f64>>> {
+                gradients.get(&weight.tensor()).map(convert::values).transpose()
+            };
+            let all: Vec<&Tensor> = gradients.iter().chain([&value]).collect();
+            copy.settle(&all)?;
+            let scores = scores.detach()?;
+            let predictions = if takes_scores { copy.last_activation(&scores)? } else { scores };
+            Ok(Part {
+                loss: convert::values(&value)?[0] * count as f64 / rows as f64,
+                predictions: convert::values(&predictions)?,
+                gradients: copy.weights().into_iter().map(own).collect::<Result<_>>()?,
+            })
+        };
+        let starts = (0..rows).step_by(share);
+        let parts: Vec<Part> = thread::scope(|scope| {
+            let workers: Vec<_> = self
+                .copies
+                .iter()
+                .zip(starts)
+                .map(|(copy, start)| scope.spawn(move || work(copy, start)))
+                .collect();
+            let stopped = || NetworkError::training("a worker stopped");
+            workers.into_iter().map(|worker| worker.join().map_err(|_| stopped())?).collect::<Result<_>>()
+        })?;
+        let mut measured = Measured { loss: 0.0, predictions: Vec::new() };
+        let weights = network.weights();
+        let mut sums: Vec<Option<Vec<f64>>> = weights.iter().map(|_| None).collect();
+        for part in parts {
+            measured.loss += part.loss;
+            measured.predictions.extend(part.predictions);
+            for (sum, gradient) in sums.iter_mut().zip(part.gradients) {
+                match (sum, gradient) {
+                    (Some(sum), Some(gradient)) => sum.iter_mut().zip(gradient).for_each(|(s, g)| *s += g),
+                    (sum, Some(gradient)) => *sum = Some(gradient),
+                    _ => {}
+                }
+            }
+        }
+        if !measured.loss.is_finite() {
+            let message = format!(
+                "the loss is {}; the step was not taken: lower the learning rate, clip gradients, or scale the data",
+                measured.loss
+            );
+            return Err(NetworkError::numerical(message));
+        }
+        let mut leaves = Vec::new();
+        for ((_, weight), sum) in weights.into_iter().zip(sums) {
+            let (leaf, Some(sum)) = (weight.leaf()?, sum) else { continue };
+            leaf.set_grad(Some(convert::tensor(&sum, leaf.shape(), leaf.dtype(), leaf.device())?));
+            leaves.push(leaf);
+        }
+        let gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
+        drop(leaves);
+        let gradients = match clip {
+            Some(limit) => clip_gradient_norm(gradients, limit)?,
+            None => gradients,
+        };
+        optimizer.step(gradients, &[])?;
+        // Running statistics are the first worker's.
+        let pairs = network.buffers().into_iter().zip(self.copies[0].buffers());
+        let values =
+            pairs.map(|(own, theirs)| Ok((own, theirs.tensor().to_device(network.engine_device())?)));
+        crate::network::put(values.collect::<Result<Vec<_>>>()?)?;
+        Ok(measured)
+    }
+}

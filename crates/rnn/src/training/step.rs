@@ -1,0 +1,188 @@
+//! One step: forwards, backwards, update; all of it or nothing.
+
+use neurenix::{
+    nn::Parameter,
+    optim::{Optimizer, clip_gradient_norm},
+    phynexus::{DType, Tensor, graph::Gradients, tensor::Generator},
+};
+
+use super::RegularizationConfig;
+use crate::{LossConfig, Network, NetworkError, Result, convert, network::put};
+
+/// What a step needs besides the rows.
+pub(crate) struct Stepper<'a> {
+    pub(crate) network: &'a Network,
+    pub(crate) loss: &'a LossConfig,
+    pub(crate) regularization: &'a RegularizationConfig,
+    pub(crate) gradient_clip: Option<f64>,
+    /// The network in `bfloat16`, with mixed precision.
+    pub(crate) twin: Option<Network>,
+    /// Random numbers of the configuration's dropout.
+    pub(crate) generator: &'a Generator,
+}
+
+/// A batch on the device.
+pub(crate) struct Batch {
+    pub(crate) inputs: Tensor,
+    pub(crate) targets: Tensor,
+}
+
+impl Batch {
+    fn rows(&self) -> usize {
+        self.inputs.shape()[0]
+    }
+}
+
+/// What a step measured.
+pub(crate) struct Measured {
+    /// The mean loss over the rows, without what regularisation adds.
+    pub(crate) loss: f64,
+    /// The network's outputs, row by row.
+    pub(crate) predictions: Vec<f64>,
+}
+
+/// A forward pass: the loss with and without what regularisation adds, and predictions.
+struct Pass {
+    total: Tensor,
+    loss: Tensor,
+    predictions: Tensor,
+}
+
+impl Stepper<'_> {
+    /// A step over the batches of one update. If it fails, or a loss is not finite, weights and running statistics are as
+    /// they were.
+    pub(crate) fn step(&self, batches: &[Batch], optimizer: &mut Optimizer) -> Result<Measured> {
+        let buffers = self.network.buffers();
+        let before: Vec<Tensor> = buffers.iter().map(Parameter::tensor).collect();
+        let result = self.attempt(batches, optimizer);
+        if result.is_err() {
+            optimizer.parameters().for_each(|parameter| parameter.tensor().set_grad(None));
+            for (buffer, value) in buffers.iter().zip(before) {
+                buffer.set(value)?;
+            }
+        }
+        result
+    }
+
+    fn attempt(&self, batches: &[Batch], optimizer: &mut Optimizer) -> Result<Measured> {
+        let measured = match (batches, &self.twin) {
+            ([batch], None) => {
+                let pass = self.forward(self.network, batch)?;
+                let gradients = pass.total.leaf_gradients()?;
+                self.settle(&pass, &[])?;
+                let measured = Measured { loss: self.value(&pass)?, predictions: Vec::new() };
+                let gradients = self.clipped(gradients)?;
+                let buffers: Vec<Tensor> = self.network.buffers().iter().map(Parameter::tensor).collect();
+                let also: Vec<&Tensor> = std::iter::once(&pass.predictions).chain(&buffers).collect();
+                optimizer.step(gradients, &also)?;
+                Measured { predictions: convert::values(&pass.predictions)?, ..measured }
+            }
+            _ => self.accumulated(batches, optimizer)?,
+        };
+        self.regularization.limit_weights(self.network)?;
+        Ok(measured)
+    }
+
+    /// Batch by batch, so that memory holds one forward pass at a time.
+    fn accumulated(&self, batches: &[Batch], optimizer: &mut Optimizer) -> Result<Measured> {
+        let total: usize = batches.iter().map(Batch::rows).sum();
+        let mut measured = Measured { loss: 0.0, predictions: Vec::new() };
+        let leaves: Vec<Tensor> =
+            optimizer.parameters().map(Parameter::leaf).collect::<neurenix::Result<_>>()?;
+        for batch in batches {
+            let share = batch.rows() as f64 / total as f64;
+            let network = self.twin.as_ref().unwrap_or(self.network);
+            if let Some(twin) = &self.twin {
+                twin.take_state(self.network)?;
+            }
+            let pass = self.forward(network, batch)?;
+            pass.total.mul_scalar(share)?.backward()?;
+            if let Some(twin) = &self.twin {
+                self.take_gradients(twin)?;
+            }
+            let gradients: Vec<Tensor> = leaves.iter().filter_map(Tensor::grad).collect();
+            self.settle(&pass, &gradients)?;
+            measured.loss += self.value(&pass)? * share;
+            measured.predictions.extend(convert::values(&pass.predictions)?);
+        }
+        let gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
+        // The optimiser overwrites what nobody else holds.
+        drop(leaves);
+        optimizer.step(self.clipped(gradients)?, &[])?;
+        Ok(measured)
+    }
+
+    /// Adds the twin's gradients to those of the network's weights, and takes its running statistics.
+    fn take_gradients(&self, twin: &Network) -> Result<()> {
+        for ((_, own), (_, theirs)) in self.network.weights().into_iter().zip(twin.weights()) {
+            let leaf = theirs.tensor();
+            let Some(gradient) = leaf.grad() else { continue };
+            leaf.set_grad(None);
+            let own = own.leaf()?;
+            let gradient = gradient.to_dtype(own.dtype())?;
+            own.set_grad(Some(match own.grad() {
+                Some(before) => before.add(&gradient)?,
+                None => gradient,
+            }));
+        }
+        let pairs = self.network.buffers().into_iter().zip(twin.buffers());
+        let values = pairs.map(|(own, theirs)| {
+            let dtype = own.tensor().dtype();
+            Ok((own, theirs.tensor().to_dtype(dtype)?))
+        });
+        put(values.collect::<Result<Vec<_>>>()?)
+    }
+
+    /// The loss of a batch.
+    fn forward(&self, network: &Network, batch: &Batch) -> Result<Pass> {
+        let (targets, dtype) = (&batch.targets, self.network.dtype());
+        let needs_slope = self.regularization.gradient_penalty.is_some();
+        let inputs = batch.inputs.to_dtype(network.dtype())?;
+        let inputs = if needs_slope { inputs.with_grad()? } else { inputs };
+        let dropout = self.regularization.dropout_rate.map(|rate| (rate, self.generator));
+        let takes_scores = network.loss_takes_scores(self.loss);
+        let scores = network.training_outputs(&inputs, !takes_scores, dropout)?.to_dtype(dtype)?;
+        let loss = self.loss.of(&scores, targets, takes_scores)?;
+        let mut total = loss.clone();
+        let penalty = self.regularization.of_inputs(&scores, &inputs)?;
+        let weights = self.regularization.of_weights(network)?;
+        for term in penalty.into_iter().chain(weights) {
+            total = total.add(&term.to_dtype(dtype)?)?;
+        }
+        let scores = scores.detach()?;
+        let predictions = if takes_scores { network.last_activation(&scores)? } else { scores };
+        Ok(Pass { total, loss, predictions })
+    }
+
+    /// Computes the losses, predictions, gradients and what the pass left pending in running statistics.
+    fn settle(&self, pass: &Pass, gradients: &[Tensor]) -> Result<()> {
+        if gradients.is_empty() {
+            return Ok(Tensor::evaluate_all(&[&pass.loss, &pass.total])?);
+        }
+        let all: Vec<&Tensor> =
+            [&pass.loss, &pass.total, &pass.predictions].into_iter().chain(gradients).collect();
+        self.network.settle(&all)
+    }
+
+    /// The loss, if it is finite with all that is added.
+    fn value(&self, pass: &Pass) -> Result<f64> {
+        let (loss, total) = (convert::values(&pass.loss)?[0], convert::values(&pass.total)?[0]);
+        if loss.is_finite() && total.is_finite() {
+            return Ok(loss);
+        }
+        let message = format!(
+            "the loss is {loss} ({total} with regularisation); the step was not taken: lower the learning rate, clip gradients, or scale the data"
+        );
+        Err(NetworkError::numerical(message))
+    }
+
+    fn clipped(&self, gradients: Gradients) -> Result<Gradients> {
+        match self.gradient_clip {
+            Some(limit) => Ok(clip_gradient_norm(gradients, limit)?),
+            None => Ok(gradients),
+        }
+    }
+}
+
+/// The type that mixed precision computes in.
+pub(crate) const HALF: DType = DType::BF16;

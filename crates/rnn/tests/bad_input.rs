@@ -1,0 +1,204 @@
+//! What makes no sense is an error that says what would; never a panic.
+
+use rnn::{
+    ActivationFunction, Array2, DistributedTraining, GpuManager, GpuTensor, LayerBuilder, LossConfig,
+    LossFunction, Network, NetworkBuilder, Optimizer, OptimizerConfig, OptimizerType, Result, TrainingConfig,
+    gpu::{GpuOps, GpuStreamHandle, KernelManager},
+};
+
+/// The error's words.
+fn words<T>(result: Result<T>) -> String {
+    let message = result.map(drop).expect_err("it must be refused").to_string();
+    assert!(message.len() > 15, "{message}");
+    message
+}
+
+fn one(layer: LayerBuilder, shape: &[usize]) -> Result<Network> {
+    Network::with_input_shape(shape)?.add_layer(layer).device("cpu").build()
+}
+
+fn small() -> Result<Network> {
+    let linear = LayerBuilder::dense(2).activation(ActivationFunction::Linear);
+    Network::with_input_size(3)?.add_layer(linear).device("cpu").seed(1).build()
+}
+
+#[test]
+fn networks_that_cannot_be() -> Result<()> {
+    assert!(words(Network::with_input_size(0)).contains("at least 1"));
+    assert!(words(Network::builder().add_layer(LayerBuilder::dense(3)).build()).contains("with_input_size"));
+    assert!(words(Network::with_input_size(3)?.build()).contains("add_layer"));
+    let huge = usize::MAX / 2;
+    let cases: Vec<(LayerBuilder, Vec<usize>)> = vec![
+        (LayerBuilder::dense(0), vec![3]),
+        (LayerBuilder::dense(huge), vec![3]),
+        (LayerBuilder::conv2d(2, (3, 3)), vec![3]),
+        (LayerBuilder::conv2d(2, (3, 3)), vec![1, 2, 2]),
+        (LayerBuilder::conv2d(2, (0, 1)), vec![1, 2, 2]),
+        (LayerBuilder::conv2d(0, (1, 1)), vec![1, 2, 2]),
+        (LayerBuilder::conv2d(2, (1, 1)).stride(0), vec![1, 2, 2]),
+        (LayerBuilder::conv2d(2, (1, 1)).groups(3), vec![1, 2, 2]),
+        (LayerBuilder::conv2d(2, (1, 1)).groups(0), vec![1, 2, 2]),
+        (LayerBuilder::conv2d(2, (2, 2)).dilation(huge), vec![1, 2, 2]),
+        (LayerBuilder::conv2d(2, (1, 1)).padding(huge), vec![1, 2, 2]),
+        (LayerBuilder::conv3d(2, (1, 1, 1)), vec![1, 2, 2]),
+        (LayerBuilder::max_pool2d((0, 2)), vec![1, 2, 2]),
+        (LayerBuilder::max_pool2d((2, 2)).padding(2), vec![1, 2, 2]),
+        (LayerBuilder::avg_pool3d((2, 2, 2)), vec![4]),
+        (LayerBuilder::rnn(0), vec![2, 3]),
+        (LayerBuilder::lstm(huge).bidirectional(), vec![2, 3]),
+        (LayerBuilder::lstm(3), vec![6]),
+        (LayerBuilder::gru(3).layers(0), vec![2, 3]),
+        (LayerBuilder::attention(0), vec![2, 3]),
+        (LayerBuilder::attention(2), vec![2, 3]),
+        (LayerBuilder::attention(1), vec![3]),
+        (LayerBuilder::embedding(0, 3), vec![2]),
+        (LayerBuilder::embedding(1 << 30, 3), vec![2]),
+        (LayerBuilder::embedding(5, 3), vec![2, 2]),
+        (LayerBuilder::reshape(&[2, 2]), vec![3]),
+        (LayerBuilder::reshape(&[huge, 4]), vec![3]),
+        (LayerBuilder::reshape(&[]), vec![3]),
+        (LayerBuilder::residual(vec![LayerBuilder::dense(4)]), vec![3]),
+        (LayerBuilder::dense(2).stride(2), vec![3]),
+        (LayerBuilder::dense(2).causal(), vec![3]),
+        (LayerBuilder::flatten().return_sequences(), vec![3]),
+    ];
+    for (layer, shape) in cases {
+        let shown = format!("{layer:?} of {shape:?}");
+        assert!(one(layer, &shape).is_err(), "{shown}");
+    }
+    assert!(LayerBuilder::dropout(1.5).is_err() && LayerBuilder::dropout(f64::NAN).is_err());
+    let late = Network::with_input_size(3)?
+        .add_layer(LayerBuilder::dense(3))
+        .add_layer(LayerBuilder::embedding(2, 2));
+    assert!(words(late.build()).contains("first"));
+    assert!(
+        words(Network::with_input_size(3)?.add_layer(LayerBuilder::dense(2)).device("cuda:99").build())
+            .contains("cpu")
+    );
+    Ok(())
+}
+
+#[test]
+fn numbers_out_of_their_ranges() -> Result<()> {
+    for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(words(Optimizer::adam(rate)).contains("above 0"));
+    }
+    assert!(Optimizer::momentum(0.1, 1.0).is_err());
+    assert!(Optimizer::adam_with_params(0.1, 1.0, 0.9, 1e-8).is_err());
+    assert!(Optimizer::adam_with_params(0.1, 0.9, 0.9, -1.0).is_err());
+    let config = OptimizerConfig { momentum: Some(0.0), ..OptimizerConfig::default() };
+    assert!(Optimizer::new(OptimizerType::Nesterov, config).is_err());
+    let config = OptimizerConfig { gamma: Some(0.0), ..OptimizerConfig::default() };
+    assert!(Optimizer::new(OptimizerType::AdaBound, config).is_err());
+    assert!(LossConfig::new(LossFunction::HuberLoss).with_huber_delta(0.0).is_err());
+    assert!(LossConfig::new(LossFunction::QuantileLoss).with_quantile(1.1).is_err());
+    assert!(LossConfig::new(LossFunction::MeanSquaredError).with_label_smoothing(0.1).is_err());
+    let (x, y) = (Array2::zeros((4, 3)), Array2::zeros((4, 2)));
+    let base = TrainingConfig { verbose: false, ..TrainingConfig::default() };
+    for config in [
+        TrainingConfig { max_epochs: 0, ..base.clone() },
+        TrainingConfig { batch_size: 0, ..base.clone() },
+        TrainingConfig { gradient_accumulation_steps: 0, ..base.clone() },
+        TrainingConfig { checkpoint_frequency: Some(0), ..base.clone() },
+        TrainingConfig { validation_split: 1.0, ..base.clone() },
+        TrainingConfig { validation_split: f64::NAN, ..base.clone() },
+        TrainingConfig { validation_split: 0.99, ..base.clone() },
+        TrainingConfig { metrics: vec!["speed".into()], ..base.clone() },
+    ] {
+        assert!(small()?.train(&x, &y, &config).is_err(), "{config:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn data_that_do_not_fit() -> Result<()> {
+    let mut network = small()?;
+    let config = TrainingConfig { verbose: false, ..TrainingConfig::default() };
+    let (x, y) = (Array2::zeros((4, 3)), Array2::zeros((4, 2)));
+    let with = |x: &Array2<f64>, at: (usize, usize), value: f64| {
+        let mut x = x.clone();
+        x[at] = value;
+        x
+    };
+    assert!(words(network.train(&Array2::zeros((4, 2)), &y, &config)).contains("rows of 3"));
+    assert!(words(network.train(&x, &Array2::zeros((4, 3)), &config)).contains("rows of 2"));
+    assert!(words(network.train(&x, &Array2::zeros((5, 2)), &config)).contains("4 rows"));
+    assert!(
+        words(network.train(&Array2::zeros((0, 3)), &Array2::zeros((0, 2)), &config)).contains("no rows")
+    );
+    assert!(words(network.train(&with(&x, (2, 1), f64::NAN), &y, &config)).contains("row 2, column 1"));
+    assert!(words(network.train(&x, &with(&y, (3, 0), f64::INFINITY), &config)).contains("row 3"));
+    assert!(words(network.predict(&with(&x, (0, 0), f64::NAN))).contains("row 0"));
+    assert!(network.predict(&Array2::zeros((1, 4))).is_err());
+    assert!(network.evaluate(&x, &Array2::zeros((3, 2))).is_err());
+    assert!(network.train_with_validation(&x, &y, Some(&x), None, &config).is_err());
+    assert!(network.set_weights(&[Array2::zeros((2, 2))]).is_err());
+    assert!(network.set_weights(&[Array2::zeros((2, 3)), Array2::zeros((1, 3))]).is_err());
+    assert!(network.get_layer(1).is_err());
+    assert!(words(network.freeze_layers(&[0, 7])).contains("0 to 0"));
+    assert!(network.get_layer(0)?.is_trainable());
+    network.freeze_layers(&[0])?;
+    assert!(words(network.train(&x, &y, &config)).contains("unfreeze"));
+    let mut classes = Network::with_input_size(3)?
+        .add_layer(LayerBuilder::dense(2).activation(ActivationFunction::Softmax))
+        .loss(LossFunction::SparseCategoricalCrossEntropy)
+        .device("cpu")
+        .build()?;
+    for wrong in [2.0, -1.0, 0.5] {
+        assert!(words(classes.train(&x, &Array2::from_elem((4, 1), wrong), &config)).contains("0 to 1"));
+    }
+    let words_in =
+        |network: NetworkBuilder| network.add_layer(LayerBuilder::embedding(4, 2)).device("cpu").build();
+    for wrong in [4.0, -1.0, 1.5] {
+        let network = words_in(Network::with_input_size(2)?)?;
+        assert!(words(network.predict(&Array2::from_elem((1, 2), wrong))).contains("0 to 3"));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_loss_that_is_not_finite_leaves_the_network_as_it_was() -> Result<()> {
+    let mut network = small()?;
+    let before = network.get_weights()?;
+    let x = Array2::from_elem((4, 3), 1e30);
+    let config = TrainingConfig { verbose: false, validation_split: 0.0, ..TrainingConfig::default() };
+    assert!(words(network.train(&x, &Array2::zeros((4, 2)), &config)).contains("learning rate"));
+    assert_eq!(network.get_weights()?, before);
+    Ok(())
+}
+
+#[test]
+fn devices_and_handles() -> Result<()> {
+    let mut manager = GpuManager::new();
+    let count = manager.devices().len();
+    assert!(words(manager.create_context(count)).contains("devices()"));
+    let cpu = manager.devices().iter().find(|d| d.engine_name == "cpu").map(|d| d.id).unwrap_or(0);
+    let context = manager.create_context(cpu)?;
+    assert!(context.allocate(0).is_err() && context.allocate(6).is_err());
+    assert!(context.allocate(usize::MAX / 8 * 4).is_err());
+    let memory = context.allocate(8)?;
+    assert!(context.copy_to_device(&[1.0; 3], &memory).is_err());
+    assert!(context.copy_to_host(&memory, &mut [0.0; 3]).is_err());
+    context.copy_to_device(&[3.0], &memory)?;
+    let mut back = [9.0; 2];
+    context.copy_to_host(&memory, &mut back)?;
+    assert_eq!(back, [3.0, 0.0]);
+    context.deallocate(memory.clone())?;
+    assert!(words(context.deallocate(memory.clone())).contains("allocate anew"));
+    assert!(context.copy_to_device(&[1.0], &memory).is_err());
+    assert!(context.set_stream(GpuStreamHandle(7)).is_err());
+    let stream = context.create_stream()?;
+    context.set_stream(stream)?;
+    context.synchronize()?;
+    let x = GpuTensor::from_cpu(&Array2::zeros((2, 3)), cpu, context)?;
+    assert!(GpuTensor::from_cpu(&Array2::zeros((2, 3)), cpu + 1, context).is_err());
+    assert!(x.reshape(vec![4]).is_err());
+    assert!(context.matmul(&x, &x).is_err());
+    assert!(context.sum(&x, Some(2)).is_err());
+    assert!(context.sum(&x, Some(usize::MAX)).is_err());
+    let none: [&rnn::GpuDevice; 0] = [];
+    assert!(words(DistributedTraining::new(none)).contains("with_cpu_workers"));
+    assert!(DistributedTraining::with_cpu_workers(0).is_err());
+    assert!(words(KernelManager::new().compile_kernel("k", "", "fortran")).contains("wgsl"));
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! Networks in files: what is read computes what was written; what is damaged is refused.
+
+use std::fs;
+
+use rnn::{
+    ActivationFunction, Array2, LayerBuilder, Network, NetworkError, Precision, Result, TrainingConfig,
+};
+
+fn network(precision: Precision) -> Result<Network> {
+    let mut network = Network::with_input_shape(&[1, 6, 6])?
+        .add_layer(LayerBuilder::conv2d(3, (3, 3)).activation(ActivationFunction::ReLU))
+        .add_layer(LayerBuilder::batch_norm())
+        .add_layer(LayerBuilder::max_pool2d((2, 2)))
+        .add_layer(LayerBuilder::reshape(&[3, 4]))
+        .add_layer(LayerBuilder::lstm(5))
+        .add_layer(LayerBuilder::residual(vec![LayerBuilder::dense(5).activation(ActivationFunction::PReLU)]))
+        .add_layer(LayerBuilder::dense(2).activation(ActivationFunction::Linear).name("last"))
+        .name("mixed")
+        .author("somebody")
+        .precision(precision)
+        .device("cpu")
+        .seed(4)
+        .build()?;
+    let (x, y) = data();
+    let config = TrainingConfig { max_epochs: 2, verbose: false, seed: Some(1), ..TrainingConfig::default() };
+    network.train(&x, &y, &config)?;
+    network.freeze_layers(&[0])?;
+    Ok(network)
+}
+
+fn data() -> (Array2<f64>, Array2<f64>) {
+    let x = Array2::from_shape_fn((20, 36), |(i, j)| ((i * 36 + j) as f64 * 0.31).sin());
+    let y = Array2::from_shape_fn((20, 2), |(i, j)| ((i * 2 + j) as f64 * 1.3).cos());
+    (x, y)
+}
+
+type Save = fn(&Network, &std::path::Path) -> Result<()>;
+type Load = fn(&std::path::Path) -> Result<Network>;
+
+const FORMATS: [(&str, Save, Load); 3] = [
+    ("json", |n, p| n.save(p), |p| Network::load(p)),
+    ("binary", |n, p| n.save_binary(p), |p| Network::load_binary(p)),
+    ("safetensors", |n, p| n.save_safetensors(p), |p| Network::load_safetensors(p)),
+];
+
+#[test]
+fn round_trips_are_exact() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let (x, _) = data();
+    for precision in [Precision::Float32, Precision::Float64] {
+        let network = network(precision)?;
+        for (name, save, load) in FORMATS {
+            let path = folder.path().join(name);
+            save(&network, &path)?;
+            let read = load(&path)?;
+            assert_eq!(read.get_weights()?, network.get_weights()?, "{name}");
+            assert_eq!(read.to_device("cpu")?.predict(&x)?, network.predict(&x)?, "{name}");
+            assert_eq!(read.history(), network.history(), "{name}");
+            assert_eq!(read.metadata(), network.metadata(), "{name}");
+            let (mut read, own) = (read.summary(), network.summary());
+            read.device.clone_from(&own.device);
+            assert_eq!(read, own, "{name}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn other_files_are_refused() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let network = network(Precision::Float32)?;
+    for (name, save, load) in FORMATS {
+        let path = folder.path().join(name);
+        assert!(matches!(load(&path), Err(NetworkError::Io { .. })), "{name}");
+        save(&network, &path)?;
+        let whole = fs::read(&path).unwrap();
+        for length in [0, 5, 40, whole.len() / 2, whole.len() - 1] {
+            fs::write(&path, &whole[..length]).unwrap();
+            let error = load(&path).map(drop).unwrap_err();
+            assert!(matches!(error, NetworkError::Serialization { .. }), "{name} cut to {length}: {error}");
+        }
+        fs::write(&path, b"something else").unwrap();
+        assert!(matches!(load(&path), Err(NetworkError::Serialization { .. })), "{name}");
+    }
+    let path = folder.path().join("json");
+    network.save(&path)?;
+    let text = fs::read_to_string(&path).unwrap().replace("\"version\":1,", "\"version\":99,");
+    fs::write(&path, text).unwrap();
+    let error = Network::load(&path).map(drop).unwrap_err().to_string();
+    assert!(error.contains("version 99") && error.contains("this crate reads 1"), "{error}");
+    // A flipped bit is found.
+    let path = folder.path().join("binary");
+    network.save_binary(&path)?;
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() - 100;
+    bytes[middle] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    assert!(Network::load_binary(&path).is_err());
+    Ok(())
+}
