@@ -89,7 +89,7 @@ fn install_browser() -> Result<(), String> {
     install::packages(&["chromium"]).map_err(|error| format!("{missing} ({error})"))
 }
 
-/// Runs every example of the framework; each checks its own results. They are built with the whole workspace, as the
+/// Runs every example of the framework and of `rnn`; each checks its own results. They are built with the whole workspace, as the
 /// tests are, so that nothing is compiled twice.
 fn run_examples() -> Result<(), String> {
     let mut build = cargo();
@@ -100,14 +100,22 @@ fn run_examples() -> Result<(), String> {
     if !output.status.success() {
         return Err(format!("{shown} ended with {}", output.status));
     }
+    let folders = ["neurenix", "rnn"];
     let mut programs: Vec<PathBuf> = String::from_utf8_lossy(&output.stdout)
         .lines()
-        .filter(|line| field(line, "src_path").is_some_and(|path| path.contains("/neurenix/examples/")))
+        .filter(|line| {
+            field(line, "src_path").is_some_and(|path| {
+                folders.iter().any(|folder| path.contains(&format!("/{folder}/examples/")))
+            })
+        })
         .filter_map(|line| field(line, "executable").map(PathBuf::from))
         .collect();
     programs.sort();
-    let sources = root().join("crates/neurenix/examples");
-    let expected = std::fs::read_dir(&sources).map_err(|e| format!("{}: {e}", sources.display()))?.count();
+    let mut expected = 0;
+    for folder in folders {
+        let sources = root().join("crates").join(folder).join("examples");
+        expected += std::fs::read_dir(&sources).map_err(|e| format!("{}: {e}", sources.display()))?.count();
+    }
     if programs.len() != expected {
         return Err(format!("{expected} examples, but {} programs were built", programs.len()));
     }
