@@ -10,7 +10,7 @@
 //! let context = manager.create_context(device.id)?;
 //! let x = GpuTensor::from_cpu(&Array2::eye(3), device.id, context)?;
 //! let y = context.add(&x, &x)?;
-//! assert_eq!(y.to_cpu(context)?, Array2::eye(3) * 2.0);
+//! assert_eq!(y.to_cpu(context)?, Array2::<f64>::eye(3) * 2.0);
 //! # Ok::<(), rnn::NetworkError>(())
 //! ```
 
