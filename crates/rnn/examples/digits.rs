@@ -19,7 +19,7 @@ fn main() -> rnn::Result<()> {
         TrainingConfig { max_epochs: 10, batch_size: 64, seed: Some(1), ..TrainingConfig::default() };
     let history = network.train(&inputs, &labels, &config)?;
     let accuracy = history.val_metrics["accuracy"].last().copied().unwrap_or(0.0);
-    assert!(accuracy > 0.9, "{accuracy}");
+    assert!(accuracy > 0.85, "{accuracy}");
 
     let path = std::env::temp_dir().join(format!("digits-{}.safetensors", std::process::id()));
     network.save_safetensors(&path)?;

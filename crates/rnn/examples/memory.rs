@@ -16,6 +16,8 @@ fn main() -> rnn::Result<()> {
             println!("  more than 90% of it: use smaller batches");
         }
         context.deallocate(memory)?;
+        // Copies may still be on their way.
+        context.synchronize()?;
     }
     Ok(())
 }
