@@ -6,6 +6,7 @@ use pyo3::{prelude::*, types::PyTuple};
 use crate::{
     argument::tensors,
     error::{Failure, Result},
+    interrupt::compute,
     tensor::PyTensor,
 };
 
@@ -30,7 +31,7 @@ impl PyCaptured {
     fn __call__<'py>(&self, py: Python<'py>, arguments: &Bound<'py, PyAny>) -> Result<Bound<'py, PyTuple>> {
         let kept = tensors(arguments)?;
         let kept = kept.iter().map(Tensor::detach).collect::<phynexus::Result<Vec<_>>>()?;
-        let results = py.detach(|| self.0.call(&mut Vec::new(), &kept))?;
+        let results = compute(py, || self.0.call(&mut Vec::new(), &kept))?;
         let results = results.into_iter().map(|result| Bound::new(py, PyTensor::wrap(result)));
         Ok(PyTuple::new(py, results.collect::<PyResult<Vec<_>>>()?)?)
     }

@@ -17,6 +17,7 @@ use crate::{
     device::Named,
     dtype::Wanted,
     error::{Result, value_error},
+    interrupt::compute,
     tensor::{PyTensor, numpy},
 };
 
@@ -200,7 +201,7 @@ impl PyCustomKernel {
     }
     /// Compiles for a device now, rather than at the first launch.
     fn compile(&self, py: Python<'_>, device: Named) -> Result<()> {
-        Ok(py.detach(|| self.0.compile(device.0))?)
+        compute(py, || self.0.compile(device.0))
     }
     /// The outputs for these tensors and then numbers: a tensor, or a tuple of several.
     #[pyo3(signature = (*arguments))]

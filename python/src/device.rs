@@ -11,7 +11,10 @@ use pyo3::{
     types::{PyDict, PyString, PyType},
 };
 
-use crate::error::{Failure, Result, type_error};
+use crate::{
+    error::{Failure, Result, type_error},
+    interrupt::compute,
+};
 
 /// Finds the machine's devices, the first time that somebody asks: opening drivers takes longer than an import may.
 pub(crate) fn registered() {
@@ -113,7 +116,7 @@ impl PyDevice {
     /// Waits until everything given to the device has been computed.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         let device = self.0;
-        Ok(py.detach(|| device.synchronize())?)
+        compute(py, || device.synchronize())
     }
     /// Refuses tensors beyond so many bytes in use; ``None`` lifts the limit.
     fn set_memory_limit(&self, limit: Option<usize>) {

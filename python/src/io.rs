@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use crate::{
     device::{Named, find},
     error::Result,
+    interrupt::compute,
     tensor::PyTensor,
 };
 
@@ -27,7 +28,7 @@ pub(crate) fn save_safetensors(
         .into_iter()
         .map(|(name, tensor)| Ok((name, tensor.get().tensor()?)))
         .collect::<Result<Vec<_>>>()?;
-    py.detach(|| {
+    compute(py, || -> Result<()> {
         let mut arrays = BTreeMap::new();
         for (name, tensor) in tensors {
             let array = HostArray::from_bytes(tensor.dtype(), tensor.shape(), tensor.to_bytes()?)?;
@@ -46,7 +47,7 @@ pub(crate) fn load_safetensors(
     device: Option<Named>,
 ) -> Result<(BTreeMap<String, PyTensor>, BTreeMap<String, String>)> {
     let device = device.map_or_else(|| find("cpu"), |device| Ok(device.0))?;
-    let contents = py.detach(|| safetensors::load(&path))?;
+    let contents = compute(py, || safetensors::load(&path))?;
     let tensors = contents
         .arrays
         .into_iter()

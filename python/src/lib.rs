@@ -14,6 +14,7 @@ mod device;
 mod dtype;
 mod error;
 mod functional;
+mod interrupt;
 mod io;
 mod micrograd;
 mod optim;
@@ -26,8 +27,8 @@ use pyo3::prelude::*;
 
 /// Runs the command ``neurenix`` with these arguments, the program's name first; gives the code to exit with.
 #[pyfunction]
-fn run_command(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
-    py.detach(|| neurenix_cli::commands::run(arguments))
+fn run_command(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> error::Result<u8> {
+    interrupt::compute(py, || Ok::<_, phynexus::Error>(neurenix_cli::commands::run(arguments)))
 }
 
 /// The engine Phynexus for Python.

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 
 use crate::{
     error::{Result, value_error},
+    interrupt::compute,
     tensor::PyTensor,
 };
 
@@ -107,7 +108,7 @@ impl PyOptimizer {
     }
     /// Updates every parameter that has a gradient. The gradients stay.
     fn step(&self, py: Python<'_>, settings: Vec<(f64, f64)>) -> Result<()> {
-        py.detach(|| {
+        compute(py, || -> Result<()> {
             let mut optimizer = self.lock();
             for (group, (rate, decay)) in settings.into_iter().enumerate() {
                 optimizer.set_group(group, rate, decay)?;

@@ -8,7 +8,10 @@ use pyo3::{
     types::{PyDict, PyTuple},
 };
 
-use crate::error::{Result, runtime_error};
+use crate::{
+    error::{Result, runtime_error},
+    interrupt::compute,
+};
 
 enum State {
     Ready,
@@ -42,7 +45,7 @@ impl PyProfiler {
     }
     #[pyo3(signature = (*_error))]
     fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> Result<()> {
-        py.detach(|| {
+        compute(py, || -> Result<()> {
             let state =
                 std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), State::Ready);
             if let State::Running(profiler) = state {

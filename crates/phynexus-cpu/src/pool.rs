@@ -3,15 +3,20 @@
 //! A job is a number of tasks and a body; idle threads and the caller draw task numbers from one counter until none is
 //! left. Idle workers spin for a short while before they sleep, so that a run of small jobs costs about a microsecond
 //! each. A worker that wakes too late finds the job closed and is not waited for.
+//!
+//! Where the caller can be interrupted it asks between tasks; then the job ends as if a task had panicked, and the unwinding
+//! leads to the plan that runs the kernel.
 
 use std::any::Any;
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use phynexus::interrupt;
 
 /// How long an idle worker looks for the next job before it sleeps. The gap between two kernels of a plan is far
 /// shorter, and waking a sleeping thread costs about as much.
@@ -30,13 +35,27 @@ struct Job<'a> {
     tasks: usize,
     next: Padded<AtomicUsize>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// Whether the caller can be interrupted.
+    watched: bool,
+}
+
+/// The epoch of the job that was interrupted last; 0: none.
+static INTERRUPTED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// On a worker, the epoch of the job that it is inside; else 0.
+    static INSIDE_OF: Cell<u64> = const { Cell::new(0) };
 }
 
 impl Job<'_> {
-    /// Draws tasks until none is left. A panic ends the job early and is kept for the caller.
-    fn work(&self) {
+    /// Draws tasks until none is left. A panic ends the job early and is kept for the caller, who alone is asked whether to
+    /// go on.
+    fn work(&self, asked: bool) {
         let result = catch_unwind(AssertUnwindSafe(|| {
             loop {
+                if asked {
+                    check();
+                }
                 let task = self.next.0.fetch_add(1, Ordering::Relaxed);
                 if task >= self.tasks {
                     break;
@@ -45,9 +64,14 @@ impl Job<'_> {
             }
         }));
         if let Err(payload) = result {
-            self.next.0.store(self.tasks, Ordering::Relaxed);
-            lock(&self.panic).get_or_insert(payload);
+            self.end(payload);
         }
+    }
+
+    /// Ends the job early.
+    fn end(&self, payload: Box<dyn Any + Send>) {
+        self.next.0.store(self.tasks, Ordering::Relaxed);
+        lock(&self.panic).get_or_insert(payload);
     }
 }
 
@@ -112,16 +136,37 @@ pub fn set_threads(n: usize) {
 pub fn parallel_for(tasks: usize, body: &(dyn Fn(usize) + Sync)) {
     let threads = threads().min(tasks);
     let claim = || POOL.busy.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+    let watched = interrupt::is_watched();
     if threads <= 1 || !claim() {
-        (0..tasks).for_each(body);
+        if watched || INSIDE_OF.get() != 0 {
+            (0..tasks).for_each(|task| {
+                check();
+                body(task);
+            });
+        } else {
+            (0..tasks).for_each(body);
+        }
         return;
     }
-    let job = Job { body, tasks, next: Padded(AtomicUsize::new(0)), panic: Mutex::new(None) };
+    let job = Job { body, tasks, next: Padded(AtomicUsize::new(0)), panic: Mutex::new(None), watched };
     POOL.run(&job, threads - 1);
     POOL.busy.0.store(false, Ordering::Release);
     let panic = job.panic.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(payload) = panic {
         resume_unwind(payload);
+    }
+}
+
+/// Leaves the kernel if its caller was interrupted: for routines whose tasks take long, between their parts. Does nothing
+/// where nobody can be.
+pub(crate) fn check() {
+    let inside = INSIDE_OF.get();
+    let ended = match inside {
+        0 => interrupt::requested(),
+        _ => INTERRUPTED.load(Ordering::Relaxed) == inside,
+    };
+    if ended {
+        interrupt::leave();
     }
 }
 
@@ -139,11 +184,14 @@ impl Pool {
             let _gate = lock(&self.gate);
             self.wake.notify_all();
         }
-        job.work();
+        job.work(job.watched);
         self.state.0.fetch_and(!OPEN, Ordering::Relaxed);
         let mut spins = 0u32;
         while self.state.0.load(Ordering::Acquire) != closed {
             spins += 1;
+            if job.watched && interrupt::requested() && INTERRUPTED.swap(epoch, Ordering::Relaxed) != epoch {
+                job.end(interrupt::payload());
+            }
             // The worker we wait for may need this core.
             if spins < 2000 { std::hint::spin_loop() } else { thread::yield_now() }
         }
@@ -168,9 +216,12 @@ impl Pool {
             seen = state & !(EPOCH - 1);
             if self.enter(seen) {
                 let job = self.job.load(Ordering::Relaxed);
+                INSIDE_OF.set(seen);
+                // A worker is told, not asked.
                 // SAFETY: we are counted inside an open job, and its caller keeps it alive until we have left. The
                 // acquiring exchange of `enter` makes the pointer and what it points to visible.
-                unsafe { (*job).work() };
+                unsafe { (*job).work(false) };
+                INSIDE_OF.set(0);
                 self.state.0.fetch_sub(1, Ordering::Release);
             }
         }
@@ -308,6 +359,22 @@ mod tests {
             assert_eq!(inside.into_inner(), 0);
             covers(100);
         }
+    }
+
+    #[test]
+    fn an_interruption_ends_the_job_and_those_inside_it() {
+        let watch = interrupt::watch(|| true);
+        for _ in 0..3 {
+            let begun = Instant::now();
+            let ended = catch_unwind(AssertUnwindSafe(|| {
+                parallel_for(4, &|_| {
+                    parallel_for(10_000, &|_| thread::sleep(Duration::from_millis(1)));
+                });
+            }));
+            assert!(ended.is_err() && begun.elapsed() < Duration::from_secs(5));
+        }
+        drop(watch);
+        covers(100);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use phynexus::{
     DType, Result,
     custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, DeviceNature, HostRead, Peaks, register_missing, scalar_bytes},
-    gpu::{Driver, Gpu, NotCompiled, SourceArgument, SourceLaunch, Staging, Submission},
+    gpu::{Driver, Gpu, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Staging, Submission},
     kernel::{
         check::Limits,
         loops::{Kernel, MatrixShape},
@@ -286,6 +286,11 @@ impl Driver for Cuda {
         // SAFETY: when the source was compiled, the number of its parameters and their sizes were compared with the
         // signature, which the arguments have.
         unsafe { self.context.launch_groups(module, launch.groups, &mut parameters) }
+    }
+
+    fn progress(&self) -> Result<Option<Progress<'_>>> {
+        let event = self.context.event()?;
+        Ok(Some(Box::new(move || self.context.has_happened(&event))))
     }
 
     fn synchronize(&self) -> Result<()> {

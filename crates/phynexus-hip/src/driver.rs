@@ -6,7 +6,7 @@ use phynexus::{
     DType, Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, DeviceNature, HostRead, register_missing, scalar_bytes},
-    gpu::{Driver, Gpu, NotCompiled, SourceArgument, SourceLaunch, Staging, Submission},
+    gpu::{Driver, Gpu, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Staging, Submission},
     kernel::{
         check::Limits,
         loops::{Kernel, MatrixShape},
@@ -271,6 +271,11 @@ impl Driver for HipGpu {
             }
         }
         self.context.launch_packed(module, launch.groups, &mut parameters)
+    }
+
+    fn progress(&self) -> Result<Option<Progress<'_>>> {
+        let event = self.context.event()?;
+        Ok(Some(Box::new(move || self.context.has_happened(&event))))
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -156,6 +156,9 @@ pub enum Error {
         /// Its own words.
         message: String,
     },
+    /// The computation was ended from outside, see [`interrupt`](crate::interrupt). Tensors are as they were before.
+    #[error("the computation was interrupted")]
+    Interrupted,
     /// A process computed, was forked, and the child wants to compute too: the threads that it needs were not copied.
     #[error(
         "process {child} was forked from process {parent} after that had computed: fork first, or start a program of its own"

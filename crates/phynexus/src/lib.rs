@@ -33,6 +33,7 @@
 //! | [`device`] | the trait a device implements, the registry, the memory pool |
 //! | [`custom`] | kernels written by users |
 //! | [`gpu`] | what GPUs of all families share |
+//! | [`interrupt`] | ending a long computation |
 //! | [`profile`] | what ran where, how often and for how long |
 //! | [`oracle`] | what every operation means, exactly |
 //!
@@ -48,6 +49,7 @@ pub mod dtype;
 pub mod error;
 pub mod gpu;
 pub mod graph;
+pub mod interrupt;
 pub mod kernel;
 pub mod oracle;
 pub mod profile;

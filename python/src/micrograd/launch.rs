@@ -18,7 +18,10 @@ use super::{
     graph::{Function, Kind},
     value::Value,
 };
-use crate::error::{Result, runtime_error};
+use crate::{
+    error::{Result, runtime_error},
+    interrupt,
+};
 
 /// Values whose numbers are still to be computed, in the order in which they were made. Those that nobody else holds are
 /// let go now and then.
@@ -279,7 +282,7 @@ impl<'a> Tape<'a> {
             given[room + at] = if let Kind::Pow(_, exponent) = value.kind { exponent } else { 0.0 };
             given[2 * room + at] = value.grad.get();
         }
-        let results = py.detach(|| launch(device, &code, &operands, given))?;
+        let results = interrupt::compute(py, || launch(device, &code, &operands, given))?;
         for (at, value) in self.values.iter().enumerate() {
             if value.pending.swap(false, Relaxed) {
                 value.data.set(results[at]);

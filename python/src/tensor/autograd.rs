@@ -12,6 +12,7 @@ use super::PyTensor;
 use crate::{
     argument::tensors,
     error::{Failure, Result, runtime_error, type_error},
+    interrupt::compute,
 };
 
 #[pymethods]
@@ -110,11 +111,11 @@ impl PyTensor {
         }
         let tensor = self.tensor()?;
         let gradient = gradient.map(PyTensor::tensor).transpose()?;
-        Ok(py.detach(|| match gradient {
+        compute(py, || match gradient {
             Some(gradient) => tensor.backward_from(&gradient, retain_graph),
             None if retain_graph => tensor.backward_retain(),
             None => tensor.backward(),
-        })?)
+        })
     }
     /// The same values, without a gradient.
     fn detach(&self) -> Result<PyTensor> {
@@ -205,7 +206,7 @@ pub(crate) fn gradients(
     let output = output.tensor()?;
     let inputs = tensors(inputs)?;
     let given = grad_output.map(PyTensor::tensor).transpose()?;
-    let results = py.detach(|| {
+    let results = compute(py, || {
         let inputs: Vec<&Tensor> = inputs.iter().collect();
         match given {
             Some(given) => output.vector_jacobian_product(&given, &inputs, create_graph),
@@ -242,5 +243,5 @@ pub(crate) fn as_variable(tensor: &Bound<'_, PyAny>) -> Result<PyTensor> {
 #[pyfunction]
 pub(crate) fn evaluate(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> Result<()> {
     let tensors = crate::argument::tensors(tensors)?;
-    Ok(py.detach(|| Tensor::evaluate_all(&tensors.iter().collect::<Vec<_>>()))?)
+    compute(py, || Tensor::evaluate_all(&tensors.iter().collect::<Vec<_>>()))
 }

@@ -13,7 +13,10 @@ use pyo3::{
 };
 
 use super::PyTensor;
-use crate::error::{Failure, Result, runtime_error, type_error};
+use crate::{
+    error::{Failure, Result, runtime_error, type_error},
+    interrupt::compute,
+};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -210,10 +213,10 @@ impl PyTensor {
         }
         let copied = copy == Some(true) || !versioned;
         if copied {
-            let bytes = py.detach(|| tensor.to_bytes())?;
+            let bytes = compute(py, || tensor.to_bytes())?;
             tensor = Tensor::from_bytes(&bytes, tensor.dtype(), tensor.shape(), tensor.device())?;
         }
-        py.detach(|| tensor.evaluate())?;
+        compute(py, || tensor.evaluate())?;
         let (array, kept) = exported(&tensor)?;
         let context = Box::into_raw(kept).cast::<c_void>();
         if versioned {

@@ -10,6 +10,7 @@ use super::{PyTensor, numpy};
 use crate::{
     argument::Operand,
     error::{Failure, Result, type_error},
+    interrupt::compute,
 };
 
 fn specification(part: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<IndexSpec> {
@@ -90,12 +91,12 @@ impl PyTensor {
     fn __getitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> Result<PyTensor> {
         let tensor = self.tensor()?;
         if let Some(mask) = single_mask(key, &tensor)? {
-            let chosen = py.detach(|| tensor.unsqueeze(0)?.index(&[IndexSpec::Tensor(mask)]))?;
+            let chosen = compute(py, || tensor.unsqueeze(0)?.index(&[IndexSpec::Tensor(mask)]))?;
             return Ok(PyTensor::wrap(chosen));
         }
         let specs = specifications(key, &tensor)?;
         // A mask's values decide the shape: they are computed here.
-        Ok(PyTensor::wrap(py.detach(|| tensor.index(&specs))?))
+        Ok(PyTensor::wrap(compute(py, || tensor.index(&specs))?))
     }
     fn __setitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<()> {
         let tensor = self.tensor()?;
@@ -107,7 +108,7 @@ impl PyTensor {
             None => numpy::import(value, None, tensor.device())?,
         };
         let value = value.to_dtype(tensor.dtype())?;
-        let changed = py.detach(|| match mask {
+        let changed = compute(py, || match mask {
             Some(mask) => tensor.unsqueeze(0)?.index_put(&[IndexSpec::Tensor(mask)], &value)?.squeeze(0),
             None => tensor.index_put(&specs, &value),
         })?;

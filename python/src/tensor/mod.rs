@@ -25,6 +25,7 @@ use crate::{
     device::{Named, PyDevice, chosen},
     dtype::{PyDType, Wanted},
     error::{Result, runtime_error, type_error, value_error},
+    interrupt::compute,
 };
 
 /// A multi-dimensional array of numbers of one type on one device, whose gradients can be found.
@@ -129,7 +130,7 @@ impl PyTensor {
     pub(crate) fn evaluated(&self, py: Python<'_>) -> Result<Tensor> {
         let tensor = self.tensor()?;
         if !tensor.is_evaluated() {
-            py.detach(|| tensor.evaluate())?;
+            compute(py, || tensor.evaluate())?;
         }
         Ok(tensor)
     }
@@ -349,7 +350,7 @@ impl PyTensor {
 
     fn __repr__(&self, py: Python<'_>) -> Result<String> {
         let tensor = self.tensor()?;
-        let text = py.detach(|| tensor.to_string());
+        let text = compute(py, || Ok::<_, Error>(tensor.to_string()))?;
         Ok(text.replace("requires_grad)", "requires_grad=True)"))
     }
     fn __bool__(&self, py: Python<'_>) -> Result<bool> {
@@ -394,7 +395,7 @@ impl PyTensor {
         let Some(value) = crate::argument::number(value)? else {
             return Err(type_error("only a number can be looked for in a tensor"));
         };
-        Ok(py.detach(|| tensor.eq_scalar(value)?.any(&[], false)?.item::<bool>())?)
+        compute(py, || tensor.eq_scalar(value)?.any(&[], false)?.item::<bool>())
     }
     fn __hash__(slf: &Bound<'_, Self>) -> isize {
         slf.as_ptr().addr().cast_signed() >> 4
@@ -464,7 +465,7 @@ impl PyTensor {
 /// The elements in row-major order as a list of Python's numbers.
 fn numbers<'py>(py: Python<'py>, tensor: &Tensor) -> Result<Bound<'py, PyList>> {
     fn read<T: Element + Send>(py: Python<'_>, tensor: &Tensor) -> Result<Vec<T>> {
-        Ok(py.detach(|| tensor.to_vec::<T>())?)
+        compute(py, || tensor.to_vec::<T>())
     }
     Ok(match tensor.dtype() {
         DType::Bool => PyList::new(py, read::<bool>(py, tensor)?)?,

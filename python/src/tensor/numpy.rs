@@ -15,6 +15,7 @@ use crate::{
     argument::number,
     dtype::Wanted,
     error::{Result, runtime_error, type_error, value_error},
+    interrupt::compute,
 };
 
 /// NumPy, imported once, when first needed.
@@ -242,7 +243,7 @@ fn export<'py>(py: Python<'py>, tensor: &Tensor) -> Result<Bound<'py, PyAny>> {
         let shape = PyTuple::new(py, tensor.shape())?;
         return Ok(numpy.call_method1("empty", (shape, type_string(dtype)))?);
     }
-    py.detach(|| tensor.evaluate())?;
+    compute(py, || tensor.evaluate())?;
     let memory = Bound::new(py, HostMemory { storage: tensor.storage()?, dtype })?;
     Ok(numpy.call_method1("asarray", (memory,))?)
 }
@@ -287,7 +288,7 @@ impl PyTensor {
     /// The elements' bytes in row-major order.
     fn tobytes<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
         let tensor = self.evaluated(py)?;
-        let bytes = py.detach(|| tensor.to_bytes())?;
+        let bytes = compute(py, || tensor.to_bytes())?;
         Ok(PyBytes::new(py, &bytes))
     }
 }

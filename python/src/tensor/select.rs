@@ -4,7 +4,7 @@ use phynexus::{DType, Tensor};
 use pyo3::prelude::*;
 
 use super::{PyTensor, reduce::pair};
-use crate::{argument::Number, error::Result, precision};
+use crate::{argument::Number, error::Result, interrupt::compute, precision};
 
 macro_rules! with_tensor {
     ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
@@ -113,14 +113,14 @@ impl PyTensor {
     /// The elements where ``mask`` is true, as a vector. Computes at once.
     fn masked_select(&self, py: Python<'_>, mask: &PyTensor) -> Result<PyTensor> {
         let (tensor, mask) = (self.tensor()?, mask.tensor()?);
-        Ok(PyTensor::wrap(py.detach(|| tensor.masked_select(&mask))?))
+        Ok(PyTensor::wrap(compute(py, || tensor.masked_select(&mask))?))
     }
     /// The indices of elements that are not zero: a row for each, or with ``as_tuple`` a vector for each axis. Computes
     /// at once.
     #[pyo3(signature = (*, as_tuple=false))]
     fn nonzero<'py>(&self, py: Python<'py>, as_tuple: bool) -> Result<Bound<'py, PyAny>> {
         let tensor = self.tensor()?;
-        let rows = py.detach(|| tensor.nonzero())?;
+        let rows = compute(py, || tensor.nonzero())?;
         if !as_tuple {
             return Ok(Bound::new(py, PyTensor::wrap(rows))?.into_any());
         }
@@ -165,7 +165,7 @@ impl PyTensor {
     /// The distinct elements in order, which of them each element is, and how often each occurs. Computes at once.
     fn _unique(&self, py: Python<'_>) -> Result<(PyTensor, PyTensor, PyTensor)> {
         let tensor = self.tensor()?;
-        let unique = py.detach(|| tensor.unique())?;
+        let unique = compute(py, || tensor.unique())?;
         Ok((PyTensor::wrap(unique.values), PyTensor::wrap(unique.inverse), PyTensor::wrap(unique.counts)))
     }
     /// Where each of ``values`` belongs in this sorted vector.
@@ -182,7 +182,7 @@ impl PyTensor {
     /// The plan that would compute this tensor, in words; ``None`` where the data is there.
     fn explain(&self, py: Python<'_>) -> Result<Option<String>> {
         let tensor = self.tensor()?;
-        let plan = py.detach(|| tensor.explain())?;
+        let plan = compute(py, || tensor.explain())?;
         Ok(plan.map(|plan| plan.to_string()))
     }
     /// Whether this and another are the same data or node.

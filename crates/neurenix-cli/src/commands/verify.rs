@@ -98,6 +98,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
         bar.set_message(progress.operation.to_owned());
     });
     bar.finish_and_clear();
+    neurenix::phynexus::interrupt::check()?;
     if report.rows.is_empty() {
         let known = verify::operations().join(", ");
         let message = format!(

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use phynexus::{
     Device,
     gpu::recorder,
+    interrupt,
     kernel::{loops::Kernel, lower::Target},
     oracle::generate::{Case, random_case, shrink},
 };
@@ -138,7 +139,8 @@ pub fn kernels(target: Target, options: &Options) -> Vec<Kernel> {
     recorded.take()
 }
 
-/// Runs the suite on a device. A failure of any kind, a panic of the device included, is an entry of the report.
+/// Runs the suite on a device. A failure of any kind, a panic of the device included, is an entry of the report. Where the
+/// thread is [interrupted](interrupt), the report ends with the case before.
 pub fn run(device: Device, options: &Options, progress: &mut dyn FnMut(Progress)) -> Report {
     let mut cases = Cases::of(options);
     if let Some(target) = device.backend().target().filter(|_| options.kinds) {
@@ -151,15 +153,24 @@ pub fn run(device: Device, options: &Options, progress: &mut dyn FnMut(Progress)
         Table { report: Report::new(device, options.seed), rows: BTreeMap::new(), done: 0, total };
     for entry in &entries {
         let outcome = execute(&entry.case, device);
+        if interrupt::requested() {
+            return table.finish();
+        }
         table.add(&entry.operation, &entry.dtype, &entry.case.name, outcome, progress);
     }
     for program in programs {
         let outcome = guarded(|| (program.run)(device));
+        if interrupt::requested() {
+            return table.finish();
+        }
         table.add(program.name, "", program.name, outcome, progress);
     }
     for seed in graphs {
         let case = random_case(seed, options.operations);
         let mut outcome = execute(&case, device);
+        if interrupt::requested() {
+            return table.finish();
+        }
         let mut listing = case.name.clone();
         if outcome.failure.is_some() {
             let small = shrink(&case, &mut |candidate| execute(candidate, device).failure.is_some());

@@ -360,6 +360,7 @@ unsafe fn products<T: Accumulator>(
     let panel = Scratch::new::<T>(width * T::K_BLOCK.min(offsets.len()));
     let mut here: Vec<Segment> = Vec::new();
     for start in (0..count).step_by(width) {
+        pool::check();
         let columns: Range<usize> = start..count.min(start + width);
         cut(segments, columns.clone(), &mut here);
         for (block, offsets) in offsets.chunks(T::K_BLOCK).enumerate() {

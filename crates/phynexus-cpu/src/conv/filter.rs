@@ -171,6 +171,7 @@ unsafe fn add_unit<T: Accumulator>(
     let tiles = offsets.len().div_ceil(kernels.rows());
     let mut here = Vec::new();
     for from in (0..count).step_by(step) {
+        pool::check();
         let range = from..count.min(from + step);
         cut(&segments, range.clone(), &mut here);
         // SAFETY: room for every row of patches and for a panel of gradients; sums for every filter and output.

@@ -228,6 +228,7 @@ unsafe fn block<T: Accumulator>(
     };
     let mut k = stage.k.start;
     while k < stage.k.end {
+        pool::check();
         let steps = T::K_BLOCK.min(stage.k.end - k);
         if let Some(scratch) = &a_scratch {
             for t in tiles.clone() {

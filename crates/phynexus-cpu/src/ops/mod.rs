@@ -43,14 +43,17 @@ pub struct Axis {
 
 /// Bytes below which a task is not worth another thread.
 const TASK_BYTES: usize = 1 << 16;
+/// Bytes of a task at most, so that an interruption waits for no long one.
+const LONGEST_TASK: usize = 32 << 20;
 
 /// Calls `body(start, end)` for ranges that cover `0..n`, in parallel where `n` items of `item_bytes` are worth it. The
 /// boundaries are multiples of `step` (and `n`).
 fn parallel_ranges(n: usize, item_bytes: usize, step: usize, body: impl Fn(usize, usize) + Sync) {
     let bytes = n.saturating_mul(item_bytes.max(1));
     // A few tasks a thread even out their speeds.
-    let tasks = (bytes / TASK_BYTES).clamp(1, 4 * pool::threads()).min(n.div_ceil(step));
-    if tasks <= 1 || pool::threads() == 1 {
+    let most = (4 * pool::threads()).max(bytes / LONGEST_TASK);
+    let tasks = (bytes / TASK_BYTES).clamp(1, most).min(n.div_ceil(step));
+    if tasks <= 1 {
         if n > 0 {
             body(0, n);
         }

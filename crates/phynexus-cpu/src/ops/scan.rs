@@ -6,6 +6,7 @@ use phynexus::graph::op::Combine;
 use super::element::{Combinable, Combiner, by_combine, combines};
 use super::{Axis, Shared, Source, parallel_ranges};
 use crate::by_dtype::by_dtype;
+use crate::pool;
 
 /// Columns that are scanned side by side: their accumulators stay in registers or the first-level cache.
 const COLUMNS: usize = 64;
@@ -33,6 +34,9 @@ pub unsafe fn scan(
     true
 }
 
+/// Rows between two questions whether to go on.
+const UNASKED: usize = 1 << 18;
+
 /// # Safety
 /// As for [`scan`].
 unsafe fn lines<T: Combinable, C: Combiner<T>>(axis: Axis, reverse: bool, src: *const u8, dst: *mut u8) {
@@ -55,9 +59,12 @@ unsafe fn lines<T: Combinable, C: Combiner<T>>(axis: Axis, reverse: bool, src: *
                 if columns == 1 {
                     let mut total = (*src.at(row(0))).widen();
                     *dst.at(row(0)) = T::narrow(total);
-                    for i in 1..n {
-                        total = C::combine(total, (*src.at(row(i))).widen());
-                        *dst.at(row(i)) = T::narrow(total);
+                    for start in (1..n).step_by(UNASKED) {
+                        pool::check();
+                        for i in start..n.min(start + UNASKED) {
+                            total = C::combine(total, (*src.at(row(i))).widen());
+                            *dst.at(row(i)) = T::narrow(total);
+                        }
                     }
                 } else {
                     columns_scan::<T, C>(&src, &dst, n, columns, row);
@@ -80,6 +87,9 @@ unsafe fn columns_scan<T: Combinable, C: Combiner<T>>(
     unsafe {
         let mut totals = [(*src.at(row(0))).widen(); COLUMNS];
         for i in 0..n {
+            if i % UNASKED == 0 {
+                pool::check();
+            }
             let (x, y) = (src.at(row(i)), dst.at(row(i)));
             for (c, total) in totals.iter_mut().enumerate().take(columns) {
                 let value = (*x.add(c)).widen();

@@ -11,6 +11,8 @@ use crate::pool;
 const SHORT: usize = 512;
 /// From this length on a row is sorted by several threads.
 const LONG: usize = 1 << 16;
+/// A part of a row is no longer, so that an interruption waits for no long one.
+const PART: usize = 1 << 21;
 
 /// `dst[r, i]` (`int64`) is the position in row r of the element that comes i-th in ascending (or descending) order.
 /// Equal elements keep their order, in both directions; NaN comes last, in both directions; zeros are equal.
@@ -81,6 +83,7 @@ fn radix_sort<T: Ordered>(x: &[T], y: &mut [i64], key: impl Fn(T) -> T::Key + Sy
 
 /// Distributes `from` into `to` by one byte; false, and nothing is done, if all keys share it.
 fn radix_pass<K: Key>(from: &[Entry<K>], to: &mut [Entry<K>], byte: u32, parts: usize) -> bool {
+    let parts = parts.max(from.len().div_ceil(PART));
     let size = from.len().div_ceil(parts);
     let parts = from.len().div_ceil(size);
     let part = |p: usize| &from[p * size..((p + 1) * size).min(from.len())];

@@ -10,6 +10,7 @@ use super::{Driver, Submission, memory::Heap, staging::PIECE};
 use crate::{
     Error, Result,
     device::{Copied, HostRead},
+    interrupt,
     profile::{self, DeviceClock, Phase, Run, Span, Track, show_time},
     schedule::debug,
 };
@@ -96,6 +97,7 @@ impl<D: Driver> Heap<D> {
         if profile::timeline().is_some() {
             self.synchronize()?;
         }
+        self.wait_asking()?;
         let span = || self.span(Track::Transfers, "copy from the device", String::new(), length);
         self.timed(span, || self.read_in_parts(block, offset, bytes))
     }
@@ -123,6 +125,7 @@ impl<D: Driver> Heap<D> {
         }
         let mut done = 0;
         while let Some(part) = parts.pop_front() {
+            interrupt::check()?;
             part.finish(&mut |part| {
                 bytes[done..done + part.len()].copy_from_slice(part);
                 done += part.len();
@@ -178,7 +181,18 @@ impl<D: Driver> Heap<D> {
     /// Waits for everything submitted.
     pub(super) fn synchronize(&self) -> Result<()> {
         let _phase = profile::phase(Phase::Waiting);
+        self.wait_asking()?;
         self.driver.synchronize()
+    }
+
+    /// Where this thread can be interrupted, waits so that it can: until the device has done what was submitted so far.
+    fn wait_asking(&self) -> Result<()> {
+        if interrupt::is_watched()
+            && let Some(done) = self.driver.progress()?
+        {
+            interrupt::wait_until(&*done)?;
+        }
+        Ok(())
     }
 
     fn span(&self, track: Track, name: &str, detail: String, bytes: usize) -> Span {

@@ -5,7 +5,7 @@ use std::{
     num::NonZero,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
 };
@@ -27,6 +27,7 @@ use crate::{
         Backend, Buffer, DeviceInfo, Executable, HostRead, MemoryStatistics, Peaks, Pool, Sequence, Support,
     },
     graph::{Composite, ir::IrNode, op::Op},
+    interrupt,
     kernel::lower::Target,
     schedule::step::Step,
     shape::Layout,
@@ -106,10 +107,15 @@ impl<D: Driver> Backend for Gpu<D> {
         }
         // Steps differ much in their cost, so each thread takes the next one that nobody has.
         let next = AtomicUsize::new(0);
+        let ended = AtomicBool::new(false);
         let compile = || {
             let take = || {
                 let at = next.fetch_add(1, Ordering::Relaxed);
-                steps.get(at).map(|step| (at, self.compile(step)))
+                let compile = |step: &&Step| match ended.load(Ordering::Relaxed) {
+                    true => Err(Error::Interrupted),
+                    false => self.compile(step),
+                };
+                steps.get(at).map(|step| (at, compile(step)))
             };
             std::iter::from_fn(take).collect::<Vec<_>>()
         };
@@ -117,6 +123,10 @@ impl<D: Driver> Backend for Gpu<D> {
         let mut all: Vec<Result<Arc<dyn Executable>>> = steps.iter().map(|_| missing()).collect();
         thread::scope(|scope| {
             let workers: Vec<_> = (0..threads).map(|_| scope.spawn(compile)).collect();
+            if interrupt::is_watched() {
+                let done = || workers.iter().all(|worker| worker.is_finished());
+                ended.store(interrupt::wait_until(&done).is_err(), Ordering::Relaxed);
+            }
             for (at, result) in workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()) {
                 all[at] = result;
             }

@@ -53,6 +53,9 @@ use crate::{
 /// be before the block: below 0.
 pub type Place<'a, B> = (&'a B, i64);
 
+/// Whether a device is done with something.
+pub type Progress<'a> = Box<dyn Fn() -> bool + 'a>;
+
 /// A kernel to be launched with its buffers.
 pub struct Submission<'a, D: Driver> {
     /// The kernel's machine code.
@@ -178,6 +181,11 @@ pub trait Driver: Sized + Send + Sync + 'static {
     }
     /// Waits until everything submitted has finished.
     fn synchronize(&self) -> Result<()>;
+    /// Tells, whenever it is asked, whether the device is done with what was submitted so far (or has failed); nothing if
+    /// the driver cannot tell: then a wait for the device is not interrupted.
+    fn progress(&self) -> Result<Option<Progress<'_>>> {
+        Ok(None)
+    }
 
     /// Submits a note of the device's time, taken when everything submitted before has finished; nothing if the driver has
     /// no such thing: then a profile tells the host's times. Events of CUDA and HIP, markers of an OpenCL queue with

@@ -37,6 +37,7 @@ use crate::{
         node::Node,
         op::Op,
     },
+    interrupt,
     profile::{self, Phase},
     shape::Layout,
 };
@@ -88,6 +89,17 @@ fn evaluate_graph(roots: &[&Tensor], given: &[Tensor]) -> Result<()> {
         let mut epoch = claims();
         let copies = match walker.walk(roots, given, Privacy::Open, &mut epoch)? {
             Walk::Done => return Ok(()),
+            Walk::Busy if interrupt::is_checking() => {
+                let message =
+                    "this tensor is being computed, perhaps by the computation that is being interrupted";
+                return Err(Error::argument("evaluate", message));
+            }
+            Walk::Busy if interrupt::is_watched() => {
+                let waited = RELEASED.wait_timeout(epoch, interrupt::PATIENCE);
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
+                interrupt::check()?;
+                continue;
+            }
             Walk::Busy => {
                 drop(RELEASED.wait(epoch).unwrap_or_else(PoisonError::into_inner));
                 continue;
@@ -125,6 +137,7 @@ fn transfer(copy: &Arc<Node>) -> Result<()> {
         let mut under_way = VecDeque::new();
         let (mut begun, mut done) = (0, 0);
         while done < bytes {
+            interrupt::check()?;
             while begun < bytes && under_way.len() < PARTS {
                 under_way.push_back(part(begun)?);
                 begun += PART.min(bytes - begun);

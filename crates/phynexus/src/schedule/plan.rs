@@ -26,6 +26,8 @@ use crate::{
         ir::{Id, Ir, IrNode},
         rewrite::rewrite,
     },
+    interrupt::{self, Shield},
+    kernel::fused::Fused,
     profile::{self, Phase},
     shape::Layout,
 };
@@ -85,6 +87,8 @@ pub struct Plan {
     pub arena_bytes: usize,
     /// The result buffers.
     pub owned: Vec<Owned>,
+    /// For each result buffer, whether the step that stores it computes long.
+    long: Vec<bool>,
     submissions: Vec<Submission>,
     outputs: Vec<(Place, Layout)>,
     leaf_element_sizes: Vec<usize>,
@@ -122,6 +126,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     let by_id: HashMap<Id, Layout> = ir.leaves.iter().copied().zip(layouts).collect();
     let mut pieces = Vec::with_capacity(grouping.groups.len());
     for (id, group) in grouping.groups.iter().enumerate() {
+        interrupt::check()?;
         pieces.push(match group.library {
             Some(node) => library(&ir, &grouping, id as u32, node, &by_id, device)?,
             None => {
@@ -167,8 +172,26 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     let leaf_element_sizes = ir.leaves.iter().map(|&l| ir.node(l).dtype.size()).collect();
     let Places { owned, arena_bytes, .. } = places;
     let submissions = submissions(&steps, device);
-    Ok(Plan { device, steps, arena_bytes, owned, submissions, outputs, leaf_element_sizes })
+    let long = (0..owned.len()).map(|index| steps.iter().any(|s| s.stores(index) && s.is_long())).collect();
+    Ok(Plan { device, steps, arena_bytes, owned, long, submissions, outputs, leaf_element_sizes })
 }
+
+impl PlannedStep {
+    /// Whether it writes this result buffer.
+    fn stores(&self, owned: usize) -> bool {
+        self.parameters.iter().any(|p| p.written && p.place == Place::Owned(owned))
+    }
+
+    /// Whether it is an elementwise kernel whose computing takes long, rather than its loads and stores.
+    fn is_long(&self) -> bool {
+        let operations = self.step.fused().map_or(0, Fused::operations);
+        let bytes: usize = self.parameters.iter().map(|p| p.bytes).sum();
+        operations >= LONG && operations >= 4 * bytes as u64
+    }
+}
+
+/// Operations that take about a tenth of a second on a few cores.
+const LONG: u64 = 1 << 28;
 
 /// The steps in as few submissions as the device can take them.
 fn submissions(steps: &[PlannedStep], device: Device) -> Vec<Submission> {
@@ -298,8 +321,12 @@ impl Plan {
             0 => None,
             bytes => Some(backend.allocate(bytes)?),
         };
+        // What must not be ended once it stores in place gets memory of its own, if it takes long on this thread.
+        let watched = interrupt::is_watched();
+        let ended = |index: usize| watched && self.long[index] && backend.target().is_none();
+        let mut overwritten: SmallVec<[usize; 16]> = SmallVec::new();
         let mut owned: SmallVec<[Buffer; 16]> = SmallVec::new();
-        for buffer in &self.owned {
+        for (index, buffer) in self.owned.iter().enumerate() {
             // Besides the tensor's handle and the one in `leaves` there may be others: then the memory is not free.
             let donor =
                 buffer.donor.filter(|&slot| may_take(slot)).map(|slot| &leaves[slot]).filter(|leaf| {
@@ -307,10 +334,16 @@ impl Plan {
                         && Arc::strong_count(&leaf.buffer.0) <= 2
                         && leaf.buffer.size() >= buffer.bytes
                 });
-            owned.push(match donor {
-                Some(leaf) => leaf.buffer.clone(),
-                None => backend.allocate(buffer.bytes)?,
-            });
+            let own = match donor {
+                Some(_) if ended(index) => backend.allocate(buffer.bytes).ok(),
+                Some(_) => None,
+                None => Some(backend.allocate(buffer.bytes)?),
+            };
+            if let Some(leaf) = donor.filter(|_| own.is_none()) {
+                overwritten.push(index);
+                owned.push(leaf.buffer.clone());
+            }
+            owned.extend(own);
         }
         let _results = backend.hold(&mut owned.iter().chain(&arena))?;
         let binding = |parameter: &PlannedParameter| {
@@ -329,7 +362,9 @@ impl Plan {
         };
         let parameters = || self.steps.iter().flat_map(|step| &step.parameters);
         let bindings: Vec<Binding> = parameters().map(binding).collect::<Result<_>>()?;
-        self.submit(&bindings)?;
+        let in_place = |step: &PlannedStep| overwritten.iter().any(|&index| step.stores(index));
+        let end = if watched { self.steps.iter().position(in_place) } else { None };
+        interrupt::catch(|| self.submit(&bindings, end.unwrap_or(self.steps.len())))?;
         let storage = |(place, layout): &(Place, Layout)| match *place {
             Place::Leaf(slot) => {
                 let leaf = &leaves[slot];
@@ -343,10 +378,11 @@ impl Plan {
     }
 
     /// Runs the steps with the bindings of all of them. What they need besides, they take before the first one stores
-    /// anything.
-    fn submit(&self, bindings: &[Binding]) -> Result<()> {
+    /// anything. They can be interrupted before step `in_place`, which stores into memory that was taken over.
+    fn submit(&self, bindings: &[Binding], in_place: usize) -> Result<()> {
         let observed = profile::is_enabled() || debug::is_enabled();
-        let mut ready: Vec<(Ready<'_>, &[Binding], Prepared)> = Vec::with_capacity(self.submissions.len());
+        let mut ready: Vec<(usize, Ready<'_>, &[Binding], Prepared)> =
+            Vec::with_capacity(self.submissions.len());
         let mut rest = bindings;
         for submission in &self.submissions {
             let steps = &self.steps[submission.steps.clone()];
@@ -359,16 +395,21 @@ impl Plan {
             if let Some(sequence) = submission.sequence.as_deref().filter(|_| !observed) {
                 let bindings = take(steps);
                 let prepared = sequence.prepare(bindings)?;
-                ready.push((Ready::Sequence(sequence), bindings, prepared));
+                ready.push((submission.steps.end, Ready::Sequence(sequence), bindings, prepared));
                 continue;
             }
-            for step in steps {
+            for (at, step) in submission.steps.clone().zip(steps) {
                 let bindings = take(std::slice::from_ref(step));
                 let prepared = step.executable.prepare(bindings)?;
-                ready.push((Ready::Step(step), bindings, prepared));
+                ready.push((at + 1, Ready::Step(step), bindings, prepared));
             }
         }
-        for (ready, bindings, prepared) in ready {
+        let mut shield = None;
+        for (end, ready, bindings, prepared) in ready {
+            interrupt::check()?;
+            if end > in_place && shield.is_none() {
+                shield = Some(Shield::new());
+            }
             match ready {
                 Ready::Sequence(sequence) => sequence.run(bindings, prepared)?,
                 Ready::Step(step) => {

@@ -103,6 +103,7 @@ impl Backward {
             let (q, of_output) = (rows_of(&q, queries.start), rows_of(&of_output, queries.start));
             let of_q = of_q.wrapping_add(queries.start * features);
             for keys in p.key_tiles(&queries) {
+                pool::check();
                 let count = keys.len();
                 let along = |data: *const f32| Left { data, row: pitch as isize, step: 1 };
                 let across = |data: *const f32| Left { data, row: 1, step: pitch as isize };

@@ -64,6 +64,7 @@ impl Forward {
         };
         let mut first = true;
         for keys in p.key_tiles(&queries) {
+            pool::check();
             // SAFETY: the caller's promise; the scores are as large as a tile.
             unsafe {
                 let scores = scores.start::<f32>();

@@ -18,6 +18,7 @@ use crate::{
         scratch::Scratch,
     },
     library::{Routine, misfit},
+    pool,
 };
 
 /// The gradient of a recurrent layer of fixed shapes.
@@ -106,6 +107,7 @@ impl Routine for Backward {
                 }
             }
             for place in (0..steps).rev() {
+                pool::check();
                 let (step, before) = self.extents.at(&self.recurrence, place);
                 let at = |step: usize| step * state + first;
                 let earlier = |sequence: &Shared<f32>, initial: &Shared<f32>| match before {

@@ -21,6 +21,7 @@ use crate::{
         scratch::Scratch,
     },
     library::{Routine, misfit},
+    pool,
 };
 
 /// Rows that a product with the input's weights has at least, if there are as many: fewer would wait for the weights.
@@ -203,6 +204,7 @@ impl Routine for Forward {
             let first = range.start * units;
             let together = TALL.div_ceil(range.len());
             for place in 0..steps {
+                pool::check();
                 if place % together == 0 {
                     let places = place..steps.min(place + together);
                     // SAFETY: these rows of the batch are this task's; the input and the gates have the shapes that were
