@@ -108,6 +108,17 @@ class Generator:
     def set_state(self, /, state: tuple[SupportsIndex, SupportsIndex]) -> None:
         ...
 
+class GradientHook:
+
+    def __enter__(self, /) -> GradientHook:
+        ...
+
+    def __exit__(self, /, *_error: Any) -> None:
+        ...
+
+    def remove(self, /) -> None:
+        ...
+
 class GradientMode:
 
     def __enter__(self, /) -> None:
@@ -121,13 +132,16 @@ class GradientMode:
 
 class Optimizer:
 
-    def __new__(cls, /, name: str, options: dict[str, SupportsFloat | SupportsIndex], groups: Sequence[tuple[Sequence[Tensor], SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex]]) -> Self:
+    def __new__(cls, /, name: str, groups: Sequence[tuple[Sequence[Tensor], SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex, dict[str, SupportsFloat | SupportsIndex]]]) -> Self:
         ...
 
-    def add_group(self, /, group: tuple[Sequence[Tensor], SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex]) -> None:
+    def add_group(self, /, group: tuple[Sequence[Tensor], SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex, dict[str, SupportsFloat | SupportsIndex]]) -> None:
         ...
 
     def load_state(self, /, state: dict[str, Tensor]) -> None:
+        ...
+
+    def set_options(self, /, group: SupportsIndex, options: dict[str, SupportsFloat | SupportsIndex]) -> None:
         ...
 
     def state(self, /) -> dict[str, Tensor]:
@@ -191,7 +205,7 @@ class Tensor:
     def __deepcopy__(self, /, memo: Any) -> Any:
         ...
 
-    def __dlpack__(self, /, *, stream: Any | None=None, max_version: tuple[SupportsIndex, SupportsIndex] | None=None, dl_device: tuple[SupportsIndex, SupportsIndex] | None=None, copy: builtins.bool | None=None) -> Any:
+    def __dlpack__(self, /, *, stream: SupportsIndex | None=None, max_version: tuple[SupportsIndex, SupportsIndex] | None=None, dl_device: tuple[SupportsIndex, SupportsIndex] | None=None, copy: builtins.bool | None=None) -> Any:
         ...
 
     def __dlpack_device__(self, /) -> tuple[builtins.int, builtins.int]:
@@ -440,7 +454,7 @@ class Tensor:
     def atanh(self, /) -> Tensor:
         ...
 
-    def backward(self, /, gradient: Tensor | None=None, retain_graph: builtins.bool=False, create_graph: builtins.bool=False) -> None:
+    def backward(self, /, gradient: Tensor | None=None, retain_graph: builtins.bool | None=None, create_graph: builtins.bool=False) -> None:
         ...
 
     def bfloat16(self, /) -> Tensor:
@@ -882,6 +896,9 @@ class Tensor:
     def reciprocal_(self, /) -> Tensor:
         ...
 
+    def register_hook(self, /, hook: Any) -> GradientHook:
+        ...
+
     def relu(self, /) -> Tensor:
         ...
 
@@ -918,6 +935,13 @@ class Tensor:
         ...
 
     def reshape_as(self, /, other: Tensor) -> Tensor:
+        ...
+
+    def retain_grad(self, /) -> None:
+        ...
+
+    @property
+    def retains_grad(self, /) -> builtins.bool:
         ...
 
     def roll(self, /, shifts: Any, dims: Any | None=None) -> Tensor:
@@ -1533,6 +1557,9 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None=None, ignore_i
 def ones(*size: Any, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
     ...
 
+def plan_count() -> int:
+    ...
+
 def promote_types(a: DTypeLike, b: DTypeLike) -> dtype:
     ...
 
@@ -1594,6 +1621,9 @@ def where(condition: Tensor, then: Any, otherwise: Any) -> Tensor:
     ...
 
 def zeros(*size: Any, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
+    ...
+
+def _translated(message: str) -> str:
     ...
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use phynexus::{
-    DType, Element, Error, Scalar, Tensor,
+    DType, Element, Scalar, Tensor,
     custom::{CustomKernel, Elements, ElementsMut, HostCall, SourceLanguage},
 };
 use pyo3::{
@@ -16,7 +16,7 @@ use crate::{
     argument::{Number, tensors},
     device::Named,
     dtype::Wanted,
-    error::{Result, value_error},
+    error::{Result, through_engine, value_error},
     interrupt::compute,
     tensor::{PyTensor, numpy},
 };
@@ -27,10 +27,6 @@ pub(crate) struct PyCustomKernel(CustomKernel);
 
 /// Name, dtype, shape pattern.
 type Parameter = (String, Wanted, String);
-
-fn python_error(op: &'static str, error: &PyErr) -> Error {
-    Error::argument(op, error.to_string())
-}
 
 fn bytes<T: Element>(values: &[T]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size_of_val(values));
@@ -167,10 +163,8 @@ impl PyCustomKernel {
             builder = builder.groups(groups);
         }
         if let Some(function) = cpu {
-            let name = name.to_owned();
             builder = builder.cpu(move |call| {
-                Python::attach(|py| run_on_host(function.bind(py), call))
-                    .map_err(|error| Error::argument("custom kernel", format!("{name}, cpu: {error}")))
+                Python::attach(|py| run_on_host(function.bind(py), call)).map_err(through_engine)
             });
         }
         if let Some(gradient) = gradient {
@@ -180,15 +174,13 @@ impl PyCustomKernel {
                         list.iter().map(|tensor| PyTensor::wrap(tensor.clone())).collect()
                     };
                     let arguments = (wrap(call.inputs), wrap(call.outputs), wrap(call.gradients));
-                    let given =
-                        gradient.bind(py).call1(arguments).map_err(|e| python_error("gradient", &e))?;
-                    let given: Vec<Option<Bound<'_, PyTensor>>> =
-                        given.extract().map_err(|e| python_error("gradient", &e))?;
+                    let given = gradient.bind(py).call1(arguments).map_err(through_engine)?;
+                    let given: Vec<Option<Bound<'_, PyTensor>>> = given.extract().map_err(through_engine)?;
                     given
                         .into_iter()
                         .map(|one| one.map(|tensor| tensor.get().tensor()).transpose())
                         .collect::<Result<Vec<_>>>()
-                        .map_err(|error| python_error("gradient", &PyErr::from(error)))
+                        .map_err(|error| through_engine(error.into()))
                 })
             });
         }

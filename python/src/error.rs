@@ -3,7 +3,7 @@
 use neurenix::Error as FrameworkError;
 use phynexus::Error as EngineError;
 use pyo3::{
-    PyErr,
+    PyErr, Python,
     exceptions::{
         PyFileNotFoundError, PyIndexError, PyMemoryError, PyOSError, PyPermissionError, PyRuntimeError,
         PyTypeError, PyValueError,
@@ -28,9 +28,47 @@ impl From<PyErr> for Failure {
     }
 }
 
+/// What the engine's messages call by Rust's names, and Python's names for it. An earlier row is replaced first.
+const NAMES: &[(&str, &str)] = &[
+    ("convert with .to_dtype(int64)", "convert with .long()"),
+    (".to_dtype(float32)", ".float()"),
+    (".to_dtype()", ".to(dtype)"),
+    (".to_dtype(", ".to("),
+    (".to_device()", ".to(device)"),
+    (
+        "make leaves with .with_grad(), and compute outside no_grad()",
+        "make leaves with requires_grad=True, and compute outside no_grad()",
+    ),
+    ("with_grad", "requires_grad_"),
+    ("backward_retain()", "backward(retain_graph=True)"),
+    ("compare with .ne_scalar(0)", "compare with != 0"),
+    ("give it one with .gradient()", "give it one with gradient="),
+    ("Parameter::set", "in place"),
+    ("Parameter::convert_to", "data"),
+    ("Parameter::convert", "to"),
+];
+
+/// A message with Python's names.
+fn in_python(message: String) -> String {
+    NAMES.iter().fold(message, |message, (rust, python)| match message.contains(rust) {
+        true => message.replace(rust, python),
+        false => message,
+    })
+}
+
+/// An error of a function of Python's, on its way through the engine.
+pub(crate) fn through_engine(error: PyErr) -> EngineError {
+    EngineError::Callback(std::sync::Arc::new(error))
+}
+
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Failure {
-        let message = error.to_string();
+        if let EngineError::Callback(inner) = &error
+            && let Some(raised) = inner.downcast_ref::<PyErr>()
+        {
+            return Failure(Python::attach(|py| raised.clone_ref(py)));
+        }
+        let message = in_python(error.to_string());
         Failure(match error {
             EngineError::Shape { .. }
             | EngineError::Argument { .. }
@@ -50,14 +88,14 @@ impl From<FrameworkError> for Failure {
         match error {
             FrameworkError::Engine(error) => error.into(),
             FrameworkError::Io { ref source, .. } => {
-                let message = error.to_string();
+                let message = in_python(error.to_string());
                 Failure(match source.kind() {
                     std::io::ErrorKind::NotFound => PyFileNotFoundError::new_err(message),
                     std::io::ErrorKind::PermissionDenied => PyPermissionError::new_err(message),
                     _ => PyOSError::new_err(message),
                 })
             }
-            other => Failure(PyValueError::new_err(other.to_string())),
+            other => Failure(PyValueError::new_err(in_python(other.to_string()))),
         }
     }
 }
@@ -75,4 +113,10 @@ pub(crate) fn value_error(message: impl Into<String>) -> Failure {
 /// A `RuntimeError`.
 pub(crate) fn runtime_error(message: impl Into<String>) -> Failure {
     Failure(PyRuntimeError::new_err(message.into()))
+}
+
+/// The table of names, for its test.
+#[pyo3::pyfunction]
+pub(crate) fn _translated(message: String) -> String {
+    in_python(message)
 }

@@ -31,6 +31,12 @@ fn run_command(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> error::Res
     interrupt::compute(py, || Ok::<_, phynexus::Error>(neurenix_cli::commands::run(arguments)))
 }
 
+/// How many plans were made so far, rather than found.
+#[pyfunction]
+fn plan_count() -> u64 {
+    phynexus::schedule::plan_statistics().1
+}
+
 /// The engine Phynexus for Python.
 #[pymodule]
 mod _engine {
@@ -47,27 +53,36 @@ mod _engine {
             set_default_device, set_float32_matmul_precision, set_num_threads,
         },
         dtype::{PyDType, all_dtypes, promote_types},
+        error::_translated,
         functional::{
-            adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d,
-            adaptive_max_pool2d, adaptive_max_pool3d, avg_pool1d, avg_pool2d, avg_pool3d, batch_norm,
-            binary_cross_entropy, binary_cross_entropy_with_logits, conv_transpose1d, conv_transpose2d,
-            conv_transpose3d, conv1d, conv2d, conv3d, cosine_embedding_loss, cosine_similarity,
-            cross_entropy, dropout, embedding, group_norm, hinge_embedding_loss, huber_loss, instance_norm,
-            interpolate, kl_div, l1_loss, layer_norm, linear, max_pool1d, max_pool1d_with_indices,
-            max_pool2d, max_pool2d_with_indices, max_pool3d, max_pool3d_with_indices, mse_loss, nll_loss,
-            recurrent_layer, rms_norm, scaled_dot_product_attention, smooth_l1_loss,
+            dropout, embedding, interpolate, linear,
+            loss::{
+                binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss,
+                cosine_similarity, cross_entropy, hinge_embedding_loss, huber_loss, kl_div, l1_loss,
+                mse_loss, nll_loss, smooth_l1_loss,
+            },
+            normalization::{batch_norm, group_norm, instance_norm, layer_norm, rms_norm},
+            recurrent_layer, scaled_dot_product_attention,
+            window::{
+                adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d,
+                adaptive_max_pool2d, adaptive_max_pool3d, avg_pool1d, avg_pool2d, avg_pool3d,
+                conv_transpose1d, conv_transpose2d, conv_transpose3d, conv1d, conv2d, conv3d, max_pool1d,
+                max_pool1d_with_indices, max_pool2d, max_pool2d_with_indices, max_pool3d,
+                max_pool3d_with_indices,
+            },
         },
         io::{digits, load_safetensors, save_safetensors},
         optim::PyOptimizer,
         picture::curves_png,
+        plan_count,
         precision::{autocast_dtype, set_autocast_dtype},
         profile::PyProfiler,
         run_command,
         tensor::{
             PyTensor,
             autograd::{
-                GradientMode, as_variable, depends_on_others, evaluate, gradients, is_grad_enabled,
-                switch_gradients,
+                GradientHook, GradientMode, as_variable, depends_on_others, evaluate, gradients,
+                is_grad_enabled, switch_gradients,
             },
             dlpack::from_dlpack,
             movement::{broadcast_shapes, cat, einsum, meshgrid, stack, where_},

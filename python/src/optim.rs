@@ -15,14 +15,19 @@ use crate::{
     tensor::PyTensor,
 };
 
-/// The state of an update rule for groups of parameters.
+/// The state of an update rule for groups of parameters, each with its settings.
 #[pyclass(name = "Optimizer", module = "neurenix._engine", frozen)]
-pub(crate) struct PyOptimizer(Mutex<Optimizer>);
+pub(crate) struct PyOptimizer {
+    rule: String,
+    optimizer: Mutex<Optimizer>,
+}
 
-/// A group as Python names it: parameters, learning rate, weight decay.
-type Group<'py> = (Vec<Bound<'py, PyTensor>>, f64, f64);
+/// A rule's settings by name.
+type Options = HashMap<String, f64>;
+/// A group as Python names it: parameters, learning rate, weight decay, the settings of its rule.
+type Group<'py> = (Vec<Bound<'py, PyTensor>>, f64, f64, Options);
 
-fn rule(name: &str, options: &HashMap<String, f64>) -> Result<Rule> {
+fn rule(name: &str, options: &Options) -> Result<Rule> {
     let mut left: Vec<&str> = options.keys().map(String::as_str).collect();
     let mut option = |key: &'static str, default: f64| {
         left.retain(|name| *name != key);
@@ -72,41 +77,50 @@ fn rule(name: &str, options: &HashMap<String, f64>) -> Result<Rule> {
     }
 }
 
+fn places(parameters: &[Bound<'_, PyTensor>]) -> Vec<neurenix::nn::Parameter> {
+    parameters.iter().map(|parameter| parameter.get().place().clone()).collect()
+}
+
 impl PyOptimizer {
     fn lock(&self) -> MutexGuard<'_, Optimizer> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.optimizer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[pymethods]
 impl PyOptimizer {
     #[new]
-    fn new(name: &str, options: HashMap<String, f64>, groups: Vec<Group<'_>>) -> Result<PyOptimizer> {
+    fn new(name: String, groups: Vec<Group<'_>>) -> Result<PyOptimizer> {
         let mut optimizer: Option<Optimizer> = None;
-        for (parameters, rate, decay) in groups {
-            let places = parameters.iter().map(|parameter| parameter.get().place().clone()).collect();
+        for (parameters, rate, decay, options) in groups {
+            let (rule, places) = (rule(&name, &options)?, places(&parameters));
             // A group's learning rate is its share of 1.
             match &mut optimizer {
                 None => {
-                    let mut first = Optimizer::new(rule(name, &options)?, places, 1.0)?;
+                    let mut first = Optimizer::new(rule, places, 1.0)?;
                     first.set_group(0, rate, decay)?;
                     optimizer = Some(first);
                 }
-                Some(optimizer) => optimizer.add_group(places, rate, decay)?,
+                Some(optimizer) => optimizer.add_group_with(rule, places, rate, decay)?,
             }
         }
         match optimizer {
-            Some(optimizer) => Ok(PyOptimizer(Mutex::new(optimizer))),
+            Some(optimizer) => Ok(PyOptimizer { rule: name, optimizer: Mutex::new(optimizer) }),
             None => Err(value_error("an optimizer needs parameters")),
         }
     }
     /// One more group.
     fn add_group(&self, group: Group<'_>) -> Result<()> {
-        let (parameters, rate, decay) = group;
-        let places = parameters.iter().map(|parameter| parameter.get().place().clone()).collect();
-        Ok(self.lock().add_group(places, rate, decay)?)
+        let (parameters, rate, decay, options) = group;
+        let rule = rule(&self.rule, &options)?;
+        Ok(self.lock().add_group_with(rule, places(&parameters), rate, decay)?)
     }
-    /// Updates every parameter that has a gradient. The gradients stay.
+    /// Puts other settings of the rule into a group.
+    fn set_options(&self, group: usize, options: Options) -> Result<()> {
+        Ok(self.lock().set_rule(group, rule(&self.rule, &options)?)?)
+    }
+    /// Updates every parameter that has a gradient: all, or none if it fails. The gradients stay. ``settings`` are learning
+    /// rate and weight decay of each group.
     fn step(&self, py: Python<'_>, settings: Vec<(f64, f64)>) -> Result<()> {
         compute(py, || -> Result<()> {
             let mut optimizer = self.lock();

@@ -197,9 +197,9 @@ def test_mistakes_of_a_function_for_the_cpu() -> None:
         kernel(lambda x: x[:1])(nx.ones(3)).evaluate()
     with pytest.raises(ValueError, match="2 arrays were given for 1 outputs"):
         kernel(lambda x: (x, x))(nx.ones(3)).evaluate()
-    with pytest.raises(ValueError, match="one, cpu: ZeroDivisionError"):
+    with pytest.raises(ZeroDivisionError):
         kernel(lambda x: 1 // 0)(nx.ones(3)).evaluate()
-    with pytest.raises(ValueError, match="cast"):
+    with pytest.raises(TypeError, match="cast"):
         kernel(lambda x: x * 0.5, "int32")(nx.ones(3, dtype="int32")).evaluate()
 
 

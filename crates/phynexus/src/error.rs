@@ -1,6 +1,6 @@
 //! What can go wrong, as data: the operation, the shapes and types involved, and what to do about it.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use crate::{DType, shape::show_shape};
 
@@ -169,6 +169,9 @@ pub enum Error {
         /// The one that asks.
         child: u32,
     },
+    /// A function that a user gave failed: a gradient's, a hook.
+    #[error("{0}")]
+    Callback(Arc<dyn std::error::Error + Send + Sync>),
     /// An invariant of the engine was broken: a bug to report, never the caller's fault.
     #[error("internal error in {place}: {message}; please report it")]
     Internal {

@@ -20,8 +20,8 @@ _CHOICES = ("maximize", "foreach", "capturable", "differentiable", "fused")
 class Optimizer:
     """Updates parameters from their gradients.
 
-    ``param_groups`` are dictionaries with ``params`` and settings; changes of settings count from the next step on.
-    A rule's settings other than ``lr`` and ``weight_decay`` are constants of the step: changing them plans it anew.
+    ``param_groups`` are dictionaries with ``params`` and settings; changes of both count from the next step on. A step
+    updates all groups together, or none if it fails.
     """
 
     _rule = ""
@@ -31,14 +31,13 @@ class Optimizer:
             raise TypeError(f"{type(self).__name__}: parameters are given as a list, not as one tensor")
         self.defaults = defaults
         self.param_groups: list[dict[str, Any]] = []
-        self._natives: list[_Native] = []
         groups: list[Any] = list(params)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]
         self.param_groups = [self._checked(group) for group in groups]
-        self._natives = self._built(self.param_groups, {})
+        self._native = self._built(self.param_groups, {})
 
     # What rules define.
     def _options(self, group: Mapping[str, Any]) -> dict[str, float]:
@@ -58,45 +57,39 @@ class Optimizer:
         _check_group(group)
         return group
 
-    def _built(self, groups: list[dict[str, Any]], state: Mapping[int, Mapping[str, Any]]) -> list[_Native]:
-        """Native optimisers, one for all groups whose rule is the same, with the state by number of the parameter."""
-        natives: list[_Native] = []
-        numbers: list[list[int]] = []
-        start = 0
-        for group in groups:
-            numbers.append(list(range(start, start + len(group["params"]))))
-            start += len(group["params"])
-        seen = [id(parameter) for group in groups for parameter in group["params"]]
-        if len(set(seen)) != len(seen):
-            raise ValueError("some parameters appear more than once: each would be updated twice")
-        for number, group in enumerate(groups):
-            options = self._options(group)
-            same = next((native for native in natives if native.options == options), None)
-            if same is None:
-                natives.append(_Native(self._rule, options, number, group, numbers[number]))
-            else:
-                same.add(number, group, numbers[number])
-        for native in natives:
-            native.put_state(state)
-        return natives
+    def _built(self, groups: list[dict[str, Any]], state: Mapping[int, Mapping[str, Any]]) -> _Native:
+        """The native optimiser, with the state by number of the parameter."""
+        _check_once([parameter for group in groups for parameter in group["params"]])
+        native = _Native(self._rule, groups, [self._options(group) for group in groups])
+        native.put_state(state)
+        return native
 
-    def _current(self) -> list[_Native]:
-        """The native optimisers for the settings as they are now."""
-        for native in self._natives:
-            if any(self._options(self.param_groups[number]) != native.options for number in native.groups):
-                self._natives = self._built(self.param_groups, self._state())
-                break
-        return self._natives
+    def _current(self) -> _Native:
+        """The native optimiser for the groups as they are now."""
+        members = [parameter for group in self.param_groups for parameter in group["params"]]
+        counts = [len(group["params"]) for group in self.param_groups]
+        same = counts == self._native.counts and len(members) == len(self._native.parameters)
+        if not same or any(new is not old for new, old in zip(members, self._native.parameters, strict=True)):
+            # Somebody changed the lists: what was known of a parameter stays with it.
+            checked = [self._checked(group) for group in self.param_groups]
+            numbers = {id(parameter): number for number, parameter in enumerate(self._native.parameters)}
+            known = self._native.state()
+            state = {place: known[numbers[id(p)]] for place, p in enumerate(members) if numbers.get(id(p)) in known}
+            self._native = self._built(checked, state)
+        self._native.set_options([self._options(group) for group in self.param_groups])
+        return self._native
 
     def _state(self) -> dict[int, dict[str, Tensor]]:
-        return {number: state for native in self._natives for number, state in native.state().items()}
+        return self._native.state()
 
     # What users call.
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
         """Adds parameters with settings of their own."""
-        groups = [*self.param_groups, self._checked(param_group)]
-        self._natives = self._built(groups, self._state())
-        self.param_groups.append(groups[-1])
+        native = self._current()
+        group = self._checked(param_group)
+        _check_once([*native.parameters, *group["params"]])
+        native.add(group, self._options(group))
+        self.param_groups.append(group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients, or makes them zeros."""
@@ -111,16 +104,15 @@ class Optimizer:
                 loss = closure()
         for group in self.param_groups:
             _check_group(group)
-        for native in self._current():
-            groups = [self.param_groups[number] for number in native.groups]
-            native.optimizer.step([(float(group["lr"]), float(group.get("weight_decay", 0.0))) for group in groups])
+        native = self._current()
+        native.optimizer.step([(float(g["lr"]), float(g.get("weight_decay", 0.0))) for g in self.param_groups])
         _pending.compute()
         return loss
 
     @property
     def state(self) -> dict[Tensor, dict[str, Tensor]]:
         """What the rule keeps for each parameter, as it is now."""
-        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        parameters = self._current().parameters
         return {parameters[number]: state for number, state in sorted(self._state().items())}
 
     def state_dict(self) -> dict[str, Any]:
@@ -131,7 +123,7 @@ class Optimizer:
             settings = {name: copy.deepcopy(value) for name, value in group.items() if name != "params"}
             groups.append({**settings, "params": list(range(start, start + count))})
             start += count
-        return {"state": dict(sorted(self._state().items())), "param_groups": groups}
+        return {"state": dict(sorted(self._current().state().items())), "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Puts back what ``state_dict`` gave, here or in PyTorch. Nothing is changed unless everything fits."""
@@ -151,18 +143,19 @@ class Optimizer:
         unknown = sorted(set(state) - set(order))
         if unknown:
             raise ValueError(f"the state has parameters {unknown}, of which its groups know nothing")
-        natives = self._built(groups, {place: state[number] for place, number in enumerate(order) if number in state})
-        self._natives = natives
+        self._native = self._built(
+            groups, {place: state[number] for place, number in enumerate(order) if number in state}
+        )
         for old, new in zip(self.param_groups, groups, strict=True):
             old.update(new)
 
     def __getstate__(self) -> dict[str, Any]:
-        rest = {name: value for name, value in self.__dict__.items() if name != "_natives"}
+        rest = {name: value for name, value in self.__dict__.items() if name != "_native"}
         return {"rest": rest, "state": self._state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state["rest"])
-        self._natives = self._built(self.param_groups, state["state"])
+        self._native = self._built(self.param_groups, state["state"])
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -173,20 +166,27 @@ class Optimizer:
 
 
 class _Native:
-    """An optimiser of the engine, and which groups and parameters are its."""
+    """An optimiser of the engine, and the parameters and settings that it has."""
 
-    def __init__(
-        self, rule: str, options: Mapping[str, Any], number: int, group: Mapping[str, Any], members: list[int]
-    ) -> None:
-        self.options, self.groups, self.members = options, [number], list(members)
-        self.parameters: list[Tensor] = list(group["params"])
-        self.optimizer = _engine.Optimizer(rule, dict(options), [_triple(group)])
+    def __init__(self, rule: str, groups: list[dict[str, Any]], options: list[dict[str, Any]]) -> None:
+        self.options = [dict(each) for each in options]
+        self.counts = [len(group["params"]) for group in groups]
+        self.parameters: list[Tensor] = [parameter for group in groups for parameter in group["params"]]
+        self.optimizer = _engine.Optimizer(
+            rule, [_native_group(group, each) for group, each in zip(groups, options, strict=True)]
+        )
 
-    def add(self, number: int, group: Mapping[str, Any], members: list[int]) -> None:
-        self.optimizer.add_group(_triple(group))
-        self.groups.append(number)
-        self.members += members
+    def add(self, group: Mapping[str, Any], options: dict[str, Any]) -> None:
+        self.optimizer.add_group(_native_group(group, options))
+        self.options.append(dict(options))
+        self.counts.append(len(group["params"]))
         self.parameters += group["params"]
+
+    def set_options(self, options: list[dict[str, Any]]) -> None:
+        for number, new in enumerate(options):
+            if new != self.options[number]:
+                self.optimizer.set_options(number, new)
+                self.options[number] = dict(new)
 
     def state(self) -> dict[int, dict[str, Tensor]]:
         result: dict[int, dict[str, Tensor]] = {}
@@ -194,15 +194,14 @@ class _Native:
             place, _, key = name.partition(".")
             if key:
                 # PyTorch keeps counts as float32.
-                result.setdefault(self.members[int(place)], {})[key] = tensor.float() if key == "step" else tensor
+                result.setdefault(int(place), {})[key] = tensor.float() if key == "step" else tensor
         return result
 
     def put_state(self, state: Mapping[int, Mapping[str, Any]]) -> None:
         named: dict[str, Tensor] = {}
         most = 0
-        for place, number in enumerate(self.members):
-            parameter = self.parameters[place]
-            values = {key: value for key, value in state.get(number, {}).items() if value is not None}
+        for place, parameter in enumerate(self.parameters):
+            values = {key: value for key, value in state.get(place, {}).items() if value is not None}
             # Rules that count nothing in PyTorch (SGD) have no count in its states.
             steps = int(values.pop("step", 1)) if values else 0
             if steps == 0:
@@ -216,8 +215,15 @@ class _Native:
             self.optimizer.load_state(named)
 
 
-def _triple(group: Mapping[str, Any]) -> tuple[list[Tensor], float, float]:
-    return group["params"], float(group["lr"]), float(group.get("weight_decay", 0.0))
+def _native_group(
+    group: Mapping[str, Any], options: dict[str, Any]
+) -> tuple[list[Tensor], float, float, dict[str, Any]]:
+    return group["params"], float(group["lr"]), float(group.get("weight_decay", 0.0)), options
+
+
+def _check_once(parameters: list[Tensor]) -> None:
+    if len({id(parameter) for parameter in parameters}) != len(parameters):
+        raise ValueError("some parameters appear more than once: each would be updated twice")
 
 
 def _check_group(group: Mapping[str, Any]) -> None:

@@ -1,17 +1,17 @@
 //! Gradients.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, sync::Arc};
 
 use phynexus::{
     GradientMode as Guard, Tensor,
-    graph::gradient::{is_enabled, record_gradients},
+    graph::gradient::{Hooks, is_enabled, record_gradients},
 };
 use pyo3::{prelude::*, types::PyTuple};
 
 use super::PyTensor;
 use crate::{
     argument::tensors,
-    error::{Failure, Result, runtime_error, type_error},
+    error::{Failure, Result, runtime_error, through_engine, type_error},
     interrupt::compute,
 };
 
@@ -97,25 +97,63 @@ impl PyTensor {
         Ok(())
     }
     /// Differentiates this scalar and adds the gradients to ``grad`` of every leaf that asked for them. For a tensor of
-    /// another shape, ``gradient`` is the gradient of some loss with respect to it.
-    #[pyo3(signature = (gradient=None, retain_graph=false, create_graph=false))]
+    /// another shape, ``gradient`` is the gradient of some loss with respect to it. With ``create_graph`` the gradients can be
+    /// differentiated again; they keep the graph until ``grad`` is cleared.
+    #[pyo3(signature = (gradient=None, retain_graph=None, create_graph=false))]
     fn backward(
         &self,
         py: Python<'_>,
         gradient: Option<&PyTensor>,
-        retain_graph: bool,
+        retain_graph: Option<bool>,
         create_graph: bool,
     ) -> Result<()> {
-        if create_graph {
-            return Err(runtime_error("gradients that can be differentiated again come from neurenix.grad"));
+        if create_graph && retain_graph == Some(false) {
+            return Err(runtime_error(
+                "backward: create_graph=True keeps the graph: retain_graph=False cannot be",
+            ));
         }
         let tensor = self.tensor()?;
         let gradient = gradient.map(PyTensor::tensor).transpose()?;
         compute(py, || match gradient {
-            Some(gradient) => tensor.backward_from(&gradient, retain_graph),
-            None if retain_graph => tensor.backward_retain(),
+            gradient if create_graph => tensor.backward_create_graph(gradient.as_ref()),
+            Some(gradient) => tensor.backward_from(&gradient, retain_graph == Some(true)),
+            None if retain_graph == Some(true) => tensor.backward_retain(),
             None => tensor.backward(),
         })
+    }
+    /// Calls ``hook(gradient)`` whenever a gradient of this tensor is found; a tensor that it gives takes the gradient's place.
+    /// ``remove()`` of the result takes the hook away.
+    fn register_hook(&self, hook: Py<PyAny>) -> Result<GradientHook> {
+        if self.plain || !self.requires_grad() {
+            return Err(runtime_error("cannot register a hook on a tensor that doesn't require gradient"));
+        }
+        let call = move |gradient: &Tensor| {
+            Python::attach(|py| {
+                let given = hook.bind(py).call1((PyTensor::wrap(gradient.clone()),))?;
+                if given.is_none() {
+                    return Ok(None);
+                }
+                match given.cast::<PyTensor>() {
+                    Ok(given) => Ok(Some(given.get().tensor()?)),
+                    Err(_) => Err(PyErr::from(type_error("a hook gives a tensor, or None"))),
+                }
+            })
+            .map_err(through_engine)
+        };
+        let (hooks, number) = self.tensor()?.add_hook(Arc::new(call))?;
+        Ok(GradientHook { hooks, number })
+    }
+    /// Keeps this tensor's gradient in ``grad`` after ``backward``, though it is no leaf.
+    fn retain_grad(&self) -> Result<()> {
+        if self.plain || !self.requires_grad() {
+            return Err(runtime_error("can't retain_grad on Tensor that has requires_grad=False"));
+        }
+        Ok(self.tensor()?.retain_grad()?)
+    }
+    /// Whether ``retain_grad`` was asked for of a tensor that is no leaf.
+    #[getter]
+    fn retains_grad(&self) -> bool {
+        !self.plain && self.place().tensor().retains_grad()
     }
     /// The same values, without a gradient.
     fn detach(&self) -> Result<PyTensor> {
@@ -151,6 +189,28 @@ impl PyTensor {
             self.place().leaf()?.set_grad(gradient);
         }
         Ok(())
+    }
+}
+
+/// A hook of a tensor's gradient.
+#[pyclass(module = "neurenix._engine", frozen)]
+pub(crate) struct GradientHook {
+    hooks: Hooks,
+    number: u64,
+}
+
+#[pymethods]
+impl GradientHook {
+    /// Takes the hook away.
+    fn remove(&self) {
+        self.hooks.remove(self.number);
+    }
+    fn __enter__<'py>(slf: Bound<'py, Self>) -> Bound<'py, Self> {
+        slf
+    }
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, _error: &Bound<'_, PyTuple>) {
+        self.remove();
     }
 }
 

@@ -14,7 +14,7 @@ mod reduce;
 mod select;
 
 use neurenix::nn::Parameter;
-use phynexus::{DType, Device, Element, Error, Tensor, shape::show_shape};
+use phynexus::{DType, Device, Element, Error, Tensor, graph::gradient::is_enabled, shape::show_shape};
 use pyo3::{
     prelude::*,
     types::{PyList, PyString, PyTuple, PyType},
@@ -106,9 +106,9 @@ impl PyTensor {
         }
         let value = value.to_dtype(old.dtype())?.to_device(old.device())?;
         let trainable = self.place.is_trainable();
-        if self.collects() && value.requires_grad() {
+        if self.collects() && is_enabled() {
             return Err(runtime_error(
-                "in place: this tensor collects gradients; change it under `with neurenix.no_grad():`",
+                "a leaf that requires gradients is changed in place: change it under `with neurenix.no_grad():`",
             ));
         }
         let value = if trainable { value.detach()? } else { value };

@@ -7,7 +7,7 @@ use pyo3::{
     IntoPyObjectExt,
     prelude::*,
     sync::PyOnceLock,
-    types::{PyBytes, PyDict, PyList, PyTuple},
+    types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyTuple},
 };
 
 use super::PyTensor;
@@ -45,12 +45,14 @@ pub(crate) fn import(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Devi
 struct Nested<'py> {
     shape: Vec<usize>,
     numbers: Vec<Scalar>,
+    /// What NumPy's own numbers among them are, and the kinds of Python's.
+    dtype: Option<DType>,
     /// Tensors and arrays among them, if the innermost elements are such.
     parts: Vec<Bound<'py, PyAny>>,
 }
 
 fn from_lists(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> Result<Tensor> {
-    let mut nested = Nested { shape: Vec::new(), numbers: Vec::new(), parts: Vec::new() };
+    let mut nested = Nested { shape: Vec::new(), numbers: Vec::new(), dtype: None, parts: Vec::new() };
     nested.walk(data, 0)?;
     if !nested.parts.is_empty() {
         if !nested.numbers.is_empty() {
@@ -71,7 +73,7 @@ fn from_lists(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
             None => stacked,
         });
     }
-    let dtype = dtype.unwrap_or_else(|| natural(&nested.numbers));
+    let dtype = dtype.or(nested.dtype).unwrap_or_else(|| natural(&nested.numbers));
     let mut bytes = Vec::with_capacity(nested.numbers.len() * dtype.size());
     for &scalar in &nested.numbers {
         bytes.extend_from_slice(&phynexus::device::scalar_bytes(scalar, dtype));
@@ -126,6 +128,26 @@ impl<'py> Nested<'py> {
         Ok(())
     }
 
+    /// Once there is a number of NumPy's, which has a dtype, all take part in the promotion, as in PyTorch.
+    fn note_dtype(&mut self, item: &Bound<'py, PyAny>, scalar: Scalar) -> Result<()> {
+        let is_python = item.is_exact_instance_of::<PyFloat>()
+            || item.is_exact_instance_of::<PyInt>()
+            || item.is_exact_instance_of::<PyBool>();
+        let own = match is_python {
+            true => None,
+            false => item.getattr("dtype").ok().and_then(|kind| kind.extract::<Wanted>().ok()),
+        };
+        let own = match (own, self.dtype) {
+            (None, None) => return Ok(()),
+            (Some(Wanted(own)), None) if self.numbers.is_empty() => own,
+            (Some(Wanted(own)), None) => own.promote(natural(&self.numbers)),
+            (Some(Wanted(own)), Some(before)) => own.promote(before),
+            (None, Some(before)) => before.promote(natural(&[scalar])),
+        };
+        self.dtype = Some(own);
+        Ok(())
+    }
+
     fn leaf(&mut self, item: &Bound<'py, PyAny>, depth: usize) -> Result<()> {
         if depth != self.shape.len() {
             let message = format!(
@@ -141,7 +163,10 @@ impl<'py> Nested<'py> {
             return Ok(());
         }
         match number(item)? {
-            Some(scalar) => self.numbers.push(scalar),
+            Some(scalar) => {
+                self.note_dtype(item, scalar)?;
+                self.numbers.push(scalar);
+            }
             None => {
                 let kind = item.get_type().name()?;
                 return Err(type_error(format!("a {kind} stands where a number is needed")));
@@ -278,6 +303,15 @@ impl PyTensor {
         copy: Option<bool>,
     ) -> Result<Bound<'py, PyAny>> {
         let array = self.numpy(py, false)?;
+        if copy == Some(false) {
+            let wanted = dtype.as_ref().map(|dtype| numpy_dtype(py, dtype)).transpose()?;
+            let own = array.getattr("dtype")?;
+            if wanted.is_some_and(|wanted| wanted.ne(&own).unwrap_or(true)) {
+                return Err(value_error(format!(
+                    "a copy is needed to make another dtype of {own}, which copy=False forbids"
+                )));
+            }
+        }
         let array = match dtype {
             Some(dtype) => array.call_method("astype", (dtype,), Some(&keyword(py, "copy", false)?))?,
             None => array,
@@ -291,6 +325,11 @@ impl PyTensor {
         let bytes = compute(py, || tensor.to_bytes())?;
         Ok(PyBytes::new(py, &bytes))
     }
+}
+
+/// NumPy's own object for what it takes as a dtype.
+fn numpy_dtype<'py>(py: Python<'py>, dtype: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    numpy(py)?.call_method1("dtype", (dtype,))
 }
 
 fn keyword<'py>(py: Python<'py>, name: &str, value: bool) -> PyResult<Bound<'py, PyDict>> {

@@ -108,6 +108,10 @@ impl Parameter {
             value.set_replaced(false);
         }
         let mut place = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
+        // Hooks are the place's.
+        if self.is_trainable() {
+            value.carry_hooks(&place);
+        }
         let old = std::mem::replace(&mut *place, value);
         // Dropping a graph takes time: not while others wait for the place.
         drop(place);

@@ -15,19 +15,21 @@ use phynexus::{DType, Tensor, graph::Gradients, no_grad};
 
 use crate::{Error, Result, nn::Parameter};
 
-/// An optimiser: a [`Rule`] with its state for a list of parameters.
+/// An optimiser: a [`Rule`], or one for each group of parameters, with its state.
 ///
 /// A step records the update of every parameter and evaluates all of them together, so that the engine makes few
 /// kernels of them and overwrites parameters and state in place.
 pub struct Optimizer {
-    rule: Rule,
     learning_rate: f64,
     groups: Vec<Group>,
     steps: u64,
 }
 
-/// Parameters that share a learning rate.
+/// Parameters that share a rule and a learning rate.
 struct Group {
+    rule: Rule,
+    /// True once settings of the rule have changed: then they are data of the step, so that its plan stays the same.
+    varying: bool,
     /// The share of the optimiser's learning rate.
     factor: f64,
     weight_decay: f64,
@@ -62,8 +64,8 @@ impl Optimizer {
     pub fn new(rule: Rule, parameters: Vec<Parameter>, learning_rate: f64) -> Result<Optimizer> {
         rule.check()?;
         check_range("learning rate", learning_rate)?;
-        let mut optimizer = Optimizer { rule, learning_rate, groups: Vec::new(), steps: 0 };
-        optimizer.add_group(parameters, 1.0, 0.0)?;
+        let mut optimizer = Optimizer { learning_rate, groups: Vec::new(), steps: 0 };
+        optimizer.add_group_with(rule, parameters, 1.0, 0.0)?;
         Ok(optimizer)
     }
 
@@ -76,11 +78,26 @@ impl Optimizer {
     }
 
     /// Adds parameters whose learning rate is the optimiser's times `factor`, whatever a schedule makes of it, with
-    /// weight decay of their own.
+    /// weight decay of their own and the first group's rule.
     ///
     /// # Errors
     /// If there is no parameter, or one that the optimiser has already, or a number outside its range.
     pub fn add_group(&mut self, parameters: Vec<Parameter>, factor: f64, weight_decay: f64) -> Result<()> {
+        self.add_group_with(self.rule().clone(), parameters, factor, weight_decay)
+    }
+
+    /// As [`Optimizer::add_group`], with a rule of the group's own. A step updates all groups together, or none.
+    ///
+    /// # Errors
+    /// As [`Optimizer::add_group`]; if a setting of the rule is outside its range.
+    pub fn add_group_with(
+        &mut self,
+        rule: Rule,
+        parameters: Vec<Parameter>,
+        factor: f64,
+        weight_decay: f64,
+    ) -> Result<()> {
+        rule.check()?;
         check_range("factor of the learning rate", factor)?;
         check_range("weight_decay", weight_decay)?;
         if parameters.is_empty() {
@@ -96,7 +113,43 @@ impl Optimizer {
             .into_iter()
             .map(|parameter| Member { parameter, state: Vec::new(), replaced: None, step: 0 })
             .collect();
-        self.groups.push(Group { factor, weight_decay, members });
+        self.groups.push(Group { rule, varying: false, factor, weight_decay, members });
+        Ok(())
+    }
+
+    /// Changes a group's rule, as a schedule of the momentum does at each step. From the first change of a setting on settings
+    /// are data of the step, which is planned anew once. State that both rules have by name stays; other state begins anew.
+    ///
+    /// # Errors
+    /// If there is no such group, or a setting is outside its range. Nothing is changed then.
+    pub fn set_rule(&mut self, group: usize, rule: Rule) -> Result<()> {
+        rule.check()?;
+        let count = self.groups.len();
+        let Some(group) = self.groups.get_mut(group) else {
+            return Err(Error::data("optimizer", format!("there is no group {group}: there are {count}")));
+        };
+        if group.rule == rule {
+            return Ok(());
+        }
+        let (old, new) = (group.rule.state_names(), rule.state_names());
+        if old != new {
+            let mut states = Vec::with_capacity(group.members.len());
+            for member in &group.members {
+                let mut state = Vec::new();
+                if !member.state.is_empty() || (old.is_empty() && member.step > 0) {
+                    state = rule.initial_state(&member.parameter.tensor())?;
+                    for (name, known) in old.iter().zip(&member.state) {
+                        if let Some(at) = new.iter().position(|other| other == name) {
+                            state[at] = known.clone();
+                        }
+                    }
+                }
+                states.push(state);
+            }
+            group.members.iter_mut().zip(states).for_each(|(member, state)| member.state = state);
+        }
+        group.varying = true;
+        group.rule = rule;
         Ok(())
     }
 
@@ -134,9 +187,10 @@ impl Optimizer {
         self.steps
     }
 
-    /// The rule.
+    /// The rule of the first group.
     pub fn rule(&self) -> &Rule {
-        &self.rule
+        // There is a group from the beginning.
+        &self.groups[0].rule
     }
 
     /// The parameters, in order.
@@ -216,16 +270,16 @@ impl Optimizer {
             let Some(first) = group.members.first() else { continue };
             let device = first.parameter.tensor().device();
             let rate = self.learning_rate * group.factor;
-            let settings = rules::Settings::new(rate, group.weight_decay, device);
+            let settings = rules::Settings::new(rate, group.weight_decay, group.varying, device);
             for member in &mut group.members {
                 let old = member.parameter.tensor();
                 member.replaced = None;
                 let Some(gradient) = gradients.take(&old) else { continue };
                 if member.state.is_empty() {
-                    member.state = self.rule.initial_state(&old)?;
+                    member.state = group.rule.initial_state(&old)?;
                 }
                 let (new, state) =
-                    self.rule.update(&old, &gradient, &member.state, member.step + 1, &settings)?;
+                    group.rule.update(&old, &gradient, &member.state, member.step + 1, &settings)?;
                 let new = choose(new, &old)?;
                 let state: Vec<Tensor> = state
                     .into_iter()
@@ -241,6 +295,11 @@ impl Optimizer {
             }
         }
         Ok(updated)
+    }
+
+    /// The members, each with its rule.
+    fn ruled(&self) -> impl Iterator<Item = (&Rule, &Member)> {
+        self.groups.iter().flat_map(|g| g.members.iter().map(|member| (&g.rule, member)))
     }
 
     fn members(&self) -> impl Iterator<Item = &Member> {
@@ -259,7 +318,7 @@ impl Optimizer {
     pub fn state(&self) -> Result<BTreeMap<String, Tensor>> {
         let count = |n: u64, of: &Parameter| Tensor::scalar(n as i64, of.tensor().device());
         let mut named = BTreeMap::new();
-        for (i, member) in self.members().enumerate() {
+        for (i, (rule, member)) in self.ruled().enumerate() {
             if i == 0 {
                 named.insert(STEPS.to_owned(), count(self.steps, &member.parameter)?);
             }
@@ -267,7 +326,7 @@ impl Optimizer {
                 continue;
             }
             named.insert(format!("{i}.{STEP}"), count(member.step, &member.parameter)?);
-            for (name, tensor) in self.rule.state_names().iter().zip(&member.state) {
+            for (name, tensor) in rule.state_names().iter().zip(&member.state) {
                 named.insert(format!("{i}.{name}"), tensor.clone());
             }
         }
@@ -287,19 +346,18 @@ impl Optimizer {
     /// The state of each parameter, checked and on its device; nothing is changed yet.
     pub(crate) fn fit_state(&self, state: &BTreeMap<String, Tensor>) -> Result<Fitting> {
         let wrong = |message: String| Error::data("optimizer state", message);
-        let names = self.rule.state_names();
         let steps = state.get(STEPS).ok_or_else(|| wrong(format!("{STEPS} is missing")))?;
         let steps = count(steps).ok_or_else(|| wrong(format!("{STEPS} is no count")))?;
         let mut known = 1;
         let mut members = Vec::new();
-        for (i, parameter) in self.parameters().enumerate() {
-            let parameter = parameter.tensor();
+        for (i, (rule, member)) in self.ruled().enumerate() {
+            let (parameter, names) = (member.parameter.tensor(), rule.state_names());
             let step = match state.get(&format!("{i}.{STEP}")) {
                 Some(step) => count(step).ok_or_else(|| wrong(format!("{i}.{STEP} is no count")))?,
                 None => 0,
             };
             let mut tensors = Vec::with_capacity(names.len());
-            for (name, expected) in names.iter().zip(&self.rule.initial_state(&parameter)?) {
+            for (name, expected) in names.iter().zip(&rule.initial_state(&parameter)?) {
                 let name = format!("{i}.{name}");
                 let Some(given) = state.get(&name) else { continue };
                 if given.shape() != expected.shape() || given.dtype() != expected.dtype() {
@@ -318,7 +376,7 @@ impl Optimizer {
             members.push((tensors, step));
         }
         if known != state.len() {
-            let rule = self.rule.name();
+            let rule = self.rule().name();
             return Err(wrong(format!("it is not that of {rule} with these parameters and settings")));
         }
         Ok(Fitting { members, steps })

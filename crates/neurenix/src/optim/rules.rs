@@ -120,14 +120,25 @@ pub enum Rule {
 pub(super) struct Settings {
     learning_rate: f64,
     weight_decay: f64,
+    /// Whether the rule's settings are data too.
+    varying: bool,
     device: Device,
     /// The leaves made so far: parameters share them.
     leaves: RefCell<Vec<(f64, DType, Tensor)>>,
 }
 
 impl Settings {
-    pub(super) fn new(learning_rate: f64, weight_decay: f64, device: Device) -> Settings {
-        Settings { learning_rate, weight_decay, device, leaves: RefCell::default() }
+    pub(super) fn new(learning_rate: f64, weight_decay: f64, varying: bool, device: Device) -> Settings {
+        Settings { learning_rate, weight_decay, varying, device, leaves: RefCell::default() }
+    }
+
+    /// A tensor times a setting of the rule.
+    fn scaled(&self, tensor: &Tensor, setting: f64) -> Result<Tensor> {
+        Ok(if self.varying {
+            tensor.mul(&self.leaf(setting, tensor)?)?
+        } else {
+            tensor.mul_scalar(setting)?
+        })
     }
 
     /// A number that changes from step to step, as data of the parameter's dtype: so the plan stays the same.
@@ -330,7 +341,7 @@ impl Rule {
         let decay = settings.weight_decay;
         let decoupled = matches!(self, Rule::AdamW { .. } | Rule::Lion { .. });
         let gradient = match decay > 0.0 && !decoupled {
-            true => gradient.add(&parameter.mul_scalar(decay)?)?,
+            true => gradient.add(&settings.scaled(parameter, decay)?)?,
             false => gradient.clone(),
         };
         let parameter = match decay > 0.0 && decoupled {
@@ -341,7 +352,7 @@ impl Rule {
         let lr = settings.learning_rate;
         let leaf = |value: f64| settings.leaf(value, p);
         let mean = |old: &Tensor, new: &Tensor, beta: f64| -> Result<Tensor> {
-            Ok(old.mul_scalar(beta)?.add(&new.mul_scalar(1.0 - beta)?)?)
+            Ok(settings.scaled(old, beta)?.add(&settings.scaled(new, 1.0 - beta)?)?)
         };
         match *self {
             Rule::Sgd { momentum: 0.0, .. } => Ok((p.sub(&g.mul(&leaf(lr)?)?)?, vec![])),
@@ -350,9 +361,9 @@ impl Rule {
                     true => g.clone(),
                     false => g.mul(&leaf(if step == 1 { 1.0 } else { 1.0 - dampening })?)?,
                 };
-                let velocity = state[0].mul_scalar(momentum)?.add(&added)?;
+                let velocity = settings.scaled(&state[0], momentum)?.add(&added)?;
                 let direction =
-                    if nesterov { g.add(&velocity.mul_scalar(momentum)?)? } else { velocity.clone() };
+                    if nesterov { g.add(&settings.scaled(&velocity, momentum)?)? } else { velocity.clone() };
                 Ok((p.sub(&direction.mul(&leaf(lr)?)?)?, vec![velocity]))
             }
             Rule::Adam { beta1, beta2, epsilon, .. } | Rule::AdamW { beta1, beta2, epsilon, .. } => {
@@ -409,7 +420,7 @@ impl Rule {
                 let scaled = g.div(&root.add_scalar(epsilon)?)?;
                 let (direction, velocity) = match state.last().filter(|_| momentum > 0.0) {
                     Some(before) => {
-                        let velocity = before.mul_scalar(momentum)?.add(&scaled)?;
+                        let velocity = settings.scaled(before, momentum)?.add(&scaled)?;
                         (velocity.clone(), Some(velocity))
                     }
                     None => (scaled, None),

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     Error, Result,
     device::{Binding, Buffer, Memory, MemoryStatistics},
+    interrupt::Shield,
 };
 
 /// Which tensors may be spilled, and what was.
@@ -232,6 +233,8 @@ impl<D: Driver> Movable<D> {
         }
         let mut bytes = vec![0; self.bytes];
         let (place, offset) = block.place(0, self.bytes)?;
+        // Under the lock nobody may be asked.
+        let _shield = Shield::new();
         self.heap.read(place, offset, &mut bytes)?;
         *state = State::Spilled(bytes);
         let mut figures = lock(&self.heap.spilling.figures);

@@ -12,7 +12,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::op::Op;
+use super::{gradient::Hooks, op::Op};
 use crate::{
     DType,
     device::{Device, Storage},
@@ -183,6 +183,8 @@ pub(crate) struct Body {
     pub(crate) grad: Option<crate::Tensor>,
     /// True for a leaf in whose place another stands now: nobody would see a gradient collected here.
     pub(crate) replaced: bool,
+    /// What is done with its gradient.
+    pub(crate) hooks: Option<Box<Hooks>>,
     /// The least and the greatest element of integers that the host gave: what is checked here need not be checked on the
     /// device, and waited for.
     pub(crate) extremes: Option<Box<Extremes>>,

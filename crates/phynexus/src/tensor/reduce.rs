@@ -162,10 +162,17 @@ impl Tensor {
         sum.div_scalar(divisor)?.to_dtype(dtype)
     }
 
-    /// The standard deviation: the square root of [`Tensor::var`].
+    /// The standard deviation: the square root of [`Tensor::var`]. Of equal elements the gradient is 0.
     pub fn std(&self, axes: &[i64], correction: f64, keepdim: bool) -> Result<Tensor> {
         let dtype = floating(self.dtype());
-        self.to_dtype(dtype.compute())?.var(axes, correction, keepdim)?.sqrt()?.to_dtype(dtype)
+        let variance = self.to_dtype(dtype.compute())?.var(axes, correction, keepdim)?;
+        if !variance.requires_grad() {
+            return variance.sqrt()?.to_dtype(dtype);
+        }
+        // The root's infinite slope at 0 would meet a zero and give NaN.
+        let is_zero = variance.eq_scalar(0)?;
+        let root = is_zero.where_(&variance.ones_like()?, &variance)?.sqrt()?;
+        is_zero.where_(&variance.zeros_like()?, &root)?.to_dtype(dtype)
     }
 
     /// `log(sum(exp(x)))` over `axes` (all if empty), without overflow; -infinity for nothing. Integers give `float32`;

@@ -3,6 +3,7 @@
 
 mod accumulate;
 mod elementwise;
+mod hooks;
 mod indexing;
 pub(super) mod linear;
 mod reduction;
@@ -13,6 +14,7 @@ pub(crate) mod tests;
 
 use std::{cell::Cell, marker::PhantomData};
 
+pub use hooks::{Hook, Hooks};
 pub use sweep::Gradients;
 
 thread_local! {

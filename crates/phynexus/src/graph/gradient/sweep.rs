@@ -9,7 +9,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{GradientMode, accumulate, is_enabled, no_grad, record_gradients, rule};
+use super::{GradientMode, accumulate, hooks, is_enabled, no_grad, record_gradients, rule};
 use crate::{
     Error, Result, Tensor,
     graph::{
@@ -18,6 +18,7 @@ use crate::{
         node::{FastBuild, Node},
         op::Op,
     },
+    interrupt,
 };
 
 /// Gradients of a loss with respect to its leaves.
@@ -101,7 +102,19 @@ impl Tensor {
 
     /// As [`Tensor::backward`] for a tensor of any shape, given the gradient of some loss with respect to it.
     pub fn backward_from(&self, output_gradient: &Tensor, retain_graph: bool) -> Result<()> {
-        self.sweep_to_leaves(output_gradient, retain_graph)?
+        let _guard = no_grad();
+        self.sweep_to_leaves(output_gradient, retain_graph, false)?
+            .iter()
+            .try_for_each(|(leaf, gradient)| leaf.add_grad(gradient))
+    }
+
+    /// As [`Tensor::backward_from`], by default from 1 for a scalar, with gradients that can be differentiated again. The
+    /// graph stays: it lives as long as a leaf keeps such a gradient, so take it from there in the end.
+    pub fn backward_create_graph(&self, output_gradient: Option<&Tensor>) -> Result<()> {
+        let unit =
+            output_gradient.map_or_else(|| self.unit_gradient("backward"), |given| Ok(given.clone()))?;
+        let _guard = record_gradients(true);
+        self.sweep_to_leaves(&unit, true, true)?
             .iter()
             .try_for_each(|(leaf, gradient)| leaf.add_grad(gradient))
     }
@@ -109,7 +122,6 @@ impl Tensor {
     /// Adds to the collected gradient. Another thread may do so at the same time: the sum takes the place of what it was
     /// computed from, or is computed again.
     fn add_grad(&self, gradient: &Tensor) -> Result<()> {
-        let _guard = no_grad();
         if self.node().body().replaced {
             let hint = "a value was put into its place after the forward pass (by an update or a change in place), so \
                         that the gradient would be lost: differentiate first, or compute the loss anew"
@@ -154,7 +166,7 @@ impl Tensor {
 
     /// As [`Tensor::backward`], but the gradients are returned rather than stored.
     pub fn leaf_gradients(&self) -> Result<Gradients> {
-        let swept = self.sweep_to_leaves(&self.unit_gradient("leaf_gradients")?, false)?;
+        let swept = self.sweep_to_leaves(&self.unit_gradient("leaf_gradients")?, false, false)?;
         let mut leaves: Vec<_> = swept.into_iter().map(|(leaf, g)| (leaf.node().number, Some(g))).collect();
         leaves.sort_unstable_by_key(|(number, _)| *number);
         Ok(Gradients { leaves })
@@ -205,9 +217,15 @@ impl Tensor {
         Ok(results)
     }
 
-    fn sweep_to_leaves(&self, output_gradient: &Tensor, retain_graph: bool) -> Result<Vec<(Tensor, Tensor)>> {
+    /// The gradients of leaves, and of other tensors that retain theirs.
+    fn sweep_to_leaves(
+        &self,
+        output_gradient: &Tensor,
+        retain_graph: bool,
+        create_graph: bool,
+    ) -> Result<Vec<(Tensor, Tensor)>> {
         self.check_output_gradient("backward", output_gradient)?;
-        let swept = Sweep::to_leaves(self)?.run(self, output_gradient, false)?;
+        let swept = Sweep::to_leaves(self)?.run(self, output_gradient, create_graph)?;
         if !retain_graph {
             swept.path.iter().for_each(|node| node.release());
         }
@@ -376,9 +394,15 @@ impl Sweep {
         let mut gradients: HashMap<u64, Tensor, FastBuild> = HashMap::default();
         pending.entry(root.node().number).or_default().push(output_gradient.clone());
         for node in &self.path {
+            interrupt::check()?;
             let Some(contributions) = pending.remove(&node.number) else { continue };
-            let gradient = accumulate::total(contributions)?;
-            if self.is_wanted(node) {
+            let mut gradient = accumulate::total(contributions)?;
+            let hooks = hooks::of(node);
+            if let Some(hooks) = &hooks {
+                gradient = hooks.apply(gradient)?;
+            }
+            let is_retained = self.targets.is_none() && hooks.is_some_and(|hooks| hooks.retains());
+            if is_retained || self.is_wanted(node) {
                 gradients.insert(node.number, gradient.clone());
             }
             let sources = node.sources();

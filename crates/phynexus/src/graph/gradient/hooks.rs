@@ -1,0 +1,106 @@
+//! What happens when the gradient of a tensor is known: functions of users that see it, and may replace it.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use crate::{Error, Result, Tensor, graph::node::Node};
+
+/// A function of a gradient; what it gives takes the gradient's place.
+pub type Hook = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
+
+/// The hooks of one tensor. Clones share them: see [`Tensor::carry_hooks`].
+#[derive(Clone, Default)]
+pub struct Hooks(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    next: AtomicU64,
+    list: Mutex<Vec<(u64, Hook)>>,
+    retains: AtomicBool,
+}
+
+impl Hooks {
+    fn add(&self, hook: Hook) -> u64 {
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
+        self.0.list.lock().unwrap_or_else(PoisonError::into_inner).push((number, hook));
+        number
+    }
+
+    /// Takes a hook away, by the number that it was given; nothing if it is gone.
+    pub fn remove(&self, number: u64) {
+        let mut list = self.0.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let removed: Vec<_> = list.extract_if(.., |(known, _)| *known == number).collect();
+        drop(list);
+        drop(removed);
+    }
+
+    /// What the functions make of a gradient, in the order in which they were added.
+    pub(super) fn apply(&self, mut gradient: Tensor) -> Result<Tensor> {
+        let list = self.0.list.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (_, hook) in list {
+            let Some(new) = hook(&gradient)? else { continue };
+            if new.shape() != gradient.shape() || new.device() != gradient.device() {
+                let hint = "a hook gives a gradient of the shape, and on the device, of the one it was given";
+                return Err(Error::shape("hook", &[gradient.shape(), new.shape()], hint));
+            }
+            gradient = new.to_dtype(gradient.dtype())?;
+        }
+        Ok(gradient)
+    }
+
+    pub(super) fn retains(&self) -> bool {
+        self.0.retains.load(Ordering::Acquire)
+    }
+}
+
+/// The hooks of a node, if it has any.
+pub(super) fn of(node: &Node) -> Option<Hooks> {
+    node.body().hooks.as_deref().cloned()
+}
+
+impl Tensor {
+    /// The hooks, made if there are none yet.
+    fn hooks(&self, op: &'static str) -> Result<Hooks> {
+        if !self.requires_grad() {
+            let hint = "it takes no part in gradients".to_owned();
+            return Err(Error::NoGradient { op, hint });
+        }
+        Ok(self.node().body().hooks.get_or_insert_default().as_ref().clone())
+    }
+
+    /// Calls a function with this tensor's gradient whenever one is found; what it gives takes the gradient's place. The
+    /// hooks and the function's number among them, by which it is removed.
+    ///
+    /// # Errors
+    /// [`Error::NoGradient`] if no gradient flows here.
+    pub fn add_hook(&self, hook: Hook) -> Result<(Hooks, u64)> {
+        let hooks = self.hooks("add_hook")?;
+        let number = hooks.add(hook);
+        Ok((hooks, number))
+    }
+
+    /// From now on [`Tensor::backward`] leaves this tensor's gradient in [`Tensor::grad`], as it does for leaves.
+    ///
+    /// # Errors
+    /// [`Error::NoGradient`] if no gradient flows here.
+    pub fn retain_grad(&self) -> Result<()> {
+        if !self.is_leaf() {
+            self.hooks("retain_grad")?.0.retains.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// True if [`Tensor::retain_grad`] was asked for of a tensor that is no leaf.
+    pub fn retains_grad(&self) -> bool {
+        of(self.node()).is_some_and(|hooks| hooks.retains())
+    }
+
+    /// Gives this tensor the hooks of another one, whose place it takes.
+    pub fn carry_hooks(&self, from: &Tensor) {
+        if let Some(hooks) = of(from.node()) {
+            self.node().body().hooks = Some(Box::new(hooks));
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The functions of neural networks that are no methods of tensors.
+
+pub(crate) mod loss;
+pub(crate) mod normalization;
+pub(crate) mod window;
+
+use phynexus::{
+    Tensor,
+    graph::composite::Cell,
+    tensor::{AttentionOptions, Interpolation, RecurrentOutput, RecurrentWeights},
+};
+use pyo3::prelude::*;
+
+use crate::{
+    argument::Shape,
+    create::{PyGenerator, generator},
+    error::{Result, value_error},
+    tensor::PyTensor,
+};
+
+fn optional(tensor: Option<&PyTensor>) -> Result<Option<Tensor>> {
+    tensor.map(PyTensor::tensor).transpose()
+}
+
+/// ``input @ weight.T + bias``; trailing dimensions of the input count as one where only their product fits.
+#[pyfunction]
+#[pyo3(signature = (input, weight, bias=None))]
+pub(crate) fn linear(input: &PyTensor, weight: &PyTensor, bias: Option<&PyTensor>) -> Result<PyTensor> {
+    let (mut x, weight) = (input.tensor()?, weight.tensor()?);
+    if let Some(&features) = weight.shape().last()
+        && weight.rank() == 2
+        && x.shape().last() != Some(&features)
+    {
+        let mut trailing = 1;
+        let fitting = (1..x.rank()).rev().find(|&axis| {
+            trailing *= x.shape()[axis];
+            trailing == features
+        });
+        match fitting {
+            Some(axis) => x = x.flatten(axis as i64, -1)?,
+            None => {
+                let hint = format!("the input's last dimension must be {features}");
+                return Err(phynexus::Error::shape("linear", &[x.shape(), weight.shape()], hint).into());
+            }
+        }
+    }
+    let product = x.matmul(&if weight.rank() < 2 { weight } else { weight.t()? })?;
+    Ok(PyTensor::wrap(match optional(bias)? {
+        Some(bias) => product.add(&bias)?,
+        None => product,
+    }))
+}
+
+/// Zeros elements with probability ``p`` and divides the others by ``1 - p``; whole channels with ``features``.
+#[pyfunction]
+#[pyo3(signature = (input, p=0.5, training=true, features=false, generator=None))]
+pub(crate) fn dropout(
+    input: &PyTensor,
+    p: f64,
+    training: bool,
+    features: bool,
+    generator: Option<&Bound<'_, PyGenerator>>,
+) -> Result<PyTensor> {
+    let x = input.tensor()?;
+    let generator = self::generator(generator.map(|given| given.get()));
+    Ok(PyTensor::wrap(match features {
+        true => x.feature_dropout(p, training)?,
+        false => x.dropout_with(p, training, generator)?,
+    }))
+}
+
+/// The rows of ``weight`` at these indices.
+#[pyfunction]
+#[pyo3(signature = (input, weight, padding_idx=None))]
+pub(crate) fn embedding(input: &PyTensor, weight: &PyTensor, padding_idx: Option<i64>) -> Result<PyTensor> {
+    Ok(PyTensor::wrap(input.tensor()?.embedding(&weight.tensor()?, padding_idx)?))
+}
+
+/// Scaled dot-product attention.
+#[pyfunction]
+#[pyo3(signature = (query, key, value, attn_mask=None, dropout_p=0.0, is_causal=false, *, scale=None, enable_gqa=false))]
+pub(crate) fn scaled_dot_product_attention(
+    query: &PyTensor,
+    key: &PyTensor,
+    value: &PyTensor,
+    attn_mask: Option<&PyTensor>,
+    dropout_p: f64,
+    is_causal: bool,
+    scale: Option<f64>,
+    enable_gqa: bool,
+) -> Result<PyTensor> {
+    let options = AttentionOptions { dropout_p, is_causal, scale, enable_gqa };
+    let (key, value, mask) = (key.tensor()?, value.tensor()?, optional(attn_mask)?);
+    Ok(PyTensor::wrap(query.tensor()?.scaled_dot_product_attention(&key, &value, mask.as_ref(), options)?))
+}
+
+/// Images (or lines, or volumes) of another size.
+#[pyfunction]
+#[pyo3(signature = (input, size=None, scale_factor=None, mode="nearest", align_corners=false))]
+pub(crate) fn interpolate(
+    input: &PyTensor,
+    size: Option<Shape>,
+    scale_factor: Option<f64>,
+    mode: &str,
+    align_corners: bool,
+) -> Result<PyTensor> {
+    let x = input.tensor()?;
+    let spatial = x.rank().saturating_sub(2);
+    let mode = match mode {
+        "nearest" => Interpolation::Nearest,
+        "linear" | "bilinear" | "trilinear" => Interpolation::Linear { align_corners },
+        other => {
+            let message = format!(
+                "interpolate: mode is {other:?}: it is \"nearest\", \"linear\", \"bilinear\" or \"trilinear\""
+            );
+            return Err(value_error(message));
+        }
+    };
+    Ok(PyTensor::wrap(match (size, scale_factor) {
+        (Some(Shape(mut size)), None) => {
+            if size.len() == 1 {
+                size = vec![size[0]; spatial];
+            }
+            x.interpolate(&size, mode)?
+        }
+        (None, Some(factor)) => x.interpolate_by(factor, mode)?,
+        _ => return Err(value_error("interpolate: give size or scale_factor, one of both")),
+    }))
+}
+
+/// One layer of a recurrent network in one direction: outputs, the last state, and for an LSTM the last cell state.
+#[pyfunction]
+#[pyo3(signature = (kind, input, w_ih, w_hh, b_ih=None, b_hh=None, h_0=None, c_0=None, reverse=false))]
+pub(crate) fn recurrent_layer(
+    kind: &str,
+    input: &PyTensor,
+    w_ih: &PyTensor,
+    w_hh: &PyTensor,
+    b_ih: Option<&PyTensor>,
+    b_hh: Option<&PyTensor>,
+    h_0: Option<&PyTensor>,
+    c_0: Option<&PyTensor>,
+    reverse: bool,
+) -> Result<(PyTensor, PyTensor, Option<PyTensor>)> {
+    let (w_ih, w_hh, b_ih, b_hh) = (w_ih.tensor()?, w_hh.tensor()?, optional(b_ih)?, optional(b_hh)?);
+    let weights = RecurrentWeights {
+        weight_ih: &w_ih,
+        weight_hh: &w_hh,
+        bias_ih: b_ih.as_ref(),
+        bias_hh: b_hh.as_ref(),
+    };
+    let (h_0, c_0) = (optional(h_0)?, optional(c_0)?);
+    let cell = match kind {
+        "LSTM" => Cell::Lstm,
+        "GRU" => Cell::Gru,
+        "tanh" => Cell::Tanh,
+        "relu" => Cell::Relu,
+        other => {
+            return Err(value_error(format!(
+                "{other:?} is no kind of recurrent layer: it is \"tanh\" or \"relu\""
+            )));
+        }
+    };
+    let x = input.tensor()?;
+    let RecurrentOutput { output, h_n, c_n } =
+        x.recurrent(cell, weights, h_0.as_ref(), c_0.as_ref(), reverse)?;
+    Ok((PyTensor::wrap(output), PyTensor::wrap(h_n), c_n.map(PyTensor::wrap)))
+}

@@ -1,0 +1,123 @@
+//! Convolutions and pooling.
+
+use pyo3::prelude::*;
+
+use super::optional;
+use crate::{argument::Each, error::Result, tensor::PyTensor};
+
+macro_rules! convolutions {
+    ($($dims:literal $conv:ident $transposed:ident;)+) => { $(
+        /// A convolution of ``[N, C, spatial...]`` (or one sample without N) with ``weight`` of
+        /// ``[out, in / groups, kernel...]``.
+        #[pyfunction]
+        #[pyo3(signature = (input, weight, bias=None, stride=Each::from(1), padding=Each::from(0), dilation=Each::from(1), groups=1))]
+        pub(crate) fn $conv(
+            input: &PyTensor,
+            weight: &PyTensor,
+            bias: Option<&PyTensor>,
+            stride: Each,
+            padding: Each,
+            dilation: Each,
+            groups: usize,
+        ) -> Result<PyTensor> {
+            let (stride, padding) = (stride.of::<$dims>("stride")?, padding.of::<$dims>("padding")?);
+            let dilation = dilation.of::<$dims>("dilation")?;
+            let (x, weight, bias) = (input.tensor()?, weight.tensor()?, optional(bias)?);
+            Ok(PyTensor::wrap(x.$conv(&weight, bias.as_ref(), stride, padding, dilation, groups)?))
+        }
+        /// The adjoint of a convolution: what its gradient does, as an operation of its own.
+        #[pyfunction]
+        #[pyo3(signature = (input, weight, bias=None, stride=Each::from(1), padding=Each::from(0), output_padding=Each::from(0), groups=1, dilation=Each::from(1)))]
+        pub(crate) fn $transposed(
+            input: &PyTensor,
+            weight: &PyTensor,
+            bias: Option<&PyTensor>,
+            stride: Each,
+            padding: Each,
+            output_padding: Each,
+            groups: usize,
+            dilation: Each,
+        ) -> Result<PyTensor> {
+            let (stride, padding) = (stride.of::<$dims>("stride")?, padding.of::<$dims>("padding")?);
+            let extra = output_padding.of::<$dims>("output_padding")?;
+            let dilation = dilation.of::<$dims>("dilation")?;
+            let (x, weight, bias) = (input.tensor()?, weight.tensor()?, optional(bias)?);
+            Ok(PyTensor::wrap(x.$transposed(&weight, bias.as_ref(), stride, padding, extra, groups, dilation)?))
+        }
+    )+ };
+}
+
+convolutions! {
+    1 conv1d conv_transpose1d;
+    2 conv2d conv_transpose2d;
+    3 conv3d conv_transpose3d;
+}
+
+macro_rules! pooling {
+    ($($dims:literal $max:ident $indexed:ident $average:ident $adaptive_max:ident $adaptive_average:ident;)+) => { $(
+        /// The greatest element of each window.
+        #[pyfunction]
+        #[pyo3(signature = (input, kernel_size, stride=None, padding=Each::from(0), dilation=Each::from(1), ceil_mode=false))]
+        pub(crate) fn $max(
+            input: &PyTensor,
+            kernel_size: Each,
+            stride: Option<Each>,
+            padding: Each,
+            dilation: Each,
+            ceil_mode: bool,
+        ) -> Result<PyTensor> {
+            let stride = stride.map(|stride| stride.of::<$dims>("stride")).transpose()?;
+            let (kernel, padding) = (kernel_size.of::<$dims>("kernel_size")?, padding.of::<$dims>("padding")?);
+            let dilation = dilation.of::<$dims>("dilation")?;
+            Ok(PyTensor::wrap(input.tensor()?.$max(kernel, stride, padding, dilation, ceil_mode)?))
+        }
+        /// The greatest element of each window and its position.
+        #[pyfunction]
+        #[pyo3(signature = (input, kernel_size, stride=None, padding=Each::from(0), dilation=Each::from(1), ceil_mode=false))]
+        pub(crate) fn $indexed(
+            input: &PyTensor,
+            kernel_size: Each,
+            stride: Option<Each>,
+            padding: Each,
+            dilation: Each,
+            ceil_mode: bool,
+        ) -> Result<(PyTensor, PyTensor)> {
+            let stride = stride.map(|stride| stride.of::<$dims>("stride")).transpose()?;
+            let (kernel, padding) = (kernel_size.of::<$dims>("kernel_size")?, padding.of::<$dims>("padding")?);
+            let dilation = dilation.of::<$dims>("dilation")?;
+            let (values, indices) = input.tensor()?.$indexed(kernel, stride, padding, dilation, ceil_mode)?;
+            Ok((PyTensor::wrap(values), PyTensor::wrap(indices)))
+        }
+        /// The mean of each window.
+        #[pyfunction]
+        #[pyo3(signature = (input, kernel_size, stride=None, padding=Each::from(0), ceil_mode=false, count_include_pad=true))]
+        pub(crate) fn $average(
+            input: &PyTensor,
+            kernel_size: Each,
+            stride: Option<Each>,
+            padding: Each,
+            ceil_mode: bool,
+            count_include_pad: bool,
+        ) -> Result<PyTensor> {
+            let stride = stride.map(|stride| stride.of::<$dims>("stride")).transpose()?;
+            let (kernel, padding) = (kernel_size.of::<$dims>("kernel_size")?, padding.of::<$dims>("padding")?);
+            Ok(PyTensor::wrap(input.tensor()?.$average(kernel, stride, padding, ceil_mode, count_include_pad)?))
+        }
+        /// The greatest elements of as many windows as the output has places.
+        #[pyfunction]
+        pub(crate) fn $adaptive_max(input: &PyTensor, output_size: Each) -> Result<PyTensor> {
+            Ok(PyTensor::wrap(input.tensor()?.$adaptive_max(output_size.of::<$dims>("output_size")?)?))
+        }
+        /// The means of as many windows as the output has places.
+        #[pyfunction]
+        pub(crate) fn $adaptive_average(input: &PyTensor, output_size: Each) -> Result<PyTensor> {
+            Ok(PyTensor::wrap(input.tensor()?.$adaptive_average(output_size.of::<$dims>("output_size")?)?))
+        }
+    )+ };
+}
+
+pooling! {
+    1 max_pool1d max_pool1d_with_indices avg_pool1d adaptive_max_pool1d adaptive_avg_pool1d;
+    2 max_pool2d max_pool2d_with_indices avg_pool2d adaptive_max_pool2d adaptive_avg_pool2d;
+    3 max_pool3d max_pool3d_with_indices avg_pool3d adaptive_max_pool3d adaptive_avg_pool3d;
+}

@@ -1,0 +1,164 @@
+"""Exceptions: their classes, and Python's names in their words; and where PyTorch's answers are matched."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import neurenix as nx
+import numpy as np
+import pytest
+from neurenix import _engine
+
+RUST = re.compile(r"to_dtype|to_device|with_grad|backward_retain|_scalar\(|::|\.gradient\(\)")
+
+
+def test_messages_have_pythons_names() -> None:
+    leaf = nx.Tensor([1.0], requires_grad=True)
+    used = (leaf * 2).sum()
+    used.backward()
+    calls = [
+        lambda: used.backward(),
+        lambda: nx.ones(2).sum().backward(),
+        lambda: nx.ones(2, dtype=nx.bool) @ nx.ones(2, dtype=nx.bool),
+        lambda: nx.ones(2, dtype=nx.bool) - nx.ones(2, dtype=nx.bool),
+        lambda: nx.ones(2) & nx.ones(2),
+        lambda: nx.Tensor([1]).requires_grad_(),
+        lambda: nx.nn.functional.cross_entropy(nx.ones(2, 3), nx.ones(2)),
+        lambda: nx.ones(3)[nx.ones(1)],
+        lambda: nx.nn.functional.softmax(nx.ones(2, dtype=nx.int64), dim=0),
+    ]
+    told = []
+    for call in calls:
+        try:
+            call()
+        except Exception as error:
+            told.append(str(error))
+    assert len(told) >= 6
+    for message in told:
+        assert not RUST.search(message), message
+    assert any("backward(retain_graph=True)" in message for message in told)
+    assert any("requires_grad=True" in message for message in told)
+
+
+@pytest.mark.parametrize(
+    ("rust", "python"),
+    [
+        ("convert with .to_dtype()", "convert with .to(dtype)"),
+        ("convert with .to_dtype(int64)", "convert with .long()"),
+        ("move one with .to_device()", "move one with .to(device)"),
+        ("keep it with backward_retain(), or", "keep it with backward(retain_graph=True), or"),
+        ("must be bool: compare with .ne_scalar(0)", "must be bool: compare with != 0"),
+        ("nothing of the kind", "nothing of the kind"),
+    ],
+)
+def test_the_table_of_names(rust: str, python: str) -> None:
+    assert _engine._translated(rust) == python
+
+
+def test_a_leaf_is_not_changed_in_place_while_gradients_are_recorded() -> None:
+    x = nx.Tensor([1.0, 2.0], requires_grad=True)
+    for change in (
+        lambda: x.fill_(3.0),
+        lambda: x.zero_(),
+        lambda: x.copy_(nx.ones(2)),
+        lambda: x.add_(1.0),
+        lambda: x.mul_(2.0),
+        lambda: x.__setitem__(0, 5.0),
+    ):
+        with pytest.raises(RuntimeError, match="leaf"):
+            change()
+    assert x.tolist() == [1.0, 2.0]
+    with nx.no_grad():
+        x.fill_(3.0)
+    x.data.mul_(2.0)
+    assert x.tolist() == [6.0, 6.0] and x.requires_grad
+
+
+def test_what_a_kernels_gradient_raises_keeps_its_class() -> None:
+    def fail(inputs: object, outputs: object, gradients: object) -> None:
+        raise KeyError("mine")
+
+    kernel = nx.CustomKernel(
+        "twice",
+        inputs=[("x", nx.float32, "n")],
+        outputs=[("y", nx.float32, "n")],
+        sources={},
+        cpu=lambda x: x * 2,
+        gradient=fail,
+    )
+    x = nx.Tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(KeyError, match="mine"):
+        kernel(x).sum().backward()
+    assert x.grad is None
+
+
+def test_clamp_has_slope_one_at_its_bounds() -> None:
+    x = nx.Tensor([-1.0, 0.0, 0.5, 1.0, 2.0], requires_grad=True)
+    x.clamp(0.0, 1.0).sum().backward()
+    assert x.grad.tolist() == [0.0, 1.0, 1.0, 1.0, 0.0]
+    x.grad = None
+    low, high = nx.Tensor(0.0, requires_grad=True), nx.Tensor(1.0, requires_grad=True)
+    x.clamp(low, high).sum().backward()
+    assert x.grad.tolist() == [0.0, 1.0, 1.0, 1.0, 0.0]
+    assert low.grad.item() == 1.0 and high.grad.item() == 1.0
+    clamped = nx.Tensor([math.nan, 1.0]).clamp(nx.Tensor(0.0), nx.Tensor(math.nan))
+    assert np.isnan(clamped.numpy()).all()
+    # As in PyTorch, these are flat at their ends.
+    y = nx.Tensor([-1.0, 0.0, 1.0], requires_grad=True)
+    nx.nn.functional.hardtanh(y).sum().backward()
+    assert y.grad.tolist() == [0.0, 1.0, 0.0]
+
+
+def test_gradients_of_std_and_norm_where_they_are_zero() -> None:
+    x = nx.Tensor([2.0, 2.0, 2.0], requires_grad=True)
+    x.std().backward()
+    assert x.grad.tolist() == [0.0, 0.0, 0.0]
+    y = nx.Tensor([[1.0, 1.0], [1.0, 3.0]], requires_grad=True)
+    y.std(dim=1).sum().backward()
+    assert y.grad[0].tolist() == [0.0, 0.0]
+    assert y.grad[1].tolist() == pytest.approx([-0.70710678, 0.70710678])
+    z = nx.zeros(3).requires_grad_()
+    z.norm().backward()
+    assert z.grad.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_array_without_a_copy() -> None:
+    x = nx.Tensor([1.0, 2.0])
+    view = x.__array__(copy=False)
+    assert view.base is not None and np.shares_memory(view, np.asarray(x))
+    assert x.__array__(dtype=np.float32, copy=False).dtype == np.float32
+    with pytest.raises(ValueError, match="copy"):
+        x.__array__(dtype=np.float64, copy=False)
+    own = x.__array__(copy=True)
+    own[0] = 5.0
+    assert x.tolist() == [1.0, 2.0]
+
+
+def test_numpys_numbers_in_lists_keep_their_dtype() -> None:
+    assert nx.Tensor([np.float64(1.0)]).dtype == nx.float64
+    assert nx.Tensor([np.float64(1.0), 2.0]).dtype == nx.float64
+    assert nx.Tensor([1.0, np.float64(2.0)]).dtype == nx.float64
+    assert nx.Tensor([np.float32(1.0), 2]).dtype == nx.float32
+    assert nx.Tensor([[np.int32(1)], [np.int32(2)]]).dtype == nx.int32
+    assert nx.Tensor([np.int32(1), 2]).dtype == nx.int64
+    assert nx.Tensor([np.bool_(True)]).dtype == nx.bool
+    assert nx.Tensor([1.0, 2.0]).dtype == nx.float32 and nx.Tensor([1, 2]).dtype == nx.int64
+    assert nx.Tensor([np.float64(1.0)], dtype=nx.float32).dtype == nx.float32
+
+
+def test_a_module_that_does_not_fit_stays_where_it_is() -> None:
+    model = nx.nn.Sequential(nx.nn.Linear(4, 4), nx.nn.Linear(4, 4))
+    before = {name: value.tolist() for name, value in model.state_dict().items()}
+    device = nx.Device("cpu")
+    device.empty_cache()
+    in_use = device.memory()["allocated"]
+    device.set_memory_limit(in_use + 160)
+    try:
+        with pytest.raises(MemoryError):
+            model.to(nx.float64)
+    finally:
+        device.set_memory_limit(None)
+    assert all(value.dtype == nx.float32 for value in model.state_dict().values())
+    assert {name: value.tolist() for name, value in model.state_dict().items()} == before
+    assert all(value.dtype == nx.float64 for value in model.to(nx.float64).state_dict().values())
