@@ -195,27 +195,30 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     return input.scatter(dim, _rows(index, input, dim), value.item() if isinstance(value, Tensor) else value)
 
 
-def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy with ``values`` at the places that one index for each of the first dimensions names; with ``accumulate`` they
-    are added there."""
-    shape = _engine.broadcast_shapes(*(index.shape for index in indices))
-    rest = tuple(input.shape[len(indices) :])
-    place = _engine.zeros(shape, dtype="int64", device=input.device)
-    for index, size in zip(indices, input.shape, strict=False):
-        place = place * size + where(index < 0, index + size, index)
-    rows = input.reshape(-1, *rest)
-    given = values.to(input.dtype).broadcast_to((*shape, *rest)).reshape(-1, *rest)
-    place = place.reshape(-1)
-    changed = rows.index_add(0, place, given) if accumulate else index_copy(rows, 0, place, given)
-    return changed.reshape(input.shape)
+def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy with ``values`` at the places that ``input[indices]`` names, by numbers or masks; with ``accumulate`` they are
+    added there.
+
+    >>> import neurenix as nx
+    >>> nx.index_put(nx.zeros(3), (nx.tensor([0, 2, 0]),), nx.tensor([1.0, 2.0, 3.0]), accumulate=True).tolist()
+    [4.0, 0.0, 2.0]
+    """
+    # Reading the elements' numbers instead of the elements checks the indices as square brackets do.
+    numbers = _engine.arange(input.numel(), device=input.device).reshape(input.shape)[tuple(indices)]
+    given = values.to(input.dtype).broadcast_to(numbers.shape).flatten()
+    change = input.flatten().index_add if accumulate else input.flatten().scatter
+    return change(0, numbers.flatten(), given).reshape(input.shape)
 
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy with the elements of ``source``, in order, where ``mask`` is true."""
     mask = mask.broadcast_to(input.shape)
+    count = int(mask.sum().item())
+    if count > source.numel():
+        raise ValueError(f"masked_scatter: {count} places for {source.numel()} elements")
+    if count == 0:
+        return input.clone()
     place = mask.flatten().to("int64").cumsum(0) - 1
-    if source.numel() <= int(place[-1].item()):
-        raise ValueError(f"masked_scatter: {int(place[-1].item()) + 1} places for {source.numel()} elements")
     given = source.flatten().index_select(0, place.clamp(min=0)).reshape(input.shape)
     return where(mask, given.to(input.dtype), input)
 

@@ -36,7 +36,7 @@ def index_fill_(self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     return self.copy_(_methods.index_fill(self, dim, index, value))
 
 
-def index_put_(self: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
+def index_put_(self: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
     """As ``index_put``, in place."""
     return self.copy_(_methods.index_put(self, indices, values, accumulate))
 
@@ -63,7 +63,11 @@ def lerp_(self: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Numbers distributed evenly over [a, b), in place."""
-    return self.copy_(_drawn(self, "rand", generator) * (b - a) + a)
+    if a > b:
+        raise ValueError(f"uniform_: numbers from {a} to below {b}")
+    drawn = (_drawn(self, "rand", generator) * (b - a) + a).to(self.dtype)
+    # What rounds up to b belongs to the other end, where as much is missing that rounds down.
+    return self.copy_(_engine.where(drawn >= b, a, drawn))
 
 
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
@@ -83,7 +87,8 @@ def bernoulli_(self: Tensor, p: float = 0.5, *, generator: Generator | None = No
 
 def _drawn(self: Tensor, source: str, generator: Generator | None) -> Tensor:
     draw = getattr(_engine, source)
-    result: Tensor = draw(tuple(self.shape), device=self.device, generator=generator)
+    dtype = self.dtype if self.dtype.name == "float64" else "float32"
+    result: Tensor = draw(tuple(self.shape), dtype=dtype, device=self.device, generator=generator)
     return result
 
 

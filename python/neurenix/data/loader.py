@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -88,8 +87,8 @@ class _Workers:
 
         return self._pool.submit(work)
 
-    def stop(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+    def stop(self, wait: bool) -> None:
+        self._pool.shutdown(wait=wait, cancel_futures=True)
 
 
 class DataLoader:
@@ -199,15 +198,15 @@ class DataLoader:
     def _prefetched(self, make: Callable[[Any], Any], tasks: Iterator[Any]) -> Iterator[Any]:
         waiting: deque[Future[Any]] = deque()
         workers, self._workers = self._workers or _Workers(self), None
-        ended = False
+        ended = late = False
         try:
             for task in islice(tasks, self.num_workers * self.prefetch_factor):
                 waiting.append(workers.submit(make, task))
             while waiting:
-                try:
-                    batch = waiting.popleft().result(self.timeout or None)
-                except FutureTimeout:
-                    raise RuntimeError(f"DataLoader: a batch took more than {self.timeout} seconds") from None
+                late = not wait([waiting[0]], self.timeout or None).done
+                if late:
+                    raise RuntimeError(f"DataLoader: a batch took more than {self.timeout} seconds")
+                batch = waiting.popleft().result()
                 for task in islice(tasks, 1):
                     waiting.append(workers.submit(make, task))
                 yield batch
@@ -217,4 +216,5 @@ class DataLoader:
             if ended and self.persistent_workers and self._workers is None:
                 self._workers = workers
             else:
-                workers.stop()
+                # The error of a late batch does not wait for the batch.
+                workers.stop(wait=not late)

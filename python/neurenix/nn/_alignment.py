@@ -96,7 +96,8 @@ def _losses(log_probs: Tensor, spelled: Any, inputs: Any, lengths: Any, blank: i
     first[:, :1] = 0.0
     first[:, 1:2][lengths > 0] = 0.0
     index = _tensor(states, log_probs).unsqueeze(0).expand(frames, *states.shape)
-    emitted = log_probs.gather(2, index)
+    # A state that no way leads to stays above -inf, for the difference of two infinities is no number.
+    emitted = log_probs.gather(2, index).clamp(min=_NEVER)
     skip, forward, count = _tensor(skips, log_probs), _tensor(first, log_probs) + emitted[0], states.shape[1]
     for frame in range(1, int(inputs.max(initial=0))):
         ways = [forward, forward.narrow(1, 0, count - 1).pad((1, 0), _NEVER)]

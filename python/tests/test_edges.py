@@ -1,0 +1,114 @@
+"""Edges of functions: indices out of range and masks, late batches, impossible alignments, wide floats, empty tensors."""
+
+from __future__ import annotations
+
+import time
+
+import neurenix as nx
+import numpy as np
+import pytest
+from neurenix import data, nn
+
+INF = float("inf")
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("index", [(0, 5), (0, -4), (2, 0), (-3, 0)])
+def test_index_put_refuses_an_index_out_of_range(index: tuple[int, int], accumulate: bool) -> None:
+    places = tuple(nx.tensor([number]) for number in index)
+    with pytest.raises(IndexError, match="out of range"):
+        nx.index_put(nx.zeros(2, 3), places, nx.ones(1), accumulate).tolist()
+
+
+def test_index_put_takes_masks() -> None:
+    mask, values = nx.tensor([[True, False, True], [False, False, True]]), nx.tensor([7.0, 8.0, 9.0])
+    assert nx.index_put(nx.ones(2, 3), (mask,), values).tolist() == [[7.0, 1.0, 8.0], [1.0, 1.0, 9.0]]
+    assert nx.index_put(nx.ones(2, 3), (mask,), values, True).tolist() == [[8.0, 1.0, 9.0], [1.0, 1.0, 10.0]]
+    x = nx.zeros(2, 3)
+    assert x.index_put_((nx.tensor([False, True]), nx.tensor([0, 2])), nx.tensor(4.0)) is x
+    assert x.tolist() == [[0.0, 0.0, 0.0], [4.0, 0.0, 4.0]]
+    rows = nx.tensor([1, -1, 0])
+    assert x.index_put_((rows,), nx.ones(3), accumulate=True).tolist() == [[1.0, 1.0, 1.0], [6.0, 2.0, 6.0]]
+
+
+def test_index_put_has_gradients() -> None:
+    x, values = nx.zeros(2, 3, requires_grad=True), nx.ones(2, requires_grad=True)
+    place = nx.tensor([[True, False, False], [False, True, False]])
+    (nx.index_put(x, (place,), values) * nx.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])).sum().backward()
+    assert x.grad.tolist() == [[0.0, 2.0, 3.0], [4.0, 0.0, 6.0]] and values.grad.tolist() == [1.0, 5.0]
+
+
+def test_masked_scatter_without_places() -> None:
+    nothing = nx.zeros(0, 3)
+    assert nothing.masked_scatter(nothing > 0, nx.ones(2)).shape == (0, 3)
+    assert nothing.masked_scatter_(nothing > 0, nx.ones(0)).shape == (0, 3)
+    x = nx.ones(2)
+    assert x.masked_scatter(x > 1, nx.ones(0)).tolist() == [1.0, 1.0]
+
+
+class Slow(data.Dataset):
+    """A sample that takes a second."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(1.0)
+        return index
+
+
+class Late(Slow):
+    """A sample whose source was too slow."""
+
+    def __getitem__(self, index: int) -> int:
+        raise TimeoutError("the camera does not answer")
+
+
+def test_a_late_batch_is_told_at_once() -> None:
+    start = time.monotonic()
+    with pytest.raises(RuntimeError, match="more than 0.05 seconds"):
+        list(data.DataLoader(Slow(), num_workers=1, timeout=0.05))
+    assert time.monotonic() - start < 0.6
+
+
+@pytest.mark.parametrize("timeout", [0, 30])
+def test_the_data_sets_own_timeout_is_passed_on(timeout: float) -> None:
+    with pytest.raises(TimeoutError, match="the camera does not answer"):
+        list(data.DataLoader(Late(), num_workers=1, timeout=timeout))
+
+
+@pytest.mark.parametrize("zero_infinity", [False, True])
+def test_ctc_loss_with_probabilities_of_zero(zero_infinity: bool) -> None:
+    """PyTorch's numbers: in the first row two of the classes cannot be at one frame, the second cannot be spelled."""
+    scores = np.sin(np.arange(48.0, dtype=np.float32).reshape(6, 2, 4) * 1.7)
+    scores[1, 0, :2] = -INF
+    scores[:, 1, 2] = -INF
+    x = nx.tensor(scores, requires_grad=True)
+    loss = nn.CTCLoss(reduction="none", zero_infinity=zero_infinity)(
+        x.log_softmax(-1), nx.tensor([[1, 3], [1, 2]]), [6, 6], [2, 2]
+    )
+    assert loss.tolist() == [pytest.approx(5.4311724, rel=1e-5), 0.0 if zero_infinity else INF]
+    loss.sum().backward()
+    gradient = x.grad.numpy()
+    assert np.isfinite(gradient[:, 0]).all()
+    np.testing.assert_allclose(gradient[0, 0], [0.20548972, -0.44605774, 0.15915123, 0.08141679], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(gradient[5, 0], [-0.50303739, 0.36590081, 0.44846487, -0.31132829], rtol=1e-4, atol=1e-5)
+    assert (gradient[:, 1] == 0.0).all()
+
+
+@pytest.mark.parametrize("name", ["uniform_", "normal_", "exponential_"])
+def test_wide_floats_are_drawn_wide(name: str) -> None:
+    nx.manual_seed(1)
+    drawn = getattr(nx.zeros(1000, dtype="float64"), name)().numpy()
+    assert drawn.dtype == np.float64
+    assert (drawn != drawn.astype(np.float32)).mean() > 0.9
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_uniform_numbers_stay_below_the_end(dtype: str) -> None:
+    nx.manual_seed(1)
+    low, high = 1.0, 1.0 + 2.0**-6
+    drawn = nx.zeros(20000, dtype=dtype).uniform_(low, high)
+    assert bool((drawn >= low).all()) and bool((drawn < high).all())
+    with pytest.raises(ValueError, match="uniform_"):
+        drawn.uniform_(2.0, 1.0)
