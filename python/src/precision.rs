@@ -35,17 +35,22 @@ pub(crate) fn set_autocast_dtype(dtype: Option<Wanted>) -> Result<()> {
     }
 }
 
-/// An operand of a product: in the low dtype where there is one, unless it is `float64` or integers.
-pub(crate) fn low(tensor: &Tensor) -> phynexus::Result<Tensor> {
+/// Operands of a product: in the low dtype where there is one, unless one of them is `float64` or integers.
+pub(crate) fn low(operands: Vec<Tensor>) -> phynexus::Result<Vec<Tensor>> {
+    let castable = |tensor: &Tensor| matches!(tensor.dtype(), DType::F32 | DType::F16 | DType::BF16);
     match LOW.get() {
-        Some(dtype) if matches!(tensor.dtype(), DType::F32 | DType::F16 | DType::BF16) => {
-            tensor.to_dtype(dtype)
+        Some(dtype) if operands.iter().all(castable) => {
+            operands.iter().map(|tensor| tensor.to_dtype(dtype)).collect()
         }
-        _ => Ok(tensor.clone()),
+        _ => Ok(operands),
     }
 }
 
 /// The product of matrices, in the low dtype where there is one.
 pub(crate) fn matmul(left: &Tensor, right: &Tensor) -> phynexus::Result<Tensor> {
-    if LOW.get().is_none() { left.matmul(right) } else { low(left)?.matmul(&low(right)?) }
+    if LOW.get().is_none() {
+        return left.matmul(right);
+    }
+    let operands = low(vec![left.clone(), right.clone()])?;
+    operands[0].matmul(&operands[1])
 }

@@ -7,7 +7,7 @@ import time
 import neurenix as nx
 import numpy as np
 import pytest
-from neurenix import data, nn
+from neurenix import amp, data, nn
 
 INF = float("inf")
 
@@ -94,6 +94,19 @@ def test_ctc_loss_with_probabilities_of_zero(zero_infinity: bool) -> None:
     np.testing.assert_allclose(gradient[0, 0], [0.20548972, -0.44605774, 0.15915123, 0.08141679], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(gradient[5, 0], [-0.50303739, 0.36590081, 0.44846487, -0.31132829], rtol=1e-4, atol=1e-5)
     assert (gradient[:, 1] == 0.0).all()
+
+
+def test_a_product_of_two_precisions_stays_out_of_autocast() -> None:
+    single, double = nx.randn(2, 2), nx.randn(2, 2).double()
+    expected = (single @ double).numpy()
+    assert expected.dtype == np.float64
+    with amp.autocast("cpu", nx.bfloat16):
+        products = [single @ double, double @ single, single.matmul(double), nx.einsum("ij,jk->ik", single, double)]
+        assert nn.functional.linear(single, double).dtype == nx.float64
+        assert (single @ single).dtype == nx.bfloat16
+    assert all(product.dtype == nx.float64 for product in products)
+    for product in (products[0], products[2], products[3]):
+        np.testing.assert_array_equal(product.numpy(), expected)
 
 
 @pytest.mark.parametrize("name", ["uniform_", "normal_", "exponential_"])

@@ -8,11 +8,11 @@ from .._engine import Tensor, autocast_dtype
 
 
 def low(*tensors: Any) -> Any:
-    """Tensors of ``float32`` in the low dtype of ``autocast``, all else as it is."""
+    """Tensors in the low dtype of ``autocast``, or all as they are if one of them is ``float64`` or integers."""
     dtype = autocast_dtype()
-    if dtype is None:
+    if dtype is None or any(isinstance(t, Tensor) and t.dtype.name not in _CAST for t in tensors):
         return tensors
-    return tuple(t.to(dtype) if isinstance(t, Tensor) and t.dtype.name in _CAST else t for t in tensors)
+    return tuple(t.to(dtype) if isinstance(t, Tensor) else t for t in tensors)
 
 
 def full(*tensors: Any) -> Any:

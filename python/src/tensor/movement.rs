@@ -359,7 +359,7 @@ pub(crate) fn einsum(equation: &str, operands: &Bound<'_, PyTuple>) -> Result<Py
         1 if operands.get_item(0)?.cast::<PyTensor>().is_err() => tensors(&operands.get_item(0)?)?,
         _ => tensors(operands.as_any())?,
     };
-    let operands = operands.iter().map(precision::low).collect::<phynexus::Result<Vec<_>>>()?;
+    let operands = precision::low(operands)?;
     Ok(PyTensor::wrap(Tensor::einsum(equation, &operands.iter().collect::<Vec<_>>())?))
 }
 
