@@ -25,6 +25,31 @@ fn ask() -> bool {
     })
 }
 
+/// The same where locks are held or a step is half done: not if a handler is a function of the user's, which might want what
+/// is locked. Such a handler runs when the call has ended.
+fn ask_no_function() -> bool {
+    let harmless = |py: Python<'_>| -> PyResult<bool> {
+        // The module in C: a function in Python would run the handlers on its way.
+        let signal = py.import("_signal")?;
+        let (raises, get) = (signal.getattr("default_int_handler")?, signal.getattr("getsignal")?);
+        let count: i32 = signal.getattr("NSIG")?.extract()?;
+        // Numbers that are no signals are an error, and have no handler.
+        let function = |number| get.call1((number,)).is_ok_and(|h| h.is_callable() && !h.is(&raises));
+        Ok(!(1..count).any(function))
+    };
+    Python::attach(harmless).unwrap_or(false) && ask()
+}
+
+/// Waits for another thread's computation without Python's global lock: that thread may be asking Python for signals.
+fn wait_detached(wait: &mut (dyn FnMut() + Send)) {
+    Python::attach(|py| py.detach(wait));
+}
+
+/// Tells the engine how threads of Python wait.
+pub(crate) fn begin() {
+    interrupt::set_wait(wait_detached);
+}
+
 fn is_main(py: Python<'_>) -> bool {
     IS_MAIN.get().unwrap_or_else(|| {
         let asked = || -> PyResult<bool> {
@@ -42,6 +67,22 @@ fn is_main(py: Python<'_>) -> bool {
 /// handler raised, and tensors are as they were.
 pub(crate) fn compute<T: Send, E: Into<Failure> + Send>(
     py: Python<'_>,
+    work: impl FnOnce() -> Result<T, E> + Send,
+) -> Result<T> {
+    watched(py, ask, work)
+}
+
+/// The same for work that holds locks or must not be seen half done.
+pub(crate) fn compute_undisturbed<T: Send, E: Into<Failure> + Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, E> + Send,
+) -> Result<T> {
+    watched(py, ask_no_function, work)
+}
+
+fn watched<T: Send, E: Into<Failure> + Send>(
+    py: Python<'_>,
+    ask: interrupt::Check,
     work: impl FnOnce() -> Result<T, E> + Send,
 ) -> Result<T> {
     if !is_main(py) {

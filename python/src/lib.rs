@@ -95,6 +95,7 @@ mod _engine {
 
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        crate::interrupt::begin();
         crate::micrograd::add_to(module)
     }
 }

@@ -7,11 +7,11 @@ use std::{
 
 use neurenix::optim::{Optimizer, Rule};
 use phynexus::{Tensor, graph::Gradients};
-use pyo3::prelude::*;
+use pyo3::{prelude::*, sync::MutexExt};
 
 use crate::{
     error::{Result, value_error},
-    interrupt::compute,
+    interrupt::compute_undisturbed,
     tensor::PyTensor,
 };
 
@@ -82,8 +82,9 @@ fn places(parameters: &[Bound<'_, PyTensor>]) -> Vec<neurenix::nn::Parameter> {
 }
 
 impl PyOptimizer {
-    fn lock(&self) -> MutexGuard<'_, Optimizer> {
-        self.optimizer.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits without Python's global lock, which a step of another thread may need.
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Optimizer> {
+        self.optimizer.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -110,20 +111,20 @@ impl PyOptimizer {
         }
     }
     /// One more group.
-    fn add_group(&self, group: Group<'_>) -> Result<()> {
+    fn add_group(&self, py: Python<'_>, group: Group<'_>) -> Result<()> {
         let (parameters, rate, decay, options) = group;
         let rule = rule(&self.rule, &options)?;
-        Ok(self.lock().add_group_with(rule, places(&parameters), rate, decay)?)
+        Ok(self.lock(py).add_group_with(rule, places(&parameters), rate, decay)?)
     }
     /// Puts other settings of the rule into a group.
-    fn set_options(&self, group: usize, options: Options) -> Result<()> {
-        Ok(self.lock().set_rule(group, rule(&self.rule, &options)?)?)
+    fn set_options(&self, py: Python<'_>, group: usize, options: Options) -> Result<()> {
+        Ok(self.lock(py).set_rule(group, rule(&self.rule, &options)?)?)
     }
     /// Updates every parameter that has a gradient: all, or none if it fails. The gradients stay. ``settings`` are learning
     /// rate and weight decay of each group.
     fn step(&self, py: Python<'_>, settings: Vec<(f64, f64)>) -> Result<()> {
-        compute(py, || -> Result<()> {
-            let mut optimizer = self.lock();
+        compute_undisturbed(py, || -> Result<()> {
+            let mut optimizer = self.optimizer.lock().unwrap_or_else(PoisonError::into_inner);
             for (group, (rate, decay)) in settings.into_iter().enumerate() {
                 optimizer.set_group(group, rate, decay)?;
             }
@@ -154,15 +155,15 @@ impl PyOptimizer {
         })
     }
     /// The state by name.
-    fn state(&self) -> Result<BTreeMap<String, PyTensor>> {
-        Ok(self.lock().state()?.into_iter().map(|(name, tensor)| (name, PyTensor::wrap(tensor))).collect())
+    fn state(&self, py: Python<'_>) -> Result<BTreeMap<String, PyTensor>> {
+        Ok(self.lock(py).state()?.into_iter().map(|(name, tensor)| (name, PyTensor::wrap(tensor))).collect())
     }
     /// Puts a state back. Nothing changes unless all of it fits.
-    fn load_state(&self, state: HashMap<String, Bound<'_, PyTensor>>) -> Result<()> {
+    fn load_state(&self, py: Python<'_>, state: HashMap<String, Bound<'_, PyTensor>>) -> Result<()> {
         let state = state
             .into_iter()
             .map(|(name, tensor)| Ok((name, tensor.get().tensor()?)))
             .collect::<Result<BTreeMap<_, _>>>()?;
-        Ok(self.lock().load_state(&state)?)
+        Ok(self.lock(py).load_state(&state)?)
     }
 }

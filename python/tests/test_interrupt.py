@@ -160,6 +160,66 @@ def test_a_handler_of_the_users_own_is_run_and_its_exception_arrives() -> None:
     assert done.stdout.strip() == "[6.0, 6.0] enough", done.stdout + done.stderr
 
 
+STEPS = """
+import os, signal, sys, threading, time
+import neurenix as nx
+from neurenix import nn, optim
+
+nx.set_default_device("cpu")
+model = nn.Sequential(*[nn.Linear(768, 768) for _ in range(6)])
+optimizer = optim.Adam(model.parameters())
+x = nx.rand(256, 768); nx.evaluate([x])
+
+def step():
+    optimizer.zero_grad()
+    (model(x) ** 2).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_handler_that_saves_runs_between_the_steps() -> None:
+    program = STEPS + textwrap.dedent("""
+        saved = []
+        def handler(number, frame):
+            saved.append((len(optimizer.state_dict()["state"]), {k: v.sum().item() for k, v in model.state_dict().items()}))
+        signal.signal(signal.SIGTERM, handler)
+        def send():
+            for number in range(5):
+                time.sleep(0.05 + 0.013 * number)
+                os.kill(os.getpid(), signal.SIGTERM)
+                while len(saved) <= number:
+                    time.sleep(0.01)
+        sender = threading.Thread(target=send, daemon=True)
+        sender.start()
+        while len(saved) < 5:
+            step()
+        print("saved", len(saved))
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "saved 5", done.stdout + done.stderr
+
+
+def test_threads_that_read_a_training_optimizer_wait_and_none_for_ever() -> None:
+    program = STEPS + textwrap.dedent("""
+        stop = threading.Event()
+        read = []
+        def look():
+            while not stop.is_set():
+                optimizer.state_dict()
+                # Computed with Python's lock held by some, on its way by others.
+                read.append(nx.nn.functional.one_hot(nx.arange(64), 64).sum().item())
+        threads = [threading.Thread(target=look, daemon=True) for _ in range(2)]
+        [thread.start() for thread in threads]
+        end = time.perf_counter() + 2.0
+        while time.perf_counter() < end or not read:
+            step()
+        stop.set(); [thread.join() for thread in threads]
+        print("read", set(read) == {64})
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "read True", done.stdout + done.stderr
+
+
 def test_the_command_is_interrupted() -> None:
     command = [sys.executable, "-m", "neurenix", "verify", "--device", "cpu", "--all"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

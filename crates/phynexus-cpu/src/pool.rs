@@ -189,8 +189,15 @@ impl Pool {
         let mut spins = 0u32;
         while self.state.0.load(Ordering::Acquire) != closed {
             spins += 1;
-            if job.watched && interrupt::requested() && INTERRUPTED.swap(epoch, Ordering::Relaxed) != epoch {
-                job.end(interrupt::payload());
+            if job.watched {
+                // Who is asked may panic, and workers use the job.
+                let asked = catch_unwind(interrupt::requested);
+                let ended = asked.map_or_else(Some, |ended| ended.then(interrupt::payload));
+                if let Some(payload) = ended
+                    && INTERRUPTED.swap(epoch, Ordering::Relaxed) != epoch
+                {
+                    job.end(payload);
+                }
             }
             // The worker we wait for may need this core.
             if spins < 2000 { std::hint::spin_loop() } else { thread::yield_now() }

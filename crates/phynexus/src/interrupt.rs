@@ -11,6 +11,7 @@ use std::{
     cell::Cell,
     marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::OnceLock,
     thread,
     time::{Duration, Instant},
 };
@@ -131,11 +132,14 @@ pub(crate) fn catch<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
     })
 }
 
-/// Until it is dropped, this thread is not asked: memory is being overwritten.
-pub(crate) struct Shield(PhantomData<*const ()>);
+/// Until it is dropped, this thread is not asked: something is being overwritten, and half of it would be wrong.
+#[must_use = "the shield ends when it is dropped"]
+pub struct Shield(PhantomData<*const ()>);
 
+#[expect(clippy::new_without_default, reason = "a shield is raised, not a value")]
 impl Shield {
-    pub(crate) fn new() -> Shield {
+    /// Raises it.
+    pub fn new() -> Shield {
         SHIELDS.set(SHIELDS.get() + 1);
         Shield(PhantomData)
     }
@@ -160,6 +164,25 @@ pub(crate) fn wait_until(done: &dyn Fn() -> bool) -> Result<()> {
         if begun.elapsed() < ACTIVE { std::hint::spin_loop() } else { thread::sleep(NAP) }
     }
     Ok(())
+}
+
+/// Does a wait for other threads.
+pub type Wait = fn(&mut (dyn FnMut() + Send));
+
+static WAIT: OnceLock<Wait> = OnceLock::new();
+
+/// Says how a thread waits for another one that computes what it needs: `around` is called with the wait, and gives up
+/// before it what the other may need to be asked, such as a language's global lock. Only the first call counts.
+pub fn set_wait(around: Wait) {
+    let _ = WAIT.set(around);
+}
+
+/// Waits for other threads. The caller holds no lock of the engine's.
+pub(crate) fn wait(wait: &mut (dyn FnMut() + Send)) {
+    match WAIT.get() {
+        Some(around) => around(wait),
+        None => wait(),
+    }
 }
 
 /// How long a thread that waits for another sleeps at most before it asks.

@@ -11,7 +11,7 @@ pub use schedule::Schedule;
 
 use std::collections::BTreeMap;
 
-use phynexus::{DType, Tensor, graph::Gradients, no_grad};
+use phynexus::{DType, Tensor, graph::Gradients, interrupt::Shield, no_grad};
 
 use crate::{Error, Result, nn::Parameter};
 
@@ -232,6 +232,8 @@ impl Optimizer {
         });
         match result {
             Ok(()) => {
+                // The values are in their places: the counts follow.
+                let _shield = Shield::new();
                 self.parameters().try_for_each(|p| p.leaf().map(drop))?;
                 let taken = condition.map_or(Ok(true), Tensor::item::<bool>)?;
                 self.steps += u64::from(taken);

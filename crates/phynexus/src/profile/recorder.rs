@@ -300,10 +300,18 @@ pub(crate) fn step(
     let detailed = timeline().is_some();
     let Some((session, kind)) = with(|r| (r.session, r.kind(device, summary))) else { return run() };
     let number = RUNS.fetch_add(1, Ordering::Relaxed);
-    let outer = RUN.replace(Some(Run { session, kind, number, timed: false }));
+    /// The run around this one, which is back even if an interruption unwinds through this one.
+    struct Outer(Option<Run>);
+    impl Drop for Outer {
+        fn drop(&mut self) {
+            RUN.set(self.0.take());
+        }
+    }
+    let outer = Outer(RUN.replace(Some(Run { session, kind, number, timed: false })));
     let begun = Instant::now();
     let result = run();
-    let this = RUN.replace(outer);
+    let this = RUN.take();
+    drop(outer);
     result?;
     let Some(this) = this else { return Ok(()) };
     if detailed && !this.timed {

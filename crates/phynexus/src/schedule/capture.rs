@@ -203,6 +203,7 @@ where
         // Copies, so that memory tells which argument it is.
         let copy = |(number, tensor)| copied(tensor, self.known_extremes(number, tensor));
         let copies: Vec<Tensor> = given.iter().chain(kept).enumerate().map(copy).collect::<Result<_>>()?;
+        let before = modes();
         let mode = ModeGuard::enter(Mode::Capturing(Vec::new()));
         let results = (self.function)(&copies[..given.len()], &copies[given.len()..]);
         let Mode::Capturing(draws) = mode.leave() else {
@@ -210,7 +211,12 @@ where
         };
         // The numbers are drawn once more by the replay.
         draws.iter().rev().for_each(|draw| draw.generator.set_state(draw.state));
-        Ok(Recording::new(copies, given.len(), results?, &draws)?)
+        let recording = Recording::new(copies, given.len(), results?, &draws)?;
+        if recording.modes != before {
+            let message = "another mode was chosen while the function was recorded: choose it outside";
+            return Err(Error::argument("capture", message).into());
+        }
+        Ok(recording)
     }
 }
 
@@ -380,8 +386,7 @@ impl Recording {
             leaves = distinct;
         }
         let generators = generators.into_iter().map(|(generator, blocks, _)| (generator, blocks)).collect();
-        let modes = modes();
-        Ok(Recording { arguments, modes, given, plan, leaves, results: outcomes, generators })
+        Ok(Recording { arguments, modes: modes(), given, plan, leaves, results: outcomes, generators })
     }
 
     fn fits(&self, given: &[Tensor], kept: &[Tensor]) -> bool {

@@ -24,7 +24,10 @@ mod walk;
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use smallvec::SmallVec;
@@ -48,6 +51,8 @@ use walk::{Pending, Privacy, Walk, Walker};
 /// Guards the marks and claims of nodes: held while walking, never while planning or computing.
 static CLAIMS: Mutex<u32> = Mutex::new(0);
 static RELEASED: Condvar = Condvar::new();
+/// How often claims were given up. It changes while [`CLAIMS`] is held.
+static RELEASES: AtomicU64 = AtomicU64::new(0);
 
 fn claims() -> MutexGuard<'static, u32> {
     CLAIMS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -81,6 +86,18 @@ pub(crate) fn evaluate(roots: &[&Tensor], given: &mut Vec<Tensor>) -> Result<()>
     Ok(())
 }
 
+/// Waits until claims are given up that were not when there had been so many; for a moment only if the thread is watched.
+fn wait_for_release(releases: u64) {
+    let mut guard = claims();
+    while RELEASES.load(Ordering::Relaxed) == releases {
+        if interrupt::is_watched() {
+            drop(RELEASED.wait_timeout(guard, interrupt::PATIENCE).unwrap_or_else(PoisonError::into_inner));
+            return;
+        }
+        guard = RELEASED.wait(guard).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
 fn evaluate_graph(roots: &[&Tensor], given: &[Tensor]) -> Result<()> {
     let _phase = profile::phase(Phase::Evaluating);
     loop {
@@ -94,14 +111,12 @@ fn evaluate_graph(roots: &[&Tensor], given: &[Tensor]) -> Result<()> {
                     "this tensor is being computed, perhaps by the computation that is being interrupted";
                 return Err(Error::argument("evaluate", message));
             }
-            Walk::Busy if interrupt::is_watched() => {
-                let waited = RELEASED.wait_timeout(epoch, interrupt::PATIENCE);
-                drop(waited.unwrap_or_else(PoisonError::into_inner));
-                interrupt::check()?;
-                continue;
-            }
             Walk::Busy => {
-                drop(RELEASED.wait(epoch).unwrap_or_else(PoisonError::into_inner));
+                let releases = RELEASES.load(Ordering::Relaxed);
+                drop(epoch);
+                drop(walker);
+                interrupt::wait(&mut || wait_for_release(releases));
+                interrupt::check()?;
                 continue;
             }
             Walk::Claimed(pending) => {
@@ -189,6 +204,7 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let guard = claims();
         self.0.mark_in_flight(false);
+        RELEASES.fetch_add(1, Ordering::Relaxed);
         drop(guard);
         RELEASED.notify_all();
     }

@@ -18,7 +18,7 @@ use crate::{
         node::{FastBuild, Node},
         op::Op,
     },
-    interrupt,
+    interrupt::{self, Shield},
 };
 
 /// Gradients of a loss with respect to its leaves.
@@ -103,9 +103,10 @@ impl Tensor {
     /// As [`Tensor::backward`] for a tensor of any shape, given the gradient of some loss with respect to it.
     pub fn backward_from(&self, output_gradient: &Tensor, retain_graph: bool) -> Result<()> {
         let _guard = no_grad();
-        self.sweep_to_leaves(output_gradient, retain_graph, false)?
-            .iter()
-            .try_for_each(|(leaf, gradient)| leaf.add_grad(gradient))
+        let gradients = self.sweep_to_leaves(output_gradient, retain_graph, false)?;
+        // The graph may be gone: every leaf gets its gradient.
+        let _shield = Shield::new();
+        gradients.iter().try_for_each(|(leaf, gradient)| leaf.add_grad(gradient))
     }
 
     /// As [`Tensor::backward_from`], by default from 1 for a scalar, with gradients that can be differentiated again. The
@@ -114,9 +115,9 @@ impl Tensor {
         let unit =
             output_gradient.map_or_else(|| self.unit_gradient("backward"), |given| Ok(given.clone()))?;
         let _guard = record_gradients(true);
-        self.sweep_to_leaves(&unit, true, true)?
-            .iter()
-            .try_for_each(|(leaf, gradient)| leaf.add_grad(gradient))
+        let gradients = self.sweep_to_leaves(&unit, true, true)?;
+        let _shield = Shield::new();
+        gradients.iter().try_for_each(|(leaf, gradient)| leaf.add_grad(gradient))
     }
 
     /// Adds to the collected gradient. Another thread may do so at the same time: the sum takes the place of what it was
