@@ -68,6 +68,11 @@ fn rule(name: &str, options: &Options) -> Result<Rule> {
             Rule::Adagrad { learning_rate_decay: option("lr_decay", 0.0), epsilon: option("eps", 1e-10) }
         }
         "Adadelta" => Rule::Adadelta { rho: option("rho", 0.9), epsilon: option("eps", 1e-6) },
+        "Adamax" => Rule::AdaMax {
+            beta1: option("beta1", 0.9),
+            beta2: option("beta2", 0.999),
+            epsilon: option("eps", 1e-8),
+        },
         "Lion" => Rule::Lion { beta1: option("beta1", 0.9), beta2: option("beta2", 0.99) },
         other => return Err(value_error(format!("{other:?} is no update rule"))),
     };

@@ -181,6 +181,7 @@ for name, kwargs in [
     ("Adam", {"lr": 0.05, "weight_decay": 0.1}),
     ("Adam", {"amsgrad": True}),
     ("AdamW", {"lr": 0.05}),
+    ("Adamax", {"lr": 0.05, "weight_decay": 0.1}),
     ("NAdam", {}),
     ("RAdam", {"lr": 0.05}),
     ("RMSprop", {"momentum": 0.9, "centered": True}),

@@ -2,7 +2,7 @@
 
 from . import lr_scheduler
 from .optimizer import Optimizer
-from .rules import SGD, Adadelta, Adagrad, Adam, AdamW, Lion, NAdam, RAdam, RMSprop
+from .rules import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Lion, NAdam, RAdam, RMSprop
 
 __all__ = [
     "SGD",
@@ -10,6 +10,7 @@ __all__ = [
     "Adagrad",
     "Adam",
     "AdamW",
+    "Adamax",
     "Lion",
     "NAdam",
     "Optimizer",

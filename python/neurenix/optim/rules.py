@@ -150,6 +150,26 @@ class RAdam(_Adaptive):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
 
+class Adamax(_Adaptive):
+    """Adam by the greatest gradient rather than the mean square (Kingma and Ba, 2015)."""
+
+    _rule = "Adamax"
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        **choices: Any,
+    ) -> None:
+        check_choices("Adamax", choices)
+        _check_betas(betas)
+        _at_least_zero(epsilon=eps)
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+
 class RMSprop(Optimizer):
     """Divides by the root of the mean of squared gradients (Hinton, 2012)."""
 
