@@ -270,3 +270,25 @@ def test_modes_decorate_functions() -> None:
     with nx.no_grad():
         assert nx.enable_grad(records)() and nx.enable_grad()(records)() and nx.set_grad_enabled(True)(records)()
         assert not nx.inference_mode(False)(records)()
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda x: x.clone(),
+        lambda x: x.reshape(2, 2),
+        lambda x: x[:],
+        lambda x: x.contiguous(),
+        lambda x: x.float(),
+        lambda x: +x,
+        lambda x: x.expand(2, 2),
+    ],
+)
+def test_a_copy_of_a_leaf_that_is_changed_in_place_leaves_the_leaf_alone(copy: Callable[[nx.Tensor], nx.Tensor]) -> None:
+    x = nx.Tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    y = copy(x)
+    y[0] = 5.0
+    y *= 2.0
+    y.sum().backward()
+    assert x.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert x.grad.tolist() == [[0.0, 0.0], [2.0, 2.0]]

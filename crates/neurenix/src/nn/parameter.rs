@@ -48,7 +48,7 @@ impl Parameter {
             return Ok(tensor);
         }
         let leaf = if self.is_trainable() { tensor.with_grad()? } else { tensor.detach()? };
-        self.replace(leaf.clone());
+        self.replace(leaf.clone(), true);
         Ok(leaf)
     }
 
@@ -66,7 +66,7 @@ impl Parameter {
             );
             return Err(EngineError::shape("Parameter::set", &[old.shape(), value.shape()], hint).into());
         }
-        self.replace(value);
+        self.replace(value, self.is_trainable());
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl Parameter {
         }
         let new = old.detach()?.to_dtype(dtype)?.evaluated()?;
         let new = if self.is_trainable() { new.with_grad()? } else { new };
-        self.replace(new);
+        self.replace(new, self.is_trainable());
         Ok(())
     }
 
@@ -99,11 +99,13 @@ impl Parameter {
                 EngineError::shape("Parameter::convert_to", &[old.shape(), value.shape()], hint).into()
             );
         }
-        self.replace(if self.is_trainable() { value.with_grad()? } else { value });
+        let trainable = self.is_trainable();
+        self.replace(if trainable { value.with_grad()? } else { value }, trainable);
         Ok(())
     }
 
-    fn replace(&self, value: Tensor) {
+    /// `own` says that a leaf in the place is the place's: a buffer may hold the leaf of another one, whose gradients go on.
+    fn replace(&self, value: Tensor, own: bool) {
         if value.requires_grad() {
             value.set_replaced(false);
         }
@@ -115,7 +117,7 @@ impl Parameter {
         let old = std::mem::replace(&mut *place, value);
         // Dropping a graph takes time: not while others wait for the place.
         drop(place);
-        if old.requires_grad() && old.is_leaf() {
+        if own && old.requires_grad() && old.is_leaf() {
             old.set_replaced(true);
         }
         drop(old);
