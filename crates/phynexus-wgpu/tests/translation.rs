@@ -148,6 +148,8 @@ fn check(cases: impl IntoIterator<Item = Case>) {
 #[test]
 fn products() {
     check(cases::products());
+    // In full, because no device here rounds factors.
+    check(cases::rounded());
 }
 
 #[test]
