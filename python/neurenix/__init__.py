@@ -12,8 +12,10 @@ The main namespace follows the Python array API standard 2024.12 (without comple
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import math
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ._autograd import enable_grad as enable_grad
@@ -103,6 +105,18 @@ def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What the package offers, without what its modules use themselves."""
+    def offered(name: str, value: object) -> builtins.bool:
+        if name.startswith("_") or name in ("annotations", "ModuleType", "TYPE_CHECKING"):
+            return name.startswith("__")
+        if isinstance(value, ModuleType):
+            return value.__name__.startswith(f"{__name__}.")
+        return not str(getattr(value, "__module__", "")).startswith(("typing", "collections", "importlib"))
+
+    return sorted({name for name, value in globals().items() if offered(name, value)} | {*_MODULES, *_LATER})
 
 
 def synchronize(device: Any = None) -> None:

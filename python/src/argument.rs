@@ -1,6 +1,6 @@
 //! Arguments as Python's users give them: axes, shapes, numbers.
 
-use phynexus::{Scalar, Tensor};
+use phynexus::{DType, Scalar, Tensor};
 use pyo3::{
     exceptions::PyOverflowError,
     prelude::*,
@@ -67,6 +67,46 @@ impl<'py> FromPyObject<'_, 'py> for Shape {
 /// A size that is not negative.
 pub(crate) fn size(size: i64) -> Result<usize> {
     usize::try_from(size).map_err(|_| value_error(format!("a size of {size}: sizes are not negative")))
+}
+
+/// A number of things: a size, steps, threads.
+#[derive(Clone, Copy)]
+pub(crate) struct Count(pub(crate) usize);
+
+impl<'py> FromPyObject<'_, 'py> for Count {
+    type Error = PyErr;
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Count> {
+        let number: i64 = object.extract()?;
+        let negative = || value_error(format!("{number} stands where a number of things is needed"));
+        Ok(Count(usize::try_from(number).map_err(|_| negative())?))
+    }
+}
+
+/// The seed of a generator: 64 bits. A negative one counts from 2^64, as PyTorch's.
+#[derive(Clone, Copy)]
+pub(crate) struct Seed(pub(crate) u64);
+
+impl<'py> FromPyObject<'_, 'py> for Seed {
+    type Error = PyErr;
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Seed> {
+        match object.extract::<i64>() {
+            Ok(number) => Ok(Seed(number.cast_unsigned())),
+            Err(_) => object.extract().map(Seed),
+        }
+    }
+}
+
+/// An error if a whole number does not fit a dtype, rather than another number.
+pub(crate) fn fits(scalar: Scalar, dtype: DType) -> Result<()> {
+    let whole = |scalar: Scalar| match scalar {
+        Scalar::UInt(number) => i128::from(number),
+        other => i128::from(other.as_i64()),
+    };
+    let fits = match scalar {
+        Scalar::Int(_) | Scalar::UInt(_) if dtype.is_integer() => whole(scalar.cast(dtype)) == whole(scalar),
+        _ => true,
+    };
+    if fits { Ok(()) } else { Err(value_error(format!("{scalar} does not fit into {dtype}"))) }
 }
 
 /// Whole numbers given as one, or as a list or tuple.

@@ -7,7 +7,7 @@ use phynexus::{
 use pyo3::{prelude::*, types::PyTuple};
 
 use crate::{
-    argument::{Number, Shape, spread_sizes},
+    argument::{Count, Number, Seed, Shape, fits, spread_sizes},
     device::{Named, chosen},
     dtype::Wanted,
     error::{Result, value_error},
@@ -79,6 +79,7 @@ pub(crate) fn full(
         Scalar::UInt(_) => DType::U64,
     };
     let dtype = dtype.map_or(natural, |dtype| dtype.0);
+    fits(fill_value.0, dtype)?;
     made(Tensor::full(&size.0, fill_value.0, dtype, chosen(device)?)?, requires_grad)
 }
 
@@ -95,6 +96,7 @@ pub(crate) fn full_like(
     let like = input.tensor()?;
     let dtype = dtype.map_or(like.dtype(), |dtype| dtype.0);
     let device = device.map_or(like.device(), |device| device.0);
+    fits(fill_value.0, dtype)?;
     made(Tensor::full(like.shape(), fill_value.0, dtype, device)?, requires_grad)
 }
 
@@ -125,27 +127,27 @@ pub(crate) fn arange(
 pub(crate) fn linspace(
     start: f64,
     end: f64,
-    steps: usize,
+    steps: Count,
     dtype: Option<Wanted>,
     device: Option<Named>,
     requires_grad: bool,
 ) -> Result<PyTensor> {
     let (dtype, device) = wanted(dtype, device)?;
-    made(Tensor::linspace(start, end, steps, dtype, device)?, requires_grad)
+    made(Tensor::linspace(start, end, steps.0, dtype, device)?, requires_grad)
 }
 
 /// A matrix with ones on the diagonal.
 #[pyfunction]
 #[pyo3(signature = (n, m=None, *, dtype=None, device=None, requires_grad=false))]
 pub(crate) fn eye(
-    n: usize,
-    m: Option<usize>,
+    n: Count,
+    m: Option<Count>,
     dtype: Option<Wanted>,
     device: Option<Named>,
     requires_grad: bool,
 ) -> Result<PyTensor> {
     let (dtype, device) = wanted(dtype, device)?;
-    made(Tensor::eye(n, m.unwrap_or(n), dtype, device)?, requires_grad)
+    made(Tensor::eye(n.0, m.unwrap_or(n).0, dtype, device)?, requires_grad)
 }
 
 /// A source of random numbers. The same seed gives the same numbers on every device.
@@ -155,13 +157,13 @@ pub(crate) struct PyGenerator(Generator);
 #[pymethods]
 impl PyGenerator {
     #[new]
-    #[pyo3(signature = (seed=0))]
-    fn new(seed: u64) -> PyGenerator {
-        PyGenerator(Generator::new(seed))
+    #[pyo3(signature = (seed=Seed(0)), text_signature = "(seed=0)")]
+    fn new(seed: Seed) -> PyGenerator {
+        PyGenerator(Generator::new(seed.0))
     }
     /// Starts anew from a seed.
-    fn manual_seed<'py>(slf: &Bound<'py, Self>, seed: u64) -> Bound<'py, Self> {
-        slf.get().0.set_state(GeneratorState { seed, counter: 0 });
+    fn manual_seed<'py>(slf: &Bound<'py, Self>, seed: Seed) -> Bound<'py, Self> {
+        slf.get().0.set_state(GeneratorState { seed: seed.0, counter: 0 });
         slf.clone()
     }
     /// The seed.
@@ -189,8 +191,8 @@ pub(crate) fn generator(given: Option<&PyGenerator>) -> &Generator {
 
 /// Starts the default generator anew from a seed.
 #[pyfunction]
-pub(crate) fn manual_seed(seed: u64) {
-    phynexus::tensor::manual_seed(seed);
+pub(crate) fn manual_seed(seed: Seed) {
+    phynexus::tensor::manual_seed(seed.0);
 }
 
 /// The default generator's state: seed and position.
@@ -261,12 +263,12 @@ pub(crate) fn randint(
 #[pyfunction]
 #[pyo3(signature = (n, *, generator=None, device=None))]
 pub(crate) fn randperm(
-    n: usize,
+    n: Count,
     generator: Option<&Bound<'_, PyGenerator>>,
     device: Option<Named>,
 ) -> Result<PyTensor> {
     let generator = self::generator(generator.map(|given| given.get()));
-    Ok(PyTensor::wrap(generator.randperm(n, chosen(device)?)?))
+    Ok(PyTensor::wrap(generator.randperm(n.0, chosen(device)?)?))
 }
 
 /// 1 with the probability that each element says, else 0.

@@ -12,6 +12,7 @@ use pyo3::{
 };
 
 use crate::{
+    argument::Count,
     error::{Failure, Result, type_error},
     interrupt::compute,
 };
@@ -221,8 +222,8 @@ pub(crate) fn set_default_device(device: Option<Named>) {
 
 /// The number of threads with which the CPU computes.
 #[pyfunction]
-pub(crate) fn set_num_threads(threads: usize) -> Result<()> {
-    neurenix::set_threads(threads).map_err(Failure::from)
+pub(crate) fn set_num_threads(threads: Count) -> Result<()> {
+    neurenix::set_threads(threads.0).map_err(Failure::from)
 }
 
 /// How exactly products and convolutions of float32 are computed that are recorded from now on: ``"highest"`` (as at the

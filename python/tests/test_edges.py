@@ -125,3 +125,9 @@ def test_uniform_numbers_stay_below_the_end(dtype: str) -> None:
     assert bool((drawn >= low).all()) and bool((drawn < high).all())
     with pytest.raises(ValueError, match="uniform_"):
         drawn.uniform_(2.0, 1.0)
+
+
+def test_the_namespace_lists_what_it_offers() -> None:
+    names = dir(nx)
+    assert {"Tensor", "compile", "CustomKernel", "save", "load", "linalg", "nn", "random", "sin", "float32"} <= set(names)
+    assert not {"Any", "Callable", "annotations", "builtins", "importlib", "math", "ModuleType"} & set(names)

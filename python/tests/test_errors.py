@@ -162,3 +162,39 @@ def test_a_module_that_does_not_fit_stays_where_it_is() -> None:
     assert all(value.dtype == nx.float32 for value in model.state_dict().values())
     assert {name: value.tolist() for name, value in model.state_dict().items()} == before
     assert all(value.dtype == nx.float64 for value in model.to(nx.float64).state_dict().values())
+
+
+@pytest.mark.parametrize(
+    ("call", "exception"),
+    [
+        (lambda: nx.Tensor([300], dtype=nx.uint8), ValueError),
+        (lambda: nx.Tensor([[1], [-1]], dtype=nx.uint16), ValueError),
+        (lambda: nx.full((2,), 128, dtype=nx.int8), ValueError),
+        (lambda: nx.eye(-1), ValueError),
+        (lambda: nx.linspace(0, 1, -1), ValueError),
+        (lambda: nx.randperm(-2), ValueError),
+        (lambda: list(nx.Tensor(3.0)), TypeError),
+        (lambda: nx.ones(2, 2)[0, 0, 0], IndexError),
+        (lambda: nx.ones(2, 2)[nx.ones(2, 2) > 0, 0], IndexError),
+    ],
+)
+def test_what_does_not_fit_is_an_error_of_pythons_kind(call: object, exception: type[Exception]) -> None:
+    with pytest.raises(exception):
+        call()  # type: ignore[operator]
+
+
+def test_what_fits_just() -> None:
+    assert nx.Tensor([255, 0], dtype=nx.uint8).tolist() == [255, 0]
+    assert nx.Tensor([2**64 - 1], dtype=nx.uint64).tolist() == [2**64 - 1]
+    assert nx.full((1,), -128, dtype=nx.int8).tolist() == [-128]
+    assert nx.ones(2, 3)[..., None, 0].shape == (2, 1)
+    nx.manual_seed(-1)
+    first = nx.rand(3).tolist()
+    nx.manual_seed(2**64 - 1)
+    assert nx.rand(3).tolist() == first
+
+
+def test_the_slopes_of_atan2_at_the_origin_are_zero() -> None:
+    y, x = nx.zeros(3, requires_grad=True), nx.zeros(3, requires_grad=True)
+    nx.atan2(y, x).sum().backward()
+    assert y.grad.tolist() == [0.0] * 3 and x.grad.tolist() == [0.0] * 3

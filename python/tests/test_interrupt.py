@@ -56,6 +56,11 @@ CASES = {
         def compute(): return nx.nn.functional.conv2d(a, w).sum().item() + nx.nn.functional.conv2d(a * 2, w).sum().item()
         kept = [a, w]
     """,
+    "one number of many": """
+        a = nx.rand(1); nx.evaluate([a])
+        def compute(): return (nx.zeros(10**11) + a).sum().item()
+        kept = [a]
+    """,
     "running sum": """
         a = nx.rand(1 << 25); nx.evaluate([a])
         def compute():

@@ -14,7 +14,10 @@ use super::{
     graph::{Dot, Function, Inputs, Kind},
     value::{Value, common},
 };
-use crate::error::{Result, type_error};
+use crate::{
+    argument::Count,
+    error::{Result, type_error},
+};
 
 /// A neuron's parameters.
 struct Unit {
@@ -138,12 +141,12 @@ impl Neuron {
     #[pyo3(signature = (nin, nonlin=true, device=None))]
     fn new(
         py: Python<'_>,
-        nin: usize,
+        nin: Count,
         nonlin: bool,
         device: Option<&Bound<'_, PlaceDevice>>,
     ) -> Result<Neuron> {
         let place = PlaceDevice::chosen(py, device.map(Bound::get))?;
-        Ok(Neuron(Row::new(py, nin, 1, nonlin, place)?))
+        Ok(Neuron(Row::new(py, nin.0, 1, nonlin, place)?))
     }
     fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         given(x.py(), self.0.call(x.py(), inputs(x)?)?)
@@ -171,13 +174,13 @@ impl Layer {
     #[pyo3(signature = (nin, nout, nonlin=true, device=None))]
     fn new(
         py: Python<'_>,
-        nin: usize,
-        nout: usize,
+        nin: Count,
+        nout: Count,
         nonlin: bool,
         device: Option<&Bound<'_, PlaceDevice>>,
     ) -> Result<Layer> {
         let place = PlaceDevice::chosen(py, device.map(Bound::get))?;
-        Ok(Layer(Row::new(py, nin, nout, nonlin, place)?))
+        Ok(Layer(Row::new(py, nin.0, nout.0, nonlin, place)?))
     }
     /// A value if there is one neuron, else a list of them.
     fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
@@ -210,13 +213,13 @@ impl Mlp {
     #[pyo3(signature = (nin, nouts, device=None))]
     fn new(
         py: Python<'_>,
-        nin: usize,
-        nouts: Vec<usize>,
+        nin: Count,
+        nouts: Vec<Count>,
         device: Option<&Bound<'_, PlaceDevice>>,
     ) -> Result<Mlp> {
         let place = PlaceDevice::chosen(py, device.map(Bound::get))?;
         let widths = std::iter::once(&nin).chain(&nouts);
-        let layer = |(at, (&nin, &nout))| Row::new(py, nin, nout, at + 1 < nouts.len(), place);
+        let layer = |(at, (&Count(nin), &Count(nout)))| Row::new(py, nin, nout, at + 1 < nouts.len(), place);
         Ok(Mlp(widths.zip(&nouts).enumerate().map(layer).collect::<Result<_>>()?))
     }
     /// A value if the last layer has one neuron, else a list of them.

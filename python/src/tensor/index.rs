@@ -1,6 +1,6 @@
 //! Square brackets: reading and writing by NumPy's rules.
 
-use phynexus::{DType, Tensor, tensor::IndexSpec};
+use phynexus::{DType, Tensor, shape::show_shape, tensor::IndexSpec};
 use pyo3::{
     prelude::*,
     types::{PyBool, PyEllipsis, PyInt, PyList, PySlice, PyTuple},
@@ -70,10 +70,24 @@ fn specification(part: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<IndexSpec> 
 }
 
 fn specifications(key: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<Vec<IndexSpec>> {
-    match key.cast::<PyTuple>() {
-        Ok(parts) => parts.iter().map(|part| specification(&part, tensor)).collect(),
-        Err(_) => Ok(vec![specification(key, tensor)?]),
+    let specifications = match key.cast::<PyTuple>() {
+        Ok(parts) => parts.iter().map(|part| specification(&part, tensor)).collect::<Result<Vec<_>>>()?,
+        Err(_) => vec![specification(key, tensor)?],
+    };
+    let taken: usize = specifications
+        .iter()
+        .map(|specification| match specification {
+            IndexSpec::NewAxis | IndexSpec::Ellipsis => 0,
+            IndexSpec::Tensor(mask) if mask.dtype() == DType::Bool => mask.rank(),
+            _ => 1,
+        })
+        .sum();
+    if taken > tensor.rank() {
+        let message =
+            format!("{taken} indices for a tensor of shape {}: too many", show_shape(tensor.shape()));
+        return Err(Failure::from(pyo3::exceptions::PyIndexError::new_err(message)));
     }
+    Ok(specifications)
 }
 
 /// The mask of one element that a truth value or a `bool` tensor of no dimensions is: over an axis that it adds.

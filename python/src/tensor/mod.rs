@@ -383,6 +383,9 @@ impl PyTensor {
         }
     }
     fn __iter__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
+        if self.ndim() == 0 {
+            return Err(type_error("a tensor without dimensions cannot be iterated over: use .item()"));
+        }
         let parts = self.unbind(0)?;
         Ok(PyList::new(
             py,

@@ -12,7 +12,7 @@ use pyo3::{
 
 use super::PyTensor;
 use crate::{
-    argument::number,
+    argument::{fits, number},
     dtype::Wanted,
     error::{Result, runtime_error, type_error, value_error},
     interrupt::compute,
@@ -76,6 +76,7 @@ fn from_lists(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
     let dtype = dtype.or(nested.dtype).unwrap_or_else(|| natural(&nested.numbers));
     let mut bytes = Vec::with_capacity(nested.numbers.len() * dtype.size());
     for &scalar in &nested.numbers {
+        fits(scalar, dtype)?;
         bytes.extend_from_slice(&phynexus::device::scalar_bytes(scalar, dtype));
     }
     Ok(Tensor::from_bytes(&bytes, dtype, &nested.shape, device)?)

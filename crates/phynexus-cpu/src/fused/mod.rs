@@ -50,6 +50,8 @@ pub struct FusedKernel {
 
 /// Kernels that take less than this many nanoseconds run on the caller's thread: waking another costs about as much.
 const INLINE_NANOSECONDS: f64 = 8_000.0;
+/// Chunks of a long row that are done before the caller is asked whether to go on.
+const CHUNKS_UNTIL_ASKED: usize = 64;
 /// Elements of a task of several tiles.
 const TASK_ELEMENTS: usize = 32 << 10;
 
@@ -353,6 +355,9 @@ impl Chunked<'_> {
         }
         let cut = &program.cuts[1 - self.rows];
         for chunk in group * self.group..((group + 1) * self.group).min(cut.count) {
+            if chunk % CHUNKS_UNTIL_ASKED == CHUNKS_UNTIL_ASKED - 1 {
+                pool::check();
+            }
             let mut tile = rows;
             (tile.start[1 - self.rows], tile.count[1 - self.rows]) = cut.piece(chunk);
             // Only the last pass stores columns.

@@ -85,7 +85,9 @@ pub(super) fn binary(function: Binary, call: &Call, position: usize) -> Formula 
         Binary::Min => extreme(&g, &a, &b, !first),
         Binary::Atan2 => {
             let slope = if first { b.clone() } else { -&a };
-            g * slope / (&a * &a + &b * &b)
+            let square = &a * &a + &b * &b;
+            // At the origin no slope is right: 0, as PyTorch has it.
+            square.eq(&square.like(0.0)).choose(&g.like(0.0), &(g * slope / &square))
         }
         // Integers and bool: no gradient arrives.
         Binary::And | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => g.like(0.0),
