@@ -141,10 +141,10 @@ impl Fused {
             | Operation::Constant(_)
             | Operation::Coordinate(_)
             | Operation::Bitcast(_) => 0,
-            Operation::Reduce(..) => rows * columns,
-            _ if i.per_column => rows * columns,
+            Operation::Reduce(..) => rows.saturating_mul(columns),
+            _ if i.per_column => rows.saturating_mul(columns),
             _ => rows,
         };
-        self.instructions.iter().map(cost).sum()
+        self.instructions.iter().map(cost).fold(0, u64::saturating_add)
     }
 }

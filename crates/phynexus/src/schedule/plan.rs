@@ -185,8 +185,8 @@ impl PlannedStep {
     /// Whether it is an elementwise kernel whose computing takes long, rather than its loads and stores.
     fn is_long(&self) -> bool {
         let operations = self.step.fused().map_or(0, Fused::operations);
-        let bytes: usize = self.parameters.iter().map(|p| p.bytes).sum();
-        operations >= LONG && operations >= 4 * bytes as u64
+        let bytes = self.parameters.iter().fold(0u64, |all, p| all.saturating_add(p.bytes as u64));
+        operations >= LONG && operations >= bytes.saturating_mul(4)
     }
 }
 

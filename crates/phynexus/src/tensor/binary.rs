@@ -232,27 +232,18 @@ impl Tensor {
     }
 
     /// Elements below `min` become `min`, then elements above `max` become `max`; NaN stays. The bounds are broadcast
-    /// and promoted like operands. An element equal to a bound keeps its gradient.
+    /// and promoted like operands.
     pub fn clip(&self, min: Option<&Tensor>, max: Option<&Tensor>) -> Result<Tensor> {
-        let limit = |x: Tensor, bound: Option<&Tensor>, lower: bool| match bound {
-            None => Ok(x),
-            // A maximum of equals would share the gradient.
-            Some(bound) if x.requires_grad() || bound.requires_grad() => {
-                let outside = if lower { x.lt(bound)? } else { x.gt(bound)? };
-                outside.logical_or(&bound.isnan()?)?.where_(bound, &x)
-            }
-            Some(bound) if lower => x.maximum(bound),
-            Some(bound) => x.minimum(bound),
-        };
-        limit(limit(self.clone(), min, true)?, max, false)
+        let raised = min.map_or_else(|| Ok(self.clone()), |min| self.maximum(min))?;
+        max.map_or_else(|| Ok(raised.clone()), |max| raised.minimum(max))
     }
 
-    /// [`Tensor::clip`] with numbers for bounds; the slope of floats is 1 at the bounds, 0 outside.
+    /// [`Tensor::clip`] with numbers for bounds; the slope of floats is 0 at the bounds, as outside.
     pub fn clamp(&self, min: Option<Scalar>, max: Option<Scalar>) -> Result<Tensor> {
         let limit = |x: Tensor, bound: Option<Scalar>, lower: bool| match bound {
             None => Ok(x),
             Some(bound) if x.dtype().is_float() && !bound.as_f64().is_nan() => {
-                let outside = if lower { x.lt_scalar(bound)? } else { x.gt_scalar(bound)? };
+                let outside = if lower { x.le_scalar(bound)? } else { x.ge_scalar(bound)? };
                 outside.where_(&x.full_like(bound)?, &x)
             }
             Some(bound) if lower => x.maximum_scalar(bound),
