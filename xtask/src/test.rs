@@ -119,6 +119,10 @@ fn run_examples() -> Result<(), String> {
     if programs.len() != expected {
         return Err(format!("{expected} examples, but {} programs were built", programs.len()));
     }
+    // Two of one name would be one program, run twice.
+    if let Some(twice) = programs.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(format!("two examples are called {}", twice[0].display()));
+    }
     for program in programs {
         println!("--- {}", program.display());
         succeed(Command::new(&program).current_dir(root()))?;

@@ -1,5 +1,5 @@
 //! A network learns to read 1797 handwritten digits, is saved, and read again.
-//! `cargo run --release -p rnn --example digits`
+//! `cargo run --release -p rnn --example digits_network`
 
 use neurenix::{data::digits, phynexus::DType};
 use rnn::{ActivationFunction, Array2, LayerBuilder, LossFunction, Network, TrainingConfig};

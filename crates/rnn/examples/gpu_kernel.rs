@@ -1,5 +1,5 @@
 //! A kernel of one's own on every device that runs one, in the device's language.
-//! `cargo run --release -p rnn --example custom_kernel`
+//! `cargo run --release -p rnn --example gpu_kernel`
 
 use rnn::{
     GpuManager, NetworkError,
