@@ -1,14 +1,23 @@
-"""micrograd_rs against Andrej Karpathy's micrograd in Python: microseconds of processor time, and how many times as fast.
+"""micrograd_rs against Andrej Karpathy's micrograd in Python, and against another library made for Python: microseconds
+of processor time, and how many times as fast.
 
 Expressions are built operator by operator and differentiated; the network is `MLP(10, [20, 20, 1])`, called and
-differentiated. Both packages run in processes of their own, taking turns; a figure is the median of the turns' fastest
-runs, since other work on a machine only ever adds time.
+differentiated. All packages run in processes of their own, taking turns; a figure is the median of the turns' fastest
+runs, since other work on a machine only ever adds time. Each process first checks that its numbers are micrograd's.
 
-Usage: python benchmarks/micrograd.py [python with micrograd], where `python` has micrograd_rs; without an argument, it
-has both.
+A second table has nanoseconds of single operators, what frees their results included, but not the loop; and of `backward`
+for a value of a sum of a thousand.
+
+The library of `--reference` is an extension module with `Value` and `MLP`, such as that of `benchmarks/rc_micrograd`:
+
+    cargo build --release --manifest-path benchmarks/rc_micrograd/Cargo.toml
+    python benchmarks/micrograd.py --reference benchmarks/rc_micrograd/target/release/librc_micrograd.so
 """
 
+import argparse
 import importlib
+import importlib.machinery
+import importlib.util
 import json
 import os
 import random
@@ -17,16 +26,30 @@ import subprocess
 import sys
 import time
 
-TURNS = 7
+# How many times as fast ours should be, at least: the training step has no goal.
+GOALS = {
+    "micrograd": {"README's expression": 10, "200 sums and products": 10, "MLP(10, [20, 20, 1])": 100},
+    "reference": {"README's expression": 3, "200 sums and products": 3, "MLP(10, [20, 20, 1])": 3},
+}
 
 
-def workloads(package):
-    """Functions by name. `package` is that of the process."""
+def load(package):
+    """`Value` and `MLP` of `micrograd`, of `micrograd_rs`, or of the library at a path."""
     if package == "micrograd":
-        Value, MLP = importlib.import_module("micrograd.engine").Value, importlib.import_module("micrograd.nn").MLP
+        return importlib.import_module("micrograd.engine").Value, importlib.import_module("micrograd.nn").MLP
+    if package == "micrograd_rs":
+        module = importlib.import_module(package)
     else:
-        ours = importlib.import_module("micrograd_rs")
-        Value, MLP = ours.Value, ours.MLP
+        # libname.so of Cargo's, or name.abi3.so as installed.
+        name = os.path.basename(package).split(".")[0].removeprefix("lib")
+        loader = importlib.machinery.ExtensionFileLoader(name, package)
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+        loader.exec_module(module)
+    return module.Value, module.MLP
+
+
+def workloads(Value, MLP):
+    """Functions by name."""
 
     def readme():
         # The example of micrograd's README.
@@ -42,6 +65,7 @@ def workloads(package):
         g = f / 2.0
         g += 10.0 / f
         g.backward()
+        return g.data, a.grad, b.grad
 
     def chain():
         a, b = Value(1.0), Value(0.5)
@@ -49,13 +73,19 @@ def workloads(package):
         for _ in range(100):
             c = c * b + a
         c.backward()
+        return c.data, a.grad, b.grad
 
-    random.seed(1)
     model = MLP(10, [20, 20, 1])
+    random.seed(1)
+    for parameter in model.parameters():
+        # Whatever the package draws, the same network.
+        parameter.data = random.uniform(-1, 1)
     x = [Value(random.uniform(-1, 1)) for _ in range(10)]
 
     def network():
-        model(x).backward()
+        y = model(x)
+        y.backward()
+        return y
 
     def step():
         loss = (model(x) - 1.0) ** 2
@@ -64,7 +94,8 @@ def workloads(package):
         for parameter in model.parameters():
             parameter.data -= 0.001 * parameter.grad
 
-    return {
+    numbers = [*readme(), *chain(), network().data, x[0].grad, model.parameters()[0].grad]
+    return numbers, {
         "README's expression": readme,
         "200 sums and products": chain,
         "MLP(10, [20, 20, 1])": network,
@@ -72,7 +103,40 @@ def workloads(package):
     }
 
 
+OPERATORS = ["a + b", "a * 2.0", "-a", "a ** 2"]
+TIMES = 1000
+
+
+def operators(Value):
+    """Functions that do one operator `TIMES` times, by the operator's text; and one with an empty loop."""
+    names = {"a": Value(1.5), "b": Value(0.5), "times": [None] * TIMES}
+
+    def loop(body):
+        # In a function, as the operands are in programs: names of a module are slower.
+        source = f"def loop(a=a, b=b, times=times):\n    for _ in times:\n        {body}\n"
+        exec(source, names)
+        return names.pop("loop")
+
+    return {operator: loop(operator) for operator in OPERATORS}, loop("pass")
+
+
+def single(Value):
+    """Nanoseconds of one operator, and of `backward` for one value."""
+    functions, empty = operators(Value)
+    nothing = fastest(empty)
+    nanoseconds = {name: (fastest(function) - nothing) * 1e3 / TIMES for name, function in functions.items()}
+    b = Value(0.5)
+    # micrograd goes through the values by recursion: as deep as Python allows.
+    sys.setrecursionlimit(10 * TIMES)
+    result = Value(1.0)
+    for _ in range(TIMES):
+        result = result + b
+    nanoseconds["backward"] = fastest(result.backward) * 1e3 / TIMES
+    return nanoseconds
+
+
 def fastest(function):
+    """Microseconds of a call."""
     runs = 1
     while True:
         start = time.process_time_ns()
@@ -96,20 +160,56 @@ def turn(python, package):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+def measure(package):
+    """What a process prints: its numbers, the microseconds of each workload, and the nanoseconds of each operator."""
+    # This file has the name of a package that is measured.
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]
+    Value, MLP = load(package)
+    numbers, functions = workloads(Value, MLP)
+    microseconds = {name: fastest(function) for name, function in functions.items()}
+    print(json.dumps([numbers, microseconds, single(Value)]))
+
+
 def main():
-    if sys.argv[1:2] == ["--measure"]:
-        # This file has the name of the package that is measured.
-        here = os.path.dirname(os.path.abspath(__file__))
-        sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]
-        print(json.dumps({name: fastest(function) for name, function in workloads(sys.argv[2]).items()}))
-        return
-    peer = sys.argv[1] if len(sys.argv) > 1 else sys.executable
-    turns = [(turn(sys.executable, "micrograd_rs"), turn(peer, "micrograd")) for _ in range(TURNS)]
-    print(f"{'microseconds':<24}{'micrograd_rs':>14}{'micrograd':>14}{'times':>8}")
-    for name in turns[0][0]:
-        ours = statistics.median(own[name] for own, _ in turns)
-        theirs = statistics.median(other[name] for _, other in turns)
-        print(f"{name:<24}{ours:>14.1f}{theirs:>14.1f}{theirs / ours:>8.1f}")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("python", nargs="?", default=sys.executable, help="a Python with micrograd; this one if not given")
+    parser.add_argument("--reference", metavar="LIBRARY", help="an extension module with Value and MLP")
+    parser.add_argument("--turns", type=int, default=7, help="of each package (default: 7)")
+    parser.add_argument("--measure", metavar="PACKAGE", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure:
+        return measure(arguments.measure)
+
+    sides = {"micrograd_rs": (sys.executable, "micrograd_rs"), "micrograd": (arguments.python, "micrograd")}
+    if arguments.reference:
+        sides["reference"] = (sys.executable, os.path.abspath(arguments.reference))
+    print(f"load average before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores", file=sys.stderr)
+    turns = [{side: turn(*command) for side, command in sides.items()} for _ in range(arguments.turns)]
+    print(f"load average after: {os.getloadavg()[0]:.2f}", file=sys.stderr)
+    expected = turns[0]["micrograd"][0]
+    for side in sides:
+        for own, theirs in zip(turns[0][side][0], expected, strict=True):
+            if abs(own - theirs) > 1e-9 * max(1.0, abs(theirs)):
+                sys.exit(f"{side} computes {own} where micrograd computes {theirs}")
+
+    def median(side, name, table=1):
+        return statistics.median(each[side][table][name] for each in turns)
+
+    others = [side for side in sides if side != "micrograd_rs"]
+    print(f"{'microseconds':<24}{'micrograd_rs':>14}" + "".join(f"{side:>12}{'times':>8}{'goal':>6}" for side in others))
+    for name in turns[0]["micrograd_rs"][1]:
+        ours = median("micrograd_rs", name)
+        row = f"{name:<24}{ours:>14.1f}"
+        for side in others:
+            theirs = median(side, name)
+            row += f"{theirs:>12.1f}{theirs / ours:>8.1f}{GOALS[side].get(name, ''):>6}"
+        print(row)
+    print(f"\n{'nanoseconds':<24}{'micrograd_rs':>14}" + "".join(f"{side:>12}{'times':>8}" for side in others))
+    for name in turns[0]["micrograd_rs"][2]:
+        ours = median("micrograd_rs", name, 2)
+        theirs = [median(side, name, 2) for side in others]
+        print(f"{name:<24}{ours:>14.1f}" + "".join(f"{other:>12.1f}{other / ours:>8.1f}" for other in theirs))
 
 
 if __name__ == "__main__":

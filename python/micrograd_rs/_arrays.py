@@ -69,6 +69,14 @@ def _plain(tensor: Any) -> Any:
     return tensor.detach().tolist()
 
 
+def _restored(kind: type[_Self], tensor: Any, gradient: Any) -> _Self:
+    """What a pickle or a copy becomes: numbers, gradients and device. What they were made from stays behind."""
+    result = object.__new__(kind)
+    result._set(tensor.requires_grad_(), (), Device._named(tensor.device.name))
+    result._grad = gradient
+    return result
+
+
 class _Array:
     """What batches and tensors share."""
 
@@ -153,6 +161,9 @@ class _Array:
     def item(self) -> float:
         """The only number."""
         return float(self._tensor.detach().item())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self._tensor.detach(), self._grad)
 
     def __len__(self) -> int:
         return len(self._tensor)

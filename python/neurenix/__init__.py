@@ -36,7 +36,6 @@ from ._engine import (
     Tensor as Tensor,
     __version__ as __version__,
     all_dtypes as all_dtypes,
-    arange as arange,
     bernoulli as bernoulli,
     broadcast_shapes as broadcast_shapes,
     cat as cat,
@@ -44,14 +43,12 @@ from ._engine import (
     dtype as dtype,
     einsum as einsum,
     evaluate as evaluate,
-    full as full,
     get_default_device as get_default_device,
     get_float32_matmul_precision as get_float32_matmul_precision,
     get_rng_state as get_rng_state,
     is_grad_enabled as is_grad_enabled,
     manual_seed as manual_seed,
     missing_devices as missing_devices,
-    ones as ones,
     promote_types as promote_types,
     rand as rand,
     randint as randint,
@@ -62,11 +59,15 @@ from ._engine import (
     set_num_threads as set_num_threads,
     set_rng_state as set_rng_state,
     tensor as tensor,
-    zeros as zeros,
 )
 from ._info import __array_namespace_info__ as __array_namespace_info__
 from ._manipulation import *  # noqa: F403
 from ._methods import *  # noqa: F403
+from ._numpy import attach as _attach_to_numpy
+from ._placement import Placement as Placement
+from ._placement import is_strict_placement as is_strict_placement
+from ._placement import on_fallback as on_fallback
+from ._placement import set_strict_placement as set_strict_placement
 from ._places import attach as _attach
 from ._reductions import *  # noqa: F403
 
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from .nn import functional as functional
 
 _attach()
+_attach_to_numpy()
 
 __array_api_version__ = "2024.12"
 

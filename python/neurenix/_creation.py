@@ -15,7 +15,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     """``obj`` as a tensor: itself if it is one already, unless a copy or another dtype or device is asked for."""
     if isinstance(obj, Tensor):
         wanted = dtype is None or obj.dtype == _engine.dtype(dtype)
-        here = device is None or obj.device == device
+        here = device is None or obj.device == _engine.Device(device)
         if copy is False and not (wanted and here):
             raise ValueError("asarray: another dtype or device needs a copy, which copy=False forbids")
         if wanted and here:
@@ -37,19 +37,86 @@ def from_numpy(array: Any) -> Tensor:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor of the values of another library's array, which are copied: tensors are values."""
+    """A tensor of the values of another library's array, which are copied: tensors are values. So ``copy=False`` is a
+    ``BufferError`` where there are any."""
     if isinstance(x, Tensor):
-        return asarray(x, device=device, copy=copy)
-    if copy is False:
-        raise ValueError("from_dlpack: the values are copied, which copy=False forbids")
+        if copy is False and device is not None and x.device != _engine.Device(device) and x.numel():
+            raise BufferError("from_dlpack: another device needs a copy, which copy=False forbids")
+        return asarray(x, device=device, copy=copy or None)
     if not hasattr(x, "__dlpack_device__"):
         raise TypeError(f"from_dlpack: a {type(x).__name__} does not speak DLPack: use asarray()")
-    return _engine.from_dlpack(x, device)
+    return _engine.from_dlpack(x, device, copy)
 
 
-def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def _sizes(name: str, shape: Any, sizes: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
+    """Sizes one by one, or all as the standard's ``shape`` or PyTorch's ``size``."""
+    if (shape is None) == (size is None):
+        raise TypeError(f"{name}: give the shape once, as in {name}((2, 3)) or {name}(2, 3)")
+    return (size,) if shape is None else (shape, *sizes)
+
+
+def zeros(
+    shape: Any = None, *sizes: int, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Zeros: ``zeros((2, 3))``, or ``zeros(2, 3)`` as in PyTorch."""
+    given = _sizes("zeros", shape, sizes, size)
+    return _engine.zeros(*given, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def ones(
+    shape: Any = None, *sizes: int, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """Ones: ``ones((2, 3))``, or ``ones(2, 3)`` as in PyTorch."""
+    given = _sizes("ones", shape, sizes, size)
+    return _engine.ones(*given, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def empty(
+    shape: Any = None, *sizes: int, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor for values to come; here it holds zeros."""
-    return _engine.zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)
+    given = _sizes("empty", shape, sizes, size)
+    return _engine.zeros(*given, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def full(
+    shape: Any = None,
+    fill_value: Any = None,
+    *,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of a shape whose every element is ``fill_value``."""
+    (given,) = _sizes("full", shape, (), size)
+    return _engine.full(given, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def arange(
+    start: Any = None,
+    stop: Any = None,
+    step: Any = 1,
+    *,
+    end: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """``start``, ``start + step``, ... up to ``stop``, without it: whole numbers give ``int64``. One number alone is the
+    ``stop``, which PyTorch calls ``end``.
+
+    >>> import neurenix as nx
+    >>> nx.arange(3).tolist(), nx.arange(1, 6, 2).tolist()
+    ([0, 1, 2], [1, 3, 5])
+    """
+    if stop is not None and end is not None:
+        raise TypeError("arange: stop and end are names of one argument: give one of them")
+    stop = end if stop is None else stop
+    if start is None and stop is None:
+        raise TypeError("arange: the number at which to end is missing, as in arange(3)")
+    start = 0 if start is None else start
+    return _engine.arange(start, stop, step, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -76,10 +143,22 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
 
 
 def linspace(
-    start: float, stop: float, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
+    start: float,
+    stop: Any = None,
+    num: Any = None,
+    *,
+    end: Any = None,
+    steps: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    endpoint: bool = True,
 ) -> Tensor:
-    """``num`` numbers from ``start`` to ``stop`` at equal distances; ``stop`` is left out without ``endpoint``."""
-    if endpoint or num == 0:
+    """``num`` numbers from ``start`` to ``stop`` at equal distances; ``stop`` is left out without ``endpoint``. PyTorch
+    calls them ``steps`` and ``end``."""
+    if (stop is None) == (end is None) or (num is None) == (steps is None):
+        raise TypeError("linspace: give start, stop and num, each once, as in linspace(0, 1, 5)")
+    stop, num = end if stop is None else stop, steps if num is None else num
+    if endpoint or num <= 0:
         return _engine.linspace(start, stop, num, dtype=dtype, device=device)
     return _engine.linspace(start, stop, num + 1, dtype=dtype, device=device)[:-1]
 

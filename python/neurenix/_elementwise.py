@@ -40,6 +40,8 @@ def _unary(name: str, doc: str) -> Any:
     method = getattr(Tensor, name)
 
     def function(x: Any, /, *, out: None = None) -> Tensor:
+        if out is not None:
+            raise TypeError(f"{function.__name__}: out= is not there, tensors are values: use the result")
         return method(x) if isinstance(x, Tensor) else method(_tensor(x))
 
     function.__name__ = function.__qualname__ = name
@@ -58,7 +60,13 @@ def _binary(name: str, method: str, doc: str) -> Any:
 
     def function(x1: Any, x2: Any, /) -> Tensor:
         x1, x2 = _pair(x1, x2)
-        return combine(x1, x2)
+        result: Any = combine(x1, x2)
+        # An operator leaves what it does not know to the other operand; a function has nobody to leave it to.
+        if result is NotImplemented:
+            result = combine(x1, _tensor(x2, x1))
+        if result is NotImplemented:
+            raise TypeError(f"{name}: a {type(x2).__name__} stands where a tensor or a number is needed")
+        return result
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -183,7 +191,9 @@ def copysign(x1: Any, x2: Any, /) -> Tensor:
     x2 = _tensor(x2, x1)
     kind = result_type(x1, x2)
     magnitude = x1.to(kind).abs()
-    return where(signbit(x2), -magnitude, magnitude)
+    result = where(signbit(x2), -magnitude, magnitude)
+    # The slope by x2 is zero, which a factor of one says that depends on it.
+    return result * (where(x2.isnan(), 0, x2.sign()) * 0 + 1) if x2.requires_grad else result
 
 
 def hypot(x1: Any, x2: Any, /) -> Tensor:
@@ -204,9 +214,20 @@ def logaddexp(x1: Any, x2: Any, /) -> Tensor:
     return where(big == small, big + math.log(2.0), big + (small - big).exp().log1p())
 
 
+def _no_slope(gradient: Tensor) -> None:
+    raise RuntimeError("nextafter has no gradient: detach() its operands first")
+
+
 def nextafter(x1: Tensor, x2: Any, /) -> Tensor:
-    """The next number that the dtype has after ``x1`` on the way to ``x2``."""
+    """The next number that the dtype has after ``x1`` on the way to ``x2``. It has no gradient: ``backward`` through it is an
+    error."""
     x2 = _tensor(x2, x1)
+    if _engine.is_grad_enabled() and (x1.requires_grad or x2.requires_grad):
+        # The sum stands for the operands, from which the result is cut off.
+        found = nextafter(x1.detach(), x2.detach())
+        result = where(full_like(found, True, dtype="bool"), found, x1 + x2)
+        result.register_hook(_no_slope)
+        return result
     kind = result_type(x1, x2)
     bits_of = {"float16": "int16", "bfloat16": "int16", "float32": "int32", "float64": "int64"}[kind.name]
     a, b = broadcast_tensors(x1.to(kind), x2.to(kind))

@@ -27,7 +27,7 @@ class CustomKernel:
     def __call__(self, /, *arguments: Any) -> Any:
         ...
 
-    def __new__(cls, /, name: str, *, inputs: Sequence[tuple[str, Any, str]], outputs: Sequence[tuple[str, Any, str]], sources: dict[str, str], scalars: Sequence[tuple[str, Any]]=..., entry_point: str | None=None, work_group_size: Sequence[SupportsIndex] | None=None, groups: Sequence[SupportsIndex] | None=None, cpu: Any | None=None, gradient: Any | None=None) -> Self:
+    def __new__(cls, /, name: str, *, inputs: Sequence[tuple[str, Any, str]], outputs: Sequence[tuple[str, Any, str]], sources: dict[str, str]=..., scalars: Sequence[tuple[str, Any]]=..., entry_point: str | None=None, work_group_size: Sequence[SupportsIndex] | None=None, groups: Sequence[SupportsIndex] | None=None, cpu: Any | None=None, gradient: Any | None=None) -> Self:
         ...
 
     def __repr__(self, /) -> str:
@@ -82,6 +82,9 @@ class Device:
         ...
 
     def set_memory_limit(self, /, limit: SupportsIndex | None) -> None:
+        ...
+
+    def set_spilling(self, /, spilling: builtins.bool) -> None:
         ...
 
     def synchronize(self, /) -> None:
@@ -150,6 +153,27 @@ class Optimizer:
     def step(self, /, settings: Sequence[tuple[SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex]]) -> None:
         ...
 
+class Placement:
+
+    def __repr__(self, /) -> str:
+        ...
+
+    @property
+    def device(self, /) -> str:
+        ...
+
+    @property
+    def reason(self, /) -> str:
+        ...
+
+    @property
+    def step(self, /) -> str:
+        ...
+
+    @property
+    def wanted(self, /) -> str:
+        ...
+
 class Profiler:
 
     def __enter__(self, /) -> Profiler:
@@ -171,8 +195,6 @@ class Profiler:
         ...
 
 class Tensor:
-    __array_ufunc__: None
-
     @property
     def T(self, /) -> Tensor:
         ...
@@ -313,7 +335,7 @@ class Tensor:
     def __neg__(self, /) -> Tensor:
         ...
 
-    def __new__(cls, /, data: Any | None=None, shape: Shape | None=None, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Self:
+    def __new__(cls, /, data: Any=..., shape: Shape | None=None, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Self:
         ...
 
     def __or__(self, other: Any, /) -> Tensor:
@@ -391,6 +413,9 @@ class Tensor:
     def _exchange(self, /, value: Tensor, trainable: builtins.bool | None=None) -> tuple[Tensor, builtins.bool]:
         ...
 
+    def _put(self, /, value: Tensor, *indices: Any) -> Tensor:
+        ...
+
     def _searchsorted(self, /, values: Tensor, right: builtins.bool=False) -> Tensor:
         ...
 
@@ -418,25 +443,25 @@ class Tensor:
     def add_(self, /, other: Any, alpha: SupportsFloat | SupportsIndex | None=None) -> Tensor:
         ...
 
-    def all(self, /, dim: Axes=..., keepdim: builtins.bool=False) -> Tensor:
+    def all(self, /, dim: Axes=..., keepdim: builtins.bool=False, *, axis: Axes | None=None, keepdims: builtins.bool=False) -> Tensor:
         ...
 
-    def amax(self, /, dim: Axes=..., keepdim: builtins.bool=False) -> Tensor:
+    def amax(self, /, dim: Axes=..., keepdim: builtins.bool=False, *, axis: Axes | None=None, keepdims: builtins.bool=False) -> Tensor:
         ...
 
-    def amin(self, /, dim: Axes=..., keepdim: builtins.bool=False) -> Tensor:
+    def amin(self, /, dim: Axes=..., keepdim: builtins.bool=False, *, axis: Axes | None=None, keepdims: builtins.bool=False) -> Tensor:
         ...
 
-    def any(self, /, dim: Axes=..., keepdim: builtins.bool=False) -> Tensor:
+    def any(self, /, dim: Axes=..., keepdim: builtins.bool=False, *, axis: Axes | None=None, keepdims: builtins.bool=False) -> Tensor:
         ...
 
-    def argmax(self, /, dim: SupportsIndex | None=None, keepdim: builtins.bool=False) -> Tensor:
+    def argmax(self, /, dim: SupportsIndex | None=None, keepdim: builtins.bool=False, *, axis: SupportsIndex | None=None, keepdims: builtins.bool=False) -> Tensor:
         ...
 
-    def argmin(self, /, dim: SupportsIndex | None=None, keepdim: builtins.bool=False) -> Tensor:
+    def argmin(self, /, dim: SupportsIndex | None=None, keepdim: builtins.bool=False, *, axis: SupportsIndex | None=None, keepdims: builtins.bool=False) -> Tensor:
         ...
 
-    def argsort(self, /, dim: SupportsIndex=..., descending: builtins.bool=False, stable: builtins.bool=True) -> Tensor:
+    def argsort(self, /, dim: SupportsIndex | None=None, descending: builtins.bool=False, stable: builtins.bool=True, *, axis: SupportsIndex | None=None) -> Tensor:
         ...
 
     def asin(self, /) -> Tensor:
@@ -530,7 +555,7 @@ class Tensor:
     def cosh(self, /) -> Tensor:
         ...
 
-    def count_nonzero(self, /, dim: Axes=..., keepdim: builtins.bool=False) -> Tensor:
+    def count_nonzero(self, /, dim: Axes=..., keepdim: builtins.bool=False, *, axis: Axes | None=None, keepdims: builtins.bool=False) -> Tensor:
         ...
 
     def cpu(self, /) -> Tensor:
@@ -542,10 +567,16 @@ class Tensor:
     def cuda(self, /, device: SupportsIndex | None=None) -> Tensor:
         ...
 
-    def cumprod(self, /, dim: SupportsIndex, dtype: DTypeLike | None=None) -> Tensor:
+    def cummax(self, /, dim: SupportsIndex) -> Any:
         ...
 
-    def cumsum(self, /, dim: SupportsIndex, dtype: DTypeLike | None=None) -> Tensor:
+    def cummin(self, /, dim: SupportsIndex) -> Any:
+        ...
+
+    def cumprod(self, /, dim: SupportsIndex | None=None, dtype: DTypeLike | None=None, *, axis: SupportsIndex | None=None) -> Tensor:
+        ...
+
+    def cumsum(self, /, dim: SupportsIndex | None=None, dtype: DTypeLike | None=None, *, axis: SupportsIndex | None=None) -> Tensor:
         ...
 
     @property
@@ -752,7 +783,10 @@ class Tensor:
     def log_(self, /) -> Tensor:
         ...
 
-    def log_softmax(self, /, dim: SupportsIndex=...) -> Tensor:
+    def log_softmax(self, /, dim: SupportsIndex | None=None, *, axis: SupportsIndex | None=None) -> Tensor:
+        ...
+
+    def logcumsumexp(self, /, dim: SupportsIndex) -> Tensor:
         ...
 
     def logical_and(self, /, other: Tensor) -> Tensor:
@@ -770,7 +804,7 @@ class Tensor:
     def logsigmoid(self, /) -> Tensor:
         ...
 
-    def logsumexp(self, /, dim: Axes=..., keepdim: builtins.bool=False) -> Tensor:
+    def logsumexp(self, /, dim: Axes=..., keepdim: builtins.bool=False, *, axis: Axes | None=None, keepdims: builtins.bool=False) -> Tensor:
         ...
 
     def long(self, /) -> Tensor:
@@ -795,16 +829,16 @@ class Tensor:
     def matmul(self, /, other: Tensor) -> Tensor:
         ...
 
-    def max(self, /, dim: Any | None=None, keepdim: builtins.bool=False) -> Any:
+    def max(self, /, dim: Any | None=None, keepdim: builtins.bool=False, *, axis: Any | None=None, keepdims: builtins.bool=False) -> Any:
         ...
 
     def maximum(self, /, other: Any) -> Tensor:
         ...
 
-    def mean(self, /, dim: Axes=..., keepdim: builtins.bool=False, dtype: DTypeLike | None=None) -> Tensor:
+    def mean(self, /, dim: Axes=..., keepdim: builtins.bool=False, dtype: DTypeLike | None=None, *, axis: Axes | None=None, keepdims: builtins.bool=False) -> Tensor:
         ...
 
-    def min(self, /, dim: Any | None=None, keepdim: builtins.bool=False) -> Any:
+    def min(self, /, dim: Any | None=None, keepdim: builtins.bool=False, *, axis: Any | None=None, keepdims: builtins.bool=False) -> Any:
         ...
 
     def minimum(self, /, other: Any) -> Tensor:
@@ -854,7 +888,7 @@ class Tensor:
     def nonzero(self, /, *, as_tuple: builtins.bool=False) -> Any:
         ...
 
-    def norm(self, /, p: Any | None=None, dim: Axes=..., keepdim: builtins.bool=False) -> Tensor:
+    def norm(self, /, p: Any | None=None, dim: Axes=..., keepdim: builtins.bool=False, *, axis: Axes | None=None, keepdims: builtins.bool=False) -> Tensor:
         ...
 
     def numel(self, /) -> builtins.int:
@@ -884,7 +918,7 @@ class Tensor:
     def prelu(self, /, weight: Tensor) -> Tensor:
         ...
 
-    def prod(self, /, dim: Axes=..., keepdim: builtins.bool=False, dtype: DTypeLike | None=None) -> Tensor:
+    def prod(self, /, dim: Axes=..., keepdim: builtins.bool=False, dtype: DTypeLike | None=None, *, axis: Axes | None=None, keepdims: builtins.bool=False) -> Tensor:
         ...
 
     def ravel(self, /) -> Tensor:
@@ -962,6 +996,9 @@ class Tensor:
     def scatter_add(self, /, dim: SupportsIndex, index: Tensor, src: Tensor) -> Tensor:
         ...
 
+    def scatter_reduce(self, /, dim: SupportsIndex, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool=True) -> Tensor:
+        ...
+
     def select(self, /, dim: SupportsIndex, index: SupportsIndex) -> Tensor:
         ...
 
@@ -994,7 +1031,7 @@ class Tensor:
     def size(self, /) -> Any:
         ...
 
-    def softmax(self, /, dim: SupportsIndex=...) -> Tensor:
+    def softmax(self, /, dim: SupportsIndex | None=None, *, axis: SupportsIndex | None=None) -> Tensor:
         ...
 
     def softmin(self, /, dim: SupportsIndex=...) -> Tensor:
@@ -1009,7 +1046,7 @@ class Tensor:
     def softsign(self, /) -> Tensor:
         ...
 
-    def sort(self, /, dim: SupportsIndex=..., descending: builtins.bool=False, stable: builtins.bool=True) -> Any:
+    def sort(self, /, dim: SupportsIndex | None=None, descending: builtins.bool=False, stable: builtins.bool=True, *, axis: SupportsIndex | None=None) -> Any:
         ...
 
     def split(self, /, split_size: Any, dim: SupportsIndex=0) -> list[Tensor]:
@@ -1024,14 +1061,14 @@ class Tensor:
     def square(self, /) -> Tensor:
         ...
 
-    def squeeze(self, /, dim: Axes=...) -> Tensor:
+    def squeeze(self, /, dim: Axes=..., *, axis: Axes | None=None) -> Tensor:
         ...
 
     @classmethod
     def stack(cls, /, tensors: Any, dim: SupportsIndex=0) -> Tensor:
         ...
 
-    def std(self, /, dim: Axes=..., unbiased: builtins.bool | None=None, keepdim: builtins.bool=False, *, correction: SupportsFloat | SupportsIndex | None=None) -> Tensor:
+    def std(self, /, dim: Axes=..., unbiased: builtins.bool | None=None, keepdim: builtins.bool=False, *, correction: SupportsFloat | SupportsIndex | None=None, axis: Axes | None=None, keepdims: builtins.bool=False) -> Tensor:
         ...
 
     def sub(self, /, other: Any, alpha: SupportsFloat | SupportsIndex | None=None) -> Tensor:
@@ -1043,7 +1080,7 @@ class Tensor:
     def subtract(self, /, other: Any) -> Tensor:
         ...
 
-    def sum(self, /, dim: Axes=..., keepdim: builtins.bool=False, dtype: DTypeLike | None=None) -> Tensor:
+    def sum(self, /, dim: Axes=..., keepdim: builtins.bool=False, dtype: DTypeLike | None=None, *, axis: Axes | None=None, keepdims: builtins.bool=False) -> Tensor:
         ...
 
     def swapaxes(self, /, axis0: SupportsIndex, axis1: SupportsIndex) -> Tensor:
@@ -1088,7 +1125,7 @@ class Tensor:
     def tolist(self, /) -> Any:
         ...
 
-    def topk(self, /, k: SupportsIndex, dim: SupportsIndex=..., largest: builtins.bool=True, sorted: builtins.bool=True) -> Any:
+    def topk(self, /, k: SupportsIndex, dim: SupportsIndex | None=None, largest: builtins.bool=True, sorted: builtins.bool=True, *, axis: SupportsIndex | None=None) -> Any:
         ...
 
     def trace(self, /) -> Tensor:
@@ -1115,10 +1152,10 @@ class Tensor:
     def unflatten(self, /, dim: SupportsIndex, sizes: Any) -> Tensor:
         ...
 
-    def unsqueeze(self, /, dim: SupportsIndex) -> Tensor:
+    def unsqueeze(self, /, dim: SupportsIndex | None=None, *, axis: SupportsIndex | None=None) -> Tensor:
         ...
 
-    def var(self, /, dim: Axes=..., unbiased: builtins.bool | None=None, keepdim: builtins.bool=False, *, correction: SupportsFloat | SupportsIndex | None=None) -> Tensor:
+    def var(self, /, dim: Axes=..., unbiased: builtins.bool | None=None, keepdim: builtins.bool=False, *, correction: SupportsFloat | SupportsIndex | None=None, axis: Axes | None=None, keepdims: builtins.bool=False) -> Tensor:
         ...
 
     def view(self, /, *shape: Any) -> Tensor:
@@ -1253,6 +1290,9 @@ class Tensor:
     def median(self, /, dim: builtins.int | None=None, keepdim: builtins.bool=False) -> Any:
         ...
 
+    def mode(self, /, dim: builtins.int=-1, keepdim: builtins.bool=False) -> Any:
+        ...
+
     def multinomial(self, /, num_samples: builtins.int, replacement: builtins.bool=False, *, generator: Generator | None=None) -> Tensor:
         ...
 
@@ -1293,6 +1333,9 @@ class Tensor:
         ...
 
     def scatter_add_(self, /, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
+        ...
+
+    def scatter_reduce_(self, /, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool=True) -> Tensor:
         ...
 
     def std_mean(self, /, dim: Any=None, *, correction: builtins.int=1, keepdim: builtins.bool=False) -> tuple[Tensor, Tensor]:
@@ -1407,6 +1450,9 @@ def broadcast_shapes(*shapes: Any) -> tuple[Any, ...]:
 def cat(tensors: Any, dim: SupportsIndex=0) -> Tensor:
     ...
 
+def cholesky(input: Tensor, upper: builtins.bool=False) -> Tensor:
+    ...
+
 def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., dilation: Shape=..., groups: SupportsIndex=1) -> Tensor:
     ...
 
@@ -1440,6 +1486,9 @@ def curves_png(panels: Sequence[tuple[str, Sequence[tuple[str, Sequence[Supports
 def depends_on_others(tensor: Tensor, variables: Any) -> builtins.bool:
     ...
 
+def det(input: Tensor) -> Tensor:
+    ...
+
 def devices() -> list[Device]:
     ...
 
@@ -1447,6 +1496,9 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     ...
 
 def dropout(input: Tensor, p: SupportsFloat | SupportsIndex=0.5, training: builtins.bool=True, features: builtins.bool=False, generator: Generator | None=None) -> Tensor:
+    ...
+
+def eigh(input: Tensor) -> tuple[Tensor, Tensor]:
     ...
 
 def einsum(equation: str, *operands: Any) -> Tensor:
@@ -1464,7 +1516,7 @@ def eye(n: SupportsIndex, m: SupportsIndex | None=None, *, dtype: DTypeLike | No
 def from_bytes(data: bytes, dtype: DTypeLike, shape: Shape, device: DeviceLike | None=None) -> Tensor:
     ...
 
-def from_dlpack(x: Any, device: DeviceLike | None=None) -> Tensor:
+def from_dlpack(x: Any, device: DeviceLike | None=None, copy: builtins.bool | None=None) -> Tensor:
     ...
 
 def full(size: Shape, fill_value: Number, *, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
@@ -1500,7 +1552,16 @@ def instance_norm(input: Tensor, weight: Tensor | None=None, bias: Tensor | None
 def interpolate(input: Tensor, size: Shape | None=None, scale_factor: SupportsFloat | SupportsIndex | None=None, mode: str='nearest', align_corners: builtins.bool=False) -> Tensor:
     ...
 
+def inv(input: Tensor) -> Tensor:
+    ...
+
 def is_grad_enabled() -> builtins.bool:
+    ...
+
+def is_recording() -> builtins.bool:
+    ...
+
+def is_strict_placement() -> builtins.bool:
     ...
 
 def kl_div(input: Tensor, target: Tensor, reduction: str='mean', log_target: builtins.bool=False) -> Tensor:
@@ -1522,6 +1583,9 @@ def load_safetensors(path: str | PathLike[str], device: DeviceLike | None=None) 
     ...
 
 def manual_seed(seed: SupportsIndex) -> None:
+    ...
+
+def matrix_rank(input: Tensor, rtol: Tensor | None=None) -> Tensor:
     ...
 
 def max_pool1d(input: Tensor, kernel_size: Shape, stride: Shape | None=None, padding: Shape=..., dilation: Shape=..., ceil_mode: builtins.bool=False) -> Tensor:
@@ -1554,7 +1618,13 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str='mean') -> Tensor:
 def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None=None, ignore_index: SupportsIndex=..., reduction: str='mean') -> Tensor:
     ...
 
+def on_fallback(function: Any | None) -> Any | None:
+    ...
+
 def ones(*size: Any, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
+    ...
+
+def pinv(input: Tensor, rtol: Tensor | None=None) -> Tensor:
     ...
 
 def plan_count() -> int:
@@ -1563,13 +1633,16 @@ def plan_count() -> int:
 def promote_types(a: DTypeLike, b: DTypeLike) -> dtype:
     ...
 
-def rand(*size: Any, generator: Generator | None=None, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
+def qr(input: Tensor, complete: builtins.bool=False) -> tuple[Tensor, Tensor]:
+    ...
+
+def rand(*sizes: Any, size: Shape | None=None, generator: Generator | None=None, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
     ...
 
 def randint(low: SupportsIndex, high: Any | None=None, size: Shape | None=None, *, generator: Generator | None=None, dtype: DTypeLike | None=None, device: DeviceLike | None=None) -> Tensor:
     ...
 
-def randn(*size: Any, generator: Generator | None=None, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
+def randn(*sizes: Any, size: Shape | None=None, generator: Generator | None=None, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
     ...
 
 def randperm(n: SupportsIndex, *, generator: Generator | None=None, device: DeviceLike | None=None) -> Tensor:
@@ -1605,10 +1678,22 @@ def set_num_threads(threads: SupportsIndex) -> None:
 def set_rng_state(state: tuple[SupportsIndex, SupportsIndex]) -> None:
     ...
 
+def set_strict_placement(strict: builtins.bool) -> None:
+    ...
+
+def slogdet(input: Tensor) -> tuple[Tensor, Tensor]:
+    ...
+
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str='mean', beta: SupportsFloat | SupportsIndex=...) -> Tensor:
     ...
 
+def solve(input: Tensor, other: Tensor) -> Tensor:
+    ...
+
 def stack(tensors: Any, dim: SupportsIndex=0) -> Tensor:
+    ...
+
+def svd(input: Tensor, full_matrices: builtins.bool=True) -> tuple[Tensor, Tensor, Tensor]:
     ...
 
 def switch_gradients(enabled: builtins.bool) -> None:

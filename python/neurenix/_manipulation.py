@@ -29,8 +29,9 @@ def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
 broadcast_tensors = broadcast_arrays
 
 
-def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
+def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, *, dim: int | None = None) -> Tensor:
     """The tensors one after the other along an axis; flattened first if it is ``None``."""
+    axis = axis if dim is None else dim
     parts = [x.ravel() for x in arrays] if axis is None else list(arrays)
     kind = result_type(*parts)
     return _engine.cat([x.to(kind) for x in parts], axis or 0)
@@ -50,9 +51,19 @@ def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     return tuple(x.unbind(axis))
 
 
-def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
-    """``x`` with a new axis of size 1."""
-    return x.unsqueeze(axis)
+def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
+    """``x`` with a new axis of size 1, or several: where they stand in the result."""
+    if isinstance(axis, int):
+        return x.unsqueeze(axis)
+    rank = x.ndim + len(axis)
+    places = sorted(each + rank if each < 0 else each for each in axis)
+    if len(set(places)) != len(places):
+        raise ValueError(f"expand_dims: an axis is named twice in {axis}")
+    for place in places:
+        if not 0 <= place < rank:
+            raise IndexError(f"expand_dims: the result has {rank} axes, so there is no place for {axis}")
+        x = x.unsqueeze(place)
+    return x
 
 
 def squeeze(x: Tensor, /, axis: int | tuple[int, ...] | None = None, *, dim: int | None = None) -> Tensor:
@@ -68,13 +79,13 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...] | None = None, *, dim: int
     return x.squeeze(axis)
 
 
-def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, dims: Sequence[int] | None = None) -> Tensor:
+def flip(x: Tensor, /, axis: int | tuple[int, ...] | None = None, *, dims: Sequence[int] | None = None) -> Tensor:
     """The order along axes turned round, along all of them without ``axis``."""
     axis = tuple(dims) if dims is not None else axis
     return x.flip(tuple(range(x.ndim)) if axis is None else axis)
 
 
-def roll(x: Tensor, /, shift: Any, *, axis: Any = None, dims: Any = None) -> Tensor:
+def roll(x: Tensor, /, shift: Any, axis: Any = None, *, dims: Any = None) -> Tensor:
     """Elements moved along axes; what leaves at one end comes in at the other."""
     axis = axis if dims is None else dims
     if isinstance(axis, int) and isinstance(shift, tuple):
@@ -82,7 +93,7 @@ def roll(x: Tensor, /, shift: Any, *, axis: Any = None, dims: Any = None) -> Ten
     return x.roll(shift, axis)
 
 
-def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+def repeat(x: Tensor, repeats: Any, /, axis: int | None = None) -> Tensor:
     """Each element so many times in a row, as NumPy has it (``Tensor.repeat`` is ``tile``)."""
     if isinstance(repeats, Tensor) and repeats.numel() != 1:
         x, axis = (x.ravel(), 0) if axis is None else (x, axis)
@@ -221,14 +232,14 @@ def unique(x: Tensor, /, *, return_inverse: bool = False, return_counts: bool = 
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
+def take(x: Tensor, indices: Tensor, /, axis: int | None = None) -> Tensor:
     """The positions ``indices`` along an axis."""
     if axis is None and x.ndim != 1:
         raise ValueError(f"take: the axis of a tensor of {x.ndim} dimensions must be given")
     return x.index_select(0 if axis is None else axis, indices)
 
 
-def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+def take_along_axis(x: Tensor, indices: Tensor, /, axis: int = -1) -> Tensor:
     """Along an axis the positions that ``indices`` says for each line."""
     return x.take_along_dim(indices, axis)
 
@@ -236,6 +247,14 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """``out[i][j] = x[index[i][j]][j]`` for ``dim`` 0, and so on."""
     return x.gather(dim, index)
+
+
+def scatter_reduce(
+    x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """A copy in which elements of ``src`` are combined at the positions ``index`` along ``dim``: by ``"sum"``, ``"prod"``,
+    ``"mean"``, ``"amax"`` or ``"amin"``."""
+    return x.scatter_reduce(dim, index, src, reduce, include_self=include_self)
 
 
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from ._engine import Tensor, where
 from ._results import aminmax as _AminMax
 from ._results import kthvalue as _KthValue
 from ._results import median as _Median
+from ._results import mode as _Mode
 from .random import multinomial
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "lerp",
     "masked_scatter",
     "median",
+    "mode",
     "multinomial",
     "mv",
     "nan_to_num",
@@ -91,6 +93,29 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     present = (~input.isnan()).sum(dim, True)
     place = where(present > 0, (present - 1) // 2, 0)
     return _Median(*_gathered(input, input.argsort(dim), place, dim, keepdim))
+
+
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """The most frequent element along ``dim``, the smallest of those that are equally frequent, and where it stands last.
+
+    >>> import neurenix as nx
+    >>> nx.mode(nx.Tensor([2.0, 1.0, 2.0, 3.0])).values.item()
+    2.0
+    """
+    if input.ndim == 0:
+        return _Mode(input, _engine.zeros((), dtype="int64", device=input.device))
+    order, count = input.argsort(dim), input.shape[dim]
+    if count == 0:
+        raise IndexError(f"mode: dimension {dim} of shape {tuple(input.shape)} has no elements")
+    ordered = input.detach().gather(dim, order)
+    sizes = [1] * input.ndim
+    sizes[dim] = count
+    place = _engine.arange(count, device=input.device).reshape(sizes)
+    # Equal elements stand in runs: where each begins, and so how long those are that end at each place.
+    begins = ordered.narrow(dim, 1, count - 1) != ordered.narrow(dim, 0, count - 1)
+    begins = _engine.cat([order.narrow(dim, 0, 1) * 0 == 0, begins], dim)
+    length = place - where(begins, place, 0).cummax(dim).values
+    return _Mode(*_gathered(input, order, length.argmax(dim, True), dim, keepdim))
 
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from . import _engine
@@ -25,11 +26,13 @@ def rebuild(
     requires_grad: bool,
     state: dict[str, Any] | None,
 ) -> Tensor:
-    """A tensor from what :func:`reduce` gave. A device that is not there is replaced by the CPU."""
+    """A tensor from what :func:`reduce` gave. A device that is not there is replaced by the CPU, with a warning."""
     try:
-        tensor = _engine.from_bytes(data, dtype, shape, device)
+        place = _engine.Device(device)
     except ValueError:
-        tensor = _engine.from_bytes(data, dtype, shape, "cpu")
+        warnings.warn(f"a tensor of {device}, which is not here, comes to the CPU", RuntimeWarning, stacklevel=2)
+        place = _engine.Device("cpu")
+    tensor = _engine.from_bytes(data, dtype, shape, place)
     if cls is not Tensor:
         tensor = cls(tensor, requires_grad=requires_grad)
     elif requires_grad:

@@ -13,32 +13,40 @@ from ._engine import Generator, Tensor
 # In place.
 def scatter_(self: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
     """Elements of ``src`` at the positions ``index`` along ``dim``, in place."""
-    return self.copy_(self.scatter(dim, index, src))
+    return self._put(self.scatter(dim, index, src), index)
 
 
 def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """Elements of ``src`` added at the positions ``index`` along ``dim``, in place."""
-    return self.copy_(self.scatter_add(dim, index, src))
+    return self._put(self.scatter_add(dim, index, src), index)
+
+
+def scatter_reduce_(
+    self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """As ``scatter_reduce``, in place."""
+    return self._put(self.scatter_reduce(dim, index, src, reduce, include_self=include_self), index)
 
 
 def index_add_(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """Slices of ``source`` added at the positions ``index`` along ``dim``, in place."""
-    return self.copy_(self.index_add(dim, index, source if alpha == 1 else source * alpha))
+    return self._put(self.index_add(dim, index, source if alpha == 1 else source * alpha), index)
 
 
 def index_copy_(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Slices of ``source`` at the positions ``index`` along ``dim``, in place."""
-    return self.copy_(_methods.index_copy(self, dim, index, source))
+    return self._put(_methods.index_copy(self, dim, index, source), index)
 
 
 def index_fill_(self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """``value`` at the positions ``index`` along ``dim``, in place."""
-    return self.copy_(_methods.index_fill(self, dim, index, value))
+    return self._put(_methods.index_fill(self, dim, index, value), index)
 
 
 def index_put_(self: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
     """As ``index_put``, in place."""
-    return self.copy_(_methods.index_put(self, indices, values, accumulate))
+    places = [place for place in indices if isinstance(place, Tensor)]
+    return self._put(_methods.index_put(self, indices, values, accumulate), *places)
 
 
 def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
@@ -82,6 +90,8 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
 
 def bernoulli_(self: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Ones with probability ``p``, else zeros, in place."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"bernoulli_: p is {p}: a probability is from 0 to 1")
     return self.copy_((_drawn(self, "rand", generator) < p).to(self.dtype))
 
 

@@ -169,6 +169,26 @@ def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     return x.cumprod(dim, dtype)
 
 
+def cummax(x: Tensor, dim: int) -> Any:
+    """The running maximum along ``dim`` and the indices where it was found, the latest of equals.
+
+    >>> import neurenix as nx
+    >>> nx.cummax(nx.Tensor([1.0, 3.0, 2.0, 3.0]), 0).indices.tolist()
+    [0, 1, 1, 3]
+    """
+    return x.cummax(dim)
+
+
+def cummin(x: Tensor, dim: int) -> Any:
+    """The running minimum along ``dim`` and the indices where it was found, the latest of equals."""
+    return x.cummin(dim)
+
+
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    """``log(cumsum(exp(x)))`` along ``dim``, without overflow."""
+    return x.logcumsumexp(dim)
+
+
 def diff(x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """The differences of neighbours along an axis, ``n`` times."""
     parts = [part for part in (prepend, x, append) if part is not None]

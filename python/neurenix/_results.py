@@ -68,6 +68,42 @@ class kthvalue(NamedTuple):
     indices: Tensor
 
 
+class mode(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class cummax(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class cummin(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
 class aminmax(NamedTuple):
     min: Tensor
     max: Tensor
+
+
+class SlogdetResult(NamedTuple):
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class QRResult(NamedTuple):
+    Q: Tensor
+    R: Tensor
+
+
+class EighResult(NamedTuple):
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class SVDResult(NamedTuple):
+    U: Tensor
+    S: Tensor
+    Vh: Tensor

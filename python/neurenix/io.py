@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ _STRUCTURE = "neurenix"
 def save(obj: Any, path: str | os.PathLike[str]) -> None:
     """Writes dictionaries, lists, tuples, tensors, numbers, text, booleans and ``None`` as a safetensors file.
 
-    The file is there completely or not at all. A module's or an optimiser's ``state_dict()`` can be written, and
+    The file is there completely or not at all; its folder must be there. A module's or an optimiser's ``state_dict()`` can be written, and
     modules and optimisers themselves stand for theirs. Other programs that read safetensors find the tensors by
     their names, joined by dots.
     """
@@ -32,16 +33,16 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
         obj = obj.state_dict()
     tensors: dict[str, Tensor] = {}
     structure = _packed(obj, "", tensors)
+    folder = os.path.dirname(os.fspath(path))
+    if folder and not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, "save: there is no such folder, make it first", folder)
     _engine.save_safetensors(os.fspath(path), tensors, {_STRUCTURE: json.dumps(structure)})
 
 
 def load(path: str | os.PathLike[str], device: Any = None) -> Any:
     """Reads what :func:`save` wrote, or any safetensors file as a dictionary of tensors; to the CPU unless ``device``
     names another."""
-    try:
-        tensors, metadata = _engine.load_safetensors(os.fspath(path), device)
-    except ValueError as error:
-        raise ValueError(f"{os.fspath(path)}: {error}") from None
+    tensors, metadata = _engine.load_safetensors(os.fspath(path), device)
     if _STRUCTURE not in metadata:
         return tensors
     try:

@@ -1,11 +1,29 @@
-"""Linear algebra: products, norms and what is made of them. Decompositions are not there yet."""
+"""Linear algebra: products, norms, decompositions and what is made of them.
+
+The last two dimensions are matrices, those before them a batch. Decompositions take ``float32`` and ``float64``;
+the CPU computes them, also of tensors on a GPU, and gradients flow through them. That a matrix is singular or not
+positive definite is found when the result is computed, and is a ``RuntimeError`` then.
+
+>>> import neurenix as nx
+>>> a = nx.Tensor([[4.0, 3.0], [6.0, 3.0]])
+>>> nx.linalg.det(a).item()
+-6.0
+>>> nx.linalg.solve(a, nx.Tensor([10.0, 12.0])).tolist()
+[1.0, 2.0]
+>>> nx.linalg.eigh(nx.Tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
+[1.0, 2.0]
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
+from . import _engine
 from ._engine import Tensor
 from ._manipulation import matmul, matrix_transpose, outer, tensordot, vecdot
+from ._results import EighResult, QRResult, SlogdetResult, SVDResult
+
+_Tolerance = float | Tensor | None
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -29,13 +47,19 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
 
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
-    """A square matrix times itself, ``n`` times in all."""
+    """A square matrix times itself, ``n`` times in all; of its inverse for a negative ``n``.
+
+    >>> import neurenix as nx
+    >>> nx.linalg.matrix_power(nx.Tensor([[2.0, 0.0], [0.0, 4.0]]), -2).tolist()
+    [[0.25, 0.0], [0.0, 0.0625]]
+    """
     from . import eye
 
-    if n < 0:
-        raise ValueError("matrix_power: negative powers need an inverse, which is not there yet")
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ValueError(f"matrix_power: shape {x.shape} is not that of square matrices")
     result = eye(x.shape[-1], dtype=x.dtype, device=x.device).broadcast_to(x.shape)
-    power = x
+    power = inv(x) if n < 0 else x
+    n = abs(n)
     while n:
         if n & 1:
             result = result.matmul(power)
@@ -54,29 +78,151 @@ def vector_norm(
     return x.norm(ord, axis, keepdims)
 
 
-def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
-    """A norm of matrices: ``"fro"``, 1, -1 or infinity."""
-    if ord == "fro":
+def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | Literal["fro", "nuc"] | None = "fro") -> Tensor:
+    """A norm of matrices: ``"fro"``, the root of the sum of squares; of the singular values ``"nuc"``, their sum, 2,
+    the greatest, and -2, the least; of sums of magnitudes 1 and -1, the greatest and least of a column, and infinity
+    and minus infinity, of a row.
+
+    >>> import neurenix as nx
+    >>> x = nx.Tensor([[3.0, 0.0], [0.0, -4.0]])
+    >>> [nx.linalg.matrix_norm(x, ord=ord).item() for ord in ("fro", "nuc", 2, -2, 1)]
+    [5.0, 7.0, 4.0, 3.0, 4.0]
+    """
+    if ord == "fro" or ord is None:
         return x.norm(2, (-2, -1), keepdims)
-    axis = {1: -2, -1: -2, float("inf"): -1, float("-inf"): -1}.get(ord)
-    if axis is None:
-        raise ValueError(f"matrix_norm: ord is {ord!r}: it is 'fro', 1, -1 or infinity")
+    if ord in ("nuc", 2, -2):
+        values = svdvals(x)
+        found = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
+        return found.reshape(*found.shape, 1, 1) if keepdims else found
+    axis = {1: -2, -1: -2, float("inf"): -1, float("-inf"): -1}.get(ord) if isinstance(ord, int | float) else None
+    if axis is None or isinstance(ord, str):
+        raise ValueError(f"matrix_norm: ord is {ord!r}: it is 'fro', 'nuc', 1, -1, 2, -2, infinity or minus infinity")
     sums = x.abs().sum(axis, keepdim=True)
     extreme = sums.amax((-2, -1), True) if ord > 0 else sums.amin((-2, -1), True)
     return extreme if keepdims else extreme.squeeze((-2, -1))
 
 
+def det(x: Tensor, /) -> Tensor:
+    """The determinants of square matrices."""
+    return _engine.det(x)
+
+
+def slogdet(x: Tensor, /) -> SlogdetResult:
+    """The ``sign`` of determinants, and ``logabsdet``, the logarithm of their magnitudes, which neither overflows
+    nor underflows. A singular matrix has the sign 0 and minus infinity.
+
+    >>> import neurenix as nx
+    >>> nx.linalg.slogdet(nx.Tensor([[0.0, 1.0], [1.0, 0.0]])).sign.item()
+    -1.0
+    """
+    return SlogdetResult(*_engine.slogdet(x))
+
+
+def inv(x: Tensor, /) -> Tensor:
+    """The inverses of square matrices.
+
+    >>> import neurenix as nx
+    >>> nx.linalg.inv(nx.Tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    >>> nx.linalg.inv(nx.zeros(2, 2)).tolist()
+    Traceback (most recent call last):
+    RuntimeError: inv: a matrix is singular: it has no inverse
+    """
+    return _engine.inv(x)
+
+
+def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The solutions x of ``x1 @ x = x2``. If ``x2`` has one dimension it is a vector, and so are the solutions;
+    otherwise it is matrices. Dimensions before those are broadcast."""
+    return _engine.solve(x1, x2)
+
+
+def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
+    """Triangular L with ``x = L @ L.mT``, or with ``upper`` its transpose, of symmetric positive definite matrices,
+    whose lower triangle is read.
+
+    >>> import neurenix as nx
+    >>> nx.linalg.cholesky(nx.Tensor([[4.0, 2.0], [2.0, 10.0]])).tolist()
+    [[2.0, 0.0], [1.0, 3.0]]
+    """
+    return _engine.cholesky(x, upper)
+
+
+def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
+    """``Q`` with orthonormal columns and upper triangular ``R`` with ``x = Q @ R``. Of matrices M by N Q is M by
+    min(M, N), or square if ``mode`` is ``"complete"``. Gradients flow where R is square and has an inverse."""
+    if mode not in ("reduced", "complete"):
+        raise ValueError(f"qr: mode is {mode!r}: it is 'reduced' or 'complete'")
+    return QRResult(*_engine.qr(x, mode == "complete"))
+
+
+def eigh(x: Tensor, /) -> EighResult:
+    """The ``eigenvalues`` of symmetric matrices, ascending, and their ``eigenvectors``, which are the columns. The
+    lower triangle is read. Eigenvectors of equal eigenvalues are one choice of many and have infinite gradients."""
+    return EighResult(*_engine.eigh(x))
+
+
+def eigvalsh(x: Tensor, /) -> Tensor:
+    """The eigenvalues of symmetric matrices, ascending."""
+    return _engine.eigh(x)[0]
+
+
+def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
+    """``U``, the singular values ``S``, descending, and ``Vh`` with ``x = U @ diag(S) @ Vh``. U and Vh are square, or,
+    without ``full_matrices``, have as many columns and rows as there are singular values; then gradients flow."""
+    return SVDResult(*_engine.svd(x, full_matrices))
+
+
+def svdvals(x: Tensor, /) -> Tensor:
+    """The singular values, descending."""
+    return _engine.svd(x, False)[1]
+
+
+def pinv(x: Tensor, /, *, rtol: _Tolerance = None) -> Tensor:
+    """The pseudoinverses of Moore and Penrose. Singular values up to ``rtol`` times the greatest are taken for zeros:
+    a number, or a tensor with one for each matrix; without it the greater of M and N times the dtype's ``eps``.
+
+    >>> import neurenix as nx
+    >>> nx.linalg.pinv(nx.Tensor([[2.0, 0.0], [0.0, 0.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.0]]
+    """
+    return _engine.pinv(x, _tolerance(x, rtol))
+
+
+def matrix_rank(x: Tensor, /, *, rtol: _Tolerance = None) -> Tensor:
+    """How many singular values are greater than ``rtol`` times the greatest; see ``pinv``."""
+    return _engine.matrix_rank(x, _tolerance(x, rtol))
+
+
+def _tolerance(x: Tensor, rtol: _Tolerance) -> Tensor | None:
+    if rtol is None or isinstance(rtol, Tensor):
+        return rtol
+    return _engine.tensor(rtol, dtype=x.dtype, device=x.device)
+
+
 norm = vector_norm
 
 __all__ = [
+    "cholesky",
     "cross",
+    "det",
     "diagonal",
+    "eigh",
+    "eigvalsh",
+    "inv",
     "matmul",
     "matrix_norm",
     "matrix_power",
+    "matrix_rank",
     "matrix_transpose",
     "norm",
     "outer",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "svd",
+    "svdvals",
     "tensordot",
     "trace",
     "vecdot",

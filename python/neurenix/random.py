@@ -49,7 +49,22 @@ def randn_like(x: Tensor, /) -> Tensor:
 
 
 def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
-    """Indices drawn by weights along the last axis, ``num_samples`` for each row."""
+    """Indices drawn by weights along the last axis, ``num_samples`` for each row.
+
+    The weights are read now, to see that they are finite, not negative and not all zero.
+    """
+    if x.ndim not in (1, 2):
+        raise ValueError(f"multinomial: weights are a vector or a matrix, not of {x.ndim} dimensions")
+    if num_samples < 1:
+        raise ValueError(f"multinomial: {num_samples} samples: there must be one at least")
+    if not x.is_floating_point():
+        raise TypeError(f"multinomial: weights of {x.dtype.name}: convert them to floating-point numbers")
+    x = x.detach()
+    if not _engine.is_recording():
+        if not bool((x.isfinite() & (x >= 0)).all()):
+            raise ValueError("multinomial: a weight is negative, infinite or NaN")
+        if not bool((x > 0).any(-1).all()):
+            raise ValueError("multinomial: the weights of a row sum to zero")
     if replacement:
         sums = x.cumsum(-1)
         draws = rand((*x.shape[:-1], num_samples), dtype="float32", device=x.device, generator=generator)

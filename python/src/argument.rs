@@ -26,6 +26,15 @@ pub(crate) enum Axes {
 }
 
 impl Axes {
+    /// These, or those given by NumPy's name.
+    pub(crate) fn or(self, axis: Option<Axes>) -> Result<Axes> {
+        match (self, axis) {
+            (dim, None) => Ok(dim),
+            (Axes::All, Some(axis)) => Ok(axis),
+            _ => Err(type_error(BOTH)),
+        }
+    }
+
     /// For the engine, which takes an empty list for all; `None` if there is nothing to do.
     pub(crate) fn list(&self) -> Option<SmallVec<[i64; 4]>> {
         match self {
@@ -34,6 +43,16 @@ impl Axes {
             Axes::Several(axes) if axes.is_empty() => None,
             Axes::Several(axes) => Some(axes.clone()),
         }
+    }
+}
+
+const BOTH: &str = "dim and axis are names of one argument: give one of them";
+
+/// An argument that has two names.
+pub(crate) fn one_of<T>(dim: Option<T>, axis: Option<T>) -> Result<Option<T>> {
+    match (dim, axis) {
+        (Some(_), Some(_)) => Err(type_error(BOTH)),
+        (dim, axis) => Ok(dim.or(axis)),
     }
 }
 
@@ -50,6 +69,16 @@ impl<'py> FromPyObject<'_, 'py> for Axes {
             type_error(format!("{} is no axis: give a whole number or a tuple of them", &*object))
         })?;
         Ok(Axes::Several(axes.into()))
+    }
+}
+
+/// An argument that may be left out, which is another thing than `None`.
+pub(crate) struct Given<'py>(pub(crate) Option<Bound<'py, PyAny>>);
+
+impl<'py> FromPyObject<'_, 'py> for Given<'py> {
+    type Error = PyErr;
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Given<'py>> {
+        Ok(Given(Some(object.to_owned())))
     }
 }
 

@@ -12,6 +12,12 @@ use crate::{
 
 type Function = Box<dyn Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>, Failure> + Send + Sync>;
 
+/// Whether a function is being recorded, so that nothing can be read.
+#[pyfunction]
+pub(crate) fn is_recording() -> bool {
+    phynexus::schedule::capture::is_recording()
+}
+
 /// A function of a list of tensors that gives a list of tensors, recorded for each combination of shapes and dtypes.
 #[pyclass(name = "Captured", module = "neurenix._engine", frozen)]
 pub(crate) struct PyCaptured(Captured<Function>);

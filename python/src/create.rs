@@ -2,6 +2,7 @@
 
 use phynexus::{
     DType, Device, Scalar, Tensor,
+    schedule::capture::is_recording,
     tensor::{Generator, GeneratorState},
 };
 use pyo3::{prelude::*, types::PyTuple};
@@ -10,7 +11,8 @@ use crate::{
     argument::{Count, Number, Seed, Shape, fits, spread_sizes},
     device::{Named, chosen},
     dtype::Wanted,
-    error::{Result, value_error},
+    error::{Result, type_error, value_error},
+    interrupt::compute,
     tensor::{PyTensor, convert},
 };
 
@@ -212,9 +214,10 @@ macro_rules! random {
     ($($(#[doc = $doc:literal])+ $name:ident;)+) => { $(
         $(#[doc = $doc])+
         #[pyfunction]
-        #[pyo3(signature = (*size, generator=None, dtype=None, device=None, requires_grad=false))]
+        #[pyo3(signature = (*sizes, size=None, generator=None, dtype=None, device=None, requires_grad=false))]
         pub(crate) fn $name(
-            size: &Bound<'_, PyTuple>,
+            sizes: &Bound<'_, PyTuple>,
+            size: Option<Shape>,
             generator: Option<&Bound<'_, PyGenerator>>,
             dtype: Option<Wanted>,
             device: Option<Named>,
@@ -222,7 +225,12 @@ macro_rules! random {
         ) -> Result<PyTensor> {
             let (dtype, device) = wanted(dtype, device)?;
             let generator = self::generator(generator.map(|given| given.get()));
-            made(generator.$name(&spread_sizes(size)?, dtype, device)?, requires_grad)
+            let sizes = match size {
+                None => spread_sizes(sizes)?,
+                Some(size) if sizes.is_empty() => size.0,
+                Some(_) => return Err(type_error(concat!(stringify!($name), ": the sizes are given twice"))),
+            };
+            made(generator.$name(&sizes, dtype, device)?, requires_grad)
         }
     )+ };
 }
@@ -271,12 +279,22 @@ pub(crate) fn randperm(
     Ok(PyTensor::wrap(generator.randperm(n.0, chosen(device)?)?))
 }
 
-/// 1 with the probability that each element says, else 0.
+/// 1 with the probability that each element says, else 0. The probabilities are read now, to see that they are such.
 #[pyfunction]
 #[pyo3(signature = (input, *, generator=None))]
-pub(crate) fn bernoulli(input: &PyTensor, generator: Option<&Bound<'_, PyGenerator>>) -> Result<PyTensor> {
-    let p = input.tensor()?;
+pub(crate) fn bernoulli(
+    py: Python<'_>,
+    input: &PyTensor,
+    generator: Option<&Bound<'_, PyGenerator>>,
+) -> Result<PyTensor> {
+    let p = input.tensor()?.detach()?;
+    if !is_recording() {
+        let fits = p.ge_scalar(0)?.and(&p.le_scalar(1)?)?.all(&[], false)?;
+        if !compute(py, || fits.item::<bool>())? {
+            return Err(value_error("bernoulli: every element must be a probability, from 0 to 1"));
+        }
+    }
     let generator = self::generator(generator.map(|given| given.get()));
     let drawn = generator.rand(p.shape(), DType::F32, p.device())?;
-    Ok(PyTensor::wrap(drawn.lt(&p.detach()?)?.to_dtype(p.dtype())?))
+    Ok(PyTensor::wrap(drawn.lt(&p)?.to_dtype(p.dtype())?))
 }

@@ -118,11 +118,11 @@ impl PyCustomKernel {
     /// A kernel from its signature and its sources.
     ///
     /// ``inputs`` and ``outputs`` are triples of name, dtype and shape pattern (``"m k"``, ``"batch.. 3"``); ``scalars``
-    /// pairs of name and dtype; ``sources`` maps ``"cuda"``, ``"hip"``, ``"opencl"``, ``"wgsl"`` to source text.
+    /// pairs of name and dtype; ``sources`` maps ``"cuda"``, ``"hip"``, ``"opencl"``, ``"wgsl"`` to source text; a kernel for the CPU alone has none.
     /// ``cpu(*inputs, *scalars)`` computes it on the CPU: from NumPy's arrays an array for each output, or only the array
     /// of a single one. ``gradient(inputs, outputs, gradients)`` gives the gradient of each input, or ``None``.
     #[new]
-    #[pyo3(signature = (name, *, inputs, outputs, sources, scalars=Vec::new(), entry_point=None, work_group_size=None, groups=None, cpu=None, gradient=None))]
+    #[pyo3(signature = (name, *, inputs, outputs, sources=BTreeMap::new(), scalars=Vec::new(), entry_point=None, work_group_size=None, groups=None, cpu=None, gradient=None))]
     fn new(
         name: &str,
         inputs: Vec<Parameter>,
@@ -146,11 +146,13 @@ impl PyCustomKernel {
             builder = builder.scalar(name, *dtype);
         }
         for (language, source) in &sources {
-            let Some(known) = SourceLanguage::parse(language) else {
+            let known = SourceLanguage::from_name(language)?;
+            // What is binary does not come as text.
+            if known.is_binary() {
                 return Err(value_error(format!(
-                    "{language:?} is no language of kernels: see the documentation"
+                    "{language:?} is binary, and sources are text: use \"wgsl\""
                 )));
-            };
+            }
             builder = builder.source(known, source);
         }
         if let Some(entry_point) = entry_point {

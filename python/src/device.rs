@@ -1,6 +1,9 @@
 //! Devices as Python sees them.
 
-use std::sync::{Mutex, Once, PoisonError};
+use std::{
+    sync::{Mutex, Once, PoisonError},
+    time::Duration,
+};
 
 use phynexus::{
     Device, MatmulPrecision,
@@ -27,14 +30,14 @@ static CHOSEN: Mutex<Option<Device>> = Mutex::new(None);
 
 /// The device that new tensors are made on unless another is named.
 pub(crate) fn default_device() -> Result<Device> {
-    let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(device) = *chosen {
+    let chosen = || CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(device) = *chosen() {
         return Ok(device);
     }
-    registered();
+    // Other threads of Python go on meanwhile, and may want the lock.
+    Python::attach(|py| py.detach(registered));
     let device = Device::default_device()?;
-    *chosen = Some(device);
-    Ok(device)
+    Ok(*chosen().get_or_insert(device))
 }
 
 /// A device that computes, as ``nx.Device("cpu")`` or ``nx.Device("cuda", 1)``.
@@ -54,8 +57,7 @@ impl PyDevice {
                     Ok(value) => value.to_string(),
                     Err(_) => name.to_string(),
                 };
-                find(&if kind == "cpu" && index == 0 { kind } else { format!("{kind}:{index}") })
-                    .map(PyDevice)
+                find(&format!("{kind}:{index}")).map(PyDevice)
             }
         }
     }
@@ -112,6 +114,10 @@ impl PyDevice {
         told.set_item("available", held.available)?;
         told.set_item("total", held.total)?;
         told.set_item("fragmentation", held.fragmentation())?;
+        told.set_item("pinned", held.pinned)?;
+        told.set_item("spilled_tensors", held.spilled_tensors)?;
+        told.set_item("spilled_bytes", held.spilled_bytes)?;
+        told.set_item("spills", held.spills)?;
         Ok(told)
     }
     /// Waits until everything given to the device has been computed.
@@ -122,6 +128,12 @@ impl PyDevice {
     /// Refuses tensors beyond so many bytes in use; ``None`` lifts the limit.
     fn set_memory_limit(&self, limit: Option<usize>) {
         self.0.set_memory_limit(limit);
+    }
+    /// With ``True``, tensors used longest ago move to the host's memory where the device is full or at its limit, and come
+    /// back when they are needed; with ``False``, as at the start, a full device is a ``MemoryError``. Only tensors made while
+    /// it is on are moved; ``memory()`` tells how many were.
+    fn set_spilling(&self, spilling: bool) -> Result<()> {
+        Ok(self.0.set_spilling(spilling)?)
     }
     /// Gives memory that no tensor uses back to the system.
     fn empty_cache(&self) {
@@ -153,17 +165,12 @@ impl PyDevice {
 
 /// The device of this name; a kind alone means its first device.
 pub(crate) fn find(name: &str) -> Result<Device> {
-    if name == "cpu" {
+    // It is there without the drivers.
+    if matches!(name, "cpu" | "cpu:0") {
         return Ok(phynexus_cpu::register());
     }
     registered();
-    match Device::find(name) {
-        Err(_) if !name.contains(':') => match Device::find(&format!("{name}:0")) {
-            Ok(device) => Ok(device),
-            Err(_) => Ok(Device::find(name)?),
-        },
-        other => Ok(other?),
-    }
+    Ok(Device::find(name)?)
 }
 
 fn found(object: &Bound<'_, PyAny>) -> Result<Device> {
@@ -171,7 +178,13 @@ fn found(object: &Bound<'_, PyAny>) -> Result<Device> {
         return Ok(device.get().0);
     }
     match object.cast::<PyString>() {
-        Ok(name) => find(name.to_str()?),
+        Ok(name) => {
+            let name = name.to_str()?;
+            if !matches!(name, "cpu" | "cpu:0") {
+                object.py().detach(registered);
+            }
+            find(name)
+        }
         Err(_) => {
             Err(type_error(format!("{object} is no device: give its name, such as \"cpu\" or \"cuda:0\"")))
         }
@@ -192,6 +205,18 @@ impl<'py> FromPyObject<'_, 'py> for Named {
 /// The device named, or the default.
 pub(crate) fn chosen(named: Option<Named>) -> Result<Device> {
     named.map_or_else(default_device, |named| Ok(named.0))
+}
+
+/// Waits for what is under way on devices, for the end of Python: not for ever, since nothing interrupts it there.
+#[pyfunction]
+fn finish(py: Python<'_>) {
+    py.detach(|| device::finish_within(Duration::from_secs(10)));
+}
+
+/// Lets Python wait for devices at its end, before anything is taken down.
+pub(crate) fn finish_at_exit(engine: &Bound<'_, PyModule>) -> PyResult<()> {
+    let function = wrap_pyfunction!(finish, engine)?;
+    engine.py().import("atexit")?.call_method1("register", (function,)).map(drop)
 }
 
 /// All devices of this machine that compute, the CPU among them.

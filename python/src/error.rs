@@ -61,42 +61,47 @@ pub(crate) fn through_engine(error: PyErr) -> EngineError {
     EngineError::Callback(std::sync::Arc::new(error))
 }
 
-impl From<EngineError> for Failure {
-    fn from(error: EngineError) -> Failure {
-        if let EngineError::Callback(inner) = &error
-            && let Some(raised) = inner.downcast_ref::<PyErr>()
-        {
-            return Failure(Python::attach(|py| raised.clone_ref(py)));
-        }
-        let message = in_python(error.to_string());
-        Failure(match error {
+/// Which exception an error is. Its kind alone decides, never its words.
+fn exception(error: &FrameworkError) -> fn(String) -> PyErr {
+    match error {
+        FrameworkError::Engine(error) => match error {
             EngineError::Shape { .. }
             | EngineError::Argument { .. }
             | EngineError::DeviceMismatch { .. }
             | EngineError::UnknownDevice { .. }
-            | EngineError::KernelArgument { .. } => PyValueError::new_err(message),
-            EngineError::DType { .. } => PyTypeError::new_err(message),
-            EngineError::Axis { .. } | EngineError::Index { .. } => PyIndexError::new_err(message),
-            EngineError::OutOfMemory { .. } => PyMemoryError::new_err(message),
-            _ => PyRuntimeError::new_err(message),
-        })
+            | EngineError::KernelArgument { .. } => PyValueError::new_err,
+            EngineError::DType { .. } => PyTypeError::new_err,
+            EngineError::Axis { .. } | EngineError::Index { .. } | EngineError::SomeIndex { .. } => {
+                PyIndexError::new_err
+            }
+            EngineError::OutOfMemory { .. } => PyMemoryError::new_err,
+            _ => PyRuntimeError::new_err,
+        },
+        FrameworkError::Io { source, .. } => match source.kind() {
+            std::io::ErrorKind::NotFound => PyFileNotFoundError::new_err,
+            std::io::ErrorKind::PermissionDenied => PyPermissionError::new_err,
+            _ => PyOSError::new_err,
+        },
+        FrameworkError::Format { .. } | FrameworkError::Data { .. } => PyValueError::new_err,
+        _ => PyRuntimeError::new_err,
     }
 }
 
 impl From<FrameworkError> for Failure {
     fn from(error: FrameworkError) -> Failure {
-        match error {
-            FrameworkError::Engine(error) => error.into(),
-            FrameworkError::Io { ref source, .. } => {
-                let message = in_python(error.to_string());
-                Failure(match source.kind() {
-                    std::io::ErrorKind::NotFound => PyFileNotFoundError::new_err(message),
-                    std::io::ErrorKind::PermissionDenied => PyPermissionError::new_err(message),
-                    _ => PyOSError::new_err(message),
-                })
-            }
-            other => Failure(PyValueError::new_err(in_python(other.to_string()))),
+        // What a function of Python's raised goes on as it was.
+        if let FrameworkError::Engine(EngineError::Callback(inner)) = &error
+            && let Some(raised) = inner.downcast_ref::<PyErr>()
+        {
+            return Failure(Python::attach(|py| raised.clone_ref(py)));
         }
+        Failure(exception(&error)(in_python(error.to_string())))
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Failure {
+        FrameworkError::Engine(error).into()
     }
 }
 

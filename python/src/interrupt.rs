@@ -5,7 +5,10 @@ use std::cell::{Cell, RefCell};
 use phynexus::interrupt;
 use pyo3::prelude::*;
 
-use crate::error::{Failure, Result};
+use crate::{
+    error::{Failure, Result},
+    placement::{self, Computing},
+};
 
 thread_local! {
     /// What a handler of signals raised.
@@ -64,15 +67,17 @@ fn is_main(py: Python<'_>) -> bool {
 }
 
 /// Computes while other threads of Python go on. On the main thread Ctrl-C ends it: then its error is the exception that the
-/// handler raised, and tensors are as they were.
+/// handler raised, and tensors are as they were. Behind it Python is told what was planned on another device.
 pub(crate) fn compute<T: Send, E: Into<Failure> + Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, E> + Send,
 ) -> Result<T> {
-    watched(py, ask, work)
+    let result = watched(py, ask, work);
+    placement::behind(py, result)
 }
 
-/// The same for work that holds locks or must not be seen half done.
+/// The same for work that holds locks or must not be seen half done. What is to be told is told behind a later one, or by
+/// [`placement::behind`].
 pub(crate) fn compute_undisturbed<T: Send, E: Into<Failure> + Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, E> + Send,
@@ -85,6 +90,7 @@ fn watched<T: Send, E: Into<Failure> + Send>(
     ask: interrupt::Check,
     work: impl FnOnce() -> Result<T, E> + Send,
 ) -> Result<T> {
+    let _computing = Computing::begin();
     if !is_main(py) {
         return py.detach(work).map_err(Into::into);
     }

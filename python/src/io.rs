@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use crate::{
     device::{Named, find},
-    error::Result,
+    error::{Failure, Result},
     interrupt::compute,
     tensor::PyTensor,
 };
@@ -47,16 +47,17 @@ pub(crate) fn load_safetensors(
     device: Option<Named>,
 ) -> Result<(BTreeMap<String, PyTensor>, BTreeMap<String, String>)> {
     let device = device.map_or_else(|| find("cpu"), |device| Ok(device.0))?;
-    let contents = compute(py, || safetensors::load(&path))?;
-    let tensors = contents
-        .arrays
-        .into_iter()
-        .map(|(name, array)| {
+    let (tensors, metadata) = compute(py, || {
+        let contents = safetensors::load(&path)?;
+        let tensor = |(name, array): (String, HostArray)| {
             let tensor = Tensor::from_bytes(array.bytes(), array.dtype(), array.shape(), device)?;
-            Ok((name, PyTensor::wrap(tensor)))
-        })
-        .collect::<Result<_>>()?;
-    Ok((tensors, contents.metadata))
+            Ok((name, tensor))
+        };
+        let tensors = contents.arrays.into_iter().map(tensor).collect::<Result<Vec<(String, Tensor)>>>()?;
+        Ok::<_, Failure>((tensors, contents.metadata))
+    })?;
+    let tensors = tensors.into_iter().map(|(name, tensor)| (name, PyTensor::wrap(tensor))).collect();
+    Ok((tensors, metadata))
 }
 
 /// The handwritten digits that come with the library: inputs of training, its labels, inputs of the test, its labels.

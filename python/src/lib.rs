@@ -16,9 +16,11 @@ mod error;
 mod functional;
 mod interrupt;
 mod io;
+mod linalg;
 mod micrograd;
 mod optim;
 mod picture;
+mod placement;
 mod precision;
 mod profile;
 mod tensor;
@@ -42,7 +44,7 @@ fn plan_count() -> u64 {
 mod _engine {
     #[pymodule_export]
     use crate::{
-        capture::PyCaptured,
+        capture::{PyCaptured, is_recording},
         create::{
             PyGenerator, arange, bernoulli, eye, full, full_like, get_rng_state, linspace, manual_seed, ones,
             rand, randint, randn, randperm, set_rng_state, tensor, zeros,
@@ -72,8 +74,10 @@ mod _engine {
             },
         },
         io::{digits, load_safetensors, save_safetensors},
+        linalg::{cholesky, det, eigh, inv, matrix_rank, pinv, qr, slogdet, solve, svd},
         optim::PyOptimizer,
         picture::curves_png,
+        placement::{PyPlacement, is_strict_placement, on_fallback, set_strict_placement},
         plan_count,
         precision::{autocast_dtype, set_autocast_dtype},
         profile::PyProfiler,
@@ -84,7 +88,7 @@ mod _engine {
                 GradientHook, GradientMode, as_variable, depends_on_others, evaluate, gradients,
                 is_grad_enabled, switch_gradients,
             },
-            dlpack::from_dlpack,
+            dlpack::import::from_dlpack,
             movement::{broadcast_shapes, cat, einsum, meshgrid, stack, where_},
             numpy::from_bytes,
         },
@@ -96,6 +100,7 @@ mod _engine {
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
         crate::interrupt::begin();
+        crate::device::finish_at_exit(module)?;
         crate::micrograd::add_to(module)
     }
 }

@@ -12,6 +12,7 @@ use pyo3::{prelude::*, sync::MutexExt};
 use crate::{
     error::{Result, value_error},
     interrupt::compute_undisturbed,
+    placement,
     tensor::PyTensor,
 };
 
@@ -128,7 +129,7 @@ impl PyOptimizer {
     /// Updates every parameter that has a gradient: all, or none if it fails. The gradients stay. ``settings`` are learning
     /// rate and weight decay of each group.
     fn step(&self, py: Python<'_>, settings: Vec<(f64, f64)>) -> Result<()> {
-        compute_undisturbed(py, || -> Result<()> {
+        let result = compute_undisturbed(py, || -> Result<()> {
             let mut optimizer = self.optimizer.lock().unwrap_or_else(PoisonError::into_inner);
             for (group, (rate, decay)) in settings.into_iter().enumerate() {
                 optimizer.set_group(group, rate, decay)?;
@@ -157,7 +158,8 @@ impl PyOptimizer {
                 .collect::<neurenix::Result<Vec<_>>>()?;
             put_back(&updated);
             Ok(())
-        })
+        });
+        placement::behind(py, result)
     }
     /// The state by name.
     fn state(&self, py: Python<'_>) -> Result<BTreeMap<String, PyTensor>> {
@@ -169,6 +171,9 @@ impl PyOptimizer {
             .into_iter()
             .map(|(name, tensor)| Ok((name, tensor.get().tensor()?)))
             .collect::<Result<BTreeMap<_, _>>>()?;
-        Ok(self.lock(py).load_state(&state)?)
+        compute_undisturbed(py, || -> Result<()> {
+            let mut optimizer = self.optimizer.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(optimizer.load_state(&state)?)
+        })
     }
 }

@@ -1,8 +1,8 @@
 //! What ran where, and for how long.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use phynexus::profile::{Detail, Profile, ProfileRow, Profiler};
+use phynexus::profile::{Detail, Profile, ProfileRow, Profiler, show_giga};
 use pyo3::{
     prelude::*,
     types::{PyDict, PyTuple},
@@ -16,7 +16,7 @@ use crate::{
 enum State {
     Ready,
     Running(Profiler),
-    Done(Box<Profile>),
+    Done(Arc<Profile>),
 }
 
 /// Notes what runs inside ``with`` on every device: kernels, transfers, the host's own work.
@@ -25,10 +25,12 @@ pub(crate) struct PyProfiler(Mutex<State>);
 
 impl PyProfiler {
     fn with_profile<T>(&self, look: impl FnOnce(&Profile) -> Result<T>) -> Result<T> {
-        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Done(profile) => look(profile),
-            _ => Err(runtime_error("the profile is there when the with block has ended")),
-        }
+        // Without the lock, for making Python's objects may let another thread go on.
+        let profile = match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Done(profile) => profile.clone(),
+            _ => return Err(runtime_error("the profile is there when the with block has ended")),
+        };
+        look(&profile)
     }
 }
 
@@ -50,7 +52,7 @@ impl PyProfiler {
                 std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), State::Ready);
             if let State::Running(profiler) = state {
                 let profile = profiler.finish()?;
-                *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State::Done(Box::new(profile));
+                *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State::Done(Arc::new(profile));
             }
             Ok(())
         })
@@ -83,7 +85,7 @@ impl PyProfiler {
                 format!("{:<44} {:<10} {:>7} {:>11} {:>9}\n", "name", "device", "count", "time", "GB/s");
             for row in rows {
                 let name: String = row.name.chars().take(44).collect();
-                let rate = row.bytes_per_second().map_or(String::new(), |rate| format!("{:.1}", rate / 1e9));
+                let rate = row.bytes_per_second().map_or(String::new(), show_giga);
                 let time = format!("{:.3} ms", row.time.as_secs_f64() * 1e3);
                 text += &format!("{name:<44} {:<10} {:>7} {time:>11} {rate:>9}\n", row.device, row.count);
             }

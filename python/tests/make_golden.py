@@ -52,6 +52,34 @@ def layer(name, args, kwargs, *inputs, train=True):
     }
 
 
+def loss_of(name, kwargs, inputs):
+    first = inputs[0].clone().detach().requires_grad_()
+    result = getattr(nn, name)(**kwargs)(first, *inputs[1:])
+    result.sum().backward()
+    given = {key: lists(value) for key, value in kwargs.items()}
+    return {"name": name, "kwargs": given, "inputs": lists(inputs), "loss": lists(result), "grad": lists(first.grad)}
+
+
+def method(name, x, args, kwargs):
+    x = x.clone()
+    if x.is_floating_point():
+        x.requires_grad_()
+    function = getattr(torch if name.endswith("_mean") or name == "cdist" else torch.Tensor, name)
+    result = flat(function(x, *args, **kwargs))
+    grad = None
+    if result[0].requires_grad:
+        (result[0] * torch.linspace(-1, 1, result[0].numel()).reshape(result[0].shape)).nansum().backward()
+        grad = lists(x.grad)
+    return {
+        "name": name,
+        "x": lists(x),
+        "args": lists(args),
+        "kwargs": lists(kwargs),
+        "results": [lists(each) for each in result],
+        "grad": grad,
+    }
+
+
 def r(*shape):
     return torch.randn(*shape)
 
@@ -142,13 +170,7 @@ for name, kwargs, inputs in [
     ("HingeEmbeddingLoss", {"margin": 0.8}, [r(3), signs]),
     ("CosineEmbeddingLoss", {"margin": 0.2}, [r(3, 4), r(3, 4), signs]),
 ]:
-    first = inputs[0].clone().detach().requires_grad_()
-    loss = getattr(nn, name)(**kwargs)(first, *inputs[1:])
-    loss.sum().backward()
-    given = {key: lists(value) for key, value in kwargs.items()}
-    LOSSES.append(
-        {"name": name, "kwargs": given, "inputs": lists(inputs), "loss": lists(loss), "grad": lists(first.grad)}
-    )
+    LOSSES.append(loss_of(name, kwargs, inputs))
 
 CTC = []
 for kwargs, shape, targets, input_lengths, target_lengths in [
@@ -298,25 +320,95 @@ for name, x, args, kwargs in [
     ("cdist", r(2, 3, 4), [r(2, 2, 4), 1.0], {}),
     ("cdist", torch.ones(2, 3), [torch.ones(2, 3) * torch.tensor([[1.0], [2.0]]), 3.0], {}),
 ]:
-    x = x.clone()
-    if x.is_floating_point():
-        x.requires_grad_()
-    function = getattr(torch if name.endswith("_mean") or name == "cdist" else torch.Tensor, name)
-    result = flat(function(x, *args, **kwargs))
-    grad = None
-    if result[0].requires_grad:
-        (result[0] * torch.linspace(-1, 1, result[0].numel()).reshape(result[0].shape)).nansum().backward()
-        grad = lists(x.grad)
-    METHODS.append(
-        {
-            "name": name,
-            "x": lists(x),
-            "args": lists(args),
-            "kwargs": lists(kwargs),
-            "results": [lists(each) for each in result],
-            "grad": grad,
-        }
-    )
+    METHODS.append(method(name, x, args, kwargs))
+
+# Later ones begin anew, so that the numbers before stay as they are.
+torch.manual_seed(1)
+bags, starts = torch.tensor([0, 1, 4, 3, 2, 2, 1]), torch.tensor([0, 3, 3, 5])
+rows = torch.tensor([[0, 1, 4], [1, 2, 3]])
+LAYERS += [
+    layer("ReflectionPad1d", [[2, 1]], {}, r(2, 2, 4)),
+    layer("ReflectionPad2d", [[1, 2, 0, 1]], {}, r(1, 2, 3, 4)),
+    layer("ReflectionPad3d", [1], {}, r(1, 1, 3, 2, 3)),
+    layer("ReplicationPad1d", [[0, 5]], {}, r(2, 2, 4)),
+    layer("ReplicationPad2d", [2], {}, r(1, 2, 3, 1)),
+    layer("ReplicationPad3d", [[1, 0, 2, 1, 0, 3]], {}, r(1, 1, 2, 2, 3)),
+    layer("CircularPad1d", [[4, 1]], {}, r(2, 2, 4)),
+    layer("CircularPad2d", [[1, 2, 0, 3]], {}, r(1, 2, 3, 4)),
+    layer("CircularPad3d", [1], {}, r(1, 1, 2, 2, 3)),
+    layer("ConstantPad1d", [2, 0.5], {}, r(2, 2, 4)),
+    layer("ConstantPad2d", [[1, 0, 2, 0], 3.5], {}, r(2, 2, 3)),
+    layer("ConstantPad3d", [1, -1.0], {}, r(1, 1, 2, 2, 1)),
+    layer("ZeroPad1d", [[0, 2]], {}, r(2, 3)),
+    layer("ZeroPad2d", [1], {}, r(1, 2, 2, 2)),
+    layer("ZeroPad3d", [[1, 0, 0, 1, 2, 0]], {}, r(1, 1, 2, 2, 2)),
+    layer("Conv1d", [2, 3, 3], {"padding": 2, "padding_mode": "circular"}, r(2, 2, 5)),
+    layer("Conv2d", [2, 3, [4, 3]], {"padding": "same", "padding_mode": "reflect"}, r(1, 2, 5, 6)),
+    layer("Conv3d", [1, 2, 3], {"padding": [1, 0, 2], "padding_mode": "replicate"}, r(1, 1, 3, 3, 3)),
+    layer("Unfold", [[2, 3]], {"dilation": [2, 1], "padding": [0, 1], "stride": [1, 2]}, r(2, 2, 5, 6)),
+    layer("Unfold", [2], {"stride": 2}, r(3, 4, 4)),
+    layer("Fold", [[5, 6], [2, 3]], {"dilation": [2, 1], "padding": [0, 1], "stride": [1, 2]}, r(2, 12, 9)),
+    layer("Fold", [4, 2], {}, r(8, 9)),
+    layer("EmbeddingBag", [5, 3], {"mode": "sum"}, rows),
+    layer("EmbeddingBag", [5, 3], {"padding_idx": 1}, rows),
+    layer("EmbeddingBag", [5, 3], {"mode": "max"}, rows),
+    layer("EmbeddingBag", [5, 3], {"mode": "sum", "padding_idx": -3}, bags, starts),
+    layer("EmbeddingBag", [5, 3], {}, bags, starts),
+    layer("EmbeddingBag", [5, 3], {"mode": "max"}, bags, starts),
+    layer("EmbeddingBag", [5, 3], {"include_last_offset": True}, bags, torch.tensor([0, 2, 7])),
+    layer("PairwiseDistance", [], {}, r(3, 4), r(3, 4)),
+    layer("PairwiseDistance", [1.0], {"keepdim": True}, r(3, 4), r(3, 4)),
+]
+several = torch.tensor([[2, 0, -1, 1], [3, -1, 0, 2], [-1, 1, 2, 3]])
+counts = torch.tensor([[0.0, 1.0, 4.0], [2.0, 0.0, 7.0]])
+LOSSES += [
+    loss_of(*case)
+    for case in [
+        ("MarginRankingLoss", {"margin": 0.3}, [r(3), r(3), signs]),
+        ("MultiMarginLoss", {}, [r(3, 4), classes]),
+        ("MultiMarginLoss", {"p": 2, "margin": 0.5, "weight": torch.rand(4), "reduction": "none"}, [r(3, 4), classes]),
+        ("MultiMarginLoss", {"reduction": "sum"}, [r(4), torch.tensor(2)]),
+        ("MultiLabelMarginLoss", {}, [r(3, 4), several]),
+        ("MultiLabelMarginLoss", {"reduction": "none"}, [r(4), several[0]]),
+        ("SoftMarginLoss", {}, [r(3) * 5, signs]),
+        ("MultiLabelSoftMarginLoss", {}, [r(3, 4), (zero_one > 0.5).float()]),
+        ("MultiLabelSoftMarginLoss", {"weight": torch.rand(4), "reduction": "none"}, [r(3, 4), zero_one]),
+        ("TripletMarginLoss", {}, [r(3, 4), r(3, 4), r(3, 4)]),
+        ("TripletMarginLoss", {"p": 1.0, "swap": True, "margin": 2.0, "reduction": "sum"}, [r(3, 4), r(3, 4), r(3, 4)]),
+        ("TripletMarginWithDistanceLoss", {"margin": 0.5, "swap": True}, [r(3, 4), r(3, 4), r(3, 4)]),
+        ("PoissonNLLLoss", {"full": True}, [r(2, 3), counts]),
+        ("PoissonNLLLoss", {"log_input": False, "reduction": "sum"}, [torch.rand(2, 3) + 0.5, counts]),
+        ("GaussianNLLLoss", {"full": True}, [r(3, 4), r(3, 4), torch.rand(3, 4) + 0.2]),
+        ("GaussianNLLLoss", {"eps": 0.5, "reduction": "none"}, [r(3, 4), r(3, 4), torch.rand(3, 1)]),
+    ]
+]
+often = torch.tensor([[1.0, 2.0, 2.0, 3.0, 1.0], [5.0, 5.0, 4.0, 4.0, 4.0]])
+along = torch.tensor([[0, 0, 2], [3, 1, 3]])
+METHODS += [
+    method(*case)
+    for case in [
+        ("cummax", r(3, 6), [1], {}),
+        ("cummax", odd, [1], {}),
+        ("cummax", torch.tensor([3, 1, 3, 7, 7]), [-1], {}),
+        ("cummin", r(3, 4), [0], {}),
+        ("cummin", odd, [1], {}),
+        ("logcumsumexp", r(3, 6) * 10, [1], {}),
+        ("logcumsumexp", torch.tensor([-1000.0, 0.0, 80.0, -inf, 200.0]), [0], {}),
+        ("mode", often, [], {}),
+        ("mode", often, [0], {"keepdim": True}),
+        ("mode", torch.tensor([4, 2, 4, 2, 9]), [], {}),
+        ("scatter_reduce", r(3, 4), [1, along, r(2, 3), "sum"], {}),
+        ("scatter_reduce", r(3, 4), [1, along, r(2, 3), "prod"], {"include_self": False}),
+        ("scatter_reduce", r(3, 4), [1, along, r(2, 3), "mean"], {}),
+        ("scatter_reduce", r(3, 4), [1, along, r(2, 3), "mean"], {"include_self": False}),
+        ("scatter_reduce", r(4, 3), [0, along, r(2, 3), "amax"], {}),
+        ("scatter_reduce", r(4, 3), [0, along, r(2, 3), "amin"], {"include_self": False}),
+        ("scatter_reduce", torch.tensor([7, -8, 9]), [0, torch.tensor([0, 1, 1]), torch.tensor([2, 3, 1]), "mean"], {}),
+        ("topk", odd[:1], [2, 1], {}),
+        ("topk", odd[:1], [4, 1, False], {}),
+        ("sort", odd[:1], [], {"dim": 1, "descending": True}),
+    ]
+]
 
 target = pathlib.Path(__file__).parent / "golden" / "nn.json"
 target.parent.mkdir(exist_ok=True)

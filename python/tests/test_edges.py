@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import neurenix as nx
 import numpy as np
@@ -131,3 +132,71 @@ def test_the_namespace_lists_what_it_offers() -> None:
     names = dir(nx)
     assert {"Tensor", "compile", "CustomKernel", "save", "load", "linalg", "nn", "random", "sin", "float32"} <= set(names)
     assert not {"Any", "Callable", "annotations", "builtins", "importlib", "math", "ModuleType"} & set(names)
+
+
+def test_none_is_no_data() -> None:
+    for make in (nx.Tensor, nx.tensor, nx.asarray):
+        with pytest.raises(TypeError, match="None holds no numbers"):
+            make(None)
+    assert nx.Tensor().shape == (0,) and nx.Tensor(shape=(2, 3)).shape == (2, 3)
+
+
+def test_a_file_goes_into_a_folder_that_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "not" / "there.safetensors"
+    with pytest.raises(FileNotFoundError, match="no such folder") as refused:
+        nx.save({"x": nx.ones(2)}, path)
+    assert refused.value.filename == str(path.parent) and not path.parent.exists()
+    nx.save({"x": nx.ones(2)}, tmp_path / "here.safetensors")
+    (tmp_path / "broken").write_bytes(b"no tensors")
+    for name, kind in (("absent", FileNotFoundError), ("broken", ValueError)):
+        with pytest.raises(kind) as told:
+            nx.load(tmp_path / name)
+        assert str(told.value).count(str(tmp_path / name)) == 1, str(told.value)
+
+
+def test_a_kernel_for_the_cpu_alone_needs_no_sources() -> None:
+    double = nx.CustomKernel(
+        "double", inputs=[("x", "float32", "n")], outputs=[("y", "float32", "n")], cpu=lambda x: 2 * x
+    )
+    assert double(nx.ones(3)).tolist() == [2.0] * 3
+
+
+def test_borders_that_do_not_fit() -> None:
+    x = nx.ones(1, 2, 3)
+    for widths, mode in (((3, 0), "reflect"), ((0, 4), "circular"), ((-1, 0), "replicate"), ((1,), "reflect")):
+        with pytest.raises(ValueError, match="pad"):
+            nx.functional.pad(x, widths, mode=mode)
+    with pytest.raises(ValueError, match="mirror"):
+        nx.functional.pad(x, (1, 1), mode="mirror")
+    with pytest.raises(ValueError, match="value"):
+        nx.functional.pad(x, (1, 1), mode="reflect", value=1.0)
+    with pytest.raises(ValueError, match="fold"):
+        nx.functional.fold(nx.ones(1, 4, 5), (3, 3), 2)
+    assert nx.functional.pad(x, (2, 3), mode="circular").shape == (1, 2, 8)
+
+
+def test_bags_that_are_empty_or_all_padding() -> None:
+    weight = nx.Tensor([[1.0, -2.0], [3.0, -4.0]], requires_grad=True)
+    index, offsets = nx.tensor([1, 1, 0]), nx.tensor([0, 0, 2])
+    for mode, expected in (("sum", [[0.0, 0.0], [0.0, 0.0], [1.0, -2.0]]), ("max", [[0.0, 0.0], [0.0, 0.0], [1.0, -2.0]])):
+        bags = nx.functional.embedding_bag(index, weight, offsets, mode=mode, padding_idx=1)
+        assert bags.tolist() == expected
+    bags.sum().backward()
+    assert weight.grad.tolist() == [[1.0, 1.0], [0.0, 0.0]]
+    with pytest.raises(ValueError, match="offsets"):
+        nx.functional.embedding_bag(index, weight)
+    with pytest.raises(ValueError, match="per_sample_weights"):
+        nx.functional.embedding_bag(index, weight, offsets, per_sample_weights=nx.ones(3))
+    weighted = nx.functional.embedding_bag(
+        index, weight, offsets, mode="sum", per_sample_weights=nx.Tensor([1.0, 2.0, 3.0])
+    )
+    assert weighted.tolist() == [[0.0, 0.0], [9.0, -12.0], [3.0, -6.0]]
+
+
+@pytest.mark.parametrize("indexing", ["xy", "ij"])
+@pytest.mark.parametrize("sizes", [(2,), (2, 3), (0, 1), (2, 3, 4)])
+def test_meshgrid_is_numpys(sizes: tuple[int, ...], indexing: Any) -> None:
+    axes = [np.arange(size) for size in sizes]
+    grids = nx.meshgrid(*map(nx.asarray, axes), indexing=indexing)
+    for grid, expected in zip(grids, np.meshgrid(*axes, indexing=indexing), strict=True):
+        assert grid.shape == expected.shape and grid.tolist() == expected.tolist()

@@ -169,10 +169,22 @@ def test_a_module_that_does_not_fit_stays_where_it_is() -> None:
     ("call", "exception"),
     [
         (lambda: nx.Tensor([300], dtype=nx.uint8), ValueError),
+        (lambda: nx.Tensor(300, dtype=nx.uint8), ValueError),
         (lambda: nx.Tensor([[1], [-1]], dtype=nx.uint16), ValueError),
         (lambda: nx.full((2,), 128, dtype=nx.int8), ValueError),
         (lambda: nx.eye(-1), ValueError),
+        (lambda: nx.exp(nx.ones(2), out=nx.zeros(2)), TypeError),
         (lambda: nx.linspace(0, 1, -1), ValueError),
+        (lambda: nx.linspace(0, 1, -1, endpoint=False), ValueError),
+        (lambda: nx.linspace(0, 1), TypeError),
+        (lambda: nx.arange(1, 5, end=4), TypeError),
+        (lambda: nx.arange(), TypeError),
+        (lambda: nx.zeros(), TypeError),
+        (lambda: nx.ones((2,), size=(2,)), TypeError),
+        (lambda: nx.full((2,)), TypeError),
+        (lambda: nx.rand(2, size=(2,)), TypeError),
+        (lambda: nx.expand_dims(nx.ones(2), (0, 0)), ValueError),
+        (lambda: nx.expand_dims(nx.ones(2), (0, 3)), IndexError),
         (lambda: nx.randperm(-2), ValueError),
         (lambda: list(nx.Tensor(3.0)), TypeError),
         (lambda: nx.ones(2, 2)[0, 0, 0], IndexError),
@@ -182,6 +194,33 @@ def test_a_module_that_does_not_fit_stays_where_it_is() -> None:
 def test_what_does_not_fit_is_an_error_of_pythons_kind(call: object, exception: type[Exception]) -> None:
     with pytest.raises(exception):
         call()  # type: ignore[operator]
+
+
+def test_a_number_that_does_not_fit_changes_nothing() -> None:
+    x = nx.Tensor([1, 2], dtype=nx.uint8)
+    index = nx.tensor([0])
+    for change in (
+        lambda: x.fill_(300),
+        lambda: x.__setitem__(0, 300),
+        lambda: x.__setitem__(slice(None), -1),
+        lambda: x.masked_fill_(x > 1, 256),
+        lambda: x.scatter_(0, index, 300),
+        lambda: x.index_fill_(0, index, -1),
+    ):
+        with pytest.raises(ValueError, match="does not fit"):
+            change()
+        assert x.tolist() == [1, 2]
+    x[0] = 255
+    x.scatter_(0, nx.tensor([1]), 254)
+    assert x.tolist() == [255, 254]
+
+
+def test_a_pickle_of_a_device_that_is_not_here_says_so() -> None:
+    call, arguments = nx.ones(2, device="cpu").__reduce_ex__(4)[:2]
+    arguments = tuple("vulkan:77" if each == "cpu" else each for each in arguments)
+    with pytest.warns(RuntimeWarning, match="vulkan:77"):
+        tensor = call(*arguments)
+    assert tensor.device.name == "cpu" and tensor.tolist() == [1.0, 1.0]
 
 
 def test_what_fits_just() -> None:

@@ -128,6 +128,11 @@ def test_a_model_trains_in_mixed_precision() -> None:
 def test_kinds_of_devices_and_settings() -> None:
     assert nx.Device(nx.DeviceType.CPU) == nx.Device(nx.DeviceType("cpu"), 0) == nx.Device("cpu")
     assert {entry["kind"] for entry in nx.hardware.report()} <= {kind.value for kind in nx.DeviceType} | {"reference"}
+    assert nx.Device("cpu:0").name == nx.Device("cpu", 0).name == "cpu"
+    assert str(nx.ones(1, device="cpu:0").device) == "cpu"
+    for name, meant in (("CPU", "cpu"), ("Cuda0", "cuda:0"), ("nvidia:1", "cuda:1")):
+        with pytest.raises(ValueError, match=f'did you mean "{meant}".*found here: '):
+            nx.Device(name)
     nx.init()
     nx.init({"device": "cpu", "debug": False, "log_level": "info"})
     assert nx.get_default_device().type == nx.DeviceType.CPU
@@ -152,7 +157,7 @@ def test_a_kernel_without_a_source_for_the_device_says_so() -> None:
     )
     with pytest.raises(RuntimeError, match="twice"):
         kernel(nx.ones(3)).evaluate()
-    with pytest.raises(ValueError, match="fortran"):
+    with pytest.raises(ValueError, match='"fortran" .*"cuda", "hip", "opencl", "wgsl"'):
         nx.CustomKernel("twice", inputs=[], outputs=[("y", "float32", "3")], sources={"fortran": ""})
 
 
@@ -257,3 +262,29 @@ def test_what_a_backend_refuses() -> None:
     one, several = (npu.optimize_model(model, calibration_data=data) for data in (images, [images]))
     assert one.input_scale.item() == several.input_scale.item() == pytest.approx(images.abs().max().item() / 127)
     assert model.training and isinstance(model, nx.nn.Conv2d)
+
+
+@pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")
+def test_quantized_models_compute_what_their_layers_do() -> None:
+    nn = nx.nn
+
+    class Doubled(nn.Linear):
+        def forward(self, input: nx.Tensor) -> nx.Tensor:
+            return 2.0 * super().forward(input)
+
+    nx.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"),
+        nn.Conv2d(3, 3, 2, padding="same", padding_mode="circular"),
+        nn.BatchNorm2d(3),
+        nn.Flatten(),
+        Doubled(3 * 6 * 6, 4),
+    )
+    model[2].eval()
+    x = 5 + nx.randn(2, 2, 6, 6)
+    expected = model(x)
+    optimized = NPUBackend().optimize_model(model, precision="int16", calibration_data=[x])
+    scale = expected.abs().max().item()
+    assert (optimized(x).cpu() - expected.cpu()).abs().max().item() < 1e-3 * scale
+    assert isinstance(optimized[4], Doubled)
+    assert [part.training for part in optimized] == [True, True, False, True, True]

@@ -134,3 +134,26 @@ def test_hooks_do_not_leak() -> None:
     del x, y, witness
     gc.collect()
     assert gone() is None
+
+
+def test_a_hook_stays_with_its_place() -> None:
+    weight = nx.Tensor([1.0, 2.0], requires_grad=True)
+    weight.register_hook(lambda gradient: gradient * 10)
+    given = nx.Tensor([3.0, 4.0])
+    with nx.no_grad():
+        weight.copy_(given)
+    given.requires_grad_()
+    (given * 1.0).sum().backward()
+    assert given.grad.tolist() == [1.0, 1.0], "the tensor that was copied has no hook"
+    (weight * 1.0).sum().backward()
+    assert weight.grad.tolist() == [10.0, 10.0] and weight.tolist() == [3.0, 4.0]
+    # Several values one after the other, and the old value's graph.
+    before = (weight * 2.0).sum()
+    weight.grad = None
+    with nx.no_grad():
+        weight.copy_(given.detach() + 1)
+        weight.mul_(2)
+    with pytest.raises(RuntimeError, match="replaced"):
+        before.backward()
+    (weight * 1.0).sum().backward()
+    assert weight.grad.tolist() == [10.0, 10.0]

@@ -79,3 +79,32 @@ def test_distances_of_equal_rows_have_a_gradient_of_zero() -> None:
     x = nx.ones(2, 3, requires_grad=True)
     nx.cdist(x, nx.ones(1, 3)).sum().backward()
     assert np.array_equal(x.grad.numpy(), np.zeros((2, 3)))
+
+
+def test_reductions_give_the_dtype_asked_for() -> None:
+    x = nx.Tensor([1, 2, 2])
+    for given, dtype, value in [
+        (x.sum(dtype=nx.float64), nx.float64, 5.0),
+        (x.prod(dtype="int32"), nx.int32, 4),
+        (x.mean(), nx.float32, np.float32(5 / 3)),
+        (x.mean(dtype=nx.float64), nx.float64, 5 / 3),
+        (x.mean(dtype=nx.int64), nx.int64, 1),
+        (x.cumsum(0, dtype=nx.float16)[2], nx.float16, 5.0),
+    ]:
+        assert given.dtype == dtype and given.item() == value
+
+
+def test_extremes_by_every_argument() -> None:
+    x = nx.Tensor([[3.0, 1.0], [2.0, 4.0]])
+    assert x.max().item() == 4.0 and x.min().item() == 1.0
+    assert x.max(nx.Tensor(2.5)).tolist() == [[3.0, 2.5], [2.5, 4.0]]
+    assert x.min(nx.Tensor(2.5)).tolist() == [[2.5, 1.0], [2.0, 2.5]]
+    for greatest in (x.max(1, True), x.max(dim=1, keepdim=True), x.max(axis=-1, keepdims=True)):
+        assert greatest.values.tolist() == [[3.0], [4.0]] and greatest.indices.tolist() == [[0], [1]]
+    least = x.min(0)
+    assert least.values.tolist() == [2.0, 1.0] and least.indices.tolist() == [1, 0]
+    assert repr(least).startswith("min(")
+    with pytest.raises(TypeError, match="amax and amin"):
+        x.max((0, 1))
+    with pytest.raises(TypeError, match="one argument"):
+        x.min(0, axis=0)

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import neurenix as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -289,8 +290,16 @@ def test_without_a_gpu_asking_for_one_says_so() -> None:
         assert Value(2.0, device=Device.gpu()).device == Device.GPU
         return
     for ask in (Device.gpu, lambda: Value(1.0, device=Device.GPU), lambda: MLP(1, [1], device=Device.GPU)):
-        with pytest.raises(RuntimeError, match="^GPU is not available on this system$"):
+        with pytest.raises(RuntimeError) as raised:
             ask()
+        assert str(raised.value) == "GPU is not available on this system"
+        # Why, by kind of device; a traceback shows it below the message.
+        notes = raised.value.__notes__  # type: ignore[attr-defined]
+        kinds = [entry for entry in nx.hardware.report() if not entry["found"]]
+        assert kinds and {f"{entry['device']}: {entry['reason']}" for entry in kinds} <= set(notes)
+        emulators = [entry["device"] for entry in nx.hardware.report() if entry.get("nature") == "emulator"]
+        assert {f"{name}: an emulator, not hardware" for name in emulators} <= set(notes)
+        assert len(notes) == len(kinds) + len(emulators)
 
 
 def test_chains_of_a_million_values() -> None:
@@ -362,7 +371,7 @@ def test_threads_may_share_values() -> None:
 def test_the_documentation_holds() -> None:
     page = Path(__file__).parents[2] / "docs" / "micrograd.md"
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         exec(compile(block, str(page), "exec"), {})
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import random
 import sys
 import threading
@@ -259,3 +261,16 @@ def test_mixed_precision() -> None:
 def test_mistakes(wrong: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         wrong()
+
+
+def test_copies_stay_on_their_device(device: Any) -> None:
+    a = Value(2.0, device)
+    result = a * 3.0
+    model = MLP(2, [2, 1], device=device)
+    for copied in (copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))):
+        other, network, place = copied(result), copied(model), copied(device)
+        assert (other.data, other.device, other._prev, place) == (6.0, device, [], device)
+        assert [p.data for p in network.parameters()] == [p.data for p in model.parameters()]
+        assert network([a, a]).data == model([a, a]).data and network([a, a]).device == device
+        batch = copied(ValueBatch([1.0, 2.0], device))
+        assert (batch.data, batch.device) == ([1.0, 2.0], device)

@@ -1,6 +1,7 @@
 """Modules: parts, states, hooks, containers."""
 
 import copy
+import inspect
 import pickle
 
 import numpy as np
@@ -151,6 +152,11 @@ def test_sequential():
     del plain[0]
     assert list(plain.state_dict()) == ["1.weight", "1.bias"]
     plain.insert(0, a)
+    before = list(plain)
+    for change in (lambda: plain.insert(0, 3), lambda: plain.extend([nn.ReLU(), 3]), lambda: plain.append(None)):
+        with pytest.raises(TypeError, match="Module"):
+            change()
+        assert list(plain) == before
     assert plain[0] is a and len(plain) == 3
     with pytest.raises(IndexError, match="there are 3"):
         plain[3]
@@ -174,7 +180,8 @@ def test_linear_takes_images():
 
 def test_settings_are_checked():
     for make in (
-        lambda: nn.Conv2d(1, 1, 3, padding_mode="reflect"),
+        lambda: nn.Conv2d(1, 1, 3, padding_mode="mirror"),
+        lambda: nn.ConvTranspose2d(1, 1, 3, padding_mode="reflect"),
         lambda: nn.Conv2d(1, 1, 3, stride=2, padding="same"),
         lambda: nn.Conv2d(3, 2, 3, groups=2),
         lambda: nn.Dropout(1.5),
@@ -331,3 +338,96 @@ def test_softmax_without_a_dimension_is_pytorchs(shape):
         function = getattr(nn.functional, name)
         with pytest.warns(UserWarning, match=f"dim={dim}"):
             assert nx.array_equal(function(x), function(x, dim))
+
+
+@pytest.mark.parametrize("rule", ["Constant", "Zero", "Reflection", "Replication", "Circular"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_padding_layers_are_classes_of_their_own(rule: str, dims: int) -> None:
+    layer_class = getattr(nn, f"{rule}Pad{dims}d")
+    value = (0.5,) if rule == "Constant" else ()
+    names = ["padding", "value"] if value else ["padding"]
+    assert list(inspect.signature(layer_class).parameters) == names
+    layer = pickle.loads(pickle.dumps(layer_class(1, *value)))
+    widths = (1,) * (2 * dims)
+    text = f"padding={widths}, value=0.5" if value else f"{widths}"
+    assert type(layer) is layer_class and repr(layer) == f"{rule}Pad{dims}d({text})"
+    assert f"({', '.join('NC' + ('L', 'HW', 'DHW')[dims - 1])})" in layer_class.__doc__
+    assert layer(nx.ones((1, 1) + (2,) * dims)).shape == (1, 1) + (4,) * dims
+    with pytest.raises(ValueError, match=f"{rule}Pad{dims}d"):
+        layer_class((1, 1, 1), *value)
+
+    class Own(layer_class):  # type: ignore[misc, valid-type]
+        pass
+
+    assert repr(Own(1, *value)).startswith("Own(")
+
+
+def test_a_state_is_a_dictionary() -> None:
+    layer = nn.Linear(2, 2)
+    before = layer.weight.tolist()
+    with pytest.raises(TypeError, match="dictionary"):
+        layer.load_state_dict([("weight", nx.zeros(2, 2)), ("bias", nx.zeros(2))])
+    assert layer.weight.tolist() == before
+
+
+def test_embeddings_of_vectors_that_are_there():
+    vectors = nx.Tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    for layer in (nn.Embedding.from_pretrained(vectors), nn.Embedding(3, 2, _weight=vectors, _freeze=True)):
+        assert layer(nx.tensor([2, 0])).tolist() == [[5.0, 6.0], [1.0, 2.0]] and not layer.weight.requires_grad
+        assert isinstance(layer.weight, nn.Parameter)
+    assert nn.Embedding.from_pretrained(vectors, freeze=False, padding_idx=1).weight.tolist() == vectors.tolist()
+    assert nn.EmbeddingBag(3, 2, mode="sum", _weight=vectors)(nx.tensor([[0, 1]])).tolist() == [[4.0, 6.0]]
+    assert nn.Embedding(3, 2, 1).weight[1].tolist() == [0.0, 0.0]
+    with pytest.raises(ValueError, match="3, 2"):
+        nn.Embedding(2, 2, _weight=vectors)
+    for options in ({"max_norm": 1.0}, {"scale_grad_by_freq": True}, {"sparse": True}):
+        with pytest.raises(ValueError, match="not there"):
+            nn.Embedding(3, 2, **options)
+        with pytest.raises(ValueError, match="not there"):
+            nn.functional.embedding(nx.tensor([0]), vectors, **options)
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_a_batch_that_is_refused_is_not_counted(momentum):
+    layer = nn.BatchNorm1d(3, momentum=momentum)
+    layer(nx.Tensor([[1.0, 2.0, 3.0], [3.0, 4.0, 5.0]]))
+    before = {name: value.tolist() for name, value in layer.state_dict().items()}
+    assert before["num_batches_tracked"] == 1
+    with pytest.raises(ValueError):
+        layer(nx.ones(2, 4))
+    assert {name: value.tolist() for name, value in layer.state_dict().items()} == before
+    layer(nx.Tensor([[5.0, 6.0, 7.0], [7.0, 8.0, 9.0]]))
+    # By hand: the means of the batches are 2 and 6 in the first feature.
+    expected = 4.0 if momentum is None else 0.9 * 0.2 + 0.1 * 6.0
+    assert layer.running_mean[0].item() == pytest.approx(expected)
+
+
+def test_a_causal_hint_without_a_mask_is_an_error():
+    place = {"dropout": 0.0, "batch_first": True}
+    layer = nn.TransformerEncoderLayer(4, 2, 8, **place)
+    encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 2, 8, **place), 1)
+    whole = nn.Transformer(4, 2, 1, 1, 8, **place)
+    x = nx.randn(2, 3, 4)
+    for call in (
+        lambda: layer(x, is_causal=True),
+        lambda: encoder(x, is_causal=True),
+        lambda: decoder(x, x, tgt_is_causal=True),
+        lambda: decoder(x, x, memory_is_causal=True),
+        lambda: whole(x, x, src_is_causal=True),
+        lambda: whole(x, x, tgt_is_causal=True),
+    ):
+        with pytest.raises(ValueError, match="is_causal"):
+            call()
+    mask = nn.Transformer.generate_square_subsequent_mask(3)
+    assert nx.array_equal(encoder(x, mask, is_causal=True), encoder(x, mask))
+    assert nx.array_equal(whole(x, x, tgt_mask=mask, tgt_is_causal=True), whole(x, x, tgt_mask=mask))
+    with pytest.raises(ValueError, match="not there"):
+        nn.MultiheadAttention(4, 2, add_zero_attn=True)
+
+
+@pytest.mark.parametrize("widths", [(0, -4), (-4, 0), (-2, -2), (5, -4)])
+def test_no_more_is_cut_off_than_there_is(widths):
+    with pytest.raises(ValueError, match="take more away"):
+        nx.ones(3).pad(widths)
+    assert nx.Tensor([1.0, 2.0, 3.0]).pad((-1, -1)).tolist() == [2.0] and nx.ones(3).pad((-2, -1)).shape == (0,)

@@ -99,3 +99,26 @@ def test_a_groups_list_of_parameters_can_change() -> None:
     optimizer.param_groups[0]["params"] = [nx.ones(1).requires_grad_() * 2]
     with pytest.raises(ValueError, match="non-leaf"):
         optimizer.step()
+
+
+def test_a_schedule_that_has_ended_stays_where_it_is() -> None:
+    optimizer = optim.SGD([nx.nn.Parameter([1.0])], lr=0.1, momentum=0.9)
+    schedule = optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.5, total_steps=3)
+    for _ in range(3):
+        schedule.step()
+    before, group = schedule.state_dict(), dict(optimizer.param_groups[0])
+    with pytest.raises(ValueError, match="beyond"):
+        schedule.step()
+    assert schedule.state_dict() == before
+    assert {name: group[name] for name in ("lr", "momentum")} == {
+        name: optimizer.param_groups[0][name] for name in ("lr", "momentum")
+    }
+
+
+def test_a_schedule_keeps_its_functions() -> None:
+    optimizer = optim.SGD([nx.nn.Parameter([1.0])], lr=1.0)
+    schedule = optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch)
+    # As PyTorch writes it: functions have no state.
+    schedule.load_state_dict({**schedule.state_dict(), "last_epoch": 2, "lr_lambdas": [None]})
+    schedule.step()
+    assert schedule.get_last_lr() == [0.125]

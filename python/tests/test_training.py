@@ -330,6 +330,22 @@ def test_scaling_of_gradients():
         scaler.update()
 
 
+def test_a_division_of_gradients_that_fails_changes_none(monkeypatch):
+    first, second = nn.Parameter([1.0]), nn.Parameter([2.0])
+    optimizer, scaler = optim.SGD([first, second], lr=0.5), amp.GradScaler(init_scale=8.0)
+    scaler.scale((first + second).sum()).backward()
+
+    def full(tensors):
+        raise MemoryError("full")
+
+    with monkeypatch.context() as patched, pytest.raises(MemoryError):
+        patched.setattr(amp._scaler._engine, "evaluate", full)
+        scaler.unscale_(optimizer)
+    assert first.grad.item() == second.grad.item() == 8.0
+    scaler.step(optimizer)
+    assert first.item() == 0.5 and second.item() == 1.5
+
+
 def test_history(tmp_path):
     history = data.History()
     with pytest.raises(ValueError, match="no results"):
@@ -362,6 +378,37 @@ def test_a_data_set_that_changes_its_samples_is_asked_for_each() -> None:
 
     batches = [batch[0].tolist() for batch in nx.data.DataLoader(Changed(nx.arange(4)), 2)]
     assert batches == [[100, 101], [102, 103]]
+
+    class Part(nx.data.Subset):
+        def __getitem__(self, index):
+            return super().__getitem__(index)[0] + 100
+
+    batches = [batch.tolist() for batch in nx.data.DataLoader(Part(Changed(nx.arange(4)), [3, 1]), 2)]
+    assert batches == [[203, 201]]
+
+
+def test_samples_that_come_together_are_collated() -> None:
+    class Together(nx.data.Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            raise AssertionError("samples are asked for together")
+
+        def __getitems__(self, indices):
+            return [{"x": float(index), "y": index} for index in indices]
+
+    expected = [{"x": [0.0, 1.0], "y": [0, 1]}, {"x": [2.0, 3.0], "y": [2, 3]}]
+    for dataset in (Together(), nx.data.Subset(Together(), range(4))):
+        batches = list(nx.data.DataLoader(dataset, 2))
+        assert [{name: part.tolist() for name, part in batch.items()} for batch in batches] == expected
+        sums = nx.data.DataLoader(dataset, 2, collate_fn=lambda samples: sum(sample["y"] for sample in samples))
+        assert list(sums) == [1, 5]
+
+
+def test_parts_of_a_negative_size_are_refused() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        nx.data.random_split(range(5), [-1, 6])
 
 
 def test_samples_are_drawn_by_weight() -> None:

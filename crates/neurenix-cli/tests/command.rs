@@ -40,6 +40,7 @@ fn the_default_settings_learn_the_digits() -> Outcome {
         report.contains("Confusion matrix") && report.contains("dot (64, 64)"),
         "the report names what ran"
     );
+    assert!(report.contains("<dt>Spilling</dt><dd>off</dd>"), "the report says so");
     assert!(outcome["device_nature"].is_string() && report.contains("<h1>digits with mlp on "), "{outcome}");
 
     // The model is used on images of its own test set's kind.
@@ -411,9 +412,10 @@ fn mistakes_get_plain_answers() -> Outcome {
     std::fs::write(folder.path().join("one.csv"), "x,y\n1,p\n2,p\n3,p\n")?;
     std::fs::write(folder.path().join("few.csv"), "x,y\n1,p\n2,q\n")?;
     std::fs::write(folder.path().join("text.csv"), "x,y\n1,2\n2,q\n3,4\n")?;
-    let cases: [(&[&str], &str); 24] = [
+    let cases: [(&[&str], &str); 25] = [
         (&["train"], "<DATA>"),
         (&["train", "digits", "--device", "cuda:7"], "no device \"cuda:7\""),
+        (&["train", "digits", "--device", "CPU"], "did you mean \"cpu\"?"),
         (&["train", "mnist"], "--path"),
         (&["train", "mnist", "--path", "nowhere"], "nowhere"),
         (&["train", "digits", "--batch-size", "0"], "--batch-size"),
@@ -449,5 +451,28 @@ fn mistakes_get_plain_answers() -> Outcome {
     let output = neurenix(&wild, folder.path())?;
     let text = message(&output);
     assert!(!output.status.success() && text.contains("step") && !text.contains("checkpoint"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn the_command_ends_well_while_devices_work() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let devices = json(&neurenix(&["devices", "--json"], folder.path())?)?;
+    let names = devices["devices"].as_array().ok_or("no list")?.iter().filter_map(|d| d["name"].as_str());
+    for name in names.filter(|name| *name != "cpu") {
+        for _ in 0..2 {
+            // Drivers are to compile, not to find what was compiled before.
+            let caches = tempfile::tempdir()?;
+            let mut command = Command::new(env!("CARGO_BIN_EXE_neurenix"));
+            command.args(["explain", "gelu", "--device", name]).env("MESA_SHADER_CACHE_DISABLE", "1");
+            for cache in ["POCL_CACHE_DIR", "RNN_OPENCL_CACHE_PATH", "RNN_VULKAN_CACHE_PATH"] {
+                let empty = caches.path().join(cache);
+                std::fs::create_dir(&empty)?;
+                command.env(cache, empty);
+            }
+            let output = command.output()?;
+            assert!(output.status.success(), "{name}: {}\n{}", output.status, message(&output));
+        }
+    }
     Ok(())
 }

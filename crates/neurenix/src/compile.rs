@@ -1,5 +1,12 @@
 //! Sources of custom kernels compiled to machine code, with or without a device that runs it.
 
+use std::{
+    fs, io,
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
 use phynexus::custom::SourceLanguage;
 #[cfg(any(feature = "cuda", feature = "hip"))]
 use phynexus::device;
@@ -24,10 +31,10 @@ const HIP: &str = "gfx90a";
 /// Machine code of a source: a cubin of CUDA C, a code object of HIP C, the driver's binary of OpenCL C, SPIR-V of WGSL.
 ///
 /// CUDA C and HIP C are compiled for this machine's first GPU of the family, or else for sm_80 and gfx90a; OpenCL C for the
-/// first device.
+/// first device. MSL becomes a library of Metal's, by the compiler of Xcode, on macOS only.
 ///
 /// # Errors
-/// If the compiler is missing, or refuses the source. MSL is compiled by Metal when a kernel is launched, nowhere else.
+/// If the compiler is missing, or refuses the source.
 pub fn compile_source(language: SourceLanguage, source: &str) -> Result<Vec<u8>, NotCompiled> {
     match language {
         #[cfg(feature = "cuda")]
@@ -52,10 +59,43 @@ pub fn compile_source(language: SourceLanguage, source: &str) -> Result<Vec<u8>,
             .map_err(NotCompiled::Refused),
         #[cfg(feature = "wgpu")]
         SourceLanguage::Wgsl => phynexus_wgpu::compile_source(source).map_err(NotCompiled::Refused),
-        SourceLanguage::Msl => Err(NotCompiled::Missing(
-            "Metal's compiler is a part of macOS: launch the kernel on a Mac".to_owned(),
-        )),
+        SourceLanguage::Msl if cfg!(target_os = "macos") => compile_msl("xcrun", source),
+        SourceLanguage::Msl => Err(NotCompiled::Missing(NO_METAL.to_owned())),
         other => Err(NotCompiled::Missing(format!("this program was built without a compiler for {other}"))),
+    }
+}
+
+const NO_METAL: &str = "Metal's compiler is a part of Xcode and runs on macOS only: compile MSL there, or write the kernel \
+                        in WGSL, which is compiled here and runs on Metal too";
+const NO_XCODE: &str = "Metal's compiler is a part of Xcode: install Xcode, and choose it with xcode-select";
+
+/// A library of MSL by this program, which finds Xcode's compiler.
+fn compile_msl(finder: &str, source: &str) -> Result<Vec<u8>, NotCompiled> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("neurenix-metal-{}-{number}", std::process::id()));
+    let result = compile_msl_in(&folder, finder, source);
+    // What cannot be removed is the system's to remove.
+    let _ = fs::remove_dir_all(&folder);
+    result
+}
+
+fn compile_msl_in(folder: &Path, finder: &str, source: &str) -> Result<Vec<u8>, NotCompiled> {
+    let failed = |error: io::Error| NotCompiled::Missing(format!("{}: {error}", folder.display()));
+    let (text, library) = (folder.join("kernel.metal"), folder.join("kernel.metallib"));
+    // Not a folder that somebody else made.
+    fs::create_dir(folder).and_then(|()| fs::write(&text, source)).map_err(failed)?;
+    let mut compiler = Command::new(finder);
+    compiler.args(["-sdk", "macosx", "metal"]).arg(&text).arg("-o").arg(&library);
+    let output = compiler.output().map_err(|error| NotCompiled::Missing(format!("{NO_XCODE} ({error})")))?;
+    let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    match output.status.success() {
+        true => fs::read(&library).map_err(failed),
+        // The finder's own words where there is no compiler.
+        false if words.contains("unable to find utility") => {
+            Err(NotCompiled::Missing(format!("{NO_XCODE} ({words})")))
+        }
+        false => Err(NotCompiled::Refused(words)),
     }
 }
 
@@ -65,4 +105,44 @@ pub fn compile_source(language: SourceLanguage, source: &str) -> Result<Vec<u8>,
 fn feature(device: &str, words: &str) -> Option<String> {
     let found = device::find(device).ok()?;
     found.info().features.iter().find_map(|feature| feature.strip_prefix(words).map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn msl_is_compiled_on_macos_or_it_is_said_what_is_missing() {
+        let source = "#include <metal_stdlib>\nkernel void nothing() {}\n";
+        match compile_source(SourceLanguage::Msl, source) {
+            Ok(library) => assert!(cfg!(target_os = "macos") && !library.is_empty()),
+            Err(NotCompiled::Missing(install)) => {
+                assert!(install.contains("Xcode") && install.contains("macOS") != cfg!(target_os = "macos"));
+            }
+            Err(NotCompiled::Refused(words)) => panic!("{words}"),
+        }
+        let missing = compile_msl("/there/is/no/xcrun", source);
+        assert!(
+            matches!(&missing, Err(NotCompiled::Missing(install)) if install.contains("Xcode")),
+            "{missing:?}"
+        );
+    }
+
+    /// A program in the place of Xcode's, which takes the same arguments.
+    #[cfg(unix)]
+    #[test]
+    fn a_compilers_library_and_words_are_passed_on() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let finder = folder.path().join("xcrun");
+        let script = "#!/bin/sh\n[ \"$1 $2 $3 $5\" = \"-sdk macosx metal -o\" ] || exit 9\n\
+            grep -q kernel \"$4\" || { echo 'kernel.metal:1: expected a kernel' >&2; exit 1; }\ncp \"$4\" \"$6\"\n";
+        fs::write(&finder, script).unwrap();
+        fs::set_permissions(&finder, fs::Permissions::from_mode(0o755)).unwrap();
+        let compile = |source: &str| compile_msl(finder.to_str().unwrap(), source);
+        assert_eq!(compile("kernel void f() {}"), Ok(b"kernel void f() {}".to_vec()));
+        let refused = NotCompiled::Refused("kernel.metal:1: expected a kernel".to_owned());
+        assert_eq!(compile("garbage"), Err(refused));
+    }
 }

@@ -416,10 +416,20 @@ fn devices_run_sources_and_refuse_what_is_none() -> Result<()> {
             matches!(&error, Error::KernelSource { message, .. } if message.contains("absent")),
             "{error}"
         );
-        // HIP does not tell the number of a kernel's parameters.
-        if !device.name().starts_with("hip") {
-            let error = doubled("").build()?.compile(device).unwrap_err();
-            assert!(matches!(&error, Error::KernelSource { .. }), "{device}: {error}");
+        let error = doubled("").build()?.compile(device).unwrap_err();
+        assert!(matches!(&error, Error::KernelSource { .. }), "{device}: {error}");
+        if device.name().starts_with("opencl") {
+            let source = "__kernel void first(__global const int* x, __global float* y) { y[0] = x[0]; }";
+            let first = |x: DType, y: DType| {
+                let builder = CustomKernel::builder("first").input("x", x, "n").output("y", y, "n");
+                builder.source(SourceLanguage::OpenClC, source).build()
+            };
+            first(DType::I32, DType::F32)?.compile(device)?;
+            let error = first(DType::F32, DType::F32)?.compile(device).unwrap_err().to_string();
+            let expected = "the parameter x of first is int*, the Input x of the signature is float32";
+            assert!(error.contains(expected), "{error}");
+            let error = first(DType::I32, DType::I32)?.compile(device).unwrap_err().to_string();
+            assert!(error.contains("y of first is float*") && error.contains("__global int*"), "{error}");
         }
     }
     Ok(())

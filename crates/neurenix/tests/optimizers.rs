@@ -130,6 +130,58 @@ fn every_rule_steps_as_pytorch_does() -> Result<()> {
     Ok(())
 }
 
+/// AdaMax as Kingma and Ba (2014, algorithm 2) have it, with PyTorch's epsilon; AdaBound as in the program of Luo et al. (2019).
+#[test]
+fn adamax_and_adabound_take_the_steps_of_their_formulas() -> Result<()> {
+    let cases = [
+        (Rule::adamax(), 0.05, 0.0),
+        (Rule::AdaMax { beta1: 0.8, beta2: 0.95, epsilon: 1e-3 }, 0.1, 0.1),
+        (Rule::adabound(), 0.05, 0.0),
+        (Rule::AdaBound { beta1: 0.8, beta2: 0.95, epsilon: 1e-3, final_rate: 0.02, gamma: 0.3 }, 0.1, 0.1),
+    ];
+    for (rule, rate, decay) in cases {
+        let parameters = parameters()?;
+        let mut optimizer =
+            Optimizer::new(rule.clone(), parameters.clone(), rate)?.with_weight_decay(decay)?;
+        let mut expected: Vec<Vec<f64>> = parameters.iter().map(values).collect();
+        let mut states: Vec<Vec<[f64; 2]>> = expected.iter().map(|p| vec![[0.0; 2]; p.len()]).collect();
+        for t in 1..=12 {
+            optimizer.step(gradients(&parameters)?, &[])?;
+            for (numbers, states) in expected.iter_mut().zip(&mut states) {
+                for (i, (p, [m, v])) in numbers.iter_mut().zip(states).enumerate() {
+                    let i = i as f64;
+                    let g = (1.0 + i.cos()) * (*p - (2.0 * i).sin()) + decay * *p;
+                    *p -= match rule {
+                        Rule::AdaMax { beta1, beta2, epsilon } => {
+                            *m = beta1 * *m + (1.0 - beta1) * g;
+                            *v = (beta2 * *v).max(g.abs() + epsilon);
+                            rate / (1.0 - beta1.powi(t)) * *m / *v
+                        }
+                        Rule::AdaBound { beta1, beta2, epsilon, final_rate, gamma } => {
+                            *m = beta1 * *m + (1.0 - beta1) * g;
+                            *v = beta2 * *v + (1.0 - beta2) * g * g;
+                            let (low, high) = (
+                                final_rate * (1.0 - 1.0 / (gamma * f64::from(t) + 1.0)),
+                                final_rate * (1.0 + 1.0 / (gamma * f64::from(t))),
+                            );
+                            let corrected = rate * (1.0 - beta2.powi(t)).sqrt() / (1.0 - beta1.powi(t));
+                            (corrected / (v.sqrt() + epsilon)).clamp(low, high) * *m
+                        }
+                        _ => unreachable!(),
+                    };
+                }
+            }
+            for (parameter, expected) in parameters.iter().zip(&expected) {
+                for (found, expected) in values(parameter).iter().zip(expected) {
+                    let close = (found - expected).abs() <= 1e-12 * (1.0 + expected.abs());
+                    assert!(close, "{rule:?} after {t} steps: {found} is not {expected}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn schedules_are_those_of_pytorch() {
     let golden = golden();

@@ -1,6 +1,10 @@
 //! What a device refuses runs on the CPU, with the same results and with its reason told; in strict mode it is an error.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex, mpsc},
+    thread,
+    time::Duration,
+};
 
 use phynexus::{
     DType, Device, Error, Result, Tensor,
@@ -113,6 +117,18 @@ fn what_is_refused_runs_on_the_cpu_and_says_so() -> Result<()> {
     {
         assert!(told.contains(reason), "{told}");
     }
+
+    // The callback may read a tensor of the graph whose plan was just made.
+    let x = Tensor::from_slice(&[0.0f32, 1.0], &[2], device)?;
+    let (y, read) = (x.exp()?.mul_scalar(3.0)?, Arc::<Mutex<Vec<Vec<f32>>>>::default());
+    let (own, notes) = (y.clone(), read.clone());
+    on_fallback(Some(Arc::new(move |_| notes.lock().unwrap().push(own.to_vec::<f32>().unwrap()))));
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(y.to_vec::<f32>()));
+    let values = receiver.recv_timeout(Duration::from_secs(60)).expect("the callback waits for ever")?;
+    on_fallback(None);
+    assert!((values[0] - 3.0).abs() < 1e-5 && (values[1] - 3.0 * 1f32.exp()).abs() < 1e-5, "{values:?}");
+    assert_eq!(*read.lock().unwrap(), [values]);
 
     // A training step, with an update in place.
     let x = Tensor::ones(&[3, 4], DType::F32, device)?;

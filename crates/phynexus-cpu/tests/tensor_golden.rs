@@ -4,7 +4,7 @@
 #[path = "../../phynexus/src/tensor/golden/cases.rs"]
 mod cases;
 
-use phynexus::{DType, Device, Error, Result, Tensor, tensor::IndexSpec};
+use phynexus::{DType, Device, Error, Result, Tensor, graph::op::Combine, tensor::IndexSpec};
 
 const GOLDEN: &str = include_str!("../../phynexus/src/tensor/golden/golden.txt");
 
@@ -23,21 +23,30 @@ fn methods_give_what_numpy_and_pytorch_give() {
 }
 
 #[test]
-fn an_index_out_of_range_is_an_error_when_the_result_is_computed() {
+fn an_index_out_of_range_is_an_error_at_once_or_when_the_result_is_computed() {
     let device = phynexus_cpu::register();
-    let refused =
-        |result: Result<Tensor>| matches!(result.unwrap().to_vec::<f32>(), Err(Error::Index { .. }));
     let x = Tensor::arange(0, 12, 1, DType::F32, device).unwrap().reshape(&[3, 4]).unwrap();
-    let index = Tensor::from_slice(&[0i64, 3], &[2], device).unwrap();
-    assert!(refused(x.take(&index, Some(0))));
-    let below = Tensor::from_slice(&[0i64, -4], &[2], device).unwrap();
-    assert!(refused(x.take(&below, Some(0))));
+    let given = |values: &[i64], shape: &[usize]| Tensor::from_slice(values, shape, device).unwrap();
+    let computed = |index: &Tensor| index.add_scalar(0).unwrap();
+    let is_index = |result: Result<Vec<f32>>| matches!(result, Err(Error::Index { .. }));
+    let check =
+        |function: &dyn Fn(&Tensor) -> Result<Tensor>, index: &Tensor, axis: Option<usize>, bad: i64| {
+            match function(index) {
+                Err(Error::Index { index, axis: found, .. }) => assert_eq!((index, found), (bad, axis)),
+                _ => panic!("an index from the host is checked at once"),
+            }
+            assert!(is_index(function(&computed(index)).unwrap().to_vec()));
+        };
+    let rows = given(&[0, 3], &[2]);
+    check(&|index| x.take(index, Some(0)), &rows, Some(0), 3);
+    check(&|index| x.take(index, Some(0)), &given(&[0, -4], &[2]), Some(0), -4);
+    check(&|index| x.take(index, None), &given(&[0, 12], &[2]), None, 12);
     // Within the tensor, but outside its axis.
-    let along = Tensor::from_slice(&[0i64, 3, 1, 1], &[1, 4], device).unwrap();
-    assert!(refused(x.gather(0, &along)));
-    assert!(refused(x.scatter(0, &along, &along)));
-    let specs = [IndexSpec::from(&index), IndexSpec::from(&index)];
-    assert!(refused(x.index(&specs)));
+    let along = given(&[0, 3, 1, 1], &[1, 4]);
+    check(&|index| x.gather(0, index), &along, Some(0), 3);
+    check(&|index| x.scatter(0, index, &along), &along, Some(0), 3);
+    check(&|index| x.index_add(1, index, &x.narrow(1, 0, 2)?), &given(&[4, 0], &[2]), Some(1), 4);
+    check(&|index| x.index(&[IndexSpec::from(index), IndexSpec::from(index)]), &rows, Some(0), 3);
 }
 
 #[test]

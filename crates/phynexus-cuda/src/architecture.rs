@@ -7,7 +7,20 @@ use phynexus::kernel::{
     print::{CUDA, print},
 };
 
-use crate::{compile::Compiler, driver::target, library};
+use crate::{compile::Compiler, driver::target, library, versions::Nvrtc};
+
+/// Bytes of shared memory that a block can have, by the table of compute capabilities in NVIDIA's CUDA C++ Programming Guide.
+fn shared_bytes(number: usize) -> usize {
+    let kilobytes = match number {
+        70 | 72 => 96,
+        75 => 64,
+        80 | 87 => 163,
+        86 | 89 | 120 | 121 => 99,
+        90 | 100 | 101 | 103 | 110 => 227,
+        _ => 48,
+    };
+    kilobytes << 10
+}
 
 /// An architecture of NVIDIA's that kernels are compiled for.
 pub struct Architecture {
@@ -19,7 +32,7 @@ impl Architecture {
     /// By NVIDIA's name: `sm_80`, `sm_90a`.
     ///
     /// # Errors
-    /// If that is not a name, or NVRTC is not installed: what is missing, in words.
+    /// If that is not a name, or NVRTC is not installed or does not compile for it: what is missing, in words.
     pub fn new(name: &str) -> Result<Architecture, String> {
         let number = name.strip_prefix("sm_").map(|rest| rest.trim_end_matches(char::is_alphabetic));
         let number: usize = number
@@ -28,11 +41,17 @@ impl Architecture {
         if !library::has_compiler() {
             return Err("NVRTC is not installed: `pip install nvidia-cuda-nvrtc`".to_owned());
         }
+        let nvrtc = Nvrtc::ask()?;
+        if let Some(reason) = nvrtc.refusal(number, None) {
+            return Err(reason);
+        }
         let figure = |attribute| match attribute {
             Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE => Some(32),
+            Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => Some(shared_bytes(number)),
             _ => None,
         };
-        Ok(Architecture { compiler: Compiler::new(name), target: target(name, number / 10, figure) })
+        let compiler = Compiler::new(name, nvrtc.version);
+        Ok(Architecture { compiler, target: target(name, number / 10, figure) })
     }
 
     /// What kernels of it can have.

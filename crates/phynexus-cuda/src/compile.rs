@@ -5,10 +5,10 @@ use std::ffi::{CStr, CString};
 use cudarc::nvrtc::{result, sys};
 use phynexus::{
     Error,
-    gpu::{DiskCache, NotCompiled},
+    gpu::{DiskCache, NotCompiled, may_include},
 };
 
-use crate::library;
+use crate::{library, versions::Version};
 
 /// Compiles kernels for one architecture.
 pub(crate) struct Compiler {
@@ -26,11 +26,11 @@ struct Options {
 }
 
 impl Compiler {
-    /// For an architecture by NVIDIA's name: `sm_90`.
-    pub(crate) fn new(architecture: &str) -> Compiler {
+    /// For an architecture by NVIDIA's name: `sm_90`; with the version of NVRTC.
+    pub(crate) fn new(architecture: &str, nvrtc: Version) -> Compiler {
         // Contraction would make results differ from what the operations say.
-        let printed = Options::new(architecture, &["--fmad=false"]);
-        let written = Options::new(architecture, &[]);
+        let printed = Options::new(architecture, nvrtc, &["--fmad=false"]);
+        let written = Options::new(architecture, nvrtc, &[]);
         Compiler { printed, written, cache: DiskCache::new("cuda", "RNN_CUDA_CACHE_PATH") }
     }
 
@@ -47,7 +47,10 @@ impl Compiler {
     /// # Errors
     /// The compiler's messages, or its failure.
     pub(crate) fn compile_source(&self, source: &str) -> Result<Vec<u8>, NotCompiled> {
-        self.cached(source, &self.written)
+        match may_include(source) {
+            true => self.written.machine_code(source),
+            false => self.cached(source, &self.written),
+        }
     }
 
     /// Machine code of a printed kernel, compiled now.
@@ -64,14 +67,11 @@ impl Compiler {
 }
 
 impl Options {
-    fn new(architecture: &str, others: &[&str]) -> Options {
+    fn new(architecture: &str, nvrtc: Version, others: &[&str]) -> Options {
         let mut list = vec![format!("--gpu-architecture={architecture}"), "--std=c++17".to_owned()];
         list.extend(others.iter().map(|&option| option.to_owned()));
         list.extend(library::headers().map(|folder| format!("--include-path={}", folder.display())));
-        let (mut major, mut minor) = (0, 0);
-        // SAFETY: the pointers are valid for the call. Of a failure nothing is left but zeros.
-        unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
-        let version = format!("NVRTC {major}.{minor} {}", list.join(" "));
+        let version = format!("NVRTC {nvrtc} {}", list.join(" "));
         Options { list, version }
     }
 
@@ -125,18 +125,24 @@ impl Drop for Program {
     }
 }
 
+/// Those that need NVRTC are run, on an NVRTC of its own, by `cargo xtask test compilers`.
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::*;
+    use std::{env, fs, process};
 
-    /// The compiler for Hopper, where NVRTC is installed: it needs no GPU.
-    pub(crate) fn compiler() -> Option<Compiler> {
-        library::has_compiler().then(|| Compiler::new("sm_90"))
+    use super::*;
+    use crate::versions::Nvrtc;
+
+    /// The compiler for Hopper: it needs no GPU.
+    pub(crate) fn compiler() -> Compiler {
+        assert!(library::has_compiler(), "NVRTC is not installed");
+        Compiler::new("sm_90", Nvrtc::ask().unwrap().version)
     }
 
     #[test]
+    #[ignore = "needs NVRTC"]
     fn garbage_does_not_compile() {
-        let Some(compiler) = compiler() else { return };
+        let compiler = compiler();
         let error = compiler.compile_source("garbage").unwrap_err().to_string();
         assert!(error.contains("default_program(1): error"), "{error}");
         let error = compiler
@@ -144,5 +150,25 @@ pub(crate) mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("(3)") && error.contains("oops"), "{error}");
+    }
+
+    #[test]
+    #[ignore = "needs NVRTC"]
+    fn an_included_file_that_has_changed_is_read_again() {
+        let compiler = compiler();
+        let header = env::temp_dir().join(format!("phynexus-cuda-{}.h", process::id()));
+        let source = format!(
+            "#include \"{}\"\nextern \"C\" __global__ void f(float* y) {{ y[0] = VALUE; }}",
+            header.display()
+        );
+        let compiled = [12345.678f32, 98765.43].map(|value| {
+            fs::write(&header, format!("#define VALUE {value:?}f\n")).unwrap();
+            (value, compiler.compile_source(&source))
+        });
+        fs::remove_file(&header).unwrap();
+        for (value, code) in compiled {
+            // The instruction that moves the constant has its bits.
+            assert!(code.unwrap().windows(4).any(|bytes| bytes == value.to_le_bytes()), "{value}");
+        }
     }
 }

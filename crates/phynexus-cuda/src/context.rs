@@ -3,7 +3,7 @@
 use std::{
     ffi::{CStr, CString, c_void},
     ptr,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use cudarc::driver::{
@@ -13,6 +13,8 @@ use cudarc::driver::{
 };
 use phynexus::{Error, Result, gpu::NotCompiled, kernel::loops::Kernel};
 use smallvec::SmallVec;
+
+use crate::versions::Version;
 
 /// A GPU with its primary context and one stream, on which everything runs in order.
 pub(crate) struct Context {
@@ -56,6 +58,11 @@ pub(crate) struct Event(sys::CUevent);
 unsafe impl Send for Event {}
 
 impl Event {
+    /// One without a time, of the current context, that is in no stream yet.
+    pub(crate) fn new() -> Result<Event, DriverError> {
+        event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).map(Event)
+    }
+
     pub(crate) fn handle(&self) -> sys::CUevent {
         self.0
     }
@@ -68,11 +75,26 @@ impl Drop for Event {
     }
 }
 
-/// How many GPUs the driver shows.
-pub(crate) fn count() -> Result<usize, String> {
+/// Starts the driver: its version, and how many GPUs it shows.
+pub(crate) fn start() -> Result<(Version, usize), String> {
     let words = |error: DriverError| format!("NVIDIA's driver does not start: {}", describe(error));
     result::init().map_err(words)?;
-    Ok(usize::try_from(result::device::get_count().map_err(words)?).unwrap_or(0))
+    let count = result::device::get_count().map_err(words)?;
+    Ok((Version::of_driver().map_err(words)?, usize::try_from(count).unwrap_or(0)))
+}
+
+/// The compute capability of the GPU with this number, 9 and 0 for a Hopper. It need not be opened for that.
+pub(crate) fn capability(number: usize) -> Result<(usize, usize), String> {
+    let device = result::device::get(number as i32).map_err(describe)?;
+    let part = |attribute| {
+        // SAFETY: the device exists.
+        let value = unsafe { result::device::get_attribute(device, attribute) }.map_err(describe)?;
+        Ok::<_, String>(usize::try_from(value).unwrap_or(0))
+    };
+    Ok((
+        part(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        part(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    ))
 }
 
 /// An error of the driver in words.
@@ -80,6 +102,43 @@ fn describe(error: DriverError) -> String {
     let words =
         |text: Result<&CStr, DriverError>| text.map(|t| t.to_string_lossy().into_owned()).unwrap_or_default();
     format!("{} ({})", words(error.error_string()), words(error.error_name()))
+}
+
+/// Whether these bytes are ordinary memory. The driver knows page-locked and managed memory, whoever made it. A context
+/// must be current.
+pub(crate) fn is_ordinary(bytes: &[u8]) -> bool {
+    let mut attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    let mut kind = 0u32;
+    let mut place: *mut c_void = ptr::from_mut(&mut kind).cast();
+    let address = bytes.as_ptr().addr() as sys::CUdeviceptr;
+    // SAFETY: the pointers are valid for the call, and the attribute's value is a number of 32 bits.
+    let asked = unsafe { sys::cuPointerGetAttributes(1, &mut attribute, &mut place, address) };
+    // Of memory that it does not know, this function says 0; the one for a single attribute would make an error of it.
+    asked == sys::CUresult::CUDA_SUCCESS && kind == 0
+}
+
+/// A function of the driver's for the milliseconds between two events.
+type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
+
+/// Milliseconds between two events.
+///
+/// # Safety
+/// The events are there.
+unsafe fn elapsed(from: sys::CUevent, to: sys::CUevent) -> Result<f32, DriverError> {
+    // cudarc calls the first name only, which drivers have from CUDA 12.8 on, and panics where it is missing.
+    static FUNCTION: OnceLock<Option<Elapsed>> = OnceLock::new();
+    let find = |name: &str| {
+        // SAFETY: the driver stays open, and under both names the function has this type.
+        let found = unsafe { sys::culib().get::<Elapsed>(name) };
+        found.ok().map(|function| *function)
+    };
+    let names = ["cuEventElapsedTime_v2", "cuEventElapsedTime"];
+    let function = *FUNCTION.get_or_init(|| names.into_iter().find_map(find));
+    let function = function.ok_or(DriverError(sys::CUresult::CUDA_ERROR_NOT_FOUND))?;
+    let mut milliseconds = 0.0;
+    // SAFETY: the pointer is valid for the call; the events are there by the caller's promise.
+    unsafe { function(&mut milliseconds, from, to) }.result()?;
+    Ok(milliseconds)
 }
 
 impl Context {
@@ -204,14 +263,6 @@ impl Context {
         unsafe { result::device::total_mem(self.device) }.ok().map(|bytes| bytes as u64)
     }
 
-    /// The driver's version of CUDA: 13.0.
-    pub(crate) fn driver_version(&self) -> Option<String> {
-        let mut version = 0;
-        // SAFETY: the pointer is valid for the call.
-        unsafe { sys::cuDriverGetVersion(&mut version) }.result().ok()?;
-        Some(format!("{}.{}", version / 1000, version % 1000 / 10))
-    }
-
     /// Waits until everything submitted has finished.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.bind()?;
@@ -221,6 +272,15 @@ impl Context {
 
     /// An event behind everything submitted so far, with the time at which it happens or without.
     pub(crate) fn record(&self, timed: bool) -> Result<Event> {
+        // SAFETY: the stream lives as long as the process.
+        unsafe { self.record_in(self.stream, timed) }
+    }
+
+    /// As [`record`](Context::record), behind what was submitted to some stream.
+    ///
+    /// # Safety
+    /// The stream is one of this device's.
+    pub(crate) unsafe fn record_in(&self, stream: sys::CUstream, timed: bool) -> Result<Event> {
         self.bind()?;
         let error = |e: DriverError| self.error("recording an event", e);
         let flags = match timed {
@@ -228,8 +288,8 @@ impl Context {
             false => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING,
         };
         let event = Event(event::create(flags).map_err(error)?);
-        // SAFETY: the event was just made; the stream lives as long as the process.
-        unsafe { event::record(event.0, self.stream) }.map_err(error)?;
+        // SAFETY: the event was just made; the stream is there by the caller's promise.
+        unsafe { event::record(event.0, stream) }.map_err(error)?;
         Ok(event)
     }
 
@@ -237,7 +297,7 @@ impl Context {
     pub(crate) fn elapsed(&self, from: &Event, to: &Event) -> Result<f32> {
         self.bind()?;
         // SAFETY: both events are there and were recorded in the same stream.
-        unsafe { event::synchronize(to.0).and_then(|()| event::elapsed(from.0, to.0)) }
+        unsafe { event::synchronize(to.0).and_then(|()| elapsed(from.0, to.0)) }
             .map_err(|e| self.error("reading the GPU's time", e))
     }
 

@@ -7,9 +7,15 @@ use cudarc::driver::{
     result::{self, event, stream},
     sys::{self, CUdeviceptr},
 };
-use phynexus::{Result, gpu::Medium};
+use phynexus::{
+    Result,
+    gpu::{Handles, Medium},
+};
 
-use crate::context::{Context, Event};
+use crate::{
+    context::{Context, Event},
+    driver::{Block, Cuda},
+};
 
 /// Memory of the host that GPUs read and write by themselves.
 pub(crate) struct Pinned {
@@ -119,6 +125,28 @@ impl Context {
         let made = other.record(false)?;
         self.bind()?;
         self.reach(other).map_err(error)?;
+        // Made before the copy, behind which nothing but the driver itself should be able to fail.
+        let done = Event::new().map_err(error)?;
+        // SAFETY: the caller's promise.
+        let submitted = unsafe { self.submit_copy(target, other, source, bytes, [&made, &done]) };
+        // Where the source's stream does not wait for the copy, the host does: the source may be given back next.
+        submitted.inspect_err(|_| drop(self.synchronize()))
+    }
+
+    /// The copy between two events: one of the source's stream, and one of this stream that is not in it yet. The context must
+    /// be current.
+    ///
+    /// # Safety
+    /// Both addresses are memory of their GPUs with so many bytes.
+    unsafe fn submit_copy(
+        &self,
+        target: CUdeviceptr,
+        other: &Context,
+        source: CUdeviceptr,
+        bytes: usize,
+        [made, done]: [&Event; 2],
+    ) -> Result<()> {
+        let error = |e: DriverError| self.error(&format!("copying from {}", other.name), e);
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: stream and event are valid.
         unsafe { stream::wait_event(self.stream(), made.handle(), flags) }.map_err(error)?;
@@ -128,9 +156,56 @@ impl Context {
         }
         .result()
         .map_err(error)?;
-        let done = self.record(false)?;
+        // SAFETY: as above.
+        unsafe { event::record(done.handle(), self.stream()) }.map_err(error)?;
         other.bind()?;
         // SAFETY: as above. The source may be given back and overwritten as soon as its own stream goes on.
         unsafe { stream::wait_event(other.stream(), done.handle(), flags) }.map_err(error)
     }
+}
+
+impl Handles<Block> for Cuda {
+    fn address(&self, block: &Block) -> u64 {
+        block.address()
+    }
+
+    fn queue(&self) -> u64 {
+        self.context.stream().addr() as u64
+    }
+
+    unsafe fn precede(&self, queue: u64) -> Result<()> {
+        let context = &self.context;
+        let made = context.record(false)?;
+        // SAFETY: the event is there, and the stream by the caller's promise.
+        unsafe { stream::wait_event(handle(queue), made.handle(), EVENT_WAIT) }
+            .map_err(|e| context.error("letting another stream wait", e))
+    }
+
+    unsafe fn follow(&self, queue: u64) -> Result<()> {
+        let context = &self.context;
+        // SAFETY: the caller's promise.
+        let made = unsafe { context.record_in(handle(queue), false) }?;
+        // SAFETY: stream and event are there.
+        unsafe { stream::wait_event(context.stream(), made.handle(), EVENT_WAIT) }
+            .map_err(|e| context.error("waiting for another stream", e))
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.context.bind()?;
+        result::ctx::synchronize().map_err(|e| self.context.error("waiting for all streams", e))
+    }
+
+    unsafe fn take(&self, target: &Block, address: u64, bytes: usize) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: the target has room; the source is there by the caller's promise.
+        unsafe { result::memcpy_dtod_async(target.address(), address, bytes, self.context.stream()) }
+            .map_err(|e| self.context.error("copying another library's memory", e))
+    }
+}
+
+const EVENT_WAIT: sys::CUevent_wait_flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+
+/// A stream as other libraries name it: 1 is the legacy default stream, 2 that of each thread.
+fn handle(queue: u64) -> sys::CUstream {
+    std::ptr::without_provenance_mut(queue as usize)
 }

@@ -7,10 +7,11 @@ use std::{
 
 use crate::{
     compile::Compiler,
-    context::{Addresses, Context, Event, Module, count},
+    context::{Addresses, Context, Event, Module, capability, is_ordinary, start},
     cubin,
     graph::Recording,
     library,
+    versions::{Nvrtc, Version},
 };
 use cudarc::driver::{
     result,
@@ -20,7 +21,10 @@ use phynexus::{
     DType, Result,
     custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, DeviceNature, HostRead, Peaks, register_missing, scalar_bytes},
-    gpu::{Driver, Gpu, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Staging, Submission},
+    gpu::{
+        Driver, Gpu, Handles, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Staging,
+        Submission,
+    },
     kernel::{
         check::Limits,
         loops::{Kernel, MatrixShape},
@@ -37,18 +41,47 @@ pub fn register() {
 }
 
 fn look() {
-    let found = library::open().and_then(|()| count());
-    let number = match found {
-        Ok(0) => return register_missing("cuda", "NVIDIA's driver is installed, but it shows no GPU"),
-        Ok(number) => number,
+    let found = match usable() {
+        Ok(found) => found,
         Err(reason) => return register_missing("cuda", reason),
     };
-    for gpu in 0..number {
-        match Cuda::new(gpu) {
+    for gpu in 0..found.count {
+        match Cuda::new(gpu, &found) {
             Ok(cuda) => drop(phynexus::device::register(Box::new(Gpu::new(cuda)))),
-            Err(error) => register_missing(format!("cuda:{gpu}"), error.to_string()),
+            Err(reason) => register_missing(format!("cuda:{gpu}"), reason),
         }
     }
+}
+
+/// What is on this machine.
+struct Found {
+    driver: Version,
+    /// How many GPUs the driver shows.
+    count: usize,
+    nvrtc: Nvrtc,
+}
+
+/// The driver and the compiler, if there are GPUs for which both can be used.
+///
+/// NVRTC is asked now, rather than when a GPU is first used: it has to be looked for now, to be told as missing, and answers
+/// without compiling. A GPU for which nothing compiles would be the default device, and every step would be planned on the
+/// CPU.
+fn usable() -> Result<Found, String> {
+    library::open_driver()?;
+    let (driver, count) = start()?;
+    if let Some(reason) = driver.driver_refusal() {
+        return Err(reason);
+    }
+    if count == 0 {
+        return Err("NVIDIA's driver is installed, but it shows no GPU".to_owned());
+    }
+    if !library::has_compiler() {
+        return Err(format!(
+            "NVIDIA's driver is there, but not NVRTC, which compiles kernels: install CUDA's toolkit, or {}",
+            driver.compiler()
+        ));
+    }
+    Ok(Found { driver, count, nvrtc: Nvrtc::ask()? })
 }
 
 /// A GPU.
@@ -68,6 +101,12 @@ pub(crate) struct Block {
     context: Arc<Context>,
 }
 
+impl Block {
+    pub(crate) fn address(&self) -> CUdeviceptr {
+        self.address
+    }
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: the address came from the same context, nobody else has it, and other streams that used it are waited for
@@ -77,10 +116,14 @@ impl Drop for Block {
 }
 
 impl Cuda {
-    fn new(number: usize) -> Result<Cuda> {
-        let context = Arc::new(Context::new(number)?);
-        let (major, minor) = context.capability();
-        let compiler = Compiler::new(&format!("sm_{major}{minor}"));
+    fn new(number: usize, found: &Found) -> Result<Cuda, String> {
+        // Before the GPU is opened, which takes memory of it.
+        let (major, minor) = capability(number)?;
+        if let Some(reason) = found.nvrtc.refusal(10 * major + minor, Some(found.driver)) {
+            return Err(reason);
+        }
+        let context = Arc::new(Context::new(number).map_err(|error| error.to_string())?);
+        let compiler = Compiler::new(&format!("sm_{major}{minor}"), found.nvrtc.version);
         let target = target(&context.name, major, |attribute| context.attribute(attribute));
         let staging = Staging::new(context.clone(), &context.name);
         Ok(Cuda { context, compiler, target, staging })
@@ -143,7 +186,7 @@ impl Driver for Cuda {
         let context = &self.context;
         let (major, minor) = context.capability();
         let mut features = vec![format!("compute capability {major}.{minor}")];
-        features.extend(context.driver_version().map(|version| format!("driver for CUDA {version}")));
+        features.extend(Version::of_driver().ok().map(|version| format!("driver for CUDA {version}")));
         DeviceInfo {
             name: context.name.clone(),
             model: context.model().unwrap_or_else(|| "NVIDIA GPU".to_owned()),
@@ -172,16 +215,24 @@ impl Driver for Cuda {
         self.context.bind()?;
         let target = block.address + offset as u64;
         let copy = |part: &[u8], at: usize| {
-            // SAFETY: the part lies within the block. Pinned memory stays until the copy is done; from other memory the driver
-            // has copied when the call returns.
+            // SAFETY: the part lies within the block. Pinned memory stays until the copy is done; from ordinary memory the
+            // driver has copied when the call returns, and any other is waited for below.
             unsafe { result::memcpy_htod_async(target + at as u64, part, self.context.stream()) }
                 .map_err(|e| self.context.error("copying to the GPU", e))
         };
-        if bytes.len() <= AT_ONCE {
+        // Memory that another library has page-locked would be read after the call. Of a small write the driver is asked, which
+        // looks an address up. All of them through pinned memory would cost a lock, room there, and a transfer for bytes that
+        // the driver else puts into its queue.
+        if bytes.len() <= AT_ONCE && is_ordinary(bytes) {
             return copy(bytes, 0);
         }
         let done = self.staging.write(bytes, copy)?;
-        if done < bytes.len() { copy(&bytes[done..], done) } else { Ok(()) }
+        if done < bytes.len() {
+            // No memory could be pinned.
+            copy(&bytes[done..], done)?;
+            self.context.synchronize()?;
+        }
+        Ok(())
     }
 
     fn read(&self, block: &Block, offset: usize, bytes: &mut [u8]) -> Result<()> {
@@ -252,6 +303,10 @@ impl Driver for Cuda {
     fn launch_all(&self, submissions: &[Submission<'_, Cuda>], recording: &Recording) -> Result<()> {
         self.context.bind()?;
         recording.launch(self, submissions)
+    }
+
+    fn handles(&self) -> Option<&dyn Handles<Block>> {
+        Some(self)
     }
 
     fn source_languages(&self) -> &'static [SourceLanguage] {

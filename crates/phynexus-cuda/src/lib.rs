@@ -7,6 +7,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `library` | finding and opening the driver and NVRTC |
+//! | `versions` | which versions of them and which GPUs go together |
 //! | `context` | a GPU: its figures, stream and modules |
 //! | `copies` | pinned memory, copies from GPU to GPU |
 //! | `graph` | launches that are repeated, as one graph |
@@ -23,6 +24,7 @@ mod cubin;
 mod driver;
 mod graph;
 mod library;
+mod versions;
 
 pub use architecture::Architecture;
 pub use driver::register;

@@ -9,33 +9,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Opens what is needed.
+/// Opens the driver.
 ///
 /// # Errors
-/// What is missing, in words for the list of devices.
-pub(crate) fn open() -> Result<(), String> {
+/// That it is missing, in words for the list of devices.
+pub(crate) fn open_driver() -> Result<(), String> {
     // SAFETY: opening NVIDIA's libraries runs their initialisers, nothing else.
-    if !unsafe { cudarc::driver::sys::is_culib_present() } {
-        return Err("NVIDIA's driver (libcuda) is not installed".to_owned());
-    }
-    match has_compiler() {
+    match unsafe { cudarc::driver::sys::is_culib_present() } {
         true => Ok(()),
-        false => Err(
-            "NVIDIA's driver is there, but not NVRTC, which compiles kernels: install CUDA's toolkit 13, \
-                      or `pip install nvidia-cuda-nvrtc`"
-                .to_owned(),
-        ),
+        false => Err("NVIDIA's driver (libcuda) is not installed".to_owned()),
     }
 }
 
-/// True if NVRTC can be opened; it is looked for where the system's loader does not.
+/// True if NVRTC can be opened; it is looked for where the system's loader does not. The first that is found is the one that
+/// is used, so that an environment's goes before one of another version elsewhere.
 pub(crate) fn has_compiler() -> bool {
     // SAFETY: opening NVIDIA's libraries runs their initialisers, nothing else.
     let is_there = || unsafe { cudarc::nvrtc::sys::is_culib_present() };
-    if !is_there() {
-        folders().iter().for_each(|folder| preload(folder));
-    }
-    is_there()
+    is_there() || folders().iter().any(|folder| preload(folder) && is_there())
 }
 
 /// Folders in which CUDA's libraries may lie, besides those that the system's loader knows.
@@ -77,26 +68,31 @@ fn children(folder: &Path) -> Vec<PathBuf> {
     children
 }
 
-/// Opens NVRTC and what it opens itself, if this folder has them, and keeps them open.
+/// Opens NVRTC and what it opens itself, if this folder has them, and keeps them open; true if something was.
 #[cfg(unix)]
-fn preload(folder: &Path) {
+fn preload(folder: &Path) -> bool {
     use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
     let name = |path: &Path| path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let files = children(folder);
+    let mut opened = false;
     for wanted in ["libnvrtc-builtins.so", "libnvrtc.so"] {
         for file in files.iter().filter(|file| name(file).starts_with(wanted)) {
             // SAFETY: opening NVIDIA's compiler runs its initialisers, nothing else.
             if let Ok(library) = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) } {
                 std::mem::forget(library);
+                opened = true;
             }
         }
     }
+    opened
 }
 
 /// On Windows the loader's search path is the way.
 #[cfg(not(unix))]
-fn preload(_: &Path) {}
+fn preload(_: &Path) -> bool {
+    false
+}
 
 /// CUDA's folder of headers, which kernels of users may include.
 pub(crate) fn headers() -> Option<PathBuf> {

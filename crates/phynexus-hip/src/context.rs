@@ -8,7 +8,7 @@ use std::{
 use phynexus::{Error, Result, gpu::NotCompiled, kernel::loops::Kernel};
 use smallvec::SmallVec;
 
-use crate::library::{Handle, Hip};
+use crate::library::{Handle, Hip, KernelNode};
 
 /// The figures of a device that are asked for, by HIP's numbers.
 #[derive(Clone, Copy)]
@@ -219,16 +219,27 @@ impl Context {
 
     /// An event that happens when everything submitted before has finished, perhaps with its time.
     pub(crate) fn record(&self, timed: bool) -> Result<Event> {
+        let event = self.new_event(timed)?;
+        self.record_as(&event)?;
+        Ok(event)
+    }
+
+    /// An event that is not in the stream yet.
+    pub(crate) fn new_event(&self, timed: bool) -> Result<Event> {
         self.bind()?;
         let mut event = Event { hip: self.hip, handle: ptr::null_mut() };
         let flags = if timed { 0 } else { WITHOUT_TIME };
         // SAFETY: the pointer is valid for the call.
         let code = unsafe { (self.hip.runtime.hipEventCreateWithFlags)(&mut event.handle, flags) };
         self.check("making an event", code)?;
+        Ok(event)
+    }
+
+    /// Lets an event of this device happen when everything submitted before has finished.
+    pub(crate) fn record_as(&self, event: &Event) -> Result<()> {
         // SAFETY: event and stream are valid.
         let code = unsafe { (self.hip.runtime.hipEventRecord)(event.handle, self.stream) };
-        self.check("recording an event", code)?;
-        Ok(event)
+        self.check("recording an event", code)
     }
 
     /// Waits until an event has happened.
@@ -299,8 +310,7 @@ impl Context {
     /// # Safety
     /// The addresses are those of the kernel's buffer parameters, in order and valid for what it accesses.
     pub(crate) unsafe fn launch(&self, module: &Module, addresses: &mut [u64]) -> Result<()> {
-        let mut parameters: SmallVec<[*mut c_void; 8]> =
-            addresses.iter_mut().map(|address| ptr::from_mut(address).cast()).collect();
+        let mut parameters = parameters(addresses);
         let ([gx, gy, gz], [bx, by, bz]) = (module.grid, module.block);
         let (bytes, none) = (module.shared_bytes, ptr::null_mut());
         // SAFETY: the caller's promise; the runtime copies the parameters.
@@ -356,6 +366,25 @@ impl Context {
     }
 }
 
+/// What the runtime reads the addresses through.
+pub(crate) fn parameters(addresses: &mut [u64]) -> SmallVec<[*mut c_void; 8]> {
+    addresses.iter_mut().map(|address| ptr::from_mut(address).cast()).collect()
+}
+
+impl Module {
+    /// A launch as a node of a graph; the parameters must outlive its use.
+    pub(crate) fn node(&self, parameters: &mut [*mut c_void]) -> KernelNode {
+        KernelNode {
+            block: self.block,
+            extra: ptr::null_mut(),
+            function: self.function,
+            grid: self.grid,
+            parameters: parameters.as_mut_ptr(),
+            shared_bytes: self.shared_bytes,
+        }
+    }
+}
+
 /// The parameters of a kernel as they lie in memory: each at a multiple of its size.
 #[repr(C, align(16))]
 pub(crate) struct Packed {
@@ -368,9 +397,14 @@ impl Packed {
         Packed { bytes: [0; 4096], end: 0 }
     }
 
+    /// Where a parameter of so many bytes lies that comes after those before `end`.
+    pub(crate) fn start(end: usize, bytes: usize) -> usize {
+        end.next_multiple_of(bytes.max(1))
+    }
+
     /// Adds a parameter; false if there is no room.
     pub(crate) fn push(&mut self, value: &[u8]) -> bool {
-        let start = self.end.next_multiple_of(value.len().max(1));
+        let start = Packed::start(self.end, value.len());
         let place = self.bytes.get_mut(start..start + value.len());
         let fits = place.is_some();
         place.into_iter().for_each(|place| place.copy_from_slice(value));

@@ -109,17 +109,23 @@ impl Context {
         let made = other.record(false)?;
         self.bind()?;
         self.reach(other)?;
-        // SAFETY: stream and event are valid.
-        self.check(&doing, unsafe { (runtime.hipStreamWaitEvent)(self.stream(), made.handle(), 0) })?;
-        // SAFETY: the caller's promise.
-        let code = unsafe {
-            let (to, from) = (self.device(), other.device());
-            (runtime.hipMemcpyPeerAsync)(target, to, source, from, bytes, self.stream())
+        // Made before the copy, behind which nothing but the driver itself should be able to fail.
+        let done = self.new_event(false)?;
+        let submit = || {
+            // SAFETY: stream and event are valid.
+            self.check(&doing, unsafe { (runtime.hipStreamWaitEvent)(self.stream(), made.handle(), 0) })?;
+            // SAFETY: the caller's promise.
+            let code = unsafe {
+                let (to, from) = (self.device(), other.device());
+                (runtime.hipMemcpyPeerAsync)(target, to, source, from, bytes, self.stream())
+            };
+            self.check(&doing, code)?;
+            self.record_as(&done)?;
+            other.bind()?;
+            // SAFETY: as above. The source may be given back and overwritten as soon as its own stream goes on.
+            self.check(&doing, unsafe { (runtime.hipStreamWaitEvent)(other.stream(), done.handle(), 0) })
         };
-        self.check(&doing, code)?;
-        let done = self.record(false)?;
-        other.bind()?;
-        // SAFETY: as above. The source may be given back and overwritten as soon as its own stream goes on.
-        self.check(&doing, unsafe { (runtime.hipStreamWaitEvent)(other.stream(), done.handle(), 0) })
+        // Where the source's stream does not wait for the copy, the host does: the source may be given back next.
+        submit().inspect_err(|_| drop(self.synchronize()))
     }
 }

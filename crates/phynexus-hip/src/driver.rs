@@ -6,7 +6,10 @@ use phynexus::{
     DType, Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, DeviceNature, HostRead, register_missing, scalar_bytes},
-    gpu::{Driver, Gpu, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Staging, Submission},
+    gpu::{
+        Addresses, Driver, Gpu, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Staging,
+        Submission,
+    },
     kernel::{
         check::Limits,
         loops::{Kernel, MatrixShape},
@@ -14,11 +17,12 @@ use phynexus::{
         print::{HIP, print},
     },
 };
-use smallvec::SmallVec;
 
 use crate::{
+    code_object,
     compile::Compiler,
     context::{Attribute, Context, Event, Module, Packed, count},
+    graph::Recording,
     library::{Handle, hip},
 };
 
@@ -44,7 +48,7 @@ fn look() {
 
 /// A GPU.
 pub(crate) struct HipGpu {
-    context: Arc<Context>,
+    pub(crate) context: Arc<Context>,
     compiler: Compiler,
     source_compiler: Compiler,
     target: Target,
@@ -84,6 +88,12 @@ impl HipGpu {
         let staging = Staging::new(context.clone(), &name);
         Ok(HipGpu { context, compiler, source_compiler, target, architecture, staging })
     }
+}
+
+/// The addresses of a launch's buffers.
+pub(crate) fn addresses(submission: &Submission<'_, HipGpu>) -> Addresses {
+    let address = |(block, start): &(&Block, i64)| (block.address as u64).wrapping_add_signed(*start);
+    submission.arguments.iter().map(address).collect()
 }
 
 /// What kernels of a GPU of this architecture with these figures can have. Limits that the runtime does not tell are those that every GPU has.
@@ -131,7 +141,7 @@ fn matrices(architecture: &str) -> Vec<(MatrixShape, DType, DType)> {
 impl Driver for HipGpu {
     type Block = Block;
     type Module = Module;
-    type Recording = ();
+    type Recording = Recording;
     type Mark = Event;
 
     fn name(&self) -> &str {
@@ -229,11 +239,14 @@ impl Driver for HipGpu {
 
     fn launch(&self, submission: &Submission<'_, HipGpu>) -> Result<()> {
         self.context.bind()?;
-        let address = |(block, offset): &(&Block, i64)| (block.address as u64).wrapping_add_signed(*offset);
-        let mut addresses: SmallVec<[u64; 8]> = submission.arguments.iter().map(address).collect();
         // SAFETY: the checker proved every access of the kernel in bounds of its parameters' lengths, and the plan binds
         // memory of these lengths, aligned as was asked for.
-        unsafe { self.context.launch(submission.module, &mut addresses) }
+        unsafe { self.context.launch(submission.module, &mut addresses(submission)) }
+    }
+
+    fn launch_all(&self, submissions: &[Submission<'_, HipGpu>], recording: &Recording) -> Result<()> {
+        self.context.bind()?;
+        recording.launch(self, submissions)
     }
 
     fn mark(&self) -> Result<Option<Event>> {
@@ -250,10 +263,8 @@ impl Driver for HipGpu {
 
     fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Module, NotCompiled> {
         let code = self.source_compiler.compile(source.text())?;
-        let entry = kernel.entry_point();
-        self.context.load_named(&code, entry, kernel.work_group_size()).map_err(|reason| {
-            reason.doing(&format!("the kernel must be declared as extern \"C\" __global__ void {entry}(..)"))
-        })
+        code_object::check(&code, kernel)?;
+        self.context.load_named(&code, kernel.entry_point(), kernel.work_group_size())
     }
 
     fn launch_source(&self, module: &Module, launch: &SourceLaunch<'_, Block>) -> Result<()> {

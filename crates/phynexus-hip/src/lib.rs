@@ -9,17 +9,23 @@
 //! |---|---|
 //! | `library` | finding and opening HIP; the functions used of it |
 //! | `context` | a GPU: its figures, stream and modules |
+//! | `graph` | repeated launches as one graph |
 //! | `copies` | pinned memory, copies from GPU to GPU |
 //! | `compile` | from source to machine code |
+//! | `code_object` | what machine code says of its kernels' parameters |
+//! | `message_pack` | the format in which it says so |
 //! | `driver` | the engine's trait |
 //! | `architecture` | kernels compiled without a GPU |
 
 mod architecture;
+mod code_object;
 mod compile;
 mod context;
 mod copies;
 mod driver;
+mod graph;
 mod library;
+mod message_pack;
 
 pub use architecture::Architecture;
 pub use driver::register;

@@ -68,6 +68,19 @@ functions! {
 }
 
 functions! {
+    /// Graphs of launches, after `hip/hip_runtime_api.h` of HIP 6.2.2.
+    Graphs {
+        hipGraphCreate(*mut Handle, c_uint);
+        hipGraphDestroy(Handle);
+        hipGraphAddKernelNode(*mut Handle, Handle, *const Handle, usize, *const KernelNode);
+        hipGraphInstantiate(*mut Handle, Handle, *mut Handle, *mut c_char, usize);
+        hipGraphExecKernelNodeSetParams(Handle, Handle, *const KernelNode);
+        hipGraphLaunch(Handle, Handle);
+        hipGraphExecDestroy(Handle);
+    }
+}
+
+functions! {
     /// The compiler.
     Rtc {
         hiprtcVersion(*mut c_int, *mut c_int);
@@ -83,6 +96,17 @@ functions! {
     }
 }
 
+/// A launch in a graph: `hipKernelNodeParams`, which is the same in the headers of HIP 5.2 to 6.3.
+#[repr(C)]
+pub(crate) struct KernelNode {
+    pub(crate) block: [c_uint; 3],
+    pub(crate) extra: *mut *mut c_void,
+    pub(crate) function: Handle,
+    pub(crate) grid: [c_uint; 3],
+    pub(crate) parameters: *mut *mut c_void,
+    pub(crate) shared_bytes: c_uint,
+}
+
 /// A function that returns its error's text.
 type Text = unsafe extern "C" fn(c_int) -> *const c_char;
 
@@ -90,6 +114,8 @@ type Text = unsafe extern "C" fn(c_int) -> *const c_char;
 pub(crate) struct Hip {
     pub(crate) runtime: Runtime,
     pub(crate) rtc: Rtc,
+    /// Absent where the release has none that are used.
+    pub(crate) graphs: Option<Graphs>,
     /// Fills a structure of the device's properties, whose layout depends on the release.
     pub(crate) properties: unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
     error_text: Text,
@@ -105,6 +131,9 @@ pub(crate) fn hip() -> Result<&'static Hip, String> {
     HIP.get_or_init(open).as_ref().map_err(Clone::clone)
 }
 
+/// HIP 5.3, the first release whose graphs are used: in earlier ones nodes keep pointers to the caller's parameters.
+const GRAPHS: c_int = 50_300_000;
+
 /// The releases whose libraries are known by their numbers, newest first.
 const RELEASES: [&str; 4] = ["so.7", "so.6", "so.5", "so"];
 
@@ -115,9 +144,14 @@ fn open() -> Result<Hip, String> {
     libraries.extend(library("libhiprtc"));
     // Of two layouts of one structure, newer releases have both and give their functions other names.
     let properties = ["hipGetDevicePropertiesR0600", "hipGetDeviceProperties"];
+    let runtime = Runtime::open(&libraries)?;
+    let mut version = 0;
+    // SAFETY: the pointer is valid for the call. Of a failure nothing is left but zero.
+    unsafe { (runtime.hipDriverGetVersion)(&mut version) };
     Ok(Hip {
-        runtime: Runtime::open(&libraries)?,
+        runtime,
         rtc: Rtc::open(&libraries)?,
+        graphs: Graphs::open(&libraries).ok().filter(|_| version >= GRAPHS),
         properties: properties
             .iter()
             .find_map(|name| find(&libraries, name).ok())
@@ -165,5 +199,27 @@ impl Hip {
     /// The compiler's result as one of Rust's.
     pub(crate) fn check_rtc(&self, code: c_int) -> Result<(), String> {
         if code == 0 { Ok(()) } else { Err(text(self.rtc_error_text, code)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    #[test]
+    fn a_launch_in_a_graph_lies_as_in_the_header() {
+        let offsets = [
+            offset_of!(KernelNode, block),
+            offset_of!(KernelNode, extra),
+            offset_of!(KernelNode, function),
+            offset_of!(KernelNode, grid),
+            offset_of!(KernelNode, parameters),
+            offset_of!(KernelNode, shared_bytes),
+            size_of::<KernelNode>(),
+        ];
+        // As a C compiler for 64 bits places dim3 (three 32-bit numbers), two pointers, dim3, a pointer, a 32-bit number.
+        assert_eq!(offsets, [0, 16, 24, 32, 48, 56, 64]);
     }
 }

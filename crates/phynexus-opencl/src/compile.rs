@@ -12,7 +12,7 @@ use opencl3::{
         create_program_with_source, get_program_build_data, get_program_info,
     },
 };
-use phynexus::gpu::{DiskCache, NotCompiled};
+use phynexus::gpu::{DiskCache, NotCompiled, may_include};
 
 use crate::{
     driver::platforms,
@@ -42,6 +42,13 @@ const PRINTED: [&CStr; 2] = [c"-cl-std=CL1.2", c"-cl-std=CL1.2 -cl-fp32-correctl
 /// The driver's own defaults; what it keeps of the parameters is compared with the signature.
 const WRITTEN: &CStr = c"-cl-kernel-arg-info";
 
+impl Options {
+    /// What the machine code of a source is found by.
+    fn key(&self, source: &str) -> String {
+        format!("{}\n{source}", self.version)
+    }
+}
+
 impl Compiler {
     pub(crate) fn new(name: &str, figures: Figures) -> Compiler {
         let [device, driver] = [CL_DEVICE_VERSION, CL_DRIVER_VERSION].map(|what| figures.text(what));
@@ -54,35 +61,71 @@ impl Compiler {
         Compiler { name: name.to_owned(), figures, printed, written, cache }
     }
 
-    /// The program of a printed kernel, from the disk or compiled.
+    /// What `finish` makes of a printed kernel's program, which comes from the disk or is compiled. A program that `finish`
+    /// refuses is not kept.
     ///
     /// # Errors
-    /// The compiler's messages, or its failure.
-    pub(crate) fn compile(&self, context: &Object, source: &str) -> Result<Object, NotCompiled> {
-        self.cached(context, source, &self.printed)
+    /// The compiler's messages, or its failure; and those of `finish`.
+    pub(crate) fn compile<T>(
+        &self,
+        context: &Object,
+        source: &str,
+        finish: impl Fn(&Object) -> Result<T, NotCompiled>,
+    ) -> Result<T, NotCompiled> {
+        self.cached(context, &self.printed, &self.printed.key(source), source, finish)
     }
 
-    /// The program of a source that a user wrote.
+    /// The same of a source that a user wrote. With another `signature` it is compiled anew, since of a program from the disk
+    /// a driver may tell less of what is compared with it.
     ///
     /// # Errors
-    /// The compiler's messages, or its failure.
-    pub(crate) fn compile_source(&self, context: &Object, source: &str) -> Result<Object, NotCompiled> {
-        self.cached(context, source, &self.written)
-    }
-
-    fn cached(&self, context: &Object, source: &str, options: &Options) -> Result<Object, NotCompiled> {
-        let mut built = None;
-        let code = self.cache.get(&format!("{}\n{source}", options.version), || {
-            let program = self.source(context, source, options)?;
-            let code = code(&program);
-            built = Some(program);
-            Ok::<_, NotCompiled>(code)
-        })?;
-        match built {
-            Some(program) => Ok(program),
-            // A driver may refuse what it made itself.
-            None => self.binary(context, &code, options).or_else(|_| self.source(context, source, options)),
+    /// As above.
+    pub(crate) fn compile_source<T>(
+        &self,
+        context: &Object,
+        signature: &str,
+        source: &str,
+        finish: impl Fn(&Object) -> Result<T, NotCompiled>,
+    ) -> Result<T, NotCompiled> {
+        if may_include(source) {
+            return finish(&self.source(context, source, &self.written)?);
         }
+        let key = self.written.key(&format!("{signature}\n{source}"));
+        self.cached(context, &self.written, &key, source, finish)
+    }
+
+    /// A program from its source, compiled now.
+    ///
+    /// # Errors
+    /// The compiler's messages, or its failure.
+    pub(crate) fn compile_anew(&self, context: &Object, source: &str) -> Result<Object, NotCompiled> {
+        self.source(context, source, &self.printed)
+    }
+
+    fn cached<T>(
+        &self,
+        context: &Object,
+        options: &Options,
+        key: &str,
+        source: &str,
+        finish: impl Fn(&Object) -> Result<T, NotCompiled>,
+    ) -> Result<T, NotCompiled> {
+        let make = || {
+            let program = self.source(context, source, options)?;
+            finish(&program).map(|made| (made, program))
+        };
+        let mut built = None;
+        let code = self.cache.get(key, || {
+            let (made, program) = make()?;
+            built = Some(made);
+            Ok::<_, NotCompiled>(code(&program))
+        })?;
+        if let Some(made) = built {
+            return Ok(made);
+        }
+        let known = self.binary(context, &code, options).map_err(|code| NotCompiled::from(code.to_string()));
+        // A driver may refuse what it made itself.
+        known.and_then(|program| finish(&program)).or_else(|_| make().map(|(made, _)| made))
     }
 
     fn source(&self, context: &Object, source: &str, options: &Options) -> Result<Object, NotCompiled> {
@@ -132,4 +175,34 @@ pub fn compile_source(source: &str) -> Result<Result<Vec<u8>, String>, String> {
 fn code(program: &Object) -> Vec<u8> {
     let all = get_program_info(program.handle(), CL_PROGRAM_BINARIES).map(|all| all.to_vec_vec_uchar());
     all.ok().and_then(|all| all.into_iter().next()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    /// `cargo xtask test devices` runs it on PoCL.
+    #[test]
+    #[ignore = "needs an OpenCL device"]
+    fn what_is_refused_after_it_was_compiled_is_not_kept() {
+        let figures = platforms().expect("an OpenCL device").remove(0);
+        let context = Object::context(figures.device).unwrap();
+        let compiler = Compiler::new("OpenCL", figures);
+        // Nobody has compiled this one before.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
+        let source = format!("__kernel void f(__global ulong* y) {{ y[0] = {now}; }}");
+        let signature = "f(tensor)";
+        let key = compiler.written.key(&format!("{signature}\n{source}"));
+        let is_kept = || compiler.cache.get(&key, || Err(())).is_ok();
+        let refuse = |_: &Object| Err::<(), _>(NotCompiled::Refused("another signature".to_owned()));
+        let refused = compiler.compile_source(&context, signature, &source, refuse);
+        assert!(matches!(refused, Err(NotCompiled::Refused(words)) if words == "another signature"));
+        assert!(!is_kept());
+        compiler.compile_source(&context, signature, &source, |_| Ok(())).unwrap();
+        assert!(is_kept(), "there must be a folder for the cache");
+        // What is kept is looked at again.
+        assert!(compiler.compile_source(&context, signature, &source, refuse).is_err());
+    }
 }

@@ -2,6 +2,7 @@
 
 mod custom;
 mod reading;
+mod signature;
 
 use std::{
     collections::VecDeque,
@@ -13,22 +14,20 @@ use std::{
 use opencl3::{
     command_queue::{
         CL_QUEUE_PROFILING_ENABLE, create_command_queue, enqueue_marker_with_wait_list,
-        enqueue_nd_range_kernel, enqueue_read_buffer, enqueue_write_buffer, finish, flush,
+        enqueue_migrate_mem_object, enqueue_nd_range_kernel, enqueue_read_buffer, enqueue_write_buffer,
+        finish, flush,
     },
     device::{CL_DEVICE_TYPE_ALL, get_device_ids},
-    event::{
-        CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, CL_PROFILING_COMMAND_END, get_event_data,
-        get_event_profiling_data, wait_for_events,
-    },
+    event::{CL_COMPLETE, CL_PROFILING_COMMAND_END, get_event_profiling_data, wait_for_events},
     kernel::{CL_KERNEL_WORK_GROUP_SIZE, create_kernel, get_kernel_work_group_data, set_kernel_arg},
-    memory::{CL_FALSE, CL_TRUE},
+    memory::{CL_FALSE, CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, CL_TRUE},
     platform::platform::{CL_PLATFORM_NAME, get_platform_data, get_platform_ids},
 };
 use phynexus::{
     Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, HostRead, register_missing},
-    gpu::{Driver, Gpu, NotCompiled, SourceLaunch, Submission},
+    gpu::{Driver, Gpu, NotCompiled, Progress, SourceLaunch, Submission},
     kernel::{
         loops::Kernel,
         lower::Target,
@@ -38,6 +37,7 @@ use phynexus::{
 
 use crate::{
     compile::Compiler,
+    exit,
     figures::{Figures, text},
     object::{Code, Object},
 };
@@ -108,6 +108,8 @@ pub(crate) struct OpenCl {
     queue: Object,
     /// Copies of small writes that may still be read, with their events.
     staged: Mutex<VecDeque<(Object, Box<[u8]>)>>,
+    /// Done once the end of the process waits for the driver's compiler.
+    guarded: Once,
 }
 
 /// Writes up to this many bytes are copied, so that nobody waits for the queue.
@@ -133,15 +135,42 @@ impl OpenCl {
         let queue = unsafe { Object::queue(handle.map_err(|code| error(Code(code)))?) };
         let (target, compiler) = (figures.target(&name), Compiler::new(&name, figures.clone()));
         let staged = Mutex::new(VecDeque::new());
-        Ok(OpenCl { name, figures, target, compiler, context, queue, staged })
+        Ok(OpenCl { name, figures, target, compiler, context, queue, staged, guarded: Once::new() })
     }
 
     fn error(&self, doing: &str, code: impl Into<Code>) -> Error {
         Error::Device { device: self.name.clone(), message: format!("{doing}: {}", code.into()) }
     }
 
+    /// The same of a command on so many bytes, for which the driver may have needed room.
+    fn refused(&self, doing: &str, code: impl Into<Code>, bytes: usize) -> Error {
+        let code: Code = code.into();
+        if !code.is_no_room() {
+            return self.error(doing, code);
+        }
+        // What is in use and what the limit is the engine adds.
+        Error::OutOfMemory {
+            device: self.name.clone(),
+            requested: bytes,
+            in_use: 0,
+            limit: usize::MAX,
+            hint: format!("{doing}: {code}: use a smaller batch, or drop tensors that are no longer needed"),
+        }
+    }
+
+    /// The compiler. With its first use the end of the process waits for what the device's driver compiles later, in a thread
+    /// of its own.
+    fn compiler(&self) -> &Compiler {
+        self.guarded.call_once(|| {
+            if self.figures.is_processor() {
+                exit::guard(&self.compiler, &self.context, &self.queue);
+            }
+        });
+        &self.compiler
+    }
+
     /// Puts a launch into the queue.
-    fn submit(&self, submission: &Submission<'_, OpenCl>) -> Result<()> {
+    fn enqueue_launch(&self, submission: &Submission<'_, OpenCl>) -> Result<()> {
         let module = submission.module;
         let kernel = module.kernel.lock().unwrap_or_else(PoisonError::into_inner);
         let pairs = submission.arguments.iter().zip(&submission.kernel.buffers);
@@ -158,11 +187,12 @@ impl OpenCl {
                     .map_err(|code| self.error("giving a kernel its arguments", code))?;
             }
         }
-        self.enqueue(&kernel, module.global, module.local)
+        let bytes = submission.kernel.buffers.iter().map(|buffer| buffer.length * buffer.dtype.size()).sum();
+        self.enqueue(&kernel, module.global, module.local, bytes)
     }
 
-    /// Puts a kernel with its arguments into the queue.
-    fn enqueue(&self, kernel: &Object, global: [usize; 3], local: [usize; 3]) -> Result<()> {
+    /// Puts a kernel with its arguments, which have so many bytes, into the queue.
+    fn enqueue(&self, kernel: &Object, global: [usize; 3], local: [usize; 3], bytes: usize) -> Result<()> {
         // SAFETY: queue, kernel and sizes are valid. Of a printed kernel the checker proved every access in bounds of its
         // parameters' lengths, and the plan binds memory of these lengths, aligned as was asked for.
         let event = unsafe {
@@ -170,9 +200,23 @@ impl OpenCl {
             let queue = self.queue.handle();
             enqueue_nd_range_kernel(queue, kernel.handle(), 3, ptr::null(), global, local, 0, ptr::null())
         };
+        let event = event.map_err(|code| self.refused("launching a kernel", code, bytes))?;
         // SAFETY: the event is this launch's, and nobody waits for it.
-        drop(unsafe { Object::event(event.map_err(|code| self.error("launching a kernel", code))?) });
+        drop(unsafe { Object::event(event) });
         Ok(())
+    }
+
+    /// A printed kernel, whose source has so many bytes, in its program.
+    fn module(&self, kernel: &Kernel, program: &Object, bytes: usize) -> Result<Module, NotCompiled> {
+        let name = CString::new(kernel.name.as_str())
+            .map_err(|_| Error::internal("phynexus_opencl", "a kernel's name has a zero"))?;
+        let handle = create_kernel(program.handle(), &name)
+            .map_err(|code| Code(code).reason(&self.name, bytes, Code(code).to_string()))?;
+        // SAFETY: the kernel was just made; it keeps its program.
+        let object = unsafe { Object::kernel(handle) };
+        let (local, grid) = (kernel.block(), kernel.grid());
+        self.check_group(handle, local)?;
+        Ok(Module { kernel: Mutex::new(object), global: [0, 1, 2].map(|d| grid[d] * local[d]), local })
     }
 
     /// An error if a kernel cannot be launched in groups of this size: registers and local memory may leave less room than
@@ -194,12 +238,8 @@ impl OpenCl {
 
     /// Lets go of the copies of writes that are done.
     fn sweep(staged: &mut VecDeque<(Object, Box<[u8]>)>) {
-        let done = |event: &Object| {
-            let status = get_event_data(event.handle(), CL_EVENT_COMMAND_EXECUTION_STATUS).ok();
-            let status = status.and_then(|bytes| Some(i32::from_ne_bytes(bytes.try_into().ok()?)));
-            // One below is an error's, after which nothing reads either.
-            status.is_some_and(|status| status <= CL_COMPLETE)
-        };
+        // After an error nothing reads either.
+        let done = |event: &Object| event.status().is_some_and(|status| status <= CL_COMPLETE);
         while staged.front().is_some_and(|(event, _)| done(event)) {
             staged.pop_front();
         }
@@ -239,7 +279,26 @@ impl Driver for OpenCl {
     }
 
     fn allocate(&self, bytes: usize) -> Option<Object> {
-        (bytes <= self.figures.greatest_block()).then(|| Object::buffer(&self.context, bytes).ok())?
+        if bytes > self.figures.greatest_block() {
+            return None;
+        }
+        let block = Object::buffer(&self.context, bytes).ok()?;
+        // A driver may take the memory only when it is first used, where the pool can no longer make room. Brought to the
+        // device now, it is taken now.
+        let (handle, flags) = (block.handle(), CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED);
+        // SAFETY: queue and buffer are valid, and the handle is read during the call.
+        let event =
+            unsafe { enqueue_migrate_mem_object(self.queue.handle(), 1, &handle, flags, 0, ptr::null()) };
+        match event {
+            Ok(event) => {
+                // SAFETY: the event is this command's, and nobody waits for it.
+                drop(unsafe { Object::event(event) });
+                Some(block)
+            }
+            Err(code) if Code(code).is_no_room() => None,
+            // The buffer is there all the same.
+            Err(_) => Some(block),
+        }
     }
 
     fn write(&self, block: &Object, offset: usize, bytes: &[u8]) -> Result<()> {
@@ -254,9 +313,9 @@ impl Driver for OpenCl {
             // SAFETY: the event is this copy's.
             event
                 .map(|event| unsafe { Object::event(event) })
-                .map_err(|code| self.error("copying to the device", code))
+                .map_err(|code| self.refused("copying to the device", code, count))
         };
-        if bytes.len() > STAGED_BYTES {
+        if self.write_waits(bytes.len()) {
             return write(bytes, CL_TRUE).map(drop);
         }
         let copy: Box<[u8]> = bytes.into();
@@ -265,6 +324,10 @@ impl Driver for OpenCl {
         let event = write(&copy, CL_FALSE)?;
         staged.push_back((event, copy));
         Ok(())
+    }
+
+    fn write_waits(&self, bytes: usize) -> bool {
+        bytes > STAGED_BYTES
     }
 
     fn read(&self, block: &Object, offset: usize, bytes: &mut [u8]) -> Result<()> {
@@ -285,26 +348,17 @@ impl Driver for OpenCl {
     fn compile(&self, kernel: &Kernel) -> Result<Module, NotCompiled> {
         let compiling = |reason: NotCompiled| reason.doing(&format!("compiling kernel {}", kernel.name));
         let source = print(kernel, &OPENCL)?;
-        let program = self.compiler.compile(&self.context, &source).map_err(compiling)?;
-        let name = CString::new(kernel.name.as_str())
-            .map_err(|_| Error::internal("phynexus_opencl", "a kernel's name has a zero"))?;
-        let handle = create_kernel(program.handle(), &name)
-            .map_err(|code| compiling(Code(code).reason(&self.name, source.len(), Code(code).to_string())))?;
-        // SAFETY: the kernel was just made; it keeps its program.
-        let object = unsafe { Object::kernel(handle) };
-        let local = kernel.block();
-        self.check_group(handle, local).map_err(|message| compiling(message.into()))?;
-        let grid = kernel.grid();
-        Ok(Module { kernel: Mutex::new(object), global: [0, 1, 2].map(|d| grid[d] * local[d]), local })
+        let finish = |program: &Object| self.module(kernel, program, source.len());
+        self.compiler().compile(&self.context, &source, finish).map_err(compiling)
     }
 
     fn launch(&self, submission: &Submission<'_, OpenCl>) -> Result<()> {
-        self.submit(submission)?;
+        self.enqueue_launch(submission)?;
         self.flush()
     }
 
     fn launch_all(&self, submissions: &[Submission<'_, OpenCl>], (): &()) -> Result<()> {
-        submissions.iter().try_for_each(|submission| self.submit(submission))?;
+        submissions.iter().try_for_each(|submission| self.enqueue_launch(submission))?;
         self.flush()
     }
 
@@ -315,6 +369,10 @@ impl Driver for OpenCl {
         event
             .map(|event| Some(unsafe { Object::event(event) }))
             .map_err(|code| self.error("marking the time", code))
+    }
+
+    fn submit(&self) -> Result<()> {
+        self.flush()
     }
 
     fn elapsed(&self, from: &Object, to: &Object) -> Result<f64> {
@@ -343,6 +401,13 @@ impl Driver for OpenCl {
 
     fn binding_alignment(&self) -> usize {
         self.figures.part_alignment()
+    }
+
+    fn progress(&self) -> Result<Option<Progress<'_>>> {
+        let Some(marker) = self.mark()? else { return Ok(None) };
+        self.flush()?;
+        // An error is told to whoever waits next.
+        Ok(Some(Box::new(move || marker.status().is_none_or(|status| status <= CL_COMPLETE))))
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -11,9 +11,11 @@
 //! | `figures` | what a device says of itself, and what kernels on it can have |
 //! | `compile` | from source to machine code |
 //! | `driver` | the engine's trait |
+//! | `exit` | what a processor's driver compiles while the process ends |
 
 mod compile;
 mod driver;
+mod exit;
 mod figures;
 mod object;
 

@@ -9,7 +9,7 @@ use opencl3::{
         CL_COMPILER_NOT_AVAILABLE, CL_DEVICE_NOT_AVAILABLE, CL_INVALID_CONTEXT,
         CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES, error_text,
     },
-    event::release_event,
+    event::{CL_EVENT_COMMAND_EXECUTION_STATUS, get_event_data, release_event},
     kernel::release_kernel,
     memory::{
         CL_BUFFER_CREATE_TYPE_REGION, CL_MEM_READ_WRITE, cl_buffer_region, create_buffer, create_sub_buffer,
@@ -30,14 +30,17 @@ impl Code {
     /// driver refuses.
     pub(crate) fn reason(self, device: &str, bytes: usize, words: String) -> NotCompiled {
         match self.0 {
-            CL_MEM_OBJECT_ALLOCATION_FAILURE | CL_OUT_OF_RESOURCES | CL_OUT_OF_HOST_MEMORY => {
-                NotCompiled::out_of_memory(device, bytes)
-            }
+            _ if self.is_no_room() => NotCompiled::out_of_memory(device, bytes),
             CL_DEVICE_NOT_AVAILABLE | CL_COMPILER_NOT_AVAILABLE | CL_INVALID_CONTEXT => {
                 NotCompiled::Failed(Error::Device { device: device.to_owned(), message: words })
             }
             _ => NotCompiled::Refused(words),
         }
+    }
+
+    /// Whether the driver had no room, on the device or the host.
+    pub(crate) fn is_no_room(self) -> bool {
+        matches!(self.0, CL_MEM_OBJECT_ALLOCATION_FAILURE | CL_OUT_OF_RESOURCES | CL_OUT_OF_HOST_MEMORY)
     }
 }
 
@@ -120,5 +123,11 @@ impl Object {
 
     pub(crate) fn handle(&self) -> *mut c_void {
         self.handle
+    }
+
+    /// How far an event's command is, if the driver tells: `CL_COMPLETE`, something above it before, an error below it.
+    pub(crate) fn status(&self) -> Option<cl_int> {
+        let bytes = get_event_data(self.handle, CL_EVENT_COMMAND_EXECUTION_STATUS).ok()?;
+        Some(cl_int::from_ne_bytes(bytes.try_into().ok()?))
     }
 }

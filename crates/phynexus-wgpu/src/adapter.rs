@@ -15,6 +15,7 @@ use crate::{
     driver::Wgpu,
     float_controls::float_controls,
     spirv::{DENORM_PRESERVE, FloatControl},
+    times::TIMES,
 };
 
 /// The APIs in the order in which they are looked for, their devices' names, and where they are found.
@@ -33,7 +34,9 @@ const USED: Features = Features::IMMEDIATES
     .union(Features::SHADER_INT64)
     .union(Features::SHADER_F64)
     .union(Features::SUBGROUP)
-    .union(Features::PASSTHROUGH_SHADERS);
+    .union(Features::PASSTHROUGH_SHADERS)
+    .union(Features::PIPELINE_CACHE)
+    .union(TIMES);
 
 /// Registers every GPU that the APIs show, or the reasons why there are none; once a process.
 pub fn register() {

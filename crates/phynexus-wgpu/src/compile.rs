@@ -15,8 +15,9 @@ use phynexus::{
 use wgpu::{
     Backend, BindGroupLayout, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingType,
     BufferBindingType, ComputePipeline, ComputePipelineDescriptor, Device, Features,
-    PassthroughShaderEntryPoint, PipelineLayoutDescriptor, ShaderModule, ShaderModuleDescriptor,
-    ShaderModuleDescriptorPassthrough, ShaderRuntimeChecks, ShaderSource, ShaderStages,
+    PassthroughShaderEntryPoint, PipelineCache, PipelineLayoutDescriptor, ShaderModule,
+    ShaderModuleDescriptor, ShaderModuleDescriptorPassthrough, ShaderRuntimeChecks, ShaderSource,
+    ShaderStages,
     naga::{back::spv, front::wgsl, proc::BoundsCheckPolicies, valid},
 };
 
@@ -54,14 +55,13 @@ pub(crate) fn compile(
     let source = print_wgsl(kernel, found.arithmetic)?;
     // A panic of the translator is an error of this kernel alone.
     let made = catch_unwind(AssertUnwindSafe(|| {
-        connection.checked(|device| {
+        connection.pipeline(&source, |device, cache| {
             let module = module(found, device, &source, kernel)?;
-            Ok::<_, String>(pipeline(device, &module, kernel.buffers.len()))
+            Ok(pipeline(device, &module, kernel.buffers.len(), cache))
         })
     }));
     let made = made.unwrap_or_else(|_| Err("its translation panicked".to_owned().into()));
-    let compiled = made.and_then(|pipeline| Ok(pipeline?));
-    compiled.map_err(|reason| reason.doing(&format!("compiling kernel {}", kernel.name)))
+    made.map_err(|reason| reason.doing(&format!("compiling kernel {}", kernel.name)))
 }
 
 fn module(found: &Found, device: &Device, source: &str, kernel: &Kernel) -> Result<ShaderModule, String> {
@@ -118,7 +118,12 @@ fn translate(source: &str) -> Result<Vec<u32>, String> {
 }
 
 /// A pipeline with so many buffers, and the first element of each and a zero in immediates.
-fn pipeline(device: &Device, module: &ShaderModule, buffers: usize) -> Pipeline {
+fn pipeline(
+    device: &Device,
+    module: &ShaderModule,
+    buffers: usize,
+    cache: Option<&PipelineCache>,
+) -> Pipeline {
     let entry = |binding: usize| BindGroupLayoutEntry {
         binding: binding as u32,
         visibility: ShaderStages::COMPUTE,
@@ -143,7 +148,7 @@ fn pipeline(device: &Device, module: &ShaderModule, buffers: usize) -> Pipeline 
         module,
         entry_point: Some("main"),
         compilation_options: Default::default(),
-        cache: None,
+        cache,
     });
     Pipeline { pipeline, layout, bindings: Vec::new() }
 }

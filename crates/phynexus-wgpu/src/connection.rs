@@ -2,23 +2,27 @@
 
 use std::{
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc},
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
-use phynexus::{Error, Result, gpu::NotCompiled};
+use phynexus::{Error, Result, device::DeviceNature, gpu::NotCompiled};
 use smallvec::SmallVec;
 use wgpu::{
-    BindGroup, Buffer, BufferDescriptor, BufferUsages, COPY_BUFFER_ALIGNMENT, CommandEncoder,
-    ComputePipeline, Device, DeviceDescriptor, ErrorFilter, MapMode, MemoryHints, PollType, Queue,
+    BindGroup, Buffer, BufferDescriptor, BufferUsages, COPY_BUFFER_ALIGNMENT, CommandEncoder, ComputePass,
+    ComputePipeline, Device, DeviceDescriptor, ErrorFilter, MapMode, MemoryHints, PollError, PollType, Queue,
+    SubmissionIndex,
 };
 
-use crate::adapter::Found;
+use crate::{adapter::Found, exit, pipelines::Kept, times::Times};
 
 /// Launches that are submitted together, at most.
 const TOGETHER: usize = 64;
-/// Bytes that are read at once, at most.
-const READ_AT_ONCE: usize = 64 << 20;
+/// Bytes that are copied at once, at most: as many are taken of the host's memory for it.
+pub(crate) const AT_ONCE: usize = 64 << 20;
+/// How long a device that has finished may take to say so.
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// The result of a future that needs nobody else to make progress, as wgpu's are outside browsers.
 pub(crate) fn wait_for<F: Future>(future: F) -> F::Output {
@@ -32,7 +36,14 @@ pub(crate) fn wait_for<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A launch that waits to be submitted.
+/// What waits to be submitted.
+enum Command {
+    Launch(Launch),
+    /// A note of the time, by its number.
+    Note(u32),
+}
+
+/// A launch of a kernel.
 pub(crate) struct Launch {
     pub(crate) pipeline: ComputePipeline,
     pub(crate) bindings: BindGroup,
@@ -41,12 +52,26 @@ pub(crate) struct Launch {
     pub(crate) grid: [u32; 3],
 }
 
+impl Launch {
+    fn record(&self, pass: &mut ComputePass<'_>) {
+        let [x, y, z] = self.grid;
+        pass.set_pipeline(&self.pipeline);
+        pass.set_bind_group(0, &self.bindings, &[]);
+        if !self.starts.is_empty() {
+            pass.set_immediates(0, &self.starts);
+        }
+        pass.dispatch_workgroups(x, y, z);
+    }
+}
+
 /// An open device.
 pub(crate) struct Connection {
     name: String,
     device: Device,
     queue: Queue,
-    pending: Mutex<Vec<Launch>>,
+    pending: Mutex<Vec<Command>>,
+    times: Option<Times>,
+    kept: Option<Kept>,
     /// What reads go through: mapped by one thread at a time.
     staging: Mutex<Option<Buffer>>,
     /// The first error that nobody asked for.
@@ -84,20 +109,27 @@ impl Connection {
         device.set_device_lost_callback(move |_, message| {
             let _ = lost.set(format!("the device is lost: {message}"));
         });
-        Ok(Connection {
+        let times = Times::new(&device, &queue);
+        let connection = Connection {
             name,
             device,
             queue,
             pending: Mutex::new(Vec::new()),
+            times,
+            kept: Kept::new(found),
             staging: Mutex::new(None),
             failure,
             alignment: limits.min_storage_buffer_offset_alignment as usize,
             largest_binding: limits.max_storage_buffer_binding_size / 4 * 4,
             largest_buffer: limits.max_buffer_size,
-        })
+        };
+        if found.info.nature == DeviceNature::Emulator {
+            exit::guard(&connection);
+        }
+        Ok(connection)
     }
 
-    fn error(&self, doing: &str, message: impl std::fmt::Display) -> Error {
+    pub(crate) fn error(&self, doing: &str, message: impl std::fmt::Display) -> Error {
         Error::Device { device: self.name.clone(), message: format!("{doing}: {message}") }
     }
 
@@ -109,7 +141,7 @@ impl Connection {
         }
     }
 
-    fn pending(&self) -> MutexGuard<'_, Vec<Launch>> {
+    fn pending(&self) -> MutexGuard<'_, Vec<Command>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -153,31 +185,76 @@ impl Connection {
 
     /// Submits a launch, sooner or later.
     pub(crate) fn launch(&self, launch: Launch) -> Result<()> {
-        let mut pending = self.pending();
-        pending.push(launch);
-        if pending.len() >= TOGETHER { self.submit(&mut pending, |_| ()) } else { Ok(()) }
+        self.add(Command::Launch(launch))
     }
 
-    /// Submits what waits, and then what `last` adds.
-    fn submit(&self, pending: &mut Vec<Launch>, last: impl FnOnce(&mut CommandEncoder)) -> Result<()> {
-        let mut encoder = self.device.create_command_encoder(&Default::default());
+    /// Notes the time behind everything launched so far, as [`Times`] says.
+    pub(crate) fn note(&self, number: u32) -> Result<()> {
+        self.add(Command::Note(number))
+    }
+
+    fn add(&self, command: Command) -> Result<()> {
+        let mut pending = self.pending();
+        // A launch goes with the notes before and behind it: what lies between two submissions would count as its time.
+        let may_end = matches!(pending.last(), Some(Command::Launch(_)));
+        pending.push(command);
+        if pending.len() >= TOGETHER && may_end {
+            self.submit(&mut pending, |_| ())?;
+        }
+        Ok(())
+    }
+
+    /// Submits what waits.
+    pub(crate) fn submit_pending(&self) -> Result<()> {
+        let mut pending = self.pending();
         if !pending.is_empty() {
-            let mut pass = encoder.begin_compute_pass(&Default::default());
-            for launch in pending.drain(..) {
-                let [x, y, z] = launch.grid;
-                pass.set_pipeline(&launch.pipeline);
-                pass.set_bind_group(0, &launch.bindings, &[]);
-                if !launch.starts.is_empty() {
-                    pass.set_immediates(0, &launch.starts);
+            self.submit(&mut pending, |_| ())?;
+        }
+        Ok(())
+    }
+
+    /// Submits what waits, and then what `last` adds; what tells when that is done.
+    pub(crate) fn with_encoder(&self, last: impl FnOnce(&mut CommandEncoder)) -> Result<SubmissionIndex> {
+        self.submit(&mut self.pending(), last)
+    }
+
+    /// The machine code on disk; nothing if the API gives none.
+    pub(crate) fn kept(&self) -> Option<&Kept> {
+        self.kept.as_ref()
+    }
+
+    /// How it tells when it did what; nothing if it does not.
+    pub(crate) fn times(&self) -> Option<&Times> {
+        self.times.as_ref()
+    }
+
+    fn submit(
+        &self,
+        pending: &mut Vec<Command>,
+        last: impl FnOnce(&mut CommandEncoder),
+    ) -> Result<SubmissionIndex> {
+        let mut encoder = self.device.create_command_encoder(&Default::default());
+        let mut pass: Option<ComputePass<'static>> = None;
+        for command in pending.drain(..) {
+            match (command, &self.times) {
+                (Command::Launch(launch), _) => {
+                    let begin = || encoder.begin_compute_pass(&Default::default()).forget_lifetime();
+                    launch.record(pass.get_or_insert_with(begin));
                 }
-                pass.dispatch_workgroups(x, y, z);
+                (Command::Note(number), Some(times)) => {
+                    // A pass ends when it is dropped.
+                    pass = None;
+                    times.record(&mut encoder, number);
+                }
+                (Command::Note(_), None) => {}
             }
         }
+        drop(pass);
         last(&mut encoder);
-        self.queue.submit([encoder.finish()]);
+        let index = self.queue.submit([encoder.finish()]);
         // Frees what finished work held; what is wrong is told below.
         let _ = self.device.poll(PollType::Poll);
-        self.sound()
+        self.sound().map(|()| index)
     }
 
     /// Copies from the host.
@@ -199,14 +276,21 @@ impl Connection {
         if !pending.is_empty() {
             self.submit(&mut pending, |_| ())?;
         }
-        self.queue.write_buffer(buffer, offset as u64, bytes);
+        let mut parts = bytes.chunks(AT_ONCE).zip((offset..).step_by(AT_ONCE)).peekable();
+        while let Some((part, at)) = parts.next() {
+            self.queue.write_buffer(buffer, at as u64, part);
+            if parts.peek().is_some() {
+                self.queue.submit([]);
+                self.wait()?;
+            }
+        }
         self.sound()
     }
 
     /// Copies to the host, when everything before has finished.
     pub(crate) fn read(&self, buffer: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let mut from = offset;
-        for part in bytes.chunks_mut(READ_AT_ONCE) {
+        for part in bytes.chunks_mut(AT_ONCE) {
             self.read_part(buffer, from, part)?;
             from += part.len();
         }
@@ -228,19 +312,19 @@ impl Connection {
                     .map_err(|message| self.error("making room for a copy", message))?
             }
         };
-        self.submit(&mut self.pending(), |encoder| {
+        self.with_encoder(|encoder| {
             encoder.copy_buffer_to_buffer(buffer, first_word, &staging, 0, size);
         })?;
-        let mapped = Arc::new(OnceLock::new());
-        let told = mapped.clone();
+        let (told, mapped) = mpsc::channel();
         staging.slice(..size).map_async(MapMode::Read, move |result| {
-            let _ = told.set(result);
+            let _ = told.send(result);
         });
         self.wait()?;
-        match mapped.get() {
-            Some(Ok(())) => {}
-            Some(Err(error)) => return Err(self.error("copying from the device", error)),
-            None => return Err(self.error("copying from the device", "it does not answer")),
+        // A thread that submits meanwhile may be the one that is told; it passes the answer on at once.
+        match mapped.recv_timeout(ANSWER) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(self.error("copying from the device", error)),
+            Err(_) => return Err(self.error("copying from the device", "it does not answer")),
         }
         let copied = staging.slice(..size).get_mapped_range().map(|range| {
             let start = (first - first_word) as usize;
@@ -258,13 +342,24 @@ impl Connection {
         waited.map(drop).map_err(|error| self.error("waiting for the device", error))
     }
 
+    /// Tells, whenever it is asked, whether everything submitted so far is done, or has failed.
+    pub(crate) fn progress(&self) -> Result<impl Fn() -> bool> {
+        let index = self.with_encoder(|_| ())?;
+        Ok(move || {
+            // The submission is asked for itself: a callback may be left to another thread. What failed is told to whoever
+            // waits next.
+            let (submission_index, timeout) = (Some(index.clone()), Some(Duration::ZERO));
+            self.sound().is_err()
+                || !matches!(
+                    self.device.poll(PollType::Wait { submission_index, timeout }),
+                    Err(PollError::Timeout)
+                )
+        })
+    }
+
     /// Waits until everything has finished.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        let mut pending = self.pending();
-        if !pending.is_empty() {
-            self.submit(&mut pending, |_| ())?;
-        }
-        drop(pending);
+        self.submit_pending()?;
         self.wait()
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use phynexus::{
-    Result,
+    Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
     device::DeviceInfo,
-    gpu::{Driver, NotCompiled, SourceLaunch, Submission},
+    gpu::{Driver, NotCompiled, Progress, SourceLaunch, Submission},
     kernel::{loops::Kernel, lower::Target},
 };
 use smallvec::SmallVec;
@@ -18,8 +18,9 @@ use wgpu::{
 use crate::{
     adapter::Found,
     compile::{Pipeline, compile},
-    connection::{Connection, Launch},
+    connection::{AT_ONCE, Connection, Launch},
     source,
+    times::Mark,
 };
 
 /// A GPU; it is opened when it is first used.
@@ -55,7 +56,7 @@ impl Driver for Wgpu {
     type Block = Buffer;
     type Module = Pipeline;
     type Recording = ();
-    type Mark = ();
+    type Mark = Mark;
 
     fn name(&self) -> &str {
         &self.found.info.name
@@ -79,6 +80,10 @@ impl Driver for Wgpu {
 
     fn write(&self, block: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
         self.connection()?.write(block, offset, bytes)
+    }
+
+    fn write_waits(&self, bytes: usize) -> bool {
+        bytes > AT_ONCE
     }
 
     fn read(&self, block: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
@@ -118,6 +123,23 @@ impl Driver for Wgpu {
         connection.launch(Launch { pipeline: module.pipeline.clone(), bindings, starts, grid })
     }
 
+    fn mark(&self) -> Result<Option<Mark>> {
+        let connection = self.connection()?;
+        connection.times().map(|times| times.mark(connection)).transpose()
+    }
+
+    fn submit(&self) -> Result<()> {
+        self.connection()?.submit_pending()
+    }
+
+    fn elapsed(&self, from: &Mark, to: &Mark) -> Result<f64> {
+        let connection = self.connection()?;
+        match connection.times() {
+            Some(times) => times.elapsed(connection, from, to),
+            None => Err(Error::internal("gpu", format!("{} does not tell its time", self.name()))),
+        }
+    }
+
     fn source_languages(&self) -> &'static [SourceLanguage] {
         let metal = self.found.adapter.get_info().backend == Backend::Metal;
         match metal && self.found.features.contains(Features::PASSTHROUGH_SHADERS) {
@@ -136,6 +158,18 @@ impl Driver for Wgpu {
 
     fn binding_alignment(&self) -> usize {
         self.found.adapter.limits().min_storage_buffer_offset_alignment as usize
+    }
+
+    fn largest_binding(&self) -> usize {
+        usize::try_from(self.found.adapter.limits().max_storage_buffer_binding_size).unwrap_or(usize::MAX) / 4
+            * 4
+    }
+
+    fn progress(&self) -> Result<Option<Progress<'_>>> {
+        match self.connection.get() {
+            Some(connection) => Ok(Some(Box::new(connection.progress()?))),
+            None => Ok(None),
+        }
     }
 
     fn synchronize(&self) -> Result<()> {

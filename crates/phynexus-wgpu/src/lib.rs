@@ -9,18 +9,24 @@
 //! | `adapter` | the GPUs that the APIs show, and what kernels of each can have |
 //! | `connection` | a GPU in use: its queue, what waits to be submitted, copies, errors |
 //! | `compile` | from a loop tree to a pipeline |
+//! | `pipelines` | machine code on disk |
+//! | `times` | when the device did what |
 //! | `source` | kernels written by users |
 //! | `spirv` | what SPIR-V must say for exact arithmetic |
 //! | `float_controls` | what of it a Vulkan driver can be asked for |
 //! | `driver` | the engine's trait |
+//! | `exit` | what a processor's driver compiles while the process ends |
 
 mod adapter;
 mod compile;
 mod connection;
 mod driver;
+mod exit;
 mod float_controls;
+mod pipelines;
 mod source;
 mod spirv;
+mod times;
 
 pub use adapter::register;
 pub use compile::compile_source;

@@ -5,6 +5,8 @@
 //! translated by it for the API, with WebGPU's checks at run time, so that the API's driver sees nothing else. MSL is
 //! Metal's own: it is passed on as it is.
 
+mod signature;
+
 use std::{
     borrow::Cow,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -20,8 +22,8 @@ use smallvec::SmallVec;
 use wgpu::{
     BindGroupDescriptor, BindGroupEntry, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingResource,
     BindingType, Buffer, BufferBinding, BufferBindingType, BufferDescriptor, BufferSize, BufferUsages,
-    ComputePipelineDescriptor, Device, PassthroughShaderEntryPoint, PipelineLayoutDescriptor, ShaderModule,
-    ShaderModuleDescriptor, ShaderModuleDescriptorPassthrough, ShaderSource, ShaderStages,
+    ComputePipelineDescriptor, Device, PassthroughShaderEntryPoint, PipelineCache, PipelineLayoutDescriptor,
+    ShaderModule, ShaderModuleDescriptor, ShaderModuleDescriptorPassthrough, ShaderSource, ShaderStages,
     naga::{
         AddressSpace, GlobalVariable, Module, ShaderStage, StorageAccess,
         front::{spv, wgsl},
@@ -55,10 +57,10 @@ pub(crate) fn compile(
         }
         let (module, info) = read(source)?;
         let (module, bindings) = declared(kernel, module, &info, source.language)?;
-        connection.checked(|device| {
-            let source = ShaderSource::Naga(Cow::Owned(module));
+        connection.pipeline(&key(kernel, source), |device, cache| {
+            let source = ShaderSource::Naga(Cow::Owned(module.clone()));
             let shader = device.create_shader_module(ShaderModuleDescriptor { label: None, source });
-            pipeline(device, kernel, &shader, &bindings)
+            Ok(pipeline(device, kernel, &shader, &bindings, cache))
         })
     }));
     made.unwrap_or_else(|_| Err("its translation panicked".to_owned().into()))
@@ -81,8 +83,17 @@ fn metal(connection: &Connection, kernel: &CustomKernel, source: &str) -> Result
         };
         // SAFETY: Metal's compiler takes any text. What the kernel does is its author's care, as that of one in CUDA C is.
         let shader = unsafe { device.create_shader_module_passthrough(descriptor) };
-        pipeline(device, kernel, &shader, &bindings)
+        pipeline(device, kernel, &shader, &bindings, None)
     })
+}
+
+/// What a source's machine code is made from.
+fn key(kernel: &CustomKernel, source: &Source) -> String {
+    let code = match source.language.is_binary() {
+        true => Cow::Owned(format!("{:x?}", source.bytes())),
+        false => Cow::Borrowed(source.text()),
+    };
+    format!("{} {}\n{code}", source.language, kernel.entry_point())
 }
 
 fn pipeline(
@@ -90,6 +101,7 @@ fn pipeline(
     kernel: &CustomKernel,
     module: &ShaderModule,
     bindings: &[(u32, BufferBindingType)],
+    cache: Option<&PipelineCache>,
 ) -> Pipeline {
     let entry = |&(binding, ty): &(u32, BufferBindingType)| BindGroupLayoutEntry {
         binding,
@@ -111,7 +123,7 @@ fn pipeline(
         module,
         entry_point: Some(kernel.entry_point()),
         compilation_options: Default::default(),
-        cache: None,
+        cache,
     });
     Pipeline { pipeline, layout, bindings: bindings.iter().map(|(at, _)| *at).collect() }
 }
@@ -187,6 +199,7 @@ fn declared(
                     };
                     return Err(format!("{} is the {kind:?} {own}: {should}", called()));
                 }
+                signature::check_elements(&module, variable.ty, &called(), tensor, language)?;
                 bindings.push((binding.binding, TENSOR));
                 bound.push(handle);
             }
@@ -198,6 +211,7 @@ fn declared(
                     let called = called();
                     return Err(format!("{called} has {own} bytes, the signature's scalars have {expected}"));
                 }
+                signature::check_scalars(&module, variable.ty, &called(), kernel)?;
                 bindings.push((binding.binding, BufferBindingType::Uniform));
             }
             _ => {
@@ -206,6 +220,8 @@ fn declared(
             }
         }
     }
+    let places: Vec<u32> = bindings.iter().map(|(at, _)| *at).collect();
+    signature::check_outputs(&tensors, &places, language)?;
     for handle in bound {
         let access = StorageAccess::LOAD | StorageAccess::STORE;
         module.global_variables[handle].space = AddressSpace::Storage { access };
@@ -268,11 +284,9 @@ pub(crate) fn launch(
         let resource = BindingResource::Buffer(BufferBinding { buffer, offset, size: BufferSize::new(size) });
         entries.push(BindGroupEntry { binding, resource });
     }
-    let bindings = connection.device().create_bind_group(&BindGroupDescriptor {
-        label: None,
-        layout: &module.layout,
-        entries: &entries,
-    });
+    let descriptor = BindGroupDescriptor { label: None, layout: &module.layout, entries: &entries };
+    let made = connection.checked(|device| device.create_bind_group(&descriptor));
+    let bindings = made.map_err(|reason| connection.error("binding a custom kernel's tensors", reason))?;
     let grid = launch.groups.map(|groups| groups as u32);
     connection.launch(Launch { pipeline: module.pipeline.clone(), bindings, starts: SmallVec::new(), grid })
 }
@@ -283,7 +297,8 @@ fn uniform(connection: &Connection, scalars: &[u8]) -> Result<Buffer> {
     bytes.resize(scalars.len().next_multiple_of(16), 0);
     let (size, usage) = (bytes.len() as u64, BufferUsages::UNIFORM | BufferUsages::COPY_DST);
     let descriptor = BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
-    let buffer = connection.device().create_buffer(&descriptor);
+    let made = connection.checked(|device| device.create_buffer(&descriptor));
+    let buffer = made.map_err(|reason| connection.error("making room for a kernel's scalars", reason))?;
     connection.write(&buffer, 0, &bytes)?;
     Ok(buffer)
 }

@@ -1,5 +1,7 @@
 //! The devices of this machine, if it has some: lavapipe is enough.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use phynexus::{
     DType, Device, Error, Result, Tensor,
     device::DeviceNature,
@@ -71,6 +73,42 @@ fn parts_of_words_are_written_and_read() {
         let mut all = vec![0; 64];
         backend.read(&buffer, 0, &mut all).unwrap();
         assert_eq!(all, expected);
+    }
+}
+
+/// Sets the flag when it is dropped.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn threads_read_while_others_wait() {
+    for device in found() {
+        let backend = device.backend();
+        let done = &AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Also if something fails below.
+            let _ended = Ended(done);
+            // Whoever waits for the device is told of the others' copies, too.
+            let waiting = scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    backend.synchronize().unwrap();
+                }
+            });
+            let buffer = backend.allocate(64).unwrap();
+            for step in 0..2000 {
+                backend.write(&buffer, 0, &[step as u8; 64]).unwrap();
+                let mut all = [0; 64];
+                backend.read(&buffer, 0, &mut all).unwrap();
+                assert_eq!(all, [step as u8; 64]);
+            }
+            done.store(true, Ordering::Relaxed);
+            waiting.join().unwrap();
+        });
     }
 }
 

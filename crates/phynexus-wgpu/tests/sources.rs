@@ -89,7 +89,9 @@ fn what_is_no_module_of_the_signature_is_refused() {
     let changed = |from: &str, to: &str| bytes(&words(&SHADER.replace(from, to)));
     let writes_x = SHADER.replace("read> x", "read_write> x").replace("if (i", "x[i] = 1.0; if (i");
     let reads_y = SHADER.replace("read_write> y", "read> y").replace("y[i] =", "let z = y[i] +");
-    let cases: [(Vec<u8>, &str); 12] = [
+    let whole_x = SHADER.replace("x: array<f32>", "x: array<i32>").replace("* x[i]", "* f32(x[i])");
+    let whole_c = SHADER.replace("c: f32", "c: i32").replace("+ scalars.c", "+ f32(scalars.c)");
+    let cases: [(Vec<u8>, &str); 14] = [
         (Vec::new(), "0 bytes are not words"),
         (good[..good.len() - 1].to_vec(), "are not words"),
         (b"#version 450".to_vec(), "a SPIR-V module with 0x07230203"),
@@ -102,6 +104,8 @@ fn what_is_no_module_of_the_signature_is_refused() {
         (changed("n: i32, c: f32", "n: i32, c: f32, d: vec4<f32>"), "the signature's scalars have 8"),
         (bytes(&words(&writes_x)), "x is the Input x: it must not be written"),
         (bytes(&words(&reads_y)), "y is the Output y: it must not be NonWritable"),
+        (bytes(&words(&whole_x)), "x has elements of i32, the Input x of the signature is float32"),
+        (bytes(&words(&whole_c)), "has i32 at byte 4, the signature's scalar c is float32"),
     ];
     for device in found() {
         for (binary, expected) in &cases {
@@ -147,6 +151,26 @@ fn damaged_modules_do_no_harm() -> Result<()> {
         let x = Tensor::from_slice(&[1f32, 2.0], &[2], device)?;
         let y = with(&bytes(&good)).call(&[&x], &[Scalar::Int(2), Scalar::Float(1.0)])?;
         assert_eq!(y.to_vec::<f32>()?, [3.0, 5.0]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_tensor_that_is_too_large_is_an_error_and_the_device_goes_on() -> Result<()> {
+    let code = bytes(&words(SHADER));
+    let kernel = doubled().groups([1, 1, 1]).binary(SourceLanguage::SpirV, &code).build()?;
+    for device in found() {
+        // More than lavapipe binds, 128 MiB; others may take it.
+        let x = Tensor::from_slice(&vec![3.0f32; 40_000_000], &[40_000_000], device)?;
+        let call = |x: &Tensor, n: i64| kernel.call(&[x], &[Scalar::Int(n), Scalar::Float(1.0)])?.evaluated();
+        match call(&x, 1) {
+            Ok(y) => assert_eq!(y.narrow(0, 0, 1)?.to_vec::<f32>()?, [7.0], "{device}"),
+            Err(Error::KernelArgument { argument, .. }) => assert_eq!(argument, "x", "{device}"),
+            Err(error) => panic!("{device}: {error}"),
+        }
+        drop(x);
+        let small = Tensor::full(&[2], 3.0, DType::F32, device)?;
+        assert_eq!(call(&small, 2)?.to_vec::<f32>()?, [7.0; 2], "{device}");
     }
     Ok(())
 }

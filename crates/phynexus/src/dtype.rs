@@ -187,7 +187,8 @@ pub trait Element: Copy + Default + PartialEq + PartialOrd + fmt::Debug + Send +
     const DTYPE: DType;
     /// The value as a scalar, exact.
     fn to_scalar(self) -> Scalar;
-    /// The scalar converted as a cast does: floats to integers saturate, integers wrap, NaN becomes 0.
+    /// The scalar converted as a cast does: floats to integers are truncated and saturate at the type's limits, integers
+    /// wrap, NaN becomes 0.
     fn from_scalar(scalar: Scalar) -> Self;
     /// Appends the little-endian bytes of `values`.
     fn write_bytes(values: &[Self], out: &mut Vec<u8>);
@@ -233,13 +234,12 @@ impl Scalar {
         }
     }
 
-    /// As an unsigned integer: negative floats go through the signed type, as a cast in kernels does.
+    /// As an unsigned integer: floats saturate, signed integers wrap.
     pub fn as_u64(self) -> u64 {
         match self {
             Scalar::Bool(b) => u64::from(b),
             Scalar::Int(i) => i as u64,
             Scalar::UInt(u) => u,
-            Scalar::Float(x) if x < 0.0 => x as i64 as u64,
             Scalar::Float(x) => x as u64,
         }
     }
@@ -254,7 +254,8 @@ impl Scalar {
         }
     }
 
-    /// Converted to what `dtype` can hold: rounded to its precision, wrapped to its width.
+    /// Converted to what `dtype` can hold: rounded to its precision; integers wrapped to its width, floats brought to its
+    /// nearest limit and NaN to 0.
     pub fn cast(self, dtype: DType) -> Scalar {
         macro_rules! via {
             ($t:ty) => {
@@ -363,14 +364,24 @@ macro_rules! element {
     };
 }
 
-element!(u8, U8, |v| Scalar::UInt(v.into()), |s| s.as_u64() as u8);
-element!(u16, U16, |v| Scalar::UInt(v.into()), |s| s.as_u64() as u16);
-element!(u32, U32, |v| Scalar::UInt(v.into()), |s| s.as_u64() as u32);
-element!(u64, U64, |v| Scalar::UInt(v), |s| s.as_u64());
-element!(i8, I8, |v| Scalar::Int(v.into()), |s| s.as_i64() as i8);
-element!(i16, I16, |v| Scalar::Int(v.into()), |s| s.as_i64() as i16);
-element!(i32, I32, |v| Scalar::Int(v.into()), |s| s.as_i64() as i32);
-element!(i64, I64, |v| Scalar::Int(v), |s| s.as_i64());
+macro_rules! integer {
+    ($t:ty, $dtype:ident, $number:ident, $wide:ident) => {
+        // `as` saturates floats, and wraps integers.
+        element!($t, $dtype, |v| Scalar::$number(v.into()), |s| match s {
+            Scalar::Float(x) => x as $t,
+            whole => whole.$wide() as $t,
+        });
+    };
+}
+
+integer!(u8, U8, UInt, as_u64);
+integer!(u16, U16, UInt, as_u64);
+integer!(u32, U32, UInt, as_u64);
+integer!(u64, U64, UInt, as_u64);
+integer!(i8, I8, Int, as_i64);
+integer!(i16, I16, Int, as_i64);
+integer!(i32, I32, Int, as_i64);
+integer!(i64, I64, Int, as_i64);
 element!(f16, F16, |v| Scalar::Float(v.to_f64()), |s| f16::from_f64(s.as_f64()));
 element!(bf16, BF16, |v| Scalar::Float(v.to_f64()), |s| bf16::from_f64(s.as_f64()));
 element!(f32, F32, |v| Scalar::Float(v.into()), |s| s.as_f64() as f32);
@@ -435,7 +446,11 @@ mod tests {
 
     #[test]
     fn scalars_cast_as_kernels_do() {
-        assert_eq!(Scalar::Float(300.7).cast(U8), Scalar::UInt(44));
+        assert_eq!(Scalar::Float(300.7).cast(U8), Scalar::UInt(255));
+        assert_eq!(Scalar::Float(-1.5).cast(U64), Scalar::UInt(0));
+        assert_eq!(Scalar::Float(f64::INFINITY).cast(I32), Scalar::Int(i32::MAX.into()));
+        assert_eq!(Scalar::Float(f64::NEG_INFINITY).cast(I16), Scalar::Int(i16::MIN.into()));
+        assert_eq!(Scalar::Int(300).cast(U8), Scalar::UInt(44));
         assert_eq!(Scalar::Float(f64::NAN).cast(I32), Scalar::Int(0));
         assert_eq!(Scalar::Int(-1).cast(U16), Scalar::UInt(65535));
         assert_eq!(Scalar::Float(0.1).cast(F32), Scalar::Float(f64::from(0.1f32)));

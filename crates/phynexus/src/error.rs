@@ -44,14 +44,24 @@ pub enum Error {
         shape: Vec<usize>,
     },
     /// An index outside its dimension.
-    #[error("{op}: index {index} is out of range for a dimension of size {size}")]
+    #[error("{op}: index {index} is out of range for {} of size {size}", show_axis(*axis))]
     Index {
         /// The operation.
         op: &'static str,
-        /// The index as the caller gave it.
+        /// The index as the caller gave it; the position that an index of several axes makes, where only that is known.
         index: i64,
         /// The dimension's size.
         size: usize,
+        /// The axis, where it is known.
+        axis: Option<usize>,
+    },
+    /// An index outside its dimension that a device met, which does not say which it was.
+    #[error("{op}: an index is out of range, as {device} found")]
+    SomeIndex {
+        /// The step.
+        op: String,
+        /// The device.
+        device: String,
     },
     /// An argument other than a tensor that makes no sense.
     #[error("{op}: {message}")]
@@ -139,6 +149,22 @@ pub enum Error {
         /// What the kernel has.
         available: String,
     },
+    /// A device runs a custom kernel but not the kernel of its gradient.
+    #[error(
+        "custom kernel {kernel} runs on {device}, its gradient {gradient} does not: {device} takes {expected}, {gradient} has {available}: give {gradient} such a source or a function for the CPU, or launch {kernel} without gradients (no_grad)"
+    )]
+    KernelGradient {
+        /// The kernel.
+        kernel: String,
+        /// The kernel of its gradient.
+        gradient: String,
+        /// The device.
+        device: String,
+        /// What the device takes.
+        expected: String,
+        /// What the gradient has.
+        available: String,
+    },
     /// A device has no kernel for a step, or its compiler refuses one. It does so every time, so the step is planned on the
     /// CPU.
     #[error("{device}: {message}")]
@@ -172,6 +198,14 @@ pub enum Error {
     /// A function that a user gave failed: a gradient's, a hook.
     #[error("{0}")]
     Callback(Arc<dyn std::error::Error + Send + Sync>),
+    /// A matrix lacks what a decomposition or an inverse needs.
+    #[error("{op}: {message}")]
+    LinearAlgebra {
+        /// The operation.
+        op: &'static str,
+        /// What it lacks.
+        message: String,
+    },
     /// An invariant of the engine was broken: a bug to report, never the caller's fault.
     #[error("internal error in {place}: {message}; please report it")]
     Internal {
@@ -205,6 +239,11 @@ impl Error {
     pub fn internal(place: &'static str, message: impl Into<String>) -> Error {
         Error::Internal { place, message: message.into() }
     }
+}
+
+/// An axis for a message.
+fn show_axis(axis: Option<usize>) -> String {
+    axis.map_or_else(|| "a dimension".to_owned(), |axis| format!("axis {axis}"))
 }
 
 /// A limit of memory for a message: the greatest number there is means none.

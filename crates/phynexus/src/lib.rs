@@ -32,6 +32,7 @@
 //! | [`kernel`] | the fused specification, index expressions, loop trees and their printers |
 //! | [`device`] | the trait a device implements, the registry, the memory pool |
 //! | [`custom`] | kernels written by users |
+//! | `linalg` | decompositions of matrices, on the host |
 //! | [`gpu`] | what GPUs of all families share |
 //! | [`interrupt`] | ending a long computation |
 //! | [`profile`] | what ran where, how often and for how long |
@@ -51,6 +52,7 @@ pub mod gpu;
 pub mod graph;
 pub mod interrupt;
 pub mod kernel;
+mod linalg;
 pub mod oracle;
 pub mod profile;
 pub mod schedule;

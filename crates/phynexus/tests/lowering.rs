@@ -82,7 +82,7 @@ fn tensor() -> Target {
     let halves = [DType::F16, DType::BF16].map(|dtype| (shape, dtype, DType::F32));
     let matrices = halves.into_iter().chain([rounding]).collect();
     let limits = Limits { device: "tensor".to_owned(), matrices, async_copies: true, ..big().limits };
-    Target { limits: Limits { shared_bytes: 100 << 10, ..limits }, ..big() }
+    Target { limits: Limits { shared_bytes: 160 << 10, ..limits }, ..big() }
 }
 
 /// The same with subgroups of 64 and without such copies.

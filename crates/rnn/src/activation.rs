@@ -154,6 +154,16 @@ impl ActivationFunction {
         Ok(self.derivative_matrix(&convert::row(x))?.remove_axis_of_one())
     }
 
+    /// The function of a number; of one alone softmax is 1. NaN if there is no memory.
+    pub fn apply_scalar(&self, x: f64) -> f64 {
+        self.apply_matrix(&Array2::from_elem((1, 1), x)).map_or(f64::NAN, |y| y[[0, 0]])
+    }
+
+    /// The derivative at a number. NaN if there is no memory.
+    pub fn derivative_scalar(&self, x: f64) -> f64 {
+        self.derivative_matrix(&Array2::from_elem((1, 1), x)).map_or(f64::NAN, |y| y[[0, 0]])
+    }
+
     /// Its name.
     pub fn name(&self) -> &'static str {
         match self {
@@ -174,10 +184,95 @@ impl ActivationFunction {
         }
     }
 
+    /// The least and the greatest value that the function comes to (or near to): targets of a network whose last layer has it
+    /// belong between them.
+    pub fn recommended_range(&self) -> (f64, f64) {
+        use ActivationFunction::*;
+        match self {
+            Linear | LeakyReLU | PReLU => (f64::NEG_INFINITY, f64::INFINITY),
+            Sigmoid | Softmax | HardSigmoid => (0.0, 1.0),
+            Tanh | HardTanh => (-1.0, 1.0),
+            ReLU | Softplus => (0.0, f64::INFINITY),
+            ELU => (-1.0, f64::INFINITY),
+            // At -1.27846, -0.75179 and -1.19243.
+            Swish => (-0.278_464_542_761_073_8, f64::INFINITY),
+            GELU => (-0.169_971_207_479_903_69, f64::INFINITY),
+            Mish => (-0.308_843_413_017_250_27, f64::INFINITY),
+        }
+    }
+
     /// True for those that last layers commonly have: identity, sigmoid, tanh, softmax.
     pub fn is_output_suitable(&self) -> bool {
         use ActivationFunction::{Linear, Sigmoid, Softmax, Tanh};
         matches!(self, Linear | Sigmoid | Softmax | Tanh)
+    }
+}
+
+/// An activation with numbers of its own: the slope below 0 of [`ActivationFunction::PReLU`] and
+/// [`ActivationFunction::LeakyReLU`], the depth of [`ActivationFunction::ELU`]. Others take none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParametricActivation {
+    /// The function.
+    pub function_type: ActivationFunction,
+    /// Its numbers; where one is missing it is the usual one.
+    pub parameters: Vec<f64>,
+}
+
+impl ParametricActivation {
+    /// A function with numbers.
+    pub fn new(function_type: ActivationFunction, parameters: Vec<f64>) -> ParametricActivation {
+        ParametricActivation { function_type, parameters }
+    }
+
+    /// `x` above 0, `alpha x` below.
+    pub fn prelu(alpha: f64) -> ParametricActivation {
+        ParametricActivation::new(ActivationFunction::PReLU, vec![alpha])
+    }
+
+    /// `x` above 0, `alpha (exp(x) - 1)` below.
+    pub fn elu(alpha: f64) -> ParametricActivation {
+        ParametricActivation::new(ActivationFunction::ELU, vec![alpha])
+    }
+
+    /// The number that counts below 0, if the function has one.
+    fn below(&self) -> Option<f64> {
+        let usual = match self.function_type {
+            ActivationFunction::PReLU => PRELU,
+            ActivationFunction::LeakyReLU => 0.01,
+            ActivationFunction::ELU => 1.0,
+            _ => return None,
+        };
+        Some(self.parameters.first().copied().unwrap_or(usual))
+    }
+
+    /// The function of a number.
+    pub fn apply(&self, x: f64) -> f64 {
+        match (self.function_type, self.below()) {
+            (_, None) => self.function_type.apply_scalar(x),
+            (_, Some(_)) if x > 0.0 => x,
+            (ActivationFunction::ELU, Some(alpha)) => alpha * x.exp_m1(),
+            (_, Some(alpha)) => alpha * x,
+        }
+    }
+
+    /// Its derivative at a number.
+    pub fn derivative(&self, x: f64) -> f64 {
+        match (self.function_type, self.below()) {
+            (_, None) => self.function_type.derivative_scalar(x),
+            (_, Some(_)) if x > 0.0 => 1.0,
+            (ActivationFunction::ELU, Some(alpha)) => alpha * x.exp(),
+            (_, Some(alpha)) => alpha,
+        }
+    }
+
+    /// Its derivative with respect to each of its numbers.
+    pub fn parameter_derivative(&self, x: f64) -> Vec<f64> {
+        match (self.function_type, self.below()) {
+            (_, None) => Vec::new(),
+            (_, Some(_)) if x > 0.0 => vec![0.0],
+            (ActivationFunction::ELU, Some(_)) => vec![x.exp_m1()],
+            (_, Some(_)) => vec![x],
+        }
     }
 }
 

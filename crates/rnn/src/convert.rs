@@ -1,7 +1,10 @@
 //! Arrays of the interface, `f64`, to tensors of the engine and back.
 
-use ndarray::{Array1, Array2};
-use neurenix::phynexus::{DType, Device, Tensor, shape::show_shape};
+use ndarray::{Array1, Array2, ArrayView2};
+use neurenix::{
+    data::HostArray,
+    phynexus::{DType, Device, Tensor, shape::show_shape},
+};
 
 use crate::{NetworkError, Result};
 
@@ -22,6 +25,15 @@ pub(crate) fn tensor(values: &[f64], shape: &[usize], dtype: DType, device: Devi
     Ok(Tensor::from_slice(values, shape, device)?.to_dtype(dtype)?)
 }
 
+/// A matrix on the host in a floating-point type, in this shape.
+pub(crate) fn host(array: ArrayView2<'_, f64>, shape: &[usize], dtype: DType) -> Result<HostArray> {
+    if dtype == DType::F32 {
+        let narrow: Vec<f32> = array.iter().map(|&x| x as f32).collect();
+        return Ok(HostArray::from_values(shape, &narrow)?);
+    }
+    Ok(HostArray::from_values(shape, &array.iter().copied().collect::<Vec<f64>>())?.cast(dtype))
+}
+
 /// A matrix as a tensor.
 pub(crate) fn matrix(array: &Array2<f64>, dtype: DType, device: Device) -> Result<Tensor> {
     tensor(&elements(array), &[array.nrows(), array.ncols()], dtype, device)
@@ -38,16 +50,28 @@ pub(crate) fn values(tensor: &Tensor) -> Result<Vec<f64>> {
 
 /// A tensor's rows as a matrix: dimensions after the first are one, a vector is a row.
 pub(crate) fn array(tensor: &Tensor) -> Result<Array2<f64>> {
-    let rows = if tensor.rank() < 2 { 1 } else { tensor.shape()[0] };
-    let values = values(tensor)?;
-    let columns = values.len().checked_div(rows).unwrap_or(0);
-    from_values(rows, columns, values)
+    let (rows, columns) = match tensor.shape() {
+        [rows, rest @ ..] if !rest.is_empty() => (*rows, rest.iter().product::<usize>()),
+        _ => (1, tensor.len()),
+    };
+    from_values(rows, columns, values(tensor)?)
 }
 
 /// A matrix of these numbers, row by row.
 pub(crate) fn from_values(rows: usize, columns: usize, values: Vec<f64>) -> Result<Array2<f64>> {
     Array2::from_shape_vec((rows, columns), values)
         .map_err(|error| NetworkError::computation(error.to_string()))
+}
+
+/// A matrix of numbers made one after another, row by row, if there is room for it.
+pub(crate) fn made(shape: (usize, usize), mut number: impl FnMut() -> f64) -> Result<Array2<f64>> {
+    let wrong =
+        || NetworkError::memory(format!("there is no room for a matrix of {shape:?}: ask for a smaller one"));
+    let count = shape.0.checked_mul(shape.1).ok_or_else(wrong)?;
+    let mut numbers = Vec::new();
+    numbers.try_reserve_exact(count).map_err(|_| wrong())?;
+    numbers.extend((0..count).map(|_| number()));
+    Array2::from_shape_vec(shape, numbers).map_err(|_| wrong())
 }
 
 /// A vector as a matrix of one row.

@@ -28,3 +28,19 @@ pub(crate) fn find(name: Option<&str>) -> Result<Device> {
 pub(crate) fn cpu() -> Result<Device> {
     find(Some("cpu"))
 }
+
+/// Why a family of devices, or a compiler, is not there; where this program was built without it, with the feature of this crate
+/// that brings it.
+pub(crate) fn explained(family: &str, reason: String) -> String {
+    let (feature, is_on) = match family {
+        "cuda" => ("cuda", cfg!(feature = "cuda")),
+        "hip" | "rocm" => ("rocm", cfg!(feature = "rocm")),
+        "opencl" => ("opencl", cfg!(feature = "opencl")),
+        "wgpu" | "wgsl" => ("gpu", cfg!(feature = "gpu")),
+        _ => return reason,
+    };
+    match is_on || !reason.starts_with("this program was built without") {
+        true => reason,
+        false => format!("this program was built without it: turn on the feature {feature} of the crate rnn"),
+    }
+}

@@ -229,9 +229,11 @@ pub(crate) fn within(name: &str, value: f64, least: f64, most: f64) -> Result<()
     if value.is_finite() && (least..=most).contains(&value) {
         return Ok(());
     }
-    let reason = match most.is_finite() {
-        true => format!("it must be between {least} and {most}"),
-        false => format!("it must be a finite number of at least {least}"),
+    let reason = match (least > f64::MIN, most.is_finite()) {
+        (true, true) => format!("it must be between {least} and {most}"),
+        (true, false) => format!("it must be a finite number of at least {least}"),
+        (false, true) => format!("it must be a finite number of at most {most}"),
+        (false, false) => "it must be finite".to_owned(),
     };
     Err(NetworkError::invalid_parameter(name, value, reason))
 }

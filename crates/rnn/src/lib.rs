@@ -46,6 +46,7 @@
 //! | files: JSON, binary, safetensors | [`Network::save`], [`Network::save_binary`], [`Network::save_safetensors`] |
 //! | devices, tensors on them, custom kernels, profiles | [`gpu`] |
 //! | several devices at once | [`DistributedTraining`] |
+//! | data made ready, random numbers, times, settings | [`utils`] |
 //!
 //! # Devices
 //!
@@ -59,8 +60,8 @@
 //! |---|---|
 //! | `RNN_GPU_DEVICE` | the device, by name or by its number among GPUs |
 //! | `RNN_GPU_DEBUG` | `1`: tells about plans and kernels on standard error |
-//! | `RNN_GPU_MEMORY_POOL` | `0`: memory goes back to the system at once |
-//! | `RNN_CUDA_CACHE_PATH` | the folder of compiled CUDA kernels |
+//! | `RNN_GPU_MEMORY_POOL` | `0`: a GPU's memory goes back to the system at once; a size such as `4G`: so much is kept at most |
+//! | `RNN_CUDA_CACHE_PATH` | the folder of compiled CUDA kernels; else `neurenix/cuda` in the user's cache folder |
 //!
 //! # Numbers
 //!
@@ -70,20 +71,22 @@
 //!
 //! Every call that can fail returns a [`Result`]; messages say what would be right. Nothing panics on bad input.
 
-mod activation;
+pub mod activation;
 mod convert;
 mod device;
-mod error;
+pub mod error;
+mod finite;
 pub mod gpu;
-mod layer;
-mod loss;
-mod network;
-mod optimizer;
-mod training;
+pub mod layer;
+pub mod loss;
+pub mod network;
+pub mod optimizer;
+pub mod training;
+pub mod utils;
 
 pub use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
 
-pub use activation::ActivationFunction;
+pub use activation::{ActivationFunction, ParametricActivation};
 pub use error::{NetworkError, Result};
 pub use gpu::{
     DistributedTraining, GpuDataType, GpuDevice, GpuDeviceType, GpuManager, GpuTensor, MemoryLayout,
@@ -93,7 +96,7 @@ pub use loss::{LossConfig, LossFunction, LossParameters};
 pub use network::{Network, NetworkBuilder, NetworkMetadata, NetworkSummary, Precision};
 pub use optimizer::{Optimizer, OptimizerConfig, OptimizerSummary, OptimizerType};
 pub use training::{
-    DataAugmentationConfig, EarlyStopping, LearningRateSchedule, LearningRateScheduler, Metrics,
+    DataAugmentationConfig, DataLoader, EarlyStopping, LearningRateSchedule, LearningRateScheduler, Metrics,
     RegularizationConfig, TrainingCallback, TrainingConfig, TrainingHistory, TrainingMethod, TrainingState,
 };
 
@@ -101,6 +104,10 @@ pub use training::{
 pub type Matrix = Array2<f64>;
 /// A vector of the interface.
 pub type Vector = Array1<f64>;
+/// A view of a matrix.
+pub type MatrixView<'a> = ArrayView2<'a, f64>;
+/// A view of a vector.
+pub type VectorView<'a> = ArrayView1<'a, f64>;
 
 /// The snippets of the pages in `docs/`, so that they compile and run.
 #[cfg(doctest)]

@@ -21,7 +21,7 @@ pub enum LossFunction {
     MeanAbsoluteError,
     /// `-t log p - (1 - t) log (1 - p)` of probabilities.
     BinaryCrossEntropy,
-    /// `-sum t log p` of a row of probabilities, against one-hot rows or other probabilities.
+    /// `-sum t log p` of a row of probabilities, which is divided by its sum, against one-hot rows or other probabilities.
     CategoricalCrossEntropy,
     /// `-log p` of the right class; targets are one column of class numbers.
     SparseCategoricalCrossEntropy,
@@ -261,6 +261,9 @@ impl LossConfig {
 
     fn tensors(&self, predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<(Tensor, Tensor)> {
         self.check()?;
+        if predictions.ncols() == 0 {
+            return Err(NetworkError::data("predictions have no columns: give one for each output"));
+        }
         convert::check_finite("predictions", predictions)?;
         self.check_targets(targets, predictions.ncols())?;
         convert::check_rows(predictions, targets)?;
@@ -273,6 +276,20 @@ impl LossConfig {
         match self.function {
             LossFunction::SparseCategoricalCrossEntropy => 1,
             _ => outputs,
+        }
+    }
+
+    /// True if rows count differently in a mean: classes have weights, and targets are the numbers of classes.
+    pub(crate) fn weighs_rows(&self) -> bool {
+        let sparse = self.function == LossFunction::SparseCategoricalCrossEntropy;
+        sparse && self.parameters.class_weights.is_some()
+    }
+
+    /// What so many rows with these targets count in a mean: their number, or the sum of their classes' weights.
+    pub(crate) fn mass(&self, rows: usize, targets: impl Iterator<Item = f64>) -> f64 {
+        match self.parameters.class_weights.as_ref().filter(|_| self.weighs_rows()) {
+            Some(weights) => targets.map(|class| weights.get(class as usize).copied().unwrap_or(0.0)).sum(),
+            None => rows as f64,
         }
     }
 
@@ -300,7 +317,9 @@ impl LossConfig {
         };
         let Some(((row, _), x)) = targets.indexed_iter().find(|(_, x)| wrong(x)) else { return Ok(()) };
         let allowed = match self.function {
-            LossFunction::SparseCategoricalCrossEntropy => format!("whole numbers from 0 to {}", outputs - 1),
+            LossFunction::SparseCategoricalCrossEntropy => {
+                format!("whole numbers from 0 to {}", outputs.saturating_sub(1))
+            }
             LossFunction::HingeLoss | LossFunction::SquaredHingeLoss => "1 and -1".to_owned(),
             LossFunction::PoissonLoss => "counts of at least 0".to_owned(),
             _ => "probabilities between 0 and 1".to_owned(),
@@ -370,12 +389,25 @@ impl LossConfig {
         };
         // The softmax of logarithms of probabilities is the probabilities.
         let scores = if scores { outputs.clone() } else { probabilities(outputs)?.log()? };
+        let mass = match &weight {
+            Some(weight) if sparse => Some(weight.index_select(0, &targets)?.sum(&[], false)?),
+            _ => None,
+        };
         let loss = Loss::CrossEntropy {
             weight,
             ignore_index: -100,
             label_smoothing: label_smoothing.unwrap_or(0.0),
         };
-        Ok(loss.forward(&scores, &targets, Reduction::Mean)?)
+        match mass {
+            None => Ok(loss.forward(&scores, &targets, Reduction::Mean)?),
+            // Rows of classes that count nothing lose nothing, rather than 0 / 0 or what smoothing adds over 0.
+            Some(mass) => {
+                let counts_nothing = mass.eq_scalar(0.0)?;
+                let mass = counts_nothing.where_(&mass.ones_like()?, &mass)?;
+                let mean = loss.forward(&scores, &targets, Reduction::Sum)?.div(&mass)?;
+                Ok(counts_nothing.where_(&mean.zeros_like()?, &mean)?)
+            }
+        }
     }
 }
 

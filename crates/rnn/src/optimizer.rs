@@ -32,14 +32,28 @@ pub enum OptimizerType {
     AMSGrad,
     /// Adam whose rates are bounded ever closer.
     AdaBound,
+    /// Limited-memory BFGS from the gradients of batches, which goes along its direction by the learning rate; a line search
+    /// over all rows is [`TrainingMethod::QuasiNewton`](crate::TrainingMethod::QuasiNewton).
+    LBFGS,
+    /// Newton's direction by the second derivatives of each batch's loss, for up to 2000 weights; with steps that never make the
+    /// loss greater it is [`TrainingMethod::Newton`](crate::TrainingMethod::Newton).
+    Newton,
 }
 
 impl OptimizerType {
     /// All of them.
-    pub const ALL: [OptimizerType; 11] = {
+    pub const ALL: [OptimizerType; 13] = {
         use OptimizerType::*;
-        [SGD, Momentum, Nesterov, Adagrad, Adadelta, RMSprop, Adam, AdaMax, Nadam, AMSGrad, AdaBound]
+        [
+            SGD, Momentum, Nesterov, Adagrad, Adadelta, RMSprop, Adam, AdaMax, Nadam, AMSGrad, AdaBound,
+            LBFGS, Newton,
+        ]
     };
+
+    /// True if it goes along another direction than the gradient's, weight by weight.
+    pub(crate) fn has_direction(self) -> bool {
+        matches!(self, OptimizerType::LBFGS | OptimizerType::Newton)
+    }
 
     /// Its name.
     pub fn name(&self) -> &'static str {
@@ -55,6 +69,8 @@ impl OptimizerType {
             OptimizerType::Nadam => "Nadam",
             OptimizerType::AMSGrad => "AMSGrad",
             OptimizerType::AdaBound => "AdaBound",
+            OptimizerType::LBFGS => "LBFGS",
+            OptimizerType::Newton => "Newton",
         }
     }
 }
@@ -83,6 +99,11 @@ pub struct OptimizerConfig {
     pub final_lr: Option<f64>,
     /// How fast they do (0.001 without).
     pub gamma: Option<f64>,
+    /// The differences of weights and gradients that LBFGS and the method QuasiNewton keep (20 without).
+    pub memory_size: Option<usize>,
+    /// What Newton adds to the diagonal of the second derivatives (0.0001 without); where the methods Newton and
+    /// LevenbergMarquardt begin.
+    pub damping: Option<f64>,
 }
 
 impl Default for OptimizerConfig {
@@ -98,6 +119,8 @@ impl Default for OptimizerConfig {
             gradient_clip: None,
             final_lr: None,
             gamma: None,
+            memory_size: Some(20),
+            damping: Some(1e-4),
         }
     }
 }
@@ -191,6 +214,16 @@ impl Optimizer {
         )
     }
 
+    /// Newton's direction with this added to the diagonal of the second derivatives.
+    ///
+    /// # Errors
+    /// If a number is outside its range.
+    pub fn newton(learning_rate: f64, damping: f64) -> Result<Optimizer> {
+        let damping = Some(damping);
+        let config = OptimizerConfig { learning_rate, damping, ..OptimizerConfig::default() };
+        Optimizer::with(OptimizerType::Newton, config)
+    }
+
     /// Its type.
     pub fn optimizer_type(&self) -> OptimizerType {
         self.optimizer_type
@@ -232,6 +265,8 @@ impl Optimizer {
             decay,
             final_lr,
             gamma,
+            memory_size,
+            damping,
             ..
         } = &self.config;
         check_rate(self.config.learning_rate)?;
@@ -251,6 +286,10 @@ impl Optimizer {
         if let Some(gamma) = gamma.filter(|gamma| !(*gamma > 0.0 && *gamma < 1.0)) {
             return Err(NetworkError::invalid_parameter("gamma", gamma, "it must be above 0 and below 1"));
         }
+        if *memory_size == Some(0) {
+            return Err(NetworkError::invalid_parameter("memory_size", 0, "it must be at least 1"));
+        }
+        damping.map_or(Ok(()), |damping| within("damping", damping, 0.0, f64::INFINITY))?;
         final_lr.map_or(Ok(()), |rate| within("final_lr", rate, 0.0, f64::INFINITY))?;
         self.rule().map(drop)
     }
@@ -261,7 +300,8 @@ impl Optimizer {
         let (beta1, beta2) = (beta1.unwrap_or(0.9), beta2.unwrap_or(0.999));
         let adam = |amsgrad| Rule::Adam { beta1, beta2, epsilon, amsgrad };
         Ok(match self.optimizer_type {
-            OptimizerType::SGD => Rule::sgd(),
+            // Of those with a direction of their own, the step along it.
+            OptimizerType::SGD | OptimizerType::LBFGS | OptimizerType::Newton => Rule::sgd(),
             OptimizerType::Momentum => Rule::momentum(momentum.unwrap_or(0.9)),
             OptimizerType::Nesterov => match momentum.unwrap_or(0.9) {
                 0.0 => {

@@ -1,9 +1,10 @@
 //! What makes no sense is an error that says what would; never a panic.
 
 use rnn::{
-    ActivationFunction, Array2, DistributedTraining, GpuManager, GpuTensor, LayerBuilder, LossConfig,
-    LossFunction, Network, NetworkBuilder, Optimizer, OptimizerConfig, OptimizerType, Result, TrainingConfig,
-    gpu::{GpuOps, GpuStreamHandle, KernelManager},
+    ActivationFunction, Array2, DistributedTraining, GpuManager, GpuTensor, LayerBuilder,
+    LearningRateSchedule, LearningRateScheduler, LossConfig, LossFunction, Network, NetworkBuilder,
+    Optimizer, OptimizerConfig, OptimizerType, Result, TrainingConfig, WeightInitialization,
+    gpu::{GpuMemoryHandle, GpuOps, GpuStreamHandle, KernelManager},
 };
 
 /// The error's words.
@@ -57,10 +58,34 @@ fn networks_that_cannot_be() -> Result<()> {
         (LayerBuilder::reshape(&[2, 2]), vec![3]),
         (LayerBuilder::reshape(&[huge, 4]), vec![3]),
         (LayerBuilder::reshape(&[]), vec![3]),
+        (LayerBuilder::reshape(&[]), vec![1]),
+        // Sizes that overflow inside another layer.
+        (
+            LayerBuilder::residual(vec![LayerBuilder::conv2d(huge, (1, 1)), LayerBuilder::flatten()]),
+            vec![1, 4, 4],
+        ),
+        (
+            LayerBuilder::residual(vec![LayerBuilder::conv2d(huge, (1, 1)), LayerBuilder::reshape(&[16])]),
+            vec![1, 4, 4],
+        ),
         (LayerBuilder::residual(vec![LayerBuilder::dense(4)]), vec![3]),
         (LayerBuilder::dense(2).stride(2), vec![3]),
         (LayerBuilder::dense(2).causal(), vec![3]),
         (LayerBuilder::flatten().return_sequences(), vec![3]),
+        (LayerBuilder::flatten().use_bias(false), vec![3]),
+        (LayerBuilder::layer_norm().weight_init(WeightInitialization::Zeros), vec![3]),
+        (
+            LayerBuilder::residual(vec![LayerBuilder::dense(3)]).weight_init(WeightInitialization::Zeros),
+            vec![3],
+        ),
+        (LayerBuilder::dense(2).weight_init(WeightInitialization::Normal { mean: 0.0, std: -1.0 }), vec![3]),
+        (LayerBuilder::dense(2).weight_init(WeightInitialization::Uniform { min: 1.0, max: 0.0 }), vec![3]),
+        (
+            LayerBuilder::dense(2).weight_init(WeightInitialization::Uniform { min: f64::NAN, max: 0.0 }),
+            vec![3],
+        ),
+        (LayerBuilder::lstm(3).layers(usize::MAX), vec![2, 3]),
+        (LayerBuilder::conv2d(2, (1, 1)).dilation(0), vec![1, 2, 2]),
     ];
     for (layer, shape) in cases {
         let shown = format!("{layer:?} of {shape:?}");
@@ -90,6 +115,10 @@ fn numbers_out_of_their_ranges() -> Result<()> {
     assert!(Optimizer::new(OptimizerType::Nesterov, config).is_err());
     let config = OptimizerConfig { gamma: Some(0.0), ..OptimizerConfig::default() };
     assert!(Optimizer::new(OptimizerType::AdaBound, config).is_err());
+    for rate in [f64::NAN, f64::INFINITY, -0.1] {
+        let schedule = LearningRateSchedule::ExponentialDecay { gamma: 0.5 };
+        assert!(words(LearningRateScheduler::new(schedule, rate, 3)).contains("initial_lr"));
+    }
     assert!(LossConfig::new(LossFunction::HuberLoss).with_huber_delta(0.0).is_err());
     assert!(LossConfig::new(LossFunction::QuantileLoss).with_quantile(1.1).is_err());
     assert!(LossConfig::new(LossFunction::MeanSquaredError).with_label_smoothing(0.1).is_err());
@@ -104,6 +133,15 @@ fn numbers_out_of_their_ranges() -> Result<()> {
         TrainingConfig { validation_split: f64::NAN, ..base.clone() },
         TrainingConfig { validation_split: 0.99, ..base.clone() },
         TrainingConfig { metrics: vec!["speed".into()], ..base.clone() },
+        TrainingConfig {
+            lr_schedule: Some(LearningRateSchedule::CyclicLR {
+                base_lr: 0.1,
+                max_lr: 0.01,
+                step_size_up: usize::MAX,
+                mode: "triangular".into(),
+            }),
+            ..base.clone()
+        },
     ] {
         assert!(small()?.train(&x, &y, &config).is_err(), "{config:?}");
     }
@@ -157,6 +195,16 @@ fn data_that_do_not_fit() -> Result<()> {
 }
 
 #[test]
+fn losses_by_themselves() {
+    let sparse = LossFunction::SparseCategoricalCrossEntropy;
+    for (predictions, targets) in [((3, 0), (3, 1)), ((3, 0), (3, 0)), ((0, 2), (0, 1)), ((3, 2), (3, 2))] {
+        let (predictions, targets) = (Array2::zeros(predictions), Array2::zeros(targets));
+        words(sparse.compute(&predictions, &targets));
+        words(sparse.gradient(&predictions, &targets));
+    }
+}
+
+#[test]
 fn a_loss_that_is_not_finite_leaves_the_network_as_it_was() -> Result<()> {
     let mut network = small()?;
     let before = network.get_weights()?;
@@ -196,9 +244,22 @@ fn devices_and_handles() -> Result<()> {
     assert!(context.matmul(&x, &x).is_err());
     assert!(context.sum(&x, Some(2)).is_err());
     assert!(context.sum(&x, Some(usize::MAX)).is_err());
+    // Handles made by hand.
+    let memory = context.allocate(8)?;
+    for (ptr, size, device_id) in [(memory.ptr, 4, cpu), (memory.ptr, 8, cpu + 1), (usize::MAX, 8, cpu)] {
+        let handle = GpuMemoryHandle { ptr, size, device_id };
+        assert!(words(context.copy_to_device(&[1.0], &handle)).contains("allocate anew"));
+    }
     let none: [&rnn::GpuDevice; 0] = [];
     assert!(words(DistributedTraining::new(none)).contains("with_cpu_workers"));
     assert!(DistributedTraining::with_cpu_workers(0).is_err());
-    assert!(words(KernelManager::new().compile_kernel("k", "", "fortran")).contains("wgsl"));
+    assert!(words(DistributedTraining::with_cpu_workers(usize::MAX)).contains("at most 1024"));
+    let mut forged = manager.devices()[0].clone();
+    forged.engine_name = "cuda:99".to_owned();
+    assert!(words(DistributedTraining::new([forged])).contains("cuda:99"));
+    let unknown = words(KernelManager::new().compile_kernel("k", "", "fortran"));
+    for name in ["fortran", "cuda", "opencl", "metal", "rocm", "wgsl"] {
+        assert!(unknown.contains(&format!("{name:?}")), "{unknown}");
+    }
     Ok(())
 }

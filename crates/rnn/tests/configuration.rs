@@ -256,6 +256,33 @@ fn every_augmentation_changes_the_run() -> Result<()> {
 }
 
 #[test]
+fn smoothed_answers_are_between_the_two() -> Result<()> {
+    let (x, y) = data();
+    let answers = y.mapv(|y| f64::from(u8::from(y > 0.0)));
+    let first = answers.slice(ndarray::s![.., ..1]).to_owned();
+    for (loss, last, targets) in [
+        (LossFunction::BinaryCrossEntropy, ActivationFunction::Sigmoid, &first),
+        (LossFunction::BinaryCrossEntropy, ActivationFunction::Sigmoid, &answers),
+        (LossFunction::MeanSquaredError, ActivationFunction::Linear, &first),
+    ] {
+        let mut network = Network::with_input_size(3)?
+            .add_layer(LayerBuilder::dense(targets.ncols()).activation(last))
+            .loss(loss)
+            .device("cpu")
+            .seed(5)
+            .build()?;
+        let expected = loss.compute(&network.predict(&x)?, &targets.mapv(|t| 0.8 * t + 0.1))?;
+        let smooth =
+            DataAugmentationConfig { label_smoothing: Some(0.2), ..DataAugmentationConfig::default() };
+        let config =
+            TrainingConfig { data_augmentation: Some(smooth), max_epochs: 1, batch_size: 40, ..base() };
+        let found = network.train(&x, targets, &config)?.train_loss[0];
+        assert!((found - expected).abs() < 1e-6, "{loss:?}: {found} is not {expected}");
+    }
+    Ok(())
+}
+
+#[test]
 fn every_regularisation_changes_the_run() -> Result<()> {
     let none = RegularizationConfig::default();
     let with = |regularization| TrainingConfig { regularization, max_epochs: 30, ..base() };

@@ -181,7 +181,8 @@ mod custom_kernels {
             Ok(compiled) => compiled,
             Err(NetworkError::CompilerMissing { backend, install }) => {
                 assert_eq!(backend, "cuda");
-                assert!(install.contains("nvidia-cuda-nvrtc"), "{install}");
+                let remedy = if cfg!(feature = "cuda") { "nvidia-cuda-nvrtc" } else { "feature cuda" };
+                assert!(install.contains(remedy), "{install}");
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -208,6 +209,32 @@ mod custom_kernels {
             Err(e) => println!("Compilation error: {}", e),
         }
     }
+}
+
+/// Where the published crate has its names; those that are not here are on the page for its users.
+#[allow(unused_imports)]
+mod paths {
+    use rnn::{
+        ActivationFunction, Array1, Array2, ArrayView1, ArrayView2, GpuDataType, GpuDevice, GpuDeviceType,
+        GpuManager, GpuTensor, Layer, LayerBuilder, LayerType, LossFunction, Matrix, MatrixView, Network,
+        NetworkBuilder, NetworkError, Optimizer, OptimizerType, Result, TrainingConfig, TrainingMethod,
+        Vector, VectorView,
+        activation::ParametricActivation,
+        gpu::{
+            GpuContext, GpuEvent, GpuKernel, GpuKernelArg, GpuMemoryHandle, GpuMemoryStats, GpuOps,
+            GpuProfiler, GpuStreamHandle, MemoryLayout,
+            kernels::{CudaKernels, KernelManager, MetalKernels, OpenCLKernels},
+        },
+        layer::{LayerSummary, WeightInitialization},
+        loss::{LossConfig, LossParameters},
+        network::{NetworkMetadata, NetworkSummary},
+        optimizer::{OptimizerConfig, OptimizerSummary},
+        training::{
+            DataAugmentationConfig, DataLoader, EarlyStopping, LearningRateSchedule, LearningRateScheduler,
+            Metrics, RegularizationConfig, TrainingCallback, TrainingHistory, TrainingState,
+        },
+        utils::{ConfigManager, DataPreprocessing, MathUtils, PerformanceMonitor, RandomUtils},
+    };
 }
 
 mod profiles {

@@ -98,3 +98,56 @@ fn other_files_are_refused() -> Result<()> {
     assert!(Network::load_binary(&path).is_err());
     Ok(())
 }
+
+#[test]
+fn figures_that_are_not_finite_are_kept() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut network = Network::with_input_size(2)?
+        .add_layer(LayerBuilder::dense(1).activation(ActivationFunction::Linear))
+        .device("cpu")
+        .seed(1)
+        .build()?;
+    let (x, y) = (Array2::ones((4, 2)), Array2::ones((4, 1)));
+    // The squares of these overflow.
+    let far = Array2::from_elem((4, 2), 1e25);
+    let config = TrainingConfig { max_epochs: 1, verbose: false, ..TrainingConfig::default() };
+    let history = network.train_with_validation(&x, &y, Some(&far), Some(&y), &config)?;
+    assert!(!history.val_loss[0].is_finite());
+    network.metadata_mut().performance_metrics.insert("speed".into(), f64::NEG_INFINITY);
+    for (name, save, load) in FORMATS {
+        let path = folder.path().join(name);
+        save(&network, &path)?;
+        let read = load(&path)?;
+        assert_eq!(format!("{:?}", read.history()), format!("{history:?}"), "{name}");
+        assert_eq!(read.metadata(), network.metadata(), "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn files_changed_by_hand_are_refused() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("json");
+    network(Precision::Float32)?.save(&path)?;
+    let text = fs::read_to_string(&path).unwrap();
+    for (from, to) in [
+        ("\"stride\":[1,1]", "\"stride\":[]"),
+        ("\"stride\":[1,1]", "\"stride\":[0,1]"),
+        ("\"dilation\":[1,1]", "\"dilation\":[0,1]"),
+        ("\"kernel\":[3,3]", "\"kernel\":[3]"),
+        ("\"kernel\":[3,3]", "\"kernel\":[3,3,3,3]"),
+        ("\"size\":[2,2]", "\"size\":[]"),
+        ("\"momentum\":0.1", "\"momentum\":-7.5"),
+        ("\"layers\":1,", "\"layers\":4294967296,"),
+        ("\"input_shape\":[1,6,6]", "\"input_shape\":[]"),
+        ("\"filters\":3", "\"filters\":4"),
+        ("\"train_loss\":[", "\"train_loss\":[\"much\","),
+    ] {
+        let changed = text.replacen(from, to, 1);
+        assert_ne!(changed, text, "{from}");
+        fs::write(&path, changed).unwrap();
+        let error = Network::load(&path).map(drop).expect_err(to).to_string();
+        assert!(error.len() > 15, "{error}");
+    }
+    Ok(())
+}

@@ -1,8 +1,8 @@
 //! Gradients of every layer, activation and loss against finite differences, in `float64`.
 
 use rnn::{
-    ActivationFunction, Array2, LayerBuilder, LossConfig, LossFunction, Network, NetworkBuilder, Precision,
-    Result,
+    ActivationFunction, Array2, LayerBuilder, LossConfig, LossFunction, Network, NetworkBuilder,
+    ParametricActivation, Precision, Result,
 };
 
 /// Numbers between -1 and 1 without a pattern, away from kinks.
@@ -74,6 +74,62 @@ fn every_activation_by_itself() -> Result<()> {
         let row = x.row(0).to_owned();
         assert_eq!(activation.apply_vector(&row)?, activation.apply_matrix(&x)?.row(0));
         assert_eq!(activation.derivative_vector(&row)?, derivative.row(0));
+    }
+    Ok(())
+}
+
+#[test]
+fn activations_of_numbers_are_those_of_vectors() -> Result<()> {
+    let x = ndarray::arr1(&[-2.3, -0.4, 0.7, 3.1]);
+    for activation in ActivationFunction::ALL.into_iter().filter(|a| *a != ActivationFunction::Softmax) {
+        let (values, slopes) = (activation.apply_vector(&x)?, activation.derivative_vector(&x)?);
+        for (i, x) in x.iter().enumerate() {
+            assert_eq!(
+                (activation.apply_scalar(*x), activation.derivative_scalar(*x)),
+                (values[i], slopes[i])
+            );
+        }
+    }
+    assert_eq!(ActivationFunction::Softmax.apply_scalar(3.0), 1.0);
+    assert_eq!(ActivationFunction::Tanh.apply_matrix(&Array2::zeros((0, 3)))?.dim(), (0, 3));
+    for (activation, parameter) in [
+        (ParametricActivation::prelu(0.3), true),
+        (ParametricActivation::elu(1.7), true),
+        (ParametricActivation::new(ActivationFunction::LeakyReLU, vec![0.2]), true),
+        (ParametricActivation::new(ActivationFunction::Tanh, Vec::new()), false),
+    ] {
+        for x in [-2.3, -0.4, 0.7] {
+            let slope = (activation.apply(x + 1e-6) - activation.apply(x - 1e-6)) / 2e-6;
+            assert!((activation.derivative(x) - slope).abs() < 1e-8, "{activation:?} at {x}");
+            let found = activation.parameter_derivative(x);
+            assert_eq!(found.len(), usize::from(parameter));
+            for found in found {
+                let at = |by: f64| {
+                    let parameters = vec![activation.parameters[0] + by];
+                    ParametricActivation::new(activation.function_type, parameters).apply(x)
+                };
+                assert!((found - (at(1e-6) - at(-1e-6)) / 2e-6).abs() < 1e-8, "{activation:?} at {x}");
+            }
+        }
+    }
+    let usual = ParametricActivation::new(ActivationFunction::ELU, Vec::new());
+    assert_eq!(usual.apply(-0.4), ActivationFunction::ELU.apply_scalar(-0.4));
+    Ok(())
+}
+
+#[test]
+fn values_stay_in_the_range_and_come_to_its_ends() -> Result<()> {
+    // Softmax is that of two numbers, of which one is 0.
+    let x = Array2::from_shape_fn((601, 2), |(i, j)| if j == 0 { 0.1 * i as f64 - 30.0 } else { 0.0 });
+    for activation in ActivationFunction::ALL {
+        let y = activation.apply_matrix(&x)?;
+        let least = y.iter().copied().fold(f64::INFINITY, f64::min);
+        let greatest = y.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (low, high) = activation.recommended_range();
+        let name = activation.name();
+        assert!(low - 1e-12 <= least && greatest <= high + 1e-12, "{name}: {least} to {greatest}");
+        assert!(low.is_infinite() || least < low + 1e-3, "{name}: {least} is not {low}");
+        assert!(high.is_infinite() || greatest > high - 1e-3, "{name}: {greatest} is not {high}");
     }
     Ok(())
 }

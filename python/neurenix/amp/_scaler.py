@@ -47,15 +47,15 @@ class GradScaler:
             return
         if id(optimizer) in self._finite:
             raise RuntimeError("unscale_() has already been called on this optimizer since the last update()")
-        checks = []
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                gradient = parameter.grad
-                if gradient is not None:
-                    divided = gradient * (1.0 / self._scale)
-                    parameter.grad = divided
-                    checks.append(divided.isfinite().all())
-        self._finite[id(optimizer)] = not checks or bool(_engine.stack(checks).all().item())
+        parameters = [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+        divided = [each.grad * (1.0 / self._scale) for each in parameters]
+        checks = [each.isfinite().all() for each in divided]
+        # All are computed before one takes its place: an error leaves every gradient as it was.
+        _engine.evaluate([*divided, *checks])
+        finite = not checks or bool(_engine.stack(checks).all().item())
+        for parameter, gradient in zip(parameters, divided, strict=True):
+            parameter.grad = gradient
+        self._finite[id(optimizer)] = finite
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         """The optimiser's step, unless a gradient is not finite."""

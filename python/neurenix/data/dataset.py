@@ -51,20 +51,31 @@ class TensorDataset(Dataset):
     def __len__(self) -> int:
         return len(self.tensors[0])
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Tensor]:
+    def _whole_batch(self, indices: Sequence[int]) -> list[Tensor]:
         """These samples together: one step for the whole batch."""
         chosen = _engine.tensor(list(indices), dtype="int64", device="cpu")
         return [tensor.index_select(0, chosen.to(tensor.device)) for tensor in self.tensors]
 
 
-def whole_batches(dataset: Any) -> Any:
-    """The method by which a data set gives several samples together, unless a subclass has changed how it gives one."""
+def _method(dataset: Any, name: str) -> Any:
+    """A method by which a data set gives several samples, unless a subclass has changed how it gives them."""
     for cls in type(dataset).__mro__:
-        if "__getitems__" in vars(cls):
-            return dataset.__getitems__
-        if "__getitem__" in vars(cls):
+        if name in vars(cls):
+            return getattr(dataset, name)
+        if "__getitem__" in vars(cls) or "__getitems__" in vars(cls):
             return None
     return None
+
+
+def whole_batches(dataset: Any) -> Any:
+    """The method by which a data set gives a batch as ``default_collate`` would make it, if it has one."""
+    return _method(dataset, "_whole_batch")
+
+
+def samples_of(dataset: Any, indices: Sequence[Any]) -> Any:
+    """The samples of these numbers: by ``__getitems__`` where the data set has it, which gives a list of them."""
+    several = _method(dataset, "__getitems__")
+    return [dataset[index] for index in indices] if several is None else several(indices)
 
 
 class Subset(Dataset):
@@ -80,6 +91,10 @@ class Subset(Dataset):
         return len(self.indices)
 
     def __getitems__(self, indices: Sequence[int]) -> Any:
+        """These samples, one by one."""
+        return samples_of(self.dataset, [self.indices[index] for index in indices])
+
+    def _whole_batch(self, indices: Sequence[int]) -> Any:
         """These samples together, or ``None`` if the data set gives single ones only."""
         inner = whole_batches(self.dataset)
         return None if inner is None else inner([self.indices[index] for index in indices])
@@ -114,6 +129,8 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
             sizes[number % len(sizes)] += 1
     else:
         sizes = [int(length) for length in lengths]
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"random_split: the lengths are {list(lengths)}: none is negative")
     if sum(sizes) != total:
         raise ValueError(f"random_split: the lengths add up to {sum(sizes)}, the data set has {total} samples")
     order = _engine.randperm(total, generator=generator, device="cpu").tolist()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .. import _engine
 from .._engine import Generator, Tensor
-from .dataset import BatchSampler, IterableDataset, RandomSampler, SequentialSampler, whole_batches
+from .dataset import BatchSampler, IterableDataset, RandomSampler, SequentialSampler, samples_of, whole_batches
 
 
 def default_collate(batch: list[Any]) -> Any:
@@ -188,7 +188,7 @@ class DataLoader:
             return self._collated(self.dataset[indices])
         whole = whole_batches(self.dataset) if self.collate_fn is None else None
         batch = None if whole is None else whole(indices)
-        return self._collated([self.dataset[index] for index in indices]) if batch is None else batch
+        return self._collated(samples_of(self.dataset, indices)) if batch is None else batch
 
     def _collated(self, samples: Any) -> Any:
         if self.collate_fn is not None:

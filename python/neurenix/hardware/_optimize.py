@@ -38,6 +38,11 @@ class QuantizedLayer(Module):
         self._options = {
             name: getattr(layer, name) for name in ("stride", "padding", "dilation", "groups") if hasattr(layer, name)
         }
+        # Borders that are not zeros stand round the input before the convolution.
+        self._borders: tuple[tuple[int, ...], str] | None = None
+        if getattr(layer, "padding_mode", "zeros") != "zeros" and layer.padding != "valid":
+            self._borders = (tuple(layer._borders()), layer.padding_mode)
+            self._options["padding"] = 0
         self._seen = 0.0
         self._watching = False
 
@@ -53,6 +58,8 @@ class QuantizedLayer(Module):
             x = _rounded(x, self.input_scale, self._most) * self.input_scale
         if not self._options:
             return F.linear(x, self.weight, self.bias)
+        if self._borders is not None:
+            x = F.pad(x, self._borders[0], mode=self._borders[1])
         convolution = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[self.weight_quantized.ndim]
         return convolution(x, self.weight, self.bias, **self._options)
 
@@ -62,16 +69,17 @@ class QuantizedLayer(Module):
 
 
 def quantized(model: Module, precision: str, calibration_data: Iterable[Any] | None = None) -> Module:
-    """``model`` with its linear layers and convolutions replaced by those of integers."""
+    """``model`` with its linear layers and convolutions replaced by those of integers; subclasses of these, which may compute
+    something else, stay as they are."""
     from ..nn import Conv1d, Conv2d, Conv3d, Linear
 
     kinds = (Linear, Conv1d, Conv2d, Conv3d)
-    if isinstance(model, kinds):
+    if type(model) in kinds:
         model = QuantizedLayer(model, precision)
     made: dict[int, QuantizedLayer] = {}
     for module in list(model.modules()):
         for name, child in list(module._modules.items()):
-            if isinstance(child, kinds):
+            if child is not None and type(child) in kinds:
                 # A layer under two names stays one.
                 if id(child) not in made:
                     made[id(child)] = QuantizedLayer(child, precision)
@@ -81,7 +89,7 @@ def quantized(model: Module, precision: str, calibration_data: Iterable[Any] | N
     layers = [module for module in model.modules() if isinstance(module, QuantizedLayer)]
     for layer in layers:
         layer._watching = True
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     batches = 0
     with _engine.GradientMode(False):
@@ -89,7 +97,8 @@ def quantized(model: Module, precision: str, calibration_data: Iterable[Any] | N
             batches += 1
             # A batch of inputs, or inputs and labels as a data loader gives them.
             model(batch[0] if isinstance(batch, (list, tuple)) else batch)
-    model.train(training)
+    for module, training in modes:
+        module.training = training
     if batches == 0:
         raise ValueError("optimize_model: calibration_data has no batches")
     for layer in layers:

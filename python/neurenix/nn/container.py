@@ -11,6 +11,12 @@ from .module import Module
 from .parameter import Parameter
 
 
+def _check(module: Any) -> None:
+    """An error, before anything is changed, for what is no module."""
+    if not isinstance(module, Module):
+        raise TypeError(f"a {type(module).__name__} stands where a Module is needed")
+
+
 class _Numbered(Module):
     """Parts named by their numbers."""
 
@@ -50,17 +56,22 @@ class _Numbered(Module):
 
     def append(self, module: Module) -> Any:
         """Adds a part at the end."""
+        _check(module)
         self.register_module(str(len(self)), module)
         return self
 
     def extend(self, modules: Iterable[Module]) -> Any:
         """Adds parts at the end."""
-        for module in list(modules):
+        parts = list(modules)
+        for module in parts:
+            _check(module)  # All before the first is added.
+        for module in parts:
             self.append(module)
         return self
 
     def insert(self, index: int, module: Module) -> Any:
         """Adds a part before another."""
+        _check(module)
         parts = list(self._modules.values())
         parts.insert(index, module)
         self._modules.clear()

@@ -36,8 +36,9 @@ class _Convolution(Module):
         dtype: Any,
     ) -> None:
         dims, kind = self._dims, type(self).__name__
-        if padding_mode != "zeros":
-            raise ValueError(f'{kind}: padding_mode is {padding_mode!r}: only "zeros" is there')
+        modes = ("zeros",) if self._turned else ("zeros", "reflect", "replicate", "circular")
+        if padding_mode not in modes:
+            raise ValueError(f"{kind}: padding_mode is {padding_mode!r}: it is one of {', '.join(modes)}")
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ValueError(f"{kind}: {in_channels} and {out_channels} channels do not divide into {groups} groups")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
@@ -76,7 +77,8 @@ class _Convolution(Module):
             text += f", output_padding={self.output_padding}"
         if self.groups != 1:
             text += f", groups={self.groups}"
-        return text + ("" if self.bias is not None else ", bias=False")
+        text += "" if self.bias is not None else ", bias=False"
+        return text + ("" if self.padding_mode == "zeros" else f", padding_mode={self.padding_mode!r}")
 
 
 class _Forward(_Convolution):
@@ -112,9 +114,21 @@ class _Forward(_Convolution):
 
     def forward(self, input: Tensor) -> Tensor:
         convolve = (F.conv1d, F.conv2d, F.conv3d)[self._dims - 1]
-        return convolve(
-            input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+        padding = self.padding
+        if self.padding_mode != "zeros" and padding != "valid":
+            input, padding = F.pad(input, self._borders(), mode=self.padding_mode), 0
+        return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+    def _borders(self) -> list[int]:
+        """The widths on both sides, from the last dimension to the first; what is odd goes to the end."""
+        widths: list[int] = []
+        for dim in reversed(range(self._dims)):
+            if self.padding == "same":
+                total = self.dilation[dim] * (self.kernel_size[dim] - 1)
+                widths += [total // 2, total - total // 2]
+            else:
+                widths += [self.padding[dim]] * 2
+        return widths
 
 
 class Conv1d(_Forward):

@@ -55,16 +55,24 @@ class TransformerDecoderLayer(Module):
         memory_mask: Tensor | None = None,
         tgt_key_padding_mask: Tensor | None = None,
         memory_key_padding_mask: Tensor | None = None,
-        tgt_is_causal: bool = False,
+        tgt_is_causal: bool | None = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
         def own(x: Tensor) -> Tensor:
-            mixed, _ = self.self_attn(x, x, x, tgt_key_padding_mask, need_weights=False, attn_mask=tgt_mask)
+            mixed, _ = self.self_attn(
+                x, x, x, tgt_key_padding_mask, need_weights=False, attn_mask=tgt_mask, is_causal=bool(tgt_is_causal)
+            )
             return self.dropout1(mixed)
 
         def across(x: Tensor) -> Tensor:
             mixed, _ = self.multihead_attn(
-                x, memory, memory, memory_key_padding_mask, need_weights=False, attn_mask=memory_mask
+                x,
+                memory,
+                memory,
+                memory_key_padding_mask,
+                need_weights=False,
+                attn_mask=memory_mask,
+                is_causal=memory_is_causal,
             )
             return self.dropout2(mixed)
 
@@ -151,8 +159,17 @@ class Transformer(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        memory = self.encoder(src, src_mask, src_key_padding_mask)
-        return self.decoder(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
+        memory = self.encoder(src, src_mask, src_key_padding_mask, is_causal=src_is_causal)
+        return self.decoder(
+            tgt,
+            memory,
+            tgt_mask,
+            memory_mask,
+            tgt_key_padding_mask,
+            memory_key_padding_mask,
+            tgt_is_causal=tgt_is_causal,
+            memory_is_causal=memory_is_causal,
+        )
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:

@@ -12,11 +12,12 @@ from .. import _engine
 from .._engine import Tensor
 from ._activations import *  # noqa: F403
 from ._alignment import ctc_loss as ctc_loss
+from ._bags import embedding_bag as embedding_bag
 from ._losses import *  # noqa: F403
+from ._margins import *  # noqa: F403
 from ._precision import full, low
-
-Sizes = int | tuple[int, ...] | list[int]
-
+from ._windows import *  # noqa: F403
+from ._windows import Sizes as Sizes, each as each
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input @ weight.T + bias``; trailing dimensions of the input count as one where only their product fits.
@@ -40,16 +41,6 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     result = _engine.einsum("bi,kij,bj->bk", rows[0], weight, rows[1])
     result = result.reshape(*input1.shape[:-1], weight.shape[0])
     return result if bias is None else result + bias
-
-
-def each(value: Sizes, dims: int, name: str) -> tuple[int, ...]:
-    """One number for each of the spatial dimensions."""
-    numbers = (value,) * dims if isinstance(value, int) else tuple(value)
-    if len(numbers) == 1:
-        numbers *= dims
-    if len(numbers) != dims:
-        raise ValueError(f"{name}: {len(numbers)} numbers for {dims} dimensions")
-    return numbers
 
 
 def _convolution(dims: int) -> Any:
@@ -181,8 +172,18 @@ def _feature_dropout(input: Tensor, p: float = 0.5, training: bool = True, inpla
 dropout1d = dropout2d = dropout3d = _feature_dropout
 
 
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
     """The rows of ``weight`` at these indices; the row ``padding_idx`` gets no gradient."""
+    if max_norm is not None or scale_grad_by_freq or sparse:
+        raise ValueError("embedding: max_norm, scale_grad_by_freq and sparse are not there")
     return _engine.embedding(input, weight, padding_idx)
 
 
@@ -280,10 +281,3 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         raise ValueError(f"pixel_shuffle: {channels} channels are no multiple of {r} * {r}")
     parts = input.reshape(-1, channels // (r * r), r, r, height, width).permute(0, 1, 4, 2, 5, 3)
     return parts.reshape(*batch, channels // (r * r), height * r, width * r)
-
-
-def pad(input: Tensor, pad: Sizes, mode: str = "constant", value: float | None = None) -> Tensor:
-    """With borders: pairs of widths from the last dimension to the first."""
-    if mode != "constant":
-        raise ValueError(f'pad: mode is {mode!r}: only "constant" is there')
-    return input.pad(pad, value)

@@ -99,29 +99,53 @@ class Embedding(Module):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        _freeze: bool = False,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        if max_norm is not None or scale_grad_by_freq or sparse:
+            raise ValueError("Embedding: max_norm, scale_grad_by_freq and sparse are not there")
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ValueError(f"Embedding: padding_idx is {padding_idx}, there are {num_embeddings} vectors")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.weight = new(num_embeddings, embedding_dim, dtype=dtype, device=device)
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            values = self.weight.detach()
-            values[self.padding_idx] = 0.0
-            self.weight.data = values
+        if _weight is None:
+            self.weight = new(num_embeddings, embedding_dim, dtype=dtype, device=device)
+            init.normal_(self.weight)
+            if self.padding_idx is not None:
+                values = self.weight.detach()
+                values[self.padding_idx] = 0.0
+                self.weight.data = values
+        elif tuple(_weight.shape) != (num_embeddings, embedding_dim):
+            shapes = f"{tuple(_weight.shape)}, it must be {(num_embeddings, embedding_dim)}"
+            raise ValueError(f"Embedding: the shape of the vectors is {shapes}")
+        else:
+            self.weight = Parameter(_weight)
+        self.weight.requires_grad = not _freeze
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Embedding:
         """An embedding with these vectors, which training leaves as they are if ``freeze``."""
+        if embeddings.ndim != 2:
+            raise ValueError(f"from_pretrained: vectors are the rows of a matrix, not of {embeddings.ndim} dimensions")
         count, size = embeddings.shape
-        made = cls(count, size, padding_idx, device=embeddings.device, dtype=embeddings.dtype)
-        made.weight.data = embeddings
-        made.weight.requires_grad = not freeze
-        return made
+        unused = (max_norm, norm_type, scale_grad_by_freq, sparse)
+        return cls(count, size, padding_idx, *unused, _weight=embeddings, _freeze=freeze, device=embeddings.device)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.embedding(input, self.weight, self.padding_idx)
@@ -129,6 +153,53 @@ class Embedding(Module):
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+
+class EmbeddingBag(Module):
+    """The sum, mean or maximum of embedded indices, for each bag of them; see :func:`neurenix.functional.embedding_bag`."""
+
+    weight: Parameter
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if max_norm is not None or scale_grad_by_freq or sparse:
+            raise ValueError("EmbeddingBag: max_norm, scale_grad_by_freq and sparse are not there")
+        if mode not in ("sum", "mean", "max"):
+            raise ValueError(f'EmbeddingBag: mode is {mode!r}: it is "sum", "mean" or "max"')
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        table = Embedding(num_embeddings, embedding_dim, padding_idx, _weight=_weight, **place)
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.mode, self.include_last_offset, self.padding_idx = mode, include_last_offset, table.padding_idx
+        self.weight = table.weight
+
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
+        return F.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}{padding}"
 
 
 class Flatten(Module):
@@ -192,6 +263,17 @@ class PixelShuffle(Module):
 
     def extra_repr(self) -> str:
         return f"upscale_factor={self.upscale_factor}"
+
+
+class PairwiseDistance(Module):
+    """The p-norm of ``x1 - x2 + eps`` over the last dimension."""
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
+        super().__init__()
+        self.norm, self.eps, self.keepdim = p, eps, keepdim
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
 
 class CosineSimilarity(Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .._engine import Tensor
@@ -182,3 +183,116 @@ class CTCLoss(Loss):
         return F.ctc_loss(
             log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
         )
+
+
+class MarginRankingLoss(Loss):
+    """``max(0, margin - target * (x1 - x2))``: a target of 1 wants the first greater, of -1 the second."""
+
+    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.margin = margin
+
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
+        return F.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
+
+
+class MultiMarginLoss(_Weighted):
+    """The margins between the score of the right class and those of the others."""
+
+    def __init__(
+        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(weight, reduction)
+        self.p, self.margin = p, margin
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.multi_margin_loss(input, target, self.p, self.margin, self.weight, self.reduction)
+
+
+class MultiLabelMarginLoss(Loss):
+    """The margins between the scores of all right and all wrong classes."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.multilabel_margin_loss(input, target, self.reduction)
+
+
+class SoftMarginLoss(Loss):
+    """``log(1 + exp(-target * x))`` for targets of 1 and -1."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.soft_margin_loss(input, target, self.reduction)
+
+
+class MultiLabelSoftMarginLoss(_Weighted):
+    """The mean over classes of the cross-entropies of scores, each class against its absence."""
+
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
+        super().__init__(weight, reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.multilabel_soft_margin_loss(input, target, self.weight, self.reduction)
+
+
+class TripletMarginLoss(Loss):
+    """``max(0, distance to what is like it - distance to what is not + margin)``."""
+
+    def __init__(
+        self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction)
+        self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        return F.triplet_margin_loss(
+            anchor, positive, negative, self.margin, self.p, self.eps, self.swap, self.reduction
+        )
+
+
+class TripletMarginWithDistanceLoss(Loss):
+    """As :class:`TripletMarginLoss`, with a distance of one's own."""
+
+    def __init__(
+        self,
+        *,
+        distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        self.distance_function, self.margin, self.swap = distance_function, margin, swap
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        return F.triplet_margin_with_distance_loss(
+            anchor,
+            positive,
+            negative,
+            distance_function=self.distance_function,
+            margin=self.margin,
+            swap=self.swap,
+            reduction=self.reduction,
+        )
+
+
+class PoissonNLLLoss(Loss):
+    """The negative log-likelihood of counts by Poisson's distribution."""
+
+    def __init__(
+        self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction)
+        self.log_input, self.full, self.eps = log_input, full, eps
+
+    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
+        return F.poisson_nll_loss(log_input, target, self.log_input, self.full, self.eps, self.reduction)
+
+
+class GaussianNLLLoss(Loss):
+    """The negative log-likelihood of normal distributions of these means and variances."""
+
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.full, self.eps = full, eps
+
+    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
+        return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)

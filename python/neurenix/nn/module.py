@@ -3,42 +3,16 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from .. import _engine
 from .._engine import Tensor
+from ._hooks import Handle, add_hook
+from ._state import IncompatibleKeys, fitting
 from .parameter import Parameter
 
 T = TypeVar("T", bound="Module")
-
-
-_NUMBERS = itertools.count()
-
-
-class Handle:
-    """What registering a hook gives: ``remove()`` takes the hook away."""
-
-    def __init__(self, hooks: dict[int, Any]) -> None:
-        self._hooks, self._number = hooks, next(_NUMBERS)
-
-    def remove(self) -> None:
-        """Takes the hook away."""
-        self._hooks.pop(self._number, None)
-
-    def __enter__(self) -> Handle:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.remove()
-
-
-class IncompatibleKeys(NamedTuple):
-    """The names by which a state and a module differ."""
-
-    missing_keys: list[str]
-    unexpected_keys: list[str]
 
 
 class Parameters(list[Tensor]):
@@ -217,13 +191,13 @@ class Module:
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> Handle:
         """Calls ``hook(module, args, result)`` after ``forward``; what it gives replaces the result unless ``None``."""
-        return _add_hook(self._forward_hooks, hook, prepend, with_kwargs)
+        return add_hook(self._forward_hooks, hook, prepend, with_kwargs)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> Handle:
         """Calls ``hook(module, args)`` before ``forward``; what it gives replaces the arguments unless ``None``."""
-        return _add_hook(self._forward_pre_hooks, hook, prepend, with_kwargs)
+        return add_hook(self._forward_pre_hooks, hook, prepend, with_kwargs)
 
     # Parts by name.
     def named_modules(
@@ -347,27 +321,10 @@ class Module:
         Values are tensors of any library that NumPy can read. Names that miss or are unknown are errors if ``strict``,
         shapes that differ always are. Nothing is changed unless everything fits.
         """
-        own = dict(self._state(""))
-        missing = [name for name in own if name not in state_dict]
-        unexpected = [name for name in state_dict if name not in own]
-        problems = []
-        if strict and unexpected:
-            problems.append("Unexpected key(s) in state_dict: " + ", ".join(map(repr, unexpected)) + ".")
-        if strict and missing:
-            problems.append("Missing key(s) in state_dict: " + ", ".join(map(repr, missing)) + ".")
-        values = {name: as_value(state_dict[name]) for name in own if name in state_dict}
-        for name, value in values.items():
-            if tuple(value.shape) != tuple(own[name].shape):
-                given, needed = tuple(value.shape), tuple(own[name].shape)
-                problems.append(f"size mismatch for {name}: the state has shape {given}, the model has shape {needed}.")
-        if problems:
-            text = "\n\t".join(problems)
-            raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t{text}")
-        values = {name: value.to(dtype=own[name].dtype, device=own[name].device) for name, value in values.items()}
-        _engine.evaluate(list(values.values()))
-        for name, value in values.items():
-            own[name].data = value
-        return IncompatibleKeys(missing, unexpected)
+        values, differing = fitting(dict(self._state("")), state_dict, strict, type(self).__name__)
+        for place, value in values:
+            place.data = value
+        return differing
 
     # Modes, devices, dtypes.
     def train(self: T, mode: bool = True) -> T:
@@ -487,24 +444,3 @@ def zero_gradients(parameters: list[Tensor], set_to_none: bool) -> None:
             parameter._clear_grad()
         elif parameter.grad is not None:
             parameter.grad = _engine.full_like(parameter.grad, 0)
-
-
-def _add_hook(hooks: dict[int, Any], hook: Any, prepend: bool, with_kwargs: bool) -> Handle:
-    handle = Handle(hooks)
-    if prepend:
-        others = dict(hooks)
-        hooks.clear()
-        hooks[handle._number] = (hook, with_kwargs)
-        hooks.update(others)
-    else:
-        hooks[handle._number] = (hook, with_kwargs)
-    return handle
-
-
-def as_value(given: Any) -> Tensor:
-    """The values of a tensor of this library, or of another that NumPy reads."""
-    if isinstance(given, Tensor):
-        return given.detach()
-    for step in ("detach", "cpu"):  # PyTorch's tensors, which NumPy reads on the CPU only.
-        given = getattr(given, step)() if hasattr(given, step) else given
-    return _engine.tensor(given.numpy() if hasattr(given, "numpy") else given, device="cpu")

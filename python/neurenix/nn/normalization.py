@@ -81,9 +81,10 @@ class _BatchNorm(_Running):
         if not self.training or mean is None or variance is None or count is None:
             by_batch = self.training or mean is None
             return F.batch_norm(input, mean, variance, self.weight, self.bias, by_batch, 0.0, self.eps)
-        count.add_(1)
-        momentum = 1.0 / count.item() if self.momentum is None else self.momentum
+        momentum = 1.0 / (count.item() + 1) if self.momentum is None else self.momentum
         result = F.batch_norm(input, mean, variance, self.weight, self.bias, True, momentum, self.eps)
+        # Counted when it was not refused.
+        count.add_(1)
         computed_with_step(mean, variance, count)
         return result
 

@@ -31,6 +31,8 @@ class MultiheadAttention(Module):
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
@@ -38,6 +40,8 @@ class MultiheadAttention(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        if add_bias_kv or add_zero_attn:
+            raise ValueError("MultiheadAttention: add_bias_kv and add_zero_attn are not there")
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"MultiheadAttention: {embed_dim} dimensions cannot be divided among {num_heads} heads")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
@@ -168,13 +172,13 @@ class TransformerEncoderLayer(Module):
         is_causal: bool = False,
     ) -> Tensor:
         if self.norm_first:
-            src = src + self._attend(self.norm1(src), src_mask, src_key_padding_mask)
+            src = src + self._attend(self.norm1(src), src_mask, src_key_padding_mask, is_causal)
             return src + self._feed(self.norm2(src))
-        src = self.norm1(src + self._attend(src, src_mask, src_key_padding_mask))
+        src = self.norm1(src + self._attend(src, src_mask, src_key_padding_mask, is_causal))
         return self.norm2(src + self._feed(src))
 
-    def _attend(self, x: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
-        mixed, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask)
+    def _attend(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool) -> Tensor:
+        mixed, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask, is_causal=is_causal)
         return self.dropout1(mixed)
 
     def _feed(self, x: Tensor) -> Tensor:
@@ -183,9 +187,16 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerEncoder(Module):
-    """Copies of a layer, one after the other."""
+    """Copies of a layer, one after the other. ``enable_nested_tensor`` and ``mask_check`` change no result."""
 
-    def __init__(self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Module | None = None) -> None:
+    def __init__(
+        self,
+        encoder_layer: TransformerEncoderLayer,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
         super().__init__()
         self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
         self.num_layers, self.norm = num_layers, norm
@@ -195,8 +206,8 @@ class TransformerEncoder(Module):
         src: Tensor,
         mask: Tensor | None = None,
         src_key_padding_mask: Tensor | None = None,
-        is_causal: bool = False,
+        is_causal: bool | None = None,
     ) -> Tensor:
         for layer in self.layers:
-            src = layer(src, mask, src_key_padding_mask, is_causal)
+            src = layer(src, mask, src_key_padding_mask, bool(is_causal))
         return src if self.norm is None else self.norm(src)

@@ -21,8 +21,10 @@ def clip_grad_norm_(
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
-    """Scales all gradients so that their norm together is at most ``max_norm``; gives the norm before that."""
+    """Scales all gradients so that their norm together is at most ``max_norm``; gives the norm before that. ``foreach`` is
+    accepted: the engine computes all of them together anyway."""
     pairs = _gradients(parameters)
     if not pairs:
         return _engine.zeros(())
@@ -40,7 +42,9 @@ def clip_grad_norm_(
     return total
 
 
-def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
     """Brings every element of the gradients between ``-clip_value`` and ``clip_value``."""
     for parameter, gradient in _gradients(parameters):
         parameter.grad = gradient.clamp(-clip_value, clip_value)

@@ -19,6 +19,10 @@ from ._plateau import ReduceLROnPlateau
 from .optimizer import Optimizer
 
 
+# What a schedule is made with anew.
+_NOT_STATE = ("optimizer", "lr_lambdas")
+
+
 class LRScheduler:
     """The base: sets every group's learning rate for each epoch, counted from 0."""
 
@@ -45,12 +49,13 @@ class LRScheduler:
 
     def step(self, epoch: float | None = None) -> None:
         """Goes to the next epoch, or to the one given."""
-        if epoch is None:
-            self.last_epoch += 1
-            rates = [self.next(group) for group in range(len(self.base_lrs))]
-        else:
-            self.last_epoch = epoch  # type: ignore[assignment]
-            rates = [self.at(epoch, group) for group in range(len(self.base_lrs))]
+        before, groups = self.last_epoch, range(len(self.base_lrs))
+        self.last_epoch = before + 1 if epoch is None else epoch  # type: ignore[assignment]
+        try:
+            rates = [self.next(group) if epoch is None else self.at(epoch, group) for group in groups]
+        except BaseException:
+            self.last_epoch = before
+            raise
         self._put(rates)
 
     def _put(self, rates: list[float]) -> None:
@@ -64,11 +69,11 @@ class LRScheduler:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the optimiser and functions."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("optimizer", "lr_lambdas")}
+        return {name: value for name, value in self.__dict__.items() if name not in _NOT_STATE}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Puts back what ``state_dict`` gave."""
-        self.__dict__.update(state_dict)
+        """Puts back what ``state_dict`` gave, here or in PyTorch; functions stay as they are."""
+        self.__dict__.update({name: value for name, value in state_dict.items() if name not in _NOT_STATE})
 
 
 class _Factor(LRScheduler):
@@ -335,13 +340,14 @@ class SequentialLR:
 
     def step(self) -> None:
         """Goes to the next epoch."""
-        self.last_epoch += 1
-        number = bisect_right(self._milestones, self.last_epoch)
+        epoch = self.last_epoch + 1
+        number = bisect_right(self._milestones, epoch)
         scheduler = self._schedulers[number]
-        if number > 0 and self._milestones[number - 1] == self.last_epoch:
+        if number > 0 and self._milestones[number - 1] == epoch:
             scheduler.step(0)
         else:
             scheduler.step()
+        self.last_epoch = epoch
         self._last_lr = scheduler.get_last_lr()
 
     def get_last_lr(self) -> list[float]:

@@ -10,7 +10,8 @@ from typing import Any
 from .. import _engine, _pending
 from .._autograd import enable_grad
 from .._engine import Tensor
-from ..nn.module import as_value, zero_gradients
+from ..nn._state import as_value
+from ..nn.module import zero_gradients
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 # PyTorch's choices of implementation: the engine makes its own, so only what changes the result is refused.

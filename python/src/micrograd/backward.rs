@@ -4,7 +4,7 @@ use std::sync::{Mutex, atomic::Ordering::Relaxed};
 
 use pyo3::{prelude::*, sync::MutexExt};
 
-use super::{graph::Kind, launch, value::Value};
+use super::{graph::Kind, launch, object::Held, value::Value};
 use crate::error::Result;
 
 /// The number of walks so far: each marks the values that it visits with its own. Holding it is the right to add to

@@ -4,13 +4,14 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use phynexus::{
     Device,
-    device::{DeviceNature, devices},
+    device::{DeviceNature, devices, missing},
 };
-use pyo3::prelude::*;
+use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyType};
 
+use super::{Reduced, reduced};
 use crate::{
     device::{find, registered},
-    error::{Result, runtime_error},
+    error::{Failure, Result, runtime_error},
 };
 
 /// Where a value lives: the CPU, or a place in the list of devices that were used. A byte, since every value has one.
@@ -48,6 +49,16 @@ impl Place {
         used.get(usize::from(self.0).checked_sub(1)?).copied()
     }
 
+    /// The engine's name for it.
+    pub(super) fn name(self) -> &'static str {
+        self.device().map_or("cpu", Device::name)
+    }
+
+    /// The place of this name for what comes out of a pickle: the CPU where there is no such device.
+    pub(super) fn restored(py: Python<'_>, name: &str) -> Result<Place> {
+        py.detach(|| find(name).map_or(Ok(Place::CPU), Place::of))
+    }
+
     /// To sort by.
     pub(super) fn number(self) -> u8 {
         self.0
@@ -68,6 +79,23 @@ fn first_gpu() -> Result<Option<Place>> {
     });
     first.map(Place::of).transpose()
 }
+
+/// What asking for a GPU raises where there is none. Notes, which Python shows below the message, say why.
+fn no_gpu(py: Python<'_>) -> Failure {
+    let emulators = devices().into_iter().filter(|device| device.info().nature == DeviceNature::Emulator);
+    let emulators = emulators.map(|device| format!("{}: an emulator, not hardware", device.name()));
+    let absent = missing().into_iter().map(|missing| format!("{}: {}", missing.kind, missing.reason));
+    let notes: Vec<String> = absent.chain(emulators).collect();
+    let error = PyRuntimeError::new_err("GPU is not available on this system");
+    // What `add_note` of Python 3.11 does; 3.10 has the attribute only.
+    match error.value(py).setattr("__notes__", notes) {
+        Ok(()) => error.into(),
+        Err(other) => other.into(),
+    }
+}
+
+/// How pickles name `Device.GPU`.
+const ANY_GPU: &str = "gpu";
 
 #[derive(Clone, Copy)]
 enum Which {
@@ -96,7 +124,7 @@ impl PlaceDevice {
             Which::Here(place) => Ok(place),
             Which::AnyGpu => match py.detach(first_gpu)? {
                 Some(place) => Ok(place),
-                None => Err(runtime_error("GPU is not available on this system")),
+                None => Err(no_gpu(py)),
             },
         }
     }
@@ -141,7 +169,7 @@ impl PlaceDevice {
     /// The engine's name for it, as ``"cpu"`` or ``"cuda:0"``.
     #[getter]
     fn name(&self, py: Python<'_>) -> Result<&'static str> {
-        Ok(self.place(py)?.device().map_or("cpu", Device::name))
+        Ok(self.place(py)?.name())
     }
     /// The type of numbers that values have there: ``"f64"``, or ``"f32"`` on a GPU without f64.
     #[getter]
@@ -167,6 +195,20 @@ impl PlaceDevice {
             return Ok(place(self)? == place(other)?);
         }
         Ok(other.extract::<i64>().is_ok_and(|number| number == i64::from(self.__int__())))
+    }
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&'static str,)> {
+        let name = match self.0 {
+            Which::Here(place) => place.name(),
+            Which::AnyGpu => ANY_GPU,
+        };
+        reduced::<PlaceDevice, _>(py, (name,))
+    }
+    #[classmethod]
+    fn _restored(class: &Bound<'_, PyType>, name: &str) -> Result<PlaceDevice> {
+        match name {
+            ANY_GPU => Ok(PlaceDevice::GPU),
+            name => Place::restored(class.py(), name).map(PlaceDevice::at),
+        }
     }
     fn __str__(&self) -> &'static str {
         if self.is_cpu() { "CPU" } else { "GPU" }

@@ -1,17 +1,14 @@
 //! How a value was made, and the rules that follow: its number from those of its operands, its operands' gradients from
 //! its own.
 
-use std::{
-    cell::{Cell, RefCell},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use pyo3::prelude::*;
 
-use super::value::Value;
+use super::{object::Held, value::Value};
 
 /// A number that threads may read and write.
 pub(super) struct Number(AtomicU64);
@@ -126,6 +123,8 @@ impl Kind {
                 a.grad.add(b.data.get() * gradient);
                 b.grad.add(a.data.get() * gradient);
             }
+            // One, everywhere; by the rule it would be 0 times an infinity at 0.
+            Kind::Pow(_, 0.0) => (),
             Kind::Pow(a, exponent) => {
                 let a = a.get();
                 a.grad.add(exponent * a.data.get().powf(exponent - 1.0) * gradient);
@@ -209,30 +208,4 @@ impl Function {
             Function::Sigmoid => "sigmoid",
         }
     }
-}
-
-/// How deep drops may nest before operands wait for the outermost one: long chains would exhaust the stack.
-const DEPTH: u32 = 64;
-
-thread_local! {
-    static NESTED: Cell<u32> = const { Cell::new(0) };
-    static WAITING: RefCell<Vec<Kind>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Drops operands.
-#[inline]
-pub(super) fn release(kind: Kind) {
-    let depth = NESTED.get();
-    if depth >= DEPTH {
-        WAITING.with_borrow_mut(|waiting| waiting.push(kind));
-        return;
-    }
-    NESTED.set(depth + 1);
-    drop(kind);
-    if depth == 0 {
-        while let Some(next) = WAITING.with_borrow_mut(Vec::pop) {
-            drop(next);
-        }
-    }
-    NESTED.set(depth);
 }

@@ -16,6 +16,7 @@ use super::{
     backward::{Walk, order, walking},
     device::Place,
     graph::{Function, Kind},
+    object::Held,
     value::Value,
 };
 use crate::{
@@ -91,7 +92,8 @@ pub(super) fn evaluate_all(py: Python<'_>, place: Place) -> Result<()> {
         let here = recorded.values.iter().filter(|value| value.get().place == place);
         here.map(|value| value.clone_ref(py)).collect()
     });
-    let pending: Vec<&Value> = all.iter().map(Py::get).filter(|value| value.pending.load(Relaxed)).collect();
+    let pending: Vec<&Value> =
+        all.iter().map(|value| value.get()).filter(|value| value.pending.load(Relaxed)).collect();
     compute(py, place, &pending)
 }
 

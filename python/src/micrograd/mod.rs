@@ -3,8 +3,10 @@
 //! | file | subject |
 //! |---|---|
 //! | `device` | the class `Device` |
-//! | `graph` | how a value was made: its rules forward and backward, dropping long chains |
-//! | `value` | the class `Value` |
+//! | `graph` | how a value was made: its rules forward and backward |
+//! | `value` | what a value is, and what operators and methods do |
+//! | `object` | the objects that hold values, and their class: making, freeing, dropping long chains |
+//! | `slots` | what that class tells Python of its operators, methods and attributes |
 //! | `backward` | the order of values, and gradients |
 //! | `launch` | expressions on a GPU: one launch each |
 //! | `network` | `Neuron`, `Layer`, `MLP` |
@@ -14,14 +16,25 @@ mod device;
 mod graph;
 mod launch;
 mod network;
+mod object;
+mod slots;
 mod value;
 
-use pyo3::prelude::*;
+use pyo3::{PyTypeInfo, prelude::*};
+
+use crate::error;
+
+/// What `__reduce__` gives: the class's `_restored`, which pickles and copies call, and its arguments.
+type Reduced<'py, A> = error::Result<(Bound<'py, PyAny>, A)>;
+
+fn reduced<'py, T: PyTypeInfo, A>(py: Python<'py>, arguments: A) -> Reduced<'py, A> {
+    Ok((py.get_type::<T>().getattr("_restored")?, arguments))
+}
 
 /// Adds the module `micrograd` to `_engine`: its classes have names that others have there.
 pub(crate) fn add_to(engine: &Bound<'_, PyModule>) -> PyResult<()> {
     let module = PyModule::new(engine.py(), "micrograd")?;
-    module.add_class::<value::Value>()?;
+    module.add("Value", object::class(engine.py())?)?;
     module.add_class::<network::Neuron>()?;
     module.add_class::<network::Layer>()?;
     module.add_class::<network::Mlp>()?;

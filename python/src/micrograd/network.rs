@@ -6,17 +6,20 @@ use std::sync::Arc;
 
 use pyo3::{
     prelude::*,
-    types::{PyList, PyTuple},
+    types::{PyList, PyTuple, PyType},
 };
 
 use super::{
+    Reduced,
     device::{Place, PlaceDevice},
     graph::{Dot, Function, Inputs, Kind},
+    object::Held,
+    reduced,
     value::{Value, common},
 };
 use crate::{
     argument::Count,
-    error::{Result, type_error},
+    error::{Result, type_error, value_error},
 };
 
 /// A neuron's parameters.
@@ -51,6 +54,10 @@ impl Unit {
         format!("{kind}Neuron({})", self.parameters.len() - 1)
     }
 }
+
+/// What pickles hold of neurons that take the same inputs: how many inputs, the device, and of each neuron whether it has a
+/// ReLU, and its parameters.
+type Kept = (usize, String, Vec<(bool, Vec<Py<Value>>)>);
 
 /// Neurons that take the same inputs.
 struct Row {
@@ -88,6 +95,34 @@ impl Row {
         for parameter in self.units.iter().flat_map(|unit| unit.parameters.iter()) {
             parameter.get().grad.set(0.0);
         }
+    }
+
+    /// For a pickle: the values themselves, so that those which somebody else holds too stay the same objects.
+    fn kept(&self, py: Python<'_>) -> Kept {
+        let unit = |unit: &Unit| {
+            (unit.nonlinear, unit.parameters.iter().map(|parameter| parameter.clone_ref(py)).collect())
+        };
+        (self.nin, self.place.name().to_owned(), self.units.iter().map(unit).collect())
+    }
+
+    fn restored(py: Python<'_>, (nin, device, units): Kept) -> Result<Row> {
+        let place = Place::restored(py, &device)?;
+        let unit = |(nonlinear, parameters): (bool, Vec<Py<Value>>)| {
+            if Some(parameters.len()) != nin.checked_add(1) {
+                let count = parameters.len();
+                return Err(value_error(format!(
+                    "{count} parameters are not those of a neuron with {nin} inputs"
+                )));
+            }
+            for parameter in &parameters {
+                common(place, parameter.get().place)?;
+                if !matches!(parameter.get().kind, Kind::Leaf) {
+                    return Err(value_error("the parameters of a neuron are values that were not computed"));
+                }
+            }
+            Ok(Unit { parameters: parameters.into(), nonlinear })
+        };
+        Ok(Row { units: units.into_iter().map(unit).collect::<Result<_>>()?, nin, place })
     }
 
     fn show(&self) -> String {
@@ -145,7 +180,7 @@ impl Neuron {
         nonlin: bool,
         device: Option<&Bound<'_, PlaceDevice>>,
     ) -> Result<Neuron> {
-        let place = PlaceDevice::chosen(py, device.map(Bound::get))?;
+        let place = PlaceDevice::chosen(py, device.map(|device| device.get()))?;
         Ok(Neuron(Row::new(py, nin.0, 1, nonlin, place)?))
     }
     fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
@@ -158,6 +193,16 @@ impl Neuron {
     /// Sets the gradients of the parameters to 0.
     fn zero_grad(&self) {
         self.0.zero_grad();
+    }
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (Kept,)> {
+        reduced::<Neuron, _>(py, (self.0.kept(py),))
+    }
+    #[classmethod]
+    fn _restored(class: &Bound<'_, PyType>, kept: Kept) -> Result<Neuron> {
+        match kept.2.len() {
+            1 => Ok(Neuron(Row::restored(class.py(), kept)?)),
+            count => Err(value_error(format!("a Neuron is one neuron, not {count}"))),
+        }
     }
     fn __repr__(&self) -> String {
         self.0.units.iter().map(Unit::show).collect()
@@ -179,7 +224,7 @@ impl Layer {
         nonlin: bool,
         device: Option<&Bound<'_, PlaceDevice>>,
     ) -> Result<Layer> {
-        let place = PlaceDevice::chosen(py, device.map(Bound::get))?;
+        let place = PlaceDevice::chosen(py, device.map(|device| device.get()))?;
         Ok(Layer(Row::new(py, nin.0, nout.0, nonlin, place)?))
     }
     /// A value if there is one neuron, else a list of them.
@@ -193,6 +238,13 @@ impl Layer {
     /// Sets the gradients of the parameters to 0.
     fn zero_grad(&self) {
         self.0.zero_grad();
+    }
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (Kept,)> {
+        reduced::<Layer, _>(py, (self.0.kept(py),))
+    }
+    #[classmethod]
+    fn _restored(class: &Bound<'_, PyType>, kept: Kept) -> Result<Layer> {
+        Ok(Layer(Row::restored(class.py(), kept)?))
     }
     fn __repr__(&self) -> String {
         self.0.show()
@@ -217,7 +269,7 @@ impl Mlp {
         nouts: Vec<Count>,
         device: Option<&Bound<'_, PlaceDevice>>,
     ) -> Result<Mlp> {
-        let place = PlaceDevice::chosen(py, device.map(Bound::get))?;
+        let place = PlaceDevice::chosen(py, device.map(|device| device.get()))?;
         let widths = std::iter::once(&nin).chain(&nouts);
         let layer = |(at, (&Count(nin), &Count(nout)))| Row::new(py, nin, nout, at + 1 < nouts.len(), place);
         Ok(Mlp(widths.zip(&nouts).enumerate().map(layer).collect::<Result<_>>()?))
@@ -234,6 +286,14 @@ impl Mlp {
     /// Sets the gradients of the parameters to 0.
     fn zero_grad(&self) {
         self.0.iter().for_each(Row::zero_grad);
+    }
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (Vec<Kept>,)> {
+        reduced::<Mlp, _>(py, (self.0.iter().map(|layer| layer.kept(py)).collect::<Vec<_>>(),))
+    }
+    #[classmethod]
+    fn _restored(class: &Bound<'_, PyType>, kept: Vec<Kept>) -> Result<Mlp> {
+        let layer = |kept| Row::restored(class.py(), kept);
+        Ok(Mlp(kept.into_iter().map(layer).collect::<Result<_>>()?))
     }
     fn __repr__(&self) -> String {
         let all: Vec<String> = self.0.iter().map(Row::show).collect();

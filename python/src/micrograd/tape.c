@@ -52,7 +52,7 @@ KERNEL micrograd_tape(GLOBAL const int* code, GLOBAL const int* operands, GLOBAL
             }
             case 3: {
                 REAL exponent = given[room + i];
-                slopes[a] += exponent * pow(results[a], exponent - one) * slope;
+                if (exponent != 0) slopes[a] += exponent * pow(results[a], exponent - one) * slope;
                 break;
             }
             case 4: {

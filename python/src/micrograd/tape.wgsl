@@ -79,7 +79,7 @@ fn micrograd_tape() {
             }
             case 3: {
                 let exponent = given[room + i];
-                results[room + a] += exponent * power(results[a], exponent - 1.0) * slope;
+                if (exponent != 0.0) { results[room + a] += exponent * power(results[a], exponent - 1.0) * slope; }
             }
             case 4: {
                 for (var k = 0; k < b; k++) {

@@ -1,35 +1,24 @@
-//! The class ``Value``: a number that knows how it was made.
+//! What a value is, and what its class's operators and methods do; `slots` has them in Python's form.
 //!
 //! A value is one Python object that holds number, gradient and references to its operands: building an expression takes
 //! one allocation a value, and a dropped expression is freed at once.
 
-use std::{
-    mem::replace,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use pyo3::{exceptions::PyTypeError, prelude::*, pyclass::CompareOp, types::PyFloat};
+use pyo3::{exceptions::PyTypeError, prelude::*, pyclass::CompareOp};
 
 use super::{
-    backward,
+    Reduced, backward,
     device::{Place, PlaceDevice},
-    graph::{Function, Kind, Number, release},
+    graph::{Function, Kind, Number},
     launch,
+    object::{self, Held, as_value},
+    reduced,
 };
 use crate::error::{Result, value_error};
 
 /// A number on a device, whose gradient can be found.
-///
-/// >>> from micrograd_rs import Value
-/// >>> a, b = Value(2.0), Value(-3.0)
-/// >>> c = a * b + a**2
-/// >>> c.backward()
-/// >>> c.data, a.grad, b.grad
-/// (-2.0, 1.0, 2.0)
-///
-/// ``==`` and ``hash`` are those of the object, so that values can be kept in sets; ``<`` and its kin compare numbers.
-#[pyclass(name = "Value", module = "micrograd_rs", frozen)]
-pub(crate) struct Value {
+pub(super) struct Value {
     pub(super) data: Number,
     pub(super) grad: Number,
     /// The last walk that came by.
@@ -38,15 +27,6 @@ pub(crate) struct Value {
     pub(super) place: Place,
     /// True while the number is still to be computed, on a GPU.
     pub(super) pending: AtomicBool,
-}
-
-impl Drop for Value {
-    #[inline]
-    fn drop(&mut self) {
-        if !matches!(self.kind, Kind::Leaf) {
-            release(replace(&mut self.kind, Kind::Leaf));
-        }
-    }
 }
 
 impl Value {
@@ -65,7 +45,7 @@ impl Value {
     /// A leaf.
     #[inline]
     pub(super) fn leaf(py: Python<'_>, data: f64, place: Place) -> Result<Py<Value>> {
-        Ok(Py::new(py, Value::with(data, place, Kind::Leaf))?)
+        object::new(py, Value::with(data, place, Kind::Leaf))
     }
 
     /// A result on a device: computed now on the CPU, with all others when it is read on a GPU.
@@ -73,38 +53,30 @@ impl Value {
     pub(super) fn result(py: Python<'_>, place: Place, kind: Kind) -> Result<Py<Value>> {
         if place.is_cpu() {
             let data = kind.evaluate();
-            return Ok(Py::new(py, Value::with(data, place, kind))?);
+            return object::new(py, Value::with(data, place, kind));
         }
-        let value = Py::new(py, Value::with(0.0, place, kind))?;
+        let value = object::new(py, Value::with(0.0, place, kind))?;
         value.get().pending.store(true, Relaxed);
         launch::remember(py, &value);
         Ok(value)
     }
+}
 
-    #[inline]
-    fn unary(slf: &Bound<'_, Value>, function: Function) -> Result<Py<Value>> {
-        Value::result(slf.py(), slf.get().place, Kind::Apply(function, slf.clone().unbind()))
-    }
+#[inline]
+fn sum(py: Python<'_>, a: Py<Value>, b: Py<Value>) -> Result<Py<Value>> {
+    let place = common(a.get().place, b.get().place)?;
+    Value::result(py, place, Kind::Add(a, b))
+}
 
-    #[inline]
-    fn sum(py: Python<'_>, a: Py<Value>, b: Py<Value>) -> Result<Py<Value>> {
-        let place = common(a.get().place, b.get().place)?;
-        Value::result(py, place, Kind::Add(a, b))
-    }
+#[inline]
+fn product(py: Python<'_>, a: Py<Value>, b: Py<Value>) -> Result<Py<Value>> {
+    let place = common(a.get().place, b.get().place)?;
+    Value::result(py, place, Kind::Mul(a, b))
+}
 
-    #[inline]
-    fn product(py: Python<'_>, a: Py<Value>, b: Py<Value>) -> Result<Py<Value>> {
-        let place = common(a.get().place, b.get().place)?;
-        Value::result(py, place, Kind::Mul(a, b))
-    }
-
-    /// The number of this leaf or result, computed.
-    fn number(slf: &Bound<'_, Value>) -> Result<f64> {
-        if slf.get().pending.load(Relaxed) {
-            launch::evaluate(slf)?;
-        }
-        Ok(slf.get().data.get())
-    }
+#[inline]
+fn inverse(value: &Bound<'_, Value>) -> Result<Py<Value>> {
+    Value::result(value.py(), value.get().place, Kind::Pow(value.clone().unbind(), -1.0))
 }
 
 /// The one place of both operands.
@@ -123,239 +95,277 @@ pub(super) fn common(a: Place, b: Place) -> Result<Place> {
 
 /// A number of Python's, or of what has `__float__`; `None` for anything else.
 #[inline]
-fn number(object: &Bound<'_, PyAny>) -> Result<Option<f64>> {
-    if let Ok(float) = object.cast::<PyFloat>() {
-        return Ok(Some(float.value()));
-    }
-    match object.extract::<f64>() {
+fn number(given: &Bound<'_, PyAny>) -> Result<Option<f64>> {
+    match object::integer(given).unwrap_or_else(|| given.extract::<f64>()) {
         Ok(number) => Ok(Some(number)),
-        Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => Ok(None),
+        Err(error) if error.is_instance_of::<PyTypeError>(given.py()) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
 /// The other operand of an operator: a value, or a number as a leaf on the same device; `None` for anything else.
 #[inline]
-fn operand(slf: &Bound<'_, Value>, other: &Bound<'_, PyAny>) -> Result<Option<Py<Value>>> {
-    if let Ok(other) = other.cast::<Value>() {
+fn operand(value: &Bound<'_, Value>, other: &Bound<'_, PyAny>) -> Result<Option<Py<Value>>> {
+    if let Some(other) = as_value(other) {
         return Ok(Some(other.clone().unbind()));
     }
-    let leaf = |number| Value::leaf(slf.py(), number, slf.get().place);
+    let leaf = |number| Value::leaf(value.py(), number, value.get().place);
     number(other)?.map(leaf).transpose()
 }
 
-/// What an operator gives: the result, or `NotImplemented`, of which Python makes a `TypeError`.
-#[inline]
-fn operator<'py>(py: Python<'py>, result: Option<Py<Value>>) -> Bound<'py, PyAny> {
-    match result {
-        Some(value) => value.into_bound(py).into_any(),
-        None => py.NotImplemented().into_bound(py),
+/// What an operator gives: the result, or `None` for Python's `NotImplemented`, of which it makes a `TypeError`.
+pub(super) type Answer = Result<Option<Py<Value>>>;
+
+/// The operands of an operator, one of which is a value.
+enum Operands<'a, 'py> {
+    /// The value is on the left.
+    Left(&'a Bound<'py, Value>, &'a Bound<'py, PyAny>),
+    /// What is on the left is no value. The value comes first here too.
+    Right(&'a Bound<'py, Value>, &'a Bound<'py, PyAny>),
+    /// Python asks with such operands only if somebody calls the class's methods by hand.
+    Neither,
+}
+
+impl<'a, 'py> Operands<'a, 'py> {
+    #[inline]
+    fn of(left: &'a Bound<'py, PyAny>, right: &'a Bound<'py, PyAny>) -> Operands<'a, 'py> {
+        match as_value(left) {
+            Some(value) => Operands::Left(value, right),
+            None => as_value(right).map_or(Operands::Neither, |value| Operands::Right(value, left)),
+        }
     }
 }
 
-#[pymethods]
-impl Value {
-    /// NumPy leaves operators with values to them.
-    #[classattr]
-    #[pyo3(name = "__array_ufunc__")]
-    const ARRAY_UFUNC: Option<()> = None;
+/// ``a + b``; the value comes first among the operands.
+#[inline]
+pub(super) fn add(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
+    match Operands::of(left, right) {
+        Operands::Left(value, other) | Operands::Right(value, other) => {
+            let Some(other) = operand(value, other)? else { return Ok(None) };
+            sum(value.py(), value.clone().unbind(), other).map(Some)
+        }
+        Operands::Neither => Ok(None),
+    }
+}
 
-    #[new]
-    #[pyo3(signature = (data, device=None))]
-    fn new(py: Python<'_>, data: f64, device: Option<&Bound<'_, PlaceDevice>>) -> Result<Value> {
-        let place = PlaceDevice::chosen(py, device.map(Bound::get))?;
-        Ok(Value::with(data, place, Kind::Leaf))
+/// ``a * b``; the value comes first among the operands.
+#[inline]
+pub(super) fn multiply(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
+    match Operands::of(left, right) {
+        Operands::Left(value, other) | Operands::Right(value, other) => {
+            let Some(other) = operand(value, other)? else { return Ok(None) };
+            product(value.py(), value.clone().unbind(), other).map(Some)
+        }
+        Operands::Neither => Ok(None),
     }
+}
 
-    /// The number. On a GPU, reading it computes the expression, in one launch.
-    #[getter]
-    fn data(slf: &Bound<'_, Self>) -> Result<f64> {
-        Value::number(slf)
-    }
-    #[setter]
-    fn set_data(slf: &Bound<'_, Self>, data: f64) -> Result<()> {
-        let value = slf.get();
-        if !value.place.is_cpu() {
-            // What was recorded before means the number of before.
-            launch::evaluate_all(slf.py(), value.place)?;
+/// ``a - b`` is ``a + b * -1``; a number is subtracted by adding its negative.
+#[inline]
+pub(super) fn subtract(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
+    match Operands::of(left, right) {
+        Operands::Left(a, b) => {
+            let (py, place) = (a.py(), a.get().place);
+            let negated = match as_value(b) {
+                Some(b) => {
+                    common(place, b.get().place)?;
+                    negative(b)?
+                }
+                None => match number(b)? {
+                    Some(number) => Value::leaf(py, -number, place)?,
+                    None => return Ok(None),
+                },
+            };
+            sum(py, a.clone().unbind(), negated).map(Some)
         }
-        value.data.set(data);
-        Ok(())
-    }
-    /// The gradient that ``backward`` found.
-    #[getter]
-    fn grad(&self) -> f64 {
-        self.grad.get()
-    }
-    #[setter]
-    fn set_grad(&self, gradient: f64) {
-        self.grad.set(gradient);
-    }
-    /// Where it is computed.
-    #[getter]
-    fn device(&self) -> PlaceDevice {
-        PlaceDevice::at(self.place)
-    }
-    /// The operands, in order.
-    #[getter]
-    fn _prev(&self, py: Python<'_>) -> Vec<Py<Value>> {
-        self.kind.operands(py)
-    }
-    /// The operation that made it; empty for a leaf.
-    #[getter]
-    fn _op(&self) -> String {
-        match &self.kind {
-            Kind::Leaf => String::new(),
-            Kind::Add(..) => "+".to_owned(),
-            Kind::Mul(..) => "*".to_owned(),
-            Kind::Pow(_, exponent) => format!("**{exponent}"),
-            Kind::Apply(function, _) => function.name().to_owned(),
-            Kind::Moved(_) => "to_device".to_owned(),
-            Kind::Dot(_) => "dot".to_owned(),
+        Operands::Right(b, a) => {
+            let Some(a) = operand(b, a)? else { return Ok(None) };
+            sum(b.py(), negative(b)?, a).map(Some)
         }
+        Operands::Neither => Ok(None),
     }
+}
 
-    fn __add__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        let (py, this) = (slf.py(), slf.clone().unbind());
-        let result = operand(slf, other)?.map(|other| Value::sum(py, this, other));
-        Ok(operator(py, result.transpose()?))
-    }
-    fn __radd__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        Value::__add__(slf, other)
-    }
-    fn __mul__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        let (py, this) = (slf.py(), slf.clone().unbind());
-        let result = operand(slf, other)?.map(|other| Value::product(py, this, other));
-        Ok(operator(py, result.transpose()?))
-    }
-    fn __rmul__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        Value::__mul__(slf, other)
-    }
-    /// ``a - b`` is ``a + b * -1``; a number is subtracted by adding its negative.
-    fn __sub__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        let py = slf.py();
-        let negated = match other.cast::<Value>() {
-            Ok(other) => {
-                common(slf.get().place, other.get().place)?;
-                Some(Value::__neg__(other)?)
-            }
-            Err(_) => {
-                let leaf = |number: f64| Value::leaf(py, -number, slf.get().place);
-                number(other)?.map(leaf).transpose()?
-            }
-        };
-        let result = negated.map(|negated| Value::sum(py, slf.clone().unbind(), negated));
-        Ok(operator(py, result.transpose()?))
-    }
-    fn __rsub__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        let py = slf.py();
-        let Some(other) = operand(slf, other)? else { return Ok(operator(py, None)) };
-        Ok(operator(py, Some(Value::sum(py, Value::__neg__(slf)?, other)?)))
-    }
-    /// ``a / b`` is ``a * b**-1``.
-    fn __truediv__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        let (py, place) = (slf.py(), slf.get().place);
-        let inverse = match other.cast::<Value>() {
-            Ok(other) => {
-                common(place, other.get().place)?;
-                Some(Value::result(py, place, Kind::Pow(other.clone().unbind(), -1.0))?)
-            }
-            Err(_) => number(other)?.map(|number| Value::leaf(py, number.powf(-1.0), place)).transpose()?,
-        };
-        let result = inverse.map(|inverse| Value::product(py, slf.clone().unbind(), inverse));
-        Ok(operator(py, result.transpose()?))
-    }
-    fn __rtruediv__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        let py = slf.py();
-        let Some(other) = operand(slf, other)? else { return Ok(operator(py, None)) };
-        let inverse = Value::result(py, slf.get().place, Kind::Pow(slf.clone().unbind(), -1.0))?;
-        Ok(operator(py, Some(Value::product(py, inverse, other)?)))
-    }
-    fn __neg__(slf: &Bound<'_, Self>) -> Result<Py<Value>> {
-        let minus_one = Value::leaf(slf.py(), -1.0, slf.get().place)?;
-        Value::product(slf.py(), slf.clone().unbind(), minus_one)
-    }
-    /// A power whose exponent is a number.
-    fn __pow__<'py>(
-        slf: &Bound<'py, Self>,
-        exponent: &Bound<'py, PyAny>,
-        modulus: &Bound<'py, PyAny>,
-    ) -> Result<Bound<'py, PyAny>> {
-        let py = slf.py();
-        if !modulus.is_none() {
-            return Ok(operator(py, None));
+/// ``a / b`` is ``a * b**-1``.
+#[inline]
+pub(super) fn divide(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
+    match Operands::of(left, right) {
+        Operands::Left(a, b) => {
+            let (py, place) = (a.py(), a.get().place);
+            let inverse = match as_value(b) {
+                Some(b) => {
+                    common(place, b.get().place)?;
+                    inverse(b)?
+                }
+                None => match number(b)? {
+                    Some(number) => Value::leaf(py, number.powf(-1.0), place)?,
+                    None => return Ok(None),
+                },
+            };
+            product(py, a.clone().unbind(), inverse).map(Some)
         }
-        let power = |number| Value::result(py, slf.get().place, Kind::Pow(slf.clone().unbind(), number));
-        Ok(operator(py, number(exponent)?.map(power).transpose()?))
-    }
-    fn __richcmp__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-        comparison: CompareOp,
-    ) -> Result<Bound<'py, PyAny>> {
-        let py = slf.py();
-        // `NotImplemented` lets Python compare the objects themselves.
-        if matches!(comparison, CompareOp::Eq | CompareOp::Ne) {
-            return Ok(operator(py, None));
+        Operands::Right(b, a) => {
+            let Some(a) = operand(b, a)? else { return Ok(None) };
+            product(b.py(), inverse(b)?, a).map(Some)
         }
-        let right = match other.cast::<Value>() {
-            Ok(other) => Value::number(other)?,
-            Err(_) => match number(other)? {
-                Some(number) => number,
-                None => return Ok(operator(py, None)),
-            },
-        };
-        let left = Value::number(slf)?;
-        let truth = match comparison {
-            CompareOp::Lt => left < right,
-            CompareOp::Le => left <= right,
-            CompareOp::Gt => left > right,
-            _ => left >= right,
-        };
-        Ok(truth.into_pyobject(py).map(|truth| truth.to_owned().into_any()).map_err(PyErr::from)?)
+        Operands::Neither => Ok(None),
     }
-    fn __hash__(slf: &Bound<'_, Self>) -> isize {
-        slf.as_ptr().addr().cast_signed() >> 4
-    }
+}
 
-    /// The greater of the number and zero; its derivative at zero is zero.
-    fn relu(slf: &Bound<'_, Self>) -> Result<Py<Value>> {
-        Value::unary(slf, Function::Relu)
+/// ``-a`` is ``a * -1``.
+#[inline]
+pub(super) fn negative(value: &Bound<'_, Value>) -> Result<Py<Value>> {
+    let minus_one = Value::leaf(value.py(), -1.0, value.get().place)?;
+    product(value.py(), value.clone().unbind(), minus_one)
+}
+
+/// ``a ** n``, whose exponent is a number.
+#[inline]
+pub(super) fn power(base: &Bound<'_, PyAny>, exponent: &Bound<'_, PyAny>) -> Answer {
+    let Some(value) = as_value(base) else { return Ok(None) };
+    if as_value(exponent).is_some() {
+        return Ok(None);
     }
-    /// The exponential.
-    fn exp(slf: &Bound<'_, Self>) -> Result<Py<Value>> {
-        Value::unary(slf, Function::Exp)
+    let power =
+        |number| Value::result(value.py(), value.get().place, Kind::Pow(value.clone().unbind(), number));
+    number(exponent)?.map(power).transpose()
+}
+
+/// Numbers compared; ``==`` and ``!=`` are left to Python, which compares the objects themselves.
+#[inline]
+pub(super) fn compare(
+    left: &Bound<'_, PyAny>,
+    right: &Bound<'_, PyAny>,
+    comparison: CompareOp,
+) -> Result<Option<bool>> {
+    let Some(left) = as_value(left) else { return Ok(None) };
+    if matches!(comparison, CompareOp::Eq | CompareOp::Ne) {
+        return Ok(None);
     }
-    /// The natural logarithm.
-    fn log(slf: &Bound<'_, Self>) -> Result<Py<Value>> {
-        Value::unary(slf, Function::Log)
+    let right = match as_value(right) {
+        Some(right) => data(right)?,
+        None => match number(right)? {
+            Some(number) => number,
+            None => return Ok(None),
+        },
+    };
+    let left = data(left)?;
+    Ok(Some(match comparison {
+        CompareOp::Lt => left < right,
+        CompareOp::Le => left <= right,
+        CompareOp::Gt => left > right,
+        _ => left >= right,
+    }))
+}
+
+/// A function of a value.
+#[inline]
+pub(super) fn apply(value: &Bound<'_, Value>, function: Function) -> Result<Py<Value>> {
+    Value::result(value.py(), value.get().place, Kind::Apply(function, value.clone().unbind()))
+}
+
+/// A value that was given.
+pub(super) fn made(data: &Bound<'_, PyAny>, device: &Bound<'_, PyAny>) -> Result<Py<Value>> {
+    let number = data.extract::<f64>()?;
+    let device = if device.is_none() { None } else { Some(place_device(device)?) };
+    Value::leaf(data.py(), number, PlaceDevice::chosen(data.py(), device.map(|device| device.get()))?)
+}
+
+fn place_device<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Result<&'a Bound<'py, PlaceDevice>> {
+    Ok(object.cast::<PlaceDevice>().map_err(PyErr::from)?)
+}
+
+/// The number of a leaf or a result, computed.
+#[inline]
+pub(super) fn data(value: &Bound<'_, Value>) -> Result<f64> {
+    if value.get().pending.load(Relaxed) {
+        launch::evaluate(value)?;
     }
-    /// The hyperbolic tangent.
-    fn tanh(slf: &Bound<'_, Self>) -> Result<Py<Value>> {
-        Value::unary(slf, Function::Tanh)
+    Ok(value.get().data.get())
+}
+
+/// Another number in place of the one there is.
+#[inline]
+pub(super) fn set_data(value: &Bound<'_, Value>, number: f64) -> Result<()> {
+    let held = value.get();
+    if !held.place.is_cpu() {
+        // What was recorded before means the number of before.
+        launch::evaluate_all(value.py(), held.place)?;
     }
-    /// ``1 / (1 + exp(-x))``.
-    fn sigmoid(slf: &Bound<'_, Self>) -> Result<Py<Value>> {
-        Value::unary(slf, Function::Sigmoid)
+    held.data.set(number);
+    Ok(())
+}
+
+pub(super) fn grad(value: &Bound<'_, Value>) -> f64 {
+    value.get().grad.get()
+}
+
+pub(super) fn set_grad(value: &Bound<'_, Value>, gradient: f64) {
+    value.get().grad.set(gradient);
+}
+
+pub(super) fn device(value: &Bound<'_, Value>) -> Result<PlaceDevice> {
+    Ok(PlaceDevice::at(value.get().place))
+}
+
+/// The operands, in order.
+pub(super) fn operands(value: &Bound<'_, Value>) -> Result<Vec<Py<Value>>> {
+    Ok(value.get().kind.operands(value.py()))
+}
+
+/// The operation that made a value; empty for a leaf.
+pub(super) fn operation(value: &Bound<'_, Value>) -> Result<String> {
+    Ok(match &value.get().kind {
+        Kind::Leaf => String::new(),
+        Kind::Add(..) => "+".to_owned(),
+        Kind::Mul(..) => "*".to_owned(),
+        Kind::Pow(_, exponent) => format!("**{exponent}"),
+        Kind::Apply(function, _) => function.name().to_owned(),
+        Kind::Moved(_) => "to_device".to_owned(),
+        Kind::Dot(_) => "dot".to_owned(),
+    })
+}
+
+/// The value on another device; on the same device the value itself.
+pub(super) fn to(value: &Bound<'_, Value>, device: &Bound<'_, PyAny>) -> Result<Py<Value>> {
+    let place = place_device(device)?.get().place(value.py())?;
+    if place == value.get().place {
+        return Ok(value.clone().unbind());
     }
-    /// The value on another device, through which gradients flow; on the same device the value itself.
-    fn to(slf: &Bound<'_, Self>, device: &Bound<'_, PlaceDevice>) -> Result<Py<Value>> {
-        let place = device.get().place(slf.py())?;
-        if place == slf.get().place {
-            return Ok(slf.clone().unbind());
-        }
-        let data = Value::number(slf)?;
-        Ok(Py::new(slf.py(), Value::with(data, place, Kind::Moved(slf.clone().unbind())))?)
-    }
-    /// Adds to the gradient of every value that this one was made from; this one's own is set to 1.
-    fn backward(slf: &Bound<'_, Self>) -> Result<()> {
-        backward::run(slf)
-    }
-    /// Sets the gradient to 0.
-    fn zero_grad(&self) {
-        self.grad.set(0.0);
-    }
-    fn __repr__(slf: &Bound<'_, Self>) -> Result<String> {
-        Ok(format!("Value(data={}, grad={})", Value::number(slf)?, slf.get().grad.get()))
-    }
+    object::new(value.py(), Value::with(data(value)?, place, Kind::Moved(value.clone().unbind())))
+}
+
+/// Adds to the gradient of every value that this one was made from; gives `None` of Python's.
+pub(super) fn differentiate(value: &Bound<'_, Value>) -> Result<Py<PyAny>> {
+    backward::run(value)?;
+    Ok(value.py().None())
+}
+
+/// Sets the gradient to 0; gives `None` of Python's.
+pub(super) fn zero_grad(value: &Bound<'_, Value>) -> Result<Py<PyAny>> {
+    value.get().grad.set(0.0);
+    Ok(value.py().None())
+}
+
+/// Pickles and copies are leaves: the number, the gradient and the device. What the value was made from stays behind.
+pub(super) fn reduce<'py>(value: &Bound<'py, Value>) -> Reduced<'py, (f64, f64, &'static str)> {
+    let held = value.get();
+    reduced::<Value, _>(value.py(), (data(value)?, held.grad.get(), held.place.name()))
+}
+
+/// What comes out of a pickle or a copy.
+pub(super) fn restored(
+    data: &Bound<'_, PyAny>,
+    grad: &Bound<'_, PyAny>,
+    device: &Bound<'_, PyAny>,
+) -> Result<Py<Value>> {
+    let py = data.py();
+    let place = Place::restored(py, &device.extract::<String>()?)?;
+    let value = Value::leaf(py, data.extract::<f64>()?, place)?;
+    value.get().grad.set(grad.extract::<f64>()?);
+    Ok(value)
+}
+
+pub(super) fn shown(value: &Bound<'_, Value>) -> Result<String> {
+    Ok(format!("Value(data={}, grad={})", data(value)?, value.get().grad.get()))
 }

@@ -2,19 +2,23 @@
 //!
 //! Structures and rules are those of <https://dmlc.github.io/dlpack/latest/>, version 1.0 and the unversioned form before.
 
-use std::ffi::{CStr, c_void};
+pub(crate) mod import;
 
-use phynexus::{DType, Tensor, device::Storage, shape::Layout};
-use pyo3::{
-    exceptions::PyBufferError,
-    ffi,
-    prelude::*,
-    types::{PyCapsule, PyTuple},
+use std::{
+    any::Any,
+    ffi::{CStr, c_void},
 };
+
+use phynexus::{
+    DType, Tensor,
+    device::{Exchange, Storage},
+    shape::Layout,
+};
+use pyo3::{exceptions::PyBufferError, ffi, prelude::*};
 
 use super::PyTensor;
 use crate::{
-    error::{Failure, Result, runtime_error, type_error},
+    error::{Failure, Result, type_error, value_error},
     interrupt::compute,
 };
 
@@ -64,6 +68,10 @@ struct Versioned {
 }
 
 const CPU: i32 = 1;
+/// Device kinds of DLPack's that our devices are, by our names of them.
+const GPUS: &[(&str, i32)] = &[("cuda", 2)];
+/// CUDA's default stream, as DLPack's callers name it.
+const DEFAULT_STREAM: u64 = 1;
 const READ_ONLY: u64 = 1;
 const IS_COPIED: u64 = 2;
 
@@ -72,9 +80,55 @@ const VERSIONED: &CStr = c"dltensor_versioned";
 
 /// What an exported tensor keeps alive until its taker lets go.
 struct Exported {
-    _storage: Storage,
+    kept: Option<Box<dyn Any + Send>>,
     shape: Vec<i64>,
     strides: Vec<i64>,
+    /// The GPU that has it, and the stream on which it is used; nothing if the taker said none.
+    used: Option<(phynexus::Device, Option<u64>)>,
+}
+
+impl Drop for Exported {
+    fn drop(&mut self) {
+        // The memory is used again in the order of the engine's own stream: behind what the taker did with it.
+        if let Some((device, stream)) = self.used
+            && let Some(exchange) = device.backend().exchange()
+        {
+            let behind = match stream {
+                // SAFETY: the default stream is there as long as its device.
+                Some(DEFAULT_STREAM) => unsafe { exchange.follow(DEFAULT_STREAM) },
+                // Another stream may be gone, and number 2 is another one on each thread.
+                _ => exchange.settle(),
+            };
+            if behind.is_err() {
+                // Nobody knows whether it is still in use, so it stays.
+                std::mem::forget(self.kept.take());
+            }
+        }
+    }
+}
+
+/// A device as DLPack counts them.
+fn place_of(device: phynexus::Device) -> Option<(i32, i32)> {
+    match device.name().split_once(':') {
+        None if device.name() == "cpu" => Some((CPU, 0)),
+        None => None,
+        Some((kind, number)) => {
+            let known = GPUS.iter().find(|(name, _)| *name == kind)?;
+            device.backend().exchange()?;
+            Some((known.1, number.parse().ok()?))
+        }
+    }
+}
+
+/// Our device for one that DLPack counts.
+fn device_at(kind: i32, number: i32) -> Option<phynexus::Device> {
+    let (name, _) = GPUS.iter().find(|(_, known)| *known == kind)?;
+    let device = crate::device::find(&format!("{name}:{number}")).ok()?;
+    device.backend().exchange().map(|_| device)
+}
+
+fn buffer_error(message: impl Into<String>) -> Failure {
+    Failure::from(PyBufferError::new_err(message.into()))
 }
 
 fn code(dtype: DType) -> DataType {
@@ -112,23 +166,33 @@ fn dtype_of(given: DataType) -> Result<DType> {
     Ok(known)
 }
 
-/// The array for a tensor on the CPU, and what keeps it alive.
-fn exported(tensor: &Tensor) -> Result<(Array, Box<Exported>)> {
+/// The array for a tensor that is computed, and what keeps it alive.
+fn exported(tensor: &Tensor, stream: Option<u64>) -> Result<(Array, Box<Exported>)> {
     let storage = tensor.storage()?;
-    let Some(start) = storage.buffer.0.host_pointer() else {
-        return Err(Failure::from(PyBufferError::new_err(format!(
-            "a tensor on {} is handed over through the CPU: use .cpu() first",
-            tensor.device()
-        ))));
+    let Some((kind, index)) = place_of(tensor.device()) else { return Err(not_handed_over(tensor.device())) };
+    let layout = storage.layout.clone();
+    let on_gpu = kind != CPU;
+    let (start, kept) = match storage.buffer.0.host_pointer() {
+        Some(start) => (start as usize, Box::new(storage) as Box<dyn Any + Send>),
+        None => {
+            let exchange = tensor.device().backend().exchange();
+            let exchange = exchange.ok_or_else(|| not_handed_over(tensor.device()))?;
+            let (address, kept) = exchange.address(&storage.buffer)?;
+            if let Some(stream) = stream {
+                // SAFETY: by DLPack's rules it is a stream of this device.
+                unsafe { exchange.precede(stream) }?;
+            }
+            (address as usize, kept)
+        }
     };
-    let layout = &storage.layout;
-    let start = start.wrapping_add(layout.offset * tensor.dtype().size());
+    let start = start + layout.offset * tensor.dtype().size();
     let shape = layout.shape.iter().map(|&size| size as i64).collect();
     let strides = layout.strides.iter().map(|&stride| stride as i64).collect();
-    let mut kept = Box::new(Exported { _storage: storage, shape, strides });
+    let used = on_gpu.then_some((tensor.device(), stream));
+    let mut kept = Box::new(Exported { kept: Some(kept), shape, strides, used });
     let array = Array {
-        data: start.cast(),
-        device: Device { kind: CPU, index: 0 },
+        data: std::ptr::with_exposed_provenance_mut(start),
+        device: Device { kind, index },
         ndim: kept.shape.len() as i32,
         dtype: code(tensor.dtype()),
         shape: kept.shape.as_mut_ptr(),
@@ -136,6 +200,55 @@ fn exported(tensor: &Tensor) -> Result<(Array, Box<Exported>)> {
         byte_offset: 0,
     };
     Ok((array, kept))
+}
+
+fn not_handed_over(device: phynexus::Device) -> Failure {
+    buffer_error(format!("a tensor on {device} is handed over through the CPU: use .cpu() first"))
+}
+
+/// A tensor of its own memory with the same values.
+fn copied(tensor: &Tensor) -> Result<Tensor> {
+    let device = tensor.device();
+    let Some(exchange) = device.backend().exchange() else {
+        return Ok(Tensor::from_bytes(&tensor.to_bytes()?, tensor.dtype(), tensor.shape(), device)?);
+    };
+    let storage = tensor.storage()?;
+    let (address, kept) = exchange.address(&storage.buffer)?;
+    let address = address + (storage.layout.offset * tensor.dtype().size()) as u64;
+    let layout = storage.layout.clone();
+    // SAFETY: the elements are in the buffer, which is kept until the copy is submitted and is given back in its order.
+    let copy = unsafe { taken(exchange, device, tensor.dtype(), &layout.shape, &layout.strides, address) };
+    drop(kept);
+    copy
+}
+
+/// A tensor of a device's from elements in its memory, with their strides, as one copy.
+///
+/// # Safety
+/// The elements are there until the copy is done.
+unsafe fn taken(
+    exchange: &dyn Exchange,
+    device: phynexus::Device,
+    dtype: DType,
+    shape: &[usize],
+    strides: &[isize],
+    address: u64,
+) -> Result<Tensor> {
+    if shape.contains(&0) {
+        return Ok(Tensor::from_bytes(&[], dtype, shape, device)?);
+    }
+    // From the lowest element to the highest.
+    let reach = |wanted: fn(&isize) -> bool| -> isize {
+        let ends = shape.iter().zip(strides).map(|(&size, &stride)| (size as isize - 1) * stride);
+        ends.filter(wanted).sum()
+    };
+    let (below, above) = (reach(|end| *end < 0).unsigned_abs(), reach(|end| *end > 0).unsigned_abs());
+    let bytes = (below + above + 1) * dtype.size();
+    let buffer = device.backend().allocate(bytes)?;
+    // SAFETY: the caller's promise.
+    unsafe { exchange.take(&buffer, address - (below * dtype.size()) as u64, bytes) }?;
+    let layout = Layout { shape: shape.into(), strides: strides.into(), offset: below };
+    Ok(Tensor::from_storage(device, dtype, Storage { buffer, layout }))
 }
 
 /// Frees an exported tensor.
@@ -176,51 +289,69 @@ fn capsule<'py>(py: Python<'py>, content: *mut c_void, name: &'static CStr) -> P
 impl PyTensor {
     /// The kind and number of the device, as DLPack counts them.
     fn __dlpack_device__(&self) -> Result<(i32, i32)> {
-        match self.place().tensor().device().name() {
-            "cpu" => Ok((CPU, 0)),
-            other => Err(Failure::from(PyBufferError::new_err(format!(
-                "a tensor on {other} is handed over through the CPU: use .cpu() first"
-            )))),
-        }
+        let device = self.place().tensor().device();
+        place_of(device).ok_or_else(|| not_handed_over(device))
     }
 
-    /// The tensor for another library: its memory is shared, and must not be written to.
+    /// The tensor for another library: its memory is shared, and must not be written to. On a GPU ``stream`` is the stream on
+    /// which the library uses it (``None`` the default one, -1 none that is to wait).
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
         py: Python<'py>,
-        stream: Option<&Bound<'py, PyAny>>,
+        stream: Option<i64>,
         max_version: Option<(u32, u32)>,
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> Result<Bound<'py, PyAny>> {
-        let _ = stream;
-        if dl_device.is_some_and(|device| device != (CPU, 0)) {
-            return Err(Failure::from(PyBufferError::new_err("only the CPU is handed over to")));
-        }
         let mut tensor = self.tensor()?;
         if tensor.requires_grad() {
-            return Err(Failure::from(PyBufferError::new_err(
+            return Err(buffer_error(
                 "the tensor requires gradients, which other libraries lose: use detach()",
-            )));
+            ));
         }
+        let here = self.__dlpack_device__()?;
+        // Without elements there is nothing to copy.
+        let no_copy = copy == Some(false) && !tensor.is_empty();
+        let moved = dl_device.is_some_and(|wanted| wanted != here);
+        if moved {
+            if dl_device != Some((CPU, 0)) {
+                return Err(buffer_error(format!(
+                    "from device {here:?} tensors are handed over there, or to the CPU"
+                )));
+            }
+            if no_copy {
+                return Err(buffer_error(
+                    "the tensor is on a GPU: to hand it to the CPU is a copy, which copy=False forbids",
+                ));
+            }
+            tensor = tensor.to_device(crate::device::find("cpu")?)?;
+        }
+        let stream = match stream {
+            _ if moved || here.0 == CPU => None,
+            None => Some(DEFAULT_STREAM),
+            Some(-1) => None,
+            Some(handle @ 1..) => Some(handle as u64),
+            Some(other) => {
+                return Err(value_error(format!("stream is {other}: it is a handle, 1, 2, -1 or None")));
+            }
+        };
         // Before version 1.0 nobody could be told that the memory must not be written to: so it is a copy.
         let versioned = max_version.is_some_and(|(major, _)| major >= 1);
-        if !versioned && copy == Some(false) {
-            return Err(Failure::from(PyBufferError::new_err(
+        if !versioned && no_copy {
+            return Err(buffer_error(
                 "without max_version the tensor is copied, which copy=False forbids: it must not be written to",
-            )));
+            ));
         }
-        let copied = copy == Some(true) || !versioned;
-        if copied {
-            let bytes = compute(py, || tensor.to_bytes())?;
-            tensor = Tensor::from_bytes(&bytes, tensor.dtype(), tensor.shape(), tensor.device())?;
-        }
-        compute(py, || tensor.evaluate())?;
-        let (array, kept) = exported(&tensor)?;
+        let own = !moved && (copy == Some(true) || !versioned);
+        let tensor = compute(py, || -> Result<Tensor> {
+            tensor.evaluate()?;
+            if own { copied(&tensor) } else { Ok(tensor) }
+        })?;
+        let (array, kept) = exported(&tensor, stream)?;
         let context = Box::into_raw(kept).cast::<c_void>();
         if versioned {
-            let flags = if copied { IS_COPIED } else { READ_ONLY };
+            let flags = if own || moved { IS_COPIED } else { READ_ONLY };
             let managed =
                 Versioned { major: 1, minor: 0, context, deleter: Some(free_versioned), flags, array };
             return Ok(capsule(py, Box::into_raw(Box::new(managed)).cast(), VERSIONED)?);
@@ -228,97 +359,4 @@ impl PyTensor {
         let managed = Managed { array, context, deleter: Some(free) };
         Ok(capsule(py, Box::into_raw(Box::new(managed)).cast(), NAME)?)
     }
-}
-
-/// The elements of an array on the CPU in row-major order.
-///
-/// # Safety
-/// The array describes memory that may be read.
-unsafe fn gathered(array: &Array, size: usize) -> Result<(Vec<usize>, Vec<u8>)> {
-    let rank = usize::try_from(array.ndim).map_err(|_| runtime_error("from_dlpack: a negative rank"))?;
-    // SAFETY: by DLPack's rules there are so many extents; strides may be absent.
-    let (shape, strides) = unsafe {
-        let shape = if rank == 0 { &[][..] } else { std::slice::from_raw_parts(array.shape, rank) };
-        let strides =
-            (!array.strides.is_null() && rank > 0).then(|| std::slice::from_raw_parts(array.strides, rank));
-        (shape, strides)
-    };
-    let shape = shape
-        .iter()
-        .map(|&extent| usize::try_from(extent).map_err(|_| runtime_error("from_dlpack: a negative size")))
-        .collect::<Result<Vec<_>>>()?;
-    let count: usize = shape.iter().product();
-    let mut strides: Vec<isize> = strides.map_or_else(Vec::new, |s| s.iter().map(|&s| s as isize).collect());
-    if strides.is_empty() {
-        strides = Layout::contiguous(&shape).strides.to_vec();
-    }
-    let mut bytes = Vec::with_capacity(count * size);
-    let start = array.data.cast::<u8>().cast_const().wrapping_add(array.byte_offset as usize);
-    let mut index = vec![0usize; rank];
-    for _ in 0..count {
-        let moved: isize = index.iter().zip(&strides).map(|(&i, &stride)| i as isize * stride).sum();
-        // SAFETY: the element is one of the array's.
-        bytes.extend_from_slice(unsafe {
-            std::slice::from_raw_parts(start.wrapping_offset(moved * size as isize), size)
-        });
-        for axis in (0..rank).rev() {
-            index[axis] += 1;
-            if index[axis] < shape[axis] {
-                break;
-            }
-            index[axis] = 0;
-        }
-    }
-    Ok((shape, bytes))
-}
-
-/// A tensor of the values of another library's array. They are copied: tensors are values, which nobody else may change.
-#[pyfunction]
-#[pyo3(signature = (x, device=None))]
-pub(crate) fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<crate::device::Named>) -> Result<PyTensor> {
-    let py = x.py();
-    let (kind, number): (i32, i32) = x.call_method0("__dlpack_device__")?.extract()?;
-    if kind != CPU {
-        return Err(Failure::from(PyBufferError::new_err(format!(
-            "an array on DLPack's device ({kind}, {number}) comes in through the CPU: bring it there first"
-        ))));
-    }
-    let options = pyo3::types::PyDict::new(py);
-    options.set_item("max_version", PyTuple::new(py, [1, 0])?)?;
-    let capsule = match x.call_method("__dlpack__", (), Some(&options)) {
-        Ok(capsule) => capsule,
-        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {
-            x.call_method0("__dlpack__")?
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let capsule =
-        capsule.cast::<PyCapsule>().map_err(|_| type_error("from_dlpack: __dlpack__ gave no capsule"))?;
-    let pointer = capsule.as_ptr();
-    // SAFETY: the name of a capsule says which structure is in it; it stays there, and alive, until the capsule goes, whose
-    // destructor frees it, since its name is not changed here.
-    let (dtype, (shape, bytes)) = unsafe {
-        let array = if ffi::PyCapsule_IsValid(pointer, VERSIONED.as_ptr()) == 1 {
-            let managed = ffi::PyCapsule_GetPointer(pointer, VERSIONED.as_ptr()).cast::<Versioned>();
-            if (*managed).major != 1 {
-                return Err(runtime_error(format!(
-                    "from_dlpack: version {} is not known here",
-                    (*managed).major
-                )));
-            }
-            &(*managed).array
-        } else if ffi::PyCapsule_IsValid(pointer, NAME.as_ptr()) == 1 {
-            &(*ffi::PyCapsule_GetPointer(pointer, NAME.as_ptr()).cast::<Managed>()).array
-        } else {
-            return Err(type_error("from_dlpack: the capsule holds no array, or was taken before"));
-        };
-        let dtype = dtype_of(array.dtype)?;
-        (dtype, gathered(array, dtype.size())?)
-    };
-    let mut bytes = bytes;
-    if dtype == DType::Bool {
-        bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
-    }
-    let device = device.map_or_else(|| crate::device::find("cpu"), |device| Ok(device.0))?;
-    Ok(PyTensor::wrap(Tensor::from_bytes(&bytes, dtype, &shape, device)?))
 }

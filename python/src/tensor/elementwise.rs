@@ -4,7 +4,10 @@ use phynexus::{Tensor, tensor::GeluApproximation};
 use pyo3::prelude::*;
 
 use super::PyTensor;
-use crate::error::{Result, value_error};
+use crate::{
+    argument::one_of,
+    error::{Result, value_error},
+};
 
 macro_rules! unary {
     ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
@@ -199,13 +202,15 @@ impl PyTensor {
         self.map(|t| t.prelu(&weight))
     }
     /// ``exp(x) / sum(exp(x))`` along ``dim``.
-    #[pyo3(signature = (dim=-1))]
-    fn softmax(&self, dim: i64) -> Result<PyTensor> {
+    #[pyo3(signature = (dim=None, *, axis=None), text_signature = "($self, dim=-1, *, axis=None)")]
+    fn softmax(&self, dim: Option<i64>, axis: Option<i64>) -> Result<PyTensor> {
+        let dim = one_of(dim, axis)?.unwrap_or(-1);
         self.map(|t| t.softmax(dim))
     }
     /// The logarithm of ``softmax``.
-    #[pyo3(signature = (dim=-1))]
-    fn log_softmax(&self, dim: i64) -> Result<PyTensor> {
+    #[pyo3(signature = (dim=None, *, axis=None), text_signature = "($self, dim=-1, *, axis=None)")]
+    fn log_softmax(&self, dim: Option<i64>, axis: Option<i64>) -> Result<PyTensor> {
+        let dim = one_of(dim, axis)?.unwrap_or(-1);
         self.map(|t| t.log_softmax(dim))
     }
     /// ``softmax(-x)``.

@@ -1,6 +1,6 @@
 //! Square brackets: reading and writing by NumPy's rules.
 
-use phynexus::{DType, Tensor, shape::show_shape, tensor::IndexSpec};
+use phynexus::{DType, Tensor, schedule::capture::is_recording, shape::show_shape, tensor::IndexSpec};
 use pyo3::{
     prelude::*,
     types::{PyBool, PyEllipsis, PyInt, PyList, PySlice, PyTuple},
@@ -8,7 +8,7 @@ use pyo3::{
 
 use super::{PyTensor, numpy};
 use crate::{
-    argument::Operand,
+    argument::{Operand, fits, tensors},
     error::{Failure, Result, type_error},
     interrupt::compute,
 };
@@ -100,8 +100,31 @@ fn single_mask(key: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<Option<Tensor>
     Ok(if mask.rank() == 0 && mask.dtype() == DType::Bool { Some(mask.reshape(&[1])?) } else { None })
 }
 
+impl PyTensor {
+    /// Takes a new value for the place that indices made, once they are known to be in range: an index out of range leaves the
+    /// place as it was. What came from the host is checked already, what was computed when the value is computed.
+    fn put(&self, py: Python<'_>, value: Tensor, indices: &[Tensor]) -> Result<()> {
+        let known = |index: &Tensor| index.dtype() == DType::Bool || index.extremes().is_some();
+        if !indices.iter().all(|index| index.is_empty() || known(index)) && !is_recording() {
+            compute(py, || value.evaluate())?;
+        }
+        self.assign(value)
+    }
+}
+
 #[pymethods]
 impl PyTensor {
+    /// Puts a value into the place that was made of it by these indices.
+    #[pyo3(signature = (value, *indices))]
+    fn _put<'py>(
+        slf: &Bound<'py, Self>,
+        value: &PyTensor,
+        indices: &Bound<'py, PyTuple>,
+    ) -> Result<Bound<'py, Self>> {
+        let indices = tensors(indices.as_any())?;
+        slf.get().put(slf.py(), value.tensor()?, &indices)?;
+        Ok(slf.clone())
+    }
     fn __getitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> Result<PyTensor> {
         let tensor = self.tensor()?;
         if let Some(mask) = single_mask(key, &tensor)? {
@@ -117,15 +140,25 @@ impl PyTensor {
         let mask = single_mask(key, &tensor)?;
         let specs = if mask.is_some() { Vec::new() } else { specifications(key, &tensor)? };
         let value = match Operand::beside(&tensor, value)? {
-            Some(Operand::Number(scalar)) => Tensor::full(&[], scalar, tensor.dtype(), tensor.device())?,
+            Some(Operand::Number(scalar)) => {
+                fits(scalar, tensor.dtype())?;
+                Tensor::full(&[], scalar, tensor.dtype(), tensor.device())?
+            }
             Some(Operand::Tensor(value)) => value,
             None => numpy::import(value, None, tensor.device())?,
         };
         let value = value.to_dtype(tensor.dtype())?;
+        let indices: Vec<Tensor> = specs
+            .iter()
+            .filter_map(|spec| match spec {
+                IndexSpec::Tensor(index) => Some(index.clone()),
+                _ => None,
+            })
+            .collect();
         let changed = compute(py, || match mask {
             Some(mask) => tensor.unsqueeze(0)?.index_put(&[IndexSpec::Tensor(mask)], &value)?.squeeze(0),
             None => tensor.index_put(&specs, &value),
         })?;
-        self.assign(changed)
+        self.put(py, changed, &indices)
     }
 }

@@ -21,7 +21,7 @@ use pyo3::{
 };
 
 use crate::{
-    argument::{Shape, spread},
+    argument::{Given, Shape, spread},
     device::{Named, PyDevice, chosen},
     dtype::{PyDType, Wanted},
     error::{Result, runtime_error, type_error, value_error},
@@ -159,17 +159,17 @@ pub(crate) fn convert(
 #[pymethods]
 impl PyTensor {
     #[new]
-    #[pyo3(signature = (data=None, shape=None, dtype=None, device=None, requires_grad=false))]
+    #[pyo3(signature = (data=Given(None), shape=None, dtype=None, device=None, requires_grad=false), text_signature = "(data=..., shape=None, dtype=None, device=None, requires_grad=False)")]
     fn new(
-        data: Option<&Bound<'_, PyAny>>,
+        data: Given<'_>,
         shape: Option<Shape>,
         dtype: Option<Wanted>,
         device: Option<Named>,
         requires_grad: bool,
     ) -> Result<PyTensor> {
         let dtype = dtype.map(|dtype| dtype.0);
-        let mut tensor = match data {
-            Some(data) => convert(data, dtype, device)?,
+        let mut tensor = match data.0 {
+            Some(data) => convert(&data, dtype, device)?,
             None => {
                 let sizes = shape.as_ref().map_or(&[][..], |shape| &shape.0);
                 let sizes = if shape.is_some() { sizes } else { &[0] };

@@ -8,8 +8,8 @@ use pyo3::{
 
 use super::{PyTensor, reshaped};
 use crate::{
-    argument::{Axes, Number, Shape, number, size, spread, spread_sizes, tensors, whole_numbers},
-    error::{Result, value_error},
+    argument::{Axes, Number, Shape, number, one_of, size, spread, spread_sizes, tensors, whole_numbers},
+    error::{Result, type_error, value_error},
     precision,
 };
 
@@ -126,9 +126,9 @@ impl PyTensor {
         self.map(|t| t.broadcast_to(&shape.0))
     }
     /// Without axes of size 1: all of them, or those named.
-    #[pyo3(signature = (dim=Axes::All))]
-    fn squeeze(&self, dim: Axes) -> Result<PyTensor> {
-        let tensor = self.tensor()?;
+    #[pyo3(signature = (dim=Axes::All, *, axis=None))]
+    fn squeeze(&self, dim: Axes, axis: Option<Axes>) -> Result<PyTensor> {
+        let (tensor, dim) = (self.tensor()?, dim.or(axis)?);
         let Axes::All = dim else {
             let rank = tensor.rank() as i64;
             let mut axes: Vec<i64> = dim.list().unwrap_or_default().to_vec();
@@ -151,7 +151,9 @@ impl PyTensor {
         Ok(PyTensor::wrap(tensor.squeeze_all()?))
     }
     /// With an axis of size 1 at ``dim``.
-    fn unsqueeze(&self, dim: i64) -> Result<PyTensor> {
+    #[pyo3(signature = (dim=None, *, axis=None))]
+    fn unsqueeze(&self, dim: Option<i64>, axis: Option<i64>) -> Result<PyTensor> {
+        let dim = one_of(dim, axis)?.ok_or_else(|| type_error("unsqueeze: say where: dim="))?;
         self.map(|t| t.unsqueeze(dim))
     }
     /// The axes from ``start_dim`` to ``end_dim`` as one.
@@ -304,6 +306,15 @@ impl PyTensor {
             let (before, after) = (pair[0].min(0), pair[1].min(0));
             if before < 0 || after < 0 {
                 let end = tensor.shape()[axis] as i64 + after;
+                if end < -before {
+                    let message = format!(
+                        "pad: {} and {} take more away than axis {axis} of size {} has",
+                        pair[0],
+                        pair[1],
+                        tensor.shape()[axis]
+                    );
+                    return Err(value_error(message));
+                }
                 cut = cut.slice(axis as i64, Some(-before), Some(end), 1)?;
             }
         }
@@ -343,9 +354,6 @@ pub(crate) fn meshgrid(tensors: &Bound<'_, PyAny>, indexing: &str) -> Result<Vec
     }
     let mut grids = Tensor::meshgrid(&axes.iter().collect::<Vec<_>>())?;
     if swap {
-        for grid in &mut grids {
-            *grid = grid.transpose(0, 1)?;
-        }
         grids.swap(0, 1);
     }
     Ok(grids.into_iter().map(PyTensor::wrap).collect())

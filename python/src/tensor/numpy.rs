@@ -26,12 +26,18 @@ pub(crate) fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
 
 /// A tensor from numbers, nested lists and tuples of them, NumPy's arrays, or anything that NumPy makes an array of.
 pub(crate) fn import(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> Result<Tensor> {
+    if data.is_none() {
+        return Err(type_error(
+            "None holds no numbers: give a number, nested lists or an array, or make a tensor of zeros of a shape",
+        ));
+    }
     // NumPy's own numbers keep their dtype.
     if data.hasattr("dtype")? {
         return from_array(data, dtype, device);
     }
     if let Some(scalar) = number(data)? {
         let dtype = dtype.unwrap_or_else(|| natural(&[scalar]));
+        fits(scalar, dtype)?;
         let bytes = phynexus::device::scalar_bytes(scalar, dtype);
         return Ok(Tensor::from_bytes(&bytes, dtype, &[], device)?);
     }

@@ -108,11 +108,6 @@ fn number_first(beside: &Tensor, value: Scalar) -> phynexus::Result<Tensor> {
 
 #[pymethods]
 impl PyTensor {
-    /// NumPy leaves operators with tensors to them.
-    #[classattr]
-    #[pyo3(name = "__array_ufunc__")]
-    const ARRAY_UFUNC: Option<()> = None;
-
     fn __matmul__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let py = other.py();
         let tensor = self.tensor()?;
@@ -395,6 +390,7 @@ impl PyTensor {
     /// Every element becomes ``value``.
     fn fill_<'py>(slf: &Bound<'py, Self>, value: crate::argument::Number) -> Result<Bound<'py, Self>> {
         let tensor = slf.get().tensor()?.detach()?;
+        crate::argument::fits(value.0, tensor.dtype())?;
         slf.get().assign(tensor.full_like(value.0)?)?;
         Ok(slf.clone())
     }

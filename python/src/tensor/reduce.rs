@@ -8,7 +8,7 @@ use pyo3::{
 
 use super::PyTensor;
 use crate::{
-    argument::{Axes, number},
+    argument::{Axes, number, one_of},
     dtype::Wanted,
     error::{Result, type_error, value_error},
 };
@@ -30,30 +30,25 @@ impl PyTensor {
 
     fn extreme(
         &self,
+        py: Python<'_>,
+        kind: &Extreme,
         dim: Option<&Bound<'_, PyAny>>,
         keepdim: bool,
-        py: Python<'_>,
-        greatest: bool,
     ) -> Result<Py<PyAny>> {
         let tensor = self.tensor()?;
-        let value =
-            |axes: &[i64]| if greatest { tensor.max(axes, keepdim) } else { tensor.min(axes, keepdim) };
+        let alone = |result: Tensor| -> Result<Py<PyAny>> {
+            Ok(Bound::new(py, PyTensor::wrap(result))?.into_any().unbind())
+        };
         let Some(dim) = dim.filter(|dim| !dim.is_none()) else {
-            return Ok(Bound::new(py, PyTensor::wrap(value(&[])?))?.into_any().unbind());
+            return alone((kind.over)(&tensor, &[], keepdim)?);
         };
         if let Ok(other) = dim.cast::<PyTensor>() {
-            let other = other.get().tensor()?;
-            let result = if greatest { tensor.maximum(&other)? } else { tensor.minimum(&other)? };
-            return Ok(Bound::new(py, PyTensor::wrap(result))?.into_any().unbind());
+            return alone((kind.of_two)(&tensor, &other.get().tensor()?)?);
         }
         let Axes::One(axis) = dim.extract::<Axes>()? else {
             return Err(type_error("dim is one whole number here; amax and amin take several"));
         };
-        let index = if greatest {
-            tensor.argmax(Some(axis), keepdim)?
-        } else {
-            tensor.argmin(Some(axis), keepdim)?
-        };
+        let index = (kind.index)(&tensor, Some(axis), keepdim)?;
         // The values at the indices: the gradient goes to one of equal elements, as PyTorch's does.
         let kept = if keepdim { index.clone() } else { index.unsqueeze(axis_of(&tensor, axis))? };
         let values = if tensor.rank() == 0 {
@@ -62,10 +57,22 @@ impl PyTensor {
             let values = tensor.take_along_dim(&kept, axis)?;
             if keepdim { values } else { values.squeeze(axis_of(&tensor, axis))? }
         };
-        let name = if greatest { "max" } else { "min" };
-        Ok(pair(py, name, values, index)?.unbind())
+        Ok(pair(py, kind.name, values, index)?.unbind())
     }
 }
+
+/// The greatest of elements, or the least.
+struct Extreme {
+    name: &'static str,
+    over: fn(&Tensor, &[i64], bool) -> phynexus::Result<Tensor>,
+    of_two: fn(&Tensor, &Tensor) -> phynexus::Result<Tensor>,
+    index: fn(&Tensor, Option<i64>, bool) -> phynexus::Result<Tensor>,
+}
+
+const GREATEST: Extreme =
+    Extreme { name: "max", over: Tensor::max, of_two: Tensor::maximum, index: Tensor::argmax };
+const LEAST: Extreme =
+    Extreme { name: "min", over: Tensor::min, of_two: Tensor::minimum, index: Tensor::argmin };
 
 /// An axis counted from the front.
 fn axis_of(tensor: &Tensor, axis: i64) -> i64 {
@@ -83,109 +90,207 @@ pub(crate) fn pair<'py>(
     Ok(class.call1((PyTensor::wrap(values), PyTensor::wrap(indices)))?)
 }
 
+// NumPy's names, ``axis`` and ``keepdims``, are taken for PyTorch's.
+macro_rules! over_axes {
+    ($($(#[doc = $doc:literal])+ $name:ident = $function:expr;)+) => {
+        #[pymethods]
+        impl PyTensor { $(
+            $(#[doc = $doc])+
+            #[pyo3(signature = (dim=Axes::All, keepdim=false, *, axis=None, keepdims=false))]
+            fn $name(&self, dim: Axes, keepdim: bool, axis: Option<Axes>, keepdims: bool) -> Result<PyTensor> {
+                self.reduced(&dim.or(axis)?, keepdim || keepdims, $function)
+            }
+        )+ }
+    };
+}
+
+over_axes! {
+    /// The greatest element over ``dim``; equal ones share the gradient.
+    amax = Tensor::max;
+    /// The least element over ``dim``; equal ones share the gradient.
+    amin = Tensor::min;
+    /// True where all elements over ``dim`` are not zero.
+    all = Tensor::all;
+    /// True where any element over ``dim`` is not zero.
+    any = Tensor::any;
+    /// How many elements over ``dim`` are not zero.
+    count_nonzero = |t, axes, keep| t.to_dtype(DType::Bool)?.sum(axes, keep);
+    /// ``log(sum(exp(x)))`` over ``dim``, without overflow.
+    logsumexp = Tensor::logsumexp;
+}
+
+macro_rules! in_dtype {
+    ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
+        #[pymethods]
+        impl PyTensor { $(
+            $(#[doc = $doc])+
+            #[pyo3(signature = (dim=Axes::All, keepdim=false, dtype=None, *, axis=None, keepdims=false))]
+            fn $name(
+                &self,
+                dim: Axes,
+                keepdim: bool,
+                dtype: Option<Wanted>,
+                axis: Option<Axes>,
+                keepdims: bool,
+            ) -> Result<PyTensor> {
+                self.reduced(&dim.or(axis)?, keepdim || keepdims, |t, axes, keep| match dtype {
+                    Some(dtype) => t.to_dtype(dtype.0)?.$name(axes, keep)?.to_dtype(dtype.0),
+                    None => t.$name(axes, keep),
+                })
+            }
+        )+ }
+    };
+}
+
+in_dtype! {
+    /// The sum over ``dim``, an axis or several; over all without it. Integers and ``bool`` are summed as ``int64``.
+    sum;
+    /// The product over ``dim``.
+    prod;
+    /// The mean over ``dim``; integers give ``float32``.
+    mean;
+}
+
+macro_rules! deviations {
+    ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
+        #[pymethods]
+        impl PyTensor { $(
+            $(#[doc = $doc])+
+            #[pyo3(signature = (dim=Axes::All, unbiased=None, keepdim=false, *, correction=None, axis=None, keepdims=false))]
+            fn $name(
+                &self,
+                dim: Axes,
+                unbiased: Option<bool>,
+                keepdim: bool,
+                correction: Option<f64>,
+                axis: Option<Axes>,
+                keepdims: bool,
+            ) -> Result<PyTensor> {
+                let correction = corrected(unbiased, correction)?;
+                self.reduced(&dim.or(axis)?, keepdim || keepdims, |t, axes, keep| t.$name(axes, correction, keep))
+            }
+        )+ }
+    };
+}
+
+deviations! {
+    /// The variance over ``dim``: the sum of squares is divided by the count less ``correction``.
+    var;
+    /// The standard deviation over ``dim``, the root of ``var``.
+    std;
+}
+
+macro_rules! extremes {
+    ($($(#[doc = $doc:literal])+ $name:ident = $kind:ident;)+) => {
+        #[pymethods]
+        impl PyTensor { $(
+            $(#[doc = $doc])+
+            #[pyo3(signature = (dim=None, keepdim=false, *, axis=None, keepdims=false))]
+            fn $name(
+                &self,
+                py: Python<'_>,
+                dim: Option<&Bound<'_, PyAny>>,
+                keepdim: bool,
+                axis: Option<&Bound<'_, PyAny>>,
+                keepdims: bool,
+            ) -> Result<Py<PyAny>> {
+                self.extreme(py, &$kind, one_of(dim, axis)?, keepdim || keepdims)
+            }
+        )+ }
+    };
+}
+
+extremes! {
+    /// The greatest element; with ``dim``, values and indices along it; with a tensor, the greater of each pair.
+    max = GREATEST;
+    /// The least element; with ``dim``, values and indices along it; with a tensor, the lesser of each pair.
+    min = LEAST;
+}
+
+macro_rules! places {
+    ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
+        #[pymethods]
+        impl PyTensor { $(
+            $(#[doc = $doc])+
+            #[pyo3(signature = (dim=None, keepdim=false, *, axis=None, keepdims=false))]
+            fn $name(
+                &self,
+                dim: Option<i64>,
+                keepdim: bool,
+                axis: Option<i64>,
+                keepdims: bool,
+            ) -> Result<PyTensor> {
+                let dim = one_of(dim, axis)?;
+                self.map(|t| t.$name(dim, keepdim || keepdims))
+            }
+        )+ }
+    };
+}
+
+places! {
+    /// The index of the greatest element along ``dim``, or among all.
+    argmax;
+    /// The index of the least element along ``dim``, or among all.
+    argmin;
+}
+
+macro_rules! running {
+    ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
+        #[pymethods]
+        impl PyTensor { $(
+            $(#[doc = $doc])+
+            #[pyo3(signature = (dim=None, dtype=None, *, axis=None))]
+            fn $name(&self, dim: Option<i64>, dtype: Option<Wanted>, axis: Option<i64>) -> Result<PyTensor> {
+                let missing = || type_error(concat!(stringify!($name), ": say along which dimension: dim="));
+                let dim = one_of(dim, axis)?.ok_or_else(missing)?;
+                self.map(|t| match dtype {
+                    Some(dtype) => t.to_dtype(dtype.0)?.$name(dim)?.to_dtype(dtype.0),
+                    None => t.$name(dim),
+                })
+            }
+        )+ }
+    };
+}
+
+running! {
+    /// The sums of all elements up to each along ``dim``.
+    cumsum;
+    /// The products of all elements up to each along ``dim``.
+    cumprod;
+}
+
+macro_rules! running_extremes {
+    ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
+        #[pymethods]
+        impl PyTensor { $(
+            $(#[doc = $doc])+
+            fn $name<'py>(&self, py: Python<'py>, dim: i64) -> Result<Bound<'py, PyAny>> {
+                let (values, indices) = self.tensor()?.$name(dim)?;
+                pair(py, stringify!($name), values, indices)
+            }
+        )+ }
+    };
+}
+
+running_extremes! {
+    /// The running maximum along ``dim`` and the indices where it was found, the latest of equals.
+    cummax;
+    /// The running minimum along ``dim`` and the indices where it was found, the latest of equals.
+    cummin;
+}
+
 #[pymethods]
 impl PyTensor {
-    /// The sum over ``dim``, an axis or several; over all without it. Integers and ``bool`` are summed as ``int64``.
-    #[pyo3(signature = (dim=Axes::All, keepdim=false, dtype=None))]
-    fn sum(&self, dim: Axes, keepdim: bool, dtype: Option<Wanted>) -> Result<PyTensor> {
-        self.reduced(&dim, keepdim, |t, axes, keep| match dtype {
-            Some(dtype) => t.to_dtype(dtype.0)?.sum(axes, keep)?.to_dtype(dtype.0),
-            None => t.sum(axes, keep),
-        })
-    }
-    /// The product over ``dim``.
-    #[pyo3(signature = (dim=Axes::All, keepdim=false, dtype=None))]
-    fn prod(&self, dim: Axes, keepdim: bool, dtype: Option<Wanted>) -> Result<PyTensor> {
-        self.reduced(&dim, keepdim, |t, axes, keep| match dtype {
-            Some(dtype) => t.to_dtype(dtype.0)?.prod(axes, keep)?.to_dtype(dtype.0),
-            None => t.prod(axes, keep),
-        })
-    }
-    /// The mean over ``dim``; integers give ``float32``.
-    #[pyo3(signature = (dim=Axes::All, keepdim=false, dtype=None))]
-    fn mean(&self, dim: Axes, keepdim: bool, dtype: Option<Wanted>) -> Result<PyTensor> {
-        self.reduced(&dim, keepdim, |t, axes, keep| match dtype {
-            Some(dtype) => t.to_dtype(dtype.0)?.mean(axes, keep),
-            None => t.mean(axes, keep),
-        })
-    }
-    /// The variance over ``dim``: the sum of squares is divided by the count less ``correction``.
-    #[pyo3(signature = (dim=Axes::All, unbiased=None, keepdim=false, *, correction=None))]
-    fn var(
-        &self,
-        dim: Axes,
-        unbiased: Option<bool>,
-        keepdim: bool,
-        correction: Option<f64>,
-    ) -> Result<PyTensor> {
-        let correction = corrected(unbiased, correction)?;
-        self.reduced(&dim, keepdim, |t, axes, keep| t.var(axes, correction, keep))
-    }
-    /// The standard deviation over ``dim``, the root of ``var``.
-    #[pyo3(signature = (dim=Axes::All, unbiased=None, keepdim=false, *, correction=None))]
-    fn std(
-        &self,
-        dim: Axes,
-        unbiased: Option<bool>,
-        keepdim: bool,
-        correction: Option<f64>,
-    ) -> Result<PyTensor> {
-        let correction = corrected(unbiased, correction)?;
-        self.reduced(&dim, keepdim, |t, axes, keep| t.std(axes, correction, keep))
-    }
-    /// The greatest element; with ``dim``, values and indices along it; with a tensor, the greater of each pair.
-    #[pyo3(signature = (dim=None, keepdim=false))]
-    fn max(&self, py: Python<'_>, dim: Option<&Bound<'_, PyAny>>, keepdim: bool) -> Result<Py<PyAny>> {
-        self.extreme(dim, keepdim, py, true)
-    }
-    /// The least element; with ``dim``, values and indices along it; with a tensor, the lesser of each pair.
-    #[pyo3(signature = (dim=None, keepdim=false))]
-    fn min(&self, py: Python<'_>, dim: Option<&Bound<'_, PyAny>>, keepdim: bool) -> Result<Py<PyAny>> {
-        self.extreme(dim, keepdim, py, false)
-    }
-    /// The greatest element over ``dim``; equal ones share the gradient.
-    #[pyo3(signature = (dim=Axes::All, keepdim=false))]
-    fn amax(&self, dim: Axes, keepdim: bool) -> Result<PyTensor> {
-        self.reduced(&dim, keepdim, Tensor::max)
-    }
-    /// The least element over ``dim``; equal ones share the gradient.
-    #[pyo3(signature = (dim=Axes::All, keepdim=false))]
-    fn amin(&self, dim: Axes, keepdim: bool) -> Result<PyTensor> {
-        self.reduced(&dim, keepdim, Tensor::min)
-    }
-    /// The index of the greatest element along ``dim``, or among all.
-    #[pyo3(signature = (dim=None, keepdim=false))]
-    fn argmax(&self, dim: Option<i64>, keepdim: bool) -> Result<PyTensor> {
-        self.map(|t| t.argmax(dim, keepdim))
-    }
-    /// The index of the least element along ``dim``, or among all.
-    #[pyo3(signature = (dim=None, keepdim=false))]
-    fn argmin(&self, dim: Option<i64>, keepdim: bool) -> Result<PyTensor> {
-        self.map(|t| t.argmin(dim, keepdim))
-    }
-    /// True where all elements over ``dim`` are not zero.
-    #[pyo3(signature = (dim=Axes::All, keepdim=false))]
-    fn all(&self, dim: Axes, keepdim: bool) -> Result<PyTensor> {
-        self.reduced(&dim, keepdim, Tensor::all)
-    }
-    /// True where any element over ``dim`` is not zero.
-    #[pyo3(signature = (dim=Axes::All, keepdim=false))]
-    fn any(&self, dim: Axes, keepdim: bool) -> Result<PyTensor> {
-        self.reduced(&dim, keepdim, Tensor::any)
-    }
-    /// How many elements over ``dim`` are not zero.
-    #[pyo3(signature = (dim=Axes::All, keepdim=false))]
-    fn count_nonzero(&self, dim: Axes, keepdim: bool) -> Result<PyTensor> {
-        self.reduced(&dim, keepdim, |t, axes, keep| t.to_dtype(DType::Bool)?.sum(axes, keep))
-    }
-    /// ``log(sum(exp(x)))`` over ``dim``, without overflow.
-    #[pyo3(signature = (dim=Axes::All, keepdim=false))]
-    fn logsumexp(&self, dim: Axes, keepdim: bool) -> Result<PyTensor> {
-        self.reduced(&dim, keepdim, Tensor::logsumexp)
-    }
     /// The p-norm over ``dim``; ``p`` may be infinite, or ``"fro"``.
-    #[pyo3(signature = (p=None, dim=Axes::All, keepdim=false))]
-    fn norm(&self, p: Option<&Bound<'_, PyAny>>, dim: Axes, keepdim: bool) -> Result<PyTensor> {
+    #[pyo3(signature = (p=None, dim=Axes::All, keepdim=false, *, axis=None, keepdims=false))]
+    fn norm(
+        &self,
+        p: Option<&Bound<'_, PyAny>>,
+        dim: Axes,
+        keepdim: bool,
+        axis: Option<Axes>,
+        keepdims: bool,
+    ) -> Result<PyTensor> {
         let p = match p {
             None => 2.0,
             Some(given) => match (number(given)?, given.extract::<&str>()) {
@@ -195,23 +300,11 @@ impl PyTensor {
                 _ => return Err(value_error(format!("norm: p is {given}: it is a number or \"fro\""))),
             },
         };
-        self.reduced(&dim, keepdim, |t, axes, keep| t.norm(p, axes, keep))
+        self.reduced(&dim.or(axis)?, keepdim || keepdims, |t, axes, keep| t.norm(p, axes, keep))
     }
-    /// The sums of all elements up to each along ``dim``.
-    #[pyo3(signature = (dim, dtype=None))]
-    fn cumsum(&self, dim: i64, dtype: Option<Wanted>) -> Result<PyTensor> {
-        self.map(|t| match dtype {
-            Some(dtype) => t.to_dtype(dtype.0)?.cumsum(dim)?.to_dtype(dtype.0),
-            None => t.cumsum(dim),
-        })
-    }
-    /// The products of all elements up to each along ``dim``.
-    #[pyo3(signature = (dim, dtype=None))]
-    fn cumprod(&self, dim: i64, dtype: Option<Wanted>) -> Result<PyTensor> {
-        self.map(|t| match dtype {
-            Some(dtype) => t.to_dtype(dtype.0)?.cumprod(dim)?.to_dtype(dtype.0),
-            None => t.cumprod(dim),
-        })
+    /// ``log(cumsum(exp(x)))`` along ``dim``, without overflow.
+    fn logcumsumexp(&self, dim: i64) -> Result<PyTensor> {
+        self.map(|t| t.logcumsumexp(dim))
     }
     /// The number of elements; called, the sizes, or the size of one dimension: ``x.size == 6``, ``x.size()``,
     /// ``x.size(0)``. The array API has the first, PyTorch the others.

@@ -1,10 +1,15 @@
 //! Choosing elements: by position, order or mask; and products of matrices.
 
-use phynexus::{DType, Tensor};
+use phynexus::{DType, Tensor, graph::op::Combine};
 use pyo3::prelude::*;
 
 use super::{PyTensor, reduce::pair};
-use crate::{argument::Number, error::Result, interrupt::compute, precision};
+use crate::{
+    argument::{Number, fits, one_of},
+    error::{Result, value_error},
+    interrupt::compute,
+    precision,
+};
 
 macro_rules! with_tensor {
     ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
@@ -85,6 +90,7 @@ impl PyTensor {
             Ok(source) => source.get().tensor()?,
             Err(_) => {
                 let Number(value) = src.extract()?;
+                fits(value, tensor.dtype())?;
                 Tensor::full(index.shape(), value, tensor.dtype(), tensor.device())?
             }
         };
@@ -94,6 +100,42 @@ impl PyTensor {
     fn scatter_add(&self, dim: i64, index: &PyTensor, src: &PyTensor) -> Result<PyTensor> {
         let (index, source) = (index.tensor()?, src.tensor()?);
         self.map(|t| t.scatter_add(dim, &index, &source))
+    }
+    /// A copy in which elements of ``src`` are combined at the positions ``index`` along ``dim``: ``reduce`` is ``"sum"``,
+    /// ``"prod"``, ``"mean"``, ``"amax"`` or ``"amin"``. Without ``include_self`` the elements there before do not take part.
+    #[pyo3(signature = (dim, index, src, reduce, *, include_self=true))]
+    fn scatter_reduce(
+        &self,
+        dim: i64,
+        index: &PyTensor,
+        src: &PyTensor,
+        reduce: &str,
+        include_self: bool,
+    ) -> Result<PyTensor> {
+        let (tensor, index, source) = (self.tensor()?, index.tensor()?, src.tensor()?);
+        let combine = match reduce {
+            "sum" | "mean" => Combine::Sum,
+            "prod" => Combine::Prod,
+            "amax" => Combine::Max,
+            "amin" => Combine::Min,
+            _ => {
+                return Err(value_error(format!(
+                    "scatter_reduce: reduce is {reduce:?}: it is \"sum\", \"prod\", \"mean\", \"amax\" or \"amin\""
+                )));
+            }
+        };
+        let combined = tensor.scatter_reduce(dim, &index, &source, combine, include_self)?;
+        if reduce != "mean" {
+            return Ok(PyTensor::wrap(combined));
+        }
+        let own = tensor.detach()?.full_like(i64::from(include_self))?;
+        let one = Tensor::full(index.shape(), 1, tensor.dtype(), tensor.device())?;
+        let count = own.scatter_add(dim, &index, &one)?.maximum_scalar(1)?;
+        let mean = match tensor.dtype().is_float() {
+            true => combined.div(&count)?,
+            false => combined.floor_divide(&count)?,
+        };
+        Ok(PyTensor::wrap(mean))
     }
     /// A copy with ``source``'s slices added at the positions ``index`` along ``dim``.
     fn index_add(&self, dim: i64, index: &PyTensor, source: &PyTensor) -> Result<PyTensor> {
@@ -129,37 +171,47 @@ impl PyTensor {
             .collect::<Result<Vec<_>>>()?;
         Ok(pyo3::types::PyTuple::new(py, columns)?.into_any())
     }
-    /// The order along ``dim``: values and their indices. Equal elements keep their order.
-    #[pyo3(signature = (dim=-1, descending=false, stable=true))]
+    /// The order along ``dim``: values and their indices. Equal elements keep their order; NaN is the greatest.
+    #[pyo3(signature = (dim=None, descending=false, stable=true, *, axis=None), text_signature = "($self, dim=-1, descending=False, stable=True, *, axis=None)")]
     fn sort<'py>(
         &self,
         py: Python<'py>,
-        dim: i64,
+        dim: Option<i64>,
         descending: bool,
         stable: bool,
+        axis: Option<i64>,
     ) -> Result<Bound<'py, PyAny>> {
         let _ = stable;
-        let (values, indices) = self.tensor()?.sort(dim, descending)?;
+        let (values, indices) = self.tensor()?.sort(one_of(dim, axis)?.unwrap_or(-1), descending)?;
         pair(py, "sort", values, indices)
     }
     /// The indices that sort along ``dim``.
-    #[pyo3(signature = (dim=-1, descending=false, stable=true))]
-    fn argsort(&self, dim: i64, descending: bool, stable: bool) -> Result<PyTensor> {
+    #[pyo3(signature = (dim=None, descending=false, stable=true, *, axis=None), text_signature = "($self, dim=-1, descending=False, stable=True, *, axis=None)")]
+    fn argsort(
+        &self,
+        dim: Option<i64>,
+        descending: bool,
+        stable: bool,
+        axis: Option<i64>,
+    ) -> Result<PyTensor> {
         let _ = stable;
+        let dim = one_of(dim, axis)?.unwrap_or(-1);
         self.map(|t| t.argsort(dim, descending))
     }
-    /// The ``k`` greatest elements along ``dim`` (least with ``largest=False``): values and indices, in order.
-    #[pyo3(signature = (k, dim=-1, largest=true, sorted=true))]
+    /// The ``k`` greatest elements along ``dim`` (least with ``largest=False``): values and indices, in order. NaN is the
+    /// greatest.
+    #[pyo3(signature = (k, dim=None, largest=true, sorted=true, *, axis=None), text_signature = "($self, k, dim=-1, largest=True, sorted=True, *, axis=None)")]
     fn topk<'py>(
         &self,
         py: Python<'py>,
         k: usize,
-        dim: i64,
+        dim: Option<i64>,
         largest: bool,
         sorted: bool,
+        axis: Option<i64>,
     ) -> Result<Bound<'py, PyAny>> {
         let _ = sorted;
-        let (values, indices) = self.tensor()?.topk(k, dim, largest)?;
+        let (values, indices) = self.tensor()?.topk(k, one_of(dim, axis)?.unwrap_or(-1), largest)?;
         pair(py, "topk", values, indices)
     }
     /// The distinct elements in order, which of them each element is, and how often each occurs. Computes at once.

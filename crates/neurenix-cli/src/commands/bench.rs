@@ -13,7 +13,7 @@ use neurenix::{
     phynexus::{
         Device,
         device::DeviceNature,
-        profile::{Detail, Profiler},
+        profile::{Detail, Profiler, show_rate},
     },
 };
 use serde::Serialize;
@@ -100,8 +100,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
 fn rate(workload: &Workload, ms: f64) -> String {
     match workload.work {
         None => String::new(),
-        Some(Work::Bytes(bytes)) => format!("   {:.0} GB/s", bytes / ms / 1e6),
-        Some(Work::Operations(operations)) => format!("   {:.1} TFLOP/s", operations / ms / 1e9),
+        Some(Work::Bytes(bytes)) => format!("   {}", show_rate(bytes / ms * 1e3, "B/s")),
+        Some(Work::Operations(operations)) => format!("   {}", show_rate(operations / ms * 1e3, "FLOP/s")),
     }
 }
 

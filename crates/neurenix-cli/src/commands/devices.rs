@@ -2,7 +2,7 @@
 
 use neurenix::{
     Result,
-    phynexus::{device, schedule::explain::show_bytes},
+    phynexus::{device, profile::show_rate, schedule::explain::show_bytes},
 };
 use serde::Serialize;
 
@@ -97,11 +97,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
 
 /// Memory and peaks in words.
 fn figures(device: &Found) -> String {
-    let gigabytes = |rate: f64| format!("at most {:.0} GB/s", rate / 1e9);
-    let operations = |rate: f64| format!("at most {:.0} GFLOP/s of float32", rate / 1e9);
+    let bytes = |rate: f64| format!("at most {}", show_rate(rate, "B/s"));
+    let operations = |rate: f64| format!("at most {} of float32", show_rate(rate, "FLOP/s"));
     let figures = [
         device.memory.available.map(|bytes| format!("{} available", show_bytes(bytes as usize))),
-        device.peak_bytes.map(gigabytes),
+        device.peak_bytes.map(bytes),
         device.peak_operations.map(operations),
     ];
     let told: Vec<String> = figures.into_iter().flatten().collect();

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::report;
 use parts::Parts;
-use progress::Progress;
+use progress::{Progress, measure_peaks};
 use settings::Settings;
 
 #[derive(clap::Args)]
@@ -192,11 +192,14 @@ fn learn(
     folder.write_metrics(trainer.history())?;
     let mut write_profile = || -> Result<()> {
         let Some(place) = &arguments.profile else { return Ok(()) };
-        profile.measure_peaks()?;
+        measure_peaks(&mut profile, arguments.json)?;
         folder.write_profile(place.as_deref(), &profile)
     };
     if ending == Ending::Interrupted {
-        let program = std::env::args().next().unwrap_or_else(|| "neurenix".to_owned());
+        // All before the subcommand: Python's interpreter may come first.
+        let mut words: Vec<String> = std::env::args().collect();
+        words.truncate(words.iter().position(|word| word == "train").unwrap_or(0));
+        let program = if words.is_empty() { "neurenix".to_owned() } else { words.join(" ") };
         let option = if arguments.tensorboard { " --tensorboard" } else { "" };
         // The exit code tells it too, where standard error is closed.
         let _ = writeln!(
@@ -219,6 +222,7 @@ fn learn(
         fit,
         profile: &profile,
         memory,
+        spilling: arguments.spill,
         detailed: arguments.profile.is_some(),
         done_before,
         seconds,

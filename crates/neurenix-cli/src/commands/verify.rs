@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io::IsTerminal};
 use indicatif::{ProgressBar, ProgressStyle};
 use neurenix::{
     Error, Result,
-    verify::{self, Options, Report, Steady},
+    verify::{self, Large, Options, Report, Steady},
 };
 
 use super::{print_json, write_out};
@@ -39,6 +39,10 @@ pub(super) struct Arguments {
     /// Instead of the suite, copy between the host, the device and every other device: all bytes arrive; with times
     #[arg(long, conflicts_with_all = ["filter", "part", "compile", "all", "json", "steps"])]
     copies: bool,
+    /// Instead of the suite, compute products, convolutions, sums and sorted rows of the sizes of real work, in whole numbers:
+    /// every element is the CPU's
+    #[arg(long, conflicts_with_all = ["filter", "part", "compile", "all", "json", "steps", "copies"])]
+    large: bool,
     /// Print a row for every operation and dtype
     #[arg(long)]
     all: bool,
@@ -87,6 +91,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
         copies.iter().try_for_each(|copy| write_out(format_args!("{copy}\n")))?;
         return Ok(code(copies.iter().all(|copy| copy.exact)));
     }
+    if arguments.large {
+        let computed = verify::large(device)?;
+        computed.iter().try_for_each(|work| write_out(format_args!("{work}\n")))?;
+        return Ok(code(computed.iter().all(Large::passed)));
+    }
     let hidden = arguments.json || !std::io::stderr().is_terminal();
     let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}") {
@@ -129,10 +138,11 @@ fn summary(report: &Report, failures: bool) -> String {
     let mut lines = vec![
         format!("{} ({}), seed {}", report.device, report.model, report.seed),
         format!(
-            "{} cases of {} operations and dtypes: {} passed, {} failed, {} not done",
+            "{} cases of {} operations and dtypes: {} passed, {} on the CPU, {} failed, {} not done",
             total.cases,
             report.rows.len(),
             total.passed,
+            total.elsewhere,
             total.failed,
             total.unsupported
         ),
@@ -142,19 +152,26 @@ fn summary(report: &Report, failures: bool) -> String {
         ),
         format!("the greatest error of a right element: {:.2} of what is allowed for it", total.worst_share),
     ];
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for row in &report.rows {
-        if let Some(reason) = &row.reason {
-            *reasons.entry(reason).or_default() += row.unsupported;
+        let kinds = [
+            ("on the CPU", &row.elsewhere_reason, row.elsewhere),
+            ("not done", &row.reason, row.unsupported),
+        ];
+        for (what, reason, cases) in kinds {
+            if let Some(reason) = reason {
+                *reasons.entry((what, reason)).or_default() += cases;
+            }
         }
     }
-    lines.extend(reasons.iter().map(|(reason, cases)| format!("not done, {cases} cases: {reason}")));
+    lines.extend(reasons.iter().map(|((what, reason), cases)| format!("{what}, {cases} cases: {reason}")));
     if failures {
         lines.extend(report.failures.iter().map(|failure| {
             format!("\n{} {}: {}\n  {}", failure.operation, failure.dtype, failure.case, failure.message)
         }));
     }
     lines.push(match total.failed {
+        0 if !report.passed() => "The device did NOTHING: the CPU did every case.".to_owned(),
         0 => "No result is outside its bounds.".to_owned(),
         failed => format!("{failed} cases FAILED."),
     });

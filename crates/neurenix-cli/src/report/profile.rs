@@ -3,7 +3,7 @@
 use std::{fmt::Write, time::Duration};
 
 use neurenix::phynexus::profile::{
-    ABOVE_THE_ROOF, Clock, Event, MemorySample, PeakOrigin, Profile, ProfileRow, Track,
+    ABOVE_THE_ROOF, Clock, Event, MemorySample, PeakOrigin, Profile, ProfileRow, Track, show_giga, show_rate,
 };
 
 use super::{format, html::Text};
@@ -143,10 +143,10 @@ fn peaks(profile: &Profile) -> String {
         };
         let _ = write!(
             out,
-            "<p>{} can do {:.0} GB/s and {:.0} GFLOP/s of float32 at most, {origin}; the share of that is in the last column.</p>",
+            "<p>{} can do {} and {} of float32 at most, {origin}; the share of that is in the last column.</p>",
             Text(device.device.name()),
-            bytes / 1e9,
-            operations / 1e9,
+            show_rate(bytes, "B/s"),
+            show_rate(operations, "FLOP/s"),
         );
     }
     if profile.rows.iter().any(|row| row.roofline(&profile.peaks(row)).is_some_and(|share| share > 1.0)) {
@@ -180,7 +180,7 @@ fn table(profile: &Profile) -> String {
 
 fn table_row(row: &ProfileRow, profile: &Profile) -> String {
     let dash = || "\u{2013}".to_owned();
-    let giga = |rate: Option<f64>| rate.map_or_else(dash, |rate| format!("{:.1}", rate / 1e9));
+    let giga = |rate: Option<f64>| rate.map_or_else(dash, show_giga);
     let operations = if row.operations > 0 { giga(row.operations_per_second()) } else { dash() };
     let clock = if row.clock == Clock::Device { "device" } else { "host" };
     let mut out = format!(

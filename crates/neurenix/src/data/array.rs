@@ -204,9 +204,9 @@ impl HostArray {
         let mut bytes = Vec::with_capacity(size * indices.len());
         for &index in indices {
             if index >= rows {
-                return Err(
-                    phynexus::Error::Index { op: "take_rows", index: index as i64, size: rows }.into()
-                );
+                let index = index as i64;
+                let error = phynexus::Error::Index { op: "take_rows", index, size: rows, axis: Some(0) };
+                return Err(error.into());
             }
             bytes.extend_from_slice(&self.bytes[index * size..(index + 1) * size]);
         }
@@ -221,7 +221,8 @@ impl HostArray {
     pub fn scalar(&self, position: usize) -> Result<Scalar> {
         let size = self.dtype.size();
         if position >= self.len() {
-            let error = phynexus::Error::Index { op: "scalar", index: position as i64, size: self.len() };
+            let index = position as i64;
+            let error = phynexus::Error::Index { op: "scalar", index, size: self.len(), axis: None };
             return Err(error.into());
         }
         let bytes = &self.bytes[position * size..(position + 1) * size];
@@ -261,8 +262,8 @@ mod tests {
     #[test]
     fn casts_round_saturate_and_wrap() -> Result<()> {
         let array = HostArray::from_values(&[4], &[f32::NAN, -1.5, 1e20, 300.9])?;
-        assert_eq!(array.cast(DType::I32).to_vec::<i32>()?, [0, -1, -1, 300]);
-        assert_eq!(array.cast(DType::U8).to_vec::<u8>()?, [0, 255, 255, 44]);
+        assert_eq!(array.cast(DType::I32).to_vec::<i32>()?, [0, -1, i32::MAX, 300]);
+        assert_eq!(array.cast(DType::U8).to_vec::<u8>()?, [0, 0, 255, 255]);
         let third = HostArray::from_values(&[1], &[1.0f64 / 3.0])?;
         assert_eq!(third.cast(DType::F16).to_vec::<f16>()?, [f16::from_f64(1.0 / 3.0)]);
         assert_eq!(third.cast(DType::BF16).to_vec::<bf16>()?, [bf16::from_f64(1.0 / 3.0)]);

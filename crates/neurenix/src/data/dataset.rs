@@ -395,8 +395,9 @@ impl Dataset {
             Some(rows) => rows.get(index).copied(),
             None => (index < self.inputs.rows()).then_some(index),
         };
-        let size = self.len();
-        found.ok_or_else(|| phynexus::Error::Index { op: "Dataset::batch", index: index as i64, size }.into())
+        let (index, size) = (index as i64, self.len());
+        found
+            .ok_or_else(|| phynexus::Error::Index { op: "Dataset::batch", index, size, axis: Some(0) }.into())
     }
 
     fn stored_rows(&self) -> Vec<usize> {

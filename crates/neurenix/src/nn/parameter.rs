@@ -1,11 +1,11 @@
 //! Parameters: named places whose tensors change while a network learns.
 
 use std::sync::{
-    Arc, PoisonError, RwLock,
+    Arc, Mutex, PoisonError, RwLock,
     atomic::{AtomicBool, Ordering},
 };
 
-use phynexus::{DType, Error as EngineError, Tensor, shape::show_shape};
+use phynexus::{DType, Error as EngineError, Tensor, graph::gradient::Hooks, shape::show_shape};
 
 use crate::Result;
 
@@ -20,18 +20,27 @@ pub struct Parameter(Arc<Shared>);
 struct Shared {
     value: RwLock<Tensor>,
     trainable: AtomicBool,
+    /// The hooks of the leaf that was in the place, until there is one again.
+    hooks: Mutex<Option<Hooks>>,
 }
 
 impl Parameter {
     /// A weight: gradients are collected for it.
     pub fn new(value: &Tensor) -> Result<Parameter> {
-        let value = value.with_grad()?;
-        Ok(Parameter(Arc::new(Shared { value: RwLock::new(value), trainable: AtomicBool::new(true) })))
+        Ok(Parameter::holding(value.with_grad()?, true))
     }
 
     /// A buffer: part of the state, but not learnt.
     pub fn buffer(value: Tensor) -> Parameter {
-        Parameter(Arc::new(Shared { value: RwLock::new(value), trainable: AtomicBool::new(false) }))
+        Parameter::holding(value, false)
+    }
+
+    fn holding(value: Tensor, trainable: bool) -> Parameter {
+        Parameter(Arc::new(Shared {
+            value: RwLock::new(value),
+            trainable: AtomicBool::new(trainable),
+            hooks: Mutex::default(),
+        }))
     }
 
     /// The tensor now.
@@ -110,9 +119,15 @@ impl Parameter {
             value.set_replaced(false);
         }
         let mut place = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
-        // Hooks are the place's.
+        // Hooks are the place's. A value that is no leaf may be somebody else's too: they wait for the leaf.
         if self.is_trainable() {
-            value.carry_hooks(&place);
+            let mut waiting = self.0.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+            let hooks =
+                place.hooks_of_gradient().filter(|_| place.requires_grad()).or_else(|| waiting.take());
+            match hooks {
+                Some(hooks) if value.requires_grad() => value.set_hooks(hooks),
+                hooks => *waiting = hooks,
+            }
         }
         let old = std::mem::replace(&mut *place, value);
         // Dropping a graph takes time: not while others wait for the place.

@@ -73,7 +73,13 @@ impl Embedding {
             Some(index) => {
                 let rows = i64::try_from(count).unwrap_or(i64::MAX);
                 if !(-rows..rows).contains(&index) {
-                    return Err(phynexus::Error::Index { op: "Embedding", index, size: count }.into());
+                    return Err(phynexus::Error::Index {
+                        op: "Embedding",
+                        index,
+                        size: count,
+                        axis: Some(0),
+                    }
+                    .into());
                 }
                 Some(if index < 0 { index + rows } else { index })
             }

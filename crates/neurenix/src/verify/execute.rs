@@ -6,7 +6,7 @@ use phynexus::{
     DType, Device, Error, Result,
     device::Support,
     oracle::{Comparison, compare, evaluate, generate::Case},
-    schedule::execute_ir,
+    schedule::{execute_ir, placement},
     shape::show_shape,
 };
 
@@ -18,6 +18,8 @@ pub(super) struct Outcome {
     pub(super) worst_share: f64,
     /// Why the device does not do this, if it says that it does not.
     pub(super) unsupported: Option<String>,
+    /// Why a step of it was done by the CPU, if one was.
+    pub(super) elsewhere: Option<String>,
     /// What is wrong, if anything is.
     pub(super) failure: Option<String>,
 }
@@ -75,11 +77,15 @@ fn unsupported(case: &Case, device: Device) -> Option<String> {
     })
 }
 
-/// Errors and panics become failures: the suite goes on whatever a device does.
+/// Errors and panics become failures: the suite goes on whatever a device does. What it leaves to the CPU is told.
 pub(super) fn guarded(work: impl FnOnce() -> Result<Outcome>) -> Outcome {
     let failed = |message: String| Outcome { failure: Some(message), ..Outcome::default() };
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(Ok(outcome)) => outcome,
+    let (result, moved) = placement::observe(|| catch_unwind(AssertUnwindSafe(work)));
+    match result {
+        Ok(Ok(outcome)) => {
+            let elsewhere = moved.into_iter().next().map(|placement| placement.reason);
+            Outcome { elsewhere, ..outcome }
+        }
         Ok(Err(error)) => failed(error.to_string()),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -10,6 +10,7 @@ mod elementwise;
 mod execute;
 mod fusion;
 mod kinds;
+mod large;
 mod report;
 mod steady;
 mod structured;
@@ -27,6 +28,7 @@ use phynexus::{
 
 pub use compile::{Compiled, compile};
 pub use copies::{Copied, copies};
+pub use large::{Large, large};
 pub use report::{Failure, Report, Row};
 pub use steady::{Steady, steady};
 
@@ -215,6 +217,10 @@ impl Table {
             None if outcome.unsupported.is_some() => {
                 row.unsupported += 1;
                 row.reason = row.reason.take().or(outcome.unsupported);
+            }
+            None if outcome.elsewhere.is_some() => {
+                row.elsewhere += 1;
+                row.elsewhere_reason = row.elsewhere_reason.take().or(outcome.elsewhere);
             }
             None => row.passed += 1,
             Some(message) => {

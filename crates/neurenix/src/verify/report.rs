@@ -29,8 +29,12 @@ pub struct Row {
     pub dtype: String,
     /// Cases run.
     pub cases: usize,
-    /// Cases without a wrong element.
+    /// Cases without a wrong element, done by the device alone.
     pub passed: usize,
+    /// Cases without a wrong element of which the CPU did a step, because the device refused it.
+    pub elsewhere: usize,
+    /// Why, for the first of them.
+    pub elsewhere_reason: Option<String>,
     /// Cases with one, or that ended in an error.
     pub failed: usize,
     /// Cases with an operation that the device says it does not do.
@@ -66,6 +70,8 @@ impl Row {
             dtype: dtype.to_owned(),
             cases: 0,
             passed: 0,
+            elsewhere: 0,
+            elsewhere_reason: None,
             failed: 0,
             unsupported: 0,
             reason: None,
@@ -82,9 +88,10 @@ impl Report {
         Report { device: info.name, model: info.model, seed, rows: Vec::new(), failures: Vec::new() }
     }
 
-    /// True if nothing went wrong.
+    /// True if nothing went wrong, and the device did something.
     pub fn passed(&self) -> bool {
-        self.failures.is_empty()
+        let total = self.total();
+        self.failures.is_empty() && (total.passed > 0 || total.elsewhere == 0)
     }
 
     /// Sums over all rows; the operation is "total".
@@ -93,6 +100,7 @@ impl Report {
         for row in &self.rows {
             total.cases += row.cases;
             total.passed += row.passed;
+            total.elsewhere += row.elsewhere;
             total.failed += row.failed;
             total.unsupported += row.unsupported;
             total.compared += row.compared;
@@ -107,11 +115,12 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:<22} {:<18} {:>6} {:>6} {:>6} {:>8} {:>10} {:>9} {:>9.2}",
+            "{:<22} {:<18} {:>6} {:>6} {:>6} {:>6} {:>8} {:>10} {:>9} {:>9.2}",
             self.operation,
             self.dtype,
             self.cases,
             self.passed,
+            self.elsewhere,
             self.failed,
             self.unsupported,
             self.compared,
@@ -127,8 +136,17 @@ impl fmt::Display for Report {
         writeln!(f, "{} ({}), seed {}", self.device, self.model, self.seed)?;
         writeln!(
             f,
-            "{:<22} {:<18} {:>6} {:>6} {:>6} {:>8} {:>10} {:>9} {:>9}",
-            "operation", "dtype", "cases", "passed", "failed", "not done", "compared", "skipped", "of bound"
+            "{:<22} {:<18} {:>6} {:>6} {:>6} {:>6} {:>8} {:>10} {:>9} {:>9}",
+            "operation",
+            "dtype",
+            "cases",
+            "passed",
+            "on CPU",
+            "failed",
+            "not done",
+            "compared",
+            "skipped",
+            "of bound"
         )?;
         for row in &self.rows {
             writeln!(f, "{row}")?;

@@ -40,6 +40,8 @@ pub(crate) struct Control {
     /// Copies to the host that were begun, and whether they are under way for ever, unless somebody waits.
     pub(crate) begun: AtomicU64,
     pub(crate) slow: AtomicBool,
+    /// How often the device was waited for.
+    pub(crate) waits: AtomicU64,
     /// Kernels whose name contains this are not compiled.
     pub(crate) refused: Mutex<Option<&'static str>>,
     /// What mark() tells, in nanoseconds.
@@ -299,6 +301,7 @@ impl Driver for Simulated {
     }
 
     fn synchronize(&self) -> Result<()> {
+        self.control.waits.fetch_add(1, Ordering::SeqCst);
         self.check()?;
         let waiting = self.control.waiting.swap(0, Ordering::SeqCst);
         self.control.used.fetch_sub(waiting, Ordering::SeqCst);

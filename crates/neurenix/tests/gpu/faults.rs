@@ -8,6 +8,7 @@ use neurenix::{
 };
 use phynexus::{
     DType, Device, Error, Result, Tensor,
+    device::finish,
     profile::{Detail, Profiler},
     schedule::placement::on_fallback,
     tensor::{Generator, Reduction},
@@ -245,9 +246,36 @@ fn tensors_on_different_devices_name_both_and_the_remedy() -> Result<()> {
 #[test]
 fn unknown_devices_are_told_with_those_there_are() {
     neurenix::register_all();
-    for name in ["", "gpu", "cpu:0", "apart:7", "opencl", "CPU"] {
+    let (named, _) = device("named:0", true);
+    for name in ["", "apart:7", "named:x", "named:1", "nonsense", "gpu:77"] {
         let error = Device::find(name).unwrap_err();
-        assert!(matches!(error, Error::UnknownDevice { .. }), "{error}");
-        assert!(error.to_string().contains("cpu") || name == "opencl", "{error}");
+        let told = error.to_string();
+        assert!(matches!(error, Error::UnknownDevice { .. }), "{told}");
+        assert!(told.contains("found here: ") && !told.contains("did you mean"), "{told}");
     }
+    // As in PyTorch; what is printed is the one name.
+    for (name, expected) in [("cpu:0", Device::find("cpu").unwrap()), ("named", named)] {
+        let found = Device::find(name).unwrap();
+        assert_eq!((found, found.name()), (expected, expected.name()));
+    }
+    for name in ["NAMED:0", "Named", "named0", "named-0", " named:0", "named 00"] {
+        let told = Device::find(name).unwrap_err().to_string();
+        assert!(told.contains("did you mean \"named:0\"? found here: "), "{told}");
+    }
+    for (name, meant) in [("CPU", "cpu"), ("host", "cpu"), ("nvidia:1", "cuda:1"), ("rocm", "hip:0")] {
+        let told = Device::find(name).unwrap_err().to_string();
+        assert!(
+            told.contains(&format!("did you mean {meant:?}?")) && told.contains("found here: "),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn the_end_waits_for_every_device_and_tells_nothing() {
+    let (_, lost) = device("ending:0", true);
+    let (_, sound) = device("ending:1", true);
+    lost.lost.store(true, Ordering::SeqCst);
+    finish();
+    assert_eq!([&lost, &sound].map(|control| control.waits.load(Ordering::SeqCst)), [1, 1]);
 }

@@ -97,6 +97,8 @@ const CALLS: &[&[(&str, Call)]] = &[
     structure::CREATION,
     neural::NEURAL,
     neural::LOSSES,
+    unary_calls! { det inv eigvalsh svdvals },
+    binary_calls! { solve },
 ];
 
 /// Results larger than this are not computed: the test is of answers, not of memory.

@@ -40,7 +40,7 @@ impl Routine for ClassIndex {
         // A negative label is a huge number without its sign.
         let inside = |label: i64| (label as u64) < self.classes as u64 || Some(label) == self.ignore_index;
         if let Some(&index) = labels.iter().find(|label| !inside(**label)) {
-            return Err(Error::Index { op: self.loss, index, size: self.classes });
+            return Err(Error::Index { op: self.loss, index, size: self.classes, axis: None });
         }
         // SAFETY: the caller's promise: the result has room for as many elements and overlaps no operand.
         unsafe { std::ptr::copy_nonoverlapping(labels.as_ptr(), result.cast::<i64>(), self.count) };

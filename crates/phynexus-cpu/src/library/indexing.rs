@@ -133,10 +133,10 @@ impl Routine for Indexing {
             };
             match &self.task {
                 Task::Gather { rows, row_bytes } => ops::gather(first, *rows, *row_bytes, indices()?, result)
-                    .map_err(|index| Error::Index { op: "gather", index, size: *rows })?,
+                    .map_err(|index| Error::Index { op: "gather", index, size: *rows, axis: None })?,
                 Task::Scatter { mode, rows, width } => {
                     ops::scatter(*mode, dtype, [*rows, *width], first, indices()?, operands[2], result)
-                        .map_err(|index| Error::Index { op: "scatter", index, size: *rows })?;
+                        .map_err(|index| Error::Index { op: "scatter", index, size: *rows, axis: None })?;
                 }
                 Task::Scan { combine, axis, reverse } => {
                     if !ops::scan(*combine, dtype, *axis, *reverse, first, result) {

@@ -1,17 +1,19 @@
 //! The order of values, as unsigned integers.
 
+use std::ops::Not;
+
 use half::{bf16, f16};
 
 /// An element whose order is that of an unsigned key: NaN is the greatest and equal to itself, zeros are equal.
 pub(super) trait Ordered: Copy + Send + Sync + 'static {
     type Key: Key;
     fn key(self) -> Self::Key;
-    /// The key in the opposite order, in which NaN is still the greatest.
+    /// The key in the opposite order, in which NaN is still the greatest: that of the least element.
     fn descending_key(self) -> Self::Key;
 }
 
 /// An unsigned integer that sorts.
-pub(super) trait Key: Copy + Ord + Default + Send + Sync + 'static {
+pub(super) trait Key: Copy + Ord + Not<Output = Self> + Default + Send + Sync + 'static {
     /// Bytes of the key.
     const BYTES: u32;
     /// Byte `i`, from the least significant.

@@ -15,7 +15,7 @@ const LONG: usize = 1 << 16;
 const PART: usize = 1 << 21;
 
 /// `dst[r, i]` (`int64`) is the position in row r of the element that comes i-th in ascending (or descending) order.
-/// Equal elements keep their order, in both directions; NaN comes last, in both directions; zeros are equal.
+/// Equal elements keep their order, in both directions; NaN is the greatest; zeros are equal.
 ///
 /// # Safety
 /// `src` addresses `rows * n` elements of `dtype`, `dst` as many of `int64`; they do not overlap.
@@ -31,7 +31,7 @@ unsafe fn typed<T: Ordered>(descending: bool, rows: usize, n: usize, src: *const
     if n == 0 {
         return;
     }
-    let key = if descending { T::descending_key } else { T::key };
+    let key: fn(T) -> T::Key = if descending { |x| !x.key() } else { T::key };
     let row = |r: usize, threads: usize| {
         // SAFETY: row r lies within both buffers and is this call's own.
         let (x, y) = unsafe {

@@ -129,7 +129,8 @@ macro_rules! float {
             // `%` is exact and takes the dividend's sign; it is computed one element at a time.
             Binary::Remainder => plain_binary(|a: $t, b: $t| remainder!(a, b)),
             Binary::FloorDiv => plain_binary(|a: $t, b: $t| {
-                if b == 0.0 {
+                // The special cases of the Python array API standard.
+                if a == 0.0 || b == 0.0 || a.is_infinite() || b.is_infinite() {
                     return a / b;
                 }
                 let r = a % b;

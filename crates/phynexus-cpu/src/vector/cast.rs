@@ -1,13 +1,13 @@
 //! Conversions between all element types, with the meaning of [`phynexus::Scalar::cast`]: floats are truncated and
-//! saturate at 64 bits and wrap, integers wrap to narrower types, NaN becomes 0, `bool` is `!= 0`. Floats are rounded to
+//! saturate at the type's limits, integers wrap to narrower types, NaN becomes 0, `bool` is `!= 0`. Floats are rounded to
 //! nearest, halves to even, and once: 64-bit integers and `f64` reach `f32` and the 16-bit types directly.
 
-use phynexus::{DType, Kind};
+use phynexus::DType;
 
 use super::UnaryKernel;
 use super::convert::{ToInteger, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, f64_to_bf16, f64_to_f16};
 use super::instruction_set::InstructionSet;
-use super::loops::{self, plain_map1, vector_map1};
+use super::loops;
 
 /// From an integer type to every other size, `bool` and the float types; 16-bit floats by way of `$exact`, which holds
 /// the integers (or, of 64 bits, more of them than matter to the result).
@@ -27,29 +27,24 @@ macro_rules! from_integer {
     };
 }
 
-/// From a float type stored as `$t` and read by `$read` to the integer types and `bool`. Results that fit 32 bits are
-/// frequent and convert fast; a block with any other takes the exact path.
+/// From a float type stored as `$t` and read by `$read` to the integer types and `bool`.
 macro_rules! from_float {
-    ($set:ident, $t:ty, $f:ty, $read:path, $to:ident) => {{
-        macro_rules! narrow {
-            ($u:ty, through $fast:ty, beyond $beyond:expr) => {{
-                let fast = |x: $t| ToInteger::<$fast>::to_integer($read(x)) as $u;
-                let beyond = |x: $t| $beyond($read(x));
-                if $to.kind() == Kind::Signed {
-                    guarded($set, fast, beyond, |x: $t| $read(x) as i64 as $u)
-                } else {
-                    guarded($set, fast, beyond, |x: $t| wrap($read(x)) as $u)
-                }
-            }};
+    ($set:ident, $t:ty, $read:path, $to:ident) => {{
+        macro_rules! to {
+            ($u:ty) => {
+                loops::unary($set, |x: $t| ToInteger::<$u>::to_integer($read(x)))
+            };
         }
         match $to {
             DType::Bool => loops::unary($set, |x: $t| u8::from($read(x) != 0.0)),
-            DType::U8 | DType::I8 => narrow!(u8, through i32, beyond |x: $f| x.abs() >= 2147483648.0),
-            DType::U16 | DType::I16 => narrow!(u16, through i32, beyond |x: $f| x.abs() >= 2147483648.0),
-            DType::I32 => narrow!(u32, through i32, beyond |x: $f| x.abs() >= 2147483648.0),
-            DType::U32 => narrow!(u32, through u32, beyond |x: $f| x <= -1.0 || x >= 4294967296.0),
-            DType::I64 => loops::unary($set, |x: $t| ToInteger::<i64>::to_integer($read(x))),
-            _ => loops::unary($set, |x: $t| wrap($read(x))),
+            DType::U8 => to!(u8),
+            DType::U16 => to!(u16),
+            DType::U32 => to!(u32),
+            DType::U64 => to!(u64),
+            DType::I8 => to!(i8),
+            DType::I16 => to!(i16),
+            DType::I32 => to!(i32),
+            _ => to!(i64),
         }
     }};
 }
@@ -78,25 +73,25 @@ pub fn cast_for(set: InstructionSet, from: DType, to: DType) -> UnaryKernel {
             DType::BF16 => loops::unary(set, |x: u16| f32_to_bf16(f16_to_f32(x))),
             DType::F32 => loops::unary(set, f16_to_f32),
             DType::F64 => loops::unary(set, |x: u16| f64::from(f16_to_f32(x))),
-            _ => from_float!(set, u16, f32, f16_to_f32, to),
+            _ => from_float!(set, u16, f16_to_f32, to),
         },
         DType::BF16 => match to {
             DType::F16 => loops::unary(set, |x: u16| f32_to_f16(bf16_to_f32(x))),
             DType::F32 => loops::unary(set, bf16_to_f32),
             DType::F64 => loops::unary(set, |x: u16| f64::from(bf16_to_f32(x))),
-            _ => from_float!(set, u16, f32, bf16_to_f32, to),
+            _ => from_float!(set, u16, bf16_to_f32, to),
         },
         DType::F32 => match to {
             DType::F16 => loops::unary(set, f32_to_f16),
             DType::BF16 => loops::unary(set, f32_to_bf16),
             DType::F64 => loops::unary(set, |x: f32| f64::from(x)),
-            _ => from_float!(set, f32, f32, std::convert::identity, to),
+            _ => from_float!(set, f32, std::convert::identity, to),
         },
         DType::F64 => match to {
             DType::F16 => loops::unary(set, f64_to_f16),
             DType::BF16 => loops::unary(set, f64_to_bf16),
             DType::F32 => loops::unary(set, |x: f64| x as f32),
-            _ => from_float!(set, f64, f64, std::convert::identity, to),
+            _ => from_float!(set, f64, std::convert::identity, to),
         },
     }
 }
@@ -126,28 +121,6 @@ impl Narrow for f64 {
     #[inline(always)]
     fn bf16(self) -> u16 {
         f64_to_bf16(self)
-    }
-}
-
-/// To `u64`: negative numbers wrap as those of `i64` do.
-#[inline(always)]
-fn wrap<T: ToInteger<i64> + ToInteger<u64> + PartialOrd + Default + Copy>(x: T) -> u64 {
-    let negative: i64 = x.to_integer();
-    let positive: u64 = x.to_integer();
-    if x < T::default() { negative as u64 } else { positive }
-}
-
-/// A conversion with an exact form for blocks in which `beyond` holds somewhere.
-fn guarded<T: Copy, U: Copy>(
-    set: InstructionSet,
-    fast: impl Fn(T) -> U + Copy,
-    beyond: impl Fn(T) -> bool + Copy,
-    exact: impl Fn(T) -> U + Copy,
-) -> UnaryKernel {
-    if set == InstructionSet::Plain {
-        plain_map1(fast, beyond, exact)
-    } else {
-        vector_map1(set, fast, beyond, exact)
     }
 }
 

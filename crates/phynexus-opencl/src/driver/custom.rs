@@ -8,9 +8,10 @@ use std::{
 
 use opencl3::{
     kernel::{
-        CL_KERNEL_ARG_ADDRESS_PRIVATE, CL_KERNEL_ARG_ADDRESS_QUALIFIER, CL_KERNEL_COMPILE_WORK_GROUP_SIZE,
-        CL_KERNEL_NUM_ARGS, create_kernel, get_kernel_arg_info, get_kernel_data, get_kernel_work_group_data,
-        set_kernel_arg,
+        CL_KERNEL_ARG_ADDRESS_CONSTANT, CL_KERNEL_ARG_ADDRESS_LOCAL, CL_KERNEL_ARG_ADDRESS_PRIVATE,
+        CL_KERNEL_ARG_ADDRESS_QUALIFIER, CL_KERNEL_ARG_TYPE_CONST, CL_KERNEL_ARG_TYPE_NAME,
+        CL_KERNEL_ARG_TYPE_QUALIFIER, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, CL_KERNEL_NUM_ARGS, create_kernel,
+        get_kernel_arg_info, get_kernel_data, get_kernel_work_group_data, set_kernel_arg,
     },
     types::cl_uint,
 };
@@ -22,17 +23,40 @@ use phynexus::{
 };
 use smallvec::SmallVec;
 
-use super::{Module, OpenCl};
-use crate::object::{Code, Object};
+use super::{
+    Module, OpenCl,
+    signature::{check_type, declaration},
+};
+use crate::{
+    figures::text,
+    object::{Code, Object},
+};
 
 /// The kernel in a compiled source, if it is what the signature says as far as the driver tells.
 pub(super) fn compile(driver: &OpenCl, kernel: &CustomKernel, source: &str) -> Result<Module, NotCompiled> {
+    let finish = |program: &Object| module(driver, kernel, program, source.len());
+    driver.compiler().compile_source(&driver.context, &signature(kernel), source, finish)
+}
+
+/// What of a signature is compared with the source.
+fn signature(kernel: &CustomKernel) -> String {
+    let parameters =
+        kernel.parameters().iter().map(|parameter| format!("{:?} {}", parameter.kind, parameter.dtype));
+    format!("{}({})", kernel.entry_point(), parameters.collect::<Vec<_>>().join(", "))
+}
+
+/// The kernel in a program, whose source has so many bytes.
+fn module(
+    driver: &OpenCl,
+    kernel: &CustomKernel,
+    program: &Object,
+    bytes: usize,
+) -> Result<Module, NotCompiled> {
     let entry = kernel.entry_point();
-    let program = driver.compiler.compile_source(&driver.context, source)?;
     let name = CString::new(entry).map_err(|_| "the entry point's name has a zero".to_owned())?;
     let handle = create_kernel(program.handle(), &name).map_err(Code).map_err(|code| {
         let words = format!("there is no kernel {entry}: declare it as __kernel void {entry}(..): {code}");
-        code.reason(&driver.name, source.len(), words)
+        code.reason(&driver.name, bytes, words)
     })?;
     // SAFETY: the kernel was just made; it keeps its program.
     let object = unsafe { Object::kernel(handle) };
@@ -67,16 +91,38 @@ fn number(bytes: Result<Vec<u8>, i32>) -> Option<usize> {
 fn check_parameter(handle: *mut c_void, at: usize, parameter: &Parameter, entry: &str) -> Result<(), String> {
     let told = get_kernel_arg_info(handle, at as cl_uint, CL_KERNEL_ARG_ADDRESS_QUALIFIER);
     let Ok(told) = told else { return Ok(()) };
-    let is_scalar = told.to_uint() == CL_KERNEL_ARG_ADDRESS_PRIVATE;
-    let name = &parameter.name;
-    match (is_scalar, parameter.kind == ParameterKind::Scalar) {
+    let address = told.to_uint();
+    let (name, right) = (&parameter.name, declaration(parameter));
+    match (address == CL_KERNEL_ARG_ADDRESS_PRIVATE, parameter.kind == ParameterKind::Scalar) {
         (true, false) => {
-            Err(format!("the parameter {name} of {entry} is a number, the signature's a tensor"))
+            return Err(format!(
+                "the parameter {name} of {entry} is a number, the signature's a tensor: declare it as {right}"
+            ));
         }
         (false, true) => {
-            Err(format!("the parameter {name} of {entry} is a pointer, the signature's a number"))
+            return Err(format!(
+                "the parameter {name} of {entry} is a pointer, the signature's a number: declare it as {right}"
+            ));
         }
-        _ => Ok(()),
+        _ => {}
+    }
+    if address == CL_KERNEL_ARG_ADDRESS_LOCAL {
+        return Err(format!(
+            "the parameter {name} of {entry} is a group's local memory, the signature's a tensor: declare it as {right}"
+        ));
+    }
+    let told = |what| get_kernel_arg_info(handle, at as cl_uint, what).ok();
+    let qualifiers = told(CL_KERNEL_ARG_TYPE_QUALIFIER).map_or(0, |told| told.to_ulong());
+    let is_const = qualifiers & u64::from(CL_KERNEL_ARG_TYPE_CONST) != 0;
+    let is_read_only = is_const || address == CL_KERNEL_ARG_ADDRESS_CONSTANT;
+    if is_read_only && parameter.kind == ParameterKind::Output {
+        return Err(format!(
+            "the parameter {name} of {entry} is constant, the signature's is written: declare it as {right}"
+        ));
+    }
+    match told(CL_KERNEL_ARG_TYPE_NAME) {
+        Some(told) => check_type(&text(&told.to_vec_uchar()), parameter, entry),
+        None => Ok(()),
     }
 }
 
@@ -100,7 +146,7 @@ pub(super) fn submit(driver: &OpenCl, module: &Module, launch: &SourceLaunch<'_,
                 let mut handle = block.handle();
                 if *start > 0 && *bytes > 0 {
                     let part = Object::part(block, *start, *bytes)
-                        .map_err(|code| driver.error("taking a part of a buffer", code))?;
+                        .map_err(|code| driver.refused("taking a part of a buffer", code, *bytes))?;
                     handle = part.handle();
                     parts.push(part);
                 }
@@ -109,5 +155,9 @@ pub(super) fn submit(driver: &OpenCl, module: &Module, launch: &SourceLaunch<'_,
         }
     }
     let global = [0, 1, 2].map(|axis| launch.groups[axis] * module.local[axis]);
-    driver.enqueue(&kernel, global, module.local)
+    let bytes = |argument: &SourceArgument<'_, Object>| match argument {
+        SourceArgument::Buffer { bytes, .. } => *bytes,
+        SourceArgument::Scalar { .. } => 0,
+    };
+    driver.enqueue(&kernel, global, module.local, launch.arguments.iter().map(bytes).sum())
 }

@@ -4,7 +4,7 @@ use std::ptr;
 
 use opencl3::{
     command_queue::enqueue_read_buffer,
-    event::{CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, get_event_data, wait_for_events},
+    event::{CL_COMPLETE, wait_for_events},
     memory::CL_FALSE,
 };
 use phynexus::{Error, Result, device::HostRead};
@@ -52,10 +52,7 @@ impl Reading {
 
 impl HostRead for Reading {
     fn is_done(&self) -> bool {
-        let status = get_event_data(self.event.handle(), CL_EVENT_COMMAND_EXECUTION_STATUS).ok();
-        let status = status.and_then(|bytes| Some(i32::from_ne_bytes(bytes.try_into().ok()?)));
-        // One below is an error's.
-        status.is_none_or(|status| status <= CL_COMPLETE)
+        self.event.status().is_none_or(|status| status <= CL_COMPLETE)
     }
 
     fn finish(self: Box<Self>, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {

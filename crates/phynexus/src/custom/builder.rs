@@ -186,7 +186,9 @@ impl CustomKernelBuilder {
     }
 
     /// The derivative as another kernel. Its inputs are this kernel's inputs, then its outputs, then the outputs'
-    /// gradients; its scalars are this kernel's; its outputs are the gradients of the inputs of floating-point types.
+    /// gradients; its scalars are this kernel's; its outputs are the gradients of the inputs of floating-point types. It must
+    /// have something for the devices on which this kernel is to be differentiated: a source in their language, or a
+    /// function for the CPU.
     pub fn gradient_kernel(mut self, kernel: CustomKernel) -> CustomKernelBuilder {
         self.definition.gradient = Some(GradientRule::Kernel(kernel));
         self
@@ -308,5 +310,29 @@ impl CustomKernelBuilder {
                 ));
             }
         }
+        self.check_places();
+    }
+
+    /// There must be a device that runs both the kernel and the kernel of its gradient.
+    fn check_places(&mut self) {
+        let Definition { sources, host, gradient: Some(GradientRule::Kernel(gradient)), .. } =
+            &self.definition
+        else {
+            return;
+        };
+        // A function for the CPU is planned there from every device.
+        let anywhere = host.is_some() || gradient.has_cpu_function();
+        let meet = |own: &Source| {
+            gradient.0.sources.iter().any(|other| own.language.shares_devices_with(other.language))
+        };
+        if anywhere || sources.iter().any(meet) {
+            return;
+        }
+        let own = sources.iter().map(|source| source.language.name()).collect::<Vec<_>>().join(", ");
+        let (name, has) = (gradient.name(), gradient.available());
+        self.mistakes.push(format!(
+            "no device runs both it and its gradient {name}: it has {own}, {name} has {has}: give {name} a source in {own} or \
+             a function for the CPU"
+        ));
     }
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     DType, Device, Error, Result, Scalar, Tensor,
-    graph::{node::FastHasher, op::Op},
+    graph::{gradient, node::FastHasher, op::Op},
     shape::{Dims, element_count},
 };
 
@@ -47,22 +47,50 @@ impl SourceLanguage {
         }
     }
 
-    /// The language by its short name: `"cuda"`, `"hip"`, `"opencl"`, `"wgsl"`, `"spirv"`, `"msl"`.
-    pub fn parse(name: &str) -> Option<SourceLanguage> {
-        match name {
-            "cuda" => Some(SourceLanguage::CudaC),
-            "hip" => Some(SourceLanguage::HipC),
-            "opencl" => Some(SourceLanguage::OpenClC),
-            "wgsl" => Some(SourceLanguage::Wgsl),
-            "spirv" => Some(SourceLanguage::SpirV),
-            "msl" => Some(SourceLanguage::Msl),
-            _ => None,
+    /// Every language.
+    pub const ALL: [SourceLanguage; 6] = [
+        SourceLanguage::CudaC,
+        SourceLanguage::HipC,
+        SourceLanguage::OpenClC,
+        SourceLanguage::Wgsl,
+        SourceLanguage::SpirV,
+        SourceLanguage::Msl,
+    ];
+
+    /// Its short name, by which [`SourceLanguage::from_name`] knows it.
+    pub fn short_name(self) -> &'static str {
+        match self {
+            SourceLanguage::CudaC => "cuda",
+            SourceLanguage::HipC => "hip",
+            SourceLanguage::OpenClC => "opencl",
+            SourceLanguage::Wgsl => "wgsl",
+            SourceLanguage::SpirV => "spirv",
+            SourceLanguage::Msl => "msl",
         }
+    }
+
+    /// The language by its short name: `"cuda"`, `"hip"`, `"opencl"`, `"wgsl"`, `"spirv"`, `"msl"`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] with these names for any other.
+    pub fn from_name(name: &str) -> Result<SourceLanguage> {
+        SourceLanguage::ALL.into_iter().find(|language| language.short_name() == name).ok_or_else(|| {
+            let known = SourceLanguage::ALL.map(|language| format!("{:?}", language.short_name())).join(", ");
+            Error::argument(
+                "custom kernel",
+                format!("{name:?} is no language of kernels: use one of {known}"),
+            )
+        })
     }
 
     /// Whether sources in it are bytes rather than text.
     pub fn is_binary(self) -> bool {
         self == SourceLanguage::SpirV
+    }
+
+    /// Whether there are devices that run both.
+    pub(super) fn shares_devices_with(self, other: SourceLanguage) -> bool {
+        self == other || self.has_scalar_structure() && other.has_scalar_structure()
     }
 
     /// Whether scalars are the members of a structure of 32-bit words, not passed by value.
@@ -240,9 +268,22 @@ impl CustomKernel {
     /// # Errors
     /// [`Error::KernelSource`] with the compiler's messages and the source's lines if it does not compile or has no such
     /// entry point; [`Error::KernelLanguage`] if it has no source for the device (and no function for the CPU, on which
-    /// it would run instead).
+    /// it would run instead). The same of the kernel of its gradient, while gradients are recorded:
+    /// [`Error::KernelGradient`] if that has no source for the device.
     pub fn compile(&self, device: Device) -> Result<()> {
-        device.backend().prepare_custom(self, [1; 3])
+        device.backend().prepare_custom(self, [1; 3])?;
+        if gradient::is_enabled() { self.prepare_gradient(device) } else { Ok(()) }
+    }
+
+    /// Makes the kernel of its gradient ready on a device, if it has one: what is wrong is told before the backward pass.
+    fn prepare_gradient(&self, device: Device) -> Result<()> {
+        let Some(GradientRule::Kernel(gradient)) = &self.0.gradient else { return Ok(()) };
+        device.backend().prepare_custom(gradient, [1; 3]).map_err(|error| match error {
+            Error::KernelLanguage { kernel: gradient, device, expected, available } => {
+                Error::KernelGradient { kernel: self.0.name.clone(), gradient, device, expected, available }
+            }
+            other => other,
+        })
     }
 
     /// Records a launch on tensors and numbers, in the order of the inputs and scalars among the parameters. The outputs,
@@ -267,6 +308,9 @@ impl CustomKernel {
             });
         }
         device.backend().prepare_custom(self, call.groups)?;
+        if gradient::is_enabled() && inputs.iter().any(|input| input.requires_grad()) {
+            self.prepare_gradient(device)?;
+        }
         let dtype = self.output_dtype();
         let (starts, elements) = call.packing()?;
         if let [shape] = &*call.outputs {
@@ -326,7 +370,7 @@ impl CustomKernel {
     }
 
     /// What it can run as, in words.
-    fn available(&self) -> String {
+    pub(super) fn available(&self) -> String {
         let mut all: Vec<&str> = self.0.sources.iter().map(|source| source.language.name()).collect();
         all.extend(self.has_cpu_function().then_some("a function for the CPU"));
         all.join(", ")

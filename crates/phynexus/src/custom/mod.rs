@@ -37,6 +37,7 @@
 //! | `builder` | making one, and what is checked then |
 //! | `pattern` | shapes of parameters as patterns of names and numbers |
 //! | `arguments` | tensors and numbers against the signature |
+//! | `parameters` | what machine code takes against the signature |
 //! | `host` | the function for the CPU |
 //! | `gradient` | the derivative, as another kernel or as tensor code |
 //! | `diagnostics` | a compiler's messages with the source's lines |
@@ -47,6 +48,7 @@ pub mod diagnostics;
 mod gradient;
 mod host;
 mod kernel;
+mod parameters;
 mod pattern;
 #[cfg(test)]
 mod tests;

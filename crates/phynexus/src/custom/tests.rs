@@ -210,6 +210,60 @@ fn a_kernel_without_anything_for_the_device_says_what_it_has() -> Result<()> {
     cube().build()?.compile(x.device())
 }
 
+fn in_language(language: SourceLanguage) -> CustomKernelBuilder {
+    CustomKernel::builder("k").input("x", DType::F32, "n").output("y", DType::F32, "n").source(language, "k")
+}
+
+/// A kernel of the signature of the gradient of [`in_language`].
+fn gradient_in(language: SourceLanguage) -> CustomKernel {
+    let inputs = ["x", "y", "gy"];
+    let builder = inputs.iter().fold(CustomKernel::builder("g"), |k, name| k.input(name, DType::F32, "n"));
+    builder.output("gx", DType::F32, "n").source(language, "g").build().unwrap()
+}
+
+#[test]
+fn a_gradient_that_the_device_does_not_run_is_refused_before_the_backward_pass() -> Result<()> {
+    let gradient = CustomKernel::builder("cube_gradient")
+        .input("x", DType::F64, "shape..")
+        .input("y", DType::F64, "shape..")
+        .input("gy", DType::F64, "shape..")
+        .output("gx", DType::F64, "shape..")
+        .source(SourceLanguage::CudaC, SOURCE);
+    let kernel = cube().gradient_kernel(gradient.build()?).build()?;
+    let x = tensor(&[2.0], &[1]);
+    let variable = x.with_grad()?;
+    for error in
+        [kernel.compile(x.device()), kernel.call(&[&variable], &[]).map(drop)].map(Result::unwrap_err)
+    {
+        assert!(matches!(error, Error::KernelGradient { .. }), "{error}");
+        let told = error.to_string();
+        for part in
+            ["custom kernel cube runs on reference", "its gradient cube_gradient does not", "CUDA C", "give "]
+        {
+            assert!(told.contains(part), "{told}");
+        }
+    }
+    // Where no gradient is wanted, none is needed.
+    assert_eq!(kernel.call(&[&x], &[])?.to_vec::<f64>()?, [8.0]);
+    let _guard = crate::graph::no_grad();
+    kernel.compile(x.device())?;
+    assert_eq!(kernel.call(&[&variable], &[])?.to_vec::<f64>()?, [8.0]);
+    // Languages of the same devices go together.
+    in_language(SourceLanguage::Wgsl).gradient_kernel(gradient_in(SourceLanguage::Msl)).build()?;
+    Ok(())
+}
+
+#[test]
+fn languages_are_known_by_their_names() {
+    for language in SourceLanguage::ALL {
+        assert_eq!(SourceLanguage::from_name(language.short_name()).unwrap(), language);
+    }
+    let error = SourceLanguage::from_name("fortran").unwrap_err().to_string();
+    for part in ["fortran", r#""cuda", "hip", "opencl", "wgsl", "spirv", "msl""#] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
 #[test]
 fn what_makes_no_kernel_is_refused() {
     let base = || {
@@ -246,6 +300,10 @@ fn what_makes_no_kernel_is_refused() {
         (base().work_group_size([0, 1, 1]), "work group"),
         (base().work_group_size([usize::MAX, 2, 1]), "work group"),
         (base().gradient_kernel(base().build().unwrap()), "must have the inputs [float32, float32, float32]"),
+        (
+            in_language(SourceLanguage::OpenClC).gradient_kernel(gradient_in(SourceLanguage::CudaC)),
+            "no device runs both it and its gradient g: it has OpenCL C, g has CUDA C",
+        ),
     ];
     for (builder, expected) in cases {
         let error = builder.build().unwrap_err().to_string();

@@ -74,8 +74,8 @@ const GRANULE: usize = 64;
 const VARIABLE: &str = "RNN_GPU_MEMORY_POOL";
 
 /// The bytes that a pool may keep.
-fn kept(value: &str) -> Result<usize, String> {
-    let value = value.trim().to_ascii_uppercase();
+fn kept(given: &str) -> Result<usize, String> {
+    let value = given.trim().to_ascii_uppercase();
     match &*value {
         "" | "1" | "ON" => return Ok(usize::MAX),
         "0" | "OFF" => return Ok(0),
@@ -91,7 +91,7 @@ fn kept(value: &str) -> Result<usize, String> {
     };
     let size = value[..digits].parse::<usize>().ok().filter(|_| power > 0);
     size.and_then(|size| size.checked_mul(1 << power)).ok_or_else(|| {
-        format!("{value:?} is neither 0 (cache nothing), 1 (cache all) nor a size such as 512M or 4G")
+        format!("{given:?} is neither 0 (cache nothing), 1 (cache all) nor a size such as 512M or 4G")
     })
 }
 
@@ -327,9 +327,9 @@ mod tests {
         assert_eq!((block.len(), none.statistics().reserved), (1001, 1001));
         none.release(1001, block);
         assert_eq!((none.statistics().reserved, none.statistics().cached), (0, 0));
-        let wrong = Pool::<u8> { keep: kept("MANY"), ..Pool::new("test") };
+        let wrong = Pool::<u8> { keep: kept("Many gb"), ..Pool::new("test") };
         let error = wrong.allocate(8, |_| Some(0)).unwrap_err().to_string();
-        assert!(error.contains("RNN_GPU_MEMORY_POOL") && error.contains("MANY"), "{error}");
+        assert!(error.contains("RNN_GPU_MEMORY_POOL") && error.contains("\"Many gb\" is neither"), "{error}");
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! Devices: the trait that a device crate implements, the registry, memory statistics.
 
+mod end;
+mod exchange;
 pub mod memory;
 mod registry;
 
 use std::{any::Any, fmt, sync::Arc};
 
+pub use end::{finish, finish_within};
+pub use exchange::Exchange;
 pub use memory::{MemoryStatistics, Pool};
 pub use registry::{Missing, devices, find, missing, register, register_missing};
 
@@ -248,6 +252,10 @@ pub trait Backend: Send + Sync {
             false => Err(kernel.no_source_for(self.name(), "a function for the CPU")),
         }
     }
+    /// How other libraries reach the device's memory; nothing if they cannot.
+    fn exchange(&self) -> Option<&dyn Exchange> {
+        None
+    }
     /// The greatest number of buffers one kernel can take.
     fn binding_limit(&self) -> usize {
         64
@@ -300,7 +308,11 @@ impl Device {
     pub fn synchronize(self) -> Result<()> {
         self.0.synchronize()
     }
-    /// The device of this name, as `Device::find("cpu")?`.
+    /// The device of this name, as `Device::find("cpu")?`. A kind alone is its first device, as `cuda` is `cuda:0`, and
+    /// `cpu:0` is `cpu`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDevice`] with what was probably meant, why a kind of device is missing, and the devices there are.
     pub fn find(name: &str) -> Result<Device> {
         find(name)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Backend, Device, DeviceNature};
+use super::{Backend, Device, DeviceNature, end};
 use crate::{Error, Result};
 
 /// A kind of device that was looked for and not found.
@@ -37,6 +37,7 @@ fn write() -> RwLockWriteGuard<'static, Registry> {
 
 /// Adds a device, for the life of the process. A second device of the same name is refused and the first returned.
 pub fn register(backend: Box<dyn Backend>) -> Device {
+    end::note();
     let is_accelerator = backend.info().nature == DeviceNature::Hardware;
     let mut registry = write();
     if let Some(device) = registry.found.iter().find(|d| d.name() == backend.name()) {
@@ -68,9 +69,57 @@ pub fn missing() -> Vec<Missing> {
     read().missing.clone()
 }
 
+/// The name that a device has: a kind alone means its first device, as in PyTorch, and there is one CPU.
+fn canonical(name: &str) -> String {
+    match name {
+        "cpu" | "cpu:0" => "cpu".to_owned(),
+        kind if !kind.is_empty() && !kind.contains(':') => format!("{kind}:0"),
+        name => name.to_owned(),
+    }
+}
+
+/// What others call the kinds of devices.
+const ALIASES: &[(&str, &str)] = &[
+    ("nvidia", "cuda"),
+    ("amd", "hip"),
+    ("rocm", "hip"),
+    ("mps", "metal"),
+    ("apple", "metal"),
+    ("ocl", "opencl"),
+    ("pocl", "opencl"),
+    ("vk", "vulkan"),
+    ("opengl", "gl"),
+    ("directx", "dx12"),
+    ("d3d12", "dx12"),
+    ("host", "cpu"),
+];
+
 impl Registry {
     fn find(&self, name: &str) -> Option<Device> {
-        self.found.iter().find(|d| d.name() == name).copied()
+        let exact = |name: &str| self.found.iter().find(|d| d.name() == name).copied();
+        exact(name).or_else(|| exact(&canonical(name)))
+    }
+
+    /// The name that was probably meant by one that nothing answers to.
+    fn meant(&self, name: &str) -> Option<String> {
+        let lower = name.trim().to_ascii_lowercase();
+        let known = self.found.iter().map(|device| device.name().split(':').next().unwrap_or_default());
+        let missing = self.missing.iter().map(|missing| missing.kind.split(':').next().unwrap_or_default());
+        let aliases = ALIASES.iter().map(|(alias, _)| *alias);
+        // The kind and a number, whatever stands between them; the longest kind that fits.
+        let split = |kind: &str| {
+            let rest = lower.strip_prefix(kind)?.trim_start_matches([':', '-', '_', '/', '.', ' ']);
+            let number = if rest.is_empty() { 0 } else { rest.parse::<usize>().ok()? };
+            Some((kind.to_owned(), number))
+        };
+        let kinds = known.chain(missing).chain(aliases).chain(["gpu", "accelerator"]);
+        let (kind, number) = kinds.filter_map(split).max_by_key(|(kind, _)| kind.len())?;
+        if kind == "gpu" || kind == "accelerator" {
+            return self.accelerators.get(number).map(|device| device.name().to_owned());
+        }
+        let kind = ALIASES.iter().find(|(alias, _)| *alias == kind).map_or(&*kind, |(_, own)| *own);
+        let meant = canonical(&format!("{kind}:{number}"));
+        (meant != canonical(name)).then_some(meant)
     }
 
     /// The names of all devices.
@@ -82,16 +131,21 @@ impl Registry {
         }
     }
 
-    /// Why there is no device of this name, and which there are.
+    /// Why there is no device of this name, what was probably meant, and which there are.
     fn hint(&self, name: &str) -> String {
-        match self.missing.iter().find(|m| name.starts_with(&m.kind)) {
-            Some(missing) => format!("{} ({})", missing.reason, self.found_here()),
-            None => self.found_here(),
+        let meant = self.meant(name);
+        let wanted = meant.clone().unwrap_or_else(|| canonical(name));
+        let kind = wanted.split(':').next().unwrap_or_default();
+        let missing = self.missing.iter().find(|missing| missing.kind == wanted || missing.kind == kind);
+        let question = meant.map(|meant| format!("did you mean {meant:?}? ")).unwrap_or_default();
+        match missing.filter(|_| self.find(&wanted).is_none()) {
+            Some(missing) => format!("{question}{} ({})", missing.reason, self.found_here()),
+            None => format!("{question}{}", self.found_here()),
         }
     }
 }
 
-/// The device of this name.
+/// The device of this name; `cuda` is `cuda:0`, and so with every kind, and `cpu:0` is `cpu`.
 pub fn find(name: &str) -> Result<Device> {
     let registry = read();
     let unknown = || Error::UnknownDevice { name: name.to_owned(), hint: registry.hint(name) };
@@ -103,7 +157,7 @@ pub fn find(name: &str) -> Result<Device> {
 pub(super) fn default_device() -> Result<Device> {
     let registry = read();
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
-    let unknown = |hint| Error::UnknownDevice { name: format!("{VARIABLE}={}", wanted.trim()), hint };
+    let unknown = |hint| Error::UnknownDevice { name: format!("{VARIABLE}={wanted}"), hint };
     match wanted.trim() {
         "" => {
             registry.accelerators.first().or_else(|| registry.found.first()).copied().ok_or_else(|| {

@@ -5,14 +5,17 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     io::{self, Write},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::SystemTime,
 };
 
 /// A folder keeps no more than this.
 const CACHE_BYTES: u64 = 512 << 20;
 
-/// After so many new files the oldest are looked for.
+/// At a process's first new file, and after so many more, the oldest are looked for.
 const LOOK_EVERY: u64 = 64;
 
 /// A folder of machine code, found by what it was made from. What is damaged is made anew.
@@ -24,14 +27,25 @@ pub struct DiskCache {
 
 impl DiskCache {
     /// The folder that the environment's `variable` names, else one for this `family` of devices in the user's cache. It
-    /// belongs to this user alone: what lies there is run.
+    /// belongs to this user alone: what lies there is run. Where that cannot be, nothing is kept; of a folder that was named,
+    /// standard error is told so.
     pub fn new(family: &str, variable: &str) -> DiskCache {
         let set = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
         let usual = || {
             let home = || set("HOME").map(|home| home.join(".cache")).or_else(|| set("LOCALAPPDATA"));
             Some(set("XDG_CACHE_HOME").or_else(home)?.join("neurenix").join(family))
         };
-        let folder = set(variable).or_else(usual).filter(|folder| private(folder).is_ok());
+        let named = set(variable);
+        let is_named = named.is_some();
+        let folder = named.or_else(usual).filter(|folder| match private(folder) {
+            Ok(()) => true,
+            Err(error) => {
+                if is_named && let Some(news) = refusal(variable, folder, &error) {
+                    let _ = writeln!(io::stderr(), "{news}");
+                }
+                false
+            }
+        });
         DiskCache { folder, written: AtomicU64::new(0) }
     }
 
@@ -47,14 +61,31 @@ impl DiskCache {
         }
         let code = make()?;
         if let Some(file) = file {
+            let _ = write(&file, key, &code);
             let number = self.written.fetch_add(1, Ordering::Relaxed);
-            let _ = write(&file, key, &code, number);
-            if let Some(folder) = self.folder.as_deref().filter(|_| number % LOOK_EVERY == LOOK_EVERY - 1) {
-                let _ = shrink(folder, CACHE_BYTES);
+            if let Some(folder) = self.folder.as_deref().filter(|_| number.is_multiple_of(LOOK_EVERY)) {
+                shrink(folder, CACHE_BYTES, fs::remove_file);
             }
         }
         Ok(code)
     }
+}
+
+/// Whether a source may include other files. They may change while the source stays as it is, so what is made of it is not to
+/// be kept on disk. The word alone decides: there are many ways to write the directive, and in vain it only costs time.
+pub fn may_include(source: &str) -> bool {
+    source.contains("include")
+}
+
+/// What is said of a folder that a variable names and that is not used: once a process, though every device has a cache.
+fn refusal(variable: &str, folder: &Path, error: &io::Error) -> Option<String> {
+    static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if told.iter().any(|known| known == variable) {
+        return None;
+    }
+    told.push(variable.to_owned());
+    Some(format!("{variable}: compiled kernels are not kept in {}: {error}", folder.display()))
 }
 
 /// Makes the folder, for this user alone; refuses one that others own or may write.
@@ -76,7 +107,7 @@ fn is_alone(owner: u32, mode: u32, user: u32) -> io::Result<()> {
     if owner == user && mode & 0o022 == 0 {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, "the folder is not this user's alone"))
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is another user's, or others may write it"))
 }
 
 fn hash(value: &(impl Hash + ?Sized)) -> u64 {
@@ -100,7 +131,10 @@ fn read(file: &Path, key: &str) -> Option<Vec<u8>> {
 }
 
 /// Writes a file that is there completely or not at all.
-fn write(file: &Path, key: &str, code: &[u8], number: u64) -> io::Result<()> {
+fn write(file: &Path, key: &str, code: &[u8]) -> io::Result<()> {
+    // Several devices may have a cache in one folder, and several threads write to it.
+    static WRITES: AtomicU64 = AtomicU64::new(0);
+    let number = WRITES.fetch_add(1, Ordering::Relaxed);
     let temporary = file.with_extension(format!("{}.{number}.tmp", std::process::id()));
     let mut out = fs::File::create(&temporary)?;
     let header = [key.len() as u64, hash(code)].map(u64::to_le_bytes);
@@ -109,26 +143,29 @@ fn write(file: &Path, key: &str, code: &[u8], number: u64) -> io::Result<()> {
     fs::rename(&temporary, file).inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
-/// Removes the oldest files beyond so many bytes.
-fn shrink(folder: &Path, most: u64) -> io::Result<()> {
-    let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let data = entry.metadata()?;
-        if data.is_file() {
-            files.push((data.modified()?, data.len(), entry.path()));
-        }
-    }
+/// Removes the oldest files beyond so many bytes, by `remove`. In the place of one that cannot be removed the next one goes.
+fn shrink(folder: &Path, most: u64, remove: impl Fn(PathBuf) -> io::Result<()>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let file = |entry: fs::DirEntry| {
+        let data = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+        Some((data.modified().ok()?, data.len(), entry.path()))
+    };
+    let mut files: Vec<(SystemTime, u64, PathBuf)> = entries.flatten().filter_map(file).collect();
     let mut total: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
     files.sort();
     for (_, bytes, path) in files {
         if total <= most {
             break;
         }
-        fs::remove_file(path)?;
-        total -= bytes;
+        let is_gone = match remove(path) {
+            Ok(()) => true,
+            // Another process was faster.
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        if is_gone {
+            total -= bytes;
+        }
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -139,7 +176,7 @@ mod tests {
     fn the_cache_gives_back_what_it_was_given_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.bin");
-        write(&file, "key", &[1, 2, 3], 0).unwrap();
+        write(&file, "key", &[1, 2, 3]).unwrap();
         assert_eq!(read(&file, "key"), Some(vec![1, 2, 3]));
         assert_eq!(read(&file, "kez"), None);
         let bytes = fs::read(&file).unwrap();
@@ -169,18 +206,57 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_files_go_first() {
-        let folder = tempfile::tempdir().unwrap();
-        for (age, name) in ["old", "middle", "new"].iter().enumerate() {
-            let path = folder.path().join(name);
-            fs::write(&path, [0; 100]).unwrap();
-            let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(age as u64 * 100);
-            fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+    fn sources_that_may_include_files_are_known() {
+        let sources = ["#include <a.h>", "  # include \"a.h\"\n", "/* */ %: include <a.h>"];
+        for source in sources {
+            assert!(may_include(source), "{source}");
         }
-        shrink(folder.path(), 250).unwrap();
-        let left: Vec<bool> =
-            ["old", "middle", "new"].iter().map(|n| folder.path().join(n).exists()).collect();
-        assert_eq!(left, [false, true, true]);
+        assert!(!may_include("__kernel void f(__global float* y) { y[0] = 1; }"));
+    }
+
+    /// A file of so many bytes, as old as it can be and so many seconds younger.
+    fn aged(path: &Path, bytes: u64, seconds: u64) {
+        let file = fs::File::create(path).unwrap();
+        file.set_len(bytes).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
+    }
+
+    #[test]
+    fn the_oldest_files_go_first_and_what_cannot_be_removed_stays() {
+        let names = ["old", "middle", "new"];
+        let left = |remove: fn(PathBuf) -> io::Result<()>| {
+            let folder = tempfile::tempdir().unwrap();
+            names.iter().zip(0..).for_each(|(name, age)| aged(&folder.path().join(name), 100, age * 100));
+            shrink(folder.path(), 250, remove);
+            names.map(|name| folder.path().join(name).exists())
+        };
+        assert_eq!(left(fs::remove_file), [false, true, true]);
+        let but_the_oldest = |path: PathBuf| match path.ends_with("old") {
+            true => Err(io::ErrorKind::PermissionDenied.into()),
+            false => fs::remove_file(path),
+        };
+        assert_eq!(left(but_the_oldest), [true, false, true]);
+    }
+
+    #[test]
+    fn the_first_new_file_of_a_process_makes_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = folder.path().join("old.bin");
+        // A file of zeros takes no room on the disk.
+        aged(&old, CACHE_BYTES, 0);
+        let cache = DiskCache { folder: Some(folder.path().to_owned()), written: AtomicU64::new(0) };
+        assert_eq!(cache.get("k", || Ok::<_, ()>(vec![7])), Ok(vec![7]));
+        assert!(!old.exists() && folder.path().join(file_name("k")).exists());
+    }
+
+    #[test]
+    fn a_folder_that_is_named_and_not_used_is_told_once() {
+        let error = io::Error::from(io::ErrorKind::PermissionDenied);
+        let told = |variable| refusal(variable, Path::new("/a/folder"), &error);
+        let news = told("RNN_TEST_CACHE_PATH").expect("the first time");
+        assert!(news.contains("RNN_TEST_CACHE_PATH") && news.contains("/a/folder"), "{news}");
+        assert_eq!(told("RNN_TEST_CACHE_PATH"), None);
+        assert!(told("RNN_OTHER_CACHE_PATH").is_some());
     }
 
     #[cfg(unix)]

@@ -77,17 +77,19 @@ impl<D: Driver> Heap<D> {
             format!("grid {x}x{y}x{z}, block {a}x{b}x{c}, {shared} bytes shared")
         };
         if debug::is_enabled() {
-            let time = self.timed_alone(work)?;
+            let time = self.timed_alone(work).map_err(|error| self.with_usage(error))?;
             debug::say(format_args!("{} kernel {name}: {}, {time}", self.driver.name(), geometry()));
             return Ok(());
         }
-        self.timed(|| self.span(Track::Kernels, name, geometry(), 0), work)
+        let span = || self.span(Track::Kernels, name, geometry(), 0);
+        self.timed(Track::Kernels, span, work).map_err(|error| self.with_usage(error))
     }
 
     /// Copies from the host.
     pub(super) fn write(self: &Arc<Self>, block: &D::Block, offset: usize, bytes: &[u8]) -> Result<()> {
         let span = || self.span(Track::Transfers, "copy to the device", String::new(), bytes.len());
-        self.timed(span, || self.driver.write(block, offset, bytes))
+        let work = || self.driver.write(block, offset, bytes);
+        self.timed(Track::Transfers, span, work).map_err(|error| self.with_usage(error))
     }
 
     /// Copies to the host.
@@ -99,7 +101,7 @@ impl<D: Driver> Heap<D> {
         }
         self.wait_asking()?;
         let span = || self.span(Track::Transfers, "copy from the device", String::new(), length);
-        self.timed(span, || self.read_in_parts(block, offset, bytes))
+        self.timed(Track::Transfers, span, || self.read_in_parts(block, offset, bytes))
     }
 
     /// Copies to the host. Of much, a part is taken while the next ones are under way.
@@ -177,7 +179,8 @@ impl<D: Driver> Heap<D> {
             let detail = format!("from {}", device.driver.name());
             self.span(Track::Transfers, "copy between devices", detail, bytes)
         };
-        self.timed(span, || self.driver.copy_from(target, &device.driver, source, offset, bytes))?;
+        let work = || self.driver.copy_from(target, &device.driver, source, offset, bytes);
+        self.timed(Track::Transfers, span, work)?;
         Ok(true)
     }
 
@@ -189,7 +192,7 @@ impl<D: Driver> Heap<D> {
     }
 
     /// Where this thread can be interrupted, waits so that it can: until the device has done what was submitted so far.
-    fn wait_asking(&self) -> Result<()> {
+    pub(super) fn wait_asking(&self) -> Result<()> {
         if interrupt::is_watched()
             && let Some(done) = self.driver.progress()?
         {
@@ -204,7 +207,12 @@ impl<D: Driver> Heap<D> {
 
     /// Does the work, and notes its span if a profiler wants it. Then one thread at a time submits: the marks of two that
     /// submit at once would lie between one another.
-    fn timed(self: &Arc<Self>, span: impl FnOnce() -> Span, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn timed(
+        self: &Arc<Self>,
+        track: Track,
+        span: impl FnOnce() -> Span,
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         if profile::timeline().is_none() {
             return work();
         }
@@ -215,19 +223,27 @@ impl<D: Driver> Heap<D> {
             return work();
         };
         self.attach(&mut state, session)?;
+        // A copy is no launch: a driver that collects launches would take its marks to the device with later ones.
+        let mark = || {
+            let mark = self.driver.mark()?;
+            if track == Track::Transfers {
+                self.driver.submit()?;
+            }
+            Ok::<_, Error>(mark)
+        };
         let begun = Instant::now();
-        let from = if state.has_clock { self.driver.mark()? } else { None };
+        let from = if state.has_clock { mark()? } else { None };
         work()?;
-        let to = if from.is_some() { self.driver.mark()? } else { None };
+        let to = if from.is_some() { mark()? } else { None };
         let span = span();
         let (Some(from), Some(to)) = (from, to) else {
             // A launch is timed with its step.
-            if span.track == Track::Transfers {
+            if track == Track::Transfers {
                 profile::host_span(span, begun);
             }
             return Ok(());
         };
-        let run = if span.track == Track::Kernels { profile::current_run() } else { None };
+        let run = if track == Track::Kernels { profile::current_run() } else { None };
         state.pending.push(Pending { from, to, span, run });
         Ok(())
     }
@@ -239,6 +255,7 @@ impl<D: Driver> Heap<D> {
         }
         self.driver.synchronize()?;
         let origin = self.driver.mark()?.map(|mark| (mark, profile::now()));
+        self.driver.submit()?;
         *state = State { session, has_clock: origin.is_some(), origin, ..State::new() };
         let clock: Arc<dyn DeviceClock> = self.clone();
         profile::attach(session, clock);

@@ -73,13 +73,8 @@ impl<D: Driver> Heap<D> {
         self.driver.synchronize()?;
         self.driver.trim();
         compile().map_err(|error| match error {
-            NotCompiled::Failed(Error::OutOfMemory { device, requested, hint, .. }) => {
-                let now = self.pool.statistics();
-                let limit = now.limit.unwrap_or(usize::MAX);
-                let error = Error::OutOfMemory { device, requested, in_use: now.allocated, limit, hint };
-                NotCompiled::Failed(self.with_figures(error))
-            }
-            other => other,
+            NotCompiled::Failed(error) => NotCompiled::Failed(self.with_usage(error)),
+            refused => refused,
         })
     }
 

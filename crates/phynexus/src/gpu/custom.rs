@@ -166,6 +166,12 @@ impl<D: Driver> CustomStep<D> {
                     (library.operands.len(), start * dtype.size(), element_count(shape))
                 }
             };
+            let (bytes, most) = (elements.saturating_mul(dtype.size()), driver.largest_binding());
+            if bytes > most {
+                let (most, given) =
+                    (format!("at most {most} bytes on {}", driver.name()), format!("{bytes}"));
+                return Err(call.kernel().misfit(&parameter.name, most, given));
+            }
             let zero = match parameter.zeroed && elements > 0 {
                 true => Some(GpuStep::new(resources.clone(), &Step::Fused(zeros(dtype, elements)))?),
                 false => None,

@@ -24,7 +24,8 @@ use crate::{
     DType, Error, Result,
     custom::CustomKernel,
     device::{
-        Backend, Buffer, DeviceInfo, Executable, HostRead, MemoryStatistics, Peaks, Pool, Sequence, Support,
+        Backend, Buffer, DeviceInfo, Exchange, Executable, HostRead, MemoryStatistics, Peaks, Pool, Sequence,
+        Support,
     },
     graph::{Composite, ir::IrNode, op::Op},
     interrupt,
@@ -44,8 +45,12 @@ impl<D: Driver> Gpu<D> {
         Gpu(Resources { heap, modules: Arc::new(Modules::new()), custom: Arc::new(CustomModules::new()) })
     }
 
-    fn driver(&self) -> &D {
+    pub(super) fn driver(&self) -> &D {
         &self.0.heap.driver
+    }
+
+    pub(super) fn heap(&self) -> &Arc<Heap<D>> {
+        &self.0.heap
     }
 }
 
@@ -122,12 +127,16 @@ impl<D: Driver> Backend for Gpu<D> {
         let missing = || Err(Error::internal("gpu", "a thread that compiles has panicked"));
         let mut all: Vec<Result<Arc<dyn Executable>>> = steps.iter().map(|_| missing()).collect();
         thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(compile)).collect();
+            let worker = |_| thread::Builder::new().spawn_scoped(scope, compile).ok();
+            let workers: Vec<_> = (0..threads).map_while(worker).collect();
+            // Where the system gives no thread, this one does the work.
+            let own = if workers.is_empty() { compile() } else { Vec::new() };
             if interrupt::is_watched() {
                 let done = || workers.iter().all(|worker| worker.is_finished());
                 ended.store(interrupt::wait_until(&done).is_err(), Ordering::Relaxed);
             }
-            for (at, result) in workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()) {
+            let theirs = workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default());
+            for (at, result) in theirs.chain(own) {
                 all[at] = result;
             }
         });
@@ -149,6 +158,9 @@ impl<D: Driver> Backend for Gpu<D> {
     fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
         let memory = pin(&self.0.heap, target)?;
         let (block, offset) = memory.place(offset, bytes.len())?;
+        if self.driver().write_waits(bytes.len()) {
+            self.0.heap.wait_asking()?;
+        }
         if bytes.is_empty() { Ok(()) } else { self.0.heap.write(block, offset, bytes) }
     }
 
@@ -198,6 +210,10 @@ impl<D: Driver> Backend for Gpu<D> {
 
     fn hold(&self, buffers: &mut dyn Iterator<Item = &Buffer>) -> Result<Option<Box<dyn Any>>> {
         hold(&self.0.heap, buffers)
+    }
+
+    fn exchange(&self) -> Option<&dyn Exchange> {
+        self.driver().handles().map(|_| self as &dyn Exchange)
     }
 
     fn peaks(&self) -> Peaks {

@@ -33,6 +33,18 @@ impl<D: Driver> Heap<D> {
         self.driver.trim();
     }
 
+    /// An error of the driver's, which does not know what is in use, with what the pool and the device have.
+    pub(super) fn with_usage(&self, error: Error) -> Error {
+        match error {
+            Error::OutOfMemory { device, requested, hint, .. } => {
+                let now = self.pool.statistics();
+                let (in_use, limit) = (now.allocated, now.limit.unwrap_or(usize::MAX));
+                self.with_figures(Error::OutOfMemory { device, requested, in_use, limit, hint })
+            }
+            other => other,
+        }
+    }
+
     /// Adds to an error what the device has.
     pub(super) fn with_figures(&self, mut error: Error) -> Error {
         if let Error::OutOfMemory { hint, .. } = &mut error

@@ -12,10 +12,12 @@
 //! | `spill` | tensors' memory, on the device or, where that is full, on the host |
 //! | `step` | a compiled step: its launches, what is bound to them |
 //! | `sequence` | steps that are submitted together |
+//! | `repeated` | launches that are repeated, as graphs of a driver's |
 //! | `clock` | when the device did what, for profiles |
 //! | `modules` | kernels compiled before |
 //! | `compile` | refusals and failures of compilers |
 //! | `custom` | kernels written by users |
+//! | `exchange` | memory and queues for other libraries |
 //! | `cache` | machine code on disk |
 //! | `recorder` | a device that notes kernels instead of running them |
 
@@ -24,18 +26,22 @@ mod clock;
 mod compile;
 mod custom;
 mod device;
+mod exchange;
 mod memory;
 mod modules;
 mod recorder;
+mod repeated;
 mod sequence;
 mod spill;
 mod staging;
 mod step;
 
-pub use cache::DiskCache;
+pub use cache::{DiskCache, may_include};
 pub use compile::NotCompiled;
 pub use device::Gpu;
+pub use exchange::Handles;
 pub use recorder::{Recorded, recorder};
+pub use repeated::{Addresses, LaunchGraph, Repeated};
 pub use staging::{Medium, Staging};
 
 use smallvec::SmallVec;
@@ -107,7 +113,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
     type Block: Send + Sync;
     /// A kernel's machine code on the device.
     type Module: Send + Sync;
-    /// What it keeps of launches that are submitted together again and again; `()` if nothing.
+    /// What it keeps of launches that are submitted together again and again: [`Repeated`] if it has graphs, `()` if nothing.
     type Recording: Default + Send + Sync;
     /// A point of the device's own time; `()` for a driver that does not tell it.
     type Mark: Send;
@@ -127,6 +133,11 @@ pub trait Driver: Sized + Send + Sync + 'static {
     fn allocate(&self, bytes: usize) -> Option<Self::Block>;
     /// Copies from the host; the bytes may change as soon as the call returns.
     fn write(&self, block: &Self::Block, offset: usize, bytes: &[u8]) -> Result<()>;
+    /// Whether a write of so many bytes waits for what was submitted before it.
+    fn write_waits(&self, bytes: usize) -> bool {
+        let _ = bytes;
+        false
+    }
     /// Copies to the host, after everything submitted before.
     fn read(&self, block: &Self::Block, offset: usize, bytes: &mut [u8]) -> Result<()>;
     /// Begins a copy to the host, after everything submitted before; nothing if the driver cannot, or not now. The block may
@@ -193,6 +204,10 @@ pub trait Driver: Sized + Send + Sync + 'static {
     fn mark(&self) -> Result<Option<Self::Mark>> {
         Ok(None)
     }
+    /// Takes to the device at once what was submitted so far, marks among it, where the driver collects; it waits for nothing.
+    fn submit(&self) -> Result<()> {
+        Ok(())
+    }
     /// The device's time between two marks in nanoseconds, the second later than the first; waits until the device has come
     /// so far. A profile asks for marks that are seconds apart at most, so 32-bit floats of milliseconds are exact enough.
     ///
@@ -227,6 +242,16 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// What the place of a buffer given to a custom kernel must be a multiple of, in bytes, besides its element's size.
     fn binding_alignment(&self) -> usize {
         1
+    }
+
+    /// Bytes of the largest tensor that a custom kernel can be given.
+    fn largest_binding(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Addresses and queues for other libraries; nothing if they cannot use the device's memory.
+    fn handles(&self) -> Option<&dyn Handles<Self::Block>> {
+        None
     }
 
     /// Whether an operand of a library operation that lies like this is read as it is: see

@@ -82,6 +82,7 @@ impl<D: Driver> Sequence for GpuSequence<D> {
         for (((loaded, bindings), temporaries), pins) in parts.iter().zip(&*temporaries).zip(&pins) {
             loaded.submissions(bindings, pins, temporaries, None, &mut submissions)?;
         }
-        self.heap.driver.launch_all(&submissions, &self.recording)
+        let launched = self.heap.driver.launch_all(&submissions, &self.recording);
+        launched.map_err(|error| self.heap.with_usage(error))
     }
 }

@@ -118,7 +118,10 @@ impl<D: Driver> Spilling<D> {
         let mut there: Vec<Arc<GpuMemory<D>>> = members.iter().filter_map(Weak::upgrade).collect();
         members.retain(|member| member.strong_count() > 0);
         drop(members);
-        there.sort_by_key(|member| member.movable().map(|movable| movable.used.load(Ordering::Relaxed)));
+        // Read once each: other threads use them meanwhile.
+        there.sort_by_cached_key(|member| {
+            member.movable().map(|movable| movable.used.load(Ordering::Relaxed))
+        });
         there
     }
 }
@@ -285,6 +288,17 @@ pub(super) fn pin<'a, D: Driver>(heap: &Arc<Heap<D>>, buffer: &'a Buffer) -> Res
         GpuMemory::Fixed(block) => Ok(Pin::Fixed(block)),
         GpuMemory::Movable(movable) => movable.hold().map(Pin::Held),
     }
+}
+
+/// What is told of a buffer's block, and what keeps it there.
+pub(super) fn keep<D: Driver, R>(
+    heap: &Arc<Heap<D>>,
+    buffer: &Buffer,
+    look: impl FnOnce(&D::Block) -> R,
+) -> Result<(R, Box<dyn Any + Send>)> {
+    let held = memory(heap, buffer)?.movable().map(|movable| movable.hold()).transpose()?;
+    let found = look(pin(heap, buffer)?.place(0, 0)?.0);
+    Ok((found, Box::new((buffer.clone(), held))))
 }
 
 /// A block, and the device of its family that has it.

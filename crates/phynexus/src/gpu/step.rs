@@ -203,8 +203,8 @@ impl<D: Driver> Executable for GpuStep<D> {
             let mut value = [0; 4];
             heap.read(status.place(0, 4)?.0, 0, &mut value)?;
             if u32::from_ne_bytes(value) != 0 {
-                let message = format!("{}: an index is out of range", self.step.name());
-                return Err(Error::Device { device: heap.driver.name().to_owned(), message });
+                let device = heap.driver.name().to_owned();
+                return Err(Error::SomeIndex { op: self.step.name(), device });
             }
         }
         Ok(())

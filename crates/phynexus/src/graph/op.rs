@@ -168,7 +168,7 @@ pub enum Op {
     Gather,
     /// Inputs x `[N, D]`, index `[M]`, updates `[M, D]`: x with rows updated, in index order.
     Scatter(ScatterMode),
-    /// The positions (`int64`) that sort the last axis; stable; NaN sorts last.
+    /// The positions (`int64`) that sort the last axis; stable; NaN is the greatest.
     ArgSort {
         /// From the greatest to the least.
         descending: bool,

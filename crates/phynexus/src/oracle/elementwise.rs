@@ -58,10 +58,11 @@ pub(crate) fn cast(x: Number, to: DType) -> Number {
         }
         Number::Float(x) if to == DType::Bool && x.contains_zero() && !x.is_point() => Number::Undetermined,
         Number::Float(x) if to == DType::Bool => Number::bool(x.value != 0.0),
-        Number::Float(x) if x.low.trunc() == x.high.trunc() || x.is_nan() => {
-            Number::Integer(integer::from_float(x.low, to))
-        }
-        Number::Float(_) => Number::Undetermined,
+        Number::Float(x) => match integer::from_float(x.low, to) {
+            // NaN has no bounds but itself.
+            whole if whole == integer::from_float(x.high, to) => Number::Integer(whole),
+            _ => Number::Undetermined,
+        },
     }
 }
 
@@ -142,7 +143,8 @@ mod tests {
         };
         assert_eq!(int(-1.9, DType::I8), -1);
         assert_eq!(int(1e30, DType::I64), i64::MAX.into());
-        assert_eq!(int(-5.0, DType::U8), 251);
+        assert_eq!(int(-5.0, DType::U8), 0);
+        assert_eq!(int(f64::INFINITY, DType::I32), i32::MAX.into());
         assert_eq!(int(f64::NAN, DType::I64), 0);
         assert_eq!(int(f64::NAN, DType::Bool), 1);
         let wide = Number::Float(Interval { value: 1.0, low: 0.9, high: 1.1 });

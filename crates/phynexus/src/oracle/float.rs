@@ -350,8 +350,8 @@ fn power(a: Interval, b: Interval, dtype: DType) -> Number {
 }
 
 /// The quotient rounded down. A device may round the quotient first, so where the rounded quotient reaches the next
-/// integer both are right. Infinities are as in Python, NumPy and PyTorch: an infinite dividend has no multiple of a
-/// finite divisor below it and gives NaN; over an infinity a number is -1 if the signs differ, else 0.
+/// integer both are right. With an infinity, or with a zero as the dividend, it is the quotient itself, the zero's sign
+/// included: the special cases of the Python array API standard, of which Python and NumPy differ.
 fn floor_divide(a: Interval, b: Interval, dtype: DType) -> Number {
     let exact = a.is_point() && b.is_point();
     let (rounded, wide) = match [dtype.compute(), DType::F64].map(|t| binary(Binary::Div, a, b, t)) {
@@ -359,16 +359,12 @@ fn floor_divide(a: Interval, b: Interval, dtype: DType) -> Number {
         [Number::Float(rounded), Number::Float(wide)] => (rounded, wide),
         _ => return Number::Undetermined,
     };
-    if a.magnitude().is_infinite() && !b.contains_zero() {
-        return if a.is_point() { Number::NAN } else { Number::Undetermined };
+    if a.magnitude().is_infinite() && !a.is_point() && !b.contains_zero() {
+        return Number::Undetermined;
     }
-    if b.is_point() && b.value.is_infinite() {
-        return match (a.low, a.high) {
-            (0.0, 0.0) => Number::Float(OPEN_ZERO),
-            (low, high) if low <= 0.0 && high >= 0.0 => Number::Undetermined,
-            (low, _) if (low < 0.0) == (b.value < 0.0) => Number::Float(OPEN_ZERO),
-            _ => Number::float(-1.0),
-        };
+    let special = |x: Interval| x.is_point() && x.value.is_infinite();
+    if special(a) || special(b) || (a.low == 0.0 && a.high == 0.0) {
+        return binary(Binary::Div, a, b, dtype);
     }
     let mut bounds = [rounded.low.floor(), rounded.high.floor()];
     if exact && rounded.value.is_finite() {
@@ -410,7 +406,8 @@ fn remainder(a: Interval, b: Interval, dtype: DType) -> Number {
     if a.is_point() && b.is_point() {
         let value = modulo(a.value, b.value);
         if value == 0.0 {
-            return Number::Float(OPEN_ZERO);
+            // The divisor is no zero here: that gives NaN.
+            return Number::float(0f64.copysign(b.value));
         }
         return finish(value, [value; 2], true, 0.0, dtype, UNBOUNDED);
     }

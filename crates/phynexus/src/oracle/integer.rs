@@ -21,11 +21,11 @@ pub(super) fn wrap(x: i128, dtype: DType) -> i128 {
     if is_signed(dtype) && low >> (bits - 1) == 1 { low - (1 << bits) } else { low }
 }
 
-/// A float truncated towards zero, saturated at 64 bits and wrapped to the width; NaN gives 0. Negative floats reach the
-/// unsigned types through the signed one ([`crate::Scalar::cast`]).
+/// A float truncated towards zero and saturated at the type's limits; NaN gives 0.
 pub(super) fn from_float(x: f64, dtype: DType) -> i128 {
-    let wide = if is_signed(dtype) || x < 0.0 { i128::from(x as i64) } else { i128::from(x as u64) };
-    wrap(wide, dtype)
+    let values = 1i128 << width(dtype);
+    let least = if is_signed(dtype) { -values / 2 } else { 0 };
+    (x as i128).clamp(least, least + values - 1)
 }
 
 /// A unary operation on an integer of `dtype`.
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_saturate_at_64_bits_as_scalars_do() {
+    fn floats_saturate_as_scalars_do() {
         for dtype in DType::INTEGERS {
             for x in [
                 300.7,
@@ -154,6 +154,11 @@ mod tests {
                 assert_eq!(from_float(x, dtype), scalar, "{x} as {dtype}");
             }
         }
+        assert_eq!(from_float(f64::INFINITY, DType::I32), i32::MAX.into());
+        assert_eq!(from_float(f64::NEG_INFINITY, DType::I8), i8::MIN.into());
+        assert_eq!(from_float(1e30, DType::U64), u64::MAX.into());
+        assert_eq!(from_float(-1.5, DType::U16), 0);
+        assert_eq!(from_float(f64::NAN, DType::I16), 0);
         assert_eq!(wrap(-1, DType::U64), u64::MAX.into());
         assert_eq!(unary(Unary::Not, 1, DType::Bool), Some(0));
     }

@@ -62,6 +62,7 @@ fn row(op: &'static str, index: Number, rows: usize) -> Result<Option<usize>> {
                 op,
                 index: i as i64,
                 size: rows,
+                axis: None,
             })
         }
         _ => Ok(None),

@@ -86,15 +86,15 @@ fn sort_row(row: &[Number], descending: bool) -> Vec<Number> {
     }
     let mut order: Vec<usize> = (0..row.len()).collect();
     let by_value = |&a: &usize, &b: &usize| {
-        let (order, nan) = match (row[a], row[b]) {
-            (Number::Integer(x), Number::Integer(y)) => (x.cmp(&y), false),
+        let order = match (row[a], row[b]) {
+            (Number::Integer(x), Number::Integer(y)) => x.cmp(&y),
             (Number::Float(x), Number::Float(y)) => match (x.is_nan(), y.is_nan()) {
-                (false, false) => (x.value.partial_cmp(&y.value).unwrap_or(Ordering::Equal), false),
-                (p, q) => (p.cmp(&q), true),
+                (false, false) => x.value.partial_cmp(&y.value).unwrap_or(Ordering::Equal),
+                (p, q) => p.cmp(&q),
             },
-            _ => (Ordering::Equal, false),
+            _ => Ordering::Equal,
         };
-        if descending && !nan { order.reverse() } else { order }
+        if descending { order.reverse() } else { order }
     };
     order.sort_by(by_value);
     // Neighbours whose order is not certain, and whatever lies between two such, are left out.

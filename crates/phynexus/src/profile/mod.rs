@@ -41,7 +41,7 @@ pub(crate) use recorder::{
 pub(crate) use result::show_time;
 pub use result::{
     ABOVE_THE_ROOF, Clock, DeviceProfile, Event, HostRow, MemorySample, PeakOrigin, Phase, Profile,
-    ProfileRow, Track,
+    ProfileRow, Track, show_giga, show_rate,
 };
 
 use crate::{Error, Result};

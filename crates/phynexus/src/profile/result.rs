@@ -232,10 +232,19 @@ impl Profile {
     /// # Errors
     /// Those of computing on the device.
     pub fn measure_peaks(&mut self) -> Result<()> {
+        self.measure_peaks_with(&mut |_| {})
+    }
+
+    /// The same, and calls `tell` with what is measured next, in words: a device that is slow, or compiles slowly, takes
+    /// seconds.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn measure_peaks_with(&mut self, tell: &mut dyn FnMut(&str)) -> Result<()> {
         let Profile { rows, devices, .. } = self;
         for device in devices {
             if device.peaks.bytes.is_none() || device.peaks.operations.is_none() {
-                device.peaks = peaks::measured(device.device)?;
+                device.peaks = peaks::measured(device.device, tell)?;
                 // Other programs may have held the measurement up. What was reached can be reached; not so with bytes, which
                 // may have come from a cache.
                 let own = rows.iter().filter(|row| row.device == device.device.name() && row.has_roof());
@@ -280,7 +289,7 @@ impl Display for Profile {
                 Track::Kernels if !all.is_zero() => percent(Some(row.time.as_secs_f64() / all.as_secs_f64())),
                 _ => String::new(),
             };
-            let giga = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{:.1}", rate / 1e9));
+            let giga = |rate: Option<f64>| rate.map_or("-".to_owned(), show_giga);
             let kernel = row.track == Track::Kernels;
             writeln!(
                 f,
@@ -305,8 +314,8 @@ impl Display for Profile {
             writeln!(f, "host: {:<11} {:>10}, {} times", row.phase.name(), show_time(row.time), row.count)?;
         }
         for device in &self.devices {
-            let peak = |rate: Option<f64>, unit| {
-                rate.map_or(format!("unknown {unit}"), |rate| format!("{:.0} {unit}", rate / 1e9))
+            let peak = |rate: Option<f64>, unit: &str| {
+                rate.map_or(format!("unknown G{unit}"), |rate| show_rate(rate, unit))
             };
             let origin = match device.origin {
                 PeakOrigin::Specification => "by the driver's figures",
@@ -317,8 +326,8 @@ impl Display for Profile {
                 "{} ({}): at most {} and {} {origin}; memory {} at most, {} reserved",
                 device.device,
                 device.model,
-                peak(device.peaks.bytes, "GB/s"),
-                peak(device.peaks.operations, "GFLOP/s"),
+                peak(device.peaks.bytes, "B/s"),
+                peak(device.peaks.operations, "FLOP/s"),
                 show_bytes(device.memory.peak),
                 show_bytes(device.memory.reserved),
             )?;
@@ -344,6 +353,25 @@ fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.1}%", share * 100.0))
 }
 
+/// A rate with the prefix that fits, of three digits at least: `3.35 TB/s`, `87.2 MFLOP/s`.
+pub fn show_rate(rate: f64, unit: &str) -> String {
+    let prefixes = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let (scale, prefix) = prefixes.into_iter().find(|(scale, _)| rate >= *scale).unwrap_or((1.0, ""));
+    let value = rate / scale;
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {prefix}{unit}")
+}
+
+/// A rate in billions: `3350.2`; of a small one two digits that are not 0: `0.0013`.
+pub fn show_giga(rate: f64) -> String {
+    let giga = rate / 1e9;
+    let digits = match giga {
+        small if small > 0.0 && small < 0.095 => (1 - small.log10().floor() as i32).clamp(1, 9) as usize,
+        _ => 1,
+    };
+    format!("{giga:.digits$}")
+}
+
 /// A time in words: `3.21 ms`.
 pub(crate) fn show_time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
@@ -351,5 +379,18 @@ pub(crate) fn show_time(time: Duration) -> String {
         s if s < 1e-3 => format!("{:.2} us", s * 1e6),
         s if s < 1.0 => format!("{:.2} ms", s * 1e3),
         s => format!("{s:.2} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_of_slow_devices_are_not_zero() {
+        let rates = [3.35e12, 4.1e9, 87.24e6, 312.4e6, 999.0, 0.0].map(|rate| show_rate(rate, "B/s"));
+        assert_eq!(rates, ["3.35 TB/s", "4.10 GB/s", "87.2 MB/s", "312 MB/s", "999 B/s", "0.00 B/s"]);
+        let rates = [3350.21e9, 0.5e9, 0.0412e9, 0.00131e9, 0.0].map(show_giga);
+        assert_eq!(rates, ["3350.2", "0.5", "0.041", "0.0013", "0.0"]);
     }
 }

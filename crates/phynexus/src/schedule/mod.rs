@@ -172,7 +172,19 @@ fn transfer(copy: &Arc<Node>) -> Result<()> {
 impl Pending {
     fn compute(self) -> Result<()> {
         let claim = Claim(&self);
-        let results = self.plan()?.run(&self.leaves, &|_| true)?;
+        let (plan, is_new) = self.plan()?;
+        let done = self.run(&plan);
+        drop(claim);
+        // Who holds a node is counted.
+        drop(self);
+        if is_new {
+            placement::tell(&plan);
+        }
+        done
+    }
+
+    fn run(&self, plan: &Plan) -> Result<()> {
+        let results = plan.run(&self.leaves, &|_| true)?;
         if results.len() != self.outputs.len() {
             let (made, asked) = (results.len(), self.outputs.len());
             return Err(Error::internal("evaluate", format!("a plan made {made} results of {asked}")));
@@ -180,21 +192,28 @@ impl Pending {
         for (&output, storage) in self.outputs.iter().zip(results) {
             self.nodes[output as usize].fulfil(storage);
         }
-        drop(claim);
         Ok(())
     }
 
-    fn plan(&self) -> Result<Arc<Plan>> {
+    /// The plan, and whether it was made just now.
+    fn plan(&self) -> Result<(Arc<Plan>, bool)> {
         if let Some(plan) = cache::find(&self.key) {
-            return Ok(plan);
+            return Ok((plan, false));
         }
         let layouts = self.leaves.iter().map(|data| data.layout.clone());
         let leaves: Vec<Leaf> =
             layouts.zip(&self.donatable).map(|(layout, &donatable)| Leaf { layout, donatable }).collect();
         let plan = Arc::new(plan::plan(&self.ir(), &leaves, self.device())?);
         cache::insert(self.key.clone(), plan.clone());
-        Ok(plan)
+        Ok((plan, true))
     }
+}
+
+/// A plan that was made while nothing is claimed.
+fn planned(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
+    let plan = plan::plan(ir, leaves, device)?;
+    placement::tell(&plan);
+    Ok(plan)
 }
 
 /// Pending nodes claimed by this thread; given up when dropped, whatever happened.
@@ -220,9 +239,14 @@ pub fn explain(tensor: &Tensor) -> Result<Option<Arc<Plan>>> {
         Walk::Done => Ok(None),
         Walk::Claimed(pending) => {
             let claim = Claim(&pending);
-            let plan = pending.plan();
+            let planned = pending.plan();
             drop(claim);
-            plan.map(Some)
+            drop(pending);
+            let (plan, is_new) = planned?;
+            if is_new {
+                placement::tell(&plan);
+            }
+            Ok(Some(plan))
         }
         Walk::Busy | Walk::Copies(_) => {
             let message = "the tensor depends on work in flight or on another device: evaluate that first";
@@ -236,7 +260,7 @@ pub fn execute_ir(ir: &Ir, leaves: &[Tensor], device: Device) -> Result<Vec<Tens
     let data: Vec<Storage> = leaves.iter().map(Tensor::storage).collect::<Result<_>>()?;
     let described: Vec<Leaf> =
         data.iter().map(|d| Leaf { layout: d.layout.clone(), donatable: false }).collect();
-    let results = plan::plan(ir, &described, device)?.run(&data, &|_| false)?;
+    let results = planned(ir, &described, device)?.run(&data, &|_| false)?;
     let outputs = ir.outputs.iter().zip(results);
     Ok(outputs.map(|(&o, storage)| Tensor::from_storage(device, ir.node(o).dtype, storage)).collect())
 }

@@ -5,6 +5,7 @@
 //! and in strict mode it is an error.
 
 use std::{
+    cell::RefCell,
     ops::Range,
     sync::{
         Arc, Mutex, PoisonError,
@@ -13,7 +14,7 @@ use std::{
 };
 
 use super::{
-    plan::PlannedParameter,
+    plan::{Plan, PlannedParameter},
     step::{Library, Step},
 };
 use smallvec::SmallVec;
@@ -46,6 +47,23 @@ type Callback = Arc<dyn Fn(&Placement) + Send + Sync>;
 static STRICT: AtomicBool = AtomicBool::new(false);
 static CALLBACK: Mutex<Option<Callback>> = Mutex::new(None);
 
+thread_local! {
+    /// The steps of this thread that ran elsewhere, while somebody wants to know.
+    static OBSERVED: RefCell<Option<Vec<Placement>>> = const { RefCell::new(None) };
+}
+
+/// Does some work, and tells which of the steps that this thread ran meanwhile ran elsewhere than on their device.
+pub fn observe<T>(work: impl FnOnce() -> T) -> (T, Vec<Placement>) {
+    let outer = OBSERVED.replace(Some(Vec::new()));
+    let result = work();
+    (result, OBSERVED.replace(outer).unwrap_or_default())
+}
+
+/// Notes that a step ran elsewhere.
+pub(super) fn note(placement: &Placement) {
+    OBSERVED.with_borrow_mut(|observed| observed.iter_mut().for_each(|all| all.push(placement.clone())));
+}
+
 /// With `true`, a step that its device refuses is an error; with `false`, as at the start, it is planned on the CPU.
 /// Plans made before are not used across a change.
 pub fn set_strict(strict: bool) {
@@ -57,10 +75,21 @@ pub fn is_strict() -> bool {
     STRICT.load(Ordering::Acquire)
 }
 
-/// Calls `callback` for every step that is planned elsewhere than on its device, when the plan is made; `None` ends it.
+/// Calls `callback` for every step that is planned elsewhere than on its device, once for each plan; `None` ends it. Of a plan
+/// that is run it is called behind that, on the thread that asked for the result, and may read tensors.
 pub fn on_fallback(callback: Option<Callback>) {
     let old = std::mem::replace(&mut *CALLBACK.lock().unwrap_or_else(PoisonError::into_inner), callback);
     drop(old);
+}
+
+/// Calls the callback for the steps of a new plan that are planned elsewhere. Nothing may be claimed: the callback may read
+/// what the plan computes, which would wait for the claim.
+pub(super) fn tell(plan: &Plan) {
+    let callback = CALLBACK.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let Some(callback) = callback else { return };
+    for placement in plan.steps.iter().filter_map(|step| step.placement.as_ref()) {
+        callback(placement);
+    }
 }
 
 /// The step ready to run: on its device if the attempt to compile it there succeeded, or, if the device refused, on the
@@ -101,10 +130,6 @@ pub(super) fn place(
         device: host.name().to_owned(),
         reason,
     };
-    let callback = CALLBACK.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    if let Some(callback) = callback {
-        callback(&placement);
-    }
     let transfers = parameters
         .iter()
         .zip(extents(step))

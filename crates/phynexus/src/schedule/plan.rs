@@ -413,6 +413,7 @@ impl Plan {
             match ready {
                 Ready::Sequence(sequence) => sequence.run(bindings, prepared)?,
                 Ready::Step(step) => {
+                    step.placement.iter().for_each(placement::note);
                     let run = || step.executable.run_prepared(bindings, prepared);
                     match observed {
                         false => run()?,

@@ -20,11 +20,11 @@ fn f32s(shape: &[usize]) -> Tensor {
 fn indices_are_checked_at_the_call() {
     let x = f32s(&[2, 3]);
     let message = |specs: &[IndexSpec]| x.index(specs).unwrap_err().to_string();
-    assert_eq!(message(&[2.into()]), "index: index 2 is out of range for a dimension of size 2");
-    assert_eq!(message(&[(-3).into()]), "index: index -3 is out of range for a dimension of size 2");
+    assert_eq!(message(&[2.into()]), "index: index 2 is out of range for axis 0 of size 2");
+    assert_eq!(message(&[(-3).into()]), "index: index -3 is out of range for axis 0 of size 2");
     assert_eq!(
         message(&[i64::MIN.into()]),
-        format!("index: index {} is out of range for a dimension of size 2", i64::MIN)
+        format!("index: index {} is out of range for axis 0 of size 2", i64::MIN)
     );
     let all = || IndexSpec::ALL;
     assert_eq!(message(&[all(), all(), all()]), "index: 3 axes are indexed of a tensor with 2 dimensions");

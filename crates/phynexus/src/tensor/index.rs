@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::{
     movement::python_range,
-    select::{check_index, check_sum, position_dtype, positions},
+    select::{check_index, check_range, check_sum, position_dtype, positions},
 };
 use crate::{
     DType, Error, Result, Scalar, Tensor,
@@ -144,7 +144,7 @@ fn resolve(shape: &[usize], specs: &[IndexSpec]) -> Result<Plan> {
                 let from_start =
                     if position < 0 { position.checked_add(size as i64) } else { Some(position) };
                 let Some(place) = from_start.filter(|&p| p >= 0 && (p as u64) < size as u64) else {
-                    return Err(Error::Index { op: OP, index: position, size });
+                    return Err(Error::Index { op: OP, index: position, size, axis: Some(axis) });
                 };
                 plan.axis(size, place as usize, 1, 1, Part::Drop);
                 axis += 1;
@@ -170,6 +170,7 @@ fn resolve(shape: &[usize], specs: &[IndexSpec]) -> Result<Plan> {
                     let hint = "an empty axis has no elements to choose";
                     return Err(Error::shape(OP, &[shape, index.shape()], hint));
                 }
+                check_range(OP, Some(axis), shape[axis], index)?;
                 plan.axis(shape[axis], 0, 1, shape[axis], Part::Choose(index.clone()));
                 axis += 1;
             }
@@ -325,8 +326,8 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Argument`] for too many parts, [`Error::Index`] for a number out of range, [`Error::Shape`] and
-    /// [`Error::DType`] for index tensors that do not fit. An element of an index tensor out of range is an error when
-    /// the result is computed.
+    /// [`Error::DType`] for index tensors that do not fit. An element of an index tensor out of range is an error at
+    /// once if the index came from the host, and else when the result is computed.
     pub fn index(&self, specs: &[IndexSpec]) -> Result<Tensor> {
         let plan = resolve(self.shape(), specs)?;
         let basic = self.basic(&plan)?;

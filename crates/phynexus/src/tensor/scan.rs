@@ -1,11 +1,13 @@
-//! Running sums and products, and norms.
+//! Running sums, products and extremes, and norms.
+
+use smallvec::SmallVec;
 
 use super::{
     operands::floating,
     reduce::{axes_of, reduced_shape},
 };
 use crate::{
-    Error, Result, Scalar, Tensor,
+    DType, Error, Result, Scalar, Tensor,
     graph::op::{Combine, Op},
     shape::{element_count, normalize_axis},
 };
@@ -19,6 +21,69 @@ impl Tensor {
     /// The running product along an axis, each element included. Integers and `bool` are multiplied in 64 bits.
     pub fn cumprod(&self, dim: i64) -> Result<Tensor> {
         self.scan("cumprod", Combine::Prod, dim)
+    }
+
+    /// The running maximum along an axis, each element included, and where it was found (`int64`): the latest of equals.
+    /// From a NaN on it is NaN.
+    pub fn cummax(&self, dim: i64) -> Result<(Tensor, Tensor)> {
+        self.running_extreme("cummax", Combine::Max, dim)
+    }
+
+    /// The running minimum along an axis, as [`Tensor::cummax`].
+    pub fn cummin(&self, dim: i64) -> Result<(Tensor, Tensor)> {
+        self.running_extreme("cummin", Combine::Min, dim)
+    }
+
+    fn running_extreme(&self, op: &'static str, combine: Combine, dim: i64) -> Result<(Tensor, Tensor)> {
+        if self.rank() == 0 && matches!(dim, -1 | 0) {
+            return Ok((self.clone(), self.constant_like(Scalar::Int(0), DType::I64)?));
+        }
+        let axis = normalize_axis(op, dim, self.shape())?;
+        if self.shape()[axis] <= 1 {
+            return Ok((self.clone(), self.constant_like(Scalar::Int(0), DType::I64)?));
+        }
+        let along = |x: &Tensor, combine| {
+            let op = Op::Scan { combine, axis, reverse: false };
+            Tensor::record(op, x.dtype(), x.shape().into(), &[x])
+        };
+        let values = along(self, combine)?;
+        let mut holds = self.detach()?.eq(&values.detach()?)?;
+        if self.dtype().is_float() {
+            holds = holds.or(&self.detach()?.isnan()?)?;
+        }
+        let position = Tensor::iota(self.shape().into(), axis, DType::I64, self.device())?;
+        let holder = holds.where_(&position, &position.zeros_like()?)?;
+        Ok((values, along(&holder, Combine::Max)?))
+    }
+
+    /// The logarithm of the running sum of `exp` along an axis, each element included, without overflow. Integers give
+    /// `float32`; 16-bit floats are computed in `float32`.
+    pub fn logcumsumexp(&self, dim: i64) -> Result<Tensor> {
+        let dtype = floating(self.dtype());
+        let mut sums = self.to_dtype(dtype.compute())?;
+        if self.rank() == 0 && matches!(dim, -1 | 0) {
+            return sums.to_dtype(dtype);
+        }
+        let axis = normalize_axis("logcumsumexp", dim, self.shape())?;
+        let size = self.shape()[axis];
+        // After each pass an element has the sum over twice as many (Hillis and Steele, 1986).
+        let mut reach = 1;
+        while reach < size {
+            let mut padding: SmallVec<[(usize, usize); 4]> = SmallVec::from_elem((0, 0), self.rank());
+            padding[axis] = (reach, 0);
+            let before = sums.sliced_axis(axis, 0, 1, size - reach)?.pad(&padding, f64::NEG_INFINITY)?;
+            sums = sums.log_of_sum(&before)?;
+            reach *= 2;
+        }
+        sums.to_dtype(dtype)
+    }
+
+    /// `log(exp(self) + exp(other))`.
+    fn log_of_sum(&self, other: &Tensor) -> Result<Tensor> {
+        // Equal infinities have no difference.
+        let equal = self.eq(other)?;
+        let difference = equal.where_(&self.zeros_like()?, &self.sub(other)?)?;
+        self.maximum(other)?.add(&difference.abs()?.neg()?.exp()?.log1p()?)
     }
 
     fn scan(&self, op: &'static str, combine: Combine, dim: i64) -> Result<Tensor> {

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use crate::{
     DType, Error, Result, Scalar, Tensor,
     graph::op::{Combine, Op, ScatterMode},
+    schedule::capture::is_recording,
     shape::{Dims, element_count, normalize_axis},
 };
 
@@ -20,6 +21,17 @@ pub(super) fn check_index(op: &'static str, index: &Tensor) -> Result<()> {
         return Ok(());
     }
     Err(Error::dtype(op, &[index.dtype()], "indices must be integers: convert with .to_dtype(int64)"))
+}
+
+/// Refuses an index from the host, whose ends are known, if it is out of range; others are checked when they are used, and
+/// so are those of a captured function, whose arguments change.
+pub(super) fn check_range(op: &'static str, axis: Option<usize>, size: usize, index: &Tensor) -> Result<()> {
+    let Some((least, greatest)) = index.extremes().filter(|_| !is_recording()) else { return Ok(()) };
+    let end = i64::try_from(size).unwrap_or(i64::MAX);
+    match [greatest, least].into_iter().find(|index| !(-end..end).contains(index)) {
+        Some(index) => Err(Error::Index { op, index, size, axis }),
+        None => Ok(()),
+    }
 }
 
 /// Refuses sums of what has none.
@@ -65,14 +77,19 @@ impl Tensor {
     /// Negative indices count from the end.
     ///
     /// # Errors
-    /// [`Error::DType`] unless the index is of integers. An index out of range is an error when the result is computed.
+    /// [`Error::DType`] unless the index is of integers. An index out of range is [`Error::Index`] at once if the index
+    /// came from the host, and else when the result is computed.
     pub fn take(&self, index: &Tensor, axis: Option<i64>) -> Result<Tensor> {
         check_index("take", index)?;
         let Some(axis) = axis else {
-            return self.reshaped(Dims::from_slice(&[self.len()]))?.take(index, Some(0));
+            let flat = self.reshaped(Dims::from_slice(&[self.len()]))?;
+            flat.refuse_empty("take", 0, index)?;
+            check_range("take", None, self.len(), index)?;
+            return flat.take(index, Some(0));
         };
         let axis = normalize_axis("take", axis, self.shape())?;
         self.refuse_empty("take", axis, index)?;
+        check_range("take", Some(axis), self.shape()[axis], index)?;
         let first = self.permute(&self.axis_first(axis))?;
         let rest: Dims = first.shape()[1..].into();
         let matrix = first.reshaped(Dims::from_slice(&[self.shape()[axis], element_count(&rest)]))?;
@@ -114,6 +131,7 @@ impl Tensor {
     fn flat_positions(&self, op: &'static str, axis: usize, index: &Tensor) -> Result<Tensor> {
         check_index(op, index)?;
         self.refuse_empty(op, axis, index)?;
+        check_range(op, Some(axis), self.shape()[axis], index)?;
         let dtype = position_dtype(self.len());
         let flat = Dims::from_slice(&[index.len()]);
         if self.rank() == 1 {
@@ -147,7 +165,7 @@ impl Tensor {
     /// index has this tensor's rank and may be smaller elsewhere; negative indices count from the end.
     ///
     /// # Errors
-    /// [`Error::Shape`], [`Error::DType`]; an index out of range is an error when the result is computed.
+    /// [`Error::Shape`], [`Error::DType`]; an index out of range as [`Tensor::take`] has it.
     pub fn gather(&self, dim: i64, index: &Tensor) -> Result<Tensor> {
         let axis = normalize_axis("gather", dim, self.shape())?;
         self.check_along("gather", axis, index)?;
@@ -222,6 +240,29 @@ impl Tensor {
         self.scattered("scatter_add", ScatterMode::Combine(Combine::Sum), dim, index, source)
     }
 
+    /// [`Tensor::scatter`] where updates are combined with the elements and with one another. Without `include_self` the
+    /// elements that are updated do not take part. Equals share the gradient of an extreme.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter`]; [`Error::DType`] for `bool`.
+    pub fn scatter_reduce(
+        &self,
+        dim: i64,
+        index: &Tensor,
+        source: &Tensor,
+        combine: Combine,
+        include_self: bool,
+    ) -> Result<Tensor> {
+        const OP: &str = "scatter_reduce";
+        let mode = ScatterMode::Combine(combine);
+        if include_self {
+            return self.scattered(OP, mode, dim, index, source);
+        }
+        // They begin at what changes nothing.
+        let nothing = index.constant_like(combine.identity(self.dtype()), self.dtype())?;
+        self.scattered(OP, ScatterMode::Set, dim, index, &nothing)?.scattered(OP, mode, dim, index, source)
+    }
+
     /// This tensor with `source`'s slices added at a vector of indices along an axis: the adjoint of
     /// [`Tensor::index_select`].
     ///
@@ -240,6 +281,7 @@ impl Tensor {
             return Err(Error::shape("index_add", &[self.shape(), index.shape(), source.shape()], hint));
         }
         self.refuse_empty("index_add", axis, index)?;
+        check_range("index_add", Some(axis), self.shape()[axis], index)?;
         let order = self.axis_first(axis);
         let first = self.permute(&order)?;
         let (n, d) = (self.shape()[axis], element_count(&first.shape()[1..]));

@@ -19,8 +19,8 @@ pub struct Unique {
 }
 
 impl Tensor {
-    /// The positions (`int64`) along an axis that sort it. Equal elements keep their order; NaN comes last in either
-    /// direction.
+    /// The positions (`int64`) along an axis that sort it. Equal elements keep their order; NaN is the greatest: last, or
+    /// first if `descending`.
     pub fn argsort(&self, dim: i64, descending: bool) -> Result<Tensor> {
         if self.rank() == 0 && matches!(dim, -1 | 0) {
             return Tensor::zeros(&[], DType::I64, self.device());
@@ -31,8 +31,8 @@ impl Tensor {
         order.move_axis(-1, axis)
     }
 
-    /// The tensor sorted along an axis, and the positions (`int64`) that sort it. Equal elements keep their order; NaN
-    /// comes last in either direction.
+    /// The tensor sorted along an axis, and the positions (`int64`) that sort it. Equal elements keep their order; NaN is
+    /// the greatest: last, or first if `descending`.
     pub fn sort(&self, dim: i64, descending: bool) -> Result<(Tensor, Tensor)> {
         let order = self.argsort(dim, descending)?;
         let sorted = if self.rank() == 0 { self.clone() } else { self.gather(dim, &order)? };
@@ -40,7 +40,7 @@ impl Tensor {
     }
 
     /// The `k` greatest (or least) elements along an axis in order, and their positions (`int64`). NaN counts as the
-    /// last choice.
+    /// greatest.
     ///
     /// # Errors
     /// [`Error::Argument`] if the axis has fewer than `k` elements.

@@ -124,6 +124,9 @@ pub(crate) fn products() -> Vec<Case> {
             cases.push(case);
         }
     }
+    // Enough for the largest tile of matrix instructions.
+    let operands = [(DType::BF16, &[70, 40][..]), (DType::BF16, &[40, 140][..])];
+    cases.push(one(&mut choice, Op::Dot, (DType::F32, &[70, 140]), &operands, false));
     cases
 }
 

@@ -34,6 +34,17 @@ impl From<usize> for ByteCount {
         ByteCount(bytes as u64)
     }
 }
+impl From<u64> for ByteCount {
+    fn from(bytes: u64) -> ByteCount {
+        ByteCount(bytes)
+    }
+}
+impl From<i32> for ByteCount {
+    /// A plain number in a call; none below 0.
+    fn from(bytes: i32) -> ByteCount {
+        ByteCount(u64::try_from(bytes).unwrap_or(0))
+    }
+}
 impl PartialEq<u64> for ByteCount {
     fn eq(&self, other: &u64) -> bool {
         self.0 == *other

@@ -129,7 +129,8 @@ impl GpuContext {
 
     /// What memory holds.
     pub(crate) fn contents(&self, handle: &GpuMemoryHandle) -> Result<Tensor> {
-        let known = self.memory.get(&handle.ptr).filter(|_| handle.device_id == self.id);
+        let fits = |memory: &&Tensor| handle.device_id == self.id && handle.size == 4 * memory.len();
+        let known = self.memory.get(&handle.ptr).filter(fits);
         known.cloned().ok_or_else(|| {
             let (ptr, id) = (handle.ptr, self.id);
             NetworkError::gpu(format!(

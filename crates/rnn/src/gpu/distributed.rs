@@ -17,6 +17,9 @@ pub struct DistributedTraining {
     config: TrainingConfig,
 }
 
+/// Each worker has a thread and a copy of the network.
+const MOST_WORKERS: usize = 1024;
+
 impl DistributedTraining {
     /// On these devices, of one machine.
     ///
@@ -34,11 +37,15 @@ impl DistributedTraining {
         DistributedTraining::of(names)
     }
 
-    /// On the CPU, in so many workers.
+    /// On the CPU, in so many workers, each with a copy of the network.
     ///
     /// # Errors
-    /// If that is 0.
+    /// If that is 0, or more than 1024.
     pub fn with_cpu_workers(workers: usize) -> Result<DistributedTraining> {
+        if workers > MOST_WORKERS {
+            let reason = format!("it must be at most {MOST_WORKERS}");
+            return Err(NetworkError::invalid_parameter("workers", workers, reason));
+        }
         DistributedTraining::of(vec!["cpu".to_owned(); workers])
     }
 
@@ -65,8 +72,8 @@ impl DistributedTraining {
     /// Trains a network, whose weights lie in shared places and are updated there.
     ///
     /// # Errors
-    /// As [`Network::train`]; settings that need a whole batch on one device: accumulation, mixed precision, and
-    /// regularisation other than of weights.
+    /// As [`Network::train`]; settings that need a whole batch on one device: accumulation, mixed precision, regularisation,
+    /// methods other than back-propagation, and the optimisers LBFGS and Newton.
     pub fn train(
         &self,
         network: &Network,

@@ -7,7 +7,7 @@ use neurenix::phynexus::{
 
 use super::{
     GpuContext, GpuKernel, GpuMemoryHandle,
-    signature::{Parameter, parameters},
+    signature::{Number, Parameter, parameters},
 };
 use crate::{NetworkError, Result};
 
@@ -22,6 +22,18 @@ pub enum GpuKernelArg {
     Int(i32),
     /// An `unsigned int`.
     UInt(u32),
+}
+
+impl GpuKernelArg {
+    /// What it is, in C's words.
+    fn kind(&self) -> &'static str {
+        match self {
+            GpuKernelArg::Buffer(_) => "memory",
+            GpuKernelArg::Scalar(_) => "float",
+            GpuKernelArg::Int(_) => "int",
+            GpuKernelArg::UInt(_) => "unsigned int",
+        }
+    }
 }
 
 /// The language that kernels of a device are written in.
@@ -39,8 +51,8 @@ impl GpuContext {
     /// Executes a kernel: CUDA C, HIP C, OpenCL C, or WGSL on what is reached through Vulkan, DirectX 12, OpenGL and Metal.
     /// Arguments are in the order of the source's parameters; in WGSL, tensors by their bindings, then the members of the
     /// uniform structure. Memory behind a pointer to `const` (in WGSL, `var<storage, read>`) is read; other memory is
-    /// written: it is zeros when the kernel begins, and at least one piece is. There are so many groups that every number of
-    /// the first piece that is written has an invocation.
+    /// written: it is zeros when the kernel begins. At least one piece is read, and one written. There are so many groups that
+    /// every number of the first piece that is written has an invocation.
     ///
     /// # Errors
     /// [`NetworkError::KernelCompilation`] if the source is refused; arguments that are not what the source declares; memory
@@ -83,18 +95,20 @@ impl GpuContext {
                     builder = builder.zeroed_output(name, DType::F32, count.to_string().as_str());
                     written.push(handle.clone());
                 }
-                (Parameter::Scalar(name), argument) => {
-                    let (dtype, value) = match argument {
-                        GpuKernelArg::Scalar(x) => (DType::F32, Scalar::Float(f64::from(*x))),
-                        GpuKernelArg::Int(x) => (DType::I32, Scalar::Int(i64::from(*x))),
-                        GpuKernelArg::UInt(x) => (DType::U32, Scalar::UInt(u64::from(*x))),
-                        GpuKernelArg::Buffer(_) => return Err(misfit(kernel, name, "a number", "memory")),
+                (Parameter::Scalar(name, number), argument) => {
+                    let (dtype, value) = match (number, argument) {
+                        (Number::Float, GpuKernelArg::Scalar(x)) => {
+                            (DType::F32, Scalar::Float(f64::from(*x)))
+                        }
+                        (Number::Int, GpuKernelArg::Int(x)) => (DType::I32, Scalar::Int(i64::from(*x))),
+                        (Number::UInt, GpuKernelArg::UInt(x)) => (DType::U32, Scalar::UInt(u64::from(*x))),
+                        _ => return Err(misfit(kernel, name, number.name(), argument.kind())),
                     };
                     builder = builder.scalar(name, dtype);
                     scalars.push(value);
                 }
-                (Parameter::Read(name) | Parameter::Written(name), _) => {
-                    return Err(misfit(kernel, name, "memory", "a number"));
+                (Parameter::Read(name) | Parameter::Written(name), argument) => {
+                    return Err(misfit(kernel, name, "memory", argument.kind()));
                 }
             }
         }

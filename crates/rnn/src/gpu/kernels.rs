@@ -7,7 +7,8 @@ use neurenix::{
     phynexus::custom::SourceLanguage,
 };
 
-use crate::{NetworkError, Result};
+pub use super::sources::{CudaKernels, MetalKernels, OpenCLKernels};
+use crate::{NetworkError, Result, device::explained};
 
 /// A kernel to execute: see [`GpuContext::execute_kernel`](super::GpuContext::execute_kernel).
 #[derive(Clone, Debug)]
@@ -78,6 +79,7 @@ impl KernelManager {
         }
         let binary = outcome.map_err(|reason| match reason {
             NotCompiled::Missing(install) => {
+                let install = explained(backend, install);
                 NetworkError::CompilerMissing { backend: backend.to_owned(), install }
             }
             NotCompiled::Refused(message) => NetworkError::KernelCompilation {

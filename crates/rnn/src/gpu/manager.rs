@@ -6,7 +6,7 @@ use neurenix::phynexus::{Device, device, device::DeviceNature};
 use serde::{Deserialize, Serialize};
 
 use super::{ByteCount, GpuContext};
-use crate::{NetworkError, Result};
+use crate::{NetworkError, Result, device::explained};
 
 /// The family that a device is reached through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +59,8 @@ pub struct GpuDevice {
     pub total_memory: ByteCount,
     /// The memory that nobody has; 0 if the driver does not tell.
     pub available_memory: ByteCount,
+    /// NVIDIA's figure of what its hardware can do; absent for others.
+    pub compute_capability: Option<(u32, u32)>,
     /// Multiprocessors, compute units or cores.
     pub multiprocessor_count: Option<usize>,
     /// Invocations of a group of a kernel, at most; absent for the CPU.
@@ -75,12 +77,18 @@ impl GpuDevice {
     fn of(id: usize, device: Device) -> GpuDevice {
         let (info, memory) = (device.info(), device.memory());
         let total = info.total_memory.or(memory.total).unwrap_or(0);
+        let version = info.features.iter().find_map(|feature| feature.strip_prefix("compute capability "));
+        let compute_capability = version.and_then(|version| {
+            let (major, minor) = version.split_once('.')?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        });
         GpuDevice {
             id,
             name: info.model,
             engine_name: device.name().to_owned(),
             total_memory: ByteCount(total),
             available_memory: ByteCount(memory.available.unwrap_or(0)),
+            compute_capability,
             multiprocessor_count: info.compute_units,
             max_threads_per_block: device.backend().target().map(|target| target.limits.block_size),
             device_type: GpuDeviceType::of(device.name()),
@@ -98,6 +106,8 @@ impl GpuDevice {
 /// Knows the devices of this machine, and holds a context for each one asked for.
 pub struct GpuManager {
     devices: Vec<GpuDevice>,
+    /// Whether the first one is the default; it is not if `RNN_GPU_DEVICE` names one that is not there.
+    has_default: bool,
     contexts: HashMap<usize, GpuContext>,
 }
 
@@ -108,7 +118,7 @@ impl Default for GpuManager {
 }
 
 impl GpuManager {
-    /// Looks for devices. The CPU is always there; numbers begin at 0 with the device that is best.
+    /// Looks for devices. The CPU is always there; numbers begin at 0 with the default device.
     pub fn new() -> GpuManager {
         neurenix::register_all();
         let mut found = device::devices();
@@ -122,7 +132,7 @@ impl GpuManager {
         };
         found.sort_by_key(rank);
         let devices = found.into_iter().enumerate().map(|(id, device)| GpuDevice::of(id, device)).collect();
-        GpuManager { devices, contexts: HashMap::new() }
+        GpuManager { devices, has_default: best.is_some(), contexts: HashMap::new() }
     }
 
     /// All devices, never none.
@@ -131,8 +141,9 @@ impl GpuManager {
     }
 
     /// The device that networks compute on by themselves: a GPU if there is one (that of `RNN_GPU_DEVICE`), else the CPU.
+    /// None only if that variable names a device that is not there.
     pub fn default_device(&self) -> Option<GpuDevice> {
-        self.devices.first().cloned()
+        self.devices.first().filter(|_| self.has_default).cloned()
     }
 
     /// The context of a device, made when it is first asked for.
@@ -142,7 +153,7 @@ impl GpuManager {
     pub fn create_context(&mut self, device_id: usize) -> Result<&mut GpuContext> {
         let count = self.devices.len();
         let Some(device) = self.devices.get(device_id) else {
-            let reason = format!("there are devices 0 to {}: see devices()", count - 1);
+            let reason = format!("there are devices 0 to {}: see devices()", count.saturating_sub(1));
             return Err(NetworkError::invalid_parameter("device id", device_id, reason));
         };
         let engine = device.engine()?;
@@ -164,6 +175,10 @@ impl GpuManager {
     /// Why families of devices are not there: the family and the reason.
     pub fn missing() -> Vec<(String, String)> {
         neurenix::register_all();
-        device::missing().into_iter().map(|missing| (missing.kind, missing.reason)).collect()
+        let told = |device::Missing { kind, reason }| {
+            let reason = explained(&kind, reason);
+            (kind, reason)
+        };
+        device::missing().into_iter().map(told).collect()
     }
 }

@@ -10,7 +10,48 @@ pub(crate) enum Parameter {
     /// Memory that is written.
     Written(String),
     /// A number.
-    Scalar(String),
+    Scalar(String, Number),
+}
+
+/// The type of a number: all have 32 bits, so that nobody but the source tells one from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    Float,
+    Int,
+    UInt,
+}
+
+impl Number {
+    /// C's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Number::Float => "float",
+            Number::Int => "int",
+            Number::UInt => "unsigned int",
+        }
+    }
+
+    /// By the words of a declaration before the name.
+    fn of(words: &[&str]) -> Option<Number> {
+        let mut number = None;
+        for word in words {
+            number = match *word {
+                "const" | "volatile" | "__private" | "private" => continue,
+                "float" | "f32" => Some(Number::Float),
+                "unsigned" | "uint" | "uint32_t" | "u32" => Some(Number::UInt),
+                // As in unsigned int.
+                "int" if number == Some(Number::UInt) => number,
+                "int" | "signed" | "int32_t" | "i32" => Some(Number::Int),
+                // Others have other sizes, or the source names them itself.
+                _ => return None,
+            };
+        }
+        number
+    }
+}
+
+fn words(text: &str) -> Vec<&str> {
+    text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty()).collect()
 }
 
 /// Where a word stands by itself.
@@ -55,28 +96,38 @@ fn of_c(source: &str, entry: &str) -> Result<Vec<Parameter>> {
     let at = place(source, entry)
         .ok_or_else(|| unreadable(&format!("there is no kernel {entry} in the source")))?;
     let rest = &source[at + entry.len()..];
-    let (open, close) = (rest.find('('), rest.find(')'));
-    let (Some(open), Some(close)) = (open, close) else {
-        return Err(unreadable(&format!("kernel {entry} has no list of parameters")));
+    let list = rest.split_once('(').and_then(|(_, rest)| rest.split_once(')')).map(|(list, _)| list);
+    let list = list.ok_or_else(|| unreadable(&format!("kernel {entry} has no list of parameters")))?;
+    list.split(',').map(str::trim).filter(|parameter| !parameter.is_empty()).map(declared).collect()
+}
+
+/// A parameter as C declares it.
+fn declared(parameter: &str) -> Result<Parameter> {
+    let bare = parameter.split('[').next().unwrap_or_default();
+    let all = words(bare);
+    let name = all.last().copied().unwrap_or("parameter").to_owned();
+    let before_star = bare.rsplit_once('*').map(|(before, _)| before);
+    let Some(pointed) = before_star.or(parameter.contains('[').then_some(bare)) else {
+        let number = Number::of(&all[..all.len().saturating_sub(1)]);
+        let wrong = || unreadable(&format!("parameter {parameter:?} is no such number"));
+        return number.map(|number| Parameter::Scalar(name, number)).ok_or_else(wrong);
     };
-    let list = rest.get(open + 1..close).unwrap_or_default();
-    let mut parameters = Vec::new();
-    for parameter in list.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-        let words: Vec<&str> =
-            parameter.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|w| !w.is_empty()).collect();
-        let name = words.last().copied().unwrap_or("parameter").to_owned();
-        let has = |word: &str| words.contains(&word);
-        parameters.push(if !parameter.contains('*') {
-            Parameter::Scalar(name)
-        } else if !has("float") {
-            return Err(unreadable(&format!("parameter {parameter:?} is not of float")));
-        } else if has("const") {
-            Parameter::Read(name)
-        } else {
-            Parameter::Written(name)
-        });
+    let words = words(pointed);
+    let has = |word: &str| words.contains(&word);
+    if !has("float") || has("__local") || has("local") || pointed.contains('*') {
+        return Err(unreadable(&format!("parameter {parameter:?} is no tensor of float")));
     }
-    Ok(parameters)
+    // What stands behind the star is said of the pointer.
+    Ok(if has("const") { Parameter::Read(name) } else { Parameter::Written(name) })
+}
+
+/// What follows the name of a structure where it is declared.
+fn structure<'a>(source: &'a str, name: &str) -> Option<&'a str> {
+    let declared = |part: &'a str| {
+        let part = part.trim_start();
+        place(part, name).filter(|at| *at == 0).map(|_| &part[name.len()..])
+    };
+    source.split("struct ").skip(1).find_map(declared)
 }
 
 fn of_wgsl(source: &str) -> Result<Vec<Parameter>> {
@@ -90,22 +141,112 @@ fn of_wgsl(source: &str) -> Result<Vec<Parameter>> {
             return Err(unreadable("a binding cannot be read"));
         };
         let name = kind.1.split(':').next().unwrap_or_default().trim().to_owned();
+        let own = kind.1.split_once(':').and_then(|(_, t)| t.split(';').next()).unwrap_or_default().trim();
+        let is_float = words(own).iter().any(|word| matches!(*word, "f32" | "vec2f" | "vec3f" | "vec4f"));
         match kind.0.replace(' ', "").as_str() {
+            storage if storage.starts_with("storage") && !is_float => {
+                return Err(unreadable(&format!("binding {name} of {own}")));
+            }
             "storage,read" | "storage" => bound.push((number, Parameter::Read(name))),
             "storage,read_write" => bound.push((number, Parameter::Written(name))),
             "uniform" => {
-                let own =
-                    kind.1.split(':').nth(1).and_then(|t| t.split(';').next()).unwrap_or_default().trim();
-                let body = source.split_once(&format!("struct {own}")).and_then(|(_, b)| b.split_once('{'));
+                let body = structure(source, own).and_then(|rest| rest.split_once('{'));
                 let body = body.and_then(|(_, b)| b.split_once('}')).map(|(b, _)| b);
                 let members = body.ok_or_else(|| unreadable("the uniform is no structure"))?;
-                let names =
-                    members.split(',').filter_map(|m| m.split_once(':')).map(|(n, _)| n.trim().to_owned());
-                scalars.extend(names.map(Parameter::Scalar));
+                for (name, own) in members.split(',').filter_map(|member| member.split_once(':')) {
+                    let wrong = || unreadable(&format!("member {} of {}", name.trim(), own.trim()));
+                    let number = Number::of(&words(own)).ok_or_else(wrong)?;
+                    scalars.push(Parameter::Scalar(name.trim().to_owned(), number));
+                }
             }
             other => return Err(unreadable(&format!("a binding var<{other}>"))),
         }
     }
     bound.sort_by_key(|(number, _)| *number);
     Ok(bound.into_iter().map(|(_, parameter)| parameter).chain(scalars).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        Number::{Float, Int, UInt},
+        *,
+    };
+
+    fn read(name: &str) -> Parameter {
+        Parameter::Read(name.to_owned())
+    }
+    fn written(name: &str) -> Parameter {
+        Parameter::Written(name.to_owned())
+    }
+    fn number(name: &str, number: Number) -> Parameter {
+        Parameter::Scalar(name.to_owned(), number)
+    }
+
+    #[test]
+    fn parameters_of_c_are_read() -> Result<()> {
+        let source = "
+            // void apply(float* not_this_one);
+            __device__ float other(float x) { return x / 2; }
+            extern \"C\" __global__ void __launch_bounds__(256) apply(
+                const float* __restrict__ a, float const * b, /* the result, */ float* const out, const float list[],
+                int n, const unsigned int m, unsigned k, float rate
+            ) {}";
+        let expected = [
+            read("a"),
+            read("b"),
+            written("out"),
+            read("list"),
+            number("n", Int),
+            number("m", UInt),
+            number("k", UInt),
+            number("rate", Float),
+        ];
+        assert_eq!(parameters(source, "apply", false)?, expected);
+        let opencl = "__kernel void f(__global const float *a, __global float *b, const uint n) {}";
+        assert_eq!(parameters(opencl, "f", false)?, [read("a"), written("b"), number("n", UInt)]);
+        Ok(())
+    }
+
+    #[test]
+    fn parameters_that_no_argument_fits_are_refused() {
+        for list in [
+            "double x",
+            "long n",
+            "unsigned long n",
+            "size_t n",
+            "int* a",
+            "float4* a",
+            "float** a",
+            "__local float* a",
+            "Settings settings",
+        ] {
+            let source = format!("__kernel void f({list}) {{}}");
+            let error = parameters(&source, "f", false).expect_err(list).to_string();
+            assert!(error.contains("give tensors of float"), "{error}");
+        }
+        assert!(parameters("void g() {}", "f", false).is_err());
+        assert!(parameters("void f", "f", false).is_err());
+        assert_eq!(parameters("void f()", "f", false).ok(), Some(Vec::new()));
+    }
+
+    #[test]
+    fn bindings_of_wgsl_are_read() -> Result<()> {
+        let source = "
+            struct Other { x: f32 }
+            struct Scalars { n: i32, rate: f32, /* last */ m: u32, }
+            @group(0) @binding(1) var<storage, read_write> output: array<vec4<f32>>;
+            @group(0) @binding(2) var<uniform> scalars: Scalars;
+            @binding(0) @group(0) var<storage, read> input: array<f32>;
+            @compute @workgroup_size(64) fn f() {}";
+        let expected =
+            [read("input"), written("output"), number("n", Int), number("rate", Float), number("m", UInt)];
+        assert_eq!(parameters(source, "f", true)?, expected);
+        for (from, to) in
+            [("array<f32>", "array<u32>"), ("n: i32", "n: vec2<i32>"), ("<uniform>", "<workgroup>")]
+        {
+            assert!(parameters(&source.replace(from, to), "f", true).is_err(), "{to}");
+        }
+        Ok(())
+    }
 }

@@ -17,10 +17,22 @@ pub enum GpuDataType {
     Float32,
     /// IEEE, 64 bits.
     Float64,
+    /// 8 bits, signed.
+    Int8,
+    /// 16 bits, signed.
+    Int16,
     /// 32 bits, signed.
     Int32,
     /// 64 bits, signed.
     Int64,
+    /// 8 bits, not signed.
+    UInt8,
+    /// 16 bits, not signed.
+    UInt16,
+    /// 32 bits, not signed.
+    UInt32,
+    /// 64 bits, not signed.
+    UInt64,
     /// True or false.
     Bool,
 }
@@ -36,8 +48,14 @@ impl GpuDataType {
             GpuDataType::Float16 => DType::F16,
             GpuDataType::Float32 => DType::F32,
             GpuDataType::Float64 => DType::F64,
+            GpuDataType::Int8 => DType::I8,
+            GpuDataType::Int16 => DType::I16,
             GpuDataType::Int32 => DType::I32,
             GpuDataType::Int64 => DType::I64,
+            GpuDataType::UInt8 => DType::U8,
+            GpuDataType::UInt16 => DType::U16,
+            GpuDataType::UInt32 => DType::U32,
+            GpuDataType::UInt64 => DType::U64,
             GpuDataType::Bool => DType::Bool,
         }
     }
@@ -46,8 +64,14 @@ impl GpuDataType {
         match dtype {
             DType::F16 => GpuDataType::Float16,
             DType::F64 => GpuDataType::Float64,
+            DType::I8 => GpuDataType::Int8,
+            DType::I16 => GpuDataType::Int16,
             DType::I32 => GpuDataType::Int32,
             DType::I64 => GpuDataType::Int64,
+            DType::U8 => GpuDataType::UInt8,
+            DType::U16 => GpuDataType::UInt16,
+            DType::U32 => GpuDataType::UInt32,
+            DType::U64 => GpuDataType::UInt64,
             DType::Bool => GpuDataType::Bool,
             _ => GpuDataType::Float32,
         }

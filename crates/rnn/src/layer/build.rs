@@ -15,7 +15,7 @@ use super::{
     Core, Layer, LayerBuilder, WeightInitialization, build_all,
     kind::{Cell, Convolution, Kind, Recurrent, Windows},
 };
-use crate::{NetworkError, Result};
+use crate::{NetworkError, Result, error::within};
 
 /// Where layers are built, and the random numbers for their weights and dropouts.
 pub(crate) struct Site<'a> {
@@ -30,6 +30,9 @@ type Reason<T> = std::result::Result<T, String>;
 
 /// The greatest whole number up to which `float32` holds all.
 const WHOLE_F32: usize = 1 << 24;
+
+/// The most layers that a recurrent layer may have.
+const MOST_LAYERS: usize = 1024;
 
 /// A recurrent layer of any cell.
 pub(super) enum Recurrence {
@@ -97,20 +100,16 @@ pub(crate) fn build(
     let kind = &description.kind;
     let name = || format!("layer {place} ({})", kind.layer_type().name());
     let wrong = |message: String| NetworkError::architecture(format!("{}: {message}", name()));
-    if let Some(setting) = &description.misplaced {
+    if let Some(setting) = description.meaningless() {
         return Err(wrong(format!("it has no {setting}: leave that out")));
+    }
+    if let Some(rule) = description.weight_init {
+        rule.check()?;
     }
     if matches!(kind, Kind::Embedding { .. }) && place > 0 {
         return Err(wrong("it takes whole numbers: put it first".to_owned()));
     }
     let output = output_shape(kind, input).map_err(&wrong)?;
-    if output
-        .iter()
-        .try_fold(1usize, |n, &d| n.checked_mul(d))
-        .is_none_or(|n| n == 0 || n > isize::MAX as usize / 16)
-    {
-        return Err(wrong(format!("rows of shape {output:?}: sizes must be at least 1, and not gigantic")));
-    }
     let core = core(description, input, site).map_err(|error| wrong(error.to_string()))?;
     let activation = description.own_activation().module(site.device)?;
     let mut layer = Layer {
@@ -125,7 +124,10 @@ pub(crate) fn build(
         layer.to_dtype(site.dtype)?;
     }
     begin(&layer, site)?;
-    layer.freeze(!description.trainable);
+    // Layers in it may be frozen by themselves.
+    if !description.trainable {
+        layer.freeze(true);
+    }
     Ok(layer)
 }
 
@@ -137,9 +139,6 @@ fn begin(layer: &Layer, site: &Site<'_>) -> Result<()> {
         _ => None,
     };
     let Some(rule) = description.weight_init.or(usual) else { return Ok(()) };
-    if matches!(description.kind, Kind::Residual { .. }) {
-        return Ok(());
-    }
     let _guard = no_grad();
     for (name, role, parameter) in layer.named_state() {
         let shape = parameter.tensor().shape().to_vec();
@@ -160,6 +159,16 @@ fn begin(layer: &Layer, site: &Site<'_>) -> Result<()> {
 
 /// The shape of a row that comes out; what is wrong if there is none.
 fn output_shape(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
+    let output = shape_by_kind(kind, input)?;
+    let size = output.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+    match size.is_some_and(|n| (1..=isize::MAX as usize / 16).contains(&n)) && !output.is_empty() {
+        true => Ok(output),
+        false => Err(format!("rows of shape {output:?}: sizes must be at least 1, and not gigantic")),
+    }
+}
+
+/// The shape as the kind of layer makes it of another one, whose size is known to be sound.
+fn shape_by_kind(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
     match kind {
         Kind::Dense { units } => Ok(match input {
             [steps, _] => vec![*steps, *units],
@@ -167,6 +176,10 @@ fn output_shape(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
         }),
         Kind::Convolution(convolution) => {
             let Convolution { filters, kernel, stride, padding, dilation, .. } = convolution;
+            same_lengths(&[kernel, stride, padding, dilation])?;
+            if dilation.contains(&0) {
+                return Err("a dilation must be at least 1".to_owned());
+            }
             let sizes = spatial(input, kernel.len())?;
             let window =
                 |i: usize| dilation[i].checked_mul(kernel[i].saturating_sub(1)).map(|n| n.saturating_add(1));
@@ -178,6 +191,7 @@ fn output_shape(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
             Ok(output)
         }
         Kind::Pooling(Windows { size, stride, padding, .. }) => {
+            same_lengths(&[size, stride, padding])?;
             let sizes = spatial(input, size.len())?;
             let mut output = vec![input[0]];
             for (i, &extent_in) in sizes.iter().enumerate() {
@@ -195,7 +209,10 @@ fn output_shape(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
             [steps] => Ok(vec![*steps, *features]),
             _ => Err(format!("it takes rows of integers, [steps], not {input:?}")),
         },
-        Kind::Recurrent(Recurrent { units, bidirectional, return_sequences, .. }) => {
+        Kind::Recurrent(Recurrent { units, bidirectional, return_sequences, layers, .. }) => {
+            if !(1..=MOST_LAYERS).contains(layers) {
+                return Err(format!("it can have 1 to {MOST_LAYERS} layers, not {layers}"));
+            }
             let &[steps, _] = input else {
                 return Err(format!("it takes sequences, [steps, features], not {input:?}: reshape first"));
             };
@@ -228,6 +245,15 @@ fn output_shape(kind: &Kind, input: &[usize]) -> Reason<Vec<usize>> {
         Kind::Dropout { .. } | Kind::BatchNorm { .. } | Kind::LayerNorm { .. } | Kind::Activation => {
             Ok(input.to_vec())
         }
+    }
+}
+
+/// Checks that sizes, strides and the like are of two or three dimensions; those from files may be of any.
+fn same_lengths(lists: &[&Vec<usize>]) -> Reason<()> {
+    let dims = lists.first().map_or(0, |list| list.len());
+    match (2..=3).contains(&dims) && lists.iter().all(|list| list.len() == dims) {
+        true => Ok(()),
+        false => Err(format!("{lists:?} are not the sizes of windows of two or three dimensions")),
     }
 }
 
@@ -284,6 +310,8 @@ fn core(description: &LayerBuilder, input: &[usize], site: &Site<'_>) -> Result<
             module(Box::new(Dropout::new(*rate)?.with_generator(generator)))
         }
         Kind::BatchNorm { momentum, epsilon } => {
+            within("momentum", *momentum, 0.0, 1.0)?;
+            within("epsilon", *epsilon, 0.0, f64::INFINITY)?;
             let options = BatchNormOptions {
                 epsilon: *epsilon,
                 momentum: Some(*momentum),
@@ -299,6 +327,7 @@ fn core(description: &LayerBuilder, input: &[usize], site: &Site<'_>) -> Result<
             }
         }
         Kind::LayerNorm { epsilon } => {
+            within("epsilon", *epsilon, 0.0, f64::INFINITY)?;
             let last = input.last().copied().unwrap_or(1);
             module(Box::new(LayerNorm::new(&[last], *epsilon, true, device)?))
         }

@@ -278,6 +278,31 @@ impl LayerBuilder {
         self
     }
 
+    /// Freezes or thaws it, with all layers in it.
+    pub(super) fn freeze(&mut self, frozen: bool) {
+        self.trainable = !frozen;
+        if let Kind::Residual { layers } = &mut self.kind {
+            layers.iter_mut().for_each(|layer| layer.freeze(frozen));
+        }
+    }
+
+    /// A setting that this kind of layer does not have, if it was given one.
+    pub(super) fn meaningless(&self) -> Option<&str> {
+        let draws = matches!(
+            self.kind,
+            Kind::Dense { .. }
+                | Kind::Convolution(_)
+                | Kind::Embedding { .. }
+                | Kind::Recurrent(_)
+                | Kind::Attention { .. }
+        );
+        let has_bias = draws && !matches!(self.kind, Kind::Embedding { .. });
+        let misplaced = self.misplaced.as_deref();
+        misplaced
+            .or((self.weight_init.is_some() && !draws).then_some("weight_init"))
+            .or((!self.use_bias && !has_bias).then_some("use_bias"))
+    }
+
     fn misplace(mut self, setting: &str) -> LayerBuilder {
         self.misplaced.get_or_insert_with(|| setting.to_owned());
         self

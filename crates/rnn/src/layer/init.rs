@@ -6,7 +6,7 @@ use neurenix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
+use crate::{NetworkError, Result, error::within};
 
 /// How weights begin; biases begin at 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,27 @@ pub enum WeightInitialization {
 }
 
 impl WeightInitialization {
+    /// Checks the numbers.
+    pub(super) fn check(self) -> Result<()> {
+        let finite = |name: &str, value: f64| within(name, value, f64::MIN, f64::INFINITY);
+        match self {
+            WeightInitialization::Uniform { min, max } => {
+                finite("min", min)?;
+                finite("max", max)?;
+                if min > max {
+                    let reason = format!("it must not be above max, which is {max}");
+                    return Err(NetworkError::invalid_parameter("min", min, reason));
+                }
+                Ok(())
+            }
+            WeightInitialization::Normal { mean, std } => {
+                finite("mean", mean)?;
+                within("std", std, 0.0, f64::INFINITY)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A weight `[outputs, inputs, kernel..]`.
     pub(crate) fn draw(
         self,

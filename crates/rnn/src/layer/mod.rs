@@ -52,7 +52,7 @@ impl Layer {
         self.description.kind.layer_type()
     }
 
-    /// The name that it was given, or its type and place.
+    /// The name that it was given.
     pub fn name(&self) -> Option<&str> {
         self.description.name.as_deref()
     }
@@ -105,16 +105,24 @@ impl Layer {
         &self.description
     }
 
-    /// Freezes or thaws it. A frozen layer keeps its weights and running statistics.
+    /// Freezes or thaws it, with all layers in it. A frozen layer keeps its weights and running statistics.
     pub(crate) fn freeze(&mut self, frozen: bool) {
         self.trainable = !frozen;
         self.set_trainable(!frozen);
-        self.description.trainable = !frozen;
+        if let Core::Residual(layers) = &mut self.core {
+            layers.iter_mut().for_each(|layer| layer.freeze(frozen));
+        }
+        self.description.freeze(frozen);
     }
 
     /// Switches it to training, if it is not frozen, or to inference.
     pub(crate) fn set_training(&self, training: bool) {
-        self.train(training && self.trainable);
+        let training = training && self.trainable;
+        match &self.core {
+            // What is frozen in it stays so.
+            Core::Residual(layers) => layers.iter().for_each(|layer| layer.set_training(training)),
+            _ => self.train(training),
+        }
     }
 
     /// What it makes of rows, without its activation if that is so asked.

@@ -148,7 +148,7 @@ impl NetworkBuilder {
 }
 
 impl Network {
-    /// How many integers there are.
+    /// How many integers there are, if an embedding comes first.
     pub(crate) fn vocabulary(&self) -> Option<usize> {
         match self.plan.layers.first().map(|layer| &layer.kind) {
             Some(Kind::Embedding { count, .. }) => Some(*count),

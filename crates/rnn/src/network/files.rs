@@ -169,6 +169,54 @@ impl Network {
         Network::restore(path, head, contents.arrays)
     }
 
+    /// As [`Network::save`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn export_json(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.save(path)
+    }
+
+    /// As [`Network::load`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn import_json(path: impl AsRef<Path>) -> Result<Network> {
+        Network::load(path)
+    }
+
+    /// As [`Network::save_binary`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn export_binary(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.save_binary(path)
+    }
+
+    /// As [`Network::load_binary`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn import_binary(path: impl AsRef<Path>) -> Result<Network> {
+        Network::load_binary(path)
+    }
+
+    /// As [`Network::save_safetensors`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn export_weights(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.save_safetensors(path)
+    }
+
+    /// As [`Network::load_safetensors`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn import_weights(path: impl AsRef<Path>) -> Result<Network> {
+        Network::load_safetensors(path)
+    }
+
     fn head(&self) -> Head {
         Head {
             format: FORMAT.to_owned(),

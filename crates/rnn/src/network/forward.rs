@@ -23,7 +23,7 @@ impl Network {
         self.check_input(input)?;
         self.set_training(false);
         let _guard = no_grad();
-        let mut values = Vec::with_capacity(input.nrows() * self.output_dim());
+        let mut values = Vec::new();
         for part in input.axis_chunks_iter(ndarray::Axis(0), ROWS) {
             let rows = self.rows(&part.iter().copied().collect::<Vec<_>>(), part.nrows())?;
             values.extend(convert::values(&self.outputs(&rows, true)?)?);
@@ -113,7 +113,8 @@ impl Network {
     ///
     /// # Errors
     /// Data and targets that do not fit the network or each other; settings outside their ranges; a loss that is not
-    /// finite: the network is then as it was before that step.
+    /// finite: the network is then as it was before that step, or, where the run was to put normalisations into it, before
+    /// the run.
     pub fn train(
         &mut self,
         train_data: &Array2<f64>,
@@ -156,10 +157,19 @@ impl Network {
             (None, None) => None,
             _ => return Err(NetworkError::data("validation needs data and targets, or neither")),
         };
-        config.check()?;
-        self.normalise_as(&config.regularization)?;
-        let result = Run::new(self, train_data, train_targets, validation, config)?.all(callbacks);
-        let history = result?;
+        let run = Run::new(self, train_data, train_targets, validation, config)?;
+        let history = match self.lacks_norms(&config.regularization) {
+            false => run.all(callbacks)?,
+            true => {
+                drop(run);
+                // A run that fails leaves the layers, and the weights, as they were.
+                let normalised = self.normalised_as(&config.regularization)?;
+                let history =
+                    Run::new(&normalised, train_data, train_targets, validation, config)?.all(callbacks)?;
+                *self = normalised;
+                history
+            }
+        };
         self.set_history(history.clone());
         Ok(history)
     }
@@ -175,15 +185,20 @@ impl Network {
         self.set_training(false);
         let _guard = no_grad();
         let scores = self.loss_takes_scores(config);
-        let mut sum = 0.0;
+        let (mut sum, mut all) = (0.0, 0.0);
         let parts = data.axis_chunks_iter(ndarray::Axis(0), ROWS);
         for (part, targets) in parts.zip(targets.axis_chunks_iter(ndarray::Axis(0), ROWS)) {
+            let mass = config.mass(part.nrows(), targets.iter().copied());
             let rows = self.rows(&part.iter().copied().collect::<Vec<_>>(), part.nrows())?;
             let targets = convert::matrix(&targets.to_owned(), self.dtype(), self.engine_device())?;
             let loss = config.of(&self.outputs(&rows, !scores)?, &targets, scores)?;
-            sum += convert::values(&loss)?[0] * part.nrows() as f64;
+            // Of classes that count nothing there is no mean.
+            if mass > 0.0 {
+                sum += convert::values(&loss)?[0] * mass;
+                all += mass;
+            }
         }
-        Ok(sum / data.nrows() as f64)
+        Ok(sum / all)
     }
 
     /// Whether a loss is computed from what goes into the last activation.

@@ -8,7 +8,10 @@ mod weights;
 
 use std::{collections::HashMap, sync::Arc};
 
-use neurenix::phynexus::{DType, Device, tensor::Generator};
+use neurenix::phynexus::{
+    DType, Device,
+    tensor::{Generator, GeneratorState},
+};
 use serde::{Deserialize, Serialize};
 
 pub use builder::NetworkBuilder;
@@ -17,7 +20,7 @@ pub use summary::NetworkSummary;
 pub(crate) use weights::put;
 
 use crate::{
-    Layer, LayerBuilder, LossConfig, LossFunction, NetworkError, Optimizer, Result, TrainingHistory,
+    Layer, LayerBuilder, LossConfig, LossFunction, NetworkError, Optimizer, Result, TrainingHistory, finite,
 };
 
 /// A neural network: layers one after another, a loss and an optimiser.
@@ -77,6 +80,7 @@ pub struct NetworkMetadata {
     /// Words to find it by.
     pub tags: Vec<String>,
     /// Figures, by name.
+    #[serde(with = "finite::map")]
     pub performance_metrics: HashMap<String, f64>,
 }
 
@@ -221,8 +225,10 @@ impl Network {
     pub(crate) fn dtype(&self) -> DType {
         self.dtype
     }
-    pub(crate) fn dropouts(&self) -> &Generator {
-        &self.dropouts
+    /// Begins the random numbers of dropouts anew, from a seed and a number for copies of one network.
+    pub(crate) fn seed_dropouts(&self, seed: u64, number: u64) {
+        let seed = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        self.dropouts.set_state(GeneratorState { seed, counter: 0 });
     }
     pub(crate) fn set_history(&mut self, history: TrainingHistory) {
         self.history = history;

@@ -36,14 +36,14 @@ impl Network {
     /// The network in figures.
     pub fn summary(&self) -> NetworkSummary {
         let layers: Vec<LayerSummary> = self.layers().iter().map(crate::Layer::summary).collect();
-        let trainable = layers.iter().filter(|layer| layer.trainable);
+        let trainable = self.weights().into_iter().filter(|(_, weight)| weight.is_trainable());
         NetworkSummary {
             name: self.name().map(str::to_owned),
             device: self.device().to_owned(),
             input_dim: self.input_dim(),
             output_dim: self.output_dim(),
             total_parameters: self.parameter_count(),
-            trainable_parameters: trainable.map(|layer| layer.parameter_count).sum(),
+            trainable_parameters: trainable.map(|(_, weight)| weight.tensor().len()).sum(),
             layers,
             loss_function: self.loss_function().name().to_owned(),
             optimizer: self.optimizer().summary(),

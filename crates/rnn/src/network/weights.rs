@@ -145,8 +145,14 @@ impl Network {
         Ok(())
     }
 
-    /// Puts normalisations behind every hidden layer with weights, where a configuration asks for them and there is none.
-    pub(crate) fn normalise_as(&mut self, wanted: &RegularizationConfig) -> Result<()> {
+    /// Whether a configuration asks for normalisations that the network does not have.
+    pub(crate) fn lacks_norms(&self, wanted: &RegularizationConfig) -> bool {
+        self.with_norms(wanted).0.len() > self.plan.layers.len()
+    }
+
+    /// The layers with a normalisation behind every hidden layer with weights, where a configuration asks for them and there
+    /// is none; for each, its place in the network as it is.
+    fn with_norms(&self, wanted: &RegularizationConfig) -> (Vec<LayerBuilder>, Vec<Option<usize>>) {
         let norms: Vec<LayerBuilder> = [
             wanted.batch_norm.then(LayerBuilder::batch_norm),
             wanted.layer_norm.then(LayerBuilder::layer_norm),
@@ -154,17 +160,21 @@ impl Network {
         .into_iter()
         .flatten()
         .collect();
-        if norms.is_empty() {
-            return Ok(());
-        }
         let (mut layers, mut origin) = (Vec::new(), Vec::new());
         let count = self.plan.layers.len();
         for (place, layer) in self.plan.layers.iter().enumerate() {
             layers.push(layer.clone());
             origin.push(Some(place));
             let has_weights = matches!(layer.kind, Kind::Dense { .. } | Kind::Convolution(_));
-            let following: Vec<_> =
-                self.plan.layers[place + 1..].iter().take(2).map(|next| next.kind.layer_type()).collect();
+            // What lies between is still behind this layer.
+            let passes = |next: &&LayerBuilder| {
+                matches!(
+                    next.kind,
+                    Kind::BatchNorm { .. } | Kind::LayerNorm { .. } | Kind::Activation | Kind::Dropout { .. }
+                )
+            };
+            let following = self.plan.layers[place + 1..].iter().take_while(passes);
+            let following: Vec<_> = following.map(|next| next.kind.layer_type()).collect();
             for norm in &norms {
                 let there = following.contains(&norm.kind.layer_type());
                 if has_weights && place + 1 < count && !there {
@@ -173,9 +183,12 @@ impl Network {
                 }
             }
         }
-        if layers.len() == count {
-            return Ok(());
-        }
+        (layers, origin)
+    }
+
+    /// A network with those normalisations besides, and the same weights in places of its own.
+    pub(crate) fn normalised_as(&self, wanted: &RegularizationConfig) -> Result<Network> {
+        let (layers, origin) = self.with_norms(wanted);
         let new = self.rebuilt(Plan { layers, ..self.plan.clone() }, self.device.name(), self.dtype)?;
         for (layer, origin) in new.layers.iter().zip(origin) {
             let Some(origin) = origin else { continue };
@@ -185,8 +198,7 @@ impl Network {
                 .map(|((_, _, own), (_, _, old))| Ok((own, old.tensor().detach()?)))
                 .collect::<Result<Vec<_>>>()?)?;
         }
-        *self = new;
-        Ok(())
+        Ok(new)
     }
 }
 

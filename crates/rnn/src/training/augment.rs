@@ -6,7 +6,8 @@ use neurenix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{NetworkError, Result, convert, error::within};
+use super::random::beta;
+use crate::{LossFunction, NetworkError, Result, convert, error::within};
 
 /// How training rows are changed at random, anew in every epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -15,7 +16,8 @@ pub struct DataAugmentationConfig {
     pub gaussian_noise: Option<f64>,
     /// The probability with which a number becomes 0.
     pub input_dropout: Option<f64>,
-    /// The part of each target that is spread over all columns.
+    /// The part of each target that is spread over all columns; where each column is a question of its own (binary
+    /// cross-entropy, hinge losses, a single column) over its two answers.
     pub label_smoothing: Option<f64>,
     /// Rows are mixed in pairs, with shares from a beta distribution of this parameter (Zhang et al., 2018).
     pub mixup_alpha: Option<f64>,
@@ -24,6 +26,12 @@ pub struct DataAugmentationConfig {
 }
 
 impl DataAugmentationConfig {
+    /// True if it changes what goes in, or mixes it.
+    pub(super) fn changes_inputs(&self) -> bool {
+        let DataAugmentationConfig { gaussian_noise, input_dropout, mixup_alpha, cutout_prob, .. } = self;
+        [gaussian_noise, input_dropout, mixup_alpha, cutout_prob].into_iter().any(Option::is_some)
+    }
+
     /// Checks the numbers.
     pub(crate) fn check(&self) -> Result<()> {
         let or = |value: Option<f64>, name: &str, most: f64| {
@@ -44,6 +52,7 @@ impl DataAugmentationConfig {
     /// Changes a batch.
     pub(super) fn apply(
         &self,
+        loss: LossFunction,
         inputs: Tensor,
         targets: Tensor,
         random: &mut RandomStream,
@@ -80,37 +89,13 @@ impl DataAugmentationConfig {
             x = x.mul(&convert::tensor(&mask, x.shape(), dtype, device)?)?;
         }
         if let Some(part) = self.label_smoothing {
-            let columns = y.shape()[1].max(1) as f64;
-            y = y.mul_scalar(1.0 - part)?.add_scalar(part / columns)?;
+            let even = match loss {
+                LossFunction::HingeLoss | LossFunction::SquaredHingeLoss => 0.0,
+                LossFunction::BinaryCrossEntropy => 0.5,
+                _ => 1.0 / y.shape()[1].max(2) as f64,
+            };
+            y = y.mul_scalar(1.0 - part)?.add_scalar(part * even)?;
         }
         Ok((x, y))
-    }
-}
-
-/// A number of the symmetric beta distribution: a gamma number over the sum of two.
-fn beta(alpha: f64, random: &mut RandomStream) -> f64 {
-    let first = gamma(alpha, random);
-    let second = gamma(alpha, random);
-    if first + second > 0.0 { first / (first + second) } else { 0.5 }
-}
-
-/// A number of the gamma distribution (Marsaglia and Tsang, 2000).
-fn gamma(shape: f64, random: &mut RandomStream) -> f64 {
-    if shape < 1.0 {
-        let power = random.uniform().max(f64::MIN_POSITIVE).powf(1.0 / shape);
-        return gamma(shape + 1.0, random) * power;
-    }
-    let d = shape - 1.0 / 3.0;
-    let c = 1.0 / (9.0 * d).sqrt();
-    loop {
-        let (u, v) = (random.uniform().max(f64::MIN_POSITIVE), random.uniform());
-        let normal = (-2.0f64 * u.ln()).sqrt() * (2.0 * std::f64::consts::PI * v).cos();
-        let cube = (1.0 + c * normal).powi(3);
-        if cube > 0.0 {
-            let accepted = random.uniform().max(f64::MIN_POSITIVE).ln();
-            if accepted < 0.5 * normal * normal + d - d * cube + d * cube.ln() {
-                return d * cube;
-            }
-        }
     }
 }

@@ -35,6 +35,10 @@ pub trait TrainingCallback {
     fn on_epoch_end(&mut self, epoch: usize, state: &mut TrainingState) {
         let _ = (epoch, state);
     }
+    /// Before each batch.
+    fn on_batch_begin(&mut self, batch: usize, state: &TrainingState) {
+        let _ = (batch, state);
+    }
     /// After each step.
     fn on_batch_end(&mut self, batch: usize, state: &mut TrainingState) {
         let _ = (batch, state);

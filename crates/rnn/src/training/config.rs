@@ -7,13 +7,66 @@ use serde::{Deserialize, Serialize};
 use super::{DataAugmentationConfig, LearningRateSchedule, Metrics, RegularizationConfig};
 use crate::{LossFunction, NetworkError, Optimizer, Result, error::within};
 
-/// How weights are found.
+/// How weights are found. Back-propagation goes batch by batch with the optimiser. The other methods look at all rows at once:
+/// an epoch is an iteration of theirs, `batch_size` says how many rows are computed at a time, dropouts do not drop, and batch
+/// normalisations use their running statistics. They choose their steps themselves (of the optimiser they take `damping` and
+/// `memory_size` alone) and never make the loss greater; the run ends when they find nothing better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum TrainingMethod {
     /// Gradients of batches, and the optimiser.
     #[default]
     Backpropagation,
+    /// Newton's: second derivatives, damped until a step leads downwards (by the optimiser's `damping` at first). For up to
+    /// 2000 weights.
+    Newton,
+    /// Limited-memory BFGS with a line search (Nocedal, 1980), with the optimiser's `memory_size`.
+    QuasiNewton,
+    /// Conjugate gradients (Polak and Ribière, 1969) with a line search.
+    ConjugateGradient,
+    /// Damped least squares (Levenberg, 1944; Marquardt, 1963), for the mean squared error and up to 2000 weights.
+    LevenbergMarquardt,
+    /// An evolution strategy that adapts its deviation (Hansen and Ostermeier, 2001); no derivatives.
+    Evolutionary,
+    /// A swarm of 40 particles (Clerc and Kennedy, 2002); no derivatives.
+    ParticleSwarm,
+    /// A population of 50 with tournaments, blended crossover and mutation; no derivatives.
+    GeneticAlgorithm,
+    /// 50 steps at random an iteration, of which those upwards are taken ever more rarely; no derivatives.
+    SimulatedAnnealing,
+}
+
+impl TrainingMethod {
+    /// All of them.
+    pub const ALL: [TrainingMethod; 9] = {
+        use TrainingMethod::*;
+        [
+            Backpropagation,
+            Newton,
+            QuasiNewton,
+            ConjugateGradient,
+            LevenbergMarquardt,
+            Evolutionary,
+            ParticleSwarm,
+            GeneticAlgorithm,
+            SimulatedAnnealing,
+        ]
+    };
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            TrainingMethod::Backpropagation => "Backpropagation",
+            TrainingMethod::Newton => "Newton",
+            TrainingMethod::QuasiNewton => "QuasiNewton",
+            TrainingMethod::ConjugateGradient => "ConjugateGradient",
+            TrainingMethod::LevenbergMarquardt => "LevenbergMarquardt",
+            TrainingMethod::Evolutionary => "Evolutionary",
+            TrainingMethod::ParticleSwarm => "ParticleSwarm",
+            TrainingMethod::GeneticAlgorithm => "GeneticAlgorithm",
+            TrainingMethod::SimulatedAnnealing => "SimulatedAnnealing",
+        }
+    }
 }
 
 /// How to train; every field has its effect.
@@ -21,20 +74,21 @@ pub enum TrainingMethod {
 pub struct TrainingConfig {
     /// Passes over the training data, at most.
     pub max_epochs: usize,
-    /// Rows of a batch.
+    /// Rows of a batch; of what is computed at a time where a method looks at all rows at once.
     pub batch_size: usize,
     /// Another loss than the network's.
     pub loss_function: Option<LossFunction>,
     /// Another optimiser than the network's.
     pub optimizer: Option<Optimizer>,
-    /// How weights are found.
+    /// How weights are found; methods that look at all rows at once take no schedule, accumulation, mixed precision,
+    /// augmentation, dropout rate and spectral normalisation.
     pub method: TrainingMethod,
     /// The share of the rows, the last ones, that is kept for validation where none is given.
     pub validation_split: f64,
     /// Epochs without a better validation loss (training loss where nothing is validated) after which training stops and
     /// the weights of the best epoch are put back.
     pub early_stopping_patience: Option<usize>,
-    /// What counts as better: at least this much.
+    /// What counts as better: by more than this.
     pub early_stopping_min_delta: f64,
     /// How the learning rate changes.
     pub lr_schedule: Option<LearningRateSchedule>,
@@ -111,8 +165,30 @@ impl TrainingConfig {
             Metrics::check_name(name)?;
         }
         self.optimizer.as_ref().map_or(Ok(()), Optimizer::check)?;
+        self.check_method()?;
         self.lr_schedule.as_ref().map_or(Ok(()), LearningRateSchedule::check)?;
         self.data_augmentation.as_ref().map_or(Ok(()), DataAugmentationConfig::check)?;
         self.regularization.check()
+    }
+
+    /// Checks that the other settings mean something to the method.
+    fn check_method(&self) -> Result<()> {
+        if self.method == TrainingMethod::Backpropagation {
+            return Ok(());
+        }
+        let RegularizationConfig { dropout_rate, spectral_norm, .. } = self.regularization;
+        let meaningless = [
+            ("lr_schedule", self.lr_schedule.is_some()),
+            ("gradient_accumulation_steps", self.gradient_accumulation_steps > 1),
+            ("mixed_precision", self.mixed_precision),
+            ("data_augmentation", self.data_augmentation.is_some()),
+            ("dropout_rate", dropout_rate.is_some()),
+            ("spectral_norm", spectral_norm),
+        ];
+        let Some((name, _)) = meaningless.into_iter().find(|(_, is_set)| *is_set) else { return Ok(()) };
+        let reason = format!(
+            "it looks at all rows at once and chooses its steps itself: leave {name} out, or use Backpropagation"
+        );
+        Err(NetworkError::invalid_parameter("method", self.method.name(), reason))
     }
 }

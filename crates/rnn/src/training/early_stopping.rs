@@ -10,7 +10,7 @@ pub struct EarlyStopping {
 }
 
 impl EarlyStopping {
-    /// Stops after so many scores in a row that are not better than the best by at least `min_delta`.
+    /// Stops after so many scores in a row that are not better than the best by more than `min_delta`.
     pub fn new(patience: usize, min_delta: f64) -> EarlyStopping {
         EarlyStopping { patience, min_delta, best: f64::INFINITY, waited: 0 }
     }

@@ -2,7 +2,7 @@
 
 use neurenix::{
     nn::Parameter,
-    phynexus::{Scalar, Tensor, no_grad},
+    phynexus::{Scalar, Tensor, no_grad, tensor::Generator},
 };
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,8 @@ pub struct RegularizationConfig {
     pub layer_norm: bool,
     /// After every step, weights whose largest singular value is above 1 are divided by it.
     pub spectral_norm: bool,
-    /// Times the mean squared length of the outputs' derivative with respect to a row is added to the loss.
+    /// Times the mean over rows of the squared length of the derivative of the sum of outputs (before a softmax or sigmoid that
+    /// is computed with the loss) with respect to the row is added to the loss.
     pub gradient_penalty: Option<f64>,
 }
 
@@ -38,6 +39,11 @@ impl RegularizationConfig {
             value.map_or(Ok(()), |value| within(name, value, 0.0, f64::INFINITY))?;
         }
         self.dropout_rate.map_or(Ok(()), |rate| within("dropout_rate", rate, 0.0, 1.0))
+    }
+
+    /// True if something is added to the loss.
+    pub(super) fn penalises(&self) -> bool {
+        [self.l1_lambda, self.l2_lambda, self.gradient_penalty].into_iter().any(|part| part.is_some())
     }
 
     /// What the weights add to the loss.
@@ -89,7 +95,9 @@ impl RegularizationConfig {
                 true => matrix.matmul(&matrix.t()?)?,
                 false => matrix.t()?.matmul(&matrix)?,
             };
-            let mut vector = product.sum(&[1], true)?.add_scalar(1e-3)?;
+            // The same random vector each time: to it no direction that a matrix prefers is at a right angle.
+            let start = [product.shape()[0], 1];
+            let mut vector = Generator::new(0).randn(&start, product.dtype(), product.device())?;
             let mut square = product.frobenius_norm(true)?;
             for _ in 0..30 {
                 let next = product.matmul(&vector)?;

@@ -1,6 +1,6 @@
 //! A training run.
 
-use std::{collections::HashMap, time::Instant};
+use std::{cell::RefCell, time::Instant};
 
 use ndarray::{Array2, s};
 use neurenix::{
@@ -10,45 +10,47 @@ use neurenix::{
     },
     nn::Parameter,
     optim::Optimizer,
-    phynexus::{
-        Tensor,
-        tensor::{Generator, GeneratorState},
-    },
+    phynexus::{Tensor, tensor::Generator},
 };
 
 use super::{
-    EarlyStopping, LearningRateScheduler, Metrics, TrainingCallback, TrainingConfig, TrainingHistory,
-    TrainingMethod, TrainingState,
+    EarlyStopping, LearningRateScheduler, TrainingCallback, TrainingConfig, TrainingHistory, TrainingMethod,
+    TrainingState,
+    direction::Direction,
+    methods::Progress,
+    report::shown,
+    search::Searching,
     shards::Shards,
     step::{Batch, HALF, Stepper},
 };
 use crate::{
-    LossConfig, Network, NetworkError, Result, convert,
+    LossConfig, LossFunction, Network, NetworkError, OptimizerType, Result, convert,
     network::{put, time},
 };
 
 /// A training run that is about to begin.
 pub(crate) struct Run<'a> {
-    network: &'a Network,
-    config: &'a TrainingConfig,
-    loss: LossConfig,
+    pub(super) network: &'a Network,
+    pub(super) config: &'a TrainingConfig,
+    pub(super) loss: LossConfig,
     optimizer: crate::Optimizer,
     inputs: HostArray,
-    targets: Array2<f64>,
+    pub(super) targets: Array2<f64>,
     uploaded_targets: HostArray,
-    validation: Option<(Array2<f64>, Array2<f64>)>,
+    pub(super) validation: Option<(Array2<f64>, Array2<f64>)>,
     seed: u64,
-    shards: Option<Shards>,
+    pub(super) shards: Option<Shards>,
 }
 
 /// What an epoch measured on the rows that it trained on.
 #[derive(Default)]
-struct Epoch {
-    loss_sum: f64,
-    rows: usize,
-    predictions: Vec<f64>,
-    order: Vec<usize>,
-    out_of_time: bool,
+pub(super) struct Epoch {
+    pub(super) loss_sum: f64,
+    /// What the rows count.
+    pub(super) mass: f64,
+    pub(super) predictions: Vec<f64>,
+    pub(super) order: Vec<usize>,
+    ended: bool,
 }
 
 impl<'a> Run<'a> {
@@ -81,8 +83,20 @@ impl<'a> Run<'a> {
             let message = "label smoothing and mixup need a column for each class: use one-hot targets and CategoricalCrossEntropy";
             return Err(NetworkError::training(message));
         }
-        if augmentation != super::DataAugmentationConfig::default() && network.vocabulary().is_some() {
-            return Err(NetworkError::training("integers for an embedding cannot be augmented"));
+        let embeds = network.vocabulary().is_some();
+        if embeds && augmentation.changes_inputs() {
+            let message = "integers for an embedding cannot be augmented: leave data_augmentation out";
+            return Err(NetworkError::training(message));
+        }
+        if embeds && config.regularization.gradient_penalty.is_some() {
+            let message = "integers for an embedding have no derivatives: leave gradient_penalty out";
+            return Err(NetworkError::training(message));
+        }
+        let least_squares =
+            loss.function == LossFunction::MeanSquaredError && !config.regularization.penalises();
+        if config.method == TrainingMethod::LevenbergMarquardt && !least_squares {
+            let message = "LevenbergMarquardt minimises a sum of squares: use MeanSquaredError without penalties, or another method";
+            return Err(NetworkError::training(message));
         }
         let held = match validation {
             Some(_) => 0,
@@ -101,13 +115,20 @@ impl<'a> Run<'a> {
             None => None,
         };
         let dtype = network.dtype();
-        let host = |array: &Array2<f64>, shape: &[usize]| -> Result<HostArray> {
-            Ok(HostArray::from_values(shape, &convert::elements(array))?.cast(dtype))
-        };
-        let (data, targets) = (own(data), own(targets));
-        let inputs = host(&data, &network.batch_shape(rows))?;
-        let uploaded_targets = host(&targets, &[rows, targets.ncols()])?;
+        let inputs = convert::host(data.slice(s![..rows, ..]), &network.batch_shape(rows), dtype)?;
+        let targets = own(targets);
+        if loss.mass(rows, targets.column(0).iter().copied()) == 0.0 {
+            let message = "class_weights are 0 for the classes of all rows: give one of them a weight";
+            return Err(NetworkError::training(message));
+        }
+        let uploaded_targets = convert::host(targets.view(), &[rows, targets.ncols()], dtype)?;
         let optimizer = config.optimizer.clone().unwrap_or_else(|| network.plan().optimizer.clone());
+        let parts = config.mixed_precision || config.gradient_accumulation_steps > 1;
+        let by_batch = config.method == TrainingMethod::Backpropagation;
+        if by_batch && parts && optimizer.optimizer_type() == OptimizerType::Newton {
+            let message = "Newton needs the second derivatives of a whole batch in the network's precision: leave gradient_accumulation_steps and mixed_precision out, or use LBFGS";
+            return Err(NetworkError::training(message));
+        }
         let seed = config.seed.unwrap_or_else(time);
         Ok(Run {
             network,
@@ -123,8 +144,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The framework's optimiser of all weights that are not frozen.
-    fn framework_optimizer(&self) -> Result<Optimizer> {
+    /// The weights that are not frozen.
+    fn trainable(&self) -> Result<Vec<Parameter>> {
         let weights = self.network.weights().into_iter().map(|(_, parameter)| parameter);
         let trainable: Vec<Parameter> = weights.filter(Parameter::is_trainable).collect();
         if trainable.is_empty() {
@@ -132,17 +153,28 @@ impl<'a> Run<'a> {
         }
         // Leaves, whatever was frozen or thawed before.
         trainable.iter().try_for_each(|parameter| parameter.leaf().map(drop))?;
+        Ok(trainable)
+    }
+
+    /// The framework's optimiser of weights.
+    fn framework_optimizer(&self, parameters: Vec<Parameter>) -> Result<Optimizer> {
         let config = self.optimizer.config();
-        let optimizer = Optimizer::new(self.optimizer.rule()?, trainable, config.learning_rate)?;
-        Ok(optimizer.with_weight_decay(config.weight_decay.unwrap_or(0.0))?)
+        let optimizer = Optimizer::new(self.optimizer.rule()?, parameters, config.learning_rate)?;
+        // A direction of its own has the weight decay in it.
+        let decay = config.weight_decay.filter(|_| !self.optimizer.optimizer_type().has_direction());
+        Ok(optimizer.with_weight_decay(decay.unwrap_or(0.0))?)
     }
 
     /// All epochs.
     pub(crate) fn all(&self, callbacks: &mut [&mut dyn TrainingCallback]) -> Result<TrainingHistory> {
-        let TrainingMethod::Backpropagation = self.config.method;
         let begun = Instant::now();
         let (network, config) = (self.network, self.config);
-        let mut optimizer = self.framework_optimizer()?;
+        let trainable = self.trainable()?;
+        let direction = match config.method {
+            TrainingMethod::Backpropagation => Direction::of(&self.optimizer, &trainable)?,
+            _ => None,
+        };
+        let mut optimizer = self.framework_optimizer(trainable.clone())?;
         let mut scheduler = match &config.lr_schedule {
             Some(schedule) => {
                 let (rate, epochs) = (optimizer.learning_rate(), config.max_epochs);
@@ -150,14 +182,15 @@ impl<'a> Run<'a> {
             }
             None => None,
         };
-        if config.seed.is_some() {
-            network.dropouts().set_state(GeneratorState { seed: self.seed, counter: 0 });
-        }
         let generator = Generator::new(self.seed ^ 0x5851_f42d_4c95_7f2d);
         let twin = match config.mixed_precision {
             true => Some(network.copy_on(network.device(), HALF)?),
             false => None,
         };
+        if config.seed.is_some() {
+            network.seed_dropouts(self.seed, 0);
+            twin.iter().for_each(|twin| twin.seed_dropouts(self.seed, 0));
+        }
         let stepper = Stepper {
             network,
             loss: &self.loss,
@@ -165,7 +198,13 @@ impl<'a> Run<'a> {
             gradient_clip: self.optimizer.config().gradient_clip,
             twin,
             generator: &generator,
+            direction: RefCell::new(direction),
+            predicts: self.measures_outputs(),
         };
+        let mut searching =
+            Searching::new(config.method, &self.optimizer, self.seed, &stepper, trainable, || {
+                self.all_batches(&generator)
+            })?;
         let patience = config.early_stopping_patience.unwrap_or(usize::MAX);
         let mut stopping = EarlyStopping::new(patience, config.early_stopping_min_delta);
         let mut best: Option<(usize, f64, Vec<Tensor>)> = None;
@@ -173,7 +212,7 @@ impl<'a> Run<'a> {
             epoch: 0,
             batch: 0,
             history: TrainingHistory {
-                device: network.device().to_owned(),
+                device: self.place(),
                 parameter_count: network.parameter_count(),
                 ..TrainingHistory::default()
             },
@@ -181,7 +220,7 @@ impl<'a> Run<'a> {
             stop: false,
         };
         if config.verbose {
-            let (rows, device) = (self.inputs.rows(), network.device());
+            let (rows, device) = (self.inputs.rows(), self.place());
             println!("training {} parameters on {rows} rows, on {device}", state.history.parameter_count);
         }
         callbacks.iter_mut().for_each(|callback| callback.on_train_begin(config));
@@ -190,9 +229,13 @@ impl<'a> Run<'a> {
             let started = Instant::now();
             (state.epoch, state.batch) = (epoch, 0);
             callbacks.iter_mut().for_each(|callback| callback.on_epoch_begin(epoch, &state));
-            let done =
-                self.epoch(&stepper, &mut optimizer, scheduler.as_mut(), &mut state, callbacks, begun)?;
-            let score = self.record(&done, &mut state.history)?;
+            let mut done = match &mut searching {
+                Some(searching) => self.iteration(searching, &mut state, callbacks, begun)?,
+                None => {
+                    self.epoch(&stepper, &mut optimizer, scheduler.as_mut(), &mut state, callbacks, begun)?
+                }
+            };
+            let score = self.record(&mut done, &mut state.history)?;
             if best.as_ref().is_none_or(|(_, least, _)| score < *least) && score.is_finite() {
                 let keep = config.early_stopping_patience.is_some();
                 let weights = network.named_state().into_iter().filter(|_| keep);
@@ -206,7 +249,8 @@ impl<'a> Run<'a> {
             history.learning_rate.push(state.current_lr);
             history.epoch_times.push(started.elapsed());
             history.total_time = begun.elapsed();
-            history.steps = optimizer.steps() as usize;
+            history.steps =
+                searching.as_ref().map_or(optimizer.steps() as usize, |searching| searching.iterations);
             history.best_epoch = best.as_ref().map(|(epoch, _, _)| *epoch);
             history.best_val_loss =
                 best.as_ref().filter(|_| self.validation.is_some()).map(|(_, score, _)| *score);
@@ -217,7 +261,7 @@ impl<'a> Run<'a> {
             self.checkpoint(epoch)?;
             callbacks.iter_mut().for_each(|callback| callback.on_epoch_end(epoch, &mut state));
             stopped_early = stopping.should_stop(score);
-            if stopped_early || state.stop || done.out_of_time {
+            if stopped_early || state.stop || done.ended {
                 break;
             }
         }
@@ -233,6 +277,32 @@ impl<'a> Run<'a> {
         state.history.total_time = begun.elapsed();
         callbacks.iter_mut().for_each(|callback| callback.on_train_end(&state));
         Ok(state.history)
+    }
+
+    /// An iteration of a method that looks at all rows at once.
+    fn iteration(
+        &self,
+        searching: &mut Searching<'_>,
+        state: &mut TrainingState,
+        callbacks: &mut [&mut dyn TrainingCallback],
+        begun: Instant,
+    ) -> Result<Epoch> {
+        self.network.set_training(false);
+        callbacks.iter_mut().for_each(|callback| callback.on_batch_begin(0, state));
+        let (measured, progress) = searching.iterate(self.measures_outputs())?;
+        state.batch = 1;
+        callbacks.iter_mut().for_each(|callback| callback.on_batch_end(0, state));
+        Ok(Epoch {
+            loss_sum: measured.loss,
+            mass: 1.0,
+            predictions: measured.predictions,
+            order: (0..self.inputs.rows()).collect(),
+            ended: progress == Progress::Converged || self.is_late(begun),
+        })
+    }
+
+    fn is_late(&self, begun: Instant) -> bool {
+        self.config.max_training_time.is_some_and(|most| begun.elapsed() >= most)
     }
 
     /// One pass over the rows.
@@ -263,7 +333,9 @@ impl<'a> Run<'a> {
                 optimizer.set_learning_rate(scheduler.get_lr())?;
             }
             let mut uploaded = Vec::with_capacity(group.len());
-            for rows in group {
+            for (place, rows) in group.iter().enumerate() {
+                let number = state.batch + place;
+                callbacks.iter_mut().for_each(|callback| callback.on_batch_begin(number, state));
                 uploaded.push(self.batch(rows, &mut random, stepper.generator)?);
             }
             let measured = match (&self.shards, uploaded.as_slice()) {
@@ -273,9 +345,9 @@ impl<'a> Run<'a> {
                 }
                 _ => stepper.step(&uploaded, optimizer)?,
             };
-            let rows: usize = group.iter().map(|rows| rows.len()).sum();
-            done.loss_sum += measured.loss * rows as f64;
-            done.rows += rows;
+            let mass: f64 = uploaded.iter().map(|batch| batch.mass).sum();
+            done.loss_sum += measured.loss * mass;
+            done.mass += mass;
             done.predictions.extend(measured.predictions);
             done.order.extend(group.iter().flat_map(|rows| rows.iter().copied()));
             state.batch += group.len();
@@ -285,8 +357,8 @@ impl<'a> Run<'a> {
             }
             let batch = state.batch - 1;
             callbacks.iter_mut().for_each(|callback| callback.on_batch_end(batch, state));
-            done.out_of_time = config.max_training_time.is_some_and(|most| begun.elapsed() >= most);
-            if done.out_of_time {
+            done.ended = self.is_late(begun);
+            if done.ended {
                 break;
             }
         }
@@ -302,61 +374,20 @@ impl<'a> Run<'a> {
         };
         let (inputs, targets) = (upload(&self.inputs)?, upload(&self.uploaded_targets)?);
         let (inputs, targets) = match &self.config.data_augmentation {
-            Some(augmentation) => augmentation.apply(inputs, targets, random, generator)?,
+            Some(augmentation) => {
+                augmentation.apply(self.loss.function, inputs, targets, random, generator)?
+            }
             None => (inputs, targets),
         };
-        Ok(Batch { inputs, targets })
+        let mass = self.loss.mass(rows.len(), rows.iter().map(|&row| self.targets[[row, 0]]));
+        Ok(Batch { inputs, targets, mass })
     }
 
-    /// Puts an epoch's figures into the history; the score by which epochs are compared.
-    fn record(&self, done: &Epoch, history: &mut TrainingHistory) -> Result<f64> {
-        let loss = done.loss_sum / done.rows.max(1) as f64;
-        history.train_loss.push(loss);
-        let columns = self.network.output_dim();
-        let predictions = convert::from_values(done.rows, columns, done.predictions.clone())?;
-        let targets = self.targets.select(ndarray::Axis(0), &done.order);
-        self.measure(&predictions, &targets, loss, &mut history.train_metrics)?;
-        let Some((data, targets)) = &self.validation else { return Ok(loss) };
-        let loss = self.network.mean_loss(data, targets, &self.loss)?;
-        history.val_loss.push(loss);
-        let predictions = self.network.predict(data)?;
-        self.measure(&predictions, targets, loss, &mut history.val_metrics)?;
-        Ok(loss)
-    }
-
-    fn measure(
-        &self,
-        predictions: &Array2<f64>,
-        targets: &Array2<f64>,
-        loss: f64,
-        metrics: &mut HashMap<String, Vec<f64>>,
-    ) -> Result<()> {
-        let mut names: Vec<&str> = vec!["loss"];
-        names.extend(self.loss.function.is_classification_loss().then_some("accuracy"));
-        for name in &self.config.metrics {
-            if !names.contains(&name.as_str()) {
-                names.push(name);
-            }
-        }
-        for name in names {
-            let value = match name {
-                "loss" => loss,
-                _ => Metrics::by_name(name, self.loss.function, predictions, targets)?,
-            };
-            metrics.entry(name.to_owned()).or_default().push(value);
-        }
-        Ok(())
-    }
-
-    fn checkpoint(&self, epoch: usize) -> Result<()> {
-        let Some(frequency) = self.config.checkpoint_frequency else { return Ok(()) };
-        let number = epoch + 1;
-        if !number.is_multiple_of(frequency) {
-            return Ok(());
-        }
-        let folder = &self.config.checkpoint_folder;
-        std::fs::create_dir_all(folder).map_err(|error| neurenix::Error::io("create", folder, error))?;
-        self.network.save_safetensors(folder.join(format!("epoch-{number:04}.safetensors")))
+    /// All rows in order.
+    fn all_batches(&self, generator: &Generator) -> Result<Vec<Batch>> {
+        let mut random = RandomStream::new(self.seed, 0);
+        let rows: Vec<usize> = (0..self.inputs.rows()).collect();
+        rows.chunks(self.config.batch_size).map(|rows| self.batch(rows, &mut random, generator)).collect()
     }
 }
 
@@ -374,25 +405,10 @@ pub(crate) fn train_on(
         return Err(NetworkError::training(message));
     }
     let mut run = Run::new(network, data, targets, None, config)?;
-    run.shards = Some(Shards::new(network, devices)?);
-    let mut history = run.all(&mut [])?;
-    history.device = devices.join(", ");
-    Ok(history)
-}
-
-/// An epoch's figures in a line.
-fn shown(epoch: usize, epochs: usize, history: &TrainingHistory) -> String {
-    let last = |figures: &[f64]| figures.last().map_or(String::new(), |x| format!("{x:.4}"));
-    let mut line = format!("epoch {}/{epochs}: loss {}", epoch + 1, last(&history.train_loss));
-    if let Some(accuracy) = history.train_metrics.get("accuracy") {
-        line += &format!(", accuracy {}", last(accuracy));
+    if config.method != TrainingMethod::Backpropagation || run.optimizer.optimizer_type().has_direction() {
+        let message = "distributed training averages gradients: use Backpropagation, and an optimiser other than LBFGS and Newton";
+        return Err(NetworkError::training(message));
     }
-    if !history.val_loss.is_empty() {
-        line += &format!(", validation loss {}", last(&history.val_loss));
-    }
-    if let Some(accuracy) = history.val_metrics.get("accuracy") {
-        line += &format!(", validation accuracy {}", last(accuracy));
-    }
-    let time = history.epoch_times.last().copied().unwrap_or_default();
-    line + &format!(", {:.2} s", time.as_secs_f64())
+    run.shards = Some(Shards::new(network, devices, run.seed)?);
+    run.all(&mut [])
 }

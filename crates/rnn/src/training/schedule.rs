@@ -145,6 +145,7 @@ impl LearningRateScheduler {
         epochs: usize,
     ) -> Result<LearningRateScheduler> {
         schedule.check()?;
+        within("initial_lr", initial_lr, 0.0, f64::INFINITY)?;
         let mut scheduler = LearningRateScheduler {
             schedule,
             initial: initial_lr,
@@ -222,9 +223,9 @@ impl LearningRateScheduler {
                 end_lr + (self.initial - end_lr) * left.powf(*power)
             }
             LearningRateSchedule::CyclicLR { base_lr, max_lr, step_size_up, mode } => {
-                let (up, cycle) = (*step_size_up, done / (2 * step_size_up));
-                let place = done % (2 * up);
-                let share = if place <= up { place } else { 2 * up - place } as f64 / up as f64;
+                let (up, both) = (*step_size_up, step_size_up.saturating_mul(2));
+                let (place, cycle) = (done % both, done / both);
+                let share = if place <= up { place } else { both - place } as f64 / up as f64;
                 let height = if mode == "triangular2" { 0.5f64.powi(cycle.min(1000) as i32) } else { 1.0 };
                 base_lr + (max_lr - base_lr) * share * height
             }

@@ -8,7 +8,7 @@ use neurenix::{
     phynexus::{Tensor, graph::Gradients},
 };
 
-use super::step::{Batch, Measured};
+use super::step::{Batch, Measured, share};
 use crate::{LossConfig, Network, NetworkError, Result, convert};
 
 /// Copies of a network on several devices.
@@ -25,10 +25,19 @@ struct Part {
 }
 
 impl Shards {
-    /// A copy for each device.
-    pub(crate) fn new(network: &Network, devices: &[String]) -> Result<Shards> {
-        let copy = |device: &String| network.copy_on(device, network.dtype());
-        Ok(Shards { copies: devices.iter().map(copy).collect::<Result<_>>()? })
+    /// A copy for each device, whose dropouts follow from the seed.
+    pub(crate) fn new(network: &Network, devices: &[String], seed: u64) -> Result<Shards> {
+        let copy = |(place, device): (usize, &String)| {
+            let copy = network.copy_on(device, network.dtype())?;
+            copy.seed_dropouts(seed, place as u64 + 1);
+            Ok(copy)
+        };
+        Ok(Shards { copies: devices.iter().enumerate().map(copy).collect::<Result<_>>()? })
+    }
+
+    /// The devices' names.
+    pub(crate) fn place(&self) -> String {
+        self.copies.iter().map(Network::device).collect::<Vec<_>>().join(", ")
     }
 
     /// One update of the network from rows that are divided among the copies.
@@ -41,11 +50,12 @@ impl Shards {
         optimizer: &mut Optimizer,
     ) -> Result<Measured> {
         let rows = batch.inputs.shape()[0];
-        let share = rows.div_ceil(self.copies.len());
+        let each = rows.div_ceil(self.copies.len());
+        let total = batch.mass;
         let work = |copy: &Network, start: usize| -> Result<Part> {
             copy.take_state(network)?;
             copy.set_training(true);
-            let count = share.min(rows - start);
+            let count = each.min(rows - start);
             let part = |tensor: &Tensor| -> Result<Tensor> {
                 Ok(tensor.narrow(0, start, count)?.to_device(copy.engine_device())?)
             };
@@ -53,7 +63,12 @@ impl Shards {
             let takes_scores = copy.loss_takes_scores(loss);
             let scores = copy.outputs(&inputs, !takes_scores)?;
             let value = loss.of(&scores, &targets, takes_scores)?;
-            let gradients = value.mul_scalar(count as f64 / rows as f64)?.leaf_gradients()?;
+            let mass = match loss.weighs_rows() {
+                true => loss.mass(count, convert::values(&targets)?.into_iter()),
+                false => count as f64,
+            };
+            let own_share = share(mass, total);
+            let gradients = value.mul_scalar(own_share)?.leaf_gradients()?;
             let own = |(_, weight): (String, Parameter)| -> Result<Option<Vec<f64>>> {
                 gradients.get(&weight.tensor()).map(convert::values).transpose()
             };
@@ -62,12 +77,12 @@ impl Shards {
             let scores = scores.detach()?;
             let predictions = if takes_scores { copy.last_activation(&scores)? } else { scores };
             Ok(Part {
-                loss: convert::values(&value)?[0] * count as f64 / rows as f64,
+                loss: convert::values(&value)?[0] * own_share,
                 predictions: convert::values(&predictions)?,
                 gradients: copy.weights().into_iter().map(own).collect::<Result<_>>()?,
             })
         };
-        let starts = (0..rows).step_by(share);
+        let starts = (0..rows).step_by(each);
         let parts: Vec<Part> = thread::scope(|scope| {
             let workers: Vec<_> = self
                 .copies

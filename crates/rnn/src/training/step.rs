@@ -1,12 +1,14 @@
 //! One step: forwards, backwards, update; all of it or nothing.
 
+use std::cell::RefCell;
+
 use neurenix::{
     nn::Parameter,
     optim::{Optimizer, clip_gradient_norm},
     phynexus::{DType, Tensor, graph::Gradients, tensor::Generator},
 };
 
-use super::RegularizationConfig;
+use super::{RegularizationConfig, direction::Direction};
 use crate::{LossConfig, Network, NetworkError, Result, convert, network::put};
 
 /// What a step needs besides the rows.
@@ -19,33 +21,40 @@ pub(crate) struct Stepper<'a> {
     pub(crate) twin: Option<Network>,
     /// Random numbers of the configuration's dropout.
     pub(crate) generator: &'a Generator,
+    /// The optimiser's direction, if that is not the gradient's.
+    pub(crate) direction: RefCell<Option<Direction>>,
+    /// Whether somebody measures the outputs.
+    pub(crate) predicts: bool,
 }
 
 /// A batch on the device.
 pub(crate) struct Batch {
     pub(crate) inputs: Tensor,
     pub(crate) targets: Tensor,
-}
-
-impl Batch {
-    fn rows(&self) -> usize {
-        self.inputs.shape()[0]
-    }
+    /// What its rows count in a mean: their number, or the sum of their classes' weights.
+    pub(crate) mass: f64,
 }
 
 /// What a step measured.
 pub(crate) struct Measured {
     /// The mean loss over the rows, without what regularisation adds.
     pub(crate) loss: f64,
-    /// The network's outputs, row by row.
+    /// The network's outputs, row by row; empty if nobody measures them.
     pub(crate) predictions: Vec<f64>,
 }
 
-/// A forward pass: the loss with and without what regularisation adds, and predictions.
-struct Pass {
-    total: Tensor,
+/// A forward pass: the loss with and without what regularisation adds, and predictions if they are measured.
+pub(crate) struct Pass {
+    pub(crate) total: Tensor,
     loss: Tensor,
-    predictions: Tensor,
+    predictions: Option<Tensor>,
+}
+
+impl Pass {
+    /// The predictions as numbers.
+    fn outputs(&self) -> Result<Vec<f64>> {
+        self.predictions.as_ref().map_or(Ok(Vec::new()), convert::values)
+    }
 }
 
 impl Stepper<'_> {
@@ -68,14 +77,11 @@ impl Stepper<'_> {
         let measured = match (batches, &self.twin) {
             ([batch], None) => {
                 let pass = self.forward(self.network, batch)?;
-                let gradients = pass.total.leaf_gradients()?;
-                self.settle(&pass, &[])?;
-                let measured = Measured { loss: self.value(&pass)?, predictions: Vec::new() };
-                let gradients = self.clipped(gradients)?;
+                let (loss, gradients) = self.directed(&pass)?;
                 let buffers: Vec<Tensor> = self.network.buffers().iter().map(Parameter::tensor).collect();
-                let also: Vec<&Tensor> = std::iter::once(&pass.predictions).chain(&buffers).collect();
+                let also: Vec<&Tensor> = pass.predictions.iter().chain(&buffers).collect();
                 optimizer.step(gradients, &also)?;
-                Measured { predictions: convert::values(&pass.predictions)?, ..measured }
+                Measured { loss, predictions: pass.outputs()? }
             }
             _ => self.accumulated(batches, optimizer)?,
         };
@@ -83,14 +89,35 @@ impl Stepper<'_> {
         Ok(measured)
     }
 
+    /// The loss of a batch, and what the optimiser goes along.
+    fn directed(&self, pass: &Pass) -> Result<(f64, Gradients)> {
+        let mut direction = self.direction.borrow_mut();
+        if let Some(direction) = direction.as_mut().filter(|direction| direction.is_newton()) {
+            let loss = self.value(pass)?;
+            return Ok((loss, direction.of_loss(&pass.total)?));
+        }
+        let gradients = pass.total.leaf_gradients()?;
+        self.settle(pass, &[])?;
+        let loss = self.value(pass)?;
+        Ok((loss, self.turned(direction.as_mut(), gradients)?))
+    }
+
+    /// What the optimiser goes along, given gradients.
+    fn turned(&self, direction: Option<&mut Direction>, gradients: Gradients) -> Result<Gradients> {
+        match direction {
+            Some(direction) => direction.of_gradients(&gradients),
+            None => self.clipped(gradients),
+        }
+    }
+
     /// Batch by batch, so that memory holds one forward pass at a time.
     fn accumulated(&self, batches: &[Batch], optimizer: &mut Optimizer) -> Result<Measured> {
-        let total: usize = batches.iter().map(Batch::rows).sum();
+        let total: f64 = batches.iter().map(|batch| batch.mass).sum();
         let mut measured = Measured { loss: 0.0, predictions: Vec::new() };
         let leaves: Vec<Tensor> =
             optimizer.parameters().map(Parameter::leaf).collect::<neurenix::Result<_>>()?;
         for batch in batches {
-            let share = batch.rows() as f64 / total as f64;
+            let share = share(batch.mass, total);
             let network = self.twin.as_ref().unwrap_or(self.network);
             if let Some(twin) = &self.twin {
                 twin.take_state(self.network)?;
@@ -103,12 +130,13 @@ impl Stepper<'_> {
             let gradients: Vec<Tensor> = leaves.iter().filter_map(Tensor::grad).collect();
             self.settle(&pass, &gradients)?;
             measured.loss += self.value(&pass)? * share;
-            measured.predictions.extend(convert::values(&pass.predictions)?);
+            measured.predictions.extend(pass.outputs()?);
         }
         let gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
         // The optimiser overwrites what nobody else holds.
         drop(leaves);
-        optimizer.step(self.clipped(gradients)?, &[])?;
+        let gradients = self.turned(self.direction.borrow_mut().as_mut(), gradients)?;
+        optimizer.step(gradients, &[])?;
         Ok(measured)
     }
 
@@ -134,10 +162,14 @@ impl Stepper<'_> {
     }
 
     /// The loss of a batch.
-    fn forward(&self, network: &Network, batch: &Batch) -> Result<Pass> {
+    pub(super) fn forward(&self, network: &Network, batch: &Batch) -> Result<Pass> {
         let (targets, dtype) = (&batch.targets, self.network.dtype());
         let needs_slope = self.regularization.gradient_penalty.is_some();
-        let inputs = batch.inputs.to_dtype(network.dtype())?;
+        // Integers for an embedding stay as they are: bfloat16 does not hold those above 256.
+        let inputs = match network.vocabulary() {
+            Some(_) => batch.inputs.clone(),
+            None => batch.inputs.to_dtype(network.dtype())?,
+        };
         let inputs = if needs_slope { inputs.with_grad()? } else { inputs };
         let dropout = self.regularization.dropout_rate.map(|rate| (rate, self.generator));
         let takes_scores = network.loss_takes_scores(self.loss);
@@ -149,8 +181,11 @@ impl Stepper<'_> {
         for term in penalty.into_iter().chain(weights) {
             total = total.add(&term.to_dtype(dtype)?)?;
         }
-        let scores = scores.detach()?;
-        let predictions = if takes_scores { network.last_activation(&scores)? } else { scores };
+        let outputs = || -> Result<Tensor> {
+            let scores = scores.detach()?;
+            if takes_scores { network.last_activation(&scores) } else { Ok(scores) }
+        };
+        let predictions = self.predicts.then(outputs).transpose()?;
         Ok(Pass { total, loss, predictions })
     }
 
@@ -160,7 +195,7 @@ impl Stepper<'_> {
             return Ok(Tensor::evaluate_all(&[&pass.loss, &pass.total])?);
         }
         let all: Vec<&Tensor> =
-            [&pass.loss, &pass.total, &pass.predictions].into_iter().chain(gradients).collect();
+            [&pass.loss, &pass.total].into_iter().chain(&pass.predictions).chain(gradients).collect();
         self.network.settle(&all)
     }
 
@@ -182,6 +217,11 @@ impl Stepper<'_> {
             None => Ok(gradients),
         }
     }
+}
+
+/// The share of a part in a whole; none where the whole counts nothing.
+pub(crate) fn share(mass: f64, total: f64) -> f64 {
+    if total > 0.0 { mass / total } else { 0.0 }
 }
 
 /// The type that mixed precision computes in.

@@ -7,7 +7,7 @@ use std::{
 
 use neurenix::{
     Result,
-    phynexus::profile::{Clock, Detail, ProfileRow, Profiler},
+    phynexus::profile::{Clock, Detail, ProfileRow, Profiler, show_giga},
 };
 
 use super::workloads::Step;
@@ -36,9 +36,9 @@ pub(super) fn print(step: &mut Step, seconds: f64) -> Result<()> {
     rows.sort_by_key(|row| std::cmp::Reverse(row.time));
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     for row in &rows {
-        let rate = row.operations as f64 / row.time.as_secs_f64().max(1e-9) / 1e9;
+        let rate = show_giga(row.operations as f64 / row.time.as_secs_f64().max(1e-9));
         let clock = if row.clock == Clock::Device { "device" } else { "host" };
-        say!("  {:>8.3} ms ({clock}) {:>4} x {rate:>7.1} GFLOP/s  {}", ms(row.time), row.count, row.name)?;
+        say!("  {:>8.3} ms ({clock}) {:>4} x {rate:>7} GFLOP/s  {}", ms(row.time), row.count, row.name)?;
     }
     say!("  {:>8.3} ms in all", ms(rows.iter().map(|row| row.time).sum()))
 }

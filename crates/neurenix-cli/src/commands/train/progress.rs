@@ -2,22 +2,34 @@
 
 use std::{
     io::IsTerminal,
+    process,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
 use neurenix::{
     Error, Result,
     io::tensorboard::EventWriter,
-    phynexus::profile::{Detail, Profile, Profiler},
+    phynexus::{
+        device::finish_within,
+        profile::{Detail, Profile, Profiler},
+    },
     train::{EpochRecord, History, Observer, StepReport},
 };
 
 use super::super::{run_folder::RunFolder, write_out};
 use super::Arguments;
+
+/// Ends the program at once, or nearly: devices may finish first what was submitted, in this time.
+fn end() -> ! {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    finish_within(PATIENCE);
+    process::exit(130)
+}
 
 /// The progress bar, the figures of each epoch, the TensorBoard file, and Ctrl-C.
 pub(super) struct Progress<'a> {
@@ -46,10 +58,10 @@ impl Progress<'_> {
     ) -> Result<Progress<'a>> {
         let interrupted = Arc::new(AtomicBool::new(false));
         let flag = interrupted.clone();
-        // The first Ctrl-C lets the step end and a checkpoint be written; the second ends the program at once.
+        // The first Ctrl-C lets the step end and a checkpoint be written; the second ends the program.
         ctrlc::set_handler(move || {
             if flag.swap(true, Ordering::SeqCst) {
-                std::process::exit(130);
+                end();
             }
         })
         .map_err(|e| Error::data("Ctrl-C", e.to_string()))?;
@@ -152,4 +164,17 @@ impl Observer for Progress<'_> {
             self.failure.get_or_insert(error);
         }
     }
+}
+
+/// Measures what a profile's devices can do where their drivers do not tell, and tells on standard error what it does: a device
+/// that compiles slowly takes seconds.
+pub(super) fn measure_peaks(profile: &mut Profile, quiet: bool) -> Result<()> {
+    let hidden = quiet || !std::io::stderr().is_terminal();
+    let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+    if !hidden {
+        bar.enable_steady_tick(Duration::from_millis(100));
+    }
+    let measured = profile.measure_peaks_with(&mut |what: &str| bar.set_message(format!("measuring {what}")));
+    bar.finish_and_clear();
+    Ok(measured?)
 }

@@ -34,6 +34,8 @@ pub(super) struct Measured<'a> {
     pub(super) profile: &'a Profile,
     /// What the device's pool held when the training had ended.
     pub(super) memory: MemoryStatistics,
+    /// Tensors may be moved to the host where the device is full.
+    pub(super) spilling: bool,
     /// The profile is of the whole training and has the devices' times; else it is of one epoch and only counts.
     pub(super) detailed: bool,
     /// Epochs done before the run was resumed; their kernels are not in the profile.
@@ -105,15 +107,16 @@ pub(super) fn report(
     let memory = &measured.memory;
     let note = "the most that tensors held at once".to_owned();
     summary.push(fact("Memory", format::bytes(memory.peak as u64), note));
-    if memory.spills > 0 {
-        let times = format!("{} times", format::count(memory.spills));
-        let note = format!(
-            "tensors were moved to the host as the device was full; {} of {} are there now",
-            memory.spilled_tensors,
-            format::bytes(memory.spilled_bytes as u64)
-        );
-        summary.push(fact("Spilled", times, note));
-    }
+    let (state, note) = match (measured.spilling, memory.spills) {
+        (false, _) => ("off", String::new()),
+        (true, 0) => ("on", "no tensor had to be moved to the host".to_owned()),
+        (true, spills) => {
+            let (times, there) = (format::count(spills), memory.spilled_tensors);
+            let bytes = format::bytes(memory.spilled_bytes as u64);
+            ("on", format!("{times} times a tensor was moved to the host; {there} of {bytes} are there now"))
+        }
+    };
+    summary.push(fact("Spilling", state.to_owned(), note));
     let kernels = measured.profile.kernels().map(|row| KernelRow {
         name: row.name.clone(),
         device: row.device.clone(),

@@ -8,7 +8,7 @@ use crate::vector::{InstructionSet, cast_for};
 
 /// Numbers next to every boundary that a conversion could have.
 fn candidates() -> Vec<Scalar> {
-    let mut values: Vec<Scalar> = vec![Scalar::Float(f64::NAN), Scalar::Float(f64::INFINITY)];
+    let mut values: Vec<Scalar> = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(Scalar::Float).to_vec();
     for power in (-160..=70).chain([-1074, -1022, 127, 128, 1023]) {
         let x = 2f64.powi(power);
         for y in [

@@ -119,7 +119,8 @@ fn float_reference(op: Binary, a: f64, b: f64, dtype: DType) -> Scalar {
     Scalar::Float(result).cast(dtype)
 }
 
-/// CPython's `float_divmod`, with NumPy's results for a divisor of zero; sums rounded to the dtype.
+/// CPython's `float_divmod`, sums rounded to the dtype; for a divisor of zero the remainder is NaN, and the quotient of
+/// zeros and infinities is that of the Python array API standard.
 fn python_divmod(a: f64, b: f64, dtype: DType) -> (f64, f64) {
     let round = |x: f64| Scalar::Float(x).cast(dtype).as_f64();
     let mut remainder = a % b;
@@ -130,8 +131,8 @@ fn python_divmod(a: f64, b: f64, dtype: DType) -> (f64, f64) {
         remainder = round(remainder + b);
         quotient -= 1.0;
     }
-    if b == 0.0 {
-        return (a / b, f64::NAN);
+    if a == 0.0 || b == 0.0 || a.is_infinite() || b.is_infinite() {
+        return (a / b, remainder);
     }
     let floor = quotient.floor();
     let floor = if quotient - floor > 0.5 { floor + 1.0 } else { floor };

@@ -1,8 +1,11 @@
 //! What happens when the gradient of a tensor is known: functions of users that see it, and may replace it.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use crate::{Error, Result, Tensor, graph::node::Node};
@@ -10,7 +13,7 @@ use crate::{Error, Result, Tensor, graph::node::Node};
 /// A function of a gradient; what it gives takes the gradient's place.
 pub type Hook = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 
-/// The hooks of one tensor. Clones share them: see [`Tensor::carry_hooks`].
+/// The hooks of one tensor. Clones share them: see [`Tensor::set_hooks`].
 #[derive(Clone, Default)]
 pub struct Hooks(Arc<Shared>);
 
@@ -19,6 +22,13 @@ struct Shared {
     next: AtomicU64,
     list: Mutex<Vec<(u64, Hook)>>,
     retains: AtomicBool,
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = self.0.list.lock().unwrap_or_else(PoisonError::into_inner);
+        f.debug_tuple("Hooks").field(&list.len()).finish()
+    }
 }
 
 impl Hooks {
@@ -97,10 +107,13 @@ impl Tensor {
         of(self.node()).is_some_and(|hooks| hooks.retains())
     }
 
+    /// The hooks, if there are any.
+    pub fn hooks_of_gradient(&self) -> Option<Hooks> {
+        of(self.node())
+    }
+
     /// Gives this tensor the hooks of another one, whose place it takes.
-    pub fn carry_hooks(&self, from: &Tensor) {
-        if let Some(hooks) = of(from.node()) {
-            self.node().body().hooks = Some(Box::new(hooks));
-        }
+    pub fn set_hooks(&self, hooks: Hooks) {
+        self.node().body().hooks = Some(Box::new(hooks));
     }
 }

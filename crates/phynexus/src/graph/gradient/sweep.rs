@@ -198,11 +198,9 @@ impl Tensor {
         create_graph: bool,
     ) -> Result<Vec<Tensor>> {
         self.check_output_gradient("gradients", output_gradient)?;
-        if let Some(fixed) = with_respect_to.iter().find(|t| !t.requires_grad()) {
-            return Err(Error::NoGradient {
-                op: fixed.node().op().name(),
-                hint: ASK_FOR_GRADIENTS.to_owned(),
-            });
+        if with_respect_to.iter().any(|t| !t.requires_grad()) {
+            let op = "a tensor to differentiate by";
+            return Err(Error::NoGradient { op, hint: ASK_FOR_GRADIENTS.to_owned() });
         }
         let mut swept =
             Sweep::towards(self, with_respect_to, None)?.run(self, output_gradient, create_graph)?;
@@ -249,10 +247,7 @@ impl Tensor {
 
     fn check_output_gradient(&self, op: &'static str, gradient: &Tensor) -> Result<()> {
         if !self.requires_grad() {
-            return Err(Error::NoGradient {
-                op: self.node().op().name(),
-                hint: ASK_FOR_GRADIENTS.to_owned(),
-            });
+            return Err(Error::NoGradient { op: "this tensor", hint: ASK_FOR_GRADIENTS.to_owned() });
         }
         if gradient.shape() != self.shape() {
             return Err(Error::shape(

@@ -54,9 +54,10 @@ pub enum Binary {
     Mul,
     /// True division; floats only.
     Div,
-    /// Rounded towards negative infinity; integer division by zero gives 0. An infinity over a finite number is NaN.
+    /// Rounded towards negative infinity; integer division by zero gives 0. With an infinity, and of a zero, it is the
+    /// quotient itself: `inf // 2` is `inf`, `1 // -inf` is `-0`.
     FloorDiv,
-    /// With the divisor's sign, as Python's `%`; an integer remainder by zero gives 0. Over an infinity of the other
+    /// With the divisor's sign, a zero too, as Python's `%`; an integer remainder by zero gives 0. Over an infinity of the other
     /// sign it is that infinity.
     Remainder,
     /// C's `pow`. Integers wrap; a negative exponent truncates the quotient: 1 or -1 for such bases, else 0.

@@ -195,9 +195,10 @@ pub(super) fn search_sorted(
     work.finish(lowered);
 }
 
-/// Whether one number comes strictly before another; NaN comes last either way.
+/// Whether one number comes strictly before another; NaN is the greatest.
 pub(super) fn precedes(b: &mut Builder, x: Value, y: Value, descending: bool) -> Value {
-    let less = if descending { b.binary(Binary::Lt, y, x) } else { b.binary(Binary::Lt, x, y) };
+    let (x, y) = if descending { (y, x) } else { (x, y) };
+    let less = b.binary(Binary::Lt, x, y);
     if !b.type_of(x).dtype.is_float() {
         return less;
     }

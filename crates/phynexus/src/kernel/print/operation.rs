@@ -8,6 +8,29 @@ use crate::{
     graph::op::{Binary, Unary},
 };
 
+/// An integer type's least and greatest number, and between which floats its numbers are: from `low` on, below `high`.
+pub(super) struct Limits {
+    pub(super) least: Scalar,
+    pub(super) greatest: Scalar,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+impl Limits {
+    pub(super) fn of(dtype: DType) -> Limits {
+        let unused = 64 - 8 * dtype.size() as u32;
+        if dtype.kind() == Kind::Signed {
+            let (least, greatest) = (i64::MIN >> unused, i64::MAX >> unused);
+            let low = least as f64;
+            Limits { least: least.into(), greatest: greatest.into(), low, high: -low }
+        } else {
+            let greatest = u64::MAX >> unused;
+            let high = 2f64.powi(64 - unused as i32);
+            Limits { least: 0u64.into(), greatest: greatest.into(), low: 0.0, high }
+        }
+    }
+}
+
 /// The functions a source needs, in the order of their use.
 pub(super) struct Functions {
     pub(super) language: &'static Language,
@@ -209,11 +232,13 @@ impl Functions {
         let (t, wrapping) = (self.value_type(dtype), self.wrapping(dtype));
         let template = match (op, dtype.kind()) {
             (Binary::Remainder, Kind::Float) => {
-                "{t} r = {fmod}(a, b); return r != 0 && (r < 0) != (b < 0) ? r + b : r;"
+                "{t} r = {fmod}(a, b); if (r == 0) return b < 0 ? -({t})0 : ({t})0; \
+                 return (r < 0) != (b < 0) ? r + b : r;"
             }
-            // A division of what the remainder leaves: an integer up to rounding, and NaN for an infinite dividend.
+            // A division of what the remainder leaves: an integer up to rounding. Zeros and infinities have no use for it.
             (_, Kind::Float) => {
-                "if (b == 0) return a / b; {t} r = {fmod}(a, b); \
+                "if (a == 0 || b == 0 || {fabs}(a) == {infinity} || {fabs}(b) == {infinity}) return a / b; \
+                 {t} r = {fmod}(a, b); \
                  return {rint}((a - r) / b) - (r != 0 && (r < 0) != (b < 0));"
             }
             (Binary::Remainder, Kind::Signed) => {
@@ -234,8 +259,13 @@ impl Functions {
             }
             _ => "return b == 0 ? 0 : a / b;",
         };
-        let (fmod, rint) = (self.math("fmod", dtype), self.math("rint", dtype));
-        fill(template, &[("t", t), ("w", wrapping), ("fmod", &fmod), ("rint", &rint)])
+        let [fmod, rint, fabs] = ["fmod", "rint", "fabs"].map(|name| self.math(name, dtype));
+        let infinity = match dtype.is_float() {
+            true => self.constant(dtype, Scalar::Float(f64::INFINITY)),
+            false => String::new(),
+        };
+        let names = [("t", t), ("w", wrapping), ("fmod", &fmod), ("rint", &rint), ("fabs", &fabs)];
+        fill(&fill(template, &names), &[("infinity", &infinity)])
     }
 
     /// Conversion.
@@ -249,34 +279,16 @@ impl Functions {
                 self.decode(to, &bits)
             }
             (Kind::Float, Kind::Signed | Kind::Unsigned) => {
-                // Saturated to 64 bits, NaN to 0; narrower types then wrap.
-                let (f, i) = (self.value_type(from), self.value_type(DType::I64));
-                let (least, greatest) = (
-                    self.constant(DType::I64, Scalar::Int(i64::MIN)),
-                    self.constant(DType::I64, Scalar::Int(i64::MAX)),
-                );
-                let limit = |power| self.constant(from.compute(), Scalar::Float(2f64.powi(power)));
-                let body = format!(
-                    "return x != x ? 0 : x >= {limit} ? {greatest} : x < -{limit} ? {least} : ({i})x;",
-                    limit = limit(63)
-                );
-                let top = limit(64);
-                let signed =
-                    self.function(format!("{}_to_int64", from.compute()), i, &format!("{f} x"), &body);
-                if to.kind() == Kind::Signed {
-                    return if to == DType::I64 {
-                        format!("{signed}({a})")
-                    } else {
-                        format!("({t}){signed}({a})")
-                    };
-                }
-                let u = self.value_type(DType::U64);
-                let all = self.constant(DType::U64, Scalar::UInt(u64::MAX));
+                // Saturated, NaN to 0.
+                let limits = Limits::of(to);
+                let (least, greatest) = (self.constant(to, limits.least), self.constant(to, limits.greatest));
+                let bound = |x| self.constant(from.compute(), Scalar::Float(x));
+                let (low, high) = (bound(limits.low), bound(limits.high));
                 let body =
-                    format!("return x < 0 || x != x ? ({u}){signed}(x) : x >= {top} ? {all} : ({u})x;");
-                let unsigned =
-                    self.function(format!("{}_to_uint64", from.compute()), u, &format!("{f} x"), &body);
-                format!("({t}){unsigned}({a})")
+                    format!("return x != x ? 0 : x >= {high} ? {greatest} : x < {low} ? {least} : ({t})x;");
+                let parameter = format!("{} x", self.value_type(from));
+                let name = self.function(format!("{}_to_{to}", from.compute()), t, &parameter, &body);
+                format!("{name}({a})")
             }
             _ => format!("({t}){a}"),
         }

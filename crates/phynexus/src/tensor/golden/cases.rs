@@ -1,6 +1,6 @@
 //! The cases: each computes what `make_golden.py` asked NumPy, SciPy and PyTorch for under the same name.
 
-use super::{DType, Device, IndexSpec, Result, Tensor};
+use super::{Combine, DType, Device, IndexSpec, Result, Tensor};
 
 /// Asserts the answers to lines of `golden.txt`; `values` computes a tensor's elements, or `None` where more than one
 /// answer is right.
@@ -103,6 +103,12 @@ impl Inputs {
 
     fn indices(&self, values: &[i64], shape: &[usize]) -> Result<Tensor> {
         Tensor::from_slice(values, shape, self.device)
+    }
+
+    /// Whole numbers with equals among them, then a NaN and a greater number.
+    fn steps(&self) -> Result<Tensor> {
+        let end = Tensor::from_slice(&[f32::NAN, 9.0], &[2], self.device)?;
+        Tensor::cat(&[&self.x.div_scalar(2)?.floor()?.reshape(&[12])?, &end], 0)
     }
 
     /// Positions as a part of an index.
@@ -285,6 +291,12 @@ fn reductions(name: &str, i: &Inputs) -> Result<Option<Tensor>> {
         "cumsum" => x.cumsum(0)?,
         "cumsum_int" => ints.cumsum(1)?,
         "cumprod" => x.cumprod(1)?,
+        "cummax" => i.steps()?.cummax(0)?.0,
+        "cummax_indices" => i.steps()?.cummax(0)?.1,
+        "cummin" => i.steps()?.cummin(0)?.0,
+        "cummin_indices" => i.steps()?.cummin(0)?.1,
+        "logcumsumexp" => cube.mul_scalar(64)?.logcumsumexp(2)?,
+        "logcumsumexp_infinite" => Tensor::from_slice(&infinite, &[4], *device)?.logcumsumexp(0)?,
         "norm_1" => x.norm(1.0, &[1], false)?,
         "norm_2" => x.norm(2.0, &[1], false)?,
         "norm_3" => x.norm(3.0, &[1], false)?,
@@ -390,6 +402,12 @@ fn indexing(name: &str, i: &Inputs) -> Result<Option<Tensor>> {
         "take_along_dim" => cube.take_along_dim(&i.indices(&[-1, 0], &[1, 1, 2])?, 2)?,
         "scatter" => x.scatter(0, &along, &nine()?)?,
         "scatter_add" => x.scatter_add(0, &along, &nine()?)?,
+        "scatter_prod" => x.scatter_reduce(0, &along, &nine()?, Combine::Prod, true)?,
+        "scatter_prod_alone" => x.scatter_reduce(0, &along, &nine()?, Combine::Prod, false)?,
+        "scatter_amax" => x.scatter_reduce(0, &along, &nine()?, Combine::Max, true)?,
+        "scatter_amax_alone" => x.scatter_reduce(0, &along, &nine()?, Combine::Max, false)?,
+        "scatter_amin" => x.scatter_reduce(0, &along, &nine()?, Combine::Min, true)?,
+        "scatter_amin_alone" => x.scatter_reduce(0, &along, &nine()?, Combine::Min, false)?,
         "index_add" => cube.index_add(1, &i.indices(&[2, 0, 2, 2], &[4])?, &i.float(&[2, 4, 4], 9)?)?,
         "masked_fill" => x.masked_fill(&row.gt_scalar(0)?, -1)?,
         "masked_select" => x.masked_select(flags)?,
@@ -418,6 +436,8 @@ fn order_and_structure(name: &str, i: &Inputs) -> Result<Option<Tensor>> {
         "sort_first_axis" => x.sort(0, false)?.0,
         "sort_descending" => cube.sort(1, true)?.0,
         "sort_nan" => special.sort(0, false)?.0,
+        "argsort_nan_descending" => special.argsort(0, true)?,
+        "topk_nan" => special.topk(3, 0, true)?.0,
         "topk" => x.topk(2, 1, true)?.0,
         "topk_indices" => x.topk(2, 0, false)?.1,
         "searchsorted" => edges.searchsorted(&wanted, false)?,

@@ -71,7 +71,10 @@ for name, function in [("add", np.add), ("sub", np.subtract), ("mul", np.multipl
 case("div", "float32", x / positive)
 case("floor_divide", "float32", np.floor_divide(x, y + 0.03125))
 case("remainder", "float32", np.remainder(x, y + 0.03125))
-case("special_floor_divide", "float32", np.floor_divide(special[:, None], special))
+# NumPy and Python differ from the array API standard where an operand is infinite.
+quotients = special[:, None] / special
+infinite = np.isinf(special[:, None]) | np.isinf(special)
+case("special_floor_divide", "float32", np.where(infinite, quotients, np.floor_divide(special[:, None], special)))
 case("special_remainder", "float32", np.remainder(special[:, None], special))
 case("pow", "float32", positive**x)
 for name, function in [("lt", np.less), ("le", np.less_equal), ("gt", np.greater), ("ge", np.greater_equal),
@@ -150,6 +153,12 @@ case("logsumexp_infinite", "float32", scipy.special.logsumexp([[-np.inf, -np.inf
 case("cumsum", "float32", x.cumsum(0))
 case("cumsum_int", "int64", ints.cumsum(1, dtype="i8"))
 case("cumprod", "float32", x.cumprod(1))
+steps = torch.tensor(np.append(np.floor(x / 2).reshape(-1), [np.nan, 9.0]))
+for name, function in [("cummax", torch.cummax), ("cummin", torch.cummin)]:
+    case(name, "float32", function(steps, 0).values.numpy())
+    case(f"{name}_indices", "int64", function(steps, 0).indices.numpy())
+case("logcumsumexp", "float32", torch.logcumsumexp(torch.tensor(cube * 64), 2).numpy())
+case("logcumsumexp_infinite", "float32", torch.logcumsumexp(torch.tensor([-np.inf, -np.inf, np.inf, 1.0]), 0).numpy())
 for name, p in [("norm_1", 1), ("norm_2", 2), ("norm_3", 3), ("norm_0", 0), ("norm_inf", np.inf), ("norm_ninf", -np.inf)]:
     case(name, "float32", torch.linalg.vector_norm(torch.tensor(x), p, dim=1).numpy())
 case("frobenius", "float32", np.linalg.norm(cube, axis=(1, 2)))
@@ -223,6 +232,11 @@ case("take_along_dim", "float32", np.take_along_axis(cube, np.array([[[-1, 0]]])
 case("scatter", "float32", torch.tensor(x).scatter(0, torch.tensor(index), torch.tensor(ramp((2, 4), seed=9))).numpy())
 case("scatter_add", "float32",
      torch.tensor(x).scatter_add(0, torch.tensor(index), torch.tensor(ramp((2, 4), seed=9))).numpy())
+for reduce in ("prod", "amax", "amin"):
+    for include_self in (True, False):
+        combined = torch.tensor(x).scatter_reduce(
+            0, torch.tensor(index), torch.tensor(ramp((2, 4), seed=9)), reduce, include_self=include_self)
+        case(f"scatter_{reduce}" + "_alone" * (not include_self), "float32", combined.numpy())
 case("index_add", "float32", torch.tensor(cube).index_add(1, torch.tensor([2, 0, 2, 2]), torch.tensor(
     ramp((2, 4, 4), seed=9))).numpy())
 case("masked_fill", "float32", np.where(row > 0, -1.0, x))
@@ -234,6 +248,8 @@ case("argsort", "int64", np.argsort(np.floor(x), 1, kind="stable"))
 case("sort_first_axis", "float32", np.sort(x, 0))
 case("sort_descending", "float32", -np.sort(-cube, 1))
 case("sort_nan", "float32", np.sort(special))
+case("argsort_nan_descending", "int64", torch.sort(torch.tensor(special), descending=True, stable=True).indices.numpy())
+case("topk_nan", "float32", torch.topk(torch.tensor(special), 3).values.numpy())
 case("topk", "float32", torch.topk(torch.tensor(x), 2, dim=1).values.numpy())
 case("topk_indices", "int64", torch.topk(torch.tensor(x), 2, dim=0, largest=False).indices.numpy())
 edges = np.array([-2.0, -0.5, 0.0, 0.0, 1.0])

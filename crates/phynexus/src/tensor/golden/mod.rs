@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::null::null_device;
 use crate::{
     DType, Device, Result, Tensor,
-    graph::{ir::Ir, node::Node},
+    graph::{ir::Ir, node::Node, op::Combine},
     oracle::{self, Number, OracleArray},
     tensor::IndexSpec,
 };

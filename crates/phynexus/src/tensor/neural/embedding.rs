@@ -1,6 +1,10 @@
 //! Embedding and dropout.
 
-use crate::{Error, Result, Tensor, shape::Dims, tensor::Generator};
+use crate::{
+    Error, Result, Tensor,
+    shape::Dims,
+    tensor::{Generator, select::check_range},
+};
 
 impl Tensor {
     /// Rows of `weight` `[N, D]` at these indices (any integer dtype and shape): their shape, then D. The row
@@ -8,14 +12,16 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::DType`] unless the indices are integers; [`Error::Shape`] unless the weight is a matrix;
-    /// [`Error::Index`] for a padding index out of range. An index out of range is an error when the result is computed.
+    /// [`Error::Index`] for a padding index out of range. An index out of range as
+    /// [`Tensor::take`] has it.
     pub fn embedding(&self, weight: &Tensor, padding_idx: Option<i64>) -> Result<Tensor> {
         let &[rows, _] = weight.shape() else {
             return Err(Error::shape("embedding", &[weight.shape()], "the weight must be (rows, features)"));
         };
+        check_range("embedding", Some(0), rows, self)?;
         let found = weight.take(self, Some(0))?;
         let Some(padding) = padding_idx else { return Ok(found) };
-        let outside = Error::Index { op: "embedding", index: padding, size: rows };
+        let outside = Error::Index { op: "embedding", index: padding, size: rows, axis: Some(0) };
         let Ok(rows) = i64::try_from(rows) else { return Err(outside) };
         if !(-rows..rows).contains(&padding) {
             return Err(outside);

@@ -1,6 +1,9 @@
 //! Conversions as WGSL expressions.
 
-use super::operation::{Functions, value_type};
+use super::{
+    super::operation::Limits,
+    operation::{Functions, value_type},
+};
 use crate::{DType, Result, Scalar, dtype::Kind, graph::op::Binary};
 
 impl Functions {
@@ -56,49 +59,28 @@ impl Functions {
     }
 
     fn float_to_integer(&mut self, from: DType, to: DType, a: &str) -> String {
-        let signed = to.kind() == Kind::Signed;
-        if from != DType::F64 && to.size() < 8 {
-            // Saturated to 64 bits, NaN to 0, then wrapped: without 64-bit integers.
-            let name = if signed { "low_bits_of_signed" } else { "low_bits_of_unsigned" };
-            let low = format!("{}({a})", self.library(name));
-            return self.wrap(to, if signed { format!("bitcast<i32>({low})") } else { low });
-        }
-        let f = value_type(from);
-        let limit = |f: &mut Functions, power| f.constant(from.compute(), Scalar::Float(2f64.powi(power)));
-        let (low, high) = (limit(self, 63), limit(self, 64));
-        let nan = self.is_nan(from.compute(), "x");
-        let (least, most) = (
-            self.constant(DType::I64, Scalar::Int(i64::MIN)),
-            self.constant(DType::I64, Scalar::Int(i64::MAX)),
-        );
-        let all = self.constant(DType::U64, Scalar::UInt(u64::MAX));
-        let zero = self.whole(from.compute(), 0);
-        let to_signed = self.function(format!("{f}_to_i64"), |_| {
+        // Saturated, NaN to 0.
+        let (f, t, held) = (value_type(from), value_type(to), from.compute());
+        let limits = Limits::of(to);
+        let name = self.function(format!("{f}_to_{to}"), |functions| {
+            let nan = functions.is_nan(held, "x");
+            let (low, high) = (
+                functions.constant(held, Scalar::Float(limits.low)),
+                functions.constant(held, Scalar::Float(limits.high)),
+            );
+            let (least, greatest) =
+                (functions.constant(to, limits.least), functions.constant(to, limits.greatest));
             format!(
-                "fn {f}_to_i64(x: {f}) -> i64 {{
-    if ({nan}) {{ return 0li; }}
-    if (x >= {low}) {{ return {most}; }}
-    if (x < -{low}) {{ return {least}; }}
-    return i64(x);
-}}"
+                "fn {f}_to_{to}(x: {f}) -> {t} {{
+    if ({nan}) {{ return {zero}; }}
+    if (x >= {high}) {{ return {greatest}; }}
+    if (x < {low}) {{ return {least}; }}
+    return {t}(x);
+}}",
+                zero = functions.whole(to, 0)
             )
         });
-        if signed {
-            let wide = format!("{to_signed}({a})");
-            return if to == DType::I64 { wide } else { self.wrap(to, format!("i32({wide})")) };
-        }
-        let nan = self.is_nan(from.compute(), "x");
-        let to_unsigned = self.function(format!("{f}_to_u64"), |_| {
-            format!(
-                "fn {f}_to_u64(x: {f}) -> u64 {{
-    if (x < {zero} || {nan}) {{ return bitcast<u64>({f}_to_i64(x)); }}
-    if (x >= {high}) {{ return {all}; }}
-    return u64(x);
-}}"
-            )
-        });
-        let wide = format!("{to_unsigned}({a})");
-        if to == DType::U64 { wide } else { self.wrap(to, format!("u32({wide})")) }
+        format!("{name}({a})")
     }
 
     /// The bits of a number as a 16-bit float.

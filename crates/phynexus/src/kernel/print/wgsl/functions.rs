@@ -172,28 +172,4 @@ fn equal(a: f32, b: f32) -> bool { return order(a) == order(b) && !is_nan(a); }"
     return (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
 }",
     ),
-    // The low 32 bits of a float, truncated and saturated to 64 bits; NaN gives 0.
-    (
-        "low_bits",
-        &[],
-        "fn low_bits(x: f32, saturated: u32) -> u32 {
-    let bits = bitcast<u32>(x);
-    let exponent = i32((bits >> 23u) & 255u) - 150;
-    let m = (bits & 0x7fffffu) | 0x800000u;
-    if (bits >= saturated && bits <= 0x7f800000u) { return 0xffffffffu; }
-    if (exponent > 31 || exponent < -23) { return 0u; }
-    let magnitude = select(m >> u32(-exponent), m << u32(exponent), exponent >= 0);
-    return select(magnitude, 0u - magnitude, (bits >> 31u) == 1u);
-}",
-    ),
-    (
-        "low_bits_of_signed",
-        &["low_bits"],
-        "fn low_bits_of_signed(x: f32) -> u32 { return low_bits(x, 0x5f000000u); }",
-    ),
-    (
-        "low_bits_of_unsigned",
-        &["low_bits"],
-        "fn low_bits_of_unsigned(x: f32) -> u32 { return low_bits(x, 0x5f800000u); }",
-    ),
 ];

@@ -335,21 +335,30 @@ impl Functions {
         let body = match (op, dtype.kind()) {
             (op, Kind::Float) => {
                 self.float_remainder(dtype);
+                let wide = dtype == DType::F64;
+                let infinite = self.library(if wide { "is_infinite_f64" } else { "is_infinite" });
                 let mut test = |op, a, b| self.compare(op, dtype, a, b);
-                let none = test(Binary::Eq, "b", "{0}");
+                let none = ["a", "b", "r"].map(|number| test(Binary::Eq, number, "{0}"));
                 let signs = [test(Binary::Lt, "r", "{0}"), test(Binary::Lt, "b", "{0}")];
-                let differs =
-                    format!("!({}) && ({}) != ({})", test(Binary::Eq, "r", "{0}"), signs[0], signs[1]);
+                let differs = format!("!({}) && ({}) != ({})", none[2], signs[0], signs[1]);
                 &if op == Binary::Remainder {
-                    format!("let r = c_remainder_{{t}}(a, b);\n    return select(r, r + b, {differs});")
+                    // A zero takes the divisor's sign by its bit.
+                    let (u, sign) = if wide { ("u64", "63u") } else { ("u32", "31u") };
+                    format!(
+                        "let r = c_remainder_{{t}}(a, b);
+    if ({}) {{ return bitcast<{{t}}>((bitcast<{u}>(b) >> {sign}) << {sign}); }}
+    return select(r, r + b, {differs});",
+                        none[2]
+                    )
                 } else {
-                    // A division of what the remainder leaves: an integer up to rounding, and NaN for an infinite
-                    // dividend.
+                    // A division of what the remainder leaves: an integer up to rounding. Zeros and infinities have no
+                    // use for it.
                     let (limit, all) = (self.quotient(dtype, "a", "b"), self.quotient(dtype, "(a - r)", "b"));
                     format!(
-                        "if ({none}) {{ return {limit}; }}
+                        "if ({} || {} || {infinite}(a) || {infinite}(b)) {{ return {limit}; }}
     let r = c_remainder_{{t}}(a, b);
-    return round({all}) - select({{0}}, {{1}}, {differs});"
+    return round({all}) - select({{0}}, {{1}}, {differs});",
+                        none[0], none[1]
                     )
                 }
             }

@@ -1,0 +1,90 @@
+//! Profiles on the devices of this machine that have a clock: lavapipe is one. There is one profiler in a process.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use phynexus::{
+    DType, Device, Tensor,
+    profile::{Clock, Detail, Profiler, Track},
+};
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn has_clock(device: &Device) -> bool {
+    device.info().model.contains("llvmpipe")
+}
+
+#[test]
+fn kernels_are_timed_by_the_device() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    phynexus_wgpu::register();
+    for device in phynexus::device::devices().into_iter().filter(has_clock) {
+        let ones = |side: usize| Tensor::full(&[side, side], 1.0, DType::F32, device).unwrap();
+        let (small, large) = (ones(1), ones(256));
+        let product = || large.matmul(&large).unwrap().to_vec::<f32>().unwrap();
+        assert!(product().iter().all(|&x| x == 256.0));
+        let profiler = Profiler::start(Detail::Timeline).unwrap();
+        let begun = Instant::now();
+        // More notes of the time than the device makes at once.
+        let mut x = small.clone();
+        for _ in 0..2500 {
+            x = (&x + &small).unwrap();
+            x.evaluate().unwrap();
+        }
+        assert_eq!(x.to_vec::<f32>().unwrap(), [2501.0]);
+        product();
+        let most = begun.elapsed();
+        let profile = profiler.finish().unwrap();
+        let rows: Vec<_> = profile.kernels().filter(|row| row.device == device.name()).collect();
+        assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), 2501);
+        assert!(rows.iter().all(|row| row.clock == Clock::Device));
+        let total: Duration = rows.iter().map(|row| row.time).sum();
+        assert!(total > Duration::ZERO && total <= most, "{total:?} of {most:?}");
+        // A product of 33 million operations takes longer than a sum of two numbers.
+        let (products, sums) = rows.iter().copied().partition::<Vec<_>, _>(|row| row.operations > 1 << 20);
+        assert_eq!(products.len(), 1, "{rows:?}");
+        assert!(sums.iter().all(|row| row.mean() < products[0].mean()), "{rows:?}");
+        let events: Vec<_> = profile
+            .events
+            .iter()
+            .filter(|e| e.track == Track::Kernels && *e.device == *device.name())
+            .collect();
+        assert_eq!(events.len(), 2501);
+        assert!(events.windows(2).all(|pair| pair[0].start + pair[0].time <= pair[1].start));
+    }
+}
+
+/// A copy ends when it ends, not with what is submitted next or when the profiler asks.
+#[test]
+fn copies_take_their_own_time_only() {
+    const PAUSE: Duration = Duration::from_millis(300);
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    phynexus_wgpu::register();
+    for device in phynexus::device::devices().into_iter().filter(has_clock) {
+        let values = vec![1.5f32; 1 << 20];
+        let profiler = Profiler::start(Detail::Timeline).unwrap();
+        let mut busy = Duration::ZERO;
+        for _ in 0..3 {
+            let begun = Instant::now();
+            let x = Tensor::from_slice(&values, &[values.len()], device).unwrap();
+            busy += begun.elapsed();
+            sleep(PAUSE);
+            let begun = Instant::now();
+            assert_eq!(x.to_vec::<f32>().unwrap(), values);
+            busy += begun.elapsed();
+            sleep(PAUSE);
+        }
+        let profile = profiler.finish().unwrap();
+        for name in ["copy to the device", "copy from the device"] {
+            let row = profile.rows.iter().find(|row| row.device == device.name() && row.name == name);
+            let row = row.unwrap_or_else(|| panic!("{name}"));
+            assert_eq!((row.count, row.bytes, row.clock), (3, 3 * (4 << 20), Clock::Device));
+            // 4 MiB cannot be copied in no time, nor may a pause count.
+            assert!(row.least > Duration::from_micros(10), "{row:?}");
+            assert!(row.time < busy + 3 * PAUSE, "{busy:?} {row:?}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Eigenvalues of symmetric matrices and singular values, by Jacobi's rotations: two-sided ones make a symmetric matrix
+//! diagonal (Golub and Van Loan, Matrix Computations, 4th edition, 8.5), one-sided ones make the columns of a matrix
+//! orthogonal (Hestenes 1958; Drmač and Veselić 2008, with the QR factorisation before them).
+//!
+//! They are short and exact. They take several times as long as reduction to a tridiagonal or bidiagonal matrix would.
+
+use super::{Matrix, failure, reflections};
+use crate::{Result, interrupt};
+
+/// Rotations of all pairs converge quadratically; about ten sweeps suffice for any matrix of numbers.
+const SWEEPS: usize = 60;
+
+/// Cosine, sine and tangent of the angle with `(1 - t^2) / (2 t) = cotangent`, at most 45 degrees.
+fn rotation(cotangent: f64) -> (f64, f64, f64) {
+    let tangent = 1f64.copysign(cotangent) / (cotangent.abs() + cotangent.hypot(1.0));
+    let cosine = 1.0 / tangent.hypot(1.0);
+    (cosine, tangent * cosine, tangent)
+}
+
+/// `x` and `y` become `c x - s y` and `s x + c y`.
+fn rotate((x, y): (&mut [f64], &mut [f64]), cosine: f64, sine: f64) {
+    for (x, y) in x.iter_mut().zip(y) {
+        (*x, *y) = (cosine * *x - sine * *y, sine * *x + cosine * *y);
+    }
+}
+
+/// Eigenvalues, ascending, and eigenvectors, which are the columns; of A the lower triangle is read.
+pub(super) fn eigen(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
+    let n = inputs[0].rows;
+    let mut a = inputs[0].clone();
+    for i in 0..n {
+        for j in i + 1..n {
+            a[(i, j)] = a[(j, i)];
+        }
+    }
+    if !a.is_finite() {
+        return Ok(vec![vec![f64::NAN; n], vec![f64::NAN; n * n]]);
+    }
+    let scale = a.magnitude();
+    if scale > 0.0 {
+        a.values.iter_mut().for_each(|value| *value /= scale);
+    }
+    // The rows become the eigenvectors.
+    let mut vectors = Matrix::identity(n, n);
+    let length = a.values.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let negligible = f64::EPSILON * length / n as f64;
+    until_settled("eigh", || {
+        let mut rotated = false;
+        for p in 0..n {
+            interrupt::check()?;
+            for q in p + 1..n {
+                let off = a[(p, q)];
+                if off.abs() <= negligible {
+                    continue;
+                }
+                rotated = true;
+                let (cosine, sine, tangent) = rotation((a[(q, q)] - a[(p, p)]) / (2.0 * off));
+                let diagonal = [a[(p, p)] - tangent * off, a[(q, q)] + tangent * off];
+                rotate(a.two_rows(p, q), cosine, sine);
+                for i in 0..n {
+                    (a[(i, p)], a[(i, q)]) = (a[(p, i)], a[(q, i)]);
+                }
+                (a[(p, p)], a[(q, q)]) = (diagonal[0], diagonal[1]);
+                (a[(p, q)], a[(q, p)]) = (0.0, 0.0);
+                rotate(vectors.two_rows(p, q), cosine, sine);
+            }
+        }
+        Ok(rotated)
+    })?;
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by(|&i, &j| a[(i, i)].total_cmp(&a[(j, j)]));
+    let values = order.iter().map(|&i| a[(i, i)] * scale).collect();
+    let mut columns = Matrix::filled(n, n, 0.0);
+    for (j, &from) in order.iter().enumerate() {
+        for (i, &value) in vectors.row(from).iter().enumerate() {
+            columns[(i, j)] = value;
+        }
+    }
+    Ok(vec![values, columns.values])
+}
+
+/// Sweeps until one rotates nothing.
+fn until_settled(op: &'static str, mut sweep: impl FnMut() -> Result<bool>) -> Result<()> {
+    for _ in 0..SWEEPS {
+        if !sweep()? {
+            return Ok(());
+        }
+    }
+    Err(failure(op, "the rotations did not converge"))
+}
+
+/// `A = U diag(S) Vh`: S descending, U and Vh square if `full`.
+struct Svd {
+    u: Matrix,
+    s: Vec<f64>,
+    vh: Matrix,
+}
+
+fn decompose(a: &Matrix, full: bool) -> Result<Svd> {
+    if a.rows < a.columns {
+        let Svd { u, s, vh } = decompose(&a.transposed(), full)?;
+        return Ok(Svd { u: vh.transposed(), s, vh: u.transposed() });
+    }
+    let (m, n) = (a.rows, a.columns);
+    let width = if full { m } else { n };
+    if !a.is_finite() {
+        let nan = |rows, columns| Matrix::filled(rows, columns, f64::NAN);
+        return Ok(Svd { u: nan(m, width), s: vec![f64::NAN; n], vh: nan(n, n) });
+    }
+    let scale = a.magnitude();
+    let mut scaled = a.clone();
+    if scale > 0.0 {
+        scaled.values.iter_mut().for_each(|value| *value /= scale);
+    }
+    let (mut u, mut r) = reflections::factor(&scaled, width)?;
+    r.values.truncate(n * n);
+    r.rows = n;
+    // Rows here are what is rotated: the columns of R.
+    let (mut columns, mut vectors) = (r.transposed(), Matrix::identity(n, n));
+    orthogonalise(&mut columns, &mut vectors)?;
+    let lengths: Vec<f64> = (0..n).map(|i| dot(columns.row(i), columns.row(i)).sqrt()).collect();
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by(|&i, &j| lengths[j].total_cmp(&lengths[i]));
+    let ordered = |matrix: &Matrix| Matrix {
+        rows: n,
+        columns: n,
+        values: order.iter().flat_map(|&i| matrix.row(i).iter().copied()).collect(),
+    };
+    // Orthogonal columns are Q of their own QR factorisation up to signs, and Q completes what columns of zeros lack.
+    let (mut q, diagonal) = reflections::factor(&ordered(&columns).transposed(), n)?;
+    for j in (0..n).filter(|&j| diagonal[(j, j)] < 0.0) {
+        for i in 0..n {
+            q[(i, j)] = -q[(i, j)];
+        }
+    }
+    for i in 0..m {
+        let row = Matrix { rows: 1, columns: n, values: u.row(i)[..n].to_vec() };
+        u.row_mut(i)[..n].copy_from_slice(&row.times(&q).values);
+    }
+    let s = order.iter().map(|&i| lengths[i] * scale).collect();
+    Ok(Svd { u, s, vh: ordered(&vectors) })
+}
+
+/// Rotates pairs of rows of `columns` until all are orthogonal, and those of `vectors` with them.
+fn orthogonalise(columns: &mut Matrix, vectors: &mut Matrix) -> Result<()> {
+    let n = columns.rows;
+    let negligible = 4.0 * f64::EPSILON * (n as f64).sqrt();
+    until_settled("svd", || {
+        let mut rotated = false;
+        for p in 0..n {
+            interrupt::check()?;
+            for q in p + 1..n {
+                let (x, y) = columns.two_rows(p, q);
+                let (alpha, beta, gamma) = (dot(x, x), dot(y, y), dot(x, y));
+                // Of a column whose square vanishes nothing is left that could be rotated.
+                let vanished = alpha < f64::MIN_POSITIVE || beta < f64::MIN_POSITIVE;
+                if vanished || gamma.abs() <= negligible * alpha.sqrt() * beta.sqrt() {
+                    continue;
+                }
+                rotated = true;
+                let (cosine, sine, _) = rotation((beta - alpha) / (2.0 * gamma));
+                rotate((x, y), cosine, sine);
+                rotate(vectors.two_rows(p, q), cosine, sine);
+            }
+        }
+        Ok(rotated)
+    })
+}
+
+fn dot(x: &[f64], y: &[f64]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| x * y).sum()
+}
+
+/// U has as many columns as there are singular values, Vh as many rows.
+pub(super) fn reduced_svd(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
+    let Svd { u, s, vh } = decompose(&inputs[0], false)?;
+    Ok(vec![u.values, s, vh.values])
+}
+
+/// U and Vh are square.
+pub(super) fn full_svd(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
+    let Svd { u, s, vh } = decompose(&inputs[0], true)?;
+    Ok(vec![u.values, s, vh.values])
+}
+
+/// The inverse of what the singular values above a part of the greatest make; the part is the second input.
+pub(super) fn pseudo_inverse(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
+    let (a, part) = (&inputs[0], inputs[1].values[0]);
+    let Svd { u, s, vh } = decompose(a, false)?;
+    if !a.is_finite() || part.is_nan() {
+        return Ok(vec![vec![f64::NAN; a.values.len()]]);
+    }
+    let limit = s.iter().fold(0.0, |greatest: f64, value| greatest.max(*value)) * part;
+    let mut left = vh.transposed();
+    for (j, &value) in s.iter().enumerate() {
+        let factor = if value > limit { 1.0 / value } else { 0.0 };
+        for i in 0..left.rows {
+            left[(i, j)] *= factor;
+        }
+    }
+    Ok(vec![left.times(&u.transposed()).values])
+}

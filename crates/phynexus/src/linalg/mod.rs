@@ -1,0 +1,195 @@
+//! Decompositions of matrices: routines on the host, one matrix of a batch after another, in `f64` whatever the dtype.
+//!
+//! Each is a [`CustomKernel`] with a function for the CPU and a derivative as tensor code. So a GPU gives its matrices to
+//! the CPU, which placement tells, and gradients flow, of second order too. [`Tensor`](crate::Tensor) has the methods that
+//! check and record them.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `matrix` | a matrix on the host |
+//! | `triangular` | LU and Cholesky's factors: determinants, inverses, solutions |
+//! | `reflections` | QR |
+//! | `jacobi` | eigenvalues of symmetric matrices, singular values, the pseudoinverse |
+//! | `gradient` | the derivatives |
+
+mod gradient;
+mod jacobi;
+mod matrix;
+mod reflections;
+#[cfg(test)]
+mod tests;
+mod triangular;
+
+use std::{
+    collections::HashMap,
+    sync::{LazyLock, Mutex, PoisonError},
+};
+
+use matrix::Matrix;
+
+use crate::{
+    DType, Element, Error, Result, Scalar, Tensor,
+    custom::{CustomKernel, GradientCall, HostCall, HostInput, OutputShape},
+    interrupt,
+    shape::element_count,
+};
+
+/// What can be computed of matrices A.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Decomposition {
+    /// The determinant.
+    Determinant,
+    /// The determinant's sign and the logarithm of its magnitude.
+    LogDeterminant,
+    /// The inverse.
+    Inverse,
+    /// X of `A X = B`.
+    Solution,
+    /// Lower triangular L of `A = L L^T`.
+    Cholesky,
+    /// Q and R, of as many columns and rows as the lesser of A's extents.
+    Qr,
+    /// Q, square, and R.
+    CompleteQr,
+    /// Eigenvalues, ascending, and eigenvectors, of symmetric A.
+    Eigen,
+    /// U, S and Vh, of the lesser of A's extents.
+    Svd,
+    /// U and Vh square.
+    FullSvd,
+    /// The pseudoinverse; the second input is the part of the greatest singular value up to which others are taken for
+    /// zeros.
+    PseudoInverse,
+}
+
+/// Computes the outputs, row-major, from a matrix of each input. Numbers are matrices of one element.
+type Routine = fn(&[Matrix]) -> Result<Vec<Vec<f64>>>;
+/// The derivative.
+type Derivative = fn(&GradientCall<'_>) -> Result<Vec<Option<Tensor>>>;
+
+/// The kernels made so far: equal ones share plans only if their functions are the same.
+static KERNELS: LazyLock<Mutex<HashMap<(Decomposition, DType), CustomKernel>>> =
+    LazyLock::new(Mutex::default);
+
+impl Decomposition {
+    /// Records it for tensors of `float32` or of `float64`, which are not empty.
+    pub(crate) fn record(self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let Some(first) = inputs.first() else {
+            return Err(Error::internal("linalg", "a decomposition of nothing"));
+        };
+        self.kernel(first.dtype())?.launch(inputs, &[])
+    }
+
+    /// As [`Decomposition::record`], of what has one output.
+    pub(crate) fn record_one(self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let mut outputs = self.record(inputs)?;
+        outputs.pop().ok_or_else(|| Error::internal("linalg", "a decomposition without a result"))
+    }
+
+    fn kernel(self, dtype: DType) -> Result<CustomKernel> {
+        let mut kernels = KERNELS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernel) = kernels.get(&(self, dtype)) {
+            return Ok(kernel.clone());
+        }
+        let kernel = self.build(dtype)?;
+        kernels.insert((self, dtype), kernel.clone());
+        Ok(kernel)
+    }
+
+    fn build(self, dtype: DType) -> Result<CustomKernel> {
+        let (name, routine, derivative): (_, Routine, Derivative) = match self {
+            Decomposition::Determinant => ("det", triangular::determinant, gradient::determinant),
+            Decomposition::LogDeterminant => {
+                ("slogdet", triangular::log_determinant, gradient::log_determinant)
+            }
+            Decomposition::Inverse => ("inv", triangular::inverse, gradient::inverse),
+            Decomposition::Solution => ("solve", triangular::solution, gradient::solution),
+            Decomposition::Cholesky => ("cholesky", triangular::cholesky, gradient::cholesky),
+            Decomposition::Qr => ("qr", reflections::reduced, gradient::qr),
+            Decomposition::CompleteQr => ("qr", reflections::complete, gradient::qr),
+            Decomposition::Eigen => ("eigh", jacobi::eigen, gradient::eigen),
+            Decomposition::Svd => ("svd", jacobi::reduced_svd, gradient::svd),
+            Decomposition::FullSvd => ("svd", jacobi::full_svd, gradient::svd),
+            Decomposition::PseudoInverse => ("pinv", jacobi::pseudo_inverse, gradient::pseudo_inverse),
+        };
+        let builder = CustomKernel::builder(name).input("a", dtype, "batch.. m n");
+        let builder = match self {
+            Decomposition::Determinant => builder.output("det", dtype, "batch.."),
+            Decomposition::LogDeterminant => {
+                builder.output("sign", dtype, "batch..").output("logabsdet", dtype, "batch..")
+            }
+            Decomposition::Inverse => builder.output("inverse", dtype, "batch.. m n"),
+            Decomposition::Solution => {
+                builder.input("b", dtype, "batch.. m k").output("x", dtype, "batch.. n k")
+            }
+            Decomposition::Cholesky => builder.output("l", dtype, "batch.. m n"),
+            Decomposition::Qr => builder.output("q", dtype, extents(|m, n| vec![m, m.min(n)])).output(
+                "r",
+                dtype,
+                extents(|m, n| vec![m.min(n), n]),
+            ),
+            Decomposition::CompleteQr => {
+                builder.output("q", dtype, "batch.. m m").output("r", dtype, "batch.. m n")
+            }
+            Decomposition::Eigen => {
+                builder.output("eigenvalues", dtype, "batch.. m").output("eigenvectors", dtype, "batch.. m n")
+            }
+            Decomposition::Svd => builder
+                .output("u", dtype, extents(|m, n| vec![m, m.min(n)]))
+                .output("s", dtype, extents(|m, n| vec![m.min(n)]))
+                .output("vh", dtype, extents(|m, n| vec![m.min(n), n])),
+            Decomposition::FullSvd => builder
+                .output("u", dtype, "batch.. m m")
+                .output("s", dtype, extents(|m, n| vec![m.min(n)]))
+                .output("vh", dtype, "batch.. n n"),
+            Decomposition::PseudoInverse => {
+                builder.input("part", dtype, "batch..").output("inverse", dtype, "batch.. n m")
+            }
+        };
+        let builder = match dtype {
+            DType::F32 => builder.cpu(move |call| run::<f32>(routine, call)),
+            _ => builder.cpu(move |call| run::<f64>(routine, call)),
+        };
+        builder.gradient(derivative).build()
+    }
+}
+
+/// The shape of an output of which a matrix of m by n makes these extents.
+fn extents(of_matrix: impl Fn(usize, usize) -> Vec<usize> + Send + Sync + 'static) -> OutputShape {
+    OutputShape::function(move |inputs| match inputs[0] {
+        [batch @ .., m, n] => Ok(batch.iter().copied().chain(of_matrix(*m, *n)).collect()),
+        _ => Err(Error::internal("linalg", "a matrix has two dimensions")),
+    })
+}
+
+/// Runs a routine on the matrices of a batch in turn.
+fn run<T: Element>(routine: Routine, call: HostCall<'_>) -> Result<()> {
+    let HostCall { inputs, mut outputs, .. } = call;
+    let batch = inputs[0].shape.len() - 2;
+    for item in 0..element_count(&inputs[0].shape[..batch]) {
+        interrupt::check()?;
+        let matrices: Vec<Matrix> =
+            inputs.iter().map(|input| matrix_of::<T>(input, batch, item)).collect::<Result<_>>()?;
+        for (output, result) in outputs.iter_mut().zip(routine(&matrices)?) {
+            let part = &mut output.values::<T>()?[item * result.len()..];
+            for (place, value) in part.iter_mut().zip(result) {
+                *place = T::from_scalar(Scalar::Float(value));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn matrix_of<T: Element>(input: &HostInput<'_>, batch: usize, item: usize) -> Result<Matrix> {
+    let (rows, columns) = match input.shape[batch..] {
+        [rows, columns] => (rows, columns),
+        _ => (1, 1),
+    };
+    let values = &input.values::<T>()?[item * rows * columns..][..rows * columns];
+    Ok(Matrix { rows, columns, values: values.iter().map(|value| value.to_scalar().as_f64()).collect() })
+}
+
+/// What a matrix lacks for `op`.
+fn failure(op: &'static str, message: &str) -> Error {
+    Error::LinearAlgebra { op, message: message.to_owned() }
+}

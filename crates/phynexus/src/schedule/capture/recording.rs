@@ -1,0 +1,302 @@
+//! What a captured function does for one combination of arguments: a plan, what its leaves are bound to, and where the
+//! results come from.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::Draw;
+use crate::{
+    DType, Device, Error, Result, Tensor,
+    device::{Buffer, Storage},
+    graph::{
+        composite::{MatmulPrecision, float32_matmul_precision},
+        ir::{Id, Ir},
+        op::Op,
+    },
+    schedule::{
+        Claim, claims, fork,
+        placement::is_strict,
+        plan::{Leaf, Plan},
+        planned,
+        walk::{Pending, Privacy, Walk, Walker},
+    },
+    shape::{Dims, Layout},
+    tensor::{Generator, GeneratorState},
+};
+
+/// What a plan's leaf is bound to.
+#[derive(Clone)]
+enum Source {
+    /// Data of the argument with this number, from so many elements after its first.
+    Argument(usize, Layout),
+    /// Data that does not change.
+    Constant(Storage),
+    /// Key and counter of random numbers: of which generator, and how many blocks after its first draw.
+    Random(usize, u64),
+}
+
+impl Source {
+    /// True if both are the same data, seen in the same way.
+    fn is_same(&self, other: &Source) -> bool {
+        match (self, other) {
+            (Source::Argument(a, seen_a), Source::Argument(b, seen_b)) => a == b && seen_a == seen_b,
+            (Source::Constant(a), Source::Constant(b)) => a.buffer.is_same(&b.buffer) && a.layout == b.layout,
+            (Source::Random(a, after_a), Source::Random(b, after_b)) => a == b && after_a == after_b,
+            _ => false,
+        }
+    }
+}
+
+/// Where a result comes from.
+enum Outcome {
+    /// The plan's result with this number.
+    Computed(usize),
+    /// A leaf.
+    Leaf(Source),
+}
+
+/// An argument as it was recorded.
+pub(super) struct Argument {
+    dtype: DType,
+    shape: Dims,
+    device: Device,
+    /// Between what its integers were known to be, if the recording relies on that.
+    pub(super) extremes: Option<(i64, i64)>,
+}
+
+impl Argument {
+    fn of(tensor: &Tensor) -> Argument {
+        Argument {
+            dtype: tensor.dtype(),
+            shape: tensor.shape().into(),
+            device: tensor.device(),
+            extremes: tensor.extremes_relied_on(),
+        }
+    }
+
+    /// True if what was recorded for this argument is right for the tensor.
+    fn fits(&self, tensor: &Tensor) -> bool {
+        let inside = |(least, greatest): (i64, i64)| {
+            tensor.extremes().is_some_and(|(low, high)| least <= low && high <= greatest)
+        };
+        tensor.dtype() == self.dtype
+            && tensor.shape() == &self.shape[..]
+            && tensor.device() == self.device
+            && self.extremes.is_none_or(inside)
+    }
+}
+
+/// What a recording depends on beside its arguments: strict mode and the precision of products.
+pub(super) fn modes() -> (bool, MatmulPrecision) {
+    (is_strict(), float32_matmul_precision())
+}
+
+/// A captured function for one combination of arguments.
+pub(super) struct Recording {
+    pub(super) arguments: Vec<Argument>,
+    /// The modes in which it was recorded.
+    pub(super) modes: (bool, MatmulPrecision),
+    given: usize,
+    /// Absent if nothing is computed.
+    plan: Option<Plan>,
+    leaves: Vec<Source>,
+    results: Vec<(Outcome, DType, Device)>,
+    /// Each generator and the blocks it gives out in a call.
+    generators: Vec<(Generator, u64)>,
+}
+
+impl Recording {
+    /// What was recorded: of copies of the arguments, so many of them given, the results and the random numbers drawn.
+    pub(super) fn new(
+        copies: Vec<Tensor>,
+        given: usize,
+        results: Vec<Tensor>,
+        draws: &[Draw],
+    ) -> Result<Recording> {
+        let arguments = copies.iter().map(Argument::of).collect();
+        let mut generators: Vec<(Generator, u64, GeneratorState)> = Vec::new();
+        let mut random: Vec<(Buffer, Source)> = Vec::new();
+        for draw in draws {
+            let known = generators.iter().position(|(g, ..)| g.is_same(&draw.generator));
+            let number = known.unwrap_or_else(|| {
+                generators.push((draw.generator.share(), 0, draw.state));
+                generators.len() - 1
+            });
+            let (_, blocks, first) = &mut generators[number];
+            if first.seed != draw.state.seed || first.counter.wrapping_add(*blocks) != draw.state.counter {
+                let message = "the captured function sets the state of a random generator: do that outside";
+                return Err(Error::argument("capture", message));
+            }
+            random.push((draw.leaf.clone(), Source::Random(number, *blocks)));
+            *blocks += draw.blocks;
+        }
+        let memory: Vec<Storage> = copies.iter().map(Tensor::storage).collect::<Result<_>>()?;
+        let source = |data: &Storage| -> Source {
+            if let Some(argument) = memory.iter().position(|m| m.buffer.is_same(&data.buffer)) {
+                return Source::Argument(argument, data.layout.clone());
+            }
+            match random.iter().find(|(leaf, _)| leaf.is_same(&data.buffer)) {
+                Some((_, drawn)) => drawn.clone(),
+                None => Source::Constant(data.clone()),
+            }
+        };
+        let pending = claim(&results)?;
+        let mut outcomes = Vec::with_capacity(results.len());
+        for result in &results {
+            let position = pending.as_ref().and_then(|p| p.output(result.node()));
+            let outcome = match (position, result.node().data()) {
+                (Some(position), _) => Outcome::Computed(position),
+                (None, Some(data)) => Outcome::Leaf(source(&data)),
+                (None, None) => return Err(Error::internal("capture", "a result that is not computed")),
+            };
+            outcomes.push((outcome, result.dtype(), result.device()));
+        }
+        let mut leaves = Vec::new();
+        let mut plan = None;
+        if let Some(pending) = pending {
+            if pending.outputs.iter().any(|&o| !results.iter().any(|r| pending.is(o, r.node()))) {
+                let message = "the captured function keeps a pending tensor: return it as one of the results";
+                return Err(Error::argument("capture", message));
+            }
+            // An argument that is handed on as a result stays what it is.
+            let handed_on = |source: &Source| {
+                outcomes.iter().any(|(o, ..)| match (o, source) {
+                    (Outcome::Leaf(Source::Argument(handed, _)), Source::Argument(number, _)) => {
+                        handed == number
+                    }
+                    _ => false,
+                })
+            };
+            let (ir, distinct) = merged(&pending.ir(), pending.leaves.iter().map(source));
+            let leaf = |source: &Source| {
+                let layout = match source {
+                    Source::Argument(_, layout) => layout.clone(),
+                    Source::Constant(data) => data.layout.clone(),
+                    Source::Random(..) => Layout::contiguous(&[4]),
+                };
+                Leaf { layout, donatable: may_take(source, given) && !handed_on(source) }
+            };
+            plan = Some(planned(&ir, &distinct.iter().map(leaf).collect::<Vec<_>>(), pending.device())?);
+            leaves = distinct;
+        }
+        let generators = generators.into_iter().map(|(generator, blocks, _)| (generator, blocks)).collect();
+        Ok(Recording { arguments, modes: modes(), given, plan, leaves, results: outcomes, generators })
+    }
+
+    /// True if it was recorded for arguments like these.
+    pub(super) fn fits(&self, given: &[Tensor], kept: &[Tensor]) -> bool {
+        self.modes == modes()
+            && given.len() == self.given
+            && given.len() + kept.len() == self.arguments.len()
+            && given.iter().chain(kept).zip(&self.arguments).all(|(tensor, argument)| argument.fits(tensor))
+    }
+
+    /// The function's results for these arguments.
+    pub(super) fn replay(&self, given: &[Tensor], kept: &[Tensor]) -> Result<Vec<Tensor>> {
+        fork::check()?;
+        let states: SmallVec<[GeneratorState; 2]> =
+            self.generators.iter().map(|(generator, blocks)| generator.advance(*blocks)).collect();
+        // A call that fails has drawn nothing, wherever it fails.
+        self.run(given, kept, &states).inspect_err(|_| {
+            let drawn = self.generators.iter().zip(&states);
+            drawn.for_each(|((generator, _), state)| generator.set_state(*state));
+        })
+    }
+
+    /// Computes the results with random numbers from these states on.
+    fn run(&self, given: &[Tensor], kept: &[Tensor], states: &[GeneratorState]) -> Result<Vec<Tensor>> {
+        let argument = |number: usize| given.get(number).unwrap_or_else(|| &kept[number - given.len()]);
+        let data = |source: &Source, device: Device| -> Result<Storage> {
+            match source {
+                Source::Argument(number, layout) => {
+                    let data = argument(*number).storage()?;
+                    let offset = data.layout.offset + layout.offset;
+                    Ok(Storage { buffer: data.buffer, layout: Layout { offset, ..layout.clone() } })
+                }
+                Source::Constant(data) => Ok(data.clone()),
+                Source::Random(generator, blocks) => {
+                    states[*generator].after(*blocks).leaf(device)?.storage()
+                }
+            }
+        };
+        let results = match &self.plan {
+            None => Vec::new(),
+            Some(plan) => {
+                let leaves: Vec<Storage> =
+                    self.leaves.iter().map(|source| data(source, plan.device)).collect::<Result<_>>()?;
+                // A given tensor of which the caller has another handle keeps its memory.
+                let unshared = |source: &Source| match source {
+                    Source::Argument(number, _) => Arc::strong_count(argument(*number).node()) == 1,
+                    _ => true,
+                };
+                let may_take =
+                    |slot: usize| may_take(&self.leaves[slot], given.len()) && unshared(&self.leaves[slot]);
+                plan.run(&leaves, &may_take)?
+            }
+        };
+        let result = |(outcome, dtype, device): &(Outcome, DType, Device)| {
+            let data = match outcome {
+                Outcome::Computed(position) => results[*position].clone(),
+                Outcome::Leaf(source) => data(source, *device)?,
+            };
+            Ok(Tensor::from_storage(*device, *dtype, data))
+        };
+        self.results.iter().map(result).collect()
+    }
+}
+
+/// The graph with leaves of the same source as one, and their sources: an argument with a gradient and the same argument
+/// without are two leaves, but one memory.
+fn merged(ir: &Ir, sources: impl Iterator<Item = Source>) -> (Ir, Vec<Source>) {
+    let mut merged = Ir::default();
+    let mut renamed: Vec<Id> = Vec::with_capacity(ir.nodes.len());
+    let mut distinct: Vec<Source> = Vec::new();
+    let mut sources = sources;
+    for node in &ir.nodes {
+        let source = if node.op == Op::Buffer { sources.next() } else { None };
+        if let Some(source) = source {
+            if let Some(known) = distinct.iter().position(|d| d.is_same(&source)) {
+                renamed.push(merged.leaves[known]);
+                continue;
+            }
+            distinct.push(source);
+        }
+        let inputs = node.inputs.iter().map(|&i| renamed[i as usize]);
+        renamed.push(merged.push(node.op.clone(), node.dtype, node.shape.clone(), inputs));
+    }
+    merged.outputs = ir.outputs.iter().map(|&o| renamed[o as usize]).collect();
+    (merged, distinct)
+}
+
+/// True if a leaf's memory may become a result's.
+fn may_take(source: &Source, given: usize) -> bool {
+    match source {
+        Source::Argument(number, _) => *number < given,
+        Source::Random(..) => true,
+        Source::Constant(_) => false,
+    }
+}
+
+/// What is pending behind the results of a captured function; it stays pending.
+fn claim(results: &[Tensor]) -> Result<Option<Pending>> {
+    let roots: Vec<&Tensor> = results.iter().collect();
+    let mut walker = Walker::default();
+    let mut epoch = claims();
+    let walk = walker.walk(&roots, &[], Privacy::Private, &mut epoch);
+    drop(epoch);
+    match walk? {
+        Walk::Done => Ok(None),
+        Walk::Claimed(pending) => {
+            drop(Claim(&pending));
+            Ok(Some(pending))
+        }
+        Walk::Busy => {
+            Err(Error::argument("capture", "another thread computes a tensor of the captured function"))
+        }
+        Walk::Copies(_) => {
+            let message = "the captured function copies between devices: bring its arguments there before";
+            Err(Error::argument("capture", message))
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Steps at random, of which those upwards are taken the less often the colder it is.
+
+use neurenix::data::random::RandomStream;
+
+use super::{Objective, Place, Progress, Search, evolution::spread, vector::along};
+use crate::{Result, training::random::normals};
+
+/// Steps tried in an iteration.
+const TRIES: usize = 50;
+/// What the temperature is multiplied by after an iteration.
+const COOLING: f64 = 0.9;
+
+/// Simulated annealing (Kirkpatrick, Gelatt and Vecchi, 1983); steps are fitted to how many are taken (Corana et al., 1987).
+pub(super) struct Annealing {
+    random: RandomStream,
+    state: Option<State>,
+}
+
+struct State {
+    at: Place,
+    temperature: f64,
+    step: f64,
+}
+
+impl Annealing {
+    pub(super) fn new(seed: u64) -> Annealing {
+        Annealing { random: RandomStream::new(seed, 0x616e), state: None }
+    }
+
+    fn near(&mut self, objective: &mut dyn Objective, at: &[f64], step: f64) -> Result<Place> {
+        let weights = along(at, step, &normals(at.len(), &mut self.random));
+        let value = objective.value(&weights)?;
+        Ok(Place { weights, value })
+    }
+
+    /// Half of the first steps upwards are to be taken.
+    fn begin(&mut self, objective: &mut dyn Objective, place: &Place) -> Result<State> {
+        let step = spread(&place.weights);
+        let mut upwards = Vec::new();
+        for _ in 0..TRIES {
+            let rise = self.near(objective, &place.weights, step)?.value - place.value;
+            upwards.extend((rise > 0.0 && rise.is_finite()).then_some(rise));
+        }
+        let mean = upwards.iter().sum::<f64>() / upwards.len().max(1) as f64;
+        Ok(State { at: place.clone(), temperature: mean / std::f64::consts::LN_2, step })
+    }
+}
+
+impl Search for Annealing {
+    fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
+        let mut state = match self.state.take() {
+            Some(state) => state,
+            None => self.begin(objective, place)?,
+        };
+        let mut taken = 0;
+        for _ in 0..TRIES {
+            let tried = self.near(objective, &state.at.weights, state.step)?;
+            let rise = tried.value - state.at.value;
+            let chance = if rise <= 0.0 { 1.0 } else { (-rise / state.temperature).exp() };
+            if self.random.uniform() < chance {
+                taken += 1;
+                if tried.value < place.value {
+                    *place = tried.clone();
+                }
+                state.at = tried;
+            }
+        }
+        // So many are taken where a step is as long as the way to better places.
+        match taken {
+            taken if taken > TRIES / 2 => state.step *= 1.5,
+            taken if taken < TRIES / 4 => state.step /= 1.5,
+            _ => {}
+        }
+        state.temperature *= COOLING;
+        let ended = state.step <= f64::MIN_POSITIVE;
+        self.state = Some(state);
+        Ok(if ended { Progress::Converged } else { Progress::Going })
+    }
+}

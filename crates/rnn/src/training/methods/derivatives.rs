@@ -1,0 +1,113 @@
+//! Matrices of derivatives, column by column.
+
+use neurenix::phynexus::{DType, Tensor};
+
+use super::{objective::flattened, vector::along};
+use crate::{Result, convert, device};
+
+fn flat(tensors: &[Tensor]) -> Result<Vec<f64>> {
+    flattened(tensors.iter().map(|tensor| Ok(tensor.clone())))
+}
+
+/// Vectors of zeros with a single 1, in the shapes of tensors.
+struct Units {
+    zeros: Vec<Tensor>,
+    lengths: Vec<usize>,
+}
+
+impl Units {
+    fn new(like: &[Tensor]) -> Result<Units> {
+        let zeros = like
+            .iter()
+            .map(|tensor| {
+                let zeros = vec![0.0; tensor.len()];
+                convert::tensor(&zeros, tensor.shape(), tensor.dtype(), tensor.device())
+            })
+            .collect::<Result<_>>()?;
+        Ok(Units { zeros, lengths: like.iter().map(Tensor::len).collect() })
+    }
+
+    fn count(&self) -> usize {
+        self.lengths.iter().sum()
+    }
+
+    /// The sum of the products with the vector that has its 1 at this place; nothing if that depends on nothing. The graph is
+    /// the same for all places, so that it is planned once.
+    fn product(&self, with: &[Tensor], place: usize) -> Result<Option<Tensor>> {
+        let (mut before, mut total) = (0, None::<Tensor>);
+        for ((tensor, zeros), &length) in with.iter().zip(&self.zeros).zip(&self.lengths) {
+            let own = (before..before + length).contains(&place);
+            let unit = match own {
+                true => {
+                    let mut unit = vec![0.0; length];
+                    unit[place - before] = 1.0;
+                    convert::tensor(&unit, zeros.shape(), zeros.dtype(), zeros.device())?
+                }
+                false => zeros.clone(),
+            };
+            before += length;
+            if !tensor.requires_grad() {
+                continue;
+            }
+            let term = tensor.mul(&unit)?.sum(&[], false)?;
+            total = Some(match total {
+                Some(total) => total.add(&term)?,
+                None => term,
+            });
+        }
+        Ok(total)
+    }
+}
+
+/// The gradient of a scalar with respect to leaves, one after another, and the matrix of its second derivatives row by row.
+pub(crate) fn second_derivatives(total: &Tensor, leaves: &[Tensor]) -> Result<(Vec<f64>, Vec<f64>)> {
+    let targets: Vec<&Tensor> = leaves.iter().collect();
+    let slopes = total.gradients_create_graph(&targets)?;
+    Tensor::evaluate_all(&slopes.iter().chain([total]).collect::<Vec<_>>())?;
+    let gradient = flat(&slopes)?;
+    let (units, count) = (Units::new(leaves)?, gradient.len());
+    let mut matrix = vec![0.0; count * count];
+    for (place, row) in matrix.chunks_exact_mut(count).enumerate() {
+        if let Some(product) = units.product(&slopes, place)? {
+            let rows = product.gradients(&targets)?;
+            Tensor::evaluate_all(&rows.iter().collect::<Vec<_>>())?;
+            row.copy_from_slice(&flat(&rows)?);
+        }
+    }
+    // Symmetric but for rounding.
+    for i in 0..count {
+        for j in 0..i {
+            let mean = 0.5 * (matrix[i * count + j] + matrix[j * count + i]);
+            (matrix[i * count + j], matrix[j * count + i]) = (mean, mean);
+        }
+    }
+    Ok((gradient, matrix))
+}
+
+/// The sum over the elements of outputs of the products of their derivatives with respect to leaves: `Jᵀ J`, row by row.
+pub(super) fn products_of_slopes(outputs: &Tensor, leaves: &[Tensor]) -> Result<Vec<f64>> {
+    let targets: Vec<&Tensor> = leaves.iter().collect();
+    // The derivative of `Jᵀ u` along a direction with respect to `u` is a column of `J`, whatever `u` is.
+    let zeros = vec![0.0; outputs.len()];
+    let u = convert::tensor(&zeros, outputs.shape(), outputs.dtype(), outputs.device())?.with_grad()?;
+    let back = outputs.mul(&u)?.sum(&[], false)?.gradients_create_graph(&targets)?;
+    let units = Units::new(leaves)?;
+    let mut columns = Vec::with_capacity(units.count() * outputs.len());
+    for place in 0..units.count() {
+        match units.product(&back, place)? {
+            Some(product) => columns.extend(flat(&product.gradients(&[&u])?)?),
+            None => columns.resize(columns.len() + outputs.len(), 0.0),
+        }
+    }
+    let shape = [units.count(), outputs.len()];
+    let columns = convert::tensor(&columns, &shape, DType::F64, device::cpu()?)?;
+    convert::values(&columns.matmul(&columns.t()?)?)
+}
+
+/// Adds a share of numbers to others.
+pub(super) fn add_share(to: &mut Vec<f64>, share: f64, numbers: &[f64]) {
+    *to = match to.is_empty() {
+        true => numbers.iter().map(|x| share * x).collect(),
+        false => along(to, share, numbers),
+    };
+}

@@ -1,0 +1,101 @@
+//! A population whose better members have children.
+
+use neurenix::data::random::RandomStream;
+
+use super::{Objective, Place, Progress, Search, evolution::spread, vector::along};
+use crate::{
+    Result,
+    training::random::{normal, normals},
+};
+
+/// How many members there are, and how many of the best live on.
+const MEMBERS: usize = 50;
+const ELITE: usize = 2;
+/// Of so many members drawn the best becomes a parent.
+const RIVALS: usize = 3;
+/// How far beyond its parents a child may lie, as a share of their distance (Eshelman and Schaffer, 1993).
+const BEYOND: f64 = 0.5;
+
+/// A genetic algorithm on real numbers: tournaments, blended crossover, mutation by the population's own deviation.
+pub(super) struct Population {
+    random: RandomStream,
+    /// The best first.
+    members: Vec<Place>,
+}
+
+impl Population {
+    pub(super) fn new(seed: u64) -> Population {
+        Population { random: RandomStream::new(seed, 0x6765), members: Vec::new() }
+    }
+
+    /// The network's weights, and others around them.
+    fn begin(&mut self, objective: &mut dyn Objective, place: &Place) -> Result<()> {
+        let around = spread(&place.weights);
+        self.members.push(place.clone());
+        while self.members.len() < MEMBERS {
+            let weights = along(&place.weights, around, &normals(place.weights.len(), &mut self.random));
+            let value = objective.value(&weights)?;
+            self.members.push(Place { weights, value });
+        }
+        self.rank();
+        Ok(())
+    }
+
+    fn rank(&mut self) {
+        self.members.sort_by(|a, b| a.value.total_cmp(&b.value));
+    }
+
+    /// A parent: the best of a few drawn ones.
+    fn parent(&mut self) -> usize {
+        (0..RIVALS).map(|_| self.random.below(self.members.len() as u64) as usize).min().unwrap_or(0)
+    }
+
+    /// The standard deviation of each weight over the members.
+    fn deviations(&self) -> Vec<f64> {
+        let count = self.members.len() as f64;
+        let weights = self.members.first().map_or(0, |member| member.weights.len());
+        let over = |i: usize, f: &dyn Fn(f64) -> f64| {
+            self.members.iter().map(|member| f(member.weights[i])).sum::<f64>() / count
+        };
+        let deviation = |i: usize| {
+            let mean = over(i, &|x| x);
+            over(i, &|x| (x - mean).powi(2)).sqrt()
+        };
+        (0..weights).map(deviation).collect()
+    }
+
+    fn child(&mut self, deviations: &[f64]) -> Vec<f64> {
+        let (first, second) = (self.parent(), self.parent());
+        let rate = 1.0 / deviations.len().max(1) as f64;
+        let mut child = Vec::with_capacity(deviations.len());
+        for (i, deviation) in deviations.iter().enumerate() {
+            let (a, b) = (self.members[first].weights[i], self.members[second].weights[i]);
+            let share = self.random.uniform() * (1.0 + 2.0 * BEYOND) - BEYOND;
+            let mutated = self.random.uniform() < rate;
+            let change = if mutated { deviation * normal(&mut self.random) } else { 0.0 };
+            child.push(a + share * (b - a) + change);
+        }
+        child
+    }
+}
+
+impl Search for Population {
+    fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
+        if self.members.is_empty() {
+            self.begin(objective, place)?;
+        }
+        let deviations = self.deviations();
+        let mut next: Vec<Place> = self.members[..ELITE].to_vec();
+        while next.len() < MEMBERS {
+            let weights = self.child(&deviations);
+            let value = objective.value(&weights)?;
+            next.push(Place { weights, value });
+        }
+        self.members = next;
+        self.rank();
+        if self.members[0].value < place.value {
+            *place = self.members[0].clone();
+        }
+        Ok(Progress::Going)
+    }
+}

@@ -1,0 +1,126 @@
+//! How far to go along a direction.
+
+use super::{
+    Objective,
+    vector::{along, dot},
+};
+use crate::Result;
+
+/// How much of the decrease that the slope promises is enough.
+const SUFFICIENT: f64 = 1e-4;
+/// Steps outwards, and halvings inwards, at most.
+const OUTWARDS: usize = 25;
+const INWARDS: usize = 40;
+
+/// A point on the line.
+#[derive(Clone)]
+pub(super) struct Point {
+    /// How far along the direction.
+    pub(super) step: f64,
+    /// The function there.
+    pub(super) value: f64,
+    /// Its gradient there.
+    pub(super) gradient: Vec<f64>,
+    /// Its derivative along the direction.
+    slope: f64,
+}
+
+/// A line through a point.
+pub(super) struct Line<'a> {
+    pub(super) from: &'a [f64],
+    pub(super) value: f64,
+    pub(super) gradient: &'a [f64],
+    /// Along this the function falls.
+    pub(super) direction: &'a [f64],
+    /// The share of the first slope that the last one may have.
+    pub(super) flatness: f64,
+}
+
+impl Line<'_> {
+    fn at(&self, objective: &mut dyn Objective, step: f64) -> Result<Point> {
+        let (value, gradient) = objective.slope(&along(self.from, step, self.direction))?;
+        let slope = dot(&gradient, self.direction);
+        let value = if value.is_finite() && slope.is_finite() { value } else { f64::INFINITY };
+        Ok(Point { step, value, gradient, slope })
+    }
+
+    /// A point that satisfies the strong conditions of Wolfe (Nocedal and Wright, Numerical Optimization, 2006, algorithms 3.5
+    /// and 3.6), or at least lies lower than the beginning; none if rounding hides every decrease.
+    pub(super) fn search(&self, objective: &mut dyn Objective, first: f64) -> Result<Option<Point>> {
+        let start = Point {
+            step: 0.0,
+            value: self.value,
+            gradient: self.gradient.to_vec(),
+            slope: dot(self.gradient, self.direction),
+        };
+        let mut previous = start.clone();
+        let mut step = first;
+        for round in 0..OUTWARDS {
+            let point = self.at(objective, step)?;
+            if self.too_high(&start, &point) || (round > 0 && point.value >= previous.value) {
+                return self.between(objective, &start, previous, point);
+            }
+            if point.slope.abs() <= -self.flatness * start.slope {
+                return Ok(Some(point));
+            }
+            if point.slope >= 0.0 {
+                return self.between(objective, &start, point, previous);
+            }
+            previous = point;
+            step *= 2.0;
+        }
+        Ok((previous.step > 0.0).then_some(previous))
+    }
+
+    fn too_high(&self, start: &Point, point: &Point) -> bool {
+        point.value > start.value + SUFFICIENT * point.step * start.slope
+    }
+
+    /// Between two points, of which `low` is the lower one and falls towards `high`.
+    fn between(
+        &self,
+        objective: &mut dyn Objective,
+        start: &Point,
+        mut low: Point,
+        mut high: Point,
+    ) -> Result<Option<Point>> {
+        for _ in 0..INWARDS {
+            let step = within(&low, &high);
+            if step == low.step || step == high.step {
+                break;
+            }
+            let point = self.at(objective, step)?;
+            if self.too_high(start, &point) || point.value >= low.value {
+                high = point;
+                continue;
+            }
+            if point.slope.abs() <= -self.flatness * start.slope {
+                return Ok(Some(point));
+            }
+            if point.slope * (high.step - low.step) >= 0.0 {
+                high = low;
+            }
+            low = point;
+        }
+        Ok((low.step > 0.0 && low.value < start.value).then_some(low))
+    }
+}
+
+/// The least point of the cubic through two points and their slopes, not too near to either; their middle without one.
+fn within(low: &Point, high: &Point) -> f64 {
+    let width = high.step - low.step;
+    let middle = low.step + 0.5 * width;
+    if !high.value.is_finite() {
+        return low.step + 0.1 * width;
+    }
+    let first = low.slope + high.slope - 3.0 * (low.value - high.value) / (low.step - high.step);
+    let square = first * first - low.slope * high.slope;
+    if !(square >= 0.0 && square.is_finite()) {
+        return middle;
+    }
+    let second = square.sqrt().copysign(width);
+    let divisor = high.slope - low.slope + 2.0 * second;
+    let step = high.step - width * (high.slope + second - first) / divisor;
+    let (near, far) = (low.step + 0.1 * width, low.step + 0.9 * width);
+    if step.is_finite() { step.clamp(near.min(far), near.max(far)) } else { middle }
+}

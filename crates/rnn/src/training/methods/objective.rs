@@ -1,0 +1,152 @@
+//! A network's loss over all rows, as a function of its trainable weights.
+
+use neurenix::{
+    nn::Parameter,
+    phynexus::{Tensor, graph::Gradients, no_grad},
+};
+
+use super::{
+    Curvature, Objective,
+    derivatives::{add_share, products_of_slopes, second_derivatives},
+};
+use crate::{
+    Result, convert,
+    network::put,
+    training::step::{Batch, Measured, Stepper},
+};
+
+/// Dropouts do not drop and normalisations use their running statistics, so that the same weights have the same loss.
+pub(crate) struct NetworkObjective<'a> {
+    stepper: &'a Stepper<'a>,
+    batches: Vec<Batch>,
+    /// What all rows count.
+    mass: f64,
+    parameters: Vec<Parameter>,
+}
+
+impl<'a> NetworkObjective<'a> {
+    /// Over these rows, of these weights.
+    pub(crate) fn new(
+        stepper: &'a Stepper<'a>,
+        batches: Vec<Batch>,
+        parameters: Vec<Parameter>,
+    ) -> NetworkObjective<'a> {
+        let mass = batches.iter().map(|batch| batch.mass).sum();
+        NetworkObjective { stepper, batches, mass, parameters }
+    }
+
+    /// The weights now.
+    pub(crate) fn weights(&self) -> Result<Vec<f64>> {
+        flattened(self.parameters.iter().map(|parameter| Ok(parameter.tensor())))
+    }
+
+    /// Puts weights into their places.
+    pub(crate) fn put(&self, weights: &[f64]) -> Result<()> {
+        let mut rest = weights;
+        let mut values = Vec::with_capacity(self.parameters.len());
+        for parameter in &self.parameters {
+            let old = parameter.tensor();
+            let (own, after) = rest.split_at(old.len());
+            rest = after;
+            values.push((parameter.clone(), convert::tensor(own, old.shape(), old.dtype(), old.device())?));
+        }
+        put(values)
+    }
+
+    /// The mean loss without what regularisation adds, and the outputs row by row if they are wanted.
+    pub(crate) fn measure(&self, predictions: bool) -> Result<Measured> {
+        let _guard = no_grad();
+        let Stepper { network, loss, .. } = self.stepper;
+        let scores = network.loss_takes_scores(loss);
+        let mut measured = Measured { loss: 0.0, predictions: Vec::new() };
+        for batch in &self.batches {
+            let outputs = network.outputs(&batch.inputs, !scores)?;
+            let value = loss.of(&outputs, &batch.targets, scores)?;
+            measured.loss += convert::values(&value)?[0] * batch.mass / self.mass;
+            if predictions {
+                let outputs = if scores { network.last_activation(&outputs)? } else { outputs };
+                measured.predictions.extend(convert::values(&outputs)?);
+            }
+        }
+        Ok(measured)
+    }
+
+    fn leaves(&self) -> Result<Vec<Tensor>> {
+        Ok(self.parameters.iter().map(Parameter::leaf).collect::<neurenix::Result<_>>()?)
+    }
+
+    /// The loss of a batch with all that is added to it, as its share of the whole.
+    fn total(&self, batch: &Batch) -> Result<Tensor> {
+        let pass = self.stepper.forward(self.stepper.network, batch)?;
+        Ok(pass.total.mul_scalar(batch.mass / self.mass)?)
+    }
+}
+
+impl Objective for NetworkObjective<'_> {
+    fn value(&mut self, at: &[f64]) -> Result<f64> {
+        self.put(at)?;
+        // A penalty on slopes needs their graph.
+        let _guard = self.stepper.regularization.gradient_penalty.is_none().then(no_grad);
+        let mut sum = 0.0;
+        for batch in &self.batches {
+            sum += convert::values(&self.total(batch)?)?[0];
+        }
+        Ok(if sum.is_finite() { sum } else { f64::INFINITY })
+    }
+
+    fn slope(&mut self, at: &[f64]) -> Result<(f64, Vec<f64>)> {
+        self.put(at)?;
+        let (mut sum, mut gradient) = (0.0, Vec::new());
+        for batch in &self.batches {
+            let total = self.total(batch)?;
+            let gradients = total.leaf_gradients()?;
+            Tensor::evaluate_all(&gradients.iter().chain([&total]).collect::<Vec<_>>())?;
+            sum += convert::values(&total)?[0];
+            let own = flattened(self.parameters.iter().map(|parameter| gradient_of(&gradients, parameter)))?;
+            add_share(&mut gradient, 1.0, &own);
+        }
+        Ok((sum, gradient))
+    }
+
+    fn curvature(&mut self, at: &[f64], kind: Curvature) -> Result<(f64, Vec<f64>, Vec<f64>)> {
+        let (mut gradient, mut matrix) = (Vec::new(), Vec::new());
+        if kind == Curvature::GaussNewton {
+            let (value, gradient) = self.slope(at)?;
+            let (leaves, network) = (self.leaves()?, self.stepper.network);
+            for batch in &self.batches {
+                let outputs = network.outputs(&batch.inputs, true)?;
+                let share = 2.0 / outputs.shape()[1] as f64 / self.mass;
+                add_share(&mut matrix, share, &products_of_slopes(&outputs, &leaves)?);
+            }
+            return Ok((value, gradient, matrix));
+        }
+        self.put(at)?;
+        let (mut sum, leaves) = (0.0, self.leaves()?);
+        for batch in &self.batches {
+            let total = self.total(batch)?;
+            let (slopes, own) = second_derivatives(&total, &leaves)?;
+            sum += convert::values(&total)?[0];
+            add_share(&mut gradient, 1.0, &slopes);
+            add_share(&mut matrix, 1.0, &own);
+        }
+        Ok((sum, gradient, matrix))
+    }
+}
+
+/// The gradient for a weight; zeros where the loss does not depend on it.
+fn gradient_of(gradients: &Gradients, parameter: &Parameter) -> Result<Tensor> {
+    let leaf = parameter.tensor();
+    match gradients.get(&leaf) {
+        Some(gradient) => Ok(gradient.clone()),
+        None => Ok(leaf.detach()?.zeros_like()?),
+    }
+}
+
+/// Numbers of tensors one after another.
+pub(crate) fn flattened(tensors: impl IntoIterator<Item = Result<Tensor>>) -> Result<Vec<f64>> {
+    let mut all = Vec::new();
+    for tensor in tensors {
+        all.extend(convert::values(&tensor?)?);
+    }
+    Ok(all)
+}

@@ -1,0 +1,194 @@
+//! Methods that learn the curvature from gradients: limited-memory BFGS, and conjugate gradients.
+
+use std::collections::VecDeque;
+
+use super::{
+    Objective, Place, Progress, Search,
+    line_search::Line,
+    vector::{along, difference, dot, length, negative, sum_of_magnitudes},
+};
+use crate::Result;
+
+/// Differences of places and of gradients, from which the inverse curvature is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory {
+    most: usize,
+    pairs: VecDeque<Pair>,
+}
+
+#[derive(Clone, Debug)]
+struct Pair {
+    moved: Vec<f64>,
+    turned: Vec<f64>,
+    product: f64,
+}
+
+impl Memory {
+    /// For so many pairs.
+    pub(crate) fn new(most: usize) -> Memory {
+        Memory { most: most.max(1), pairs: VecDeque::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.pairs.clear();
+    }
+
+    /// Keeps a pair, unless the function does not curve upwards between its places.
+    pub(crate) fn push(&mut self, moved: Vec<f64>, turned: Vec<f64>) {
+        let product = dot(&moved, &turned);
+        if !(product > 1e-12 * length(&moved) * length(&turned) && product.is_finite()) {
+            return;
+        }
+        if self.pairs.len() == self.most {
+            self.pairs.pop_front();
+        }
+        self.pairs.push_back(Pair { moved, turned, product });
+    }
+
+    /// The inverse curvature times a gradient, by two loops over the pairs (Nocedal, 1980).
+    pub(crate) fn inverse_times(&self, gradient: &[f64]) -> Vec<f64> {
+        let mut vector = gradient.to_vec();
+        let mut shares = Vec::with_capacity(self.pairs.len());
+        for pair in self.pairs.iter().rev() {
+            let share = dot(&pair.moved, &vector) / pair.product;
+            vector = along(&vector, -share, &pair.turned);
+            shares.push(share);
+        }
+        if let Some(last) = self.pairs.back() {
+            let scale = last.product / dot(&last.turned, &last.turned);
+            vector.iter_mut().for_each(|x| *x *= scale);
+        }
+        for (pair, share) in self.pairs.iter().zip(shares.into_iter().rev()) {
+            let own = dot(&pair.turned, &vector) / pair.product;
+            vector = along(&vector, share - own, &pair.moved);
+        }
+        vector
+    }
+}
+
+/// Limited-memory BFGS with a line search.
+pub(super) struct QuasiNewton {
+    memory: Memory,
+    /// The gradient at the place, once it is known.
+    gradient: Option<Vec<f64>>,
+}
+
+impl QuasiNewton {
+    pub(super) fn new(pairs: usize) -> QuasiNewton {
+        QuasiNewton { memory: Memory::new(pairs), gradient: None }
+    }
+}
+
+/// The first step where nothing is known of the curvature: no weight moves by more than 1.
+fn first_step(gradient: &[f64]) -> f64 {
+    (1.0 / sum_of_magnitudes(gradient)).min(1.0)
+}
+
+impl Search for QuasiNewton {
+    fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
+        let gradient = match self.gradient.take() {
+            Some(gradient) => gradient,
+            None => {
+                let (value, gradient) = objective.slope(&place.weights)?;
+                place.value = value;
+                gradient
+            }
+        };
+        if length(&gradient) == 0.0 {
+            return Ok(Progress::Converged);
+        }
+        loop {
+            let direction = negative(&self.memory.inverse_times(&gradient));
+            if dot(&direction, &gradient) < 0.0 {
+                let line = Line {
+                    from: &place.weights,
+                    value: place.value,
+                    gradient: &gradient,
+                    direction: &direction,
+                    flatness: 0.9,
+                };
+                let first = if self.memory.is_empty() { first_step(&gradient) } else { 1.0 };
+                if let Some(point) = line.search(objective, first)? {
+                    let weights = along(&place.weights, point.step, &direction);
+                    self.memory
+                        .push(difference(&weights, &place.weights), difference(&point.gradient, &gradient));
+                    *place = Place { weights, value: point.value };
+                    self.gradient = Some(point.gradient);
+                    return Ok(Progress::Going);
+                }
+            }
+            if self.memory.is_empty() {
+                self.gradient = Some(gradient);
+                return Ok(Progress::Converged);
+            }
+            // Perhaps the memory misleads.
+            self.memory.clear();
+        }
+    }
+}
+
+/// Conjugate gradients by Polak and Ribière, begun anew where their factor is negative.
+#[derive(Default)]
+pub(super) struct ConjugateGradient {
+    last: Option<Conjugate>,
+    since: usize,
+}
+
+/// The gradient at the place, the direction that led there, and how far it was.
+struct Conjugate {
+    gradient: Vec<f64>,
+    before: Vec<f64>,
+    direction: Vec<f64>,
+    step: f64,
+}
+
+impl Search for ConjugateGradient {
+    fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
+        let (gradient, last) = match self.last.take() {
+            Some(last) => (last.gradient.clone(), Some(last)),
+            None => {
+                let (value, gradient) = objective.slope(&place.weights)?;
+                place.value = value;
+                (gradient, None)
+            }
+        };
+        if length(&gradient) == 0.0 {
+            return Ok(Progress::Converged);
+        }
+        let steepest = negative(&gradient);
+        let conjugate = last.filter(|_| self.since < gradient.len()).and_then(|last| {
+            let change = difference(&gradient, &last.before);
+            let factor = dot(&gradient, &change) / dot(&last.before, &last.before);
+            let direction = along(&steepest, factor, &last.direction);
+            let slope = dot(&gradient, &direction);
+            // The change of value that is expected is that of the iteration before.
+            let first = last.step * dot(&last.before, &last.direction) / slope;
+            let sound = factor > 0.0 && slope < 0.0 && first.is_finite() && first > 0.0;
+            sound.then_some((direction, first))
+        });
+        self.since = if conjugate.is_some() { self.since + 1 } else { 0 };
+        let plain = (steepest, first_step(&gradient));
+        for (direction, first) in conjugate.into_iter().chain([plain]) {
+            let line = Line {
+                from: &place.weights,
+                value: place.value,
+                gradient: &gradient,
+                direction: &direction,
+                flatness: 0.1,
+            };
+            if let Some(point) = line.search(objective, first)? {
+                let weights = along(&place.weights, point.step, &direction);
+                *place = Place { weights, value: point.value };
+                let (step, before) = (point.step, gradient);
+                self.last = Some(Conjugate { gradient: point.gradient, before, direction, step });
+                return Ok(Progress::Going);
+            }
+            self.since = 0;
+        }
+        Ok(Progress::Converged)
+    }
+}

@@ -1,0 +1,76 @@
+//! Particles that fly towards the best places that they and all have seen.
+
+use neurenix::data::random::RandomStream;
+
+use super::{Objective, Place, Progress, Search, evolution::spread, vector::along};
+use crate::{Result, training::random::normals};
+
+/// How many particles there are.
+const PARTICLES: usize = 40;
+/// Inertia and attraction under which a swarm contracts (Clerc and Kennedy, 2002).
+const INERTIA: f64 = 0.729_843_8;
+const ATTRACTION: f64 = 1.496_179_8;
+
+/// Particle swarm optimisation.
+pub(super) struct Swarm {
+    random: RandomStream,
+    particles: Vec<Particle>,
+}
+
+struct Particle {
+    at: Vec<f64>,
+    velocity: Vec<f64>,
+    best: Place,
+}
+
+impl Swarm {
+    pub(super) fn new(seed: u64) -> Swarm {
+        Swarm { random: RandomStream::new(seed, 0x7377), particles: Vec::new() }
+    }
+
+    /// The first particle is the network's weights, the others are around it.
+    fn begin(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<()> {
+        let start = place.clone();
+        let (count, around) = (start.weights.len(), spread(&start.weights));
+        for number in 0..PARTICLES {
+            let best = match number {
+                0 => start.clone(),
+                _ => {
+                    let weights = along(&start.weights, around, &normals(count, &mut self.random));
+                    let value = objective.value(&weights)?;
+                    Place { weights, value }
+                }
+            };
+            if best.value < place.value {
+                *place = best.clone();
+            }
+            self.particles.push(Particle { at: best.weights.clone(), velocity: vec![0.0; count], best });
+        }
+        Ok(())
+    }
+}
+
+impl Search for Swarm {
+    fn iterate(&mut self, objective: &mut dyn Objective, place: &mut Place) -> Result<Progress> {
+        if self.particles.is_empty() {
+            self.begin(objective, place)?;
+        }
+        for particle in &mut self.particles {
+            for (i, speed) in particle.velocity.iter_mut().enumerate() {
+                let (own, all) = (ATTRACTION * self.random.uniform(), ATTRACTION * self.random.uniform());
+                let at = particle.at[i];
+                *speed =
+                    INERTIA * *speed + own * (particle.best.weights[i] - at) + all * (place.weights[i] - at);
+            }
+            particle.at = along(&particle.at, 1.0, &particle.velocity);
+            let value = objective.value(&particle.at)?;
+            if value < particle.best.value {
+                particle.best = Place { weights: particle.at.clone(), value };
+            }
+            if value < place.value {
+                *place = particle.best.clone();
+            }
+        }
+        Ok(Progress::Going)
+    }
+}

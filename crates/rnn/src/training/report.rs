@@ -1,0 +1,102 @@
+//! What a training run tells: figures of epochs, lines on the terminal, checkpoints.
+
+use std::collections::HashMap;
+
+use ndarray::Array2;
+
+use super::{
+    Metrics, TrainingHistory,
+    run::{Epoch, Run},
+    shards::Shards,
+};
+use crate::{Result, convert};
+
+impl Run<'_> {
+    /// The names of the devices that compute.
+    pub(super) fn place(&self) -> String {
+        self.shards.as_ref().map_or_else(|| self.network.device().to_owned(), Shards::place)
+    }
+
+    /// The metrics that are measured.
+    fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = vec!["loss"];
+        names.extend(self.loss.function.is_classification_loss().then_some("accuracy"));
+        for name in &self.config.metrics {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// Whether one of them needs the outputs.
+    pub(super) fn measures_outputs(&self) -> bool {
+        self.names().len() > 1
+    }
+
+    /// Puts an epoch's figures into the history; the score by which epochs are compared.
+    pub(super) fn record(&self, done: &mut Epoch, history: &mut TrainingHistory) -> Result<f64> {
+        let loss = done.loss_sum / done.mass;
+        history.train_loss.push(loss);
+        let (values, order) = (std::mem::take(&mut done.predictions), &done.order);
+        let outputs = || {
+            let predictions = convert::from_values(order.len(), self.network.output_dim(), values)?;
+            Ok((predictions, self.targets.select(ndarray::Axis(0), order)))
+        };
+        self.measure(outputs, loss, &mut history.train_metrics)?;
+        let Some((data, targets)) = &self.validation else { return Ok(loss) };
+        let loss = self.network.mean_loss(data, targets, &self.loss)?;
+        history.val_loss.push(loss);
+        let outputs = || Ok((self.network.predict(data)?, targets.clone()));
+        self.measure(outputs, loss, &mut history.val_metrics)?;
+        Ok(loss)
+    }
+
+    /// Adds each metric's value; predictions and targets are asked for if one needs them.
+    fn measure(
+        &self,
+        outputs: impl FnOnce() -> Result<(Array2<f64>, Array2<f64>)>,
+        loss: f64,
+        metrics: &mut HashMap<String, Vec<f64>>,
+    ) -> Result<()> {
+        metrics.entry("loss".to_owned()).or_default().push(loss);
+        if !self.measures_outputs() {
+            return Ok(());
+        }
+        let (predictions, targets) = outputs()?;
+        for name in self.names().into_iter().filter(|name| *name != "loss") {
+            let value = Metrics::by_name(name, self.loss.function, &predictions, &targets)?;
+            metrics.entry(name.to_owned()).or_default().push(value);
+        }
+        Ok(())
+    }
+
+    /// Writes the network where the configuration says so.
+    pub(super) fn checkpoint(&self, epoch: usize) -> Result<()> {
+        let Some(frequency) = self.config.checkpoint_frequency else { return Ok(()) };
+        let number = epoch + 1;
+        if !number.is_multiple_of(frequency) {
+            return Ok(());
+        }
+        let folder = &self.config.checkpoint_folder;
+        std::fs::create_dir_all(folder).map_err(|error| neurenix::Error::io("create", folder, error))?;
+        self.network.save_safetensors(folder.join(format!("epoch-{number:04}.safetensors")))
+    }
+}
+
+/// An epoch's figures in a line.
+pub(super) fn shown(epoch: usize, epochs: usize, history: &TrainingHistory) -> String {
+    let last = |figures: &[f64]| figures.last().map_or(String::new(), |x| format!("{x:.4}"));
+    let mut line = format!("epoch {}/{epochs}: loss {}", epoch + 1, last(&history.train_loss));
+    if let Some(accuracy) = history.train_metrics.get("accuracy") {
+        line += &format!(", accuracy {}", last(accuracy));
+    }
+    if !history.val_loss.is_empty() {
+        line += &format!(", validation loss {}", last(&history.val_loss));
+    }
+    if let Some(accuracy) = history.val_metrics.get("accuracy") {
+        line += &format!(", validation accuracy {}", last(accuracy));
+    }
+    let time = history.epoch_times.last().copied().unwrap_or_default();
+    line + &format!(", {:.2} s", time.as_secs_f64())
+}

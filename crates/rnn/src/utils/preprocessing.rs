@@ -1,0 +1,162 @@
+//! Data made ready for training.
+
+use ndarray::{Array1, Array2, Axis};
+
+use super::RandomUtils;
+use crate::{Matrix, NetworkError, Result, convert, error::within};
+
+/// Makes data ready for training. Columns are features, rows are examples.
+#[derive(Clone, Copy, Debug)]
+pub struct DataPreprocessing;
+
+/// The greatest table of one-hot rows that is made.
+const MOST_CLASSES: usize = 1 << 24;
+
+impl DataPreprocessing {
+    /// Every column between 0 and 1, with the columns' least and greatest numbers. A column of one number becomes 0.
+    ///
+    /// # Errors
+    /// If there are no rows, or numbers that are not finite.
+    pub fn min_max_normalize(data: &Array2<f64>) -> Result<(Array2<f64>, Array1<f64>, Array1<f64>)> {
+        check(data)?;
+        let least = data.fold_axis(Axis(0), f64::INFINITY, |a, b| a.min(*b));
+        let greatest = data.fold_axis(Axis(0), f64::NEG_INFINITY, |a, b| a.max(*b));
+        let normal = DataPreprocessing::apply_min_max_normalize(data, &least, &greatest)?;
+        Ok((normal, least, greatest))
+    }
+
+    /// As [`DataPreprocessing::min_max_normalize`] did with other data.
+    ///
+    /// # Errors
+    /// If there are more or fewer columns than numbers.
+    pub fn apply_min_max_normalize(
+        data: &Array2<f64>,
+        min_vals: &Array1<f64>,
+        max_vals: &Array1<f64>,
+    ) -> Result<Array2<f64>> {
+        same_length(data, min_vals, max_vals)?;
+        Ok(scaled(data, min_vals, &(max_vals - min_vals)))
+    }
+
+    /// Every column with mean 0 and standard deviation 1, with the columns' means and deviations. A column of one number
+    /// becomes 0.
+    ///
+    /// # Errors
+    /// If there are no rows, or numbers that are not finite.
+    pub fn standardize(data: &Array2<f64>) -> Result<(Array2<f64>, Array1<f64>, Array1<f64>)> {
+        check(data)?;
+        let rows = data.nrows() as f64;
+        let means = data.sum_axis(Axis(0)) / rows;
+        let deviations = ((data - &means).mapv(|x| x * x).sum_axis(Axis(0)) / rows).mapv(f64::sqrt);
+        let standard = DataPreprocessing::apply_standardize(data, &means, &deviations)?;
+        Ok((standard, means, deviations))
+    }
+
+    /// As [`DataPreprocessing::standardize`] did with other data.
+    ///
+    /// # Errors
+    /// If there are more or fewer columns than numbers.
+    pub fn apply_standardize(
+        data: &Array2<f64>,
+        means: &Array1<f64>,
+        stds: &Array1<f64>,
+    ) -> Result<Array2<f64>> {
+        same_length(data, means, stds)?;
+        Ok(scaled(data, means, stds))
+    }
+
+    /// A row with a 1 at its class for each label. Without a number of classes there are as many as the greatest label needs.
+    ///
+    /// # Errors
+    /// If a label is not below the number of classes, or there is no room for the rows.
+    pub fn to_categorical(labels: &Array1<usize>, num_classes: Option<usize>) -> Result<Array2<f64>> {
+        let needed = labels.iter().max().map_or(0, |label| label.saturating_add(1));
+        let classes = num_classes.unwrap_or(needed);
+        if needed > classes || classes > MOST_CLASSES {
+            let message =
+                format!("there are labels up to {}, and {classes} classes", needed.saturating_sub(1));
+            return Err(NetworkError::data(message));
+        }
+        let mut rows = convert::made((labels.len(), classes), || 0.0)?;
+        for (mut row, label) in rows.rows_mut().into_iter().zip(labels) {
+            row[*label] = 1.0;
+        }
+        Ok(rows)
+    }
+
+    /// The place of each row's first greatest number; 0 for rows without numbers.
+    pub fn from_categorical(one_hot: &Array2<f64>) -> Array1<usize> {
+        let greatest = |row: ndarray::ArrayView1<'_, f64>| {
+            let better = |best: usize, (i, x): (usize, &f64)| if *x > row[best] { i } else { best };
+            row.iter().enumerate().fold(0, better)
+        };
+        one_hot.rows().into_iter().map(greatest).collect()
+    }
+
+    /// Rows and targets in another order, the same for both.
+    ///
+    /// # Errors
+    /// If they have not as many rows.
+    pub fn shuffle(
+        data: &Array2<f64>,
+        targets: &Array2<f64>,
+        seed: Option<u64>,
+    ) -> Result<(Array2<f64>, Array2<f64>)> {
+        convert::check_rows(data, targets)?;
+        let order = RandomUtils::permutation(data.nrows(), seed);
+        Ok((data.select(Axis(0), &order), targets.select(Axis(0), &order)))
+    }
+
+    /// Data to train on and to test with, then the targets of both; `test_size` is the share of the last ones.
+    ///
+    /// # Errors
+    /// If data and targets have not as many rows, or the share is not between 0 and 1.
+    pub fn train_test_split(
+        data: &Array2<f64>,
+        targets: &Array2<f64>,
+        test_size: f64,
+        shuffle: bool,
+        seed: Option<u64>,
+    ) -> Result<(Matrix, Matrix, Matrix, Matrix)> {
+        convert::check_rows(data, targets)?;
+        within("test_size", test_size, 0.0, 1.0)?;
+        let rows = data.nrows();
+        let order = if shuffle { RandomUtils::permutation(rows, seed) } else { (0..rows).collect() };
+        let held = (rows as f64 * test_size).round() as usize;
+        let (train, test) = order.split_at(rows - held.min(rows));
+        let part = |of: &Array2<f64>, rows: &[usize]| of.select(Axis(0), rows);
+        Ok((part(data, train), part(data, test), part(targets, train), part(targets, test)))
+    }
+
+    /// With normal noise of this standard deviation.
+    ///
+    /// # Errors
+    /// If that is negative or not finite.
+    pub fn add_noise(data: &Array2<f64>, noise_level: f64, seed: Option<u64>) -> Result<Array2<f64>> {
+        within("noise_level", noise_level, 0.0, f64::INFINITY)?;
+        Ok(data + &RandomUtils::normal_random(data.dim(), 0.0, noise_level, seed)?)
+    }
+}
+
+fn check(data: &Array2<f64>) -> Result<()> {
+    if data.nrows() == 0 {
+        return Err(NetworkError::data("there are no rows: give at least one"));
+    }
+    convert::check_finite("data", data)
+}
+
+/// Checks that two lists of numbers have one for each column.
+fn same_length(data: &Array2<f64>, first: &Array1<f64>, second: &Array1<f64>) -> Result<()> {
+    match [first, second].into_iter().find(|numbers| numbers.len() != data.ncols()) {
+        None => Ok(()),
+        Some(numbers) => {
+            let (expected, actual) = (data.ncols().to_string(), numbers.len().to_string());
+            Err(NetworkError::dimension_mismatch("numbers of columns", expected, actual))
+        }
+    }
+}
+
+/// Less these, and divided by those that are not 0.
+fn scaled(data: &Array2<f64>, less: &Array1<f64>, by: &Array1<f64>) -> Array2<f64> {
+    (data - less) / by.mapv(|x| if x == 0.0 { 1.0 } else { x })
+}

@@ -1,0 +1,136 @@
+"""Borders round tensors, and the windows of images as columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _engine
+from .._engine import Tensor
+
+__all__ = ["fold", "pad", "unfold"]
+
+Sizes = int | tuple[int, ...] | list[int]
+
+
+def each(value: Sizes, dims: int, name: str) -> tuple[int, ...]:
+    """One number for each of the spatial dimensions."""
+    numbers = (value,) * dims if isinstance(value, int) else tuple(value)
+    if len(numbers) == 1:
+        numbers *= dims
+    if len(numbers) != dims:
+        raise ValueError(f"{name}: {len(numbers)} numbers for {dims} dimensions")
+    return numbers
+
+
+def pad(input: Tensor, pad: Sizes, mode: str = "constant", value: float | None = None) -> Tensor:
+    """With borders: pairs of widths from the last dimension to the first. ``mode`` says what stands there: ``"constant"``
+    (``value``, or 0), ``"reflect"``, ``"replicate"`` or ``"circular"``.
+
+    >>> import neurenix as nx
+    >>> nx.functional.pad(nx.Tensor([1.0, 2.0, 3.0]), (2, 1), mode="reflect").tolist()
+    [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]
+    """
+    if mode == "constant":
+        return input.pad(pad, value)
+    if mode not in ("reflect", "replicate", "circular"):
+        raise ValueError(f'pad: mode is {mode!r}: it is "constant", "reflect", "replicate" or "circular"')
+    if value is not None:
+        raise ValueError(f"pad: a value belongs to mode constant, not to {mode}")
+    widths = (pad, pad) if isinstance(pad, int) else tuple(pad)
+    if len(widths) % 2 or len(widths) > 2 * input.ndim:
+        raise ValueError(f"pad: {len(widths)} widths for {input.ndim} dimensions: give a pair for each, from the last one")
+    for number in range(len(widths) // 2):
+        input = _bordered(input, input.ndim - 1 - number, widths[2 * number], widths[2 * number + 1], mode)
+    return input
+
+
+def _bordered(x: Tensor, dim: int, left: int, right: int, mode: str) -> Tensor:
+    """With borders of these widths along one dimension."""
+    size = x.shape[dim]
+    most = {"reflect": size - 1, "circular": size}.get(mode)
+    if min(left, right) < 0 or (size == 0 and max(left, right) > 0) or (most is not None and max(left, right) > most):
+        allowed = "from 0 on" if most is None else f"0 to {max(most, 0)}"
+        raise ValueError(f"pad: widths {left} and {right} of mode {mode} for dimension {dim} of size {size}: {allowed}")
+    parts = [x]
+    if left:
+        parts.insert(0, _border(x, dim, left, mode, True))
+    if right:
+        parts.append(_border(x, dim, right, mode, False))
+    return _engine.cat(parts, dim) if len(parts) > 1 else x
+
+
+def _border(x: Tensor, dim: int, width: int, mode: str, left: bool) -> Tensor:
+    size = x.shape[dim]
+    if mode == "reflect":
+        return x.narrow(dim, 1 if left else size - 1 - width, width).flip(dim)
+    if mode == "circular":
+        return x.narrow(dim, size - width if left else 0, width)
+    shape = list(x.shape)
+    shape[dim] = width
+    return x.narrow(dim, 0 if left else size - 1, 1).broadcast_to(shape)
+
+
+def _places(sizes: Sizes, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes, device: Any) -> tuple[
+    tuple[int, int], tuple[int, int], tuple[int, int], Tensor
+]:
+    """The paddings, the padded sizes and the numbers of windows in both directions, and in rows of windows the place in
+    the padded image of each of their elements."""
+    size, kernels, dilations, paddings, strides = (
+        each(value, 2, name)
+        for value, name in (
+            (sizes, "output_size"), (kernel, "kernel_size"), (dilation, "dilation"), (padding, "padding"), (stride, "stride")
+        )
+    )
+    padded = [size[i] + 2 * paddings[i] for i in (0, 1)]
+    windows = [(padded[i] - dilations[i] * (kernels[i] - 1) - 1) // strides[i] + 1 for i in (0, 1)]
+    if min(windows) < 1:
+        raise ValueError(f"windows of {kernels} with dilation {dilations} do not fit into an image of {tuple(padded)}")
+
+    def numbers(count: int, step: int, *shape: int) -> Tensor:
+        return (_engine.arange(count, device=device) * step).reshape(shape)
+
+    rows = numbers(kernels[0], dilations[0], -1, 1, 1, 1) + numbers(windows[0], strides[0], 1, 1, -1, 1)
+    columns = numbers(kernels[1], dilations[1], 1, -1, 1, 1) + numbers(windows[1], strides[1], 1, 1, 1, -1)
+    place = (rows * padded[1] + columns).reshape(-1)
+    return (paddings[0], paddings[1]), (padded[0], padded[1]), (windows[0], windows[1]), place
+
+
+def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
+    """The windows of images (N, C, H, W) as columns (N, C * kernel elements, windows).
+
+    >>> import neurenix as nx
+    >>> nx.functional.unfold(nx.ones(1, 2, 4, 5), (2, 3)).shape
+    (1, 12, 9)
+    """
+    if input.ndim == 3:
+        return unfold(input.unsqueeze(0), kernel_size, dilation, padding, stride).squeeze(0)
+    if input.ndim != 4:
+        raise ValueError(f"unfold: images are (N, C, H, W) or (C, H, W), the input has {input.ndim} dimensions")
+    count, channels, *sizes = input.shape
+    paddings, padded, windows, place = _places(sizes, kernel_size, dilation, padding, stride, input.device)
+    image = input.pad((paddings[1], paddings[1], paddings[0], paddings[0])).reshape(count * channels, padded[0] * padded[1])
+    return image.index_select(1, place).reshape(count, -1, windows[0] * windows[1])
+
+
+def fold(
+    input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1
+) -> Tensor:
+    """Columns (N, C * kernel elements, windows) added up to images (N, C, H, W): the adjoint of ``unfold``."""
+    if input.ndim == 2:
+        return fold(input.unsqueeze(0), output_size, kernel_size, dilation, padding, stride).squeeze(0)
+    if input.ndim != 3:
+        raise ValueError(f"fold: columns are (N, C * elements, windows), the input has {input.ndim} dimensions")
+    paddings, padded, windows, place = _places(output_size, kernel_size, dilation, padding, stride, input.device)
+    height, width = each(output_size, 2, "output_size")
+    elements = place.numel() // (windows[0] * windows[1])
+    count, rows, columns = input.shape
+    if columns != windows[0] * windows[1] or rows % elements:
+        raise ValueError(
+            f"fold: the input is {tuple(input.shape)}: {elements} elements of a channel and {windows[0]} * {windows[1]} "
+            "windows are needed"
+        )
+    channels = rows // elements
+    image = _engine.zeros(count * channels, padded[0] * padded[1], dtype=input.dtype, device=input.device)
+    image = image.index_add(1, place, input.reshape(count * channels, elements * columns))
+    image = image.reshape(count, channels, *padded)
+    return image.narrow(2, paddings[0], height).narrow(3, paddings[1], width)

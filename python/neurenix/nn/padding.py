@@ -1,0 +1,143 @@
+"""Borders round tensors, and windows of images as columns."""
+
+from __future__ import annotations
+
+from .._engine import Tensor
+from . import functional as F
+from .functional import Sizes
+from .module import Module
+
+_DIMENSIONS = {1: "L", 2: "H, W", 3: "D, H, W"}
+# The mode of ``functional.pad`` by which borders are made, and what they are.
+_RULES = {
+    "value": ("constant", "one value"),
+    "zeros": ("constant", "zeros"),
+    "reflection": ("reflect", "what is inside, mirrored"),
+    "replication": ("replicate", "the outermost elements"),
+    "circular": ("circular", "what stands at the other end"),
+}
+
+
+class _Pad(Module):
+    """Borders round the last dimensions: round how many, and by which rule they are made, say the arguments of the class.
+
+    >>> import neurenix as nx
+    >>> nx.nn.ZeroPad2d((1, 0, 0, 2))(nx.ones(1, 1, 2, 2)).shape
+    (1, 1, 4, 3)
+    >>> nx.nn.CircularPad1d(1)(nx.Tensor([[[1.0, 2.0, 3.0]]])).tolist()
+    [[[3.0, 1.0, 2.0, 3.0, 1.0]]]
+    >>> nx.nn.ReflectionPad3d.__doc__
+    'Borders of what is inside, mirrored, round (N, C, D, H, W).'
+    """
+
+    _dims: int
+    _mode: str
+
+    def __init_subclass__(cls, dims: int = 0, rule: str = "") -> None:
+        super().__init_subclass__()
+        if dims:  # Not one of a user's, which takes over what it is made from.
+            cls._dims, (cls._mode, borders) = dims, _RULES[rule]
+            cls.__doc__ = f"Borders of {borders}, round (N, C, {_DIMENSIONS[dims]})."
+
+    def __init__(self, padding: Sizes) -> None:
+        super().__init__()
+        widths = (padding,) * (2 * self._dims) if isinstance(padding, int) else tuple(padding)
+        if len(widths) != 2 * self._dims:
+            raise ValueError(f"{type(self).__name__}: {len(widths)} widths where {2 * self._dims} are needed, or one")
+        self.padding = widths
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pad(input, self.padding, self._mode)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+class _ConstantPad(_Pad):
+    def __init__(self, padding: Sizes, value: float) -> None:
+        super().__init__(padding)
+        self.value = value
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pad(input, self.padding, self._mode, self.value)
+
+    def extra_repr(self) -> str:
+        return f"padding={self.padding}, value={self.value}"
+
+
+class ConstantPad1d(_ConstantPad, dims=1, rule="value"): ...
+
+
+class ConstantPad2d(_ConstantPad, dims=2, rule="value"): ...
+
+
+class ConstantPad3d(_ConstantPad, dims=3, rule="value"): ...
+
+
+class ZeroPad1d(_Pad, dims=1, rule="zeros"): ...
+
+
+class ZeroPad2d(_Pad, dims=2, rule="zeros"): ...
+
+
+class ZeroPad3d(_Pad, dims=3, rule="zeros"): ...
+
+
+class ReflectionPad1d(_Pad, dims=1, rule="reflection"): ...
+
+
+class ReflectionPad2d(_Pad, dims=2, rule="reflection"): ...
+
+
+class ReflectionPad3d(_Pad, dims=3, rule="reflection"): ...
+
+
+class ReplicationPad1d(_Pad, dims=1, rule="replication"): ...
+
+
+class ReplicationPad2d(_Pad, dims=2, rule="replication"): ...
+
+
+class ReplicationPad3d(_Pad, dims=3, rule="replication"): ...
+
+
+class CircularPad1d(_Pad, dims=1, rule="circular"): ...
+
+
+class CircularPad2d(_Pad, dims=2, rule="circular"): ...
+
+
+class CircularPad3d(_Pad, dims=3, rule="circular"): ...
+
+
+class Unfold(Module):
+    """The windows of images (N, C, H, W) as columns (N, C * kernel elements, windows)."""
+
+    def __init__(self, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> None:
+        super().__init__()
+        self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
+
+    def extra_repr(self) -> str:
+        text = f"kernel_size={self.kernel_size}, dilation={self.dilation}"
+        return f"{text}, padding={self.padding}, stride={self.stride}"
+
+
+class Fold(Module):
+    """Columns (N, C * kernel elements, windows) added up to images (N, C, H, W): the adjoint of :class:`Unfold`."""
+
+    def __init__(
+        self, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1
+    ) -> None:
+        super().__init__()
+        self.output_size = output_size
+        self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
+
+    def extra_repr(self) -> str:
+        text = f"output_size={self.output_size}, kernel_size={self.kernel_size}, dilation={self.dilation}"
+        return f"{text}, padding={self.padding}, stride={self.stride}"

@@ -1,0 +1,430 @@
+//! The class ``Value`` as Python calls it: functions of C's kind round those of `value`, and the tables that name them.
+//!
+//! Python is attached whenever it calls one of them, but PyO3 does not know. Nothing depends on that but the drop of a `Py`,
+//! which PyO3 then puts off until its next call into Rust. So PyO3 is told (`Python::attach`) unless what is done is *plain*,
+//! with values on the CPU and Python's own numbers: it drops nothing, and is done before PyO3 could be told.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+use std::{
+    any::Any,
+    ffi::{CStr, c_int, c_void},
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr::null_mut,
+};
+
+use pyo3::{
+    Borrowed, IntoPyObjectExt, PyTypeInfo,
+    exceptions::PyAttributeError,
+    ffi,
+    panic::PanicException,
+    prelude::*,
+    pyclass::CompareOp,
+    types::{PyBool, PyDict, PyFloat, PyInt, PyTuple},
+};
+
+use super::{
+    graph::Function,
+    object::{Held, as_value},
+    value::{self, Answer, Value},
+};
+use crate::error::{Result, type_error};
+
+type Pointer = *mut ffi::PyObject;
+
+/// Does what Python asks for. An error or a panic becomes Python's exception, which `failed` tells of.
+#[inline]
+fn run<T>(py: Python<'_>, plain: bool, failed: T, function: impl FnOnce() -> Result<T>) -> T {
+    let attached = || if plain { function() } else { Python::attach(|_| function()) };
+    let error: PyErr = match catch_unwind(AssertUnwindSafe(attached)) {
+        Ok(Ok(result)) => return result,
+        Ok(Err(failure)) => failure.into(),
+        Err(panic) => panicked(panic),
+    };
+    error.restore(py);
+    failed
+}
+
+/// What PyO3 raises for a panic.
+#[cold]
+fn panicked(panic: Box<dyn Any + Send>) -> PyErr {
+    let message = match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
+        (Some(message), _) => message.clone(),
+        (None, Some(message)) => (*message).to_owned(),
+        (None, None) => "panic from Rust code".to_owned(),
+    };
+    PanicException::new_err(message)
+}
+
+/// Does what an operator asks for.
+#[inline]
+fn operator(py: Python<'_>, plain: bool, function: impl FnOnce() -> Answer) -> Pointer {
+    run(py, plain, null_mut(), || {
+        Ok(match function()? {
+            Some(value) => value.into_ptr(),
+            None => py.NotImplemented().into_ptr(),
+        })
+    })
+}
+
+/// Whether an operand is a value on the CPU, or a number that is read without running code of Python's.
+#[inline]
+fn is_plain(operand: &Bound<'_, PyAny>) -> bool {
+    match as_value(operand) {
+        Some(value) => is_here(value),
+        None => PyFloat::is_exact_type_of(operand) || PyInt::is_exact_type_of(operand),
+    }
+}
+
+/// Whether a value is on the CPU, where nothing waits to be computed.
+#[inline]
+fn is_here(value: &Bound<'_, Value>) -> bool {
+    value.get().place.is_cpu()
+}
+
+/// An object that Python passes.
+///
+/// # Safety
+///
+/// It is an object that lives for `'a`, on a thread that is attached for `'py`.
+#[inline]
+unsafe fn passed<'a, 'py>(object: Pointer) -> Borrowed<'a, 'py, PyAny> {
+    // SAFETY: the caller's.
+    unsafe { Borrowed::from_ptr(Python::assume_attached(), object) }
+}
+
+/// The value whose method Python calls.
+///
+/// # Safety
+///
+/// As for [`passed`]; and it is a value, which Python checks before it calls a method.
+#[inline]
+unsafe fn this<'a, 'py>(object: Pointer) -> Borrowed<'a, 'py, Value> {
+    // SAFETY: the caller's.
+    unsafe { passed(object).cast_unchecked() }
+}
+
+macro_rules! binary_operators {
+    ($($name:ident)*) => {$(
+        unsafe extern "C" fn $name(left: Pointer, right: Pointer) -> Pointer {
+            // SAFETY: Python calls slots with objects that it holds until they return, on attached threads.
+            let (left, right) = unsafe { (passed(left), passed(right)) };
+            let plain = is_plain(&left) && is_plain(&right);
+            operator(left.py(), plain, || value::$name(&left, &right))
+        }
+    )*};
+}
+
+binary_operators!(add subtract multiply divide);
+
+unsafe extern "C" fn power(base: Pointer, exponent: Pointer, modulus: Pointer) -> Pointer {
+    // SAFETY: as for the other operators.
+    let (base, exponent, modulus) = unsafe { (passed(base), passed(exponent), passed(modulus)) };
+    let plain = is_plain(&base) && is_plain(&exponent);
+    operator(base.py(), plain, || match modulus.is_none() {
+        true => value::power(&base, &exponent),
+        false => Ok(None),
+    })
+}
+
+unsafe extern "C" fn negative(value: Pointer) -> Pointer {
+    // SAFETY: as for methods.
+    let value = unsafe { this(value) };
+    operator(value.py(), is_here(&value), || value::negative(&value).map(Some))
+}
+
+macro_rules! functions {
+    ($($name:ident: $function:ident,)*) => {$(
+        unsafe extern "C" fn $name(value: Pointer, _: Pointer) -> Pointer {
+            // SAFETY: Python calls methods with values that it holds until they return, on attached threads.
+            let value = unsafe { this(value) };
+            operator(value.py(), is_here(&value), || value::apply(&value, Function::$function).map(Some))
+        }
+    )*};
+}
+
+functions! {
+    relu: Relu,
+    exp: Exp,
+    log: Log,
+    tanh: Tanh,
+    sigmoid: Sigmoid,
+}
+
+unsafe extern "C" fn compare(left: Pointer, right: Pointer, comparison: c_int) -> Pointer {
+    // SAFETY: as for operators.
+    let (left, right) = unsafe { (passed(left), passed(right)) };
+    let (py, plain) = (left.py(), is_plain(&left) && is_plain(&right));
+    run(py, plain, null_mut(), || {
+        let truth = match CompareOp::from_raw(comparison) {
+            Some(comparison) => value::compare(&left, &right, comparison)?,
+            None => None,
+        };
+        Ok(match truth {
+            Some(truth) => PyBool::new(py, truth).to_owned().into_ptr(),
+            None => py.NotImplemented().into_ptr(),
+        })
+    })
+}
+
+unsafe extern "C" fn hash(value: Pointer) -> ffi::Py_hash_t {
+    value.addr().cast_signed() >> 4
+}
+
+/// A float of Python's, or null with the exception set where there is no memory.
+fn float(number: f64) -> Pointer {
+    // SAFETY: only an attached thread gets here, from the functions below.
+    unsafe { ffi::PyFloat_FromDouble(number) }
+}
+
+/// The number that an attribute is set to.
+///
+/// # Safety
+///
+/// As for [`passed`], or null where Python deletes the attribute.
+unsafe fn number_given(number: Pointer) -> Result<f64> {
+    if number.is_null() {
+        return Err(PyAttributeError::new_err("the attributes of values cannot be deleted").into());
+    }
+    // SAFETY: the caller's.
+    Ok(unsafe { passed(number) }.extract::<f64>()?)
+}
+
+unsafe extern "C" fn data(value: Pointer, _: *mut c_void) -> Pointer {
+    // SAFETY: as for methods.
+    let value = unsafe { this(value) };
+    run(value.py(), is_here(&value), null_mut(), || value::data(&value).map(float))
+}
+
+unsafe extern "C" fn set_data(value: Pointer, number: Pointer, _: *mut c_void) -> c_int {
+    // SAFETY: as for methods.
+    let value = unsafe { this(value) };
+    run(value.py(), is_here(&value), -1, || {
+        // SAFETY: Python holds the number, or passes null.
+        value::set_data(&value, unsafe { number_given(number) }?)?;
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn grad(value: Pointer, _: *mut c_void) -> Pointer {
+    // SAFETY: as for methods.
+    let value = unsafe { this(value) };
+    run(value.py(), true, null_mut(), || Ok(float(value::grad(&value))))
+}
+
+unsafe extern "C" fn set_grad(value: Pointer, number: Pointer, _: *mut c_void) -> c_int {
+    // SAFETY: as for methods.
+    let value = unsafe { this(value) };
+    run(value.py(), true, -1, || {
+        // SAFETY: Python holds the number, or passes null.
+        value::set_grad(&value, unsafe { number_given(number) }?);
+        Ok(0)
+    })
+}
+
+/// What needs the value alone and gives any object: attributes with a pointer of their own, and methods.
+macro_rules! givers {
+    ($($name:ident($second:ty): $function:ident,)*) => {$(
+        unsafe extern "C" fn $name(value: Pointer, _: $second) -> Pointer {
+            // SAFETY: as for methods.
+            let value = unsafe { this(value) };
+            let py = value.py();
+            run(py, false, null_mut(), || Ok(value::$function(&value)?.into_py_any(py)?.into_ptr()))
+        }
+    )*};
+}
+
+givers! {
+    device(*mut c_void): device,
+    operands(*mut c_void): operands,
+    operation(*mut c_void): operation,
+    backward(Pointer): differentiate,
+    zero_grad(Pointer): zero_grad,
+    reduce(Pointer): reduce,
+}
+
+unsafe extern "C" fn shown(value: Pointer) -> Pointer {
+    // SAFETY: as for methods.
+    let value = unsafe { this(value) };
+    let py = value.py();
+    run(py, false, null_mut(), || Ok(value::shown(&value)?.into_py_any(py)?.into_ptr()))
+}
+
+/// Arguments in the order of their names, which Python passes by position or by name. `None` stands for one that is missing;
+/// of the first `required` none may be.
+///
+/// # Safety
+///
+/// As for [`passed`]: a tuple, and a dictionary or null.
+unsafe fn arguments<'py, const N: usize>(
+    function: &str,
+    names: [&str; N],
+    required: usize,
+    positional: Pointer,
+    named: Pointer,
+) -> Result<[Bound<'py, PyAny>; N]> {
+    // SAFETY: the caller's.
+    let (py, positional, named) = unsafe {
+        let py: Python<'py> = Python::assume_attached();
+        let named = Borrowed::from_ptr_or_opt(py, named).map(|named| named.cast_unchecked::<PyDict>());
+        (py, passed(positional).cast_unchecked::<PyTuple>(), named)
+    };
+    if positional.len() > N {
+        let count = positional.len();
+        return Err(type_error(format!("{function}() takes {N} arguments at most, not {count}")));
+    }
+    let mut found: [Option<Bound<'py, PyAny>>; N] = std::array::from_fn(|_| None);
+    for (place, argument) in found.iter_mut().zip(positional.iter()) {
+        *place = Some(argument);
+    }
+    if let Some(named) = named {
+        for (name, argument) in named.iter() {
+            let name = name.extract::<String>()?;
+            match names.iter().position(|known| *known == name) {
+                Some(at) if found[at].is_none() => found[at] = Some(argument),
+                Some(_) => return Err(type_error(format!("{function}() is given '{name}' twice"))),
+                None => return Err(type_error(format!("{function}() has no argument '{name}'"))),
+            }
+        }
+    }
+    if let Some(missing) = found.iter().take(required).position(Option::is_none) {
+        return Err(type_error(format!("{function}() needs the argument '{}'", names[missing])));
+    }
+    Ok(found.map(|argument| argument.unwrap_or_else(|| py.None().into_bound(py))))
+}
+
+unsafe extern "C" fn new(_: *mut ffi::PyTypeObject, positional: Pointer, named: Pointer) -> Pointer {
+    // SAFETY: Python calls on attached threads.
+    let py = unsafe { Python::assume_attached() };
+    run(py, false, null_mut(), || {
+        // SAFETY: a tuple, and a dictionary or null, which Python holds.
+        let [data, device] = unsafe { arguments("Value", ["data", "device"], 1, positional, named) }?;
+        Ok(value::made(&data, &device)?.into_ptr())
+    })
+}
+
+unsafe extern "C" fn to(value: Pointer, positional: Pointer, named: Pointer) -> Pointer {
+    // SAFETY: as for methods.
+    let value = unsafe { this(value) };
+    run(value.py(), false, null_mut(), || {
+        // SAFETY: a tuple, and a dictionary or null, which Python holds.
+        let [device] = unsafe { arguments("to", ["device"], 1, positional, named) }?;
+        Ok(value::to(&value, &device)?.into_ptr())
+    })
+}
+
+unsafe extern "C" fn restored(_: Pointer, positional: Pointer) -> Pointer {
+    // SAFETY: Python calls on attached threads.
+    let py = unsafe { Python::assume_attached() };
+    run(py, false, null_mut(), || {
+        let names = ["data", "grad", "device"];
+        // SAFETY: a tuple, which Python holds.
+        let [data, grad, device] = unsafe { arguments("_restored", names, 3, positional, null_mut()) }?;
+        Ok(value::restored(&data, &grad, &device)?.into_ptr())
+    })
+}
+
+const DOC: &CStr = c"Value(data, device=None)
+--
+
+A number on a device, whose gradient can be found.
+
+>>> from micrograd_rs import Value
+>>> a, b = Value(2.0), Value(-3.0)
+>>> c = a * b + a**2
+>>> c.backward()
+>>> c.data, a.grad, b.grad
+(-2.0, 1.0, 2.0)
+
+``==`` and ``hash`` are those of the object, so that values can be kept in sets; ``<`` and its kin compare numbers.";
+
+/// The slots of the class, but for the one that frees.
+pub(super) fn all() -> Vec<ffi::PyType_Slot> {
+    let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
+    vec![
+        slot(ffi::Py_tp_doc, DOC.as_ptr().cast_mut().cast()),
+        slot(ffi::Py_tp_new, new as ffi::newfunc as *mut c_void),
+        slot(ffi::Py_tp_repr, shown as ffi::reprfunc as *mut c_void),
+        slot(ffi::Py_tp_hash, hash as ffi::hashfunc as *mut c_void),
+        slot(ffi::Py_tp_richcompare, compare as ffi::richcmpfunc as *mut c_void),
+        slot(ffi::Py_nb_add, add as ffi::binaryfunc as *mut c_void),
+        slot(ffi::Py_nb_subtract, subtract as ffi::binaryfunc as *mut c_void),
+        slot(ffi::Py_nb_multiply, multiply as ffi::binaryfunc as *mut c_void),
+        slot(ffi::Py_nb_true_divide, divide as ffi::binaryfunc as *mut c_void),
+        slot(ffi::Py_nb_power, power as ffi::ternaryfunc as *mut c_void),
+        slot(ffi::Py_nb_negative, negative as ffi::unaryfunc as *mut c_void),
+        slot(ffi::Py_tp_getset, attributes().leak().as_mut_ptr().cast()),
+        slot(ffi::Py_tp_methods, methods().leak().as_mut_ptr().cast()),
+    ]
+}
+
+/// Attributes; an empty one ends the table.
+fn attributes() -> Vec<ffi::PyGetSetDef> {
+    let attribute = |name: &'static CStr, get: ffi::getter, set: Option<ffi::setter>, doc: &'static CStr| {
+        ffi::PyGetSetDef { name: name.as_ptr(), get: Some(get), set, doc: doc.as_ptr(), closure: null_mut() }
+    };
+    vec![
+        attribute(
+            c"data",
+            data,
+            Some(set_data),
+            c"The number. On a GPU, reading it computes the expression, in one launch.",
+        ),
+        attribute(c"grad", grad, Some(set_grad), c"The gradient that ``backward`` found."),
+        attribute(c"device", device, None, c"Where it is computed."),
+        attribute(c"_prev", operands, None, c"The operands, in order."),
+        attribute(c"_op", operation, None, c"The operation that made it; empty for a leaf."),
+        ffi::PyGetSetDef::default(),
+    ]
+}
+
+/// Methods; an empty one ends the table.
+fn methods() -> Vec<ffi::PyMethodDef> {
+    let method = |name: &'static CStr, function: ffi::PyCFunction, flags: c_int, doc: &'static CStr| {
+        let ml_meth = ffi::PyMethodDefPointer { PyCFunction: function };
+        ffi::PyMethodDef { ml_name: name.as_ptr(), ml_meth, ml_flags: flags, ml_doc: doc.as_ptr() }
+    };
+    let alone = ffi::METH_NOARGS;
+    vec![
+        method(
+            c"relu",
+            relu,
+            alone,
+            c"relu($self, /)\n--\n\nThe greater of the number and zero; its derivative at zero is zero.",
+        ),
+        method(c"exp", exp, alone, c"exp($self, /)\n--\n\nThe exponential."),
+        method(c"log", log, alone, c"log($self, /)\n--\n\nThe natural logarithm."),
+        method(c"tanh", tanh, alone, c"tanh($self, /)\n--\n\nThe hyperbolic tangent."),
+        method(c"sigmoid", sigmoid, alone, c"sigmoid($self, /)\n--\n\n``1 / (1 + exp(-x))``."),
+        ffi::PyMethodDef {
+            ml_name: c"to".as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunctionWithKeywords: to },
+            ml_flags: ffi::METH_VARARGS | ffi::METH_KEYWORDS,
+            ml_doc: c"to($self, device)\n--\n\nThe value on another device, through which gradients flow; on the same \
+                device the value itself."
+                .as_ptr(),
+        },
+        method(
+            c"backward",
+            backward,
+            alone,
+            c"backward($self, /)\n--\n\nAdds to the gradient of every value that this one was made from; this one's own \
+                is set to 1.",
+        ),
+        method(c"zero_grad", zero_grad, alone, c"zero_grad($self, /)\n--\n\nSets the gradient to 0."),
+        method(
+            c"__reduce__",
+            reduce,
+            alone,
+            c"__reduce__($self, /)\n--\n\nPickles and copies are leaves: the number, the gradient and the device. What \
+                the value was made from stays behind.",
+        ),
+        method(
+            c"_restored",
+            restored,
+            ffi::METH_CLASS | ffi::METH_VARARGS,
+            c"What comes out of a pickle or a copy.",
+        ),
+        ffi::PyMethodDef::zeroed(),
+    ]
+}

@@ -1,0 +1,164 @@
+//! Arrays of other libraries as tensors.
+
+use phynexus::{DType, Tensor, shape::Layout};
+use pyo3::{
+    ffi,
+    prelude::*,
+    types::{PyCapsule, PyDict, PyTuple},
+};
+
+use super::{Array, CPU, Managed, NAME, VERSIONED, Versioned, buffer_error, device_at, dtype_of, taken};
+use crate::{
+    error::{Result, runtime_error, type_error},
+    tensor::PyTensor,
+};
+
+/// The shape and the strides that an array says.
+///
+/// # Safety
+/// The array is one of DLPack's.
+unsafe fn extents(array: &Array) -> Result<(Vec<usize>, Vec<isize>)> {
+    let rank = usize::try_from(array.ndim).map_err(|_| runtime_error("from_dlpack: a negative rank"))?;
+    // SAFETY: by DLPack's rules there are so many extents; strides may be absent.
+    let (shape, strides) = unsafe {
+        let shape = if rank == 0 { &[][..] } else { std::slice::from_raw_parts(array.shape, rank) };
+        let strides =
+            (!array.strides.is_null() && rank > 0).then(|| std::slice::from_raw_parts(array.strides, rank));
+        (shape, strides)
+    };
+    let shape = shape
+        .iter()
+        .map(|&extent| usize::try_from(extent).map_err(|_| runtime_error("from_dlpack: a negative size")))
+        .collect::<Result<Vec<_>>>()?;
+    let strides = match strides {
+        Some(strides) => strides.iter().map(|&stride| stride as isize).collect(),
+        None => Layout::contiguous(&shape).strides.to_vec(),
+    };
+    Ok((shape, strides))
+}
+
+/// The elements of an array on the CPU in row-major order.
+///
+/// # Safety
+/// From the address on, elements of this size lie in these extents and may be read.
+unsafe fn gathered(address: usize, shape: &[usize], strides: &[isize], size: usize) -> Vec<u8> {
+    let count = shape.iter().product::<usize>();
+    if count == 0 {
+        return Vec::new();
+    }
+    let start: *const u8 = std::ptr::with_exposed_provenance(address);
+    if strides == &Layout::contiguous(shape).strides[..] {
+        // SAFETY: the caller's promise; the elements lie one after the other.
+        return unsafe { std::slice::from_raw_parts(start, count * size) }.to_vec();
+    }
+    let mut bytes = Vec::with_capacity(count * size);
+    let mut index = vec![0usize; shape.len()];
+    for _ in 0..count {
+        let moved: isize = index.iter().zip(strides).map(|(&i, &stride)| i as isize * stride).sum();
+        // SAFETY: the element is one of the array's.
+        bytes.extend_from_slice(unsafe {
+            std::slice::from_raw_parts(start.wrapping_offset(moved * size as isize), size)
+        });
+        for axis in (0..shape.len()).rev() {
+            index[axis] += 1;
+            if index[axis] < shape[axis] {
+                break;
+            }
+            index[axis] = 0;
+        }
+    }
+    bytes
+}
+
+/// The array in a capsule.
+///
+/// # Safety
+/// It lives as long as the capsule.
+unsafe fn array_in<'a>(capsule: &'a Bound<'_, PyCapsule>) -> Result<&'a Array> {
+    let pointer = capsule.as_ptr();
+    // SAFETY: the name of a capsule says which structure is in it; it stays there, and alive, until the capsule goes, whose
+    // destructor frees it, since its name is not changed here.
+    unsafe {
+        if ffi::PyCapsule_IsValid(pointer, VERSIONED.as_ptr()) == 1 {
+            let managed = ffi::PyCapsule_GetPointer(pointer, VERSIONED.as_ptr()).cast::<Versioned>();
+            if (*managed).major != 1 {
+                let major = (*managed).major;
+                return Err(runtime_error(format!("from_dlpack: version {major} is not known here")));
+            }
+            Ok(&(*managed).array)
+        } else if ffi::PyCapsule_IsValid(pointer, NAME.as_ptr()) == 1 {
+            Ok(&(*ffi::PyCapsule_GetPointer(pointer, NAME.as_ptr()).cast::<Managed>()).array)
+        } else {
+            Err(type_error("from_dlpack: the capsule holds no array, or was taken before"))
+        }
+    }
+}
+
+/// A tensor of the values of another library's array, on the array's device unless another is named. They are copied: tensors
+/// are values, which nobody else may change. With ``copy=False`` an array that has any is refused.
+#[pyfunction]
+#[pyo3(signature = (x, device=None, copy=None))]
+pub(crate) fn from_dlpack(
+    x: &Bound<'_, PyAny>,
+    device: Option<crate::device::Named>,
+    copy: Option<bool>,
+) -> Result<PyTensor> {
+    let py = x.py();
+    let (kind, number): (i32, i32) = x.call_method0("__dlpack_device__")?.extract()?;
+    let gpu = device_at(kind, number);
+    if kind != CPU && gpu.is_none() {
+        return Err(buffer_error(format!(
+            "an array on DLPack's device ({kind}, {number}) comes in through the CPU: bring it there first"
+        )));
+    }
+    let options = PyDict::new(py);
+    if let Some(exchange) = gpu.and_then(|gpu| gpu.backend().exchange()) {
+        options.set_item("stream", exchange.queue())?;
+    }
+    let with_version = options.copy()?;
+    with_version.set_item("max_version", PyTuple::new(py, [1, 0])?)?;
+    let capsule = match x.call_method("__dlpack__", (), Some(&with_version)) {
+        Ok(capsule) => capsule,
+        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {
+            x.call_method("__dlpack__", (), Some(&options))?
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let capsule =
+        capsule.cast::<PyCapsule>().map_err(|_| type_error("from_dlpack: __dlpack__ gave no capsule"))?;
+    // SAFETY: the capsule lives until the end of this function.
+    let array = unsafe { array_in(capsule) }?;
+    let dtype = dtype_of(array.dtype)?;
+    // SAFETY: the array is one of DLPack's.
+    let (shape, strides) = unsafe { extents(array) }?;
+    if copy == Some(false) && !shape.contains(&0) {
+        return Err(buffer_error("from_dlpack: the values are copied, which copy=False forbids"));
+    }
+    let address = array.data.expose_provenance() + array.byte_offset as usize;
+    let is_bool = dtype == DType::Bool;
+    // Not to be interrupted: the memory is there until the capsule goes, which is after the copy.
+    let tensor = match gpu.and_then(|gpu| Some((gpu, gpu.backend().exchange()?))) {
+        Some((gpu, exchange)) => py.detach(|| -> Result<Tensor> {
+            let stored = if is_bool { DType::U8 } else { dtype };
+            // SAFETY: the copy is waited for.
+            let tensor = unsafe { taken(exchange, gpu, stored, &shape, &strides, address as u64) }?;
+            gpu.synchronize()?;
+            Ok(if is_bool { tensor.ne_scalar(0)? } else { tensor })
+        })?,
+        None => {
+            let cpu = crate::device::find("cpu")?;
+            py.detach(|| -> Result<Tensor> {
+                // SAFETY: the array is on the CPU.
+                let mut bytes = unsafe { gathered(address, &shape, &strides, dtype.size()) };
+                if is_bool {
+                    bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+                }
+                Ok(Tensor::from_bytes(&bytes, dtype, &shape, cpu)?)
+            })?
+        }
+    };
+    Ok(PyTensor::wrap(match device {
+        Some(device) => tensor.to_device(device.0)?,
+        None => tensor,
+    }))
+}

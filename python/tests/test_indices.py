@@ -1,0 +1,79 @@
+"""Indices out of range: what is said, when, and that nothing has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import neurenix as nx
+import pytest
+from neurenix import Tensor
+
+READS: list[tuple[str, int, Callable[[Tensor, Tensor], Tensor]]] = [
+    ("gather", 1, lambda x, i: x.gather(1, i.reshape(1, -1))),
+    ("take_along_dim", 1, lambda x, i: x.take_along_dim(i.reshape(1, -1), 1)),
+    ("index_select", 0, lambda x, i: x.index_select(0, i)),
+    ("take", 1, lambda x, i: x.take(i, 1)),
+    ("brackets", 0, lambda x, i: x[i]),
+    ("brackets", 1, lambda x, i: x[:, i]),
+    ("scatter", 1, lambda x, i: x.scatter(1, i.reshape(1, -1), 1.0)),
+    ("scatter_add", 1, lambda x, i: x.scatter_add(1, i.reshape(1, -1), nx.ones(1, 2))),
+    ("scatter_reduce", 1, lambda x, i: x.scatter_reduce(1, i.reshape(1, -1), nx.ones(1, 2), "amax")),
+    ("index_add", 1, lambda x, i: x.index_add(1, i, nx.ones(3, 2))),
+    ("index_copy", 1, lambda x, i: x.index_copy(1, i, nx.ones(3, 2))),
+    ("embedding", 0, lambda x, i: nx.functional.embedding(i, x)),
+]
+
+
+@pytest.mark.parametrize("bad", [5, -5])
+@pytest.mark.parametrize(("name", "axis", "read"), READS)
+def test_an_index_out_of_range_is_named(name: str, axis: int, read: Callable[[Tensor, Tensor], Tensor], bad: int) -> None:
+    x, index = nx.zeros(3, 4), nx.tensor([0, bad])
+    with pytest.raises(IndexError, match=f"index {bad} is out of range for axis {axis} of size {x.shape[axis]}"):
+        read(x, index)
+    # One that was computed is met when the result is.
+    with pytest.raises(IndexError, match="out of range"):
+        read(x, index + 0).tolist()
+
+
+IN_PLACE: list[Callable[[Tensor, Tensor], object]] = [
+    lambda x, i: x.scatter_(0, i, 7.0),
+    lambda x, i: x.scatter_add_(0, i, nx.ones(2)),
+    lambda x, i: x.scatter_reduce_(0, i, nx.full((2,), 3.0), "prod"),
+    lambda x, i: x.index_add_(0, i, nx.ones(2)),
+    lambda x, i: x.index_copy_(0, i, nx.ones(2)),
+    lambda x, i: x.index_fill_(0, i, 7.0),
+    lambda x, i: x.index_put_((i,), nx.ones(2)),
+    lambda x, i: x.index_put_((i,), nx.ones(2), accumulate=True),
+    lambda x, i: x.__setitem__(i, 7.0),
+]
+
+
+@pytest.mark.parametrize("change", IN_PLACE)
+@pytest.mark.parametrize("computed", [False, True])
+def test_a_bad_index_leaves_the_tensor_as_it_was(change: Callable[[Tensor, Tensor], object], computed: bool) -> None:
+    x, index = nx.arange(3.0), nx.tensor([1, 3])
+    with pytest.raises(IndexError, match="out of range"):
+        change(x, index + 0 if computed else index)
+    assert x.tolist() == [0.0, 1.0, 2.0]
+    good = nx.tensor([1, -1])
+    change(x, good + 0 if computed else good)
+    assert x.tolist() != [0.0, 1.0, 2.0] and x[0].item() == 0.0
+
+
+def test_computed_indices_in_a_recorded_function() -> None:
+    @nx.compile
+    def counted(x: Tensor, index: Tensor) -> Tensor:
+        counts = nx.zeros(3)
+        counts.index_add_(0, index + 1, x)
+        counts[index] = 5.0
+        return counts
+
+    assert counted(nx.ones(2), nx.tensor([0, 1])).tolist() == [5.0, 5.0, 1.0]
+    assert counted(nx.ones(2), nx.tensor([1, 1])).tolist() == [0.0, 5.0, 2.0]
+
+
+def test_numbers_in_brackets() -> None:
+    with pytest.raises(IndexError, match="index 4 is out of range for axis 1 of size 4"):
+        nx.zeros(3, 4)[0, 4]
+    with pytest.raises(IndexError, match="index 12 is out of range"):
+        nx.zeros(3, 4).take(nx.tensor([12]))
