@@ -2,7 +2,11 @@
 
 use std::{
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -11,8 +15,7 @@ use phynexus::{Error, Result, device::DeviceNature, gpu::NotCompiled};
 use smallvec::SmallVec;
 use wgpu::{
     BindGroup, Buffer, BufferDescriptor, BufferUsages, COPY_BUFFER_ALIGNMENT, CommandEncoder, ComputePass,
-    ComputePipeline, Device, DeviceDescriptor, ErrorFilter, MapMode, MemoryHints, PollError, PollType, Queue,
-    SubmissionIndex,
+    ComputePipeline, Device, DeviceDescriptor, ErrorFilter, MapMode, MemoryHints, PollType, Queue,
 };
 
 use crate::{adapter::Found, exit, pipelines::Kept, times::Times};
@@ -213,8 +216,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Submits what waits, and then what `last` adds; what tells when that is done.
-    pub(crate) fn with_encoder(&self, last: impl FnOnce(&mut CommandEncoder)) -> Result<SubmissionIndex> {
+    /// Submits what waits, and then what `last` adds.
+    pub(crate) fn with_encoder(&self, last: impl FnOnce(&mut CommandEncoder)) -> Result<()> {
         self.submit(&mut self.pending(), last)
     }
 
@@ -228,11 +231,7 @@ impl Connection {
         self.times.as_ref()
     }
 
-    fn submit(
-        &self,
-        pending: &mut Vec<Command>,
-        last: impl FnOnce(&mut CommandEncoder),
-    ) -> Result<SubmissionIndex> {
+    fn submit(&self, pending: &mut Vec<Command>, last: impl FnOnce(&mut CommandEncoder)) -> Result<()> {
         let mut encoder = self.device.create_command_encoder(&Default::default());
         let mut pass: Option<ComputePass<'static>> = None;
         for command in pending.drain(..) {
@@ -251,10 +250,10 @@ impl Connection {
         }
         drop(pass);
         last(&mut encoder);
-        let index = self.queue.submit([encoder.finish()]);
+        self.queue.submit([encoder.finish()]);
         // Frees what finished work held; what is wrong is told below.
         let _ = self.device.poll(PollType::Poll);
-        self.sound().map(|()| index)
+        self.sound()
     }
 
     /// Copies from the host.
@@ -344,16 +343,17 @@ impl Connection {
 
     /// Tells, whenever it is asked, whether everything submitted so far is done, or has failed.
     pub(crate) fn progress(&self) -> Result<impl Fn() -> bool> {
-        let index = self.with_encoder(|_| ())?;
+        self.with_encoder(|_| ())?;
+        let done = Arc::new(AtomicBool::new(false));
+        let tell = done.clone();
+        self.queue.on_submitted_work_done(move || tell.store(true, Ordering::Release));
         Ok(move || {
-            // The submission is asked for itself: a callback may be left to another thread. What failed is told to whoever
-            // waits next.
-            let (submission_index, timeout) = (Some(index.clone()), Some(Duration::ZERO));
-            self.sound().is_err()
-                || !matches!(
-                    self.device.poll(PollType::Wait { submission_index, timeout }),
-                    Err(PollError::Timeout)
-                )
+            // Not a wait with a time limit: wgpu 30 panics if another thread's poll collects the submission between the
+            // limit and its own look (an assertion of `Device::maintain`). What failed is told to whoever waits next.
+            done.load(Ordering::Acquire)
+                || self.sound().is_err()
+                || self.device.poll(PollType::Poll).is_err()
+                || done.load(Ordering::Acquire)
         })
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use phynexus::{
     DType, Device, Error, Result, Tensor,
     device::DeviceNature,
+    interrupt::watch,
     oracle::{Comparison, compare, evaluate, generate::random_case},
     schedule::execute_ir,
 };
@@ -86,7 +87,7 @@ impl Drop for Ended<'_> {
 }
 
 #[test]
-fn threads_read_while_others_wait() {
+fn threads_read_while_others_wait_and_ask() {
     for device in found() {
         let backend = device.backend();
         let done = &AtomicBool::new(false);
@@ -95,6 +96,13 @@ fn threads_read_while_others_wait() {
             let _ended = Ended(done);
             // Whoever waits for the device is told of the others' copies, too.
             let waiting = scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    backend.synchronize().unwrap();
+                }
+            });
+            // Where it can be interrupted, a thread asks whether the work is done instead.
+            let asking = scope.spawn(move || {
+                let _watch = watch(|| false);
                 while !done.load(Ordering::Relaxed) {
                     backend.synchronize().unwrap();
                 }
@@ -108,6 +116,7 @@ fn threads_read_while_others_wait() {
             }
             done.store(true, Ordering::Relaxed);
             waiting.join().unwrap();
+            asking.join().unwrap();
         });
     }
 }
