@@ -14,6 +14,7 @@ use crate::{
     connection::wait_for,
     driver::Wgpu,
     float_controls::float_controls,
+    memory::memory,
     spirv::{DENORM_PRESERVE, FloatControl},
     times::TIMES,
 };
@@ -96,7 +97,7 @@ fn describe(adapter: &Adapter, name: String) -> Found {
         model: about.name,
         nature: if software { DeviceNature::Emulator } else { DeviceNature::Hardware },
         compute_units: None,
-        total_memory: None,
+        total_memory: memory(adapter).total,
         features: words.into_iter().filter(|word| !word.is_empty()).collect(),
     };
     let whole = |limit: u32| limit as usize;

@@ -19,6 +19,7 @@ use crate::{
     adapter::Found,
     compile::{Pipeline, compile},
     connection::{AT_ONCE, Connection, Launch},
+    memory::memory,
     source,
     times::Mark,
 };
@@ -71,7 +72,7 @@ impl Driver for Wgpu {
     }
 
     fn available_memory(&self) -> Option<u64> {
-        None
+        memory(&self.found.adapter).available
     }
 
     fn allocate(&self, bytes: usize) -> Option<Buffer> {

@@ -14,6 +14,7 @@
 //! | `source` | kernels written by users |
 //! | `spirv` | what SPIR-V must say for exact arithmetic |
 //! | `float_controls` | what of it a Vulkan driver can be asked for |
+//! | `memory` | how much memory a GPU has |
 //! | `driver` | the engine's trait |
 //! | `exit` | what a processor's driver compiles while the process ends |
 
@@ -23,6 +24,7 @@ mod connection;
 mod driver;
 mod exit;
 mod float_controls;
+mod memory;
 mod pipelines;
 mod source;
 mod spirv;

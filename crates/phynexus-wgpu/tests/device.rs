@@ -28,6 +28,10 @@ fn devices_are_named_under_their_api() {
         assert!(["vulkan", "metal", "dx12", "gl"].contains(&api), "{info:?}");
         assert!(number.parse::<usize>().is_ok() && !info.model.is_empty(), "{info:?}");
         assert_ne!(info.nature, DeviceNature::HostCpu);
+        if api == "vulkan" {
+            let total = info.total_memory.unwrap();
+            assert!(total > 0 && device.memory().available.is_none_or(|free| free <= total), "{info:?}");
+        }
     }
     let reason = Device::find("vulkan:99").unwrap_err().to_string();
     assert!(reason.contains("vulkan:99"), "{reason}");
