@@ -15,9 +15,10 @@ fn found() -> Vec<Device> {
     phynexus::device::devices()
 }
 
-/// What the language lacks is refused, with the reason.
+/// What the language or the device lacks (OpenGL's devices wide integers) is refused, with the reason.
 fn is_refusal(error: &Error) -> bool {
-    error.to_string().contains("WGSL has no")
+    let message = error.to_string();
+    ["WGSL has no", "which the device has not"].iter().any(|reason| message.contains(reason))
 }
 
 #[test]
