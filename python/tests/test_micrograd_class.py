@@ -161,6 +161,39 @@ def test_long_chains_of_every_kind_are_dropped() -> None:
     del value, other, twin
 
 
+def test_values_in_the_memory_of_others_are_new() -> None:
+    # More than are kept, then fewer.
+    for count in (2000, 300):
+        values = [Value(float(n)) ** 2 for n in range(count)]
+        for value in values:
+            value.backward()
+        del values, value
+        leaves = [Value(1.0) for _ in range(count)]
+        assert all((leaf.data, leaf.grad, leaf._op, leaf._prev) == (1.0, 0.0, "", []) for leaf in leaves)
+        assert len({id(leaf) for leaf in leaves}) == count and sys.getrefcount(leaves[0]) == sys.getrefcount(leaves[-1])
+        total = sum(leaves, Value(0.0))
+        total.backward()
+        assert total.data == count and all(leaf.grad == 1.0 for leaf in leaves)
+
+
+def test_operands_live_as_long_as_somebody_has_them() -> None:
+    a = Value(2.0)
+    left, right = a * 3.0, a + 1.0
+    for _ in range(1000):
+        twice = (left * right) + left * left
+        square = twice._prev[1]
+        del twice
+        assert (square.data, [value.data for value in square._prev]) == (36.0, [6.0, 6.0])
+        assert square._prev[0] is left
+    neuron = Neuron(2, nonlin=False)
+    inputs = [left + 1.0, right]
+    output = neuron(inputs)
+    del neuron, inputs
+    operands = output._prev
+    del output
+    assert [value.data for value in operands[2:]] == [7.0, 3.0, 0.0] and operands[2]._prev[0] is left
+
+
 def test_values_of_one_thread_are_dropped_by_another() -> None:
     chains = []
 
