@@ -24,7 +24,7 @@ use pyo3::{
     PyTypeInfo, ffi,
     prelude::*,
     sync::PyOnceLock,
-    types::{PyInt, PyType},
+    types::{PyFloat, PyInt, PyType},
 };
 
 use super::{
@@ -118,9 +118,13 @@ pub(super) fn as_value<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Option<&'a Bou
     None
 }
 
-/// The number that an integer of Python's is, found without a float in between; `None` for anything else.
+/// The number that a float of Python's is, or an integer, without a float in between; `None` for anything else.
 #[inline]
-pub(super) fn integer(object: &Bound<'_, PyAny>) -> Option<PyResult<f64>> {
+pub(super) fn exact_number(object: &Bound<'_, PyAny>) -> Option<PyResult<f64>> {
+    if PyFloat::is_exact_type_of(object) {
+        // SAFETY: it is a float, of which reading cannot fail.
+        return Some(Ok(unsafe { ffi::PyFloat_AsDouble(object.as_ptr()) }));
+    }
     if !PyInt::is_exact_type_of(object) {
         return None;
     }

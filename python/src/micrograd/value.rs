@@ -102,7 +102,7 @@ pub(super) fn common(a: Place, b: Place) -> Result<Place> {
 /// A number of Python's, or of what has `__float__`; `None` for anything else.
 #[inline]
 fn number(given: &Bound<'_, PyAny>) -> Result<Option<f64>> {
-    match object::integer(given).unwrap_or_else(|| given.extract::<f64>()) {
+    match object::exact_number(given).unwrap_or_else(|| given.extract::<f64>()) {
         Ok(number) => Ok(Some(number)),
         Err(error) if error.is_instance_of::<PyTypeError>(given.py()) => Ok(None),
         Err(error) => Err(error.into()),
