@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from micrograd_rs import Device, Neuron, Value
+from micrograd_rs import Device, Layer, Neuron, Value
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,39 @@ def test_long_chains_of_every_kind_are_dropped() -> None:
         other = -(other - 1) / 2
         twin = twin + twin
     del value, other, twin
+
+
+def test_long_chains_of_neurons_are_differentiated() -> None:
+    neuron = Neuron(2, nonlin=False)
+    for parameter, number in zip(neuron.parameters(), (0.5, 0.5, 0.0), strict=True):
+        parameter.data = number
+    start = value = Value(1.0)
+    for _ in range(50_000):
+        value = neuron([value, value.relu()])
+    value.backward()
+    assert (value.data, start.grad, neuron.parameters()[2].grad) == (1.0, 1.0, 50_000.0)
+
+
+def test_results_reached_by_several_ways_pass_on_the_whole_gradient() -> None:
+    x = Value(3.0)
+    a = x * x
+    b = a + x
+    c = b * a
+    d = (c + a) + b
+    e = c.relu() + d
+    e.backward()
+    assert (d.grad, c.grad, b.grad, a.grad, x.grad) == (1.0, 2.0, 19.0, 44.0, 283.0)
+    layer = Layer(2, 2, nonlin=False)
+    for parameter, number in zip(layer.parameters(), (1.0, 2.0, 0.0, 3.0, 4.0, 0.0), strict=True):
+        parameter.data = number
+    y = Value(1.0)
+    inputs = [y * 2.0, (y * 3.0).relu()]
+    outputs = layer(inputs)
+    assert isinstance(outputs, list)
+    total = outputs[0] * inputs[0] + outputs[1]
+    total.backward()
+    # (2y + 6y) * 2y + (6y + 12y)
+    assert (total.data, y.grad) == (34.0, 50.0)
 
 
 def test_values_in_the_memory_of_others_are_new() -> None:

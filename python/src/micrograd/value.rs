@@ -26,7 +26,7 @@ pub(super) struct Value {
     pub(super) grad: Number,
     /// The last walk that came by.
     pub(super) stamp: AtomicU64,
-    /// The next of a list that it is in: of objects that are freed.
+    /// The next of a list that it is in: of a walk's, or of objects that are freed.
     pub(super) link: AtomicPtr<()>,
     pub(super) kind: Kind,
     pub(super) place: Place,
