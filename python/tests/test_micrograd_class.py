@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from micrograd_rs import Device, Layer, Neuron, Value
+from micrograd_rs import Device, Layer, Neuron, Tensor, Value, ValueBatch
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,38 @@ def test_numbers_of_every_kind_are_operands(number: Any) -> None:
         assert (a**number).data == pytest.approx(np.power(2.0, real))
     assert (a < number, a <= number, a > number, a >= number) == (2.0 < real, 2.0 <= real, 2.0 > real, 2.0 >= real)
     assert (number < a, number >= a) == (real < 2.0, real >= 2.0)
+
+
+SCALARS = [
+    *(np.float64(3.0), np.float32(3.0), np.float16(3.0), np.int64(3), np.uint8(3)),
+    *(np.array(3.0), np.array(3), np.array(3, "f4")),
+]
+
+
+@pytest.mark.parametrize("scalar", SCALARS, ids=lambda scalar: f"{type(scalar).__name__}-{scalar.dtype}")
+@pytest.mark.parametrize("kind", [Value, ValueBatch, Tensor])
+def test_scalars_of_numpy_are_operands_on_both_sides(kind: Any, scalar: Any) -> None:
+    a = kind(2.0) if kind is not ValueBatch else kind([2.0])
+    results = [a + scalar, scalar + a, a - scalar, scalar - a, a * scalar, scalar * a, a / scalar, scalar / a, a**scalar]
+    assert {type(result) for result in results} == {kind}
+    numbers = [float(np.squeeze(result.data)) for result in results]
+    assert numbers == pytest.approx([5.0, 5.0, -1.0, 1.0, 6.0, 6.0, 2 / 3, 1.5, 8.0])
+    assert np.all(a < scalar) and np.all(scalar > a) and not np.any(a >= scalar)
+    (scalar * a).backward()
+    assert np.squeeze(a.grad) == 3.0
+    with pytest.raises(TypeError):
+        _ = scalar**a
+
+
+@pytest.mark.parametrize("kind", [Value, ValueBatch, Tensor])
+@pytest.mark.parametrize("array", [np.array([3.0]), np.array([1.0, 2.0]), np.array([[1, 2]]), np.array([object()])])
+def test_arrays_of_numpy_do_not_become_arrays_of_objects(kind: Any, array: Any) -> None:
+    a = kind([2.0, 3.0]) if kind is not Value else kind(2.0)
+    for operator in (lambda: a * array, lambda: array * a, lambda: array + a, lambda: a - array, lambda: a**array):
+        with pytest.raises(TypeError):
+            operator()
+    with pytest.raises(TypeError):
+        array *= a
 
 
 class Failing:

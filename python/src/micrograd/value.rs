@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed},
 };
 
-use pyo3::{exceptions::PyTypeError, prelude::*, pyclass::CompareOp};
+use pyo3::{exceptions::PyTypeError, prelude::*, pyclass::CompareOp, types::PyFloat};
 
 use super::{
     Reduced, backward,
@@ -99,10 +99,16 @@ pub(super) fn common(a: Place, b: Place) -> Result<Place> {
     )))
 }
 
-/// A number of Python's, or of what has `__float__`; `None` for anything else.
+/// A number of Python's, or of what has `__float__` and no length; `None` for anything else.
 #[inline]
 fn number(given: &Bound<'_, PyAny>) -> Result<Option<f64>> {
-    match object::exact_number(given).unwrap_or_else(|| given.extract::<f64>()) {
+    let number = match object::exact_number(given) {
+        Some(number) => number,
+        // NumPy makes a number of an array that holds but one, whatever its axes.
+        None if !given.is_instance_of::<PyFloat>() && given.len().is_ok() => return Ok(None),
+        None => given.extract::<f64>(),
+    };
+    match number {
         Ok(number) => Ok(Some(number)),
         Err(error) if error.is_instance_of::<PyTypeError>(given.py()) => Ok(None),
         Err(error) => Err(error.into()),
