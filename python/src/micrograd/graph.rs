@@ -66,12 +66,11 @@ pub(super) struct Dot {
 }
 
 impl Dot {
-    /// Weights beside their inputs; what is left over on either side takes no part.
+    /// Weights beside their inputs, of which there are as many.
     #[inline]
     pub(super) fn pairs(&self) -> impl DoubleEndedIterator<Item = (&Py<Value>, &Py<Value>)> {
         let weights = self.parameters.split_last().map_or(&[][..], |(_, weights)| weights);
-        let count = weights.len().min(self.inputs.values.len());
-        weights[..count].iter().zip(&self.inputs.values[..count])
+        weights.iter().zip(self.inputs.values.iter())
     }
     /// The bias.
     #[inline]
