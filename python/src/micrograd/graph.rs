@@ -96,9 +96,17 @@ impl Kind {
     #[inline]
     pub(super) fn evaluate(&self) -> f64 {
         match self {
-            Kind::Leaf => 0.0,
             Kind::Add(a, b) => a.get().data.get() + b.get().data.get(),
             Kind::Mul(a, b) => a.get().data.get() * b.get().data.get(),
+            _ => self.evaluate_rarer(),
+        }
+    }
+
+    /// [`Kind::evaluate`] for what is neither a sum nor a product. Out of line, so that those are short where they are made.
+    #[inline(never)]
+    fn evaluate_rarer(&self) -> f64 {
+        match self {
+            Kind::Leaf | Kind::Add(..) | Kind::Mul(..) => 0.0,
             Kind::Pow(a, exponent) => a.get().data.get().powf(*exponent),
             Kind::Moved(a) => a.get().data.get(),
             Kind::Apply(function, a) => function.of(a.get().data.get()),

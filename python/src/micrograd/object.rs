@@ -7,7 +7,8 @@
 //!
 //! All of it is in Python's stable interface of 3.10, counting references included: its headers compile `Py_INCREF` to an
 //! addition, where PyO3 calls a function. That interface is of Pythons with a lock, which every thread that gets here holds, so
-//! that nobody else counts, makes or frees meanwhile.
+//! that nobody else counts, makes or frees meanwhile. For Pythons without it this does not compile: their objects have no such
+//! count.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -154,11 +155,7 @@ pub(super) fn share(value: &Bound<'_, Value>) -> Py<Value> {
 pub(super) fn new(py: Python<'_>, value: Value) -> Result<Py<Value>> {
     let mut object = reused(py);
     if object.is_null() {
-        // SAFETY: the class says how large an `Object` is; Python fills in the head.
-        object = unsafe { ffi::PyObject_New::<Object>(Value::type_object_raw(py)) };
-        if object.is_null() {
-            return Err(PyErr::fetch(py).into());
-        }
+        object = made(py)?;
     }
     // SAFETY: the memory is there and nobody else knows of it; with its value it is an object of the class, of which this is
     // the only reference.
@@ -166,6 +163,17 @@ pub(super) fn new(py: Python<'_>, value: Value) -> Result<Py<Value>> {
         (&raw mut (*object).value).write(value);
         Ok(Bound::from_owned_ptr(py, object.cast()).cast_into_unchecked::<Value>().unbind())
     }
+}
+
+/// An object that Python makes, whose value is still to be written.
+#[inline(never)]
+fn made(py: Python<'_>) -> Result<*mut Object> {
+    // SAFETY: the class says how large an `Object` is; Python fills in the head.
+    let object = unsafe { ffi::PyObject_New::<Object>(Value::type_object_raw(py)) };
+    if object.is_null() {
+        return Err(PyErr::fetch(py).into());
+    }
+    Ok(object)
 }
 
 /// Objects that nobody has, for the next ones that are made: Python's own making and freeing takes longer than all else

@@ -57,10 +57,16 @@ impl Value {
     /// A result on a device: computed now on the CPU, with all others when it is read on a GPU.
     #[inline]
     pub(super) fn result(py: Python<'_>, place: Place, kind: Kind) -> Result<Py<Value>> {
-        if place.is_cpu() {
-            let data = kind.evaluate();
-            return object::new(py, Value::with(data, place, kind));
+        if !place.is_cpu() {
+            return Value::recorded(py, place, kind);
         }
+        let data = kind.evaluate();
+        object::new(py, Value::with(data, place, kind))
+    }
+
+    /// A result on a GPU. Out of line, so that what sums and products on the CPU need fits into their slots.
+    #[inline(never)]
+    fn recorded(py: Python<'_>, place: Place, kind: Kind) -> Result<Py<Value>> {
         let value = object::new(py, Value::with(0.0, place, kind))?;
         value.get().pending.store(true, Relaxed);
         launch::remember(py, &value);
