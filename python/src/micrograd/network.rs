@@ -23,6 +23,7 @@ use crate::{
 };
 
 /// A neuron's parameters.
+#[derive(Clone)]
 struct Unit {
     /// The weights, then the bias.
     parameters: Arc<[Py<Value>]>,
@@ -60,6 +61,7 @@ impl Unit {
 type Kept = (usize, String, Vec<(bool, Vec<Py<Value>>)>);
 
 /// Neurons that take the same inputs.
+#[derive(Clone)]
 struct Row {
     units: Vec<Unit>,
     nin: usize,
@@ -77,8 +79,13 @@ impl Row {
         Ok(Row { units, nin, place })
     }
 
-    fn call(&self, py: Python<'_>, mut values: Vec<Py<Value>>) -> Result<Vec<Py<Value>>> {
-        values.truncate(self.nin);
+    fn call(&self, py: Python<'_>, values: Vec<Py<Value>>) -> Result<Vec<Py<Value>>> {
+        if values.len() != self.nin {
+            let (count, nin) = (values.len(), self.nin);
+            return Err(value_error(format!(
+                "the number of inputs is {nin} for this network, not {count}: give it a list with a Value for each"
+            )));
+        }
         for value in &values {
             common(self.place, value.get().place)?;
         }
@@ -137,7 +144,10 @@ fn inputs(x: &Bound<'_, PyAny>) -> Result<Vec<Py<Value>>> {
         Ok(value) => Ok(value.unbind()),
         Err(error) => {
             let kind = error.into_inner().get_type().name()?;
-            Err(type_error(format!("the inputs of a network are Values, not {kind}: use Value({kind})")))
+            Err(type_error(format!(
+                "the inputs of a network are Values, but one is of type {kind}: make each number a Value first, as \
+                 in [Value(number) for number in numbers]"
+            )))
         }
     };
     if let Ok(list) = x.cast::<PyList>() {
@@ -146,7 +156,8 @@ fn inputs(x: &Bound<'_, PyAny>) -> Result<Vec<Py<Value>>> {
     if let Ok(tuple) = x.cast::<PyTuple>() {
         return tuple.iter().map(one).collect();
     }
-    Err(type_error(format!("the inputs of a network are a list of Values, not {}", x.get_type().name()?)))
+    let kind = x.get_type().name()?;
+    Err(type_error(format!("a network takes a list or a tuple of Values, not an object of type {kind}")))
 }
 
 /// One result by itself, several as a list.
@@ -185,6 +196,23 @@ impl Neuron {
     }
     fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         given(x.py(), self.0.call(x.py(), inputs(x)?)?)
+    }
+    /// The weights: the neuron's own, in a list of the caller's.
+    #[getter]
+    fn w(&self, py: Python<'_>) -> Vec<Py<Value>> {
+        let mut all = self.parameters(py);
+        all.pop();
+        all
+    }
+    /// The bias.
+    #[getter]
+    fn b(&self, py: Python<'_>) -> Option<Py<Value>> {
+        self.parameters(py).pop()
+    }
+    /// Whether it has a ReLU.
+    #[getter]
+    fn nonlin(&self) -> bool {
+        self.0.units.iter().all(|unit| unit.nonlinear)
     }
     /// The weights, then the bias.
     fn parameters(&self, py: Python<'_>) -> Vec<Py<Value>> {
@@ -230,6 +258,12 @@ impl Layer {
     /// A value if there is one neuron, else a list of them.
     fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         given(x.py(), self.0.call(x.py(), inputs(x)?)?)
+    }
+    /// The neurons, which share the layer's parameters: a list of the caller's.
+    #[getter]
+    fn neurons(&self) -> Vec<Neuron> {
+        let (nin, place) = (self.0.nin, self.0.place);
+        self.0.units.iter().map(|unit| Neuron(Row { units: vec![unit.clone()], nin, place })).collect()
     }
     /// The parameters of each neuron in turn.
     fn parameters(&self, py: Python<'_>) -> Vec<Py<Value>> {
@@ -278,6 +312,11 @@ impl Mlp {
     fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let py = x.py();
         given(py, self.0.iter().try_fold(inputs(x)?, |values, layer| layer.call(py, values))?)
+    }
+    /// The layers, which share the network's parameters: a list of the caller's.
+    #[getter]
+    fn layers(&self) -> Vec<Layer> {
+        self.0.iter().cloned().map(Layer).collect()
     }
     /// The parameters of each layer in turn.
     fn parameters(&self, py: Python<'_>) -> Vec<Py<Value>> {

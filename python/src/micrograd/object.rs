@@ -5,15 +5,19 @@
 //! and count each call into Rust. Values need none of it: their operands are older than they are, so that no cycle can form,
 //! and nothing else can be put into them. `slots` has what the class's methods are.
 //!
-//! All of it is in Python's stable interface of 3.10.
+//! All of it is in Python's stable interface of 3.10, counting references included: its headers compile `Py_INCREF` to an
+//! addition, where PyO3 calls a function. That interface is of Pythons with a lock, which every thread that gets here holds, so
+//! that nobody else counts, makes or frees meanwhile. For Pythons without it this does not compile: their objects have no such
+//! count.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
 use std::{
     ffi::{c_int, c_uint, c_void},
+    ptr::null_mut,
     sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+        Arc,
+        atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -21,16 +25,20 @@ use pyo3::{
     PyTypeInfo, ffi,
     prelude::*,
     sync::PyOnceLock,
-    types::{PyInt, PyType},
+    types::{PyFloat, PyInt, PyType},
 };
 
-use super::{graph::Kind, slots, value::Value};
+use super::{
+    graph::{Dot, Kind},
+    slots,
+    value::Value,
+};
 use crate::error::Result;
 
 /// A value as Python has it.
 #[repr(C)]
 struct Object {
-    _head: ffi::PyObject,
+    head: ffi::PyObject,
     value: Value,
 }
 
@@ -111,9 +119,13 @@ pub(super) fn as_value<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Option<&'a Bou
     None
 }
 
-/// The number that an integer of Python's is, found without a float in between; `None` for anything else.
+/// The number that a float of Python's is, or an integer, without a float in between; `None` for anything else.
 #[inline]
-pub(super) fn integer(object: &Bound<'_, PyAny>) -> Option<PyResult<f64>> {
+pub(super) fn exact_number(object: &Bound<'_, PyAny>) -> Option<PyResult<f64>> {
+    if PyFloat::is_exact_type_of(object) {
+        // SAFETY: it is a float, of which reading cannot fail.
+        return Some(Ok(unsafe { ffi::PyFloat_AsDouble(object.as_ptr()) }));
+    }
     if !PyInt::is_exact_type_of(object) {
         return None;
     }
@@ -127,13 +139,23 @@ pub(super) fn integer(object: &Bound<'_, PyAny>) -> Option<PyResult<f64>> {
     Some(Ok(number))
 }
 
+/// Another reference to a value.
+#[inline]
+pub(super) fn share(value: &Bound<'_, Value>) -> Py<Value> {
+    let object = value.as_ptr();
+    // SAFETY: the object is alive and this thread holds Python's lock. The reference that is counted is the result's.
+    unsafe {
+        (*object).ob_refcnt += 1;
+        Bound::from_owned_ptr(value.py(), object).cast_into_unchecked::<Value>().unbind()
+    }
+}
+
 /// A new object.
 #[inline]
 pub(super) fn new(py: Python<'_>, value: Value) -> Result<Py<Value>> {
-    // SAFETY: the class says how large an `Object` is; Python fills in the head.
-    let object = unsafe { ffi::PyObject_New::<Object>(Value::type_object_raw(py)) };
+    let mut object = reused(py);
     if object.is_null() {
-        return Err(PyErr::fetch(py).into());
+        object = made(py)?;
     }
     // SAFETY: the memory is there and nobody else knows of it; with its value it is an object of the class, of which this is
     // the only reference.
@@ -143,87 +165,135 @@ pub(super) fn new(py: Python<'_>, value: Value) -> Result<Py<Value>> {
     }
 }
 
-/// What Python calls when the last reference to a value is gone.
-unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
-    // SAFETY: it is an `Object` that nobody else has. The kind is moved out; the other fields need no drop. The memory is from
-    // `PyObject_New`, which took a reference to the class for it.
-    let kind = unsafe {
-        let class = ffi::Py_TYPE(object);
-        let kind = (&raw const (*object.cast::<Object>()).value.kind).read();
-        ffi::PyObject_Free(object.cast());
-        ffi::Py_DECREF(class.cast());
-        kind
-    };
-    if !matches!(kind, Kind::Leaf) {
-        // SAFETY: Python frees objects on threads that are attached.
-        unsafe { release(kind) };
+/// An object that Python makes, whose value is still to be written.
+#[inline(never)]
+fn made(py: Python<'_>) -> Result<*mut Object> {
+    // SAFETY: the class says how large an `Object` is; Python fills in the head.
+    let object = unsafe { ffi::PyObject_New::<Object>(Value::type_object_raw(py)) };
+    if object.is_null() {
+        return Err(PyErr::fetch(py).into());
     }
+    Ok(object)
 }
 
-/// How deep drops may nest before operands wait for the outermost one: long chains would exhaust the stack.
-const DEPTH: u32 = 64;
+/// Objects that nobody has, for the next ones that are made: Python's own making and freeing takes longer than all else
+/// that an operator does.
+static SPARE: AtomicPtr<Object> = AtomicPtr::new(null_mut());
+/// How many there are.
+static SPARES: AtomicUsize = AtomicUsize::new(0);
+/// How many are kept at most, 40 kilobytes: the expressions of small networks come and go in them.
+const MOST_SPARES: usize = 512;
 
-/// The drops that Python is in the middle of: one thread's, which does not give Python's lock away meanwhile. Without that
-/// lock threads would count together, so that some drops waited for others' sooner.
-static NESTED: AtomicU32 = AtomicU32::new(0);
-/// Whether there is anything in the list, which takes longer to look at.
-static WAITS: AtomicBool = AtomicBool::new(false);
-static WAITING: Mutex<Vec<Kind>> = Mutex::new(Vec::new());
-
-fn waiting() -> MutexGuard<'static, Vec<Kind>> {
-    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Drops operands, those of long chains in a loop.
+/// Where an object has the next of a list that it is in.
 ///
 /// # Safety
 ///
-/// The thread is attached.
+/// It is the memory of an object that was made, and is not given back to Python for `'a`.
 #[inline]
-unsafe fn release(kind: Kind) {
-    let depth = NESTED.load(Relaxed);
-    if depth >= DEPTH {
-        waiting().push(kind);
-        WAITS.store(true, Relaxed);
-        return;
-    }
-    NESTED.store(depth + 1, Relaxed);
+unsafe fn link<'a>(object: *mut Object) -> &'a AtomicPtr<()> {
     // SAFETY: the caller's.
-    unsafe { let_go(kind) };
-    while depth == 0 && WAITS.load(Relaxed) {
-        let next = waiting().pop();
-        match next {
-            // SAFETY: the caller's.
-            Some(next) => unsafe { let_go(next) },
-            None => WAITS.store(false, Relaxed),
-        }
-    }
-    NESTED.store(depth, Relaxed);
+    unsafe { &(*object).value.link }
 }
 
-/// Drops operands. `Py` would leave them to PyO3's next call into Rust, since PyO3 does not count this one.
+/// A spare object, with one reference and a value that is still to be written; null if there is none.
+#[inline]
+fn reused(_: Python<'_>) -> *mut Object {
+    let object = SPARE.load(Relaxed);
+    if !object.is_null() {
+        // SAFETY: nobody but the list has the object, and the list is this thread's while it holds Python's lock. Class and
+        // memory are still those that Python gave it; the count is what it gives a new one.
+        unsafe {
+            SPARE.store(link(object).load(Relaxed).cast(), Relaxed);
+            (*object).head.ob_refcnt = 1;
+        }
+        SPARES.store(SPARES.load(Relaxed) - 1, Relaxed);
+    }
+    object
+}
+
+/// Keeps an object as a spare, or gives it back to Python.
 ///
 /// # Safety
 ///
-/// The thread is attached.
+/// The thread is attached. Nobody has the object, whose kind was moved out; the value's other fields need no drop.
 #[inline]
-unsafe fn let_go(kind: Kind) {
-    let (first, second) = match kind {
-        Kind::Leaf => return,
-        Kind::Add(a, b) | Kind::Mul(a, b) => (a, Some(b)),
-        Kind::Pow(a, _) | Kind::Apply(_, a) | Kind::Moved(a) => (a, None),
-        Kind::Dot(dot) => {
-            // Lists that are shared, of which this may be the last owner. Where Python is at its end and nobody can attach,
-            // PyO3 keeps the references, and nothing needs them any more.
-            let _ = Python::try_attach(|_| drop(dot));
-            return;
-        }
-    };
-    // SAFETY: each is a reference that is owned, given up once.
+unsafe fn recycle(object: *mut Object) {
+    let spares = SPARES.load(Relaxed);
+    // SAFETY: the caller's. The memory is from `PyObject_New`, which took a reference to the class for it.
     unsafe {
-        ffi::Py_DECREF(first.into_ptr());
-        if let Some(second) = second {
-            ffi::Py_DECREF(second.into_ptr());
+        if spares < MOST_SPARES {
+            link(object).store(SPARE.load(Relaxed).cast(), Relaxed);
+            SPARE.store(object, Relaxed);
+            SPARES.store(spares + 1, Relaxed);
+        } else {
+            let class = ffi::Py_TYPE(object.cast());
+            ffi::PyObject_Free(object.cast());
+            ffi::Py_DECREF(class.cast());
         }
+    }
+}
+
+/// What Python calls when the last reference to a value is gone. Operands that nobody else has are freed in its loop instead of
+/// by Python, which would come back here: long chains would exhaust the stack.
+unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
+    let mut unused = object.cast::<Object>();
+    // SAFETY: Python frees objects on attached threads. Those of the list are `Object`s that nobody else has, each until its
+    // kind is moved out.
+    unsafe {
+        link(unused).store(null_mut(), Relaxed);
+        while !unused.is_null() {
+            let object = unused;
+            unused = link(object).load(Relaxed).cast();
+            let kind = (&raw const (*object).value.kind).read();
+            recycle(object);
+            match kind {
+                Kind::Leaf => (),
+                Kind::Add(a, b) | Kind::Mul(a, b) => {
+                    let_go(a, &mut unused);
+                    let_go(b, &mut unused);
+                }
+                Kind::Pow(a, _) | Kind::Apply(_, a) | Kind::Moved(a) => let_go(a, &mut unused),
+                Kind::Dot(dot) => let_go_of_sum(*dot, &mut unused),
+            }
+        }
+    }
+}
+
+/// Gives up a reference; a value of which it was the last joins the list. The drop of a `Py` would leave it to PyO3's next
+/// call into Rust, since PyO3 does not count this one.
+///
+/// # Safety
+///
+/// The thread is attached. What the list holds, nobody else has.
+#[inline]
+unsafe fn let_go(value: Py<Value>, unused: &mut *mut Object) {
+    let object = value.into_ptr();
+    // SAFETY: the reference keeps the object alive, and it is given up once.
+    unsafe {
+        if (*object).ob_refcnt == 1 {
+            link(object.cast()).store((*unused).cast(), Relaxed);
+            *unused = object.cast();
+        } else {
+            (*object).ob_refcnt -= 1;
+        }
+    }
+}
+
+/// Gives up a weighted sum's share of its lists.
+///
+/// # Safety
+///
+/// As for [`let_go`].
+unsafe fn let_go_of_sum(dot: Dot, unused: &mut *mut Object) {
+    if let Some(inputs) = Arc::into_inner(dot.inputs) {
+        for value in inputs.values {
+            // SAFETY: the caller's.
+            unsafe { let_go(value, unused) };
+        }
+    }
+    if Arc::strong_count(&dot.parameters) == 1 {
+        // The network is gone. Parameters are leaves: their drops do not nest. Where Python is at its end and nobody can
+        // attach, PyO3 keeps the references, and nothing needs them any more.
+        let _ = Python::try_attach(|_| drop(dot.parameters));
     }
 }

@@ -24,8 +24,9 @@ use pyo3::{
 };
 
 use super::{
-    graph::Function,
-    object::{Held, as_value},
+    device::Place,
+    graph::{Function, Kind},
+    object::{Held, as_value, share},
     value::{self, Answer, Value},
 };
 use crate::error::{Result, type_error};
@@ -104,18 +105,41 @@ unsafe fn this<'a, 'py>(object: Pointer) -> Borrowed<'a, 'py, Value> {
     unsafe { passed(object).cast_unchecked() }
 }
 
+/// The result of two values on the CPU, the commonest operands, for which nothing that handles errors and panics is needed.
+/// `None` for others; and without memory, of which `operator` makes the error.
+#[inline]
+fn of_two_here(
+    left: &Bound<'_, PyAny>,
+    right: &Bound<'_, PyAny>,
+    kind: impl FnOnce(Py<Value>, Py<Value>) -> Kind,
+) -> Option<Py<Value>> {
+    let (left, right) = (as_value(left)?, as_value(right)?);
+    if !(is_here(left) && is_here(right)) {
+        return None;
+    }
+    Value::result(left.py(), Place::CPU, kind(share(left), share(right))).ok()
+}
+
 macro_rules! binary_operators {
-    ($($name:ident)*) => {$(
+    ($($name:ident $($kind:expr)?;)*) => {$(
         unsafe extern "C" fn $name(left: Pointer, right: Pointer) -> Pointer {
             // SAFETY: Python calls slots with objects that it holds until they return, on attached threads.
             let (left, right) = unsafe { (passed(left), passed(right)) };
+            $(if let Some(result) = of_two_here(&left, &right, $kind) {
+                return result.into_ptr();
+            })?
             let plain = is_plain(&left) && is_plain(&right);
             operator(left.py(), plain, || value::$name(&left, &right))
         }
     )*};
 }
 
-binary_operators!(add subtract multiply divide);
+binary_operators! {
+    add Kind::Add;
+    subtract;
+    multiply Kind::Mul;
+    divide;
+}
 
 unsafe extern "C" fn power(base: Pointer, exponent: Pointer, modulus: Pointer) -> Pointer {
     // SAFETY: as for the other operators.
@@ -294,8 +318,17 @@ unsafe fn arguments<'py, const N: usize>(
 }
 
 unsafe extern "C" fn new(_: *mut ffi::PyTypeObject, positional: Pointer, named: Pointer) -> Pointer {
-    // SAFETY: Python calls on attached threads.
-    let py = unsafe { Python::assume_attached() };
+    // SAFETY: Python calls on attached threads, with a tuple that it holds until this returns.
+    let only = unsafe { passed(positional).cast_unchecked::<PyTuple>() };
+    let py = only.py();
+    // A number alone, as most leaves are made.
+    if named.is_null()
+        && only.len() == 1
+        && let Ok(number) = only.get_borrowed_item(0)
+        && PyFloat::is_exact_type_of(&number)
+    {
+        return run(py, true, null_mut(), || Ok(Value::leaf(py, number.extract()?, Place::CPU)?.into_ptr()));
+    }
     run(py, false, null_mut(), || {
         // SAFETY: a tuple, and a dictionary or null, which Python holds.
         let [data, device] = unsafe { arguments("Value", ["data", "device"], 1, positional, named) }?;

@@ -1,18 +1,21 @@
 //! What a value is, and what its class's operators and methods do; `slots` has them in Python's form.
 //!
 //! A value is one Python object that holds number, gradient and references to its operands: building an expression takes
-//! one allocation a value, and a dropped expression is freed at once.
+//! one object a value, and a dropped expression is freed at once.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::{
+    ptr::null_mut,
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed},
+};
 
-use pyo3::{exceptions::PyTypeError, prelude::*, pyclass::CompareOp};
+use pyo3::{exceptions::PyTypeError, prelude::*, pyclass::CompareOp, types::PyFloat};
 
 use super::{
     Reduced, backward,
     device::{Place, PlaceDevice},
     graph::{Function, Kind, Number},
     launch,
-    object::{self, Held, as_value},
+    object::{self, Held, as_value, share},
     reduced,
 };
 use crate::error::{Result, value_error};
@@ -23,6 +26,8 @@ pub(super) struct Value {
     pub(super) grad: Number,
     /// The last walk that came by.
     pub(super) stamp: AtomicU64,
+    /// The next of a list that it is in: of a walk's, or of objects that are freed.
+    pub(super) link: AtomicPtr<()>,
     pub(super) kind: Kind,
     pub(super) place: Place,
     /// True while the number is still to be computed, on a GPU.
@@ -36,6 +41,7 @@ impl Value {
             data: Number::new(data),
             grad: Number::new(0.0),
             stamp: AtomicU64::new(0),
+            link: AtomicPtr::new(null_mut()),
             kind,
             place,
             pending: AtomicBool::new(false),
@@ -51,10 +57,16 @@ impl Value {
     /// A result on a device: computed now on the CPU, with all others when it is read on a GPU.
     #[inline]
     pub(super) fn result(py: Python<'_>, place: Place, kind: Kind) -> Result<Py<Value>> {
-        if place.is_cpu() {
-            let data = kind.evaluate();
-            return object::new(py, Value::with(data, place, kind));
+        if !place.is_cpu() {
+            return Value::recorded(py, place, kind);
         }
+        let data = kind.evaluate();
+        object::new(py, Value::with(data, place, kind))
+    }
+
+    /// A result on a GPU. Out of line, so that what sums and products on the CPU need fits into their slots.
+    #[inline(never)]
+    fn recorded(py: Python<'_>, place: Place, kind: Kind) -> Result<Py<Value>> {
         let value = object::new(py, Value::with(0.0, place, kind))?;
         value.get().pending.store(true, Relaxed);
         launch::remember(py, &value);
@@ -76,7 +88,7 @@ fn product(py: Python<'_>, a: Py<Value>, b: Py<Value>) -> Result<Py<Value>> {
 
 #[inline]
 fn inverse(value: &Bound<'_, Value>) -> Result<Py<Value>> {
-    Value::result(value.py(), value.get().place, Kind::Pow(value.clone().unbind(), -1.0))
+    Value::result(value.py(), value.get().place, Kind::Pow(share(value), -1.0))
 }
 
 /// The one place of both operands.
@@ -93,10 +105,16 @@ pub(super) fn common(a: Place, b: Place) -> Result<Place> {
     )))
 }
 
-/// A number of Python's, or of what has `__float__`; `None` for anything else.
+/// A number of Python's, or of what has `__float__` and no length; `None` for anything else.
 #[inline]
 fn number(given: &Bound<'_, PyAny>) -> Result<Option<f64>> {
-    match object::integer(given).unwrap_or_else(|| given.extract::<f64>()) {
+    let number = match object::exact_number(given) {
+        Some(number) => number,
+        // NumPy makes a number of an array that holds but one, whatever its axes.
+        None if !given.is_instance_of::<PyFloat>() && given.len().is_ok() => return Ok(None),
+        None => given.extract::<f64>(),
+    };
+    match number {
         Ok(number) => Ok(Some(number)),
         Err(error) if error.is_instance_of::<PyTypeError>(given.py()) => Ok(None),
         Err(error) => Err(error.into()),
@@ -107,7 +125,7 @@ fn number(given: &Bound<'_, PyAny>) -> Result<Option<f64>> {
 #[inline]
 fn operand(value: &Bound<'_, Value>, other: &Bound<'_, PyAny>) -> Result<Option<Py<Value>>> {
     if let Some(other) = as_value(other) {
-        return Ok(Some(other.clone().unbind()));
+        return Ok(Some(share(other)));
     }
     let leaf = |number| Value::leaf(value.py(), number, value.get().place);
     number(other)?.map(leaf).transpose()
@@ -142,7 +160,7 @@ pub(super) fn add(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
     match Operands::of(left, right) {
         Operands::Left(value, other) | Operands::Right(value, other) => {
             let Some(other) = operand(value, other)? else { return Ok(None) };
-            sum(value.py(), value.clone().unbind(), other).map(Some)
+            sum(value.py(), share(value), other).map(Some)
         }
         Operands::Neither => Ok(None),
     }
@@ -154,7 +172,7 @@ pub(super) fn multiply(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Ans
     match Operands::of(left, right) {
         Operands::Left(value, other) | Operands::Right(value, other) => {
             let Some(other) = operand(value, other)? else { return Ok(None) };
-            product(value.py(), value.clone().unbind(), other).map(Some)
+            product(value.py(), share(value), other).map(Some)
         }
         Operands::Neither => Ok(None),
     }
@@ -176,7 +194,7 @@ pub(super) fn subtract(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Ans
                     None => return Ok(None),
                 },
             };
-            sum(py, a.clone().unbind(), negated).map(Some)
+            sum(py, share(a), negated).map(Some)
         }
         Operands::Right(b, a) => {
             let Some(a) = operand(b, a)? else { return Ok(None) };
@@ -202,7 +220,7 @@ pub(super) fn divide(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answe
                     None => return Ok(None),
                 },
             };
-            product(py, a.clone().unbind(), inverse).map(Some)
+            product(py, share(a), inverse).map(Some)
         }
         Operands::Right(b, a) => {
             let Some(a) = operand(b, a)? else { return Ok(None) };
@@ -216,7 +234,7 @@ pub(super) fn divide(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answe
 #[inline]
 pub(super) fn negative(value: &Bound<'_, Value>) -> Result<Py<Value>> {
     let minus_one = Value::leaf(value.py(), -1.0, value.get().place)?;
-    product(value.py(), value.clone().unbind(), minus_one)
+    product(value.py(), share(value), minus_one)
 }
 
 /// ``a ** n``, whose exponent is a number.
@@ -226,8 +244,7 @@ pub(super) fn power(base: &Bound<'_, PyAny>, exponent: &Bound<'_, PyAny>) -> Ans
     if as_value(exponent).is_some() {
         return Ok(None);
     }
-    let power =
-        |number| Value::result(value.py(), value.get().place, Kind::Pow(value.clone().unbind(), number));
+    let power = |number| Value::result(value.py(), value.get().place, Kind::Pow(share(value), number));
     number(exponent)?.map(power).transpose()
 }
 
@@ -261,7 +278,7 @@ pub(super) fn compare(
 /// A function of a value.
 #[inline]
 pub(super) fn apply(value: &Bound<'_, Value>, function: Function) -> Result<Py<Value>> {
-    Value::result(value.py(), value.get().place, Kind::Apply(function, value.clone().unbind()))
+    Value::result(value.py(), value.get().place, Kind::Apply(function, share(value)))
 }
 
 /// A value that was given.
@@ -330,9 +347,9 @@ pub(super) fn operation(value: &Bound<'_, Value>) -> Result<String> {
 pub(super) fn to(value: &Bound<'_, Value>, device: &Bound<'_, PyAny>) -> Result<Py<Value>> {
     let place = place_device(device)?.get().place(value.py())?;
     if place == value.get().place {
-        return Ok(value.clone().unbind());
+        return Ok(share(value));
     }
-    object::new(value.py(), Value::with(data(value)?, place, Kind::Moved(value.clone().unbind())))
+    object::new(value.py(), Value::with(data(value)?, place, Kind::Moved(share(value))))
 }
 
 /// Adds to the gradient of every value that this one was made from; gives `None` of Python's.
