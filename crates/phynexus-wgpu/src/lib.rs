@@ -1,5 +1,4 @@
-//! GPUs behind Vulkan, Metal, DirectX 12 and OpenGL as devices of Phynexus, through wgpu: `vulkan:0`, `metal:0`, `dx12:0`,
-//! `gl:0`.
+//! GPUs behind Vulkan, Metal and DirectX 12 as devices of Phynexus, through wgpu: `vulkan:0`, `metal:0`, `dx12:0`.
 //!
 //! The drivers are opened when the program runs. A plan's steps are lowered to loop trees by the engine, printed as WGSL,
 //! translated to what the API takes, and launched in the order of one queue a device.

@@ -15,10 +15,9 @@ fn found() -> Vec<Device> {
     phynexus::device::devices()
 }
 
-/// What the language or the device lacks (OpenGL's devices wide integers) is refused, with the reason.
+/// What the language lacks is refused, with the reason.
 fn is_refusal(error: &Error) -> bool {
-    let message = error.to_string();
-    ["WGSL has no", "which the device has not"].iter().any(|reason| message.contains(reason))
+    error.to_string().contains("WGSL has no")
 }
 
 #[test]
@@ -26,7 +25,7 @@ fn devices_are_named_under_their_api() {
     for device in found() {
         let info = device.info();
         let (api, number) = device.name().split_once(':').unwrap();
-        assert!(["vulkan", "metal", "dx12", "gl"].contains(&api), "{info:?}");
+        assert!(["vulkan", "metal", "dx12"].contains(&api), "{info:?}");
         assert!(number.parse::<usize>().is_ok() && !info.model.is_empty(), "{info:?}");
         assert_ne!(info.nature, DeviceNature::HostCpu);
         if api == "vulkan" {

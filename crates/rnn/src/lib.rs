@@ -53,7 +53,7 @@
 //! A network computes on the best real device: a GPU if there is one, else the CPU; software that behaves like a GPU is never
 //! chosen by itself. [`Network::device`] and the history say which it was; [`NetworkBuilder::device`] forces one by name
 //! (`"cpu"`, `"cuda:0"`, `"vulkan:0"`), and the variable `RNN_GPU_DEVICE` for all networks that name none. Features select
-//! families: `gpu` (Vulkan, DirectX 12, OpenGL), `cuda`, `opencl`, `metal`, `rocm`; all are on by default and need nothing
+//! families: `gpu` (Vulkan, DirectX 12), `cuda`, `opencl`, `metal`, `rocm`; all are on by default and need nothing
 //! to build.
 //!
 //! | variable | meaning |

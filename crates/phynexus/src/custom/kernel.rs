@@ -26,7 +26,7 @@ pub enum SourceLanguage {
     HipC,
     /// For devices of OpenCL.
     OpenClC,
-    /// For Vulkan, Metal, DirectX 12 and OpenGL.
+    /// For Vulkan, Metal and DirectX 12.
     Wgsl,
     /// For the same, as a binary module: [`CustomKernelBuilder::binary`].
     SpirV,

@@ -42,13 +42,13 @@ fn language(device: &str) -> Option<SourceLanguage> {
         "cuda" => Some(SourceLanguage::CudaC),
         "hip" => Some(SourceLanguage::HipC),
         "opencl" => Some(SourceLanguage::OpenClC),
-        "vulkan" | "dx12" | "gl" | "metal" => Some(SourceLanguage::Wgsl),
+        "vulkan" | "dx12" | "metal" => Some(SourceLanguage::Wgsl),
         _ => None,
     }
 }
 
 impl GpuContext {
-    /// Executes a kernel: CUDA C, HIP C, OpenCL C, or WGSL on what is reached through Vulkan, DirectX 12, OpenGL and Metal.
+    /// Executes a kernel: CUDA C, HIP C, OpenCL C, or WGSL on what is reached through Vulkan, DirectX 12 and Metal.
     /// Arguments are in the order of the source's parameters; in WGSL, tensors by their bindings, then the members of the
     /// uniform structure. Memory behind a pointer to `const` (in WGSL, `var<storage, read>`) is read; other memory is
     /// written: it is zeros when the kernel begins. At least one piece is read, and one written. There are so many groups that

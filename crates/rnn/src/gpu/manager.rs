@@ -24,8 +24,6 @@ pub enum GpuDeviceType {
     Vulkan,
     /// Any through DirectX 12.
     DirectX12,
-    /// Any through OpenGL.
-    OpenGL,
     /// The CPU.
     Generic,
 }
@@ -40,7 +38,6 @@ impl GpuDeviceType {
             "metal" => GpuDeviceType::Metal,
             "vulkan" => GpuDeviceType::Vulkan,
             "dx12" => GpuDeviceType::DirectX12,
-            "gl" => GpuDeviceType::OpenGL,
             _ => GpuDeviceType::Generic,
         }
     }

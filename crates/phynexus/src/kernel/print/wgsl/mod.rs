@@ -1,4 +1,4 @@
-//! Prints loop trees as WGSL, for Vulkan, Metal, DirectX 12 and OpenGL.
+//! Prints loop trees as WGSL, for Vulkan, Metal and DirectX 12.
 //!
 //! Values are printed lane by lane; integers of 8 and 16 bits are computed in 32, 16-bit floats in `f32`. Where each
 //! buffer's first element lies comes in immediates: bindings begin at multiples of what the device asks for. All buffers
