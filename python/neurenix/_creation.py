@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _engine
+from ._arguments import guard as _guard, guarded as _guarded
 from ._engine import Tensor, dtype
 
 
@@ -130,7 +131,7 @@ def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, requires_g
 
 
 empty_like = zeros_like
-full_like = _engine.full_like
+full_like = _guarded(_engine.full_like, "full_like", {"input": "Tensor"})
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
@@ -276,3 +277,6 @@ def iinfo(type: Any, /) -> IntegerInfo:
     if kind.is_signed:
         return IntegerInfo(bits, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)), kind)
     return IntegerInfo(bits, 2**bits - 1, 0, kind)
+
+
+_guard(globals())

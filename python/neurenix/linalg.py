@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from . import _engine
+from ._arguments import guard as _guard
 from ._engine import Tensor
 from ._manipulation import matmul, matrix_transpose, outer, tensordot, vecdot
 from ._results import EighResult, QRResult, SlogdetResult, SVDResult
@@ -228,3 +229,5 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+
+_guard(globals())

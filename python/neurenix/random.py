@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from . import _engine
+from ._arguments import guard as _guard, guarded as _guarded
 from ._engine import (
     Generator,
     Tensor,
-    bernoulli,
     get_rng_state,
     manual_seed,
     rand,
@@ -19,6 +19,7 @@ from ._engine import (
 )
 
 seed = manual_seed
+bernoulli = _guarded(_engine.bernoulli, "bernoulli", {"input": "Tensor"})
 
 
 def permutation(x: int | Tensor, /, *, generator: Generator | None = None, device: Any = None) -> Tensor:
@@ -95,3 +96,5 @@ __all__ = [
     "set_rng_state",
     "uniform",
 ]
+
+_guard(globals())

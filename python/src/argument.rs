@@ -274,7 +274,10 @@ impl Operand {
 pub(crate) fn tensors(object: &Bound<'_, PyAny>) -> Result<Vec<Tensor>> {
     let one = |item: &Bound<'_, PyAny>| match item.cast::<PyTensor>() {
         Ok(tensor) => tensor.get().tensor(),
-        Err(_) => Err(type_error(format!("a {} stands where a tensor is needed", item.get_type().name()?))),
+        Err(_) => Err(type_error(format!(
+            "a {} stands where a tensor is needed: make it one with nx.asarray(x) or nx.Tensor(x)",
+            item.get_type().name()?
+        ))),
     };
     if let Ok(list) = object.cast::<PyList>() {
         return list.iter().map(|item| one(&item)).collect();

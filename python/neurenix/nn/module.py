@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from .. import _engine
+from .._arguments import mistake
 from .._engine import Tensor
 from ._hooks import Handle, add_hook
 from ._state import IncompatibleKeys, fitting
@@ -171,7 +172,7 @@ class Module:
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
         if not (self._forward_hooks or self._forward_pre_hooks):
-            return self.forward(*args, **kwargs)
+            return self._forwarded(args, kwargs)
         for hook, with_kwargs in tuple(self._forward_pre_hooks.values()):
             if with_kwargs:
                 changed = hook(self, args, kwargs)
@@ -181,11 +182,23 @@ class Module:
                 changed = hook(self, args)
                 if changed is not None:
                     args = changed if isinstance(changed, tuple) else (changed,)
-        result = self.forward(*args, **kwargs)
+        result = self._forwarded(args, kwargs)
         for hook, with_kwargs in tuple(self._forward_hooks.values()):
             changed = hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
             result = result if changed is None else changed
         return result
+
+    def _forwarded(self, args: Any, kwargs: Any) -> Any:
+        """``forward``, whose errors about arguments that are no tensors name the layer. Modules of users speak for
+        themselves."""
+        try:
+            return self.forward(*args, **kwargs)
+        except (AttributeError, TypeError):
+            ours = type(self).forward.__module__.startswith(f"{__package__}.")
+            wrong = mistake(type(self).__name__, self.forward, args, kwargs) if ours else None
+            if wrong is None:
+                raise
+        raise wrong
 
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False

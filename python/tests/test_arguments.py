@@ -1,0 +1,114 @@
+"""Arguments that are not what a function wants: one kind of error, which says what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import neurenix as nx
+import numpy as np
+import pytest
+
+F = nx.nn.functional
+X = nx.ones(2, 2)
+ARRAY = np.ones((2, 2), np.float32)
+LIST = [[1.0, 2.0], [3.0, 4.0]]
+
+CALLS: list[tuple[str, Callable[[Any], Any]]] = [
+    ("mean", lambda x: nx.mean(x)),
+    ("sum", lambda x: nx.sum(x, axis=0)),
+    ("prod", lambda x: nx.prod(x, dim=0)),
+    ("max", lambda x: nx.max(x)),
+    ("all", lambda x: nx.all(x)),
+    ("argmax", lambda x: nx.argmax(x)),
+    ("std", lambda x: nx.std(x)),
+    ("cumulative_sum", lambda x: nx.cumulative_sum(x, axis=0)),
+    ("matmul", lambda x: nx.matmul(x, X)),
+    ("matmul", lambda x: nx.matmul(X, x)),
+    ("tensordot", lambda x: nx.tensordot(X, x)),
+    ("dot", lambda x: nx.dot(x, x)),
+    ("vecdot", lambda x: nx.vecdot(X, x)),
+    ("einsum", lambda x: nx.einsum("ij,jk->ik", X, x)),
+    ("reshape", lambda x: nx.reshape(x, (4,))),
+    ("squeeze", lambda x: nx.squeeze(x)),
+    ("matrix_transpose", lambda x: nx.matrix_transpose(x)),
+    ("permute_dims", lambda x: nx.permute_dims(x, (1, 0))),
+    ("concat", lambda x: nx.concat([x, x])),
+    ("concat", lambda x: nx.concat([X, x], axis=None)),
+    ("concatenate", lambda x: nx.concatenate([x, x])),
+    ("cat", lambda x: nx.cat([X, x])),
+    ("stack", lambda x: nx.stack([x, X])),
+    ("sort", lambda x: nx.sort(x)),
+    ("argsort", lambda x: nx.argsort(x)),
+    ("topk", lambda x: nx.topk(x, 1)),
+    ("take", lambda x: nx.take(x, nx.tensor([0]), axis=0)),
+    ("gather", lambda x: nx.gather(X, 0, x)),
+    ("where", lambda x: nx.where(x, 1.0, 0.0)),
+    ("median", lambda x: nx.median(x)),
+    ("broadcast_arrays", lambda x: nx.broadcast_arrays(X, x)),
+    ("tril", lambda x: nx.tril(x)),
+    ("zeros_like", lambda x: nx.zeros_like(x)),
+    ("full_like", lambda x: nx.full_like(x, 2.0)),
+    ("bernoulli", lambda x: nx.bernoulli(x)),
+    ("multinomial", lambda x: nx.random.multinomial(x, 1)),
+    ("det", lambda x: nx.linalg.det(x)),
+    ("solve", lambda x: nx.linalg.solve(X, x)),
+    ("matrix_power", lambda x: nx.linalg.matrix_power(x, 2)),
+    ("relu", lambda x: F.relu(x)),
+    ("softmax", lambda x: F.softmax(x, dim=0)),
+    ("linear", lambda x: F.linear(x, X)),
+    ("linear", lambda x: F.linear(X, x)),
+    ("mse_loss", lambda x: F.mse_loss(X, x)),
+    ("layer_norm", lambda x: F.layer_norm(x, (2,))),
+    ("avg_pool1d", lambda x: F.avg_pool1d(x, 2)),
+    ("dropout", lambda x: F.dropout(x)),
+    ("Linear", lambda x: nx.nn.Linear(2, 2)(x)),
+    ("ReLU", lambda x: nx.nn.ReLU()(x)),
+    ("Flatten", lambda x: nx.nn.Flatten()(x)),
+    ("LayerNorm", lambda x: nx.nn.LayerNorm(2)(x)),
+    ("MSELoss", lambda x: nx.nn.MSELoss()(X, x)),
+    ("Linear", lambda x: nx.nn.Sequential(nx.nn.Linear(2, 2))(x)),
+    ("LSTM", lambda x: nx.nn.LSTM(2, 2)(x)),
+]
+
+
+@pytest.mark.parametrize("given", [LIST, ARRAY], ids=["list", "array"])
+@pytest.mark.parametrize(("name", "call"), CALLS, ids=[f"{i}-{name}" for i, (name, _) in enumerate(CALLS)])
+def test_what_is_no_tensor_is_refused_in_one_way(name: str, call: Callable[[Any], Any], given: Any) -> None:
+    kind = type(given).__name__
+    with pytest.raises(TypeError, match=rf"^{name}: a {kind} stands where a tensor is needed.*nx\.asarray\(x\)"):
+        call(given)
+
+
+def test_functions_of_each_element_take_lists_and_arrays() -> None:
+    assert nx.exp([0.0]).tolist() == [1.0] and nx.add(ARRAY, 1).tolist() == [[2.0, 2.0]] * 2
+    assert nx.signbit([-1.0, 1.0]).tolist() == [True, False] and nx.real([1.0]).tolist() == [1.0]
+    assert nx.clip([1.0, 5.0], 0, 2).tolist() == [1.0, 2.0]
+    assert nx.nextafter(0.0, X).shape == (2, 2)
+    assert nx.maximum(X, 3).tolist() == [[3.0, 3.0]] * 2 and (X + ARRAY).tolist() == [[2.0, 2.0]] * 2
+
+
+def test_other_errors_stay_as_they_are() -> None:
+    with pytest.raises(TypeError, match="axis and dim"):
+        nx.sum(X, axis=0, dim=0)
+    with pytest.raises(TypeError, match="missing|required"):
+        nx.reshape(X)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="shape"):
+        nx.matmul(X, nx.ones(3, 3))
+
+    class Own(nx.nn.Module):
+        def forward(self, x: nx.Tensor) -> Any:
+            return x.nothing  # type: ignore[attr-defined]
+
+    with pytest.raises(AttributeError, match="nothing"):
+        Own()([1.0])
+
+
+def test_guarded_functions_are_still_functions() -> None:
+    import inspect
+    import pickle
+
+    assert list(inspect.signature(nx.mean).parameters)[:2] == ["x", "axis"]
+    assert "mean over axes" in (nx.mean.__doc__ or "")
+    assert pickle.loads(pickle.dumps(nx.mean)) is nx.mean
+    assert nx.Tensor([3.0, 1.0, 2.0]).median().item() == 2.0
