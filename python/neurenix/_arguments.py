@@ -24,6 +24,9 @@ def _parts(parameter: inspect.Parameter, annotation: Any, value: Any) -> list[An
     if annotation == "Tensor | None":
         return [] if value is None else [value]
     if annotation == "Sequence[Tensor]":
+        if parameter.kind is parameter.VAR_POSITIONAL and len(value) == 1:
+            # All in one list, or one by one.
+            (value,) = value
         return list(value) if isinstance(value, (list, tuple)) else [value]
     if annotation == "Tensor":
         return list(value) if parameter.kind is parameter.VAR_POSITIONAL else [value]

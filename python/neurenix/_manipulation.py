@@ -270,7 +270,7 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
 
 
 # Products.
-einsum = _guarded(_engine.einsum, "einsum", {"operands": "Tensor"})
+einsum = _guarded(_engine.einsum, "einsum", {"equation": "str", "operands": "Sequence[Tensor]"})
 
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:

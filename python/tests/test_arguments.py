@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 F = nx.nn.functional
-X = nx.ones(2, 2)
+X = nx.ones(2, 2, device="cpu")
 ARRAY = np.ones((2, 2), np.float32)
 LIST = [[1.0, 2.0], [3.0, 4.0]]
 
