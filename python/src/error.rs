@@ -74,7 +74,7 @@ fn exception(error: &FrameworkError) -> fn(String) -> PyErr {
             | EngineError::DeviceMismatch { .. }
             | EngineError::UnknownDevice { .. }
             | EngineError::KernelArgument { .. } => PyValueError::new_err,
-            EngineError::DType { .. } => PyTypeError::new_err,
+            EngineError::DType { .. } | EngineError::KernelDType { .. } => PyTypeError::new_err,
             EngineError::Axis { .. } | EngineError::Index { .. } | EngineError::SomeIndex { .. } => {
                 PyIndexError::new_err
             }

@@ -292,8 +292,8 @@ impl CustomKernel {
     /// Numbers are part of the plan: those that change at every call are better given as a tensor of one element.
     ///
     /// # Errors
-    /// [`Error::KernelArgument`] for arguments that the signature does not take; [`Error::DeviceMismatch`] for inputs on
-    /// several devices; those of [`CustomKernel::compile`].
+    /// [`Error::KernelArgument`] for arguments that the signature does not take, [`Error::KernelDType`] for inputs of other
+    /// dtypes; [`Error::DeviceMismatch`] for inputs on several devices; those of [`CustomKernel::compile`].
     pub fn launch(&self, inputs: &[&Tensor], scalars: &[Scalar]) -> Result<Vec<Tensor>> {
         let operands: Vec<(DType, &[usize])> = inputs.iter().map(|i| (i.dtype(), i.shape())).collect();
         let call = CustomCall::new(self, &operands, scalars)?;
@@ -395,7 +395,7 @@ impl CustomCall {
     /// A launch on inputs of these types and shapes.
     ///
     /// # Errors
-    /// [`Error::KernelArgument`] for arguments that the signature does not take.
+    /// [`Error::KernelArgument`] and [`Error::KernelDType`] for arguments that the signature does not take.
     pub fn new(
         kernel: &CustomKernel,
         inputs: &[(DType, &[usize])],
