@@ -1453,22 +1453,22 @@ def cat(tensors: Any, dim: SupportsIndex=0) -> Tensor:
 def cholesky(input: Tensor, upper: builtins.bool=False) -> Tensor:
     ...
 
-def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., dilation: Shape=..., groups: SupportsIndex=1) -> Tensor:
+def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., dilation: Shape=..., groups: SupportsIndex=...) -> Tensor:
     ...
 
-def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., dilation: Shape=..., groups: SupportsIndex=1) -> Tensor:
+def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., dilation: Shape=..., groups: SupportsIndex=...) -> Tensor:
     ...
 
-def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., dilation: Shape=..., groups: SupportsIndex=1) -> Tensor:
+def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., dilation: Shape=..., groups: SupportsIndex=...) -> Tensor:
     ...
 
-def conv_transpose1d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., output_padding: Shape=..., groups: SupportsIndex=1, dilation: Shape=...) -> Tensor:
+def conv_transpose1d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., output_padding: Shape=..., groups: SupportsIndex=..., dilation: Shape=...) -> Tensor:
     ...
 
-def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., output_padding: Shape=..., groups: SupportsIndex=1, dilation: Shape=...) -> Tensor:
+def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., output_padding: Shape=..., groups: SupportsIndex=..., dilation: Shape=...) -> Tensor:
     ...
 
-def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., output_padding: Shape=..., groups: SupportsIndex=1, dilation: Shape=...) -> Tensor:
+def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., output_padding: Shape=..., groups: SupportsIndex=..., dilation: Shape=...) -> Tensor:
     ...
 
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: SupportsFloat | SupportsIndex=0.0, reduction: str='mean') -> Tensor:
@@ -1496,6 +1496,9 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     ...
 
 def dropout(input: Tensor, p: SupportsFloat | SupportsIndex=0.5, training: builtins.bool=True, features: builtins.bool=False, generator: Generator | None=None) -> Tensor:
+    ...
+
+def dtype_or_device(object: Any) -> Any:
     ...
 
 def eigh(input: Tensor) -> tuple[Tensor, Tensor]:

@@ -105,9 +105,18 @@ pub(crate) struct Count(pub(crate) usize);
 impl<'py> FromPyObject<'_, 'py> for Count {
     type Error = PyErr;
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Count> {
-        let number: i64 = object.extract()?;
-        let negative = || value_error(format!("{number} stands where a number of things is needed"));
-        Ok(Count(usize::try_from(number).map_err(|_| negative())?))
+        let wrong = || {
+            value_error(format!(
+                "{} stands where a number from 0 on is needed, of what can be counted",
+                &*object
+            ))
+        };
+        match object.extract::<i64>() {
+            Ok(number) => Ok(Count(usize::try_from(number).map_err(|_| wrong())?)),
+            // More than any machine has.
+            Err(_) if object.is_instance_of::<PyInt>() => Err(wrong().into()),
+            Err(error) => Err(error),
+        }
     }
 }
 

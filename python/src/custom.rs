@@ -13,7 +13,7 @@ use pyo3::{
 };
 
 use crate::{
-    argument::{number, tensors},
+    argument::{Count, number, tensors},
     device::Named,
     dtype::Wanted,
     error::{Failure, Result, through_engine, type_error, value_error},
@@ -167,8 +167,8 @@ impl PyCustomKernel {
         sources: BTreeMap<String, String>,
         scalars: Vec<(String, Wanted)>,
         entry_point: Option<&str>,
-        work_group_size: Option<[usize; 3]>,
-        groups: Option<[usize; 3]>,
+        work_group_size: Option<[Count; 3]>,
+        groups: Option<[Count; 3]>,
         cpu: Option<&Bound<'_, PyAny>>,
         gradient: Option<&Bound<'_, PyAny>>,
     ) -> Result<PyCustomKernel> {
@@ -190,10 +190,10 @@ impl PyCustomKernel {
             builder = builder.entry_point(entry_point);
         }
         if let Some(size) = work_group_size {
-            builder = builder.work_group_size(size);
+            builder = builder.work_group_size(size.map(|extent| extent.0));
         }
         if let Some(groups) = groups {
-            builder = builder.groups(groups);
+            builder = builder.groups(groups.map(|count| count.0));
         }
         if let Some(given) = cpu {
             let (kernel, function) = (kernel.to_owned(), function(kernel, "cpu", given)?);

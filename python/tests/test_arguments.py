@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -112,3 +115,84 @@ def test_guarded_functions_are_still_functions() -> None:
     assert "mean over axes" in (nx.mean.__doc__ or "")
     assert pickle.loads(pickle.dumps(nx.mean)) is nx.mean
     assert nx.Tensor([3.0, 1.0, 2.0]).median().item() == 2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("float63", '"float64"'),
+        ("flaot32", '"float32"'),
+        ("Float16", '"float16"'),
+        ("torch.int64", '"int64"'),
+        ("float8", '"float16" or "float32" or "float64"'),
+    ],
+)
+def test_names_that_are_nearly_those_of_dtypes(name: str, meant: str) -> None:
+    model = nx.nn.Linear(2, 2)
+    calls: list[Callable[[], Any]] = [
+        lambda: nx.dtype(name),
+        lambda: nx.zeros(2, dtype=name),
+        lambda: X.to(name),
+        lambda: X.to(dtype=name),
+        lambda: model.to(name),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=f'^no dtype "{name}": did you mean {meant}\\? there are bool, uint8'):
+            call()
+
+
+def test_other_names_are_told_with_what_there_is() -> None:
+    with pytest.raises(ValueError, match='^no dtype "complex64": there are bool'):
+        nx.zeros(2, dtype="complex64")
+    with pytest.raises(TypeError, match="is no dtype"):
+        nx.zeros(2, dtype=3)
+    for call in (lambda: X.to("nonsense"), lambda: nx.nn.Linear(2, 2).to("nonsense"), lambda: nx.Device("nonsense")):
+        with pytest.raises(ValueError, match='^no device "nonsense": found here: .*cpu'):
+            call()
+    assert X.to("cpu") is X and X.to(nx.Device("cpu"), "float64").dtype == nx.float64
+    assert nx.nn.Linear(2, 2).to("cpu", nx.float64).weight.dtype == nx.float64
+
+
+def test_names_of_devices_that_break_a_rule() -> None:
+    for call in (lambda: nx.Device("cuda:-1"), lambda: nx.Device("cuda", -1), lambda: X.to("cuda:-1"), lambda: X.cuda(-1)):
+        with pytest.raises(ValueError, match='^no device "cuda:-1": devices are counted from 0; ') as raised:
+            call()
+        assert "did you mean" not in str(raised.value)
+    with pytest.raises(ValueError, match='"gpu:77": GPUs are named by their drivers, such as "cuda:0" or "vulkan:0"; .*found here: '):
+        nx.Device("gpu:77")
+
+
+def test_numbers_that_cannot_be_counts_are_value_errors() -> None:
+    images = nx.ones(1, 2, 4, 4)
+    calls: list[Callable[[], Any]] = [
+        lambda: nx.Device("cpu").set_memory_limit(-1),
+        lambda: nx.Device("cpu").set_memory_limit(2**70),
+        lambda: nx.set_num_threads(-1),
+        lambda: X.topk(-1),
+        lambda: X.chunk(-1),
+        lambda: X.narrow(0, -1, 1),
+        lambda: X.repeat_interleave(-1),
+        lambda: X.long().one_hot(-1),
+        lambda: nx.eye(-1),
+        lambda: F.group_norm(images, -1),
+        lambda: F.conv2d(images, images, groups=-1),
+        lambda: nx.CustomKernel(
+            "k", inputs=[("x", "float32", "n")], outputs=[("y", "float32", "n")], cpu=abs, work_group_size=(-1, 1, 1)
+        ),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="a number from 0 on is needed"):
+            call()
+
+
+@pytest.mark.parametrize(("value", "told"), [("77", "a number counts accelerators"), ("nonsense", "found here: ")])
+def test_the_variable_that_names_the_device_is_told_with_its_value(value: str, told: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import neurenix as nx; nx.ones(2)"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "RNN_GPU_DEVICE": value},
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(f'ValueError: no device "RNN_GPU_DEVICE={value}": ') and told in last, done.stderr
+    assert "found here: " in last and "cpu" in last

@@ -383,10 +383,11 @@ class Module:
             elif isinstance(argument, bool):
                 non_blocking = argument
             elif argument is not None:
-                try:
-                    dtype = _engine.dtype(argument)
-                except (TypeError, ValueError):
-                    device = argument
+                found = _engine.dtype_or_device(argument)
+                if isinstance(found, _engine.dtype):
+                    dtype = found
+                else:
+                    device = found
         if dtype is not None and not _engine.dtype(dtype).is_floating_point:
             raise TypeError(f"to: parameters are of floating point, {dtype} is not")
         return self._convert(dtype, device)

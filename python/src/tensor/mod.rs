@@ -23,7 +23,7 @@ use pyo3::{
 use crate::{
     argument::{Given, Shape, spread},
     device::{Named, PyDevice, chosen},
-    dtype::{PyDType, Wanted},
+    dtype::{Meant, PyDType, Wanted, meant},
     error::{Result, runtime_error, type_error, value_error},
     interrupt::compute,
 };
@@ -269,10 +269,11 @@ impl PyTensor {
             if let Ok(other) = argument.cast::<PyTensor>() {
                 let other = other.get().place.tensor();
                 (dtype, device) = (Some(other.dtype()), Some(other.device()));
-            } else if let Ok(Wanted(wanted)) = argument.extract() {
-                dtype = Some(wanted);
-            } else {
-                device = Some(argument.extract::<Named>()?.0);
+                continue;
+            }
+            match meant(&argument)? {
+                Meant::DType(wanted) => dtype = Some(wanted),
+                Meant::Device(named) => device = Some(named),
             }
         }
         let tensor = slf.get().tensor()?;
@@ -290,7 +291,7 @@ impl PyTensor {
     }
     /// On an NVIDIA GPU, the first unless another is named.
     #[pyo3(signature = (device=None))]
-    fn cuda<'py>(slf: &Bound<'py, Self>, device: Option<usize>) -> Result<Bound<'py, PyTensor>> {
+    fn cuda<'py>(slf: &Bound<'py, Self>, device: Option<i64>) -> Result<Bound<'py, PyTensor>> {
         slf.get().moved(slf, crate::device::find(&format!("cuda:{}", device.unwrap_or(0)))?)
     }
     /// As ``float32``.
