@@ -1212,6 +1212,9 @@ class Tensor:
     def clamp_min(self, /, min: Any) -> Tensor:
         ...
 
+    def det(self, /) -> Tensor:
+        ...
+
     def diag_embed(self, /, offset: builtins.int=0, dim1: builtins.int=-2, dim2: builtins.int=-1) -> Tensor:
         ...
 
@@ -1272,6 +1275,9 @@ class Tensor:
     def inner(self, /, other: Tensor) -> Tensor:
         ...
 
+    def inverse(self, /) -> Tensor:
+        ...
+
     def kthvalue(self, /, k: builtins.int, dim: builtins.int=-1, keepdim: builtins.bool=False) -> Any:
         ...
 
@@ -1285,6 +1291,9 @@ class Tensor:
         ...
 
     def masked_scatter_(self, /, mask: Tensor, source: Tensor) -> Tensor:
+        ...
+
+    def matrix_power(self, /, n: builtins.int) -> Tensor:
         ...
 
     def median(self, /, dim: builtins.int | None=None, keepdim: builtins.bool=False) -> Any:
@@ -1308,22 +1317,25 @@ class Tensor:
     def nelement(self, /) -> builtins.int:
         ...
 
-    def new_empty(self, /, *size: Any, dtype: Any=None, device: Any=None) -> Tensor:
+    def new_empty(self, /, *size: Any, dtype: Any=None, device: Any=None, requires_grad: builtins.bool=False) -> Tensor:
         ...
 
-    def new_full(self, /, size: Any, fill_value: Any, *, dtype: Any=None, device: Any=None) -> Tensor:
+    def new_full(self, /, size: Any, fill_value: Any, *, dtype: Any=None, device: Any=None, requires_grad: builtins.bool=False) -> Tensor:
         ...
 
-    def new_ones(self, /, *size: Any, dtype: Any=None, device: Any=None) -> Tensor:
+    def new_ones(self, /, *size: Any, dtype: Any=None, device: Any=None, requires_grad: builtins.bool=False) -> Tensor:
         ...
 
     def new_tensor(self, /, data: Any, *, dtype: Any=None, device: Any=None, requires_grad: builtins.bool=False) -> Tensor:
         ...
 
-    def new_zeros(self, /, *size: Any, dtype: Any=None, device: Any=None) -> Tensor:
+    def new_zeros(self, /, *size: Any, dtype: Any=None, device: Any=None, requires_grad: builtins.bool=False) -> Tensor:
         ...
 
     def normal_(self, /, mean: builtins.float=0.0, std: builtins.float=1.0, *, generator: Generator | None=None) -> Tensor:
+        ...
+
+    def pinverse(self, /, rcond: builtins.float | None=None) -> Tensor:
         ...
 
     def quantile(self, /, q: builtins.float | Tensor, dim: builtins.int | None=None, keepdim: builtins.bool=False, *, interpolation: str='linear') -> Tensor:
@@ -1336,6 +1348,9 @@ class Tensor:
         ...
 
     def scatter_reduce_(self, /, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool=True) -> Tensor:
+        ...
+
+    def slogdet(self, /) -> tuple[Tensor, Tensor]:
         ...
 
     def std_mean(self, /, dim: Any=None, *, correction: builtins.int=1, keepdim: builtins.bool=False) -> tuple[Tensor, Tensor]:

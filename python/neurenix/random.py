@@ -39,14 +39,14 @@ def normal(mean: float = 0.0, std: float = 1.0, size: Any = (), **options: Any) 
     return randn(size, **options) * std + mean
 
 
-def rand_like(x: Tensor, /) -> Tensor:
+def rand_like(x: Tensor, /, *, requires_grad: bool = False) -> Tensor:
     """Numbers distributed evenly over [0, 1), of the shape, dtype and device of ``x``."""
-    return rand(x.shape, dtype=x.dtype, device=x.device)
+    return rand(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
 
 
-def randn_like(x: Tensor, /) -> Tensor:
+def randn_like(x: Tensor, /, *, requires_grad: bool = False) -> Tensor:
     """Numbers from the standard normal distribution, of the shape, dtype and device of ``x``."""
-    return randn(x.shape, dtype=x.dtype, device=x.device)
+    return randn(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
 
 
 def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:

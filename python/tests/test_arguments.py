@@ -196,3 +196,38 @@ def test_the_variable_that_names_the_device_is_told_with_its_value(value: str, t
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(f'ValueError: no device "RNN_GPU_DEVICE={value}": ') and told in last, done.stderr
     assert "found here: " in last and "cpu" in last
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **options: nx.zeros(2, 3, **options),
+        lambda **options: nx.ones((2, 3), **options),
+        lambda **options: nx.empty(2, **options),
+        lambda **options: nx.full((2,), 3.0, **options),
+        lambda **options: nx.arange(0.0, 3.0, **options),
+        lambda **options: nx.eye(3, **options),
+        lambda **options: nx.eye(3, 4, k=1, **options),
+        lambda **options: nx.linspace(0, 1, 5, **options),
+        lambda **options: nx.linspace(0, 1, 5, endpoint=False, **options),
+        lambda **options: nx.zeros_like(X, **options),
+        lambda **options: nx.ones_like(X, **options),
+        lambda **options: nx.empty_like(X, **options),
+        lambda **options: nx.full_like(X, 2.0, **options),
+        lambda **options: nx.rand(3, **options),
+        lambda **options: nx.randn(3, **options),
+        lambda **options: nx.random.rand_like(X, **options),
+        lambda **options: nx.random.randn_like(X, **options),
+        lambda **options: nx.tensor([1.0, 2.0], **options),
+        lambda **options: X.new_zeros(2, **options),
+        lambda **options: X.new_ones(2, **options),
+        lambda **options: X.new_empty(2, **options),
+        lambda **options: X.new_full((2,), 3.0, **options),
+        lambda **options: X.new_tensor([1.0], **options),
+    ],
+)
+def test_new_tensors_may_require_gradients(make: Callable[..., nx.Tensor]) -> None:
+    x = make(requires_grad=True)
+    assert x.requires_grad and x.is_leaf and not make().requires_grad
+    (x * x).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == (2 * x.detach()).tolist()

@@ -56,6 +56,14 @@ def test_the_table_of_names(rust: str, python: str) -> None:
     assert _engine._translated(rust) == python
 
 
+def test_printing_what_cannot_be_computed_raises() -> None:
+    inverse = nx.linalg.inv(nx.zeros(2, 2))
+    for show in (repr, str, print, "{}".format):
+        with pytest.raises(RuntimeError, match="inv: a matrix is singular"):
+            show(inverse)
+    assert inverse.shape == (2, 2)
+
+
 def test_backward_names_itself_and_the_remedy() -> None:
     leaf = nx.ones(2, 3, requires_grad=True)
     with pytest.raises(ValueError, match=r"^backward: .*only for a scalar: .*sum\(\).*backward\(gradient=\.\.\.\)"):

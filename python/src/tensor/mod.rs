@@ -14,7 +14,10 @@ mod reduce;
 mod select;
 
 use neurenix::nn::Parameter;
-use phynexus::{DType, Device, Element, Error, Tensor, graph::gradient::is_enabled, shape::show_shape};
+use phynexus::{
+    DType, Device, Element, Error, Tensor, graph::gradient::is_enabled, schedule::capture::is_recording,
+    shape::show_shape,
+};
 use pyo3::{
     prelude::*,
     types::{PyList, PyString, PyTuple, PyType},
@@ -350,7 +353,8 @@ impl PyTensor {
     }
 
     fn __repr__(&self, py: Python<'_>) -> Result<String> {
-        let tensor = self.tensor()?;
+        // A computation that fails raises here as everywhere, but for a print in what is being recorded.
+        let tensor = if is_recording() { self.tensor()? } else { self.evaluated(py)? };
         let text = compute(py, || Ok::<_, Error>(tensor.to_string()))?;
         Ok(text.replace("requires_grad)", "requires_grad=True)"))
     }

@@ -201,6 +201,8 @@ pub(super) struct Definition {
     pub(super) groups: Groups,
     pub(super) host: Option<Shared<HostFunction>>,
     pub(super) gradient: Option<GradientRule>,
+    /// True for a routine of `linalg`, which no user wrote.
+    pub(super) is_linear_algebra: bool,
     /// A hash of names and sources.
     pub(super) hash: u64,
 }
@@ -341,6 +343,11 @@ impl CustomKernel {
         outputs.pop().ok_or_else(|| Error::internal("custom", "a launch without an output"))
     }
 
+    /// True for a routine of `linalg`.
+    pub(crate) fn is_linear_algebra(&self) -> bool {
+        self.0.is_linear_algebra
+    }
+
     /// True if nobody else has this kernel.
     pub(crate) fn is_last_handle(&self) -> bool {
         Arc::strong_count(&self.0) == 1
@@ -361,6 +368,11 @@ impl CustomKernel {
 
     /// What a device that takes `expected` says of a kernel that has nothing for it.
     pub fn no_source_for(&self, device: &str, expected: &str) -> Error {
+        if self.is_linear_algebra() {
+            let message =
+                format!("linear algebra ({}) has no routine here: the CPU computes it", self.0.name);
+            return Error::Unsupported { device: device.to_owned(), message };
+        }
         Error::KernelLanguage {
             kernel: self.0.name.clone(),
             device: device.to_owned(),
