@@ -119,7 +119,7 @@ fn near(name: &str) -> Vec<&'static str> {
     let own = lower.rsplit('.').next().unwrap_or_default();
     let apart = |dtype: &DType| distance(own, dtype.name());
     let least = DType::ALL.iter().map(apart).min().filter(|least| *least <= 2);
-    DType::ALL.iter().filter(|dtype| Some(apart(*dtype)) == least).map(|dtype| dtype.name()).collect()
+    DType::ALL.iter().filter(|&dtype| Some(apart(dtype)) == least).map(|dtype| dtype.name()).collect()
 }
 
 fn no_dtype(name: &str) -> Failure {
