@@ -3,7 +3,11 @@
 use pyo3::prelude::*;
 
 use super::optional;
-use crate::{argument::Shape, error::Result, tensor::PyTensor};
+use crate::{
+    argument::{Count, Shape},
+    error::Result,
+    tensor::PyTensor,
+};
 
 /// Normalised over the last dimensions.
 #[pyfunction]
