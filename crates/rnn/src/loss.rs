@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{ActivationFunction, NetworkError, Result, convert, device, error::within};
 
 /// How far predictions are from targets. All are means over all elements, but for the (sparse) categorical cross-entropy,
-/// a mean over rows, and the cosine, one number a row.
+/// a mean over rows (behind a network that gives sequences, over all their steps), and the cosine, one number a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum LossFunction {
@@ -265,17 +265,27 @@ impl LossConfig {
             return Err(NetworkError::data("predictions have no columns: give one for each output"));
         }
         convert::check_finite("predictions", predictions)?;
-        self.check_targets(targets, predictions.ncols())?;
+        self.check_targets(targets, &[predictions.ncols()])?;
         convert::check_rows(predictions, targets)?;
         let cpu = device::cpu()?;
         Ok((convert::matrix(predictions, DType::F64, cpu)?, convert::matrix(targets, DType::F64, cpu)?))
     }
 
-    /// The columns that targets have for a network of so many outputs.
-    pub(crate) fn target_columns(&self, outputs: usize) -> usize {
+    /// How many outputs of this shape answer one question: where they are the probabilities of classes, the last dimension,
+    /// which softmax goes along too.
+    pub(crate) fn classes(&self, outputs: &[usize]) -> usize {
+        match self.is_categorical() || self.function == LossFunction::KLDivergence {
+            true => outputs.last().copied().unwrap_or(0),
+            false => outputs.iter().product(),
+        }
+    }
+
+    /// The columns that targets have for outputs of this shape.
+    pub(crate) fn target_columns(&self, outputs: &[usize]) -> usize {
+        let columns = outputs.iter().product::<usize>();
         match self.function {
-            LossFunction::SparseCategoricalCrossEntropy => 1,
-            _ => outputs,
+            LossFunction::SparseCategoricalCrossEntropy => columns / self.classes(outputs).max(1),
+            _ => columns,
         }
     }
 
@@ -293,20 +303,21 @@ impl LossConfig {
         }
     }
 
-    /// Checks that targets fit so many outputs.
-    pub(crate) fn check_targets(&self, targets: &Array2<f64>, outputs: usize) -> Result<()> {
+    /// Checks that targets fit outputs of this shape.
+    pub(crate) fn check_targets(&self, targets: &Array2<f64>, outputs: &[usize]) -> Result<()> {
         convert::check_data("targets", targets, self.target_columns(outputs))?;
-        if let Some(weights) = self.parameters.class_weights.as_ref().filter(|w| w.len() != outputs) {
+        let classes = self.classes(outputs);
+        if let Some(weights) = self.parameters.class_weights.as_ref().filter(|w| w.len() != classes) {
             let actual = weights.len().to_string();
             return Err(NetworkError::dimension_mismatch(
                 "class_weights",
-                format!("{outputs}, one a class"),
+                format!("{classes}, one a class"),
                 actual,
             ));
         }
         let wrong = |x: &f64| match self.function {
             LossFunction::SparseCategoricalCrossEntropy => {
-                x.fract() != 0.0 || *x < 0.0 || *x >= outputs as f64
+                x.fract() != 0.0 || *x < 0.0 || *x >= classes as f64
             }
             LossFunction::BinaryCrossEntropy
             | LossFunction::CategoricalCrossEntropy
@@ -318,7 +329,7 @@ impl LossConfig {
         let Some(((row, _), x)) = targets.indexed_iter().find(|(_, x)| wrong(x)) else { return Ok(()) };
         let allowed = match self.function {
             LossFunction::SparseCategoricalCrossEntropy => {
-                format!("whole numbers from 0 to {}", outputs.saturating_sub(1))
+                format!("whole numbers from 0 to {}", classes.saturating_sub(1))
             }
             LossFunction::HingeLoss | LossFunction::SquaredHingeLoss => "1 and -1".to_owned(),
             LossFunction::PoissonLoss => "counts of at least 0".to_owned(),

@@ -64,13 +64,13 @@ impl Network {
         targets: &Array2<f64>,
     ) -> Result<(f64, Vec<Array2<f64>>)> {
         self.check_input(input)?;
-        self.plan().loss.check_targets(targets, self.output_dim())?;
+        self.plan().loss.check_targets(targets, self.output_shape())?;
         convert::check_rows(input, targets)?;
         self.set_training(false);
         let rows = self.rows(&convert::elements(input), input.nrows())?;
         let targets = convert::matrix(targets, self.dtype(), self.engine_device())?;
         let scores = self.loss_takes_scores(&self.plan().loss);
-        let loss = self.plan().loss.of(&self.outputs(&rows, !scores)?, &targets, scores)?;
+        let loss = self.loss_of(&self.plan().loss, &self.outputs(&rows, !scores)?, &targets)?;
         let gradients = loss.leaf_gradients()?;
         let all = self.weights().into_iter().map(|(_, parameter)| {
             let leaf = parameter.tensor();
@@ -92,18 +92,19 @@ impl Network {
         test_data: &Array2<f64>,
         test_targets: &Array2<f64>,
     ) -> Result<HashMap<String, f64>> {
-        self.plan().loss.check_targets(test_targets, self.output_dim())?;
+        self.plan().loss.check_targets(test_targets, self.output_shape())?;
         convert::check_rows(test_data, test_targets)?;
         let loss = self.mean_loss(test_data, test_targets, &self.plan().loss)?;
         let predictions = self.predict(test_data)?;
-        let function = self.loss_function();
+        let (function, classes) = (self.loss_function(), self.plan().loss.classes(self.output_shape()));
         let names: &[&str] = match function.is_classification_loss() {
             true => &["accuracy"],
             false => &["mae", "rmse", "r2"],
         };
         let mut all = HashMap::from([("loss".to_owned(), loss)]);
         for name in names {
-            all.insert((*name).to_owned(), Metrics::by_name(name, function, &predictions, test_targets)?);
+            let value = Metrics::by_name(name, function, classes, &predictions, test_targets)?;
+            all.insert((*name).to_owned(), value);
         }
         Ok(all)
     }
@@ -191,7 +192,7 @@ impl Network {
             let mass = config.mass(part.nrows(), targets.iter().copied());
             let rows = self.rows(&part.iter().copied().collect::<Vec<_>>(), part.nrows())?;
             let targets = convert::matrix(&targets.to_owned(), self.dtype(), self.engine_device())?;
-            let loss = config.of(&self.outputs(&rows, !scores)?, &targets, scores)?;
+            let loss = self.loss_of(config, &self.outputs(&rows, !scores)?, &targets)?;
             // Of classes that count nothing there is no mean.
             if mass > 0.0 {
                 sum += convert::values(&loss)?[0] * mass;
@@ -204,6 +205,28 @@ impl Network {
     /// Whether a loss is computed from what goes into the last activation.
     pub(crate) fn loss_takes_scores(&self, loss: &crate::LossConfig) -> bool {
         self.layers.last().is_some_and(|last| loss.takes_scores(last.activation()))
+    }
+
+    /// The shape of a row that comes out.
+    pub(crate) fn output_shape(&self) -> &[usize] {
+        self.layers.last().map_or(&[][..], |layer| layer.output_shape())
+    }
+
+    /// A loss of what [`Network::outputs`] gave, activated unless the loss takes scores. Where a row has several questions to
+    /// be answered by a class, as the steps of a sequence, each of them counts as a row.
+    pub(crate) fn loss_of(
+        &self,
+        loss: &crate::LossConfig,
+        outputs: &Tensor,
+        targets: &Tensor,
+    ) -> Result<Tensor> {
+        let (scores, classes) = (self.loss_takes_scores(loss), loss.classes(self.output_shape()));
+        if outputs.shape()[1] == classes {
+            return loss.of(outputs, targets, scores);
+        }
+        let questions = |x: &Tensor, columns: usize| x.reshape(&[x.len() / columns.max(1), columns]);
+        let columns = if targets.shape()[1] == outputs.shape()[1] { classes } else { 1 };
+        loss.of(&questions(outputs, classes)?, &questions(targets, columns)?, scores)
     }
 
     /// Checks that data are rows of the network's.
@@ -266,9 +289,15 @@ impl Network {
 
     /// The last layer's activation of what [`Network::outputs`] gives without it.
     pub(crate) fn last_activation(&self, scores: &Tensor) -> Result<Tensor> {
-        match self.layers.last() {
-            Some(last) => last.activation().apply(scores),
-            None => Ok(scores.clone()),
+        let Some(last) = self.layers.last() else { return Ok(scores.clone()) };
+        match last.output_shape() {
+            [_] => last.activation().apply(scores),
+            // Softmax goes along the last dimension of the layer's own shape.
+            shape => {
+                let rows = scores.shape()[0];
+                let shape: Vec<usize> = std::iter::once(rows).chain(shape.iter().copied()).collect();
+                as_rows(last.activation().apply(&scores.reshape(&shape)?)?)
+            }
         }
     }
 }

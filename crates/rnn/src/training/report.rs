@@ -64,8 +64,9 @@ impl Run<'_> {
             return Ok(());
         }
         let (predictions, targets) = outputs()?;
+        let classes = self.loss.classes(self.network.output_shape());
         for name in self.names().into_iter().filter(|name| *name != "loss") {
-            let value = Metrics::by_name(name, self.loss.function, &predictions, &targets)?;
+            let value = Metrics::by_name(name, self.loss.function, classes, &predictions, &targets)?;
             metrics.entry(name.to_owned()).or_default().push(value);
         }
         Ok(())

@@ -67,7 +67,7 @@ impl<'a> Run<'a> {
         if let Some(function) = config.loss_function {
             loss = if function == loss.function { loss } else { LossConfig::new(function) };
         }
-        let outputs = network.output_dim();
+        let outputs = network.output_shape();
         let check = |data: &Array2<f64>, targets: &Array2<f64>| -> Result<()> {
             network.check_input(data)?;
             convert::check_rows(data, targets)?;
@@ -79,7 +79,7 @@ impl<'a> Run<'a> {
         }
         let augmentation = config.data_augmentation.clone().unwrap_or_default();
         let mixes = augmentation.label_smoothing.is_some() || augmentation.mixup_alpha.is_some();
-        if mixes && loss.target_columns(outputs) != outputs {
+        if mixes && loss.target_columns(outputs) != network.output_dim() {
             let message = "label smoothing and mixup need a column for each class: use one-hot targets and CategoricalCrossEntropy";
             return Err(NetworkError::training(message));
         }
@@ -117,7 +117,7 @@ impl<'a> Run<'a> {
         let dtype = network.dtype();
         let inputs = convert::host(data.slice(s![..rows, ..]), &network.batch_shape(rows), dtype)?;
         let targets = own(targets);
-        if loss.mass(rows, targets.column(0).iter().copied()) == 0.0 {
+        if loss.mass(rows, targets.iter().copied()) == 0.0 {
             let message = "class_weights are 0 for the classes of all rows: give one of them a weight";
             return Err(NetworkError::training(message));
         }
@@ -375,11 +375,13 @@ impl<'a> Run<'a> {
         let (inputs, targets) = (upload(&self.inputs)?, upload(&self.uploaded_targets)?);
         let (inputs, targets) = match &self.config.data_augmentation {
             Some(augmentation) => {
-                augmentation.apply(self.loss.function, inputs, targets, random, generator)?
+                let classes = self.loss.classes(self.network.output_shape());
+                augmentation.apply(self.loss.function, classes, inputs, targets, random, generator)?
             }
             None => (inputs, targets),
         };
-        let mass = self.loss.mass(rows.len(), rows.iter().map(|&row| self.targets[[row, 0]]));
+        let classes = rows.iter().flat_map(|&row| self.targets.row(row).into_iter().copied());
+        let mass = self.loss.mass(rows.len(), classes);
         Ok(Batch { inputs, targets, mass })
     }
 

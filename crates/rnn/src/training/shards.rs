@@ -62,7 +62,7 @@ impl Shards {
             let (inputs, targets) = (part(&batch.inputs)?, part(&batch.targets)?);
             let takes_scores = copy.loss_takes_scores(loss);
             let scores = copy.outputs(&inputs, !takes_scores)?;
-            let value = loss.of(&scores, &targets, takes_scores)?;
+            let value = copy.loss_of(loss, &scores, &targets)?;
             let mass = match loss.weighs_rows() {
                 true => loss.mass(count, convert::values(&targets)?.into_iter()),
                 false => count as f64,

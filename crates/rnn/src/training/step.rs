@@ -174,7 +174,7 @@ impl Stepper<'_> {
         let dropout = self.regularization.dropout_rate.map(|rate| (rate, self.generator));
         let takes_scores = network.loss_takes_scores(self.loss);
         let scores = network.training_outputs(&inputs, !takes_scores, dropout)?.to_dtype(dtype)?;
-        let loss = self.loss.of(&scores, targets, takes_scores)?;
+        let loss = network.loss_of(self.loss, &scores, targets)?;
         let mut total = loss.clone();
         let penalty = self.regularization.of_inputs(&scores, &inputs)?;
         let weights = self.regularization.of_weights(network)?;
