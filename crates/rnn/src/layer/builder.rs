@@ -286,6 +286,17 @@ impl LayerBuilder {
         }
     }
 
+    /// Gives dropouts with seeds of their own other ones, in a copy of this number; the first copy keeps them.
+    pub(crate) fn reseed(&mut self, number: u64) {
+        match &mut self.kind {
+            Kind::Dropout { seed: Some(seed), .. } => {
+                *seed = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            }
+            Kind::Residual { layers } => layers.iter_mut().for_each(|layer| layer.reseed(number)),
+            _ => {}
+        }
+    }
+
     /// A setting that this kind of layer does not have, if it was given one.
     pub(super) fn meaningless(&self) -> Option<&str> {
         let draws = matches!(

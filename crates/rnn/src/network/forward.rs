@@ -7,7 +7,7 @@ use neurenix::phynexus::{Tensor, no_grad};
 
 use super::Network;
 use crate::{
-    NetworkError, Result, TrainingConfig, TrainingHistory, convert,
+    Layer, NetworkError, Result, TrainingConfig, TrainingHistory, convert,
     training::{Metrics, Run},
 };
 
@@ -251,6 +251,11 @@ impl Network {
     /// The shape of so many rows.
     pub(crate) fn batch_shape(&self, rows: usize) -> Vec<usize> {
         std::iter::once(rows).chain(self.plan.input_shape.iter().copied()).collect()
+    }
+
+    /// True if one row alone is not enough to train on.
+    pub(crate) fn needs_rows(&self) -> bool {
+        self.layers.iter().any(Layer::needs_rows)
     }
 
     /// Switches all layers that are not frozen to training, or to inference.

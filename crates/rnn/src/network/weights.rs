@@ -115,6 +115,15 @@ impl Network {
         Ok(copy)
     }
 
+    /// A copy on a device for one of several workers, whose dropouts drop others than the other workers', seeds or not.
+    pub(crate) fn worker_on(&self, device: &str, number: u64) -> Result<Network> {
+        let mut plan = self.plan.clone();
+        plan.layers.iter_mut().for_each(|layer| layer.reseed(number));
+        let copy = self.rebuilt(plan, device, self.dtype)?;
+        copy.take_state(self)?;
+        Ok(copy)
+    }
+
     /// Takes the weights and buffers of a network of the same description.
     pub(crate) fn take_state(&self, other: &Network) -> Result<()> {
         let mut values = Vec::new();

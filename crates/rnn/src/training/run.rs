@@ -129,6 +129,10 @@ impl<'a> Run<'a> {
             let message = "Newton needs the second derivatives of a whole batch in the network's precision: leave gradient_accumulation_steps and mixed_precision out, or use LBFGS";
             return Err(NetworkError::training(message));
         }
+        if by_batch && network.needs_rows() && (rows == 1 || config.batch_size == 1) {
+            let message = "batch normalisation learns nothing from one row at a time: set batch_size to at least 2, and train on as many rows";
+            return Err(NetworkError::training(message));
+        }
         let seed = config.seed.unwrap_or_else(time);
         Ok(Run {
             network,
@@ -327,7 +331,7 @@ impl<'a> Run<'a> {
         if let Some(twin) = &stepper.twin {
             twin.set_training(true);
         }
-        let batches: Vec<&[usize]> = order.chunks(config.batch_size).collect();
+        let batches = self.batches(&order);
         for group in batches.chunks(config.gradient_accumulation_steps) {
             if let Some(scheduler) = &mut scheduler {
                 optimizer.set_learning_rate(scheduler.get_lr())?;
@@ -363,6 +367,17 @@ impl<'a> Run<'a> {
             }
         }
         Ok(done)
+    }
+
+    /// Rows in batches. Where one row alone is not enough to train on, a last one joins the batch before.
+    fn batches<'b>(&self, order: &'b [usize]) -> Vec<&'b [usize]> {
+        let size = self.config.batch_size;
+        let mut batches: Vec<&[usize]> = order.chunks(size).collect();
+        if order.len() > size && order.len() % size == 1 && self.network.needs_rows() {
+            batches.truncate(batches.len() - 2);
+            batches.push(&order[order.len() - 1 - size..]);
+        }
+        batches
     }
 
     /// Rows on the device, changed as the configuration says.
