@@ -87,3 +87,27 @@ fn one_row_at_a_time_is_refused_before_anything_changes() -> Result<()> {
     assert_eq!(steps.train(&x, &y, &config)?.steps, 16);
     Ok(())
 }
+
+#[test]
+fn mixed_precision_keeps_exact_statistics() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let statistics = |mixed_precision: bool| -> Result<Vec<f64>> {
+        let mut network = normalised(LayerBuilder::batch_norm())?.build()?;
+        // Numbers that bfloat16 holds, so that the statistics of batches are the same.
+        let x = Array2::from_shape_fn((32, 3), |(i, j)| ((i * 7 + j * 5) % 32) as f64 / 4.0 - 3.25);
+        let config = TrainingConfig { batch_size: 8, max_epochs: 3, mixed_precision, ..base() };
+        network.train(&x, &rows(32).1, &config)?;
+        let path = folder.path().join("network");
+        network.save(&path)?;
+        let file: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let values = |name: &str| -> Vec<f64> {
+            serde_json::from_value(file["tensors"][name]["values"].clone()).unwrap()
+        };
+        Ok([values("0.running_mean"), values("0.running_var")].concat())
+    };
+    let (exact, mixed) = (statistics(false)?, statistics(true)?);
+    assert_eq!(exact.len(), 6);
+    let near = exact.iter().zip(&mixed).all(|(a, b)| (a - b).abs() <= 1e-5 * (1.0 + a.abs()));
+    assert!(near, "{mixed:?} is not {exact:?}");
+    Ok(())
+}

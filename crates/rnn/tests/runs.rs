@@ -265,3 +265,22 @@ fn dropped_units_do_not_learn() -> Result<()> {
     assert!(below.contains(&true) && below.contains(&false), "{below:?}");
     Ok(())
 }
+
+#[test]
+fn penalties_are_of_the_exact_weights_in_mixed_precision() -> Result<()> {
+    let mut network = Network::with_input_size(3)?
+        .add_layer(LayerBuilder::dense(2).activation(ActivationFunction::Linear))
+        .optimizer(Optimizer::sgd(0.5)?)
+        .device("cpu")
+        .seed(5)
+        .build()?;
+    let before = network.get_weights()?;
+    let regularization = RegularizationConfig { l2_lambda: Some(0.5), ..RegularizationConfig::default() };
+    let config = TrainingConfig { max_epochs: 1, mixed_precision: true, regularization, ..base() };
+    // Rows of zeros pull no weight: the penalty halves them.
+    network.train(&Array2::zeros((4, 3)), &Array2::zeros((4, 2)), &config)?;
+    for (weight, before) in network.get_weights()?[0].iter().zip(&before[0]) {
+        assert!((weight - 0.5 * before).abs() < 1e-6, "{weight} is not half of {before}");
+    }
+    Ok(())
+}

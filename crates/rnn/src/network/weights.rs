@@ -115,6 +115,14 @@ impl Network {
         Ok(copy)
     }
 
+    /// A copy whose weights are of another type; running statistics stay as exact as they are.
+    pub(crate) fn twin(&self, dtype: DType) -> Result<Network> {
+        let copy = self.rebuilt(self.plan.clone(), self.device.name(), dtype)?;
+        copy.buffers().iter().try_for_each(|buffer| buffer.convert(self.dtype))?;
+        copy.take_state(self)?;
+        Ok(copy)
+    }
+
     /// A copy on a device for one of several workers, whose dropouts drop others than the other workers', seeds or not.
     pub(crate) fn worker_on(&self, device: &str, number: u64) -> Result<Network> {
         let mut plan = self.plan.clone();

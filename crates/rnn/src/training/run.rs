@@ -188,7 +188,7 @@ impl<'a> Run<'a> {
         };
         let generator = Generator::new(self.seed ^ 0x5851_f42d_4c95_7f2d);
         let twin = match config.mixed_precision {
-            true => Some(network.copy_on(network.device(), HALF)?),
+            true => Some(network.twin(HALF)?),
             false => None,
         };
         if config.seed.is_some() {

@@ -177,7 +177,7 @@ impl Stepper<'_> {
         let loss = network.loss_of(self.loss, &scores, targets)?;
         let mut total = loss.clone();
         let penalty = self.regularization.of_inputs(&scores, &inputs)?;
-        let weights = self.regularization.of_weights(network)?;
+        let weights = self.regularization.of_weights(self.network)?;
         for term in penalty.into_iter().chain(weights) {
             total = total.add(&term.to_dtype(dtype)?)?;
         }
