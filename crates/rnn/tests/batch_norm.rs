@@ -111,3 +111,40 @@ fn mixed_precision_keeps_exact_statistics() -> Result<()> {
     assert!(near, "{mixed:?} is not {exact:?}");
     Ok(())
 }
+
+#[test]
+fn dropout_comes_once_and_after_the_normalisation() -> Result<()> {
+    const UNITS: usize = 400;
+    let linear = |units| LayerBuilder::dense(units).activation(ActivationFunction::Linear);
+    let build = |between: Option<LayerBuilder>| -> Result<Network> {
+        let builder = Network::with_input_size(3)?.add_layer(linear(UNITS));
+        let builder = between.into_iter().fold(builder, NetworkBuilder::add_layer);
+        builder.add_layer(linear(1)).optimizer(Optimizer::sgd(0.1)?).device("cpu").seed(5).build()
+    };
+    let activation = LayerBuilder::activation_layer(ActivationFunction::PReLU);
+    for (between, layer_norm) in
+        [(None, true), (Some(LayerBuilder::layer_norm()), false), (Some(activation), false)]
+    {
+        let has_norm =
+            layer_norm || between.as_ref().is_some_and(|layer| *layer == LayerBuilder::layer_norm());
+        let mut network = build(between)?;
+        let first = network.get_weights()?[0].clone();
+        let dropout_rate = Some(0.5);
+        let regularization =
+            RegularizationConfig { dropout_rate, layer_norm, ..RegularizationConfig::default() };
+        let config = TrainingConfig { max_epochs: 1, regularization, ..base() };
+        let mut weights = network.get_weights()?;
+        let place = weights.len() - 2;
+        weights[place] = Array2::from_elem((1, UNITS), 0.01);
+        network.set_weights(&weights)?;
+        network.train(&Array2::from_elem((1, 3), 0.7), &Array2::from_elem((1, 1), 2.0), &config)?;
+        let after = network.get_weights()?;
+        // Half of the units fed nothing to the last layer.
+        let kept = after[after.len() - 2].iter().filter(|weight| **weight != f64::from(0.01f32)).count();
+        assert!((UNITS * 2 / 5..UNITS * 3 / 5).contains(&kept), "{kept}");
+        // None was dropped before the normalisation, which all of them go into.
+        let moved = (0..UNITS).filter(|unit| first.row(*unit) != after[0].row(*unit)).count();
+        assert!(!has_norm || moved > UNITS * 9 / 10, "{moved}");
+    }
+    Ok(())
+}

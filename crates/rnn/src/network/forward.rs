@@ -273,7 +273,8 @@ impl Network {
         as_rows(x)
     }
 
-    /// As [`Network::outputs`], with dropout behind every hidden layer with weights.
+    /// As [`Network::outputs`], with dropout behind every hidden layer that mixes by weights: after the normalisations and
+    /// activations that belong to it.
     pub(crate) fn training_outputs(
         &self,
         rows: &Tensor,
@@ -281,12 +282,14 @@ impl Network {
         dropout: Option<(f64, &neurenix::phynexus::tensor::Generator)>,
     ) -> Result<Tensor> {
         let Some((rate, generator)) = dropout else { return self.outputs(rows, activated) };
-        let mut x = rows.clone();
+        let (mut x, mut mixed) = (rows.clone(), false);
         for (place, layer) in self.layers.iter().enumerate() {
-            let last = place + 1 == self.layers.len();
-            x = layer.run(&x, activated || !last)?;
-            if !last && layer.parameter_count() > 0 {
+            let next = self.layers.get(place + 1);
+            x = layer.run(&x, activated || next.is_some())?;
+            mixed |= layer.description().kind.mixes();
+            if mixed && next.is_some_and(|next| !next.description().kind.refines()) {
                 x = x.dropout_with(rate, true, generator)?;
+                mixed = false;
             }
         }
         as_rows(x)

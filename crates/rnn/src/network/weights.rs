@@ -184,12 +184,8 @@ impl Network {
             origin.push(Some(place));
             let has_weights = matches!(layer.kind, Kind::Dense { .. } | Kind::Convolution(_));
             // What lies between is still behind this layer.
-            let passes = |next: &&LayerBuilder| {
-                matches!(
-                    next.kind,
-                    Kind::BatchNorm { .. } | Kind::LayerNorm { .. } | Kind::Activation | Kind::Dropout { .. }
-                )
-            };
+            let passes =
+                |next: &&LayerBuilder| next.kind.refines() || matches!(next.kind, Kind::Dropout { .. });
             let following = self.plan.layers[place + 1..].iter().take_while(passes);
             let following: Vec<_> = following.map(|next| next.kind.layer_type()).collect();
             for norm in &norms {
