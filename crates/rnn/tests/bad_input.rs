@@ -216,6 +216,53 @@ fn a_loss_that_is_not_finite_leaves_the_network_as_it_was() -> Result<()> {
 }
 
 #[test]
+fn gradients_that_are_not_finite_are_refused_or_told() -> Result<()> {
+    // Outputs of 0 have a finite loss, whose derivatives by the weights overflow.
+    let (x, y) = (Array2::from_elem((4, 3), 3e38), Array2::from_elem((4, 2), 10.0));
+    let zeros = || -> Result<Network> {
+        let mut network = small()?;
+        network.set_weights(&[Array2::zeros((2, 3)), Array2::zeros((1, 2))])?;
+        Ok(network)
+    };
+    let base = TrainingConfig {
+        max_epochs: 1,
+        verbose: false,
+        validation_split: 0.0,
+        optimizer: Some(Optimizer::sgd(0.1)?),
+        ..TrainingConfig::default()
+    };
+    let clip = OptimizerConfig { gradient_clip: Some(1.0), ..OptimizerConfig::default() };
+    let all_zero = |network: &Network| -> Result<bool> {
+        Ok(network.get_weights()?.iter().flatten().all(|weight| *weight == 0.0))
+    };
+    for config in [
+        TrainingConfig { optimizer: Some(Optimizer::new(OptimizerType::SGD, clip)?), ..base.clone() },
+        TrainingConfig { gradient_accumulation_steps: 2, batch_size: 2, ..base.clone() },
+        TrainingConfig { mixed_precision: true, ..base.clone() },
+        TrainingConfig {
+            optimizer: Some(Optimizer::new(OptimizerType::LBFGS, OptimizerConfig::default())?),
+            ..base.clone()
+        },
+    ] {
+        let mut network = zeros()?;
+        let error = words(network.train(&x, &y, &config));
+        assert!(error.contains("the step was not taken"), "{error}");
+        assert!(all_zero(&network)?, "{config:?}");
+    }
+    let network = zeros()?;
+    let workers = DistributedTraining::with_cpu_workers(2)?.with_config(base.clone());
+    assert!(words(workers.train(&network, &x, &y)).contains("the step was not taken"));
+    assert!(all_zero(&network)?);
+    // Where nothing looks at them, after the step; be it the last one or not.
+    for max_epochs in [1, 3] {
+        let mut network = zeros()?;
+        let error = words(network.train(&x, &y, &TrainingConfig { max_epochs, ..base.clone() }));
+        assert!(error.contains("no longer finite") && error.contains("checkpoint"), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
 fn devices_and_handles() -> Result<()> {
     let mut manager = GpuManager::new();
     let count = manager.devices().len();

@@ -37,6 +37,21 @@ impl Network {
         state.filter(|(_, role, _)| *role == Role::Buffer).map(|(_, _, p)| p).collect()
     }
 
+    /// Whether all weights are finite.
+    pub(crate) fn is_finite(&self) -> Result<bool> {
+        let check = |(_, weight): (String, Parameter)| -> Result<Tensor> {
+            Ok(weight.tensor().detach()?.isfinite()?.all(&[], false)?)
+        };
+        let checks: Vec<Tensor> = self.weights().into_iter().map(check).collect::<Result<_>>()?;
+        Tensor::evaluate_all(&checks.iter().collect::<Vec<_>>())?;
+        for check in &checks {
+            if !check.item::<bool>()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Computes tensors together with what a forward pass left pending in buffers.
     pub(crate) fn settle(&self, tensors: &[&Tensor]) -> Result<()> {
         let buffers: Vec<Tensor> = self.buffers().iter().map(Parameter::tensor).collect();

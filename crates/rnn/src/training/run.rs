@@ -21,7 +21,7 @@ use super::{
     report::shown,
     search::Searching,
     shards::Shards,
-    step::{Batch, HALF, Stepper},
+    step::{Batch, HALF, Stepper, lost},
 };
 use crate::{
     LossConfig, LossFunction, Network, NetworkError, OptimizerType, Result, convert,
@@ -278,6 +278,10 @@ impl<'a> Run<'a> {
             put(values)?;
         }
         network.set_training(false);
+        // Behind the last step there is no loss that would tell.
+        if !network.is_finite()? {
+            return Err(lost());
+        }
         state.history.total_time = begun.elapsed();
         callbacks.iter_mut().for_each(|callback| callback.on_train_end(&state));
         Ok(state.history)

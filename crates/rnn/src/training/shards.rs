@@ -8,7 +8,7 @@ use neurenix::{
     phynexus::{Tensor, graph::Gradients},
 };
 
-use super::step::{Batch, Measured, share};
+use super::step::{Batch, Measured, refused, share};
 use crate::{LossConfig, Network, NetworkError, Result, convert};
 
 /// Copies of a network on several devices.
@@ -115,6 +115,10 @@ impl Shards {
                 measured.loss
             );
             return Err(NetworkError::numerical(message));
+        }
+        let squares: f64 = sums.iter().flatten().flatten().map(|slope| slope * slope).sum();
+        if !squares.is_finite() {
+            return Err(refused(squares.sqrt()));
         }
         let mut leaves = Vec::new();
         for ((_, weight), sum) in weights.into_iter().zip(sums) {
