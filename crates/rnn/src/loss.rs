@@ -115,6 +115,12 @@ impl LossFunction {
         )
     }
 
+    /// True if each column is a question of its own, with two answers.
+    pub(crate) fn asks_by_column(self) -> bool {
+        use LossFunction::{BinaryCrossEntropy, HingeLoss, SquaredHingeLoss};
+        matches!(self, BinaryCrossEntropy | HingeLoss | SquaredHingeLoss)
+    }
+
     /// True if targets are numbers.
     pub fn is_regression_loss(&self) -> bool {
         use LossFunction::*;

@@ -284,3 +284,37 @@ fn penalties_are_of_the_exact_weights_in_mixed_precision() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn columns_that_are_questions_are_judged_one_by_one() -> Result<()> {
+    let (x, y) = data();
+    for (loss, last, least) in [
+        (LossFunction::BinaryCrossEntropy, ActivationFunction::Sigmoid, 0.0),
+        (LossFunction::HingeLoss, ActivationFunction::Linear, -1.0),
+        (LossFunction::SquaredHingeLoss, ActivationFunction::Linear, -1.0),
+    ] {
+        // Both answers of a row may be yes, or none.
+        let answers = y.mapv(|y| if y > 0.0 { 1.0 } else { least });
+        let mut network = Network::with_input_size(3)?
+            .add_layer(LayerBuilder::dense(2).activation(last))
+            .loss(loss)
+            .optimizer(Optimizer::sgd(1e-9)?)
+            .device("cpu")
+            .seed(5)
+            .build()?;
+        let middle = (1.0 + least) / 2.0;
+        let right = network
+            .predict(&x)?
+            .iter()
+            .zip(&answers)
+            .filter(|(p, t)| (**p >= middle) == (**t == 1.0))
+            .count();
+        let expected = right as f64 / 80.0;
+        let found = network.evaluate(&x, &answers)?["accuracy"];
+        assert!((found - expected).abs() < 1e-12, "{}: {found} is not {expected}", loss.name());
+        let history = network.train(&x, &answers, &TrainingConfig { max_epochs: 1, ..base() })?;
+        let found = history.train_metrics["accuracy"][0];
+        assert!((found - expected).abs() < 1e-12, "{}: {found} is not {expected}", loss.name());
+    }
+    Ok(())
+}

@@ -82,7 +82,8 @@ impl Network {
         Ok((convert::values(&loss)?[0], all.collect::<Result<_>>()?))
     }
 
-    /// Loss and metrics over rows: `loss`; `accuracy` where targets are classes; `mae`, `rmse` and `r2` where they are
+    /// Loss and metrics over rows: `loss`; `accuracy` where targets are classes (the share of rows whose class is right; for the
+    /// binary cross-entropy and hinge losses, of single answers, one a column); `mae`, `rmse` and `r2` where they are
     /// numbers.
     ///
     /// # Errors

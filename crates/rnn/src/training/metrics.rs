@@ -130,6 +130,12 @@ impl Metrics {
             _ => {}
         }
         match name {
+            // Each column is a question of its own.
+            "accuracy" if loss.asks_by_column() => {
+                check(&p, &t)?;
+                let right = p.iter().zip(&t).filter(|(p, t)| (**p >= 0.5) == (**t >= 0.5));
+                Ok(share(right.count(), p.len()))
+            }
             "accuracy" => Metrics::accuracy(&p, &t),
             "precision" => Metrics::precision(&p, &t, 0.5),
             "recall" => Metrics::recall(&p, &t, 0.5),
