@@ -115,6 +115,19 @@ fn numbers_out_of_their_ranges() -> Result<()> {
     assert!(Optimizer::new(OptimizerType::Nesterov, config).is_err());
     let config = OptimizerConfig { gamma: Some(0.0), ..OptimizerConfig::default() };
     assert!(Optimizer::new(OptimizerType::AdaBound, config).is_err());
+    // Numbers that a type has no use for.
+    let none = OptimizerConfig::default();
+    for (kind, config, name) in [
+        (OptimizerType::SGD, OptimizerConfig { momentum: Some(0.9), ..none.clone() }, "Nesterov"),
+        (OptimizerType::Adam, OptimizerConfig { decay: Some(0.1), ..none.clone() }, "RMSprop"),
+        (OptimizerType::Momentum, OptimizerConfig { decay: Some(0.1), ..none.clone() }, "Adagrad"),
+        (OptimizerType::Adam, OptimizerConfig { final_lr: Some(0.1), ..none.clone() }, "AdaBound"),
+        (OptimizerType::RMSprop, OptimizerConfig { gamma: Some(0.1), ..none.clone() }, "AdaBound"),
+    ] {
+        assert!(words(Optimizer::new(kind, config)).contains(name), "{kind:?}");
+    }
+    let zeros = OptimizerConfig { momentum: Some(0.0), decay: Some(0.0), ..none };
+    assert!(Optimizer::new(OptimizerType::SGD, zeros).is_ok());
     for rate in [f64::NAN, f64::INFINITY, -0.1] {
         let schedule = LearningRateSchedule::ExponentialDecay { gamma: 0.5 };
         assert!(words(LearningRateScheduler::new(schedule, rate, 3)).contains("initial_lr"));
