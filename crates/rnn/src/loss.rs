@@ -3,11 +3,11 @@
 use ndarray::Array2;
 use neurenix::{
     loss::Loss,
-    phynexus::{DType, Scalar, Tensor, tensor::Reduction},
+    phynexus::{DType, Scalar, Tensor, shape::show_shape, tensor::Reduction},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ActivationFunction, NetworkError, Result, convert, device, error::within};
+use crate::{ActivationFunction, Layer, NetworkError, Result, convert, device, error::within};
 
 /// How far predictions are from targets. All are means over all elements, but for the (sparse) categorical cross-entropy,
 /// a mean over rows (behind a network that gives sequences, over all their steps), and the cosine, one number a row.
@@ -343,6 +343,38 @@ impl LossConfig {
         };
         let name = self.function.name();
         Err(NetworkError::data(format!("the target of row {row} is {x}: {name} takes {allowed}")))
+    }
+
+    /// Checks that a network with these layers can learn by this loss: where it takes a logarithm, the last activation comes to
+    /// nothing that has none, nor is limited to it.
+    pub(crate) fn check_layers(&self, layers: &[Layer]) -> Result<()> {
+        let (name, linear) = (self.function.name(), ActivationFunction::Linear);
+        let refused = |reason: String| Err(NetworkError::invalid_parameter("loss", name, reason));
+        let shape = layers.last().map_or(&[][..], |layer| layer.output_shape());
+        if self.is_categorical() && self.classes(shape) == 1 {
+            return refused(format!(
+                "of rows of shape {} each last dimension has one class, whose probability is always 1: give it a unit for each                  class (put a flatten layer before the softmax), or use Sigmoid with BinaryCrossEntropy",
+                show_shape(shape)
+            ));
+        }
+        let (most, takes, remedy) = match self.function {
+            LossFunction::PoissonLoss => (f64::INFINITY, "expected counts", "Softplus"),
+            LossFunction::BinaryCrossEntropy => (1.0, "probabilities", "Sigmoid"),
+            LossFunction::CategoricalCrossEntropy
+            | LossFunction::SparseCategoricalCrossEntropy
+            | LossFunction::KLDivergence => (1.0, "probabilities", "Softmax"),
+            _ => return Ok(()),
+        };
+        let passes = |layer: &&Layer| layer.activation() == linear && layer.description().kind.keeps_range();
+        let Some(last) = layers.iter().rev().find(|layer| !passes(layer)) else { return Ok(()) };
+        let (low, high) = last.activation().recommended_range();
+        if low >= 0.0 && high <= most {
+            return Ok(());
+        }
+        refused(format!(
+            "it takes {takes}, the last activation is {}, which gives numbers from {low} to {high}: name {remedy} (a dense layer              without an activation has ReLU)",
+            last.activation().name()
+        ))
     }
 
     /// Whether this loss is computed from what goes into the last activation: more exactly, and without overflow.

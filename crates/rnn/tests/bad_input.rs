@@ -208,6 +208,51 @@ fn data_that_do_not_fit() -> Result<()> {
 }
 
 #[test]
+fn losses_behind_activations_that_they_do_not_take() -> Result<()> {
+    use ActivationFunction::{HardSigmoid, Linear, ReLU, Sigmoid, Softmax, Softplus, Tanh};
+    let build = |loss: LossFunction, layers: &[LayerBuilder]| {
+        let builder = Network::with_input_size(3)?.loss(loss).device("cpu").seed(1);
+        layers.iter().cloned().fold(builder, NetworkBuilder::add_layer).build()
+    };
+    let dense = |activation| LayerBuilder::dense(4).activation(activation);
+    for (loss, right, wrong, remedy) in [
+        (LossFunction::CategoricalCrossEntropy, Softmax, ReLU, "Softmax"),
+        (LossFunction::SparseCategoricalCrossEntropy, HardSigmoid, Linear, "Softmax"),
+        (LossFunction::KLDivergence, Softmax, Linear, "Softmax"),
+        (LossFunction::BinaryCrossEntropy, Sigmoid, Tanh, "Sigmoid"),
+        (LossFunction::PoissonLoss, Softplus, Linear, "Softplus"),
+    ] {
+        let error = words(build(loss, &[dense(wrong)]));
+        assert!(
+            error.contains(loss.name()) && error.contains(wrong.name()) && error.contains(remedy),
+            "{error}"
+        );
+        build(loss, &[dense(right)])?;
+        // What only shapes or is an activation by itself is looked through.
+        build(loss, &[dense(Linear), LayerBuilder::activation_layer(right), LayerBuilder::reshape(&[2, 2])])?;
+        assert!(build(loss, &[dense(right), dense(wrong), LayerBuilder::flatten()]).is_err());
+        // The loss of a run is looked at too.
+        let mut network = build(LossFunction::MeanSquaredError, &[dense(wrong)])?;
+        let config =
+            TrainingConfig { loss_function: Some(loss), verbose: false, ..TrainingConfig::default() };
+        let targets = Array2::zeros((8, 4));
+        let error = words(network.train(&Array2::zeros((8, 3)), &targets, &config));
+        assert!(error.contains(remedy), "{error}");
+    }
+    assert!(words(build(LossFunction::CategoricalCrossEntropy, &[LayerBuilder::dense(4)])).contains("ReLU"));
+    for shape in [vec![1], vec![4, 1]] {
+        let size = shape.iter().product();
+        let layers = [
+            LayerBuilder::dense(size),
+            LayerBuilder::reshape(&shape),
+            LayerBuilder::activation_layer(Softmax),
+        ];
+        assert!(words(build(LossFunction::CategoricalCrossEntropy, &layers)).contains("always 1"));
+    }
+    Ok(())
+}
+
+#[test]
 fn losses_by_themselves() {
     let sparse = LossFunction::SparseCategoricalCrossEntropy;
     for (predictions, targets) in [((3, 0), (3, 1)), ((3, 0), (3, 0)), ((0, 2), (0, 1)), ((3, 2), (3, 2))] {

@@ -141,6 +141,14 @@ impl Kind {
         }
     }
 
+    /// True if, apart from an activation, what comes out lies between the least and the greatest of what goes in.
+    pub(crate) fn keeps_range(&self) -> bool {
+        matches!(
+            self,
+            Kind::Flatten | Kind::Reshape { .. } | Kind::Pooling(_) | Kind::Dropout { .. } | Kind::Activation
+        )
+    }
+
     /// True if it belongs to the layer before: a normalisation, an activation.
     pub(crate) fn refines(&self) -> bool {
         matches!(self, Kind::BatchNorm { .. } | Kind::LayerNorm { .. } | Kind::Activation)

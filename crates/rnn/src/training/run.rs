@@ -67,6 +67,7 @@ impl<'a> Run<'a> {
         if let Some(function) = config.loss_function {
             loss = if function == loss.function { loss } else { LossConfig::new(function) };
         }
+        loss.check_layers(network.layers())?;
         let outputs = network.output_shape();
         let check = |data: &Array2<f64>, targets: &Array2<f64>| -> Result<()> {
             network.check_input(data)?;
