@@ -271,7 +271,7 @@ impl LossConfig {
             return Err(NetworkError::data("predictions have no columns: give one for each output"));
         }
         convert::check_finite("predictions", predictions)?;
-        self.check_targets(targets, &[predictions.ncols()])?;
+        self.check_targets(targets, &[predictions.ncols()], DType::F64)?;
         convert::check_rows(predictions, targets)?;
         let cpu = device::cpu()?;
         Ok((convert::matrix(predictions, DType::F64, cpu)?, convert::matrix(targets, DType::F64, cpu)?))
@@ -309,9 +309,9 @@ impl LossConfig {
         }
     }
 
-    /// Checks that targets fit outputs of this shape.
-    pub(crate) fn check_targets(&self, targets: &Array2<f64>, outputs: &[usize]) -> Result<()> {
-        convert::check_data("targets", targets, self.target_columns(outputs))?;
+    /// Checks that targets fit outputs of this shape and type.
+    pub(crate) fn check_targets(&self, targets: &Array2<f64>, outputs: &[usize], dtype: DType) -> Result<()> {
+        convert::check_data("targets", targets, self.target_columns(outputs), dtype)?;
         let classes = self.classes(outputs);
         if let Some(weights) = self.parameters.class_weights.as_ref().filter(|w| w.len() != classes) {
             let actual = weights.len().to_string();

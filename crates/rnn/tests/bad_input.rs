@@ -3,7 +3,7 @@
 use rnn::{
     ActivationFunction, Array2, DistributedTraining, GpuManager, GpuTensor, LayerBuilder,
     LearningRateSchedule, LearningRateScheduler, LossConfig, LossFunction, Network, NetworkBuilder,
-    Optimizer, OptimizerConfig, OptimizerType, Result, TrainingConfig, WeightInitialization,
+    Optimizer, OptimizerConfig, OptimizerType, Precision, Result, TrainingConfig, WeightInitialization,
     gpu::{GpuMemoryHandle, GpuOps, GpuStreamHandle, KernelManager},
 };
 
@@ -204,6 +204,32 @@ fn data_that_do_not_fit() -> Result<()> {
         let network = words_in(Network::with_input_size(2)?)?;
         assert!(words(network.predict(&Array2::from_elem((1, 2), wrong))).contains("0 to 3"));
     }
+    Ok(())
+}
+
+#[test]
+fn numbers_beyond_float32() -> Result<()> {
+    let mut network = small()?;
+    let (x, y) = (Array2::from_elem((4, 3), 1.0), Array2::from_elem((4, 2), 1.0));
+    let far = |shape: (usize, usize)| Array2::from_elem(shape, -1e39);
+    let config = TrainingConfig { verbose: false, ..TrainingConfig::default() };
+    for error in [
+        words(network.predict(&far((4, 3)))),
+        words(network.evaluate(&x, &far((4, 2)))),
+        words(network.train(&far((4, 3)), &y, &config)),
+        words(network.train(&x, &far((4, 2)), &config)),
+        words(network.loss_and_gradients(&x, &far((4, 2)))),
+        words(network.set_weights(&[far((2, 3)), Array2::zeros((1, 2))])),
+    ] {
+        assert!(error.contains("row 0, column 0") && error.contains("Float64"), "{error}");
+    }
+    assert!(
+        words(network.set_weights(&[Array2::zeros((2, 3)), Array2::from_elem((1, 2), f64::NAN)]))
+            .contains("NaN")
+    );
+    let linear = LayerBuilder::dense(2).activation(ActivationFunction::Linear);
+    let wide = Network::with_input_size(3)?.add_layer(linear).device("cpu").precision(Precision::Float64);
+    assert!(wide.build()?.predict(&far((4, 3)))?.iter().all(|y| y.is_finite()));
     Ok(())
 }
 

@@ -64,7 +64,7 @@ impl Network {
         targets: &Array2<f64>,
     ) -> Result<(f64, Vec<Array2<f64>>)> {
         self.check_input(input)?;
-        self.plan().loss.check_targets(targets, self.output_shape())?;
+        self.plan().loss.check_targets(targets, self.output_shape(), self.dtype())?;
         convert::check_rows(input, targets)?;
         self.set_training(false);
         let rows = self.rows(&convert::elements(input), input.nrows())?;
@@ -93,7 +93,7 @@ impl Network {
         test_data: &Array2<f64>,
         test_targets: &Array2<f64>,
     ) -> Result<HashMap<String, f64>> {
-        self.plan().loss.check_targets(test_targets, self.output_shape())?;
+        self.plan().loss.check_targets(test_targets, self.output_shape(), self.dtype())?;
         convert::check_rows(test_data, test_targets)?;
         let loss = self.mean_loss(test_data, test_targets, &self.plan().loss)?;
         let predictions = self.predict(test_data)?;
@@ -233,7 +233,7 @@ impl Network {
 
     /// Checks that data are rows of the network's.
     pub(crate) fn check_input(&self, data: &Array2<f64>) -> Result<()> {
-        convert::check_data("data", data, self.input_dim())?;
+        convert::check_data("data", data, self.input_dim(), self.dtype())?;
         let Some(count) = self.vocabulary() else { return Ok(()) };
         let wrong = |x: f64| x.fract() != 0.0 || x < 0.0 || x >= count as f64;
         match data.indexed_iter().find(|(_, x)| wrong(**x)) {

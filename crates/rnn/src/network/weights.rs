@@ -72,7 +72,7 @@ impl Network {
     /// Puts weights in, in the order and shapes of [`Network::get_weights`].
     ///
     /// # Errors
-    /// If they are more or fewer, or of other shapes; then nothing changes.
+    /// If they are more or fewer, of other shapes, or not finite in the network's precision; then nothing changes.
     pub fn set_weights(&mut self, weights: &[Array2<f64>]) -> Result<()> {
         let own = self.weights();
         if own.len() != weights.len() {
@@ -88,6 +88,7 @@ impl Network {
                 let (expected, actual) = (format!("{:?}", (rows, columns)), format!("{:?}", weight.dim()));
                 return Err(NetworkError::dimension_mismatch(format!("weight {name}"), expected, actual));
             }
+            convert::check_fits(&format!("weight {name}"), weight, self.dtype)?;
             values.push(convert::tensor(&convert::elements(weight), &shape, self.dtype, self.device)?);
         }
         put(own.into_iter().map(|(_, parameter)| parameter).zip(values))

@@ -72,7 +72,7 @@ impl<'a> Run<'a> {
         let check = |data: &Array2<f64>, targets: &Array2<f64>| -> Result<()> {
             network.check_input(data)?;
             convert::check_rows(data, targets)?;
-            loss.check_targets(targets, outputs)
+            loss.check_targets(targets, outputs, network.dtype())
         };
         check(data, targets)?;
         if let Some((data, targets)) = validation {
