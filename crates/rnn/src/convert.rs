@@ -102,7 +102,7 @@ pub(crate) fn check_fits(what: &str, data: &Array2<f64>, dtype: DType) -> Result
     match data.indexed_iter().find(|(_, x)| x.abs() > most) {
         None => Ok(()),
         Some(((row, column), x)) => Err(NetworkError::data(format!(
-            "{what} has {x} in row {row}, column {column}, float32 ends at {most}: scale it, or build the network with \
+            "{what} has {x:e} in row {row}, column {column}, float32 ends at {most:e}: scale it, or build the network with \
              Precision::Float64"
         ))),
     }

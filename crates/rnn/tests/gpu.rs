@@ -60,6 +60,11 @@ fn every_operation() -> Result<()> {
         let t = context.transpose(&a)?;
         let y = context.matmul(&a, &t)?;
         check(context, y, &[2, 2], &[14., 32., 32., 77.])?;
+        let stack = context.reshape(&a, &[1, 2, 3])?;
+        let y = context.transpose(&stack)?;
+        check(context, y, &[1, 3, 2], &[1., 4., 2., 5., 3., 6.])?;
+        let y = context.transpose(&b)?;
+        check(context, y, &[3], &[2., -1., 0.5])?;
         let y = context.broadcast(&b, &[2, 3])?;
         check(context, y, &[2, 3], &[2., -1., 0.5, 2., -1., 0.5])?;
         let y = context.reshape(&a, &[3, 2])?;

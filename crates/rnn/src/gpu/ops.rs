@@ -56,7 +56,7 @@ pub trait GpuOps {
     fn broadcast(&mut self, input: &GpuTensor, shape: &[usize]) -> Result<GpuTensor>;
     /// The tensor in another shape.
     fn reshape(&mut self, input: &GpuTensor, shape: &[usize]) -> Result<GpuTensor>;
-    /// The last two dimensions exchanged.
+    /// The last two dimensions exchanged; a vector or number as it is.
     fn transpose(&mut self, input: &GpuTensor) -> Result<GpuTensor>;
     /// The sum along an axis, or of all elements.
     fn sum(&mut self, input: &GpuTensor, axis: Option<usize>) -> Result<GpuTensor>;
@@ -211,10 +211,13 @@ impl GpuOps for GpuContext {
         sigmoid = sigmoid(input);
         tanh = tanh(input);
         swish = silu(input);
-        transpose = t(input);
     }
     reduce! { sum mean max min }
 
+    fn transpose(&mut self, input: &GpuTensor) -> Result<GpuTensor> {
+        let input = self.own(input)?;
+        self.result(if input.rank() < 2 { input.t() } else { input.transpose(-2, -1) })
+    }
     fn broadcast(&mut self, input: &GpuTensor, shape: &[usize]) -> Result<GpuTensor> {
         self.result(self.own(input)?.broadcast_to(shape))
     }
