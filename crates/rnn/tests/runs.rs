@@ -318,3 +318,39 @@ fn columns_that_are_questions_are_judged_one_by_one() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn workers_drop_other_units_by_one_seed_too() -> Result<()> {
+    let linear = |units| LayerBuilder::dense(units).activation(ActivationFunction::Linear);
+    let build = || {
+        Network::with_input_size(3)?
+            .add_layer(linear(16))
+            .add_layer(LayerBuilder::dropout(0.5)?.seed(3))
+            .add_layer(linear(1))
+            .optimizer(Optimizer::sgd(0.1)?)
+            .device("cpu")
+            .seed(5)
+            .build()
+    };
+    // The units that learn from so many rows, all alike, with a worker for each.
+    let learning = |workers: usize| -> Result<Vec<bool>> {
+        let network = build()?;
+        let before = network.get_weights()?;
+        let config = TrainingConfig { max_epochs: 1, ..base() };
+        let trainer = DistributedTraining::with_cpu_workers(workers)?.with_config(config);
+        trainer.train(
+            &network,
+            &Array2::from_elem((workers, 3), 0.7),
+            &Array2::from_elem((workers, 1), 2.0),
+        )?;
+        let after = network.get_weights()?;
+        Ok((0..16).map(|unit| before[2].column(unit) != after[2].column(unit)).collect())
+    };
+    let (one, two) = (learning(1)?, learning(2)?);
+    assert!(one.contains(&true) && one.contains(&false), "{one:?}");
+    // Those that the first drops, the second does not all drop.
+    assert!(one.iter().zip(&two).all(|(one, two)| !one || *two), "{one:?} {two:?}");
+    assert_ne!(one, two);
+    assert_eq!(two, learning(2)?);
+    Ok(())
+}
