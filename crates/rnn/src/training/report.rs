@@ -73,7 +73,7 @@ impl Run<'_> {
     }
 
     /// Writes the network where the configuration says so.
-    pub(super) fn checkpoint(&self, epoch: usize) -> Result<()> {
+    pub(super) fn checkpoint(&self, epoch: usize, history: &TrainingHistory) -> Result<()> {
         let Some(frequency) = self.config.checkpoint_frequency else { return Ok(()) };
         let number = epoch + 1;
         if !number.is_multiple_of(frequency) {
@@ -81,7 +81,7 @@ impl Run<'_> {
         }
         let folder = &self.config.checkpoint_folder;
         std::fs::create_dir_all(folder).map_err(|error| neurenix::Error::io("create", folder, error))?;
-        self.network.save_safetensors(folder.join(format!("epoch-{number:04}.safetensors")))
+        self.network.save_with(&folder.join(format!("epoch-{number:04}.safetensors")), history)
     }
 }
 

@@ -263,7 +263,7 @@ impl<'a> Run<'a> {
             if config.verbose {
                 println!("{}", shown(epoch, config.max_epochs, history));
             }
-            self.checkpoint(epoch)?;
+            self.checkpoint(epoch, &state.history)?;
             callbacks.iter_mut().for_each(|callback| callback.on_epoch_end(epoch, &mut state));
             stopped_early = stopping.should_stop(score);
             if stopped_early || state.stop || done.ended {
