@@ -279,6 +279,19 @@ fn losses_behind_activations_that_they_do_not_take() -> Result<()> {
 }
 
 #[test]
+fn errors_of_the_published_crate_have_a_kind() {
+    use rnn::NetworkError;
+    for (error, category) in [
+        (NetworkError::propagation("backwards"), "computation"),
+        (NetworkError::cuda("no driver"), "gpu"),
+        (NetworkError::convergence("it wanders", 7), "numerical"),
+    ] {
+        assert_eq!(error.category(), category);
+    }
+    assert_eq!(NetworkError::convergence("it wanders", 7).to_string(), "it wanders (after 7 iterations)");
+}
+
+#[test]
 fn losses_by_themselves() {
     let sparse = LossFunction::SparseCategoricalCrossEntropy;
     for (predictions, targets) in [((3, 0), (3, 1)), ((3, 0), (3, 0)), ((0, 2), (0, 1)), ((3, 2), (3, 2))] {
@@ -386,7 +399,9 @@ fn devices_and_handles() -> Result<()> {
     assert!(DistributedTraining::with_cpu_workers(0).is_err());
     assert!(words(DistributedTraining::with_cpu_workers(usize::MAX)).contains("at most 1024"));
     let mut forged = manager.devices()[0].clone();
+    assert!(forged.is_available());
     forged.engine_name = "cuda:99".to_owned();
+    assert!(!forged.is_available());
     assert!(words(DistributedTraining::new([forged])).contains("cuda:99"));
     let unknown = words(KernelManager::new().compile_kernel("k", "", "fortran"));
     for name in ["fortran", "cuda", "opencl", "metal", "rocm", "wgsl"] {

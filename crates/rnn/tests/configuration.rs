@@ -202,8 +202,8 @@ fn schedules_follow_their_formulas() -> Result<()> {
     let mut scheduler = LearningRateScheduler::new(plateau, 1.0, 9)?;
     let mut rates = Vec::new();
     for loss in [3.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.0] {
-        scheduler.epoch(loss);
-        rates.push(scheduler.get_lr());
+        rates.push(scheduler.epoch(loss));
+        assert_eq!(scheduler.step(), scheduler.get_lr());
     }
     close(&rates, &[1., 1., 1., 0.1, 0.1, 0.02, 0.02]);
     Ok(())
