@@ -353,7 +353,8 @@ impl LossConfig {
         let shape = layers.last().map_or(&[][..], |layer| layer.output_shape());
         if self.is_categorical() && self.classes(shape) == 1 {
             return refused(format!(
-                "of rows of shape {} each last dimension has one class, whose probability is always 1: give it a unit for each                  class (put a flatten layer before the softmax), or use Sigmoid with BinaryCrossEntropy",
+                "of rows of shape {} each last dimension has one class, whose probability is always 1: give it a unit for each \
+                 class (put a flatten layer before the softmax), or use Sigmoid with BinaryCrossEntropy",
                 show_shape(shape)
             ));
         }
@@ -372,7 +373,8 @@ impl LossConfig {
             return Ok(());
         }
         refused(format!(
-            "it takes {takes}, the last activation is {}, which gives numbers from {low} to {high}: name {remedy} (a dense layer              without an activation has ReLU)",
+            "it takes {takes}, the last activation is {}, which gives numbers from {low} to {high}: name {remedy} (a dense layer \
+             without an activation has ReLU)",
             last.activation().name()
         ))
     }
