@@ -100,7 +100,8 @@ impl LayerBuilder {
         LayerBuilder::new(Kind::Pooling(Windows { size, stride, padding, average }))
     }
 
-    /// Normalises each feature, or channel, by the batch's statistics while training and by running ones afterwards.
+    /// Normalises each feature, or channel, by the batch's statistics while training and by running ones afterwards. Of single
+    /// features a batch needs two rows: a last row by itself joins the batch before.
     pub fn batch_norm() -> LayerBuilder {
         LayerBuilder::new(Kind::BatchNorm { momentum: 0.1, epsilon: 1e-5 })
     }
