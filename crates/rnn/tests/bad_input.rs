@@ -267,7 +267,7 @@ fn losses_behind_activations_that_they_do_not_take() -> Result<()> {
     }
     assert!(words(build(LossFunction::CategoricalCrossEntropy, &[LayerBuilder::dense(4)])).contains("ReLU"));
     for shape in [vec![1], vec![4, 1]] {
-        let size = shape.iter().product();
+        let size: usize = shape.iter().product();
         let layers = [
             LayerBuilder::dense(size),
             LayerBuilder::reshape(&shape),
