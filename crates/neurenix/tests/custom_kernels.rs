@@ -226,6 +226,32 @@ fn the_cpu_runs_functions_and_drivers_run_sources() -> Result<()> {
 }
 
 #[test]
+fn outputs_begin_as_copies() -> Result<()> {
+    let kernel = CustomKernel::builder("parabola")
+        .input("x", DType::F32, "shape..")
+        .scalar("c", DType::F32)
+        .copied_output("y", DType::F32, "shape..")
+        .output("z", DType::F32, "shape..")
+        .copied_output("w", DType::F32, "shape..")
+        .source(SourceLanguage::OpenClC, SOURCE)
+        .build()?;
+    // What they begin as is a turned matrix, and a part that is not aligned.
+    let x = Tensor::from_slice(&values(35), &[5, 7], plain())?;
+    let first = x.reshape(&[7, 5])?.t()?;
+    let all = Tensor::from_slice(&values(40), &[40], plain())?;
+    let second = all.narrow(0, 3, 35)?.reshape(&[5, 7])?;
+    let results = kernel.launch(&[&x, &first, &second], &C)?;
+    let (first, second) = (first.to_vec::<f32>()?, second.to_vec::<f32>()?);
+    for (result, begun) in [(&results[0], &first), (&results[2], &second)] {
+        let expected: Vec<f32> = values(35).iter().zip(begun).map(|(x, b)| b + (x * x + 1.5)).collect();
+        assert_eq!(result.to_vec::<f32>()?, expected);
+    }
+    // They themselves have not changed.
+    assert_eq!((all.to_vec::<f32>()?, x.to_vec::<f32>()?), (values(40), values(35)));
+    Ok(())
+}
+
+#[test]
 fn several_outputs_are_parts_of_one_buffer() -> Result<()> {
     let two =
         parabola().output("z", DType::F32, "shape..").source(SourceLanguage::OpenClC, SOURCE).build()?;

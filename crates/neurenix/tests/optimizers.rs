@@ -146,6 +146,10 @@ fn adamax_and_adabound_take_the_steps_of_their_formulas() -> Result<()> {
         let mut expected: Vec<Vec<f64>> = parameters.iter().map(values).collect();
         let mut states: Vec<Vec<[f64; 2]>> = expected.iter().map(|p| vec![[0.0; 2]; p.len()]).collect();
         for t in 1..=12 {
+            // A schedule lowers the rate, and AdaBound's bounds with it.
+            let share = if t > 6 { 0.25 } else { 1.0 };
+            let rate = rate * share;
+            optimizer.set_learning_rate(rate)?;
             optimizer.step(gradients(&parameters)?, &[])?;
             for (numbers, states) in expected.iter_mut().zip(&mut states) {
                 for (i, (p, [m, v])) in numbers.iter_mut().zip(states).enumerate() {
@@ -160,6 +164,7 @@ fn adamax_and_adabound_take_the_steps_of_their_formulas() -> Result<()> {
                         Rule::AdaBound { beta1, beta2, epsilon, final_rate, gamma } => {
                             *m = beta1 * *m + (1.0 - beta1) * g;
                             *v = beta2 * *v + (1.0 - beta2) * g * g;
+                            let final_rate = final_rate * share;
                             let (low, high) = (
                                 final_rate * (1.0 - 1.0 / (gamma * f64::from(t) + 1.0)),
                                 final_rate * (1.0 + 1.0 / (gamma * f64::from(t))),

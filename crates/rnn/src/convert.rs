@@ -79,8 +79,8 @@ pub(crate) fn row(vector: &Array1<f64>) -> Array2<f64> {
     vector.clone().insert_axis(ndarray::Axis(0))
 }
 
-/// Checks that data has rows of so many finite numbers.
-pub(crate) fn check_data(what: &str, data: &Array2<f64>, columns: usize) -> Result<()> {
+/// Checks that data has rows of so many numbers that are finite in a floating-point type.
+pub(crate) fn check_data(what: &str, data: &Array2<f64>, columns: usize, dtype: DType) -> Result<()> {
     if data.nrows() == 0 {
         return Err(NetworkError::data(format!("{what} has no rows")));
     }
@@ -92,7 +92,20 @@ pub(crate) fn check_data(what: &str, data: &Array2<f64>, columns: usize) -> Resu
             show_shape(&[data.nrows(), data.ncols()]),
         ));
     }
-    check_finite(what, data)
+    check_fits(what, data, dtype)
+}
+
+/// Checks that all numbers are finite, and stay so in a floating-point type.
+pub(crate) fn check_fits(what: &str, data: &Array2<f64>, dtype: DType) -> Result<()> {
+    check_finite(what, data)?;
+    let most = if dtype == DType::F64 { f64::MAX } else { f64::from(f32::MAX) };
+    match data.indexed_iter().find(|(_, x)| x.abs() > most) {
+        None => Ok(()),
+        Some(((row, column), x)) => Err(NetworkError::data(format!(
+            "{what} has {x:e} in row {row}, column {column}, float32 ends at {most:e}: scale it, or build the network with \
+             Precision::Float64"
+        ))),
+    }
 }
 
 /// Checks that all numbers are finite.

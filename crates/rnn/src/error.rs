@@ -140,6 +140,16 @@ impl NetworkError {
         computation Computation;
         /// A [`NetworkError::Serialization`].
         serialization Serialization;
+        /// A [`NetworkError::Computation`], of a forward or backward pass.
+        propagation Computation;
+        /// A [`NetworkError::Gpu`], of CUDA.
+        cuda Gpu;
+    }
+
+    /// A [`NetworkError::Numerical`] of a search that has not converged in so many iterations.
+    pub fn convergence(message: impl Into<String>, iterations: usize) -> NetworkError {
+        let message = format!("{} (after {iterations} iterations)", message.into());
+        NetworkError::Numerical { message }
     }
 
     /// A [`NetworkError::DimensionMismatch`].

@@ -3,14 +3,14 @@
 use ndarray::Array2;
 use neurenix::{
     loss::Loss,
-    phynexus::{DType, Scalar, Tensor, tensor::Reduction},
+    phynexus::{DType, Scalar, Tensor, shape::show_shape, tensor::Reduction},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ActivationFunction, NetworkError, Result, convert, device, error::within};
+use crate::{ActivationFunction, Layer, NetworkError, Result, convert, device, error::within};
 
 /// How far predictions are from targets. All are means over all elements, but for the (sparse) categorical cross-entropy,
-/// a mean over rows, and the cosine, one number a row.
+/// a mean over rows (behind a network that gives sequences, over all their steps), and the cosine, one number a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum LossFunction {
@@ -113,6 +113,12 @@ impl LossFunction {
                 | HingeLoss
                 | SquaredHingeLoss
         )
+    }
+
+    /// True if each column is a question of its own, with two answers.
+    pub(crate) fn asks_by_column(self) -> bool {
+        use LossFunction::{BinaryCrossEntropy, HingeLoss, SquaredHingeLoss};
+        matches!(self, BinaryCrossEntropy | HingeLoss | SquaredHingeLoss)
     }
 
     /// True if targets are numbers.
@@ -265,17 +271,27 @@ impl LossConfig {
             return Err(NetworkError::data("predictions have no columns: give one for each output"));
         }
         convert::check_finite("predictions", predictions)?;
-        self.check_targets(targets, predictions.ncols())?;
+        self.check_targets(targets, &[predictions.ncols()], DType::F64)?;
         convert::check_rows(predictions, targets)?;
         let cpu = device::cpu()?;
         Ok((convert::matrix(predictions, DType::F64, cpu)?, convert::matrix(targets, DType::F64, cpu)?))
     }
 
-    /// The columns that targets have for a network of so many outputs.
-    pub(crate) fn target_columns(&self, outputs: usize) -> usize {
+    /// How many outputs of this shape answer one question: where they are the probabilities of classes, the last dimension,
+    /// which softmax goes along too.
+    pub(crate) fn classes(&self, outputs: &[usize]) -> usize {
+        match self.is_categorical() || self.function == LossFunction::KLDivergence {
+            true => outputs.last().copied().unwrap_or(0),
+            false => outputs.iter().product(),
+        }
+    }
+
+    /// The columns that targets have for outputs of this shape.
+    pub(crate) fn target_columns(&self, outputs: &[usize]) -> usize {
+        let columns = outputs.iter().product::<usize>();
         match self.function {
-            LossFunction::SparseCategoricalCrossEntropy => 1,
-            _ => outputs,
+            LossFunction::SparseCategoricalCrossEntropy => columns / self.classes(outputs).max(1),
+            _ => columns,
         }
     }
 
@@ -293,20 +309,21 @@ impl LossConfig {
         }
     }
 
-    /// Checks that targets fit so many outputs.
-    pub(crate) fn check_targets(&self, targets: &Array2<f64>, outputs: usize) -> Result<()> {
-        convert::check_data("targets", targets, self.target_columns(outputs))?;
-        if let Some(weights) = self.parameters.class_weights.as_ref().filter(|w| w.len() != outputs) {
+    /// Checks that targets fit outputs of this shape and type.
+    pub(crate) fn check_targets(&self, targets: &Array2<f64>, outputs: &[usize], dtype: DType) -> Result<()> {
+        convert::check_data("targets", targets, self.target_columns(outputs), dtype)?;
+        let classes = self.classes(outputs);
+        if let Some(weights) = self.parameters.class_weights.as_ref().filter(|w| w.len() != classes) {
             let actual = weights.len().to_string();
             return Err(NetworkError::dimension_mismatch(
                 "class_weights",
-                format!("{outputs}, one a class"),
+                format!("{classes}, one a class"),
                 actual,
             ));
         }
         let wrong = |x: &f64| match self.function {
             LossFunction::SparseCategoricalCrossEntropy => {
-                x.fract() != 0.0 || *x < 0.0 || *x >= outputs as f64
+                x.fract() != 0.0 || *x < 0.0 || *x >= classes as f64
             }
             LossFunction::BinaryCrossEntropy
             | LossFunction::CategoricalCrossEntropy
@@ -318,7 +335,7 @@ impl LossConfig {
         let Some(((row, _), x)) = targets.indexed_iter().find(|(_, x)| wrong(x)) else { return Ok(()) };
         let allowed = match self.function {
             LossFunction::SparseCategoricalCrossEntropy => {
-                format!("whole numbers from 0 to {}", outputs.saturating_sub(1))
+                format!("whole numbers from 0 to {}", classes.saturating_sub(1))
             }
             LossFunction::HingeLoss | LossFunction::SquaredHingeLoss => "1 and -1".to_owned(),
             LossFunction::PoissonLoss => "counts of at least 0".to_owned(),
@@ -326,6 +343,40 @@ impl LossConfig {
         };
         let name = self.function.name();
         Err(NetworkError::data(format!("the target of row {row} is {x}: {name} takes {allowed}")))
+    }
+
+    /// Checks that a network with these layers can learn by this loss: where it takes a logarithm, the last activation comes to
+    /// nothing that has none, nor is limited to it.
+    pub(crate) fn check_layers(&self, layers: &[Layer]) -> Result<()> {
+        let (name, linear) = (self.function.name(), ActivationFunction::Linear);
+        let refused = |reason: String| Err(NetworkError::invalid_parameter("loss", name, reason));
+        let shape = layers.last().map_or(&[][..], |layer| layer.output_shape());
+        if self.is_categorical() && self.classes(shape) == 1 {
+            return refused(format!(
+                "of rows of shape {} each last dimension has one class, whose probability is always 1: give it a unit for each \
+                 class (put a flatten layer before the softmax), or use Sigmoid with BinaryCrossEntropy",
+                show_shape(shape)
+            ));
+        }
+        let (most, takes, remedy) = match self.function {
+            LossFunction::PoissonLoss => (f64::INFINITY, "expected counts", "Softplus"),
+            LossFunction::BinaryCrossEntropy => (1.0, "probabilities", "Sigmoid"),
+            LossFunction::CategoricalCrossEntropy
+            | LossFunction::SparseCategoricalCrossEntropy
+            | LossFunction::KLDivergence => (1.0, "probabilities", "Softmax"),
+            _ => return Ok(()),
+        };
+        let passes = |layer: &&Layer| layer.activation() == linear && layer.description().kind.keeps_range();
+        let Some(last) = layers.iter().rev().find(|layer| !passes(layer)) else { return Ok(()) };
+        let (low, high) = last.activation().recommended_range();
+        if low >= 0.0 && high <= most {
+            return Ok(());
+        }
+        refused(format!(
+            "it takes {takes}, the last activation is {}, which gives numbers from {low} to {high}: name {remedy} (a dense layer \
+             without an activation has ReLU)",
+            last.activation().name()
+        ))
     }
 
     /// Whether this loss is computed from what goes into the last activation: more exactly, and without overflow.

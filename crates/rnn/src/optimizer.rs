@@ -75,7 +75,8 @@ impl OptimizerType {
     }
 }
 
-/// The numbers of an optimiser. Those that a type does not have are ignored by it.
+/// The numbers of an optimiser. A type refuses a `decay`, `momentum`, `final_lr` or `gamma` that it has no use for; the others
+/// have values without being named, which count where a type has them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OptimizerConfig {
     /// The learning rate.
@@ -95,7 +96,7 @@ pub struct OptimizerConfig {
     pub weight_decay: Option<f64>,
     /// Gradients whose joint Euclidean norm is greater are scaled down to it.
     pub gradient_clip: Option<f64>,
-    /// The rate that all of AdaBound's come to (0.1 without).
+    /// The rate that all of AdaBound's come to (0.1 without); a schedule changes it in proportion.
     pub final_lr: Option<f64>,
     /// How fast they do (0.001 without).
     pub gamma: Option<f64>,
@@ -289,9 +290,31 @@ impl Optimizer {
         if *memory_size == Some(0) {
             return Err(NetworkError::invalid_parameter("memory_size", 0, "it must be at least 1"));
         }
+        self.check_use()?;
         damping.map_or(Ok(()), |damping| within("damping", damping, 0.0, f64::INFINITY))?;
         final_lr.map_or(Ok(()), |rate| within("final_lr", rate, 0.0, f64::INFINITY))?;
         self.rule().map(drop)
+    }
+
+    /// Checks that the numbers which are named mean something to the type.
+    fn check_use(&self) -> Result<()> {
+        use OptimizerType::{AdaBound, Adadelta, Adagrad, Momentum, Nadam, Nesterov, RMSprop};
+        let OptimizerConfig { decay, momentum, final_lr, gamma, .. } = self.config;
+        // A decay or momentum of 0 is none.
+        let settings: [(&str, Option<f64>, &[OptimizerType]); 4] = [
+            ("decay", decay.filter(|decay| *decay != 0.0), &[RMSprop, Adadelta, Adagrad, Nadam]),
+            ("momentum", momentum.filter(|momentum| *momentum != 0.0), &[Momentum, Nesterov, RMSprop]),
+            ("final_lr", final_lr, &[AdaBound]),
+            ("gamma", gamma, &[AdaBound]),
+        ];
+        let own = self.optimizer_type;
+        let useless = |(_, value, users): &(&str, Option<f64>, &[OptimizerType])| {
+            value.is_some() && !users.contains(&own)
+        };
+        let Some((name, Some(value), users)) = settings.into_iter().find(useless) else { return Ok(()) };
+        let users: Vec<&str> = users.iter().map(OptimizerType::name).collect();
+        let reason = format!("{} has none: leave it out, or use {}", own.name(), users.join(" or "));
+        Err(NetworkError::invalid_parameter(name, value, reason))
     }
 
     /// The framework's rule.

@@ -3,7 +3,7 @@
 use rnn::{
     ActivationFunction, Array2, DistributedTraining, GpuManager, GpuTensor, LayerBuilder,
     LearningRateSchedule, LearningRateScheduler, LossConfig, LossFunction, Network, NetworkBuilder,
-    Optimizer, OptimizerConfig, OptimizerType, Result, TrainingConfig, WeightInitialization,
+    Optimizer, OptimizerConfig, OptimizerType, Precision, Result, TrainingConfig, WeightInitialization,
     gpu::{GpuMemoryHandle, GpuOps, GpuStreamHandle, KernelManager},
 };
 
@@ -115,6 +115,19 @@ fn numbers_out_of_their_ranges() -> Result<()> {
     assert!(Optimizer::new(OptimizerType::Nesterov, config).is_err());
     let config = OptimizerConfig { gamma: Some(0.0), ..OptimizerConfig::default() };
     assert!(Optimizer::new(OptimizerType::AdaBound, config).is_err());
+    // Numbers that a type has no use for.
+    let none = OptimizerConfig::default();
+    for (kind, config, name) in [
+        (OptimizerType::SGD, OptimizerConfig { momentum: Some(0.9), ..none.clone() }, "Nesterov"),
+        (OptimizerType::Adam, OptimizerConfig { decay: Some(0.1), ..none.clone() }, "RMSprop"),
+        (OptimizerType::Momentum, OptimizerConfig { decay: Some(0.1), ..none.clone() }, "Adagrad"),
+        (OptimizerType::Adam, OptimizerConfig { final_lr: Some(0.1), ..none.clone() }, "AdaBound"),
+        (OptimizerType::RMSprop, OptimizerConfig { gamma: Some(0.1), ..none.clone() }, "AdaBound"),
+    ] {
+        assert!(words(Optimizer::new(kind, config)).contains(name), "{kind:?}");
+    }
+    let zeros = OptimizerConfig { momentum: Some(0.0), decay: Some(0.0), ..none };
+    assert!(Optimizer::new(OptimizerType::SGD, zeros).is_ok());
     for rate in [f64::NAN, f64::INFINITY, -0.1] {
         let schedule = LearningRateSchedule::ExponentialDecay { gamma: 0.5 };
         assert!(words(LearningRateScheduler::new(schedule, rate, 3)).contains("initial_lr"));
@@ -195,6 +208,90 @@ fn data_that_do_not_fit() -> Result<()> {
 }
 
 #[test]
+fn numbers_beyond_float32() -> Result<()> {
+    let mut network = small()?;
+    let (x, y) = (Array2::from_elem((4, 3), 1.0), Array2::from_elem((4, 2), 1.0));
+    let far = |shape: (usize, usize)| Array2::from_elem(shape, -1e39);
+    let config = TrainingConfig { verbose: false, ..TrainingConfig::default() };
+    for error in [
+        words(network.predict(&far((4, 3)))),
+        words(network.evaluate(&x, &far((4, 2)))),
+        words(network.train(&far((4, 3)), &y, &config)),
+        words(network.train(&x, &far((4, 2)), &config)),
+        words(network.loss_and_gradients(&x, &far((4, 2)))),
+        words(network.set_weights(&[far((2, 3)), Array2::zeros((1, 2))])),
+    ] {
+        assert!(error.contains("row 0, column 0") && error.contains("Float64"), "{error}");
+    }
+    assert!(
+        words(network.set_weights(&[Array2::zeros((2, 3)), Array2::from_elem((1, 2), f64::NAN)]))
+            .contains("NaN")
+    );
+    let linear = LayerBuilder::dense(2).activation(ActivationFunction::Linear);
+    let wide = Network::with_input_size(3)?.add_layer(linear).device("cpu").precision(Precision::Float64);
+    assert!(wide.build()?.predict(&far((4, 3)))?.iter().all(|y| y.is_finite()));
+    Ok(())
+}
+
+#[test]
+fn losses_behind_activations_that_they_do_not_take() -> Result<()> {
+    use ActivationFunction::{HardSigmoid, Linear, ReLU, Sigmoid, Softmax, Softplus, Tanh};
+    let build = |loss: LossFunction, layers: &[LayerBuilder]| {
+        let builder = Network::with_input_size(3)?.loss(loss).device("cpu").seed(1);
+        layers.iter().cloned().fold(builder, NetworkBuilder::add_layer).build()
+    };
+    let dense = |activation| LayerBuilder::dense(4).activation(activation);
+    for (loss, right, wrong, remedy) in [
+        (LossFunction::CategoricalCrossEntropy, Softmax, ReLU, "Softmax"),
+        (LossFunction::SparseCategoricalCrossEntropy, HardSigmoid, Linear, "Softmax"),
+        (LossFunction::KLDivergence, Softmax, Linear, "Softmax"),
+        (LossFunction::BinaryCrossEntropy, Sigmoid, Tanh, "Sigmoid"),
+        (LossFunction::PoissonLoss, Softplus, Linear, "Softplus"),
+    ] {
+        let error = words(build(loss, &[dense(wrong)]));
+        assert!(
+            error.contains(loss.name()) && error.contains(wrong.name()) && error.contains(remedy),
+            "{error}"
+        );
+        build(loss, &[dense(right)])?;
+        // What only shapes or is an activation by itself is looked through.
+        build(loss, &[dense(Linear), LayerBuilder::activation_layer(right), LayerBuilder::reshape(&[2, 2])])?;
+        assert!(build(loss, &[dense(right), dense(wrong), LayerBuilder::flatten()]).is_err());
+        // The loss of a run is looked at too.
+        let mut network = build(LossFunction::MeanSquaredError, &[dense(wrong)])?;
+        let config =
+            TrainingConfig { loss_function: Some(loss), verbose: false, ..TrainingConfig::default() };
+        let targets = Array2::zeros((8, 4));
+        let error = words(network.train(&Array2::zeros((8, 3)), &targets, &config));
+        assert!(error.contains(remedy), "{error}");
+    }
+    assert!(words(build(LossFunction::CategoricalCrossEntropy, &[LayerBuilder::dense(4)])).contains("ReLU"));
+    for shape in [vec![1], vec![4, 1]] {
+        let size: usize = shape.iter().product();
+        let layers = [
+            LayerBuilder::dense(size),
+            LayerBuilder::reshape(&shape),
+            LayerBuilder::activation_layer(Softmax),
+        ];
+        assert!(words(build(LossFunction::CategoricalCrossEntropy, &layers)).contains("always 1"));
+    }
+    Ok(())
+}
+
+#[test]
+fn errors_of_the_published_crate_have_a_kind() {
+    use rnn::NetworkError;
+    for (error, category) in [
+        (NetworkError::propagation("backwards"), "computation"),
+        (NetworkError::cuda("no driver"), "gpu"),
+        (NetworkError::convergence("it wanders", 7), "numerical"),
+    ] {
+        assert_eq!(error.category(), category);
+    }
+    assert_eq!(NetworkError::convergence("it wanders", 7).to_string(), "it wanders (after 7 iterations)");
+}
+
+#[test]
 fn losses_by_themselves() {
     let sparse = LossFunction::SparseCategoricalCrossEntropy;
     for (predictions, targets) in [((3, 0), (3, 1)), ((3, 0), (3, 0)), ((0, 2), (0, 1)), ((3, 2), (3, 2))] {
@@ -212,6 +309,53 @@ fn a_loss_that_is_not_finite_leaves_the_network_as_it_was() -> Result<()> {
     let config = TrainingConfig { verbose: false, validation_split: 0.0, ..TrainingConfig::default() };
     assert!(words(network.train(&x, &Array2::zeros((4, 2)), &config)).contains("learning rate"));
     assert_eq!(network.get_weights()?, before);
+    Ok(())
+}
+
+#[test]
+fn gradients_that_are_not_finite_are_refused_or_told() -> Result<()> {
+    // Outputs of 0 have a finite loss, whose derivatives by the weights overflow.
+    let (x, y) = (Array2::from_elem((4, 3), 3e38), Array2::from_elem((4, 2), 10.0));
+    let zeros = || -> Result<Network> {
+        let mut network = small()?;
+        network.set_weights(&[Array2::zeros((2, 3)), Array2::zeros((1, 2))])?;
+        Ok(network)
+    };
+    let base = TrainingConfig {
+        max_epochs: 1,
+        verbose: false,
+        validation_split: 0.0,
+        optimizer: Some(Optimizer::sgd(0.1)?),
+        ..TrainingConfig::default()
+    };
+    let clip = OptimizerConfig { gradient_clip: Some(1.0), ..OptimizerConfig::default() };
+    let all_zero = |network: &Network| -> Result<bool> {
+        Ok(network.get_weights()?.iter().flatten().all(|weight| *weight == 0.0))
+    };
+    for config in [
+        TrainingConfig { optimizer: Some(Optimizer::new(OptimizerType::SGD, clip)?), ..base.clone() },
+        TrainingConfig { gradient_accumulation_steps: 2, batch_size: 2, ..base.clone() },
+        TrainingConfig { mixed_precision: true, ..base.clone() },
+        TrainingConfig {
+            optimizer: Some(Optimizer::new(OptimizerType::LBFGS, OptimizerConfig::default())?),
+            ..base.clone()
+        },
+    ] {
+        let mut network = zeros()?;
+        let error = words(network.train(&x, &y, &config));
+        assert!(error.contains("the step was not taken"), "{error}");
+        assert!(all_zero(&network)?, "{config:?}");
+    }
+    let network = zeros()?;
+    let workers = DistributedTraining::with_cpu_workers(2)?.with_config(base.clone());
+    assert!(words(workers.train(&network, &x, &y)).contains("the step was not taken"));
+    assert!(all_zero(&network)?);
+    // Where nothing looks at them, after the step; be it the last one or not.
+    for max_epochs in [1, 3] {
+        let mut network = zeros()?;
+        let error = words(network.train(&x, &y, &TrainingConfig { max_epochs, ..base.clone() }));
+        assert!(error.contains("no longer finite") && error.contains("checkpoint"), "{error}");
+    }
     Ok(())
 }
 
@@ -255,7 +399,9 @@ fn devices_and_handles() -> Result<()> {
     assert!(DistributedTraining::with_cpu_workers(0).is_err());
     assert!(words(DistributedTraining::with_cpu_workers(usize::MAX)).contains("at most 1024"));
     let mut forged = manager.devices()[0].clone();
+    assert!(forged.is_available());
     forged.engine_name = "cuda:99".to_owned();
+    assert!(!forged.is_available());
     assert!(words(DistributedTraining::new([forged])).contains("cuda:99"));
     let unknown = words(KernelManager::new().compile_kernel("k", "", "fortran"));
     for name in ["fortran", "cuda", "opencl", "metal", "rocm", "wgsl"] {

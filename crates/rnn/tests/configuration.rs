@@ -202,8 +202,8 @@ fn schedules_follow_their_formulas() -> Result<()> {
     let mut scheduler = LearningRateScheduler::new(plateau, 1.0, 9)?;
     let mut rates = Vec::new();
     for loss in [3.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.0] {
-        scheduler.epoch(loss);
-        rates.push(scheduler.get_lr());
+        rates.push(scheduler.epoch(loss));
+        assert_eq!(scheduler.step(), scheduler.get_lr());
     }
     close(&rates, &[1., 1., 1., 0.1, 0.1, 0.02, 0.02]);
     Ok(())
@@ -352,6 +352,9 @@ fn checkpoints_and_time() -> Result<()> {
     let (network, _) = train(&TrainingConfig { max_epochs: 4, ..base() })?;
     let loaded = Network::load_safetensors(checkpoint_folder.join("epoch-0004.safetensors"))?;
     assert_eq!(loaded.get_weights()?, network.get_weights()?);
+    // Its history is that of the run so far, not of one before.
+    assert_eq!((loaded.history().epochs(), loaded.history().steps), (4, 20));
+    assert_eq!(loaded.history().train_loss, network.history().train_loss);
     let (_, history) = train(&TrainingConfig { max_training_time: Some(Duration::ZERO), ..base() })?;
     assert_eq!((history.epochs(), history.steps), (1, 1));
     Ok(())

@@ -45,6 +45,20 @@ fn a_device_is_named() -> Result<()> {
             let named =
                 Network::with_input_size(2)?.add_layer(LayerBuilder::dense(1)).device("cpu").build()?;
             assert_eq!(named.device(), "cpu");
+            let folder = tempfile::tempdir().unwrap();
+            let path = |name: &str| folder.path().join(name);
+            named.save(path("json"))?;
+            named.save_binary(path("binary"))?;
+            named.save_safetensors(path("safetensors"))?;
+            assert!(Network::load(path("json")).is_err());
+            for read in [
+                Network::load_on(path("json"), "cpu")?,
+                Network::load_binary_on(path("binary"), "cpu")?,
+                Network::load_safetensors_on(path("safetensors"), "cpu")?,
+            ] {
+                assert_eq!((read.device(), read.get_weights()?), ("cpu", named.get_weights()?));
+            }
+            assert!(Network::load_on(path("json"), "cuda:99").is_err());
         }
         Err(_) => {
             for part in ["cpu", "nonsense"] {

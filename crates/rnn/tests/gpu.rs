@@ -60,6 +60,11 @@ fn every_operation() -> Result<()> {
         let t = context.transpose(&a)?;
         let y = context.matmul(&a, &t)?;
         check(context, y, &[2, 2], &[14., 32., 32., 77.])?;
+        let stack = context.reshape(&a, &[1, 2, 3])?;
+        let y = context.transpose(&stack)?;
+        check(context, y, &[1, 3, 2], &[1., 4., 2., 5., 3., 6.])?;
+        let y = context.transpose(&b)?;
+        check(context, y, &[3], &[2., -1., 0.5])?;
         let y = context.broadcast(&b, &[2, 3])?;
         check(context, y, &[2, 3], &[2., -1., 0.5, 2., -1., 0.5])?;
         let y = context.reshape(&a, &[3, 2])?;
@@ -90,6 +95,13 @@ fn every_operation() -> Result<()> {
         check(context, y, &[], &[91. / 6.])?;
         let y = context.batch_norm(&a, None, None, 0.0)?;
         check(context, y, &[2, 3], &[-1., -1., -1., 1., 1., 1.])?;
+        let means = GpuTensor::from_values(&[1., 0., -1.], &[3], context)?;
+        let variances = GpuTensor::from_values(&[4., 1., 0.25], &[3], context)?;
+        let y = context.batch_norm_by(&a, &means, &variances, Some(&b), Some(&means), 0.0)?;
+        check(context, y, &[2, 3], &[1., -2., 3., 4., -5., 6.])?;
+        let (mean, variance) = context.running_statistics(&a, &means, &variances, 0.5)?;
+        check(context, mean, &[3], &[1.75, 1.75, 1.75])?;
+        check(context, variance, &[3], &[4.25, 2.75, 2.375])?;
         let ones = GpuTensor::from_values(&[1.; 1000], &[1000], context)?;
         let dropped = context.dropout(&ones, 0.5, 3)?.to_values(context)?;
         assert!(dropped.iter().all(|x| *x == 0.0 || *x == 2.0));
@@ -104,6 +116,10 @@ fn every_operation() -> Result<()> {
         let cube = GpuTensor::from_values(&[1.; 8], &[1, 1, 2, 2, 2], context)?;
         let y = context.conv3d(&volume, &cube, (2, 1, 1), (0, 0, 0))?;
         check(context, y, &[1, 1, 2, 1, 1], &[28., 92.])?;
+        let y = context.max_pool3d(&volume, (2, 1, 2), (2, 1, 1))?;
+        check(context, y, &[1, 1, 2, 2, 1], &[5., 7., 13., 15.])?;
+        let y = context.avg_pool3d(&volume, (2, 2, 2), (2, 1, 1))?;
+        check(context, y, &[1, 1, 2, 1, 1], &[3.5, 11.5])?;
         let y = context.max_pool2d(&image, (2, 2), (2, 2))?;
         check(context, y, &[1, 1, 2, 2], &[5., 7., 13., 15.])?;
         let y = context.avg_pool2d(&image, (2, 2), (2, 2))?;

@@ -333,3 +333,23 @@ fn embeddings() -> Result<()> {
     check("embedding", network, &words, &numbers(2, 2, 5));
     Ok(())
 }
+
+#[test]
+fn steps_that_are_classes() -> Result<()> {
+    let build = |loss: LossFunction| -> Result<Network> {
+        Ok(exact(
+            Network::with_input_shape(&[3, 2])?
+                .add_layer(LayerBuilder::rnn(4).return_sequences())
+                .add_layer(LayerBuilder::dense(3).activation(ActivationFunction::Softmax))
+                .loss(loss),
+        ))
+    };
+    let data = numbers(4, 6, 41);
+    let classes = Array2::from_shape_fn((4, 3), |(row, step)| ((2 * row + step) % 3) as f64);
+    let one_hot = Array2::from_shape_fn((4, 9), |(row, column)| {
+        f64::from(u8::from(classes[[row, column / 3]] == (column % 3) as f64))
+    });
+    check("classes of steps", build(LossFunction::SparseCategoricalCrossEntropy)?, &data, &classes);
+    check("one-hot steps", build(LossFunction::CategoricalCrossEntropy)?, &data, &one_hot);
+    Ok(())
+}

@@ -265,3 +265,92 @@ fn dropped_units_do_not_learn() -> Result<()> {
     assert!(below.contains(&true) && below.contains(&false), "{below:?}");
     Ok(())
 }
+
+#[test]
+fn penalties_are_of_the_exact_weights_in_mixed_precision() -> Result<()> {
+    let mut network = Network::with_input_size(3)?
+        .add_layer(LayerBuilder::dense(2).activation(ActivationFunction::Linear))
+        .optimizer(Optimizer::sgd(0.5)?)
+        .device("cpu")
+        .seed(5)
+        .build()?;
+    let before = network.get_weights()?;
+    let regularization = RegularizationConfig { l2_lambda: Some(0.5), ..RegularizationConfig::default() };
+    let config = TrainingConfig { max_epochs: 1, mixed_precision: true, regularization, ..base() };
+    // Rows of zeros pull no weight: the penalty halves them.
+    network.train(&Array2::zeros((4, 3)), &Array2::zeros((4, 2)), &config)?;
+    for (weight, before) in network.get_weights()?[0].iter().zip(&before[0]) {
+        assert!((weight - 0.5 * before).abs() < 1e-6, "{weight} is not half of {before}");
+    }
+    Ok(())
+}
+
+#[test]
+fn columns_that_are_questions_are_judged_one_by_one() -> Result<()> {
+    let (x, y) = data();
+    for (loss, last, least) in [
+        (LossFunction::BinaryCrossEntropy, ActivationFunction::Sigmoid, 0.0),
+        (LossFunction::HingeLoss, ActivationFunction::Linear, -1.0),
+        (LossFunction::SquaredHingeLoss, ActivationFunction::Linear, -1.0),
+    ] {
+        // Both answers of a row may be yes, or none.
+        let answers = y.mapv(|y| if y > 0.0 { 1.0 } else { least });
+        let mut network = Network::with_input_size(3)?
+            .add_layer(LayerBuilder::dense(2).activation(last))
+            .loss(loss)
+            .optimizer(Optimizer::sgd(1e-9)?)
+            .device("cpu")
+            .seed(5)
+            .build()?;
+        let middle = (1.0 + least) / 2.0;
+        let right = network
+            .predict(&x)?
+            .iter()
+            .zip(&answers)
+            .filter(|(p, t)| (**p >= middle) == (**t == 1.0))
+            .count();
+        let expected = right as f64 / 80.0;
+        let found = network.evaluate(&x, &answers)?["accuracy"];
+        assert!((found - expected).abs() < 1e-12, "{}: {found} is not {expected}", loss.name());
+        let history = network.train(&x, &answers, &TrainingConfig { max_epochs: 1, ..base() })?;
+        let found = history.train_metrics["accuracy"][0];
+        assert!((found - expected).abs() < 1e-12, "{}: {found} is not {expected}", loss.name());
+    }
+    Ok(())
+}
+
+#[test]
+fn workers_drop_other_units_by_one_seed_too() -> Result<()> {
+    let linear = |units| LayerBuilder::dense(units).activation(ActivationFunction::Linear);
+    let build = || {
+        Network::with_input_size(3)?
+            .add_layer(linear(16))
+            .add_layer(LayerBuilder::dropout(0.5)?.seed(3))
+            .add_layer(linear(1))
+            .optimizer(Optimizer::sgd(0.1)?)
+            .device("cpu")
+            .seed(5)
+            .build()
+    };
+    // The units that learn from so many rows, all alike, with a worker for each.
+    let learning = |workers: usize| -> Result<Vec<bool>> {
+        let network = build()?;
+        let before = network.get_weights()?;
+        let config = TrainingConfig { max_epochs: 1, ..base() };
+        let trainer = DistributedTraining::with_cpu_workers(workers)?.with_config(config);
+        trainer.train(
+            &network,
+            &Array2::from_elem((workers, 3), 0.7),
+            &Array2::from_elem((workers, 1), 2.0),
+        )?;
+        let after = network.get_weights()?;
+        Ok((0..16).map(|unit| before[2].column(unit) != after[2].column(unit)).collect())
+    };
+    let (one, two) = (learning(1)?, learning(2)?);
+    assert!(one.contains(&true) && one.contains(&false), "{one:?}");
+    // Those that the first drops, the second does not all drop.
+    assert!(one.iter().zip(&two).all(|(one, two)| !one || *two), "{one:?} {two:?}");
+    assert_ne!(one, two);
+    assert_eq!(two, learning(2)?);
+    Ok(())
+}

@@ -105,6 +105,9 @@ fn derivatives_by_differences() -> Result<()> {
     close(&MathUtils::numerical_hessian(f, &x, 1e-4)?, &expected, 1e-6);
     assert!(MathUtils::numerical_gradient(f, &x, 0.0).is_err());
     assert!(MathUtils::numerical_hessian(f, &x, f64::NAN).is_err());
+    // More pairs than any machine has addresses for.
+    let many = Array2::zeros((1, 5_000_000));
+    assert!(MathUtils::numerical_hessian(f, &many, 1e-4).unwrap_err().to_string().contains("no room"));
     Ok(())
 }
 

@@ -21,6 +21,8 @@ use crate::{Error, Result, nn::Parameter};
 /// kernels of them and overwrites parameters and state in place.
 pub struct Optimizer {
     learning_rate: f64,
+    /// The learning rate that it began with.
+    initial_rate: f64,
     groups: Vec<Group>,
     steps: u64,
 }
@@ -64,7 +66,8 @@ impl Optimizer {
     pub fn new(rule: Rule, parameters: Vec<Parameter>, learning_rate: f64) -> Result<Optimizer> {
         rule.check()?;
         check_range("learning rate", learning_rate)?;
-        let mut optimizer = Optimizer { learning_rate, groups: Vec::new(), steps: 0 };
+        let mut optimizer =
+            Optimizer { learning_rate, initial_rate: learning_rate, groups: Vec::new(), steps: 0 };
         optimizer.add_group_with(rule, parameters, 1.0, 0.0)?;
         Ok(optimizer)
     }
@@ -268,11 +271,12 @@ impl Optimizer {
             None => Ok(new),
         };
         let mut updated = Vec::new();
+        let share = if self.initial_rate > 0.0 { self.learning_rate / self.initial_rate } else { 1.0 };
         for group in &mut self.groups {
             let Some(first) = group.members.first() else { continue };
             let device = first.parameter.tensor().device();
             let rate = self.learning_rate * group.factor;
-            let settings = rules::Settings::new(rate, group.weight_decay, group.varying, device);
+            let settings = rules::Settings::new(rate, share, group.weight_decay, group.varying, device);
             for member in &mut group.members {
                 let old = member.parameter.tensor();
                 member.replaced = None;

@@ -102,7 +102,7 @@ pub enum Rule {
         beta2: f64,
         /// Keeps the denominator from 0.
         epsilon: f64,
-        /// The rate that all rates come to.
+        /// The rate that all rates come to; it follows changes of the learning rate in proportion.
         final_rate: f64,
         /// How fast they do.
         gamma: f64,
@@ -119,6 +119,8 @@ pub enum Rule {
 /// The numbers of one step that parameters of a group share.
 pub(super) struct Settings {
     learning_rate: f64,
+    /// The learning rate as a share of that at the beginning, which a schedule changes.
+    share: f64,
     weight_decay: f64,
     /// Whether the rule's settings are data too.
     varying: bool,
@@ -128,8 +130,14 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn new(learning_rate: f64, weight_decay: f64, varying: bool, device: Device) -> Settings {
-        Settings { learning_rate, weight_decay, varying, device, leaves: RefCell::default() }
+    pub(super) fn new(
+        learning_rate: f64,
+        share: f64,
+        weight_decay: f64,
+        varying: bool,
+        device: Device,
+    ) -> Settings {
+        Settings { learning_rate, share, weight_decay, varying, device, leaves: RefCell::default() }
     }
 
     /// A tensor times a setting of the rule.
@@ -451,6 +459,8 @@ impl Rule {
                 let first = mean(&state[0], g, beta1)?;
                 let second = mean(&state[1], &g.mul(g)?, beta2)?;
                 let rate = leaf(lr * (1.0 - beta2.powf(t)).sqrt() / (1.0 - beta1.powf(t)))?;
+                // As their authors have it, the bounds follow a schedule.
+                let final_rate = final_rate * settings.share;
                 let least = leaf(final_rate * (1.0 - 1.0 / (gamma * t + 1.0)))?;
                 let most = leaf(final_rate * (1.0 + 1.0 / (gamma * t)))?;
                 let rates =

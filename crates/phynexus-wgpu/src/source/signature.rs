@@ -62,8 +62,8 @@ pub(super) fn check_outputs(
     language: SourceLanguage,
 ) -> Result<(), String> {
     for (at, tensor) in tensors.iter().enumerate() {
-        // What is zeros before may stay so.
-        let needed = tensor.kind == ParameterKind::Output && !tensor.zeroed;
+        // What is zeros before, or a copy, may stay so.
+        let needed = tensor.kind == ParameterKind::Output && !tensor.zeroed && !tensor.copied;
         if !needed || bindings.contains(&(at as u32)) {
             continue;
         }

@@ -2,7 +2,7 @@
 
 use super::{
     builder::Rule,
-    kernel::{CustomKernel, Groups, Parameter, ParameterKind},
+    kernel::{CustomKernel, Groups, Parameter, ParameterKind, operands},
     pattern::Bound,
 };
 use crate::{
@@ -13,12 +13,12 @@ use crate::{
 impl CustomKernel {
     /// The outputs' shapes for these inputs, which are checked against the signature.
     pub(super) fn output_shapes(&self, inputs: &[(DType, &[usize])]) -> Result<Vec<Dims>> {
-        let expected = self.of_kind(ParameterKind::Input).count();
+        let expected = operands(self.parameters()).count();
         if inputs.len() != expected {
             return Err(self.misfit("inputs", count(expected, "tensor"), inputs.len().to_string()));
         }
         let mut bound = Bound::new();
-        for (&(dtype, shape), parameter) in inputs.iter().zip(self.of_kind(ParameterKind::Input)) {
+        for (&(dtype, shape), parameter) in inputs.iter().zip(operands(self.parameters())) {
             if dtype != parameter.dtype {
                 return Err(Error::KernelDType {
                     kernel: self.0.name.clone(),
@@ -36,7 +36,13 @@ impl CustomKernel {
             }
         }
         let shapes: Vec<&[usize]> = inputs.iter().map(|&(_, shape)| shape).collect();
-        self.of_kind(ParameterKind::Output).map(|output| self.output_shape(output, &bound, &shapes)).collect()
+        let (read, begun) = shapes.split_at(self.of_kind(ParameterKind::Input).count());
+        let mut begun = begun.iter();
+        let shape = |output: &Parameter| match output.copied.then(|| begun.next()).flatten() {
+            Some(shape) => Ok(Dims::from_slice(shape)),
+            None => self.output_shape(output, &bound, read),
+        };
+        self.of_kind(ParameterKind::Output).map(shape).collect()
     }
 
     fn output_shape(&self, output: &Parameter, bound: &Bound, inputs: &[&[usize]]) -> Result<Dims> {

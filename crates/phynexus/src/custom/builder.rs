@@ -7,6 +7,7 @@ use super::{
     host::HostCall,
     kernel::{
         CustomKernel, Definition, Groups, Parameter, ParameterKind, Shared, Source, SourceLanguage, hash_of,
+        operands,
     },
     pattern::{Pattern, is_identifier},
 };
@@ -80,12 +81,12 @@ impl CustomKernelBuilder {
 
     /// A tensor that the kernel reads. It is given row-major: other layouts are copied first.
     pub fn input(self, name: &str, dtype: DType, shape: &str) -> CustomKernelBuilder {
-        self.parameter(name, dtype, ParameterKind::Input, shape.into(), false)
+        self.parameter(name, dtype, ParameterKind::Input, shape.into())
     }
 
     /// A tensor that the kernel writes, row-major; undefined on a GPU before. It must write every element.
     pub fn output(self, name: &str, dtype: DType, shape: impl Into<OutputShape>) -> CustomKernelBuilder {
-        self.parameter(name, dtype, ParameterKind::Output, shape.into(), false)
+        self.parameter(name, dtype, ParameterKind::Output, shape.into())
     }
 
     /// A tensor that the kernel writes, row-major; zeros before. For kernels that add to it.
@@ -95,14 +96,21 @@ impl CustomKernelBuilder {
         dtype: DType,
         shape: impl Into<OutputShape>,
     ) -> CustomKernelBuilder {
-        self.parameter(name, dtype, ParameterKind::Output, shape.into(), true)
+        self.parameter(name, dtype, ParameterKind::Output, shape.into()).latest(|output| output.zeroed = true)
+    }
+
+    /// A tensor that the kernel changes, row-major: before, a copy of one that each launch is given after the inputs, and
+    /// that has this shape. For kernels that work in place, or write a part.
+    pub fn copied_output(self, name: &str, dtype: DType, shape: &str) -> CustomKernelBuilder {
+        self.parameter(name, dtype, ParameterKind::Output, shape.into()).latest(|output| output.copied = true)
     }
 
     /// A number: `int32`, `uint32` or `float32`, and in CUDA C, HIP C and OpenCL C their 64-bit kin. In WGSL, SPIR-V and MSL
     /// scalars are the members of a structure, in order, at the binding after those of the tensors.
     pub fn scalar(mut self, name: &str, dtype: DType) -> CustomKernelBuilder {
         let name = name.to_owned();
-        let parameter = Parameter { name, dtype, kind: ParameterKind::Scalar, shape: None, zeroed: false };
+        let kind = ParameterKind::Scalar;
+        let parameter = Parameter { name, dtype, kind, shape: None, zeroed: false, copied: false };
         self.definition.parameters.push(parameter);
         self
     }
@@ -113,14 +121,24 @@ impl CustomKernelBuilder {
         dtype: DType,
         kind: ParameterKind,
         shape: OutputShape,
-        zeroed: bool,
     ) -> CustomKernelBuilder {
-        match shape.0 {
-            Ok(shape) => {
-                let name = name.to_owned();
-                self.definition.parameters.push(Parameter { name, dtype, kind, shape: Some(shape), zeroed });
+        let shape = match shape.0 {
+            Ok(shape) => Some(shape),
+            Err(mistake) => {
+                self.mistakes.push(format!("{name}: {mistake}"));
+                None
             }
-            Err(mistake) => self.mistakes.push(format!("{name}: {mistake}")),
+        };
+        let name = name.to_owned();
+        let parameter = Parameter { name, dtype, kind, shape, zeroed: false, copied: false };
+        self.definition.parameters.push(parameter);
+        self
+    }
+
+    /// Says more of the parameter that was named last.
+    fn latest(mut self, change: impl FnOnce(&mut Parameter)) -> CustomKernelBuilder {
+        if let Some(parameter) = self.definition.parameters.last_mut() {
+            change(parameter);
         }
         self
     }
@@ -239,20 +257,21 @@ impl CustomKernelBuilder {
             }
         }
         let of = |kind| parameters.iter().filter(move |parameter| parameter.kind == kind);
-        if of(ParameterKind::Input).next().is_none() || of(ParameterKind::Output).next().is_none() {
-            mistakes.push("a kernel has an input and an output at least".to_owned());
+        if operands(parameters).next().is_none() || of(ParameterKind::Output).next().is_none() {
+            let message = "a kernel has an input and an output at least, or an output that begins as a copy";
+            mistakes.push(message.to_owned());
         }
         let dtypes: Vec<DType> = of(ParameterKind::Output).map(|output| output.dtype).collect();
         if dtypes.iter().any(|dtype| *dtype != dtypes[0]) {
             mistakes.push("all outputs have one dtype: use another kernel for another".to_owned());
         }
         let mut bound: Vec<String> = Vec::new();
-        for input in of(ParameterKind::Input) {
+        for input in operands(parameters) {
             if let Some(Rule::Pattern(pattern)) = &input.shape {
                 bound.extend(pattern.bound_names());
             }
         }
-        for output in of(ParameterKind::Output) {
+        for output in of(ParameterKind::Output).filter(|output| !output.copied) {
             if let Some(Rule::Pattern(pattern)) = &output.shape {
                 let unknown = match pattern.names() {
                     Ok(names) => names.into_iter().find(|name| !bound.contains(name)),
@@ -297,8 +316,8 @@ impl CustomKernelBuilder {
             parameters.iter().filter(|p| p.kind == kind).map(|p| p.dtype).collect()
         };
         let outputs = of(parameters, ParameterKind::Output);
-        let inputs = [of(parameters, ParameterKind::Input), outputs.clone(), outputs].concat();
-        let mut results = of(parameters, ParameterKind::Input);
+        let mut results: Vec<DType> = operands(parameters).map(|operand| operand.dtype).collect();
+        let inputs = [results.clone(), outputs.clone(), outputs].concat();
         results.retain(|dtype| dtype.is_float());
         let expected = [
             ("inputs", ParameterKind::Input, inputs),

@@ -1,6 +1,6 @@
 //! The derivative of a custom kernel: another kernel, or tensor code.
 
-use super::kernel::{CustomCall, CustomKernel, ParameterKind, Shared, unpack};
+use super::kernel::{CustomCall, CustomKernel, Shared, operands, unpack};
 use crate::{
     Error, Result, Scalar, Tensor,
     graph::gradient::rule::{Call, InputGradients},
@@ -76,7 +76,7 @@ fn checked(kernel: &CustomKernel, call: &Call, found: Vec<Option<Tensor>>) -> Re
     if expected != given {
         return Err(kernel.misfit("gradients", format!("{expected}, one an input"), given.to_string()));
     }
-    let names = kernel.of_kind(ParameterKind::Input).map(|input| &input.name);
+    let names = operands(kernel.parameters()).map(|operand| &operand.name);
     let one = |((name, input), (gradient, &needed)): ((&String, &Tensor), (Option<Tensor>, &bool))| {
         let Some(gradient) = gradient.filter(|_| needed) else { return Ok(None) };
         if gradient.shape() == input.shape() && gradient.dtype() == input.dtype() {

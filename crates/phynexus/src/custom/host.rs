@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use half::{bf16, f16};
 
-use super::kernel::{CustomCall, Parameter, ParameterKind};
+use super::kernel::{CustomCall, Parameter, ParameterKind, operands};
 use crate::{DType, Element, Error, Result, Scalar, shape::element_count};
 
 /// The function of [`cpu`](super::CustomKernelBuilder::cpu).
@@ -14,7 +14,7 @@ pub(super) type HostFunction = dyn Fn(HostCall<'_>) -> Result<()> + Send + Sync;
 pub struct HostCall<'a> {
     /// The tensors to read, in the order of the inputs among the parameters.
     pub inputs: Vec<HostInput<'a>>,
-    /// The tensors to write, in the order of the outputs; zeros.
+    /// The tensors to write, in the order of the outputs; zeros, or the copies that they begin as.
     pub outputs: Vec<HostOutput<'a>>,
     /// The numbers, in the order of the scalars, in their parameters' dtypes.
     pub scalars: &'a [Scalar],
@@ -99,6 +99,13 @@ macro_rules! elements {
             pub fn dtype(&self) -> DType {
                 match self { $(ElementsMut::$variant(_) => DType::$variant),+ }
             }
+            /// Takes the elements of others, which are as many and of the same type.
+            fn copy_from(&mut self, others: &Elements<'_>) {
+                match (self, others) {
+                    $((ElementsMut::$variant(own), Elements::$variant(others)) => own.copy_from_slice(others),)+
+                    _ => {}
+                }
+            }
         }
     };
 }
@@ -108,27 +115,31 @@ elements!(
 );
 
 impl CustomCall {
-    /// Calls the function for the CPU. `inputs` are the elements of the inputs with their shapes, `outputs` those of the
-    /// outputs, of the shapes that [`CustomCall::outputs`] tells: zeros.
+    /// Calls the function for the CPU. `inputs` are the elements of what the launch was given with their shapes, `outputs`
+    /// those of the outputs, of the shapes that [`CustomCall::outputs`] tells: zeros.
     ///
     /// # Errors
     /// What the function returns; [`Error::KernelLanguage`] if there is none.
     pub fn run_on_host(
         &self,
-        inputs: Vec<(&[usize], Elements<'_>)>,
-        outputs: Vec<ElementsMut<'_>>,
+        mut inputs: Vec<(&[usize], Elements<'_>)>,
+        mut outputs: Vec<ElementsMut<'_>>,
         device: &str,
     ) -> Result<()> {
         let kernel = self.kernel();
         let Some(function) = &kernel.0.host else {
             return Err(kernel.no_source_for(device, "a function for the CPU"));
         };
-        let parameters = |kind| kernel.of_kind(kind).map(|p: &Parameter| p.dtype);
-        let fits = parameters(ParameterKind::Input).eq(inputs.iter().map(|(_, elements)| elements.dtype()))
-            && parameters(ParameterKind::Output).eq(outputs.iter().map(ElementsMut::dtype));
+        let outputs_of = || kernel.of_kind(ParameterKind::Output);
+        let dtype = |parameter: &Parameter| parameter.dtype;
+        let fits = operands(kernel.parameters()).map(dtype).eq(inputs.iter().map(|(_, e)| e.dtype()))
+            && outputs_of().map(dtype).eq(outputs.iter().map(ElementsMut::dtype));
         if !fits {
             return Err(Error::internal("custom", "other buffers than the signature has"));
         }
+        let begun = inputs.split_off(kernel.of_kind(ParameterKind::Input).count());
+        let copied = outputs_of().zip(&mut outputs).filter(|(parameter, _)| parameter.copied);
+        copied.zip(&begun).for_each(|((_, output), (_, elements))| output.copy_from(elements));
         let shapes = self.outputs().iter().map(|shape| shape.as_slice());
         function.0(HostCall {
             inputs: inputs.into_iter().map(|(shape, elements)| HostInput { shape, elements }).collect(),
@@ -140,7 +151,7 @@ impl CustomCall {
     /// As [`CustomCall::run_on_host`] with little-endian bytes: those of the result, packed.
     pub(crate) fn run_on_bytes(&self, inputs: &[(&[usize], &[u8])], device: &str) -> Result<Vec<u8>> {
         let dtype = self.kernel().output_dtype();
-        let dtypes = self.kernel().of_kind(ParameterKind::Input).map(|input| input.dtype);
+        let dtypes = operands(self.kernel().parameters()).map(|operand| operand.dtype);
         let inputs = inputs
             .iter()
             .zip(dtypes)

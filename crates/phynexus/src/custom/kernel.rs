@@ -157,6 +157,14 @@ pub struct Parameter {
     pub(super) shape: Option<Rule>,
     /// True for an output that is zeros before the kernel runs.
     pub zeroed: bool,
+    /// True for an output that is a copy of an operand of the launch before the kernel runs.
+    pub copied: bool,
+}
+
+/// What a launch is given, in order: the inputs, then what outputs are copies of.
+pub(super) fn operands(parameters: &[Parameter]) -> impl Iterator<Item = &Parameter> {
+    let inputs = parameters.iter().filter(|parameter| parameter.kind == ParameterKind::Input);
+    inputs.chain(parameters.iter().filter(|parameter| parameter.copied))
 }
 
 /// A function that users give: equal only to itself.
@@ -288,8 +296,8 @@ impl CustomKernel {
         })
     }
 
-    /// Records a launch on tensors and numbers, in the order of the inputs and scalars among the parameters. The outputs,
-    /// in order, are on the inputs' device.
+    /// Records a launch on tensors and numbers, in the order of the inputs and scalars among the parameters; after the inputs
+    /// come the tensors that outputs begin as a copy of. The outputs, in order, are on the inputs' device.
     ///
     /// Numbers are part of the plan: those that change at every call are better given as a tensor of one element.
     ///
@@ -459,7 +467,7 @@ impl CustomCall {
 
     /// What the graph's rules require: as many inputs of these dtypes as the signature has.
     pub(crate) fn check(&self, dtype: DType, elements: usize, inputs: &[DType]) -> Result<(), &'static str> {
-        let expected = self.kernel.of_kind(ParameterKind::Input).map(|input| input.dtype);
+        let expected = operands(self.kernel.parameters()).map(|operand| operand.dtype);
         if !expected.eq(inputs.iter().copied()) {
             return Err("not the inputs of the kernel's signature");
         }

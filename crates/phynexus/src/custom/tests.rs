@@ -414,3 +414,47 @@ fn captured_functions_replay_launches() -> Result<()> {
     }
     Ok(())
 }
+
+/// Twice what it begins as, in the first elements only.
+fn partly_doubled() -> Result<CustomKernel> {
+    CustomKernel::builder("partly_doubled")
+        .copied_output("x", DType::F64, "n")
+        .scalar("count", DType::I32)
+        .cpu(|mut call| {
+            let count = call.scalars[0].as_i64() as usize;
+            call.outputs[0].values::<f64>()?[..count].iter_mut().for_each(|x| *x *= 2.0);
+            Ok(())
+        })
+        .gradient(|call| Ok(vec![Some(call.gradients[0].mul_scalar(2.0)?)]))
+        .build()
+}
+
+#[test]
+fn outputs_begin_as_copies() -> Result<()> {
+    let x = tensor(&[1.0, 2.0, 3.0], &[3]).with_grad()?;
+    let y = partly_doubled()?.call(&[&x], &[Scalar::Int(2)])?;
+    assert_eq!(y.to_vec::<f64>()?, [2.0, 4.0, 3.0]);
+    assert_eq!(x.to_vec::<f64>()?, [1.0, 2.0, 3.0]);
+    assert_eq!(y.sum(&[], false)?.gradients(&[&x])?[0].to_vec::<f64>()?, [2.0; 3]);
+    // After all inputs, whatever the order of the parameters; names are of one shape.
+    let kernel = CustomKernel::builder("add")
+        .copied_output("sum", DType::F64, "n")
+        .input("x", DType::F64, "n")
+        .output("count", DType::F64, "1")
+        .cpu(|mut call| {
+            let x = call.inputs[0].values::<f64>()?;
+            call.outputs[0].values::<f64>()?.iter_mut().zip(x).for_each(|(sum, x)| *sum += x);
+            call.outputs[1].values::<f64>()?[0] = x.len() as f64;
+            Ok(())
+        })
+        .build()?;
+    let (x, ten) = (tensor(&[1.0, 2.0], &[2]), tensor(&[10.0, 20.0], &[2]));
+    let results = kernel.launch(&[&x, &ten], &[])?;
+    assert_eq!(results[0].to_vec::<f64>()?, [11.0, 22.0]);
+    assert_eq!(results[1].to_vec::<f64>()?, [2.0]);
+    let (argument, _) = argument_error(kernel.launch(&[&x, &tensor(&[1.0; 3], &[3])], &[]));
+    assert_eq!(argument, "sum");
+    let (argument, message) = argument_error(kernel.launch(&[&x], &[]));
+    assert!(argument == "inputs" && message.contains("2 tensors"), "{message}");
+    Ok(())
+}

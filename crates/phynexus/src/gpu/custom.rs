@@ -132,7 +132,9 @@ struct TensorArgument<D: Driver> {
     written: bool,
     /// Makes it zeros, where it must be.
     zero: Option<GpuStep<D>>,
-    /// Copies it, made when it first lies at an address that cannot be bound.
+    /// The binding that it begins as a copy of.
+    begins: Option<usize>,
+    /// Copies it: made when it begins as a copy, or first lies at an address that cannot be bound.
     copy: Kept<GpuStep<D>>,
 }
 
@@ -151,6 +153,9 @@ impl<D: Driver> CustomStep<D> {
         let (starts, _) = call.packing()?;
         let mut outputs = starts.into_iter().zip(call.outputs());
         let mut inputs = library.operands.iter().enumerate();
+        let read = call.kernel().parameters().iter().filter(|p| p.kind == ParameterKind::Input).count();
+        // What outputs begin as copies of comes after the inputs.
+        let mut begun = read..library.operands.len();
         let mut tensors = Vec::new();
         let missing = || Error::internal("gpu", "a custom kernel without a tensor of its signature");
         for parameter in call.kernel().parameters() {
@@ -176,16 +181,13 @@ impl<D: Driver> CustomStep<D> {
                 true => Some(GpuStep::new(resources.clone(), &Step::Fused(zeros(dtype, elements)))?),
                 false => None,
             };
+            let begins = match parameter.copied {
+                true => Some(begun.next().ok_or_else(missing)?),
+                false => None,
+            };
             let written = parameter.kind == ParameterKind::Output;
-            tensors.push(TensorArgument {
-                binding,
-                start,
-                elements,
-                dtype,
-                written,
-                zero,
-                copy: Kept::new(),
-            });
+            let copy = Kept::new();
+            tensors.push(TensorArgument { binding, start, elements, dtype, written, zero, begins, copy });
         }
         Ok(CustomStep { resources, call: call.clone(), module, tensors })
     }
@@ -223,6 +225,8 @@ struct Placed {
     /// Where it belongs, if the kernel cannot be given that, and what copying it takes.
     belongs: Option<(Binding, Prepared)>,
     zero: Prepared,
+    /// What it begins as a copy of, and what copying that takes.
+    begins: Option<(Binding, Prepared)>,
 }
 
 /// The tensors of one run.
@@ -291,7 +295,16 @@ impl<D: Driver> Executable for CustomStep<D> {
                 Some(zero) => zero.prepare(std::slice::from_ref(&own))?,
                 None => None,
             };
-            placed.push(Placed { own, belongs, zero });
+            let begins = match tensor.begins.filter(|_| tensor.elements > 0) {
+                Some(at) => {
+                    let missing = || Error::internal("gpu", "a missing binding");
+                    let from = bindings.get(at).cloned().ok_or_else(missing)?;
+                    let way = [from.clone(), own.clone()];
+                    Some((from, tensor.copy(&self.resources)?.prepare(&way)?))
+                }
+                None => None,
+            };
+            placed.push(Placed { own, belongs, zero, begins });
         }
         let held = hold(heap, &mut placed.iter().map(|placed| &placed.own.buffer))?;
         Ok(Some(Box::new(Taken { placed, _held: held })))
@@ -313,6 +326,10 @@ impl<D: Driver> Executable for CustomStep<D> {
         for (tensor, placed) in self.tensors.iter().zip(&mut taken.placed) {
             if let Some(zero) = &tensor.zero {
                 zero.run_prepared(std::slice::from_ref(&placed.own), placed.zero.take())?;
+            }
+            if let Some((from, prepared)) = &mut placed.begins {
+                let way = [from.clone(), placed.own.clone()];
+                tensor.copy(&self.resources)?.run_prepared(&way, prepared.take())?;
             }
         }
         self.launch(&taken.placed)?;

@@ -69,7 +69,8 @@ impl DistributedTraining {
         &self.devices
     }
 
-    /// Trains a network, whose weights lie in shared places and are updated there.
+    /// Trains a network, whose weights lie in shared places and are updated there. What the run measured is returned (and is in
+    /// its checkpoints); [`Network::history`], and files that are written later, keep that of the last [`Network::train`].
     ///
     /// # Errors
     /// As [`Network::train`]; settings that need a whole batch on one device: accumulation, mixed precision, regularisation,

@@ -50,14 +50,43 @@ fn language(device: &str) -> Option<SourceLanguage> {
 impl GpuContext {
     /// Executes a kernel: CUDA C, HIP C, OpenCL C, or WGSL on what is reached through Vulkan, DirectX 12 and Metal.
     /// Arguments are in the order of the source's parameters; in WGSL, tensors by their bindings, then the members of the
-    /// uniform structure. Memory behind a pointer to `const` (in WGSL, `var<storage, read>`) is read; other memory is
-    /// written: it is zeros when the kernel begins. At least one piece is read, and one written. There are so many groups that
-    /// every number of the first piece that is written has an invocation.
+    /// uniform structure. Memory behind a pointer to `const` (in WGSL, `var<storage, read>`) is read; other memory may be
+    /// changed in place, and keeps what the kernel does not write. There are so many groups along x that every number of the
+    /// first piece that may be changed has an invocation.
     ///
     /// # Errors
     /// [`NetworkError::KernelCompilation`] if the source is refused; arguments that are not what the source declares; memory
-    /// that was given back; a device without kernels of its own, as the CPU.
+    /// that was given back; a kernel that may change none; groups that extend along y or z; a device without kernels of its
+    /// own, as the CPU.
     pub fn execute_kernel(&mut self, kernel: &GpuKernel, args: &[GpuKernelArg]) -> Result<()> {
+        let (_, y, z) = kernel.work_group_size;
+        if (y, z) != (1, 1) {
+            let reason = "groups are counted along x alone: make it (n, 1, 1), or say how many groups there are with execute_kernel_on";
+            let size = format!("{:?}", kernel.work_group_size);
+            return Err(NetworkError::invalid_parameter("work_group_size", size, reason));
+        }
+        self.launch(kernel, None, args)
+    }
+
+    /// As [`GpuContext::execute_kernel`], in so many groups along x, y and z.
+    ///
+    /// # Errors
+    /// As there, but for groups along y and z; more groups than the device launches, or none.
+    pub fn execute_kernel_on(
+        &mut self,
+        kernel: &GpuKernel,
+        groups: (usize, usize, usize),
+        args: &[GpuKernelArg],
+    ) -> Result<()> {
+        self.launch(kernel, Some([groups.0, groups.1, groups.2]), args)
+    }
+
+    fn launch(
+        &mut self,
+        kernel: &GpuKernel,
+        groups: Option<[usize; 3]>,
+        args: &[GpuKernelArg],
+    ) -> Result<()> {
         let device = self.device_name();
         let Some(language) = language(device) else {
             let message =
@@ -78,7 +107,11 @@ impl GpuContext {
             .entry_point(&kernel.entry_point)
             .work_group_size([x, y, z])
             .source(language, &kernel.source);
-        let (mut inputs, mut written, mut scalars) = (Vec::new(), Vec::<GpuMemoryHandle>::new(), Vec::new());
+        if let Some(groups) = groups {
+            builder = builder.groups(groups);
+        }
+        let (mut inputs, mut begun, mut scalars) = (Vec::new(), Vec::new(), Vec::new());
+        let mut written = Vec::<GpuMemoryHandle>::new();
         for (parameter, argument) in declared.iter().zip(args) {
             match (parameter, argument) {
                 (Parameter::Read(name), GpuKernelArg::Buffer(handle)) => {
@@ -86,13 +119,14 @@ impl GpuContext {
                     inputs.push(self.contents(handle)?);
                 }
                 (Parameter::Written(name), GpuKernelArg::Buffer(handle)) => {
-                    let count = self.contents(handle)?.len();
+                    let contents = self.contents(handle)?;
                     if written.contains(handle) {
                         let message =
                             format!("{}: {name} is written twice: give it memory of its own", kernel.name);
                         return Err(NetworkError::gpu(message));
                     }
-                    builder = builder.zeroed_output(name, DType::F32, count.to_string().as_str());
+                    builder = builder.copied_output(name, DType::F32, "_");
+                    begun.push(contents);
                     written.push(handle.clone());
                 }
                 (Parameter::Scalar(name, number), argument) => {
@@ -112,8 +146,12 @@ impl GpuContext {
                 }
             }
         }
+        if written.is_empty() {
+            let message = format!("{} changes no memory: declare what it writes without const", kernel.name);
+            return Err(NetworkError::gpu(message));
+        }
         let custom = builder.build()?;
-        let outputs = custom.launch(&inputs.iter().collect::<Vec<_>>(), &scalars)?;
+        let outputs = custom.launch(&inputs.iter().chain(&begun).collect::<Vec<_>>(), &scalars)?;
         Tensor::evaluate_all(&outputs.iter().collect::<Vec<_>>())?;
         for (handle, output) in written.iter().zip(outputs) {
             self.replace(handle, output);

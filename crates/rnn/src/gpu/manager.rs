@@ -94,6 +94,11 @@ impl GpuDevice {
         }
     }
 
+    /// True if it is there, as all that [`GpuManager::devices`] lists are: a description may come from elsewhere.
+    pub fn is_available(&self) -> bool {
+        self.engine().is_ok()
+    }
+
     /// The engine's device.
     pub(crate) fn engine(&self) -> Result<Device> {
         Ok(Device::find(&self.engine_name)?)

@@ -56,7 +56,7 @@ pub trait GpuOps {
     fn broadcast(&mut self, input: &GpuTensor, shape: &[usize]) -> Result<GpuTensor>;
     /// The tensor in another shape.
     fn reshape(&mut self, input: &GpuTensor, shape: &[usize]) -> Result<GpuTensor>;
-    /// The last two dimensions exchanged.
+    /// The last two dimensions exchanged; a vector or number as it is.
     fn transpose(&mut self, input: &GpuTensor) -> Result<GpuTensor>;
     /// The sum along an axis, or of all elements.
     fn sum(&mut self, input: &GpuTensor, axis: Option<usize>) -> Result<GpuTensor>;
@@ -98,6 +98,24 @@ pub trait GpuOps {
         bias: Option<&GpuTensor>,
         epsilon: f64,
     ) -> Result<GpuTensor>;
+    /// Normalises each channel of `[N, C, ..]` by a mean and a variance `[C]`, as after training, times a weight plus a bias.
+    fn batch_norm_by(
+        &mut self,
+        input: &GpuTensor,
+        mean: &GpuTensor,
+        variance: &GpuTensor,
+        weight: Option<&GpuTensor>,
+        bias: Option<&GpuTensor>,
+        epsilon: f64,
+    ) -> Result<GpuTensor>;
+    /// The running mean and variance after a batch: `momentum` times the batch's (unbiased) one, the rest the one before.
+    fn running_statistics(
+        &mut self,
+        input: &GpuTensor,
+        mean: &GpuTensor,
+        variance: &GpuTensor,
+        momentum: f64,
+    ) -> Result<(GpuTensor, GpuTensor)>;
     /// Zeros with this probability, and scales the others up by as much; the same seed drops the same.
     fn dropout(&mut self, input: &GpuTensor, probability: f64, seed: u64) -> Result<GpuTensor>;
     /// A convolution `[N, C, H, W]` with a kernel `[filters, C, h, w]`.
@@ -129,6 +147,20 @@ pub trait GpuOps {
         input: &GpuTensor,
         kernel_size: (usize, usize),
         stride: (usize, usize),
+    ) -> Result<GpuTensor>;
+    /// The greatest of each window of `[N, C, D, H, W]`.
+    fn max_pool3d(
+        &mut self,
+        input: &GpuTensor,
+        kernel_size: (usize, usize, usize),
+        stride: (usize, usize, usize),
+    ) -> Result<GpuTensor>;
+    /// The mean of each window of `[N, C, D, H, W]`.
+    fn avg_pool3d(
+        &mut self,
+        input: &GpuTensor,
+        kernel_size: (usize, usize, usize),
+        stride: (usize, usize, usize),
     ) -> Result<GpuTensor>;
     /// A recurrence over `[steps, batch, features]`: the states after all steps, `[steps, batch, units]`.
     fn recurrent(
@@ -211,10 +243,13 @@ impl GpuOps for GpuContext {
         sigmoid = sigmoid(input);
         tanh = tanh(input);
         swish = silu(input);
-        transpose = t(input);
     }
     reduce! { sum mean max min }
 
+    fn transpose(&mut self, input: &GpuTensor) -> Result<GpuTensor> {
+        let input = self.own(input)?;
+        self.result(if input.rank() < 2 { input.t() } else { input.transpose(-2, -1) })
+    }
     fn broadcast(&mut self, input: &GpuTensor, shape: &[usize]) -> Result<GpuTensor> {
         self.result(self.own(input)?.broadcast_to(shape))
     }
@@ -261,6 +296,30 @@ impl GpuOps for GpuContext {
         let (weight, bias) = (self.maybe(weight)?, self.maybe(bias)?);
         self.result(self.own(input)?.batch_norm(None, None, weight, bias, true, epsilon))
     }
+    fn batch_norm_by(
+        &mut self,
+        input: &GpuTensor,
+        mean: &GpuTensor,
+        variance: &GpuTensor,
+        weight: Option<&GpuTensor>,
+        bias: Option<&GpuTensor>,
+        epsilon: f64,
+    ) -> Result<GpuTensor> {
+        let (mean, variance) = (Some(self.own(mean)?), Some(self.own(variance)?));
+        let (weight, bias) = (self.maybe(weight)?, self.maybe(bias)?);
+        self.result(self.own(input)?.batch_norm(mean, variance, weight, bias, false, epsilon))
+    }
+    fn running_statistics(
+        &mut self,
+        input: &GpuTensor,
+        mean: &GpuTensor,
+        variance: &GpuTensor,
+        momentum: f64,
+    ) -> Result<(GpuTensor, GpuTensor)> {
+        let (mean, variance) = (self.own(mean)?, self.own(variance)?);
+        let (mean, variance) = self.own(input)?.running_statistics(mean, variance, momentum)?;
+        Ok((GpuTensor::of(mean, self.device_id()), GpuTensor::of(variance, self.device_id())))
+    }
     fn dropout(&mut self, input: &GpuTensor, probability: f64, seed: u64) -> Result<GpuTensor> {
         self.result(self.own(input)?.dropout_with(probability, true, &Generator::new(seed)))
     }
@@ -301,6 +360,24 @@ impl GpuOps for GpuContext {
     ) -> Result<GpuTensor> {
         let (window, stride) = ([kernel_size.0, kernel_size.1], Some([stride.0, stride.1]));
         self.result(self.own(input)?.avg_pool2d(window, stride, [0; 2], false, true))
+    }
+    fn max_pool3d(
+        &mut self,
+        input: &GpuTensor,
+        kernel_size: (usize, usize, usize),
+        stride: (usize, usize, usize),
+    ) -> Result<GpuTensor> {
+        let (window, stride) = (kernel_size.into(), Some(stride.into()));
+        self.result(self.own(input)?.max_pool3d(window, stride, [0; 3], [1; 3], false))
+    }
+    fn avg_pool3d(
+        &mut self,
+        input: &GpuTensor,
+        kernel_size: (usize, usize, usize),
+        stride: (usize, usize, usize),
+    ) -> Result<GpuTensor> {
+        let (window, stride) = (kernel_size.into(), Some(stride.into()));
+        self.result(self.own(input)?.avg_pool3d(window, stride, [0; 3], false, true))
     }
     fn recurrent(
         &mut self,

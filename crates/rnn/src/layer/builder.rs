@@ -100,7 +100,8 @@ impl LayerBuilder {
         LayerBuilder::new(Kind::Pooling(Windows { size, stride, padding, average }))
     }
 
-    /// Normalises each feature, or channel, by the batch's statistics while training and by running ones afterwards.
+    /// Normalises each feature, or channel, by the batch's statistics while training and by running ones afterwards. Of single
+    /// features a batch needs two rows: a last row by itself joins the batch before.
     pub fn batch_norm() -> LayerBuilder {
         LayerBuilder::new(Kind::BatchNorm { momentum: 0.1, epsilon: 1e-5 })
     }
@@ -283,6 +284,17 @@ impl LayerBuilder {
         self.trainable = !frozen;
         if let Kind::Residual { layers } = &mut self.kind {
             layers.iter_mut().for_each(|layer| layer.freeze(frozen));
+        }
+    }
+
+    /// Gives dropouts with seeds of their own other ones, in a copy of this number; the first copy keeps them.
+    pub(crate) fn reseed(&mut self, number: u64) {
+        match &mut self.kind {
+            Kind::Dropout { seed: Some(seed), .. } => {
+                *seed = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            }
+            Kind::Residual { layers } => layers.iter_mut().for_each(|layer| layer.reseed(number)),
+            _ => {}
         }
     }
 

@@ -132,6 +132,28 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// True if it mixes what goes in by weights, rather than scaling, shaping or looking it up.
+    pub(crate) fn mixes(&self) -> bool {
+        match self {
+            Kind::Dense { .. } | Kind::Convolution(_) | Kind::Recurrent(_) | Kind::Attention { .. } => true,
+            Kind::Residual { layers } => layers.iter().any(|layer| layer.kind.mixes()),
+            _ => false,
+        }
+    }
+
+    /// True if, apart from an activation, what comes out lies between the least and the greatest of what goes in.
+    pub(crate) fn keeps_range(&self) -> bool {
+        matches!(
+            self,
+            Kind::Flatten | Kind::Reshape { .. } | Kind::Pooling(_) | Kind::Dropout { .. } | Kind::Activation
+        )
+    }
+
+    /// True if it belongs to the layer before: a normalisation, an activation.
+    pub(crate) fn refines(&self) -> bool {
+        matches!(self, Kind::BatchNorm { .. } | Kind::LayerNorm { .. } | Kind::Activation)
+    }
+
     pub(crate) fn layer_type(&self) -> LayerType {
         match self {
             Kind::Dense { .. } => LayerType::Dense,

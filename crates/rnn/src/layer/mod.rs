@@ -115,6 +115,20 @@ impl Layer {
         self.description.freeze(frozen);
     }
 
+    /// True if one row alone is not enough to train on: for a batch normalisation of one value a channel.
+    pub(crate) fn needs_rows(&self) -> bool {
+        let values: usize = match self.input_shape.as_slice() {
+            [steps, _] => *steps,
+            shape => shape.iter().skip(1).product(),
+        };
+        let normalises = matches!(self.description.kind, Kind::BatchNorm { .. });
+        let inside = match &self.core {
+            Core::Residual(layers) => layers.iter().any(Layer::needs_rows),
+            _ => false,
+        };
+        self.trainable && (inside || normalises && values == 1)
+    }
+
     /// Switches it to training, if it is not frozen, or to inference.
     pub(crate) fn set_training(&self, training: bool) {
         let training = training && self.trainable;

@@ -127,7 +127,7 @@ impl NetworkBuilder {
     ///
     /// # Errors
     /// A description that makes no network: no layer, sizes of 0, shapes that do not fit each other; numbers out of their
-    /// ranges; a device that is not there.
+    /// ranges; a loss of probabilities or counts behind an activation that gives others; a device that is not there.
     pub fn build(self) -> Result<Network> {
         let plan = self.plan;
         check_input(&plan.input_shape)?;
@@ -143,6 +143,7 @@ impl NetworkBuilder {
         let dtype = plan.precision.dtype();
         let site = Site { device, dtype, weights: &weights, dropouts: &dropouts };
         let layers = build_all(&plan.layers, &plan.input_shape, &site)?;
+        plan.loss.check_layers(&layers)?;
         Ok(Network { plan, layers, device, dtype, dropouts, history: TrainingHistory::default() })
     }
 }

@@ -59,7 +59,7 @@ impl Network {
             }
             tensors.insert(name, Numbers { shape: array.shape().to_vec(), values });
         }
-        let json = Json { head: self.head(), tensors };
+        let json = Json { head: self.head(&self.history), tensors };
         let text =
             serde_json::to_vec(&json).map_err(|error| NetworkError::serialization(error.to_string()))?;
         Ok(io::write_bytes_atomically(path.as_ref(), &text)?)
@@ -70,7 +70,18 @@ impl Network {
     /// # Errors
     /// If the file cannot be read, or is of another format or version.
     pub fn load(path: impl AsRef<Path>) -> Result<Network> {
-        let path = path.as_ref();
+        Network::read_json(path.as_ref(), None)
+    }
+
+    /// As [`Network::load`], onto a device by its name: `cpu`, `cuda:0`.
+    ///
+    /// # Errors
+    /// As there, and if there is no such device.
+    pub fn load_on(path: impl AsRef<Path>, device: &str) -> Result<Network> {
+        Network::read_json(path.as_ref(), Some(device))
+    }
+
+    fn read_json(path: &Path, device: Option<&str>) -> Result<Network> {
         let bytes = read(path)?;
         let invalid = |error: serde_json::Error| wrong(path, format!("it is no network in JSON: {error}"));
         let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(invalid)?;
@@ -84,7 +95,7 @@ impl Network {
             Ok((name, HostArray::from_values(&numbers.shape, &numbers.values)?))
         };
         let arrays = json.tensors.into_iter().map(array).collect::<Result<_>>();
-        Network::restore(path, json.head, arrays?)
+        Network::restore(path, json.head, arrays?, device)
     }
 
     /// Writes the network as bytes: smaller than JSON.
@@ -95,7 +106,7 @@ impl Network {
         let arrays = self.arrays()?;
         let table: Vec<(&String, &str, &[usize])> =
             arrays.iter().map(|(name, array)| (name, array.dtype().name(), array.shape())).collect();
-        let text = serde_json::to_vec(&(self.head(), table));
+        let text = serde_json::to_vec(&(self.head(&self.history), table));
         let text = text.map_err(|error| NetworkError::serialization(error.to_string()))?;
         let mut bytes = MAGIC.to_vec();
         bytes.extend((text.len() as u64).to_le_bytes());
@@ -110,7 +121,18 @@ impl Network {
     /// # Errors
     /// If the file cannot be read, is damaged, or of another format or version.
     pub fn load_binary(path: impl AsRef<Path>) -> Result<Network> {
-        let path = path.as_ref();
+        Network::read_binary(path.as_ref(), None)
+    }
+
+    /// As [`Network::load_binary`], onto a device by its name: `cpu`, `cuda:0`.
+    ///
+    /// # Errors
+    /// As there, and if there is no such device.
+    pub fn load_binary_on(path: impl AsRef<Path>, device: &str) -> Result<Network> {
+        Network::read_binary(path.as_ref(), Some(device))
+    }
+
+    fn read_binary(path: &Path, device: Option<&str>) -> Result<Network> {
         let bytes = read(path)?;
         let damaged = || wrong(path, "it is cut off or damaged: write it again with save_binary".to_owned());
         let Some(rest) = bytes.strip_prefix(MAGIC) else {
@@ -137,7 +159,7 @@ impl Network {
             arrays.insert(name, HostArray::from_bytes(dtype, &shape, own.to_vec())?);
             rest = after;
         }
-        Network::restore(path, head, arrays)
+        Network::restore(path, head, arrays, device)
     }
 
     /// Writes weights and buffers as safetensors, which other frameworks read; the description is in its metadata.
@@ -145,11 +167,16 @@ impl Network {
     /// # Errors
     /// If the file cannot be written; one that was there stays.
     pub fn save_safetensors(&self, path: impl AsRef<Path>) -> Result<()> {
-        let head = serde_json::to_string(&self.head());
+        self.save_with(path.as_ref(), &self.history)
+    }
+
+    /// As [`Network::save_safetensors`], with the history of a run that is under way.
+    pub(crate) fn save_with(&self, path: &Path, history: &TrainingHistory) -> Result<()> {
+        let head = serde_json::to_string(&self.head(history));
         let head = head.map_err(|error| NetworkError::serialization(error.to_string()))?;
         let metadata = BTreeMap::from([(FORMAT.to_owned(), head)]);
         let contents = io::safetensors::NamedArrays { arrays: self.arrays()?, metadata };
-        Ok(io::safetensors::save(path.as_ref(), &contents)?)
+        Ok(io::safetensors::save(path, &contents)?)
     }
 
     /// Reads what [`Network::save_safetensors`] wrote, onto the best device.
@@ -157,7 +184,18 @@ impl Network {
     /// # Errors
     /// If the file cannot be read, is damaged, or has no network's description of this version.
     pub fn load_safetensors(path: impl AsRef<Path>) -> Result<Network> {
-        let path = path.as_ref();
+        Network::read_safetensors(path.as_ref(), None)
+    }
+
+    /// As [`Network::load_safetensors`], onto a device by its name: `cpu`, `cuda:0`.
+    ///
+    /// # Errors
+    /// As there, and if there is no such device.
+    pub fn load_safetensors_on(path: impl AsRef<Path>, device: &str) -> Result<Network> {
+        Network::read_safetensors(path.as_ref(), Some(device))
+    }
+
+    fn read_safetensors(path: &Path, device: Option<&str>) -> Result<Network> {
         let contents = io::safetensors::load(path)?;
         let head = contents.metadata.get(FORMAT).ok_or_else(|| {
             wrong(path, "it has tensors but no network's description: only files of this crate do".to_owned())
@@ -166,7 +204,7 @@ impl Network {
         let value: serde_json::Value = serde_json::from_str(head).map_err(invalid)?;
         check_version(path, value["format"].as_str(), value["version"].as_u64())?;
         let head: Head = serde_json::from_value(value).map_err(invalid)?;
-        Network::restore(path, head, contents.arrays)
+        Network::restore(path, head, contents.arrays, device)
     }
 
     /// As [`Network::save`].
@@ -217,12 +255,12 @@ impl Network {
         Network::load_safetensors(path)
     }
 
-    fn head(&self) -> Head {
+    fn head(&self, history: &TrainingHistory) -> Head {
         Head {
             format: FORMAT.to_owned(),
             version: VERSION,
             network: self.plan.clone(),
-            history: self.history.clone(),
+            history: history.clone(),
         }
     }
 
@@ -234,8 +272,18 @@ impl Network {
         self.named_state().into_iter().map(array).collect()
     }
 
-    fn restore(path: &Path, head: Head, arrays: BTreeMap<String, HostArray>) -> Result<Network> {
-        let mut network = NetworkBuilder::of(head.network).build()?;
+    fn restore(
+        path: &Path,
+        head: Head,
+        arrays: BTreeMap<String, HostArray>,
+        device: Option<&str>,
+    ) -> Result<Network> {
+        let builder = NetworkBuilder::of(head.network);
+        let builder = match device {
+            Some(device) => builder.device(device),
+            None => builder,
+        };
+        let mut network = builder.build()?;
         network.history = head.history;
         let own = network.named_state();
         if own.len() != arrays.len() {

@@ -7,7 +7,7 @@ use neurenix::phynexus::{Tensor, no_grad};
 
 use super::Network;
 use crate::{
-    NetworkError, Result, TrainingConfig, TrainingHistory, convert,
+    Layer, NetworkError, Result, TrainingConfig, TrainingHistory, convert,
     training::{Metrics, Run},
 };
 
@@ -64,13 +64,13 @@ impl Network {
         targets: &Array2<f64>,
     ) -> Result<(f64, Vec<Array2<f64>>)> {
         self.check_input(input)?;
-        self.plan().loss.check_targets(targets, self.output_dim())?;
+        self.plan().loss.check_targets(targets, self.output_shape(), self.dtype())?;
         convert::check_rows(input, targets)?;
         self.set_training(false);
         let rows = self.rows(&convert::elements(input), input.nrows())?;
         let targets = convert::matrix(targets, self.dtype(), self.engine_device())?;
         let scores = self.loss_takes_scores(&self.plan().loss);
-        let loss = self.plan().loss.of(&self.outputs(&rows, !scores)?, &targets, scores)?;
+        let loss = self.loss_of(&self.plan().loss, &self.outputs(&rows, !scores)?, &targets)?;
         let gradients = loss.leaf_gradients()?;
         let all = self.weights().into_iter().map(|(_, parameter)| {
             let leaf = parameter.tensor();
@@ -82,7 +82,8 @@ impl Network {
         Ok((convert::values(&loss)?[0], all.collect::<Result<_>>()?))
     }
 
-    /// Loss and metrics over rows: `loss`; `accuracy` where targets are classes; `mae`, `rmse` and `r2` where they are
+    /// Loss and metrics over rows: `loss`; `accuracy` where targets are classes (the share of rows whose class is right; for the
+    /// binary cross-entropy and hinge losses, of single answers, one a column); `mae`, `rmse` and `r2` where they are
     /// numbers.
     ///
     /// # Errors
@@ -92,18 +93,19 @@ impl Network {
         test_data: &Array2<f64>,
         test_targets: &Array2<f64>,
     ) -> Result<HashMap<String, f64>> {
-        self.plan().loss.check_targets(test_targets, self.output_dim())?;
+        self.plan().loss.check_targets(test_targets, self.output_shape(), self.dtype())?;
         convert::check_rows(test_data, test_targets)?;
         let loss = self.mean_loss(test_data, test_targets, &self.plan().loss)?;
         let predictions = self.predict(test_data)?;
-        let function = self.loss_function();
+        let (function, classes) = (self.loss_function(), self.plan().loss.classes(self.output_shape()));
         let names: &[&str] = match function.is_classification_loss() {
             true => &["accuracy"],
             false => &["mae", "rmse", "r2"],
         };
         let mut all = HashMap::from([("loss".to_owned(), loss)]);
         for name in names {
-            all.insert((*name).to_owned(), Metrics::by_name(name, function, &predictions, test_targets)?);
+            let value = Metrics::by_name(name, function, classes, &predictions, test_targets)?;
+            all.insert((*name).to_owned(), value);
         }
         Ok(all)
     }
@@ -114,7 +116,8 @@ impl Network {
     /// # Errors
     /// Data and targets that do not fit the network or each other; settings outside their ranges; a loss that is not
     /// finite: the network is then as it was before that step, or, where the run was to put normalisations into it, before
-    /// the run.
+    /// the run. Gradients that are not finite, though the loss is, are refused before the step with `gradient_clip`,
+    /// accumulation and mixed precision; without, the error after it says that the weights are lost.
     pub fn train(
         &mut self,
         train_data: &Array2<f64>,
@@ -191,7 +194,7 @@ impl Network {
             let mass = config.mass(part.nrows(), targets.iter().copied());
             let rows = self.rows(&part.iter().copied().collect::<Vec<_>>(), part.nrows())?;
             let targets = convert::matrix(&targets.to_owned(), self.dtype(), self.engine_device())?;
-            let loss = config.of(&self.outputs(&rows, !scores)?, &targets, scores)?;
+            let loss = self.loss_of(config, &self.outputs(&rows, !scores)?, &targets)?;
             // Of classes that count nothing there is no mean.
             if mass > 0.0 {
                 sum += convert::values(&loss)?[0] * mass;
@@ -206,9 +209,31 @@ impl Network {
         self.layers.last().is_some_and(|last| loss.takes_scores(last.activation()))
     }
 
+    /// The shape of a row that comes out.
+    pub(crate) fn output_shape(&self) -> &[usize] {
+        self.layers.last().map_or(&[][..], |layer| layer.output_shape())
+    }
+
+    /// A loss of what [`Network::outputs`] gave, activated unless the loss takes scores. Where a row has several questions to
+    /// be answered by a class, as the steps of a sequence, each of them counts as a row.
+    pub(crate) fn loss_of(
+        &self,
+        loss: &crate::LossConfig,
+        outputs: &Tensor,
+        targets: &Tensor,
+    ) -> Result<Tensor> {
+        let (scores, classes) = (self.loss_takes_scores(loss), loss.classes(self.output_shape()));
+        if outputs.shape()[1] == classes {
+            return loss.of(outputs, targets, scores);
+        }
+        let questions = |x: &Tensor, columns: usize| x.reshape(&[x.len() / columns.max(1), columns]);
+        let columns = if targets.shape()[1] == outputs.shape()[1] { classes } else { 1 };
+        loss.of(&questions(outputs, classes)?, &questions(targets, columns)?, scores)
+    }
+
     /// Checks that data are rows of the network's.
     pub(crate) fn check_input(&self, data: &Array2<f64>) -> Result<()> {
-        convert::check_data("data", data, self.input_dim())?;
+        convert::check_data("data", data, self.input_dim(), self.dtype())?;
         let Some(count) = self.vocabulary() else { return Ok(()) };
         let wrong = |x: f64| x.fract() != 0.0 || x < 0.0 || x >= count as f64;
         match data.indexed_iter().find(|(_, x)| wrong(**x)) {
@@ -230,6 +255,11 @@ impl Network {
         std::iter::once(rows).chain(self.plan.input_shape.iter().copied()).collect()
     }
 
+    /// True if one row alone is not enough to train on.
+    pub(crate) fn needs_rows(&self) -> bool {
+        self.layers.iter().any(Layer::needs_rows)
+    }
+
     /// Switches all layers that are not frozen to training, or to inference.
     pub(crate) fn set_training(&self, training: bool) {
         self.layers.iter().for_each(|layer| layer.set_training(training));
@@ -245,7 +275,8 @@ impl Network {
         as_rows(x)
     }
 
-    /// As [`Network::outputs`], with dropout behind every hidden layer with weights.
+    /// As [`Network::outputs`], with dropout behind every hidden layer that mixes by weights: after the normalisations and
+    /// activations that belong to it.
     pub(crate) fn training_outputs(
         &self,
         rows: &Tensor,
@@ -253,12 +284,14 @@ impl Network {
         dropout: Option<(f64, &neurenix::phynexus::tensor::Generator)>,
     ) -> Result<Tensor> {
         let Some((rate, generator)) = dropout else { return self.outputs(rows, activated) };
-        let mut x = rows.clone();
+        let (mut x, mut mixed) = (rows.clone(), false);
         for (place, layer) in self.layers.iter().enumerate() {
-            let last = place + 1 == self.layers.len();
-            x = layer.run(&x, activated || !last)?;
-            if !last && layer.parameter_count() > 0 {
+            let next = self.layers.get(place + 1);
+            x = layer.run(&x, activated || next.is_some())?;
+            mixed |= layer.description().kind.mixes();
+            if mixed && next.is_some_and(|next| !next.description().kind.refines()) {
                 x = x.dropout_with(rate, true, generator)?;
+                mixed = false;
             }
         }
         as_rows(x)
@@ -266,9 +299,15 @@ impl Network {
 
     /// The last layer's activation of what [`Network::outputs`] gives without it.
     pub(crate) fn last_activation(&self, scores: &Tensor) -> Result<Tensor> {
-        match self.layers.last() {
-            Some(last) => last.activation().apply(scores),
-            None => Ok(scores.clone()),
+        let Some(last) = self.layers.last() else { return Ok(scores.clone()) };
+        match last.output_shape() {
+            [_] => last.activation().apply(scores),
+            // Softmax goes along the last dimension of the layer's own shape.
+            shape => {
+                let rows = scores.shape()[0];
+                let shape: Vec<usize> = std::iter::once(rows).chain(shape.iter().copied()).collect();
+                as_rows(last.activation().apply(&scores.reshape(&shape)?)?)
+            }
         }
     }
 }

@@ -37,6 +37,21 @@ impl Network {
         state.filter(|(_, role, _)| *role == Role::Buffer).map(|(_, _, p)| p).collect()
     }
 
+    /// Whether all weights are finite.
+    pub(crate) fn is_finite(&self) -> Result<bool> {
+        let check = |(_, weight): (String, Parameter)| -> Result<Tensor> {
+            Ok(weight.tensor().detach()?.isfinite()?.all(&[], false)?)
+        };
+        let checks: Vec<Tensor> = self.weights().into_iter().map(check).collect::<Result<_>>()?;
+        Tensor::evaluate_all(&checks.iter().collect::<Vec<_>>())?;
+        for check in &checks {
+            if !check.item::<bool>()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Computes tensors together with what a forward pass left pending in buffers.
     pub(crate) fn settle(&self, tensors: &[&Tensor]) -> Result<()> {
         let buffers: Vec<Tensor> = self.buffers().iter().map(Parameter::tensor).collect();
@@ -57,7 +72,7 @@ impl Network {
     /// Puts weights in, in the order and shapes of [`Network::get_weights`].
     ///
     /// # Errors
-    /// If they are more or fewer, or of other shapes; then nothing changes.
+    /// If they are more or fewer, of other shapes, or not finite in the network's precision; then nothing changes.
     pub fn set_weights(&mut self, weights: &[Array2<f64>]) -> Result<()> {
         let own = self.weights();
         if own.len() != weights.len() {
@@ -73,6 +88,7 @@ impl Network {
                 let (expected, actual) = (format!("{:?}", (rows, columns)), format!("{:?}", weight.dim()));
                 return Err(NetworkError::dimension_mismatch(format!("weight {name}"), expected, actual));
             }
+            convert::check_fits(&format!("weight {name}"), weight, self.dtype)?;
             values.push(convert::tensor(&convert::elements(weight), &shape, self.dtype, self.device)?);
         }
         put(own.into_iter().map(|(_, parameter)| parameter).zip(values))
@@ -112,6 +128,23 @@ impl Network {
         let mut copy = self.rebuilt(self.plan.clone(), device, dtype)?;
         copy.take_state(self)?;
         copy.history = self.history.clone();
+        Ok(copy)
+    }
+
+    /// A copy whose weights are of another type; running statistics stay as exact as they are.
+    pub(crate) fn twin(&self, dtype: DType) -> Result<Network> {
+        let copy = self.rebuilt(self.plan.clone(), self.device.name(), dtype)?;
+        copy.buffers().iter().try_for_each(|buffer| buffer.convert(self.dtype))?;
+        copy.take_state(self)?;
+        Ok(copy)
+    }
+
+    /// A copy on a device for one of several workers, whose dropouts drop others than the other workers', seeds or not.
+    pub(crate) fn worker_on(&self, device: &str, number: u64) -> Result<Network> {
+        let mut plan = self.plan.clone();
+        plan.layers.iter_mut().for_each(|layer| layer.reseed(number));
+        let copy = self.rebuilt(plan, device, self.dtype)?;
+        copy.take_state(self)?;
         Ok(copy)
     }
 
@@ -167,12 +200,8 @@ impl Network {
             origin.push(Some(place));
             let has_weights = matches!(layer.kind, Kind::Dense { .. } | Kind::Convolution(_));
             // What lies between is still behind this layer.
-            let passes = |next: &&LayerBuilder| {
-                matches!(
-                    next.kind,
-                    Kind::BatchNorm { .. } | Kind::LayerNorm { .. } | Kind::Activation | Kind::Dropout { .. }
-                )
-            };
+            let passes =
+                |next: &&LayerBuilder| next.kind.refines() || matches!(next.kind, Kind::Dropout { .. });
             let following = self.plan.layers[place + 1..].iter().take_while(passes);
             let following: Vec<_> = following.map(|next| next.kind.layer_type()).collect();
             for norm in &norms {

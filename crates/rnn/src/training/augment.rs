@@ -53,6 +53,7 @@ impl DataAugmentationConfig {
     pub(super) fn apply(
         &self,
         loss: LossFunction,
+        classes: usize,
         inputs: Tensor,
         targets: Tensor,
         random: &mut RandomStream,
@@ -92,7 +93,7 @@ impl DataAugmentationConfig {
             let even = match loss {
                 LossFunction::HingeLoss | LossFunction::SquaredHingeLoss => 0.0,
                 LossFunction::BinaryCrossEntropy => 0.5,
-                _ => 1.0 / y.shape()[1].max(2) as f64,
+                _ => 1.0 / classes.max(2) as f64,
             };
             y = y.mul_scalar(1.0 - part)?.add_scalar(part * even)?;
         }

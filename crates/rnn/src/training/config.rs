@@ -99,7 +99,8 @@ pub struct TrainingConfig {
     /// The seed of orders, dropouts and augmentation: the same seed gives the same run.
     pub seed: Option<u64>,
     /// What is measured besides: `accuracy`, `precision`, `recall`, `f1`, `mae`, `rmse`, `r2`. `loss` is always measured,
-    /// `accuracy` where targets are classes.
+    /// `accuracy` where targets are classes: the share of rows whose class is right, or, for the binary cross-entropy and hinge
+    /// losses, of single answers, one a column.
     pub metrics: Vec<String>,
     /// Writes the network as safetensors after every so many epochs.
     pub checkpoint_frequency: Option<usize>,

@@ -5,8 +5,11 @@ use neurenix::{
     phynexus::{Tensor, graph::Gradients},
 };
 
-use super::methods::{
-    DAMPING, MEMORY, Memory, check_size, dot, flattened, second_derivatives, solve, sum_of_magnitudes,
+use super::{
+    methods::{
+        DAMPING, MEMORY, Memory, check_size, dot, flattened, second_derivatives, solve, sum_of_magnitudes,
+    },
+    step::refused,
 };
 use crate::{NetworkError, Optimizer, OptimizerType, Result, convert};
 
@@ -86,6 +89,10 @@ impl Direction {
             }
         });
         let gradient = flattened(own)?;
+        let norm = dot(&gradient, &gradient).sqrt();
+        if !norm.is_finite() {
+            return Err(refused(norm));
+        }
         let gradient = self.decayed_and_clipped(&weights, gradient);
         let Kind::Lbfgs(memory, before) = &mut self.kind else {
             return Err(NetworkError::computation("Newton's direction does not come from gradients"));

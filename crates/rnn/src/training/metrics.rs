@@ -101,17 +101,21 @@ impl Metrics {
         ))
     }
 
-    /// The metric of this name, for a network with this loss.
+    /// The metric of this name, for a network with this loss, of whose outputs so many answer one question.
     pub(crate) fn by_name(
         name: &str,
         loss: LossFunction,
+        classes: usize,
         predictions: &Array2<f64>,
         targets: &Array2<f64>,
     ) -> Result<f64> {
-        let (mut p, mut t) = (predictions.clone(), targets.clone());
+        let (mut p, mut t) = (by_question(predictions, classes)?, targets.clone());
+        if targets.ncols() == predictions.ncols() {
+            t = by_question(targets, classes)?;
+        }
         match loss {
             LossFunction::SparseCategoricalCrossEntropy => {
-                t = Array2::zeros(predictions.dim());
+                t = Array2::zeros(p.dim());
                 for (mut row, class) in t.rows_mut().into_iter().zip(targets) {
                     row[*class as usize] = 1.0;
                 }
@@ -126,6 +130,12 @@ impl Metrics {
             _ => {}
         }
         match name {
+            // Each column is a question of its own.
+            "accuracy" if loss.asks_by_column() => {
+                check(&p, &t)?;
+                let right = p.iter().zip(&t).filter(|(p, t)| (**p >= 0.5) == (**t >= 0.5));
+                Ok(share(right.count(), p.len()))
+            }
             "accuracy" => Metrics::accuracy(&p, &t),
             "precision" => Metrics::precision(&p, &t, 0.5),
             "recall" => Metrics::recall(&p, &t, 0.5),
@@ -138,6 +148,12 @@ impl Metrics {
             })),
         }
     }
+}
+
+/// Numbers with a row for each question, of which a row of a network's outputs may have several.
+fn by_question(numbers: &Array2<f64>, classes: usize) -> Result<Array2<f64>> {
+    let columns = classes.max(1);
+    convert::from_values(numbers.len() / columns, columns, convert::elements(numbers))
 }
 
 fn check(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<()> {

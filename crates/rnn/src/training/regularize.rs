@@ -15,7 +15,8 @@ pub struct RegularizationConfig {
     pub l1_lambda: Option<f64>,
     /// Times the sum of the weights' squares, biases left out, is added to the loss.
     pub l2_lambda: Option<f64>,
-    /// Dropout behind every hidden layer with weights, while training.
+    /// Dropout behind every hidden dense, convolutional, recurrent, attention and residual layer, after the normalisations and
+    /// activations that follow it, while training.
     pub dropout_rate: Option<f64>,
     /// Puts a batch normalisation behind every hidden dense layer and convolution that has none; it stays in the network.
     pub batch_norm: bool,

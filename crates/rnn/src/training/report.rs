@@ -64,15 +64,16 @@ impl Run<'_> {
             return Ok(());
         }
         let (predictions, targets) = outputs()?;
+        let classes = self.loss.classes(self.network.output_shape());
         for name in self.names().into_iter().filter(|name| *name != "loss") {
-            let value = Metrics::by_name(name, self.loss.function, &predictions, &targets)?;
+            let value = Metrics::by_name(name, self.loss.function, classes, &predictions, &targets)?;
             metrics.entry(name.to_owned()).or_default().push(value);
         }
         Ok(())
     }
 
     /// Writes the network where the configuration says so.
-    pub(super) fn checkpoint(&self, epoch: usize) -> Result<()> {
+    pub(super) fn checkpoint(&self, epoch: usize, history: &TrainingHistory) -> Result<()> {
         let Some(frequency) = self.config.checkpoint_frequency else { return Ok(()) };
         let number = epoch + 1;
         if !number.is_multiple_of(frequency) {
@@ -80,7 +81,7 @@ impl Run<'_> {
         }
         let folder = &self.config.checkpoint_folder;
         std::fs::create_dir_all(folder).map_err(|error| neurenix::Error::io("create", folder, error))?;
-        self.network.save_safetensors(folder.join(format!("epoch-{number:04}.safetensors")))
+        self.network.save_with(&folder.join(format!("epoch-{number:04}.safetensors")), history)
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
     report::shown,
     search::Searching,
     shards::Shards,
-    step::{Batch, HALF, Stepper},
+    step::{Batch, HALF, Stepper, lost},
 };
 use crate::{
     LossConfig, LossFunction, Network, NetworkError, OptimizerType, Result, convert,
@@ -67,11 +67,12 @@ impl<'a> Run<'a> {
         if let Some(function) = config.loss_function {
             loss = if function == loss.function { loss } else { LossConfig::new(function) };
         }
-        let outputs = network.output_dim();
+        loss.check_layers(network.layers())?;
+        let outputs = network.output_shape();
         let check = |data: &Array2<f64>, targets: &Array2<f64>| -> Result<()> {
             network.check_input(data)?;
             convert::check_rows(data, targets)?;
-            loss.check_targets(targets, outputs)
+            loss.check_targets(targets, outputs, network.dtype())
         };
         check(data, targets)?;
         if let Some((data, targets)) = validation {
@@ -79,7 +80,7 @@ impl<'a> Run<'a> {
         }
         let augmentation = config.data_augmentation.clone().unwrap_or_default();
         let mixes = augmentation.label_smoothing.is_some() || augmentation.mixup_alpha.is_some();
-        if mixes && loss.target_columns(outputs) != outputs {
+        if mixes && loss.target_columns(outputs) != network.output_dim() {
             let message = "label smoothing and mixup need a column for each class: use one-hot targets and CategoricalCrossEntropy";
             return Err(NetworkError::training(message));
         }
@@ -117,7 +118,7 @@ impl<'a> Run<'a> {
         let dtype = network.dtype();
         let inputs = convert::host(data.slice(s![..rows, ..]), &network.batch_shape(rows), dtype)?;
         let targets = own(targets);
-        if loss.mass(rows, targets.column(0).iter().copied()) == 0.0 {
+        if loss.mass(rows, targets.iter().copied()) == 0.0 {
             let message = "class_weights are 0 for the classes of all rows: give one of them a weight";
             return Err(NetworkError::training(message));
         }
@@ -127,6 +128,10 @@ impl<'a> Run<'a> {
         let by_batch = config.method == TrainingMethod::Backpropagation;
         if by_batch && parts && optimizer.optimizer_type() == OptimizerType::Newton {
             let message = "Newton needs the second derivatives of a whole batch in the network's precision: leave gradient_accumulation_steps and mixed_precision out, or use LBFGS";
+            return Err(NetworkError::training(message));
+        }
+        if by_batch && network.needs_rows() && (rows == 1 || config.batch_size == 1) {
+            let message = "batch normalisation learns nothing from one row at a time: set batch_size to at least 2, and train on as many rows";
             return Err(NetworkError::training(message));
         }
         let seed = config.seed.unwrap_or_else(time);
@@ -184,7 +189,7 @@ impl<'a> Run<'a> {
         };
         let generator = Generator::new(self.seed ^ 0x5851_f42d_4c95_7f2d);
         let twin = match config.mixed_precision {
-            true => Some(network.copy_on(network.device(), HALF)?),
+            true => Some(network.twin(HALF)?),
             false => None,
         };
         if config.seed.is_some() {
@@ -258,7 +263,7 @@ impl<'a> Run<'a> {
             if config.verbose {
                 println!("{}", shown(epoch, config.max_epochs, history));
             }
-            self.checkpoint(epoch)?;
+            self.checkpoint(epoch, &state.history)?;
             callbacks.iter_mut().for_each(|callback| callback.on_epoch_end(epoch, &mut state));
             stopped_early = stopping.should_stop(score);
             if stopped_early || state.stop || done.ended {
@@ -274,6 +279,10 @@ impl<'a> Run<'a> {
             put(values)?;
         }
         network.set_training(false);
+        // Behind the last step there is no loss that would tell.
+        if !network.is_finite()? {
+            return Err(lost());
+        }
         state.history.total_time = begun.elapsed();
         callbacks.iter_mut().for_each(|callback| callback.on_train_end(&state));
         Ok(state.history)
@@ -327,7 +336,7 @@ impl<'a> Run<'a> {
         if let Some(twin) = &stepper.twin {
             twin.set_training(true);
         }
-        let batches: Vec<&[usize]> = order.chunks(config.batch_size).collect();
+        let batches = self.batches(&order);
         for group in batches.chunks(config.gradient_accumulation_steps) {
             if let Some(scheduler) = &mut scheduler {
                 optimizer.set_learning_rate(scheduler.get_lr())?;
@@ -365,6 +374,17 @@ impl<'a> Run<'a> {
         Ok(done)
     }
 
+    /// Rows in batches. Where one row alone is not enough to train on, a last one joins the batch before.
+    fn batches<'b>(&self, order: &'b [usize]) -> Vec<&'b [usize]> {
+        let size = self.config.batch_size;
+        let mut batches: Vec<&[usize]> = order.chunks(size).collect();
+        if order.len() > size && order.len() % size == 1 && self.network.needs_rows() {
+            batches.truncate(batches.len() - 2);
+            batches.push(&order[order.len() - 1 - size..]);
+        }
+        batches
+    }
+
     /// Rows on the device, changed as the configuration says.
     fn batch(&self, rows: &[usize], random: &mut RandomStream, generator: &Generator) -> Result<Batch> {
         let device = self.network.engine_device();
@@ -375,11 +395,13 @@ impl<'a> Run<'a> {
         let (inputs, targets) = (upload(&self.inputs)?, upload(&self.uploaded_targets)?);
         let (inputs, targets) = match &self.config.data_augmentation {
             Some(augmentation) => {
-                augmentation.apply(self.loss.function, inputs, targets, random, generator)?
+                let classes = self.loss.classes(self.network.output_shape());
+                augmentation.apply(self.loss.function, classes, inputs, targets, random, generator)?
             }
             None => (inputs, targets),
         };
-        let mass = self.loss.mass(rows.len(), rows.iter().map(|&row| self.targets[[row, 0]]));
+        let classes = rows.iter().flat_map(|&row| self.targets.row(row).into_iter().copied());
+        let mass = self.loss.mass(rows.len(), classes);
         Ok(Batch { inputs, targets, mass })
     }
 

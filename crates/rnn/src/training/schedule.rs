@@ -166,33 +166,35 @@ impl LearningRateScheduler {
         self.rate
     }
 
-    /// After an optimiser step.
-    pub fn step(&mut self) {
+    /// After an optimiser step; the rate from then on.
+    pub fn step(&mut self) -> f64 {
         if self.schedule.counts_steps() {
             self.done += 1;
             self.rate = self.at(self.done);
         }
+        self.rate
     }
 
-    /// After an epoch, with its validation loss (training loss where nothing is validated).
-    pub fn epoch(&mut self, loss: f64) {
+    /// After an epoch, with its validation loss (training loss where nothing is validated); the rate from then on.
+    pub fn epoch(&mut self, loss: f64) -> f64 {
         if self.schedule.counts_steps() {
-            return;
+            return self.rate;
         }
         self.done += 1;
         let LearningRateSchedule::ReduceOnPlateau { factor, patience, min_lr } = self.schedule else {
             self.rate = self.at(self.done);
-            return;
+            return self.rate;
         };
         if loss < self.best {
             (self.best, self.waited) = (loss, 0);
-            return;
+            return self.rate;
         }
         self.waited += 1;
         if self.waited > patience {
             self.rate = (self.rate * factor).max(min_lr).min(self.rate);
             self.waited = 0;
         }
+        self.rate
     }
 
     /// Begins anew.

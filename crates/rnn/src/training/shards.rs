@@ -8,7 +8,7 @@ use neurenix::{
     phynexus::{Tensor, graph::Gradients},
 };
 
-use super::step::{Batch, Measured, share};
+use super::step::{Batch, Measured, refused, share};
 use crate::{LossConfig, Network, NetworkError, Result, convert};
 
 /// Copies of a network on several devices.
@@ -25,10 +25,10 @@ struct Part {
 }
 
 impl Shards {
-    /// A copy for each device, whose dropouts follow from the seed.
+    /// A copy for each device, whose dropouts follow from the seed, and differ from the others'.
     pub(crate) fn new(network: &Network, devices: &[String], seed: u64) -> Result<Shards> {
         let copy = |(place, device): (usize, &String)| {
-            let copy = network.copy_on(device, network.dtype())?;
+            let copy = network.worker_on(device, place as u64)?;
             copy.seed_dropouts(seed, place as u64 + 1);
             Ok(copy)
         };
@@ -50,19 +50,21 @@ impl Shards {
         optimizer: &mut Optimizer,
     ) -> Result<Measured> {
         let rows = batch.inputs.shape()[0];
-        let each = rows.div_ceil(self.copies.len());
+        let least = if network.needs_rows() { 2 } else { 1 };
+        let parts = self.copies.len().min(rows / least).max(1);
         let total = batch.mass;
-        let work = |copy: &Network, start: usize| -> Result<Part> {
+        let work = |copy: &Network, place: usize| -> Result<Part> {
+            let (start, end) = (rows * place / parts, rows * (place + 1) / parts);
+            let count = end - start;
             copy.take_state(network)?;
             copy.set_training(true);
-            let count = each.min(rows - start);
             let part = |tensor: &Tensor| -> Result<Tensor> {
                 Ok(tensor.narrow(0, start, count)?.to_device(copy.engine_device())?)
             };
             let (inputs, targets) = (part(&batch.inputs)?, part(&batch.targets)?);
             let takes_scores = copy.loss_takes_scores(loss);
             let scores = copy.outputs(&inputs, !takes_scores)?;
-            let value = loss.of(&scores, &targets, takes_scores)?;
+            let value = copy.loss_of(loss, &scores, &targets)?;
             let mass = match loss.weighs_rows() {
                 true => loss.mass(count, convert::values(&targets)?.into_iter()),
                 false => count as f64,
@@ -82,21 +84,21 @@ impl Shards {
                 gradients: copy.weights().into_iter().map(own).collect::<Result<_>>()?,
             })
         };
-        let starts = (0..rows).step_by(each);
-        let parts: Vec<Part> = thread::scope(|scope| {
-            let workers: Vec<_> = self
-                .copies
-                .iter()
-                .zip(starts)
-                .map(|(copy, start)| scope.spawn(move || work(copy, start)))
-                .collect();
+        let made: Vec<Part> = thread::scope(|scope| {
+            let refused = |error: std::io::Error| {
+                NetworkError::training(format!("no thread for a worker ({error}): use fewer workers"))
+            };
+            let begin = |(copy, place)| {
+                thread::Builder::new().spawn_scoped(scope, move || work(copy, place)).map_err(refused)
+            };
+            let workers = self.copies.iter().zip(0..parts).map(begin).collect::<Result<Vec<_>>>()?;
             let stopped = || NetworkError::training("a worker stopped");
             workers.into_iter().map(|worker| worker.join().map_err(|_| stopped())?).collect::<Result<_>>()
         })?;
         let mut measured = Measured { loss: 0.0, predictions: Vec::new() };
         let weights = network.weights();
         let mut sums: Vec<Option<Vec<f64>>> = weights.iter().map(|_| None).collect();
-        for part in parts {
+        for part in made {
             measured.loss += part.loss;
             measured.predictions.extend(part.predictions);
             for (sum, gradient) in sums.iter_mut().zip(part.gradients) {
@@ -113,6 +115,10 @@ impl Shards {
                 measured.loss
             );
             return Err(NetworkError::numerical(message));
+        }
+        let squares: f64 = sums.iter().flatten().flatten().map(|slope| slope * slope).sum();
+        if !squares.is_finite() {
+            return Err(refused(squares.sqrt()));
         }
         let mut leaves = Vec::new();
         for ((_, weight), sum) in weights.into_iter().zip(sums) {

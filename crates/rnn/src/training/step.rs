@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use neurenix::{
     nn::Parameter,
-    optim::{Optimizer, clip_gradient_norm},
+    optim::{Optimizer, clip_gradient_norm, gradient_norm},
     phynexus::{DType, Tensor, graph::Gradients, tensor::Generator},
 };
 
@@ -59,7 +59,7 @@ impl Pass {
 
 impl Stepper<'_> {
     /// A step over the batches of one update. If it fails, or a loss is not finite, weights and running statistics are as
-    /// they were.
+    /// they were. Gradients are looked at where their norm is computed, or they are summed, before the step.
     pub(crate) fn step(&self, batches: &[Batch], optimizer: &mut Optimizer) -> Result<Measured> {
         let buffers = self.network.buffers();
         let before: Vec<Tensor> = buffers.iter().map(Parameter::tensor).collect();
@@ -68,6 +68,9 @@ impl Stepper<'_> {
             optimizer.parameters().for_each(|parameter| parameter.tensor().set_grad(None));
             for (buffer, value) in buffers.iter().zip(before) {
                 buffer.set(value)?;
+            }
+            if let Ok(false) = self.network.is_finite() {
+                return Err(lost());
             }
         }
         result
@@ -97,8 +100,19 @@ impl Stepper<'_> {
             return Ok((loss, direction.of_loss(&pass.total)?));
         }
         let gradients = pass.total.leaf_gradients()?;
-        self.settle(pass, &[])?;
+        let norm = match self.gradient_clip {
+            Some(_) => gradient_norm(&gradients)?,
+            None => None,
+        };
+        let also: Vec<Tensor> = match &norm {
+            Some(norm) => gradients.iter().chain([norm]).cloned().collect(),
+            None => Vec::new(),
+        };
+        self.settle(pass, &also)?;
+        // The optimiser overwrites what nobody else holds.
+        drop(also);
         let loss = self.value(pass)?;
+        norm.as_ref().map_or(Ok(()), check_norm)?;
         Ok((loss, self.turned(direction.as_mut(), gradients)?))
     }
 
@@ -135,6 +149,7 @@ impl Stepper<'_> {
         let gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
         // The optimiser overwrites what nobody else holds.
         drop(leaves);
+        gradient_norm(&gradients)?.as_ref().map_or(Ok(()), check_norm)?;
         let gradients = self.turned(self.direction.borrow_mut().as_mut(), gradients)?;
         optimizer.step(gradients, &[])?;
         Ok(measured)
@@ -174,10 +189,10 @@ impl Stepper<'_> {
         let dropout = self.regularization.dropout_rate.map(|rate| (rate, self.generator));
         let takes_scores = network.loss_takes_scores(self.loss);
         let scores = network.training_outputs(&inputs, !takes_scores, dropout)?.to_dtype(dtype)?;
-        let loss = self.loss.of(&scores, targets, takes_scores)?;
+        let loss = network.loss_of(self.loss, &scores, targets)?;
         let mut total = loss.clone();
         let penalty = self.regularization.of_inputs(&scores, &inputs)?;
-        let weights = self.regularization.of_weights(network)?;
+        let weights = self.regularization.of_weights(self.network)?;
         for term in penalty.into_iter().chain(weights) {
             total = total.add(&term.to_dtype(dtype)?)?;
         }
@@ -217,6 +232,25 @@ impl Stepper<'_> {
             None => Ok(gradients),
         }
     }
+}
+
+/// What is said of gradients that are not finite, before they are gone along.
+pub(super) fn refused(norm: f64) -> NetworkError {
+    let message = format!(
+        "the norm of the gradients is {norm}; the step was not taken: lower the learning rate, or scale the data"
+    );
+    NetworkError::numerical(message)
+}
+
+fn check_norm(norm: &Tensor) -> Result<()> {
+    let norm = convert::values(norm)?[0];
+    if norm.is_finite() { Ok(()) } else { Err(refused(norm)) }
+}
+
+/// What is said where a step has destroyed the weights.
+pub(super) fn lost() -> NetworkError {
+    let message = "the weights are no longer finite, since a step's gradients were not: load a checkpoint (checkpoint_frequency) or build the network anew, and lower the learning rate, scale the data, or set gradient_clip, with which such a step is refused";
+    NetworkError::numerical(message)
 }
 
 /// The share of a part in a whole; none where the whole counts nothing.

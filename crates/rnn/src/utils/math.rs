@@ -2,7 +2,7 @@
 
 use ndarray::Array2;
 
-use crate::{NetworkError, Result};
+use crate::{NetworkError, Result, convert};
 
 /// Functions of matrices, and derivatives by differences.
 #[derive(Clone, Copy, Debug)]
@@ -30,14 +30,14 @@ impl MathUtils {
     /// of `2 h`.
     ///
     /// # Errors
-    /// If `h` is not above 0, and the function's.
+    /// If `h` is not above 0, or there is no room for so many pairs, and the function's.
     pub fn numerical_hessian<F>(func: F, x: &Array2<f64>, h: f64) -> Result<Array2<f64>>
     where
         F: Fn(&Array2<f64>) -> Result<f64>,
     {
         check_step(h)?;
         let places: Vec<(usize, usize)> = x.indexed_iter().map(|(index, _)| index).collect();
-        let mut hessian = Array2::zeros((places.len(), places.len()));
+        let mut hessian = convert::made((places.len(), places.len()), || 0.0)?;
         for (i, &first) in places.iter().enumerate() {
             for (j, &second) in places.iter().enumerate().take(i + 1) {
                 let at = |a: f64, b: f64| func(&moved(x, &[(first, a), (second, b)]));

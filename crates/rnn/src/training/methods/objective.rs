@@ -61,7 +61,7 @@ impl<'a> NetworkObjective<'a> {
         let mut measured = Measured { loss: 0.0, predictions: Vec::new() };
         for batch in &self.batches {
             let outputs = network.outputs(&batch.inputs, !scores)?;
-            let value = loss.of(&outputs, &batch.targets, scores)?;
+            let value = network.loss_of(loss, &outputs, &batch.targets)?;
             measured.loss += convert::values(&value)?[0] * batch.mass / self.mass;
             if predictions {
                 let outputs = if scores { network.last_activation(&outputs)? } else { outputs };
