@@ -42,6 +42,7 @@ def network() -> nn.Module:
 
 def test_one_model_computes_for_several_threads() -> None:
     model, inputs = network(), nx.randn(THREADS, 5, 6)
+    nx.evaluate([inputs, *model.parameters()])
     expected = [model(x).tolist() for x in inputs]
     for _ in range(5):
         assert in_threads(lambda number: model(inputs[number]).tolist()) == expected
@@ -66,8 +67,8 @@ def test_a_compiled_model_computes_for_several_threads() -> None:
 
 
 def test_models_of_their_own_train_in_threads_as_they_do_alone() -> None:
-    inputs, targets = nx.randn(20, 6), nx.randn(20, 3)
-    start = network().state_dict()
+    inputs, targets, start = nx.randn(20, 6), nx.randn(20, 3), network().state_dict()
+    nx.evaluate([inputs, targets, *start.values()])
 
     def train(_number: int) -> list[object]:
         model = network()
