@@ -1,19 +1,24 @@
 """Writes ``neurenix/_engine.pyi``, the types of the native part, from what PyO3 knows of it.
 
-Run it after a change of the native part's signatures: ``python make_stubs.py`` (needs maturin). PyO3 does not see the
-types that our own conversions take, nor what an operator gives; they are put in here.
+Run it after a change of the native part's signatures: ``python make_stubs.py`` (needs maturin). With ``--check`` it writes
+nothing and tells whether the file is what it would write. PyO3 does not see the types that our own conversions take, nor
+what an operator gives; they are put in here.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import copy
+import difflib
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
+STUBS = HERE / "neurenix" / "_engine.pyi"
 HEADER = '''# Made by make_stubs.py: do not edit.
 import builtins
 from collections.abc import Callable, Iterator, Sequence
@@ -141,8 +146,8 @@ def put_python_methods(tree: ast.Module) -> None:
             each.body = [one for one in each.body if getattr(one, "name", None) not in names] + methods
 
 
-def main() -> None:
-    """Builds the native part with its descriptions and writes the file."""
+def made() -> str:
+    """Builds the native part with its descriptions and makes the file's text of them."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["maturin", "generate-stubs", "--profile", "dev", "--features", "stubs", "-o", folder]
         subprocess.run(command, cwd=HERE, check=True)
@@ -161,8 +166,24 @@ def main() -> None:
     # Comparisons give tensors, which object's own signatures do not foresee.
     text = re.sub(r"(def __(?:eq|ne)__\(.*-> Tensor:)", r"\1  # type: ignore[override]", text)
     header = HEADER.replace("SupportsIndex\n", "SupportsIndex\n\nfrom typing_extensions import Self\n", 1)
-    (HERE / "neurenix" / "_engine.pyi").write_text(header + text + "\n")
+    return header + text + "\n"
+
+
+def main() -> int:
+    """Writes the file, or with ``--check`` compares it."""
+    parser = argparse.ArgumentParser(description="Writes neurenix/_engine.pyi, the types of the native part.")
+    parser.add_argument("--check", action="store_true", help="write nothing: 1 if the file is not what would be written")
+    check, text = parser.parse_args().check, made()
+    if not check:
+        STUBS.write_text(text)
+        return 0
+    there = STUBS.read_text()
+    if there == text:
+        return 0
+    lines = difflib.unified_diff(there.splitlines(), text.splitlines(), STUBS.name, "the native part", n=0, lineterm="")
+    print("\n".join([f"{STUBS.name} is not that of the native part: run python make_stubs.py", *lines]), file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -39,7 +39,8 @@ def from_numpy(array: Any) -> Tensor:
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor of the values of another library's array, which are copied: tensors are values. So ``copy=False`` is a
-    ``BufferError`` where there are any."""
+    ``BufferError`` where there are any. With ``device`` the tensor is made there, also of an array on a GPU that is none of
+    ``nx.devices()``, if the array's library brings it to the CPU."""
     if isinstance(x, Tensor):
         if copy is False and device is not None and x.device != _engine.Device(device) and x.numel():
             raise BufferError("from_dlpack: another device needs a copy, which copy=False forbids")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 import runpy
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import neurenix as nx
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -26,3 +31,41 @@ def test_python_of_a_page_runs(page: str) -> None:
 def test_the_example_whose_types_are_checked_runs() -> None:
     scope = runpy.run_path(str(Path(__file__).parent / "typing_example.py"))
     assert scope["main"]() > 8.0
+
+
+MODULES = ["", ".amp", ".data", ".hardware", ".io", ".linalg", ".nn", ".nn.functional", ".nn.init", ".nn.utils", ".optim"]
+MODULES += [".optim.lr_scheduler", ".random", "._results"]
+
+
+def offered(module: Any) -> Iterator[tuple[str, Any]]:
+    """The public classes and functions of a module."""
+    for name, value in vars(module).items():
+        if not name.startswith("_") and (inspect.isclass(value) or inspect.isfunction(value)):
+            if str(value.__module__).startswith("neurenix"):
+                yield name, value
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_what_is_public_is_described(name: str) -> None:
+    silent = []
+    for each, value in offered(importlib.import_module(f"neurenix{name}")):
+        # What Python makes of a tuple's fields describes nothing.
+        if not value.__doc__ or value.__doc__.startswith(f"{value.__name__}("):
+            silent.append(each)
+    assert not silent
+
+
+# Of any shape, or made of parts that tell theirs.
+WITHOUT_SHAPES = {"Activation", "Loss", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterDict", "ParameterList"}
+WITHOUT_SHAPES |= {"Dropout", "Identity", "Sequential"}
+
+
+def test_layers_say_their_shapes() -> None:
+    silent = []
+    for name, layer in offered(nx.nn):
+        if not inspect.isclass(layer) or name in WITHOUT_SHAPES or issubclass(layer, nx.nn.Activation):
+            continue
+        # Sizes by letters, or the class that has the same.
+        if not re.search(r"\((\.\.\.|[CLNST]\b)|\bshapes?\b|:class:", layer.__doc__ or ""):
+            silent.append(name)
+    assert not silent

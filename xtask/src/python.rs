@@ -5,28 +5,32 @@ use std::process::Command;
 use crate::{install, root, succeed};
 
 /// What the tests need, beside what the packages themselves need.
-const TOOLS: [&str; 6] = ["maturin>=1.9,<2", "numpy", "pytest", "hypothesis", "mypy", "pyright[nodejs]"];
+const TOOLS: [&str; 6] = ["maturin>=1.16,<2", "numpy", "pytest", "hypothesis", "mypy", "pyright[nodejs]"];
 
 /// `pip install ./python` with the profile of the other tests, so that nothing is compiled twice; then the tests, the
-/// examples in docstrings, and the types.
+/// examples in docstrings, the types, and whether those of the native part are its own.
 pub(crate) fn check() -> Result<(), String> {
     let folder = install::environment("python", &TOOLS)?;
     let program = folder.join("bin/python");
-    let python = |arguments: &[&str]| {
-        let mut command = Command::new(&program);
-        // Away from the sources, so that what was installed is what is tested.
-        command.args(arguments).current_dir(root().join("python")).env("PYTHONSAFEPATH", "1");
-        succeed(&mut command)
-    };
     // Maturin is among the tools.
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(folder.join("bin")).chain(std::env::split_paths(&path));
     let path = std::env::join_paths(folders).map_err(|error| error.to_string())?;
+    let python = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        // Away from the sources, so that what was installed is what is tested.
+        command
+            .args(arguments)
+            .current_dir(root().join("python"))
+            .env("PYTHONSAFEPATH", "1")
+            .env("PATH", &path);
+        succeed(&mut command)
+    };
     let mut pip = Command::new(&program);
     pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--force-reinstall"])
         .args(["--config-settings", "build-args=--profile dev", "."])
         .current_dir(root().join("python"))
-        .env("PATH", path);
+        .env("PATH", &path);
     succeed(&mut pip)?;
     python(&["-m", "pytest", "--import-mode=importlib", "-p", "no:cacheprovider", "tests"])?;
     python(&[
@@ -50,5 +54,6 @@ pub(crate) fn check() -> Result<(), String> {
         "neurenix",
         "micrograd_rs",
         "tests/typing_example.py",
-    ])
+    ])?;
+    python(&["make_stubs.py", "--check"])
 }

@@ -2,7 +2,7 @@
 
 use rnn::{
     ActivationFunction, Array2, DistributedTraining, LayerBuilder, Network, NetworkBuilder, Optimizer,
-    Result, TrainingConfig,
+    RegularizationConfig, Result, TrainingConfig,
 };
 
 fn rows(count: usize) -> (Array2<f64>, Array2<f64>) {

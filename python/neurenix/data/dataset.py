@@ -79,7 +79,13 @@ def samples_of(dataset: Any, indices: Sequence[Any], one_by_one: Callable[[Seque
 
 
 class Subset(Dataset):
-    """Some samples of another data set."""
+    """Some samples of another data set.
+
+    >>> import neurenix as nx
+    >>> part = nx.data.Subset(["a", "b", "c"], [2, 0])
+    >>> len(part), part[0]
+    (2, 'c')
+    """
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, indices
@@ -101,7 +107,13 @@ class Subset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """Several data sets, one after the other."""
+    """Several data sets, one after the other.
+
+    >>> import neurenix as nx
+    >>> both = nx.data.ConcatDataset([["a", "b"], ["c"]])
+    >>> len(both), both[2], both[-3]
+    (3, 'c', 'a')
+    """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = list(datasets)
@@ -121,7 +133,12 @@ class ConcatDataset(Dataset):
 
 
 def random_split(dataset: Any, lengths: Sequence[int | float], generator: Generator | None = None) -> list[Subset]:
-    """Parts of these lengths, or of these shares of 1, drawn without overlap."""
+    """Parts of these lengths, or of these shares of 1, drawn without overlap.
+
+    >>> import neurenix as nx
+    >>> [len(part) for part in nx.data.random_split(range(10), [0.75, 0.25])]
+    [8, 2]
+    """
     total = len(dataset)
     if lengths and all(0 <= length <= 1 for length in lengths) and math.isclose(sum(lengths), 1.0):
         sizes = [math.floor(total * share) for share in lengths]
@@ -146,7 +163,12 @@ class Sampler:
 
 
 class SequentialSampler(Sampler):
-    """0, 1, 2, ..."""
+    """0, 1, 2, ..., as many as there are samples.
+
+    >>> import neurenix as nx
+    >>> list(nx.data.SequentialSampler("abc"))
+    [0, 1, 2]
+    """
 
     def __init__(self, data_source: Sized) -> None:
         self.data_source = data_source
@@ -159,7 +181,12 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """All samples in random order; with ``replacement``, drawn independently."""
+    """All samples in random order; with ``replacement``, drawn independently.
+
+    >>> import neurenix as nx
+    >>> sorted(nx.data.RandomSampler("abc"))
+    [0, 1, 2]
+    """
 
     def __init__(
         self,
@@ -227,7 +254,12 @@ class WeightedRandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """The numbers of a sampler in batches."""
+    """The numbers of a sampler in batches; the last may be smaller, or is left out with ``drop_last``.
+
+    >>> import neurenix as nx
+    >>> list(nx.data.BatchSampler(range(5), 2))
+    [[0, 1], [2, 3], [4]]
+    """
 
     def __init__(self, sampler: Any, batch_size: int, drop_last: bool = False) -> None:
         if not isinstance(batch_size, int) or batch_size < 1:

@@ -44,7 +44,12 @@ __all__ = [
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """The greater of 0 and each element."""
+    """The greater of 0 and each element.
+
+    >>> import neurenix as nx
+    >>> nx.functional.relu(nx.Tensor([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
     return input.relu()
 
 
@@ -180,12 +185,12 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """The first half of ``dim`` times the sigmoid of the second."""
+    """The first half of ``dim`` times the sigmoid of the second: (..., 2 * n, ...) to (..., n, ...)."""
     return input.glu(dim)
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """``x`` where positive, else ``weight * x``; a weight for each channel, or one."""
+    """``x`` where positive, else ``weight * x``, for (N, C, ...); ``weight`` is (C), or (1)."""
     return input.prelu(weight)
 
 
@@ -197,7 +202,13 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at the place each element names, else 0, along a new last dimension."""
+    """1 at the place each element names, else 0, along a new last dimension: (...) to (..., num_classes), or as many as
+    the greatest element asks for.
+
+    >>> import neurenix as nx
+    >>> nx.functional.one_hot(nx.tensor([0, 2])).tolist()
+    [[1, 0, 0], [0, 0, 1]]
+    """
     return tensor.one_hot(num_classes if num_classes >= 0 else int(tensor.max().item()) + 1)
 
 

@@ -31,7 +31,9 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """The cross-entropy of scores (N, C, ...) against classes (N, ...), or against probabilities (N, C, ...).
+    """``-log(softmax(scores)[class])``: scores (N, C, ...), or (C), against classes (N, ...), or (), or against
+    probabilities of the scores' shape; to a number, or to the classes' shape with ``reduction="none"``. See
+    :class:`neurenix.nn.CrossEntropyLoss`.
 
     >>> import neurenix as nx
     >>> round(nx.functional.cross_entropy(nx.Tensor([[0.0, 0.0]]), nx.tensor([1])).item(), 4)
@@ -44,31 +46,49 @@ def cross_entropy(
 def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
-    """The negative log-likelihood of classes: ``input`` holds logarithms of probabilities."""
+    """``-input[class]`` for logarithms of probabilities (N, C, ...), or (C), and classes (N, ...), or (); to a number, or
+    to the classes' shape with ``reduction="none"``.
+
+    >>> import neurenix as nx
+    >>> nx.functional.nll_loss(nx.Tensor([[-1.0, -2.0], [-3.0, -4.0]]), nx.tensor([1, 0]), reduction="none").tolist()
+    [2.0, 3.0]
+    """
     input, target, weight = full(input, target, weight)
     return _engine.nll_loss(input, target, weight, ignore_index, reduction)
 
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """Squared differences."""
+    """``(input - target) ** 2``: input and target of one shape, to a number, or to that shape with ``reduction="none"``.
+
+    >>> import neurenix as nx
+    >>> nx.functional.mse_loss(nx.Tensor([1.0, 2.0]), nx.Tensor([3.0, 2.0]), reduction="sum").item()
+    4.0
+    """
     input, target = full(input, target)
     return _engine.mse_loss(input, target, reduction)
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """Absolute differences."""
+    """``|input - target|``: input and target of one shape, to a number, or to that shape with ``reduction="none"``.
+
+    >>> import neurenix as nx
+    >>> nx.functional.l1_loss(nx.Tensor([1.0, 2.0]), nx.Tensor([3.0, 2.0]), reduction="none").tolist()
+    [2.0, 0.0]
+    """
     input, target = full(input, target)
     return _engine.l1_loss(input, target, reduction)
 
 
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
-    """Squared where less than ``beta``, else absolute."""
+    """For a distance ``d = |input - target|``, ``d * d / (2 * beta)`` below ``beta``, else ``d - beta / 2``: input and
+    target of one shape, to a number, or to that shape with ``reduction="none"``."""
     input, target = full(input, target)
     return _engine.smooth_l1_loss(input, target, reduction, beta)
 
 
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-    """Squared where less than ``delta``, else linear."""
+    """For a distance ``d = |input - target|``, ``d * d / 2`` below ``delta``, else ``delta * (d - delta / 2)``: input and
+    target of one shape, to a number, or to that shape with ``reduction="none"``."""
     input, target = full(input, target)
     return _engine.huber_loss(input, target, reduction, delta)
 
@@ -76,7 +96,8 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """The cross-entropy of probabilities of two classes."""
+    """``-(target * log(input) + (1 - target) * log(1 - input))`` for probabilities, with logarithms of at least -100:
+    input and target of one shape, to a number, or to that shape with ``reduction="none"``."""
     input, target, weight = full(input, target, weight)
     return _engine.binary_cross_entropy(input, target, weight, reduction)
 
@@ -88,19 +109,23 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
-    """The cross-entropy of scores of two classes."""
+    """``binary_cross_entropy`` of ``sigmoid(input)``, without its overflow; ``pos_weight`` scales the part of ``target``:
+    input and target of one shape, to a number, or to that shape with ``reduction="none"``."""
     input, target, weight, pos_weight = full(input, target, weight, pos_weight)
     return _engine.binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight)
 
 
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
-    """Kullback and Leibler's divergence of logarithms of probabilities from a target."""
+    """``target * (log(target) - input)`` for logarithms of probabilities and a target, which holds logarithms too with
+    ``log_target``: input and target of one shape, to a number, or to that shape with ``reduction="none"``.
+    ``"batchmean"`` divides the sum by the first dimension's size, which is Kullback and Leibler's divergence."""
     input, target = full(input, target)
     return _engine.kl_div(input, target, reduction, log_target)
 
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
-    """``x`` where the target is 1, ``max(0, margin - x)`` where it is -1."""
+    """``x`` where the target is 1, ``max(0, margin - x)`` where it is -1: input and target of one shape, to a number, or
+    to that shape with ``reduction="none"``."""
     input, target = full(input, target)
     return _engine.hinge_embedding_loss(input, target, reduction, margin)
 
@@ -108,13 +133,20 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """``1 - cos`` where the target is 1, ``max(0, cos - margin)`` where it is -1."""
+    """``1 - cos`` where the target is 1, ``max(0, cos - margin)`` where it is -1: two tensors (N, D), or (D), and targets
+    (N), or (); to a number, or to the targets' shape with ``reduction="none"``."""
     input1, input2, target = full(input1, input2, target)
     return _engine.cosine_embedding_loss(input1, input2, target, margin, reduction)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """The cosine of the angle between vectors along ``dim``."""
+    """The cosine of the angle between vectors along ``dim``: two tensors of shapes that broadcast, to that shape without
+    ``dim``.
+
+    >>> import neurenix as nx
+    >>> nx.functional.cosine_similarity(nx.ones(4, 3), nx.ones(4, 3)).shape
+    (4,)
+    """
     x1, x2 = full(x1, x2)
     return _engine.cosine_similarity(x1, x2, dim, eps)
 

@@ -12,7 +12,8 @@ from .parameter import Parameter
 
 
 class Activation(Module):
-    """The base of activations: a function of ``functional`` with settings.
+    """The base of activations: a function of ``functional`` with settings, of any shape to the same shape (but for
+    :class:`GLU`). ``inplace``, where PyTorch has it, is accepted and changes nothing.
 
     ``_settings`` names the settings and their defaults, in the order of the arguments.
     """
@@ -47,13 +48,23 @@ class Activation(Module):
 
 
 class ReLU(Activation):
-    """The greater of 0 and each element."""
+    """The greater of 0 and each element.
+
+    >>> import neurenix as nx
+    >>> nx.nn.ReLU()(nx.Tensor([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
 
     _function, _inplace = "relu", True
 
 
 class ReLU6(Activation):
-    """Each element brought between 0 and 6."""
+    """Each element brought between 0 and 6.
+
+    >>> import neurenix as nx
+    >>> nx.nn.ReLU6()(nx.Tensor([-1.0, 2.0, 8.0])).tolist()
+    [0.0, 2.0, 6.0]
+    """
 
     _function, _inplace = "relu6", True
 
@@ -71,7 +82,12 @@ class Tanh(Activation):
 
 
 class LeakyReLU(Activation):
-    """``x`` where positive, else ``negative_slope * x``."""
+    """``x`` where positive, else ``negative_slope * x``.
+
+    >>> import neurenix as nx
+    >>> nx.nn.LeakyReLU(0.5)(nx.Tensor([-2.0, 4.0])).tolist()
+    [-1.0, 4.0]
+    """
 
     _function, _settings, _inplace = "leaky_relu", {"negative_slope": 0.01}, True
 
@@ -89,13 +105,15 @@ class CELU(Activation):
 
 
 class SELU(Activation):
-    """``elu`` scaled so that activations stay normalised."""
+    """``scale * elu(x, alpha)`` with ``scale`` 1.0507 and ``alpha`` 1.6733: activations stay normalised (Klambauer et
+    al., 2017)."""
 
     _function, _inplace = "selu", True
 
 
 class GELU(Activation):
-    """The Gaussian error linear unit; ``approximate`` is ``"none"`` or ``"tanh"``, or ``False`` or ``True``."""
+    """``x * Phi(x)`` with the normal distribution's ``Phi`` (Hendrycks and Gimpel, 2016); ``approximate`` is ``"none"``
+    or ``"tanh"``, or ``False`` or ``True``."""
 
     _function, _settings = "gelu", {"approximate": "none"}
 
@@ -125,19 +143,34 @@ class Hardsigmoid(Activation):
 
 
 class Hardtanh(Activation):
-    """Each element brought between ``min_val`` and ``max_val``."""
+    """Each element brought between ``min_val`` and ``max_val``.
+
+    >>> import neurenix as nx
+    >>> nx.nn.Hardtanh()(nx.Tensor([-3.0, 0.5])).tolist()
+    [-1.0, 0.5]
+    """
 
     _function, _settings, _inplace = "hardtanh", {"min_val": -1.0, "max_val": 1.0}, True
 
 
 class Hardshrink(Activation):
-    """``x`` outside ``[-lambd, lambd]``, else 0."""
+    """``x`` outside ``[-lambd, lambd]``, else 0.
+
+    >>> import neurenix as nx
+    >>> nx.nn.Hardshrink()(nx.Tensor([0.25, -2.0])).tolist()
+    [0.0, -2.0]
+    """
 
     _function, _settings = "hardshrink", {"lambd": 0.5}
 
 
 class Softshrink(Activation):
-    """``x`` moved towards 0 by ``lambd``."""
+    """``x`` moved towards 0 by ``lambd``, and 0 within that distance.
+
+    >>> import neurenix as nx
+    >>> nx.nn.Softshrink()(nx.Tensor([0.25, -2.0])).tolist()
+    [0.0, -1.5]
+    """
 
     _function, _settings = "softshrink", {"lambd": 0.5}
 
@@ -155,25 +188,40 @@ class Softplus(Activation):
 
 
 class Softsign(Activation):
-    """``x / (1 + |x|)``."""
+    """``x / (1 + |x|)``.
+
+    >>> import neurenix as nx
+    >>> nx.nn.Softsign()(nx.Tensor([1.0, -3.0])).tolist()
+    [0.5, -0.75]
+    """
 
     _function = "softsign"
 
 
 class LogSigmoid(Activation):
-    """The logarithm of ``sigmoid``."""
+    """``log(1 / (1 + exp(-x)))``, without its overflow."""
 
     _function = "logsigmoid"
 
 
 class Threshold(Activation):
-    """``x`` where greater than ``threshold``, else ``value``."""
+    """``x`` where greater than ``threshold``, else ``value``.
+
+    >>> import neurenix as nx
+    >>> nx.nn.Threshold(1.0, 9.0)(nx.Tensor([0.5, 2.0])).tolist()
+    [9.0, 2.0]
+    """
 
     _function, _settings, _inplace = "threshold", {"threshold": ..., "value": ...}, True
 
 
 class GLU(Activation):
-    """The first half of ``dim`` times the sigmoid of the second."""
+    """The first half of ``dim`` times the sigmoid of the second: (..., 2 * n, ...) to (..., n, ...).
+
+    >>> import neurenix as nx
+    >>> nx.nn.GLU()(nx.zeros(3, 8)).shape
+    (3, 4)
+    """
 
     _function, _settings = "glu", {"dim": -1}
 
@@ -197,7 +245,13 @@ class Softmin(Activation):
 
 
 class PReLU(Module):
-    """``x`` where positive, else ``weight * x``, with a weight that is learnt."""
+    """``x`` where positive, else ``weight * x``, with a weight that is learnt: (N, C, ...) to the same shape. ``weight``
+    is (num_parameters): one for each channel, or one.
+
+    >>> import neurenix as nx
+    >>> nx.nn.PReLU()(nx.Tensor([-4.0, 2.0])).tolist()
+    [-1.0, 2.0]
+    """
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
         super().__init__()

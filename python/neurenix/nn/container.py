@@ -108,7 +108,13 @@ class Sequential(_Numbered):
 
 
 class ModuleList(_Numbered):
-    """A list of modules whose parameters belong to the module that holds it."""
+    """A list of modules whose parameters belong to the module that holds it; it is not called itself.
+
+    >>> from neurenix import nn
+    >>> layers = nn.ModuleList([nn.Linear(2, 3), nn.Linear(3, 1)])
+    >>> len(layers), layers[-1].out_features, [name for name, _ in layers.named_parameters()]
+    (2, 1, ['0.weight', '0.bias', '1.weight', '1.bias'])
+    """
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
@@ -122,7 +128,13 @@ class ModuleList(_Numbered):
 
 
 class ModuleDict(Module):
-    """Modules by name whose parameters belong to the module that holds it."""
+    """Modules by name whose parameters belong to the module that holds it; it is not called itself.
+
+    >>> from neurenix import nn
+    >>> parts = nn.ModuleDict({"first": nn.Linear(2, 3), "norm": nn.LayerNorm(3)})
+    >>> list(parts), "norm" in parts, parts["first"].in_features
+    (['first', 'norm'], True, 2)
+    """
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
@@ -173,7 +185,13 @@ class ModuleDict(Module):
 
 
 class ParameterList(Module):
-    """A list of parameters that belong to the module that holds it."""
+    """A list of parameters that belong to the module that holds it; plain tensors become parameters.
+
+    >>> import neurenix as nx
+    >>> weights = nx.nn.ParameterList([nx.zeros(2), nx.ones(3)])
+    >>> len(weights), weights[1].requires_grad, len(list(weights.parameters()))
+    (2, True, 2)
+    """
 
     def __init__(self, values: Iterable[Tensor] | None = None) -> None:
         super().__init__()

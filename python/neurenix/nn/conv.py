@@ -132,24 +132,44 @@ class _Forward(_Convolution):
 
 
 class Conv1d(_Forward):
-    """A convolution of lines: (N, C, L), or (C, L)."""
+    """A convolution of lines: (N, in_channels, L), or (in_channels, L), to (N, out_channels, L_out), or without N.
+
+    ``L_out = (L + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1``. ``padding`` may be ``"same"`` (with a
+    stride of 1: ``L_out = L``) or ``"valid"`` (0). ``weight`` is (out_channels, in_channels / groups, kernel_size),
+    ``bias`` (out_channels). As in PyTorch it is a correlation: the kernel is not turned round.
+
+    >>> import neurenix as nx
+    >>> nx.nn.Conv1d(2, 4, kernel_size=3, stride=2)(nx.zeros(1, 2, 9)).shape
+    (1, 4, 4)
+    """
 
     _dims = 1
 
 
 class Conv2d(_Forward):
-    """A convolution of images: (N, C, H, W), or (C, H, W).
+    """A convolution of images: (N, in_channels, H, W), or (in_channels, H, W), to (N, out_channels, H_out, W_out), or
+    without N.
+
+    Sizes and arguments are those of :class:`Conv1d`, as one number or as one for height and one for width.
 
     >>> import neurenix as nx
     >>> nx.nn.Conv2d(3, 8, kernel_size=3, padding="same")(nx.zeros(1, 3, 5, 5)).shape
     (1, 8, 5, 5)
+    >>> nx.nn.Conv2d(4, 4, (3, 1), stride=(2, 1), groups=4)(nx.zeros(4, 7, 6)).shape
+    (4, 3, 6)
     """
 
     _dims = 2
 
 
 class Conv3d(_Forward):
-    """A convolution of volumes: (N, C, D, H, W), or (C, D, H, W)."""
+    """A convolution of volumes: (N, in_channels, D, H, W), or (in_channels, D, H, W), to (N, out_channels, D_out, H_out,
+    W_out), or without N. Sizes and arguments are those of :class:`Conv1d`, as one number or as one for each dimension.
+
+    >>> import neurenix as nx
+    >>> nx.nn.Conv3d(1, 2, kernel_size=2)(nx.zeros(1, 1, 3, 4, 5)).shape
+    (1, 2, 2, 3, 4)
+    """
 
     _dims = 3
 
@@ -212,18 +232,36 @@ class _Transposed(_Convolution):
 
 
 class ConvTranspose1d(_Transposed):
-    """The adjoint of a convolution of lines."""
+    """The adjoint of a convolution of lines: (N, in_channels, L), or (in_channels, L), to (N, out_channels, L_out), or
+    without N.
+
+    ``L_out = (L - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1``; ``layer(x,
+    output_size)`` finds the ``output_padding``. ``weight`` is (in_channels, out_channels / groups, kernel_size), ``bias``
+    (out_channels).
+
+    >>> import neurenix as nx
+    >>> layer = nx.nn.ConvTranspose1d(4, 2, kernel_size=3, stride=2)
+    >>> layer(nx.zeros(1, 4, 5)).shape, layer(nx.zeros(1, 4, 5), output_size=12).shape
+    ((1, 2, 11), (1, 2, 12))
+    """
 
     _dims = 1
 
 
 class ConvTranspose2d(_Transposed):
-    """The adjoint of a convolution of images."""
+    """The adjoint of a convolution of images: (N, in_channels, H, W), or (in_channels, H, W), to (N, out_channels, H_out,
+    W_out), or without N. Sizes and arguments are those of :class:`ConvTranspose1d`, for both dimensions.
+
+    >>> import neurenix as nx
+    >>> nx.nn.ConvTranspose2d(4, 2, kernel_size=2, stride=2)(nx.zeros(1, 4, 3, 5)).shape
+    (1, 2, 6, 10)
+    """
 
     _dims = 2
 
 
 class ConvTranspose3d(_Transposed):
-    """The adjoint of a convolution of volumes."""
+    """The adjoint of a convolution of volumes: (N, in_channels, D, H, W), or (in_channels, D, H, W), to (N, out_channels,
+    D_out, H_out, W_out), or without N. Sizes and arguments are those of :class:`ConvTranspose1d`, for each dimension."""
 
     _dims = 3

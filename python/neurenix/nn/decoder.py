@@ -19,7 +19,14 @@ from .transformer import MultiheadAttention, TransformerEncoder, TransformerEnco
 
 class TransformerDecoderLayer(Module):
     """Self-attention, attention to an encoder's results and a feed-forward network, each with a residual connection and a
-    layer normalisation."""
+    layer normalisation as in :class:`TransformerEncoderLayer`: a target (T, N,
+    d_model) and the encoder's (S, N, d_model) to (T, N, d_model), with ``batch_first`` N comes first, and all may be
+    without N.
+
+    >>> import neurenix as nx
+    >>> nx.nn.TransformerDecoderLayer(8, 2, 16)(nx.zeros(4, 3, 8), nx.zeros(5, 3, 8)).shape
+    (4, 3, 8)
+    """
 
     def __init__(
         self,
@@ -58,6 +65,8 @@ class TransformerDecoderLayer(Module):
         tgt_is_causal: bool | None = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
+        """(T, N, E) and (S, N, E) to (T, N, E): ``tgt_mask`` is (T, T), ``memory_mask`` (T, S), or each with N * heads
+        before it; ``tgt_key_padding_mask`` is (N, T), ``memory_key_padding_mask`` (N, S)."""
         def own(x: Tensor) -> Tensor:
             mixed, _ = self.self_attn(
                 x, x, x, tgt_key_padding_mask, need_weights=False, attn_mask=tgt_mask, is_causal=bool(tgt_is_causal)
@@ -85,7 +94,14 @@ class TransformerDecoderLayer(Module):
 
 
 class TransformerDecoder(Module):
-    """Copies of a layer, one after the other, which all look at the same results of an encoder."""
+    """Copies of a layer, one after the other, which all look at the same results of an encoder, then ``norm``: shapes as
+    of :class:`TransformerDecoderLayer`.
+
+    >>> import neurenix as nx
+    >>> layer = nx.nn.TransformerDecoderLayer(8, 2, 16)
+    >>> nx.nn.TransformerDecoder(layer, num_layers=2)(nx.zeros(4, 3, 8), nx.zeros(5, 3, 8)).shape
+    (4, 3, 8)
+    """
 
     def __init__(self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
@@ -93,14 +109,15 @@ class TransformerDecoder(Module):
         self.num_layers, self.norm = num_layers, norm
 
     def forward(self, tgt: Tensor, memory: Tensor, *masks: Any, **named_masks: Any) -> Tensor:
-        """With the masks of :class:`TransformerDecoderLayer`."""
+        """(T, N, E) and (S, N, E) to (T, N, E), with the masks of :class:`TransformerDecoderLayer`."""
         for layer in self.layers:
             tgt = layer(tgt, memory, *masks, **named_masks)
         return tgt if self.norm is None else self.norm(tgt)
 
 
 class Transformer(Module):
-    """An encoder and a decoder (Vaswani et al., 2017): source (S, N, E) and target (T, N, E) to (T, N, E).
+    """An encoder and a decoder (Vaswani et al., 2017): a source (S, N, d_model) and a target (T, N, d_model) to (T, N,
+    d_model); with ``batch_first`` N comes first, and all may be without N.
 
     >>> import neurenix as nx
     >>> model = nx.nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
@@ -159,6 +176,9 @@ class Transformer(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
+        """(S, N, E) and (T, N, E) to (T, N, E): ``src_mask`` is (S, S), ``tgt_mask`` (T, T), ``memory_mask`` (T, S), or
+        each with N * heads before it; ``src_key_padding_mask`` and ``memory_key_padding_mask`` are (N, S),
+        ``tgt_key_padding_mask`` (N, T)."""
         memory = self.encoder(src, src_mask, src_key_padding_mask, is_causal=src_is_causal)
         return self.decoder(
             tgt,

@@ -19,7 +19,7 @@ def new(*sizes: int, dtype: Any = None, device: Any = None) -> Parameter:
 
 
 class Identity(Module):
-    """Gives its input back; arguments are accepted and not used."""
+    """Gives its input back, of any shape; arguments are accepted and not used."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -31,7 +31,13 @@ class Identity(Module):
 class Linear(Module):
     """``x @ weight.T + bias``: (..., in_features) to (..., out_features).
 
-    Trailing dimensions of the input whose product is ``in_features`` count as one.
+    ``weight`` is (out_features, in_features), ``bias`` (out_features). Unlike PyTorch's, trailing dimensions of the input
+    whose product is ``in_features`` count as one: images need no ``Flatten``.
+
+    >>> import neurenix as nx
+    >>> layer = nx.nn.Linear(6, 4)
+    >>> layer(nx.zeros(5, 6)).shape, layer(nx.zeros(5, 2, 3)).shape, layer.weight.shape
+    ((5, 4), (5, 4), (4, 6))
     """
 
     weight: Parameter
@@ -60,7 +66,15 @@ class Linear(Module):
 
 
 class Bilinear(Module):
-    """``x1.T @ weight[k] @ x2 + bias[k]`` for each output ``k``."""
+    """``x1 @ weight[k] @ x2 + bias[k]`` for each output ``k``: (..., in1_features) and (..., in2_features), alike but for
+    the last dimension, to (..., out_features).
+
+    ``weight`` is (out_features, in1_features, in2_features), ``bias`` (out_features).
+
+    >>> import neurenix as nx
+    >>> nx.nn.Bilinear(3, 2, 4)(nx.zeros(5, 3), nx.zeros(5, 2)).shape
+    (5, 4)
+    """
 
     weight: Parameter
     bias: Parameter | None
@@ -90,7 +104,16 @@ class Bilinear(Module):
 
 
 class Embedding(Module):
-    """A table of vectors looked up by index: (...) to (..., embedding_dim)."""
+    """A table of vectors looked up by index: (...) of integers to (..., embedding_dim).
+
+    ``weight`` is (num_embeddings, embedding_dim). The vector ``padding_idx`` begins as zeros and gets no gradient.
+    PyTorch's ``max_norm``, ``scale_grad_by_freq`` and ``sparse`` are errors.
+
+    >>> import neurenix as nx
+    >>> table = nx.nn.Embedding.from_pretrained(nx.Tensor([[1.0, 2.0], [3.0, 4.0]]))
+    >>> table(nx.tensor([1, 0, 1])).tolist()
+    [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
+    """
 
     weight: Parameter
 
@@ -156,7 +179,17 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Module):
-    """The sum, mean or maximum of embedded indices, for each bag of them; see :func:`neurenix.functional.embedding_bag`."""
+    """The sum, mean or maximum of embedded indices, for each bag of them: (N, length), or (all lengths) with ``offsets``
+    (N), to (N, embedding_dim).
+
+    See :func:`neurenix.functional.embedding_bag`. PyTorch's ``max_norm``, ``scale_grad_by_freq`` and ``sparse`` are
+    errors.
+
+    >>> import neurenix as nx
+    >>> bags = nx.nn.EmbeddingBag(10, 3, mode="sum")
+    >>> bags(nx.tensor([[1, 2], [4, 5]])).shape, bags(nx.tensor([1, 2, 4]), nx.tensor([0, 1])).shape
+    ((2, 3), (2, 3))
+    """
 
     weight: Parameter
 
@@ -203,7 +236,12 @@ class EmbeddingBag(Module):
 
 
 class Flatten(Module):
-    """Makes one dimension of those from ``start_dim`` to ``end_dim``."""
+    """Makes one dimension of those from ``start_dim`` to ``end_dim``: (N, C, H, W) to (N, C * H * W).
+
+    >>> import neurenix as nx
+    >>> nx.nn.Flatten()(nx.zeros(2, 3, 4)).shape, nx.nn.Flatten(0, 1)(nx.zeros(2, 3, 4)).shape
+    ((2, 12), (6, 4))
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
@@ -217,7 +255,12 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """Makes several dimensions of one."""
+    """Makes several dimensions of one, which is given by number: (..., product of the sizes, ...) to (..., sizes, ...).
+
+    >>> import neurenix as nx
+    >>> nx.nn.Unflatten(1, (3, 4))(nx.zeros(2, 12)).shape
+    (2, 3, 4)
+    """
 
     def __init__(self, dim: int, unflattened_size: tuple[int, ...]) -> None:
         super().__init__()
@@ -231,7 +274,13 @@ class Unflatten(Module):
 
 
 class Upsample(Module):
-    """Lines, images or volumes of another size."""
+    """Lines (N, C, L), images (N, C, H, W) or volumes (N, C, D, H, W) of another size: ``size``, or ``scale_factor``
+    times as large. See :func:`neurenix.functional.interpolate` for the modes.
+
+    >>> import neurenix as nx
+    >>> nx.nn.Upsample(scale_factor=2)(nx.zeros(1, 3, 4, 5)).shape
+    (1, 3, 8, 10)
+    """
 
     def __init__(
         self,
@@ -252,7 +301,12 @@ class Upsample(Module):
 
 
 class PixelShuffle(Module):
-    """Channels (N, C * r * r, H, W) as pixels (N, C, H * r, W * r)."""
+    """Channels as pixels: (N, C * r * r, H, W) to (N, C, H * r, W * r) for an ``upscale_factor`` of r.
+
+    >>> import neurenix as nx
+    >>> nx.nn.PixelShuffle(2)(nx.zeros(1, 8, 3, 4)).shape
+    (1, 2, 6, 8)
+    """
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__()
@@ -266,7 +320,13 @@ class PixelShuffle(Module):
 
 
 class PairwiseDistance(Module):
-    """The p-norm of ``x1 - x2 + eps`` over the last dimension."""
+    """The p-norm of ``x1 - x2 + eps`` over the last dimension: two tensors (N, D), or (D), to (N), or (). With
+    ``keepdim`` (N, 1).
+
+    >>> import neurenix as nx
+    >>> round(nx.nn.PairwiseDistance()(nx.Tensor([[0.0, 0.0]]), nx.Tensor([[3.0, 4.0]])).item(), 4)
+    5.0
+    """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__()
@@ -277,7 +337,13 @@ class PairwiseDistance(Module):
 
 
 class CosineSimilarity(Module):
-    """The cosine of the angle between vectors along ``dim``."""
+    """The cosine of the angle between vectors along ``dim``, ``x1 . x2 / (max(|x1|, eps) * max(|x2|, eps))``: two tensors
+    of shapes that broadcast to that shape without ``dim``.
+
+    >>> import neurenix as nx
+    >>> round(nx.nn.CosineSimilarity()(nx.Tensor([[2.0, 0.0]]), nx.Tensor([[3.0, 0.0]])).item(), 4)
+    1.0
+    """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()

@@ -11,7 +11,8 @@ from .module import Module
 
 
 class Loss(Module):
-    """The base of losses; ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``."""
+    """The base of losses: ``reduction`` is ``"mean"`` or ``"sum"``, which give a number, or ``"none"``, which gives the
+    loss of each element or sample."""
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
@@ -25,21 +26,38 @@ class Loss(Module):
 
 
 class MSELoss(Loss):
-    """Squared differences."""
+    """``(input - target) ** 2``: two tensors of one shape, to a number, or to that shape with ``reduction="none"``.
+    Unlike in PyTorch, shapes that differ are an error.
+
+    >>> import neurenix as nx
+    >>> nx.nn.MSELoss()(nx.Tensor([1.0, 2.0]), nx.Tensor([3.0, 2.0])).item()
+    2.0
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(input, target, self.reduction)
 
 
 class L1Loss(Loss):
-    """Absolute differences."""
+    """``|input - target|``: two tensors of one shape, to a number, or to that shape with ``reduction="none"``.
+
+    >>> import neurenix as nx
+    >>> nx.nn.L1Loss()(nx.Tensor([1.0, 2.0]), nx.Tensor([3.0, 2.0])).item()
+    1.0
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.l1_loss(input, target, self.reduction)
 
 
 class SmoothL1Loss(Loss):
-    """Squared where less than ``beta``, else absolute."""
+    """For a distance ``d = |input - target|``, ``d * d / (2 * beta)`` below ``beta``, else ``d - beta / 2``: two tensors
+    of one shape, to a number, or to that shape with ``reduction="none"``.
+
+    >>> import neurenix as nx
+    >>> nx.nn.SmoothL1Loss(reduction="none")(nx.Tensor([0.5, 2.0]), nx.Tensor([0.0, 0.0])).tolist()
+    [0.125, 1.5]
+    """
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
         super().__init__(reduction)
@@ -50,7 +68,13 @@ class SmoothL1Loss(Loss):
 
 
 class HuberLoss(Loss):
-    """Squared where less than ``delta``, else linear."""
+    """For a distance ``d = |input - target|``, ``d * d / 2`` below ``delta``, else ``delta * (d - delta / 2)``: two
+    tensors of one shape, to a number, or to that shape with ``reduction="none"``.
+
+    >>> import neurenix as nx
+    >>> nx.nn.HuberLoss(reduction="none", delta=2.0)(nx.Tensor([1.0, 4.0]), nx.Tensor([0.0, 0.0])).tolist()
+    [0.5, 6.0]
+    """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction)
@@ -69,7 +93,11 @@ class _Weighted(Loss):
 
 
 class CrossEntropyLoss(_Weighted):
-    """The cross-entropy of scores (N, C, ...) against classes (N, ...), or against probabilities (N, C, ...).
+    """``-log(softmax(scores)[class])``: scores (N, C, ...), or (C), against classes (N, ...), or (), or against
+    probabilities of the scores' shape; to a number, or to the classes' shape with ``reduction="none"``.
+
+    ``weight`` (C) counts classes, and the mean is divided by the weights of those that came; samples of the class
+    ``ignore_index`` do not count; ``label_smoothing`` is the part of the target that is spread over all classes.
 
     >>> import neurenix as nx
     >>> round(nx.nn.CrossEntropyLoss()(nx.zeros(2, 4), nx.tensor([0, 3])).item(), 4)
@@ -93,7 +121,14 @@ class CrossEntropyLoss(_Weighted):
 
 
 class NLLLoss(_Weighted):
-    """The negative log-likelihood of classes: the input holds logarithms of probabilities."""
+    """``-input[class]`` for logarithms of probabilities (N, C, ...), or (C), and classes (N, ...), or (); to a number, or
+    to the classes' shape with ``reduction="none"``. ``weight`` and ``ignore_index`` are those of
+    :class:`CrossEntropyLoss`.
+
+    >>> import neurenix as nx
+    >>> nx.nn.NLLLoss()(nx.Tensor([[-1.0, -2.0], [-3.0, -4.0]]), nx.tensor([1, 0])).item()
+    2.5
+    """
 
     def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__(weight, reduction)
@@ -104,7 +139,13 @@ class NLLLoss(_Weighted):
 
 
 class BCELoss(_Weighted):
-    """The cross-entropy of probabilities of two classes."""
+    """``-(target * log(input) + (1 - target) * log(1 - input))`` for probabilities and targets from 0 to 1 of one shape;
+    to a number, or to that shape with ``reduction="none"``. Logarithms are at least -100, as in PyTorch.
+
+    >>> import neurenix as nx
+    >>> round(nx.nn.BCELoss()(nx.Tensor([0.5, 0.5]), nx.Tensor([1.0, 0.0])).item(), 4)
+    0.6931
+    """
 
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
         super().__init__(weight, reduction)
@@ -114,7 +155,13 @@ class BCELoss(_Weighted):
 
 
 class BCEWithLogitsLoss(_Weighted):
-    """The cross-entropy of scores of two classes."""
+    """:class:`BCELoss` of ``sigmoid(input)``, without its overflow; shapes as there. ``pos_weight`` scales the part of
+    ``target``, as of classes that are rare.
+
+    >>> import neurenix as nx
+    >>> round(nx.nn.BCEWithLogitsLoss()(nx.zeros(2, 3), nx.ones(2, 3)).item(), 4)
+    0.6931
+    """
 
     pos_weight: Tensor | None
 
@@ -132,8 +179,16 @@ class BCEWithLogitsLoss(_Weighted):
 
 
 class KLDivLoss(Loss):
-    """Kullback and Leibler's divergence of logarithms of probabilities from a target; ``reduction`` may be
-    ``"batchmean"``."""
+    """Kullback and Leibler's divergence: ``target * (log(target) - input)`` for logarithms of probabilities and a target
+    of one shape; to a number, or to that shape with ``reduction="none"``.
+
+    ``reduction="batchmean"`` divides the sum by the first dimension's size, which is the divergence; ``"mean"`` divides
+    by the number of elements. With ``log_target`` the target holds logarithms too.
+
+    >>> import neurenix as nx
+    >>> round(nx.nn.KLDivLoss(reduction="batchmean")(nx.Tensor([[-1.0, -2.0]]), nx.Tensor([[1.0, 0.0]])).item(), 4)
+    1.0
+    """
 
     def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
         super().__init__(reduction)
@@ -144,7 +199,13 @@ class KLDivLoss(Loss):
 
 
 class HingeEmbeddingLoss(Loss):
-    """``x`` where the target is 1, ``max(0, margin - x)`` where it is -1."""
+    """``x`` where the target is 1, ``max(0, margin - x)`` where it is -1: two tensors of one shape, to a number, or to
+    that shape with ``reduction="none"``.
+
+    >>> import neurenix as nx
+    >>> nx.nn.HingeEmbeddingLoss(reduction="none")(nx.Tensor([0.5, 0.25]), nx.Tensor([1.0, -1.0])).tolist()
+    [0.5, 0.75]
+    """
 
     def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
         super().__init__(reduction)
@@ -155,7 +216,14 @@ class HingeEmbeddingLoss(Loss):
 
 
 class CosineEmbeddingLoss(Loss):
-    """``1 - cos`` where the target is 1, ``max(0, cos - margin)`` where it is -1."""
+    """``1 - cos`` where the target is 1, ``max(0, cos - margin)`` where it is -1: two tensors (N, D), or (D), and targets
+    (N), or (); to a number, or to the targets' shape with ``reduction="none"``.
+
+    >>> import neurenix as nx
+    >>> x, y = nx.Tensor([[1.0, 0.0], [1.0, 0.0]]), nx.Tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> round(nx.nn.CosineEmbeddingLoss()(x, y, nx.Tensor([1.0, 1.0])).item(), 4)
+    0.5
+    """
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
         super().__init__(reduction)
@@ -167,6 +235,10 @@ class CosineEmbeddingLoss(Loss):
 
 class CTCLoss(Loss):
     """Connectionist temporal classification: the labels of a sequence, at places that are not known.
+
+    Logarithms of probabilities (T, N, C), or (T, C), and targets (N, S), or all labels in a row; lengths are N numbers,
+    or one. To a number, or to (N) with ``reduction="none"``; ``"mean"`` divides each by its number of labels first. See
+    :func:`neurenix.functional.ctc_loss`.
 
     >>> import neurenix as nx
     >>> scores = nx.randn(20, 2, 5, requires_grad=True)
@@ -186,7 +258,14 @@ class CTCLoss(Loss):
 
 
 class MarginRankingLoss(Loss):
-    """``max(0, margin - target * (x1 - x2))``: a target of 1 wants the first greater, of -1 the second."""
+    """``max(0, margin - target * (x1 - x2))``: a target of 1 wants the first greater, of -1 the second. Three tensors of
+    one shape, to a number, or to that shape with ``reduction="none"``.
+
+    >>> import neurenix as nx
+    >>> loss = nx.nn.MarginRankingLoss(margin=1.0)
+    >>> loss(nx.Tensor([3.0, 1.0]), nx.Tensor([1.0, 3.0]), nx.Tensor([1.0, 1.0])).item()
+    1.5
+    """
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
         super().__init__(reduction)
@@ -197,7 +276,13 @@ class MarginRankingLoss(Loss):
 
 
 class MultiMarginLoss(_Weighted):
-    """The margins between the score of the right class and those of the others."""
+    """The mean over classes of ``max(0, margin - score of the right class + score of another) ** p``: scores (N, C), or
+    (C), and classes (N), or (); to a number, or to the classes' shape with ``reduction="none"``. ``weight`` is (C).
+
+    >>> import neurenix as nx
+    >>> nx.nn.MultiMarginLoss()(nx.Tensor([[2.0, 1.5, 0.0, 1.0]]), nx.tensor([0])).item()
+    0.125
+    """
 
     def __init__(
         self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean"
@@ -210,21 +295,40 @@ class MultiMarginLoss(_Weighted):
 
 
 class MultiLabelMarginLoss(Loss):
-    """The margins between the scores of all right and all wrong classes."""
+    """The mean over classes of ``max(0, 1 - score of a right class + score of a wrong one)``, summed over all such pairs:
+    scores (N, C), or (C), and targets of the same shape, whose rows list the right classes up to the first -1; to a
+    number, or to (N) with ``reduction="none"``.
+
+    >>> import neurenix as nx
+    >>> nx.nn.MultiLabelMarginLoss()(nx.Tensor([[1.0, 0.5, 0.0, 0.0]]), nx.tensor([[0, -1, 0, 0]])).item()
+    0.125
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_margin_loss(input, target, self.reduction)
 
 
 class SoftMarginLoss(Loss):
-    """``log(1 + exp(-target * x))`` for targets of 1 and -1."""
+    """``log(1 + exp(-target * x))`` for targets of 1 and -1: two tensors of one shape, to a number, or to that shape with
+    ``reduction="none"``.
+
+    >>> import neurenix as nx
+    >>> round(nx.nn.SoftMarginLoss()(nx.zeros(2), nx.Tensor([1.0, -1.0])).item(), 4)
+    0.6931
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.soft_margin_loss(input, target, self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_Weighted):
-    """The mean over classes of the cross-entropies of scores, each class against its absence."""
+    """The mean over classes of :class:`BCEWithLogitsLoss`, each class against its absence: scores and targets (N, C), to
+    a number, or to (N) with ``reduction="none"``. ``weight`` is (C).
+
+    >>> import neurenix as nx
+    >>> nx.nn.MultiLabelSoftMarginLoss(reduction="none")(nx.zeros(2, 3), nx.ones(2, 3)).shape
+    (2,)
+    """
 
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
         super().__init__(weight, reduction)
@@ -234,7 +338,15 @@ class MultiLabelSoftMarginLoss(_Weighted):
 
 
 class TripletMarginLoss(Loss):
-    """``max(0, distance to what is like it - distance to what is not + margin)``."""
+    """``max(0, distance to what is like it - distance to what is not + margin)``: three tensors (N, D), or (D), to a
+    number, or to (N), or (), with ``reduction="none"``. With ``swap`` the lesser of the distances from both counts for
+    the latter.
+
+    >>> import neurenix as nx
+    >>> anchor, like, unlike = nx.Tensor([[0.0, 0.0]]), nx.Tensor([[3.0, 4.0]]), nx.Tensor([[6.0, 8.0]])
+    >>> round(nx.nn.TripletMarginLoss(margin=6.0)(anchor, like, unlike).item(), 4)
+    1.0
+    """
 
     def __init__(
         self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: str = "mean"
@@ -249,7 +361,8 @@ class TripletMarginLoss(Loss):
 
 
 class TripletMarginWithDistanceLoss(Loss):
-    """As :class:`TripletMarginLoss`, with a distance of one's own."""
+    """As :class:`TripletMarginLoss`, with a distance of one's own: a function of two tensors that gives one number for
+    each pair. Without one it is that of :class:`PairwiseDistance`."""
 
     def __init__(
         self,
@@ -275,7 +388,14 @@ class TripletMarginWithDistanceLoss(Loss):
 
 
 class PoissonNLLLoss(Loss):
-    """The negative log-likelihood of counts by Poisson's distribution."""
+    """The negative log-likelihood of counts by Poisson's distribution: ``exp(x) - target * x``, or without ``log_input``
+    ``x - target * log(x + eps)``; two tensors of one shape, to a number, or to that shape with ``reduction="none"``.
+    ``full`` adds Stirling's approximation of the term that depends on the target alone.
+
+    >>> import neurenix as nx
+    >>> round(nx.nn.PoissonNLLLoss(log_input=False)(nx.Tensor([1.0]), nx.Tensor([2.0])).item(), 4)
+    1.0
+    """
 
     def __init__(
         self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
@@ -288,7 +408,14 @@ class PoissonNLLLoss(Loss):
 
 
 class GaussianNLLLoss(Loss):
-    """The negative log-likelihood of normal distributions of these means and variances."""
+    """The negative log-likelihood of normal distributions: ``(log(var) + (input - target) ** 2 / var) / 2``, where
+    ``var`` is at least ``eps``; means and targets of one shape, and variances of that shape, or one for each row of the
+    last dimension; to a number, or to that shape with ``reduction="none"``. ``full`` adds ``log(2 * pi) / 2``.
+
+    >>> import neurenix as nx
+    >>> round(nx.nn.GaussianNLLLoss()(nx.Tensor([1.0]), nx.Tensor([3.0]), nx.Tensor([1.0])).item(), 4)
+    2.0
+    """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction)

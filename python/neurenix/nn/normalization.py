@@ -90,19 +90,32 @@ class _BatchNorm(_Running):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Normalised over the batch, each feature of (N, C) or (N, C, L)."""
+    """Each feature of (N, C) or (N, C, L) normalised over the batch: ``(x - mean) / sqrt(variance + eps) * weight +
+    bias``. The shape stays.
+
+    In training, mean and (biased) variance are those of the batch, and ``running = (1 - momentum) * running + momentum *
+    batch``, with the unbiased variance; a ``momentum`` of ``None`` keeps the mean of all batches. In evaluation the
+    running ones are used. ``weight``, ``bias``, ``running_mean`` and ``running_var`` are (C).
+
+    >>> import neurenix as nx
+    >>> layer = nx.nn.BatchNorm1d(2, momentum=0.5)
+    >>> layer(nx.Tensor([[1.0, 2.0], [3.0, 4.0]])).shape
+    (2, 2)
+    >>> layer.running_mean.tolist(), layer.num_batches_tracked.item()
+    ([1.0, 1.5], 1)
+    """
 
     _ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Normalised over the batch, each channel of (N, C, H, W)."""
+    """Each channel of (N, C, H, W) normalised over the batch, as by :class:`BatchNorm1d`. The shape stays."""
 
     _ranks = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """Normalised over the batch, each channel of (N, C, D, H, W)."""
+    """Each channel of (N, C, D, H, W) normalised over the batch, as by :class:`BatchNorm1d`. The shape stays."""
 
     _ranks = (5,)
 
@@ -130,25 +143,40 @@ class _InstanceNorm(_Running):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Normalised over each channel of each sample of (N, C, L), or of (C, L)."""
+    """Each channel of each sample of (N, C, L), or (C, L), normalised: ``(x - mean) / sqrt(variance + eps)``, times
+    ``weight`` plus ``bias`` with ``affine``, both (C). The shape stays.
+
+    >>> import neurenix as nx
+    >>> nx.nn.InstanceNorm1d(3)(nx.zeros(2, 3, 5)).shape
+    (2, 3, 5)
+    """
 
     _ranks = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Normalised over each channel of each sample of (N, C, H, W), or of (C, H, W)."""
+    """Each channel of each sample of (N, C, H, W), or (C, H, W), normalised as by :class:`InstanceNorm1d`. The shape
+    stays."""
 
     _ranks = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Normalised over each channel of each sample of (N, C, D, H, W), or of (C, D, H, W)."""
+    """Each channel of each sample of (N, C, D, H, W), or (C, D, H, W), normalised as by :class:`InstanceNorm1d`. The
+    shape stays."""
 
     _ranks = (4, 5)
 
 
 class LayerNorm(Module):
-    """Normalised over the last dimensions."""
+    """Normalised over the last dimensions: ``(x - mean) / sqrt(variance + eps) * weight + bias`` with the biased
+    variance, (..., *normalized_shape) to the same shape. ``weight`` and ``bias`` have the shape ``normalized_shape``.
+
+    >>> import neurenix as nx
+    >>> layer = nx.nn.LayerNorm((4, 5))
+    >>> layer(nx.zeros(2, 3, 4, 5)).shape, layer.weight.shape
+    ((2, 3, 4, 5), (4, 5))
+    """
 
     def __init__(
         self,
@@ -174,7 +202,13 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Divided by the root of the mean square over the last dimensions."""
+    """Divided by the root of the mean square over the last dimensions: ``x / sqrt(mean(x * x) + eps) * weight``, (...,
+    *normalized_shape) to the same shape. Without ``eps`` it is the epsilon of the dtype in which it is computed.
+
+    >>> import neurenix as nx
+    >>> nx.nn.RMSNorm(8)(nx.zeros(2, 3, 8)).shape
+    (2, 3, 8)
+    """
 
     def __init__(
         self,
@@ -198,7 +232,13 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalised over groups of channels of (N, C, ...)."""
+    """Normalised over groups of neighbouring channels of each sample: (N, C, ...) to the same shape, by
+    :class:`LayerNorm`'s formula. ``weight`` and ``bias`` are (C).
+
+    >>> import neurenix as nx
+    >>> nx.nn.GroupNorm(2, 6)(nx.zeros(4, 6, 5, 5)).shape
+    (4, 6, 5, 5)
+    """
 
     def __init__(
         self,

@@ -16,6 +16,15 @@ _RULES = {
     "replication": ("replicate", "the outermost elements"),
     "circular": ("circular", "what stands at the other end"),
 }
+_WIDTHS = """``padding`` is one width for all sides, or a pair for each of these dimensions, from the last one to the first; a
+    size grows by its two widths. """
+_LIMITS = {
+    "value": "A negative width takes away.",
+    "zeros": "A negative width takes away.",
+    "reflection": "A width is less than the size.",
+    "replication": "The size is not 0.",
+    "circular": "A width is at most the size.",
+}
 
 
 class _Pad(Module):
@@ -26,8 +35,12 @@ class _Pad(Module):
     (1, 1, 4, 3)
     >>> nx.nn.CircularPad1d(1)(nx.Tensor([[[1.0, 2.0, 3.0]]])).tolist()
     [[[3.0, 1.0, 2.0, 3.0, 1.0]]]
-    >>> nx.nn.ReflectionPad3d.__doc__
-    'Borders of what is inside, mirrored, round (N, C, D, H, W).'
+    >>> nx.nn.ReflectionPad1d((2, 0))(nx.Tensor([[[1.0, 2.0, 3.0]]])).tolist()
+    [[[3.0, 2.0, 1.0, 2.0, 3.0]]]
+    >>> nx.nn.ReplicationPad1d(1)(nx.Tensor([[[1.0, 2.0, 3.0]]])).tolist()
+    [[[1.0, 1.0, 2.0, 3.0, 3.0]]]
+    >>> nx.nn.ReflectionPad3d.__doc__.splitlines()[0]
+    'Borders of what is inside, mirrored, round (N, C, D, H, W), or (C, D, H, W).'
     """
 
     _dims: int
@@ -37,7 +50,8 @@ class _Pad(Module):
         super().__init_subclass__()
         if dims:  # Not one of a user's, which takes over what it is made from.
             cls._dims, (cls._mode, borders) = dims, _RULES[rule]
-            cls.__doc__ = f"Borders of {borders}, round (N, C, {_DIMENSIONS[dims]})."
+            shape = _DIMENSIONS[dims]
+            cls.__doc__ = f"Borders of {borders}, round (N, C, {shape}), or (C, {shape}).\n\n    {_WIDTHS}{_LIMITS[rule]}"
 
     def __init__(self, padding: Sizes) -> None:
         super().__init__()
@@ -111,7 +125,12 @@ class CircularPad3d(_Pad, dims=3, rule="circular"): ...
 
 
 class Unfold(Module):
-    """The windows of images (N, C, H, W) as columns (N, C * kernel elements, windows)."""
+    """The windows of images as columns: (N, C, H, W), or (C, H, W), to (N, C * kernel elements, windows), or without N.
+
+    >>> import neurenix as nx
+    >>> nx.nn.Unfold(kernel_size=2)(nx.zeros(1, 3, 4, 5)).shape
+    (1, 12, 12)
+    """
 
     def __init__(self, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> None:
         super().__init__()
@@ -126,7 +145,13 @@ class Unfold(Module):
 
 
 class Fold(Module):
-    """Columns (N, C * kernel elements, windows) added up to images (N, C, H, W): the adjoint of :class:`Unfold`."""
+    """Columns added up to images: (N, C * kernel elements, windows), or without N, to (N, C, *output_size): the adjoint
+    of :class:`Unfold`.
+
+    >>> import neurenix as nx
+    >>> nx.nn.Fold((4, 5), kernel_size=2)(nx.zeros(1, 12, 12)).shape
+    (1, 3, 4, 5)
+    """
 
     def __init__(
         self, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1

@@ -39,19 +39,35 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """The greatest element of each window of (N, C, L)."""
+    """The greatest element of each window: (N, C, L), or (C, L), to (N, C, L_out), or (C, L_out).
+
+    ``L_out = (L + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1``. ``stride`` is ``kernel_size`` if not
+    given; with ``ceil_mode`` a last window may overhang the end; padding never wins. With ``return_indices`` the
+    elements' places come too.
+
+    >>> import neurenix as nx
+    >>> nx.nn.MaxPool1d(2)(nx.Tensor([[[1.0, 3.0, 4.0, 2.0]]])).tolist()
+    [[[3.0, 4.0]]]
+    """
 
     _dims = 1
 
 
 class MaxPool2d(_MaxPool):
-    """The greatest element of each window of (N, C, H, W)."""
+    """The greatest element of each window: (N, C, H, W), or (C, H, W), to (N, C, H_out, W_out), or without N. Sizes and
+    arguments are those of :class:`MaxPool1d`, as one number or as one for height and one for width.
+
+    >>> import neurenix as nx
+    >>> nx.nn.MaxPool2d(2)(nx.arange(16.0).reshape(1, 1, 4, 4)).tolist()
+    [[[[5.0, 7.0], [13.0, 15.0]]]]
+    """
 
     _dims = 2
 
 
 class MaxPool3d(_MaxPool):
-    """The greatest element of each window of (N, C, D, H, W)."""
+    """The greatest element of each window: (N, C, D, H, W), or (C, D, H, W), to (N, C, D_out, H_out, W_out), or without
+    N. Sizes and arguments are those of :class:`MaxPool1d`, as one number or as one for each dimension."""
 
     _dims = 3
 
@@ -80,19 +96,35 @@ class _AvgPool(Module):
 
 
 class AvgPool1d(_AvgPool):
-    """The mean of each window of (N, C, L)."""
+    """The mean of each window: (N, C, L), or (C, L), to (N, C, L_out), or (C, L_out).
+
+    ``L_out = (L + 2 * padding - kernel_size) // stride + 1``. ``stride`` is ``kernel_size`` if not given; with
+    ``ceil_mode`` a last window may overhang the end. Padding counts as zeros, or not at all without
+    ``count_include_pad``.
+
+    >>> import neurenix as nx
+    >>> nx.nn.AvgPool1d(2)(nx.Tensor([[[1.0, 3.0, 2.0, 6.0]]])).tolist()
+    [[[2.0, 4.0]]]
+    """
 
     _dims = 1
 
 
 class AvgPool2d(_AvgPool):
-    """The mean of each window of (N, C, H, W)."""
+    """The mean of each window: (N, C, H, W), or (C, H, W), to (N, C, H_out, W_out), or without N. Sizes and arguments are
+    those of :class:`AvgPool1d`, as one number or as one for height and one for width.
+
+    >>> import neurenix as nx
+    >>> nx.nn.AvgPool2d(3, stride=2, padding=1)(nx.zeros(1, 4, 7, 8)).shape
+    (1, 4, 4, 4)
+    """
 
     _dims = 2
 
 
 class AvgPool3d(_AvgPool):
-    """The mean of each window of (N, C, D, H, W)."""
+    """The mean of each window: (N, C, D, H, W), or (C, D, H, W), to (N, C, D_out, H_out, W_out), or without N. Sizes and
+    arguments are those of :class:`AvgPool1d`, as one number or as one for each dimension."""
 
     _dims = 3
 
@@ -112,43 +144,74 @@ class _Adaptive(Module):
 
 
 class AdaptiveMaxPool1d(_Adaptive):
-    """The greatest elements of as many windows as the output has places."""
+    """The greatest elements of as many windows as the output has places: (N, C, L), or (C, L), to (N, C, output_size), or
+    without N.
+
+    Window ``i`` goes from ``i * L // output_size`` to ``(i + 1) * L / output_size``, rounded up: windows may overlap.
+
+    >>> import neurenix as nx
+    >>> nx.nn.AdaptiveMaxPool1d(3)(nx.Tensor([[[1.0, 5.0, 2.0, 4.0]]])).tolist()
+    [[[5.0, 5.0, 4.0]]]
+    """
 
     _function = "adaptive_max_pool1d"
 
 
 class AdaptiveMaxPool2d(_Adaptive):
-    """The greatest elements of as many windows as the output has places; ``None`` keeps a size."""
+    """The greatest elements of as many windows as the output has places: (N, C, H, W), or (C, H, W), to (N, C,
+    *output_size), or without N. ``None`` keeps a size; the windows are those of :class:`AdaptiveMaxPool1d`."""
 
     _function = "adaptive_max_pool2d"
 
 
 class AdaptiveMaxPool3d(_Adaptive):
-    """The greatest elements of as many windows as the output has places; ``None`` keeps a size."""
+    """The greatest elements of as many windows as the output has places: (N, C, D, H, W), or (C, D, H, W), to (N, C,
+    *output_size), or without N. ``None`` keeps a size; the windows are those of :class:`AdaptiveMaxPool1d`."""
 
     _function = "adaptive_max_pool3d"
 
 
 class AdaptiveAvgPool1d(_Adaptive):
-    """The means of as many windows as the output has places."""
+    """The means of as many windows as the output has places: (N, C, L), or (C, L), to (N, C, output_size), or without N.
+    The windows are those of :class:`AdaptiveMaxPool1d`.
+
+    >>> import neurenix as nx
+    >>> nx.nn.AdaptiveAvgPool1d(2)(nx.Tensor([[[1.0, 3.0, 4.0, 8.0]]])).tolist()
+    [[[2.0, 6.0]]]
+    """
 
     _function = "adaptive_avg_pool1d"
 
 
 class AdaptiveAvgPool2d(_Adaptive):
-    """The means of as many windows as the output has places; ``None`` keeps a size."""
+    """The means of as many windows as the output has places: (N, C, H, W), or (C, H, W), to (N, C, *output_size), or
+    without N. ``None`` keeps a size; the windows are those of :class:`AdaptiveMaxPool1d`.
+
+    >>> import neurenix as nx
+    >>> nx.nn.AdaptiveAvgPool2d(1)(nx.zeros(2, 8, 5, 7)).shape, nx.nn.AdaptiveAvgPool2d((3, None))(nx.zeros(8, 5, 7)).shape
+    ((2, 8, 1, 1), (8, 3, 7))
+    """
 
     _function = "adaptive_avg_pool2d"
 
 
 class AdaptiveAvgPool3d(_Adaptive):
-    """The means of as many windows as the output has places; ``None`` keeps a size."""
+    """The means of as many windows as the output has places: (N, C, D, H, W), or (C, D, H, W), to (N, C, *output_size),
+    or without N. ``None`` keeps a size; the windows are those of :class:`AdaptiveMaxPool1d`."""
 
     _function = "adaptive_avg_pool3d"
 
 
 class Dropout(Module):
-    """In training, zeros elements with probability ``p`` and divides the others by ``1 - p``."""
+    """In training, zeros each element with probability ``p`` and divides the others by ``1 - p``; any shape to the same.
+    ``inplace`` is accepted and changes nothing.
+
+    >>> import neurenix as nx
+    >>> nx.nn.Dropout(0.5).eval()(nx.ones(3)).tolist()
+    [1.0, 1.0, 1.0]
+    >>> set(nx.nn.Dropout(0.5)(nx.ones(1000)).tolist()) == {0.0, 2.0}
+    True
+    """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
@@ -164,15 +227,18 @@ class Dropout(Module):
 
 
 class Dropout1d(Dropout):
-    """In training, zeros whole channels of (N, C, L) with probability ``p``."""
+    """In training, zeros whole channels of (N, C, L) with probability ``p`` and divides the others by ``1 - p``. The
+    shape stays."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.dropout1d(input, self.p, self.training)
 
 
 class Dropout2d(Dropout1d):
-    """In training, zeros whole channels of (N, C, H, W) with probability ``p``."""
+    """In training, zeros whole channels of (N, C, H, W) with probability ``p`` and divides the others by ``1 - p``. The
+    shape stays."""
 
 
 class Dropout3d(Dropout1d):
-    """In training, zeros whole channels of (N, C, D, H, W) with probability ``p``."""
+    """In training, zeros whole channels of (N, C, D, H, W) with probability ``p`` and divides the others by ``1 - p``.
+    The shape stays."""

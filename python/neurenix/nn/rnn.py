@@ -122,7 +122,18 @@ class _Recurrent(_Weights):
 
 
 class RNN(_Recurrent):
-    """``h = tanh(W_ih x + b_ih + W_hh h + b_hh)`` over a sequence (T, N, F), (N, T, F) or (T, F)."""
+    """``h = tanh(W_ih x + b_ih + W_hh h + b_hh)`` over a sequence (T, N, input_size), (N, T, input_size) with
+    ``batch_first``, or (T, input_size).
+
+    ``output, h = layer(x, h_0)``: the output has the input's shape with ``directions * hidden_size`` as its last
+    dimension, ``h`` is (num_layers * directions, N, hidden_size), as ``h_0`` is (zeros if not given), whatever
+    ``batch_first``; ``directions`` is 2 with ``bidirectional``, else 1. ``dropout`` acts between layers, in training.
+
+    >>> import neurenix as nx
+    >>> output, h = nx.nn.RNN(4, 8)(nx.zeros(5, 2, 4))
+    >>> output.shape, h.shape
+    ((5, 2, 8), (1, 2, 8))
+    """
 
     def __init__(
         self,
@@ -145,7 +156,14 @@ class RNN(_Recurrent):
 
 
 class GRU(_Recurrent):
-    """Gated recurrent units over a sequence (T, N, F), (N, T, F) or (T, F); gates in the order r, z, n."""
+    """Gated recurrent units over a sequence (T, N, input_size), (N, T, input_size) with ``batch_first``, or (T,
+    input_size); gates in the order r, z, n. Arguments, results and shapes are those of :class:`RNN`.
+
+    >>> import neurenix as nx
+    >>> output, h = nx.nn.GRU(4, 8, num_layers=2, bidirectional=True)(nx.zeros(5, 2, 4))
+    >>> output.shape, h.shape
+    ((5, 2, 16), (4, 2, 8))
+    """
 
     def __init__(
         self,
@@ -165,7 +183,10 @@ class GRU(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """Long short-term memory over a sequence (T, N, F), (N, T, F) or (T, F); gates in the order i, f, g, o.
+    """Long short-term memory over a sequence (T, N, input_size), (N, T, input_size) with ``batch_first``, or (T,
+    input_size); gates in the order i, f, g, o.
+
+    ``output, (h, c) = layer(x, (h_0, c_0))``: shapes as of :class:`RNN`; ``c``, the cells, has that of ``h``.
 
     >>> import neurenix as nx
     >>> output, (h, c) = nx.nn.LSTM(4, 8, batch_first=True)(nx.zeros(2, 5, 4))
@@ -226,7 +247,13 @@ class _Cell(_Weights):
 
 
 class RNNCell(_Cell):
-    """One step of an RNN: (N, F) or (F)."""
+    """One step of an :class:`RNN`: (N, input_size), or (input_size), and a hidden state (N, hidden_size), or
+    (hidden_size), zeros if not given, to the next one.
+
+    >>> import neurenix as nx
+    >>> nx.nn.RNNCell(4, 8)(nx.zeros(2, 4)).shape
+    (2, 8)
+    """
 
     def __init__(
         self,
@@ -243,7 +270,12 @@ class RNNCell(_Cell):
 
 
 class GRUCell(_Cell):
-    """One step of a GRU: (N, F) or (F)."""
+    """One step of a :class:`GRU`; shapes as of :class:`RNNCell`.
+
+    >>> import neurenix as nx
+    >>> nx.nn.GRUCell(4, 8)(nx.zeros(4)).shape
+    (8,)
+    """
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
@@ -252,7 +284,14 @@ class GRUCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """One step of an LSTM: (N, F) or (F), to the hidden state and the cell state."""
+    """One step of an :class:`LSTM`: (N, input_size), or (input_size), and the hidden and the cell state, zeros if not
+    given, to the next two; shapes as of :class:`RNNCell`.
+
+    >>> import neurenix as nx
+    >>> h, c = nx.nn.LSTMCell(4, 8)(nx.zeros(2, 4))
+    >>> h.shape, c.shape
+    ((2, 8), (2, 8))
+    """
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None

@@ -18,9 +18,23 @@ from .pooling import Dropout
 
 
 class MultiheadAttention(Module):
-    """Attention of several heads: query (L, N, E) or (N, L, E) with ``batch_first``, or (L, E).
+    """Attention of several heads: ``softmax(q @ k.T / sqrt(embed_dim / num_heads) + mask) @ v`` for each, joined and
+    mapped.
 
-    A mask of ``bool`` is true where attention is **not** allowed, as in PyTorch; one of numbers is added.
+    ``output, weights = layer(query, key, value)``: a query (L, N, embed_dim), a key (S, N, kdim) and a value (S, N,
+    vdim), or (N, L, embed_dim) and so on with ``batch_first``, or all without N; the output has the query's shape.
+    ``weights`` are (N, L, S), the mean of the heads, or (N, num_heads, L, S) without ``average_attn_weights``, or
+    ``None`` without ``need_weights``, which is faster.
+
+    ``attn_mask`` is (L, S) or (N * num_heads, L, S), ``key_padding_mask`` (N, S). A mask of ``bool`` is true where
+    attention is **not** allowed, as in PyTorch; one of numbers is added. ``is_causal`` is a hint about ``attn_mask`` and
+    does not make one.
+
+    >>> import neurenix as nx
+    >>> x = nx.zeros(5, 3, 8)
+    >>> output, weights = nx.nn.MultiheadAttention(8, 2)(x, x, x)
+    >>> output.shape, weights.shape
+    ((5, 3, 8), (3, 5, 5))
     """
 
     in_proj_bias: Tensor | None
@@ -136,7 +150,16 @@ def chosen_activation(activation: str | Callable[[Tensor], Tensor]) -> Callable[
 
 
 class TransformerEncoderLayer(Module):
-    """Self-attention and a feed-forward network, each with a residual connection and a layer normalisation."""
+    """Self-attention and a feed-forward network, each with a residual connection and a layer normalisation: (S, N,
+    d_model), (N, S, d_model) with ``batch_first``, or (S, d_model), to the same shape.
+
+    ``x = norm1(x + attention(x)); x = norm2(x + linear2(activation(linear1(x))))``, or with ``norm_first`` ``x = x +
+    attention(norm1(x)); x = x + linear2(activation(linear1(norm2(x))))``.
+
+    >>> import neurenix as nx
+    >>> nx.nn.TransformerEncoderLayer(8, 2, 16)(nx.zeros(5, 3, 8)).shape
+    (5, 3, 8)
+    """
 
     def __init__(
         self,
@@ -171,6 +194,8 @@ class TransformerEncoderLayer(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
+        """(S, N, E) to (S, N, E): ``src_mask`` is (S, S) or (N * heads, S, S), ``src_key_padding_mask`` (N, S), both as
+        those of :class:`MultiheadAttention`."""
         if self.norm_first:
             src = src + self._attend(self.norm1(src), src_mask, src_key_padding_mask, is_causal)
             return src + self._feed(self.norm2(src))
@@ -187,7 +212,14 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerEncoder(Module):
-    """Copies of a layer, one after the other. ``enable_nested_tensor`` and ``mask_check`` change no result."""
+    """Copies of a layer, one after the other, then ``norm``: shapes as of :class:`TransformerEncoderLayer`.
+    ``enable_nested_tensor`` and ``mask_check`` change no result.
+
+    >>> import neurenix as nx
+    >>> layer = nx.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    >>> nx.nn.TransformerEncoder(layer, num_layers=2)(nx.zeros(3, 5, 8)).shape
+    (3, 5, 8)
+    """
 
     def __init__(
         self,
@@ -208,6 +240,7 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
+        """(S, N, E) to (S, N, E): ``mask`` is (S, S) or (N * heads, S, S), ``src_key_padding_mask`` (N, S)."""
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, bool(is_causal))
         return src if self.norm is None else self.norm(src)

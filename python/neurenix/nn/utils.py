@@ -23,8 +23,17 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """Scales all gradients so that their norm together is at most ``max_norm``; gives the norm before that. ``foreach`` is
-    accepted: the engine computes all of them together anyway."""
+    """Scales all gradients so that their norm together is at most ``max_norm``; gives the norm before that. ``foreach``
+    is accepted: the engine computes all of them together anyway.
+
+    >>> import neurenix as nx
+    >>> w = nx.nn.Parameter([3.0, 4.0])
+    >>> (w * w / 2).sum().backward()
+    >>> round(nx.nn.utils.clip_grad_norm_([w], max_norm=1.0).item(), 4)
+    5.0
+    >>> [round(slope, 4) for slope in w.grad.tolist()]
+    [0.6, 0.8]
+    """
     pairs = _gradients(parameters)
     if not pairs:
         return _engine.zeros(())
@@ -45,13 +54,26 @@ def clip_grad_norm_(
 def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:
-    """Brings every element of the gradients between ``-clip_value`` and ``clip_value``."""
+    """Brings every element of the gradients between ``-clip_value`` and ``clip_value``.
+
+    >>> import neurenix as nx
+    >>> w = nx.nn.Parameter([3.0, -0.5])
+    >>> (w * w / 2).sum().backward()
+    >>> nx.nn.utils.clip_grad_value_([w], 1.0)
+    >>> w.grad.tolist()
+    [1.0, -0.5]
+    """
     for parameter, gradient in _gradients(parameters):
         parameter.grad = gradient.clamp(-clip_value, clip_value)
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All parameters as one vector."""
+    """All parameters as one vector.
+
+    >>> from neurenix import nn
+    >>> nn.utils.parameters_to_vector(nn.Linear(2, 3).parameters()).shape
+    (9,)
+    """
     return _engine.cat([parameter.reshape(-1) for parameter in parameters])
 
 

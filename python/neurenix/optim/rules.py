@@ -24,7 +24,9 @@ def _check_betas(betas: tuple[float, float]) -> None:
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent, with momentum if ``momentum`` is above 0.
+    """Stochastic gradient descent: ``w = w - lr * g``, or with ``momentum`` ``v = momentum * v + (1 - dampening) * g; w =
+    w - lr * v``; with ``nesterov`` the step is ``lr * (g + momentum * v)``. ``weight_decay * w`` is added to the gradient
+    first.
 
     >>> import neurenix as nx
     >>> w = nx.nn.Parameter([1.0])
@@ -69,7 +71,18 @@ class _Adaptive(Optimizer):
 
 
 class Adam(_Adaptive):
-    """Adaptive moments (Kingma and Ba, 2015)."""
+    """Adaptive moments (Kingma and Ba, 2015): ``m = b1 * m + (1 - b1) * g; v = b2 * v + (1 - b2) * g * g``, both divided
+    by what they lack at first, ``1 - b1 ** t`` and ``1 - b2 ** t``; then ``w = w - lr * m / (sqrt(v) + eps)``.
+    ``weight_decay * w`` is added to the gradient first. With ``amsgrad`` the greatest ``v`` so far counts.
+
+    >>> import neurenix as nx
+    >>> w = nx.nn.Parameter([1.0])
+    >>> optimizer = nx.optim.Adam([w], lr=0.5)
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> round(w.item(), 4)
+    0.5
+    """
 
     _rule, _named = "Adam", ("eps", "amsgrad")
 
@@ -91,7 +104,8 @@ class Adam(_Adaptive):
 
 
 class AdamW(Adam):
-    """Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019)."""
+    """Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019): ``w = w - lr * weight_decay * w``,
+    then the step of :class:`Adam`."""
 
     _rule = "AdamW"
 
@@ -151,7 +165,17 @@ class RAdam(_Adaptive):
 
 
 class Adamax(_Adaptive):
-    """Adam by the greatest gradient rather than the mean square (Kingma and Ba, 2015)."""
+    """Adam by the greatest gradient rather than the mean square (Kingma and Ba, 2015): ``u = max(b2 * u, |g| + eps); w =
+    w - lr / (1 - b1 ** t) * m / u``.
+
+    >>> import neurenix as nx
+    >>> w = nx.nn.Parameter([1.0])
+    >>> optimizer = nx.optim.Adamax([w], lr=0.5)
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> round(w.item(), 4)
+    0.5
+    """
 
     _rule = "Adamax"
 
@@ -171,7 +195,18 @@ class Adamax(_Adaptive):
 
 
 class RMSprop(Optimizer):
-    """Divides by the root of the mean of squared gradients (Hinton, 2012)."""
+    """Divides by the root of the mean of squared gradients (Hinton, 2012): ``v = alpha * v + (1 - alpha) * g * g; w = w -
+    lr * g / (sqrt(v) + eps)``, with ``momentum`` over these steps; ``centered`` subtracts the square of the mean
+    gradient.
+
+    >>> import neurenix as nx
+    >>> w = nx.nn.Parameter([1.0])
+    >>> optimizer = nx.optim.RMSprop([w], lr=0.01)
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> round(w.item(), 4)
+    0.9
+    """
 
     _rule = "RMSprop"
 
@@ -196,7 +231,17 @@ class RMSprop(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """Divides by the root of the sum of squared gradients (Duchi et al., 2011)."""
+    """Divides by the root of the sum of squared gradients (Duchi et al., 2011): ``s = s + g * g; w = w - lr / (1 + (t -
+    1) * lr_decay) * g / (sqrt(s) + eps)``.
+
+    >>> import neurenix as nx
+    >>> w = nx.nn.Parameter([1.0])
+    >>> optimizer = nx.optim.Adagrad([w], lr=0.5)
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> round(w.item(), 4)
+    0.5
+    """
 
     _rule = "Adagrad"
 
@@ -221,7 +266,8 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """Steps in the parameter's own units (Zeiler, 2012)."""
+    """Steps in the parameter's own units (Zeiler, 2012): ``v = rho * v + (1 - rho) * g * g; d = sqrt(u + eps) / sqrt(v +
+    eps) * g; u = rho * u + (1 - rho) * d * d; w = w - lr * d``."""
 
     _rule = "Adadelta"
 
@@ -245,7 +291,17 @@ class Adadelta(Optimizer):
 
 
 class Lion(_Adaptive):
-    """The sign of an interpolated momentum (Chen et al., 2023)."""
+    """The sign of an interpolated momentum (Chen et al., 2023): ``w = w - lr * (sign(b1 * m + (1 - b1) * g) +
+    weight_decay * w); m = b2 * m + (1 - b2) * g``. PyTorch has no such rule.
+
+    >>> import neurenix as nx
+    >>> w = nx.nn.Parameter([1.0])
+    >>> optimizer = nx.optim.Lion([w], lr=0.5)
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> round(w.item(), 4)
+    0.5
+    """
 
     _rule, _named = "Lion", ()
 

@@ -2,12 +2,15 @@
 
 use phynexus::{DType, Tensor, shape::Layout};
 use pyo3::{
+    exceptions::PyTypeError,
     ffi,
     prelude::*,
-    types::{PyCapsule, PyDict, PyTuple},
+    types::{PyCapsule, PyDict},
 };
 
-use super::{Array, CPU, Managed, NAME, VERSIONED, Versioned, buffer_error, device_at, dtype_of, taken};
+use super::{
+    Array, CPU, Device, Managed, NAME, VERSIONED, Versioned, buffer_error, device_at, dtype_of, taken,
+};
 use crate::{
     error::{Result, runtime_error, type_error},
     tensor::PyTensor,
@@ -94,8 +97,44 @@ unsafe fn array_in<'a>(capsule: &'a Bound<'_, PyCapsule>) -> Result<&'a Array> {
     }
 }
 
+/// What an array hands over. One on a device that is none of ours is asked for on the CPU (`through_cpu`).
+fn handed_over<'py>(
+    x: &Bound<'py, PyAny>,
+    gpu: Option<phynexus::Device>,
+    through_cpu: bool,
+    copy: Option<bool>,
+) -> Result<Bound<'py, PyAny>> {
+    let py = x.py();
+    let options = PyDict::new(py);
+    if let Some(exchange) = gpu.and_then(|gpu| gpu.backend().exchange()) {
+        options.set_item("stream", exchange.queue())?;
+    }
+    let newest = options.copy()?;
+    newest.set_item("max_version", (1, 0))?;
+    if through_cpu {
+        newest.set_item("dl_device", (CPU, 0))?;
+    }
+    // A copy that is wanted is made here in any case.
+    if copy == Some(false) {
+        newest.set_item("copy", false)?;
+    }
+    match x.call_method("__dlpack__", (), Some(&newest)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            if through_cpu {
+                return Err(buffer_error(format!(
+                    "from_dlpack: its library does not bring the array to the CPU ({error}): bring it there first"
+                )));
+            }
+            // Before version 1.0 it is asked with the stream alone.
+            Ok(x.call_method("__dlpack__", (), Some(&options))?)
+        }
+        answer => Ok(answer?),
+    }
+}
+
 /// A tensor of the values of another library's array, on the array's device unless another is named. They are copied: tensors
-/// are values, which nobody else may change. With ``copy=False`` an array that has any is refused.
+/// are values, which nobody else may change. With ``copy=False`` an array that has any is refused. An array on a device that is
+/// none of ours comes through the CPU, where a device is named.
 #[pyfunction]
 #[pyo3(signature = (x, device=None, copy=None))]
 pub(crate) fn from_dlpack(
@@ -106,28 +145,24 @@ pub(crate) fn from_dlpack(
     let py = x.py();
     let (kind, number): (i32, i32) = x.call_method0("__dlpack_device__")?.extract()?;
     let gpu = device_at(kind, number);
-    if kind != CPU && gpu.is_none() {
+    let through_cpu = kind != CPU && gpu.is_none();
+    if through_cpu && device.is_none() {
         return Err(buffer_error(format!(
-            "an array on DLPack's device ({kind}, {number}) comes in through the CPU: bring it there first"
+            "from_dlpack: an array on DLPack's device ({kind}, {number}), which is none here: say where its values are to \
+             go, as in device=\"cpu\""
         )));
     }
-    let options = PyDict::new(py);
-    if let Some(exchange) = gpu.and_then(|gpu| gpu.backend().exchange()) {
-        options.set_item("stream", exchange.queue())?;
-    }
-    let with_version = options.copy()?;
-    with_version.set_item("max_version", PyTuple::new(py, [1, 0])?)?;
-    let capsule = match x.call_method("__dlpack__", (), Some(&with_version)) {
-        Ok(capsule) => capsule,
-        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {
-            x.call_method("__dlpack__", (), Some(&options))?
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let capsule = handed_over(x, gpu, through_cpu, copy)?;
     let capsule =
         capsule.cast::<PyCapsule>().map_err(|_| type_error("from_dlpack: __dlpack__ gave no capsule"))?;
     // SAFETY: the capsule lives until the end of this function.
     let array = unsafe { array_in(capsule) }?;
+    if gpu.is_none() && array.device.kind != CPU {
+        let Device { kind, index } = array.device;
+        return Err(buffer_error(format!(
+            "from_dlpack: the array was asked for on the CPU and came on DLPack's device ({kind}, {index})"
+        )));
+    }
     let dtype = dtype_of(array.dtype)?;
     // SAFETY: the array is one of DLPack's.
     let (shape, strides) = unsafe { extents(array) }?;
