@@ -94,6 +94,7 @@ class Compiled:
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._recordings: dict[Any, tuple[Any, list[Any]]] = {}
+        self._lock = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._function, name)
@@ -116,9 +117,12 @@ class Compiled:
         except TypeError as error:
             raise TypeError(f"compile: an argument cannot be compared with earlier ones: {error}") from None
         if known is None:
-            while len(self._recordings) >= _CAPACITY:
-                self._recordings.pop(next(iter(self._recordings)))
-            known = self._recordings[key] = self._record(shape, len(given), held)
+            with self._lock:
+                known = self._recordings.get(key)
+                if known is None:
+                    while len(self._recordings) >= _CAPACITY:
+                        self._recordings.pop(next(iter(self._recordings)))
+                    known = self._recordings[key] = self._record(shape, len(given), held)
         captured, result = known
         outputs = list(captured(tensors))
         return _unflatten(result[0], outputs)
@@ -128,12 +132,10 @@ class Compiled:
 
         def run(copies: list[Tensor]) -> list[Tensor]:
             args, kwargs = _unflatten(shape, copies[:count])
-            before: list[tuple[Tensor, Tensor, bool]] = []
             _RECORDING.under_way = True
-            with _engine.GradientMode(False):
-                try:
-                    for place, copy in zip(held, copies[count:], strict=True):
-                        before.append((place, *place._exchange(copy, False)))
+            try:
+                # On this thread alone: others go on with what is held.
+                with _engine.GradientMode(False), _engine.StandIns(held, copies[count:]):
                     places = held + copies[:count]
                     recorded = [place.detach() for place in places]
                     outputs: list[Tensor] = []
@@ -143,11 +145,10 @@ class Compiled:
                             "compile: the function changes a tensor in place (a running mean, a counter): a replay would "
                             "not. Return the new value, or call the function itself"
                         )
-                finally:
-                    _RECORDING.under_way = False
-                    for place, value, trainable in before:
-                        place._exchange(value, trainable)
-            return outputs
+                    # What is held and given back is the stand-in, too.
+                    return [output.detach() for output in outputs]
+            finally:
+                _RECORDING.under_way = False
 
         return _engine.Captured(run), result
 
@@ -159,6 +160,7 @@ def compile(function: Callable[..., Any] | None = None) -> Any:
     too), as parameters and buffers of modules, and from the closure and the globals that the function names; what else it
     computes with (tensors in other objects, or that functions it calls reach by themselves) is taken as it was when it was
     recorded. It must not change a tensor in place, which is an error. The function must not read a tensor's value (``item``, ``if x > 0``), which is an error.
+    Threads may call it at the same time, also for the first time, and use what it holds beside it.
 
     Where gradients are recorded and something requires them, the function runs as it is: a replay has no graph.
 

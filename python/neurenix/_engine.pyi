@@ -194,6 +194,17 @@ class Profiler:
     def table(self, /) -> str:
         ...
 
+class StandIns:
+
+    def __enter__(self, /) -> None:
+        ...
+
+    def __exit__(self, /, *_error: Any) -> None:
+        ...
+
+    def __new__(cls, /, tensors: Sequence[Tensor], copies: Sequence[Tensor]) -> Self:
+        ...
+
 class Tensor:
     @property
     def T(self, /) -> Tensor:
@@ -410,7 +421,7 @@ class Tensor:
     def _clear_grad(self, /) -> None:
         ...
 
-    def _exchange(self, /, value: Tensor, trainable: builtins.bool | None=None) -> tuple[Tensor, builtins.bool]:
+    def _exchange(self, /, value: Tensor) -> None:
         ...
 
     def _put(self, /, value: Tensor, *indices: Any) -> Tensor:
