@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +72,8 @@ def _held(function: Any, arguments: Any) -> tuple[list[Tensor], tuple[bool, ...]
         elif isinstance(value, functools.partial):
             look((value.func, value.args, value.keywords), depth + 1)
 
+    while isinstance(function, Compiled):
+        function = function._function
     inner = getattr(function, "__func__", function)
     look(getattr(function, "__self__", None), 0)
     look(function, 0)
@@ -97,7 +101,23 @@ class Compiled:
         self._lock = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
+        # Not what copies and pickles ask for, also of an object that has no attributes yet.
+        if name == "_function" or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._function, name)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        # A function in a class is a method.
+        is_method = instance is not None and isinstance(self._function, types.FunctionType)
+        return types.MethodType(self, instance) if is_method else self
+
+    def __reduce__(self) -> Any:
+        # A decorated function is found by its name. Recordings stay behind: they are of this process's tensors.
+        name = getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(self.__module__)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else (Compiled, (self._function,))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given: list[Tensor] = []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 
 import neurenix as nx
+import pytest
 
 nn = nx.nn
 
@@ -52,3 +55,55 @@ def test_what_is_held_and_given_back_is_no_constant() -> None:
     assert [each.tolist() for each in compiled(nx.ones(2))] == [[1.0, 2.0], [2.0, 3.0]]
     w.fill_(5)
     assert [each.tolist() for each in compiled(nx.ones(2))] == [[5.0, 5.0], [6.0, 6.0]]
+
+
+def double(x: nx.Tensor) -> nx.Tensor:
+    return x * 2
+
+
+@nx.compile
+def triple(x: nx.Tensor) -> nx.Tensor:
+    """Three times as much."""
+    return x * 3
+
+
+class Scaled(nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(nx.Tensor([scale]), requires_grad=False)
+
+    @nx.compile
+    def forward(self, x: nx.Tensor) -> nx.Tensor:
+        return x * self.scale
+
+
+def test_compiled_functions_are_copied_and_pickled() -> None:
+    x = nx.ones(2)
+    compiled = nx.compile(double)
+    for again in (copy.copy(compiled), copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        assert again is not compiled and again(x).tolist() == [2.0, 2.0] and again.__name__ == "double"
+    for again in (copy.deepcopy(triple), pickle.loads(pickle.dumps(triple))):
+        assert again is triple and again(x).tolist() == [3.0, 3.0] and again.__doc__ == "Three times as much."
+    model = nx.compile(nn.Linear(2, 2))
+    copied = copy.deepcopy(model)
+    with nx.no_grad():
+        model.weight.fill_(0)
+        assert nx.allclose(model(x), model.bias) and not nx.allclose(copied(x), copied.bias)
+    with pytest.raises(AttributeError, match="__wanted__"):
+        model.__wanted__
+
+
+def test_a_compiled_method_belongs_to_its_object() -> None:
+    two, five, x = Scaled(2.0), Scaled(5.0), nx.ones(2)
+    assert [model(x).tolist() for model in (two, five, two)] == [[2.0, 2.0], [5.0, 5.0], [2.0, 2.0]]
+    two.scale.fill_(3.0)
+    assert two(x).tolist() == [3.0, 3.0] and copy.deepcopy(two)(x).tolist() == [3.0, 3.0]
+    assert Scaled.forward(five, x).tolist() == [5.0, 5.0]
+
+
+def test_what_compiled_functions_within_hold_is_not_frozen() -> None:
+    w = nx.Tensor([2.0])
+    twice = nx.compile(nx.compile(lambda x: x * w))
+    assert twice(nx.ones(1)).item() == 2.0
+    w.fill_(7)
+    assert twice(nx.ones(1)).item() == 7.0
