@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import neurenix as nx
@@ -50,7 +51,8 @@ class Refusing(Exchanged):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int64", "bool"])
 def test_tensors_come_by_dlpack(kind: type[Exchanged], dtype: str) -> None:
     x = nx.tensor([[1.0, 0.0], [3.0, -2.0]]).to(dtype)
-    for function in (nx.Tensor, nx.tensor, nx.asarray):
+    functions: list[Any] = [nx.Tensor, nx.tensor, nx.asarray]
+    for function in functions:
         found = function(kind(x.T))
         assert found.dtype == x.dtype and found.tolist() == x.T.tolist()
         assert function(kind(x), dtype=nx.float64).tolist() == x.to("float64").tolist()
@@ -81,3 +83,34 @@ def test_states_of_pytorch_are_loaded() -> None:
         theirs, model = torch.nn.Linear(3, 2).to(dtype), nx.nn.Linear(3, 2)
         model.load_state_dict(theirs.state_dict())
         assert model.weight.tolist() == theirs.weight.float().tolist()
+
+
+def test_an_array_comes_in_without_a_copy_of_pythons() -> None:
+    array = np.arange(1 << 20, dtype=np.float64)
+    array.flags.writeable = False
+    tracemalloc.start()
+    try:
+        x = nx.tensor(array)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < array.nbytes // 4
+    assert np.array_equal(x.numpy(), array)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(5.0),
+        np.zeros((0, 3), np.int32),
+        np.arange(24.0).reshape(2, 3, 4)[:, ::-1, ::2],
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+        np.arange(6, dtype=">i4"),
+        np.array([True, False]),
+        np.frombuffer(b"\x01\x02\x03\x04", np.uint16),
+    ],
+    ids=["number", "empty", "view", "columns", "big endian", "bool", "buffer"],
+)
+def test_arrays_of_every_layout_come_in(array: Any) -> None:
+    x = nx.tensor(array)
+    assert x.shape == array.shape and x.dtype.name == array.dtype.name and x.tolist() == array.tolist()

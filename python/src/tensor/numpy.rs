@@ -225,12 +225,21 @@ fn from_array(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
         array = array.call_method1("astype", (kind.call_method1("newbyteorder", ("=",))?,))?;
     }
     let shape: Vec<usize> = array.getattr("shape")?.extract()?;
-    let bytes = array.call_method0("tobytes")?;
-    let bytes = bytes.cast::<PyBytes>().map_err(|_| runtime_error("NumPy gave no bytes"))?;
-    let tensor = Tensor::from_bytes(bytes.as_bytes(), given, &shape, device)?;
-    Ok(match dtype {
-        Some(dtype) => tensor.to_dtype(dtype)?,
-        None => tensor,
+    let array = numpy(py)?.call_method1("ascontiguousarray", (array,))?;
+    let size: usize = array.getattr("nbytes")?.extract()?;
+    let (start, _): (usize, bool) = array.getattr("__array_interface__")?.get_item("data")?.extract()?;
+    compute(py, || {
+        let bytes = match size {
+            0 => &[][..],
+            // SAFETY: by NumPy's rules so many bytes lie there, one after the other, as long as the array, which is kept until
+            // they are copied. Who writes to them meanwhile gets old or new ones, as with copies of NumPy's own.
+            _ => unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(start), size) },
+        };
+        let tensor = Tensor::from_bytes(bytes, given, &shape, device)?;
+        match dtype {
+            Some(dtype) => tensor.to_dtype(dtype),
+            None => Ok(tensor),
+        }
     })
 }
 
