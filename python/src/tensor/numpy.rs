@@ -14,6 +14,7 @@ use pyo3::{
 use super::{PyTensor, dlpack::import::exchanged};
 use crate::{
     argument::{fits, number},
+    device::Named,
     dtype::Wanted,
     error::{Result, runtime_error, type_error, value_error},
     interrupt::compute,
@@ -207,9 +208,8 @@ fn from_array(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
                 && data.hasattr("__dlpack_device__")?
                 && !data.hasattr("__array_interface__")? =>
         {
-            let tensor = exchanged(data, None)?;
-            let tensor = tensor.to_dtype(dtype.unwrap_or(tensor.dtype()))?;
-            return Ok(tensor.to_device(device)?);
+            let tensor = exchanged(data, Some(Named(device)), None)?;
+            return Ok(tensor.to_dtype(dtype.unwrap_or(tensor.dtype()))?);
         }
         made => made?,
     };

@@ -103,15 +103,15 @@ pub(crate) fn from_dlpack(
     device: Option<crate::device::Named>,
     copy: Option<bool>,
 ) -> Result<PyTensor> {
-    let tensor = exchanged(x, copy)?;
-    Ok(PyTensor::wrap(match device {
-        Some(device) => tensor.to_device(device.0)?,
-        None => tensor,
-    }))
+    Ok(PyTensor::wrap(exchanged(x, device, copy)?))
 }
 
-/// A tensor of an array's values, on the array's device.
-pub(crate) fn exchanged(x: &Bound<'_, PyAny>, copy: Option<bool>) -> Result<Tensor> {
+/// What [`from_dlpack`] gives.
+pub(crate) fn exchanged(
+    x: &Bound<'_, PyAny>,
+    device: Option<crate::device::Named>,
+    copy: Option<bool>,
+) -> Result<Tensor> {
     let py = x.py();
     let (kind, number): (i32, i32) = x.call_method0("__dlpack_device__")?.extract()?;
     let gpu = device_at(kind, number);
@@ -146,14 +146,14 @@ pub(crate) fn exchanged(x: &Bound<'_, PyAny>, copy: Option<bool>) -> Result<Tens
     let address = array.data.expose_provenance() + array.byte_offset as usize;
     let is_bool = dtype == DType::Bool;
     // Not to be interrupted: the memory is there until the capsule goes, which is after the copy.
-    match gpu.and_then(|gpu| Some((gpu, gpu.backend().exchange()?))) {
+    let tensor = match gpu.and_then(|gpu| Some((gpu, gpu.backend().exchange()?))) {
         Some((gpu, exchange)) => py.detach(|| -> Result<Tensor> {
             let stored = if is_bool { DType::U8 } else { dtype };
             // SAFETY: the copy is waited for.
             let tensor = unsafe { taken(exchange, gpu, stored, &shape, &strides, address as u64) }?;
             gpu.synchronize()?;
             Ok(if is_bool { tensor.ne_scalar(0)? } else { tensor })
-        }),
+        })?,
         None => {
             let cpu = crate::device::find("cpu")?;
             py.detach(|| -> Result<Tensor> {
@@ -163,7 +163,11 @@ pub(crate) fn exchanged(x: &Bound<'_, PyAny>, copy: Option<bool>) -> Result<Tens
                     bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
                 }
                 Ok(Tensor::from_bytes(&bytes, dtype, &shape, cpu)?)
-            })
+            })?
         }
-    }
+    };
+    Ok(match device {
+        Some(device) => tensor.to_device(device.0)?,
+        None => tensor,
+    })
 }
