@@ -572,7 +572,7 @@ class Tensor:
     def cpu(self, /) -> Tensor:
         ...
 
-    def cross(self, /, other: Tensor, dim: SupportsIndex=...) -> Tensor:
+    def cross(self, /, other: Tensor, dim: SupportsIndex | None=None) -> Tensor:
         ...
 
     def cuda(self, /, device: SupportsIndex | None=None) -> Tensor:
