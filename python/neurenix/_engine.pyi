@@ -99,6 +99,9 @@ class Generator:
     def __new__(cls, /, seed: SupportsIndex=0) -> Self:
         ...
 
+    def __reduce__(self, /) -> tuple[Any, tuple[builtins.int, builtins.int]]:
+        ...
+
     def get_state(self, /) -> tuple[builtins.int, builtins.int]:
         ...
 
