@@ -51,6 +51,9 @@ ARGUMENTS = {
     "a": "DTypeLike",
     "b": "DTypeLike",
     "name": "Any",
+    # Numbers that count.
+    **dict.fromkeys("chunks groups k length limit m n num_classes num_groups repeats steps threads".split(), "SupportsIndex"),
+    "work_group_size": "SupportsIndex",
 }
 OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
 TENSOR = {f"__{way}{name}__" for name in OPERATORS for way in ("", "r", "i")}

@@ -36,12 +36,9 @@ from ._engine import (
     Tensor as Tensor,
     __version__ as __version__,
     all_dtypes as all_dtypes,
-    bernoulli as bernoulli,
     broadcast_shapes as broadcast_shapes,
-    cat as cat,
     devices as devices,
     dtype as dtype,
-    einsum as einsum,
     evaluate as evaluate,
     get_default_device as get_default_device,
     get_float32_matmul_precision as get_float32_matmul_precision,
@@ -70,6 +67,7 @@ from ._placement import on_fallback as on_fallback
 from ._placement import set_strict_placement as set_strict_placement
 from ._places import attach as _attach
 from ._reductions import *  # noqa: F403
+from .random import bernoulli as bernoulli
 
 if TYPE_CHECKING:
     from . import amp as amp, data as data, hardware as hardware, io as io, linalg as linalg

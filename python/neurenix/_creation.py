@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _engine
+from ._arguments import guard as _guard, guarded as _guarded
 from ._engine import Tensor, dtype
 
 
@@ -130,16 +131,26 @@ def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, requires_g
 
 
 empty_like = zeros_like
-full_like = _engine.full_like
+full_like = _guarded(_engine.full_like, "full_like", {"input": "Tensor"})
 
 
-def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """A matrix with ones on the diagonal, or ``k`` above it."""
     if k == 0:
-        return _engine.eye(n_rows, n_cols, dtype=dtype, device=device)
+        return _engine.eye(n_rows, n_cols, dtype=dtype, device=device, requires_grad=requires_grad)
     columns = n_rows if n_cols is None else n_cols
     rows = _engine.arange(n_rows, device=device).unsqueeze(1)
-    return (_engine.arange(columns, device=device) == rows + k).to("float32" if dtype is None else dtype)
+    made = (_engine.arange(columns, device=device) == rows + k).to("float32" if dtype is None else dtype)
+    return made.requires_grad_() if requires_grad else made
 
 
 def linspace(
@@ -152,6 +163,7 @@ def linspace(
     dtype: Any = None,
     device: Any = None,
     endpoint: bool = True,
+    requires_grad: bool = False,
 ) -> Tensor:
     """``num`` numbers from ``start`` to ``stop`` at equal distances; ``stop`` is left out without ``endpoint``. PyTorch
     calls them ``steps`` and ``end``."""
@@ -159,8 +171,9 @@ def linspace(
         raise TypeError("linspace: give start, stop and num, each once, as in linspace(0, 1, 5)")
     stop, num = end if stop is None else stop, steps if num is None else num
     if endpoint or num <= 0:
-        return _engine.linspace(start, stop, num, dtype=dtype, device=device)
-    return _engine.linspace(start, stop, num + 1, dtype=dtype, device=device)[:-1]
+        return _engine.linspace(start, stop, num, dtype=dtype, device=device, requires_grad=requires_grad)
+    made = _engine.linspace(start, stop, num + 1, dtype=dtype, device=device)[:-1]
+    return made.requires_grad_() if requires_grad else made
 
 
 def tril(x: Tensor, /, *, k: int = 0, diagonal: int = 0) -> Tensor:
@@ -276,3 +289,6 @@ def iinfo(type: Any, /) -> IntegerInfo:
     if kind.is_signed:
         return IntegerInfo(bits, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)), kind)
     return IntegerInfo(bits, 2**bits - 1, 0, kind)
+
+
+_guard(globals())

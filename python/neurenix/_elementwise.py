@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from . import _engine
+from ._arguments import guard as _guard
 from ._engine import Tensor
 from ._creation import full_like, iinfo, ones_like, result_type, zeros_like
 from ._manipulation import broadcast_tensors
@@ -163,9 +164,9 @@ def sign(x: Any, /) -> Tensor:
     return x.sign() + 0 if x.dtype.is_floating_point else x.sign()
 
 
-def real(x: Tensor, /) -> Tensor:
+def real(x: Any, /) -> Tensor:
     """The real part of each element: the element, since there are no complex tensors."""
-    return x
+    return _tensor(x)
 
 
 conj = real
@@ -176,8 +177,9 @@ def round(x: Any, /, *, decimals: int = 0) -> Tensor:
     return _tensor(x).round(decimals)
 
 
-def signbit(x: Tensor, /) -> Tensor:
+def signbit(x: Any, /) -> Tensor:
     """True where the sign bit is set, that of -0.0 and NaN too."""
+    x = _tensor(x)
     name = x.dtype.name
     if not x.dtype.is_floating_point:
         return x < 0 if x.dtype.is_signed else zeros_like(x, dtype="bool")
@@ -218,9 +220,10 @@ def _no_slope(gradient: Tensor) -> None:
     raise RuntimeError("nextafter has no gradient: detach() its operands first")
 
 
-def nextafter(x1: Tensor, x2: Any, /) -> Tensor:
+def nextafter(x1: Any, x2: Any, /) -> Tensor:
     """The next number that the dtype has after ``x1`` on the way to ``x2``. It has no gradient: ``backward`` through it is an
     error."""
+    x1, x2 = _pair(x1, x2)
     x2 = _tensor(x2, x1)
     if _engine.is_grad_enabled() and (x1.requires_grad or x2.requires_grad):
         # The sum stands for the operands, from which the result is cut off.
@@ -239,7 +242,7 @@ def nextafter(x1: Tensor, x2: Any, /) -> Tensor:
     return where(a.isnan() | b.isnan(), a + b, where(a == b, b, moved))
 
 
-def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
+def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
     """The elements brought between ``min`` and ``max``."""
     return _tensor(x).clamp(min, max)
 
@@ -252,3 +255,6 @@ def where(condition: Tensor, x1: Any = None, x2: Any = None, /) -> Any:
     if x1 is None and x2 is None:
         return condition.nonzero(as_tuple=True)
     return _engine.where(condition, x1, x2)
+
+
+_guard(globals())

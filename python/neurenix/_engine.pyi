@@ -1226,6 +1226,9 @@ class Tensor:
     def clamp_min(self, /, min: Any) -> Tensor:
         ...
 
+    def det(self, /) -> Tensor:
+        ...
+
     def diag_embed(self, /, offset: builtins.int=0, dim1: builtins.int=-2, dim2: builtins.int=-1) -> Tensor:
         ...
 
@@ -1286,6 +1289,9 @@ class Tensor:
     def inner(self, /, other: Tensor) -> Tensor:
         ...
 
+    def inverse(self, /) -> Tensor:
+        ...
+
     def kthvalue(self, /, k: builtins.int, dim: builtins.int=-1, keepdim: builtins.bool=False) -> Any:
         ...
 
@@ -1299,6 +1305,9 @@ class Tensor:
         ...
 
     def masked_scatter_(self, /, mask: Tensor, source: Tensor) -> Tensor:
+        ...
+
+    def matrix_power(self, /, n: builtins.int) -> Tensor:
         ...
 
     def median(self, /, dim: builtins.int | None=None, keepdim: builtins.bool=False) -> Any:
@@ -1322,22 +1331,25 @@ class Tensor:
     def nelement(self, /) -> builtins.int:
         ...
 
-    def new_empty(self, /, *size: Any, dtype: Any=None, device: Any=None) -> Tensor:
+    def new_empty(self, /, *size: Any, dtype: Any=None, device: Any=None, requires_grad: builtins.bool=False) -> Tensor:
         ...
 
-    def new_full(self, /, size: Any, fill_value: Any, *, dtype: Any=None, device: Any=None) -> Tensor:
+    def new_full(self, /, size: Any, fill_value: Any, *, dtype: Any=None, device: Any=None, requires_grad: builtins.bool=False) -> Tensor:
         ...
 
-    def new_ones(self, /, *size: Any, dtype: Any=None, device: Any=None) -> Tensor:
+    def new_ones(self, /, *size: Any, dtype: Any=None, device: Any=None, requires_grad: builtins.bool=False) -> Tensor:
         ...
 
     def new_tensor(self, /, data: Any, *, dtype: Any=None, device: Any=None, requires_grad: builtins.bool=False) -> Tensor:
         ...
 
-    def new_zeros(self, /, *size: Any, dtype: Any=None, device: Any=None) -> Tensor:
+    def new_zeros(self, /, *size: Any, dtype: Any=None, device: Any=None, requires_grad: builtins.bool=False) -> Tensor:
         ...
 
     def normal_(self, /, mean: builtins.float=0.0, std: builtins.float=1.0, *, generator: Generator | None=None) -> Tensor:
+        ...
+
+    def pinverse(self, /, rcond: builtins.float | None=None) -> Tensor:
         ...
 
     def quantile(self, /, q: builtins.float | Tensor, dim: builtins.int | None=None, keepdim: builtins.bool=False, *, interpolation: str='linear') -> Tensor:
@@ -1350,6 +1362,9 @@ class Tensor:
         ...
 
     def scatter_reduce_(self, /, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool=True) -> Tensor:
+        ...
+
+    def slogdet(self, /) -> tuple[Tensor, Tensor]:
         ...
 
     def std_mean(self, /, dim: Any=None, *, correction: builtins.int=1, keepdim: builtins.bool=False) -> tuple[Tensor, Tensor]:
@@ -1467,22 +1482,22 @@ def cat(tensors: Any, dim: SupportsIndex=0) -> Tensor:
 def cholesky(input: Tensor, upper: builtins.bool=False) -> Tensor:
     ...
 
-def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., dilation: Shape=..., groups: SupportsIndex=1) -> Tensor:
+def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., dilation: Shape=..., groups: SupportsIndex=...) -> Tensor:
     ...
 
-def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., dilation: Shape=..., groups: SupportsIndex=1) -> Tensor:
+def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., dilation: Shape=..., groups: SupportsIndex=...) -> Tensor:
     ...
 
-def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., dilation: Shape=..., groups: SupportsIndex=1) -> Tensor:
+def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., dilation: Shape=..., groups: SupportsIndex=...) -> Tensor:
     ...
 
-def conv_transpose1d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., output_padding: Shape=..., groups: SupportsIndex=1, dilation: Shape=...) -> Tensor:
+def conv_transpose1d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., output_padding: Shape=..., groups: SupportsIndex=..., dilation: Shape=...) -> Tensor:
     ...
 
-def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., output_padding: Shape=..., groups: SupportsIndex=1, dilation: Shape=...) -> Tensor:
+def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., output_padding: Shape=..., groups: SupportsIndex=..., dilation: Shape=...) -> Tensor:
     ...
 
-def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., output_padding: Shape=..., groups: SupportsIndex=1, dilation: Shape=...) -> Tensor:
+def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None=None, stride: Shape=..., padding: Shape=..., output_padding: Shape=..., groups: SupportsIndex=..., dilation: Shape=...) -> Tensor:
     ...
 
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: SupportsFloat | SupportsIndex=0.0, reduction: str='mean') -> Tensor:
@@ -1510,6 +1525,9 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     ...
 
 def dropout(input: Tensor, p: SupportsFloat | SupportsIndex=0.5, training: builtins.bool=True, features: builtins.bool=False, generator: Generator | None=None) -> Tensor:
+    ...
+
+def dtype_or_device(object: Any) -> Any:
     ...
 
 def eigh(input: Tensor) -> tuple[Tensor, Tensor]:

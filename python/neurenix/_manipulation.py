@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _engine
+from ._arguments import guard as _guard, guarded as _guarded
 from ._creation import asarray, result_type
 from ._engine import Tensor, broadcast_shapes
 from ._results import UniqueAll, UniqueCounts, UniqueInverse
@@ -38,6 +39,7 @@ def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, *, dim: int | None
 
 
 concatenate = concat
+cat = _guarded(_engine.cat, "cat", {"tensors": "Sequence[Tensor]"})
 
 
 def stack(arrays: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
@@ -268,6 +270,9 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
 
 
 # Products.
+einsum = _guarded(_engine.einsum, "einsum", {"equation": "str", "operands": "Sequence[Tensor]"})
+
+
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The product of matrices, stacks of them, and vectors.
 
@@ -368,3 +373,6 @@ def numel(x: Tensor) -> int:
 def is_tensor(x: Any) -> bool:
     """Whether ``x`` is a tensor."""
     return isinstance(x, Tensor)
+
+
+_guard(globals())

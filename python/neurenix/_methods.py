@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _engine
+from ._arguments import guard as _guard
 from ._engine import Tensor, where
 from ._results import aminmax as _AminMax
 from ._results import kthvalue as _KthValue
@@ -389,3 +390,6 @@ def fliplr(input: Tensor) -> Tensor:
 def flipud(input: Tensor) -> Tensor:
     """The first dimension turned round."""
     return input.flip(0)
+
+
+_guard(globals())

@@ -41,7 +41,7 @@ def on_fallback(function: Callable[[Placement], Any] | None) -> Callable[[Placem
     It is called with a ``Placement`` (``step``, ``wanted``, ``device``, ``reason``) behind the computation, on the thread
     that asked for it, when nothing is locked: it may read and compute tensors, those of the computation too. What it
     raises comes out of the call that computed; the values are there all the same. Behind a computation that failed itself
-    it is printed as an unraisable exception.
+    it goes to ``sys.unraisablehook``, and so does what it raises a second time behind one call.
 
     >>> import neurenix as nx
     >>> told = []

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _engine, _methods
 from ._engine import Generator, Tensor
+from ._results import SlogdetResult as _SlogdetResult
 
 
 # In place.
@@ -110,19 +111,23 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None
     )
 
 
-def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def new_full(
+    self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor of one value, of this one's dtype and on its device unless others are given."""
-    return _engine.full(size, fill_value, dtype=dtype or self.dtype, device=device or self.device)
+    return _engine.full(
+        size, fill_value, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
+    )
 
 
-def new_zeros(self: Tensor, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
+def new_zeros(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Zeros, of this one's dtype and on its device unless others are given."""
-    return _engine.zeros(*size, dtype=dtype or self.dtype, device=device or self.device)
+    return _engine.zeros(*size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
-def new_ones(self: Tensor, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
+def new_ones(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Ones, of this one's dtype and on its device unless others are given."""
-    return _engine.ones(*size, dtype=dtype or self.dtype, device=device or self.device)
+    return _engine.ones(*size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
 new_empty = new_zeros
@@ -143,6 +148,35 @@ def allclose(self: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8
 def equal(self: Tensor, other: Tensor) -> builtins.bool:
     """Whether shapes and all elements are equal."""
     return tuple(self.shape) == tuple(other.shape) and builtins.bool((self == other).all())
+
+
+def det(self: Tensor) -> Tensor:
+    """The determinants of square matrices, as ``nx.linalg.det``."""
+    return _engine.det(self)
+
+
+def slogdet(self: Tensor) -> tuple[Tensor, Tensor]:
+    """The signs of determinants and the logarithms of their magnitudes, as ``nx.linalg.slogdet``."""
+    return _SlogdetResult(*_engine.slogdet(self))
+
+
+def inverse(self: Tensor) -> Tensor:
+    """The inverses of square matrices, as ``nx.linalg.inv``."""
+    return _engine.inv(self)
+
+
+def pinverse(self: Tensor, rcond: float | None = None) -> Tensor:
+    """The pseudoinverses, as ``nx.linalg.pinv`` with this ``rtol``."""
+    from .linalg import pinv
+
+    return pinv(self, rtol=rcond)
+
+
+def matrix_power(self: Tensor, n: builtins.int) -> Tensor:
+    """Square matrices times themselves, as ``nx.linalg.matrix_power``."""
+    from .linalg import matrix_power
+
+    return matrix_power(self, n)
 
 
 def nelement(self: Tensor) -> builtins.int:

@@ -10,6 +10,7 @@ import builtins
 from typing import Any
 
 from . import _engine
+from ._arguments import guard as _guard
 from ._engine import Tensor
 
 Axis = int | tuple[int, ...] | None
@@ -200,3 +201,5 @@ def diff(x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = N
         x = later != earlier if x.dtype.name == "bool" else later - earlier
     return x
 
+
+_guard(globals())

@@ -16,9 +16,11 @@ positive definite is found when the result is computed, and is a ``RuntimeError`
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Literal
 
 from . import _engine
+from ._arguments import guard as _guard
 from ._engine import Tensor
 from ._manipulation import matmul, matrix_transpose, outer, tensordot, vecdot
 from ._results import EighResult, QRResult, SlogdetResult, SVDResult
@@ -55,6 +57,10 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """
     from . import eye
 
+    try:
+        n = operator.index(n)
+    except TypeError:
+        raise TypeError(f"matrix_power: the exponent is {n!r}: it is a whole number") from None
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"matrix_power: shape {x.shape} is not that of square matrices")
     result = eye(x.shape[-1], dtype=x.dtype, device=x.device).broadcast_to(x.shape)
@@ -191,15 +197,23 @@ def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRR
     return QRResult(*_engine.qr(x, mode == "complete"))
 
 
-def eigh(x: Tensor, /) -> EighResult:
+def eigh(x: Tensor, /, UPLO: Literal["L", "U"] = "L") -> EighResult:
     """The ``eigenvalues`` of symmetric matrices, ascending, and their ``eigenvectors``, which are the columns. The
-    lower triangle is read. Eigenvectors of equal eigenvalues are one choice of many and have infinite gradients."""
-    return EighResult(*_engine.eigh(x))
+    lower triangle is read, or with ``"U"`` the upper one. Eigenvectors of equal eigenvalues are one choice of many and have
+    infinite gradients."""
+    return EighResult(*_engine.eigh(_lower("eigh", x, UPLO)))
 
 
-def eigvalsh(x: Tensor, /) -> Tensor:
-    """The eigenvalues of symmetric matrices, ascending."""
-    return _engine.eigh(x)[0]
+def eigvalsh(x: Tensor, /, UPLO: Literal["L", "U"] = "L") -> Tensor:
+    """The eigenvalues of symmetric matrices, ascending; of which triangle, see ``eigh``."""
+    return _engine.eigh(_lower("eigvalsh", x, UPLO))[0]
+
+
+def _lower(name: str, x: Tensor, triangle: str) -> Tensor:
+    """Matrices whose lower triangle is the one to read."""
+    if triangle not in ("L", "U"):
+        raise ValueError(f"{name}: UPLO is {triangle!r}: it is 'L' or 'U'")
+    return x if triangle == "L" else matrix_transpose(x)
 
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
@@ -211,6 +225,24 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
 def svdvals(x: Tensor, /) -> Tensor:
     """The singular values, descending."""
     return _engine.svd(x, False)[1]
+
+
+def cond(x: Tensor, /, p: float | Literal["fro", "nuc"] | None = None) -> Tensor:
+    """The condition numbers of matrices: without ``p`` and for 2 the greatest singular value divided by the least, for -2
+    the least divided by the greatest; for the other norms (see ``matrix_norm``) that of a square matrix times that of its
+    inverse. Infinity where the least singular value is 0.
+
+    >>> import neurenix as nx
+    >>> nx.linalg.cond(nx.Tensor([[4.0, 0.0], [0.0, 2.0]])).item()
+    2.0
+    """
+    if p is not None and p not in (2, -2):
+        return matrix_norm(x, ord=p) * matrix_norm(inv(x), ord=p)
+    values = svdvals(x)
+    greatest, least = values.amax(-1), values.amin(-1)
+    if p == -2:
+        return least / greatest
+    return _engine.where(least == 0, float("inf"), greatest / least)
 
 
 def pinv(x: Tensor, /, *, rtol: _Tolerance = None) -> Tensor:
@@ -237,6 +269,7 @@ def _tolerance(x: Tensor, rtol: _Tolerance) -> Tensor | None:
 
 __all__ = [
     "cholesky",
+    "cond",
     "cross",
     "det",
     "diagonal",
@@ -261,3 +294,5 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+
+_guard(globals())

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from . import _engine
+from ._arguments import guard as _guard, guarded as _guarded
 from ._engine import (
     Generator,
     Tensor,
-    bernoulli,
     get_rng_state,
     manual_seed,
     rand,
@@ -19,6 +19,7 @@ from ._engine import (
 )
 
 seed = manual_seed
+bernoulli = _guarded(_engine.bernoulli, "bernoulli", {"input": "Tensor"})
 
 
 def permutation(x: int | Tensor, /, *, generator: Generator | None = None, device: Any = None) -> Tensor:
@@ -38,14 +39,14 @@ def normal(mean: float = 0.0, std: float = 1.0, size: Any = (), **options: Any) 
     return randn(size, **options) * std + mean
 
 
-def rand_like(x: Tensor, /) -> Tensor:
+def rand_like(x: Tensor, /, *, requires_grad: bool = False) -> Tensor:
     """Numbers distributed evenly over [0, 1), of the shape, dtype and device of ``x``."""
-    return rand(x.shape, dtype=x.dtype, device=x.device)
+    return rand(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
 
 
-def randn_like(x: Tensor, /) -> Tensor:
+def randn_like(x: Tensor, /, *, requires_grad: bool = False) -> Tensor:
     """Numbers from the standard normal distribution, of the shape, dtype and device of ``x``."""
-    return randn(x.shape, dtype=x.dtype, device=x.device)
+    return randn(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
 
 
 def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
@@ -95,3 +96,5 @@ __all__ = [
     "set_rng_state",
     "uniform",
 ]
+
+_guard(globals())

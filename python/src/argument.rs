@@ -105,9 +105,18 @@ pub(crate) struct Count(pub(crate) usize);
 impl<'py> FromPyObject<'_, 'py> for Count {
     type Error = PyErr;
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Count> {
-        let number: i64 = object.extract()?;
-        let negative = || value_error(format!("{number} stands where a number of things is needed"));
-        Ok(Count(usize::try_from(number).map_err(|_| negative())?))
+        let wrong = || {
+            value_error(format!(
+                "{} stands where a number from 0 on is needed, of what can be counted",
+                &*object
+            ))
+        };
+        match object.extract::<i64>() {
+            Ok(number) => Ok(Count(usize::try_from(number).map_err(|_| wrong())?)),
+            // More than any machine has.
+            Err(_) if object.is_instance_of::<PyInt>() => Err(wrong().into()),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -274,7 +283,10 @@ impl Operand {
 pub(crate) fn tensors(object: &Bound<'_, PyAny>) -> Result<Vec<Tensor>> {
     let one = |item: &Bound<'_, PyAny>| match item.cast::<PyTensor>() {
         Ok(tensor) => tensor.get().tensor(),
-        Err(_) => Err(type_error(format!("a {} stands where a tensor is needed", item.get_type().name()?))),
+        Err(_) => Err(type_error(format!(
+            "a {} stands where a tensor is needed: make it one with nx.asarray(x) or nx.Tensor(x)",
+            item.get_type().name()?
+        ))),
     };
     if let Ok(list) = object.cast::<PyList>() {
         return list.iter().map(|item| one(&item)).collect();

@@ -13,17 +13,21 @@ use pyo3::{
 };
 
 use crate::{
-    argument::{Number, tensors},
+    argument::{Count, number, tensors},
     device::Named,
     dtype::Wanted,
-    error::{Result, through_engine, value_error},
+    error::{Failure, Result, through_engine, type_error, value_error},
     interrupt::compute,
     tensor::{PyTensor, numpy},
 };
 
 /// A kernel in the languages of devices, as an operation of tensors.
 #[pyclass(name = "CustomKernel", module = "neurenix", frozen)]
-pub(crate) struct PyCustomKernel(CustomKernel);
+pub(crate) struct PyCustomKernel {
+    kernel: CustomKernel,
+    /// The inputs' names.
+    inputs: Vec<String>,
+}
 
 /// Name, dtype, shape pattern.
 type Parameter = (String, Wanted, String);
@@ -66,8 +70,34 @@ fn import(elements: &mut ElementsMut<'_>, bytes: &[u8]) {
     as_they_are!(Bool U8 U16 U32 U64 I8 I16 I32 I64 F16 F32 F64);
 }
 
+/// What an object is, for messages.
+fn kind(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string())
+}
+
+/// An object that can be called and is no kernel.
+fn function(kernel: &str, argument: &str, given: &Bound<'_, PyAny>) -> Result<Py<PyAny>> {
+    if given.is_callable() && given.cast::<PyCustomKernel>().is_err() {
+        return Ok(given.clone().unbind());
+    }
+    let kind = kind(given);
+    Err(type_error(format!("custom kernel {kernel}: {argument}: a {kind} stands where a function is needed")))
+}
+
+/// The language of this name, of those whose sources are text.
+fn language(kernel: &str, name: &str) -> Result<SourceLanguage> {
+    let textual = || SourceLanguage::ALL.into_iter().filter(|language| !language.is_binary());
+    textual().find(|language| language.short_name() == name).ok_or_else(|| {
+        let known: Vec<String> = textual().map(|language| format!("{:?}", language.short_name())).collect();
+        let known = known.join(", ");
+        value_error(format!(
+            "custom kernel {kernel}: {name:?} is no language of sources in Python: use one of {known}"
+        ))
+    })
+}
+
 /// Calls the function for the CPU with NumPy's arrays and stores what it gives.
-fn run_on_host(function: &Bound<'_, PyAny>, mut call: HostCall<'_>) -> PyResult<()> {
+fn run_on_host(kernel: &str, function: &Bound<'_, PyAny>, mut call: HostCall<'_>) -> PyResult<()> {
     let py = function.py();
     let numpy = numpy::numpy(py)?;
     let mut arguments = Vec::with_capacity(call.inputs.len() + call.scalars.len());
@@ -89,7 +119,8 @@ fn run_on_host(function: &Bound<'_, PyAny>, mut call: HostCall<'_>) -> PyResult<
     let several = given.is_instance_of::<PyTuple>() || given.is_instance_of::<PyList>();
     let results: Vec<Bound<'_, PyAny>> = if several { given.extract()? } else { vec![given] };
     if results.len() != call.outputs.len() {
-        let message = format!("{} arrays were given for {} outputs", results.len(), call.outputs.len());
+        let (given, wanted) = (results.len(), call.outputs.len());
+        let message = format!("custom kernel {kernel}: cpu: {given} arrays were given for {wanted} outputs");
         return Err(value_error(message).into());
     }
     for (output, given) in call.outputs.iter_mut().zip(results) {
@@ -100,13 +131,17 @@ fn run_on_host(function: &Bound<'_, PyAny>, mut call: HostCall<'_>) -> PyResult<
         let array = numpy.call_method1("asarray", (given,))?;
         let shape: Vec<usize> = array.getattr("shape")?.extract()?;
         if shape != output.shape {
-            let message =
-                format!("an array of shape {shape:?} was given for an output of {:?}", output.shape);
+            let message = format!(
+                "custom kernel {kernel}: cpu: an array of shape {shape:?} was given for an output of {:?}",
+                output.shape
+            );
             return Err(value_error(message).into());
         }
         // A kind of numbers that loses too much (numbers with fractions as whole ones) is NumPy's error.
         let casting = [("casting", "same_kind")].into_py_dict(py)?;
-        let array = array.call_method("astype", (numpy::type_string(dtype),), Some(&casting))?;
+        let array = array
+            .call_method("astype", (numpy::type_string(dtype),), Some(&casting))
+            .map_err(|error| type_error(format!("custom kernel {kernel}: cpu: {}", error.value(py))))?;
         let bytes = array.call_method0("tobytes")?;
         import(&mut output.elements, bytes.cast::<PyBytes>()?.as_bytes());
     }
@@ -118,9 +153,11 @@ impl PyCustomKernel {
     /// A kernel from its signature and its sources.
     ///
     /// ``inputs`` and ``outputs`` are triples of name, dtype and shape pattern (``"m k"``, ``"batch.. 3"``); ``scalars``
-    /// pairs of name and dtype; ``sources`` maps ``"cuda"``, ``"hip"``, ``"opencl"``, ``"wgsl"`` to source text; a kernel for the CPU alone has none.
+    /// pairs of name and dtype; ``sources`` maps ``"cuda"``, ``"hip"``, ``"opencl"``, ``"wgsl"``,
+    /// ``"msl"`` to source text; a kernel for the CPU alone has none.
     /// ``cpu(*inputs, *scalars)`` computes it on the CPU: from NumPy's arrays an array for each output, or only the array
-    /// of a single one. ``gradient(inputs, outputs, gradients)`` gives the gradient of each input, or ``None``.
+    /// of a single one. ``gradient(inputs, outputs, gradients)`` gives the gradient of each input, or ``None``; it may be
+    /// another kernel, of the inputs, the outputs and their gradients, to the gradients of the floating-point inputs.
     #[new]
     #[pyo3(signature = (name, *, inputs, outputs, sources=BTreeMap::new(), scalars=Vec::new(), entry_point=None, work_group_size=None, groups=None, cpu=None, gradient=None))]
     fn new(
@@ -130,12 +167,13 @@ impl PyCustomKernel {
         sources: BTreeMap<String, String>,
         scalars: Vec<(String, Wanted)>,
         entry_point: Option<&str>,
-        work_group_size: Option<[usize; 3]>,
-        groups: Option<[usize; 3]>,
-        cpu: Option<Py<PyAny>>,
-        gradient: Option<Py<PyAny>>,
+        work_group_size: Option<[Count; 3]>,
+        groups: Option<[Count; 3]>,
+        cpu: Option<&Bound<'_, PyAny>>,
+        gradient: Option<&Bound<'_, PyAny>>,
     ) -> Result<PyCustomKernel> {
-        let mut builder = CustomKernel::builder(name);
+        let kernel = name;
+        let mut builder = CustomKernel::builder(kernel);
         for (name, Wanted(dtype), shape) in &inputs {
             builder = builder.input(name, *dtype, shape);
         }
@@ -145,31 +183,28 @@ impl PyCustomKernel {
         for (name, Wanted(dtype)) in &scalars {
             builder = builder.scalar(name, *dtype);
         }
-        for (language, source) in &sources {
-            let known = SourceLanguage::from_name(language)?;
-            // What is binary does not come as text.
-            if known.is_binary() {
-                return Err(value_error(format!(
-                    "{language:?} is binary, and sources are text: use \"wgsl\""
-                )));
-            }
-            builder = builder.source(known, source);
+        for (name, source) in &sources {
+            builder = builder.source(language(kernel, name)?, source);
         }
         if let Some(entry_point) = entry_point {
             builder = builder.entry_point(entry_point);
         }
         if let Some(size) = work_group_size {
-            builder = builder.work_group_size(size);
+            builder = builder.work_group_size(size.map(|extent| extent.0));
         }
         if let Some(groups) = groups {
-            builder = builder.groups(groups);
+            builder = builder.groups(groups.map(|count| count.0));
         }
-        if let Some(function) = cpu {
+        if let Some(given) = cpu {
+            let (kernel, function) = (kernel.to_owned(), function(kernel, "cpu", given)?);
             builder = builder.cpu(move |call| {
-                Python::attach(|py| run_on_host(function.bind(py), call)).map_err(through_engine)
+                Python::attach(|py| run_on_host(&kernel, function.bind(py), call)).map_err(through_engine)
             });
         }
-        if let Some(gradient) = gradient {
+        if let Some(given) = gradient.and_then(|given| given.cast::<PyCustomKernel>().ok()) {
+            builder = builder.gradient_kernel(given.get().kernel.clone());
+        } else if let Some(given) = gradient {
+            let (kernel, gradient) = (kernel.to_owned(), function(kernel, "gradient", given)?);
             builder = builder.gradient(move |call| {
                 Python::attach(|py| {
                     let wrap = |list: &[Tensor]| -> Vec<PyTensor> {
@@ -177,7 +212,15 @@ impl PyCustomKernel {
                     };
                     let arguments = (wrap(call.inputs), wrap(call.outputs), wrap(call.gradients));
                     let given = gradient.bind(py).call1(arguments).map_err(through_engine)?;
-                    let given: Vec<Option<Bound<'_, PyTensor>>> = given.extract().map_err(through_engine)?;
+                    let mistake = |_| {
+                        let kind = kind(&given);
+                        let message = format!(
+                            "custom kernel {kernel}: gradient: a {kind} was given for a list with a tensor or None \
+                             for each input"
+                        );
+                        through_engine(type_error(message).into())
+                    };
+                    let given: Vec<Option<Bound<'_, PyTensor>>> = given.extract().map_err(mistake)?;
                     given
                         .into_iter()
                         .map(|one| one.map(|tensor| tensor.get().tensor()).transpose())
@@ -186,28 +229,45 @@ impl PyCustomKernel {
                 })
             });
         }
-        Ok(PyCustomKernel(builder.build()?))
+        let inputs = inputs.into_iter().map(|(name, ..)| name).collect();
+        Ok(PyCustomKernel { kernel: builder.build()?, inputs })
     }
     /// The name.
     #[getter]
     fn name(&self) -> &str {
-        self.0.name()
+        self.kernel.name()
     }
     /// Compiles for a device now, rather than at the first launch.
     fn compile(&self, py: Python<'_>, device: Named) -> Result<()> {
-        compute(py, || self.0.compile(device.0))
+        compute(py, || self.kernel.compile(device.0))
     }
     /// The outputs for these tensors and then numbers: a tensor, or a tuple of several.
     #[pyo3(signature = (*arguments))]
     fn __call__<'py>(&self, py: Python<'py>, arguments: &Bound<'py, PyTuple>) -> Result<Bound<'py, PyAny>> {
+        let name = self.kernel.name();
         let count = arguments.iter().take_while(|argument| argument.cast::<PyTensor>().is_ok()).count();
+        if let Some(input) = self.inputs.get(count)
+            && arguments.len() > count
+        {
+            let kind = kind(&arguments.get_item(count)?);
+            return Err(type_error(format!(
+                "custom kernel {name}: {input}: a {kind} stands where a tensor is needed: make it one with \
+                 nx.asarray(x) or nx.Tensor(x)"
+            )));
+        }
         let inputs = tensors(arguments.get_slice(0, count).as_any())?;
         let scalars = arguments
             .iter()
             .skip(count)
-            .map(|argument| Ok(argument.extract::<Number>()?.0))
+            .map(|argument| {
+                let missing = || -> Failure {
+                    let kind = kind(&argument);
+                    type_error(format!("custom kernel {name}: a {kind} stands where a number is needed"))
+                };
+                number(&argument)?.ok_or_else(missing)
+            })
             .collect::<Result<Vec<Scalar>>>()?;
-        let results = self.0.launch(&inputs.iter().collect::<Vec<_>>(), &scalars)?;
+        let results = self.kernel.launch(&inputs.iter().collect::<Vec<_>>(), &scalars)?;
         let mut results: Vec<PyTensor> = results.into_iter().map(PyTensor::wrap).collect();
         if results.len() == 1
             && let Some(only) = results.pop()
@@ -219,6 +279,6 @@ impl PyCustomKernel {
         Ok(PyTuple::new(py, results)?.into_any())
     }
     fn __repr__(&self) -> String {
-        format!("CustomKernel({:?}, gives {})", self.0.name(), self.0.output_dtype())
+        format!("CustomKernel({:?}, gives {})", self.kernel.name(), self.kernel.output_dtype())
     }
 }

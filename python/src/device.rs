@@ -49,7 +49,7 @@ pub(crate) struct PyDevice(pub(crate) Device);
 impl PyDevice {
     #[new]
     #[pyo3(signature = (name, index=None))]
-    fn new(name: &Bound<'_, PyAny>, index: Option<usize>) -> Result<PyDevice> {
+    fn new(name: &Bound<'_, PyAny>, index: Option<i64>) -> Result<PyDevice> {
         match index {
             None => found(name).map(PyDevice),
             Some(index) => {
@@ -126,8 +126,8 @@ impl PyDevice {
         compute(py, || device.synchronize())
     }
     /// Refuses tensors beyond so many bytes in use; ``None`` lifts the limit.
-    fn set_memory_limit(&self, limit: Option<usize>) {
-        self.0.set_memory_limit(limit);
+    fn set_memory_limit(&self, limit: Option<Count>) {
+        self.0.set_memory_limit(limit.map(|limit| limit.0));
     }
     /// With ``True``, tensors used longest ago move to the host's memory where the device is full or at its limit, and come
     /// back when they are needed; with ``False``, as at the start, a full device is a ``MemoryError``. Only tensors made while

@@ -1,12 +1,16 @@
 //! Element types as Python sees them.
 
-use phynexus::{DType, Kind};
+use phynexus::{DType, Device, Kind};
 use pyo3::{
+    IntoPyObjectExt,
     prelude::*,
     types::{PyString, PyType},
 };
 
-use crate::error::{Result, type_error};
+use crate::{
+    device::{Named, PyDevice},
+    error::{Failure, Result, type_error, value_error},
+};
 
 /// The type of a tensor's elements, as ``nx.float32``.
 #[pyclass(name = "dtype", module = "neurenix", frozen, eq, hash)]
@@ -81,15 +85,85 @@ fn wanted(object: &Bound<'_, PyAny>) -> Result<Wanted> {
             other => named(other).ok_or_else(unknown)?,
         }));
     }
-    let name = match object.cast::<PyString>() {
-        Ok(text) => text.clone(),
-        // NumPy's dtype.
-        Err(_) => match object.getattr("name") {
-            Ok(name) => name.cast_into::<PyString>().map_err(|_| unknown())?,
-            Err(_) => return Err(unknown()),
-        },
+    if let Ok(name) = object.cast::<PyString>() {
+        let name = name.to_str()?;
+        return named(name).map(Wanted).ok_or_else(|| no_dtype(name));
+    }
+    // NumPy's dtype.
+    let name = match object.getattr("name") {
+        Ok(name) => name.cast_into::<PyString>().map_err(|_| unknown())?,
+        Err(_) => return Err(unknown()),
     };
     Ok(Wanted(named(name.to_str()?).ok_or_else(unknown)?))
+}
+
+/// How many letters must be put in, left out or changed to make one text of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let cost = (diagonal + usize::from(x != *y)).min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = row[j + 1];
+            row[j + 1] = cost;
+        }
+    }
+    row[b.len()]
+}
+
+/// The dtypes whose names differ least from this one, if any is like it.
+fn near(name: &str) -> Vec<&'static str> {
+    let lower = name.trim().to_ascii_lowercase();
+    let own = lower.rsplit('.').next().unwrap_or_default();
+    let apart = |dtype: &DType| distance(own, dtype.name());
+    let least = DType::ALL.iter().map(apart).min().filter(|least| *least <= 2);
+    DType::ALL.iter().filter(|&dtype| Some(apart(dtype)) == least).map(|dtype| dtype.name()).collect()
+}
+
+fn no_dtype(name: &str) -> Failure {
+    let quoted: Vec<String> = near(name).iter().map(|near| format!("{near:?}")).collect();
+    let meant = match quoted.is_empty() {
+        true => String::new(),
+        false => format!("did you mean {}? ", quoted.join(" or ")),
+    };
+    value_error(format!("no dtype {name:?}: {meant}there are {}", DType::ALL.map(DType::name).join(", ")))
+}
+
+/// What an argument of ``to`` names.
+pub(crate) enum Meant {
+    DType(DType),
+    Device(Device),
+}
+
+/// A dtype or a device, whichever an object is or names.
+pub(crate) fn meant(object: &Bound<'_, PyAny>) -> Result<Meant> {
+    if let Ok(device) = object.cast::<PyDevice>() {
+        return Ok(Meant::Device(device.get().0));
+    }
+    let Ok(name) = object.cast::<PyString>() else {
+        return wanted(object).map(|wanted| Meant::DType(wanted.0));
+    };
+    let name = name.to_str()?;
+    if let Some(dtype) = named(name) {
+        return Ok(Meant::DType(dtype));
+    }
+    match object.extract::<Named>() {
+        Ok(device) => Ok(Meant::Device(device.0)),
+        Err(error) if near(name).is_empty() => Err(error.into()),
+        Err(_) => Err(no_dtype(name)),
+    }
+}
+
+/// The dtype or the device that an object is or names.
+#[pyfunction]
+pub(crate) fn dtype_or_device<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    let py = object.py();
+    Ok(match meant(object)? {
+        Meant::DType(dtype) => PyDType(dtype).into_bound_py_any(py)?,
+        Meant::Device(device) => PyDevice(device).into_bound_py_any(py)?,
+    })
 }
 
 fn named(name: &str) -> Option<DType> {

@@ -41,6 +41,10 @@ const NAMES: &[(&str, &str)] = &[
     ),
     ("with_grad", "requires_grad_"),
     ("backward_retain()", "backward(retain_graph=True)"),
+    ("with backward_from()", "as backward(gradient=...)"),
+    ("with vector_jacobian_product()", "as grad(..., grad_outputs=...)"),
+    ("gradients: shape", "grad: shape"),
+    ("gradients: dtype", "grad: dtype"),
     ("compare with .ne_scalar(0)", "compare with != 0"),
     ("give it one with .gradient()", "give it one with gradient="),
     ("Parameter::set", "in place"),
@@ -70,7 +74,7 @@ fn exception(error: &FrameworkError) -> fn(String) -> PyErr {
             | EngineError::DeviceMismatch { .. }
             | EngineError::UnknownDevice { .. }
             | EngineError::KernelArgument { .. } => PyValueError::new_err,
-            EngineError::DType { .. } => PyTypeError::new_err,
+            EngineError::DType { .. } | EngineError::KernelDType { .. } => PyTypeError::new_err,
             EngineError::Axis { .. } | EngineError::Index { .. } | EngineError::SomeIndex { .. } => {
                 PyIndexError::new_err
             }

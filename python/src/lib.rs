@@ -54,7 +54,7 @@ mod _engine {
             PyDevice, devices, get_default_device, get_float32_matmul_precision, missing_devices,
             set_default_device, set_float32_matmul_precision, set_num_threads,
         },
-        dtype::{PyDType, all_dtypes, promote_types},
+        dtype::{PyDType, all_dtypes, dtype_or_device, promote_types},
         error::_translated,
         functional::{
             dropout, embedding, interpolate, linear,

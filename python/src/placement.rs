@@ -44,7 +44,8 @@ impl Drop for Computing {
     }
 }
 
-/// Calls Python's function for everything that was noted, unless a computation goes on; what it raised first.
+/// Calls Python's function for everything that was noted, unless a computation goes on; what it raised first. What it
+/// raises after that goes to `sys.unraisablehook`.
 fn tell(py: Python<'_>) -> PyResult<()> {
     if COMPUTING.get() > 0 || NEWS.with_borrow(VecDeque::is_empty) {
         return Ok(());
@@ -57,7 +58,11 @@ fn tell(py: Python<'_>) -> PyResult<()> {
         if let Some(function) = function
             && let Err(error) = function.call1(py, (PyPlacement(news),))
         {
-            raised.get_or_insert(error);
+            if raised.is_none() {
+                raised = Some(error);
+            } else {
+                error.write_unraisable(py, Some(function.bind(py)));
+            }
         }
     }
     raised.map_or(Ok(()), Err)

@@ -56,6 +56,30 @@ def test_the_table_of_names(rust: str, python: str) -> None:
     assert _engine._translated(rust) == python
 
 
+def test_printing_what_cannot_be_computed_raises() -> None:
+    inverse = nx.linalg.inv(nx.zeros(2, 2))
+    for show in (repr, str, print, "{}".format):
+        with pytest.raises(RuntimeError, match="inv: a matrix is singular"):
+            show(inverse)
+    assert inverse.shape == (2, 2)
+
+
+def test_backward_names_itself_and_the_remedy() -> None:
+    leaf = nx.ones(2, 3, requires_grad=True)
+    with pytest.raises(ValueError, match=r"^backward: .*only for a scalar: .*sum\(\).*backward\(gradient=\.\.\.\)"):
+        (leaf * 2).backward()
+    with pytest.raises(ValueError, match=r"^grad: .*only for a scalar: .*grad_outputs="):
+        nx.grad(leaf * 2, [leaf])
+    with pytest.raises(ValueError, match=r"^grad: .*only for a scalar"):
+        nx.grad(lambda x: x * 2)(leaf)
+    with pytest.raises(ValueError, match="^backward: shapes .* the output's gradient has its shape"):
+        (leaf * 2).backward(nx.ones(3))
+    loss = (leaf * 2).sum()
+    loss.backward()
+    with pytest.raises(RuntimeError, match=r"^a graph that was released has no gradient: backward\(\) .*retain_graph=True"):
+        loss.backward()
+
+
 def test_a_leaf_is_not_changed_in_place_while_gradients_are_recorded() -> None:
     x = nx.Tensor([1.0, 2.0], requires_grad=True)
     for change in (

@@ -273,4 +273,44 @@ def test_the_command_is_interrupted() -> None:
         process.wait(timeout=3)
     os.kill(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=20)
-    assert process.returncode != 0 and "KeyboardInterrupt" in errors
+    assert process.returncode == 130 and errors.splitlines()[-1] == "interrupted", errors
+    assert "Traceback" not in errors and "error:" not in errors
+
+
+def test_a_loader_that_waits_for_workers_is_interrupted_and_stops_them() -> None:
+    program = textwrap.dedent("""
+        import os, signal, threading, time
+        from neurenix import data
+
+        begun, gate, made = threading.Event(), threading.Event(), []
+
+        class Slow(data.Dataset):
+            def __len__(self):
+                return 16
+            def __getitem__(self, index):
+                begun.set()
+                gate.wait(60)
+                made.append(index)
+                return index
+
+        def send():
+            begun.wait()
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=send, daemon=True).start()
+        try:
+            for _ in data.DataLoader(Slow(), 8, num_workers=2):
+                pass
+        except KeyboardInterrupt:
+            # Not behind the batches that were being made.
+            print("interrupted", made)
+        gate.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("neurenix-data"):
+                thread.join()
+        # Each worker ends behind the sample that it was making.
+        print(len(made) <= 2)
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split("\n")[:2] == ["interrupted []", "True"], done.stdout + done.stderr

@@ -133,6 +133,46 @@ def test_norms_of_matrices(order: Any, keepdims: bool) -> None:
     close(found, np.linalg.norm(x, order, (-2, -1), keepdims))
 
 
+def test_conditions_are_numpys() -> None:
+    x = np.random.default_rng(3).normal(size=(2, 3, 3))
+    for order in (None, 2, -2, "fro", "nuc", 1, -1, math.inf, -math.inf):
+        close(nx.linalg.cond(nx.tensor(x), order), np.linalg.cond(x, order))
+    close(nx.linalg.cond(nx.tensor(x[:, :2])), np.linalg.cond(x[:, :2]))
+    assert nx.linalg.cond(nx.tensor([[1.0, 0.0], [0.0, 0.0]])).item() == math.inf
+    assert math.isnan(nx.linalg.cond(nx.tensor([[math.nan, 0.0], [0.0, 1.0]])).item())
+
+
+def test_the_upper_triangle_is_read_if_it_is_named() -> None:
+    x = np.random.default_rng(4).normal(size=(4, 4))
+    for triangle in ("L", "U"):
+        values, vectors = nx.linalg.eigh(nx.tensor(x), UPLO=triangle)  # type: ignore[arg-type]
+        close(values, np.linalg.eigh(x, triangle)[0])
+        kept = np.tril(x) + np.tril(x, -1).T if triangle == "L" else np.triu(x) + np.triu(x, 1).T
+        close(vectors @ nx.tensor(np.diag(values.numpy())) @ vectors.mT, kept)
+        close(nx.linalg.eigvalsh(nx.tensor(x), triangle), np.linalg.eigvalsh(x, triangle))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="UPLO is 'l': it is 'L' or 'U'"):
+        nx.linalg.eigh(nx.tensor(x), UPLO="l")  # type: ignore[arg-type]
+
+
+def test_methods_are_the_functions() -> None:
+    x = nx.tensor([[2.0, 0.0], [0.0, 4.0]])
+    assert x.det().item() == 8.0 and x.inverse().tolist() == x.pinverse().tolist() == [[0.5, 0.0], [0.0, 0.25]]
+    sign, logarithm = x.slogdet()
+    assert sign.item() == 1.0 and logarithm.item() == pytest.approx(math.log(8.0))
+    assert x.matrix_power(2).tolist() == [[4.0, 0.0], [0.0, 16.0]]
+    assert x.pinverse(0.75).tolist() == [[0.0, 0.0], [0.0, 0.25]]
+
+
+def test_exponents_of_matrices_are_whole_numbers() -> None:
+    x = nx.ones(2, 2)
+    for exponent in (2.0, 0.5, "2", None):
+        with pytest.raises(TypeError, match="^matrix_power: the exponent is .*: it is a whole number"):
+            nx.linalg.matrix_power(x, exponent)  # type: ignore[arg-type]
+    assert nx.linalg.matrix_power(x, np.int64(2)).tolist() == [[2.0, 2.0]] * 2
+    with pytest.raises(ValueError, match=r"^matrix_power: shape \(2, 3\) is not that of square matrices"):
+        nx.linalg.matrix_power(nx.ones(2, 3), 2)
+
+
 def test_what_does_not_exist() -> None:
     singular = nx.tensor([[1.0, 2.0], [2.0, 4.0]])
     for lazy in (nx.linalg.inv(singular), nx.linalg.solve(singular, nx.ones(2)), nx.linalg.matrix_power(singular, -1)):

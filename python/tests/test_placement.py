@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,6 +75,31 @@ def test_what_the_function_raises_reaches_the_caller(device: nx.Device) -> None:
     with pytest.raises(KeyError, match="mine"):
         y.evaluate()
     assert y.is_evaluated and y.tolist() == [2.0] * 3
+
+
+def test_what_the_function_raises_again_is_not_lost(device: nx.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    others: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: others.append(str(told.exc_value)))
+    count = iter(range(9))
+
+    def fail(placement: nx.Placement) -> None:
+        raise ValueError(f"number {next(count)}")
+
+    nx.on_fallback(fail)
+    x = nx.ones(3, device=device)
+    results = [twice()(x), twice()(x)]
+    with pytest.raises(ValueError, match="number 0"):
+        nx.evaluate(results)
+    assert others == ["number 1"]
+
+
+def test_the_reason_of_linear_algebra_names_it(device: nx.Device) -> None:
+    told: list[nx.Placement] = []
+    nx.on_fallback(told.append)
+    # A shape of its own, so that the plan is new.
+    nx.linalg.inv(nx.eye(7, device=device)).evaluate()
+    assert [placement.step for placement in told] == ["linear algebra inv"]
+    assert "linear algebra (inv)" in told[0].reason and "custom kernel" not in told[0].reason
 
 
 def test_what_is_no_function_is_refused() -> None:

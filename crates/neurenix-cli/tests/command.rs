@@ -346,6 +346,7 @@ fn the_environment_names_a_device_and_what_its_pool_keeps() -> Outcome {
         let text = message(&told);
         let named = text.contains(&format!("no device \"RNN_GPU_DEVICE={wrong}\""));
         assert!(!told.status.success() && named && text.contains("found here: cpu"), "{text}");
+        assert_eq!(text.contains("a number counts accelerators"), wrong == "77", "{text}");
         // A device that is named on the command line needs no default one.
         let mut command = Command::new(env!("CARGO_BIN_EXE_neurenix"));
         command.args(["explain", "softmax", "--device", "cpu"]).env("RNN_GPU_DEVICE", wrong);

@@ -123,6 +123,20 @@ pub enum Error {
         /// What was given.
         given: String,
     },
+    /// An input of a custom kernel has another dtype than its signature says.
+    #[error(
+        "custom kernel {kernel}: {argument}: expected {expected}, given {given}: convert with .to_dtype({expected})"
+    )]
+    KernelDType {
+        /// The kernel.
+        kernel: String,
+        /// The parameter.
+        argument: String,
+        /// What the signature says.
+        expected: DType,
+        /// What was given.
+        given: DType,
+    },
     /// The source of a custom kernel does not compile.
     #[error("custom kernel {kernel} does not compile as {language} on {device}:\n{message}")]
     KernelSource {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 from .. import _engine
@@ -72,10 +72,10 @@ def whole_batches(dataset: Any) -> Any:
     return _method(dataset, "_whole_batch")
 
 
-def samples_of(dataset: Any, indices: Sequence[Any]) -> Any:
+def samples_of(dataset: Any, indices: Sequence[Any], one_by_one: Callable[[Sequence[Any]], Iterable[Any]] = iter) -> Any:
     """The samples of these numbers: by ``__getitems__`` where the data set has it, which gives a list of them."""
     several = _method(dataset, "__getitems__")
-    return [dataset[index] for index in indices] if several is None else several(indices)
+    return [dataset[index] for index in one_by_one(indices)] if several is None else several(indices)
 
 
 class Subset(Dataset):

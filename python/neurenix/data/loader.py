@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -49,6 +49,8 @@ class WorkerInfo(NamedTuple):
 
 class _Worker(threading.local):
     info: WorkerInfo | None = None
+    #: Set when nobody wants the loader's batches any more.
+    stopped: threading.Event | None = None
 
 
 _WORKER = _Worker()
@@ -59,18 +61,26 @@ def get_worker_info() -> WorkerInfo | None:
     return _WORKER.info
 
 
+def _while_wanted(indices: Iterable[Any]) -> Iterator[Any]:
+    """The numbers of a batch's samples, until the worker that makes it is to stop."""
+    for index in indices:
+        if _WORKER.stopped is not None and _WORKER.stopped.is_set():
+            raise CancelledError
+        yield index
+
+
 class _Workers:
     """Threads that know their numbers, started when first needed."""
 
     def __init__(self, loader: DataLoader) -> None:
         self.error: BaseException | None = None
-        self._numbers, self._lock = iter(range(loader.num_workers)), threading.Lock()
+        self._numbers, self._lock, self._stopped = iter(range(loader.num_workers)), threading.Lock(), threading.Event()
         function, count, dataset = loader.worker_init_fn, loader.num_workers, loader.dataset
 
         def begin() -> None:
             with self._lock:
                 number = next(self._numbers)
-            _WORKER.info = WorkerInfo(number, count, dataset)
+            _WORKER.info, _WORKER.stopped = WorkerInfo(number, count, dataset), self._stopped
             if function is not None:
                 try:
                     function(number)
@@ -88,6 +98,8 @@ class _Workers:
         return self._pool.submit(work)
 
     def stop(self, wait: bool) -> None:
+        """Ends the threads, each behind the sample that it makes."""
+        self._stopped.set()
         self._pool.shutdown(wait=wait, cancel_futures=True)
 
 
@@ -188,7 +200,7 @@ class DataLoader:
             return self._collated(self.dataset[indices])
         whole = whole_batches(self.dataset) if self.collate_fn is None else None
         batch = None if whole is None else whole(indices)
-        return self._collated(samples_of(self.dataset, indices)) if batch is None else batch
+        return self._collated(samples_of(self.dataset, indices, _while_wanted)) if batch is None else batch
 
     def _collated(self, samples: Any) -> Any:
         if self.collate_fn is not None:
@@ -198,14 +210,15 @@ class DataLoader:
     def _prefetched(self, make: Callable[[Any], Any], tasks: Iterator[Any]) -> Iterator[Any]:
         waiting: deque[Future[Any]] = deque()
         workers, self._workers = self._workers or _Workers(self), None
-        ended = late = False
+        ended = left = False
         try:
             for task in islice(tasks, self.num_workers * self.prefetch_factor):
                 waiting.append(workers.submit(make, task))
             while waiting:
-                late = not wait([waiting[0]], self.timeout or None).done
-                if late:
+                left = True
+                if not wait([waiting[0]], self.timeout or None).done:
                     raise RuntimeError(f"DataLoader: a batch took more than {self.timeout} seconds")
+                left = False
                 batch = waiting.popleft().result()
                 for task in islice(tasks, 1):
                     waiting.append(workers.submit(make, task))
@@ -216,5 +229,5 @@ class DataLoader:
             if ended and self.persistent_workers and self._workers is None:
                 self._workers = workers
             else:
-                # The error of a late batch does not wait for the batch.
-                workers.stop(wait=not late)
+                # The error of a late batch, and Ctrl-C while one is waited for, do not wait for the batch.
+                workers.stop(wait=not left)

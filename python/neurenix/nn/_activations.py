@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from .._arguments import guard as _guard
 from .._engine import Tensor
 from ._precision import full
 
@@ -67,7 +68,8 @@ def _chosen(input: Tensor, dim: int | None) -> int:
     if dim is not None:
         return dim
     dim = 0 if input.ndim in (0, 1, 3) else 1
-    warnings.warn(f"softmax without a dimension takes dim={dim} for {input.ndim} dimensions: say dim=", stacklevel=3)
+    # The caller of softmax, which is guarded.
+    warnings.warn(f"softmax without a dimension takes dim={dim} for {input.ndim} dimensions: say dim=", stacklevel=4)
     return dim
 
 
@@ -196,3 +198,6 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at the place each element names, else 0, along a new last dimension."""
     return tensor.one_hot(num_classes if num_classes >= 0 else int(tensor.max().item()) + 1)
+
+
+_guard(globals())

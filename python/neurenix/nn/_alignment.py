@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import _engine
+from .._arguments import guard as _guard
 from .._engine import Tensor
 from ._precision import full
 
@@ -122,3 +123,6 @@ def _sum_of_logarithms(terms: list[Tensor]) -> Tensor:
     for term in terms[1:]:
         total = total + (term - greatest).exp()
     return greatest + total.log()
+
+
+_guard(globals())

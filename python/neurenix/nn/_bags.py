@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from .. import _engine
+from .._arguments import guard as _guard
 from .._engine import Tensor
 
 
@@ -87,3 +88,6 @@ def _of_parts(rows: Tensor, offsets: Tensor, counts: Tensor | None, mode: str, i
     ones = _engine.ones(count, 1, dtype=rows.dtype, device=rows.device) if counts is None else counts.to(rows.dtype)
     many = _engine.zeros(offsets.numel(), 1, dtype=rows.dtype, device=rows.device).index_add(0, bag, ones)
     return total / many.clamp(min=1)
+
+
+_guard(globals())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .. import _engine
+from .._arguments import guard as _guard
 from .._engine import Tensor
 from ._precision import full
 
@@ -116,3 +117,6 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     """The cosine of the angle between vectors along ``dim``."""
     x1, x2 = full(x1, x2)
     return _engine.cosine_similarity(x1, x2, dim, eps)
+
+
+_guard(globals())

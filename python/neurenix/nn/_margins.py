@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 from .. import _engine
+from .._arguments import guard as _guard
 from .._engine import Tensor
 from ._precision import full
 from ._precision import full as _precise
@@ -180,3 +181,6 @@ def gaussian_nll_loss(
     variance = given + (given.clamp(min=eps) - given).detach()
     losses = 0.5 * (variance.log() + (input - target) * (input - target) / variance)
     return _reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
+
+
+_guard(globals())

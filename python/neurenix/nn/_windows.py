@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _engine
+from .._arguments import guard as _guard
 from .._engine import Tensor
 
 __all__ = ["fold", "pad", "unfold"]
@@ -134,3 +135,6 @@ def fold(
     image = image.index_add(1, place, input.reshape(count * channels, elements * columns))
     image = image.reshape(count, channels, *padded)
     return image.narrow(2, paddings[0], height).narrow(3, paddings[1], width)
+
+
+_guard(globals())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _engine
+from .._arguments import guard as _guard, guarded as _guarded
 from .._engine import Tensor
 from ._activations import *  # noqa: F403
 from ._alignment import ctc_loss as ctc_loss
@@ -149,7 +150,9 @@ def _adaptive(name: str, dims: int, doc: str) -> Any:
 
 
 max_pool1d, max_pool2d, max_pool3d = (_max_pool(dims) for dims in (1, 2, 3))
-avg_pool1d, avg_pool2d, avg_pool3d = _engine.avg_pool1d, _engine.avg_pool2d, _engine.avg_pool3d
+avg_pool1d, avg_pool2d, avg_pool3d = (
+    _guarded(getattr(_engine, f"avg_pool{dims}d"), f"avg_pool{dims}d", {"input": "Tensor"}) for dims in (1, 2, 3)
+)
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
     _adaptive("adaptive_max_pool", dims, "The greatest elements of as many windows as the output has places.")
     for dims in (1, 2, 3)
@@ -281,3 +284,6 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         raise ValueError(f"pixel_shuffle: {channels} channels are no multiple of {r} * {r}")
     parts = input.reshape(-1, channels // (r * r), r, r, height, width).permute(0, 1, 4, 2, 5, 3)
     return parts.reshape(*batch, channels // (r * r), height * r, width * r)
+
+
+_guard(globals())

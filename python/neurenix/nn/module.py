@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from .. import _engine
+from .._arguments import mistake
 from .._engine import Tensor
 from ._hooks import Handle, add_hook
 from ._state import IncompatibleKeys, fitting
@@ -171,7 +172,7 @@ class Module:
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
         if not (self._forward_hooks or self._forward_pre_hooks):
-            return self.forward(*args, **kwargs)
+            return self._forwarded(args, kwargs)
         for hook, with_kwargs in tuple(self._forward_pre_hooks.values()):
             if with_kwargs:
                 changed = hook(self, args, kwargs)
@@ -181,11 +182,23 @@ class Module:
                 changed = hook(self, args)
                 if changed is not None:
                     args = changed if isinstance(changed, tuple) else (changed,)
-        result = self.forward(*args, **kwargs)
+        result = self._forwarded(args, kwargs)
         for hook, with_kwargs in tuple(self._forward_hooks.values()):
             changed = hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
             result = result if changed is None else changed
         return result
+
+    def _forwarded(self, args: Any, kwargs: Any) -> Any:
+        """``forward``, whose errors about arguments that are no tensors name the layer. Modules of users speak for
+        themselves."""
+        try:
+            return self.forward(*args, **kwargs)
+        except (AttributeError, TypeError):
+            ours = type(self).forward.__module__.startswith(f"{__package__}.")
+            wrong = mistake(type(self).__name__, self.forward, args, kwargs) if ours else None
+            if wrong is None:
+                raise
+        raise wrong
 
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
@@ -370,10 +383,11 @@ class Module:
             elif isinstance(argument, bool):
                 non_blocking = argument
             elif argument is not None:
-                try:
-                    dtype = _engine.dtype(argument)
-                except (TypeError, ValueError):
-                    device = argument
+                found = _engine.dtype_or_device(argument)
+                if isinstance(found, _engine.dtype):
+                    dtype = found
+                else:
+                    device = found
         if dtype is not None and not _engine.dtype(dtype).is_floating_point:
             raise TypeError(f"to: parameters are of floating point, {dtype} is not")
         return self._convert(dtype, device)

@@ -38,13 +38,13 @@ pub(crate) fn rms_norm(
 #[pyo3(signature = (input, num_groups, weight=None, bias=None, eps=1e-5))]
 pub(crate) fn group_norm(
     input: &PyTensor,
-    num_groups: usize,
+    num_groups: Count,
     weight: Option<&PyTensor>,
     bias: Option<&PyTensor>,
     eps: f64,
 ) -> Result<PyTensor> {
     let (weight, bias) = (optional(weight)?, optional(bias)?);
-    Ok(PyTensor::wrap(input.tensor()?.group_norm(num_groups, weight.as_ref(), bias.as_ref(), eps)?))
+    Ok(PyTensor::wrap(input.tensor()?.group_norm(num_groups.0, weight.as_ref(), bias.as_ref(), eps)?))
 }
 
 /// Normalised over each channel of each sample.

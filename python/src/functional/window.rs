@@ -3,14 +3,18 @@
 use pyo3::prelude::*;
 
 use super::optional;
-use crate::{argument::Each, error::Result, tensor::PyTensor};
+use crate::{
+    argument::{Count, Each},
+    error::Result,
+    tensor::PyTensor,
+};
 
 macro_rules! convolutions {
     ($($dims:literal $conv:ident $transposed:ident;)+) => { $(
         /// A convolution of ``[N, C, spatial...]`` (or one sample without N) with ``weight`` of
         /// ``[out, in / groups, kernel...]``.
         #[pyfunction]
-        #[pyo3(signature = (input, weight, bias=None, stride=Each::from(1), padding=Each::from(0), dilation=Each::from(1), groups=1))]
+        #[pyo3(signature = (input, weight, bias=None, stride=Each::from(1), padding=Each::from(0), dilation=Each::from(1), groups=Count(1)))]
         pub(crate) fn $conv(
             input: &PyTensor,
             weight: &PyTensor,
@@ -18,16 +22,16 @@ macro_rules! convolutions {
             stride: Each,
             padding: Each,
             dilation: Each,
-            groups: usize,
+            groups: Count,
         ) -> Result<PyTensor> {
             let (stride, padding) = (stride.of::<$dims>("stride")?, padding.of::<$dims>("padding")?);
             let dilation = dilation.of::<$dims>("dilation")?;
             let (x, weight, bias) = (input.tensor()?, weight.tensor()?, optional(bias)?);
-            Ok(PyTensor::wrap(x.$conv(&weight, bias.as_ref(), stride, padding, dilation, groups)?))
+            Ok(PyTensor::wrap(x.$conv(&weight, bias.as_ref(), stride, padding, dilation, groups.0)?))
         }
         /// The adjoint of a convolution: what its gradient does, as an operation of its own.
         #[pyfunction]
-        #[pyo3(signature = (input, weight, bias=None, stride=Each::from(1), padding=Each::from(0), output_padding=Each::from(0), groups=1, dilation=Each::from(1)))]
+        #[pyo3(signature = (input, weight, bias=None, stride=Each::from(1), padding=Each::from(0), output_padding=Each::from(0), groups=Count(1), dilation=Each::from(1)))]
         pub(crate) fn $transposed(
             input: &PyTensor,
             weight: &PyTensor,
@@ -35,14 +39,14 @@ macro_rules! convolutions {
             stride: Each,
             padding: Each,
             output_padding: Each,
-            groups: usize,
+            groups: Count,
             dilation: Each,
         ) -> Result<PyTensor> {
             let (stride, padding) = (stride.of::<$dims>("stride")?, padding.of::<$dims>("padding")?);
             let extra = output_padding.of::<$dims>("output_padding")?;
             let dilation = dilation.of::<$dims>("dilation")?;
             let (x, weight, bias) = (input.tensor()?, weight.tensor()?, optional(bias)?);
-            Ok(PyTensor::wrap(x.$transposed(&weight, bias.as_ref(), stride, padding, extra, groups, dilation)?))
+            Ok(PyTensor::wrap(x.$transposed(&weight, bias.as_ref(), stride, padding, extra, groups.0, dilation)?))
         }
     )+ };
 }

@@ -15,7 +15,10 @@ mod select;
 pub(crate) mod stand_in;
 
 use neurenix::nn::Parameter;
-use phynexus::{DType, Device, Element, Error, Tensor, graph::gradient::is_enabled, shape::show_shape};
+use phynexus::{
+    DType, Device, Element, Error, Tensor, graph::gradient::is_enabled, schedule::capture::is_recording,
+    shape::show_shape,
+};
 use pyo3::{
     prelude::*,
     types::{PyList, PyString, PyTuple, PyType},
@@ -25,7 +28,7 @@ use self::stand_in::Special;
 use crate::{
     argument::{Given, Shape, spread},
     device::{Named, PyDevice, chosen},
-    dtype::{PyDType, Wanted},
+    dtype::{Meant, PyDType, Wanted, meant},
     error::{Result, runtime_error, type_error, value_error},
     interrupt::compute,
 };
@@ -268,10 +271,11 @@ impl PyTensor {
             if let Ok(other) = argument.cast::<PyTensor>() {
                 let other = other.get().place.tensor();
                 (dtype, device) = (Some(other.dtype()), Some(other.device()));
-            } else if let Ok(Wanted(wanted)) = argument.extract() {
-                dtype = Some(wanted);
-            } else {
-                device = Some(argument.extract::<Named>()?.0);
+                continue;
+            }
+            match meant(&argument)? {
+                Meant::DType(wanted) => dtype = Some(wanted),
+                Meant::Device(named) => device = Some(named),
             }
         }
         let tensor = slf.get().tensor()?;
@@ -289,7 +293,7 @@ impl PyTensor {
     }
     /// On an NVIDIA GPU, the first unless another is named.
     #[pyo3(signature = (device=None))]
-    fn cuda<'py>(slf: &Bound<'py, Self>, device: Option<usize>) -> Result<Bound<'py, PyTensor>> {
+    fn cuda<'py>(slf: &Bound<'py, Self>, device: Option<i64>) -> Result<Bound<'py, PyTensor>> {
         slf.get().moved(slf, crate::device::find(&format!("cuda:{}", device.unwrap_or(0)))?)
     }
     /// As ``float32``.
@@ -348,7 +352,8 @@ impl PyTensor {
     }
 
     fn __repr__(&self, py: Python<'_>) -> Result<String> {
-        let tensor = self.tensor()?;
+        // A computation that fails raises here as everywhere, but for a print in what is being recorded.
+        let tensor = if is_recording() { self.tensor()? } else { self.evaluated(py)? };
         let text = compute(py, || Ok::<_, Error>(tensor.to_string()))?;
         Ok(text.replace("requires_grad)", "requires_grad=True)"))
     }

@@ -8,7 +8,9 @@ use pyo3::{
 
 use super::{PyTensor, reshaped};
 use crate::{
-    argument::{Axes, Number, Shape, number, one_of, size, spread, spread_sizes, tensors, whole_numbers},
+    argument::{
+        Axes, Count, Number, Shape, number, one_of, size, spread, spread_sizes, tensors, whole_numbers,
+    },
     error::{Result, type_error, value_error},
     precision,
 };
@@ -216,15 +218,15 @@ impl PyTensor {
     }
     /// Each element so many times in a row.
     #[pyo3(signature = (repeats, dim=None))]
-    fn repeat_interleave(&self, repeats: usize, dim: Option<i64>) -> Result<PyTensor> {
+    fn repeat_interleave(&self, repeats: Count, dim: Option<i64>) -> Result<PyTensor> {
         self.map(|t| match dim {
-            Some(dim) => t.repeat_interleave(repeats, dim),
-            None => t.reshape_infer(&[-1])?.repeat_interleave(repeats, 0),
+            Some(dim) => t.repeat_interleave(repeats.0, dim),
+            None => t.reshape_infer(&[-1])?.repeat_interleave(repeats.0, 0),
         })
     }
     /// ``length`` elements along ``dim`` from ``start`` on.
-    fn narrow(&self, dim: i64, start: usize, length: usize) -> Result<PyTensor> {
-        self.map(|t| t.narrow(dim, start, length))
+    fn narrow(&self, dim: i64, start: Count, length: Count) -> Result<PyTensor> {
+        self.map(|t| t.narrow(dim, start.0, length.0))
     }
     /// One position along ``dim``, which disappears.
     fn select(&self, dim: i64, index: i64) -> Result<PyTensor> {
@@ -255,8 +257,8 @@ impl PyTensor {
     }
     /// So many parts along ``dim``.
     #[pyo3(signature = (chunks, dim=0))]
-    fn chunk(&self, chunks: usize, dim: i64) -> Result<Vec<PyTensor>> {
-        Ok(self.tensor()?.chunk(chunks, dim)?.into_iter().map(PyTensor::wrap).collect())
+    fn chunk(&self, chunks: Count, dim: i64) -> Result<Vec<PyTensor>> {
+        Ok(self.tensor()?.chunk(chunks.0, dim)?.into_iter().map(PyTensor::wrap).collect())
     }
     /// Every position along ``dim`` as a tensor.
     #[pyo3(signature = (dim=0))]

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use super::{PyTensor, reduce::pair};
 use crate::{
-    argument::{Number, fits, one_of},
+    argument::{Count, Number, fits, one_of},
     error::{Result, value_error},
     interrupt::compute,
     precision,
@@ -211,14 +211,14 @@ impl PyTensor {
     fn topk<'py>(
         &self,
         py: Python<'py>,
-        k: usize,
+        k: Count,
         dim: Option<i64>,
         largest: bool,
         sorted: bool,
         axis: Option<i64>,
     ) -> Result<Bound<'py, PyAny>> {
         let _ = sorted;
-        let (values, indices) = self.tensor()?.topk(k, one_of(dim, axis)?.unwrap_or(-1), largest)?;
+        let (values, indices) = self.tensor()?.topk(k.0, one_of(dim, axis)?.unwrap_or(-1), largest)?;
         pair(py, "topk", values, indices)
     }
     /// The distinct elements in order, which of them each element is, and how often each occurs. Computes at once.
@@ -235,8 +235,8 @@ impl PyTensor {
     }
     /// Rows of zeros with a one at each class.
     #[pyo3(signature = (num_classes, dtype=None))]
-    fn one_hot(&self, num_classes: usize, dtype: Option<crate::dtype::Wanted>) -> Result<PyTensor> {
-        self.map(|t| t.one_hot(num_classes, dtype.map_or(DType::I64, |dtype| dtype.0)))
+    fn one_hot(&self, num_classes: Count, dtype: Option<crate::dtype::Wanted>) -> Result<PyTensor> {
+        self.map(|t| t.one_hot(num_classes.0, dtype.map_or(DType::I64, |dtype| dtype.0)))
     }
     /// The plan that would compute this tensor, in words; ``None`` where the data is there.
     fn explain(&self, py: Python<'_>) -> Result<Option<String>> {

@@ -10,7 +10,7 @@ use std::{
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use neurenix::{
     Error, Result,
-    phynexus::{Device, device::DeviceNature},
+    phynexus::{Device, Error as EngineError, device::DeviceNature},
 };
 
 /// Prints a line as `println!` does, but gives an error where that panics.
@@ -127,6 +127,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     result.unwrap_or_else(|error: Error| {
         if is_closed_pipe(&error) {
             return CLOSED_PIPE;
+        }
+        // Who interrupts tells of it: the package of Python.
+        if matches!(error, Error::Engine(EngineError::Interrupted)) {
+            return INTERRUPTED;
         }
         // Where standard error is closed too, the exit code has to say it.
         let _ = writeln!(std::io::stderr(), "error: {error}");

@@ -253,6 +253,12 @@ fn unknown_devices_are_told_with_those_there_are() {
         assert!(matches!(error, Error::UnknownDevice { .. }), "{told}");
         assert!(told.contains("found here: ") && !told.contains("did you mean"), "{told}");
     }
+    let rules =
+        [("gpu:77", "such as \"cuda:0\" or \"vulkan:0\""), ("named:-1", "devices are counted from 0")];
+    for (name, rule) in rules {
+        let told = Device::find(name).unwrap_err().to_string();
+        assert!(told.contains(rule) && !told.contains("did you mean"), "{told}");
+    }
     // As in PyTorch; what is printed is the one name.
     for (name, expected) in [("cpu:0", Device::find("cpu").unwrap()), ("named", named)] {
         let found = Device::find(name).unwrap();

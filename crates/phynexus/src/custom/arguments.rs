@@ -20,8 +20,12 @@ impl CustomKernel {
         let mut bound = Bound::new();
         for (&(dtype, shape), parameter) in inputs.iter().zip(self.of_kind(ParameterKind::Input)) {
             if dtype != parameter.dtype {
-                let expected = format!("{} (convert with .to_dtype())", parameter.dtype);
-                return Err(self.misfit(&parameter.name, expected, dtype.to_string()));
+                return Err(Error::KernelDType {
+                    kernel: self.0.name.clone(),
+                    argument: parameter.name.clone(),
+                    expected: parameter.dtype,
+                    given: dtype,
+                });
             }
             if let Some(Rule::Pattern(pattern)) = &parameter.shape {
                 let before = bound.clone();

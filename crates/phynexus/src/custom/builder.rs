@@ -66,9 +66,16 @@ impl CustomKernelBuilder {
             groups: Groups::PerElement,
             host: None,
             gradient: None,
+            is_linear_algebra: false,
             hash: 0,
         };
         CustomKernelBuilder { definition, mistakes: Vec::new() }
+    }
+
+    /// A routine of `linalg`, named so where placement is told.
+    pub(crate) fn linear_algebra(mut self) -> CustomKernelBuilder {
+        self.definition.is_linear_algebra = true;
+        self
     }
 
     /// A tensor that the kernel reads. It is given row-major: other layouts are copied first.

@@ -201,6 +201,8 @@ pub(super) struct Definition {
     pub(super) groups: Groups,
     pub(super) host: Option<Shared<HostFunction>>,
     pub(super) gradient: Option<GradientRule>,
+    /// True for a routine of `linalg`, which no user wrote.
+    pub(super) is_linear_algebra: bool,
     /// A hash of names and sources.
     pub(super) hash: u64,
 }
@@ -292,8 +294,8 @@ impl CustomKernel {
     /// Numbers are part of the plan: those that change at every call are better given as a tensor of one element.
     ///
     /// # Errors
-    /// [`Error::KernelArgument`] for arguments that the signature does not take; [`Error::DeviceMismatch`] for inputs on
-    /// several devices; those of [`CustomKernel::compile`].
+    /// [`Error::KernelArgument`] for arguments that the signature does not take, [`Error::KernelDType`] for inputs of other
+    /// dtypes; [`Error::DeviceMismatch`] for inputs on several devices; those of [`CustomKernel::compile`].
     pub fn launch(&self, inputs: &[&Tensor], scalars: &[Scalar]) -> Result<Vec<Tensor>> {
         let operands: Vec<(DType, &[usize])> = inputs.iter().map(|i| (i.dtype(), i.shape())).collect();
         let call = CustomCall::new(self, &operands, scalars)?;
@@ -341,6 +343,11 @@ impl CustomKernel {
         outputs.pop().ok_or_else(|| Error::internal("custom", "a launch without an output"))
     }
 
+    /// True for a routine of `linalg`.
+    pub(crate) fn is_linear_algebra(&self) -> bool {
+        self.0.is_linear_algebra
+    }
+
     /// True if nobody else has this kernel.
     pub(crate) fn is_last_handle(&self) -> bool {
         Arc::strong_count(&self.0) == 1
@@ -361,6 +368,11 @@ impl CustomKernel {
 
     /// What a device that takes `expected` says of a kernel that has nothing for it.
     pub fn no_source_for(&self, device: &str, expected: &str) -> Error {
+        if self.is_linear_algebra() {
+            let message =
+                format!("linear algebra ({}) has no routine here: the CPU computes it", self.0.name);
+            return Error::Unsupported { device: device.to_owned(), message };
+        }
         Error::KernelLanguage {
             kernel: self.0.name.clone(),
             device: device.to_owned(),
@@ -395,7 +407,7 @@ impl CustomCall {
     /// A launch on inputs of these types and shapes.
     ///
     /// # Errors
-    /// [`Error::KernelArgument`] for arguments that the signature does not take.
+    /// [`Error::KernelArgument`] and [`Error::KernelDType`] for arguments that the signature does not take.
     pub fn new(
         kernel: &CustomKernel,
         inputs: &[(DType, &[usize])],

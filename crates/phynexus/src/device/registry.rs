@@ -108,7 +108,8 @@ impl Registry {
         let aliases = ALIASES.iter().map(|(alias, _)| *alias);
         // The kind and a number, whatever stands between them; the longest kind that fits.
         let split = |kind: &str| {
-            let rest = lower.strip_prefix(kind)?.trim_start_matches([':', '-', '_', '/', '.', ' ']);
+            let rest = lower.strip_prefix(kind).filter(|rest| !rest.starts_with(":-"))?;
+            let rest = rest.trim_start_matches([':', '-', '_', '/', '.', ' ']);
             let number = if rest.is_empty() { 0 } else { rest.parse::<usize>().ok()? };
             Some((kind.to_owned(), number))
         };
@@ -131,13 +132,28 @@ impl Registry {
         }
     }
 
+    /// What to know of names of devices that this one goes against.
+    fn rule(name: &str) -> &'static str {
+        let lower = name.trim().to_ascii_lowercase();
+        if lower.contains(":-") {
+            "devices are counted from 0; "
+        } else if ["gpu", "accelerator"].iter().any(|kind| lower.starts_with(kind)) {
+            "GPUs are named by their drivers, such as \"cuda:0\" or \"vulkan:0\"; "
+        } else {
+            ""
+        }
+    }
+
     /// Why there is no device of this name, what was probably meant, and which there are.
     fn hint(&self, name: &str) -> String {
         let meant = self.meant(name);
         let wanted = meant.clone().unwrap_or_else(|| canonical(name));
         let kind = wanted.split(':').next().unwrap_or_default();
         let missing = self.missing.iter().find(|missing| missing.kind == wanted || missing.kind == kind);
-        let question = meant.map(|meant| format!("did you mean {meant:?}? ")).unwrap_or_default();
+        let question = match meant {
+            Some(meant) => format!("did you mean {meant:?}? "),
+            None => Registry::rule(name).to_owned(),
+        };
         match missing.filter(|_| self.find(&wanted).is_none()) {
             Some(missing) => format!("{question}{} ({})", missing.reason, self.found_here()),
             None => format!("{question}{}", self.found_here()),
@@ -167,8 +183,13 @@ pub(super) fn default_device() -> Result<Device> {
         number if number.bytes().all(|b| b.is_ascii_digit()) => {
             let device = number.parse().ok().and_then(|n: usize| registry.accelerators.get(n)).copied();
             device.ok_or_else(|| {
-                let count = registry.accelerators.len();
-                unknown(format!("accelerators counted from 0: {count}; {}", registry.found_here()))
+                let accelerators = registry.accelerators.iter().enumerate();
+                let known: Vec<String> = accelerators.map(|(n, d)| format!("{n} ({})", d.name())).collect();
+                let there = match known.is_empty() {
+                    true => "a number counts accelerators, and there is none".to_owned(),
+                    false => format!("a number counts accelerators: {}", known.join(", ")),
+                };
+                unknown(format!("{there}; {}", registry.found_here()))
             })
         }
         name => registry.find(name).ok_or_else(|| unknown(registry.hint(name))),

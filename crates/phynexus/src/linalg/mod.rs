@@ -112,7 +112,7 @@ impl Decomposition {
             Decomposition::FullSvd => ("svd", jacobi::full_svd, gradient::svd),
             Decomposition::PseudoInverse => ("pinv", jacobi::pseudo_inverse, gradient::pseudo_inverse),
         };
-        let builder = CustomKernel::builder(name).input("a", dtype, "batch.. m n");
+        let builder = CustomKernel::builder(name).linear_algebra().input("a", dtype, "batch.. m n");
         let builder = match self {
             Decomposition::Determinant => builder.output("det", dtype, "batch.."),
             Decomposition::LogDeterminant => {

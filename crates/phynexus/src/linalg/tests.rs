@@ -1,5 +1,6 @@
 //! Decompositions put together again, answers worked out by hand, and derivatives against finite differences.
 
+use super::Decomposition;
 use crate::{
     DType, Error, Result, Tensor,
     graph::gradient::tests::harness::{check, values},
@@ -325,4 +326,11 @@ fn equal_values_leave_a_derivative_of_what_has_one() {
     let x = identity.with_grad().unwrap();
     x.eigh().unwrap().1.mul(&matrices(&[3, 3])).unwrap().sum(&[], false).unwrap().backward().unwrap();
     assert!(x.grad().unwrap().to_vec::<f64>().unwrap().iter().any(|g| !g.is_finite()));
+}
+
+#[test]
+fn placement_names_linear_algebra() {
+    let kernel = Decomposition::Inverse.kernel(DType::F32).unwrap();
+    let told = kernel.no_source_for("cuda:0", "CUDA C").to_string();
+    assert_eq!(told, "cuda:0: linear algebra (inv) has no routine here: the CPU computes it");
 }

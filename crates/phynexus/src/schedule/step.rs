@@ -61,6 +61,9 @@ impl Step {
             }
             Step::Batch(kernels) => format!("rows x{}", kernels.len()),
             Step::Library(library) => match &library.node.op {
+                Op::Custom(call) if call.kernel().is_linear_algebra() => {
+                    format!("linear algebra {}", call.kernel().name())
+                }
                 Op::Custom(call) => format!("custom {}", call.kernel().name()),
                 op => op.name().to_owned(),
             },

@@ -238,8 +238,11 @@ impl Tensor {
 
     fn unit_gradient(&self, op: &'static str) -> Result<Tensor> {
         if self.len() != 1 {
-            let hint = "only a scalar can be differentiated: reduce it with sum() or mean(), or name the gradient of \
-                        the output";
+            let given = if op == "gradients" { "vector_jacobian_product()" } else { "backward_from()" };
+            let hint = format!(
+                "a gradient can be made implicitly only for a scalar: reduce it with sum() or mean(), or give the \
+                 output's gradient with {given}"
+            );
             return Err(Error::shape(op, &[self.shape()], hint));
         }
         Formula::of(self).like(1.0).tensor()
@@ -354,9 +357,10 @@ impl Sweep {
             if self.passes(&node) && node.number > first {
                 if node.is_released() {
                     return Err(Error::NoGradient {
-                        op: node.op().name(),
-                        hint: "backward() has already run through it and released the graph: keep it with \
-                               backward_retain(), or compute the loss again"
+                        // Its operations may be none that the caller knows of.
+                        op: "a graph that was released",
+                        hint: "backward() has already run through it: keep it with backward_retain(), or compute the \
+                               loss again"
                             .to_owned(),
                     });
                 }
