@@ -23,7 +23,8 @@ def test_threads_record_a_model_beside_each_other() -> None:
             meeting.wait()
         return model(x).softmax(1)
 
-    compiled, x, results = nx.compile(forward), nx.randn(5, 3), []
+    compiled, x = nx.compile(forward), nx.randn(5, 3)
+    results: list[nx.Tensor] = []
     expected = model(x).softmax(1).detach()
 
     def call() -> None:
