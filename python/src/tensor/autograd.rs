@@ -15,6 +15,27 @@ use crate::{
     interrupt::compute,
 };
 
+impl PyTensor {
+    /// Whether gradients are collected here.
+    pub(crate) fn collects(&self) -> bool {
+        self.place().is_trainable() && !self.special.is_plain()
+    }
+
+    /// Collects gradients from now on.
+    pub(crate) fn require_grad(&self) -> Result<()> {
+        let place = self.place();
+        let dtype = place.tensor().dtype();
+        if !dtype.is_float() {
+            return Err(runtime_error(format!(
+                "a {dtype} tensor has no gradient: only floating-point ones have"
+            )));
+        }
+        place.set_trainable(true);
+        place.leaf()?;
+        Ok(())
+    }
+}
+
 #[pymethods]
 impl PyTensor {
     /// Whether gradients flow to or through this tensor.

@@ -69,25 +69,6 @@ impl PyTensor {
         if self.place.is_trainable() { Ok(self.place.leaf()?) } else { Ok(self.place.tensor()) }
     }
 
-    /// Whether gradients are collected here.
-    pub(crate) fn collects(&self) -> bool {
-        self.place().is_trainable() && !self.special.is_plain()
-    }
-
-    /// Collects gradients from now on.
-    pub(crate) fn require_grad(&self) -> Result<()> {
-        let place = self.place();
-        let dtype = place.tensor().dtype();
-        if !dtype.is_float() {
-            return Err(runtime_error(format!(
-                "a {dtype} tensor has no gradient: only floating-point ones have"
-            )));
-        }
-        place.set_trainable(true);
-        place.leaf()?;
-        Ok(())
-    }
-
     /// A new tensor from this one's value.
     #[inline]
     fn map(&self, function: impl FnOnce(&Tensor) -> phynexus::Result<Tensor>) -> Result<PyTensor> {
