@@ -105,20 +105,7 @@ def value_and_grad(
 
     @functools.wraps(function)
     def differentiated(*args: Any, **kwargs: Any) -> Any:
-        for number in numbers:
-            if not -len(args) <= number < len(args):
-                raise ValueError(f"grad: there is no argument {number}: {len(args)} were given")
-        variables = list(args)
-        with enable_grad():
-            for number in numbers:
-                variables[number] = _engine.as_variable(args[number])
-            result = function(*variables, **kwargs)
-        value, aux = result if has_aux else (result, None)
-        if not isinstance(value, Tensor):
-            raise TypeError(f"grad: the function gives a {type(value).__name__}, not a tensor")
-        inputs = [variables[number] for number in numbers]
-        # Where something else collects gradients, the results can be differentiated again.
-        attached = _engine.depends_on_others(value, [variables[n] for n in numbers if not _requires_grad(args[n])])
+        value, inputs, attached, aux = _called("grad", function, numbers, args, kwargs, has_aux)
         slopes = _slopes(value, inputs)
         if not attached:
             value, slopes = value.detach(), [each.detach() for each in slopes]
@@ -126,6 +113,31 @@ def value_and_grad(
         return ((value, aux), slope) if has_aux else (value, slope)
 
     return differentiated
+
+
+def _called(
+    name: str,
+    function: Callable[..., Any],
+    numbers: Sequence[int],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    has_aux: bool = False,
+) -> tuple[Tensor, list[Tensor], bool, Any]:
+    """The value of a function, the variables that took the place of these arguments, whether something else collects
+    gradients, so that the results can be differentiated again, and what comes beside the value."""
+    for number in numbers:
+        if not -len(args) <= number < len(args):
+            raise ValueError(f"{name}: there is no argument {number}: {len(args)} were given")
+    variables = list(args)
+    with enable_grad():
+        for number in numbers:
+            variables[number] = _engine.as_variable(args[number])
+        result = function(*variables, **kwargs)
+    value, aux = result if has_aux else (result, None)
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: the function gives a {type(value).__name__}, not a tensor")
+    fresh = [variables[number] for number in numbers if not _requires_grad(args[number])]
+    return value, [variables[number] for number in numbers], _engine.depends_on_others(value, fresh), aux
 
 
 def _requires_grad(argument: Any) -> bool:
@@ -165,39 +177,48 @@ def grad(
     return gradient
 
 
-def jacobian(function: Callable[..., Tensor], argnums: int = 0) -> Callable[..., Tensor]:
-    """A function that gives the Jacobian: of shape (output..., input...).
+def jacobian(function: Callable[..., Tensor], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """A function that gives the Jacobian: of shape (output..., input...); for several arguments a tuple of them.
 
     >>> import neurenix as nx
     >>> nx.jacobian(lambda x: x * x)(nx.Tensor([1.0, 3.0])).tolist()
     [[2.0, 0.0], [0.0, 6.0]]
     """
+    numbers = [argnums] if isinstance(argnums, int) else list(argnums)
 
     @functools.wraps(function)
-    def differentiated(*args: Any, **kwargs: Any) -> Tensor:
-        variables = list(args)
-        with enable_grad():
-            variables[argnums] = _engine.as_variable(args[argnums])
-            value = function(*variables, **kwargs)
-        variable = variables[argnums]
-        attached = _engine.depends_on_others(value, [] if _requires_grad(args[argnums]) else [variable])
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        value, inputs, attached, _ = _called("jacobian", function, numbers, args, kwargs)
         size = value.numel()
         basis = _engine.eye(size, dtype=value.dtype, device=value.device)
-        rows = [_slopes(value, [variable], basis[i].reshape(value.shape))[0] for i in range(size)]
-        shape = tuple(value.shape) + tuple(variable.shape)
-        if not rows:
-            return _engine.zeros(shape, dtype=value.dtype, device=value.device)
-        table = _engine.stack(rows).reshape(shape)
-        return table if attached else table.detach()
+        rows = [_slopes(value, inputs, basis[i].reshape(value.shape)) for i in range(size)]
+        tables = []
+        for place, variable in enumerate(inputs):
+            shape = tuple(value.shape) + tuple(variable.shape)
+            if rows:
+                table = _engine.stack([row[place] for row in rows]).reshape(shape)
+            else:
+                table = _engine.zeros(shape, dtype=value.dtype, device=value.device)
+            tables.append(table if attached else table.detach())
+        return tables[0] if isinstance(argnums, int) else tuple(tables)
 
     return differentiated
 
 
-def hessian(function: Callable[..., Tensor], argnums: int = 0) -> Callable[..., Tensor]:
-    """A function that gives the second derivatives of a scalar function: of shape (input..., input...).
+def hessian(function: Callable[..., Tensor], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """A function that gives the second derivatives of a scalar function: of shape (input..., input...); for several
+    arguments a tuple of tuples, with the first derivative's argument first.
 
     >>> import neurenix as nx
     >>> nx.hessian(lambda x: (x ** 3).sum())(nx.Tensor([1.0, 2.0])).tolist()
     [[6.0, 0.0], [0.0, 12.0]]
     """
-    return jacobian(grad(function, argnums), argnums)
+    if isinstance(argnums, int):
+        return jacobian(grad(function, argnums), argnums)
+    rows = [jacobian(grad(function, number), argnums) for number in argnums]
+
+    @functools.wraps(function)
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        return tuple(row(*args, **kwargs) for row in rows)
+
+    return differentiated

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +72,8 @@ def _held(function: Any, arguments: Any) -> tuple[list[Tensor], tuple[bool, ...]
         elif isinstance(value, functools.partial):
             look((value.func, value.args, value.keywords), depth + 1)
 
+    while isinstance(function, Compiled):
+        function = function._function
     inner = getattr(function, "__func__", function)
     look(getattr(function, "__self__", None), 0)
     look(function, 0)
@@ -94,9 +98,26 @@ class Compiled:
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._recordings: dict[Any, tuple[Any, list[Any]]] = {}
+        self._lock = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
+        # Not what copies and pickles ask for, also of an object that has no attributes yet.
+        if name == "_function" or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._function, name)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        # A function in a class is a method.
+        is_method = instance is not None and isinstance(self._function, types.FunctionType)
+        return types.MethodType(self, instance) if is_method else self
+
+    def __reduce__(self) -> Any:
+        # A decorated function is found by its name. Recordings stay behind: they are of this process's tensors.
+        name = getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(self.__module__)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else (Compiled, (self._function,))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given: list[Tensor] = []
@@ -116,9 +137,12 @@ class Compiled:
         except TypeError as error:
             raise TypeError(f"compile: an argument cannot be compared with earlier ones: {error}") from None
         if known is None:
-            while len(self._recordings) >= _CAPACITY:
-                self._recordings.pop(next(iter(self._recordings)))
-            known = self._recordings[key] = self._record(shape, len(given), held)
+            with self._lock:
+                known = self._recordings.get(key)
+                if known is None:
+                    while len(self._recordings) >= _CAPACITY:
+                        self._recordings.pop(next(iter(self._recordings)))
+                    known = self._recordings[key] = self._record(shape, len(given), held)
         captured, result = known
         outputs = list(captured(tensors))
         return _unflatten(result[0], outputs)
@@ -128,12 +152,10 @@ class Compiled:
 
         def run(copies: list[Tensor]) -> list[Tensor]:
             args, kwargs = _unflatten(shape, copies[:count])
-            before: list[tuple[Tensor, Tensor, bool]] = []
             _RECORDING.under_way = True
-            with _engine.GradientMode(False):
-                try:
-                    for place, copy in zip(held, copies[count:], strict=True):
-                        before.append((place, *place._exchange(copy, False)))
+            try:
+                # On this thread alone: others go on with what is held.
+                with _engine.GradientMode(False), _engine.StandIns(held, copies[count:]):
                     places = held + copies[:count]
                     recorded = [place.detach() for place in places]
                     outputs: list[Tensor] = []
@@ -143,11 +165,10 @@ class Compiled:
                             "compile: the function changes a tensor in place (a running mean, a counter): a replay would "
                             "not. Return the new value, or call the function itself"
                         )
-                finally:
-                    _RECORDING.under_way = False
-                    for place, value, trainable in before:
-                        place._exchange(value, trainable)
-            return outputs
+                    # What is held and given back is the stand-in, too.
+                    return [output.detach() for output in outputs]
+            finally:
+                _RECORDING.under_way = False
 
         return _engine.Captured(run), result
 
@@ -159,6 +180,7 @@ def compile(function: Callable[..., Any] | None = None) -> Any:
     too), as parameters and buffers of modules, and from the closure and the globals that the function names; what else it
     computes with (tensors in other objects, or that functions it calls reach by themselves) is taken as it was when it was
     recorded. It must not change a tensor in place, which is an error. The function must not read a tensor's value (``item``, ``if x > 0``), which is an error.
+    Threads may call it at the same time, also for the first time, and use what it holds beside it.
 
     Where gradients are recorded and something requires them, the function runs as it is: a replay has no graph.
 

@@ -99,6 +99,9 @@ class Generator:
     def __new__(cls, /, seed: SupportsIndex=0) -> Self:
         ...
 
+    def __reduce__(self, /) -> tuple[Any, tuple[builtins.int, builtins.int]]:
+        ...
+
     def get_state(self, /) -> tuple[builtins.int, builtins.int]:
         ...
 
@@ -192,6 +195,17 @@ class Profiler:
         ...
 
     def table(self, /) -> str:
+        ...
+
+class StandIns:
+
+    def __enter__(self, /) -> None:
+        ...
+
+    def __exit__(self, /, *_error: Any) -> None:
+        ...
+
+    def __new__(cls, /, tensors: Sequence[Tensor], copies: Sequence[Tensor]) -> Self:
         ...
 
 class Tensor:
@@ -410,7 +424,7 @@ class Tensor:
     def _clear_grad(self, /) -> None:
         ...
 
-    def _exchange(self, /, value: Tensor, trainable: builtins.bool | None=None) -> tuple[Tensor, builtins.bool]:
+    def _exchange(self, /, value: Tensor) -> None:
         ...
 
     def _put(self, /, value: Tensor, *indices: Any) -> Tensor:
@@ -561,7 +575,7 @@ class Tensor:
     def cpu(self, /) -> Tensor:
         ...
 
-    def cross(self, /, other: Tensor, dim: SupportsIndex=...) -> Tensor:
+    def cross(self, /, other: Tensor, dim: SupportsIndex | None=None) -> Tensor:
         ...
 
     def cuda(self, /, device: SupportsIndex | None=None) -> Tensor:

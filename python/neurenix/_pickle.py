@@ -42,6 +42,13 @@ def rebuild(
     return tensor
 
 
+def generator(seed: int, counter: int) -> _engine.Generator:
+    """A generator from its state."""
+    made = _engine.Generator(seed)
+    made.set_state((seed, counter))
+    return made
+
+
 def deepcopy(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
     """A copy in a place of its own, known to ``copy.deepcopy``; the gradient comes along."""
     if not tensor.is_leaf:

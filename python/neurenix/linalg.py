@@ -108,6 +108,41 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | Literal["f
     return extreme if keepdims else extreme.squeeze((-2, -1))
 
 
+def norm(
+    x: Tensor,
+    ord: float | Literal["fro", "nuc"] | None = None,
+    dim: int | tuple[int, ...] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: bool = False,
+) -> Tensor:
+    """A norm of vectors or matrices, as PyTorch and NumPy choose between them. Without ``ord`` it is the root of the sum of
+    squares over ``dim``, or over all. With it ``vector_norm`` along one dimension or of a vector, ``matrix_norm`` over two
+    dimensions or of a matrix.
+
+    >>> import neurenix as nx
+    >>> x = nx.Tensor([[3.0, 0.0], [0.0, -4.0]])
+    >>> nx.linalg.norm(x).item(), nx.linalg.norm(x, 2).item(), nx.linalg.norm(x, 2, dim=1).tolist()
+    (5.0, 4.0, [3.0, 4.0])
+    """
+    x = x if dtype is None else x.to(dtype)
+    dim, keepdim = axis if dim is None else dim, keepdim or keepdims
+    dims = (dim,) if isinstance(dim, int) else tuple(dim or ())
+    if ord is None:
+        return vector_norm(x, axis=dims if dims else None, keepdims=keepdim)
+    count = len(dims) if dims else x.ndim
+    if count not in (1, 2):
+        raise ValueError(f"norm: ord={ord!r} over {count} dimensions: it is of one or two, name them with dim=")
+    if count == 2:
+        found = matrix_norm(x.movedim(dims, (-2, -1)) if dims else x, ord=ord, keepdims=keepdim)
+        return found.movedim((-2, -1), dims) if dims and keepdim else found
+    if isinstance(ord, str):
+        raise ValueError(f"norm: ord={ord!r} is of matrices: name two dimensions with dim=")
+    return vector_norm(x, axis=dims if dims else None, keepdims=keepdim, ord=ord)
+
+
 def det(x: Tensor, /) -> Tensor:
     """The determinants of square matrices."""
     return _engine.det(x)
@@ -231,8 +266,6 @@ def _tolerance(x: Tensor, rtol: _Tolerance) -> Tensor | None:
         return rtol
     return _engine.tensor(rtol, dtype=x.dtype, device=x.device)
 
-
-norm = vector_norm
 
 __all__ = [
     "cholesky",

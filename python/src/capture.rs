@@ -45,15 +45,13 @@ impl PyCaptured {
 
 #[pymethods]
 impl PyTensor {
-    /// Puts another tensor itself into the place, of any dtype and device, and gives what was there and whether gradients
-    /// were collected for it. A recording stands in for parameters this way and puts them back with their gradients.
-    #[pyo3(signature = (value, trainable=None))]
-    fn _exchange(&self, value: &PyTensor, trainable: Option<bool>) -> Result<(PyTensor, bool)> {
-        let (old, before) = (self.place().tensor(), self.place().is_trainable());
-        self.place().set_trainable(false);
-        let result = self.place().convert_to(value.place().tensor());
-        self.place().set_trainable(trainable.unwrap_or(before));
-        result?;
-        Ok((PyTensor::wrap(old), before))
+    /// Puts another tensor itself into the place, of any dtype and device.
+    fn _exchange(&self, value: &PyTensor) -> Result<()> {
+        let place = self.place();
+        let trainable = place.is_trainable();
+        place.set_trainable(false);
+        let result = place.convert_to(value.place().tensor());
+        place.set_trainable(trainable);
+        Ok(result?)
     }
 }

@@ -181,6 +181,10 @@ impl PyGenerator {
     fn set_state(&self, state: (u64, u64)) {
         self.0.set_state(GeneratorState { seed: state.0, counter: state.1 });
     }
+    /// Copies and pickles carry the state.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (u64, u64))> {
+        Ok((py.import("neurenix._pickle")?.getattr("generator")?, self.get_state()))
+    }
 }
 
 /// The generator given, or the default one.

@@ -91,6 +91,7 @@ mod _engine {
             dlpack::import::from_dlpack,
             movement::{broadcast_shapes, cat, einsum, meshgrid, stack, where_},
             numpy::from_bytes,
+            stand_in::StandIns,
         },
     };
     #[allow(non_upper_case_globals)]

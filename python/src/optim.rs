@@ -84,7 +84,7 @@ fn rule(name: &str, options: &Options) -> Result<Rule> {
 }
 
 fn places(parameters: &[Bound<'_, PyTensor>]) -> Vec<neurenix::nn::Parameter> {
-    parameters.iter().map(|parameter| parameter.get().place().clone()).collect()
+    parameters.iter().map(|parameter| parameter.get().place().into_owned()).collect()
 }
 
 impl PyOptimizer {

@@ -56,6 +56,17 @@ def test_a_backend_tells_the_truth_and_computes(backend: type, available: object
     assert there or report["matmul"]["device"] == "cpu"
 
 
+@pytest.mark.skipif(is_tensor_cores_available(), reason="with Tensor Cores factors are rounded, as asked")
+@pytest.mark.filterwarnings("ignore::neurenix.hardware.FallbackWarning")
+def test_without_tensor_cores_nothing_is_rounded() -> None:
+    backend, a, b = TensorCoresBackend(), nx.Tensor([[2049.0, -2048.0]]), nx.Tensor([[1.0], [1.0]])
+    product = backend.matmul(a, b)
+    assert product.item() == 1.0 and product.dtype == nx.float32
+    backend.set_precision("fp16")
+    product = backend.matmul(a, b)
+    assert product.item() == 1.0 and product.dtype == nx.float16
+
+
 def test_the_report_lists_every_kind() -> None:
     report = {entry["kind"]: entry for entry in nx.hardware.report()}
     assert report["cpu"]["found"]

@@ -81,6 +81,17 @@ def test_distances_of_equal_rows_have_a_gradient_of_zero() -> None:
     assert np.array_equal(x.grad.numpy(), np.zeros((2, 3)))
 
 
+def test_a_vector_product_is_along_the_first_dimension_of_three() -> None:
+    x, y = np.arange(18.0).reshape(2, 3, 3), np.arange(18.0)[::-1].reshape(2, 3, 3) ** 2
+    a, b = nx.tensor(x), nx.tensor(y)
+    assert np.array_equal(a.cross(b).numpy(), np.cross(x, y, axis=1))
+    assert np.array_equal(a.cross(b, dim=-1).numpy(), np.cross(x, y, axis=-1))
+    assert np.array_equal(nx.linalg.cross(a, b).numpy(), np.cross(x, y, axis=-1))
+    assert np.array_equal(a[0].cross(b).numpy(), np.cross(x[:1], y, axis=1))
+    with pytest.raises(ValueError, match=r"cross: .*no dimension of size 3"):
+        nx.ones(2, 2).cross(nx.ones(2, 2))
+
+
 def test_reductions_give_the_dtype_asked_for() -> None:
     x = nx.Tensor([1, 2, 2])
     for given, dtype, value in [

@@ -38,7 +38,9 @@ class GradScaler:
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
-            return outputs.float() * self._scale
+            # Scaled losses of 16 bits would overflow.
+            wide = outputs.dtype.name in ("float32", "float64")
+            return (outputs if wide else outputs.float()) * self._scale
         return type(outputs)(self.scale(output) for output in outputs)
 
     def unscale_(self, optimizer: Optimizer) -> None:

@@ -23,7 +23,7 @@ from .dataset import (
     random_split,
 )
 from .history import History
-from .loader import DataLoader, default_collate, get_worker_info
+from .loader import DataLoader, default_collate, default_convert, get_worker_info
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
@@ -47,6 +47,7 @@ __all__ = [
     "TensorDataset",
     "WeightedRandomSampler",
     "default_collate",
+    "default_convert",
     "digits",
     "get_worker_info",
     "progress",

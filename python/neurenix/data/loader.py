@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 from .. import _engine
@@ -39,12 +39,39 @@ def default_collate(batch: list[Any]) -> Any:
     raise TypeError(f"default_collate: a batch of {type(first).__name__} is unknown: give collate_fn")
 
 
+def default_convert(data: Any) -> Any:
+    """A sample that is no batch: its arrays and NumPy's numbers as tensors, all else as it is.
+
+    >>> import numpy as np
+    >>> default_convert({"x": np.array([1, 2]), "name": "a"})
+    {'x': tensor([1, 2]), 'name': 'a'}
+    """
+    if isinstance(data, Tensor):
+        return data
+    if hasattr(data, "__array_interface__"):
+        # What has no numbers: texts, times, objects.
+        return data if data.dtype.kind in "SUOMm" else _engine.tensor(data, device="cpu")
+    if isinstance(data, Mapping):
+        return {key: default_convert(data[key]) for key in data}
+    if isinstance(data, (list, tuple)):
+        parts = [default_convert(part) for part in data]
+        return type(data)(*parts) if hasattr(data, "_fields") else parts
+    return data
+
+
 class WorkerInfo(NamedTuple):
     """What :func:`get_worker_info` tells."""
 
     id: int
     num_workers: int
+    #: Another for each worker and epoch; the same in each run. Workers share the default generator: one of a worker's own is
+    #: ``nx.Generator(get_worker_info().seed)``.
+    seed: int
     dataset: Any
+
+
+#: What is read behind the end of a stream.
+_END = object()
 
 
 class _Worker(threading.local):
@@ -62,7 +89,7 @@ def get_worker_info() -> WorkerInfo | None:
 
 
 def _while_wanted(indices: Iterable[Any]) -> Iterator[Any]:
-    """The numbers of a batch's samples, until the worker that makes it is to stop."""
+    """The numbers of a batch's samples, or a stream's samples, until the worker that makes it is to stop."""
     for index in indices:
         if _WORKER.stopped is not None and _WORKER.stopped.is_set():
             raise CancelledError
@@ -75,12 +102,14 @@ class _Workers:
     def __init__(self, loader: DataLoader) -> None:
         self.error: BaseException | None = None
         self._numbers, self._lock, self._stopped = iter(range(loader.num_workers)), threading.Lock(), threading.Event()
-        function, count, dataset = loader.worker_init_fn, loader.num_workers, loader.dataset
+        # A stream has one worker, who is the first of one: a data set that divides itself gives all to it.
+        count = 1 if loader._in_order else loader.num_workers
+        function, dataset, base = loader.worker_init_fn, loader.dataset, loader._next_seed()
 
         def begin() -> None:
             with self._lock:
                 number = next(self._numbers)
-            _WORKER.info, _WORKER.stopped = WorkerInfo(number, count, dataset), self._stopped
+            _WORKER.info, _WORKER.stopped = WorkerInfo(number, count, base + number, dataset), self._stopped
             if function is not None:
                 try:
                     function(number)
@@ -109,7 +138,7 @@ class DataLoader:
     ``num_workers`` threads prepare ``num_workers * prefetch_factor`` batches in advance; with 0 each batch is made when
     it is asked for. ``worker_init_fn(number)`` is called in each thread before its first batch; ``timeout`` are the seconds
     after which a batch is an error, 0 for any; ``persistent_workers`` keeps the threads for the next epoch. A data set that
-    is a stream is read by one thread, whatever their number.
+    is a stream is read and made batches of by one thread, whatever their number.
 
     Workers are threads, so ``multiprocessing_context`` changes nothing; neither does ``pin_memory``, for the engine stages
     copies to devices itself. Batches always come in order.
@@ -163,6 +192,7 @@ class DataLoader:
         self.sampler: Any = sampler
         self.batch_sampler: Any = batch_sampler
         self._workers: _Workers | None = None
+        self._epochs = 0
         if not self._in_order:
             if sampler is None:
                 self.sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
@@ -177,17 +207,22 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if self._in_order:
-            tasks: Iterator[Any] = self._streamed()
-            make: Callable[[Any], Any] = self._collated
-        else:
-            tasks = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
-            make = self._fetched
-        if self.num_workers == 0:
-            return map(make, tasks)
-        return self._prefetched(make, tasks)
+            batches = map(self._collated, self._streamed())
+            # All of it, the data set's ``__iter__`` too, runs in the worker.
+            return batches if self.num_workers == 0 else self._prefetched(lambda _: next(batches, _END), repeat(None))
+        tasks = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
+        return map(self._fetched, tasks) if self.num_workers == 0 else self._prefetched(self._fetched, tasks)
+
+    def _next_seed(self) -> int:
+        """A number for an epoch's workers. Nothing is drawn: shuffling is the same for any number of workers."""
+        import random
+
+        self._epochs += 1
+        state = _engine.get_rng_state() if self.generator is None else self.generator.get_state()
+        return random.Random(f"{state} {self._epochs}").getrandbits(62)
 
     def _streamed(self) -> Iterator[Any]:
-        samples = iter(self.dataset)
+        samples = _while_wanted(self.dataset)
         if self.batch_size is None:
             yield from samples
             return
@@ -205,7 +240,8 @@ class DataLoader:
     def _collated(self, samples: Any) -> Any:
         if self.collate_fn is not None:
             return self.collate_fn(samples)
-        return samples if self.batch_size is None and self.batch_sampler is None else default_collate(samples)
+        is_one = self.batch_size is None and self.batch_sampler is None
+        return default_convert(samples) if is_one else default_collate(samples)
 
     def _prefetched(self, make: Callable[[Any], Any], tasks: Iterator[Any]) -> Iterator[Any]:
         waiting: deque[Future[Any]] = deque()
@@ -220,6 +256,8 @@ class DataLoader:
                     raise RuntimeError(f"DataLoader: a batch took more than {self.timeout} seconds")
                 left = False
                 batch = waiting.popleft().result()
+                if batch is _END:
+                    break
                 for task in islice(tasks, 1):
                     waiting.append(workers.submit(make, task))
                 yield batch

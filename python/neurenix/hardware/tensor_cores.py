@@ -77,13 +77,15 @@ class TensorCoresBackend(HardwareBackend):
         self._precision = precision
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
-        """The product of two matrices in the precision set. ``"fp32"`` does not use Tensor Cores."""
+        """The product of two matrices in the precision set. ``"fp32"`` does not use Tensor Cores. Where there are none,
+        factors are not rounded: only the dtype of the result is that of the precision."""
         left, right = self._on_device("matmul", a, b)
         low = _PRECISIONS[self._precision]
         if low is None or not left.dtype.is_floating_point:
             return left.matmul(right)
-        product = left.to(low).matmul(right.to(low))
-        return product if self._precision == "fp16" else product.to(_engine.promote_types(a.dtype, b.dtype))
+        if self.get_device_count() > 0:
+            left, right = left.to(low), right.to(low)
+        return left.matmul(right).to(low if self._precision == "fp16" else _engine.promote_types(a.dtype, b.dtype))
 
     def optimize_model(self, model: Any, precision: str = "mixed") -> Any:
         """``model`` on the device, computing in this precision.

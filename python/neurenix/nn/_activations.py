@@ -197,8 +197,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """Vectors along ``dim`` divided by their norm of order ``p``, or by ``eps`` where that is greater."""
     (input,) = full(input)
-    length = (input.abs() ** p).sum(dim, keepdim=True) ** (1.0 / p)
-    return input / length.clamp(min=eps)
+    return input / input.norm(p, dim, True).clamp(min=eps)
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:

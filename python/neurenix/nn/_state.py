@@ -17,12 +17,12 @@ class IncompatibleKeys(NamedTuple):
 
 
 def as_value(given: Any) -> Tensor:
-    """The values of a tensor of this library, or of another that NumPy reads."""
+    """The values of a tensor of this library, or of another that NumPy or DLPack reads."""
     if isinstance(given, Tensor):
         return given.detach()
-    for step in ("detach", "cpu"):  # PyTorch's tensors, which NumPy reads on the CPU only.
+    for step in ("detach", "cpu"):  # PyTorch's tensors, which are read without gradients, and from any device.
         given = getattr(given, step)() if hasattr(given, step) else given
-    return _engine.tensor(given.numpy() if hasattr(given, "numpy") else given, device="cpu")
+    return _engine.tensor(given, device="cpu")
 
 
 def fitting(

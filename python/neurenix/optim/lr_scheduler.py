@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -79,19 +80,19 @@ class LRScheduler:
 class _Factor(LRScheduler):
     """A schedule that multiplies: it works beside others on the same optimiser."""
 
-    def factor(self, epoch: float) -> float:
+    def multiple(self, epoch: float) -> float:
         """The share of the initial learning rate at an epoch."""
         raise NotImplementedError
 
     def at(self, epoch: float, group: int) -> float:
-        return self.base_lrs[group] * self.factor(epoch)
+        return self.base_lrs[group] * self.multiple(epoch)
 
     def next(self, group: int) -> float:
         now = float(self.optimizer.param_groups[group]["lr"])
         if self.last_epoch == 0:
-            return now * self.factor(0)
-        before = self.factor(self.last_epoch - 1)
-        return self.at(self.last_epoch, group) if before == 0.0 else now * (self.factor(self.last_epoch) / before)
+            return now * self.multiple(0)
+        before = self.multiple(self.last_epoch - 1)
+        return self.at(self.last_epoch, group) if before == 0.0 else now * (self.multiple(self.last_epoch) / before)
 
 
 class StepLR(_Factor):
@@ -101,7 +102,7 @@ class StepLR(_Factor):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
-    def factor(self, epoch: float) -> float:
+    def multiple(self, epoch: float) -> float:
         return self.gamma ** (int(epoch) // self.step_size)
 
 
@@ -114,8 +115,15 @@ class MultiStepLR(_Factor):
         self.milestones, self.gamma = sorted(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
-    def factor(self, epoch: float) -> float:
+    def multiple(self, epoch: float) -> float:
         return self.gamma ** bisect_right(self.milestones, epoch)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Puts back what ``state_dict`` gave, here or in PyTorch, which counts the milestones."""
+        super().load_state_dict(state_dict)
+        given: Any = self.milestones
+        if isinstance(given, Mapping):
+            self.milestones = sorted(Counter(given).elements())
 
 
 class ExponentialLR(_Factor):
@@ -125,7 +133,7 @@ class ExponentialLR(_Factor):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def factor(self, epoch: float) -> float:
+    def multiple(self, epoch: float) -> float:
         return float(self.gamma**epoch)
 
 
@@ -137,11 +145,11 @@ class ConstantLR(_Factor):
     ) -> None:
         if not 0.0 <= factor <= 1.0:
             raise ValueError("ConstantLR: factor is between 0 and 1")
-        self.share, self.total_iters = factor, total_iters
+        self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def factor(self, epoch: float) -> float:
-        return self.share if epoch < self.total_iters else 1.0
+    def multiple(self, epoch: float) -> float:
+        return self.factor if epoch < self.total_iters else 1.0
 
 
 class LinearLR(_Factor):
@@ -160,7 +168,7 @@ class LinearLR(_Factor):
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def factor(self, epoch: float) -> float:
+    def multiple(self, epoch: float) -> float:
         share = min(self.total_iters, epoch) / self.total_iters
         return self.start_factor + (self.end_factor - self.start_factor) * share
 

@@ -8,29 +8,50 @@ use phynexus::{
 };
 use pyo3::{prelude::*, types::PyTuple};
 
-use super::PyTensor;
+use super::{PyTensor, stand_in::Special};
 use crate::{
     argument::tensors,
     error::{Failure, Result, runtime_error, through_engine, type_error},
     interrupt::compute,
 };
 
+impl PyTensor {
+    /// Whether gradients are collected here.
+    pub(crate) fn collects(&self) -> bool {
+        self.place().is_trainable() && !self.special.is_plain()
+    }
+
+    /// Collects gradients from now on.
+    pub(crate) fn require_grad(&self) -> Result<()> {
+        let place = self.place();
+        let dtype = place.tensor().dtype();
+        if !dtype.is_float() {
+            return Err(runtime_error(format!(
+                "a {dtype} tensor has no gradient: only floating-point ones have"
+            )));
+        }
+        place.set_trainable(true);
+        place.leaf()?;
+        Ok(())
+    }
+}
+
 #[pymethods]
 impl PyTensor {
     /// Whether gradients flow to or through this tensor.
     #[getter]
     fn requires_grad(&self) -> bool {
-        !self.plain && (self.collects() || self.place().tensor().requires_grad())
+        !self.special.is_plain() && (self.collects() || self.place().tensor().requires_grad())
     }
     #[setter]
     fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
         let tensor = self.place().tensor();
-        if self.plain && requires_grad {
+        if self.special.is_plain() && requires_grad {
             return Err(runtime_error(
                 "data has no gradients of its own: use detach().clone().requires_grad_()",
             ));
         }
-        if !requires_grad && !self.collects() && !self.plain && tensor.requires_grad() {
+        if !requires_grad && !self.collects() && !self.special.is_plain() && tensor.requires_grad() {
             return Err(runtime_error("only a leaf can stop requiring gradients: use detach()"));
         }
         if requires_grad == self.collects() {
@@ -54,17 +75,17 @@ impl PyTensor {
     /// Whether this tensor is no result of operations through which gradients flow.
     #[getter]
     fn is_leaf(&self) -> bool {
-        self.plain || self.collects() || !self.place().tensor().requires_grad()
+        self.special.is_plain() || self.collects() || !self.place().tensor().requires_grad()
     }
     /// The gradient that ``backward`` collected, or ``None``.
     #[getter]
     fn grad(&self) -> Result<Option<PyTensor>> {
-        if self.plain {
+        if self.special.is_plain() {
             return Ok(None);
         }
         let gradient = self.tensor()?.grad();
         Ok(gradient
-            .map(|gradient| PyTensor { owner: Some(self.place().clone()), ..PyTensor::wrap(gradient) }))
+            .map(|gradient| PyTensor { owner: Some(self.place().into_owned()), ..PyTensor::wrap(gradient) }))
     }
     #[setter]
     fn set_grad(&self, gradient: Option<&PyTensor>) -> Result<()> {
@@ -124,7 +145,7 @@ impl PyTensor {
     /// Calls ``hook(gradient)`` whenever a gradient of this tensor is found; a tensor that it gives takes the gradient's place.
     /// ``remove()`` of the result takes the hook away.
     fn register_hook(&self, hook: Py<PyAny>) -> Result<GradientHook> {
-        if self.plain || !self.requires_grad() {
+        if self.special.is_plain() || !self.requires_grad() {
             return Err(runtime_error("cannot register a hook on a tensor that doesn't require gradient"));
         }
         let call = move |gradient: &Tensor| {
@@ -145,7 +166,7 @@ impl PyTensor {
     }
     /// Keeps this tensor's gradient in ``grad`` after ``backward``, though it is no leaf.
     fn retain_grad(&self) -> Result<()> {
-        if self.plain || !self.requires_grad() {
+        if self.special.is_plain() || !self.requires_grad() {
             return Err(runtime_error("can't retain_grad on Tensor that has requires_grad=False"));
         }
         Ok(self.tensor()?.retain_grad()?)
@@ -153,7 +174,7 @@ impl PyTensor {
     /// Whether ``retain_grad`` was asked for of a tensor that is no leaf.
     #[getter]
     fn retains_grad(&self) -> bool {
-        !self.plain && self.place().tensor().retains_grad()
+        !self.special.is_plain() && self.place().tensor().retains_grad()
     }
     /// The same values, without a gradient.
     fn detach(&self) -> Result<PyTensor> {
@@ -173,7 +194,7 @@ impl PyTensor {
     /// place.
     #[getter]
     fn data(&self) -> PyTensor {
-        PyTensor { place: self.place().clone(), owner: self.owner.clone(), plain: true }
+        PyTensor { place: self.place().into_owned(), owner: self.owner.clone(), special: Special::plain() }
     }
     #[setter]
     fn set_data(&self, value: &PyTensor) -> Result<()> {

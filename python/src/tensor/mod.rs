@@ -12,6 +12,7 @@ pub(crate) mod numpy;
 mod operators;
 mod reduce;
 mod select;
+pub(crate) mod stand_in;
 
 use neurenix::nn::Parameter;
 use phynexus::{
@@ -23,6 +24,7 @@ use pyo3::{
     types::{PyList, PyString, PyTuple, PyType},
 };
 
+use self::stand_in::Special;
 use crate::{
     argument::{Given, Shape, spread},
     device::{Named, PyDevice, chosen},
@@ -44,50 +46,27 @@ pub(crate) struct PyTensor {
     place: Parameter,
     /// The parameter whose gradient this is: changes in place go there too.
     owner: Option<Parameter>,
-    /// True for the values of a place without its gradients, which ``data`` gives.
-    plain: bool,
+    /// Whether it is the values of a place without its gradients, which ``data`` gives, or has stand-ins.
+    special: Special,
 }
 
 impl PyTensor {
     /// A new place.
     pub(crate) fn wrap(tensor: Tensor) -> PyTensor {
-        PyTensor { place: Parameter::buffer(tensor), owner: None, plain: false }
+        PyTensor { place: Parameter::buffer(tensor), owner: None, special: Special::none() }
     }
 
     fn trainable(tensor: &Tensor) -> Result<PyTensor> {
-        Ok(PyTensor { place: Parameter::new(tensor)?, owner: None, plain: false })
+        Ok(PyTensor { place: Parameter::new(tensor)?, owner: None, special: Special::none() })
     }
 
     /// The value now: for one that requires gradients, the leaf that collects them.
     #[inline]
     pub(crate) fn tensor(&self) -> Result<Tensor> {
-        if self.plain {
-            return Ok(self.place.tensor().detach()?);
+        if self.special.is_any() {
+            return self.special_tensor();
         }
         if self.place.is_trainable() { Ok(self.place.leaf()?) } else { Ok(self.place.tensor()) }
-    }
-
-    /// Whether gradients are collected here.
-    pub(crate) fn collects(&self) -> bool {
-        self.place.is_trainable() && !self.plain
-    }
-
-    /// Collects gradients from now on.
-    pub(crate) fn require_grad(&self) -> Result<()> {
-        let dtype = self.place.tensor().dtype();
-        if !dtype.is_float() {
-            return Err(runtime_error(format!(
-                "a {dtype} tensor has no gradient: only floating-point ones have"
-            )));
-        }
-        self.place.set_trainable(true);
-        self.place.leaf()?;
-        Ok(())
-    }
-
-    /// The place, for optimisers.
-    pub(crate) fn place(&self) -> &Parameter {
-        &self.place
     }
 
     /// A new tensor from this one's value.
@@ -98,7 +77,8 @@ impl PyTensor {
 
     /// Puts a value of the same shape into the place, brought to its dtype and device.
     pub(crate) fn assign(&self, value: Tensor) -> Result<()> {
-        let old = if self.place.is_trainable() { self.place.leaf()? } else { self.place.tensor() };
+        let place = self.place();
+        let old = if place.is_trainable() { place.leaf()? } else { place.tensor() };
         if value.shape() != old.shape() {
             let hint = "an operation in place cannot change the shape";
             return Err(Error::shape("in place", &[old.shape(), value.shape()], hint).into());
@@ -108,7 +88,7 @@ impl PyTensor {
             return Err(Error::dtype("in place", &[old.dtype(), value.dtype()], hint).into());
         }
         let value = value.to_dtype(old.dtype())?.to_device(old.device())?;
-        let trainable = self.place.is_trainable();
+        let trainable = place.is_trainable();
         if self.collects() && is_enabled() {
             return Err(runtime_error(
                 "a leaf that requires gradients is changed in place: change it under `with neurenix.no_grad():`",
@@ -122,9 +102,9 @@ impl PyTensor {
                 leaf.set_grad(Some(value.clone()));
             }
         }
-        self.place.set(value)?;
+        place.set(value)?;
         if trainable && gradient.is_some() {
-            self.place.leaf()?.set_grad(gradient);
+            place.leaf()?.set_grad(gradient);
         }
         Ok(())
     }

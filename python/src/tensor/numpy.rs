@@ -5,14 +5,16 @@ use std::borrow::Cow;
 use phynexus::{DType, Device, Scalar, Tensor, device::Storage};
 use pyo3::{
     IntoPyObjectExt,
+    exceptions::PyTypeError,
     prelude::*,
     sync::PyOnceLock,
     types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyTuple},
 };
 
-use super::PyTensor;
+use super::{PyTensor, dlpack::import::exchanged};
 use crate::{
     argument::{fits, number},
+    device::Named,
     dtype::Wanted,
     error::{Result, runtime_error, type_error, value_error},
     interrupt::compute,
@@ -24,7 +26,8 @@ pub(crate) fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     Ok(NUMPY.get_or_try_init(py, || Ok::<_, PyErr>(py.import("numpy")?.unbind()))?.bind(py))
 }
 
-/// A tensor from numbers, nested lists and tuples of them, NumPy's arrays, or anything that NumPy makes an array of.
+/// A tensor from numbers, nested lists and tuples of them, NumPy's arrays, anything that NumPy makes an array of, or what
+/// DLPack hands over.
 pub(crate) fn import(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> Result<Tensor> {
     if data.is_none() {
         return Err(type_error(
@@ -183,20 +186,34 @@ impl<'py> Nested<'py> {
     }
 }
 
+/// What NumPy makes of an object, and the dtype of its elements.
+fn as_array<'py>(data: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, DType)> {
+    let array = numpy(data.py())?.call_method1("asarray", (data,))?;
+    let kind = array.getattr("dtype")?;
+    if let Ok(Wanted(given)) = kind.extract() {
+        return Ok((array, given));
+    }
+    let name: String = kind.getattr("name")?.extract()?;
+    Err(PyErr::from(type_error(format!(
+        "an array of {name} does not become a tensor: convert it to a type of numbers first"
+    ))))
+}
+
 fn from_array(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> Result<Tensor> {
     let py = data.py();
-    let numpy = numpy(py)?;
-    let mut array = numpy.call_method1("asarray", (data,))?;
-    let kind = array.getattr("dtype")?;
-    let name: String = kind.getattr("name")?.extract()?;
-    let given = match kind.extract::<Wanted>() {
-        Ok(Wanted(given)) => given,
-        Err(_) => {
-            return Err(type_error(format!(
-                "an array of {name} does not become a tensor: convert it to a type of numbers first"
-            )));
+    let (mut array, given) = match as_array(data) {
+        // On a GPU, or of a dtype that NumPy has not, or nothing that NumPy knows.
+        Err(refusal)
+            if refusal.is_instance_of::<PyTypeError>(py)
+                && data.hasattr("__dlpack_device__")?
+                && !data.hasattr("__array_interface__")? =>
+        {
+            let tensor = exchanged(data, Some(Named(device)), None)?;
+            return Ok(tensor.to_dtype(dtype.unwrap_or(tensor.dtype()))?);
         }
+        made => made?,
     };
+    let kind = array.getattr("dtype")?;
     if given == DType::BF16 {
         array = array.call_method1("view", ("uint16",))?;
     }
@@ -208,12 +225,21 @@ fn from_array(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
         array = array.call_method1("astype", (kind.call_method1("newbyteorder", ("=",))?,))?;
     }
     let shape: Vec<usize> = array.getattr("shape")?.extract()?;
-    let bytes = array.call_method0("tobytes")?;
-    let bytes = bytes.cast::<PyBytes>().map_err(|_| runtime_error("NumPy gave no bytes"))?;
-    let tensor = Tensor::from_bytes(bytes.as_bytes(), given, &shape, device)?;
-    Ok(match dtype {
-        Some(dtype) => tensor.to_dtype(dtype)?,
-        None => tensor,
+    let array = numpy(py)?.call_method1("ascontiguousarray", (array,))?;
+    let size: usize = array.getattr("nbytes")?.extract()?;
+    let (start, _): (usize, bool) = array.getattr("__array_interface__")?.get_item("data")?.extract()?;
+    compute(py, || {
+        let bytes = match size {
+            0 => &[][..],
+            // SAFETY: by NumPy's rules so many bytes lie there, one after the other, as long as the array, which is kept until
+            // they are copied. Who writes to them meanwhile gets old or new ones, as with copies of NumPy's own.
+            _ => unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(start), size) },
+        };
+        let tensor = Tensor::from_bytes(bytes, given, &shape, device)?;
+        match dtype {
+            Some(dtype) => tensor.to_dtype(dtype),
+            None => Ok(tensor),
+        }
     })
 }
 

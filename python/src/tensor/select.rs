@@ -48,11 +48,18 @@ impl PyTensor {
     fn bmm(&self, mat2: &PyTensor) -> Result<PyTensor> {
         self.matmul(mat2)
     }
-    /// The vector product along ``dim``, of size 3.
-    #[pyo3(signature = (other, dim=-1))]
-    fn cross(&self, other: &PyTensor, dim: i64) -> Result<PyTensor> {
-        let other = other.tensor()?;
-        self.map(|t| t.cross(&other, dim))
+    /// The vector product along ``dim``, of size 3; without it along the first dimension of that size.
+    #[pyo3(signature = (other, dim=None))]
+    fn cross(&self, other: &PyTensor, dim: Option<i64>) -> Result<PyTensor> {
+        let (tensor, other) = (self.tensor()?, other.tensor()?);
+        // Counted from the end, as broadcasting does.
+        let from_end = |axis: usize| axis as i64 - tensor.rank() as i64;
+        let first = || tensor.shape().iter().position(|&size| size == 3).map(from_end);
+        let Some(dim) = dim.or_else(first) else {
+            let shape = phynexus::shape::show_shape(tensor.shape());
+            return Err(value_error(format!("cross: shape {shape} has no dimension of size 3")));
+        };
+        Ok(PyTensor::wrap(tensor.cross(&other, dim)?))
     }
     /// The sum of a matrix's diagonal.
     fn trace(&self) -> Result<PyTensor> {

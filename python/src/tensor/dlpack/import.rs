@@ -142,6 +142,15 @@ pub(crate) fn from_dlpack(
     device: Option<crate::device::Named>,
     copy: Option<bool>,
 ) -> Result<PyTensor> {
+    Ok(PyTensor::wrap(exchanged(x, device, copy)?))
+}
+
+/// What [`from_dlpack`] gives.
+pub(crate) fn exchanged(
+    x: &Bound<'_, PyAny>,
+    device: Option<crate::device::Named>,
+    copy: Option<bool>,
+) -> Result<Tensor> {
     let py = x.py();
     let (kind, number): (i32, i32) = x.call_method0("__dlpack_device__")?.extract()?;
     let gpu = device_at(kind, number);
@@ -192,8 +201,8 @@ pub(crate) fn from_dlpack(
             })?
         }
     };
-    Ok(PyTensor::wrap(match device {
+    Ok(match device {
         Some(device) => tensor.to_device(device.0)?,
         None => tensor,
-    }))
+    })
 }

@@ -1,0 +1,110 @@
+"""Compiled functions: what they share with threads, and what they are besides functions."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+
+import neurenix as nx
+import pytest
+
+nn = nx.nn
+
+
+def test_threads_record_a_model_beside_each_other() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    meeting, met = threading.Barrier(5, timeout=60), threading.Event()
+
+    def forward(x: nx.Tensor) -> nx.Tensor:
+        if not met.is_set():
+            # All are in the midst of their recordings, and the main thread computes meanwhile.
+            meeting.wait()
+            meeting.wait()
+        return model(x).softmax(1)
+
+    compiled, x = nx.compile(forward), nx.randn(5, 3)
+    results: list[nx.Tensor] = []
+    expected = model(x).softmax(1).detach()
+
+    def call() -> None:
+        with nx.no_grad():
+            results.append(compiled(x))
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    meeting.wait()
+    (model(x) ** 2).sum().backward()
+    slopes = [parameter.grad for parameter in model.parameters()]
+    meeting.wait()
+    for thread in threads:
+        thread.join()
+    met.set()
+    assert len(results) == 4 and all(nx.allclose(result, expected) for result in results)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert all(slope is not None and bool((slope != 0).any()) for slope in slopes)
+    nx.optim.SGD(model.parameters(), lr=0.5).step()
+    with nx.no_grad():
+        assert nx.allclose(compiled(x), model(x).softmax(1)), "a replay uses the weights as they are now"
+        assert not nx.allclose(compiled(x), expected)
+
+
+def test_what_is_held_and_given_back_is_no_constant() -> None:
+    w = nx.Tensor([1.0, 2.0])
+    compiled = nx.compile(lambda x: (w, w.data + x))
+    assert [each.tolist() for each in compiled(nx.ones(2))] == [[1.0, 2.0], [2.0, 3.0]]
+    w.fill_(5)
+    assert [each.tolist() for each in compiled(nx.ones(2))] == [[5.0, 5.0], [6.0, 6.0]]
+
+
+def double(x: nx.Tensor) -> nx.Tensor:
+    return x * 2
+
+
+@nx.compile
+def triple(x: nx.Tensor) -> nx.Tensor:
+    """Three times as much."""
+    return x * 3
+
+
+class Scaled(nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(nx.Tensor([scale]), requires_grad=False)
+
+    @nx.compile
+    def forward(self, x: nx.Tensor) -> nx.Tensor:
+        return x * self.scale
+
+
+def test_compiled_functions_are_copied_and_pickled() -> None:
+    x = nx.ones(2)
+    compiled = nx.compile(double)
+    for again in (copy.copy(compiled), copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        assert again is not compiled and again(x).tolist() == [2.0, 2.0] and again.__name__ == "double"
+    for again in (copy.deepcopy(triple), pickle.loads(pickle.dumps(triple))):
+        assert again is triple and again(x).tolist() == [3.0, 3.0] and again.__doc__ == "Three times as much."
+    model = nx.compile(nn.Linear(2, 2))
+    copied = copy.deepcopy(model)
+    with nx.no_grad():
+        model.weight.fill_(0)
+        assert nx.allclose(model(x), model.bias) and not nx.allclose(copied(x), copied.bias)
+    with pytest.raises(AttributeError, match="__wanted__"):
+        model.__wanted__
+
+
+def test_a_compiled_method_belongs_to_its_object() -> None:
+    two, five, x = Scaled(2.0), Scaled(5.0), nx.ones(2)
+    assert [model(x).tolist() for model in (two, five, two)] == [[2.0, 2.0], [5.0, 5.0], [2.0, 2.0]]
+    two.scale.fill_(3.0)
+    assert two(x).tolist() == [3.0, 3.0] and copy.deepcopy(two)(x).tolist() == [3.0, 3.0]
+    assert Scaled.forward(five, x).tolist() == [5.0, 5.0]
+
+
+def test_what_compiled_functions_within_hold_is_not_frozen() -> None:
+    w = nx.Tensor([2.0])
+    twice = nx.compile(nx.compile(lambda x: x * w))
+    assert twice(nx.ones(1)).item() == 2.0
+    w.fill_(7)
+    assert twice(nx.ones(1)).item() == 7.0

@@ -1,0 +1,26 @@
+"""Functions of networks at their edges, with values worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import neurenix as nx
+import numpy as np
+import pytest
+
+F = nx.nn.functional
+
+
+def test_normalize_has_slopes_at_zero() -> None:
+    x = nx.Tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
+    result = F.normalize(x, eps=0.5)
+    np.testing.assert_allclose(result.detach().numpy(), [[0.6, 0.8], [0.0, 0.0]], rtol=1e-6)
+    result.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [[0.032, -0.024], [2.0, 2.0]], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("p", "expected"), [(math.inf, [0.75, -1.0]), (1.0, [3 / 7, -4 / 7]), (3.0, [3 / 91 ** (1 / 3), -4 / 91 ** (1 / 3)])]
+)
+def test_normalize_knows_all_orders(p: float, expected: list[float]) -> None:
+    np.testing.assert_allclose(F.normalize(nx.Tensor([[3.0, -4.0]]), p).numpy(), [expected], rtol=1e-6)

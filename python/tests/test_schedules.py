@@ -1,0 +1,62 @@
+"""States of schedules as PyTorch writes them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import neurenix as nx
+import pytest
+
+optim = nx.optim
+
+
+def state(last_epoch: int, rate: float, **settings: Any) -> dict[str, Any]:
+    """What ``state_dict`` of PyTorch's schedules gives: of a learning rate that was 1 at first."""
+    own = {"_step_count": last_epoch + 1, "_is_initial": False, "_get_lr_called_within_step": False}
+    return {**settings, **own, "base_lrs": [1.0], "last_epoch": last_epoch, "_last_lr": [rate]}
+
+
+# The arguments that the schedule here was made with are others: the state decides.
+CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], list[float]]] = [
+    ("StepLR", (9,), state(3, 0.5, step_size=2, gamma=0.5), [0.25, 0.25, 0.125]),
+    ("MultiStepLR", ([9],), state(3, 0.1, milestones=Counter({2: 1, 4: 1}), gamma=0.1), [0.01, 0.01]),
+    ("MultiStepLR", ([9],), state(1, 1.0, milestones=Counter({2: 2, 3: 1}), gamma=0.5), [0.25, 0.125, 0.125]),
+    ("ConstantLR", (0.9,), state(1, 0.5, factor=0.5, total_iters=3), [0.5, 1.0, 1.0]),
+    ("LinearLR", (0.9,), state(1, 0.625, start_factor=0.5, end_factor=1.0, total_iters=4), [0.75, 0.875, 1.0, 1.0]),
+    ("ExponentialLR", (0.9,), state(2, 0.25, gamma=0.5), [0.125, 0.0625]),
+    ("CosineAnnealingLR", (9,), state(1, (1 + math.sqrt(0.5)) / 2, T_max=4, eta_min=0.0), [0.5, (1 - math.sqrt(0.5)) / 2]),
+    ("CosineAnnealingWarmRestarts", (9,), state(1, 0.5, T_0=2, T_i=2, T_mult=1, eta_min=0.0, T_cur=1), [1.0, 0.5]),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "given", "rates"), CASES, ids=[case[0] for case in CASES])
+def test_a_state_of_pytorch_goes_on(
+    name: str, arguments: tuple[Any, ...], given: dict[str, Any], rates: list[float]
+) -> None:
+    optimizer = optim.SGD([nx.nn.Parameter([1.0])], lr=1.0)
+    schedule = getattr(optim.lr_scheduler, name)(optimizer, *arguments)
+    schedule.load_state_dict(given)
+    # The optimiser's state has the learning rate.
+    optimizer.param_groups[0]["lr"] = given["_last_lr"][0]
+    for rate in rates:
+        schedule.step()
+        assert schedule.get_last_lr() == pytest.approx([rate])
+    again = getattr(optim.lr_scheduler, name)(optimizer, *arguments)
+    again.load_state_dict(schedule.state_dict())
+    assert again.state_dict() == schedule.state_dict()
+
+
+def test_a_state_of_pytorch_of_several_schedules_goes_on() -> None:
+    optimizer = optim.SGD([nx.nn.Parameter([1.0])], lr=1.0)
+    parts = [optim.lr_scheduler.ConstantLR(optimizer, 0.9), optim.lr_scheduler.ExponentialLR(optimizer, 0.9)]
+    schedule = optim.lr_scheduler.SequentialLR(optimizer, parts, [9])
+    states = [state(1, 0.5, factor=0.5, total_iters=5), state(-1, 1.0, gamma=0.5)]
+    schedule.load_state_dict({"_milestones": [3], "last_epoch": 1, "_last_lr": [0.5], "_schedulers": states})
+    optimizer.param_groups[0]["lr"] = 0.5
+    rates = []
+    for _ in range(4):
+        schedule.step()
+        rates.append(schedule.get_last_lr()[0])
+    assert rates == pytest.approx([0.5, 1.0, 0.5, 0.25])
