@@ -43,7 +43,8 @@ fn below(x: f64) -> f64 {
 #[test]
 fn activations_by_their_names() -> Result<()> {
     type Call = fn(&mut GpuContext, &GpuTensor) -> Result<GpuTensor>;
-    let calls: [(&str, Call, fn(f64) -> f64); 5] = [
+    type Formula = fn(f64) -> f64;
+    let calls: [(&str, Call, Formula); 5] = [
         ("relu", |context, x| context.relu(x), |x| x.max(0.0)),
         ("sigmoid", |context, x| context.sigmoid(x), sigmoid),
         ("tanh", |context, x| context.tanh(x), f64::tanh),
