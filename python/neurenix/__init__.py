@@ -72,13 +72,12 @@ from ._places import attach as _attach
 from ._reductions import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from . import amp as amp, data as data, hardware as hardware, io as io, linalg as linalg
+    from . import amp as amp, data as data, functional as functional, hardware as hardware, io as io, linalg as linalg
     from . import nn as nn, optim as optim, random as random
     from ._compile import compile as compile
     from ._custom import CustomKernel as CustomKernel
     from ._profile import Profiler as Profiler
     from .io import load as load, save as save
-    from .nn import functional as functional
 
 _attach()
 _attach_to_numpy()
@@ -100,8 +99,6 @@ _LATER["autocast"] = "amp"
 
 
 def __getattr__(name: str) -> Any:
-    if name == "functional":
-        return importlib.import_module(".nn.functional", __name__)
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name in _LATER:

@@ -179,21 +179,22 @@ class GLU(Activation):
 
 
 class Softmax(Activation):
-    """``exp(x) / sum(exp(x))`` along ``dim``."""
+    """``exp(x) / sum(exp(x))`` along ``dim``; without it, along the first of 1 or 3 dimensions, else along the second, with a
+    warning, as in PyTorch."""
 
-    _function, _settings = "softmax", {"dim": -1}
+    _function, _settings = "softmax", {"dim": None}
 
 
 class LogSoftmax(Activation):
     """The logarithm of ``Softmax``."""
 
-    _function, _settings = "log_softmax", {"dim": -1}
+    _function, _settings = "log_softmax", {"dim": None}
 
 
 class Softmin(Activation):
     """``Softmax`` of ``-x``."""
 
-    _function, _settings = "softmin", {"dim": -1}
+    _function, _settings = "softmin", {"dim": None}
 
 
 class PReLU(Module):
