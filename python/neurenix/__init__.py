@@ -60,6 +60,7 @@ from ._engine import (
     set_rng_state as set_rng_state,
     tensor as tensor,
 )
+from ._functions import *  # noqa: F403
 from ._info import __array_namespace_info__ as __array_namespace_info__
 from ._manipulation import *  # noqa: F403
 from ._methods import *  # noqa: F403
@@ -70,6 +71,10 @@ from ._placement import on_fallback as on_fallback
 from ._placement import set_strict_placement as set_strict_placement
 from ._places import attach as _attach
 from ._reductions import *  # noqa: F403
+from ._special import *  # noqa: F403
+from .random import normal as normal
+from .random import rand_like as rand_like
+from .random import randn_like as randn_like
 
 if TYPE_CHECKING:
     from . import amp as amp, data as data, functional as functional, hardware as hardware, io as io, linalg as linalg
