@@ -28,9 +28,9 @@ def save(obj: Any, path: str | os.PathLike[str] | IO[bytes]) -> None:
     """Writes dictionaries, lists, tuples, tensors, numbers, text, booleans and ``None`` as a safetensors file, or into an open
     binary file.
 
-    A file named by its path is there completely or not at all; its folder must be there. A module's or an optimiser's ``state_dict()`` can be written, and
-    modules and optimisers themselves stand for theirs. Other programs that read safetensors find the tensors by
-    their names, joined by dots.
+    A file named by its path is there completely or not at all; its folder must be there. A module's or an optimiser's
+    ``state_dict()`` can be written, and modules and optimisers themselves stand for theirs. Other programs that read
+    safetensors find the tensors by their names, joined by dots.
     """
     if hasattr(obj, "state_dict"):
         obj = obj.state_dict()

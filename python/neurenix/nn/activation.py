@@ -197,6 +197,29 @@ class Softmin(Activation):
     _function, _settings = "softmin", {"dim": None}
 
 
+class Softmax2d(Module):
+    """``Softmax`` over the channels at each place of (N, C, H, W) or (C, H, W)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in (3, 4):
+            raise ValueError(f"Softmax2d: the input has {input.ndim} dimensions, needed are 3 or 4")
+        return F.softmax(input, -3)
+
+
+class RReLU(Module):
+    """``x`` where not negative, else ``x`` times a slope: drawn between ``lower`` and ``upper`` in training, else their mean."""
+
+    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
+        super().__init__()
+        self.lower, self.upper, self.inplace = lower, upper, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rrelu(input, self.lower, self.upper, self.training)
+
+    def extra_repr(self) -> str:
+        return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" if self.inplace else "")
+
+
 class PReLU(Module):
     """``x`` where positive, else ``weight * x``, with a weight that is learnt."""
 
