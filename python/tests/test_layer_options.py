@@ -119,10 +119,13 @@ def test_images_of_other_sizes() -> None:
     recomputed = F.interpolate(x, scale_factor=1.3, mode="bilinear", recompute_scale_factor=True)
     assert nx.array_equal(recomputed, F.interpolate(x, (5, 7), mode="bilinear"))
     assert nx.array_equal(nn.UpsamplingNearest2d(scale_factor=2)(x), F.interpolate(x, scale_factor=2))
+    by_factor = F.interpolate(x, scale_factor=2, mode="bicubic")
+    assert nx.allclose(by_factor, F.interpolate(x, (8, 12), mode="bicubic"), atol=1e-6)
     corners = nn.UpsamplingBilinear2d((7, 11))(x).numpy()
     assert np.allclose(corners[..., ::2, ::2], a, atol=1e-5)
     for error, wrong in [
-        (NotImplementedError, {"scale_factor": 2, "mode": "bicubic"}),
+        (ValueError, {"mode": "bicubic"}),
+        (ValueError, {"scale_factor": -1.0}),
         (NotImplementedError, {"scale_factor": 2, "mode": "bilinear", "antialias": True}),
         (ValueError, {"scale_factor": (2, 2, 2)}),
         (ValueError, {"mode": "area"}),
@@ -131,6 +134,29 @@ def test_images_of_other_sizes() -> None:
     ]:
         with pytest.raises(error, match="interpolate"):
             F.interpolate(x, **wrong)
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("sizes", [(7, 5), (2, 12), (4, 6), (1, 1)])
+def test_bicubic_images_are_the_cubic_convolution(sizes: tuple[int, int], corners: bool) -> None:
+    def matrix(old: int, new: int) -> np.ndarray:
+        weights = np.zeros((new, old))
+        for place in range(new):
+            at = (place * (old - 1) / max(new - 1, 1)) if corners else (place + 0.5) * old / new - 0.5
+            for sample in range(int(np.floor(at)) - 1, int(np.floor(at)) + 3):
+                d = abs(at - sample)
+                inner, outer = 1.25 * d**3 - 2.25 * d**2 + 1, -0.75 * (d**3 - 5 * d**2 + 8 * d - 4)
+                weights[place, min(max(sample, 0), old - 1)] += inner if d <= 1 else outer
+        return weights
+
+    a = numbers(2, 3, 4, 6)
+    expected = matrix(4, sizes[0]) @ a @ matrix(6, sizes[1]).T
+    x = nx.Tensor(a, requires_grad=True)
+    found = F.interpolate(x, sizes, mode="bicubic", align_corners=corners)
+    assert np.allclose(found.detach().numpy(), expected, atol=1e-5)
+    found.sum().backward()
+    slope = matrix(4, sizes[0]).sum(0)[:, None] * matrix(6, sizes[1]).sum(0)
+    assert x.grad is not None and np.allclose(x.grad.numpy(), np.broadcast_to(slope, a.shape), atol=1e-5)
 
 
 def test_layers_of_channels_and_slopes() -> None:

@@ -7,7 +7,6 @@ normalisations and losses in ``float32``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from .. import _engine
@@ -19,6 +18,7 @@ from ._bags import embedding_bag as embedding_bag
 from ._losses import *  # noqa: F403
 from ._margins import *  # noqa: F403
 from ._precision import full, low
+from ._resize import interpolate as interpolate
 from ._windows import *  # noqa: F403
 from ._windows import Sizes as Sizes, each as each
 
@@ -318,71 +318,6 @@ def batch_norm(
     updates in place."""
     input, weight, bias = full(input, weight, bias)
     return _engine.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-
-
-def interpolate(
-    input: Tensor,
-    size: Sizes | None = None,
-    scale_factor: float | Sequence[float] | None = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-    antialias: bool = False,
-) -> Tensor:
-    """Lines, images or volumes (N, C, ...) of another size; ``mode`` is ``"nearest"``, ``"nearest-exact"``, ``"linear"``,
-    ``"bilinear"``, ``"trilinear"`` or ``"area"``."""
-    if mode == "bicubic" or antialias:
-        raise NotImplementedError("interpolate: bicubic and antialias are not there: take bilinear without antialias")
-    dims = input.ndim - 2
-    factors = None if scale_factor is None else _factors(scale_factor, dims)
-    if factors is not None and (recompute_scale_factor or mode == "area"):
-        if size is not None:
-            raise ValueError("interpolate: give size or scale_factor, one of both")
-        size, scale_factor, factors = tuple(math.floor(was * by) for was, by in zip(input.shape[2:], factors)), None, None
-    if mode == "area":
-        if size is None:
-            raise ValueError("interpolate: give size or scale_factor, one of both")
-        return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[dims - 1](input, each(size, dims, "size"))
-    if mode == "nearest-exact":
-        return _nearest_exact(input, size, factors)
-    wanted = {"linear": 1, "bilinear": 2, "trilinear": 3}.get(mode, dims)
-    if wanted != dims:
-        raise ValueError(f"interpolate: mode {mode!r} is for {wanted + 2} dimensions, the input has {input.ndim}")
-    if factors is not None and len(set(factors)) > 1:
-        if size is not None:
-            raise ValueError("interpolate: give size or scale_factor, one of both")
-        # One dimension after the other, each as lines.
-        line = "linear" if mode in ("bilinear", "trilinear") else mode
-        for dim, by in enumerate(factors, 2):
-            moved = input.movedim(dim, -1)
-            lines = _engine.interpolate(moved.reshape(-1, 1, moved.shape[-1]), None, by, line, bool(align_corners))
-            input = lines.reshape(*moved.shape[:-1], lines.shape[-1]).movedim(-1, dim)
-        return input
-    return _engine.interpolate(input, size, None if factors is None else factors[0], mode, bool(align_corners))
-
-
-def _factors(scale_factor: float | Sequence[float], dims: int) -> list[float]:
-    """A factor for each dimension."""
-    factors = [float(by) for by in scale_factor] if isinstance(scale_factor, Sequence) else [float(scale_factor)] * dims
-    if len(factors) != dims:
-        raise ValueError(f"interpolate: {len(factors)} factors for {dims} dimensions")
-    return factors
-
-
-def _nearest_exact(input: Tensor, size: Sizes | None, factors: list[float] | None) -> Tensor:
-    """The samples nearest to the middles of the new places."""
-    old = input.shape[2:]
-    if factors is not None and size is None:
-        places = [[int((place + 0.5) / by) for place in range(math.floor(was * by))] for was, by in zip(old, factors)]
-    elif factors is None and size is not None:
-        sizes = each(size, len(old), "size")
-        places = [[(2 * place + 1) * was // (2 * new) for place in range(new)] for was, new in zip(old, sizes)]
-    else:
-        raise ValueError("interpolate: give size or scale_factor, one of both")
-    for dim, (was, chosen) in enumerate(zip(old, places), 2):
-        index = _engine.tensor([min(place, was - 1) for place in chosen], dtype="int64", device=input.device)
-        input = input.index_select(dim, index)
-    return input
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
