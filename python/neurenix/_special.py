@@ -59,12 +59,13 @@ def erfc(input: Tensor) -> Tensor:
     1.0
     """
     x, kind = _wide(input)
-    # Each part is kept where it is right: what is not chosen must not have a gradient that is no number.
-    middle, far = x.clamp(0.5, 4.0), x.clamp(4.0, 30.0)
+    # Each part is kept a little round where it is chosen: what is not chosen must not have a gradient that is no number, and
+    # there is none at a limit.
+    middle, far = x.clamp(0.25, 5.0), x.clamp(3.0, 30.0)
     inverse = 1.0 / (far * far)
     tail = where(x < 4.0, _ratio(middle, *_MIDDLE), (1.0 / math.sqrt(math.pi) - inverse * _ratio(inverse, *_FAR)) / far)
     # exp(-x * x): the square of a number of few bits does not round, and what is left is small.
-    bounded = x.clamp(0.5, 30.0)
+    bounded = x.clamp(0.25, 30.0)
     short = (bounded.detach() * 16.0).floor() / 16.0
     decay = (-short * short).exp() * ((short - bounded) * (bounded + short)).exp()
     return where(x > 0.5, decay * tail, 1.0 - x.erf()).to(kind)
@@ -112,11 +113,11 @@ def erfinv(input: Tensor) -> Tensor:
     """
     x, kind = _wide(input)
     half = x * 0.5
-    centre = half.clamp(-0.425, 0.425)
+    centre = half.clamp(-0.43, 0.43)
     # The share of the distribution beyond the place, which may be very small; 0 has no logarithm.
-    beyond = (0.5 - half.abs()).clamp(1e-37, 0.075)
+    beyond = (0.5 - half.abs()).clamp(1e-37, 0.1)
     root = (-beyond.log()).sqrt()
-    tail, end = root.clamp(max=5.0) - 1.6, root.clamp(min=5.0) - 5.0
+    tail, end = root.clamp(max=6.0) - 1.6, root.clamp(min=4.0) - 5.0
     size = where(root <= 5.0, _ratio(tail, *_TAIL), _ratio(end, *_END))
     outside = where(x < 0, -size, size)
     inside = centre * _ratio(0.180625 - centre * centre, *_CENTRE)

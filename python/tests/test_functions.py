@@ -262,7 +262,7 @@ def test_erfc_is_exact_where_it_is_small() -> None:
     edges = nx.erfc(nx.Tensor([float("inf"), -float("inf"), float("nan"), 1e30]))
     assert edges.tolist()[:2] == [0.0, 2.0] and math.isnan(edges[2].item()) and edges[3].item() == 0.0
     assert nx.erfc(nx.tensor([0, 1])).dtype == nx.float32 and nx.erfc(nx.ones(1, dtype=nx.float16)).dtype == nx.float16
-    places = [-3.0, -0.4, 0.1, 0.7, 1.5, 3.0, 4.5, 6.0, 20.0]
+    places = [-3.0, -0.4, 0.1, 0.5, 0.7, 1.5, 3.0, 4.0, 4.5, 6.0, 20.0]
     x = nx.tensor(places, dtype=nx.float64, requires_grad=True)
     nx.erfc(x).sum().backward()
     assert x.grad is not None
@@ -288,7 +288,7 @@ def test_erfinv_is_the_inverse_of_erf() -> None:
     edges = nx.erfinv(nx.Tensor([1.0, -1.0, 1.5, float("nan")])).tolist()
     assert edges[:2] == [math.inf, -math.inf] and all(math.isnan(edge) for edge in edges[2:])
     assert np.allclose(*slopes(nx.erfinv, [-0.95, -0.5, 0.0, 0.3, 0.84, 0.9, 0.999]), rtol=1e-6)
-    x = nx.tensor([-0.9, 0.3, 0.9999], dtype=nx.float64, requires_grad=True)
+    x = nx.tensor([-0.9, 0.3, 0.85, 0.9999, 1 - 2.0**-53], dtype=nx.float64, requires_grad=True)
     y = nx.erfinv(x)
     y.sum().backward()
     assert x.grad is not None
