@@ -76,9 +76,11 @@ class _AvgPool(Module):
         self.divisor_override = divisor_override
 
     def forward(self, input: Tensor) -> Tensor:
-        pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[self._dims - 1]
         settings = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
-        return pool(input, *settings) if self._dims == 1 else pool(input, *settings, self.divisor_override)
+        if self._dims == 1:
+            return F.avg_pool1d(input, *settings)
+        pool = F.avg_pool2d if self._dims == 2 else F.avg_pool3d
+        return pool(input, *settings, self.divisor_override)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
