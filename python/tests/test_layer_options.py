@@ -227,6 +227,27 @@ def test_arguments_that_are_accepted_or_refused_by_name() -> None:
         assert first.tolist() == [2.0, 2.0] and second.tolist() == [0.0] * 3
 
 
+def test_sequences_of_different_lengths() -> None:
+    from neurenix.nn.utils.rnn import pad_sequence, unpad_sequence
+
+    parts = [nx.Tensor(numbers(length, 2)) for length in (2, 4, 0)]
+    together = pad_sequence(parts, padding_value=-1.0)
+    assert together.shape == (4, 3, 2) and together[2:, 0].tolist() == [[-1.0, -1.0]] * 2
+    assert nx.array_equal(together.transpose(0, 1), pad_sequence(parts, True, -1.0))
+    back = unpad_sequence(together, nx.tensor([2, 4, 0]))
+    assert [part.tolist() for part in back] == [part.tolist() for part in parts]
+    left = pad_sequence([nx.tensor([1]), nx.tensor([2, 3])], batch_first=True, padding_side="left")
+    assert left.tolist() == [[0, 1], [2, 3]] and left.dtype == nx.int64
+    for wrong in (
+        lambda: pad_sequence([]),
+        lambda: pad_sequence([nx.ones(())]),
+        lambda: pad_sequence(parts, padding_side="both"),
+        lambda: unpad_sequence(together, [1, 2]),
+    ):
+        with pytest.raises(ValueError, match="pad_sequence"):
+            wrong()
+
+
 def test_data_sets_and_samplers_can_be_subscripted() -> None:
     class Squares(data.Dataset[int]):
         def __len__(self) -> int:
