@@ -29,7 +29,7 @@ Number = bool | int | float
 Shape = int | Sequence[int]
 Axes = int | Sequence[int] | None
 DTypeLike = Any
-DeviceLike = Device | str
+DeviceLike = Device | str | int
 
 '''
 ARGUMENTS = {
@@ -113,10 +113,12 @@ class Rewriter(ast.NodeTransformer):
 def python_methods() -> list[ast.stmt]:
     """The methods of tensors that are written in Python, without their contents."""
     found: dict[str, ast.FunctionDef] = {}
-    listed = re.search(r"__all__ = \[.*?\]", (HERE / "neurenix" / "_methods.py").read_text(), re.DOTALL)
-    assert listed is not None
-    shared = set(ast.literal_eval(listed.group().removeprefix("__all__ = ")))
-    for name in ("random", "_methods", "_places"):
+    shared: set[str] = set()
+    for name in ("_methods", "_special"):
+        listed = re.search(r"__all__ = \[.*?\]", (HERE / "neurenix" / f"{name}.py").read_text(), re.DOTALL)
+        assert listed is not None
+        shared |= set(ast.literal_eval(listed.group().removeprefix("__all__ = ")))
+    for name in ("random", "_methods", "_special", "_places"):
         tree = ast.parse((HERE / "neurenix" / f"{name}.py").read_text())
         wanted = None if name == "_places" else shared
         for each in tree.body:

@@ -57,6 +57,7 @@ from ._engine import (
     set_rng_state as set_rng_state,
     tensor as tensor,
 )
+from ._functions import *  # noqa: F403
 from ._info import __array_namespace_info__ as __array_namespace_info__
 from ._manipulation import *  # noqa: F403
 from ._methods import *  # noqa: F403
@@ -67,16 +68,19 @@ from ._placement import on_fallback as on_fallback
 from ._placement import set_strict_placement as set_strict_placement
 from ._places import attach as _attach
 from ._reductions import *  # noqa: F403
+from ._special import *  # noqa: F403
 from .random import bernoulli as bernoulli
+from .random import normal as normal
+from .random import rand_like as rand_like
+from .random import randn_like as randn_like
 
 if TYPE_CHECKING:
-    from . import amp as amp, data as data, hardware as hardware, io as io, linalg as linalg
+    from . import amp as amp, data as data, functional as functional, hardware as hardware, io as io, linalg as linalg
     from . import nn as nn, optim as optim, random as random
     from ._compile import compile as compile
     from ._custom import CustomKernel as CustomKernel
     from ._profile import Profiler as Profiler
     from .io import load as load, save as save
-    from .nn import functional as functional
 
 _attach()
 _attach_to_numpy()
@@ -98,8 +102,6 @@ _LATER["autocast"] = "amp"
 
 
 def __getattr__(name: str) -> Any:
-    if name == "functional":
-        return importlib.import_module(".nn.functional", __name__)
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
     if name in _LATER:

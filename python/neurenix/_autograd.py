@@ -152,11 +152,19 @@ def _slopes(value: Tensor, variables: list[Tensor], grad_output: Tensor | None =
 
 
 def grad(
-    function: Any, argnums: Any = 0, grad_outputs: Any = None, *, has_aux: bool = False, create_graph: bool = False
+    function: Any,
+    argnums: Any = 0,
+    grad_outputs: Any = None,
+    *,
+    has_aux: bool = False,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
 ) -> Any:
     """The gradient function of ``function``; or, given tensors as PyTorch does, the gradients themselves.
 
-    ``nx.grad(f)(x)`` is the gradient of the scalar ``f(x)``. ``nx.grad(loss, [w, b])`` are the gradients of a tensor.
+    ``nx.grad(f)(x)`` is the gradient of the scalar ``f(x)``. ``nx.grad(loss, [w, b])`` are the gradients of a tensor:
+    zeros for what takes no part, with ``allow_unused`` too, and the graph stays, whatever ``retain_graph`` says.
 
     >>> import neurenix as nx
     >>> nx.grad(lambda x: x ** 3)(nx.Tensor(2.0)).item()

@@ -29,7 +29,9 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     return _engine.tensor(obj, dtype=dtype, device=device)
 
 
-as_tensor = asarray
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """``data`` as a tensor: itself if it is one already, unless another dtype or device is asked for."""
+    return asarray(data, dtype=dtype, device=device)
 
 
 def from_numpy(array: Any) -> Tensor:
@@ -177,12 +179,12 @@ def linspace(
     return made.requires_grad_() if requires_grad else made
 
 
-def tril(x: Tensor, /, *, k: int = 0, diagonal: int = 0) -> Tensor:
+def tril(x: Tensor, /, diagonal: int = 0, *, k: int = 0) -> Tensor:
     """The lower triangle of matrices, zeros elsewhere."""
     return x.tril(k or diagonal)
 
 
-def triu(x: Tensor, /, *, k: int = 0, diagonal: int = 0) -> Tensor:
+def triu(x: Tensor, /, diagonal: int = 0, *, k: int = 0) -> Tensor:
     """The upper triangle of matrices, zeros elsewhere."""
     return x.triu(k or diagonal)
 

@@ -105,6 +105,8 @@ square = _unary("square", "Each element times itself.")
 isnan = _unary("isnan", "True where an element is not a number.")
 isinf = _unary("isinf", "True where an element is infinite.")
 isfinite = _unary("isfinite", "True where an element is neither infinite nor NaN.")
+arcsin, arccos, arctan, arcsinh, arccosh, arctanh = asin, acos, atan, asinh, acosh, atanh
+"""NumPy's names."""
 relu = _unary("relu", "The greater of 0 and each element.")
 sigmoid = _unary("sigmoid", "``1 / (1 + exp(-x))`` of each element.")
 logical_not = _unary("logical_not", "True where an element is zero.")
@@ -127,6 +129,7 @@ pow = _binary("pow", "__pow__", "``x1 ** x2``.")
 maximum = _binary("maximum", "maximum", "The greater of each pair; NaN if one is NaN.")
 minimum = _binary("minimum", "minimum", "The lesser of each pair; NaN if one is NaN.")
 atan2 = _binary("atan2", "atan2", "The angle in radians of the point (x2, x1).")
+arctan2 = atan2
 bitwise_and = _binary("bitwise_and", "__and__", "The bits set in both.")
 bitwise_or = _binary("bitwise_or", "__or__", "The bits set in either.")
 bitwise_xor = _binary("bitwise_xor", "__xor__", "The bits set in one only.")

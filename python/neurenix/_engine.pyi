@@ -10,7 +10,7 @@ Number = bool | int | float
 Shape = int | Sequence[int]
 Axes = int | Sequence[int] | None
 DTypeLike = Any
-DeviceLike = Device | str
+DeviceLike = Device | str | int
 
 __version__: str
 
@@ -96,7 +96,7 @@ class Device:
 
 class Generator:
 
-    def __new__(cls, /, seed: SupportsIndex=0) -> Self:
+    def __new__(cls, /, seed: SupportsIndex=0, *, device: DeviceLike | None=None) -> Self:
         ...
 
     def __reduce__(self, /) -> tuple[Any, tuple[builtins.int, builtins.int]]:
@@ -209,6 +209,11 @@ class StandIns:
         ...
 
 class Tensor:
+
+    @property
+    def H(self, /) -> Tensor:
+        ...
+
     @property
     def T(self, /) -> Tensor:
         ...
@@ -744,6 +749,10 @@ class Tensor:
         ...
 
     @property
+    def is_cuda(self, /) -> builtins.bool:
+        ...
+
+    @property
     def is_evaluated(self, /) -> builtins.bool:
         ...
 
@@ -828,13 +837,17 @@ class Tensor:
         ...
 
     @property
+    def mH(self, /) -> Tensor:
+        ...
+
+    @property
     def mT(self, /) -> Tensor:
         ...
 
-    def masked_fill(self, /, mask: Tensor, value: Number) -> Tensor:
+    def masked_fill(self, /, mask: Tensor, value: Any) -> Tensor:
         ...
 
-    def masked_fill_(self, /, mask: Tensor, value: Number) -> Tensor:
+    def masked_fill_(self, /, mask: Tensor, value: Any) -> Tensor:
         ...
 
     def masked_select(self, /, mask: Tensor) -> Tensor:
@@ -1004,7 +1017,7 @@ class Tensor:
     def rsqrt(self, /) -> Tensor:
         ...
 
-    def scatter(self, /, dim: SupportsIndex, index: Tensor, src: Any) -> Tensor:
+    def scatter(self, /, dim: SupportsIndex, index: Tensor, src: Any | None=None, *, value: Number | None=None, reduce: str | None=None) -> Tensor:
         ...
 
     def scatter_add(self, /, dim: SupportsIndex, index: Tensor, src: Tensor) -> Tensor:
@@ -1235,10 +1248,19 @@ class Tensor:
     def diagonal(self, /, offset: builtins.int=0, dim1: builtins.int=0, dim2: builtins.int=1) -> Tensor:
         ...
 
+    def diff(self, /, n: builtins.int=1, dim: builtins.int=-1, prepend: Tensor | None=None, append: Tensor | None=None) -> Tensor:
+        ...
+
     def dist(self, /, other: Tensor, p: builtins.float=2) -> Tensor:
         ...
 
     def equal(self, /, other: Tensor) -> builtins.bool:
+        ...
+
+    def erfc(self, /) -> Tensor:
+        ...
+
+    def erfinv(self, /) -> Tensor:
         ...
 
     def exp2(self, /) -> Tensor:
@@ -1265,6 +1287,9 @@ class Tensor:
     def histc(self, /, bins: builtins.int=100, min: builtins.float=0, max: builtins.float=0) -> Tensor:
         ...
 
+    def hypot(self, /, other: Any) -> Tensor:
+        ...
+
     def index_add_(self, /, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: builtins.float=1) -> Tensor:
         ...
 
@@ -1280,16 +1305,19 @@ class Tensor:
     def index_fill_(self, /, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
         ...
 
-    def index_put(self, /, indices: Sequence[Tensor], values: Tensor, accumulate: builtins.bool=False) -> Tensor:
+    def index_put(self, /, indices: Sequence[Any], values: Tensor, accumulate: builtins.bool=False) -> Tensor:
         ...
 
-    def index_put_(self, /, indices: Sequence[Tensor], values: Tensor, accumulate: builtins.bool=False) -> Tensor:
+    def index_put_(self, /, indices: Sequence[Any], values: Tensor, accumulate: builtins.bool=False) -> Tensor:
         ...
 
     def inner(self, /, other: Tensor) -> Tensor:
         ...
 
     def inverse(self, /) -> Tensor:
+        ...
+
+    def isclose(self, /, other: Tensor, rtol: builtins.float=1e-05, atol: builtins.float=1e-08, equal_nan: builtins.bool=False) -> Tensor:
         ...
 
     def kthvalue(self, /, k: builtins.int, dim: builtins.int=-1, keepdim: builtins.bool=False) -> Any:
@@ -1316,6 +1344,9 @@ class Tensor:
     def mode(self, /, dim: builtins.int=-1, keepdim: builtins.bool=False) -> Any:
         ...
 
+    def moveaxis(self, /, source: Any, destination: Any) -> Tensor:
+        ...
+
     def multinomial(self, /, num_samples: builtins.int, replacement: builtins.bool=False, *, generator: Generator | None=None) -> Tensor:
         ...
 
@@ -1325,7 +1356,13 @@ class Tensor:
     def nan_to_num(self, /, nan: builtins.float=0.0, posinf: builtins.float | None=None, neginf: builtins.float | None=None) -> Tensor:
         ...
 
+    def nanmean(self, /, dim: Any=None, keepdim: builtins.bool=False, *, dtype: Any=None) -> Tensor:
+        ...
+
     def nanmedian(self, /, dim: builtins.int | None=None, keepdim: builtins.bool=False) -> Any:
+        ...
+
+    def nansum(self, /, dim: Any=None, keepdim: builtins.bool=False, *, dtype: Any=None) -> Tensor:
         ...
 
     def nelement(self, /) -> builtins.int:
@@ -1355,7 +1392,13 @@ class Tensor:
     def quantile(self, /, q: builtins.float | Tensor, dim: builtins.int | None=None, keepdim: builtins.bool=False, *, interpolation: str='linear') -> Tensor:
         ...
 
-    def scatter_(self, /, dim: builtins.int, index: Tensor, src: Any) -> Tensor:
+    def random_(self, /, low: builtins.int | None=None, high: builtins.int | None=None, *, generator: Generator | None=None) -> Tensor:
+        ...
+
+    def rot90(self, /, k: builtins.int=1, dims: Sequence[builtins.int]=(0, 1)) -> Tensor:
+        ...
+
+    def scatter_(self, /, dim: builtins.int, index: Tensor, src: Any=None, *, value: builtins.float | None=None, reduce: str | None=None) -> Tensor:
         ...
 
     def scatter_add_(self, /, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
@@ -1364,10 +1407,16 @@ class Tensor:
     def scatter_reduce_(self, /, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool=True) -> Tensor:
         ...
 
+    def signbit(self, /) -> Tensor:
+        ...
+
     def slogdet(self, /) -> tuple[Tensor, Tensor]:
         ...
 
     def std_mean(self, /, dim: Any=None, *, correction: builtins.int=1, keepdim: builtins.bool=False) -> tuple[Tensor, Tensor]:
+        ...
+
+    def tensor_split(self, /, indices_or_sections: Any, dim: builtins.int=0) -> tuple[Tensor, ...]:
         ...
 
     def type_as(self, /, other: Tensor) -> Tensor:
@@ -1376,7 +1425,13 @@ class Tensor:
     def uniform_(self, /, a: builtins.float=0.0, b: builtins.float=1.0, *, generator: Generator | None=None) -> Tensor:
         ...
 
+    def unique(self, /, sorted: builtins.bool=True, return_inverse: builtins.bool=False, return_counts: builtins.bool=False, dim: builtins.int | None=None) -> Any:
+        ...
+
     def var_mean(self, /, dim: Any=None, *, correction: builtins.int=1, keepdim: builtins.bool=False) -> tuple[Tensor, Tensor]:
+        ...
+
+    def xlogy(self, /, other: Any) -> Tensor:
         ...
 
 class dtype:

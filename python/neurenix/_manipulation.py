@@ -179,8 +179,8 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
     return x.argsort(axis if dim is None else dim, descending)
 
 
-def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> Any:
-    """The ``k`` greatest elements along ``dim``: values and indices."""
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """The ``k`` greatest elements along ``dim``: values and indices, in order whatever ``sorted`` says."""
     return x.topk(k, dim, largest)
 
 
@@ -227,8 +227,18 @@ def unique_values(x: Tensor, /) -> Tensor:
     return x._unique()[0]
 
 
-def unique(x: Tensor, /, *, return_inverse: bool = False, return_counts: bool = False) -> Any:
-    """Distinct elements in order; with them, if asked, which each element is and how often each occurs."""
+def unique(
+    x: Tensor,
+    /,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """Distinct elements, in order whatever ``sorted`` says; with them, if asked, which each element is and how often each
+    occurs."""
+    if dim is not None:
+        raise NotImplementedError("unique: distinct slices along a dimension are not there: distinct elements are, without dim")
     values, inverse, counts = x._unique()
     parts = [values] + [inverse] * return_inverse + [counts] * return_counts
     return parts[0] if len(parts) == 1 else tuple(parts)
@@ -306,8 +316,13 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     return (x1.to(kind) * x2.to(kind)).sum(axis, dtype=kind)
 
 
-def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
-    """The sums of products over axes of both."""
+def tensordot(x1: Tensor, x2: Tensor, /, dims: Any = None, *, axes: Any = None) -> Tensor:
+    """The sums of products over axes of both: so many, the last of one and the first of the other, or a list for each. The
+    standard calls them ``axes``, PyTorch ``dims``."""
+    if dims is not None and axes is not None:
+        raise TypeError("tensordot: dims and axes mean the same: give one of both")
+    axes = dims if axes is None else axes
+    axes = 2 if axes is None else axes
     if isinstance(axes, int):
         first, second = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
     else:

@@ -49,9 +49,13 @@ __all__ = [
     "multinomial",
     "mv",
     "nan_to_num",
+    "nanmean",
     "nanmedian",
+    "nansum",
     "quantile",
+    "rot90",
     "std_mean",
+    "tensor_split",
     "var_mean",
 ]
 
@@ -159,6 +163,25 @@ def quantile(
             value = value.squeeze(axis)
         results.append(value)
     return _engine.stack(results) if many else results[0]
+
+
+def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The sum of the elements that are numbers.
+
+    >>> import neurenix as nx
+    >>> nx.nansum(nx.Tensor([1.0, float("nan"), 2.0])).item()
+    3.0
+    """
+    present = where(input.isnan(), 0, input) if input.is_floating_point() else input
+    return present.sum(dim, keepdim, dtype)
+
+
+def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The mean of the elements that are numbers; NaN where there is none."""
+    if not input.is_floating_point():
+        raise TypeError(f"nanmean: a tensor of {input.dtype.name} has no NaN: use mean()")
+    sums = nansum(input, dim, keepdim, dtype=dtype)
+    return sums / (~input.isnan()).sum(dim, keepdim).to(sums.dtype)
 
 
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
@@ -380,6 +403,46 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     spread = input.pad((max(offset, 0), max(-offset, 0))).unsqueeze(-2)
     placed = where(row.unsqueeze(1) + offset == row, spread, _engine.zeros((), dtype=input.dtype, device=input.device))
     return placed.movedim((-2, -1), (dim1, dim2))
+
+
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """A quarter turn in the plane of two dimensions, from the first towards the second, ``k`` times.
+
+    >>> import neurenix as nx
+    >>> nx.rot90(nx.tensor([[1, 2], [3, 4]])).tolist()
+    [[2, 4], [1, 3]]
+    """
+    first, second = dims
+    if -input.ndim <= first < input.ndim and (first - second) % input.ndim == 0:
+        raise ValueError(f"rot90: dims {tuple(dims)} name one dimension: a plane has two")
+    if k % 4 == 2:
+        return input.flip(first, second)
+    if k % 2 == 0:
+        return input.clone()
+    turned = input.transpose(first, second)
+    return turned.flip(first if k % 4 == 1 else second)
+
+
+def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Parts along ``dim``: so many, of which the first are longer by one if need be, or cut before these positions.
+
+    >>> import neurenix as nx
+    >>> [part.tolist() for part in nx.tensor_split(nx.arange(5), 3)]
+    [[0, 1], [2, 3], [4]]
+    """
+    size = input.shape[dim]
+    given = indices_or_sections.tolist() if isinstance(indices_or_sections, Tensor) else indices_or_sections
+    if isinstance(given, int):
+        if given < 1:
+            raise ValueError(f"tensor_split: {given} parts: there must be one at least")
+        least, longer = divmod(size, given)
+        cuts = [least * number + builtins.min(number, longer) for number in range(1, given)]
+    else:
+        # As slices: a position from the end, and none beyond it.
+        cuts = [slice(None, cut).indices(size)[1] for cut in given]
+    return tuple(
+        input.narrow(dim, start, builtins.max(stop - start, 0)) for start, stop in zip([0, *cuts], [*cuts, size])
+    )
 
 
 def fliplr(input: Tensor) -> Tensor:

@@ -6,15 +6,17 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
-from . import _engine, _methods
+from . import _elementwise, _engine, _manipulation, _methods, _reductions, _special
 from ._engine import Generator, Tensor
 from ._results import SlogdetResult as _SlogdetResult
 
 
 # In place.
-def scatter_(self: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
-    """Elements of ``src`` at the positions ``index`` along ``dim``, in place."""
-    return self._put(self.scatter(dim, index, src), index)
+def scatter_(
+    self: Tensor, dim: int, index: Tensor, src: Any = None, *, value: float | None = None, reduce: str | None = None
+) -> Tensor:
+    """As ``scatter``, in place."""
+    return self._put(self.scatter(dim, index, src, value=value, reduce=reduce), index)
 
 
 def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
@@ -96,6 +98,26 @@ def bernoulli_(self: Tensor, p: float = 0.5, *, generator: Generator | None = No
     return self.copy_((_drawn(self, "rand", generator) < p).to(self.dtype))
 
 
+def random_(
+    self: Tensor, low: builtins.int | None = None, high: builtins.int | None = None, *, generator: Generator | None = None
+) -> Tensor:
+    """Whole numbers from ``low`` to below ``high``, in place: one number alone is ``high``, and without it the numbers end
+    where the type's exact ones do."""
+    if high is None and low is not None:
+        low, high = 0, low
+    if high is None:
+        bits = _WHOLE.get(self.dtype.name, 8 * self.dtype.itemsize - self.dtype.is_signed)
+        high = builtins.min(2**bits, 2**63 - 1)
+    start = low or 0
+    if start >= high:
+        raise ValueError(f"random_: whole numbers from {start} to below {high}")
+    return self.copy_(_engine.randint(start, high, tuple(self.shape), device=self.device, generator=generator))
+
+
+_WHOLE = {"bool": 1, "bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
+"""How many bits of whole numbers floating-point types hold."""
+
+
 def _drawn(self: Tensor, source: str, generator: Generator | None) -> Tensor:
     draw = getattr(_engine, source)
     dtype = self.dtype if self.dtype.name == "float64" else "float32"
@@ -140,9 +162,12 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 def allclose(self: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> builtins.bool:
     """Whether all elements agree within ``atol + rtol * abs(other)``."""
-    from ._manipulation import allclose
+    return _manipulation.allclose(self, other, rtol, atol, equal_nan)
 
-    return allclose(self, other, rtol, atol, equal_nan)
+
+def isclose(self: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """Where elements agree within ``atol + rtol * abs(other)``."""
+    return _manipulation.isclose(self, other, rtol, atol, equal_nan)
 
 
 def equal(self: Tensor, other: Tensor) -> builtins.bool:
@@ -184,10 +209,59 @@ def nelement(self: Tensor) -> builtins.int:
     return self.numel()
 
 
+# Functions of the array API, by PyTorch's signatures.
+def unique(
+    self: Tensor,
+    sorted: builtins.bool = True,
+    return_inverse: builtins.bool = False,
+    return_counts: builtins.bool = False,
+    dim: builtins.int | None = None,
+) -> Any:
+    """Distinct elements in order; with them, if asked, which each element is and how often each occurs."""
+    return _manipulation.unique(self, sorted, return_inverse, return_counts, dim)
+
+
+def diff(
+    self: Tensor,
+    n: builtins.int = 1,
+    dim: builtins.int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+) -> Tensor:
+    """The differences of neighbours along ``dim``, ``n`` times."""
+    return _reductions.diff(self, axis=dim, n=n, prepend=prepend, append=append)
+
+
+def moveaxis(self: Tensor, source: Any, destination: Any) -> Tensor:
+    """Axes moved to other positions."""
+    return self.movedim(source, destination)
+
+
+def hypot(self: Tensor, other: Any) -> Tensor:
+    """``sqrt(self ** 2 + other ** 2)`` without overflow."""
+    return _elementwise.hypot(self, other)
+
+
+def signbit(self: Tensor) -> Tensor:
+    """True where the sign bit is set, that of -0.0 and NaN too."""
+    return _elementwise.signbit(self)
+
+
+def det(self: Tensor) -> Tensor:
+    """The determinants of square matrices."""
+    return _engine.det(self)
+
+
+def inverse(self: Tensor) -> Tensor:
+    """The inverses of square matrices."""
+    return _engine.inv(self)
+
+
 def attach() -> None:
-    """Makes methods of the functions of this module, and of those of ``_methods`` that take a tensor first."""
+    """Makes methods of the functions of this module, and of those of ``_methods`` and ``_special``, which take a tensor first."""
     for name, function in globals().items():
         if not name.startswith("_") and getattr(function, "__module__", "") == __name__ and name != "attach":
             setattr(Tensor, name, function)
-    for name in _methods.__all__:
-        setattr(Tensor, name, getattr(_methods, name))
+    for module in (_methods, _special):
+        for name in module.__all__:
+            setattr(Tensor, name, getattr(module, name))

@@ -36,9 +36,11 @@ def prod(
     return x.prod(_axis(axis, dim), keepdims or keepdim, dtype)
 
 
-def mean(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, dim: Axis = None, keepdim: bool = False) -> Tensor:
+def mean(
+    x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, dim: Axis = None, keepdim: bool = False
+) -> Tensor:
     """The mean over axes; integers give ``float32``."""
-    return x.mean(_axis(axis, dim), keepdims or keepdim)
+    return x.mean(_axis(axis, dim), keepdims or keepdim, dtype)
 
 
 def var(
@@ -190,8 +192,19 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     return x.logcumsumexp(dim)
 
 
-def diff(x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
-    """The differences of neighbours along an axis, ``n`` times."""
+def diff(
+    x: Tensor,
+    /,
+    *,
+    axis: int | None = None,
+    n: int = 1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+    dim: int | None = None,
+) -> Tensor:
+    """The differences of neighbours along an axis, the last without it, ``n`` times."""
+    axis = _axis(axis, dim)
+    axis = -1 if axis is None else axis
     parts = [part for part in (prepend, x, append) if part is not None]
     if len(parts) > 1:
         x = _engine.cat(parts, axis)

@@ -12,8 +12,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 from . import _engine
 from ._engine import Tensor
@@ -22,26 +24,42 @@ _STRUCTURE = "neurenix"
 """The key of the metadata under which all but the tensors lies, as JSON."""
 
 
-def save(obj: Any, path: str | os.PathLike[str]) -> None:
-    """Writes dictionaries, lists, tuples, tensors, numbers, text, booleans and ``None`` as a safetensors file.
+def save(obj: Any, path: str | os.PathLike[str] | IO[bytes]) -> None:
+    """Writes dictionaries, lists, tuples, tensors, numbers, text, booleans and ``None`` as a safetensors file, or into an open
+    binary file.
 
-    The file is there completely or not at all; its folder must be there. A module's or an optimiser's ``state_dict()`` can be written, and
-    modules and optimisers themselves stand for theirs. Other programs that read safetensors find the tensors by
-    their names, joined by dots.
+    A file named by its path is there completely or not at all; its folder must be there. A module's or an optimiser's
+    ``state_dict()`` can be written, and modules and optimisers themselves stand for theirs. Other programs that read
+    safetensors find the tensors by their names, joined by dots.
     """
     if hasattr(obj, "state_dict"):
         obj = obj.state_dict()
     tensors: dict[str, Tensor] = {}
     structure = _packed(obj, "", tensors)
+    if not isinstance(path, (str, os.PathLike)):
+        _open(path, "save")
+        with tempfile.TemporaryDirectory() as folder:
+            whole = os.path.join(folder, "whole")
+            _engine.save_safetensors(whole, tensors, {_STRUCTURE: json.dumps(structure)})
+            with open(whole, "rb") as file:
+                shutil.copyfileobj(file, path)
+        return
     folder = os.path.dirname(os.fspath(path))
     if folder and not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, "save: there is no such folder, make it first", folder)
     _engine.save_safetensors(os.fspath(path), tensors, {_STRUCTURE: json.dumps(structure)})
 
 
-def load(path: str | os.PathLike[str], device: Any = None) -> Any:
+def load(path: str | os.PathLike[str] | IO[bytes], device: Any = None) -> Any:
     """Reads what :func:`save` wrote, or any safetensors file as a dictionary of tensors; to the CPU unless ``device``
-    names another."""
+    names another. An open binary file is read from where it stands to its end."""
+    if not isinstance(path, (str, os.PathLike)):
+        _open(path, "load")
+        with tempfile.TemporaryDirectory() as folder:
+            whole = os.path.join(folder, "whole")
+            with open(whole, "wb") as file:
+                shutil.copyfileobj(path, file)
+            return load(whole, device)
     tensors, metadata = _engine.load_safetensors(os.fspath(path), device)
     if _STRUCTURE not in metadata:
         return tensors
@@ -49,6 +67,14 @@ def load(path: str | os.PathLike[str], device: Any = None) -> Any:
         return _unpacked(json.loads(metadata[_STRUCTURE]), tensors)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{os.fspath(path)}: the description of its contents is damaged: {error!r}") from None
+
+
+def _open(file: Any, name: str) -> None:
+    """An error if this is no file, or a closed one."""
+    if not hasattr(file, "write" if name == "save" else "read"):
+        raise TypeError(f"{name}: a {type(file).__name__} is neither a path nor an open binary file")
+    if getattr(file, "closed", False):
+        raise ValueError(f"{name}: the file is closed")
 
 
 # JSON holds numbers, text, booleans and null as they are; everything else is an object with one key that says what.

@@ -34,19 +34,36 @@ def uniform(low: float = 0.0, high: float = 1.0, size: Any = (), **options: Any)
     return rand(size, **options) * (high - low) + low
 
 
-def normal(mean: float = 0.0, std: float = 1.0, size: Any = (), **options: Any) -> Tensor:
-    """Numbers from a normal distribution."""
-    return randn(size, **options) * std + mean
+def normal(mean: float | Tensor = 0.0, std: float | Tensor = 1.0, size: Any = None, **options: Any) -> Tensor:
+    """Numbers from a normal distribution; tensors as ``mean`` and ``std`` say it for each, and so their shape.
+
+    >>> import neurenix as nx
+    >>> nx.normal(nx.tensor([0.0, 100.0]), nx.zeros(2)).tolist()
+    [0.0, 100.0]
+    """
+    given = [each for each in (mean, std) if isinstance(each, Tensor)]
+    if given:
+        if size is not None:
+            raise TypeError("normal: the size is that of mean and std, where these are tensors")
+        size = _engine.broadcast_shapes(*(tuple(each.shape) for each in given))
+        options = {"dtype": given[0].dtype, "device": given[0].device, **options}
+    return randn(() if size is None else size, **options) * std + mean
 
 
-def rand_like(x: Tensor, /, *, requires_grad: bool = False) -> Tensor:
-    """Numbers distributed evenly over [0, 1), of the shape, dtype and device of ``x``."""
-    return rand(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
+def rand_like(
+    x: Tensor, /, *, dtype: Any = None, device: Any = None, generator: Generator | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Numbers distributed evenly over [0, 1), of the shape, dtype and device of ``x`` unless others are given."""
+    place: dict[str, Any] = {"dtype": dtype or x.dtype, "device": device or x.device}
+    return rand(tuple(x.shape), generator=generator, requires_grad=requires_grad, **place)
 
 
-def randn_like(x: Tensor, /, *, requires_grad: bool = False) -> Tensor:
-    """Numbers from the standard normal distribution, of the shape, dtype and device of ``x``."""
-    return randn(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
+def randn_like(
+    x: Tensor, /, *, dtype: Any = None, device: Any = None, generator: Generator | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Numbers from the standard normal distribution, of the shape, dtype and device of ``x`` unless others are given."""
+    place: dict[str, Any] = {"dtype": dtype or x.dtype, "device": device or x.device}
+    return randn(tuple(x.shape), generator=generator, requires_grad=requires_grad, **place)
 
 
 def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:

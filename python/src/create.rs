@@ -159,8 +159,10 @@ pub(crate) struct PyGenerator(Generator);
 #[pymethods]
 impl PyGenerator {
     #[new]
-    #[pyo3(signature = (seed=Seed(0)), text_signature = "(seed=0)")]
-    fn new(seed: Seed) -> PyGenerator {
+    #[pyo3(signature = (seed=Seed(0), *, device=None), text_signature = "(seed=0, *, device=None)")]
+    fn new(seed: Seed, device: Option<Named>) -> PyGenerator {
+        // Accepted: a seed gives the same numbers on every device.
+        let _ = device;
         PyGenerator(Generator::new(seed.0))
     }
     /// Starts anew from a seed.

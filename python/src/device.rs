@@ -11,7 +11,7 @@ use phynexus::{
 };
 use pyo3::{
     prelude::*,
-    types::{PyDict, PyString, PyType},
+    types::{PyDict, PyInt, PyString, PyType},
 };
 
 use crate::{
@@ -176,6 +176,11 @@ pub(crate) fn find(name: &str) -> Result<Device> {
 fn found(object: &Bound<'_, PyAny>) -> Result<Device> {
     if let Ok(device) = object.cast::<PyDevice>() {
         return Ok(device.get().0);
+    }
+    // As in PyTorch, a number alone is that of an NVIDIA GPU.
+    if object.is_exact_instance_of::<PyInt>() {
+        object.py().detach(registered);
+        return find(&format!("cuda:{object}"));
     }
     match object.cast::<PyString>() {
         Ok(name) => {

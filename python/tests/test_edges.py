@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from pathlib import Path
 
@@ -152,6 +153,48 @@ def test_a_file_goes_into_a_folder_that_is_there(tmp_path: Path) -> None:
         with pytest.raises(kind) as told:
             nx.load(tmp_path / name)
         assert str(told.value).count(str(tmp_path / name)) == 1, str(told.value)
+
+
+def test_open_files_are_written_and_read(tmp_path: Path) -> None:
+    state = {"w": nx.arange(3), "epoch": 2}
+    memory = io.BytesIO()
+    nx.save(state, memory)
+    memory.seek(0)
+    with open(tmp_path / "state", "wb") as file:
+        nx.save(state, file)
+    with open(tmp_path / "state", "rb") as file:
+        for back in (nx.load(memory), nx.load(file), nx.load(tmp_path / "state")):
+            assert back["w"].tolist() == [0, 1, 2] and back["epoch"] == 2
+    for closed in (file, memory):
+        closed.close()
+        with pytest.raises(ValueError, match="closed"):
+            nx.load(closed)
+        with pytest.raises(ValueError, match="closed"):
+            nx.save(state, closed)
+    with pytest.raises(TypeError, match="str"), open(tmp_path / "text", "w") as text:
+        nx.save(state, text)
+    for wrong in (3, None, b"name"):
+        with pytest.raises(TypeError, match="open binary file"):
+            nx.save(state, wrong)
+        with pytest.raises(TypeError, match="open binary file"):
+            nx.load(wrong)
+    with pytest.raises(ValueError):
+        nx.load(io.BytesIO(b"no tensors"))
+
+
+def test_memory_of_others_is_read_or_refused_and_never_kept() -> None:
+    array = np.arange(3.0)
+    array.flags.writeable = False
+    assert nx.Tensor(array).tolist() == [0.0, 1.0, 2.0]
+    numbers = bytearray(b"\x01\x02")
+    view = memoryview(numbers)
+    x = nx.Tensor(view)
+    view.release()
+    # The copy does not hold the buffer: a bytearray that is still exported cannot grow.
+    numbers += b"\x03"
+    assert x.tolist() == [1, 2]
+    with pytest.raises((TypeError, ValueError)):
+        nx.Tensor(view)
 
 
 def test_a_kernel_for_the_cpu_alone_needs_no_sources() -> None:

@@ -338,6 +338,11 @@ def test_softmax_without_a_dimension_is_pytorchs(shape):
         function = getattr(nn.functional, name)
         with pytest.warns(UserWarning, match=f"dim={dim}"):
             assert nx.array_equal(function(x), function(x, dim))
+    for name, function in (("Softmax", "softmax"), ("LogSoftmax", "log_softmax"), ("Softmin", "softmin")):
+        layer, expected = getattr(nn, name), getattr(nn.functional, function)(x, dim)
+        assert repr(layer()) == f"{name}(dim=None)" and nx.array_equal(layer(dim)(x), expected)
+        with pytest.warns(UserWarning, match=f"dim={dim}"):
+            assert nx.array_equal(layer()(x), expected)
 
 
 @pytest.mark.parametrize("rule", ["Constant", "Zero", "Reflection", "Replication", "Circular"])

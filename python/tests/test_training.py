@@ -350,13 +350,16 @@ def test_history(tmp_path):
     history = data.History()
     with pytest.raises(ValueError, match="no results"):
         history.plot(tmp_path / "curves.png")
+    with pytest.raises(ValueError, match="no results"):
+        history.plot()
     assert history._repr_png_() is None
     for epoch in range(1, 6):
         history.record(loss=nx.tensor(1.0 / epoch), test_loss=1.2 / epoch, accuracy=1 - 0.5 / epoch)
     history.record(loss=0.1, rate=3.0)
     assert history["loss"][:2] == [1.0, 0.5] and np.isnan(history["rate"][:5]).all() and np.isnan(history["accuracy"][5])
     assert repr(data.History({"loss": [0.25]})) == "History(1 epochs: loss=0.25)"
-    history.plot(tmp_path / "curves.png")
+    assert history.plot() is history and not list(tmp_path.iterdir())
+    assert history.plot(tmp_path / "curves.png") is history
     content = (tmp_path / "curves.png").read_bytes()
     assert content == history._repr_png_() and content.startswith(b"\x89PNG")
     # Decoded: three panels side by side, with ink of the first two curves' colours.

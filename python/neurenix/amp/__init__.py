@@ -22,10 +22,16 @@ class autocast:
     convolutions, attention and recurrent layers compute in ``dtype``; softmax, normalisations and losses of
     ``nn.functional`` in ``float32``.
 
-    Weights stay as they are. ``device_type`` is accepted: all devices compute alike.
+    Weights stay as they are. ``device_type`` and ``cache_enabled`` are accepted and change nothing.
     """
 
-    def __init__(self, device_type: str | None = None, dtype: Any = None, enabled: bool = True) -> None:
+    def __init__(
+        self,
+        device_type: str | None = None,
+        dtype: Any = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
         self.dtype = _engine.dtype("bfloat16" if dtype is None else dtype)
         if self.dtype.name not in ("bfloat16", "float16"):
             raise ValueError(f"autocast: dtype is bfloat16 or float16, not {self.dtype.name}")

@@ -15,6 +15,10 @@ from ..random import multinomial
 class Dataset:
     """Samples by number: subclasses define ``__getitem__`` and ``__len__``."""
 
+    def __class_getitem__(cls, item: Any) -> type[Dataset]:
+        """``Dataset[T]`` is the class: the kind of samples is for readers."""
+        return cls
+
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no __getitem__()")
 
@@ -157,6 +161,10 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
 
 class Sampler:
     """An order of numbers of samples: subclasses define ``__iter__`` and ``__len__``."""
+
+    def __class_getitem__(cls, item: Any) -> type[Sampler]:
+        """``Sampler[int]`` is the class: the kind of numbers is for readers."""
+        return cls
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no __iter__()")

@@ -49,13 +49,16 @@ class History(Mapping[str, list[float]]):
         last = ", ".join(f"{name}={values[-1]:.4g}" for name, values in self._results.items() if values)
         return f"History({self.epochs} epochs{': ' if last else ''}{last})"
 
-    def plot(self, path: str | os.PathLike[str]) -> None:
-        """Writes the curves as a PNG image; names with the same end, as ``loss`` and ``test_loss``, share axes."""
+    def plot(self, path: str | os.PathLike[str] | None = None) -> History:
+        """The curves, which a notebook shows; with ``path`` they are also written there as a PNG image. Names with the same
+        end, as ``loss`` and ``test_loss``, share axes."""
         image = self._repr_png_()
         if image is None:
             raise ValueError("plot: there are no results yet")
-        with open(path, "wb") as file:
-            file.write(image)
+        if path is not None:
+            with open(path, "wb") as file:
+                file.write(image)
+        return self
 
     def _repr_png_(self) -> bytes | None:
         if not self.epochs:

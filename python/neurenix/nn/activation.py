@@ -227,21 +227,45 @@ class GLU(Activation):
 
 
 class Softmax(Activation):
-    """``exp(x) / sum(exp(x))`` along ``dim``."""
+    """``exp(x) / sum(exp(x))`` along ``dim``; without it, along the first of 1 or 3 dimensions, else along the second, with a
+    warning, as in PyTorch."""
 
-    _function, _settings = "softmax", {"dim": -1}
+    _function, _settings = "softmax", {"dim": None}
 
 
 class LogSoftmax(Activation):
     """The logarithm of ``Softmax``."""
 
-    _function, _settings = "log_softmax", {"dim": -1}
+    _function, _settings = "log_softmax", {"dim": None}
 
 
 class Softmin(Activation):
     """``Softmax`` of ``-x``."""
 
-    _function, _settings = "softmin", {"dim": -1}
+    _function, _settings = "softmin", {"dim": None}
+
+
+class Softmax2d(Module):
+    """``Softmax`` over the channels at each place of (N, C, H, W) or (C, H, W)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in (3, 4):
+            raise ValueError(f"Softmax2d: the input has {input.ndim} dimensions, needed are 3 or 4")
+        return F.softmax(input, -3)
+
+
+class RReLU(Module):
+    """``x`` where not negative, else ``x`` times a slope: drawn between ``lower`` and ``upper`` in training, else their mean."""
+
+    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
+        super().__init__()
+        self.lower, self.upper, self.inplace = lower, upper, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rrelu(input, self.lower, self.upper, self.training)
+
+    def extra_repr(self) -> str:
+        return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" if self.inplace else "")
 
 
 class PReLU(Module):

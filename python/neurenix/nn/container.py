@@ -184,6 +184,14 @@ class ModuleDict(Module):
         self._modules.clear()
 
 
+def _described(parameters: Mapping[str, Any]) -> str:
+    return "\n  ".join(
+        f"({name}): Parameter containing: [{value.dtype} of size {'x'.join(map(str, value.shape))}]"
+        for name, value in parameters.items()
+        if value is not None
+    )
+
+
 class ParameterList(Module):
     """A list of parameters that belong to the module that holds it; plain tensors become parameters.
 
@@ -223,8 +231,65 @@ class ParameterList(Module):
         self._parameters[name] = value if isinstance(value, Parameter) else Parameter(value)
 
     def extra_repr(self) -> str:
-        return "\n  ".join(
-            f"({name}): Parameter containing: [{value.dtype} of size {'x'.join(map(str, value.shape))}]"
-            for name, value in self._parameters.items()
-            if value is not None
-        )
+        return _described(self._parameters)
+
+
+class ParameterDict(Module):
+    """Parameters by name, which belong to the module that holds it.
+
+    >>> import neurenix as nx
+    >>> nx.nn.ParameterDict({"left": nx.zeros(2), "right": nx.ones(3)})["right"].shape
+    (3,)
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]] | None = None) -> None:
+        super().__init__()
+        self.update({} if parameters is None else parameters)
+
+    def update(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
+        """Adds parameters, or puts them in the place of others; plain tensors become parameters."""
+        for name, value in dict(parameters).items():
+            self[name] = value
+
+    def __setitem__(self, name: str, value: Tensor) -> None:
+        if "." in name:
+            raise KeyError(f"a parameter's name has no dot: {name!r}")
+        self._parameters[name] = value if isinstance(value, Parameter) else Parameter(value)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._parameters[name]
+
+    def __delitem__(self, name: str) -> None:
+        del self._parameters[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parameters
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parameters)
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A parameter, or the default where there is none of this name."""
+        return self._parameters.get(name, default)
+
+    def pop(self, name: str) -> Any:
+        """A parameter, which goes away."""
+        return self._parameters.pop(name)
+
+    def keys(self) -> Iterable[str]:
+        """The names."""
+        return self._parameters.keys()
+
+    def values(self) -> Iterable[Any]:
+        """The parameters."""
+        return self._parameters.values()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Names and parameters."""
+        return self._parameters.items()
+
+    def extra_repr(self) -> str:
+        return _described(self._parameters)

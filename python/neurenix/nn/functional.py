@@ -6,10 +6,12 @@ normalisations and losses in ``float32``.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .. import _engine
 from .._arguments import guard as _guard, guarded as _guarded
+from .._autograd import no_grad
 from .._engine import Tensor
 from ._activations import *  # noqa: F403
 from ._alignment import ctc_loss as ctc_loss
@@ -17,6 +19,7 @@ from ._bags import embedding_bag as embedding_bag
 from ._losses import *  # noqa: F403
 from ._margins import *  # noqa: F403
 from ._precision import full, low
+from ._resize import interpolate as interpolate
 from ._windows import *  # noqa: F403
 from ._windows import Sizes as Sizes, each as each
 
@@ -149,14 +152,58 @@ def _adaptive(name: str, dims: int, doc: str) -> Any:
     return pool
 
 
+def _adaptive_max_pool(dims: int) -> Any:
+    doc = "The greatest elements of as many windows as the output has places."
+    plain, indexed = _adaptive("adaptive_max_pool", dims, doc), _max_pool(dims)
+
+    def pool(input: Tensor, output_size: int | tuple[int | None, ...] | None, return_indices: bool = False) -> Any:
+        if not return_indices:
+            return plain(input, output_size)
+        kept = input.shape[-dims:]
+        sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * dims
+        wanted = [was if size is None else size for size, was in zip(sizes, kept, strict=True)]
+        if any(size < 1 or was % size for size, was in zip(wanted, kept, strict=True)):
+            raise NotImplementedError(
+                f"adaptive_max_pool{dims}d: indices are there where the output's sizes divide the input's, not for "
+                f"{tuple(wanted)} of {tuple(kept)}"
+            )
+        return indexed(input, [was // size for size, was in zip(wanted, kept, strict=True)], return_indices=True)
+
+    pool.__name__ = pool.__qualname__ = f"adaptive_max_pool{dims}d"
+    pool.__doc__ = f"{doc} With ``return_indices`` their positions too."
+    return pool
+
+
+def _avg_pool(dims: int) -> Any:
+    native = getattr(_engine, f"avg_pool{dims}d")
+
+    def pool(
+        input: Tensor,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        """The mean of each window, or with ``divisor_override`` its sum divided by that."""
+        if divisor_override is None:
+            return native(input, kernel_size, stride, padding, ceil_mode, count_include_pad)
+        if divisor_override == 0:
+            raise ValueError("avg_pool: divisor_override is 0")
+        if ceil_mode:
+            raise NotImplementedError("avg_pool: ceil_mode and divisor_override do not go together here")
+        elements = math.prod(each(kernel_size, dims, "kernel_size"))
+        return native(input, kernel_size, stride, padding, False, True) * (elements / divisor_override)
+
+    pool.__name__ = pool.__qualname__ = f"avg_pool{dims}d"
+    return pool
+
+
 max_pool1d, max_pool2d, max_pool3d = (_max_pool(dims) for dims in (1, 2, 3))
-avg_pool1d, avg_pool2d, avg_pool3d = (
-    _guarded(getattr(_engine, f"avg_pool{dims}d"), f"avg_pool{dims}d", {"input": "Tensor"}) for dims in (1, 2, 3)
-)
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
-    _adaptive("adaptive_max_pool", dims, "The greatest elements of as many windows as the output has places.")
-    for dims in (1, 2, 3)
-)
+avg_pool1d = _guarded(_engine.avg_pool1d, "avg_pool1d", {"input": "Tensor"})
+avg_pool2d, avg_pool3d = _avg_pool(2), _avg_pool(3)
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_adaptive_max_pool(dims) for dims in (1, 2, 3))
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
     _adaptive("adaptive_avg_pool", dims, "The means of as many windows as the output has places.") for dims in (1, 2, 3)
 )
@@ -233,11 +280,30 @@ def group_norm(
 
 
 def instance_norm(
-    input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
 ) -> Tensor:
-    """Normalised over each channel of each sample."""
+    """Normalised over each channel of each sample, which brings running statistics nearer to the means of the samples'; without
+    ``use_input_stats`` by the running ones."""
     input, weight, bias = full(input, weight, bias)
-    return _engine.instance_norm(input, weight, bias, eps)
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise ValueError("instance_norm: without use_input_stats running_mean and running_var are needed")
+        return _engine.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    result = _engine.instance_norm(input, weight, bias, eps)
+    axes = tuple(range(2, input.ndim))
+    with no_grad():
+        if running_mean is not None:
+            running_mean.copy_(running_mean.lerp(input.mean(axes).mean(0), momentum))
+        if running_var is not None:
+            running_var.copy_(running_var.lerp(input.var(axes, correction=1).mean(0), momentum))
+    return result
 
 
 def batch_norm(
@@ -256,24 +322,38 @@ def batch_norm(
     return _engine.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
-def interpolate(
-    input: Tensor,
-    size: Sizes | None = None,
-    scale_factor: float | tuple[float, ...] | None = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+    """Pixels (N, C, H * r, W * r) as channels (N, C * r * r, H, W)."""
+    r = downscale_factor
+    *batch, channels, height, width = input.shape
+    if height % r or width % r:
+        raise ValueError(f"pixel_unshuffle: {height} by {width} pixels are no multiples of {r}")
+    parts = input.reshape(-1, channels, height // r, r, width // r, r).permute(0, 1, 3, 5, 2, 4)
+    return parts.reshape(*batch, channels * r * r, height // r, width // r)
+
+
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """Divided by ``(k + alpha * mean of squares of size neighbouring channels) ** beta``, for (N, C, ...)."""
+    if input.ndim < 3:
+        raise ValueError(f"local_response_norm: the input has {input.ndim} dimensions, needed are 3 at least")
+    (input,) = full(input)
+    squares = (input * input).movedim(1, -1)
+    channels = squares.shape[-1]
+    squares = squares.pad((size // 2, (size - 1) // 2))
+    total = squares.narrow(-1, 0, channels)
+    for shift in range(1, size):
+        total = total + squares.narrow(-1, shift, channels)
+    return input / (total * (alpha / size) + k).movedim(-1, 1) ** beta
+
+
+def rrelu(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """Lines, images or volumes (N, C, ...) of another size; ``mode`` is ``"nearest"``, ``"linear"``, ``"bilinear"`` or
-    ``"trilinear"``."""
-    dims = input.ndim - 2
-    wanted = {"linear": 1, "bilinear": 2, "trilinear": 3}.get(mode, dims)
-    if wanted != dims:
-        raise ValueError(f"interpolate: mode {mode!r} is for {wanted + 2} dimensions, the input has {input.ndim}")
-    if isinstance(scale_factor, (tuple, list)):
-        if len(set(scale_factor)) > 1:
-            raise ValueError("interpolate: one scale_factor for all dimensions; give size for different ones")
-        scale_factor = scale_factor[0]
-    return _engine.interpolate(input, size, scale_factor, mode, bool(align_corners))
+    """``x`` where not negative, else ``x`` times a slope: drawn between ``lower`` and ``upper`` in training, else their mean."""
+    if not training:
+        return input.leaky_relu((lower + upper) / 2)
+    slope = _engine.rand(tuple(input.shape), dtype="float32", device=input.device) * (upper - lower) + lower
+    return _engine.where(input >= 0, input, input * slope.to(input.dtype))
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:

@@ -131,14 +131,25 @@ class _InstanceNorm(_Running):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        if track_running_stats:
-            raise ValueError(f"{type(self).__name__}: running statistics of instances are not there")
-        super().__init__(num_features, eps, momentum, affine, False, device, dtype)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         self._check(input)
         single = input.ndim < max(self._ranks)
-        result = F.instance_norm(input.unsqueeze(0) if single else input, self.weight, self.bias, self.eps)
+        mean, variance, momentum = self.running_mean, self.running_var, self.momentum
+        by_sample = self.training or mean is None
+        result = F.instance_norm(
+            input.unsqueeze(0) if single else input,
+            mean,
+            variance,
+            self.weight,
+            self.bias,
+            by_sample,
+            0.0 if momentum is None else momentum,
+            self.eps,
+        )
+        if self.training and mean is not None and variance is not None:
+            computed_with_step(mean, variance)
         return result.squeeze(0) if single else result
 
 
@@ -229,6 +240,20 @@ class RMSNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class LocalResponseNorm(Module):
+    """Divided by a power of the mean square of neighbouring channels of (N, C, ...)."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
 class GroupNorm(Module):

@@ -82,14 +82,21 @@ class _AvgPool(Module):
         padding: Sizes = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        divisor_override: int | None = None,
     ) -> None:
         super().__init__()
+        if divisor_override is not None and self._dims == 1:
+            raise TypeError("AvgPool1d: divisor_override is for images and volumes")
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.ceil_mode, self.count_include_pad = padding, ceil_mode, count_include_pad
+        self.divisor_override = divisor_override
 
     def forward(self, input: Tensor) -> Tensor:
-        pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[self._dims - 1]
-        return pool(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        settings = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        if self._dims == 1:
+            return F.avg_pool1d(input, *settings)
+        pool = F.avg_pool2d if self._dims == 2 else F.avg_pool3d
+        return pool(input, *settings, self.divisor_override)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
@@ -143,7 +150,16 @@ class _Adaptive(Module):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveMaxPool1d(_Adaptive):
+class _AdaptiveMax(_Adaptive):
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+    def forward(self, input: Tensor) -> Any:
+        return getattr(F, self._function)(input, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool1d(_AdaptiveMax):
     """The greatest elements of as many windows as the output has places: (N, C, L), or (C, L), to (N, C, output_size), or
     without N.
 
@@ -157,14 +173,14 @@ class AdaptiveMaxPool1d(_Adaptive):
     _function = "adaptive_max_pool1d"
 
 
-class AdaptiveMaxPool2d(_Adaptive):
+class AdaptiveMaxPool2d(_AdaptiveMax):
     """The greatest elements of as many windows as the output has places: (N, C, H, W), or (C, H, W), to (N, C,
     *output_size), or without N. ``None`` keeps a size; the windows are those of :class:`AdaptiveMaxPool1d`."""
 
     _function = "adaptive_max_pool2d"
 
 
-class AdaptiveMaxPool3d(_Adaptive):
+class AdaptiveMaxPool3d(_AdaptiveMax):
     """The greatest elements of as many windows as the output has places: (N, C, D, H, W), or (C, D, H, W), to (N, C,
     *output_size), or without N. ``None`` keeps a size; the windows are those of :class:`AdaptiveMaxPool1d`."""
 

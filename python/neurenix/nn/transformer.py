@@ -38,6 +38,8 @@ class MultiheadAttention(Module):
     """
 
     in_proj_bias: Tensor | None
+    bias_k: Tensor | None
+    bias_v: Tensor | None
 
     def __init__(
         self,
@@ -54,8 +56,6 @@ class MultiheadAttention(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        if add_bias_kv or add_zero_attn:
-            raise ValueError("MultiheadAttention: add_bias_kv and add_zero_attn are not there")
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"MultiheadAttention: {embed_dim} dimensions cannot be divided among {num_heads} heads")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
@@ -68,6 +68,12 @@ class MultiheadAttention(Module):
             self.register_parameter(f"{name}_proj_weight", None if together else new(embed_dim, size, **place))
         self.register_parameter("in_proj_bias", new(3 * embed_dim, **place) if bias else None)
         self.out_proj = Linear(embed_dim, embed_dim, bias=bias, **place)
+        self.add_zero_attn = add_zero_attn
+        for name in ("bias_k", "bias_v"):
+            further = new(1, 1, embed_dim, **place) if add_bias_kv else None
+            if further is not None:
+                init.xavier_normal_(further)
+            self.register_parameter(name, further)
         for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
             if weight is not None:
                 init.xavier_uniform_(weight)
@@ -95,6 +101,9 @@ class MultiheadAttention(Module):
             query, key, value = (each.transpose(0, 1) for each in (query, key, value))
         q, k, v = (self._heads(part, each) for part, each in enumerate((query, key, value)))
         mask = self._mask(attn_mask, key_padding_mask, query.shape[0], query.shape[1], key.shape[1])
+        k, v = self._extended(k, self.bias_k), self._extended(v, self.bias_v)
+        if mask is not None and k.shape[2] > key.shape[1]:
+            mask = mask.pad((0, k.shape[2] - key.shape[1]))
         weights: Tensor | None = None
         dropout = self.dropout if self.training else 0.0
         if need_weights:
@@ -118,6 +127,16 @@ class MultiheadAttention(Module):
         bias = None if self.in_proj_bias is None else self.in_proj_bias.narrow(0, part * size, size)
         mapped = F.linear(input, weight, bias)
         return mapped.reshape(*input.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def _extended(self, heads: Tensor, bias: Tensor | None) -> Tensor:
+        """With a learnt place behind the others, and one of zeros, where these were asked for."""
+        shape = (heads.shape[0], self.num_heads, 1, self.head_dim)
+        parts = [heads]
+        if bias is not None:
+            parts.append(bias.to(heads.dtype).reshape(1, *shape[1:]).broadcast_to(shape))
+        if self.add_zero_attn:
+            parts.append(_engine.zeros(shape, dtype=heads.dtype, device=heads.device))
+        return _engine.cat(parts, 2) if len(parts) > 1 else heads
 
     def _mask(self, mask: Tensor | None, padding: Tensor | None, batch: int, rows: int, columns: int) -> Tensor | None:
         """Both masks as numbers to be added: (1 or N, 1 or H, L, S)."""

@@ -23,6 +23,11 @@ def _check_betas(betas: tuple[float, float]) -> None:
             raise ValueError(f"Invalid beta parameter at index {number}: {beta}")
 
 
+def _not_decoupled(kind: str, decoupled: bool) -> None:
+    if decoupled:
+        raise NotImplementedError(f"{kind}: decoupled_weight_decay=True is not there: use AdamW")
+
+
 class SGD(Optimizer):
     """Stochastic gradient descent: ``w = w - lr * g``, or with ``momentum`` ``v = momentum * v + (1 - dampening) * g; w =
     w - lr * v``; with ``nesterov`` the step is ``lr * (g + momentum * v)``. ``weight_decay * w`` is added to the gradient
@@ -135,9 +140,11 @@ class NAdam(_Adaptive):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
         **choices: Any,
     ) -> None:
         check_choices("NAdam", choices)
+        _not_decoupled("NAdam", decoupled_weight_decay)
         _check_betas(betas)
         _at_least_zero(epsilon=eps, momentum_decay=momentum_decay)
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
@@ -156,9 +163,11 @@ class RAdam(_Adaptive):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
         **choices: Any,
     ) -> None:
         check_choices("RAdam", choices)
+        _not_decoupled("RAdam", decoupled_weight_decay)
         _check_betas(betas)
         _at_least_zero(epsilon=eps)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
@@ -258,7 +267,7 @@ class Adagrad(Optimizer):
         check_choices("Adagrad", choices)
         _at_least_zero(lr_decay=lr_decay, epsilon=eps)
         if initial_accumulator_value != 0.0:
-            raise ValueError("Adagrad: an initial_accumulator_value other than 0 is not there")
+            raise NotImplementedError("Adagrad: an initial_accumulator_value other than 0 is not there")
         super().__init__(params, {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay})
 
     def _options(self, group: Mapping[str, Any]) -> dict[str, float]:

@@ -207,6 +207,11 @@ impl PyTensor {
     fn device(&self) -> PyDevice {
         PyDevice(self.place.tensor().device())
     }
+    /// Whether an NVIDIA GPU holds the elements.
+    #[getter]
+    fn is_cuda(&self) -> bool {
+        self.place.tensor().device().name().starts_with("cuda")
+    }
     fn is_floating_point(&self) -> bool {
         self.place.tensor().dtype().is_float()
     }

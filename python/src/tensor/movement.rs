@@ -79,6 +79,16 @@ impl PyTensor {
     fn matrices_transposed(&self) -> Result<PyTensor> {
         self.map(|t| t.transpose(-2, -1))
     }
+    /// Every matrix of a stack with rows and columns exchanged, since there are no complex tensors.
+    #[getter(mH)]
+    fn matrices_adjoint(&self) -> Result<PyTensor> {
+        self.matrices_transposed()
+    }
+    /// A matrix with rows and columns exchanged, since there are no complex tensors.
+    #[getter(H)]
+    fn adjoint(&self) -> Result<PyTensor> {
+        self.transposed()
+    }
     /// Axes moved to other positions.
     fn movedim(&self, source: &Bound<'_, PyAny>, destination: &Bound<'_, PyAny>) -> Result<PyTensor> {
         let (from, to) = (whole_numbers(source)?, whole_numbers(destination)?);

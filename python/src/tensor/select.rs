@@ -1,12 +1,12 @@
 //! Choosing elements: by position, order or mask; and products of matrices.
 
-use phynexus::{DType, Tensor, graph::op::Combine};
+use phynexus::{DType, Tensor, graph::op::Combine, shape::show_shape};
 use pyo3::prelude::*;
 
 use super::{PyTensor, reduce::pair};
 use crate::{
     argument::{Count, Number, fits, one_of},
-    error::{Result, value_error},
+    error::{Result, type_error, value_error},
     interrupt::compute,
     precision,
 };
@@ -31,6 +31,23 @@ with_tensor! {
     outer;
     /// Kronecker's product.
     kron;
+}
+
+/// A tensor with one value where a mask is true. Gradients flow to a value that is a tensor.
+fn filled(tensor: &Tensor, mask: &Tensor, value: &Bound<'_, PyAny>) -> Result<Tensor> {
+    let Ok(given) = value.cast::<PyTensor>() else {
+        let Number(value) = value.extract()?;
+        return Ok(tensor.masked_fill(mask, value)?);
+    };
+    let given = given.get().tensor()?;
+    if given.rank() > 0 {
+        let shape = show_shape(given.shape());
+        return Err(value_error(format!(
+            "masked_fill: the value has shape {shape}: it is a number, or a tensor without dimensions"
+        )));
+    }
+    let given = given.to_dtype(tensor.dtype())?.to_device(tensor.device())?;
+    Ok(mask.expand(tensor.shape())?.where_(&given, tensor)?)
 }
 
 #[pymethods]
@@ -90,18 +107,40 @@ impl PyTensor {
         let index = index.tensor()?;
         self.map(|t| t.take(&index, axis))
     }
-    /// A copy with ``src`` at the positions ``index`` along ``dim``.
-    fn scatter(&self, dim: i64, index: &PyTensor, src: &Bound<'_, PyAny>) -> Result<PyTensor> {
+    /// A copy with ``src``, or one ``value``, at the positions ``index`` along ``dim``; with ``reduce`` it is added there
+    /// (``"add"``) or multiplied (``"multiply"``).
+    #[pyo3(signature = (dim, index, src=None, *, value=None, reduce=None))]
+    fn scatter(
+        &self,
+        dim: i64,
+        index: &PyTensor,
+        src: Option<&Bound<'_, PyAny>>,
+        value: Option<Number>,
+        reduce: Option<&str>,
+    ) -> Result<PyTensor> {
         let (tensor, index) = (self.tensor()?, index.tensor()?);
-        let source = match src.cast::<PyTensor>() {
-            Ok(source) => source.get().tensor()?,
-            Err(_) => {
-                let Number(value) = src.extract()?;
-                fits(value, tensor.dtype())?;
-                Tensor::full(index.shape(), value, tensor.dtype(), tensor.device())?
-            }
+        let full = |Number(value): Number| -> Result<Tensor> {
+            fits(value, tensor.dtype())?;
+            Ok(Tensor::full(index.shape(), value, tensor.dtype(), tensor.device())?)
         };
-        Ok(PyTensor::wrap(tensor.scatter(dim, &index, &source)?))
+        let source = match (src, value) {
+            (Some(src), None) => match src.cast::<PyTensor>() {
+                Ok(source) => source.get().tensor()?,
+                Err(_) => full(src.extract()?)?,
+            },
+            (None, Some(value)) => full(value)?,
+            _ => return Err(type_error("scatter: give src or value, one of both")),
+        };
+        Ok(PyTensor::wrap(match reduce {
+            None => tensor.scatter(dim, &index, &source)?,
+            Some("add") => tensor.scatter_add(dim, &index, &source)?,
+            Some("multiply") => tensor.scatter_reduce(dim, &index, &source, Combine::Prod, true)?,
+            Some(reduce) => {
+                return Err(value_error(format!(
+                    "scatter: reduce is {reduce:?}: it is \"add\" or \"multiply\"; see scatter_reduce"
+                )));
+            }
+        }))
     }
     /// A copy with ``src`` added at the positions ``index`` along ``dim``.
     fn scatter_add(&self, dim: i64, index: &PyTensor, src: &PyTensor) -> Result<PyTensor> {
@@ -149,14 +188,17 @@ impl PyTensor {
         let (index, source) = (index.tensor()?, source.tensor()?);
         self.map(|t| t.index_add(dim, &index, &source))
     }
-    /// A copy with ``value`` where ``mask`` is true.
-    fn masked_fill(&self, mask: &PyTensor, value: Number) -> Result<PyTensor> {
-        let mask = mask.tensor()?;
-        self.map(|t| t.masked_fill(&mask, value.0))
+    /// A copy with ``value``, a number or a tensor without dimensions, where ``mask`` is true.
+    fn masked_fill(&self, mask: &PyTensor, value: &Bound<'_, PyAny>) -> Result<PyTensor> {
+        Ok(PyTensor::wrap(filled(&self.tensor()?, &mask.tensor()?, value)?))
     }
     /// ``value`` where ``mask`` is true, in place.
-    fn masked_fill_<'py>(slf: &Bound<'py, Self>, mask: &PyTensor, value: Number) -> Result<Bound<'py, Self>> {
-        slf.get().assign(slf.get().tensor()?.masked_fill(&mask.tensor()?, value.0)?)?;
+    fn masked_fill_<'py>(
+        slf: &Bound<'py, Self>,
+        mask: &PyTensor,
+        value: &Bound<'_, PyAny>,
+    ) -> Result<Bound<'py, Self>> {
+        slf.get().assign(filled(&slf.get().tensor()?, &mask.tensor()?, value)?)?;
         Ok(slf.clone())
     }
     /// The elements where ``mask`` is true, as a vector. Computes at once.

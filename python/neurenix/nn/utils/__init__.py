@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from .. import _engine
-from .._autograd import no_grad
-from .._engine import Tensor
+from ... import _engine
+from ..._autograd import no_grad
+from ..._engine import Tensor
+from . import rnn as rnn
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[tuple[Tensor, Tensor]]:

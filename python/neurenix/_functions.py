@@ -1,0 +1,290 @@
+"""Functions of PyTorch's that the Python array API standard does not name, of shapes, choice and number."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+from . import _engine
+from ._arguments import guard as _guard
+from ._elementwise import _tensor
+from ._engine import Tensor
+from ._manipulation import concat
+from ._manipulation import repeat as _repeat
+
+__all__ = [
+    "bucketize",
+    "column_stack",
+    "cross",
+    "diag",
+    "dstack",
+    "get_default_dtype",
+    "hstack",
+    "index_add",
+    "is_floating_point",
+    "isin",
+    "kron",
+    "logspace",
+    "masked_fill",
+    "narrow",
+    "ravel",
+    "repeat_interleave",
+    "scatter",
+    "scatter_add",
+    "select",
+    "set_default_dtype",
+    "swapaxes",
+    "swapdims",
+    "t",
+    "take_along_dim",
+    "trace",
+    "trapezoid",
+    "trapz",
+    "tril_indices",
+    "triu_indices",
+    "unbind",
+    "unflatten",
+    "vstack",
+]
+
+
+# Shapes.
+def t(input: Tensor) -> Tensor:
+    """A matrix with rows and columns exchanged; a vector as it is."""
+    return input.t()
+
+
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
+    """Two axes in each other's place."""
+    return input.swapaxes(axis0, axis1)
+
+
+swapdims = swapaxes
+
+
+def ravel(input: Tensor) -> Tensor:
+    """All elements as a vector."""
+    return input.ravel()
+
+
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """One axis as several of these sizes, of which one may be -1."""
+    return input.unflatten(dim, sizes)
+
+
+def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """``length`` positions along ``dim`` from ``start`` on."""
+    return input.narrow(dim, start, length)
+
+
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """One position along ``dim``, which goes away."""
+    return input.select(dim, index)
+
+
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """Every position along ``dim`` as a tensor."""
+    return tuple(input.unbind(dim))
+
+
+def repeat_interleave(input: Tensor, repeats: int | Tensor, dim: int | None = None) -> Tensor:
+    """Each element so many times in a row, along ``dim`` or of all elements."""
+    return _repeat(input, repeats, dim)
+
+
+def _rows(input: Tensor) -> Tensor:
+    """At least a matrix: a vector becomes its only row."""
+    return input.reshape(1, -1) if input.ndim < 2 else input
+
+
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors side by side: along the first axis of vectors, else along the second.
+
+    >>> import neurenix as nx
+    >>> nx.hstack([nx.tensor([1, 2]), nx.tensor([3])]).tolist()
+    [1, 2, 3]
+    """
+    parts = [x.reshape(1) if x.ndim == 0 else x for x in tensors]
+    return concat(parts, 0 if builtins.all(x.ndim == 1 for x in parts) else 1)
+
+
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors one below the other, vectors as rows."""
+    return concat([_rows(x) for x in tensors], 0)
+
+
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors behind each other, along a third axis."""
+    rows = [_rows(x) for x in tensors]
+    return concat([x.unsqueeze(2) if x.ndim == 2 else x for x in rows], 2)
+
+
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors side by side, vectors as columns.
+
+    >>> import neurenix as nx
+    >>> nx.column_stack([nx.tensor([1, 2]), nx.tensor([3, 4])]).tolist()
+    [[1, 3], [2, 4]]
+    """
+    return concat([x.reshape(-1, 1) if x.ndim < 2 else x for x in tensors], 1)
+
+
+# Matrices.
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The diagonal of a matrix, or the matrix with a vector on its diagonal."""
+    return input.diag(diagonal)
+
+
+def trace(input: Tensor) -> Tensor:
+    """The sum of a matrix's diagonal."""
+    return input.trace()
+
+
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    """Kronecker's product."""
+    return input.kron(other)
+
+
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """The vector product along ``dim``; without it along the first dimension of size 3."""
+    if dim is None:
+        shape = _engine.broadcast_shapes(tuple(input.shape), tuple(other.shape))
+        dim = next((axis for axis, size in enumerate(shape) if size == 3), None)
+        if dim is None:
+            raise ValueError(f"cross: none of the dimensions of {shape} has size 3")
+        dim -= len(shape)
+    return input.cross(other, dim)
+
+
+def _corner(row: int, col: int, offset: int, lower: bool, dtype: Any, device: Any) -> Tensor:
+    rows = _engine.arange(row, device=device).unsqueeze(1)
+    apart = _engine.arange(col, device=device) - rows
+    return (apart <= offset if lower else apart >= offset).nonzero().T.to(dtype)
+
+
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = "int64", device: Any = None) -> Tensor:
+    """The indices of the lower triangle of a matrix: a row of its rows, and one of its columns.
+
+    >>> import neurenix as nx
+    >>> nx.tril_indices(2, 2).tolist()
+    [[0, 1, 1], [0, 0, 1]]
+    """
+    return _corner(row, col, offset, True, dtype, device)
+
+
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = "int64", device: Any = None) -> Tensor:
+    """The indices of the upper triangle of a matrix: a row of its rows, and one of its columns."""
+    return _corner(row, col, offset, False, dtype, device)
+
+
+# Choice.
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """A copy with ``value`` where ``mask`` is true."""
+    return input.masked_fill(mask, value)
+
+
+def scatter(
+    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: float | None = None, reduce: str | None = None
+) -> Tensor:
+    """A copy with ``src``, or one ``value``, at the positions ``index`` along ``dim``; with ``reduce`` it is added there
+    (``"add"``) or multiplied (``"multiply"``)."""
+    return input.scatter(dim, index, src, value=value, reduce=reduce)
+
+
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy with ``src`` added at the positions ``index`` along ``dim``."""
+    return input.scatter_add(dim, index, src)
+
+
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """A copy with ``source``'s slices, times ``alpha``, added at the positions ``index`` along ``dim``."""
+    return input.index_add(dim, index, source if alpha == 1 else source * alpha)
+
+
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """Along ``dim`` the positions that ``indices`` says for each line; of all elements without ``dim``."""
+    return input.take_along_dim(indices, dim)
+
+
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """True where an element is among ``test_elements``, or with ``invert`` where it is not. ``assume_unique`` changes nothing.
+
+    >>> import neurenix as nx
+    >>> nx.isin(nx.tensor([1, 2, 3]), nx.tensor([2, 5])).tolist()
+    [False, True, False]
+    """
+    x = _tensor(elements, test_elements if isinstance(test_elements, Tensor) else None)
+    found = (x.unsqueeze(-1) == _tensor(test_elements, x).ravel()).any(-1)
+    return ~found if invert else found
+
+
+def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """The number of the interval between sorted ``boundaries`` that holds each element; a boundary belongs to the interval
+    below it, with ``right`` to that above."""
+    place = boundaries._searchsorted(_tensor(input, boundaries), right)
+    return place.to("int32") if out_int32 else place
+
+
+# Numbers.
+def logspace(
+    start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None, device: Any = None
+) -> Tensor:
+    """``steps`` powers of ``base`` whose exponents go from ``start`` to ``end`` at equal distances.
+
+    >>> import neurenix as nx
+    >>> nx.logspace(0, 3, 4, base=2.0).round().tolist()
+    [1.0, 2.0, 4.0, 8.0]
+    """
+    kind = _engine.dtype("float32" if dtype is None else dtype)
+    # Whole numbers are cut off from powers that round as little as possible.
+    exponents = _engine.linspace(start, end, steps, dtype=kind if kind.is_floating_point else "float64", device=device)
+    return (base**exponents).to(kind)
+
+
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
+    """The integral along ``dim`` by the trapezoidal rule, of values ``y`` at places ``x``, or at distances ``dx``.
+
+    >>> import neurenix as nx
+    >>> nx.trapezoid(nx.Tensor([1.0, 2.0, 4.0])).item()
+    4.5
+    """
+    if y.ndim == 0:
+        raise ValueError("trapezoid: a tensor of no dimensions has nothing to integrate along")
+    size = y.shape[dim]
+    if size == 0:
+        return y.sum(dim) * dx
+    pairs = y.narrow(dim, 1, size - 1) + y.narrow(dim, 0, size - 1)
+    if x is None:
+        return pairs.sum(dim) * (dx / 2)
+    if x.ndim == 1:
+        sizes = [1] * y.ndim
+        sizes[dim] = x.shape[0]
+        x = x.reshape(sizes)
+    if x.shape[dim] != size:
+        raise ValueError(f"trapezoid: {x.shape[dim]} places for {size} values along dimension {dim}")
+    widths = x.narrow(dim, 1, size - 1) - x.narrow(dim, 0, size - 1)
+    return (pairs * widths).sum(dim) / 2
+
+
+trapz = trapezoid
+
+
+# Types.
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the elements are floating-point numbers."""
+    return input.is_floating_point()
+
+
+def get_default_dtype() -> Any:
+    """The type of new tensors of Python's floats: ``float32``."""
+    return _engine.dtype("float32")
+
+
+def set_default_dtype(d: Any) -> None:
+    """Accepts ``float32``, which it always is."""
+    if _engine.dtype(d).name != "float32":
+        raise NotImplementedError(f"set_default_dtype: new tensors are of float32, not of {_engine.dtype(d)}: give dtype=")
+
+
+_guard(globals())
