@@ -147,13 +147,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 
 
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
-    """The vector product along ``dim``; without it along the first dimension of size 3."""
-    if dim is None:
-        shape = _engine.broadcast_shapes(tuple(input.shape), tuple(other.shape))
-        dim = next((axis for axis, size in enumerate(shape) if size == 3), None)
-        if dim is None:
-            raise ValueError(f"cross: none of the dimensions of {shape} has size 3")
-        dim -= len(shape)
+    """The vector product along ``dim``; without it along the first dimension of size 3 of ``input``."""
     return input.cross(other, dim)
 
 

@@ -71,10 +71,11 @@ impl Network {
         let targets = convert::matrix(targets, self.dtype(), self.engine_device())?;
         let scores = self.loss_takes_scores(&self.plan().loss);
         let loss = self.loss_of(&self.plan().loss, &self.outputs(&rows, !scores)?, &targets)?;
-        let gradients = loss.leaf_gradients()?;
+        // Where all is frozen, there is nothing to differentiate.
+        let gradients = if loss.requires_grad() { Some(loss.leaf_gradients()?) } else { None };
         let all = self.weights().into_iter().map(|(_, parameter)| {
             let leaf = parameter.tensor();
-            match gradients.get(&leaf) {
+            match gradients.as_ref().and_then(|gradients| gradients.get(&leaf)) {
                 Some(gradient) => convert::array(gradient),
                 None => convert::array(&leaf.zeros_like()?),
             }
