@@ -57,7 +57,7 @@ ARGUMENTS = {
     "b": "DTypeLike",
     "name": "Any",
     # Numbers that count.
-    **dict.fromkeys("chunks groups k length limit m n num_classes num_groups repeats steps threads".split(), "SupportsIndex"),
+    **dict.fromkeys("chunks groups k length limit m n num_classes num_groups repeats seed steps threads".split(), "SupportsIndex"),
     "work_group_size": "SupportsIndex",
 }
 OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
@@ -162,7 +162,7 @@ def made() -> str:
     text = re.sub(r"SupportsLenAndGetItem\[", "Sequence[", text)
     text = text.replace("Incomplete", "Any").replace("-> type:", "-> Any:").replace("-> tuple:", "-> tuple[Any, ...]:")
     text = re.sub(r"\bdict\b(?!\[)", "dict[str, Any]", text)
-    text = re.sub(r"\*(arguments|operands|sizes|dims|shape|repeats|args|shapes|_error|size)([,)])", r"*\1: Any\2", text)
+    text = re.sub(r"\*(arguments|operands|sizes|dims|shape|repeats|args|shapes|indices|_error|size)([,)])", r"*\1: Any\2", text)
     # Python's own rule for powers: the same arguments in place.
     text = text.replace("def __ipow__(self, other: Any, modulo: Any, /)", "def __ipow__(self, other: Any, modulo: Any=None, /)")
     # Comparisons give tensors, which object's own signatures do not foresee.

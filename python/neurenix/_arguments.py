@@ -58,7 +58,13 @@ def mistake(
 def guarded(function: Function, name: str, annotations: Mapping[str, str] | None = None) -> Function:
     """``function``, which refuses what is no tensor where its annotations say one; they are given for native functions."""
     wanted = getattr(function, "__annotations__", {}) if annotations is None else annotations
-    begins_with_tensor = next(iter(wanted.values()), None) == "Tensor"
+    if annotations is None:
+        # Annotations are not in the order of the parameters where some are positional only.
+        code = getattr(function, "__code__", None)
+        first = code.co_varnames[0] if code is not None and code.co_argcount else None
+    else:
+        first = next(iter(annotations), None)
+    begins_with_tensor = wanted.get(first or "") == "Tensor"
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:

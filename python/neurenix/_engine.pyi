@@ -96,7 +96,7 @@ class Device:
 
 class Generator:
 
-    def __new__(cls, /, seed: SupportsIndex=0, *, device: DeviceLike | None=None) -> Self:
+    def __new__(cls, /, seed: SupportsIndex=..., *, device: DeviceLike | None=None) -> Self:
         ...
 
     def __reduce__(self, /) -> tuple[Any, tuple[builtins.int, builtins.int]]:
@@ -889,7 +889,7 @@ class Tensor:
     def multiply(self, /, other: Any) -> Tensor:
         ...
 
-    def narrow(self, /, dim: SupportsIndex, start: SupportsIndex, length: SupportsIndex) -> Tensor:
+    def narrow(self, /, dim: SupportsIndex, start: Number, length: SupportsIndex) -> Tensor:
         ...
 
     @property
@@ -1477,6 +1477,9 @@ class dtype:
     def name(self, /) -> str:
         ...
 
+def _translated(message: str) -> str:
+    ...
+
 def adaptive_avg_pool1d(input: Tensor, output_size: Shape) -> Tensor:
     ...
 
@@ -1714,7 +1717,7 @@ def ones(*size: Any, dtype: DTypeLike | None=None, device: DeviceLike | None=Non
 def pinv(input: Tensor, rtol: Tensor | None=None) -> Tensor:
     ...
 
-def plan_count() -> int:
+def plan_count() -> builtins.int:
     ...
 
 def promote_types(a: DTypeLike, b: DTypeLike) -> dtype:
@@ -1793,9 +1796,6 @@ def where(condition: Tensor, then: Any, otherwise: Any) -> Tensor:
     ...
 
 def zeros(*size: Any, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
-    ...
-
-def _translated(message: str) -> str:
     ...
 
 def __getattr__(name: str) -> Any:

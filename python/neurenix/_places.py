@@ -103,15 +103,15 @@ def random_(
 ) -> Tensor:
     """Whole numbers from ``low`` to below ``high``, in place: one number alone is ``high``, and without it the numbers end
     where the type's exact ones do."""
-    if high is None and low is not None:
-        low, high = 0, low
-    if high is None:
-        bits = _WHOLE.get(self.dtype.name, 8 * self.dtype.itemsize - self.dtype.is_signed)
-        high = builtins.min(2**bits, 2**63 - 1)
-    start = low or 0
-    if start >= high:
-        raise ValueError(f"random_: whole numbers from {start} to below {high}")
-    return self.copy_(_engine.randint(start, high, tuple(self.shape), device=self.device, generator=generator))
+    bits = _WHOLE.get(self.dtype.name, 8 * self.dtype.itemsize - self.dtype.is_signed)
+    start, end = low or 0, builtins.min(2**bits, 2**63 - 1)
+    if high is not None:
+        end = high
+    elif low is not None:
+        start, end = 0, low
+    if start >= end:
+        raise ValueError(f"random_: whole numbers from {start} to below {end}")
+    return self.copy_(_engine.randint(start, end, tuple(self.shape), device=self.device, generator=generator))
 
 
 _WHOLE = {"bool": 1, "bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
@@ -245,16 +245,6 @@ def hypot(self: Tensor, other: Any) -> Tensor:
 def signbit(self: Tensor) -> Tensor:
     """True where the sign bit is set, that of -0.0 and NaN too."""
     return _elementwise.signbit(self)
-
-
-def det(self: Tensor) -> Tensor:
-    """The determinants of square matrices."""
-    return _engine.det(self)
-
-
-def inverse(self: Tensor) -> Tensor:
-    """The inverses of square matrices."""
-    return _engine.inv(self)
 
 
 def attach() -> None:

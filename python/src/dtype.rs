@@ -4,7 +4,7 @@ use phynexus::{DType, Device, Kind};
 use pyo3::{
     IntoPyObjectExt,
     prelude::*,
-    types::{PyString, PyType},
+    types::{PyInt, PyString, PyType},
 };
 
 use crate::{
@@ -143,6 +143,10 @@ pub(crate) fn meant(object: &Bound<'_, PyAny>) -> Result<Meant> {
         return Ok(Meant::Device(device.get().0));
     }
     let Ok(name) = object.cast::<PyString>() else {
+        // A number alone is a GPU's.
+        if object.is_exact_instance_of::<PyInt>() {
+            return Ok(Meant::Device(object.extract::<Named>()?.0));
+        }
         return wanted(object).map(|wanted| Meant::DType(wanted.0));
     };
     let name = name.to_str()?;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import statistics
 from collections.abc import Callable
@@ -62,7 +63,7 @@ def test_functions_do_what_the_methods_do() -> None:
     assert nx.array_equal(nx.take_along_dim(x, nx.tensor([11, 0])), x.ravel()[nx.tensor([11, 0])])
     assert nx.repeat_interleave(nx.tensor([5, 6, 7]), nx.tensor([0, 2, 1])).tolist() == [6, 6, 7]
     for name, other in [("arcsin", "asin"), ("arccosh", "acosh"), ("arctan2", "atan2"), ("trapz", "trapezoid")]:
-        assert getattr(nx, name) is getattr(nx, other)
+        assert inspect.unwrap(getattr(nx, name)) is inspect.unwrap(getattr(nx, other))
     assert nx.is_floating_point(x) is True and nx.is_floating_point(index) is False
 
 

@@ -171,7 +171,7 @@ FUTURE = np.triu(np.ones((3, 3), bool), 1)
 PADDING = np.array([[False, False, False, True], [False, False, False, False]])
 
 
-@pytest.mark.parametrize(("norm_first", "is_masked"), itertools.product([False, True], repeat=2))
+@pytest.mark.parametrize(("norm_first", "is_masked"), list(itertools.product([False, True], repeat=2)))
 def test_a_stack_of_encoders(norm_first: bool, is_masked: bool) -> None:
     layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True, norm_first=norm_first)
     model = nn.TransformerEncoder(layer, 2, nn.LayerNorm(4))
@@ -188,7 +188,7 @@ def test_a_stack_of_encoders(norm_first: bool, is_masked: bool) -> None:
     close(model(nx.tensor(array), **options), normed(expected, state, "norm"), 1e-4)
 
 
-@pytest.mark.parametrize(("norm_first", "is_masked"), itertools.product([False, True], repeat=2))
+@pytest.mark.parametrize(("norm_first", "is_masked"), list(itertools.product([False, True], repeat=2)))
 def test_a_stack_of_decoders(norm_first: bool, is_masked: bool) -> None:
     layer = nn.TransformerDecoderLayer(4, 2, 8, dropout=0.0, batch_first=True, norm_first=norm_first)
     model = nn.TransformerDecoder(layer, 2, nn.LayerNorm(4))

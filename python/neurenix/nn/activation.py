@@ -255,7 +255,8 @@ class Softmax2d(Module):
 
 
 class RReLU(Module):
-    """``x`` where not negative, else ``x`` times a slope: drawn between ``lower`` and ``upper`` in training, else their mean."""
+    """``x`` where not negative, else ``x`` times a slope: drawn between ``lower`` and ``upper`` in training, else their mean.
+    Any shape to the same shape."""
 
     def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
         super().__init__()

@@ -326,14 +326,14 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Images of another size, of the nearest pixels."""
+    """Images (N, C, H, W) of another size, of the nearest pixels."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, "nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Images of another size, between the pixels; corners stay corners."""
+    """Images (N, C, H, W) of another size, between the pixels; corners stay corners."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, "bilinear", True)
