@@ -184,14 +184,17 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     return x.topk(k, dim, largest)
 
 
-def searchsorted(x1: Tensor, x2: Any, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
-    """Where each of ``x2`` belongs in the sorted vector ``x1``."""
+def searchsorted(
+    x1: Tensor, x2: Any, /, *, side: str = "left", sorter: Tensor | None = None, right: bool = False
+) -> Tensor:
+    """Where each of ``x2`` belongs in the sorted vector ``x1``: before its equals, or behind them with ``side="right"``, which
+    is PyTorch's ``right=True``."""
     if side not in ("left", "right"):
         raise ValueError(f"searchsorted: side is {side!r}: it is 'left' or 'right'")
     if sorter is not None:
         x1 = x1.take(sorter, 0)
     values = x2 if isinstance(x2, Tensor) else _engine.tensor(x2, device=x1.device)
-    return x1._searchsorted(values, side == "right")
+    return x1._searchsorted(values, right or side == "right")
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:

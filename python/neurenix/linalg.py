@@ -76,15 +76,31 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
 
 
 def vector_norm(
-    x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False, ord: float = 2
+    x: Tensor,
+    /,
+    ord: float = 2,
+    dim: int | tuple[int, ...] | None = None,
+    keepdim: bool = False,
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: bool = False,
 ) -> Tensor:
     """The ``ord``-norm over axes."""
+    axis, keepdims = dim if axis is None else axis, keepdim or keepdims
     if axis is None and keepdims:
         return x.norm(ord).reshape((1,) * x.ndim)
     return x.norm(ord, axis, keepdims)
 
 
-def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | Literal["fro", "nuc"] | None = "fro") -> Tensor:
+def matrix_norm(
+    x: Tensor,
+    /,
+    ord: float | Literal["fro", "nuc"] | None = "fro",
+    dim: tuple[int, int] = (-2, -1),
+    keepdim: bool = False,
+    *,
+    keepdims: bool = False,
+) -> Tensor:
     """A norm of matrices: ``"fro"``, the root of the sum of squares; of the singular values ``"nuc"``, their sum, 2,
     the greatest, and -2, the least; of sums of magnitudes 1 and -1, the greatest and least of a column, and infinity
     and minus infinity, of a row.
@@ -94,6 +110,10 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | Literal["f
     >>> [nx.linalg.matrix_norm(x, ord=ord).item() for ord in ("fro", "nuc", 2, -2, 1)]
     [5.0, 7.0, 4.0, 3.0, 4.0]
     """
+    keepdims = keepdim or keepdims
+    if tuple(dim) != (-2, -1):
+        found = matrix_norm(x.movedim(tuple(dim), (-2, -1)), ord=ord, keepdims=keepdims)
+        return found.movedim((-2, -1), tuple(dim)) if keepdims else found
     if ord == "fro" or ord is None:
         return x.norm(2, (-2, -1), keepdims)
     if ord in ("nuc", 2, -2):
@@ -136,8 +156,8 @@ def norm(
     if count not in (1, 2):
         raise ValueError(f"norm: ord={ord!r} over {count} dimensions: it is of one or two, name them with dim=")
     if count == 2:
-        found = matrix_norm(x.movedim(dims, (-2, -1)) if dims else x, ord=ord, keepdims=keepdim)
-        return found.movedim((-2, -1), dims) if dims and keepdim else found
+        first, second = dims or (-2, -1)
+        return matrix_norm(x, ord, (first, second), keepdim)
     if isinstance(ord, str):
         raise ValueError(f"norm: ord={ord!r} is of matrices: name two dimensions with dim=")
     return vector_norm(x, axis=dims if dims else None, keepdims=keepdim, ord=ord)

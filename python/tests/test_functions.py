@@ -62,6 +62,13 @@ def test_functions_do_what_the_methods_do() -> None:
     assert nx.array_equal(nx.index_add(x, 0, order, rows, alpha=2), x.index_add(0, order, rows * 2))
     assert nx.array_equal(nx.take_along_dim(x, nx.tensor([11, 0])), x.ravel()[nx.tensor([11, 0])])
     assert nx.repeat_interleave(nx.tensor([5, 6, 7]), nx.tensor([0, 2, 1])).tolist() == [6, 6, 7]
+    assert nx.narrow(x, 1, -2, 2).tolist() == x[:, -2:].tolist()
+    with pytest.raises(ValueError, match="narrow: -9 is before the first of"):
+        x.narrow(1, -9, 1)
+    assert nx.diag(x, 99).tolist() == nx.diag(x, -99).tolist() == []
+    for right, side in [(False, "left"), (True, "right")]:
+        found = nx.searchsorted(nx.tensor([1, 2, 2, 3]), nx.tensor([2]), right=right)
+        assert found.tolist() == np.searchsorted([1, 2, 2, 3], [2], side).tolist()
     for name, other in [("arcsin", "asin"), ("arccosh", "acosh"), ("arctan2", "atan2"), ("trapz", "trapezoid")]:
         assert inspect.unwrap(getattr(nx, name)) is inspect.unwrap(getattr(nx, other))
     assert nx.is_floating_point(x) is True and nx.is_floating_point(index) is False

@@ -38,3 +38,11 @@ def test_the_norm_of_a_matrix_is_that_of_matrices(order: Any) -> None:
 def test_norms_that_are_none(order: Any, shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="norm: "):
         nx.linalg.norm(nx.ones(shape), order)
+
+
+def test_norms_take_torch_s_positions() -> None:
+    x = nx.tensor([[3.0, 0.0], [0.0, -4.0], [1.0, 2.0]], dtype="float64")
+    values = x.numpy()
+    close(nx.linalg.vector_norm(x, 1, 0, True), abs(values).sum(0, keepdims=True))
+    close(nx.linalg.matrix_norm(x, 1, (1, 0)), abs(values.T).sum(0).max())
+    assert nx.linalg.matrix_norm(x.reshape(3, 1, 2), "fro", (0, 2), True).shape == (1, 1, 1)

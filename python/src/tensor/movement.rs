@@ -234,9 +234,20 @@ impl PyTensor {
             None => t.reshape_infer(&[-1])?.repeat_interleave(repeats.0, 0),
         })
     }
-    /// ``length`` elements along ``dim`` from ``start`` on.
-    fn narrow(&self, dim: i64, start: Count, length: Count) -> Result<PyTensor> {
-        self.map(|t| t.narrow(dim, start.0, length.0))
+    /// ``length`` elements along ``dim`` from ``start`` on, which counts from the end where it is negative.
+    fn narrow(&self, dim: i64, start: i64, length: Count) -> Result<PyTensor> {
+        let tensor = self.tensor()?;
+        let rank = tensor.rank() as i64;
+        // An axis that is not there is the engine's to refuse.
+        let size = match (-rank..rank).contains(&dim) {
+            true => tensor.shape()[dim.rem_euclid(rank) as usize] as i64,
+            false => 0,
+        };
+        let from_end = if start < 0 { size } else { 0 };
+        let Ok(first) = usize::try_from(start + from_end) else {
+            return Err(value_error(format!("narrow: {start} is before the first of {size} elements")));
+        };
+        Ok(PyTensor::wrap(tensor.narrow(dim, first, length.0)?))
     }
     /// One position along ``dim``, which disappears.
     fn select(&self, dim: i64, index: i64) -> Result<PyTensor> {
