@@ -157,6 +157,19 @@ def test_images_of_other_sizes() -> None:
             F.interpolate(x, **wrong)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bicubic"])
+def test_images_without_samples_are_refused(mode: str) -> None:
+    for shape, options in [
+        ((1, 1, 0, 3), {"size": (2, 2)}),
+        ((1, 1, 3, 0), {"scale_factor": 2.0}),
+        ((1, 1, 2, 3), {"size": (0, 2)}),
+        ((1, 1, 2, 3), {"scale_factor": 0.4}),
+    ]:
+        with pytest.raises(ValueError, match="^interpolate: .*none of them.* empty"):
+            F.interpolate(nx.ones(shape), mode=mode, **options)
+    assert F.interpolate(nx.ones(0, 1, 2, 3), (4, 5), mode=mode).shape == (0, 1, 4, 5)
+
+
 @pytest.mark.parametrize("corners", [False, True])
 @pytest.mark.parametrize("sizes", [(7, 5), (2, 12), (4, 6), (1, 1)])
 def test_bicubic_images_are_the_cubic_convolution(sizes: tuple[int, int], corners: bool) -> None:
