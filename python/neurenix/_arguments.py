@@ -61,15 +61,15 @@ def guarded(function: Function, name: str, annotations: Mapping[str, str] | None
     if annotations is None:
         # Annotations are not in the order of the parameters where some are positional only.
         code = getattr(function, "__code__", None)
-        first = code.co_varnames[0] if code is not None and code.co_argcount else None
+        first = code.co_varnames[0] if code is not None and code.co_argcount else ""
     else:
-        first = next(iter(annotations), None)
-    begins_with_tensor = wanted.get(first or "") == "Tensor"
+        first = next(iter(annotations), "")
+    begins_with_tensor = wanted.get(first) == "Tensor"
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         # An array has methods of the same names: with other arguments, and with arrays as results.
-        if begins_with_tensor and not (args and isinstance(args[0], Tensor)):
+        if begins_with_tensor and not isinstance(args[0] if args else kwargs.get(first), Tensor):
             wrong = mistake(name, function, args, kwargs, annotations)
             if wrong is not None:
                 raise wrong

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -431,12 +432,14 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     [[0, 1], [2, 3], [4]]
     """
     size = input.shape[dim]
-    given = indices_or_sections.tolist() if isinstance(indices_or_sections, Tensor) else indices_or_sections
-    if isinstance(given, int):
-        if given < 1:
-            raise ValueError(f"tensor_split: {given} parts: there must be one at least")
-        least, longer = divmod(size, given)
-        cuts = [least * number + builtins.min(number, longer) for number in range(1, given)]
+    # What tensors and NumPy's arrays hold, in lists.
+    given = indices_or_sections.tolist() if hasattr(indices_or_sections, "tolist") else indices_or_sections
+    if hasattr(given, "__index__"):
+        parts = operator.index(given)
+        if parts < 1:
+            raise ValueError(f"tensor_split: {parts} parts: there must be one at least")
+        least, longer = divmod(size, parts)
+        cuts = [least * number + builtins.min(number, longer) for number in range(1, parts)]
     else:
         # As slices: a position from the end, and none beyond it.
         cuts = [slice(None, cut).indices(size)[1] for cut in given]

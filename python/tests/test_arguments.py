@@ -117,6 +117,20 @@ def test_guarded_functions_are_still_functions() -> None:
     assert nx.Tensor([3.0, 1.0, 2.0]).median().item() == 2.0
 
 
+def test_tensors_by_name_are_looked_at_no_longer_than_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    from neurenix import _arguments
+
+    def mistake(name: str, *_rest: Any) -> None:
+        raise AssertionError(f"{name} is searched for mistakes")
+
+    monkeypatch.setattr(_arguments, "mistake", mistake)
+    assert F.relu(input=X).tolist() == F.relu(X).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert F.linear(input=X, weight=X).tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    assert F.avg_pool1d(input=nx.ones(1, 1, 2), kernel_size=2).item() == 1.0
+    with pytest.raises(AssertionError, match="^relu is searched"):
+        F.relu(input=ARRAY)
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [

@@ -109,8 +109,12 @@ def test_parts_are_numpys(parts: int | tuple[int, ...]) -> None:
     expected = [part.tolist() for part in np.array_split(a, parts)]
     assert [part.tolist() for part in nx.tensor_split(nx.Tensor(a), parts)] == expected
     assert len(nx.Tensor(a).tensor_split(2, 1)) == 2
-    with pytest.raises(ValueError, match="at least"):
-        nx.tensor_split(nx.Tensor(a), 0)
+    # NumPy's numbers and arrays, and tensors.
+    for given in (np.array(parts), nx.tensor(parts), np.int32(parts) if isinstance(parts, int) else list(map(np.int64, parts))):
+        assert [part.tolist() for part in nx.tensor_split(nx.Tensor(a), given)] == expected
+    for none in (0, np.int64(-1)):
+        with pytest.raises(ValueError, match="at least"):
+            nx.tensor_split(nx.Tensor(a), none)
 
 
 def test_triangles_are_numpys() -> None:

@@ -68,6 +68,27 @@ def test_instances_have_running_statistics() -> None:
         F.instance_norm(nx.Tensor(a), use_input_stats=False)
 
 
+def test_instances_without_variance_leave_running_statistics() -> None:
+    layer = nn.InstanceNorm2d(3, track_running_stats=True)
+    for shape in ((2, 3, 1, 1), (3, 1, 1), (2, 3, 0, 4), (0, 3, 4, 4)):
+        with pytest.raises(ValueError, match=r"^instance_norm: an input of shape .* has no variance .*use_input_stats=False"):
+            layer(nx.ones(shape))
+    assert layer.running_mean.tolist() == [0.0] * 3 and layer.running_var.tolist() == [1.0] * 3
+    assert layer.eval()(nx.ones(2, 3, 1, 1)).shape == (2, 3, 1, 1), "by the running ones"
+    for plain in (nn.InstanceNorm1d(3), nn.InstanceNorm1d(3).eval()):
+        with pytest.raises(ValueError, match="no variance"):
+            plain(nx.ones(2, 3, 1))
+    assert nn.InstanceNorm1d(3)(nx.ones(0, 3, 4)).shape == (0, 3, 4)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_running_statistics_of_instances_are_moved_together(size: int) -> None:
+    mean, variance = nx.zeros(3), nx.ones(size)
+    with pytest.raises(ValueError, match=rf"^instance_norm: running statistics of shape \({size},\) do not fit .* \(2, 3, 5\)"):
+        F.instance_norm(nx.Tensor(numbers(2, 3, 5)), mean, variance)
+    assert mean.tolist() == [0.0] * 3 and variance.tolist() == [1.0] * size
+
+
 def test_attention_to_further_places() -> None:
     nx.manual_seed(1)
     layer = nn.MultiheadAttention(4, 2, batch_first=True, add_bias_kv=True, add_zero_attn=True).eval()
@@ -134,6 +155,19 @@ def test_images_of_other_sizes() -> None:
     ]:
         with pytest.raises(error, match="interpolate"):
             F.interpolate(x, **wrong)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bicubic"])
+def test_images_without_samples_are_refused(mode: str) -> None:
+    for shape, options in [
+        ((1, 1, 0, 3), {"size": (2, 2)}),
+        ((1, 1, 3, 0), {"scale_factor": 2.0}),
+        ((1, 1, 2, 3), {"size": (0, 2)}),
+        ((1, 1, 2, 3), {"scale_factor": 0.4}),
+    ]:
+        with pytest.raises(ValueError, match="^interpolate: .*none of them.* empty"):
+            F.interpolate(nx.ones(shape), mode=mode, **options)
+    assert F.interpolate(nx.ones(0, 1, 2, 3), (4, 5), mode=mode).shape == (0, 1, 4, 5)
 
 
 @pytest.mark.parametrize("corners", [False, True])

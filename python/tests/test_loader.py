@@ -95,8 +95,8 @@ class Seeds(data.Dataset):
         return info.seed - info.id
 
 
-def seeds(seed: int, epochs: int) -> list[int]:
-    loader = data.DataLoader(Seeds(), None, num_workers=2, generator=nx.Generator(seed))
+def seeds(seed: int, epochs: int, **options: Any) -> list[int]:
+    loader = data.DataLoader(Seeds(), None, num_workers=2, generator=nx.Generator(seed), **options)
     return [batch for _ in range(epochs) for batch in loader]
 
 
@@ -104,6 +104,7 @@ def test_workers_have_seeds() -> None:
     first = seeds(1, 3)
     assert first == seeds(1, 3), "the same in each run"
     assert len(set(first)) == 3, "another for each epoch"
+    assert set(seeds(1, 3, persistent_workers=True)) == {first[0]}, "those of workers that stay do too"
     assert not set(first) & set(seeds(2, 3))
     assert all(0 <= seed < 2**63 for seed in first)
     nx.Generator(first[0])

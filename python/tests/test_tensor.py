@@ -395,3 +395,6 @@ def test_lists_that_hold_themselves_and_odd_truth_values() -> None:
     odd = np.array([2, 3, 0, 255], np.uint8).view(bool)
     for tensor in (nx.Tensor(odd), nx.from_dlpack(odd)):
         assert tensor.to(nx.int32).tolist() == [1, 1, 0, 1]
+    assert nx.Tensor(odd[::2]).to(nx.int32).tolist() == [1, 0]
+    for point in (odd[:1].reshape(()), odd[0]):
+        assert nx.Tensor(point).shape == () and nx.Tensor(point).to(nx.int32).item() == 1

@@ -64,8 +64,8 @@ class WorkerInfo(NamedTuple):
 
     id: int
     num_workers: int
-    #: Another for each worker and epoch; the same in each run. Workers share the default generator: one of a worker's own is
-    #: ``nx.Generator(get_worker_info().seed)``.
+    #: Another for each worker and, unless ``persistent_workers`` keeps them, each epoch; the same in each run. Workers share the
+    #: default generator: one of a worker's own is ``nx.Generator(get_worker_info().seed)``.
     seed: int
     dataset: Any
 

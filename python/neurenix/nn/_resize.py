@@ -65,16 +65,27 @@ def _factors(scale_factor: float | Sequence[float], dims: int) -> list[float]:
     return factors
 
 
+def _sizes(old: tuple[int, ...], size: Sizes | None, factors: list[float] | None) -> list[int]:
+    """The new sizes, as they are given or by factors."""
+    if factors is not None and size is None:
+        new = [math.floor(was * by) for was, by in zip(old, factors)]
+    elif factors is None and size is not None:
+        new = list(each(size, len(old), "size"))
+    else:
+        raise ValueError(_ONE)
+    if min((*old, *new), default=0) < 1:
+        raise ValueError(f"interpolate: dimensions {tuple(old)} do not become {tuple(new)}: none of them may be empty")
+    return new
+
+
 def _nearest_exact(input: Tensor, size: Sizes | None, factors: list[float] | None) -> Tensor:
     """The samples nearest to the middles of the new places."""
     old = input.shape[2:]
-    if factors is not None and size is None:
-        places = [[int((place + 0.5) / by) for place in range(math.floor(was * by))] for was, by in zip(old, factors)]
-    elif factors is None and size is not None:
-        sizes = each(size, len(old), "size")
+    sizes = _sizes(old, size, factors)
+    if factors is None:
         places = [[(2 * place + 1) * was // (2 * new) for place in range(new)] for was, new in zip(old, sizes)]
     else:
-        raise ValueError(_ONE)
+        places = [[int((place + 0.5) / by) for place in range(new)] for new, by in zip(sizes, factors)]
     for dim, (was, chosen) in enumerate(zip(old, places), 2):
         index = _engine.tensor([min(place, was - 1) for place in chosen], dtype="int64", device=input.device)
         input = input.index_select(dim, index)
@@ -92,13 +103,8 @@ def _cubic(distance: float) -> float:
 def _bicubic(input: Tensor, size: Sizes | None, factors: list[float] | None, align_corners: bool) -> Tensor:
     """Between four samples of each direction; beyond the border its samples go on."""
     old = input.shape[2:]
-    if factors is not None and size is None:
-        sizes, steps = [math.floor(was * by) for was, by in zip(old, factors)], [1 / by for by in factors]
-    elif factors is None and size is not None:
-        sizes = list(each(size, len(old), "size"))
-        steps = [was / new for was, new in zip(old, sizes)]
-    else:
-        raise ValueError(_ONE)
+    sizes = _sizes(old, size, factors)
+    steps = [was / new for was, new in zip(old, sizes)] if factors is None else [1 / by for by in factors]
     wide = input if input.dtype.name == "float64" else input.float()
     for dim, (was, new, step) in enumerate(zip(old, sizes, steps), 2):
         apart = (was - 1) / (new - 1) if new > 1 else 0.0

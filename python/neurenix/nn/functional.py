@@ -289,20 +289,36 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalised over each channel of each sample, which brings running statistics nearer to the means of the samples'; without
-    ``use_input_stats`` by the running ones."""
+    """Normalised over each channel of each sample, of more than one element, which brings running statistics nearer to the means
+    of the samples'; without ``use_input_stats`` by the running ones."""
     input, weight, bias = full(input, weight, bias)
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise ValueError("instance_norm: without use_input_stats running_mean and running_var are needed")
         return _engine.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     result = _engine.instance_norm(input, weight, bias, eps)
+    tracked = [running for running in (running_mean, running_var) if running is not None]
+    if math.prod(input.shape[2:]) == 1 or (tracked and not input.numel()):
+        raise ValueError(
+            f"instance_norm: an input of shape {tuple(input.shape)} has no variance over a channel of a sample: give larger "
+            "inputs, or use_input_stats=False"
+        )
+    for running in tracked:
+        if running.shape != input.shape[1:2]:
+            raise ValueError(
+                f"instance_norm: running statistics of shape {tuple(running.shape)} do not fit an input of shape "
+                f"{tuple(input.shape)}: they have a number for each channel"
+            )
     axes = tuple(range(2, input.ndim))
     with no_grad():
+        moved: list[tuple[Tensor, Tensor]] = []
         if running_mean is not None:
-            running_mean.copy_(running_mean.lerp(input.mean(axes).mean(0), momentum))
+            moved.append((running_mean, running_mean.lerp(input.mean(axes).mean(0), momentum)))
         if running_var is not None:
-            running_var.copy_(running_var.lerp(input.var(axes, correction=1).mean(0), momentum))
+            moved.append((running_var, running_var.lerp(input.var(axes, correction=1).mean(0), momentum)))
+        # Both or none.
+        for running, value in moved:
+            running.copy_(value)
     return result
 
 
