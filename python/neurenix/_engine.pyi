@@ -889,7 +889,7 @@ class Tensor:
     def multiply(self, /, other: Any) -> Tensor:
         ...
 
-    def narrow(self, /, dim: SupportsIndex, start: Number, length: SupportsIndex) -> Tensor:
+    def narrow(self, /, dim: SupportsIndex, start: SupportsIndex, length: SupportsIndex) -> Tensor:
         ...
 
     @property

@@ -149,9 +149,9 @@ def norm(
     """
     x = x if dtype is None else x.to(dtype)
     dim, keepdim = axis if dim is None else dim, keepdim or keepdims
-    dims = (dim,) if isinstance(dim, int) else tuple(dim or ())
+    dims = [dim] if isinstance(dim, int) else list(dim or ())
     if ord is None:
-        return vector_norm(x, axis=dims if dims else None, keepdims=keepdim)
+        return vector_norm(x, axis=tuple(dims) or None, keepdims=keepdim)
     count = len(dims) if dims else x.ndim
     if count not in (1, 2):
         raise ValueError(f"norm: ord={ord!r} over {count} dimensions: it is of one or two, name them with dim=")
@@ -160,7 +160,7 @@ def norm(
         return matrix_norm(x, ord, (first, second), keepdim)
     if isinstance(ord, str):
         raise ValueError(f"norm: ord={ord!r} is of matrices: name two dimensions with dim=")
-    return vector_norm(x, axis=dims if dims else None, keepdims=keepdim, ord=ord)
+    return vector_norm(x, axis=tuple(dims) or None, keepdims=keepdim, ord=ord)
 
 
 def det(x: Tensor, /) -> Tensor:

@@ -184,7 +184,7 @@ def test_numbers_that_cannot_be_counts_are_value_errors() -> None:
         lambda: nx.set_num_threads(-1),
         lambda: X.topk(-1),
         lambda: X.chunk(-1),
-        lambda: X.narrow(0, -1, 1),
+        lambda: X.narrow(0, 0, -1),
         lambda: X.repeat_interleave(-1),
         lambda: X.long().one_hot(-1),
         lambda: nx.eye(-1),
