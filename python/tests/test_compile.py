@@ -8,6 +8,7 @@ import threading
 
 import neurenix as nx
 import pytest
+from neurenix import _engine
 
 nn = nx.nn
 
@@ -48,6 +49,34 @@ def test_threads_record_a_model_beside_each_other() -> None:
     with nx.no_grad():
         assert nx.allclose(compiled(x), model(x).softmax(1)), "a replay uses the weights as they are now"
         assert not nx.allclose(compiled(x), expected)
+
+
+def test_a_tensor_has_one_stand_in_on_a_thread() -> None:
+    x, y = nx.ones(2), nx.ones(2)
+    both = _engine.StandIns([y, x], [nx.zeros(2), nx.zeros(2)])
+    with _engine.StandIns([x], [nx.zeros(2)]):
+        with pytest.raises(RuntimeError, match="stand-in"):
+            both.__enter__()
+        assert x.tolist() == [0.0, 0.0] and y.tolist() == [1.0, 1.0]
+    assert x.tolist() == [1.0, 1.0]
+    with both:
+        assert x.tolist() == y.tolist() == [0.0, 0.0]
+
+
+def test_threads_draw_beside_a_recording() -> None:
+    drawn: list[nx.Tensor] = []
+
+    def noise(x: nx.Tensor) -> tuple[nx.Tensor, nx.Tensor]:
+        first = nx.rand(2) + x
+        other = threading.Thread(target=lambda: drawn.append(nx.rand(2).evaluate()))
+        other.start()
+        other.join()
+        return first, nx.rand(2) + x
+
+    nx.manual_seed(5)
+    first, second = nx.compile(noise)(nx.zeros(2))
+    nx.manual_seed(5)
+    assert [each.tolist() for each in (drawn[0], first, second)] == [nx.rand(2).tolist() for _ in range(3)]
 
 
 def test_what_is_held_and_given_back_is_no_constant() -> None:

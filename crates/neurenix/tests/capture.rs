@@ -101,6 +101,29 @@ fn random_numbers_go_on() -> Result<()> {
 }
 
 #[test]
+fn other_threads_draw_from_a_generator_while_a_function_is_recorded() -> Result<()> {
+    let (g, other, d) = (Generator::new(6), Generator::new(6), device());
+    let draw = |g: &Generator| g.rand(&[2], DType::F32, d)?.to_vec::<f32>();
+    let elsewhere = std::sync::Mutex::new(Vec::new());
+    let captured = Captured::new(|_: &[Tensor], _: &[Tensor]| -> Result<Vec<Tensor>> {
+        let first = g.rand(&[2], DType::F32, d)?;
+        let drawn = std::thread::scope(|scope| scope.spawn(|| draw(&g)).join().unwrap())?;
+        elsewhere.lock().unwrap().extend(drawn);
+        Ok(vec![first, g.rand(&[2], DType::F32, d)?])
+    });
+    for _ in 0..2 {
+        for result in captured.call(&mut Vec::new(), &[])? {
+            elsewhere.lock().unwrap().extend(result.to_vec::<f32>()?);
+        }
+    }
+    // The other thread's, and two of each call: everything that was given out, and once.
+    let expected: Vec<Vec<f32>> = (0..5).map(|_| draw(&other)).collect::<Result<_>>()?;
+    assert_eq!(*elsewhere.lock().unwrap(), expected.concat());
+    assert_eq!(g.state(), other.state());
+    Ok(())
+}
+
+#[test]
 fn other_shapes_are_recorded_anew() -> Result<()> {
     let double = Captured::new(|_: &[Tensor], x: &[Tensor]| x[0].mul_scalar(2.0).map(|y| vec![y]));
     for n in [3usize, 5, 3, 0, 1, 5] {

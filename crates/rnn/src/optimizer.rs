@@ -255,8 +255,14 @@ impl Optimizer {
         self.clone()
     }
 
-    /// Checks the numbers.
+    /// Checks the numbers, and that the type has a use for them.
     pub(crate) fn check(&self) -> Result<()> {
+        self.check_numbers()?;
+        self.check_use()
+    }
+
+    /// Checks that the numbers are in their ranges.
+    pub(crate) fn check_numbers(&self) -> Result<()> {
         let OptimizerConfig {
             weight_decay,
             gradient_clip,
@@ -290,14 +296,13 @@ impl Optimizer {
         if *memory_size == Some(0) {
             return Err(NetworkError::invalid_parameter("memory_size", 0, "it must be at least 1"));
         }
-        self.check_use()?;
         damping.map_or(Ok(()), |damping| within("damping", damping, 0.0, f64::INFINITY))?;
         final_lr.map_or(Ok(()), |rate| within("final_lr", rate, 0.0, f64::INFINITY))?;
         self.rule().map(drop)
     }
 
     /// Checks that the numbers which are named mean something to the type.
-    fn check_use(&self) -> Result<()> {
+    pub(crate) fn check_use(&self) -> Result<()> {
         use OptimizerType::{AdaBound, Adadelta, Adagrad, Momentum, Nadam, Nesterov, RMSprop};
         let OptimizerConfig { decay, momentum, final_lr, gamma, .. } = self.config;
         // A decay or momentum of 0 is none.

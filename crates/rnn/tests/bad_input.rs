@@ -360,6 +360,54 @@ fn gradients_that_are_not_finite_are_refused_or_told() -> Result<()> {
 }
 
 #[test]
+fn gradients_whose_squares_overflow_are_gone_along_unless_their_norm_is_needed() -> Result<()> {
+    // Derivatives by the weights of 1e21.
+    let (x, y) = (Array2::from_elem((4, 3), 1e20), Array2::from_elem((4, 2), 10.0));
+    let zeros = || -> Result<Network> {
+        let mut network = small()?;
+        network.set_weights(&[Array2::zeros((2, 3)), Array2::zeros((1, 2))])?;
+        Ok(network)
+    };
+    let base = TrainingConfig {
+        max_epochs: 1,
+        verbose: false,
+        validation_split: 0.0,
+        optimizer: Some(Optimizer::sgd(0.1)?),
+        ..TrainingConfig::default()
+    };
+    let clip = OptimizerConfig { gradient_clip: Some(1.0), ..OptimizerConfig::default() };
+    let moved = |network: &Network| -> Result<bool> {
+        let weights = network.get_weights()?;
+        Ok(weights.iter().flatten().all(|weight| weight.is_finite() && *weight != 0.0))
+    };
+    for config in [
+        TrainingConfig { gradient_accumulation_steps: 2, batch_size: 2, ..base.clone() },
+        TrainingConfig { mixed_precision: true, ..base.clone() },
+        // A direction is clipped in float64.
+        TrainingConfig {
+            optimizer: Some(Optimizer::new(OptimizerType::LBFGS, clip.clone())?),
+            ..base.clone()
+        },
+    ] {
+        let mut network = zeros()?;
+        network.train(&x, &y, &config)?;
+        assert!(moved(&network)?, "{config:?}");
+    }
+    let network = zeros()?;
+    DistributedTraining::with_cpu_workers(2)?.with_config(base.clone()).train(&network, &x, &y)?;
+    assert!(moved(&network)?);
+    let config = TrainingConfig { optimizer: Some(Optimizer::new(OptimizerType::SGD, clip)?), ..base };
+    let mut network = zeros()?;
+    let error = words(network.train(&x, &y, &config));
+    assert!(error.contains("too large to be squared"), "{error}");
+    let workers = DistributedTraining::with_cpu_workers(2)?.with_config(config);
+    let error = words(workers.train(&network, &x, &y));
+    assert!(error.contains("too large to be squared"), "{error}");
+    assert!(network.get_weights()?.iter().flatten().all(|weight| *weight == 0.0));
+    Ok(())
+}
+
+#[test]
 fn devices_and_handles() -> Result<()> {
     let mut manager = GpuManager::new();
     let count = manager.devices().len();

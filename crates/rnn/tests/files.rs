@@ -3,7 +3,8 @@
 use std::fs;
 
 use rnn::{
-    ActivationFunction, Array2, LayerBuilder, Network, NetworkError, Precision, Result, TrainingConfig,
+    ActivationFunction, Array2, LayerBuilder, LossFunction, Network, NetworkError, Optimizer, Precision,
+    Result, TrainingConfig,
 };
 
 fn network(precision: Precision) -> Result<Network> {
@@ -149,5 +150,41 @@ fn files_changed_by_hand_are_refused() -> Result<()> {
         let error = Network::load(&path).map(drop).expect_err(to).to_string();
         assert!(error.len() > 15, "{error}");
     }
+    Ok(())
+}
+
+#[test]
+fn files_whose_loss_or_optimizer_does_not_fit_are_read_to_predict() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("json");
+    let (x, y) = (Array2::ones((4, 2)), Array2::from_elem((4, 2), 0.5));
+    let config =
+        TrainingConfig { max_epochs: 1, verbose: false, validation_split: 0.0, ..TrainingConfig::default() };
+    let network =
+        Network::with_input_size(2)?.add_layer(LayerBuilder::dense(2)).device("cpu").seed(1).build()?;
+    network.save(&path)?;
+    let text = fs::read_to_string(&path).unwrap();
+    for (from, to, told) in [
+        ("\"MeanSquaredError\"", "\"CategoricalCrossEntropy\"", "ReLU"),
+        ("\"decay\":null", "\"decay\":0.5", "Adam"),
+    ] {
+        let old = text.replace(from, to);
+        assert_ne!(old, text, "{from}");
+        fs::write(&path, old).unwrap();
+        let mut read = Network::load_on(&path, "cpu")?;
+        assert_eq!(read.predict(&x)?, network.predict(&x)?);
+        let error = read.train(&x, &y, &config).map(drop).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+        // Others can be named for a run.
+        let named = TrainingConfig {
+            loss_function: Some(LossFunction::MeanSquaredError),
+            optimizer: Some(Optimizer::sgd(0.1)?),
+            ..config.clone()
+        };
+        read.train(&x, &y, &named)?;
+    }
+    // What is out of its range is damage.
+    fs::write(&path, text.replace("\"learning_rate\":0.001", "\"learning_rate\":-1.0")).unwrap();
+    assert!(Network::load(&path).map(drop).unwrap_err().to_string().contains("learning_rate"));
     Ok(())
 }

@@ -8,7 +8,7 @@
 //! All of it is in Python's stable interface of 3.10, counting references included: its headers compile `Py_INCREF` to an
 //! addition, where PyO3 calls a function. That interface is of Pythons with a lock, which every thread that gets here holds, so
 //! that nobody else counts, makes or frees meanwhile. For Pythons without it this does not compile: their objects have no such
-//! count.
+//! count. PyPy and GraalPy keep count in another way: this is for CPython alone.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

@@ -214,6 +214,17 @@ unsafe fn number_given(number: Pointer) -> Result<f64> {
     Ok(unsafe { passed(number) }.extract::<f64>()?)
 }
 
+/// Whether an attribute is set to a number that is read without running code of Python's.
+///
+/// # Safety
+///
+/// As for [`number_given`].
+#[inline]
+unsafe fn is_plainly_given(number: Pointer) -> bool {
+    // SAFETY: the caller's.
+    !number.is_null() && is_plain(&unsafe { passed(number) })
+}
+
 unsafe extern "C" fn data(value: Pointer, _: *mut c_void) -> Pointer {
     // SAFETY: as for methods.
     let value = unsafe { this(value) };
@@ -223,7 +234,9 @@ unsafe extern "C" fn data(value: Pointer, _: *mut c_void) -> Pointer {
 unsafe extern "C" fn set_data(value: Pointer, number: Pointer, _: *mut c_void) -> c_int {
     // SAFETY: as for methods.
     let value = unsafe { this(value) };
-    run(value.py(), is_here(&value), -1, || {
+    // SAFETY: Python holds the number, or passes null.
+    let plain = is_here(&value) && unsafe { is_plainly_given(number) };
+    run(value.py(), plain, -1, || {
         // SAFETY: Python holds the number, or passes null.
         value::set_data(&value, unsafe { number_given(number) }?)?;
         Ok(0)
@@ -239,7 +252,9 @@ unsafe extern "C" fn grad(value: Pointer, _: *mut c_void) -> Pointer {
 unsafe extern "C" fn set_grad(value: Pointer, number: Pointer, _: *mut c_void) -> c_int {
     // SAFETY: as for methods.
     let value = unsafe { this(value) };
-    run(value.py(), true, -1, || {
+    // SAFETY: Python holds the number, or passes null.
+    let plain = unsafe { is_plainly_given(number) };
+    run(value.py(), plain, -1, || {
         // SAFETY: Python holds the number, or passes null.
         value::set_grad(&value, unsafe { number_given(number) }?);
         Ok(0)

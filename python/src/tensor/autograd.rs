@@ -194,7 +194,7 @@ impl PyTensor {
     /// place.
     #[getter]
     fn data(&self) -> PyTensor {
-        PyTensor { place: self.place().into_owned(), owner: self.owner.clone(), special: Special::plain() }
+        PyTensor { own: self.place().into_owned(), owner: self.owner.clone(), special: Special::plain() }
     }
     #[setter]
     fn set_data(&self, value: &PyTensor) -> Result<()> {

@@ -43,7 +43,8 @@ use crate::{
 /// 54.0
 #[pyclass(name = "Tensor", module = "neurenix", frozen, subclass, weakref)]
 pub(crate) struct PyTensor {
-    place: Parameter,
+    /// The place, but where this thread has a stand-in for it: see [`PyTensor::place`].
+    own: Parameter,
     /// The parameter whose gradient this is: changes in place go there too.
     owner: Option<Parameter>,
     /// Whether it is the values of a place without its gradients, which ``data`` gives, or has stand-ins.
@@ -53,11 +54,11 @@ pub(crate) struct PyTensor {
 impl PyTensor {
     /// A new place.
     pub(crate) fn wrap(tensor: Tensor) -> PyTensor {
-        PyTensor { place: Parameter::buffer(tensor), owner: None, special: Special::none() }
+        PyTensor { own: Parameter::buffer(tensor), owner: None, special: Special::none() }
     }
 
     fn trainable(tensor: &Tensor) -> Result<PyTensor> {
-        Ok(PyTensor { place: Parameter::new(tensor)?, owner: None, special: Special::none() })
+        Ok(PyTensor { own: Parameter::new(tensor)?, owner: None, special: Special::none() })
     }
 
     /// The value now: for one that requires gradients, the leaf that collects them.
@@ -66,7 +67,7 @@ impl PyTensor {
         if self.special.is_any() {
             return self.special_tensor();
         }
-        if self.place.is_trainable() { Ok(self.place.leaf()?) } else { Ok(self.place.tensor()) }
+        if self.own.is_trainable() { Ok(self.own.leaf()?) } else { Ok(self.own.tensor()) }
     }
 
     /// A new tensor from this one's value.
@@ -168,12 +169,12 @@ impl PyTensor {
     /// The size of each dimension.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.place.tensor().shape())
+        PyTuple::new(py, self.own.tensor().shape())
     }
     /// The number of dimensions.
     #[getter]
     fn ndim(&self) -> usize {
-        self.place.tensor().rank()
+        self.own.tensor().rank()
     }
     /// The number of dimensions.
     fn dim(&self) -> usize {
@@ -181,11 +182,11 @@ impl PyTensor {
     }
     /// The number of elements.
     fn numel(&self) -> usize {
-        self.place.tensor().len()
+        self.own.tensor().len()
     }
     /// Bytes of an element.
     fn element_size(&self) -> usize {
-        self.place.tensor().dtype().size()
+        self.own.tensor().dtype().size()
     }
     /// Bytes of an element.
     #[getter]
@@ -200,20 +201,20 @@ impl PyTensor {
     /// The type of the elements.
     #[getter]
     fn dtype(&self) -> PyDType {
-        PyDType(self.place.tensor().dtype())
+        PyDType(self.own.tensor().dtype())
     }
     /// The device that holds the elements.
     #[getter]
     fn device(&self) -> PyDevice {
-        PyDevice(self.place.tensor().device())
+        PyDevice(self.own.tensor().device())
     }
     /// Whether an NVIDIA GPU holds the elements.
     #[getter]
     fn is_cuda(&self) -> bool {
-        self.place.tensor().device().name().starts_with("cuda")
+        self.own.tensor().device().name().starts_with("cuda")
     }
     fn is_floating_point(&self) -> bool {
-        self.place.tensor().dtype().is_float()
+        self.own.tensor().dtype().is_float()
     }
     /// Whether the elements lie in memory one after the other, the last dimension fastest.
     fn is_contiguous(&self, py: Python<'_>) -> Result<bool> {
@@ -255,7 +256,7 @@ impl PyTensor {
         let (mut dtype, mut device) = (dtype.map(|d| d.0), device.map(|d| d.0));
         for argument in args.iter().filter(|argument| !argument.is_none()) {
             if let Ok(other) = argument.cast::<PyTensor>() {
-                let other = other.get().place.tensor();
+                let other = other.get().own.tensor();
                 (dtype, device) = (Some(other.dtype()), Some(other.device()));
                 continue;
             }
@@ -334,7 +335,7 @@ impl PyTensor {
     /// Whether the values are there, so that reading computes nothing.
     #[getter]
     fn is_evaluated(&self) -> bool {
-        self.place.tensor().is_evaluated()
+        self.own.tensor().is_evaluated()
     }
 
     fn __repr__(&self, py: Python<'_>) -> Result<String> {
@@ -360,14 +361,14 @@ impl PyTensor {
         Ok(self.item(py)?.extract()?)
     }
     fn __index__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
-        let dtype = self.place.tensor().dtype();
+        let dtype = self.own.tensor().dtype();
         if !dtype.is_integer() {
             return Err(type_error(format!("a {dtype} tensor is no index: only integers are")));
         }
         self.item(py)
     }
     fn __len__(&self) -> Result<usize> {
-        match self.place.tensor().shape().first() {
+        match self.own.tensor().shape().first() {
             Some(&size) => Ok(size),
             None => Err(type_error("a tensor of no dimensions has no len()")),
         }

@@ -73,7 +73,7 @@ impl PyTensor {
         let from_end = |axis: usize| axis as i64 - tensor.rank() as i64;
         let first = || tensor.shape().iter().position(|&size| size == 3).map(from_end);
         let Some(dim) = dim.or_else(first) else {
-            let shape = phynexus::shape::show_shape(tensor.shape());
+            let shape = show_shape(tensor.shape());
             return Err(value_error(format!("cross: shape {shape} has no dimension of size 3")));
         };
         Ok(PyTensor::wrap(tensor.cross(&other, dim)?))

@@ -12,7 +12,7 @@ use phynexus::Tensor;
 use pyo3::{prelude::*, types::PyTuple};
 
 use super::PyTensor;
-use crate::error::{Result, value_error};
+use crate::error::{Result, runtime_error, value_error};
 
 /// What sets a tensor apart, in one number, so that operations on all others ask only once: the lowest bit says that it is
 /// plain, the others count the threads that have a stand-in for it.
@@ -52,9 +52,9 @@ impl PyTensor {
     pub(crate) fn place(&self) -> Cow<'_, Parameter> {
         if self.special.0.load(Ordering::Relaxed) >= STAND_IN {
             let found = STAND_INS.with_borrow(|places| places.get(&address(self)).cloned());
-            return found.map_or(Cow::Borrowed(&self.place), Cow::Owned);
+            return found.map_or(Cow::Borrowed(&self.own), Cow::Owned);
         }
-        Cow::Borrowed(&self.place)
+        Cow::Borrowed(&self.own)
     }
 
     /// The value now of a tensor that something sets apart.
@@ -86,15 +86,25 @@ impl StandIns {
         let copies = copies.iter().map(|copy| copy.get().tensor()).collect::<Result<Vec<_>>>()?;
         Ok(StandIns { tensors: tensors.into_iter().map(Bound::unbind).collect(), copies })
     }
-    fn __enter__(&self) {
-        STAND_INS.with_borrow_mut(|places| {
-            for (tensor, copy) in self.tensors.iter().zip(&self.copies) {
-                let former = places.insert(address(tensor.get()), Parameter::buffer(copy.clone()));
-                if former.is_none() {
-                    tensor.get().special.0.fetch_add(STAND_IN, Ordering::Relaxed);
-                }
+    fn __enter__(&self) -> Result<()> {
+        let is_entered = |tensor: &Py<PyTensor>| {
+            STAND_INS.with_borrow(|places| places.contains_key(&address(tensor.get())))
+        };
+        // Leaving would end the first one's, too.
+        if self.tensors.iter().any(is_entered) {
+            return Err(runtime_error(
+                "StandIns: a tensor has a stand-in on this thread already: leave that first",
+            ));
+        }
+        for (tensor, copy) in self.tensors.iter().zip(&self.copies) {
+            let place = Parameter::buffer(copy.clone());
+            let former = STAND_INS.with_borrow_mut(|places| places.insert(address(tensor.get()), place));
+            // A tensor that is named twice has one.
+            if former.is_none() {
+                tensor.get().special.0.fetch_add(STAND_IN, Ordering::Relaxed);
             }
-        });
+        }
+        Ok(())
     }
     #[pyo3(signature = (*_error))]
     fn __exit__(&self, _error: &Bound<'_, PyTuple>) {

@@ -167,8 +167,8 @@ impl CustomKernelBuilder {
         self
     }
 
-    /// The function that computes the kernel on the CPU, where the outputs are zeros before. It is also what the device
-    /// `reference` runs.
+    /// The function that computes the kernel on the CPU, where the outputs are zeros before, or the copies that they begin
+    /// as. It is also what the device `reference` runs.
     pub fn cpu(
         mut self,
         function: impl Fn(HostCall<'_>) -> Result<()> + Send + Sync + 'static,
@@ -200,8 +200,9 @@ impl CustomKernelBuilder {
         self
     }
 
-    /// The derivative as tensor code: a function from inputs, outputs and the outputs' gradients to a gradient an input,
-    /// of its shape and dtype (`None` where there is none).
+    /// The derivative as tensor code: a function from what the kernel is launched on (its inputs, then what outputs are copies
+    /// of), the outputs and their gradients to a gradient for each that it is launched on, of its shape and dtype (`None` where
+    /// there is none).
     pub fn gradient(
         mut self,
         function: impl Fn(&GradientCall<'_>) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
@@ -210,10 +211,10 @@ impl CustomKernelBuilder {
         self
     }
 
-    /// The derivative as another kernel. Its inputs are this kernel's inputs, then its outputs, then the outputs'
-    /// gradients; its scalars are this kernel's; its outputs are the gradients of the inputs of floating-point types. It must
-    /// have something for the devices on which this kernel is to be differentiated: a source in their language, or a
-    /// function for the CPU.
+    /// The derivative as another kernel. It is launched on what this kernel is launched on (its inputs, then what outputs are
+    /// copies of), then this kernel's outputs, then their gradients; its scalars are this kernel's; its outputs are the gradients
+    /// of the first, where these are of floating-point types. It must have something for the devices on which this kernel is to
+    /// be differentiated: a source in their language, or a function for the CPU.
     pub fn gradient_kernel(mut self, kernel: CustomKernel) -> CustomKernelBuilder {
         self.definition.gradient = Some(GradientRule::Kernel(kernel));
         self
@@ -315,17 +316,20 @@ impl CustomKernelBuilder {
         let of = |parameters: &[Parameter], kind| -> Vec<DType> {
             parameters.iter().filter(|p| p.kind == kind).map(|p| p.dtype).collect()
         };
+        let launched_on = |parameters: &[Parameter]| -> Vec<DType> {
+            operands(parameters).map(|operand| operand.dtype).collect()
+        };
         let outputs = of(parameters, ParameterKind::Output);
-        let mut results: Vec<DType> = operands(parameters).map(|operand| operand.dtype).collect();
+        let mut results = launched_on(parameters);
         let inputs = [results.clone(), outputs.clone(), outputs].concat();
         results.retain(|dtype| dtype.is_float());
-        let expected = [
-            ("inputs", ParameterKind::Input, inputs),
-            ("scalars", ParameterKind::Scalar, of(parameters, ParameterKind::Scalar)),
-            ("outputs", ParameterKind::Output, results),
+        let given = kernel.parameters();
+        let signature = [
+            ("inputs", inputs, launched_on(given)),
+            ("scalars", of(parameters, ParameterKind::Scalar), of(given, ParameterKind::Scalar)),
+            ("outputs", results, of(given, ParameterKind::Output)),
         ];
-        for (what, kind, expected) in expected {
-            let found = of(kernel.parameters(), kind);
+        for (what, expected, found) in signature {
             if found != expected {
                 let show = |dtypes: &[DType]| dtypes.iter().map(|d| d.name()).collect::<Vec<_>>().join(", ");
                 self.mistakes.push(format!(

@@ -9,7 +9,7 @@ use crate::{
 
 /// What a derivative knows of a launch.
 pub struct GradientCall<'a> {
-    /// The tensors that it was launched on.
+    /// The tensors that it was launched on: the kernel's inputs, then what outputs are copies of.
     pub inputs: &'a [Tensor],
     /// The numbers.
     pub scalars: &'a [Scalar],

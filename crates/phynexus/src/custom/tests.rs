@@ -48,6 +48,20 @@ fn cube_gradient() -> Result<CustomKernel> {
         .build()
 }
 
+/// The gradient of [`cube`] as a kernel that works in place of the output's gradient.
+fn gradient_in_place() -> CustomKernelBuilder {
+    CustomKernel::builder("cube_gradient_in_place")
+        .input("x", DType::F64, "shape..")
+        .input("y", DType::F64, "shape..")
+        .copied_output("gx", DType::F64, "shape..")
+        .cpu(|mut call| {
+            let x = call.inputs[0].values::<f64>()?;
+            let slopes = call.outputs[0].values::<f64>()?;
+            slopes.iter_mut().zip(x).for_each(|(slope, x)| *slope *= 3.0 * x * x);
+            Ok(())
+        })
+}
+
 /// `[m, k] x [k, n]`: the row sums of x times a factor, `[m]`, and those of y, `[k]`; packed results.
 fn sums(scale: DType) -> CustomKernelBuilder {
     CustomKernel::builder("sums")
@@ -301,6 +315,11 @@ fn what_makes_no_kernel_is_refused() {
         (base().work_group_size([usize::MAX, 2, 1]), "work group"),
         (base().gradient_kernel(base().build().unwrap()), "must have the inputs [float32, float32, float32]"),
         (
+            // Its copied output is one more that it would be launched on.
+            cube().gradient_kernel(gradient_in_place().input("more", DType::F64, "shape..").build().unwrap()),
+            "must have the inputs [float64, float64, float64], it has [float64, float64, float64, float64]",
+        ),
+        (
             in_language(SourceLanguage::OpenClC).gradient_kernel(gradient_in(SourceLanguage::CudaC)),
             "no device runs both it and its gradient g: it has OpenCL C, g has CUDA C",
         ),
@@ -353,6 +372,12 @@ fn gradients_by_a_kernel_and_of_second_order() -> Result<()> {
         assert!((found - 6.0 * x).abs() < 1e-12);
     }
     Ok(())
+}
+
+#[test]
+fn gradients_by_a_kernel_that_works_in_place() -> Result<()> {
+    let kernel = cube().gradient_kernel(gradient_in_place().build()?).build()?;
+    check_gradients(&[tensor(&numbers(6), &[2, 3])], |x| kernel.call(&[&x[0]], &[]))
 }
 
 #[test]

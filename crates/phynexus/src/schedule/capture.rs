@@ -17,7 +17,7 @@ use crate::{
     Error, Result, Tensor,
     device::Buffer,
     graph::{gradient, op::Op},
-    tensor::{Generator, GeneratorState},
+    tensor::Generator,
 };
 
 /// More recordings than this are not kept: each has a plan.
@@ -33,15 +33,21 @@ enum Mode {
     Evaluating,
     /// They are a composite's body.
     Body,
-    /// They are a captured function; these random numbers were drawn so far.
-    Capturing(Vec<Draw>),
+    /// They are a captured function, of which this was noted so far.
+    Capturing(Notes),
+}
+
+/// What is noted of a function while it is captured.
+#[derive(Default)]
+struct Notes {
+    draws: Vec<Draw>,
+    /// Whether it set the state of a random generator.
+    seeds: bool,
 }
 
 /// Random numbers drawn while a function was captured.
 struct Draw {
     generator: Generator,
-    /// The generator's state at that time.
-    state: GeneratorState,
     /// Blocks drawn.
     blocks: u64,
     /// The leaf that holds key and counter.
@@ -79,9 +85,14 @@ pub fn is_recording() -> bool {
     MODE.with_borrow(|mode| !matches!(mode, Mode::Evaluating))
 }
 
+/// True while this thread captures a function, whose random numbers are drawn when it is replayed.
+pub(crate) fn is_capturing() -> bool {
+    MODE.with_borrow(|mode| matches!(mode, Mode::Capturing(_)))
+}
+
 /// An error if this thread is capturing a function.
 pub(crate) fn refuse_reading() -> Result<()> {
-    match MODE.with_borrow(|mode| matches!(mode, Mode::Capturing(_))) {
+    match is_capturing() {
         true => Err(Error::argument(
             "capture",
             "the captured function reads the value of a tensor: return the tensor, and read it outside",
@@ -91,12 +102,21 @@ pub(crate) fn refuse_reading() -> Result<()> {
 }
 
 /// Notes random numbers drawn on this thread, for a function that is being captured.
-pub(crate) fn note_draw(generator: &Generator, state: GeneratorState, blocks: u64, leaf: &Tensor) {
+pub(crate) fn note_draw(generator: &Generator, blocks: u64, leaf: &Tensor) {
     MODE.with_borrow_mut(|mode| {
-        if let Mode::Capturing(draws) = mode
+        if let Mode::Capturing(notes) = mode
             && let Some(storage) = leaf.node().data()
         {
-            draws.push(Draw { generator: generator.share(), state, blocks, leaf: storage.buffer });
+            notes.draws.push(Draw { generator: generator.share(), blocks, leaf: storage.buffer });
+        }
+    });
+}
+
+/// Notes that this thread sets the state of a random generator, which a replay would not.
+pub(crate) fn note_seeding() {
+    MODE.with_borrow_mut(|mode| {
+        if let Mode::Capturing(notes) = mode {
+            notes.seeds = true;
         }
     });
 }
@@ -193,14 +213,17 @@ where
         let copy = |(number, tensor)| copied(tensor, self.known_extremes(number, tensor));
         let copies: Vec<Tensor> = given.iter().chain(kept).enumerate().map(copy).collect::<Result<_>>()?;
         let before = modes();
-        let mode = ModeGuard::enter(Mode::Capturing(Vec::new()));
+        let mode = ModeGuard::enter(Mode::Capturing(Notes::default()));
         let results = (self.function)(&copies[..given.len()], &copies[given.len()..]);
-        let Mode::Capturing(draws) = mode.leave() else {
+        let Mode::Capturing(notes) = mode.leave() else {
             return Err(Error::internal("capture", "the mode was lost").into());
         };
-        // The numbers are drawn once more by the replay.
-        draws.iter().rev().for_each(|draw| draw.generator.set_state(draw.state));
-        let recording = Recording::new(copies, given.len(), results?, &draws)?;
+        let results = results?;
+        if notes.seeds {
+            let message = "the captured function sets the state of a random generator: do that outside";
+            return Err(Error::argument("capture", message).into());
+        }
+        let recording = Recording::new(copies, given.len(), results, &notes.draws)?;
         if recording.modes != before {
             let message = "another mode was chosen while the function was recorded: choose it outside";
             return Err(Error::argument("capture", message).into());

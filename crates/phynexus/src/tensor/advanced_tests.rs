@@ -126,6 +126,14 @@ fn random_tensors_carry_key_and_counter_in_a_leaf() {
     let last = generator.rand(&[2], DType::F64, device).unwrap();
     assert_eq!(bits(&last), Some((vec![1, 0, u32::MAX, u32::MAX], 4)));
     assert_eq!(generator.state().counter, 1);
+    // What somebody has drawn since is not given out again.
+    let before = generator.advance(3);
+    generator.give_back(before, 3);
+    assert_eq!(generator.state(), before);
+    generator.advance(3);
+    generator.advance(2);
+    generator.give_back(before, 3);
+    assert_eq!(generator.state(), before.after(5));
 }
 
 #[test]

@@ -78,6 +78,7 @@ impl Generator {
 
     /// Continues from a state.
     pub fn set_state(&self, state: GeneratorState) {
+        capture::note_seeding();
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
@@ -89,15 +90,24 @@ impl Generator {
         before
     }
 
+    /// Takes back the `blocks` blocks given out from a state on, unless somebody has drawn or set the state since.
+    pub(crate) fn give_back(&self, before: GeneratorState, blocks: u64) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if *state == before.after(blocks) {
+            *state = before;
+        }
+    }
+
     /// Random 32-bit words, `uint32`. Key and counter are a leaf, so that equal computations are one plan.
     pub fn bits(&self, shape: &[usize], device: Device) -> Result<Tensor> {
         let Some(words) = checked_element_count(shape) else {
             return Err(Error::shape("random", &[shape], "the result would exceed the address space"));
         };
         let blocks = (words as u64).div_ceil(2);
-        let state = self.advance(blocks);
+        // A function that is being captured draws when it is replayed: meanwhile other threads may draw.
+        let state = if capture::is_capturing() { self.state() } else { self.advance(blocks) };
         let leaf = state.leaf(device)?;
-        capture::note_draw(self, state, blocks, &leaf);
+        capture::note_draw(self, blocks, &leaf);
         Tensor::record(Op::RandomBits, DType::U32, shape.into(), &[&leaf])
     }
 

@@ -129,13 +129,21 @@ impl NetworkBuilder {
     /// A description that makes no network: no layer, sizes of 0, shapes that do not fit each other; numbers out of their
     /// ranges; a loss of probabilities or counts behind an activation that gives others; a device that is not there.
     pub fn build(self) -> Result<Network> {
+        let network = self.made()?;
+        network.plan.optimizer.check_use()?;
+        network.plan.loss.check_layers(&network.layers)?;
+        Ok(network)
+    }
+
+    /// The network, whether or not it can learn by its loss and optimiser: one that was saved may only predict.
+    pub(super) fn made(self) -> Result<Network> {
         let plan = self.plan;
         check_input(&plan.input_shape)?;
         if plan.layers.is_empty() {
             return Err(NetworkError::architecture("there are no layers: add one with add_layer"));
         }
         plan.loss.check()?;
-        plan.optimizer.check()?;
+        plan.optimizer.check_numbers()?;
         let device = device::find(self.device.as_deref())?;
         let seed = self.seed.unwrap_or_else(time);
         let weights = Generator::new(seed);
@@ -143,7 +151,6 @@ impl NetworkBuilder {
         let dtype = plan.precision.dtype();
         let site = Site { device, dtype, weights: &weights, dropouts: &dropouts };
         let layers = build_all(&plan.layers, &plan.input_shape, &site)?;
-        plan.loss.check_layers(&layers)?;
         Ok(Network { plan, layers, device, dtype, dropouts, history: TrainingHistory::default() })
     }
 }

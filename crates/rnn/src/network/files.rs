@@ -283,7 +283,7 @@ impl Network {
             Some(device) => builder.device(device),
             None => builder,
         };
-        let mut network = builder.build()?;
+        let mut network = builder.made()?;
         network.history = head.history;
         let own = network.named_state();
         if own.len() != arrays.len() {

@@ -117,8 +117,9 @@ impl Network {
     /// # Errors
     /// Data and targets that do not fit the network or each other; settings outside their ranges; a loss that is not
     /// finite: the network is then as it was before that step, or, where the run was to put normalisations into it, before
-    /// the run. Gradients that are not finite, though the loss is, are refused before the step with `gradient_clip`,
-    /// accumulation and mixed precision; without, the error after it says that the weights are lost.
+    /// the run. Gradients that are not finite, though the loss is, are refused before the step with `gradient_clip` (where
+    /// they must not be too large to be squared either), accumulation, mixed precision and LBFGS; without, the error after it
+    /// says that the weights are lost.
     pub fn train(
         &mut self,
         train_data: &Array2<f64>,

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use builder::NetworkBuilder;
 pub(crate) use builder::time;
 pub use summary::NetworkSummary;
-pub(crate) use weights::put;
+pub(crate) use weights::{all_finite, put};
 
 use crate::{
     Layer, LayerBuilder, LossConfig, LossFunction, NetworkError, Optimizer, Result, TrainingHistory, finite,

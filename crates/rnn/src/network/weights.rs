@@ -39,17 +39,8 @@ impl Network {
 
     /// Whether all weights are finite.
     pub(crate) fn is_finite(&self) -> Result<bool> {
-        let check = |(_, weight): (String, Parameter)| -> Result<Tensor> {
-            Ok(weight.tensor().detach()?.isfinite()?.all(&[], false)?)
-        };
-        let checks: Vec<Tensor> = self.weights().into_iter().map(check).collect::<Result<_>>()?;
-        Tensor::evaluate_all(&checks.iter().collect::<Vec<_>>())?;
-        for check in &checks {
-            if !check.item::<bool>()? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let weights: Vec<Tensor> = self.weights().iter().map(|(_, weight)| weight.tensor()).collect();
+        all_finite(&weights)
     }
 
     /// Computes tensors together with what a forward pass left pending in buffers.
@@ -229,6 +220,19 @@ impl Network {
         }
         Ok(new)
     }
+}
+
+/// Whether all numbers of tensors are finite.
+pub(crate) fn all_finite<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<bool> {
+    let check = |tensor: &Tensor| -> Result<Tensor> { Ok(tensor.detach()?.isfinite()?.all(&[], false)?) };
+    let checks: Vec<Tensor> = tensors.into_iter().map(check).collect::<Result<_>>()?;
+    Tensor::evaluate_all(&checks.iter().collect::<Vec<_>>())?;
+    for check in &checks {
+        if !check.item::<bool>()? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Puts values into their places, computed.

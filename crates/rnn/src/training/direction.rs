@@ -89,9 +89,8 @@ impl Direction {
             }
         });
         let gradient = flattened(own)?;
-        let norm = dot(&gradient, &gradient).sqrt();
-        if !norm.is_finite() {
-            return Err(refused(norm));
+        if !dot(&gradient, &gradient).is_finite() {
+            return Err(refused(gradient.iter().all(|slope| slope.is_finite())));
         }
         let gradient = self.decayed_and_clipped(&weights, gradient);
         let Kind::Lbfgs(memory, before) = &mut self.kind else {

@@ -124,6 +124,7 @@ impl<'a> Run<'a> {
         }
         let uploaded_targets = convert::host(targets.view(), &[rows, targets.ncols()], dtype)?;
         let optimizer = config.optimizer.clone().unwrap_or_else(|| network.plan().optimizer.clone());
+        optimizer.check()?;
         let parts = config.mixed_precision || config.gradient_accumulation_steps > 1;
         let by_batch = config.method == TrainingMethod::Backpropagation;
         if by_batch && parts && optimizer.optimizer_type() == OptimizerType::Newton {

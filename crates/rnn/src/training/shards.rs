@@ -4,11 +4,11 @@ use std::thread;
 
 use neurenix::{
     nn::Parameter,
-    optim::{Optimizer, clip_gradient_norm},
+    optim::{Optimizer, clip_gradient_norm, gradient_norm},
     phynexus::{Tensor, graph::Gradients},
 };
 
-use super::step::{Batch, Measured, refused, share};
+use super::step::{Batch, Measured, check_gradients, share};
 use crate::{LossConfig, Network, NetworkError, Result, convert};
 
 /// Copies of a network on several devices.
@@ -116,10 +116,6 @@ impl Shards {
             );
             return Err(NetworkError::numerical(message));
         }
-        let squares: f64 = sums.iter().flatten().flatten().map(|slope| slope * slope).sum();
-        if !squares.is_finite() {
-            return Err(refused(squares.sqrt()));
-        }
         let mut leaves = Vec::new();
         for ((_, weight), sum) in weights.into_iter().zip(sums) {
             let (leaf, Some(sum)) = (weight.leaf()?, sum) else { continue };
@@ -128,6 +124,11 @@ impl Shards {
         }
         let gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
         drop(leaves);
+        let norm = match clip {
+            Some(_) => gradient_norm(&gradients)?,
+            None => None,
+        };
+        check_gradients(&gradients, norm.as_ref())?;
         let gradients = match clip {
             Some(limit) => clip_gradient_norm(gradients, limit)?,
             None => gradients,

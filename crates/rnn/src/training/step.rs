@@ -9,7 +9,10 @@ use neurenix::{
 };
 
 use super::{RegularizationConfig, direction::Direction};
-use crate::{LossConfig, Network, NetworkError, Result, convert, network::put};
+use crate::{
+    LossConfig, Network, NetworkError, Result, convert,
+    network::{all_finite, put},
+};
 
 /// What a step needs besides the rows.
 pub(crate) struct Stepper<'a> {
@@ -59,7 +62,7 @@ impl Pass {
 
 impl Stepper<'_> {
     /// A step over the batches of one update. If it fails, or a loss is not finite, weights and running statistics are as
-    /// they were. Gradients are looked at where their norm is computed, or they are summed, before the step.
+    /// they were. Gradients are looked at where they are clipped or summed, before the step.
     pub(crate) fn step(&self, batches: &[Batch], optimizer: &mut Optimizer) -> Result<Measured> {
         let buffers = self.network.buffers();
         let before: Vec<Tensor> = buffers.iter().map(Parameter::tensor).collect();
@@ -100,10 +103,7 @@ impl Stepper<'_> {
             return Ok((loss, direction.of_loss(&pass.total)?));
         }
         let gradients = pass.total.leaf_gradients()?;
-        let norm = match self.gradient_clip {
-            Some(_) => gradient_norm(&gradients)?,
-            None => None,
-        };
+        let norm = self.clipped_norm(direction.as_ref(), &gradients)?;
         let also: Vec<Tensor> = match &norm {
             Some(norm) => gradients.iter().chain([norm]).cloned().collect(),
             None => Vec::new(),
@@ -112,8 +112,18 @@ impl Stepper<'_> {
         // The optimiser overwrites what nobody else holds.
         drop(also);
         let loss = self.value(pass)?;
-        norm.as_ref().map_or(Ok(()), check_norm)?;
+        if norm.is_some() {
+            check_gradients(&gradients, norm.as_ref())?;
+        }
         Ok((loss, self.turned(direction.as_mut(), gradients)?))
+    }
+
+    /// The norm that gradients are clipped by, if they are: a direction is clipped by itself.
+    fn clipped_norm(&self, direction: Option<&Direction>, gradients: &Gradients) -> Result<Option<Tensor>> {
+        match (self.gradient_clip, direction) {
+            (Some(_), None) => Ok(gradient_norm(gradients)?),
+            _ => Ok(None),
+        }
     }
 
     /// What the optimiser goes along, given gradients.
@@ -149,8 +159,10 @@ impl Stepper<'_> {
         let gradients = Gradients::take_from(&leaves.iter().collect::<Vec<_>>());
         // The optimiser overwrites what nobody else holds.
         drop(leaves);
-        gradient_norm(&gradients)?.as_ref().map_or(Ok(()), check_norm)?;
-        let gradients = self.turned(self.direction.borrow_mut().as_mut(), gradients)?;
+        let mut direction = self.direction.borrow_mut();
+        let norm = self.clipped_norm(direction.as_ref(), &gradients)?;
+        check_gradients(&gradients, norm.as_ref())?;
+        let gradients = self.turned(direction.as_mut(), gradients)?;
         optimizer.step(gradients, &[])?;
         Ok(measured)
     }
@@ -234,17 +246,28 @@ impl Stepper<'_> {
     }
 }
 
-/// What is said of gradients that are not finite, before they are gone along.
-pub(super) fn refused(norm: f64) -> NetworkError {
-    let message = format!(
-        "the norm of the gradients is {norm}; the step was not taken: lower the learning rate, or scale the data"
-    );
-    NetworkError::numerical(message)
+/// Refuses gradients that are not finite, before they are gone along; and finite ones whose norm is needed and is not.
+pub(super) fn check_gradients(gradients: &Gradients, norm: Option<&Tensor>) -> Result<()> {
+    let norm = norm.map(convert::values).transpose()?;
+    match norm {
+        Some(norm) if norm[0].is_finite() => Ok(()),
+        _ if !all_finite(gradients.iter())? => Err(refused(false)),
+        Some(_) => Err(refused(true)),
+        None => Ok(()),
+    }
 }
 
-fn check_norm(norm: &Tensor) -> Result<()> {
-    let norm = convert::values(norm)?[0];
-    if norm.is_finite() { Ok(()) } else { Err(refused(norm)) }
+/// What is said of gradients that are not finite, or are but have no finite norm.
+pub(super) fn refused(are_finite: bool) -> NetworkError {
+    let message = match are_finite {
+        false => {
+            "the gradients are not finite; the step was not taken: lower the learning rate, or scale the data"
+        }
+        true => {
+            "the gradients are finite, but too large to be squared for their norm, which gradient_clip and LBFGS need; the step was not taken: scale the data, or choose a wider precision"
+        }
+    };
+    NetworkError::numerical(message)
 }
 
 /// What is said where a step has destroyed the weights.

@@ -115,19 +115,15 @@ impl Recording {
         draws: &[Draw],
     ) -> Result<Recording> {
         let arguments = copies.iter().map(Argument::of).collect();
-        let mut generators: Vec<(Generator, u64, GeneratorState)> = Vec::new();
+        let mut generators: Vec<(Generator, u64)> = Vec::new();
         let mut random: Vec<(Buffer, Source)> = Vec::new();
         for draw in draws {
-            let known = generators.iter().position(|(g, ..)| g.is_same(&draw.generator));
+            let known = generators.iter().position(|(g, _)| g.is_same(&draw.generator));
             let number = known.unwrap_or_else(|| {
-                generators.push((draw.generator.share(), 0, draw.state));
+                generators.push((draw.generator.share(), 0));
                 generators.len() - 1
             });
-            let (_, blocks, first) = &mut generators[number];
-            if first.seed != draw.state.seed || first.counter.wrapping_add(*blocks) != draw.state.counter {
-                let message = "the captured function sets the state of a random generator: do that outside";
-                return Err(Error::argument("capture", message));
-            }
+            let (_, blocks) = &mut generators[number];
             random.push((draw.leaf.clone(), Source::Random(number, *blocks)));
             *blocks += draw.blocks;
         }
@@ -180,7 +176,6 @@ impl Recording {
             plan = Some(planned(&ir, &distinct.iter().map(leaf).collect::<Vec<_>>(), pending.device())?);
             leaves = distinct;
         }
-        let generators = generators.into_iter().map(|(generator, blocks, _)| (generator, blocks)).collect();
         Ok(Recording { arguments, modes: modes(), given, plan, leaves, results: outcomes, generators })
     }
 
@@ -200,7 +195,7 @@ impl Recording {
         // A call that fails has drawn nothing, wherever it fails.
         self.run(given, kept, &states).inspect_err(|_| {
             let drawn = self.generators.iter().zip(&states);
-            drawn.for_each(|((generator, _), state)| generator.set_state(*state));
+            drawn.for_each(|((generator, blocks), state)| generator.give_back(*state, *blocks));
         })
     }
 
