@@ -222,7 +222,7 @@ unsafe fn number_given(number: Pointer) -> Result<f64> {
 #[inline]
 unsafe fn is_plainly_given(number: Pointer) -> bool {
     // SAFETY: the caller's.
-    !number.is_null() && is_plain(&unsafe { passed(number) })
+    !number.is_null() && is_plain(&*unsafe { passed(number) })
 }
 
 unsafe extern "C" fn data(value: Pointer, _: *mut c_void) -> Pointer {
