@@ -54,9 +54,15 @@ impl LayoutCopy {
         let at = |(parameter, element): (usize, isize)| {
             parameters[parameter].wrapping_offset(element * self.size as isize)
         };
-        for Dense { shape, strides, target, .. } in &self.results {
+        let source = at(self.source);
+        for Dense { shape, strides, target, alike } in &self.results {
+            let target = at(*target);
+            // A result in the place of its source is there already.
+            if *alike && target == source {
+                continue;
+            }
             // SAFETY: the caller's promise.
-            unsafe { ops::copy_strided(self.size, shape, strides, at(self.source), at(*target)) };
+            unsafe { ops::copy_strided(self.size, shape, strides, source, target) };
         }
     }
 }
@@ -158,6 +164,33 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_result_in_the_place_of_its_source_is_left_there() {
+        let rows = Dims::from_slice(&[3, 2]);
+        let coordinates = Ranges::of(&rows).coordinates();
+        let index = |strides: &[isize]| view::flat(&coordinates, strides, 0);
+        let load = Operation::Load { parameter: 0, index: index(&[2, 1]), mask: None, fill: Scalar::Int(0) };
+        let kernel = Fused {
+            instructions: vec![Instruction { operation: load, dtype: DType::F32, per_column: false }],
+            parameters: [false, true, true].map(|written| Parameter { dtype: DType::F32, written }).to_vec(),
+            stores: vec![
+                Store { parameter: 1, value: 0, index: index(&[2, 1]) },
+                Store { parameter: 2, value: 0, index: index(&[1, 3]) },
+            ],
+            rows,
+            ..Fused::default()
+        };
+        let mut source: Vec<f32> = (0..6u8).map(f32::from).collect();
+        let mut turned = vec![-1.0f32; 6];
+        let place = source.as_mut_ptr().cast::<u8>();
+        // SAFETY: all have as many elements as the indices reach; what overlaps is stored where it is loaded.
+        unsafe {
+            FusedKernel::new(&kernel).unwrap().run(&[place, place, turned.as_mut_ptr().cast()]).unwrap()
+        };
+        assert_eq!(source, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(turned, [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
     }
 
     #[test]
