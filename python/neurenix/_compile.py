@@ -95,6 +95,8 @@ class Compiled:
     """A function that is replayed; see :func:`compile`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise TypeError(f"compile: a {type(function).__name__} stands where a function is needed")
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._recordings: dict[Any, tuple[Any, list[Any]]] = {}

@@ -53,6 +53,8 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Numbers from a normal distribution."""
+    if std < 0:
+        raise ValueError(f"normal_: std is {std}: it is not negative")
     return _put(tensor, _draw(tensor, "randn", generator) * std + mean)
 
 
@@ -65,6 +67,8 @@ def trunc_normal_(
     generator: Generator | None = None,
 ) -> Tensor:
     """Numbers from a normal distribution, between ``a`` and ``b``: by the inverse of its cumulative distribution."""
+    if std <= 0:
+        raise ValueError(f"trunc_normal_: std is {std}: it is above 0")
     lower, upper = (math.erf((edge - mean) / std / math.sqrt(2.0)) for edge in (a, b))
     # Winitzki's approximation starts, three of Newton's steps make it exact to float32.
     y = (_draw(tensor, "rand", generator) * (upper - lower) + lower).clamp(-0.9999999, 0.9999999)
