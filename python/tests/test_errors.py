@@ -308,6 +308,8 @@ def test_numbers_that_cannot_be_are_refused_at_once() -> None:
     with pytest.raises(IndexError, match="size: there is no dimension 7"):
         x.size(7)
     assert x.size(-1) == 2
+    with pytest.raises(TypeError, match="xavier_uniform_: a Linear stands where a tensor is needed"):
+        nx.nn.init.xavier_uniform_(nx.nn.Linear(2, 2))
 
 
 def test_a_tensor_is_no_axis() -> None:

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from .. import _engine
+from .._arguments import guard as _guard
 from .._autograd import no_grad
 from .._engine import Generator, Tensor
 
@@ -189,3 +190,6 @@ def kaiming_normal_(
 ) -> Tensor:
     """Normally distributed, keeping the variance through rectifiers (He et al., 2015)."""
     return normal_(tensor, 0.0, _kaiming(tensor, a, mode, nonlinearity), generator)
+
+
+_guard(globals())
