@@ -101,7 +101,7 @@ def value_and_grad(
     >>> value.item(), slope.tolist()
     (5.0, [2.0, 4.0])
     """
-    numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+    numbers = _numbers("grad", function, argnums)
 
     @functools.wraps(function)
     def differentiated(*args: Any, **kwargs: Any) -> Any:
@@ -113,6 +113,13 @@ def value_and_grad(
         return ((value, aux), slope) if has_aux else (value, slope)
 
     return differentiated
+
+
+def _numbers(name: str, function: Any, argnums: int | Sequence[int]) -> list[int]:
+    """The numbers of the arguments by which a function is differentiated."""
+    if not callable(function):
+        raise TypeError(f"{name}: a {type(function).__name__} stands where a function is needed")
+    return [argnums] if isinstance(argnums, int) else list(argnums)
 
 
 def _called(
@@ -128,6 +135,12 @@ def _called(
     for number in numbers:
         if not -len(args) <= number < len(args):
             raise ValueError(f"{name}: there is no argument {number}: {len(args)} were given")
+        if not isinstance(args[number], Tensor):
+            kind = type(args[number]).__name__
+            raise TypeError(
+                f"{name}: argument {number}: a {kind} stands where a tensor is needed: make it one with nx.asarray(x) or "
+                "nx.Tensor(x)"
+            )
     variables = list(args)
     with enable_grad():
         for number in numbers:
@@ -192,7 +205,7 @@ def jacobian(function: Callable[..., Tensor], argnums: int | Sequence[int] = 0) 
     >>> nx.jacobian(lambda x: x * x)(nx.Tensor([1.0, 3.0])).tolist()
     [[2.0, 0.0], [0.0, 6.0]]
     """
-    numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+    numbers = _numbers("jacobian", function, argnums)
 
     @functools.wraps(function)
     def differentiated(*args: Any, **kwargs: Any) -> Any:

@@ -95,6 +95,8 @@ class Compiled:
     """A function that is replayed; see :func:`compile`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise TypeError(f"compile: a {type(function).__name__} stands where a function is needed")
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._recordings: dict[Any, tuple[Any, list[Any]]] = {}
@@ -179,7 +181,8 @@ def compile(function: Callable[..., Any] | None = None) -> Any:
     Replaying skips Python and the recording of operations. Tensors may come in as arguments (in lists, tuples and dicts
     too), as parameters and buffers of modules, and from the closure and the globals that the function names; what else it
     computes with (tensors in other objects, or that functions it calls reach by themselves) is taken as it was when it was
-    recorded. It must not change a tensor in place, which is an error. The function must not read a tensor's value (``item``, ``if x > 0``), which is an error.
+    recorded. It must not change a tensor in place, which is an error. The function must not read a tensor's value (``item``,
+    ``if x > 0``, ``numpy``, functions of NumPy), which is an error.
     Threads may call it at the same time, also for the first time, and use what it holds beside it.
 
     Where gradients are recorded and something requires them, the function runs as it is: a replay has no graph.

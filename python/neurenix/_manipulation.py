@@ -44,6 +44,8 @@ cat = _guarded(_engine.cat, "cat", {"tensors": "Sequence[Tensor]"})
 
 def stack(arrays: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """The tensors beside each other along a new axis."""
+    if len(arrays) == 0:
+        raise ValueError("stack: at least one tensor is needed")
     kind = result_type(*arrays)
     return _engine.stack([x.to(kind) for x in arrays], dim if axis is None else axis)
 

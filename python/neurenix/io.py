@@ -50,9 +50,20 @@ def save(obj: Any, path: str | os.PathLike[str] | IO[bytes]) -> None:
     _engine.save_safetensors(os.fspath(path), tensors, {_STRUCTURE: json.dumps(structure)})
 
 
-def load(path: str | os.PathLike[str] | IO[bytes], device: Any = None) -> Any:
+def load(
+    path: str | os.PathLike[str] | IO[bytes], device: Any = None, *, map_location: Any = None, weights_only: bool = True
+) -> Any:
     """Reads what :func:`save` wrote, or any safetensors file as a dictionary of tensors; to the CPU unless ``device``
-    names another. An open binary file is read from where it stands to its end."""
+    names another. An open binary file is read from where it stands to its end.
+
+    ``map_location`` is PyTorch's name of ``device``. ``weights_only`` changes nothing: no file holds code.
+    """
+    if map_location is not None:
+        if device is not None:
+            raise TypeError("load: device and map_location are names of one argument: give one of them")
+        if callable(map_location) or isinstance(map_location, Mapping):
+            raise TypeError("load: map_location is the device for all tensors: give its name, such as \"cpu\"")
+        device = map_location
     if not isinstance(path, (str, os.PathLike)):
         _open(path, "load")
         with tempfile.TemporaryDirectory() as folder:

@@ -42,6 +42,8 @@ def normal(mean: float | Tensor = 0.0, std: float | Tensor = 1.0, size: Any = No
     [0.0, 100.0]
     """
     given = [each for each in (mean, std) if isinstance(each, Tensor)]
+    if isinstance(std, (int, float)) and std < 0:
+        raise ValueError(f"normal: std is {std}: it is not negative")
     if given:
         if size is not None:
             raise TypeError("normal: the size is that of mean and std, where these are tensors")

@@ -66,6 +66,13 @@ impl<'py> FromPyObject<'_, 'py> for Axes {
             return Ok(Axes::One(axis));
         }
         let axes: Vec<i64> = object.extract().map_err(|_| {
+            // All its elements would be in the message.
+            if object.is_instance_of::<PyTensor>() {
+                return type_error(
+                    "a tensor is no axis: give a whole number or a tuple of them; of two tensors there are maximum() and \
+                     minimum()",
+                );
+            }
             type_error(format!("{} is no axis: give a whole number or a tuple of them", &*object))
         })?;
         Ok(Axes::Several(axes.into()))

@@ -124,6 +124,12 @@ fn run_on_host(kernel: &str, function: &Bound<'_, PyAny>, mut call: HostCall<'_>
         return Err(value_error(message).into());
     }
     for (output, given) in call.outputs.iter_mut().zip(results) {
+        if given.is_none() {
+            let message = format!(
+                "custom kernel {kernel}: cpu: the function gives None: return an array for each output"
+            );
+            return Err(type_error(message).into());
+        }
         let dtype = match output.elements.dtype() {
             DType::BF16 => DType::F32,
             dtype => dtype,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from collections.abc import Callable
 
 import neurenix as nx
+import numpy as np
 import pytest
 from neurenix import _engine
 
@@ -85,6 +87,43 @@ def test_what_is_held_and_given_back_is_no_constant() -> None:
     assert [each.tolist() for each in compiled(nx.ones(2))] == [[1.0, 2.0], [2.0, 3.0]]
     w.fill_(5)
     assert [each.tolist() for each in compiled(nx.ones(2))] == [[5.0, 5.0], [6.0, 6.0]]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.item(),
+        lambda x: x.tolist(),
+        lambda x: x.numpy(),
+        lambda x: x.numpy(force=True),
+        lambda x: nx.zeros(0).numpy(),
+        lambda x: np.asarray(x),
+        lambda x: np.exp(x),
+        lambda x: np.sum(x),
+        lambda x: np.from_dlpack(x),
+        lambda x: x.__dlpack__(max_version=(1, 0)),
+    ],
+)
+def test_a_compiled_function_reads_no_value(read: Callable[[nx.Tensor], object]) -> None:
+    def reading(x: nx.Tensor) -> nx.Tensor:
+        read(x)
+        return x * 2
+
+    x = nx.ones(1)
+    with pytest.raises(ValueError, match="the captured function reads the value of a tensor"):
+        nx.compile(reading)(x)
+    assert reading(x).tolist() == [2.0]
+
+
+def test_what_is_printed_in_a_compiled_function_has_no_values() -> None:
+    texts: list[str] = []
+
+    def shown(x: nx.Tensor) -> nx.Tensor:
+        texts.append(repr(x))
+        return x * 2
+
+    assert nx.compile(shown)(nx.ones(3)).tolist() == [2.0] * 3
+    assert len(texts) == 1 and "shape=(3,)" in texts[0] and "1." not in texts[0]
 
 
 def double(x: nx.Tensor) -> nx.Tensor:

@@ -50,6 +50,8 @@ def test_what_functions_give_is_told_with_the_kernels_name() -> None:
         kernel(cpu=lambda x: (x, x))(nx.ones(3)).evaluate()
     with pytest.raises(ValueError, match="^custom kernel twice: cpu: an array of shape"):
         kernel(cpu=lambda x: x[:1])(nx.ones(3)).evaluate()
+    with pytest.raises(TypeError, match="^custom kernel twice: cpu: the function gives None: return an array"):
+        kernel(cpu=lambda x: None)(nx.ones(3)).evaluate()
     x = nx.ones(3, requires_grad=True)
     with pytest.raises(TypeError, match="^custom kernel twice: gradient: a list was given for a list with a tensor"):
         kernel(gradient=lambda inputs, outputs, gradients: [2.0])(x).sum().backward()

@@ -155,6 +155,24 @@ def test_a_file_goes_into_a_folder_that_is_there(tmp_path: Path) -> None:
         assert str(told.value).count(str(tmp_path / name)) == 1, str(told.value)
 
 
+def test_files_are_loaded_with_pytorchs_names(tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    nx.save({"x": nx.ones(2)}, path)
+    for options in (
+        {"map_location": "cpu", "weights_only": True},
+        {"map_location": nx.Device("cpu"), "weights_only": False},
+        {"map_location": None},
+    ):
+        x = nx.load(path, **options)["x"]
+        assert x.tolist() == [1.0, 1.0] and x.device.name == "cpu"
+    with pytest.raises(ValueError, match="nowhere"):
+        nx.load(path, map_location="nowhere")
+    with pytest.raises(TypeError, match="device and map_location"):
+        nx.load(path, "cpu", map_location="cpu")
+    with pytest.raises(TypeError, match="map_location is the device for all tensors"):
+        nx.load(path, map_location=lambda storage, place: storage)
+
+
 def test_open_files_are_written_and_read(tmp_path: Path) -> None:
     state = {"w": nx.arange(3), "epoch": 2}
     memory = io.BytesIO()

@@ -262,3 +262,64 @@ def test_the_slopes_of_atan2_at_the_origin_are_zero() -> None:
     y, x = nx.zeros(3, requires_grad=True), nx.zeros(3, requires_grad=True)
     nx.atan2(y, x).sum().backward()
     assert y.grad.tolist() == [0.0] * 3 and x.grad.tolist() == [0.0] * 3
+
+
+def test_what_is_no_function_is_refused_when_it_is_given() -> None:
+    with pytest.raises(TypeError, match="compile: a int stands where a function is needed"):
+        nx.compile(3)
+    for name in ("grad", "jacobian"):
+        with pytest.raises(TypeError, match=f"{name}: a int stands where a function is needed"):
+            getattr(nx, name)(3)
+    for register in ("register_forward_hook", "register_forward_pre_hook"):
+        with pytest.raises(TypeError, match="a int stands where a hook is needed"):
+            getattr(nx.nn.ReLU(), register)(3)
+
+
+def test_gradients_with_respect_to_what_is_no_tensor_name_the_argument() -> None:
+    for given in (np.ones(2), [1.0], 3.0):
+        kind = type(given).__name__
+        for name in ("grad", "jacobian"):
+            with pytest.raises(TypeError, match=rf"^{name}: argument 1: a {kind} stands where a tensor.*nx\.asarray"):
+                getattr(nx, name)(lambda x, y: x * y, argnums=1)(nx.ones(1), given)
+
+
+def test_numbers_that_cannot_be_are_refused_at_once() -> None:
+    for options in ({"kernel_size": 0}, {"stride": 0}, {"dilation": (1, 0)}):
+        for layer in (nx.nn.Conv2d, nx.nn.ConvTranspose2d):
+            with pytest.raises(ValueError, match=rf"{layer.__name__}: {next(iter(options))} is .*: it is at least 1"):
+                layer(3, 8, **{"kernel_size": 3, **options})
+    optimizer = nx.optim.SGD([nx.ones(1, requires_grad=True)], lr=0.1)
+    with pytest.raises(ValueError, match="StepLR: step_size is 0"):
+        nx.optim.lr_scheduler.StepLR(optimizer, 0)
+    with pytest.raises(TypeError, match="DataLoader: a int is no data set"):
+        nx.data.DataLoader(3)
+    x = nx.zeros(2)
+    for name, draw in (
+        ("normal", lambda: nx.normal(0.0, -1.0, (2,))),
+        ("normal_", lambda: x.normal_(0.0, -1.0)),
+        ("normal_", lambda: nx.nn.init.normal_(x, 0.0, -1.0)),
+        ("trunc_normal_", lambda: nx.nn.init.trunc_normal_(x, std=-1.0)),
+    ):
+        with pytest.raises(ValueError, match=rf"^{name}: std is -1.0"):
+            draw()
+    assert x.tolist() == [0.0, 0.0]
+    with pytest.raises(ValueError, match="stack: at least one tensor"):
+        nx.stack([])
+    with pytest.raises(IndexError, match="size: there is no dimension 7"):
+        x.size(7)
+    assert x.size(-1) == 2
+    with pytest.raises(TypeError, match="xavier_uniform_: a Linear stands where a tensor is needed"):
+        nx.nn.init.xavier_uniform_(nx.nn.Linear(2, 2))
+
+
+def test_a_tensor_is_no_axis() -> None:
+    with pytest.raises(TypeError, match=r"a tensor is no axis: .*maximum\(\)") as refused:
+        nx.max(nx.ones(2, 2), nx.ones(2, 2))
+    assert "1." not in str(refused.value)
+
+
+def test_autocast_knows_kinds_of_devices() -> None:
+    with pytest.raises(ValueError, match="device_type is 'banana': it is one of cpu, cuda"):
+        nx.amp.autocast("banana")
+    for known in ("cpu", "cuda", "cuda:0", nx.Device("cpu")):
+        assert nx.amp.autocast(known).dtype == nx.bfloat16

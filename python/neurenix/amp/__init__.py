@@ -17,12 +17,16 @@ from .. import _engine
 from ._scaler import GradScaler
 
 
+_KINDS = ("cpu", "cuda", "hip", "opencl", "vulkan", "metal", "dx12")
+
+
 class autocast:
     """A context, and a decorator of functions, in which products of matrices (``@``, ``matmul``, ``einsum``), linear maps,
     convolutions, attention and recurrent layers compute in ``dtype``; softmax, normalisations and losses of
     ``nn.functional`` in ``float32``.
 
-    Weights stay as they are. ``device_type`` and ``cache_enabled`` are accepted and change nothing.
+    Weights stay as they are. ``device_type``, a kind of device, and ``cache_enabled`` change nothing: without ``dtype`` it
+    is ``bfloat16`` on every device.
     """
 
     def __init__(
@@ -32,6 +36,8 @@ class autocast:
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> None:
+        if device_type is not None and str(device_type).split(":")[0] not in _KINDS:
+            raise ValueError(f"autocast: device_type is {device_type!r}: it is one of {', '.join(_KINDS)}")
         self.dtype = _engine.dtype("bfloat16" if dtype is None else dtype)
         if self.dtype.name not in ("bfloat16", "float16"):
             raise ValueError(f"autocast: dtype is bfloat16 or float16, not {self.dtype.name}")

@@ -185,6 +185,10 @@ class DataLoader:
         self._in_order = isinstance(dataset, IterableDataset)
         if self._in_order and (shuffle or sampler is not None or batch_sampler is not None):
             raise ValueError("DataLoader: an IterableDataset comes in its own order, without shuffle and samplers")
+        if not self._in_order and not hasattr(dataset, "__getitem__"):
+            raise TypeError(
+                f"DataLoader: a {type(dataset).__name__} is no data set: give a sequence, a Dataset or an IterableDataset"
+            )
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.num_workers, self.prefetch_factor = num_workers, 2 if prefetch_factor is None else prefetch_factor
         self.collate_fn, self.pin_memory, self.generator = collate_fn, pin_memory, generator

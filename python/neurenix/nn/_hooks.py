@@ -27,6 +27,8 @@ class Handle:
 
 def add_hook(hooks: dict[int, Any], hook: Any, prepend: bool, with_kwargs: bool) -> Handle:
     """Puts a hook behind the others, or before them."""
+    if not callable(hook):
+        raise TypeError(f"a {type(hook).__name__} stands where a hook is needed: give a function")
     handle = Handle(hooks)
     if prepend:
         others = dict(hooks)

@@ -97,7 +97,8 @@ def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
     """``-(target * log(input) + (1 - target) * log(1 - input))`` for probabilities, with logarithms of at least -100:
-    input and target of one shape, to a number, or to that shape with ``reduction="none"``."""
+    input and target of one shape, to a number, or to that shape with ``reduction="none"``. An input below 0 or above 1
+    gives NaN: values are not read to be refused."""
     input, target, weight = full(input, target, weight)
     return _engine.binary_cross_entropy(input, target, weight, reduction)
 

@@ -45,6 +45,9 @@ class _Convolution(Module):
         self.kernel_size = each(kernel_size, dims, "kernel_size")
         self.stride, self.dilation = each(stride, dims, "stride"), each(dilation, dims, "dilation")
         self.output_padding = each(output_padding, dims, "output_padding")
+        for name in ("kernel_size", "stride", "dilation"):
+            if min(getattr(self, name)) < 1:
+                raise ValueError(f"{kind}: {name} is {getattr(self, name)}: it is at least 1")
         self.padding_mode = padding_mode
         if isinstance(padding, str):
             if padding not in ("same", "valid"):

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from .. import _engine
+from .._arguments import guard as _guard
 from .._autograd import no_grad
 from .._engine import Generator, Tensor
 
@@ -53,6 +54,8 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Numbers from a normal distribution."""
+    if std < 0:
+        raise ValueError(f"normal_: std is {std}: it is not negative")
     return _put(tensor, _draw(tensor, "randn", generator) * std + mean)
 
 
@@ -65,6 +68,8 @@ def trunc_normal_(
     generator: Generator | None = None,
 ) -> Tensor:
     """Numbers from a normal distribution, between ``a`` and ``b``: by the inverse of its cumulative distribution."""
+    if std <= 0:
+        raise ValueError(f"trunc_normal_: std is {std}: it is above 0")
     lower, upper = (math.erf((edge - mean) / std / math.sqrt(2.0)) for edge in (a, b))
     # Winitzki's approximation starts, three of Newton's steps make it exact to float32.
     y = (_draw(tensor, "rand", generator) * (upper - lower) + lower).clamp(-0.9999999, 0.9999999)
@@ -185,3 +190,6 @@ def kaiming_normal_(
 ) -> Tensor:
     """Normally distributed, keeping the variance through rectifiers (He et al., 2015)."""
     return normal_(tensor, 0.0, _kaiming(tensor, a, mode, nonlinearity), generator)
+
+
+_guard(globals())

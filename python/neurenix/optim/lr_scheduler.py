@@ -99,6 +99,8 @@ class StepLR(_Factor):
     """Multiplied by ``gamma`` every ``step_size`` epochs."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        if step_size < 1:
+            raise ValueError(f"StepLR: step_size is {step_size}: it is at least 1")
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 

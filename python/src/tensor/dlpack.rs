@@ -12,6 +12,7 @@ use std::{
 use phynexus::{
     DType, Tensor,
     device::{Exchange, Storage},
+    schedule::capture::refuse_reading,
     shape::Layout,
 };
 use pyo3::{exceptions::PyBufferError, ffi, prelude::*};
@@ -304,6 +305,8 @@ impl PyTensor {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> Result<Bound<'py, PyAny>> {
+        // What is there already would become a constant of the recording.
+        refuse_reading()?;
         let mut tensor = self.tensor()?;
         if tensor.requires_grad() {
             return Err(buffer_error(

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use phynexus::{DType, Device, Scalar, Tensor, device::Storage};
+use phynexus::{DType, Device, Scalar, Tensor, device::Storage, schedule::capture::refuse_reading};
 use pyo3::{
     IntoPyObjectExt,
     exceptions::PyTypeError,
@@ -286,6 +286,8 @@ pub(crate) fn type_string(dtype: DType) -> String {
 }
 
 fn export<'py>(py: Python<'py>, tensor: &Tensor) -> Result<Bound<'py, PyAny>> {
+    // What is there already would become a constant of the recording.
+    refuse_reading()?;
     let dtype = tensor.dtype();
     if dtype == DType::BF16 {
         return Err(type_error("NumPy has no bfloat16: convert with .float() first"));

@@ -90,8 +90,11 @@ pub(crate) fn is_capturing() -> bool {
     MODE.with_borrow(|mode| matches!(mode, Mode::Capturing(_)))
 }
 
-/// An error if this thread is capturing a function.
-pub(crate) fn refuse_reading() -> Result<()> {
+/// An error if this thread is capturing a function: for whoever hands a tensor's memory out, as reading does.
+///
+/// # Errors
+/// [`Error::Argument`], which tells what to do instead.
+pub fn refuse_reading() -> Result<()> {
     match is_capturing() {
         true => Err(Error::argument(
             "capture",
