@@ -292,6 +292,25 @@ fn errors_of_the_published_crate_have_a_kind() {
 }
 
 #[test]
+fn errors_of_the_libraries_beneath_become_errors_of_this_crate() {
+    fn file() -> Result<Vec<u8>> {
+        Ok(std::fs::read("no such folder/file")?)
+    }
+    fn matrix() -> Result<Array2<f64>> {
+        Ok(Array2::from_shape_vec((2, 3), vec![0.0; 5])?)
+    }
+    fn json() -> Result<f64> {
+        Ok(serde_json::from_str("[")?)
+    }
+    let kinds = [
+        file().map(drop).unwrap_err().category(),
+        matrix().map(drop).unwrap_err().category(),
+        json().map(drop).unwrap_err().category(),
+    ];
+    assert_eq!(kinds, ["io", "data", "serialization"]);
+}
+
+#[test]
 fn losses_by_themselves() {
     let sparse = LossFunction::SparseCategoricalCrossEntropy;
     for (predictions, targets) in [((3, 0), (3, 1)), ((3, 0), (3, 0)), ((0, 2), (0, 1)), ((3, 2), (3, 2))] {
