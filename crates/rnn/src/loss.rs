@@ -271,7 +271,7 @@ impl LossConfig {
             return Err(NetworkError::data("predictions have no columns: give one for each output"));
         }
         convert::check_finite("predictions", predictions)?;
-        self.check_targets(targets, &[predictions.ncols()], DType::F64)?;
+        self.check_targets("targets", targets, &[predictions.ncols()], DType::F64)?;
         convert::check_rows(predictions, targets)?;
         let cpu = device::cpu()?;
         Ok((convert::matrix(predictions, DType::F64, cpu)?, convert::matrix(targets, DType::F64, cpu)?))
@@ -309,9 +309,15 @@ impl LossConfig {
         }
     }
 
-    /// Checks that targets fit outputs of this shape and type.
-    pub(crate) fn check_targets(&self, targets: &Array2<f64>, outputs: &[usize], dtype: DType) -> Result<()> {
-        convert::check_data("targets", targets, self.target_columns(outputs), dtype)?;
+    /// Checks that targets, called so, fit outputs of this shape and type.
+    pub(crate) fn check_targets(
+        &self,
+        what: &str,
+        targets: &Array2<f64>,
+        outputs: &[usize],
+        dtype: DType,
+    ) -> Result<()> {
+        convert::check_data(what, targets, self.target_columns(outputs), dtype)?;
         let classes = self.classes(outputs);
         if let Some(weights) = self.parameters.class_weights.as_ref().filter(|w| w.len() != classes) {
             let actual = weights.len().to_string();
@@ -342,7 +348,7 @@ impl LossConfig {
             _ => "probabilities between 0 and 1".to_owned(),
         };
         let name = self.function.name();
-        Err(NetworkError::data(format!("the target of row {row} is {x}: {name} takes {allowed}")))
+        Err(NetworkError::data(format!("{what} has {x} in row {row}: {name} takes {allowed}")))
     }
 
     /// Checks that a network with these layers can learn by this loss: where it takes a logarithm, the last activation comes to
