@@ -1,6 +1,8 @@
 //! Data and settings that are refused, by their words.
 
-use rnn::{ActivationFunction, Array2, LayerBuilder, Network, Result, TrainingConfig};
+use rnn::{
+    ActivationFunction, Array2, LayerBuilder, LossConfig, LossFunction, Network, Result, TrainingConfig,
+};
 
 fn words<T>(result: Result<T>) -> String {
     result.map(drop).expect_err("it must be refused").to_string()
@@ -8,6 +10,49 @@ fn words<T>(result: Result<T>) -> String {
 
 fn brief() -> TrainingConfig {
     TrainingConfig { max_epochs: 1, validation_split: 0.0, verbose: false, ..TrainingConfig::default() }
+}
+
+fn classes(loss: impl Into<LossConfig>) -> Result<Network> {
+    let softmax = LayerBuilder::dense(2).activation(ActivationFunction::Softmax);
+    Network::with_input_size(3)?.add_layer(softmax).loss(loss).device("cpu").seed(1).build()
+}
+
+#[test]
+fn shares_of_classes_are_at_most_a_whole() -> Result<()> {
+    let loss = LossFunction::CategoricalCrossEntropy;
+    let (x, ones) = (Array2::ones((4, 3)), Array2::ones((4, 2)));
+    let error = words(classes(loss)?.train(&x, &ones, &brief()));
+    assert!(error.contains("row 0 have the sum 2") && error.contains("BinaryCrossEntropy"), "{error}");
+    assert!(words(loss.compute(&Array2::from_elem((4, 2), 0.5), &ones)).contains("sum 2"));
+    // Rounded, and rows that count less or nothing: steps that fill a sequence up.
+    for share in [0.5004, 0.25, 0.0] {
+        classes(loss)?.train(&x, &Array2::from_elem((4, 2), share), &brief())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn weights_of_classes_fit_the_classes() -> Result<()> {
+    let weighted = |weights: &[f64]| {
+        LossConfig::new(LossFunction::CategoricalCrossEntropy).with_class_weights(weights.to_vec())
+    };
+    assert!(words(classes(weighted(&[1.0])?)).contains("class_weights: expected 2, one a class, got 1"));
+    let mut idle = classes(weighted(&[0.0, 0.0])?)?;
+    let targets = Array2::from_elem((4, 2), 0.5);
+    assert!(words(idle.train(&Array2::ones((4, 3)), &targets, &brief())).contains("class_weights are 0"));
+    Ok(())
+}
+
+#[test]
+fn targets_of_rows_for_outputs_of_steps_are_told_how() -> Result<()> {
+    let mut network = Network::with_input_shape(&[4, 2])?
+        .add_layer(LayerBuilder::attention(1))
+        .add_layer(LayerBuilder::dense(2).activation(ActivationFunction::Linear))
+        .device("cpu")
+        .build()?;
+    let error = words(network.train(&Array2::ones((20, 8)), &Array2::ones((20, 2)), &brief()));
+    assert!(error.contains("rows of 8 for outputs of shape (4, 2)") && error.contains("flatten"), "{error}");
+    Ok(())
 }
 
 #[test]

@@ -127,11 +127,13 @@ impl NetworkBuilder {
     ///
     /// # Errors
     /// A description that makes no network: no layer, sizes of 0, shapes that do not fit each other; numbers out of their
-    /// ranges; a loss of probabilities or counts behind an activation that gives others; a device that is not there.
+    /// ranges; a loss of probabilities or counts behind an activation that gives others; weights for more or fewer classes
+    /// than there are; a device that is not there.
     pub fn build(self) -> Result<Network> {
         let network = self.made()?;
         network.plan.optimizer.check_use()?;
         network.plan.loss.check_layers(&network.layers)?;
+        network.plan.loss.check_class_weights(network.output_shape())?;
         Ok(network)
     }
 

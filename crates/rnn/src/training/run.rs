@@ -118,7 +118,9 @@ impl<'a> Run<'a> {
         let dtype = network.dtype();
         let inputs = convert::host(data.slice(s![..rows, ..]), &network.batch_shape(rows), dtype)?;
         let targets = own(targets);
-        if loss.mass(rows, targets.iter().copied()) == 0.0 {
+        let weights = loss.parameters.class_weights.as_deref();
+        let counts_nothing = weights.is_some_and(|weights| weights.iter().all(|weight| *weight == 0.0));
+        if counts_nothing || loss.mass(rows, targets.iter().copied()) == 0.0 {
             let message = "class_weights are 0 for the classes of all rows: give one of them a weight";
             return Err(NetworkError::training(message));
         }
