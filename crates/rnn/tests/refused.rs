@@ -1,7 +1,8 @@
 //! Data and settings that are refused, by their words.
 
 use rnn::{
-    ActivationFunction, Array2, LayerBuilder, LossConfig, LossFunction, Network, Result, TrainingConfig,
+    ActivationFunction, Array2, GpuManager, GpuTensor, LayerBuilder, LossConfig, LossFunction, Network,
+    Precision, Result, TrainingConfig, WeightInitialization, gpu::GpuOps,
 };
 
 fn words<T>(result: Result<T>) -> String {
@@ -56,6 +57,26 @@ fn targets_of_rows_for_outputs_of_steps_are_told_how() -> Result<()> {
 }
 
 #[test]
+fn weights_that_would_not_be_finite_are_not_drawn() -> Result<()> {
+    let begun = |rule: WeightInitialization, precision: Precision| {
+        let layer = LayerBuilder::dense(2).weight_init(rule);
+        Network::with_input_size(3)?.add_layer(layer).precision(precision).device("cpu").seed(1).build()
+    };
+    let (normal, uniform) = (
+        WeightInitialization::Normal { mean: 0.0, std: 1e300 },
+        WeightInitialization::Uniform { min: -1e39, max: 1e39 },
+    );
+    for rule in [normal, uniform] {
+        let error = words(begun(rule, Precision::Float32));
+        assert!(error.contains("weight_init") && error.contains("float32 ends"), "{error}");
+        begun(rule, Precision::Float64)?;
+    }
+    let all = WeightInitialization::Uniform { min: -f64::MAX, max: f64::MAX };
+    assert!(words(begun(all, Precision::Float64)).contains("float64 ends"));
+    Ok(())
+}
+
+#[test]
 fn validation_rows_are_called_so() -> Result<()> {
     let linear = LayerBuilder::dense(2).activation(ActivationFunction::Linear);
     let mut network = Network::with_input_size(3)?.add_layer(linear).device("cpu").seed(1).build()?;
@@ -68,5 +89,25 @@ fn validation_rows_are_called_so() -> Result<()> {
     assert!(refused(&x, &nan_y).contains("validation targets has NaN in row 0, column 0"));
     assert!(refused(&x, &Array2::zeros((5, 2))).contains("validation targets: expected 4 rows"));
     assert!(words(network.train(&nan_x, &y, &brief())).starts_with("data: data has NaN"));
+    Ok(())
+}
+
+#[test]
+fn numbers_of_normalisations_have_their_ranges() -> Result<()> {
+    let mut manager = GpuManager::new();
+    let cpu = manager.devices().iter().find(|d| d.engine_name == "cpu").map(|d| d.id).unwrap_or(0);
+    let context = manager.create_context(cpu)?;
+    let x = GpuTensor::from_cpu(&Array2::ones((4, 4)), cpu, context)?;
+    let of_four = GpuTensor::from_cpu(&Array2::ones((1, 4)), cpu, context)?.reshape(vec![4])?;
+    for epsilon in [f64::NAN, -1.0] {
+        assert!(words(context.batch_norm(&x, None, None, epsilon)).contains("epsilon"));
+        assert!(
+            words(context.batch_norm_by(&x, &of_four, &of_four, None, None, epsilon)).contains("epsilon")
+        );
+    }
+    for momentum in [5.0, -0.1, f64::NAN] {
+        assert!(words(context.running_statistics(&x, &of_four, &of_four, momentum)).contains("momentum"));
+    }
+    context.running_statistics(&x, &of_four, &of_four, 1.0)?;
     Ok(())
 }
