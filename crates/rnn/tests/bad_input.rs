@@ -26,6 +26,7 @@ fn small() -> Result<Network> {
 #[test]
 fn networks_that_cannot_be() -> Result<()> {
     assert!(words(Network::with_input_size(0)).contains("at least 1"));
+    assert!(words(Network::with_input_size(usize::MAX)).contains("room for a row"));
     assert!(words(Network::builder().add_layer(LayerBuilder::dense(3)).build()).contains("with_input_size"));
     assert!(words(Network::with_input_size(3)?.build()).contains("add_layer"));
     let huge = usize::MAX / 2;

@@ -171,8 +171,8 @@ fn check_input(shape: &[usize]) -> Result<()> {
     let size = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     if shape.is_empty() || size.is_none_or(|n| n == 0 || n > isize::MAX as usize / 16) {
         let shown = show_shape(shape);
-        let message =
-            format!("rows of shape {shown}: give the input's size with with_input_size, at least 1");
+        let limits = if size == Some(0) || shape.is_empty() { "at least 1" } else { "with room for a row" };
+        let message = format!("rows of shape {shown}: give the input's size with with_input_size, {limits}");
         return Err(NetworkError::architecture(message));
     }
     Ok(())
