@@ -190,6 +190,9 @@ fn figures_and_settings() -> Result<()> {
     settings.set("names", ["a", "b"])?;
     assert_eq!((settings.get("rate")?, settings.get::<f64>("other")?), (Some(0.25), None));
     assert!(settings.get::<f64>("names").is_err());
+    let mut odd = ConfigManager::new();
+    odd.set("rate", f64::NAN)?;
+    assert!(odd.settings["rate"].is_null());
     assert_eq!(settings.get_or_default("names", 7), 7);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("settings.json");
