@@ -118,12 +118,17 @@ pub(crate) fn check_finite(what: &str, data: &Array2<f64>) -> Result<()> {
     }
 }
 
-/// Checks that two sets have as many rows.
+/// Checks that targets have as many rows as data.
 pub(crate) fn check_rows(data: &Array2<f64>, targets: &Array2<f64>) -> Result<()> {
+    check_rows_of("targets", data, targets)
+}
+
+/// As [`check_rows`], for targets called so.
+pub(crate) fn check_rows_of(what: &str, data: &Array2<f64>, targets: &Array2<f64>) -> Result<()> {
     if data.nrows() == targets.nrows() {
         return Ok(());
     }
     let (expected, actual) =
         (format!("{} rows, as the data", data.nrows()), format!("{} rows", targets.nrows()));
-    Err(NetworkError::dimension_mismatch("targets", expected, actual))
+    Err(NetworkError::dimension_mismatch(what, expected, actual))
 }

@@ -234,6 +234,24 @@ impl From<neurenix::Error> for NetworkError {
     }
 }
 
+impl From<std::io::Error> for NetworkError {
+    fn from(error: std::io::Error) -> NetworkError {
+        NetworkError::Io { message: error.to_string() }
+    }
+}
+
+impl From<serde_json::Error> for NetworkError {
+    fn from(error: serde_json::Error) -> NetworkError {
+        NetworkError::serialization(error.to_string())
+    }
+}
+
+impl From<ndarray::ShapeError> for NetworkError {
+    fn from(error: ndarray::ShapeError) -> NetworkError {
+        NetworkError::data(error.to_string())
+    }
+}
+
 /// Checks that a number is finite and in a range.
 pub(crate) fn within(name: &str, value: f64, least: f64, most: f64) -> Result<()> {
     if value.is_finite() && (least..=most).contains(&value) {

@@ -69,7 +69,18 @@
 //!
 //! # Errors
 //!
-//! Every call that can fail returns a [`Result`]; messages say what would be right. Nothing panics on bad input.
+//! Every call that can fail returns a [`Result`]; messages say what would be right. Nothing panics on bad input, except
+//! [`utils::RandomUtils::permutation`] of more numbers than there is room for, whose signature has no error.
+//!
+//! # Speed
+//!
+//! Cargo compiles a program's dependencies without optimisation in debug builds, which makes networks a hundred times as slow or
+//! more. Run with `--release`, or write this into the `Cargo.toml` of the program (of the workspace, if it is in one):
+//!
+//! ```toml
+//! [profile.dev.package."*"]
+//! opt-level = 3
+//! ```
 
 pub mod activation;
 mod convert;

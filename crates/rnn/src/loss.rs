@@ -1,5 +1,7 @@
 //! Losses.
 
+mod targets;
+
 use ndarray::Array2;
 use neurenix::{
     loss::Loss,
@@ -21,7 +23,8 @@ pub enum LossFunction {
     MeanAbsoluteError,
     /// `-t log p - (1 - t) log (1 - p)` of probabilities.
     BinaryCrossEntropy,
-    /// `-sum t log p` of a row of probabilities, which is divided by its sum, against one-hot rows or other probabilities.
+    /// `-sum t log p` of a row of probabilities, which is divided by its sum, against one-hot rows or other probabilities,
+    /// whose sum is 1; rows (or steps of a sequence) with a lower sum count less, of zeros not at all.
     CategoricalCrossEntropy,
     /// `-log p` of the right class; targets are one column of class numbers.
     SparseCategoricalCrossEntropy,
@@ -271,7 +274,7 @@ impl LossConfig {
             return Err(NetworkError::data("predictions have no columns: give one for each output"));
         }
         convert::check_finite("predictions", predictions)?;
-        self.check_targets(targets, &[predictions.ncols()], DType::F64)?;
+        self.check_targets("targets", targets, &[predictions.ncols()], DType::F64)?;
         convert::check_rows(predictions, targets)?;
         let cpu = device::cpu()?;
         Ok((convert::matrix(predictions, DType::F64, cpu)?, convert::matrix(targets, DType::F64, cpu)?))
@@ -307,42 +310,6 @@ impl LossConfig {
             Some(weights) => targets.map(|class| weights.get(class as usize).copied().unwrap_or(0.0)).sum(),
             None => rows as f64,
         }
-    }
-
-    /// Checks that targets fit outputs of this shape and type.
-    pub(crate) fn check_targets(&self, targets: &Array2<f64>, outputs: &[usize], dtype: DType) -> Result<()> {
-        convert::check_data("targets", targets, self.target_columns(outputs), dtype)?;
-        let classes = self.classes(outputs);
-        if let Some(weights) = self.parameters.class_weights.as_ref().filter(|w| w.len() != classes) {
-            let actual = weights.len().to_string();
-            return Err(NetworkError::dimension_mismatch(
-                "class_weights",
-                format!("{classes}, one a class"),
-                actual,
-            ));
-        }
-        let wrong = |x: &f64| match self.function {
-            LossFunction::SparseCategoricalCrossEntropy => {
-                x.fract() != 0.0 || *x < 0.0 || *x >= classes as f64
-            }
-            LossFunction::BinaryCrossEntropy
-            | LossFunction::CategoricalCrossEntropy
-            | LossFunction::KLDivergence => !(0.0..=1.0).contains(x),
-            LossFunction::HingeLoss | LossFunction::SquaredHingeLoss => x.abs() != 1.0,
-            LossFunction::PoissonLoss => *x < 0.0,
-            _ => false,
-        };
-        let Some(((row, _), x)) = targets.indexed_iter().find(|(_, x)| wrong(x)) else { return Ok(()) };
-        let allowed = match self.function {
-            LossFunction::SparseCategoricalCrossEntropy => {
-                format!("whole numbers from 0 to {}", classes.saturating_sub(1))
-            }
-            LossFunction::HingeLoss | LossFunction::SquaredHingeLoss => "1 and -1".to_owned(),
-            LossFunction::PoissonLoss => "counts of at least 0".to_owned(),
-            _ => "probabilities between 0 and 1".to_owned(),
-        };
-        let name = self.function.name();
-        Err(NetworkError::data(format!("the target of row {row} is {x}: {name} takes {allowed}")))
     }
 
     /// Checks that a network with these layers can learn by this loss: where it takes a logarithm, the last activation comes to

@@ -26,6 +26,7 @@ fn small() -> Result<Network> {
 #[test]
 fn networks_that_cannot_be() -> Result<()> {
     assert!(words(Network::with_input_size(0)).contains("at least 1"));
+    assert!(words(Network::with_input_size(usize::MAX)).contains("room for a row"));
     assert!(words(Network::builder().add_layer(LayerBuilder::dense(3)).build()).contains("with_input_size"));
     assert!(words(Network::with_input_size(3)?.build()).contains("add_layer"));
     let huge = usize::MAX / 2;
@@ -289,6 +290,25 @@ fn errors_of_the_published_crate_have_a_kind() {
         assert_eq!(error.category(), category);
     }
     assert_eq!(NetworkError::convergence("it wanders", 7).to_string(), "it wanders (after 7 iterations)");
+}
+
+#[test]
+fn errors_of_the_libraries_beneath_become_errors_of_this_crate() {
+    fn file() -> Result<Vec<u8>> {
+        Ok(std::fs::read("no such folder/file")?)
+    }
+    fn matrix() -> Result<Array2<f64>> {
+        Ok(Array2::from_shape_vec((2, 3), vec![0.0; 5])?)
+    }
+    fn json() -> Result<f64> {
+        Ok(serde_json::from_str("[")?)
+    }
+    let kinds = [
+        file().map(drop).unwrap_err().category(),
+        matrix().map(drop).unwrap_err().category(),
+        json().map(drop).unwrap_err().category(),
+    ];
+    assert_eq!(kinds, ["io", "data", "serialization"]);
 }
 
 #[test]

@@ -101,6 +101,29 @@ fn other_files_are_refused() -> Result<()> {
 }
 
 #[test]
+fn binary_networks_are_known_and_missing_folders_made() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new/folder/network.bin");
+    network(Precision::Float32)?.save_binary(&path)?;
+    let error = Network::load(&path).map(drop).unwrap_err();
+    assert!(matches!(error, NetworkError::Serialization { .. }), "{error}");
+    assert!(error.to_string().contains("load_binary"), "{error}");
+    Ok(())
+}
+
+/// A device without an end is not read to it.
+#[cfg(unix)]
+#[test]
+fn devices_are_no_networks() {
+    let zero = std::path::Path::new("/dev/zero");
+    for result in [Network::load(zero), Network::load_binary(zero)] {
+        let error = result.map(drop).unwrap_err();
+        assert!(matches!(error, NetworkError::Io { .. }), "{error}");
+        assert!(error.to_string().contains("a regular file is needed"), "{error}");
+    }
+}
+
+#[test]
 fn figures_that_are_not_finite_are_kept() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let mut network = Network::with_input_size(2)?

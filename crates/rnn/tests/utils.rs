@@ -44,6 +44,8 @@ fn classes_are_rows_and_back() -> Result<()> {
     assert_eq!(DataPreprocessing::to_categorical(&labels, Some(5))?.ncols(), 5);
     assert!(DataPreprocessing::to_categorical(&labels, Some(2)).unwrap_err().to_string().contains("up to 2"));
     assert!(DataPreprocessing::to_categorical(&arr1(&[usize::MAX]), None).is_err());
+    let many = DataPreprocessing::to_categorical(&arr1(&[0, 1 << 30]), None).unwrap_err().to_string();
+    assert!(many.contains("too long"), "{many}");
     assert_eq!(DataPreprocessing::to_categorical(&arr1(&[]), Some(3))?.dim(), (0, 3));
     Ok(())
 }
@@ -68,6 +70,12 @@ fn rows_stay_with_their_targets() -> Result<()> {
         assert_eq!(test_y[[0, 0]] == 15.0 && test_y[[4, 0]] == 19.0, !shuffle);
     }
     assert!(DataPreprocessing::train_test_split(&x, &y, 1.5, false, None).is_err());
+    for (share, left) in [(0.01, "leaves 0"), (0.999, "leaves 20")] {
+        let error =
+            DataPreprocessing::train_test_split(&x, &y, share, true, Some(1)).unwrap_err().to_string();
+        assert!(error.contains(left), "{error}");
+    }
+    assert_eq!(DataPreprocessing::train_test_split(&x, &y, 0.0, true, Some(1))?.1.nrows(), 0);
     let noisy = DataPreprocessing::add_noise(&x, 0.5, Some(1))?;
     let variance = (&noisy - &x).mapv(|d| d * d).sum() / 40.0;
     assert!((0.1..0.5).contains(&variance), "{variance}");
@@ -182,6 +190,9 @@ fn figures_and_settings() -> Result<()> {
     settings.set("names", ["a", "b"])?;
     assert_eq!((settings.get("rate")?, settings.get::<f64>("other")?), (Some(0.25), None));
     assert!(settings.get::<f64>("names").is_err());
+    let mut odd = ConfigManager::new();
+    odd.set("rate", f64::NAN)?;
+    assert!(odd.settings["rate"].is_null());
     assert_eq!(settings.get_or_default("names", 7), 7);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("settings.json");

@@ -1,7 +1,7 @@
 //! Writing a file so that it is there completely or not at all.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,23 +11,30 @@ use crate::{Error, Result};
 ///
 /// The bytes go to a temporary file in the same folder, are forced to the disk, and take the place of the old file by
 /// renaming, which the operating system does in one step. A missing folder is created. On any error, a full disk
-/// included, the temporary file is removed.
+/// included, the temporary file is removed. A symbolic link stays one: the file that it names is written.
 ///
 /// # Errors
-/// What `write` returns, or an [`Error::Io`] naming `path`.
+/// What `write` returns, or an [`Error::Io`] naming `path`, which may also name a device, a pipe or a socket.
 pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let fail = |e| Error::io("write", path, e);
-    let folder = match path.parent() {
+    let refused = |reason: &str| fail(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Err(fail(io::Error::from(io::ErrorKind::IsADirectory))),
+        // Renaming would take the place of a device or pipe instead of writing to it.
+        Ok(found) if !found.is_file() => {
+            return Err(refused("this is a device, a pipe or a socket, a regular file is needed"));
+        }
+        _ => {}
+    }
+    let target = &behind_links(path).map_err(fail)?;
+    let folder = match target.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let Some(name) = path.file_name() else {
-        return Err(Error::data(path.display().to_string(), "this names a folder, not a file to write"));
+    let Some(name) = target.file_name() else {
+        return Err(refused("this names no file: give a path that ends in a file's name"));
     };
     fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
-    if path.is_dir() {
-        return Err(fail(std::io::Error::from(std::io::ErrorKind::IsADirectory)));
-    }
 
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let (file, temporary) = loop {
@@ -39,7 +46,7 @@ pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> Resul
         // A new file, never one that lies there: it could be a link that leads elsewhere.
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(file) => break (file, Temporary { path, kept: false }),
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(fail(e)),
         }
     };
@@ -48,7 +55,7 @@ pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> Resul
     let file = writer.into_inner().map_err(|e| fail(e.into_error()))?;
     file.sync_all().map_err(fail)?;
     drop(file);
-    temporary.rename(path).map_err(fail)?;
+    temporary.rename(target).map_err(fail)?;
     sync_folder(folder);
     Ok(())
 }
@@ -61,6 +68,21 @@ pub fn write_bytes_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     write_atomically(path, |file| file.write_all(bytes).map_err(|e| Error::io("write", path, e)))
 }
 
+/// The path behind symbolic links, whether or not a file lies there.
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    let mut target = path.to_owned();
+    // As many as Linux follows.
+    for _ in 0..40 {
+        match fs::read_link(&target) {
+            // From the link's folder, if it is not a path from the root.
+            Ok(named) => target = target.parent().unwrap_or(Path::new("")).join(named),
+            // No link. What else is wrong with it is told when it is written.
+            Err(_) => return Ok(target),
+        }
+    }
+    Err(io::Error::other("this is a link in a circle of symbolic links: name a file"))
+}
+
 /// A file that is removed when it goes out of scope, unless it was renamed.
 struct Temporary {
     path: PathBuf,
@@ -68,7 +90,7 @@ struct Temporary {
 }
 
 impl Temporary {
-    fn rename(mut self, target: &Path) -> std::io::Result<()> {
+    fn rename(mut self, target: &Path) -> io::Result<()> {
         fs::rename(&self.path, target)?;
         self.kept = true;
         Ok(())
@@ -96,7 +118,7 @@ fn sync_folder(folder: &Path) {
 mod tests {
     use super::*;
 
-    fn names(folder: &Path) -> std::io::Result<Vec<String>> {
+    fn names(folder: &Path) -> io::Result<Vec<String>> {
         fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 
@@ -132,6 +154,48 @@ mod tests {
         assert!(write_bytes_atomically(folder.path(), b"x").is_err());
         assert!(write_bytes_atomically(Path::new("/"), b"x").is_err());
         assert!(names(folder.path())?.is_empty());
+        Ok(())
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_stay_links_and_their_files_are_written() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let (inner, link) = (folder.path().join("inner"), folder.path().join("link"));
+        fs::create_dir(&inner)?;
+        let real = inner.join("real");
+        fs::write(&real, b"")?;
+        std::os::unix::fs::symlink("inner/second", &link)?;
+        std::os::unix::fs::symlink("real", inner.join("second"))?;
+        write_bytes_atomically(&link, b"one")?;
+        assert_eq!(fs::read(&real)?, b"one");
+        assert!(fs::symlink_metadata(&link)?.is_symlink());
+        // A file that is not there yet.
+        fs::remove_file(&real)?;
+        write_bytes_atomically(&link, b"two")?;
+        assert_eq!(fs::read(&real)?, b"two");
+        assert!(fs::symlink_metadata(inner.join("second"))?.is_symlink());
+        let circle = folder.path().join("circle");
+        std::os::unix::fs::symlink("circle", &circle)?;
+        let message = write_bytes_atomically(&circle, b"x").unwrap_err().to_string();
+        assert!(message.contains("circle of symbolic links"), "{message}");
+        Ok(())
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_regular_file_is_refused() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("socket");
+        let _socket = std::os::unix::net::UnixListener::bind(&path)?;
+        for path in [path.as_path(), Path::new("/dev/null")] {
+            let message = write_bytes_atomically(path, b"x").unwrap_err().to_string();
+            assert!(message.contains("a regular file is needed"), "{message}");
+        }
+        assert!(path.exists());
+        assert_eq!(names(folder.path())?, ["socket"]);
+        let message = write_bytes_atomically(Path::new(""), b"x").unwrap_err().to_string();
+        assert!(message.contains("this names no file"), "{message}");
         Ok(())
     }
 

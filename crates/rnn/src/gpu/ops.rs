@@ -7,7 +7,7 @@ use neurenix::phynexus::{
 };
 
 use super::{GpuContext, GpuTensor};
-use crate::{LossConfig, LossFunction, NetworkError, Result};
+use crate::{LossConfig, LossFunction, NetworkError, Result, error::within};
 
 /// An activation by name.
 pub type Activation = crate::ActivationFunction;
@@ -40,7 +40,7 @@ pub struct RecurrentParameters<'a> {
 /// reads; mistakes are said at once.
 ///
 /// # Errors
-/// All refuse tensors of another device, and shapes that do not fit.
+/// All refuse tensors of another device, shapes that do not fit, and numbers out of their ranges.
 pub trait GpuOps {
     /// The sum of elements.
     fn add(&mut self, a: &GpuTensor, b: &GpuTensor) -> Result<GpuTensor>;
@@ -293,6 +293,7 @@ impl GpuOps for GpuContext {
         bias: Option<&GpuTensor>,
         epsilon: f64,
     ) -> Result<GpuTensor> {
+        within("epsilon", epsilon, 0.0, f64::INFINITY)?;
         let (weight, bias) = (self.maybe(weight)?, self.maybe(bias)?);
         self.result(self.own(input)?.batch_norm(None, None, weight, bias, true, epsilon))
     }
@@ -305,6 +306,7 @@ impl GpuOps for GpuContext {
         bias: Option<&GpuTensor>,
         epsilon: f64,
     ) -> Result<GpuTensor> {
+        within("epsilon", epsilon, 0.0, f64::INFINITY)?;
         let (mean, variance) = (Some(self.own(mean)?), Some(self.own(variance)?));
         let (weight, bias) = (self.maybe(weight)?, self.maybe(bias)?);
         self.result(self.own(input)?.batch_norm(mean, variance, weight, bias, false, epsilon))
@@ -316,6 +318,7 @@ impl GpuOps for GpuContext {
         variance: &GpuTensor,
         momentum: f64,
     ) -> Result<(GpuTensor, GpuTensor)> {
+        within("momentum", momentum, 0.0, 1.0)?;
         let (mean, variance) = (self.own(mean)?, self.own(variance)?);
         let (mean, variance) = self.own(input)?.running_statistics(mean, variance, momentum)?;
         Ok((GpuTensor::of(mean, self.device_id()), GpuTensor::of(variance, self.device_id())))

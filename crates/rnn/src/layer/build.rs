@@ -104,7 +104,7 @@ pub(crate) fn build(
         return Err(wrong(format!("it has no {setting}: leave that out")));
     }
     if let Some(rule) = description.weight_init {
-        rule.check()?;
+        rule.check(site.dtype)?;
     }
     if matches!(kind, Kind::Embedding { .. }) && place > 0 {
         return Err(wrong("it takes whole numbers: put it first".to_owned()));

@@ -43,8 +43,8 @@ pub enum WeightInitialization {
 }
 
 impl WeightInitialization {
-    /// Checks the numbers.
-    pub(super) fn check(self) -> Result<()> {
+    /// Checks the numbers, and that all that is drawn is finite in a type.
+    pub(super) fn check(self, dtype: DType) -> Result<()> {
         let finite = |name: &str, value: f64| within(name, value, f64::MIN, f64::INFINITY);
         match self {
             WeightInitialization::Uniform { min, max } => {
@@ -54,14 +54,26 @@ impl WeightInitialization {
                     let reason = format!("it must not be above max, which is {max}");
                     return Err(NetworkError::invalid_parameter("min", min, reason));
                 }
-                Ok(())
+                self.check_reach(min.abs().max(max.abs()).max(max - min), dtype)
             }
             WeightInitialization::Normal { mean, std } => {
                 finite("mean", mean)?;
-                within("std", std, 0.0, f64::INFINITY)
+                within("std", std, 0.0, f64::INFINITY)?;
+                // Farther from the mean no normal number is drawn.
+                self.check_reach(mean.abs() + 10.0 * std, dtype)
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks that numbers as great as this are finite in a type.
+    fn check_reach(self, greatest: f64, dtype: DType) -> Result<()> {
+        let most = if dtype == DType::F64 { f64::MAX } else { f64::from(f32::MAX) };
+        if greatest <= most {
+            return Ok(());
+        }
+        let reason = format!("weights would be beyond {most:e}, where {} ends: take less", dtype.name());
+        Err(NetworkError::invalid_parameter("weight_init", format!("{self:?}"), reason))
     }
 
     /// A weight `[outputs, inputs, kernel..]`.

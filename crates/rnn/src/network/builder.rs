@@ -127,11 +127,13 @@ impl NetworkBuilder {
     ///
     /// # Errors
     /// A description that makes no network: no layer, sizes of 0, shapes that do not fit each other; numbers out of their
-    /// ranges; a loss of probabilities or counts behind an activation that gives others; a device that is not there.
+    /// ranges; a loss of probabilities or counts behind an activation that gives others; weights for more or fewer classes
+    /// than there are; a device that is not there.
     pub fn build(self) -> Result<Network> {
         let network = self.made()?;
         network.plan.optimizer.check_use()?;
         network.plan.loss.check_layers(&network.layers)?;
+        network.plan.loss.check_class_weights(network.output_shape())?;
         Ok(network)
     }
 
@@ -169,8 +171,8 @@ fn check_input(shape: &[usize]) -> Result<()> {
     let size = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     if shape.is_empty() || size.is_none_or(|n| n == 0 || n > isize::MAX as usize / 16) {
         let shown = show_shape(shape);
-        let message =
-            format!("rows of shape {shown}: give the input's size with with_input_size, at least 1");
+        let limits = if size == Some(0) || shape.is_empty() { "at least 1" } else { "with room for a row" };
+        let message = format!("rows of shape {shown}: give the input's size with with_input_size, {limits}");
         return Err(NetworkError::architecture(message));
     }
     Ok(())

@@ -45,7 +45,8 @@ struct Json {
 }
 
 impl Network {
-    /// Writes the network as JSON: what people can read and other programs too.
+    /// Writes the network as JSON: what people can read and other programs too. Folders that are missing are made, here and
+    /// with the other formats; a symbolic link stays one, and the file that it names is written.
     ///
     /// # Errors
     /// If the file cannot be written (one that was there stays), or a weight is not finite, which JSON has no numbers for.
@@ -83,6 +84,9 @@ impl Network {
 
     fn read_json(path: &Path, device: Option<&str>) -> Result<Network> {
         let bytes = read(path)?;
+        if bytes.starts_with(MAGIC) {
+            return Err(wrong(path, "it is a binary network: read it with load_binary".to_owned()));
+        }
         let invalid = |error: serde_json::Error| wrong(path, format!("it is no network in JSON: {error}"));
         let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(invalid)?;
         check_version(
@@ -306,8 +310,17 @@ impl Network {
     }
 }
 
+/// All of a regular file: a device may have no end.
 fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|error| neurenix::Error::io("read", path, error).into())
+    let contents = || {
+        let found = std::fs::metadata(path)?;
+        if !found.is_file() && !found.is_dir() {
+            let reason = "this is a device, a pipe or a socket, a regular file is needed";
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, reason));
+        }
+        std::fs::read(path)
+    };
+    contents().map_err(|error| neurenix::Error::io("read", path, error).into())
 }
 
 fn wrong(path: &Path, message: String) -> NetworkError {

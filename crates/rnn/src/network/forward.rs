@@ -20,7 +20,7 @@ impl Network {
     /// # Errors
     /// Rows of another size, numbers that are not finite, and the device's.
     pub fn predict(&self, input: &Array2<f64>) -> Result<Array2<f64>> {
-        self.check_input(input)?;
+        self.check_input("data", input)?;
         self.set_training(false);
         let _guard = no_grad();
         let mut values = Vec::new();
@@ -44,7 +44,7 @@ impl Network {
     /// # Errors
     /// As [`Network::predict`].
     pub fn forward(&mut self, input: &Array2<f64>, training: bool) -> Result<Array2<f64>> {
-        self.check_input(input)?;
+        self.check_input("data", input)?;
         self.set_training(training);
         let _guard = no_grad();
         let rows = self.rows(&convert::elements(input), input.nrows())?;
@@ -63,8 +63,8 @@ impl Network {
         input: &Array2<f64>,
         targets: &Array2<f64>,
     ) -> Result<(f64, Vec<Array2<f64>>)> {
-        self.check_input(input)?;
-        self.plan().loss.check_targets(targets, self.output_shape(), self.dtype())?;
+        self.check_input("data", input)?;
+        self.plan().loss.check_targets("targets", targets, self.output_shape(), self.dtype())?;
         convert::check_rows(input, targets)?;
         self.set_training(false);
         let rows = self.rows(&convert::elements(input), input.nrows())?;
@@ -94,7 +94,7 @@ impl Network {
         test_data: &Array2<f64>,
         test_targets: &Array2<f64>,
     ) -> Result<HashMap<String, f64>> {
-        self.plan().loss.check_targets(test_targets, self.output_shape(), self.dtype())?;
+        self.plan().loss.check_targets("targets", test_targets, self.output_shape(), self.dtype())?;
         convert::check_rows(test_data, test_targets)?;
         let loss = self.mean_loss(test_data, test_targets, &self.plan().loss)?;
         let predictions = self.predict(test_data)?;
@@ -186,7 +186,7 @@ impl Network {
         targets: &Array2<f64>,
         config: &crate::LossConfig,
     ) -> Result<f64> {
-        self.check_input(data)?;
+        self.check_input("data", data)?;
         self.set_training(false);
         let _guard = no_grad();
         let scores = self.loss_takes_scores(config);
@@ -233,15 +233,15 @@ impl Network {
         loss.of(&questions(outputs, classes)?, &questions(targets, columns)?, scores)
     }
 
-    /// Checks that data are rows of the network's.
-    pub(crate) fn check_input(&self, data: &Array2<f64>) -> Result<()> {
-        convert::check_data("data", data, self.input_dim(), self.dtype())?;
+    /// Checks that data, called so, are rows of the network's.
+    pub(crate) fn check_input(&self, what: &str, data: &Array2<f64>) -> Result<()> {
+        convert::check_data(what, data, self.input_dim(), self.dtype())?;
         let Some(count) = self.vocabulary() else { return Ok(()) };
         let wrong = |x: f64| x.fract() != 0.0 || x < 0.0 || x >= count as f64;
         match data.indexed_iter().find(|(_, x)| wrong(**x)) {
             None => Ok(()),
             Some(((row, column), x)) => Err(NetworkError::data(format!(
-                "row {row}, column {column} is {x}: an embedding takes whole numbers from 0 to {}",
+                "{what} has {x} in row {row}, column {column}: an embedding takes whole numbers from 0 to {}",
                 count - 1
             ))),
         }

@@ -24,7 +24,7 @@ pub struct TrainingHistory {
     /// Metrics over the validation rows, by name.
     #[serde(with = "finite::lists")]
     pub val_metrics: HashMap<String, Vec<f64>>,
-    /// The optimiser's learning rate at the epoch's end.
+    /// The optimiser's learning rate at the epoch's last step; what the schedule makes of the epoch is that of the next.
     pub learning_rate: Vec<f64>,
     /// The time of each epoch, with its validation.
     pub epoch_times: Vec<Duration>,

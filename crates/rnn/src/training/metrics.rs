@@ -16,7 +16,7 @@ impl Metrics {
     /// one half.
     ///
     /// # Errors
-    /// If the shapes differ.
+    /// If the shapes differ, there are no rows, or a number is NaN.
     pub fn accuracy(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
         check(predictions, targets)?;
         let rows = predictions.rows().into_iter().zip(targets.rows());
@@ -30,7 +30,7 @@ impl Metrics {
     /// Of the elements predicted at or above the threshold, the share whose target is too; 0 if there is none.
     ///
     /// # Errors
-    /// If the shapes differ.
+    /// If the shapes differ, there are no rows, or a number is NaN.
     pub fn precision(predictions: &Array2<f64>, targets: &Array2<f64>, threshold: f64) -> Result<f64> {
         let (hits, false_alarms, _) = counts(predictions, targets, threshold)?;
         Ok(share(hits, hits + false_alarms))
@@ -39,7 +39,7 @@ impl Metrics {
     /// Of the elements whose target is at or above the threshold, the share predicted so; 0 if there is none.
     ///
     /// # Errors
-    /// If the shapes differ.
+    /// If the shapes differ, there are no rows, or a number is NaN.
     pub fn recall(predictions: &Array2<f64>, targets: &Array2<f64>, threshold: f64) -> Result<f64> {
         let (hits, _, missed) = counts(predictions, targets, threshold)?;
         Ok(share(hits, hits + missed))
@@ -48,7 +48,7 @@ impl Metrics {
     /// The harmonic mean of precision and recall.
     ///
     /// # Errors
-    /// If the shapes differ.
+    /// If the shapes differ, there are no rows, or a number is NaN.
     pub fn f1_score(predictions: &Array2<f64>, targets: &Array2<f64>, threshold: f64) -> Result<f64> {
         let (hits, false_alarms, missed) = counts(predictions, targets, threshold)?;
         Ok(share(2 * hits, 2 * hits + false_alarms + missed))
@@ -57,7 +57,7 @@ impl Metrics {
     /// The mean distance.
     ///
     /// # Errors
-    /// If the shapes differ.
+    /// If the shapes differ, there are no rows, or a number is NaN.
     pub fn mae(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
         check(predictions, targets)?;
         let sum: f64 = predictions.iter().zip(targets).map(|(p, t)| (p - t).abs()).sum();
@@ -67,7 +67,7 @@ impl Metrics {
     /// The root of the mean squared distance.
     ///
     /// # Errors
-    /// If the shapes differ.
+    /// If the shapes differ, there are no rows, or a number is NaN.
     pub fn rmse(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
         check(predictions, targets)?;
         let sum: f64 = predictions.iter().zip(targets).map(|(p, t)| (p - t).powi(2)).sum();
@@ -77,7 +77,7 @@ impl Metrics {
     /// The share of the targets' variance that the predictions explain; 0 for targets without variance.
     ///
     /// # Errors
-    /// If the shapes differ.
+    /// If the shapes differ, there are no rows, or a number is NaN.
     pub fn r2_score(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<f64> {
         check(predictions, targets)?;
         let (mut unexplained, mut all) = (0.0, 0.0);
@@ -129,6 +129,10 @@ impl Metrics {
             }
             _ => {}
         }
+        // What was made of a run that went astray is no number either.
+        if p.is_empty() || p.iter().any(|x| x.is_nan()) {
+            return Ok(f64::NAN);
+        }
         match name {
             // Each column is a question of its own.
             "accuracy" if loss.asks_by_column() => {
@@ -158,11 +162,20 @@ fn by_question(numbers: &Array2<f64>, classes: usize) -> Result<Array2<f64>> {
 
 fn check(predictions: &Array2<f64>, targets: &Array2<f64>) -> Result<()> {
     convert::check_rows(predictions, targets)?;
-    if predictions.ncols() == targets.ncols() {
-        return Ok(());
+    if predictions.ncols() != targets.ncols() {
+        let (expected, actual) = (predictions.ncols().to_string(), targets.ncols().to_string());
+        return Err(NetworkError::dimension_mismatch("columns of targets", expected, actual));
     }
-    let (expected, actual) = (predictions.ncols().to_string(), targets.ncols().to_string());
-    Err(NetworkError::dimension_mismatch("columns of targets", expected, actual))
+    if predictions.is_empty() {
+        return Err(NetworkError::data("there are no predictions to judge: give at least one row"));
+    }
+    for (what, numbers) in [("predictions", predictions), ("targets", targets)] {
+        if let Some(((row, column), _)) = numbers.indexed_iter().find(|(_, x)| x.is_nan()) {
+            let message = format!("{what} have NaN in row {row}, column {column}, which cannot be judged");
+            return Err(NetworkError::data(message));
+        }
+    }
+    Ok(())
 }
 
 /// Hits, false alarms and misses.

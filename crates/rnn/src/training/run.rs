@@ -69,14 +69,14 @@ impl<'a> Run<'a> {
         }
         loss.check_layers(network.layers())?;
         let outputs = network.output_shape();
-        let check = |data: &Array2<f64>, targets: &Array2<f64>| -> Result<()> {
-            network.check_input(data)?;
-            convert::check_rows(data, targets)?;
-            loss.check_targets(targets, outputs, network.dtype())
+        let check = |names: [&str; 2], data: &Array2<f64>, targets: &Array2<f64>| -> Result<()> {
+            network.check_input(names[0], data)?;
+            convert::check_rows_of(names[1], data, targets)?;
+            loss.check_targets(names[1], targets, outputs, network.dtype())
         };
-        check(data, targets)?;
+        check(["data", "targets"], data, targets)?;
         if let Some((data, targets)) = validation {
-            check(data, targets)?;
+            check(["validation data", "validation targets"], data, targets)?;
         }
         let augmentation = config.data_augmentation.clone().unwrap_or_default();
         let mixes = augmentation.label_smoothing.is_some() || augmentation.mixup_alpha.is_some();
@@ -118,7 +118,9 @@ impl<'a> Run<'a> {
         let dtype = network.dtype();
         let inputs = convert::host(data.slice(s![..rows, ..]), &network.batch_shape(rows), dtype)?;
         let targets = own(targets);
-        if loss.mass(rows, targets.iter().copied()) == 0.0 {
+        let weights = loss.parameters.class_weights.as_deref();
+        let counts_nothing = weights.is_some_and(|weights| weights.iter().all(|weight| *weight == 0.0));
+        if counts_nothing || loss.mass(rows, targets.iter().copied()) == 0.0 {
             let message = "class_weights are 0 for the classes of all rows: give one of them a weight";
             return Err(NetworkError::training(message));
         }

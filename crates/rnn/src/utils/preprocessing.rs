@@ -72,9 +72,13 @@ impl DataPreprocessing {
     pub fn to_categorical(labels: &Array1<usize>, num_classes: Option<usize>) -> Result<Array2<f64>> {
         let needed = labels.iter().max().map_or(0, |label| label.saturating_add(1));
         let classes = num_classes.unwrap_or(needed);
-        if needed > classes || classes > MOST_CLASSES {
+        if needed > classes {
             let message =
                 format!("there are labels up to {}, and {classes} classes", needed.saturating_sub(1));
+            return Err(NetworkError::data(message));
+        }
+        if classes > MOST_CLASSES {
+            let message = format!("rows for {classes} classes are too long, at most {MOST_CLASSES} are made");
             return Err(NetworkError::data(message));
         }
         let mut rows = convert::made((labels.len(), classes), || 0.0)?;
@@ -110,7 +114,8 @@ impl DataPreprocessing {
     /// Data to train on and to test with, then the targets of both; `test_size` is the share of the last ones.
     ///
     /// # Errors
-    /// If data and targets have not as many rows, or the share is not between 0 and 1.
+    /// If data and targets have not as many rows, the share is not between 0 and 1, or it leaves one part without rows though it
+    /// is neither 0 nor 1.
     pub fn train_test_split(
         data: &Array2<f64>,
         targets: &Array2<f64>,
@@ -123,6 +128,10 @@ impl DataPreprocessing {
         let rows = data.nrows();
         let order = if shuffle { RandomUtils::permutation(rows, seed) } else { (0..rows).collect() };
         let held = (rows as f64 * test_size).round() as usize;
+        if rows > 0 && test_size > 0.0 && test_size < 1.0 && (held == 0 || held >= rows) {
+            let reason = format!("of {rows} rows it leaves {held} to test with: take another share");
+            return Err(NetworkError::invalid_parameter("test_size", test_size, reason));
+        }
         let (train, test) = order.split_at(rows - held.min(rows));
         let part = |of: &Array2<f64>, rows: &[usize]| of.select(Axis(0), rows);
         Ok((part(data, train), part(data, test), part(targets, train), part(targets, test)))

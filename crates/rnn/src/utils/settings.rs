@@ -23,10 +23,10 @@ impl ConfigManager {
         ConfigManager::default()
     }
 
-    /// Sets one.
+    /// Sets one. A number that is not finite becomes `null`, since JSON has none.
     ///
     /// # Errors
-    /// If JSON has nothing for the value.
+    /// If JSON has no other place for the value: a map whose keys are neither text nor numbers.
     pub fn set<T: Serialize>(&mut self, key: &str, value: T) -> Result<()> {
         let value = serde_json::to_value(value).map_err(|error| invalid(key, error))?;
         self.settings.insert(key.to_owned(), value);

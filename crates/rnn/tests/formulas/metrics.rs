@@ -125,6 +125,31 @@ fn shapes_must_be_the_same() {
 }
 
 #[test]
+fn what_is_no_number_is_not_judged() {
+    let (numbers, none) = (Array2::<f64>::ones((2, 2)), Array2::<f64>::zeros((0, 2)));
+    let mut nan = numbers.clone();
+    nan[[1, 0]] = f64::NAN;
+    for (p, t, told) in [
+        (&nan, &numbers, "predictions have NaN in row 1, column 0"),
+        (&numbers, &nan, "targets have NaN in row 1, column 0"),
+        (&none, &none, "at least one row"),
+    ] {
+        for refused in [
+            Metrics::accuracy(p, t),
+            Metrics::precision(p, t, 0.5),
+            Metrics::recall(p, t, 0.5),
+            Metrics::f1_score(p, t, 0.5),
+            Metrics::mae(p, t),
+            Metrics::rmse(p, t),
+            Metrics::r2_score(p, t),
+        ] {
+            let message = refused.expect_err(told).to_string();
+            assert!(message.contains(told), "{message}");
+        }
+    }
+}
+
+#[test]
 fn a_run_reports_what_it_was_asked_for() -> Result<()> {
     let x = numbers(60, 3, 9);
     let t = Array2::from_shape_fn((60, 1), |(row, _)| f64::from(u8::from(x[[row, 0]] + x[[row, 1]] > 0.1)));
