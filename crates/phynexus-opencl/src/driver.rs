@@ -13,14 +13,12 @@ use std::{
 
 use opencl3::{
     command_queue::{
-        CL_QUEUE_PROFILING_ENABLE, create_command_queue, enqueue_marker_with_wait_list,
         enqueue_migrate_mem_object, enqueue_nd_range_kernel, enqueue_read_buffer, enqueue_write_buffer,
-        finish, flush,
     },
     device::{CL_DEVICE_TYPE_ALL, get_device_ids},
-    event::{CL_COMPLETE, CL_PROFILING_COMMAND_END, get_event_profiling_data, wait_for_events},
+    event::{CL_COMPLETE, CL_PROFILING_COMMAND_END, get_event_profiling_data},
     kernel::{CL_KERNEL_WORK_GROUP_SIZE, create_kernel, get_kernel_work_group_data, set_kernel_arg},
-    memory::{CL_FALSE, CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, CL_TRUE},
+    memory::{CL_FALSE, CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED},
     platform::platform::{CL_PLATFORM_NAME, get_platform_data, get_platform_ids},
 };
 use phynexus::{
@@ -40,6 +38,7 @@ use crate::{
     exit,
     figures::{Figures, text},
     object::{Code, Object},
+    queue::{self, Queue},
 };
 
 /// Registers every device of every platform, or the reason why there is none; once a process. Graphics processors and
@@ -105,8 +104,8 @@ pub(crate) struct OpenCl {
     target: Target,
     compiler: Compiler,
     context: Object,
-    queue: Object,
-    /// Copies of small writes that may still be read, with their events.
+    queue: Queue,
+    /// Copies of small writes that may still be read, with their events; they go after the queue, which ends first.
     staged: Mutex<VecDeque<(Object, Box<[u8]>)>>,
     /// Done once the end of the process waits for the driver's compiler.
     guarded: Once,
@@ -127,12 +126,7 @@ impl OpenCl {
         let error =
             |code| Error::Device { device: name.clone(), message: format!("opening the device: {code}") };
         let context = Object::context(figures.device).map_err(error)?;
-        // Profiles ask when markers were reached.
-        // SAFETY: the device is the context's.
-        let handle =
-            unsafe { create_command_queue(context.handle(), figures.device, CL_QUEUE_PROFILING_ENABLE) };
-        // SAFETY: the queue was just made.
-        let queue = unsafe { Object::queue(handle.map_err(|code| error(Code(code)))?) };
+        let queue = Queue::new(&context, figures.device).map_err(error)?;
         let (target, compiler) = (figures.target(&name), Compiler::new(&name, figures.clone()));
         let staged = Mutex::new(VecDeque::new());
         Ok(OpenCl { name, figures, target, compiler, context, queue, staged, guarded: Once::new() })
@@ -196,14 +190,12 @@ impl OpenCl {
         // SAFETY: queue, kernel and sizes are valid. Of a printed kernel the checker proved every access in bounds of its
         // parameters' lengths, and the plan binds memory of these lengths, aligned as was asked for.
         let event = unsafe {
-            let (global, local) = (global.as_ptr(), local.as_ptr());
-            let queue = self.queue.handle();
-            enqueue_nd_range_kernel(queue, kernel.handle(), 3, ptr::null(), global, local, 0, ptr::null())
+            let (kernel, global, local) = (kernel.handle(), global.as_ptr(), local.as_ptr());
+            self.queue.put(|queue| {
+                enqueue_nd_range_kernel(queue, kernel, 3, ptr::null(), global, local, 0, ptr::null())
+            })
         };
-        let event = event.map_err(|code| self.refused("launching a kernel", code, bytes))?;
-        // SAFETY: the event is this launch's, and nobody waits for it.
-        drop(unsafe { Object::event(event) });
-        Ok(())
+        event.map(drop).map_err(|code| self.refused("launching a kernel", code, bytes))
     }
 
     /// A printed kernel, whose source has so many bytes, in its program.
@@ -233,7 +225,7 @@ impl OpenCl {
     }
 
     fn flush(&self) -> Result<()> {
-        flush(self.queue.handle()).map_err(|code| self.error("submitting kernels", code))
+        self.queue.flush().map_err(|code| self.error("submitting kernels", code))
     }
 
     /// Lets go of the copies of writes that are done.
@@ -243,13 +235,6 @@ impl OpenCl {
         while staged.front().is_some_and(|(event, _)| done(event)) {
             staged.pop_front();
         }
-    }
-}
-
-impl Drop for OpenCl {
-    fn drop(&mut self) {
-        // What is staged may still be read.
-        let _ = finish(self.queue.handle());
     }
 }
 
@@ -286,42 +271,36 @@ impl Driver for OpenCl {
         // A driver may take the memory only when it is first used, where the pool can no longer make room. Brought to the
         // device now, it is taken now.
         let (handle, flags) = (block.handle(), CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED);
-        // SAFETY: queue and buffer are valid, and the handle is read during the call.
-        let event =
-            unsafe { enqueue_migrate_mem_object(self.queue.handle(), 1, &handle, flags, 0, ptr::null()) };
+        // SAFETY: the buffer is valid, and its handle is read during the call.
+        let event = unsafe {
+            self.queue.put(|queue| enqueue_migrate_mem_object(queue, 1, &handle, flags, 0, ptr::null()))
+        };
         match event {
-            Ok(event) => {
-                // SAFETY: the event is this command's, and nobody waits for it.
-                drop(unsafe { Object::event(event) });
-                Some(block)
-            }
-            Err(code) if Code(code).is_no_room() => None,
-            // The buffer is there all the same.
-            Err(_) => Some(block),
+            Err(code) if code.is_no_room() => None,
+            // After another failure the buffer is there all the same.
+            Ok(_) | Err(_) => Some(block),
         }
     }
 
     fn write(&self, block: &Object, offset: usize, bytes: &[u8]) -> Result<()> {
-        let write = |bytes: &[u8], blocking| {
-            let (queue, handle) = (self.queue.handle(), block.handle());
-            let (count, source) = (bytes.len(), bytes.as_ptr().cast());
+        let refused = |code| self.refused("copying to the device", code, bytes.len());
+        let write = |bytes: &[u8]| {
+            let (handle, count, source) = (block.handle(), bytes.len(), bytes.as_ptr().cast());
             // SAFETY: the part lies within the block. The bytes stay until the copy is done: it is waited for, or they are
             // kept with its event.
-            let event = unsafe {
-                enqueue_write_buffer(queue, handle, blocking, offset, count, source, 0, ptr::null())
-            };
-            // SAFETY: the event is this copy's.
-            event
-                .map(|event| unsafe { Object::event(event) })
-                .map_err(|code| self.refused("copying to the device", code, count))
+            unsafe {
+                self.queue.put(|queue| {
+                    enqueue_write_buffer(queue, handle, CL_FALSE, offset, count, source, 0, ptr::null())
+                })
+            }
         };
         if self.write_waits(bytes.len()) {
-            return write(bytes, CL_TRUE).map(drop);
+            return write(bytes).and_then(|event| self.queue.wait_for(&event)).map_err(refused);
         }
         let copy: Box<[u8]> = bytes.into();
         let mut staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
         OpenCl::sweep(&mut staged);
-        let event = write(&copy, CL_FALSE)?;
+        let event = write(&copy).map_err(refused)?;
         staged.push_back((event, copy));
         Ok(())
     }
@@ -331,14 +310,15 @@ impl Driver for OpenCl {
     }
 
     fn read(&self, block: &Object, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        let (count, target) = (bytes.len(), bytes.as_mut_ptr().cast());
-        let (queue, handle) = (self.queue.handle(), block.handle());
+        let (handle, count, target) = (block.handle(), bytes.len(), bytes.as_mut_ptr().cast());
         // SAFETY: the part lies within the block, and the copy is waited for.
-        let event =
-            unsafe { enqueue_read_buffer(queue, handle, CL_TRUE, offset, count, target, 0, ptr::null()) };
-        // SAFETY: the event is this copy's, and nobody waits for it.
-        drop(unsafe { Object::event(event.map_err(|code| self.error("copying from the device", code))?) });
-        Ok(())
+        let event = unsafe {
+            self.queue.put(|queue| {
+                enqueue_read_buffer(queue, handle, CL_FALSE, offset, count, target, 0, ptr::null())
+            })
+        };
+        let done = event.and_then(|event| self.queue.wait_for(&event));
+        done.map_err(|code| self.error("copying from the device", code))
     }
 
     fn begin_read(&self, block: &Object, offset: usize, bytes: usize) -> Result<Option<Box<dyn HostRead>>> {
@@ -363,12 +343,7 @@ impl Driver for OpenCl {
     }
 
     fn mark(&self) -> Result<Option<Object>> {
-        // SAFETY: the queue is valid, and nothing is waited for.
-        let event = unsafe { enqueue_marker_with_wait_list(self.queue.handle(), 0, ptr::null()) };
-        // SAFETY: the event is this marker's.
-        event
-            .map(|event| Some(unsafe { Object::event(event) }))
-            .map_err(|code| self.error("marking the time", code))
+        self.queue.mark().map(Some).map_err(|code| self.error("marking the time", code))
     }
 
     fn submit(&self) -> Result<()> {
@@ -376,10 +351,11 @@ impl Driver for OpenCl {
     }
 
     fn elapsed(&self, from: &Object, to: &Object) -> Result<f64> {
-        let error = |code| self.error("reading the time of a marker", code);
-        wait_for_events(&[from.handle(), to.handle()]).map_err(error)?;
+        let error = |code: Code| self.error("reading the time of a marker", code);
+        queue::wait(from).and_then(|()| queue::wait(to)).map_err(error)?;
         let time = |event: &Object| {
-            let bytes = get_event_profiling_data(event.handle(), CL_PROFILING_COMMAND_END).map_err(error)?;
+            let bytes = get_event_profiling_data(event.handle(), CL_PROFILING_COMMAND_END);
+            let bytes = bytes.map_err(|code| error(Code(code)))?;
             let bytes = bytes.try_into().map_err(|_| Error::internal("phynexus_opencl", "a time's size"))?;
             Ok::<_, Error>(u64::from_ne_bytes(bytes))
         };
@@ -411,6 +387,6 @@ impl Driver for OpenCl {
     }
 
     fn synchronize(&self) -> Result<()> {
-        finish(self.queue.handle()).map_err(|code| self.error("waiting for kernels", code))
+        self.queue.wait().map_err(|code| self.error("waiting for kernels", code))
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use opencl3::{
-    command_queue::{enqueue_nd_range_kernel, finish},
+    command_queue::enqueue_nd_range_kernel,
     kernel::{create_kernel, set_kernel_arg},
 };
 use phynexus::{Error, device, gpu::NotCompiled};
@@ -16,6 +16,7 @@ use phynexus::{Error, device, gpu::NotCompiled};
 use crate::{
     compile::Compiler,
     object::{Code, Object},
+    queue::Queue,
 };
 
 unsafe extern "C" {
@@ -29,7 +30,7 @@ extern "C" fn wait() {
 
 /// Makes the end of the process wait for devices. What a compiler takes down then, much of it made by its first
 /// compilation, is taken down in reverse order, so a kernel is compiled and run before: it is still there during the wait.
-pub(crate) fn guard(compiler: &Compiler, context: &Object, queue: &Object) {
+pub(crate) fn guard(compiler: &Compiler, context: &Object, queue: &Queue) {
     // Windows ends other threads before it takes libraries down.
     if cfg!(windows) {
         return;
@@ -41,7 +42,7 @@ pub(crate) fn guard(compiler: &Compiler, context: &Object, queue: &Object) {
 }
 
 /// Compiles a kernel and runs it to its end.
-fn run(compiler: &Compiler, context: &Object, queue: &Object) -> Result<(), NotCompiled> {
+fn run(compiler: &Compiler, context: &Object, queue: &Queue) -> Result<(), NotCompiled> {
     /// Elements, each of one invocation.
     const COUNT: usize = 4;
     // No driver has kept the machine code of another time.
@@ -69,22 +70,10 @@ fn run(compiler: &Compiler, context: &Object, queue: &Object) -> Result<(), NotC
     unsafe { set_kernel_arg(handle, 0, size_of::<*mut c_void>(), ptr::from_ref(&argument).cast()) }
         .map_err(failed_call)?;
     let size = [COUNT, 1, 1];
-    // SAFETY: queue, kernel and sizes are valid, and each invocation writes its own element of the buffer.
+    // SAFETY: kernel and sizes are valid, and each invocation writes its own element of the buffer.
     let event = unsafe {
-        let queue = queue.handle();
-        enqueue_nd_range_kernel(
-            queue,
-            kernel.handle(),
-            3,
-            ptr::null(),
-            size.as_ptr(),
-            size.as_ptr(),
-            0,
-            ptr::null(),
-        )
+        let (kernel, size) = (kernel.handle(), size.as_ptr());
+        queue.put(|queue| enqueue_nd_range_kernel(queue, kernel, 3, ptr::null(), size, size, 0, ptr::null()))
     };
-    // SAFETY: the event is this launch's.
-    drop(unsafe { Object::event(event.map_err(failed_call)?) });
-    finish(queue.handle()).map_err(failed_call)?;
-    Ok(())
+    Ok(queue.wait_for(&event.map_err(failed)?).map_err(failed)?)
 }

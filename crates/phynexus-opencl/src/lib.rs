@@ -10,6 +10,7 @@
 //! | `object` | OpenCL's objects and errors |
 //! | `figures` | what a device says of itself, and what kernels on it can have |
 //! | `compile` | from source to machine code |
+//! | `queue` | a device's commands, in their order |
 //! | `driver` | the engine's trait |
 //! | `exit` | what a processor's driver compiles while the process ends |
 
@@ -18,6 +19,7 @@ mod driver;
 mod exit;
 mod figures;
 mod object;
+mod queue;
 
 pub use compile::compile_source;
 pub use driver::register;

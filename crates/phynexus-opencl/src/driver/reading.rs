@@ -2,15 +2,11 @@
 
 use std::ptr;
 
-use opencl3::{
-    command_queue::enqueue_read_buffer,
-    event::{CL_COMPLETE, wait_for_events},
-    memory::CL_FALSE,
-};
+use opencl3::{command_queue::enqueue_read_buffer, event::CL_COMPLETE, memory::CL_FALSE};
 use phynexus::{Error, Result, device::HostRead};
 
 use super::OpenCl;
-use crate::object::{Code, Object};
+use crate::{object::Object, queue};
 
 /// A copy with its event, and where the driver writes.
 struct Reading {
@@ -28,14 +24,15 @@ pub(super) fn begin(
     count: usize,
 ) -> Result<Box<dyn HostRead>> {
     let mut bytes = vec![0; count].into_boxed_slice();
-    let (queue, target) = (driver.queue.handle(), bytes.as_mut_ptr().cast());
+    let (handle, target) = (block.handle(), bytes.as_mut_ptr().cast());
     // SAFETY: the part lies within the block, and the bytes stay until the copy is done.
     let event = unsafe {
-        enqueue_read_buffer(queue, block.handle(), CL_FALSE, offset, count, target, 0, ptr::null())
+        driver
+            .queue
+            .put(|queue| enqueue_read_buffer(queue, handle, CL_FALSE, offset, count, target, 0, ptr::null()))
     };
     let event = event.map_err(|code| driver.error("copying from the device", code))?;
-    // SAFETY: the event is this copy's.
-    let reading = Reading { device: driver.name.clone(), event: unsafe { Object::event(event) }, bytes };
+    let reading = Reading { device: driver.name.clone(), event, bytes };
     // From here on the copy is waited for before its bytes go.
     driver.flush()?;
     Ok(Box::new(reading))
@@ -43,9 +40,9 @@ pub(super) fn begin(
 
 impl Reading {
     fn wait(&self) -> Result<()> {
-        wait_for_events(&[self.event.handle()]).map_err(|code| Error::Device {
+        queue::wait(&self.event).map_err(|code| Error::Device {
             device: self.device.clone(),
-            message: format!("copying from the device: {}", Code(code)),
+            message: format!("copying from the device: {code}"),
         })
     }
 }
