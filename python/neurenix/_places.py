@@ -83,7 +83,7 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generat
 
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Numbers from a normal distribution, in place."""
-    if std < 0:
+    if isinstance(std, (int, float)) and std < 0:
         raise ValueError(f"normal_: std is {std}: it is not negative")
     return self.copy_(_drawn(self, "randn", generator) * std + mean)
 

@@ -129,3 +129,14 @@ def test_samples_without_batches_are_converted() -> None:
     assert rest == [1, "b"]
     words = np.array(["a", "b"])
     assert data.default_convert(words) is words
+
+
+def test_a_data_set_may_give_whole_batches_alone() -> None:
+    class Squares:
+        def __len__(self) -> int:
+            return 4
+
+        def __getitems__(self, indices: list[int]) -> list[int]:
+            return [index * index for index in indices]
+
+    assert [batch.tolist() for batch in data.DataLoader(Squares(), batch_size=2)] == [[0, 1], [4, 9]]

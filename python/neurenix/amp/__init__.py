@@ -17,7 +17,8 @@ from .. import _engine
 from ._scaler import GradScaler
 
 
-_KINDS = ("cpu", "cuda", "hip", "opencl", "vulkan", "metal", "dx12")
+# Kinds of devices here, and those of PyTorch's that its programs name.
+_KINDS = ("cpu", "cuda", "hip", "opencl", "vulkan", "metal", "dx12", "mps", "xpu")
 
 
 class autocast:

@@ -185,7 +185,7 @@ class DataLoader:
         self._in_order = isinstance(dataset, IterableDataset)
         if self._in_order and (shuffle or sampler is not None or batch_sampler is not None):
             raise ValueError("DataLoader: an IterableDataset comes in its own order, without shuffle and samplers")
-        if not self._in_order and not hasattr(dataset, "__getitem__"):
+        if not (self._in_order or hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")):
             raise TypeError(
                 f"DataLoader: a {type(dataset).__name__} is no data set: give a sequence, a Dataset or an IterableDataset"
             )

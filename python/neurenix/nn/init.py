@@ -54,7 +54,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Numbers from a normal distribution."""
-    if std < 0:
+    if isinstance(std, (int, float)) and std < 0:
         raise ValueError(f"normal_: std is {std}: it is not negative")
     return _put(tensor, _draw(tensor, "randn", generator) * std + mean)
 
