@@ -398,3 +398,12 @@ def test_lists_that_hold_themselves_and_odd_truth_values() -> None:
     assert nx.Tensor(odd[::2]).to(nx.int32).tolist() == [1, 0]
     for point in (odd[:1].reshape(()), odd[0]):
         assert nx.Tensor(point).shape == () and nx.Tensor(point).to(nx.int32).item() == 1
+
+
+def test_a_product_is_read_beside_its_transpose() -> None:
+    left, right = nx.arange(6, dtype=nx.float32).reshape(3, 2), nx.Tensor([[1.0, 2.0], [3.0, 4.0]])
+    product = left @ right
+    turned = product.t().contiguous()
+    nx.evaluate([product, turned])
+    assert product.tolist() == [[3.0, 4.0], [11.0, 16.0], [19.0, 28.0]]
+    assert turned.tolist() == [[3.0, 11.0, 19.0], [4.0, 16.0, 28.0]]
