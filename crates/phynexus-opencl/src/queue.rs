@@ -60,10 +60,11 @@ impl Queue {
         Ok(flush(self.queue.handle())?)
     }
 
-    /// Waits until a command of this queue is done.
+    /// Waits until a command of this queue is done, or failed: it uses the host's memory no longer.
     pub(crate) fn wait_for(&self, event: &Object) -> Result<(), Code> {
-        self.flush()?;
-        wait(event)
+        let sent = self.flush();
+        // Waiting sends it too, so that it is waited for whatever became of that.
+        wait(event).and(sent)
     }
 
     /// Waits until all that is in the queue is done.

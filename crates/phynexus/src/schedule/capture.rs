@@ -3,8 +3,8 @@
 //!
 //! A repeated computation finds its plan in the cache, but its graph is recorded and walked every time. A [`Captured`]
 //! function skips both: it knows which buffer goes into which slot of the plan. What the function makes from host data
-//! inside is a constant of the recording; random numbers are drawn anew at each call, as if the function had run (of a generator that
-//! it makes itself, the next ones).
+//! inside is a constant of the recording; random numbers are drawn anew at each call, as if the function had run (of a
+//! generator that it makes itself, the next ones).
 
 mod recording;
 

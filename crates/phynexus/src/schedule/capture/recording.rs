@@ -192,7 +192,7 @@ impl Recording {
         fork::check()?;
         let states: SmallVec<[GeneratorState; 2]> =
             self.generators.iter().map(|(generator, blocks)| generator.advance(*blocks)).collect();
-        // A call that fails has drawn nothing, wherever it fails.
+        // A call that fails has drawn nothing, wherever it fails, unless another thread has drawn since.
         self.run(given, kept, &states).inspect_err(|_| {
             let drawn = self.generators.iter().zip(&states);
             drawn.for_each(|((generator, blocks), state)| generator.give_back(*state, *blocks));
