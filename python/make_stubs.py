@@ -22,7 +22,6 @@ STUBS = HERE / "neurenix" / "_engine.pyi"
 HEADER = '''# Made by make_stubs.py: do not edit.
 import builtins
 from collections.abc import Callable, Iterator, Sequence
-from os import PathLike
 from typing import Any, SupportsFloat, SupportsIndex
 
 Number = bool | int | float

@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
-from ._engine import run_command
+from ._engine import run_command, stop_training
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command, with the program's arguments unless others are given; the result is the exit code."""
+    """Runs the command, with the program's arguments unless others are given; the result is the exit code.
+
+    On the main thread the first Ctrl-C lets a training run write a checkpoint; any other ends the command.
+    """
     try:
-        return run_command(["neurenix", *(sys.argv[1:] if arguments is None else arguments)])
+        with _stopping():
+            return run_command(["neurenix", *(sys.argv[1:] if arguments is None else arguments)])
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """Signals that end a program stop a training run first. Afterwards they do what they did before."""
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        # None is a handler that is not Python's, which could not be put back.
+        handlers = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) not in (None, signal.SIG_IGN)}
+
+    def restore() -> None:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if not stop_training():
+            restore()
+            signal.raise_signal(number)
+
+    for number in handlers:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        restore()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,40 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _WANTED = {"Tensor", "Tensor | None", "Sequence[Tensor]"}
 
+_TORCH = {"x": "input", "x1": "input", "x2": "other", "arrays": "tensors"}
+"""PyTorch's names of parameters that have the standard's here."""
+_TORCH_OF: dict[str, dict[str, str]] = {
+    "allclose": {"y": "other"},
+    "bmm": {"x2": "mat2"},
+    "cdist": {"x1": "x1", "x2": "x2"},
+    "dot": {"x2": "tensor"},
+    "isclose": {"y": "other"},
+    "mm": {"x2": "mat2"},
+    "outer": {"x2": "vec2"},
+    "permute": {"axes": "dims"},
+    "roll": {"shift": "shifts"},
+    "searchsorted": {"x1": "sorted_sequence", "x2": "input"},
+    "split": {"x": "tensor", "split_size": "split_size_or_sections"},
+    "take": {"indices": "index"},
+    "tensordot": {"x1": "a", "x2": "b"},
+    "tile": {"repetitions": "dims"},
+    "trapezoid": {"x": "x"},
+    "trapz": {"x": "x"},
+}
+"""Those that differ in one function."""
+
+
+def _order(function: Callable[..., Any], name: str) -> list[str]:
+    """PyTorch's names of the first parameters, up to the last that has another name here, or none."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return []
+    here: tuple[str, ...] = code.co_varnames[: code.co_argcount]
+    of: dict[str, str] = {**_TORCH, **_TORCH_OF.get(name, {})}
+    theirs: list[str] = [of.get(each, each) for each in here]
+    last = max((place for place, each in enumerate(here, 1) if theirs[place - 1] != each), default=0)
+    return theirs[: max(last, code.co_posonlyargcount)]
+
 
 def _parts(parameter: inspect.Parameter, annotation: Any, value: Any) -> list[Any]:
     """What of an argument is to be tensors."""
@@ -65,9 +99,15 @@ def guarded(function: Function, name: str, annotations: Mapping[str, str] | None
     else:
         first = next(iter(annotations), "")
     begins_with_tensor = wanted.get(first) == "Tensor"
+    order = _order(function, name)
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            for each in order[len(args) :]:
+                if each not in kwargs:
+                    break
+                args = (*args, kwargs.pop(each))
         # An array has methods of the same names: with other arguments, and with arrays as results.
         if begins_with_tensor and not isinstance(args[0] if args else kwargs.get(first), Tensor):
             wrong = mistake(name, function, args, kwargs, annotations)
@@ -85,9 +125,11 @@ def guarded(function: Function, name: str, annotations: Mapping[str, str] | None
 
 
 def guard(names: dict[str, Any]) -> None:
-    """Guards every public function of a module that takes tensors, given the module's ``globals()``."""
+    """Guards every public function of a module that takes tensors, given the module's ``globals()``; they take PyTorch's names
+    of arguments, too."""
     for name, value in list(names.items()):
         if name.startswith("_") or not inspect.isfunction(value) or value.__module__ != names["__name__"]:
             continue
-        if any(kind in _WANTED for each, kind in value.__annotations__.items() if each != "return"):
+        takes_tensors = any(kind in _WANTED for each, kind in value.__annotations__.items() if each != "return")
+        if takes_tensors or _order(value, name):
             names[name] = guarded(value, name)

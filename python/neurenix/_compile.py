@@ -6,11 +6,12 @@ import functools
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import _engine
 from ._engine import Tensor
+from ._watch import Watch
 
 # More recordings than this are not kept.
 _CAPACITY = 64
@@ -44,62 +45,40 @@ def _unflatten(shape: Any, tensors: list[Tensor]) -> Any:
     return shape[1]
 
 
-def _held(function: Any, arguments: Any) -> tuple[list[Tensor], tuple[bool, ...]]:
-    """The tensors that a function holds: parameters and buffers of modules, and tensors of its closure; and the modes of
-    these modules."""
-    found: dict[int, Tensor] = {}
-    modes: list[bool] = []
-    seen: set[int] = set()
+def _values(shape: Any) -> Iterator[Any]:
+    """What else than tensors is in a shape."""
+    if shape[0] == "value":
+        yield shape[1]
+    elif shape[0] != "tensor":
+        for each in shape[-1]:
+            yield from _values(each[1] if shape[0] == "dict" else each)
 
-    def look(value: Any, depth: int) -> None:
-        if depth > 4 or id(value) in seen:
-            return
-        seen.add(id(value))
-        if isinstance(value, Tensor):
-            found[id(value)] = value
-        elif hasattr(value, "_parameters") and hasattr(value, "modules"):
-            for module in value.modules():
-                modes.append(module.training)
-                for each in (*module._parameters.values(), *module._buffers.values()):
-                    if each is not None:
-                        found[id(each)] = each
-        elif isinstance(value, (list, tuple)):
-            for each in value:
-                look(each, depth + 1)
-        elif isinstance(value, dict):
-            for each in value.values():
-                look(each, depth + 1)
-        elif isinstance(value, functools.partial):
-            look((value.func, value.args, value.keywords), depth + 1)
 
-    while isinstance(function, Compiled):
-        function = function._function
-    inner = getattr(function, "__func__", function)
-    look(getattr(function, "__self__", None), 0)
-    look(function, 0)
-    for cell in getattr(inner, "__closure__", None) or ():
-        try:
-            look(cell.cell_contents, 0)
-        except ValueError:
-            continue
-    code, scope = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
-    for name in getattr(code, "co_names", ()):
-        look(scope.get(name), 0)
-    for argument in arguments:
-        if not isinstance(argument, Tensor):
-            look(argument, 0)
-    return list(found.values()), tuple(modes)
+def _requires_gradient(tensors: list[Tensor]) -> bool:
+    return _engine.is_grad_enabled() and any(each.requires_grad for each in tensors)
+
+
+class _Recording:
+    """A recording, once it is made, and what the function read."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.captured: Any = None
+        self.result: Any = None
 
 
 class Compiled:
     """A function that is replayed; see :func:`compile`."""
+
+    # How what looks for tensors in functions knows one of these.
+    is_compiled = True
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
             raise TypeError(f"compile: a {type(function).__name__} stands where a function is needed")
         functools.update_wrapper(self, function, updated=())
         self._function = function
-        self._recordings: dict[Any, tuple[Any, list[Any]]] = {}
+        self._recordings: dict[Any, list[_Recording]] = {}
         self._lock = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
@@ -122,35 +101,53 @@ class Compiled:
         return name if found is self else (Compiled, (self._function,))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        given: list[Tensor] = []
-        shape = _flatten((args, kwargs), given)
-        held, modes = _held(self._function, (*args, *kwargs.values()))
-        tensors = given + held
         if getattr(_RECORDING, "under_way", False):
             # Inside another compiled function it is a part of that one's recording.
             return self._function(*args, **kwargs)
-        if _engine.is_grad_enabled() and any(each.requires_grad for each in tensors):
-            # A replay has no graph for gradients to flow through; the plan of the graph is known all the same.
-            return self._function(*args, **kwargs)
+        given: list[Tensor] = []
+        shape = _flatten((args, kwargs), given)
         kinds = tuple((each.shape, each.dtype.name, each.device.name) for each in given)
-        key = (shape, kinds, tuple(id(each) for each in held), modes, _engine.autocast_dtype())
+        settings = (_engine.autocast_dtype(), _engine.get_default_device().name, _engine.get_float32_matmul_precision())
+        key = (shape, kinds, settings)
         try:
-            known = self._recordings.get(key)
+            known = self._recordings.get(key, [])
         except TypeError as error:
             raise TypeError(f"compile: an argument cannot be compared with earlier ones: {error}") from None
-        if known is None:
+        # A replay has no graph for gradients to flow through; the plan of the graph is known all the same.
+        if _requires_gradient(given + (known[-1].watch.tensors if known else [])):
+            return self._function(*args, **kwargs)
+        recording = next((each for each in reversed(known) if not each.watch.changed()), None) or self._new(key)
+        tensors = given + recording.watch.tensors
+        if _requires_gradient(recording.watch.tensors):
+            return self._function(*args, **kwargs)
+        if recording.watch.refused:
+            raise RuntimeError(
+                f"compile: the function may read {recording.watch.refused}, whose changes cannot be noticed: a replay would "
+                "go on with what was read first. Give what is read as an argument, or make it a tensor"
+            )
+        if recording.captured is None:
             with self._lock:
-                known = self._recordings.get(key)
-                if known is None:
-                    while len(self._recordings) >= _CAPACITY:
-                        self._recordings.pop(next(iter(self._recordings)))
-                    known = self._recordings[key] = self._record(shape, len(given), held)
-        captured, result = known
-        outputs = list(captured(tensors))
-        return _unflatten(result[0], outputs)
+                if recording.captured is None:
+                    recording.captured = self._captured(recording, shape, len(given))
+        outputs = list(recording.captured(tensors))
+        return _unflatten(recording.result, outputs)
 
-    def _record(self, shape: Any, count: int, held: list[Tensor]) -> tuple[Any, list[Any]]:
-        result: list[Any] = [None]
+    def _new(self, key: Any) -> _Recording:
+        """A recording, yet to be made, for this key and everything that the function reads as it is now."""
+        recording = _Recording(Watch(self._function, _values(key[0])))
+        with self._lock:
+            while sum(map(len, self._recordings.values())) >= _CAPACITY:
+                oldest = next(iter(self._recordings))
+                # Others may go through the list.
+                self._recordings[oldest] = self._recordings[oldest][1:]
+                if not self._recordings[oldest]:
+                    del self._recordings[oldest]
+            self._recordings[key] = [*self._recordings.get(key, []), recording]
+        return recording
+
+    def _captured(self, recording: _Recording, shape: Any, count: int) -> Any:
+        watch = recording.watch
+        held = watch.tensors
 
         def run(copies: list[Tensor]) -> list[Tensor]:
             args, kwargs = _unflatten(shape, copies[:count])
@@ -159,30 +156,39 @@ class Compiled:
                 # On this thread alone: others go on with what is held.
                 with _engine.GradientMode(False), _engine.StandIns(held, copies[count:]):
                     places = held + copies[:count]
-                    recorded = [place.detach() for place in places]
+                    recorded = [place.clone() for place in places]
                     outputs: list[Tensor] = []
-                    result[0] = _flatten(self._function(*args, **kwargs), outputs)
+                    recording.result = _flatten(self._function(*args, **kwargs), outputs)
                     if any(not place.is_same(value) for place, value in zip(places, recorded, strict=True)):
                         raise RuntimeError(
                             "compile: the function changes a tensor in place (a running mean, a counter): a replay would "
                             "not. Return the new value, or call the function itself"
+                        )
+                    watch.accept_contents()
+                    changed = watch.changed()
+                    if changed:
+                        raise RuntimeError(
+                            f"compile: {changed} changes while the function runs: a replay would not change it. Return the "
+                            "new value, or call the function itself"
                         )
                     # What is held and given back is the stand-in, too.
                     return [output.detach() for output in outputs]
             finally:
                 _RECORDING.under_way = False
 
-        return _engine.Captured(run), result
+        return _engine.Captured(run)
 
 
 def compile(function: Callable[..., Any] | None = None) -> Any:
     """A function that does what ``function`` does, recorded once for each combination of shapes and then replayed.
 
     Replaying skips Python and the recording of operations. Tensors may come in as arguments (in lists, tuples and dicts
-    too), as parameters and buffers of modules, and from the closure and the globals that the function names; what else it
-    computes with (tensors in other objects, or that functions it calls reach by themselves) is taken as it was when it was
-    recorded. It must not change a tensor in place, which is an error. The function must not read a tensor's value (``item``,
-    ``if x > 0``, ``numpy``, functions of NumPy), which is an error.
+    too) and from everywhere that the function and those it calls name: parameters and buffers of modules, attributes of
+    objects, closures, globals. Numbers and objects found there are part of the recording: when one of them is no longer
+    what it was, the function is recorded again. What changes unnoticed (the module ``random``, the clock, iterators, large
+    arrays of NumPy) is an error that names it, and so is an attribute that the function itself changes. It must not change a
+    tensor in place, which is an error. The function must not read a tensor's value (``item``, ``if x > 0``, ``numpy``,
+    functions of NumPy), which is an error.
     Threads may call it at the same time, also for the first time, and use what it holds beside it.
 
     Where gradients are recorded and something requires them, the function runs as it is: a replay has no graph.

@@ -40,10 +40,10 @@ def _pair(x1: Any, x2: Any) -> tuple[Tensor, Any]:
 def _unary(name: str, doc: str) -> Any:
     method = getattr(Tensor, name)
 
-    def function(x: Any, /, *, out: None = None) -> Tensor:
+    def function(input: Any, *, out: None = None) -> Tensor:
         if out is not None:
             raise TypeError(f"{function.__name__}: out= is not there, tensors are values: use the result")
-        return method(x) if isinstance(x, Tensor) else method(_tensor(x))
+        return method(input) if isinstance(input, Tensor) else method(_tensor(input))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -59,8 +59,8 @@ def _named(name: str, method: str, doc: str) -> Any:
 def _binary(name: str, method: str, doc: str) -> Any:
     combine = getattr(Tensor, method)
 
-    def function(x1: Any, x2: Any, /) -> Tensor:
-        x1, x2 = _pair(x1, x2)
+    def function(input: Any, other: Any) -> Tensor:
+        x1, x2 = _pair(input, other)
         result: Any = combine(x1, x2)
         # An operator leaves what it does not know to the other operand; a function has nobody to leave it to.
         if result is NotImplemented:
@@ -118,37 +118,66 @@ absolute = abs
 positive = _named("positive", "__pos__", "Each element as it is.")
 
 # Of two.
-add = _binary("add", "__add__", "``x1 + x2``.")
-subtract = _binary("subtract", "__sub__", "``x1 - x2``.")
-multiply = _binary("multiply", "__mul__", "``x1 * x2``.")
-divide = _binary("divide", "__truediv__", "``x1 / x2``.")
+_add = _binary("add", "__add__", "")
+_subtract = _binary("subtract", "__sub__", "")
+_divide = _binary("divide", "__truediv__", "")
+_power = _binary("pow", "__pow__", "")
+
+
+def _scaled(x: Any, alpha: float) -> Any:
+    return x if alpha == 1 else (x if isinstance(x, (Tensor, int, float)) else _tensor(x)) * alpha
+
+
+def add(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
+    """``input + alpha * other``."""
+    return _add(input, _scaled(other, alpha))
+
+
+def subtract(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
+    """``input - alpha * other``."""
+    return _subtract(input, _scaled(other, alpha))
+
+
+def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """``input / other``; rounded down with ``rounding_mode="floor"``, towards zero with ``"trunc"``."""
+    if rounding_mode is None:
+        return _divide(input, other)
+    x1, x2 = _pair(input, other)
+    return x1.div(_tensor(x2, x1), rounding_mode)
+
+
+def pow(input: Any, exponent: Any) -> Tensor:
+    """``input ** exponent``."""
+    return _power(input, exponent)
+
+
+multiply = _binary("multiply", "__mul__", "``input * other``.")
 sub, mul, div = subtract, multiply, divide
 floor_divide = _binary("floor_divide", "__floordiv__", "The quotient rounded down, as ``//``.")
 remainder = _binary("remainder", "__mod__", "The remainder with the divisor's sign, as ``%``.")
-pow = _binary("pow", "__pow__", "``x1 ** x2``.")
 maximum = _binary("maximum", "maximum", "The greater of each pair; NaN if one is NaN.")
 minimum = _binary("minimum", "minimum", "The lesser of each pair; NaN if one is NaN.")
-atan2 = _binary("atan2", "atan2", "The angle in radians of the point (x2, x1).")
+atan2 = _binary("atan2", "atan2", "The angle in radians of the point (other, input).")
 arctan2 = atan2
 bitwise_and = _binary("bitwise_and", "__and__", "The bits set in both.")
 bitwise_or = _binary("bitwise_or", "__or__", "The bits set in either.")
 bitwise_xor = _binary("bitwise_xor", "__xor__", "The bits set in one only.")
 bitwise_left_shift = _binary("bitwise_left_shift", "__lshift__", "Bits moved up.")
 bitwise_right_shift = _binary("bitwise_right_shift", "__rshift__", "Bits moved down.")
-less = _binary("less", "__lt__", "``x1 < x2``.")
-less_equal = _binary("less_equal", "__le__", "``x1 <= x2``.")
-greater = _binary("greater", "__gt__", "``x1 > x2``.")
-greater_equal = _binary("greater_equal", "__ge__", "``x1 >= x2``.")
-equal = _binary("equal", "__eq__", "``x1 == x2``, element by element.")
-not_equal = _binary("not_equal", "__ne__", "``x1 != x2``.")
+less = _binary("less", "__lt__", "``input < other``.")
+less_equal = _binary("less_equal", "__le__", "``input <= other``.")
+greater = _binary("greater", "__gt__", "``input > other``.")
+greater_equal = _binary("greater_equal", "__ge__", "``input >= other``.")
+equal = _binary("equal", "__eq__", "``input == other``, element by element.")
+not_equal = _binary("not_equal", "__ne__", "``input != other``.")
 lt, le, gt, ge, eq, ne = less, less_equal, greater, greater_equal, equal, not_equal
 
 
 def _logical(name: str, doc: str) -> Any:
     combine = getattr(Tensor, name)
 
-    def function(x1: Any, x2: Any, /) -> Tensor:
-        x1, x2 = _pair(x1, x2)
+    def function(input: Any, other: Any) -> Tensor:
+        x1, x2 = _pair(input, other)
         return combine(x1, _tensor(x2, x1))
 
     function.__name__ = function.__qualname__ = name

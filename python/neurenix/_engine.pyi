@@ -1,7 +1,6 @@
 # Made by make_stubs.py: do not edit.
 import builtins
 from collections.abc import Callable, Iterator, Sequence
-from os import PathLike
 from typing import Any, SupportsFloat, SupportsIndex
 
 from typing_extensions import Self
@@ -153,7 +152,7 @@ class Optimizer:
     def state(self, /) -> dict[str, Tensor]:
         ...
 
-    def step(self, /, settings: Sequence[tuple[SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex]]) -> None:
+    def step(self, /, settings: Sequence[tuple[SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex]], condition: Tensor | None=None) -> None:
         ...
 
 class Placement:
@@ -354,7 +353,7 @@ class Tensor:
     def __neg__(self, /) -> Tensor:
         ...
 
-    def __new__(cls, /, data: Any=..., shape: Shape | None=None, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Self:
+    def __new__(cls, /, *args: Any, data: Any=..., shape: Shape | None=None, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Self:
         ...
 
     def __or__(self, other: Any, /) -> Tensor:
@@ -424,6 +423,9 @@ class Tensor:
         ...
 
     def __xor__(self, other: Any, /) -> Tensor:
+        ...
+
+    def _as_view(self, /, value: Tensor) -> Tensor:
         ...
 
     def _clear_grad(self, /) -> None:
@@ -1669,7 +1671,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None=None) -> Tensor:
 def linspace(start: SupportsFloat | SupportsIndex, end: SupportsFloat | SupportsIndex, steps: SupportsIndex, *, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
     ...
 
-def load_safetensors(path: str | PathLike[str], device: DeviceLike | None=None) -> tuple[dict[str, Tensor], dict[str, str]]:
+def load_safetensors(file: Any, device: DeviceLike | None=None) -> tuple[dict[str, Tensor], dict[str, str], dict[str, str]]:
     ...
 
 def manual_seed(seed: SupportsIndex) -> None:
@@ -1741,13 +1743,16 @@ def randperm(n: SupportsIndex, *, generator: Generator | None=None, device: Devi
 def recurrent_layer(kind: str, input: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None=None, b_hh: Tensor | None=None, h_0: Tensor | None=None, c_0: Tensor | None=None, reverse: builtins.bool=False) -> tuple[Tensor, Tensor, Tensor | None]:
     ...
 
+def reference_device() -> Device:
+    ...
+
 def rms_norm(input: Tensor, normalized_shape: Shape, weight: Tensor | None=None, eps: SupportsFloat | SupportsIndex | None=None) -> Tensor:
     ...
 
 def run_command(arguments: Sequence[str]) -> builtins.int:
     ...
 
-def save_safetensors(path: str | PathLike[str], tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+def save_safetensors(file: Any, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
     ...
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None=None, dropout_p: SupportsFloat | SupportsIndex=0.0, is_causal: builtins.bool=False, *, scale: SupportsFloat | SupportsIndex | None=None, enable_gqa: builtins.bool=False) -> Tensor:
@@ -1781,6 +1786,9 @@ def solve(input: Tensor, other: Tensor) -> Tensor:
     ...
 
 def stack(tensors: Any, dim: SupportsIndex=0) -> Tensor:
+    ...
+
+def stop_training() -> builtins.bool:
     ...
 
 def svd(input: Tensor, full_matrices: builtins.bool=True) -> tuple[Tensor, Tensor, Tensor]:

@@ -209,7 +209,12 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     [False, True, False]
     """
     x = _tensor(elements, test_elements if isinstance(test_elements, Tensor) else None)
-    found = (x.unsqueeze(-1) == _tensor(test_elements, x).ravel()).any(-1)
+    wanted = _tensor(test_elements, x).ravel().sort(0)[0]
+    if wanted.numel() == 0:
+        found = _engine.full(x.shape, False, device=x.device)
+    else:
+        # NaN has a place in the order, but equals nothing.
+        found = x == wanted.take(wanted._searchsorted(x).clamp(max=wanted.numel() - 1))
     return ~found if invert else found
 
 

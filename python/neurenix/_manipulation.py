@@ -101,17 +101,21 @@ def repeat(x: Tensor, repeats: Any, /, axis: int | None = None) -> Tensor:
     """Each element so many times in a row, as NumPy has it (``Tensor.repeat`` is ``tile``)."""
     if isinstance(repeats, Tensor) and repeats.numel() != 1:
         x, axis = (x.ravel(), 0) if axis is None else (x, axis)
-        counts = repeats.tolist()
-        if len(counts) != x.shape[axis]:
-            raise ValueError(f"repeat: {len(counts)} counts for {x.shape[axis]} elements")
-        index = [i for i, count in enumerate(counts) for _ in range(count)]
-        return x.index_select(axis, _engine.tensor(index, dtype="int64", device=x.device))
+        if repeats.ndim != 1 or repeats.numel() != x.shape[axis]:
+            raise ValueError(f"repeat: counts of shape {repeats.shape} for {x.shape[axis]} elements")
+        if repeats.numel() == 0:
+            return x.clone()
+        if repeats.min() < 0:
+            raise ValueError("repeat: a count is negative")
+        ends = repeats.to(x.device).to("int64").cumsum(0)
+        place = _engine.arange(ends[-1].item(), device=x.device)
+        return x.index_select(axis, ends._searchsorted(place, True))
     return x.repeat_interleave(int(repeats), axis)
 
 
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
     """So many copies along each axis."""
-    return x.tile(*repetitions) if repetitions else x.clone()
+    return x.tile(repetitions) if repetitions else x.clone()
 
 
 def reshape(x: Tensor, /, shape: Shape, *, copy: bool | None = None) -> Tensor:
@@ -122,7 +126,7 @@ def reshape(x: Tensor, /, shape: Shape, *, copy: bool | None = None) -> Tensor:
 
 def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     """The axes in another order."""
-    return x.permute(*axes)
+    return x.permute(axes)
 
 
 permute = permute_dims

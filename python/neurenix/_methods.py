@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -347,6 +348,11 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
 # Elements.
 def fmod(input: Tensor, other: Any) -> Tensor:
     """What is left of a division, with the sign of ``input``."""
+    rest = input % other
+    if not rest.is_floating_point():
+        # The magnitude of the smallest integer does not fit its type.
+        return where((rest != 0) & ((rest < 0) != (input < 0)), rest - other, rest)
+    # From magnitudes, since a float's floored remainder may have been rounded.
     rest = input.abs() % (other.abs() if isinstance(other, Tensor) else abs(other))
     return where(input < 0, -rest, rest)
 
@@ -394,7 +400,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     row, column = max(-offset, 0), max(offset, 0)
     size = max(min(rows - row, columns - column), 0)
     places = _engine.arange(size, device=input.device) * (columns + 1) + (row * columns + column)
-    return x.reshape(*x.shape[:-2], rows * columns).index_select(-1, places)
+    return input._as_view(x.reshape(*x.shape[:-2], rows * columns).index_select(-1, places))
 
 
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
@@ -424,6 +430,10 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     return turned.flip(first if k % 4 == 1 else second)
 
 
+#: So many more parts than elements may be asked for.
+_EMPTY_PARTS = 1 << 16
+
+
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Parts along ``dim``: so many, of which the first are longer by one if need be, or cut before these positions.
 
@@ -432,17 +442,22 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     [[0, 1], [2, 3], [4]]
     """
     size = input.shape[dim]
+    most = size + _EMPTY_PARTS
     # What tensors and NumPy's arrays hold, in lists.
     given = indices_or_sections.tolist() if hasattr(indices_or_sections, "tolist") else indices_or_sections
     if hasattr(given, "__index__"):
         parts = operator.index(given)
         if parts < 1:
             raise ValueError(f"tensor_split: {parts} parts: there must be one at least")
+        if parts > most:
+            raise ValueError(f"tensor_split: {parts} parts of {size} elements: at most {most} are expected")
         least, longer = divmod(size, parts)
         cuts = [least * number + builtins.min(number, longer) for number in range(1, parts)]
     else:
         # As slices: a position from the end, and none beyond it.
-        cuts = [slice(None, cut).indices(size)[1] for cut in given]
+        cuts = [slice(None, cut).indices(size)[1] for cut in itertools.islice(given, most + 1)]
+        if len(cuts) > most:
+            raise ValueError(f"tensor_split: at most {most} positions are expected for {size} elements")
     return tuple(
         input.narrow(dim, start, builtins.max(stop - start, 0)) for start, stop in zip([0, *cuts], [*cuts, size])
     )

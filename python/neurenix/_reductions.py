@@ -22,18 +22,23 @@ def _axis(axis: Any, dim: Any) -> Any:
     return axis if dim is None else dim
 
 
+def _standard(x: Tensor, dtype: Any) -> Any:
+    """The dtype of a sum by the standard: methods have PyTorch's, ``int64`` for unsigned integers too."""
+    return "uint64" if dtype is None and x.dtype.name.startswith("uint") else dtype
+
+
 def sum(
     x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, dim: Axis = None, keepdim: bool = False
 ) -> Tensor:
-    """The sum over axes, all without ``axis``. Integers are summed in 64 bits."""
-    return x.sum(_axis(axis, dim), keepdims or keepdim, dtype)
+    """The sum over axes, all without ``axis``. Integers are summed in 64 bits, unsigned ones as ``uint64``."""
+    return x.sum(_axis(axis, dim), keepdims or keepdim, _standard(x, dtype))
 
 
 def prod(
     x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, dim: Axis = None, keepdim: bool = False
 ) -> Tensor:
     """The product over axes."""
-    return x.prod(_axis(axis, dim), keepdims or keepdim, dtype)
+    return x.prod(_axis(axis, dim), keepdims or keepdim, _standard(x, dtype))
 
 
 def mean(
@@ -75,14 +80,40 @@ def std(
     return x.std(_axis(axis, dim), keepdim=keepdims or keepdim, correction=correction)
 
 
-def max(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The greatest element over axes. With ``dim=``, values and indices, as PyTorch has it."""
-    return x.amax(axis, keepdims or keepdim) if dim is None else x.max(dim, keepdim)
+def max(
+    x: Tensor,
+    /,
+    axis: Any = None,
+    keepdim: bool | None = None,
+    *,
+    keepdims: bool = False,
+    dim: int | None = None,
+    other: Tensor | None = None,
+) -> Any:
+    """The greatest element over axes. With ``dim=`` or ``keepdim``, values and indices, and with a second tensor the
+    greater of each pair, as PyTorch has it."""
+    return _extreme(x.max, x.amax, _axis(_axis(axis, dim), other), dim is not None or keepdim is not None, keepdims or bool(keepdim))
 
 
-def min(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The least element over axes. With ``dim=``, values and indices, as PyTorch has it."""
-    return x.amin(axis, keepdims or keepdim) if dim is None else x.min(dim, keepdim)
+def min(
+    x: Tensor,
+    /,
+    axis: Any = None,
+    keepdim: bool | None = None,
+    *,
+    keepdims: bool = False,
+    dim: int | None = None,
+    other: Tensor | None = None,
+) -> Any:
+    """The least element over axes. With ``dim=`` or ``keepdim``, values and indices, and with a second tensor the
+    lesser of each pair, as PyTorch has it."""
+    return _extreme(x.min, x.amin, _axis(_axis(axis, dim), other), dim is not None or keepdim is not None, keepdims or bool(keepdim))
+
+
+def _extreme(pair: Any, alone: Any, axis: Any, as_pair: bool, keepdim: bool) -> Any:
+    if isinstance(axis, Tensor):
+        return pair(axis)
+    return pair(axis, keepdim) if as_pair and isinstance(axis, int) else alone(axis, keepdim)
 
 
 def amax(x: Tensor, /, dim: Axis = None, keepdim: bool = False) -> Tensor:
@@ -145,14 +176,14 @@ def _along(x: Tensor, axis: int | None, name: str) -> int:
 def cumulative_sum(x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
     """The sums of all elements up to each along an axis; with ``include_initial`` from 0 on."""
     axis = _along(x, axis, "cumulative_sum")
-    sums = x.cumsum(axis, dtype)
+    sums = x.cumsum(axis, _standard(x, dtype))
     return _from_initial(sums, axis, 0) if include_initial else sums
 
 
 def cumulative_prod(x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
     """The products of all elements up to each along an axis; with ``include_initial`` from 1 on."""
     axis = _along(x, axis, "cumulative_prod")
-    products = x.cumprod(axis, dtype)
+    products = x.cumprod(axis, _standard(x, dtype))
     return _from_initial(products, axis, 1) if include_initial else products
 
 
@@ -208,6 +239,8 @@ def diff(
     parts = [part for part in (prepend, x, append) if part is not None]
     if len(parts) > 1:
         x = _engine.cat(parts, axis)
+    if n >= x.shape[axis]:
+        return x.narrow(axis, 0, 0)
     for _ in range(n):
         size = x.shape[axis]
         later, earlier = x.narrow(axis, builtins.min(1, size), builtins.max(size - 1, 0)), x.narrow(axis, 0, builtins.max(size - 1, 0))

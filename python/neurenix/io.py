@@ -12,8 +12,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
-import tempfile
+import warnings
 from collections.abc import Mapping
 from typing import IO, Any
 
@@ -25,8 +24,8 @@ _STRUCTURE = "neurenix"
 
 
 def save(obj: Any, path: str | os.PathLike[str] | IO[bytes]) -> None:
-    """Writes dictionaries, lists, tuples, tensors, numbers, text, booleans and ``None`` as a safetensors file, or into an open
-    binary file.
+    """Writes dictionaries, lists, tuples, tensors, NumPy's arrays, numbers, text, booleans and ``None`` as a safetensors file,
+    or into an open binary file.
 
     A file named by its path is there completely or not at all; its folder must be there. A module's or an optimiser's
     ``state_dict()`` can be written, and modules and optimisers themselves stand for theirs. Other programs that read
@@ -38,23 +37,19 @@ def save(obj: Any, path: str | os.PathLike[str] | IO[bytes]) -> None:
     structure = _packed(obj, "", tensors)
     if not isinstance(path, (str, os.PathLike)):
         _open(path, "save")
-        with tempfile.TemporaryDirectory() as folder:
-            whole = os.path.join(folder, "whole")
-            _engine.save_safetensors(whole, tensors, {_STRUCTURE: json.dumps(structure)})
-            with open(whole, "rb") as file:
-                shutil.copyfileobj(file, path)
-        return
-    folder = os.path.dirname(os.fspath(path))
-    if folder and not os.path.isdir(folder):
-        raise FileNotFoundError(errno.ENOENT, "save: there is no such folder, make it first", folder)
-    _engine.save_safetensors(os.fspath(path), tensors, {_STRUCTURE: json.dumps(structure)})
+    else:
+        folder = os.path.dirname(os.fspath(path))
+        if folder and not os.path.isdir(folder):
+            raise FileNotFoundError(errno.ENOENT, "save: there is no such folder, make it first", folder)
+    _engine.save_safetensors(path, tensors, {_STRUCTURE: json.dumps(structure)})
 
 
 def load(
     path: str | os.PathLike[str] | IO[bytes], device: Any = None, *, map_location: Any = None, weights_only: bool = True
 ) -> Any:
     """Reads what :func:`save` wrote, or any safetensors file as a dictionary of tensors; to the CPU unless ``device``
-    names another. An open binary file is read from where it stands to its end.
+    names another. An open binary file is read from where it stands to its end. Tensors of types that are unknown here, such
+    as ``float8``, are left out with a warning.
 
     ``map_location`` is PyTorch's name of ``device``. ``weights_only`` changes nothing: no file holds code.
     """
@@ -66,18 +61,17 @@ def load(
         device = map_location
     if not isinstance(path, (str, os.PathLike)):
         _open(path, "load")
-        with tempfile.TemporaryDirectory() as folder:
-            whole = os.path.join(folder, "whole")
-            with open(whole, "wb") as file:
-                shutil.copyfileobj(path, file)
-            return load(whole, device)
-    tensors, metadata = _engine.load_safetensors(os.fspath(path), device)
+    tensors, metadata, left_out = _engine.load_safetensors(path, device)
+    if left_out:
+        listed = ", ".join(f"{name} ({kind})" for name, kind in left_out.items())
+        warnings.warn(f"load: tensors of types that are not supported are left out: {listed}", stacklevel=2)
     if _STRUCTURE not in metadata:
         return tensors
     try:
         return _unpacked(json.loads(metadata[_STRUCTURE]), tensors)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{os.fspath(path)}: the description of its contents is damaged: {error!r}") from None
+        name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else "the open file"
+        raise ValueError(f"{name}: the description of its contents is damaged: {error!r}") from None
 
 
 def _open(file: Any, name: str) -> None:
@@ -98,6 +92,10 @@ def _packed(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
             name, number = f"{path or 'tensor'}#{number}", number + 1
         tensors[name] = value.detach()
         return {"tensor": name}
+    if hasattr(value, "__array_interface__"):
+        if not value.shape and hasattr(value, "dtype"):
+            return _packed(value.item(), path, tensors)  # One of NumPy's numbers.
+        return {"array": _packed(_engine.tensor(value, device="cpu"), path, tensors)["tensor"]}
 
     def inner(name: Any) -> str:
         return f"{path}.{name}" if path else str(name)
@@ -113,8 +111,8 @@ def _packed(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         parts = [_packed(part, inner(number), tensors) for number, part in enumerate(value)]
         return {"list" if isinstance(value, list) else "tuple": parts}
     raise TypeError(
-        f"save: {path or 'the object'} is a {type(value).__name__}: dictionaries, lists, tuples, tensors, numbers, "
-        "text, booleans and None can be saved"
+        f"save: {path or 'the object'} is a {type(value).__name__}: dictionaries, lists, tuples, tensors, arrays, "
+        "numbers, text, booleans and None can be saved"
     )
 
 
@@ -124,6 +122,8 @@ def _unpacked(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     ((kind, content),) = value.items()
     if kind == "tensor":
         return tensors[content]
+    if kind == "array":
+        return tensors[content].cpu().numpy().copy()
     if kind == "dict":
         return {key: _unpacked(part, tensors) for key, part in content}
     parts = [_unpacked(part, tensors) for part in content]

@@ -23,6 +23,7 @@ from . import _engine
 from ._arguments import guard as _guard
 from ._engine import Tensor
 from ._manipulation import matmul, matrix_transpose, outer, tensordot, vecdot
+from ._reductions import sum as sums
 from ._results import EighResult, QRResult, SlogdetResult, SVDResult
 
 _Tolerance = float | Tensor | None
@@ -45,7 +46,7 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     """The sums of the diagonals of matrices."""
-    return diagonal(x, offset=offset).sum(-1, dtype=dtype)
+    return sums(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:

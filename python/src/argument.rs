@@ -4,7 +4,7 @@ use phynexus::{DType, Scalar, Tensor};
 use pyo3::{
     exceptions::PyOverflowError,
     prelude::*,
-    types::{PyBool, PyFloat, PyInt, PyList, PyTuple},
+    types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyTuple},
 };
 use smallvec::SmallVec;
 
@@ -65,14 +65,14 @@ impl<'py> FromPyObject<'_, 'py> for Axes {
         if let Ok(axis) = object.extract::<i64>() {
             return Ok(Axes::One(axis));
         }
-        let axes: Vec<i64> = object.extract().map_err(|_| {
-            // All its elements would be in the message.
-            if object.is_instance_of::<PyTensor>() {
-                return type_error(
-                    "a tensor is no axis: give a whole number or a tuple of them; of two tensors there are maximum() and \
-                     minimum()",
-                );
-            }
+        // All its elements would be in the message.
+        if object.is_instance_of::<PyTensor>() {
+            return Err(type_error(
+                "a tensor is no axis: give a whole number or a tuple of them; of two tensors there are maximum() and minimum()",
+            )
+            .into());
+        }
+        let axes = several(&object, MOST)?.ok_or_else(|| {
             type_error(format!("{} is no axis: give a whole number or a tuple of them", &*object))
         })?;
         Ok(Axes::Several(axes.into()))
@@ -154,14 +154,41 @@ pub(crate) fn fits(scalar: Scalar, dtype: DType) -> Result<()> {
     if fits { Ok(()) } else { Err(value_error(format!("{scalar} does not fit into {dtype}"))) }
 }
 
-/// Whole numbers given as one, or as a list or tuple.
-pub(crate) fn whole_numbers(object: &Bound<'_, PyAny>) -> Result<Vec<i64>> {
+/// The most numbers of a shape or of axes: two borders for each dimension.
+const MOST: usize = 2 * phynexus::shape::MAX_RANK;
+
+/// The whole numbers of a sequence, at most so many; nothing if it is none of whole numbers. What it says of its length is not
+/// trusted, and it may have no end.
+fn several(object: &Bound<'_, PyAny>, most: usize) -> Result<Option<Vec<i64>>> {
+    if !object.hasattr("__getitem__")? || object.is_instance_of::<PyDict>() {
+        return Ok(None);
+    }
+    let mut numbers = Vec::new();
+    for item in object.try_iter()? {
+        let Ok(number) = item?.extract() else { return Ok(None) };
+        if numbers.len() == most {
+            let kind = object.get_type().name()?;
+            return Err(value_error(format!(
+                "a {kind} of more than {most} numbers: at most {most} are expected"
+            )));
+        }
+        numbers.push(number);
+    }
+    Ok(Some(numbers))
+}
+
+/// Whole numbers given as one, or as a list or tuple of at most so many.
+pub(crate) fn whole_numbers_up_to(object: &Bound<'_, PyAny>, most: usize) -> Result<Vec<i64>> {
     if let Ok(one) = object.extract::<i64>() {
         return Ok(vec![one]);
     }
-    object
-        .extract()
-        .map_err(|_| type_error(format!("{object} stands where whole numbers are needed, as 3 or (2, 3)")))
+    several(object, most)?
+        .ok_or_else(|| type_error(format!("{object} stands where whole numbers are needed, as 3 or (2, 3)")))
+}
+
+/// Whole numbers of a shape or of axes, given as one, or as a list or tuple.
+pub(crate) fn whole_numbers(object: &Bound<'_, PyAny>) -> Result<Vec<i64>> {
+    whole_numbers_up_to(object, MOST)
 }
 
 /// Whole numbers given one by one or as one list: ``reshape(2, 3)`` and ``reshape((2, 3))``.

@@ -1,11 +1,13 @@
 //! Functions of tensors that are recorded once and replayed.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use phynexus::{Tensor, schedule::capture::Captured};
-use pyo3::{prelude::*, types::PyTuple};
+use pyo3::{PyTraverseError, PyVisit, prelude::*, types::PyTuple};
 
 use crate::{
     argument::tensors,
-    error::{Failure, Result},
+    error::{Failure, Result, runtime_error},
     interrupt::compute,
     tensor::PyTensor,
 };
@@ -20,24 +22,45 @@ pub(crate) fn is_recording() -> bool {
 
 /// A function of a list of tensors that gives a list of tensors, recorded for each combination of shapes and dtypes.
 #[pyclass(name = "Captured", module = "neurenix._engine", frozen)]
-pub(crate) struct PyCaptured(Captured<Function>);
+pub(crate) struct PyCaptured {
+    captured: Captured<Function>,
+    /// What `captured` calls, until the garbage collector clears it.
+    function: Arc<Mutex<Option<Py<PyAny>>>>,
+}
 
 #[pymethods]
 impl PyCaptured {
     #[new]
     fn new(function: Py<PyAny>) -> PyCaptured {
-        PyCaptured(Captured::new(Box::new(move |_given, kept| {
+        let function = Arc::new(Mutex::new(Some(function)));
+        let called = function.clone();
+        let captured = Captured::new(Box::new(move |_given: &[Tensor], kept: &[Tensor]| {
             Python::attach(|py| {
+                let place = called.lock().unwrap_or_else(PoisonError::into_inner);
+                let function = place.as_ref().map(|function| function.clone_ref(py));
+                drop(place);
+                let function = function.ok_or_else(|| runtime_error("the captured function is gone"))?;
                 let arguments: Vec<_> = kept.iter().map(|tensor| PyTensor::wrap(tensor.clone())).collect();
                 tensors(&function.bind(py).call1((arguments,))?)
             })
-        })))
+        }) as Function);
+        PyCaptured { captured, function }
+    }
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.function.try_lock().as_deref() {
+            Ok(Some(function)) => visit.call(function),
+            _ => Ok(()),
+        }
+    }
+    fn __clear__(&self) {
+        let function = self.function.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(function);
     }
     /// The results, computed.
     fn __call__<'py>(&self, py: Python<'py>, arguments: &Bound<'py, PyAny>) -> Result<Bound<'py, PyTuple>> {
         let kept = tensors(arguments)?;
         let kept = kept.iter().map(Tensor::detach).collect::<phynexus::Result<Vec<_>>>()?;
-        let results = compute(py, || self.0.call(&mut Vec::new(), &kept))?;
+        let results = compute(py, || self.captured.call(&mut Vec::new(), &kept))?;
         let results = results.into_iter().map(|result| Bound::new(py, PyTensor::wrap(result)));
         Ok(PyTuple::new(py, results.collect::<PyResult<Vec<_>>>()?)?)
     }

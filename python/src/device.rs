@@ -231,6 +231,13 @@ pub(crate) fn devices(py: Python<'_>) -> Vec<PyDevice> {
     device::devices().into_iter().map(PyDevice).collect()
 }
 
+/// A second device of every machine, for tests of what several devices do: the definitions of operations, computed one after
+/// the other on the processor. It is not among ``devices()``.
+#[pyfunction]
+pub(crate) fn reference_device() -> PyDevice {
+    PyDevice(phynexus::oracle::reference_device())
+}
+
 /// The device kinds that are not here: pairs of kind and reason.
 #[pyfunction]
 pub(crate) fn missing_devices(py: Python<'_>) -> Vec<(String, String)> {

@@ -78,7 +78,7 @@ fn exception(error: &FrameworkError) -> fn(String) -> PyErr {
             EngineError::Axis { .. } | EngineError::Index { .. } | EngineError::SomeIndex { .. } => {
                 PyIndexError::new_err
             }
-            EngineError::OutOfMemory { .. } => PyMemoryError::new_err,
+            EngineError::OutOfMemory { .. } | EngineError::HostMemory { .. } => PyMemoryError::new_err,
             _ => PyRuntimeError::new_err,
         },
         FrameworkError::Io { source, .. } => match source.kind() {
@@ -86,6 +86,7 @@ fn exception(error: &FrameworkError) -> fn(String) -> PyErr {
             std::io::ErrorKind::PermissionDenied => PyPermissionError::new_err,
             _ => PyOSError::new_err,
         },
+        FrameworkError::Memory { .. } => PyMemoryError::new_err,
         FrameworkError::Format { .. } | FrameworkError::Data { .. } => PyValueError::new_err,
         _ => PyRuntimeError::new_err,
     }
@@ -117,6 +118,11 @@ pub(crate) fn type_error(message: impl Into<String>) -> Failure {
 /// A `ValueError`.
 pub(crate) fn value_error(message: impl Into<String>) -> Failure {
     Failure(PyValueError::new_err(message.into()))
+}
+
+/// An `IndexError`.
+pub(crate) fn index_error(message: impl Into<String>) -> Failure {
+    Failure(PyIndexError::new_err(message.into()))
 }
 
 /// A `RuntimeError`.

@@ -1,26 +1,76 @@
 //! Files of tensors.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    io::{self, BufReader, Read, Write},
+    path::{Path, PathBuf},
+};
 
 use neurenix::{
     data::HostArray,
-    io::safetensors::{self, NamedArrays},
+    io::{
+        Source,
+        safetensors::{self, NamedArrays},
+    },
 };
 use phynexus::Tensor;
-use pyo3::prelude::*;
+use pyo3::{prelude::*, types::PyBytes};
 
 use crate::{
     device::{Named, find},
-    error::{Failure, Result},
+    error::{Failure, Result, through_engine},
     interrupt::compute,
     tensor::PyTensor,
 };
 
-/// Writes named tensors as a safetensors file, completely or not at all.
+type Texts = BTreeMap<String, String>;
+
+/// A file that is open in Python. What its methods raise arrives where the call began.
+struct OpenFile(Py<PyAny>);
+
+impl OpenFile {
+    /// What errors call it.
+    const NAME: &str = "the open file";
+
+    fn call<T>(&self, work: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> io::Result<T> {
+        Python::attach(|py| work(self.0.bind(py))).map_err(|raised| io::Error::other(through_engine(raised)))
+    }
+}
+
+impl Read for OpenFile {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let got = self.call(|file| {
+            let part = file.call_method1("read", (bytes.len(),))?;
+            let part = part.cast::<PyBytes>()?.as_bytes();
+            Ok(bytes.get_mut(..part.len()).map(|place| {
+                place.copy_from_slice(part);
+                part.len()
+            }))
+        })?;
+        got.ok_or_else(|| io::Error::other("read() gave more bytes than it was asked for"))
+    }
+}
+
+impl Write for OpenFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Files without a buffer may take a part; others say how much they took too, or nothing.
+        let taken = self.call(|file| {
+            let bytes = PyBytes::new(file.py(), bytes);
+            file.call_method1("write", (bytes,))?.extract::<Option<usize>>()
+        })?;
+        Ok(taken.unwrap_or(bytes.len()).min(bytes.len()))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes named tensors as a safetensors file, completely or not at all, or into an open binary file.
 #[pyfunction]
 pub(crate) fn save_safetensors(
     py: Python<'_>,
-    path: PathBuf,
+    file: Bound<'_, PyAny>,
     tensors: BTreeMap<String, Bound<'_, PyTensor>>,
     metadata: BTreeMap<String, String>,
 ) -> Result<()> {
@@ -28,36 +78,57 @@ pub(crate) fn save_safetensors(
         .into_iter()
         .map(|(name, tensor)| Ok((name, tensor.get().tensor()?)))
         .collect::<Result<Vec<_>>>()?;
+    let file = path_or_file(&file);
     compute(py, || -> Result<()> {
         let mut arrays = BTreeMap::new();
         for (name, tensor) in tensors {
             let array = HostArray::from_bytes(tensor.dtype(), tensor.shape(), tensor.to_bytes()?)?;
             arrays.insert(name, array);
         }
-        Ok(safetensors::save(&path, &NamedArrays { arrays, metadata })?)
+        let contents = NamedArrays { arrays, metadata };
+        match file {
+            Ok(path) => safetensors::save(&path, &contents)?,
+            Err(mut file) => safetensors::write(&mut file, Path::new(OpenFile::NAME), &contents)?,
+        }
+        Ok(())
     })
 }
 
-/// Reads a safetensors file: tensors by name, and the metadata.
+/// A path, or else a file that is open.
+fn path_or_file(file: &Bound<'_, PyAny>) -> Result<PathBuf, OpenFile> {
+    file.extract().map_err(|_| OpenFile(file.clone().unbind()))
+}
+
+/// Reads a safetensors file, named or open: tensors by name, the metadata, and names and types of tensors of unknown types.
 #[pyfunction]
-#[pyo3(signature = (path, device=None))]
+#[pyo3(signature = (file, device=None))]
 pub(crate) fn load_safetensors(
     py: Python<'_>,
-    path: PathBuf,
+    file: Bound<'_, PyAny>,
     device: Option<Named>,
-) -> Result<(BTreeMap<String, PyTensor>, BTreeMap<String, String>)> {
+) -> Result<(BTreeMap<String, PyTensor>, Texts, Texts)> {
     let device = device.map_or_else(|| find("cpu"), |device| Ok(device.0))?;
-    let (tensors, metadata) = compute(py, || {
-        let contents = safetensors::load(&path)?;
+    /// Bytes that an open file is asked for at once.
+    const PIECE: usize = 1 << 20;
+    let file = path_or_file(&file);
+    let (tensors, metadata, left_out) = compute(py, || {
+        let mut source = match file {
+            Ok(path) => Source::open(&path, safetensors::FORMAT)?,
+            Err(file) => {
+                let reader = BufReader::with_capacity(PIECE, file);
+                Source::new(reader, Path::new(OpenFile::NAME), safetensors::FORMAT, None)
+            }
+        };
+        let (contents, left_out) = safetensors::read(&mut source)?;
         let tensor = |(name, array): (String, HostArray)| {
             let tensor = Tensor::from_bytes(array.bytes(), array.dtype(), array.shape(), device)?;
             Ok((name, tensor))
         };
         let tensors = contents.arrays.into_iter().map(tensor).collect::<Result<Vec<(String, Tensor)>>>()?;
-        Ok::<_, Failure>((tensors, contents.metadata))
+        Ok::<_, Failure>((tensors, contents.metadata, left_out))
     })?;
     let tensors = tensors.into_iter().map(|(name, tensor)| (name, PyTensor::wrap(tensor))).collect();
-    Ok((tensors, metadata))
+    Ok((tensors, metadata, left_out))
 }
 
 /// The handwritten digits that come with the library: inputs of training, its labels, inputs of the test, its labels.

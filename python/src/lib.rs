@@ -33,6 +33,12 @@ fn run_command(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> error::Res
     interrupt::compute(py, || Ok::<_, phynexus::Error>(neurenix_cli::commands::run(arguments)))
 }
 
+/// Lets training runs of the command end their step and write a checkpoint. False if there are none, or they were asked before.
+#[pyfunction]
+fn stop_training() -> bool {
+    neurenix_cli::commands::stop_training()
+}
+
 /// How many plans were made so far, rather than found.
 #[pyfunction]
 fn plan_count() -> u64 {
@@ -52,7 +58,7 @@ mod _engine {
         custom::PyCustomKernel,
         device::{
             PyDevice, devices, get_default_device, get_float32_matmul_precision, missing_devices,
-            set_default_device, set_float32_matmul_precision, set_num_threads,
+            reference_device, set_default_device, set_float32_matmul_precision, set_num_threads,
         },
         dtype::{PyDType, all_dtypes, dtype_or_device, promote_types},
         error::_translated,
@@ -81,7 +87,7 @@ mod _engine {
         plan_count,
         precision::{autocast_dtype, set_autocast_dtype},
         profile::PyProfiler,
-        run_command,
+        run_command, stop_training,
         tensor::{
             PyTensor,
             autograd::{

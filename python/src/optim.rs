@@ -127,8 +127,10 @@ impl PyOptimizer {
         Ok(self.lock(py).set_rule(group, rule(&self.rule, &options)?)?)
     }
     /// Updates every parameter that has a gradient: all, or none if it fails. The gradients stay. ``settings`` are learning
-    /// rate and weight decay of each group.
-    fn step(&self, py: Python<'_>, settings: Vec<(f64, f64)>) -> Result<()> {
+    /// rate and weight decay of each group. With a ``condition``, a ``bool`` scalar, the update is chosen on the device.
+    #[pyo3(signature = (settings, condition=None))]
+    fn step(&self, py: Python<'_>, settings: Vec<(f64, f64)>, condition: Option<&PyTensor>) -> Result<()> {
+        let condition = condition.map(PyTensor::tensor).transpose()?;
         let result = compute_undisturbed(py, || -> Result<()> {
             let mut optimizer = self.optimizer.lock().unwrap_or_else(PoisonError::into_inner);
             for (group, (rate, decay)) in settings.into_iter().enumerate() {
@@ -146,7 +148,11 @@ impl PyOptimizer {
                 leaves.iter().zip(&kept).for_each(|(leaf, gradient)| leaf.set_grad(gradient.clone()));
             };
             let taken: Vec<Tensor> = kept.iter().flatten().cloned().collect();
-            if let Err(error) = optimizer.step(gradients, &[]) {
+            let result = match &condition {
+                Some(condition) => optimizer.step_where(condition, gradients, &[]),
+                None => optimizer.step(gradients, &[]),
+            };
+            if let Err(error) = result {
                 put_back(&leaves);
                 return Err(error.into());
             }
@@ -163,7 +169,12 @@ impl PyOptimizer {
     }
     /// The state by name.
     fn state(&self, py: Python<'_>) -> Result<BTreeMap<String, PyTensor>> {
-        Ok(self.lock(py).state()?.into_iter().map(|(name, tensor)| (name, PyTensor::wrap(tensor))).collect())
+        let state = compute_undisturbed(py, || -> Result<_> {
+            let mut optimizer = self.optimizer.lock().unwrap_or_else(PoisonError::into_inner);
+            optimizer.settle()?;
+            Ok(optimizer.state()?)
+        })?;
+        Ok(state.into_iter().map(|(name, tensor)| (name, PyTensor::wrap(tensor))).collect())
     }
     /// Puts a state back. Nothing changes unless all of it fits.
     fn load_state(&self, py: Python<'_>, state: HashMap<String, Bound<'_, PyTensor>>) -> Result<()> {

@@ -6,7 +6,10 @@
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use phynexus::schedule::placement::{self, Placement};
@@ -28,12 +31,22 @@ fn callback() -> MutexGuard<'static, Option<Py<PyAny>>> {
     CALLBACK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How many computations there are of all threads.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether no thread computes. While Python's global lock is held, none begins then either: so nothing that computations
+/// hold for a moment changes.
+pub(crate) fn is_quiet() -> bool {
+    RUNNING.load(Ordering::Acquire) == 0
+}
+
 /// A computation of this thread, until it is dropped: meanwhile nothing is told.
 pub(crate) struct Computing(());
 
 impl Computing {
     pub(crate) fn begin() -> Computing {
         COMPUTING.set(COMPUTING.get() + 1);
+        RUNNING.fetch_add(1, Ordering::AcqRel);
         Computing(())
     }
 }
@@ -41,6 +54,7 @@ impl Computing {
 impl Drop for Computing {
     fn drop(&mut self) {
         COMPUTING.set(COMPUTING.get() - 1);
+        RUNNING.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -6,6 +6,7 @@ import copy
 import pickle
 
 import neurenix as nx
+import numpy as np
 import pytest
 
 
@@ -27,3 +28,128 @@ def test_a_generator_is_copied_and_pickled_with_its_state() -> None:
     for each in copies:
         assert each.initial_seed() == 7
         assert nx.rand(5, generator=each).tolist() == expected, "each goes on by itself from where it was copied"
+
+
+def scaled_steps(optimizer: nx.optim.Optimizer, weights: list[nx.Tensor], factors: list[float]) -> nx.amp.GradScaler:
+    """A step for each factor of the loss; the scale adapts."""
+    scaler = nx.amp.GradScaler(init_scale=2.0**10, growth_interval=2)
+    for factor in factors:
+        optimizer.zero_grad()
+        scaler.scale(sum((w**2).sum().to(weights[0].device) for w in weights) * factor).backward()
+        scaler.unscale_(optimizer)
+        nx.nn.utils.clip_grad_norm_(weights, 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+    return scaler
+
+
+RULES = ["SGD", "Adam", "AdamW", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "Adamax"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_step_that_is_left_out_on_the_device_leaves_no_trace(rule: str) -> None:
+    options = {"SGD": {"momentum": 0.9, "dampening": 0.5}, "Adagrad": {"lr_decay": 0.1}}.get(rule, {})
+
+    def trained(factors: list[float]) -> tuple[list[float], dict[str, object]]:
+        w = nx.nn.Parameter([1.0, -2.0, 3.0])
+        optimizer = getattr(nx.optim, rule)([w], lr=0.1, **options)
+        scaled_steps(optimizer, [w], factors)
+        state = optimizer.state_dict()["state"][0]
+        return w.tolist(), {name: value.tolist() for name, value in state.items()}
+
+    infinite = float("inf")
+    values, state = trained([infinite, 1.0, infinite, infinite, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    expected, expected_state = trained([1.0] * 7)
+    assert values == pytest.approx(expected, rel=2e-6)
+    assert state.keys() == expected_state.keys() and state.get("step") == expected_state.get("step")
+    for name, value in state.items():
+        assert value == pytest.approx(expected_state[name], rel=2e-6)
+
+
+def test_a_changed_scale_makes_no_plan_and_a_step_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = nx.nn.Parameter([1.0, 2.0])
+    optimizer = nx.optim.AdamW([w], lr=0.1)
+    # Growth, a step that is left out, and what follows each are planned once.
+    scaler = scaled_steps(optimizer, [w], [1.0, float("inf"), 1.0, 1.0, 1.0])
+    before, plans = scaler.get_scale(), nx._engine.plan_count()
+    scales = []
+    for factor in (1.0, 1.0, float("inf"), 1.0, 1.0, 1.0):
+        with monkeypatch.context() as patched:
+            for name in ("item", "tolist", "numpy", "__bool__", "__float__"):
+                patched.setattr(nx.Tensor, name, None)
+            optimizer.zero_grad()
+            scaler.scale((w**2).sum() * factor).backward()
+            scaler.unscale_(optimizer)
+            nx.nn.utils.clip_grad_norm_([w], 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+        scales.append(scaler.get_scale())
+    assert before == 1024.0 and scales == [2048.0, 2048.0, 1024.0, 1024.0, 2048.0, 2048.0]
+    assert nx._engine.plan_count() == plans
+
+
+def test_the_scale_follows_pytorchs_rule() -> None:
+    w = nx.nn.Parameter([1.0])
+    optimizer = nx.optim.SGD([w], lr=0.0)
+    scaler = nx.amp.GradScaler(init_scale=2.0**126, growth_interval=2)
+    seen = []
+    for factor in (2.0**-126, 2.0**-126, 2.0**-127, 2.0**-127, float("nan"), 2.0**-126):
+        optimizer.zero_grad()
+        scaler.scale((w * factor).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        seen.append((scaler.get_scale(), scaler.state_dict()["_growth_tracker"]))
+    # It does not grow to infinity.
+    most = 2.0**127
+    assert seen == [(2.0**126, 1), (most, 0), (most, 1), (most, 0), (2.0**126, 0), (2.0**126, 1)]
+    scaler.update(nx.tensor(3.0))
+    assert scaler.get_scale() == 3.0
+    scaler.update(5)
+    assert scaler.get_scale() == 5.0
+    with pytest.raises(RuntimeError, match="closure"):
+        scaler.step(optimizer, closure=lambda: None)
+
+
+def test_an_optimizer_with_a_step_of_its_own_is_asked_to_step_or_not() -> None:
+    class Counting(nx.optim.SGD):
+        count = 0
+
+        def step(self, closure: object = None) -> object:
+            self.count += 1
+            return super().step()
+
+    w = nx.nn.Parameter([1.0])
+    optimizer = Counting([w], lr=0.5)
+    scaled_steps(optimizer, [w], [1.0, float("inf")])
+    assert optimizer.count == 1 and w.item() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_parameters_on_several_devices_step_together(rule: str) -> None:
+    def trained(other: nx.Device) -> list[list[float]]:
+        values = [nx.tensor([1.0, -2.0]), nx.tensor([[0.5, 3.0]]).to(other), nx.tensor([4.0])]
+        weights = [nx.nn.Parameter(value) for value in values]
+        optimizer = getattr(nx.optim, rule)([{"params": weights[:2]}, {"params": weights[2:], "lr": 0.01}], lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            sum((w**2).sum().cpu() for w in weights).backward()
+            norm = nx.nn.utils.clip_grad_norm_(weights, 2.0)
+            assert norm.device.name == "cpu"
+            assert [w.grad.device for w in weights] == [w.device for w in weights]
+            optimizer.step()
+        scaled_steps(optimizer, weights, [1.0, float("inf"), 1.0])
+        assert weights[1].device == other
+        again = getattr(nx.optim, rule)(weights, lr=0.1)
+        assert again.state_dict()["state"] == {}
+        return [w.cpu().tolist() for w in weights]
+
+    for found, expected in zip(trained(nx._engine.reference_device()), trained(nx.Device("cpu")), strict=True):
+        assert np.allclose(found, expected, rtol=1e-5)
+
+
+def test_the_greatest_gradient_is_found_on_several_devices() -> None:
+    other = nx._engine.reference_device()
+    weights = [nx.nn.Parameter([1.0]), nx.nn.Parameter(nx.tensor([4.0, 2.0]).to(other))]
+    ((weights[0] * 3).sum() + (weights[1] * nx.tensor([2.0, 8.0]).to(other)).sum().cpu()).backward()
+    assert nx.nn.utils.clip_grad_norm_(weights, 4.0, float("inf")).item() == 8.0
+    assert [w.grad.cpu().tolist() for w in weights] == [pytest.approx([1.5]), pytest.approx([1.0, 4.0])]

@@ -320,3 +320,32 @@ def test_xlogy_is_0_where_its_factor_is() -> None:
     assert np.allclose(x.grad.numpy()[:4], [0, 0, math.log(3), math.log(3)]) and np.allclose(y.grad.numpy()[:4], [0, 0, 0, 2 / 3])
     with pytest.raises(TypeError, match="tensor"):
         nx.xlogy(1.0, 2.0)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8"])
+def test_fmod_of_integers(dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    if limits.bits == 8:
+        sides = np.arange(limits.min, limits.max + 1)
+    else:
+        ends = [limits.min, limits.min + 1, limits.max - 1, limits.max]
+        sides = np.array(ends + [*range(-9, 10), limits.max // 2, limits.min // 2])
+    a, b = (side.astype(dtype) for side in np.meshgrid(sides, sides))
+    with np.errstate(divide="ignore"):
+        expected = np.where(b == 0, 0, np.fmod(a, b))
+    found = nx.fmod(nx.asarray(a), nx.asarray(b))
+    assert found.dtype.name == dtype
+    np.testing.assert_array_equal(found.numpy(), expected)
+    # With a number for the divisor.
+    for divisor in (limits.min, limits.max, 3, 1):
+        if divisor:
+            column = nx.asarray(sides.astype(dtype))
+            np.testing.assert_array_equal(nx.fmod(column, int(divisor)).numpy(), np.fmod(column.numpy(), np.array(divisor, dtype)))
+
+
+def test_fmod_of_floats() -> None:
+    values = [0.0, -0.0, 1.0, -1.0, 1e-20, -1e-20, 2.5, -7.25, 1e300, -1e300, math.inf, -math.inf, math.nan]
+    a, b = np.meshgrid(np.array(values), np.array([1.5, -1.5, 1e-300, -3e200, math.inf, -math.inf]))
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(nx.fmod(nx.asarray(a), nx.asarray(b)).numpy(), np.fmod(a, b))
+    assert nx.fmod(nx.tensor([7, -7]), 2.5).tolist() == [2.0, -2.0]

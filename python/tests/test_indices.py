@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import neurenix as nx
+import numpy as np
 import pytest
 from neurenix import Tensor
 
@@ -77,3 +79,32 @@ def test_numbers_in_brackets() -> None:
         nx.zeros(3, 4)[0, 4]
     with pytest.raises(IndexError, match="index 12 is out of range"):
         nx.zeros(3, 4).take(nx.tensor([12]))
+
+
+def test_an_ellipsis_separates_indices_even_where_it_covers_nothing() -> None:
+    array = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
+    rows, pairs = np.array([0, 1, 1]), np.array([[0, 1], [1, 0], [1, 1]])
+    keys: list[tuple[Any, ...]] = [
+        (slice(None), 0, ..., rows, slice(None)),
+        (slice(None), 0, rows, ..., slice(None)),
+        (slice(None), slice(None), 0, ..., rows),
+        (slice(None), slice(None), rows, ..., 1),
+        (slice(None), rows, ..., rows, slice(None)),
+        (slice(None), pairs, ..., 2, slice(None)),
+        (slice(None), ..., rows, 1, slice(None)),
+        (slice(None), slice(None), rows, 1, ...),
+        (..., slice(None), slice(None), pairs, 1),
+        (1, ..., rows, slice(None), slice(None)),
+        (slice(None), None, 0, ..., rows, slice(None)),
+        (0, slice(None), ..., 0, 0),
+    ]
+    for key in keys:
+        own = tuple(nx.asarray(part) if isinstance(part, np.ndarray) else part for part in key)
+        expected = array[key]
+        np.testing.assert_array_equal(nx.asarray(array)[own].numpy(), expected, err_msg=str(key))
+        # Written to by the same order of axes.
+        changed, values = array.copy(), np.arange(expected.size).reshape(expected.shape) % 2
+        changed[key] = values
+        x = nx.asarray(array).clone()
+        x[own] = nx.asarray(values)
+        np.testing.assert_array_equal(x.numpy(), changed, err_msg=str(key))

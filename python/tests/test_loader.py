@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import namedtuple
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import neurenix as nx
@@ -140,3 +141,55 @@ def test_a_data_set_may_give_whole_batches_alone() -> None:
             return [index * index for index in indices]
 
     assert [batch.tolist() for batch in data.DataLoader(Squares(), batch_size=2)] == [[0, 1], [4, 9]]
+
+
+class Arrays:
+    """Samples of NumPy's, with one of its numbers, and a lazy tensor."""
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, index: int) -> Any:
+        array = np.full((2, 3), index, np.float64)
+        return {"array": array[:, ::2], "truth": np.array([index > 2]), "count": np.int32(index), "lazy": nx.ones(2) * index}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("collate", [None, lambda samples: [samples[0]["lazy"] * 2, {"whole": (samples[1]["lazy"],)}]])
+def test_batches_are_computed(workers: int, collate: Any) -> None:
+    for batch in data.DataLoader(Arrays(), 2, num_workers=workers, collate_fn=collate, drop_last=True):
+        parts = list(batch.values()) if collate is None else [batch[0], batch[1]["whole"][0]]
+        assert len(parts) >= 2 and all(part.is_evaluated for part in parts)
+    dataset = data.TensorDataset(nx.rand(5, 2), nx.arange(5) * 2)
+    for loader in (data.DataLoader(dataset, 2, shuffle=True), data.DataLoader(dataset, None)):
+        assert all(part.is_evaluated for batch in loader for part in batch)
+    assert (data.default_collate([nx.rand(2) + 1])).is_evaluated
+
+
+def test_arrays_are_collated_by_numpy() -> None:
+    batch = data.default_collate([Arrays()[index] for index in range(4)])
+    assert batch["array"].shape == (4, 2, 2) and batch["array"].dtype == nx.float64
+    assert batch["array"][:, 0, 0].tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert batch["count"].dtype == nx.int32 and batch["count"].tolist() == [0, 1, 2, 3]
+    assert batch["truth"].dtype == nx.bool and batch["truth"].flatten().tolist() == [False, False, False, True]
+    with pytest.raises(ValueError, match="same shape"):
+        data.default_collate([np.ones(2), np.ones(3)])
+
+
+def test_numbers_of_samples_are_drawn_as_they_are_asked_for() -> None:
+    def first(seed: int) -> list[int]:
+        sampler = data.RandomSampler(range(7), replacement=True, num_samples=10**10, generator=nx.Generator(seed))
+        assert len(sampler) == 10**10
+        return list(islice(sampler, 70_000))
+
+    drawn = first(3)
+    assert drawn == first(3) != first(4) and set(drawn) == set(range(7))
+    assert drawn[:1000] != drawn[1 << 16 :][:1000], "each part is drawn anew"
+    sampler = data.RandomSampler(range(7), replacement=True, num_samples=66_000)
+    order = iter(sampler)
+    begun = [next(order)]
+    nx.rand(3)  # What is drawn meanwhile does not change the order.
+    whole = begun + list(order)
+    nx.manual_seed(0)
+    assert list(sampler) == whole and len(whole) == 66_000
+    assert len(list(data.RandomSampler(range(7), replacement=True, num_samples=9))) == 9

@@ -82,12 +82,15 @@ def test_state_round_trip_and_errors_change_nothing():
     assert other.load_state_dict({}, strict=False).missing_keys == list(before)
 
 
-def test_a_state_is_of_its_time():
+def test_a_state_follows_its_module_and_a_copy_does_not():
     net = Net()
     state = net.state_dict()
+    kept = copy.deepcopy(state)
     with nx.no_grad():
         net.scale.mul_(5.0)
-    assert state["scale"].tolist() == [1.0] * 4 and net.scale.tolist() == [5.0] * 4
+    assert state["scale"].tolist() == [5.0] * 4 and kept["scale"].tolist() == [1.0] * 4
+    net.load_state_dict(kept)
+    assert net.scale.tolist() == state["scale"].tolist() == [1.0] * 4
 
 
 def test_copies_and_pickles():

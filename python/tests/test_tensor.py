@@ -45,7 +45,7 @@ def test_lists_become_the_natural_dtype() -> None:
     assert nx.Tensor([1, 2.5]).dtype == nx.float32
     assert nx.Tensor([True, False]).dtype == nx.bool
     assert nx.Tensor([]).dtype == nx.float32
-    assert nx.Tensor(3).shape == ()
+    assert nx.tensor(3).shape == ()
     assert nx.Tensor([[], []]).shape == (2, 0)
     assert nx.Tensor([nx.Tensor([1, 2]), nx.Tensor([3, 4])]).tolist() == [[1, 2], [3, 4]]
     assert nx.Tensor([1, 2], dtype=nx.float64, requires_grad=True).requires_grad
@@ -250,7 +250,7 @@ def test_scalars() -> None:
     x = nx.Tensor([2.5])
     assert x.item() == 2.5 and float(x) == 2.5 and int(x) == 2 and bool(x)
     assert f"{x.sum():.2f}" == "2.50"
-    assert [10, 20, 30][nx.Tensor(1)] == 20
+    assert [10, 20, 30][nx.tensor(1)] == 20
     assert math.isclose(nx.Tensor(0.1, dtype="float64").item(), 0.1)
     with pytest.raises(ValueError, match="any"):
         bool(nx.ones(2))

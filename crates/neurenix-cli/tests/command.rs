@@ -280,6 +280,7 @@ fn a_run_that_cannot_begin_leaves_no_folder_in_the_way() -> Outcome {
     }
     // A folder without a checkpoint, as a killed process leaves it, is free.
     std::fs::create_dir(folder.path().join("run"))?;
+    std::fs::write(folder.path().join("run/run.lock"), "4242\n")?;
     std::fs::write(folder.path().join("run/config.json"), "{}")?;
     let arguments = ["train", "digits", "--epochs", "1", "--hidden", "8", "--out", "run"];
     let output = neurenix(&arguments, folder.path())?;

@@ -2,7 +2,7 @@
 
 mod browser;
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use browser::{Browser, Image};
 use neurenix::data::digits;
@@ -31,12 +31,9 @@ fn sample() -> Result<Report, Box<dyn std::error::Error>> {
         }
     });
     let digits = digits()?;
-    let mut counts = vec![0; 100];
-    for class in 0..10 {
-        counts[class * 11] = 34;
-    }
-    for (truth, predicted) in [(8, 1), (8, 1), (9, 3), (5, 9), (3, 8), (1, 8), (7, 4)] {
-        counts[truth * 10 + predicted] += 1;
+    let mut counts: BTreeMap<_, _> = (0..10).map(|class| ((class, class), 34)).collect();
+    for pair in [(8, 1), (8, 1), (9, 3), (5, 9), (3, 8), (1, 8), (7, 4)] {
+        *counts.entry(pair).or_insert(0) += 1;
     }
     let mut mistakes = Vec::new();
     for (index, predicted) in [(8usize, 1), (5, 9), (9, 3), (3, 8), (1, 8), (7, 4), (18, 1)] {

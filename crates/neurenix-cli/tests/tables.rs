@@ -1,6 +1,7 @@
 //! The command with tables: CSV files learnt and predicted.
 
 use std::{
+    io::Write,
     path::Path,
     process::{Command, Output},
 };
@@ -122,6 +123,70 @@ fn quantities_of_any_size_are_learned() -> Outcome {
     for (row, truth) in [(0, price(100, 3)), (1, price(150, 5))] {
         let value = predictions[row]["values"][0].as_f64().ok_or("no value")?;
         assert!((value / f64::from(truth) - 1.0).abs() < 0.1, "{value} for {truth}");
+    }
+    Ok(())
+}
+
+#[test]
+fn control_characters_of_a_table_do_not_reach_the_terminal() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let rows: String =
+        (0..60).map(|i| format!("{},{}\n", i % 7, ["\u{1b}[31mred", "\u{9b}2Jgone"][i % 2])).collect();
+    std::fs::write(folder.path().join("rows.csv"), format!("x\u{1b}]0;title\u{7},side\u{8}\n{rows}"))?;
+    let no_controls = |output: &Output| {
+        let text = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned();
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        text
+    };
+    let train =
+        neurenix(&["train", "csv", "--path", "rows.csv", "--epochs", "1", "--out", "run"], folder.path())?;
+    assert!(train.status.success(), "{}", message(&train));
+    assert!(no_controls(&train).contains(r"predicting column side\u{8}"));
+    std::fs::write(folder.path().join("new.csv"), "x\u{1b}]0;title\u{7}\n1\n2\n")?;
+    let named = no_controls(&neurenix(&["predict", "run", "new.csv"], folder.path())?);
+    assert!(named.contains(r"\u{1b}[31mred") || named.contains(r"\u{9b}2Jgone"), "{named}");
+    let told = neurenix(&["predict", "run", "new.csv", "--json"], folder.path())?;
+    no_controls(&told);
+    let class = json(&told)?[0]["class"].as_str().unwrap_or_default().to_owned();
+    assert!(["\u{1b}[31mred", "\u{9b}2Jgone"].contains(&class.as_str()), "{class:?}");
+    // Names in messages: a column that is missing, and a value of the settings.
+    std::fs::write(folder.path().join("other.csv"), "\u{1b}[2J\n1\n")?;
+    assert!(
+        no_controls(&neurenix(&["predict", "run", "other.csv"], folder.path())?).contains("does not know")
+    );
+    let config = folder.path().join("run/config.json");
+    let text = std::fs::read_to_string(&config)?.replace("\"mlp\"", "\"\\u001b[2J\"");
+    std::fs::write(&config, text)?;
+    assert!(
+        no_controls(&neurenix(&["predict", "run", "new.csv"], folder.path())?).contains("unknown variant")
+    );
+    Ok(())
+}
+
+#[test]
+fn inputs_that_do_not_fit_into_memory_are_refused() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    points(folder.path())?;
+    let train = ["train", "csv", "--path", "points.csv", "--epochs", "1", "--out", "run"];
+    assert!(neurenix(&train, folder.path())?.status.success());
+    // The beginning of a bomb, whose header promises eight terabytes, and of a file that is mostly a hole.
+    let header = [0, 0, 8, 3, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 8, 0];
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    packed.write_all(&header)?;
+    packed.flush()?;
+    for (name, start) in [("bomb-idx3-ubyte.gz", packed.finish()?), ("hole.csv", b"x,y\n1,2\n".to_vec())] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, start)?;
+        if std::fs::File::options().write(true).open(&path)?.set_len(1 << 43).is_err() {
+            return Ok(()); // Not on every file system.
+        }
+        let output = neurenix(&["predict", "run", name], folder.path())?;
+        let text = message(&output);
+        assert!(
+            output.status.code() == Some(1) && text.contains("bytes of memory"),
+            "{}: {text}",
+            output.status
+        );
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! What can go wrong outside the engine: files that cannot be read or written, and data that cannot be used.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ pub enum Error {
     #[error(transparent)]
     Engine(#[from] phynexus::Error),
     /// The operating system refused to open, read, write or replace a file.
-    #[error("cannot {action} {}: {source}{}", path.display(), remedy(source))]
+    #[error("cannot {action} {}: {source}{}", printable(&path.to_string_lossy()), remedy(source))]
     Io {
         /// What was tried: "read", "write", "create".
         action: &'static str,
@@ -27,7 +28,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A file whose contents are not what its format demands: truncated, corrupt, or of an unsupported kind.
-    #[error("{}: not a valid {format} file{place}: {message}", path.display())]
+    #[error("{}: not a valid {format} file{place}: {}", printable(&path.to_string_lossy()), printable(message))]
     Format {
         /// The file.
         path: PathBuf,
@@ -39,12 +40,25 @@ pub enum Error {
         message: String,
     },
     /// Data that were read well but make no sense for the purpose: labels out of range, sizes that do not fit.
-    #[error("{subject}: {message}")]
+    #[error("{}: {}", printable(subject), printable(message))]
     Data {
         /// What the data belong to: a file, "labels", "batch size".
         subject: String,
         /// What is wrong and what to do.
         message: String,
+    },
+    /// The contents of a file do not fit into the memory that is free.
+    #[error(
+        "{}: reading it takes {needed} bytes of memory, {}: use a machine with more memory, or less data",
+        printable(&path.to_string_lossy()), show_free(*available)
+    )]
+    Memory {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that its contents need at least.
+        needed: u64,
+        /// Bytes that are free; `None` if the system refuses memory without saying how much there is.
+        available: Option<u64>,
     },
 }
 
@@ -79,7 +93,7 @@ impl fmt::Display for Place {
         match self {
             Place::Whole => Ok(()),
             Place::Byte(position) => write!(f, ", at byte {position}"),
-            Place::Cell { line, column } => write!(f, ", line {line}, column {column}"),
+            Place::Cell { line, column } => write!(f, ", line {line}, column {}", printable(column)),
             Place::Line(line) => write!(f, ", line {line}"),
             Place::Part(name) => write!(f, ", in {name:?}"),
         }
@@ -87,9 +101,13 @@ impl fmt::Display for Place {
 }
 
 impl Error {
-    /// An [`Error::Io`] about `path`.
+    /// An [`Error::Io`] about `path`. An error of the engine that came through a reader or writer is itself: what ended a
+    /// wait, or what a function of another language raised.
     pub fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
-        Error::Io { action, path: path.to_owned(), source }
+        match source.downcast::<phynexus::Error>() {
+            Ok(error) => Error::Engine(error),
+            Err(source) => Error::Io { action, path: path.to_owned(), source },
+        }
     }
     /// An [`Error::Format`] about `path`.
     pub fn format(path: &Path, format: &'static str, place: Place, message: impl Into<String>) -> Error {
@@ -99,6 +117,26 @@ impl Error {
     pub fn data(subject: impl Into<String>, message: impl Into<String>) -> Error {
         Error::Data { subject: subject.into(), message: message.into() }
     }
+}
+
+/// Text from a file or the command line as a terminal may show it: control characters, and those that reverse the order of
+/// writing, are escaped as in Rust's literals. Names of columns and tensors could otherwise move the cursor, rewrite lines
+/// or set colours.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let unsafe_to_show =
+        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !text.contains(unsafe_to_show) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if unsafe_to_show(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    Cow::Owned(shown)
+}
+
+fn show_free(available: Option<u64>) -> String {
+    available.map_or("which the system refuses".to_owned(), |bytes| format!("and {bytes} are free"))
 }
 
 /// What a person can do about the commonest reasons of an operating system; empty for the others.
@@ -112,6 +150,9 @@ fn remedy(source: &io::Error) -> &'static str {
         io::ErrorKind::QuotaExceeded => ": your disk quota is used up; free some space or write elsewhere",
         io::ErrorKind::IsADirectory => ": this is a folder, a file is needed",
         io::ErrorKind::NotADirectory => ": a part of the path is a file, not a folder",
+        io::ErrorKind::FileTooLarge => {
+            ": the file system or a limit of this process (ulimit -f) allows no larger file; write elsewhere, or raise it"
+        }
         io::ErrorKind::ReadOnlyFilesystem => ": the file system is mounted read-only; write elsewhere",
         _ => "",
     }
@@ -135,6 +176,14 @@ mod tests {
         );
         let error = Error::from(phynexus::Error::argument("one_hot", "classes must be positive"));
         assert_eq!(error.to_string(), "one_hot: classes must be positive");
+        let evil = Path::new("a\u{1b}[2J\n\u{9b}31m");
+        let place = Place::Cell { line: 3, column: "\u{1b}]0;title\u{7}".into() };
+        let error_in_file = Error::format(evil, "CSV", place, "\r\u{202e}x is missing");
+        assert_eq!(
+            error_in_file.to_string(),
+            "a\\u{1b}[2J\\n\\u{9b}31m: not a valid CSV file, line 3, column \\u{1b}]0;title\\u{7}: \\r\\u{202e}x is missing"
+        );
+        assert_eq!(Error::data("\u{7f}é", "\u{0}").to_string(), "\\u{7f}é: \\u{0}");
         // What the end of `main` prints.
         assert_eq!(format!("{error:?}"), error.to_string());
     }

@@ -89,10 +89,14 @@ const NOT_YET: [(&str, &str); 2] =
 /// The number of threads the CPU device uses.
 ///
 /// # Errors
-/// If `threads` is 0.
+/// If `threads` is 0, or more than [`phynexus_cpu::pool::MOST_THREADS`].
 pub fn set_threads(threads: usize) -> Result<()> {
     if threads == 0 {
         return Err(Error::data("threads", "at least 1 thread is needed"));
+    }
+    let most = phynexus_cpu::pool::MOST_THREADS;
+    if threads > most {
+        return Err(Error::data("threads", format!("{threads} threads: at most {most} are supported")));
     }
     phynexus_cpu::pool::set_threads(threads);
     Ok(())

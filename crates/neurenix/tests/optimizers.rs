@@ -5,7 +5,7 @@ use neurenix::{
     nn::Parameter,
     optim::{Optimizer, Rule, Schedule, clip_gradient_norm, clip_gradient_value},
 };
-use phynexus::{DType, Device, Tensor, graph::Gradients};
+use phynexus::{DType, Device, Tensor, graph::Gradients, oracle::reference_device};
 use serde_json::Value;
 
 fn golden() -> Value {
@@ -372,5 +372,71 @@ fn settings_and_states_that_do_not_fit_are_errors() -> Result<()> {
     assert_eq!(adam.state()?["0.step"].item::<i64>()?, 7);
     // Adam's state means nothing to SGD.
     assert!(make(Rule::sgd())?.load_state(&state).is_err());
+    Ok(())
+}
+
+#[test]
+fn steps_left_out_on_the_device_count_for_no_rule() -> Result<()> {
+    let condition = |value: bool| Tensor::scalar(value, device());
+    for (name, rule, rate, decay) in rules() {
+        let (mine, theirs) = (parameters()?, parameters()?);
+        let mut conditional = Optimizer::new(rule.clone(), mine.clone(), rate)?.with_weight_decay(decay)?;
+        let mut plain = Optimizer::new(rule, theirs.clone(), rate)?.with_weight_decay(decay)?;
+        for (step, taken) in [false, true, false, true, true, true, true, true, true].into_iter().enumerate()
+        {
+            // Parameters have histories of their own, and counts are read in the midst.
+            let first = if step < 4 { 1 } else { 2 };
+            conditional.step_where(&condition(taken)?, gradients(&mine[..first])?, &[])?;
+            if taken {
+                plain.step(gradients(&theirs[..first])?, &[])?;
+            }
+            if step == 6 {
+                conditional.settle()?;
+            }
+        }
+        for (mine, theirs) in mine.iter().zip(&theirs) {
+            for (found, expected) in values(mine).iter().zip(values(theirs)) {
+                assert!((found - expected).abs() < 1e-12, "{name}: {found} is not {expected}");
+            }
+        }
+        let count = |optimizer: &Optimizer, name: &str| -> Result<Option<i64>> {
+            Ok(optimizer.state()?.get(name).map(Tensor::item::<i64>).transpose()?)
+        };
+        for key in ["steps", "0.step", "1.step"] {
+            assert_eq!(count(&conditional, key)?, count(&plain, key)?, "{name}: {key}");
+        }
+        conditional.settle()?;
+        assert_eq!(conditional.steps(), 7);
+    }
+    Ok(())
+}
+
+#[test]
+fn parameters_on_two_devices_step_and_are_clipped_together() -> Result<()> {
+    for (name, rule, rate, decay) in rules() {
+        let (mine, theirs) = (parameters()?, parameters()?);
+        mine[1].convert_to(mine[1].tensor().to_device(reference_device())?)?;
+        let here = |parameters: &[Parameter]| -> Result<Gradients> {
+            let copies: Vec<Tensor> =
+                parameters.iter().map(|p| Ok(p.leaf()?.to_device(device())?)).collect::<Result<_>>()?;
+            let sum = copies.iter().try_fold(Tensor::scalar(0.0, device())?, |sum, copy| {
+                sum.add(&copy.square()?.sum(&[], false)?)
+            })?;
+            clip_gradient_norm(sum.leaf_gradients()?, 2.0)
+        };
+        for parameters in [&mine, &theirs] {
+            let mut optimizer =
+                Optimizer::new(rule.clone(), parameters.clone(), rate)?.with_weight_decay(decay)?;
+            optimizer.step(here(parameters)?, &[])?;
+            optimizer.step_where(&Tensor::scalar(false, device())?, here(parameters)?, &[])?;
+            assert!(optimizer.step_if(&Tensor::scalar(true, device())?, here(parameters)?, &[])?);
+        }
+        assert_eq!(mine[1].tensor().device(), reference_device());
+        for (mine, theirs) in mine.iter().zip(&theirs) {
+            for (found, expected) in values(mine).iter().zip(values(theirs)) {
+                assert!((found - expected).abs() < 1e-12, "{name}: {found} is not {expected}");
+            }
+        }
+    }
     Ok(())
 }

@@ -3,8 +3,9 @@
 use std::{
     alloc::{Layout, alloc, dealloc},
     any::Any,
+    collections::HashMap,
     ptr::NonNull,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use phynexus::{
@@ -18,16 +19,17 @@ use phynexus::{
 };
 use smallvec::SmallVec;
 
-use crate::{fused::FusedKernel, library, vector::InstructionSet, working_memory};
+use crate::{fused::FusedKernel, library, system_memory, vector::InstructionSet, working_memory};
 
 /// The device's name.
 pub(crate) const NAME: &str = "cpu";
 /// Alignment of memory: a cache line, and the widest vector.
 const ALIGNMENT: usize = 64;
 
-/// Registers the CPU, once; further calls give the same device.
+/// Registers the CPU, once; further calls give the same device and cost nothing.
 pub fn register() -> Device {
-    phynexus::device::register(Box::new(Cpu { pool: Arc::new(Pool::new(NAME)) }))
+    static DEVICE: OnceLock<Device> = OnceLock::new();
+    *DEVICE.get_or_init(|| phynexus::device::register(Box::new(Cpu { pool: Arc::new(Pool::new(NAME)) })))
 }
 
 /// The processor this program runs on, with the system's memory.
@@ -97,7 +99,7 @@ impl Backend for Cpu {
             model: model().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             nature: DeviceNature::HostCpu,
             compute_units: std::thread::available_parallelism().ok().map(|n| n.get()),
-            total_memory: system_memory("MemTotal:"),
+            total_memory: system_memory::total(),
             features: InstructionSet::available().into_iter().map(|set| set.name().to_owned()).collect(),
         }
     }
@@ -147,6 +149,21 @@ impl Backend for Cpu {
         }
     }
 
+    /// Equal steps, as those of a recurrent layer's times, are one executable.
+    fn compile_all(&self, steps: &[&Step]) -> Vec<Result<Arc<dyn Executable>>> {
+        let mut compiled: HashMap<&Step, Arc<dyn Executable>> = HashMap::new();
+        let mut all = Vec::with_capacity(steps.len());
+        for &step in steps {
+            let known = compiled.get(step).cloned();
+            let made = known.map_or_else(|| self.compile(step), Ok);
+            if let Ok(made) = &made {
+                compiled.insert(step, made.clone());
+            }
+            all.push(made);
+        }
+        all
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Buffer> {
         let block = self.pool.allocate(bytes, Block::new)?;
         Ok(Buffer(Arc::new(HostMemory { block: Some(block), bytes, pool: self.pool.clone() })))
@@ -175,8 +192,8 @@ impl Backend for Cpu {
         let statistics = self.pool.statistics();
         MemoryStatistics {
             reserved: statistics.reserved.saturating_add(working_memory::bytes()),
-            available: system_memory("MemAvailable:"),
-            total: system_memory("MemTotal:"),
+            available: system_memory::available(),
+            total: system_memory::total(),
             ..statistics
         }
     }
@@ -246,14 +263,6 @@ fn model() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|l| l.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
-}
-
-/// Bytes of memory as the system tells them.
-fn system_memory(figure: &str) -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|l| l.starts_with(figure))?;
-    let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    kibibytes.checked_mul(1024)
 }
 
 #[cfg(test)]

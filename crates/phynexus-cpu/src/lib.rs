@@ -24,6 +24,7 @@ mod library;
 pub mod ops;
 pub mod pool;
 pub mod pooling;
+mod system_memory;
 pub mod vector;
 mod working_memory;
 

@@ -125,9 +125,13 @@ pub fn threads() -> usize {
     }
 }
 
-/// Sets the number of threads of later jobs; 0 goes back to the machine's number. Results never depend on it.
+/// The most threads that work on a job.
+pub const MOST_THREADS: usize = 1024;
+
+/// Sets the number of threads of later jobs, up to [`MOST_THREADS`]; 0 goes back to the machine's number. Results never
+/// depend on it.
 pub fn set_threads(n: usize) {
-    POOL.threads.store(n.min(INSIDE as usize), Ordering::Relaxed);
+    POOL.threads.store(n.min(MOST_THREADS), Ordering::Relaxed);
 }
 
 /// Calls `body(0)` to `body(tasks - 1)`, each once, on the pool's threads and the caller's, in no particular order, and

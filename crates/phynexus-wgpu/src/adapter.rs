@@ -15,6 +15,7 @@ use crate::{
     driver::Wgpu,
     float_controls::float_controls,
     memory::memory,
+    quiet::quietly,
     spirv::{DENORM_PRESERVE, FloatControl},
     times::TIMES,
 };
@@ -49,7 +50,7 @@ pub fn register() {
 }
 
 fn look() {
-    let found = adapters(Backends::VULKAN | Backends::METAL | Backends::DX12);
+    let found = quietly(|| adapters(Backends::VULKAN | Backends::METAL | Backends::DX12));
     register_missing("gl", NO_OPENGL);
     for (backend, kind, reason) in APIS {
         let own = || found.iter().filter(|adapter| adapter.get_info().backend == backend);

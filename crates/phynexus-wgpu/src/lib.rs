@@ -15,6 +15,7 @@
 //! | `float_controls` | what of it a Vulkan driver can be asked for |
 //! | `memory` | how much memory a GPU has |
 //! | `driver` | the engine's trait |
+//! | `quiet` | silence of loaders while devices are looked for |
 //! | `exit` | what a processor's driver compiles while the process ends |
 
 mod adapter;
@@ -25,6 +26,7 @@ mod exit;
 mod float_controls;
 mod memory;
 mod pipelines;
+mod quiet;
 mod source;
 mod spirv;
 mod times;

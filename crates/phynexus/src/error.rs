@@ -111,6 +111,14 @@ pub enum Error {
         /// What to do.
         hint: String,
     },
+    /// The system refused memory that the host computes in.
+    #[error(
+        "out of memory: the system refused {requested} bytes: use less data at once, or drop what is no longer needed"
+    )]
+    HostMemory {
+        /// Bytes asked for.
+        requested: usize,
+    },
     /// The arguments of a custom kernel are not what its signature says.
     #[error("custom kernel {kernel}: {argument}: expected {expected}, given {given}")]
     KernelArgument {

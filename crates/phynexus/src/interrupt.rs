@@ -110,7 +110,7 @@ pub fn check() -> Result<()> {
 }
 
 /// What a kernel unwinds with that is ended in its midst.
-struct Interruption;
+struct Left(Error);
 
 /// Leaves a kernel in its midst, up to the plan that runs it.
 pub fn leave() -> ! {
@@ -119,16 +119,19 @@ pub fn leave() -> ! {
 
 /// What [`leave`] unwinds with, for a thread that unwinds on another one's behalf.
 pub fn payload() -> Box<dyn Any + Send> {
-    Box::new(Interruption)
+    Box::new(Left(Error::Interrupted))
 }
 
-/// Does some work, from whose midst [`leave`] leads here.
+/// The value; or leaves a kernel in its midst with the error, up to the plan that runs it.
+pub fn or_leave<T>(result: Result<T>) -> T {
+    result.unwrap_or_else(|error| resume_unwind(Box::new(Left(error))))
+}
+
+/// Does some work, from whose midst [`leave`] and [`or_leave`] lead here.
 pub(crate) fn catch<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
-    if !is_watched() {
-        return work();
-    }
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        if panic.is::<Interruption>() { Err(Error::Interrupted) } else { resume_unwind(panic) }
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| match panic.downcast::<Left>() {
+        Ok(left) => Err(left.0),
+        Err(panic) => resume_unwind(panic),
     })
 }
 
@@ -257,6 +260,8 @@ mod tests {
         let _watch = watch(no);
         assert!(matches!(catch::<()>(|| leave()), Err(Error::Interrupted)));
         assert_eq!(catch(|| Ok(3)).unwrap(), 3);
+        let refused = catch::<u8>(|| Ok(or_leave(Err(Error::HostMemory { requested: 5 }))));
+        assert!(matches!(refused, Err(Error::HostMemory { requested: 5 })));
         let panic = catch_unwind(|| catch::<()>(|| panic!("mine")));
         assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"mine"));
     }

@@ -34,6 +34,7 @@
 //! | [`custom`] | kernels written by users |
 //! | `linalg` | decompositions of matrices, on the host |
 //! | [`gpu`] | what GPUs of all families share |
+//! | [`host_memory`] | memory of the host in sizes that users decide |
 //! | [`interrupt`] | ending a long computation |
 //! | [`profile`] | what ran where, how often and for how long |
 //! | [`oracle`] | what every operation means, exactly |
@@ -50,6 +51,7 @@ pub mod dtype;
 pub mod error;
 pub mod gpu;
 pub mod graph;
+pub mod host_memory;
 pub mod interrupt;
 pub mod kernel;
 mod linalg;

@@ -1,6 +1,6 @@
-//! Graphs of a million nodes: built, evaluated, differentiated and dropped without recursion.
+//! Graphs of a million nodes: built, evaluated, differentiated and dropped without recursion; and how many may be pending.
 
-use phynexus::{Tensor, no_grad, oracle::reference_device};
+use phynexus::{DType, Error, Tensor, no_grad, oracle::reference_device};
 
 const ADDITIONS: usize = 1_000_000;
 
@@ -25,4 +25,48 @@ fn a_million_additions_without_gradients() {
         sum = sum.add_scalar(0.25).unwrap();
     }
     assert_eq!(sum.item::<f64>().unwrap(), 0.25 * (ADDITIONS + 1) as f64);
+}
+
+/// More operations than may be pending.
+fn record_many(x: &Tensor) {
+    for _ in 0..40_000 {
+        x.add_scalar(0.5).unwrap();
+    }
+}
+
+#[test]
+fn what_is_held_is_computed_when_many_operations_were_recorded() {
+    let x = Tensor::from_slice(&[0.25f64, 1.0], &[2], reference_device()).unwrap();
+    let held = x.square().unwrap();
+    assert!(!held.is_evaluated());
+    record_many(&x);
+    assert!(held.is_evaluated());
+    assert_eq!(held.to_vec::<f64>().unwrap(), [0.0625, 1.0]);
+}
+
+#[test]
+fn an_error_of_pending_work_is_that_of_its_reader() {
+    let device = reference_device();
+    let x = Tensor::from_slice(&[0.25f64, 1.0], &[2], device).unwrap();
+    let index = Tensor::full(&[1], 7, DType::I64, device).unwrap();
+    let outside = x.take(&index, None).unwrap();
+    let held = x.square().unwrap();
+    record_many(&x);
+    assert!(held.is_evaluated() && !outside.is_evaluated());
+    assert!(matches!(outside.to_vec::<f64>(), Err(Error::Index { .. } | Error::SomeIndex { .. })));
+}
+
+#[test]
+fn memory_that_only_pending_work_keeps_is_freed() {
+    let device = reference_device();
+    let mut sum = Tensor::zeros(&[], DType::F64, device).unwrap();
+    let mut first = None;
+    for _ in 0..8 {
+        let batch = Tensor::from_slice(&vec![0.5f64; 1 << 14], &[1 << 14], device).unwrap();
+        sum = sum.add(&batch.sum(&[], false).unwrap()).unwrap();
+        first.get_or_insert_with(|| sum.clone());
+    }
+    // Eight batches of 128 KiB.
+    assert!(first.unwrap().is_evaluated());
+    assert_eq!(sum.item::<f64>().unwrap(), 8.0 * 8192.0);
 }

@@ -6,7 +6,7 @@ mod cases;
 
 use cases::{big, many, narrow, tiny};
 use phynexus::{
-    DType, Device, Element, Scalar,
+    DType, Device, Element, Scalar, Tensor,
     device::Binding,
     graph::{
         Composite,
@@ -22,7 +22,7 @@ use phynexus::{
     },
     oracle::{
         Comparison, compare, evaluate,
-        generate::{Case, Choice, Values, random_array, random_case, shrink},
+        generate::{Case, Choice, Values, inconsistency, random_array, random_case, random_case_of, shrink},
         lowered_device, reference_device,
     },
     schedule::{
@@ -270,4 +270,34 @@ fn products_with_an_epilogue() {
             assert!((x - y).abs() <= 1e-4 * (1.0 + y.abs()), "{x} instead of {y}");
         }
     }
+}
+
+/// What a GPU adds in which order depends on shapes alone, so that values do not depend on what is fused.
+#[test]
+fn random_programs_have_one_value_however_they_are_evaluated() {
+    for device in devices() {
+        for seed in 0..40u64 {
+            let dtypes: &[DType] =
+                if seed.is_multiple_of(2) { &[DType::F16, DType::BF16] } else { &DType::FLOATS };
+            let case = random_case_of(seed, 12, dtypes);
+            let differs =
+                |case: &Case| inconsistency(case, device, seed).unwrap_or_else(|e| Some(e.to_string()));
+            if let Some(difference) = differs(&case) {
+                let small = shrink(&case, &mut |case| differs(case).is_some());
+                panic!("{} seed {seed}: {difference}\n{small}\n{:?}", device.name(), differs(&small));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_vector_longer_than_32_bits_count_is_searched() {
+    let (length, target) = ((1usize << 31) + 5, big());
+    let device = lowered_device("long", target);
+    // One element, repeated.
+    let sorted = Tensor::from_slice(&[7i8], &[1], device).unwrap().broadcast_to(&[length]).unwrap();
+    let values = Tensor::from_slice(&[6i8, 7, 8], &[3], device).unwrap();
+    let places = |right| sorted.searchsorted(&values, right).unwrap().to_vec::<i64>().unwrap();
+    assert_eq!(places(false), [0, 0, length as i64]);
+    assert_eq!(places(true), [0, length as i64, length as i64]);
 }

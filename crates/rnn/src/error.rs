@@ -210,7 +210,9 @@ impl From<phynexus::Error> for NetworkError {
     fn from(error: phynexus::Error) -> NetworkError {
         let message = error.to_string();
         match error {
-            phynexus::Error::OutOfMemory { .. } => NetworkError::Memory { message },
+            phynexus::Error::OutOfMemory { .. } | phynexus::Error::HostMemory { .. } => {
+                NetworkError::Memory { message }
+            }
             phynexus::Error::UnknownDevice { .. } | phynexus::Error::Device { .. } => {
                 NetworkError::Gpu { message }
             }

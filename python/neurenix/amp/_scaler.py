@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import _engine
+from .._autograd import no_grad
 from .._engine import Tensor
 from ..optim.optimizer import Optimizer
 
@@ -14,6 +15,9 @@ class GradScaler:
     """Multiplies the loss, divides the gradients, leaves steps out whose gradients are not finite, and adapts.
 
     ``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``
+
+    The scale, and whether a step is taken, stay on the device: only ``get_scale`` and ``state_dict`` read them. Optimizers
+    with a ``step`` of their own cannot leave a step out on the device; for them ``step`` reads.
     """
 
     def __init__(
@@ -27,10 +31,13 @@ class GradScaler:
     ) -> None:
         if growth_factor <= 1.0 or not 0.0 < backoff_factor < 1.0:
             raise ValueError("GradScaler: growth_factor is above 1, backoff_factor between 0 and 1")
-        self._scale, self._growth_factor, self._backoff_factor = init_scale, growth_factor, backoff_factor
-        self._growth_interval, self._growth_tracker, self._enabled = growth_interval, 0, enabled
+        self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
+        self._growth_interval, self._enabled = growth_interval, enabled
+        # On the host until a loss tells the device.
+        self._placed = False
+        self._scale, self._growth_tracker = _host(init_scale), _host(0, "int32")
         # Of this iteration: whether the gradients of an optimiser, now divided, are finite.
-        self._finite: dict[int, bool] = {}
+        self._finite: dict[int, Tensor] = {}
         self._stepped: set[int] = set()
 
     def scale(self, outputs: Any) -> Any:
@@ -38,9 +45,11 @@ class GradScaler:
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
+            if not self._placed:
+                self._place(outputs.device)
             # Scaled losses of 16 bits would overflow.
-            wide = outputs.dtype.name in ("float32", "float64")
-            return (outputs if wide else outputs.float()) * self._scale
+            wide = outputs if outputs.dtype.name in ("float32", "float64") else outputs.float()
+            return wide * self._scale.to(wide.device, wide.dtype)
         return type(outputs)(self.scale(output) for output in outputs)
 
     def unscale_(self, optimizer: Optimizer) -> None:
@@ -50,11 +59,14 @@ class GradScaler:
         if id(optimizer) in self._finite:
             raise RuntimeError("unscale_() has already been called on this optimizer since the last update()")
         parameters = [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
-        divided = [each.grad * (1.0 / self._scale) for each in parameters]
-        checks = [each.isfinite().all() for each in divided]
-        # All are computed before one takes its place: an error leaves every gradient as it was.
-        _engine.evaluate([*divided, *checks])
-        finite = not checks or bool(_engine.stack(checks).all().item())
+        with no_grad():
+            factor, divided = 1.0 / self._scale, []
+            for gradient in (each.grad for each in parameters):
+                wide = gradient.float() if gradient.itemsize < 4 else gradient
+                divided.append((wide * factor.to(wide.device, wide.dtype)).to(gradient.dtype))
+            finite = _all([each.isfinite().all() for each in divided], self._scale.device)
+            # All are computed before one takes its place: an error leaves every gradient as it was.
+            _engine.evaluate([*divided, finite])
         for parameter, gradient in zip(parameters, divided, strict=True):
             parameter.grad = gradient
         self._finite[id(optimizer)] = finite
@@ -63,35 +75,48 @@ class GradScaler:
         """The optimiser's step, unless a gradient is not finite."""
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
+        if args or kwargs.get("closure") is not None:
+            raise RuntimeError("GradScaler.step: a closure would compute gradients that are not divided by the scale")
         if id(optimizer) in self._stepped:
             raise RuntimeError("step() has already been called on this optimizer since the last update()")
         if id(optimizer) not in self._finite:
             self.unscale_(optimizer)
         self._stepped.add(id(optimizer))
-        return optimizer.step(*args, **kwargs) if self._finite[id(optimizer)] else None
+        finite = self._finite[id(optimizer)]
+        if type(optimizer).step is not Optimizer.step:
+            return optimizer.step(**kwargs) if finite.item() else None
+        optimizer._condition = finite
+        try:
+            return optimizer.step(**kwargs)
+        finally:
+            optimizer._condition = None
 
-    def update(self, new_scale: float | None = None) -> None:
+    def update(self, new_scale: float | Tensor | None = None) -> None:
         """Adapts the scale after the steps of an iteration."""
         if not self._enabled:
             return
-        if new_scale is not None:
-            self._scale = float(new_scale)
-        elif not self._finite:
-            raise RuntimeError("update() needs a step() or unscale_() before it")
-        elif all(self._finite.values()):
-            self._growth_tracker += 1
-            if self._growth_tracker == self._growth_interval:
-                self._scale *= self._growth_factor
-                self._growth_tracker = 0
-        else:
-            self._scale *= self._backoff_factor
-            self._growth_tracker = 0
+        with no_grad():
+            scale, tracker = self._scale, self._growth_tracker
+            if new_scale is not None:
+                given = new_scale.detach().float() if isinstance(new_scale, Tensor) else _host(new_scale)
+                scale = given.reshape(()).to(scale.device)
+            elif not self._finite:
+                raise RuntimeError("update() needs a step() or unscale_() before it")
+            else:
+                finite = _all(list(self._finite.values()), scale.device)
+                due = tracker + 1 == self._growth_interval
+                grown = scale * self._growth_factor
+                kept = _engine.where(due & grown.isfinite(), grown, scale)
+                scale = _engine.where(finite, kept, scale * self._backoff_factor)
+                tracker = _engine.where(finite & ~due, tracker + 1, tracker * 0)
+            _engine.evaluate([scale, tracker])
+        self._scale, self._growth_tracker = scale, tracker
         self._finite.clear()
         self._stepped.clear()
 
     def get_scale(self) -> float:
-        """The scale."""
-        return self._scale if self._enabled else 1.0
+        """The scale, read from the device."""
+        return float(self._scale.item()) if self._enabled else 1.0
 
     def is_enabled(self) -> bool:
         """Whether anything is scaled."""
@@ -99,9 +124,11 @@ class GradScaler:
 
     def state_dict(self) -> dict[str, Any]:
         """Scale and settings, by PyTorch's names."""
-        names = ("scale", "growth_factor", "backoff_factor", "growth_interval")
-        state = {name: getattr(self, f"_{name}") for name in names}
-        return {**state, "_growth_tracker": self._growth_tracker} if self._enabled else {}
+        if not self._enabled:
+            return {}
+        names = ("growth_factor", "backoff_factor", "growth_interval")
+        settings = {name: getattr(self, f"_{name}") for name in names}
+        return {"scale": self.get_scale(), **settings, "_growth_tracker": int(self._growth_tracker.item())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Puts back what ``state_dict`` gave."""
@@ -109,6 +136,23 @@ class GradScaler:
             return
         if not state_dict:
             raise RuntimeError("the state is empty: it is of a scaler that was not enabled")
-        values = {name: state_dict[name] for name in self.state_dict()}
+        names = ("growth_factor", "backoff_factor", "growth_interval")
+        values = {name: state_dict[name] for name in names}
+        device = self._scale.device
+        scale, tracker = _host(state_dict["scale"]), _host(state_dict["_growth_tracker"], "int32")
+        self._scale, self._growth_tracker = scale.to(device), tracker.to(device)
         for name, value in values.items():
-            setattr(self, name if name.startswith("_") else f"_{name}", value)
+            setattr(self, f"_{name}", value)
+
+    def _place(self, device: Any) -> None:
+        self._scale, self._growth_tracker = self._scale.to(device), self._growth_tracker.to(device)
+        self._placed = True
+
+
+def _host(value: Any, dtype: str = "float32") -> Tensor:
+    return _engine.tensor(value, dtype=dtype, device="cpu")
+
+
+def _all(conditions: list[Tensor], device: Any) -> Tensor:
+    """Whether all hold, on this device."""
+    return _engine.stack([each.to(device) for each in conditions]).all() if conditions else _engine.tensor(True, device=device)

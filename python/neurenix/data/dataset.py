@@ -188,6 +188,17 @@ class SequentialSampler(Sampler):
         return len(self.data_source)
 
 
+_AT_ONCE = 1 << 16
+"""How many numbers of samples are drawn together."""
+
+
+def _drawn(total: int, count: int, generator: Generator | None) -> Iterator[int]:
+    """``count`` whole numbers below ``total``, drawn as they are asked for."""
+    for start in range(0, count, _AT_ONCE):
+        size = min(_AT_ONCE, count - start)
+        yield from _engine.randint(0, total, (size,), generator=generator, device="cpu").tolist()
+
+
 class RandomSampler(Sampler):
     """All samples in random order; with ``replacement``, drawn independently.
 
@@ -210,11 +221,15 @@ class RandomSampler(Sampler):
 
     def __iter__(self) -> Iterator[int]:
         total = len(self.data_source)
-        if self.replacement:
-            drawn = _engine.randint(0, total, (self.num_samples,), generator=self.generator, device="cpu")
-        else:
+        if not self.replacement:
             drawn = _engine.randperm(total, generator=self.generator, device="cpu")
-        return iter(drawn.tolist()[: self.num_samples])
+            return iter(drawn.tolist()[: self.num_samples])
+        generator = self.generator
+        if self.num_samples > _AT_ONCE:
+            # What others draw from the generator meanwhile does not change the order.
+            seed = _engine.randint(0, 2**62, (1,), generator=generator, device="cpu").item()
+            generator = Generator(int(seed))
+        return _drawn(total, self.num_samples, generator)
 
     def __len__(self) -> int:
         return self.num_samples

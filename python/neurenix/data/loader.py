@@ -20,23 +20,47 @@ def default_collate(batch: list[Any]) -> Any:
     >>> default_collate([(1.0, 2), (3.0, 4)])
     [tensor([1., 3.]), tensor([2, 4])]
     """
+    return _computed(_collate(batch))
+
+
+def _collate(batch: list[Any]) -> Any:
     first = batch[0]
     if isinstance(first, Tensor):
         return _engine.stack(batch)
     if isinstance(first, (bool, int, float)):
         return _engine.tensor(batch, device="cpu")
     if hasattr(first, "__array_interface__"):
-        return _engine.stack([_engine.tensor(each, device="cpu") for each in batch])
+        import numpy
+
+        return _engine.tensor(numpy.stack(batch), device="cpu")
     if isinstance(first, (str, bytes)):
         return batch
     if isinstance(first, Mapping):
-        return {key: default_collate([each[key] for each in batch]) for key in first}
+        return {key: _collate([each[key] for each in batch]) for key in first}
     if isinstance(first, (list, tuple)):
         if any(len(each) != len(first) for each in batch):
             raise RuntimeError("each sample of a batch must have the same number of parts")
-        parts = [default_collate(list(part)) for part in zip(*batch, strict=True)]
+        parts = [_collate(list(part)) for part in zip(*batch, strict=True)]
         return type(first)(*parts) if hasattr(first, "_fields") else parts
     raise TypeError(f"default_collate: a batch of {type(first).__name__} is unknown: give collate_fn")
+
+
+def _tensors(batch: Any) -> Iterator[Tensor]:
+    """The tensors of a batch, in lists, tuples and dictionaries too."""
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, (list, tuple)):
+        for part in batch:
+            yield from _tensors(part)
+    elif isinstance(batch, Mapping):
+        for part in batch.values():
+            yield from _tensors(part)
+
+
+def _computed(batch: Any) -> Any:
+    """A batch whose tensors are computed: what makes them is not planned anew with each step of a model."""
+    _engine.evaluate(list(_tensors(batch)))
+    return batch
 
 
 def default_convert(data: Any) -> Any:
@@ -69,6 +93,9 @@ class WorkerInfo(NamedTuple):
     seed: int
     dataset: Any
 
+
+#: Each worker is a thread, and each batch made in advance takes memory.
+_MOST_WORKERS, _MOST_PREFETCHED = 1024, 1 << 16
 
 #: What is read behind the end of a stream.
 _END = object()
@@ -136,7 +163,7 @@ class DataLoader:
     """Batches of a data set, each epoch anew.
 
     ``num_workers`` threads prepare ``num_workers * prefetch_factor`` batches in advance; with 0 each batch is made when
-    it is asked for. ``worker_init_fn(number)`` is called in each thread before its first batch; ``timeout`` are the seconds
+    it is asked for. The tensors of a batch are computed. ``worker_init_fn(number)`` is called in each thread before its first batch; ``timeout`` are the seconds
     after which a batch is an error, 0 for any; ``persistent_workers`` keeps the threads for the next epoch. A data set that
     is a stream is read and made batches of by one thread, whatever their number.
 
@@ -172,6 +199,11 @@ class DataLoader:
     ) -> None:
         if num_workers < 0 or (prefetch_factor is not None and prefetch_factor < 1):
             raise ValueError("DataLoader: num_workers is at least 0 and prefetch_factor at least 1")
+        if num_workers > _MOST_WORKERS or (prefetch_factor or 1) > _MOST_PREFETCHED:
+            raise ValueError(
+                f"DataLoader: num_workers is at most {_MOST_WORKERS} and prefetch_factor at most {_MOST_PREFETCHED}, "
+                f"not {num_workers} and {prefetch_factor}"
+            )
         if timeout < 0:
             raise ValueError(f"DataLoader: timeout is {timeout}: it is 0 or seconds")
         if num_workers == 0 and (prefetch_factor is not None or persistent_workers or timeout):
@@ -239,13 +271,13 @@ class DataLoader:
             return self._collated(self.dataset[indices])
         whole = whole_batches(self.dataset) if self.collate_fn is None else None
         batch = None if whole is None else whole(indices)
-        return self._collated(samples_of(self.dataset, indices, _while_wanted)) if batch is None else batch
+        return self._collated(samples_of(self.dataset, indices, _while_wanted)) if batch is None else _computed(batch)
 
     def _collated(self, samples: Any) -> Any:
         if self.collate_fn is not None:
-            return self.collate_fn(samples)
+            return _computed(self.collate_fn(samples))
         is_one = self.batch_size is None and self.batch_sampler is None
-        return default_convert(samples) if is_one else default_collate(samples)
+        return _computed(default_convert(samples)) if is_one else default_collate(samples)
 
     def _prefetched(self, make: Callable[[Any], Any], tasks: Iterator[Any]) -> Iterator[Any]:
         waiting: deque[Future[Any]] = deque()

@@ -34,7 +34,7 @@ class QuantizedLayer(Module):
         self.register_buffer("weight_quantized", _rounded(weight, scale, most).to(precision))
         self.register_buffer("weight_scale", scale)
         self.register_buffer("input_scale", None)
-        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach())
+        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone())
         self._options = {
             name: getattr(layer, name) for name in ("stride", "padding", "dilation", "groups") if hasattr(layer, name)
         }

@@ -11,14 +11,15 @@ from .module import Module
 from .parameter import Parameter
 
 
-def _check(module: Any) -> None:
-    """An error, before anything is changed, for what is no module."""
-    if not isinstance(module, Module):
-        raise TypeError(f"a {type(module).__name__} stands where a Module is needed")
-
-
 class _Numbered(Module):
     """Parts named by their numbers."""
+
+    _kinds: tuple[type, ...] = (Module,)
+
+    def _check(self, module: Any) -> None:
+        """An error, before anything is changed, for what is no module."""
+        if not isinstance(module, self._kinds):
+            raise TypeError(f"expected Module, got {type(module).__name__}")
 
     def _names(self) -> list[str]:
         return list(self._modules)
@@ -54,28 +55,28 @@ class _Numbered(Module):
             self._modules.clear()
             self._modules.update({str(number): part for number, part in enumerate(parts)})
 
-    def append(self, module: Module) -> Any:
+    def append(self, module: Module | None) -> Any:
         """Adds a part at the end."""
-        _check(module)
+        self._check(module)
         self.register_module(str(len(self)), module)
         return self
 
-    def extend(self, modules: Iterable[Module]) -> Any:
+    def extend(self, modules: Iterable[Module | None]) -> Any:
         """Adds parts at the end."""
         parts = list(modules)
         for module in parts:
-            _check(module)  # All before the first is added.
+            self._check(module)  # All before the first is added.
         for module in parts:
             self.append(module)
         return self
 
-    def insert(self, index: int, module: Module) -> Any:
+    def insert(self, index: int, module: Module | None) -> Any:
         """Adds a part before another."""
-        _check(module)
+        self._check(module)
         parts = list(self._modules.values())
         parts.insert(index, module)
         self._modules.clear()
-        return self.extend(parts)  # type: ignore[arg-type]
+        return self.extend(parts)
 
 
 class Sequential(_Numbered):
@@ -107,8 +108,20 @@ class Sequential(_Numbered):
         return input
 
 
+#: A module of more layers would take longer to make than anybody waits.
+_MOST_LAYERS = 1 << 14
+
+
+def check_layers(name: str, count: int) -> int:
+    """An error if a module is to have too many layers; else how many."""
+    if count > _MOST_LAYERS:
+        raise ValueError(f"{name}: {count} layers: at most {_MOST_LAYERS} are supported")
+    return count
+
+
 class ModuleList(_Numbered):
-    """A list of modules whose parameters belong to the module that holds it; it is not called itself.
+    """A list of modules whose parameters belong to the module that holds it; it is not called itself. ``None`` keeps the
+    place of a module that is missing.
 
     >>> from neurenix import nn
     >>> layers = nn.ModuleList([nn.Linear(2, 3), nn.Linear(3, 1)])
@@ -116,14 +129,16 @@ class ModuleList(_Numbered):
     (2, 1, ['0.weight', '0.bias', '1.weight', '1.bias'])
     """
 
-    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+    _kinds = (Module, type(None))
+
+    def __init__(self, modules: Iterable[Module | None] | None = None) -> None:
         super().__init__()
         self.extend(() if modules is None else modules)
 
-    def __add__(self, other: Iterable[Module]) -> ModuleList:
+    def __add__(self, other: Iterable[Module | None]) -> ModuleList:
         return ModuleList(itertools.chain(self, other))
 
-    def __iadd__(self, other: Iterable[Module]) -> Any:
+    def __iadd__(self, other: Iterable[Module | None]) -> Any:
         return self.extend(other)
 
 

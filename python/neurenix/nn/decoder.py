@@ -9,7 +9,7 @@ from typing import Any
 from .. import _engine
 from .._engine import Tensor
 from . import init
-from .container import ModuleList
+from .container import ModuleList, check_layers
 from .linear import Linear
 from .module import Module
 from .normalization import LayerNorm
@@ -105,7 +105,7 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
-        self.layers = ModuleList([copy.deepcopy(decoder_layer) for _ in range(num_layers)])
+        self.layers = ModuleList([copy.deepcopy(decoder_layer) for _ in range(check_layers("TransformerDecoder", num_layers))])
         self.num_layers, self.norm = num_layers, norm
 
     def forward(self, tgt: Tensor, memory: Tensor, *masks: Any, **named_masks: Any) -> Tensor:

@@ -142,9 +142,7 @@ class Embedding(Module):
             self.weight = new(num_embeddings, embedding_dim, dtype=dtype, device=device)
             init.normal_(self.weight)
             if self.padding_idx is not None:
-                values = self.weight.detach()
-                values[self.padding_idx] = 0.0
-                self.weight.data = values
+                self.weight.data[self.padding_idx] = 0.0
         elif tuple(_weight.shape) != (num_embeddings, embedding_dim):
             shapes = f"{tuple(_weight.shape)}, it must be {(num_embeddings, embedding_dim)}"
             raise ValueError(f"Embedding: the shape of the vectors is {shapes}")

@@ -16,7 +16,7 @@ class Parameter(Tensor):
     """
 
     def __new__(cls, data: Any = None, requires_grad: bool = True, device: Any = None) -> Parameter:
-        return super().__new__(cls, data, device=device, requires_grad=requires_grad)
+        return super().__new__(cls, data=data, device=device, requires_grad=requires_grad)
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"

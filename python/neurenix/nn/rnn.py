@@ -10,6 +10,7 @@ from .._engine import Tensor
 from . import functional as F
 from . import init
 from ._precision import low
+from .container import check_layers
 from .linear import new
 from .module import Module
 
@@ -66,7 +67,7 @@ class _Recurrent(_Weights):
         self._kind, self.input_size, self.hidden_size, self.num_layers = kind, input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
         self._directions = 2 if bidirectional else 1
-        for layer in range(num_layers):
+        for layer in range(check_layers(type(self).__name__, num_layers)):
             inputs = input_size if layer == 0 else hidden_size * self._directions
             for direction in range(self._directions):
                 suffix = f"_l{layer}" + ("_reverse" if direction else "")

@@ -10,7 +10,7 @@ from .. import _engine
 from .._engine import Tensor
 from . import functional as F
 from . import init
-from .container import ModuleList
+from .container import ModuleList, check_layers
 from .linear import Linear, new
 from .module import Module
 from .normalization import LayerNorm
@@ -249,7 +249,7 @@ class TransformerEncoder(Module):
         mask_check: bool = True,
     ) -> None:
         super().__init__()
-        self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
+        self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(check_layers("TransformerEncoder", num_layers))])
         self.num_layers, self.norm = num_layers, norm
 
     def forward(

@@ -12,6 +12,7 @@ from .._autograd import enable_grad
 from .._engine import Tensor
 from ..nn._state import as_value
 from ..nn.module import zero_gradients
+from ._written import Written
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 # PyTorch's choices of implementation: the engine makes its own, so only what changes the result is refused.
@@ -19,13 +20,16 @@ _CHOICES = ("maximize", "foreach", "capturable", "differentiable", "fused")
 
 
 class Optimizer:
-    """Updates parameters from their gradients.
+    """Updates parameters from their gradients. A subclass of your own has a ``step`` in Python, and keeps in ``state[p]``
+    what it knows of a parameter.
 
     ``param_groups`` are dictionaries with ``params`` and settings; changes of both count from the next step on. A step
     updates all groups together, or none if it fails.
     """
 
     _rule = ""
+    # A bool tensor on which the next step depends: a GradScaler's. Nobody reads it.
+    _condition: Tensor | None = None
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -43,7 +47,7 @@ class Optimizer:
     # What rules define.
     def _options(self, group: Mapping[str, Any]) -> dict[str, float]:
         """A group's settings by the engine's names."""
-        raise NotImplementedError
+        return {}
 
     def _checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
         group = {**self.defaults, **given}
@@ -58,14 +62,14 @@ class Optimizer:
         _check_group(group)
         return group
 
-    def _built(self, groups: list[dict[str, Any]], state: Mapping[int, Mapping[str, Any]]) -> _Native:
+    def _built(self, groups: list[dict[str, Any]], state: Mapping[int, Mapping[str, Any]]) -> _Native | Written:
         """The native optimiser, with the state by number of the parameter."""
         _check_once([parameter for group in groups for parameter in group["params"]])
-        native = _Native(self._rule, groups, [self._options(group) for group in groups])
+        native: _Native | Written = Written(groups) if not self._rule else _Native(self._rule, groups, [self._options(group) for group in groups])
         native.put_state(state)
         return native
 
-    def _current(self) -> _Native:
+    def _current(self) -> _Native | Written:
         """The native optimiser for the groups as they are now."""
         members = [parameter for group in self.param_groups for parameter in group["params"]]
         counts = [len(group["params"]) for group in self.param_groups]
@@ -99,6 +103,8 @@ class Optimizer:
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates every parameter that has a gradient. ``closure`` computes the loss and its gradients first."""
+        if not self._rule:
+            raise NotImplementedError(f"{type(self).__name__} has no step(): define it")
         loss = None
         if closure is not None:
             with enable_grad():
@@ -106,14 +112,19 @@ class Optimizer:
         for group in self.param_groups:
             _check_group(group)
         native = self._current()
-        native.optimizer.step([(float(g["lr"]), float(g.get("weight_decay", 0.0))) for g in self.param_groups])
+        assert isinstance(native, _Native)
+        rates = [(float(g["lr"]), float(g.get("weight_decay", 0.0))) for g in self.param_groups]
+        native.optimizer.step(rates, self._condition)
         _pending.compute()
         return loss
 
     @property
-    def state(self) -> dict[Tensor, dict[str, Tensor]]:
+    def state(self) -> dict[Tensor, dict[str, Any]]:
         """What the rule keeps for each parameter, as it is now."""
-        parameters = self._current().parameters
+        native = self._current()
+        if isinstance(native, Written):
+            return native.values
+        parameters = native.parameters
         return {parameters[number]: state for number, state in sorted(self._state().items())}
 
     def state_dict(self) -> dict[str, Any]:

@@ -50,8 +50,8 @@ impl Recorded {
     }
 }
 
-/// Whether somebody but the holder of this reference has the value.
-fn is_held_elsewhere(value: &Py<Value>) -> bool {
+/// Whether somebody but the holder of this reference has the object.
+pub(crate) fn is_held_elsewhere<T>(value: &Py<T>) -> bool {
     // SAFETY: the reference keeps the object alive.
     unsafe { pyo3::ffi::Py_REFCNT(value.as_ptr()) > 1 }
 }

@@ -14,7 +14,7 @@
 mod backward;
 mod device;
 mod graph;
-mod launch;
+pub(crate) mod launch;
 mod network;
 mod object;
 mod slots;

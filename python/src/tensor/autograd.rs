@@ -2,16 +2,17 @@
 
 use std::{cell::RefCell, sync::Arc};
 
+use neurenix::nn::Parameter;
 use phynexus::{
     GradientMode as Guard, Tensor,
-    graph::gradient::{Hooks, is_enabled, record_gradients},
+    graph::gradient::{HookHandle, is_enabled, record_gradients},
 };
 use pyo3::{prelude::*, types::PyTuple};
 
-use super::{PyTensor, stand_in::Special};
+use super::{PyTensor, collect::PyHook, stand_in::Special};
 use crate::{
     argument::tensors,
-    error::{Failure, Result, runtime_error, through_engine, type_error},
+    error::{Failure, Result, runtime_error, type_error},
     interrupt::compute,
 };
 
@@ -30,6 +31,10 @@ impl PyTensor {
                 "a {dtype} tensor has no gradient: only floating-point ones have"
             )));
         }
+        if self.special.is_plain() {
+            self.special.part(Parameter::buffer(place.tensor().detach()?));
+        }
+        let place = self.place();
         place.set_trainable(true);
         place.leaf()?;
         Ok(())
@@ -46,11 +51,6 @@ impl PyTensor {
     #[setter]
     fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
         let tensor = self.place().tensor();
-        if self.special.is_plain() && requires_grad {
-            return Err(runtime_error(
-                "data has no gradients of its own: use detach().clone().requires_grad_()",
-            ));
-        }
         if !requires_grad && !self.collects() && !self.special.is_plain() && tensor.requires_grad() {
             return Err(runtime_error("only a leaf can stop requiring gradients: use detach()"));
         }
@@ -59,7 +59,8 @@ impl PyTensor {
         }
         if requires_grad {
             // What gradients flow through already need not collect them.
-            return if tensor.requires_grad() { Ok(()) } else { self.require_grad() };
+            let flow = tensor.requires_grad() && !self.special.is_plain();
+            return if flow { Ok(()) } else { self.require_grad() };
         }
         let gradient = self.place().leaf()?.grad();
         self.place().set_trainable(false);
@@ -148,21 +149,7 @@ impl PyTensor {
         if self.special.is_plain() || !self.requires_grad() {
             return Err(runtime_error("cannot register a hook on a tensor that doesn't require gradient"));
         }
-        let call = move |gradient: &Tensor| {
-            Python::attach(|py| {
-                let given = hook.bind(py).call1((PyTensor::wrap(gradient.clone()),))?;
-                if given.is_none() {
-                    return Ok(None);
-                }
-                match given.cast::<PyTensor>() {
-                    Ok(given) => Ok(Some(given.get().tensor()?)),
-                    Err(_) => Err(PyErr::from(type_error("a hook gives a tensor, or None"))),
-                }
-            })
-            .map_err(through_engine)
-        };
-        let (hooks, number) = self.tensor()?.add_hook(Arc::new(call))?;
-        Ok(GradientHook { hooks, number })
+        Ok(GradientHook(self.tensor()?.add_hook(Arc::new(PyHook(hook)))?))
     }
     /// Keeps this tensor's gradient in ``grad`` after ``backward``, though it is no leaf.
     fn retain_grad(&self) -> Result<()> {
@@ -176,12 +163,20 @@ impl PyTensor {
     fn retains_grad(&self) -> bool {
         !self.special.is_plain() && self.place().tensor().retains_grad()
     }
-    /// The same values, without a gradient.
+    /// The values without gradients, as ``data``. Those of a result through which gradients flow are in a place of their own,
+    /// which does not keep its graph.
     fn detach(&self) -> Result<PyTensor> {
-        self.map(Tensor::detach)
+        let tensor = self.place().tensor();
+        if tensor.requires_grad() && !self.collects() && !self.special.is_plain() {
+            return Ok(self.view_of(tensor.detach()?));
+        }
+        Ok(self.data())
     }
     /// Without a gradient, in place.
     fn detach_<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>> {
+        if slf.get().special.is_plain() {
+            return Ok(slf.clone());
+        }
         let place = slf.get().place();
         if place.is_trainable() {
             place.set_trainable(false);
@@ -194,7 +189,12 @@ impl PyTensor {
     /// place.
     #[getter]
     fn data(&self) -> PyTensor {
-        PyTensor { own: self.place().into_owned(), owner: self.owner.clone(), special: Special::plain() }
+        PyTensor {
+            own: self.place().into_owned(),
+            owner: self.owner.clone(),
+            viewed: self.viewed.clone(),
+            special: Special::plain(),
+        }
     }
     #[setter]
     fn set_data(&self, value: &PyTensor) -> Result<()> {
@@ -215,16 +215,13 @@ impl PyTensor {
 
 /// A hook of a tensor's gradient.
 #[pyclass(module = "neurenix._engine", frozen)]
-pub(crate) struct GradientHook {
-    hooks: Hooks,
-    number: u64,
-}
+pub(crate) struct GradientHook(HookHandle);
 
 #[pymethods]
 impl GradientHook {
     /// Takes the hook away.
     fn remove(&self) {
-        self.hooks.remove(self.number);
+        self.0.remove();
     }
     fn __enter__<'py>(slf: Bound<'py, Self>) -> Bound<'py, Self> {
         slf

@@ -1,14 +1,18 @@
 //! Square brackets: reading and writing by NumPy's rules.
 
-use phynexus::{DType, Tensor, schedule::capture::is_recording, shape::show_shape, tensor::IndexSpec};
+use phynexus::{
+    DType, Tensor, device::scalar_bytes, schedule::capture::is_recording, shape::show_shape,
+    tensor::IndexSpec,
+};
 use pyo3::{
     prelude::*,
-    types::{PyBool, PyEllipsis, PyInt, PyList, PySlice, PyTuple},
+    types::{PyBool, PyEllipsis, PyInt, PyList, PyRange, PySlice, PyTuple},
 };
+use smallvec::SmallVec;
 
 use super::{PyTensor, numpy};
 use crate::{
-    argument::{Operand, fits, tensors},
+    argument::{Operand, fits, number, tensors},
     error::{Failure, Result, type_error},
     interrupt::compute,
 };
@@ -48,7 +52,10 @@ fn specification(part: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<IndexSpec> 
     if part.is_instance_of::<PyEllipsis>() {
         return Ok(IndexSpec::Ellipsis);
     }
-    if part.is_instance_of::<PyList>() || part.hasattr("__array_interface__")? {
+    let is_sequence = part.is_instance_of::<PyList>()
+        || part.is_instance_of::<PyTuple>()
+        || part.is_instance_of::<PyRange>();
+    if is_sequence || part.hasattr("__array_interface__")? {
         let mut index = numpy::import(part, None, tensor.device())?;
         if index.is_empty() && index.dtype().is_float() {
             index = index.to_dtype(DType::I64)?;
@@ -100,7 +107,74 @@ fn single_mask(key: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<Option<Tensor>
     Ok(if mask.rank() == 0 && mask.dtype() == DType::Bool { Some(mask.reshape(&[1])?) } else { None })
 }
 
+/// Tensors of at most so many bytes are copied, if somebody else sees them, before one element is written.
+const COPIED: usize = 1 << 16;
+
+/// Whole numbers, one for each axis, that are in range: the place of one element.
+fn element(key: &Bound<'_, PyAny>, shape: &[usize]) -> Option<SmallVec<[usize; 4]>> {
+    let parts = key.cast::<PyTuple>().ok();
+    let count = parts.map_or(1, |parts| parts.len());
+    if count != shape.len() {
+        return None;
+    }
+    let place = |axis: usize| {
+        let part = match parts {
+            Some(parts) => parts.get_item(axis).ok()?,
+            None => key.clone(),
+        };
+        let at: i64 = part.cast_exact::<PyInt>().ok()?.extract().ok()?;
+        let size = i64::try_from(shape[axis]).ok()?;
+        usize::try_from(if at < 0 { at + size } else { at }).ok().filter(|&at| at < shape[axis])
+    };
+    (0..count).map(place).collect()
+}
+
 impl PyTensor {
+    /// Writes one element into the tensor's own memory, if the tensor is on the host and takes no part in gradients and
+    /// recordings. False if it is to be recorded.
+    fn put_element(&self, py: Python<'_>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<bool> {
+        let tensor = self.own.tensor();
+        let differs =
+            self.special.is_any() || self.owner.is_some() || self.own.is_trainable() || self.is_view();
+        if differs || tensor.requires_grad() || is_recording() || tensor.device().backend().target().is_some()
+        {
+            return Ok(false);
+        }
+        let Some(index) = element(key, tensor.shape()) else { return Ok(false) };
+        let bytes = if let Ok(value) = value.cast::<PyTensor>() {
+            let value = value.get().tensor()?;
+            if value.rank() > 0 || value.requires_grad() || value.device() != tensor.device() {
+                return Ok(false);
+            }
+            SmallVec::from_vec(compute(py, || value.to_dtype(tensor.dtype())?.to_bytes())?)
+        } else if let Some(scalar) = number(value)? {
+            fits(scalar, tensor.dtype())?;
+            scalar_bytes(scalar.cast(tensor.dtype()), tensor.dtype())
+        } else {
+            return Ok(false);
+        };
+        if !tensor.is_evaluated() {
+            compute(py, || tensor.evaluate())?;
+        }
+        let small = tensor.len() * tensor.dtype().size() <= COPIED;
+        // A handle of this function is one too many.
+        drop(tensor);
+        if self.own.overwrite_element(&index, &bytes)? {
+            return Ok(true);
+        }
+        if !small {
+            return Ok(false);
+        }
+        let shared = self.own.tensor();
+        self.own.set(Tensor::from_bytes(
+            &shared.to_bytes()?,
+            shared.dtype(),
+            shared.shape(),
+            shared.device(),
+        )?)?;
+        Ok(self.own.overwrite_element(&index, &bytes)?)
+    }
+
     /// Takes a new value for the place that indices made, once they are known to be in range: an index out of range leaves the
     /// place as it was. What came from the host is checked already, what was computed when the value is computed.
     fn put(&self, py: Python<'_>, value: Tensor, indices: &[Tensor]) -> Result<()> {
@@ -133,9 +207,14 @@ impl PyTensor {
         }
         let specs = specifications(key, &tensor)?;
         // A mask's values decide the shape: they are computed here.
-        Ok(PyTensor::wrap(compute(py, || tensor.index(&specs))?))
+        let chosen = compute(py, || tensor.index(&specs))?;
+        let is_view = !specs.iter().any(|spec| matches!(spec, IndexSpec::Tensor(_)));
+        Ok(if is_view { self.view_of(chosen) } else { PyTensor::wrap(chosen) })
     }
     fn __setitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<()> {
+        if self.put_element(py, key, value)? {
+            return Ok(());
+        }
         let tensor = self.tensor()?;
         let mask = single_mask(key, &tensor)?;
         let specs = if mask.is_some() { Vec::new() } else { specifications(key, &tensor)? };

@@ -1,35 +1,37 @@
 //! The class ``Tensor``: a place that holds a tensor of the engine.
 //!
 //! The engine's tensors are values. Python's are places: an operation in place puts a new value into its place, an
-//! optimiser too, and everybody who holds the place sees it. Views are values of their own.
+//! optimiser too, and everybody who holds the place sees it, what `data` and `detach` give too. Other views are values of
+//! their own.
 
 pub(crate) mod autograd;
+mod collect;
 pub(crate) mod dlpack;
 mod elementwise;
 mod index;
+mod lists;
 pub(crate) mod movement;
 pub(crate) mod numpy;
 mod operators;
+mod place;
 mod reduce;
 mod select;
 pub(crate) mod stand_in;
 
-use neurenix::nn::Parameter;
-use phynexus::{
-    DType, Device, Element, Error, Tensor, graph::gradient::is_enabled, schedule::capture::is_recording,
-    shape::show_shape,
-};
+use neurenix::nn::{Parameter, Watch};
+use phynexus::{DType, Device, Error, Tensor, schedule::capture::is_recording, shape::show_shape};
 use pyo3::{
+    PyTraverseError, PyVisit,
     prelude::*,
-    types::{PyList, PyString, PyTuple, PyType},
+    types::{PyBool, PyInt, PyList, PyString, PyTuple, PyType},
 };
 
-use self::stand_in::Special;
+use self::{lists::numbers, stand_in::Special};
 use crate::{
-    argument::{Given, Shape, spread},
+    argument::{Given, Shape, spread, spread_sizes},
     device::{Named, PyDevice, chosen},
     dtype::{Meant, PyDType, Wanted, meant},
-    error::{Result, runtime_error, type_error, value_error},
+    error::{Result, type_error, value_error},
     interrupt::compute,
 };
 
@@ -47,6 +49,8 @@ pub(crate) struct PyTensor {
     own: Parameter,
     /// The parameter whose gradient this is: changes in place go there too.
     owner: Option<Parameter>,
+    /// The place that this is a view of: changes in place do not go there.
+    viewed: Option<Watch>,
     /// Whether it is the values of a place without its gradients, which ``data`` gives, or has stand-ins.
     special: Special,
 }
@@ -54,11 +58,15 @@ pub(crate) struct PyTensor {
 impl PyTensor {
     /// A new place.
     pub(crate) fn wrap(tensor: Tensor) -> PyTensor {
-        PyTensor { own: Parameter::buffer(tensor), owner: None, special: Special::none() }
+        PyTensor::at(Parameter::buffer(tensor), Special::none())
+    }
+
+    fn at(own: Parameter, special: Special) -> PyTensor {
+        PyTensor { own, owner: None, viewed: None, special }
     }
 
     fn trainable(tensor: &Tensor) -> Result<PyTensor> {
-        Ok(PyTensor { own: Parameter::new(tensor)?, owner: None, special: Special::none() })
+        Ok(PyTensor::at(Parameter::new(tensor)?, Special::none()))
     }
 
     /// The value now: for one that requires gradients, the leaf that collects them.
@@ -74,40 +82,6 @@ impl PyTensor {
     #[inline]
     fn map(&self, function: impl FnOnce(&Tensor) -> phynexus::Result<Tensor>) -> Result<PyTensor> {
         Ok(PyTensor::wrap(function(&self.tensor()?)?))
-    }
-
-    /// Puts a value of the same shape into the place, brought to its dtype and device.
-    pub(crate) fn assign(&self, value: Tensor) -> Result<()> {
-        let place = self.place();
-        let old = if place.is_trainable() { place.leaf()? } else { place.tensor() };
-        if value.shape() != old.shape() {
-            let hint = "an operation in place cannot change the shape";
-            return Err(Error::shape("in place", &[old.shape(), value.shape()], hint).into());
-        }
-        if value.dtype().is_float() && !old.dtype().is_float() {
-            let hint = format!("a {} tensor cannot take {} values in place", old.dtype(), value.dtype());
-            return Err(Error::dtype("in place", &[old.dtype(), value.dtype()], hint).into());
-        }
-        let value = value.to_dtype(old.dtype())?.to_device(old.device())?;
-        let trainable = place.is_trainable();
-        if self.collects() && is_enabled() {
-            return Err(runtime_error(
-                "a leaf that requires gradients is changed in place: change it under `with neurenix.no_grad():`",
-            ));
-        }
-        let value = if trainable { value.detach()? } else { value };
-        let gradient = old.grad();
-        if let Some(owner) = &self.owner {
-            let leaf = owner.leaf()?;
-            if leaf.grad().is_some_and(|grad| grad.is_same(&old)) {
-                leaf.set_grad(Some(value.clone()));
-            }
-        }
-        place.set(value)?;
-        if trainable && gradient.is_some() {
-            place.leaf()?.set_grad(gradient);
-        }
-        Ok(())
     }
 
     /// The value, computed, while other threads of Python go on.
@@ -140,11 +114,40 @@ pub(crate) fn convert(
     numpy::import(data, dtype, chosen(device)?)
 }
 
+/// What is given to make a tensor of: data, a shape, or both.
+fn arguments<'py>(
+    args: &Bound<'py, PyTuple>,
+    Given(data): Given<'py>,
+    shape: Option<Shape>,
+) -> Result<(Option<Bound<'py, PyAny>>, Option<Shape>)> {
+    if args.is_empty() {
+        return Ok((data, shape));
+    }
+    if data.is_some() || shape.is_some() && args.len() > 1 {
+        return Err(type_error("Tensor: data and shape are given once, by position or by name"));
+    }
+    let is_size =
+        |each: &Bound<'py, PyAny>| each.is_instance_of::<PyInt>() && !each.is_instance_of::<PyBool>();
+    if shape.is_none() && args.iter().all(|each| is_size(&each)) {
+        return Ok((None, Some(Shape(spread_sizes(args)?))));
+    }
+    let data = Some(args.get_item(0)?);
+    match args.len() {
+        1 => Ok((data, shape)),
+        2 => Ok((data, Some(args.get_item(1)?.extract()?))),
+        _ => Err(type_error(
+            "Tensor: give data, or whole numbers as sizes: Tensor([1.0, 2.0]), Tensor(2, 3); dtype= and device= by name",
+        )),
+    }
+}
+
 #[pymethods]
 impl PyTensor {
+    /// ``Tensor(data)``, or as in PyTorch ``Tensor(2, 3)``: whole numbers are sizes.
     #[new]
-    #[pyo3(signature = (data=Given(None), shape=None, dtype=None, device=None, requires_grad=false), text_signature = "(data=..., shape=None, dtype=None, device=None, requires_grad=False)")]
+    #[pyo3(signature = (*args, data=Given(None), shape=None, dtype=None, device=None, requires_grad=false), text_signature = "(*args, data=..., shape=None, dtype=None, device=None, requires_grad=False)")]
     fn new(
+        args: &Bound<'_, PyTuple>,
         data: Given<'_>,
         shape: Option<Shape>,
         dtype: Option<Wanted>,
@@ -152,11 +155,12 @@ impl PyTensor {
         requires_grad: bool,
     ) -> Result<PyTensor> {
         let dtype = dtype.map(|dtype| dtype.0);
-        let mut tensor = match data.0 {
+        let given = arguments(args, data, shape)?;
+        let (data, shape) = (given.0, given.1);
+        let mut tensor = match data {
             Some(data) => convert(&data, dtype, device)?,
             None => {
-                let sizes = shape.as_ref().map_or(&[][..], |shape| &shape.0);
-                let sizes = if shape.is_some() { sizes } else { &[0] };
+                let sizes = shape.as_ref().map_or(&[0][..], |shape| &shape.0);
                 Tensor::zeros(sizes, dtype.unwrap_or(DType::F32), chosen(device)?)?
             }
         };
@@ -169,12 +173,12 @@ impl PyTensor {
     /// The size of each dimension.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.own.tensor().shape())
+        PyTuple::new(py, self.place().tensor().shape())
     }
     /// The number of dimensions.
     #[getter]
     fn ndim(&self) -> usize {
-        self.own.tensor().rank()
+        self.place().tensor().rank()
     }
     /// The number of dimensions.
     fn dim(&self) -> usize {
@@ -182,11 +186,11 @@ impl PyTensor {
     }
     /// The number of elements.
     fn numel(&self) -> usize {
-        self.own.tensor().len()
+        self.place().tensor().len()
     }
     /// Bytes of an element.
     fn element_size(&self) -> usize {
-        self.own.tensor().dtype().size()
+        self.place().tensor().dtype().size()
     }
     /// Bytes of an element.
     #[getter]
@@ -201,20 +205,20 @@ impl PyTensor {
     /// The type of the elements.
     #[getter]
     fn dtype(&self) -> PyDType {
-        PyDType(self.own.tensor().dtype())
+        PyDType(self.place().tensor().dtype())
     }
     /// The device that holds the elements.
     #[getter]
     fn device(&self) -> PyDevice {
-        PyDevice(self.own.tensor().device())
+        PyDevice(self.place().tensor().device())
     }
     /// Whether an NVIDIA GPU holds the elements.
     #[getter]
     fn is_cuda(&self) -> bool {
-        self.own.tensor().device().name().starts_with("cuda")
+        self.place().tensor().device().name().starts_with("cuda")
     }
     fn is_floating_point(&self) -> bool {
-        self.own.tensor().dtype().is_float()
+        self.place().tensor().dtype().is_float()
     }
     /// Whether the elements lie in memory one after the other, the last dimension fastest.
     fn is_contiguous(&self, py: Python<'_>) -> Result<bool> {
@@ -231,14 +235,13 @@ impl PyTensor {
             let shape = show_shape(tensor.shape());
             return Err(value_error(format!("item: a tensor of shape {shape} is no single number")));
         }
-        numbers(py, &tensor)?.get_item(0).map_err(Into::into)
+        numbers(py, &tensor.reshape(&[])?)
     }
 
     /// The elements as nested lists of Python's numbers.
     fn tolist<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         let tensor = self.evaluated(py)?;
-        let flat = numbers(py, &tensor)?;
-        nest(&flat, tensor.shape(), &mut 0)
+        numbers(py, &tensor)
     }
 
     /// The same values as a tensor of another dtype, or on another device: ``x.to("cuda:0")``, ``x.to(nx.float16)``,
@@ -256,7 +259,7 @@ impl PyTensor {
         let (mut dtype, mut device) = (dtype.map(|d| d.0), device.map(|d| d.0));
         for argument in args.iter().filter(|argument| !argument.is_none()) {
             if let Ok(other) = argument.cast::<PyTensor>() {
-                let other = other.get().own.tensor();
+                let other = other.get().place().tensor();
                 (dtype, device) = (Some(other.dtype()), Some(other.device()));
                 continue;
             }
@@ -327,6 +330,10 @@ impl PyTensor {
     fn contiguous(&self) -> Result<PyTensor> {
         self.map(Tensor::contiguous)
     }
+    /// Marks a tensor made from this one as a view of it.
+    fn _as_view(&self, value: &PyTensor) -> Result<PyTensor> {
+        Ok(self.view_of(value.tensor()?))
+    }
     /// Computes the values now, and gives the tensor back.
     fn evaluate<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyTensor>> {
         slf.get().evaluated(slf.py())?;
@@ -335,7 +342,14 @@ impl PyTensor {
     /// Whether the values are there, so that reading computes nothing.
     #[getter]
     fn is_evaluated(&self) -> bool {
-        self.own.tensor().is_evaluated()
+        self.place().tensor().is_evaluated()
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.traverse(&visit)
+    }
+    fn __clear__(&self) {
+        self.clear();
     }
 
     fn __repr__(&self, py: Python<'_>) -> Result<String> {
@@ -361,14 +375,14 @@ impl PyTensor {
         Ok(self.item(py)?.extract()?)
     }
     fn __index__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
-        let dtype = self.own.tensor().dtype();
+        let dtype = self.place().tensor().dtype();
         if !dtype.is_integer() {
             return Err(type_error(format!("a {dtype} tensor is no index: only integers are")));
         }
         self.item(py)
     }
     fn __len__(&self) -> Result<usize> {
-        match self.own.tensor().shape().first() {
+        match self.place().tensor().shape().first() {
             Some(&size) => Ok(size),
             None => Err(type_error("a tensor of no dimensions has no len()")),
         }
@@ -377,12 +391,9 @@ impl PyTensor {
         if self.ndim() == 0 {
             return Err(type_error("a tensor without dimensions cannot be iterated over: use .item()"));
         }
-        let parts = self.unbind(0)?;
-        Ok(PyList::new(
-            py,
-            parts.into_iter().map(|part| Bound::new(py, part)).collect::<PyResult<Vec<_>>>()?,
-        )?
-        .call_method0("__iter__")?)
+        let parts = self.unbind(py, 0)?;
+        let list = PyList::new(py, parts)?;
+        Ok(list.call_method0("__iter__")?)
     }
     fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> Result<bool> {
         let tensor = self.tensor()?;
@@ -454,29 +465,6 @@ impl PyTensor {
         }
         Ok(Bound::new(slf.py(), PyTensor::wrap(tensor.to_device(device)?))?)
     }
-}
-
-/// The elements in row-major order as a list of Python's numbers.
-fn numbers<'py>(py: Python<'py>, tensor: &Tensor) -> Result<Bound<'py, PyList>> {
-    fn read<T: Element + Send>(py: Python<'_>, tensor: &Tensor) -> Result<Vec<T>> {
-        compute(py, || tensor.to_vec::<T>())
-    }
-    Ok(match tensor.dtype() {
-        DType::Bool => PyList::new(py, read::<bool>(py, tensor)?)?,
-        DType::U64 => PyList::new(py, read::<u64>(py, tensor)?)?,
-        dtype if dtype.is_integer() => PyList::new(py, read::<i64>(py, &tensor.to_dtype(DType::I64)?)?)?,
-        _ => PyList::new(py, read::<f64>(py, &tensor.detach()?.to_dtype(DType::F64)?)?)?,
-    })
-}
-
-/// Lists in lists, by the shape.
-fn nest<'py>(flat: &Bound<'py, PyList>, shape: &[usize], next: &mut usize) -> Result<Bound<'py, PyAny>> {
-    let Some((&size, inner)) = shape.split_first() else {
-        *next += 1;
-        return Ok(flat.get_item(*next - 1)?);
-    };
-    let parts = (0..size).map(|_| nest(flat, inner, next)).collect::<Result<Vec<_>>>()?;
-    Ok(PyList::new(flat.py(), parts)?.into_any())
 }
 
 /// Sizes of a `reshape`, one of which may be -1.

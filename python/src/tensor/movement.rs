@@ -1,6 +1,6 @@
 //! Shapes: what moves elements without changing them.
 
-use phynexus::Tensor;
+use phynexus::{Tensor, host_memory};
 use pyo3::{
     prelude::*,
     types::{PyTuple, PyType},
@@ -10,31 +10,42 @@ use super::{PyTensor, reshaped};
 use crate::{
     argument::{
         Axes, Count, Number, Shape, number, one_of, size, spread, spread_sizes, tensors, whole_numbers,
+        whole_numbers_up_to,
     },
     error::{Result, type_error, value_error},
+    interrupt::compute,
     precision,
 };
+
+impl PyTensor {
+    /// Another shape of the elements: PyTorch has a view of a tensor, and of a view perhaps a copy.
+    fn reshaped(&self, function: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<PyTensor> {
+        let tensor = function(&self.tensor()?)?;
+        Ok(if self.viewed.is_some() { PyTensor::wrap(tensor) } else { self.view_of(tensor) })
+    }
+}
 
 #[pymethods]
 impl PyTensor {
     /// The same elements in another shape; one size may be -1.
     #[pyo3(signature = (*shape))]
     fn reshape(&self, shape: &Bound<'_, PyTuple>) -> Result<PyTensor> {
-        Ok(PyTensor::wrap(reshaped(&self.tensor()?, shape)?))
+        self.reshaped(|tensor| reshaped(tensor, shape))
     }
     /// As ``reshape``; it never fails for the layout in memory.
     #[pyo3(signature = (*shape))]
     fn view(&self, shape: &Bound<'_, PyTuple>) -> Result<PyTensor> {
-        self.reshape(shape)
+        Ok(self.view_of(reshaped(&self.tensor()?, shape)?))
     }
     /// In the shape of another tensor.
     fn view_as(&self, other: &PyTensor) -> Result<PyTensor> {
         let shape = other.place().tensor();
-        self.map(|t| t.reshape(shape.shape()))
+        self.map_view(|t| t.reshape(shape.shape()))
     }
     /// In the shape of another tensor.
     fn reshape_as(&self, other: &PyTensor) -> Result<PyTensor> {
-        self.view_as(other)
+        let shape = other.place().tensor();
+        self.reshaped(|t| Ok(t.reshape(shape.shape())?))
     }
     /// The axes in another order.
     #[pyo3(signature = (*dims))]
@@ -49,19 +60,19 @@ impl PyTensor {
                 .ok_or_else(|| phynexus::Error::Axis { op: "permute", axis, shape: tensor.shape().into() })
         };
         let order = spread(dims)?.into_iter().map(from_front).collect::<phynexus::Result<Vec<_>>>()?;
-        Ok(PyTensor::wrap(tensor.permute(&order)?))
+        Ok(self.view_of(tensor.permute(&order)?))
     }
     /// Two axes in each other's place.
     fn transpose(&self, dim0: i64, dim1: i64) -> Result<PyTensor> {
-        self.map(|t| t.transpose(dim0, dim1))
+        self.map_view(|t| t.transpose(dim0, dim1))
     }
     /// Two axes in each other's place.
     fn swapaxes(&self, axis0: i64, axis1: i64) -> Result<PyTensor> {
-        self.map(|t| t.transpose(axis0, axis1))
+        self.map_view(|t| t.transpose(axis0, axis1))
     }
     /// A matrix with rows and columns exchanged.
     fn t(&self) -> Result<PyTensor> {
-        self.map(|t| if t.rank() < 2 { Ok(t.clone()) } else { t.t() })
+        self.map_view(|t| if t.rank() < 2 { Ok(t.clone()) } else { t.t() })
     }
     /// A matrix with rows and columns exchanged.
     #[getter(T)]
@@ -77,7 +88,7 @@ impl PyTensor {
     /// Every matrix of a stack with rows and columns exchanged.
     #[getter(mT)]
     fn matrices_transposed(&self) -> Result<PyTensor> {
-        self.map(|t| t.transpose(-2, -1))
+        self.map_view(|t| t.transpose(-2, -1))
     }
     /// Every matrix of a stack with rows and columns exchanged, since there are no complex tensors.
     #[getter(mH)]
@@ -110,7 +121,7 @@ impl PyTensor {
                 None => rest.next().map(|axis| axis as usize),
             })
             .collect();
-        Ok(PyTensor::wrap(tensor.permute(&order)?))
+        Ok(self.view_of(tensor.permute(&order)?))
     }
     /// Stretched along axes of size 1; -1 leaves an axis as it is.
     #[pyo3(signature = (*sizes))]
@@ -158,24 +169,24 @@ impl PyTensor {
             for axis in axes.into_iter().rev().filter(|&axis| tensor.shape().get(axis as usize) == Some(&1)) {
                 squeezed = squeezed.squeeze(axis)?;
             }
-            return Ok(PyTensor::wrap(squeezed));
+            return Ok(self.view_of(squeezed));
         };
-        Ok(PyTensor::wrap(tensor.squeeze_all()?))
+        Ok(self.view_of(tensor.squeeze_all()?))
     }
     /// With an axis of size 1 at ``dim``.
     #[pyo3(signature = (dim=None, *, axis=None))]
     fn unsqueeze(&self, dim: Option<i64>, axis: Option<i64>) -> Result<PyTensor> {
         let dim = one_of(dim, axis)?.ok_or_else(|| type_error("unsqueeze: say where: dim="))?;
-        self.map(|t| t.unsqueeze(dim))
+        self.map_view(|t| t.unsqueeze(dim))
     }
     /// The axes from ``start_dim`` to ``end_dim`` as one.
     #[pyo3(signature = (start_dim=0, end_dim=-1))]
     fn flatten(&self, start_dim: i64, end_dim: i64) -> Result<PyTensor> {
-        self.map(|t| t.flatten(start_dim, end_dim))
+        self.reshaped(|t| Ok(t.flatten(start_dim, end_dim)?))
     }
     /// All elements as one vector.
     fn ravel(&self) -> Result<PyTensor> {
-        self.map(|t| t.reshape_infer(&[-1]))
+        self.reshaped(|t| Ok(t.reshape_infer(&[-1])?))
     }
     /// One axis as several; one size may be -1.
     fn unflatten(&self, dim: i64, sizes: &Bound<'_, PyAny>) -> Result<PyTensor> {
@@ -190,7 +201,7 @@ impl PyTensor {
         let before = tensor.shape()[..axis].iter().map(|&s| s as i64);
         let after = tensor.shape()[axis + 1..].iter().map(|&s| s as i64);
         let shape: Vec<i64> = before.chain(whole_numbers(sizes)?).chain(after).collect();
-        Ok(PyTensor::wrap(tensor.reshape_infer(&shape)?))
+        Ok(self.view_of(tensor.reshape_infer(&shape)?))
     }
     /// The order along these axes turned round.
     #[pyo3(signature = (*dims))]
@@ -247,7 +258,7 @@ impl PyTensor {
         let Ok(first) = usize::try_from(start + from_end) else {
             return Err(value_error(format!("narrow: {start} is before the first of {size} elements")));
         };
-        Ok(PyTensor::wrap(tensor.narrow(dim, first, length.0)?))
+        Ok(self.view_of(tensor.narrow(dim, first, length.0)?))
     }
     /// One position along ``dim``, which disappears.
     fn select(&self, dim: i64, index: i64) -> Result<PyTensor> {
@@ -261,7 +272,7 @@ impl PyTensor {
         let axis = dim.rem_euclid(rank);
         let mut specs = vec![phynexus::tensor::IndexSpec::ALL; axis as usize];
         specs.push(phynexus::tensor::IndexSpec::At(index));
-        Ok(PyTensor::wrap(tensor.index(&specs)?))
+        Ok(self.view_of(tensor.index(&specs)?))
     }
     /// Parts of so many elements along ``dim``, or of these sizes.
     #[pyo3(signature = (split_size, dim=0))]
@@ -270,20 +281,22 @@ impl PyTensor {
         let parts = match split_size.extract::<i64>() {
             Ok(one) => tensor.split(size(one)?, dim)?,
             Err(_) => {
-                let sizes = whole_numbers(split_size)?.into_iter().map(size).collect::<Result<Vec<_>>>()?;
-                tensor.split_sizes(&sizes, dim)?
+                // A part has an element, but for a few.
+                let most = tensor.shape().iter().fold(1024, |most, &size| size.saturating_add(most));
+                let sizes = whole_numbers_up_to(split_size, most)?;
+                tensor.split_sizes(&sizes.into_iter().map(size).collect::<Result<Vec<_>>>()?, dim)?
             }
         };
-        Ok(parts.into_iter().map(PyTensor::wrap).collect())
+        Ok(parts.into_iter().map(|part| self.view_of(part)).collect())
     }
     /// So many parts along ``dim``.
     #[pyo3(signature = (chunks, dim=0))]
     fn chunk(&self, chunks: Count, dim: i64) -> Result<Vec<PyTensor>> {
-        Ok(self.tensor()?.chunk(chunks.0, dim)?.into_iter().map(PyTensor::wrap).collect())
+        Ok(self.tensor()?.chunk(chunks.0, dim)?.into_iter().map(|part| self.view_of(part)).collect())
     }
     /// Every position along ``dim`` as a tensor.
     #[pyo3(signature = (dim=0))]
-    pub(super) fn unbind(&self, dim: i64) -> Result<Vec<PyTensor>> {
+    pub(super) fn unbind(&self, py: Python<'_>, dim: i64) -> Result<Vec<PyTensor>> {
         let tensor = self.tensor()?;
         let rank = tensor.rank() as i64;
         if !(-rank..rank).contains(&dim) {
@@ -291,10 +304,19 @@ impl PyTensor {
                 phynexus::Error::Axis { op: "unbind", axis: dim, shape: tensor.shape().into() }.into()
             );
         }
-        let axis = dim.rem_euclid(rank) as usize;
-        (0..tensor.shape()[axis])
-            .map(|at| Ok(PyTensor::wrap(tensor.narrow(dim, at, 1)?.squeeze(axis as i64)?)))
-            .collect()
+        let axis = dim.rem_euclid(rank);
+        if tensor.shape()[axis as usize] == 0 {
+            return Ok(Vec::new());
+        }
+        let parts = compute(py, || {
+            let parts = tensor.split(1, dim)?;
+            let mut unbound = host_memory::room(parts.len())?;
+            for part in parts {
+                unbound.push(part.squeeze(axis)?);
+            }
+            Ok::<_, phynexus::Error>(unbound)
+        })?;
+        Ok(parts.into_iter().map(|part| self.view_of(part)).collect())
     }
     /// The lower triangle, zeros elsewhere.
     #[pyo3(signature = (diagonal=0))]

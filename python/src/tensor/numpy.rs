@@ -2,10 +2,13 @@
 
 use std::borrow::Cow;
 
-use phynexus::{DType, Device, Scalar, Tensor, device::Storage, schedule::capture::refuse_reading};
+use phynexus::{
+    DType, Device, Scalar, Tensor, device::Storage, host_memory, schedule::capture::refuse_reading,
+};
 use pyo3::{
     IntoPyObjectExt,
     exceptions::PyTypeError,
+    intern,
     prelude::*,
     sync::PyOnceLock,
     types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyTuple},
@@ -56,34 +59,19 @@ struct Nested<'py> {
     numbers: Vec<Scalar>,
     /// What NumPy's own numbers among them are, and the kinds of Python's.
     dtype: Option<DType>,
-    /// Tensors and arrays among them, if the innermost elements are such.
-    parts: Vec<Bound<'py, PyAny>>,
+    /// Tensors and arrays among them, and how many numbers stand before each.
+    parts: Vec<(usize, Bound<'py, PyAny>)>,
 }
 
 fn from_lists(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> Result<Tensor> {
     let mut nested = Nested { shape: Vec::new(), numbers: Vec::new(), dtype: None, parts: Vec::new() };
     nested.walk(data, 0)?;
     if !nested.parts.is_empty() {
-        if !nested.numbers.is_empty() {
-            return Err(value_error(
-                "tensors and numbers stand side by side in one list: make them all tensors",
-            ));
-        }
-        let part = |part: &Bound<'_, PyAny>| match part.cast::<PyTensor>() {
-            Ok(tensor) => Ok(tensor.get().tensor()?.detach()?.to_device(device)?),
-            Err(_) => from_array(part, None, device),
-        };
-        let parts = nested.parts.iter().map(part).collect::<Result<Vec<_>>>()?;
-        let stacked = Tensor::stack(&parts.iter().collect::<Vec<_>>(), 0)?;
-        nested.shape.extend(&stacked.shape()[1..]);
-        let stacked = stacked.reshape(&nested.shape)?;
-        return Ok(match dtype {
-            Some(dtype) => stacked.to_dtype(dtype)?,
-            None => stacked,
-        });
+        let stacked = nested.stacked(device)?;
+        return Ok(stacked.to_dtype(dtype.unwrap_or(stacked.dtype()))?);
     }
     let dtype = dtype.or(nested.dtype).unwrap_or_else(|| natural(&nested.numbers));
-    let mut bytes = Vec::with_capacity(nested.numbers.len() * dtype.size());
+    let mut bytes = host_memory::room(nested.numbers.len() * dtype.size())?;
     for &scalar in &nested.numbers {
         fits(scalar, dtype)?;
         bytes.extend_from_slice(&phynexus::device::scalar_bytes(scalar, dtype));
@@ -105,6 +93,41 @@ fn natural(numbers: &[Scalar]) -> DType {
 }
 
 impl<'py> Nested<'py> {
+    /// The tensors, arrays and numbers as one tensor: tensors of one element are numbers, as in PyTorch, others keep their
+    /// shape behind that of the lists.
+    fn stacked(self, device: Device) -> Result<Tensor> {
+        let mut numbers =
+            self.numbers.iter().map(|&scalar| Tensor::full(&[], scalar, natural(&[scalar]), device));
+        let (mut tensors, mut taken, mut are_single) = (Vec::new(), 0, true);
+        for (before, part) in &self.parts {
+            for number in numbers.by_ref().take(before - taken) {
+                tensors.push(number?);
+            }
+            taken = *before;
+            let tensor = match part.cast::<PyTensor>() {
+                Ok(tensor) => tensor.get().tensor()?.detach()?.to_device(device)?,
+                Err(_) => from_array(part, None, device)?,
+            };
+            are_single &= part.is_instance_of::<PyTensor>() && tensor.len() == 1;
+            tensors.push(tensor);
+        }
+        for number in numbers {
+            tensors.push(number?);
+        }
+        if !are_single && !self.numbers.is_empty() {
+            return Err(value_error(
+                "a list holds numbers beside arrays, or beside tensors of several elements: make them all tensors of one shape",
+            ));
+        }
+        let dtype = tensors.iter().map(Tensor::dtype).reduce(DType::promote).unwrap_or(DType::F32);
+        for tensor in &mut tensors {
+            *tensor = if are_single { tensor.reshape(&[])? } else { tensor.clone() }.to_dtype(dtype)?;
+        }
+        let stacked = Tensor::stack(&tensors.iter().collect::<Vec<_>>(), 0)?;
+        let shape: Vec<usize> = self.shape.iter().chain(&stacked.shape()[1..]).copied().collect();
+        Ok(stacked.reshape(&shape)?)
+    }
+
     fn walk(&mut self, item: &Bound<'py, PyAny>, depth: usize) -> Result<()> {
         let sequence = if let Ok(list) = item.cast::<PyList>() {
             Cow::Borrowed(list.as_any())
@@ -169,13 +192,16 @@ impl<'py> Nested<'py> {
         let is_array = item.cast::<PyTensor>().is_ok()
             || (item.hasattr("__array_interface__")? && item.getattr("shape")?.len()? > 0);
         if is_array {
-            self.parts.push(item.clone());
+            self.parts.push((self.numbers.len(), item.clone()));
             return Ok(());
         }
         match number(item)? {
             Some(scalar) => {
                 self.note_dtype(item, scalar)?;
-                self.numbers.push(scalar);
+                host_memory::push(&mut self.numbers, scalar)?;
+                if self.numbers.len().is_multiple_of(1 << 16) {
+                    item.py().check_signals()?;
+                }
             }
             None => {
                 let kind = item.get_type().name()?;
@@ -199,7 +225,37 @@ fn as_array<'py>(data: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, DType
     ))))
 }
 
+/// Where the numbers of an array lie, if NumPy need not change anything first.
+struct Plain {
+    start: usize,
+    dtype: DType,
+    shape: Vec<usize>,
+}
+
+/// An array whose elements lie one after the other in the machine's order. Truth values may be other bytes than 0 and 1.
+fn plain(data: &Bound<'_, PyAny>) -> PyResult<Option<Plain>> {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = data.py();
+    let class = CLASS.get_or_try_init(py, || Ok::<_, PyErr>(numpy(py)?.getattr("ndarray")?.unbind()))?;
+    if !data.get_type().is(class) {
+        return Ok(None);
+    }
+    let interface = data.getattr(intern!(py, "__array_interface__"))?;
+    let kind = interface.get_item(intern!(py, "typestr"))?;
+    let kind = kind.extract::<&str>()?;
+    let known = |dtype: &DType| !matches!(dtype, DType::Bool | DType::BF16) && has_type_string(*dtype, kind);
+    let Some(dtype) = DType::ALL.into_iter().find(known) else { return Ok(None) };
+    if !interface.get_item(intern!(py, "strides"))?.is_none() {
+        return Ok(None);
+    }
+    let (start, _): (usize, bool) = interface.get_item(intern!(py, "data"))?.extract()?;
+    Ok(Some(Plain { start, dtype, shape: interface.get_item(intern!(py, "shape"))?.extract()? }))
+}
+
 fn from_array(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> Result<Tensor> {
+    if let Some(plain) = plain(data)? {
+        return copied(data, plain, dtype, device);
+    }
     let py = data.py();
     let (mut array, given) = match as_array(data) {
         // On a GPU, or of a dtype that NumPy has not, or nothing that NumPy knows.
@@ -226,9 +282,15 @@ fn from_array(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
     }
     let shape: Vec<usize> = array.getattr("shape")?.extract()?;
     let array = numpy(py)?.call_method1("ascontiguousarray", (array,))?;
-    let size: usize = array.getattr("nbytes")?.extract()?;
     let (start, _): (usize, bool) = array.getattr("__array_interface__")?.get_item("data")?.extract()?;
-    compute(py, || {
+    copied(&array, Plain { start, dtype: given, shape }, dtype, device)
+}
+
+fn copied(array: &Bound<'_, PyAny>, plain: Plain, dtype: Option<DType>, device: Device) -> Result<Tensor> {
+    let Plain { start, dtype: given, shape } = plain;
+    // Fewer than the address space has: NumPy holds them.
+    let size = shape.iter().product::<usize>() * given.size();
+    compute(array.py(), || {
         let bytes = match size {
             0 => &[][..],
             // SAFETY: by NumPy's rules so many bytes lie there, one after the other, as long as the array, which is kept until
@@ -269,8 +331,8 @@ impl HostMemory {
     }
 }
 
-/// NumPy's name of a dtype.
-pub(crate) fn type_string(dtype: DType) -> String {
+/// The order of bytes and the kind by which NumPy's name of a dtype begins.
+fn order_and_kind(dtype: DType) -> (char, char) {
     let kind = match dtype {
         DType::Bool => 'b',
         _ if dtype.is_float() => 'f',
@@ -282,7 +344,19 @@ pub(crate) fn type_string(dtype: DType) -> String {
         (_, true) => '>',
         (_, false) => '<',
     };
+    (order, kind)
+}
+
+/// NumPy's name of a dtype.
+pub(crate) fn type_string(dtype: DType) -> String {
+    let (order, kind) = order_and_kind(dtype);
     format!("{order}{kind}{}", dtype.size())
+}
+
+fn has_type_string(dtype: DType, name: &str) -> bool {
+    let mut letters = name.chars();
+    letters.next().zip(letters.next()) == Some(order_and_kind(dtype))
+        && letters.as_str().parse() == Ok(dtype.size())
 }
 
 fn export<'py>(py: Python<'py>, tensor: &Tensor) -> Result<Bound<'py, PyAny>> {
@@ -358,7 +432,10 @@ impl PyTensor {
     fn tobytes<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
         let tensor = self.evaluated(py)?;
         let bytes = compute(py, || tensor.to_bytes())?;
-        Ok(PyBytes::new(py, &bytes))
+        Ok(PyBytes::new_with(py, bytes.len(), |place| {
+            place.copy_from_slice(&bytes);
+            Ok(())
+        })?)
     }
 }
 

@@ -7,6 +7,7 @@ use super::PyTensor;
 use crate::{
     argument::{Operand, number},
     error::{Result, type_error},
+    micrograd::launch::is_held_elsewhere,
     precision,
 };
 
@@ -58,6 +59,21 @@ impl PyTensor {
             None => Err(unknown(other)),
         }
     }
+
+    /// As `+=` changes a tensor: of ``x[0] += 1`` only Python holds the view, and assigns it to the index next.
+    fn augment(
+        slf: &Bound<'_, Self>,
+        other: &Bound<'_, PyAny>,
+        both: OfTensors,
+        scalar: OfNumber,
+    ) -> Result<()> {
+        let tensor = slf.get();
+        match tensor.combined(other, both, scalar)? {
+            Some(result) if !is_held_elsewhere(slf.as_unbound()) => tensor.replace(result),
+            Some(result) => tensor.assign(result),
+            None => Err(unknown(other)),
+        }
+    }
 }
 
 fn unknown(other: &Bound<'_, PyAny>) -> crate::error::Failure {
@@ -75,8 +91,8 @@ macro_rules! arithmetic {
             fn $backward<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
                 self.operator(other, |t, o| o.$swapped(t), $swapped_scalar)
             }
-            fn $in_place(&self, other: &Bound<'_, PyAny>) -> Result<()> {
-                self.change(other, Tensor::$both, |t, v| t.$scalar(v))
+            fn $in_place(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> Result<()> {
+                PyTensor::augment(slf, other, Tensor::$both, |t, v| t.$scalar(v))
             }
         )+ }
     };
@@ -129,8 +145,8 @@ impl PyTensor {
             _ => Ok(py.NotImplemented().into_bound(py)),
         }
     }
-    fn __imatmul__(&self, other: &Bound<'_, PyAny>) -> Result<()> {
-        self.change(other, Tensor::matmul, |t, _| t.matmul(t))
+    fn __imatmul__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> Result<()> {
+        PyTensor::augment(slf, other, Tensor::matmul, |t, _| t.matmul(t))
     }
     fn __pow__<'py>(
         &self,
@@ -150,9 +166,13 @@ impl PyTensor {
         let _ = modulo;
         self.operator(other, |t, o| o.pow(t), |t, v| t.rpow_scalar(v))
     }
-    fn __ipow__(&self, other: &Bound<'_, PyAny>, modulo: Option<&Bound<'_, PyAny>>) -> Result<()> {
+    fn __ipow__(
+        slf: &Bound<'_, Self>,
+        other: &Bound<'_, PyAny>,
+        modulo: Option<&Bound<'_, PyAny>>,
+    ) -> Result<()> {
         let _ = modulo;
-        self.change(other, Tensor::pow, |t, v| t.pow_scalar(v))
+        PyTensor::augment(slf, other, Tensor::pow, |t, v| t.pow_scalar(v))
     }
     fn __neg__(&self) -> Result<PyTensor> {
         self.map(Tensor::neg)

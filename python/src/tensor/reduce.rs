@@ -1,6 +1,6 @@
 //! Reductions and scans.
 
-use phynexus::{DType, Tensor};
+use phynexus::{DType, Tensor, shape::show_shape};
 use pyo3::{
     prelude::*,
     types::{PyModule, PyTuple},
@@ -10,7 +10,7 @@ use super::PyTensor;
 use crate::{
     argument::{Axes, number, one_of},
     dtype::Wanted,
-    error::{Result, type_error, value_error},
+    error::{Result, index_error, runtime_error, type_error, value_error},
 };
 
 impl PyTensor {
@@ -28,6 +28,19 @@ impl PyTensor {
         }))
     }
 
+    fn extreme_over(
+        &self,
+        name: &str,
+        function: fn(&Tensor, &[i64], bool) -> phynexus::Result<Tensor>,
+        axes: &Axes,
+        keepdim: bool,
+    ) -> Result<PyTensor> {
+        if let Some(list) = axes.list() {
+            some_element(name, &self.tensor()?, &list)?;
+        }
+        self.reduced(axes, keepdim, function)
+    }
+
     fn extreme(
         &self,
         py: Python<'_>,
@@ -40,6 +53,7 @@ impl PyTensor {
             Ok(Bound::new(py, PyTensor::wrap(result))?.into_any().unbind())
         };
         let Some(dim) = dim.filter(|dim| !dim.is_none()) else {
+            some_element(kind.name, &tensor, &[])?;
             return alone((kind.over)(&tensor, &[], keepdim)?);
         };
         if let Ok(other) = dim.cast::<PyTensor>() {
@@ -48,6 +62,7 @@ impl PyTensor {
         let Axes::One(axis) = dim.extract::<Axes>()? else {
             return Err(type_error("dim is one whole number here; amax and amin take several"));
         };
+        some_element(kind.name, &tensor, &[axis])?;
         let index = (kind.index)(&tensor, Some(axis), keepdim)?;
         // The values at the indices: the gradient goes to one of equal elements, as PyTorch's does.
         let kept = if keepdim { index.clone() } else { index.unsqueeze(axis_of(&tensor, axis))? };
@@ -73,6 +88,39 @@ const GREATEST: Extreme =
     Extreme { name: "max", over: Tensor::max, of_two: Tensor::maximum, index: Tensor::argmax };
 const LEAST: Extreme =
     Extreme { name: "min", over: Tensor::min, of_two: Tensor::minimum, index: Tensor::argmin };
+
+/// Refuses axes along which there is no greatest element, with PyTorch's exceptions. No axes are all.
+fn some_element(name: &str, tensor: &Tensor, axes: &[i64]) -> Result<()> {
+    let shape = || show_shape(tensor.shape());
+    if axes.is_empty() && tensor.is_empty() {
+        return Err(runtime_error(format!(
+            "{name}: a tensor of shape {} has no element: name a dim",
+            shape()
+        )));
+    }
+    for &axis in axes {
+        if usize::try_from(axis_of(tensor, axis)).ok().and_then(|axis| tensor.shape().get(axis)) == Some(&0) {
+            return Err(index_error(format!(
+                "{name}: dimension {axis} of shape {} has no elements",
+                shape()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Unsigned integers as those that PyTorch sums them as.
+pub(super) fn summand(tensor: &Tensor) -> phynexus::Result<Tensor> {
+    match tensor.dtype() {
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => tensor.to_dtype(DType::I64),
+        _ => Ok(tensor.clone()),
+    }
+}
+
+/// What needs no preparation.
+fn same(tensor: &Tensor) -> phynexus::Result<Tensor> {
+    Ok(tensor.clone())
+}
 
 /// An axis counted from the front.
 fn axis_of(tensor: &Tensor, axis: i64) -> i64 {
@@ -105,10 +153,6 @@ macro_rules! over_axes {
 }
 
 over_axes! {
-    /// The greatest element over ``dim``; equal ones share the gradient.
-    amax = Tensor::max;
-    /// The least element over ``dim``; equal ones share the gradient.
-    amin = Tensor::min;
     /// True where all elements over ``dim`` are not zero.
     all = Tensor::all;
     /// True where any element over ``dim`` is not zero.
@@ -120,7 +164,7 @@ over_axes! {
 }
 
 macro_rules! in_dtype {
-    ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident of $prepared:expr;)+) => {
         #[pymethods]
         impl PyTensor { $(
             $(#[doc = $doc])+
@@ -135,20 +179,35 @@ macro_rules! in_dtype {
             ) -> Result<PyTensor> {
                 self.reduced(&dim.or(axis)?, keepdim || keepdims, |t, axes, keep| match dtype {
                     Some(dtype) => t.to_dtype(dtype.0)?.$name(axes, keep)?.to_dtype(dtype.0),
-                    None => t.$name(axes, keep),
+                    None => $prepared(t)?.$name(axes, keep),
                 })
             }
         )+ }
     };
 }
 
+#[pymethods]
+impl PyTensor {
+    /// The greatest element over ``dim``; equal ones share the gradient.
+    #[pyo3(signature = (dim=Axes::All, keepdim=false, *, axis=None, keepdims=false))]
+    fn amax(&self, dim: Axes, keepdim: bool, axis: Option<Axes>, keepdims: bool) -> Result<PyTensor> {
+        self.extreme_over("amax", Tensor::max, &dim.or(axis)?, keepdim || keepdims)
+    }
+    /// The least element over ``dim``; equal ones share the gradient.
+    #[pyo3(signature = (dim=Axes::All, keepdim=false, *, axis=None, keepdims=false))]
+    fn amin(&self, dim: Axes, keepdim: bool, axis: Option<Axes>, keepdims: bool) -> Result<PyTensor> {
+        self.extreme_over("amin", Tensor::min, &dim.or(axis)?, keepdim || keepdims)
+    }
+}
+
 in_dtype! {
-    /// The sum over ``dim``, an axis or several; over all without it. Integers and ``bool`` are summed as ``int64``.
-    sum;
+    /// The sum over ``dim``, an axis or several; over all without it. Integers and ``bool`` are summed as ``int64``, also
+    /// unsigned ones: the function ``sum`` gives ``uint64`` for those.
+    sum of summand;
     /// The product over ``dim``.
-    prod;
+    prod of summand;
     /// The mean over ``dim``; integers give ``float32``.
-    mean;
+    mean of same;
 }
 
 macro_rules! deviations {
@@ -221,7 +280,15 @@ macro_rules! places {
                 keepdims: bool,
             ) -> Result<PyTensor> {
                 let dim = one_of(dim, axis)?;
-                self.map(|t| t.$name(dim, keepdim || keepdims))
+                let tensor = self.tensor()?;
+                match dim {
+                    Some(dim) => some_element(stringify!($name), &tensor, &[dim])?,
+                    None if tensor.is_empty() => {
+                        return Err(index_error(concat!(stringify!($name), ": a tensor without elements")));
+                    }
+                    None => {}
+                }
+                Ok(PyTensor::wrap(tensor.$name(dim, keepdim || keepdims)?))
             }
         )+ }
     };
@@ -245,7 +312,7 @@ macro_rules! running {
                 let dim = one_of(dim, axis)?.ok_or_else(missing)?;
                 self.map(|t| match dtype {
                     Some(dtype) => t.to_dtype(dtype.0)?.$name(dim)?.to_dtype(dtype.0),
-                    None => t.$name(dim),
+                    None => summand(t)?.$name(dim),
                 })
             }
         )+ }

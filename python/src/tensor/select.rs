@@ -3,7 +3,10 @@
 use phynexus::{DType, Tensor, graph::op::Combine, shape::show_shape};
 use pyo3::prelude::*;
 
-use super::{PyTensor, reduce::pair};
+use super::{
+    PyTensor,
+    reduce::{pair, summand},
+};
 use crate::{
     argument::{Count, Number, fits, one_of},
     error::{Result, type_error, value_error},
@@ -80,7 +83,7 @@ impl PyTensor {
     }
     /// The sum of a matrix's diagonal.
     fn trace(&self) -> Result<PyTensor> {
-        self.map(Tensor::trace)
+        self.map(|t| summand(t)?.trace())
     }
     /// ``out[i][j] = self[index[i][j]][j]`` for ``dim`` 0, and so on.
     fn gather(&self, dim: i64, index: &PyTensor) -> Result<PyTensor> {

@@ -1,40 +1,62 @@
-//! Places that stand in for a tensor's own while a thread records a function, and what else sets a tensor apart.
+//! Which place a tensor's values are in, where that is not simply its own: stand-ins while a thread records a function, and
+//! tensors that share another's place without its gradients.
 
 use std::{
     borrow::Cow,
     cell::RefCell,
     collections::HashMap,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use neurenix::nn::Parameter;
 use phynexus::Tensor;
-use pyo3::{prelude::*, types::PyTuple};
+use pyo3::{PyTraverseError, PyVisit, prelude::*, types::PyTuple};
 
 use super::PyTensor;
 use crate::error::{Result, runtime_error, value_error};
 
-/// What sets a tensor apart, in one number, so that operations on all others ask only once: the lowest bit says that it is
-/// plain, the others count the threads that have a stand-in for it.
-pub(super) struct Special(AtomicU32);
+/// What sets a tensor apart, in one number, so that operations on all others ask only once: the lowest bit says that it shares
+/// a place without its gradients, the next that it has gradients of its own since, the others count the threads that have a
+/// stand-in for it.
+pub(super) struct Special {
+    bits: AtomicU32,
+    /// The place with the gradients of a tensor that was plain.
+    apart: OnceLock<Parameter>,
+}
 
 const PLAIN: u32 = 1;
-const STAND_IN: u32 = 2;
+const APART: u32 = 2;
+const STAND_IN: u32 = 4;
 
 impl Special {
     pub(super) fn none() -> Special {
-        Special(AtomicU32::new(0))
+        Special { bits: AtomicU32::new(0), apart: OnceLock::new() }
     }
     pub(super) fn plain() -> Special {
-        Special(AtomicU32::new(PLAIN))
+        Special { bits: AtomicU32::new(PLAIN), apart: OnceLock::new() }
+    }
+    fn bits(&self) -> u32 {
+        // A thread reads here what it wrote itself: other threads' stand-ins are not its own.
+        self.bits.load(Ordering::Relaxed)
     }
     #[inline]
     pub(super) fn is_any(&self) -> bool {
-        // A thread reads here what it wrote itself: other threads' stand-ins are not its own.
-        self.0.load(Ordering::Relaxed) != 0
+        self.bits() != 0
     }
     pub(super) fn is_plain(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & PLAIN != 0
+        self.bits() & PLAIN != 0
+    }
+    pub(super) fn is_apart(&self) -> bool {
+        self.bits() & APART != 0
+    }
+    /// Gives a plain tensor a place for gradients of its own.
+    pub(super) fn part(&self, place: Parameter) {
+        if self.apart.set(place).is_ok() {
+            self.bits.fetch_xor(PLAIN | APART, Ordering::Relaxed);
+        }
     }
 }
 
@@ -50,11 +72,12 @@ fn address(tensor: &PyTensor) -> usize {
 impl PyTensor {
     /// The place: where this thread has a stand-in for it, that one.
     pub(crate) fn place(&self) -> Cow<'_, Parameter> {
-        if self.special.0.load(Ordering::Relaxed) >= STAND_IN {
-            let found = STAND_INS.with_borrow(|places| places.get(&address(self)).cloned());
-            return found.map_or(Cow::Borrowed(&self.own), Cow::Owned);
+        if self.special.bits() >= STAND_IN
+            && let Some(found) = STAND_INS.with_borrow(|places| places.get(&address(self)).cloned())
+        {
+            return Cow::Owned(found);
         }
-        Cow::Borrowed(&self.own)
+        Cow::Borrowed(self.special.apart.get().unwrap_or(&self.own))
     }
 
     /// The value now of a tensor that something sets apart.
@@ -86,6 +109,9 @@ impl StandIns {
         let copies = copies.iter().map(|copy| copy.get().tensor()).collect::<Result<Vec<_>>>()?;
         Ok(StandIns { tensors: tensors.into_iter().map(Bound::unbind).collect(), copies })
     }
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.tensors.iter().try_for_each(|tensor| visit.call(tensor))
+    }
     fn __enter__(&self) -> Result<()> {
         let is_entered = |tensor: &Py<PyTensor>| {
             STAND_INS.with_borrow(|places| places.contains_key(&address(tensor.get())))
@@ -101,7 +127,7 @@ impl StandIns {
             let former = STAND_INS.with_borrow_mut(|places| places.insert(address(tensor.get()), place));
             // A tensor that is named twice has one.
             if former.is_none() {
-                tensor.get().special.0.fetch_add(STAND_IN, Ordering::Relaxed);
+                tensor.get().special.bits.fetch_add(STAND_IN, Ordering::Relaxed);
             }
         }
         Ok(())
@@ -112,7 +138,7 @@ impl StandIns {
             // Dropped behind the borrow: what hangs on it may be much.
             let place = STAND_INS.with_borrow_mut(|places| places.remove(&address(tensor.get())));
             if place.is_some() {
-                tensor.get().special.0.fetch_sub(STAND_IN, Ordering::Relaxed);
+                tensor.get().special.bits.fetch_sub(STAND_IN, Ordering::Relaxed);
             }
         }
     }

@@ -23,8 +23,11 @@ mod devices;
 mod explain;
 mod predict;
 mod run_folder;
+mod run_lock;
 mod train;
 mod verify;
+
+pub use train::stop_training;
 
 #[derive(Parser)]
 #[command(
@@ -102,6 +105,8 @@ const CLOSED_PIPE: u8 = 141;
 /// quietly with 141.
 ///
 /// `arguments` begin with the program's name. What comes back is the code to exit with.
+///
+/// Ctrl-C is the caller's: [`stop_training`] is what a run does at the first one.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let matches = match Arguments::command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
@@ -163,6 +168,17 @@ fn is_closed_pipe(error: &Error) -> bool {
 
 /// A value as JSON on a line of standard output.
 fn print_json(value: &impl serde::Serialize) -> Result<()> {
-    let text = serde_json::to_string_pretty(value).map_err(|e| Error::data("JSON", e.to_string()))?;
-    write_out(format_args!("{text}\n"))
+    write_out(format_args!("{}\n", json(value)?))
+}
+
+/// A value as JSON that a terminal may show.
+fn json(value: &impl serde::Serialize) -> Result<String> {
+    let mut text = serde_json::to_string_pretty(value).map_err(|e| Error::data("JSON", e.to_string()))?;
+    // JSON leaves these control characters as they are; only texts have them, and a terminal obeys some.
+    for control in '\u{7f}'..='\u{9f}' {
+        if text.contains(control) {
+            text = text.replace(control, &format!("\\u{:04x}", u32::from(control)));
+        }
+    }
+    Ok(text)
 }

@@ -1,6 +1,7 @@
 //! `neurenix predict`.
 
 use std::{
+    ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -8,6 +9,7 @@ use std::{
 use neurenix::{
     Error, Result,
     data::{self, FeatureColumns, HostArray, Normalization},
+    error::printable,
     nn::Module,
     phynexus::{DType, Device, Tensor, no_grad, tensor::Generator},
     train::load_model,
@@ -15,8 +17,9 @@ use neurenix::{
 use serde::Serialize;
 
 use super::{
-    print_json,
+    json,
     run_folder::{RunConfig, RunFolder, label_column},
+    write_out,
 };
 
 #[derive(clap::Args)]
@@ -44,33 +47,55 @@ struct Prediction {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<u8> {
-    let folder = RunFolder(arguments.run.clone());
+    let folder = RunFolder::at(&arguments.run);
     folder.must_be_finished()?;
     let config = folder.read_config()?;
     let device = super::device(arguments.device.as_deref())?;
     let model = config.model.build(device, &Arc::new(Generator::new(config.settings.seed)))?;
     load_model(&folder.model_path(), model.as_ref(), device)?;
     let inputs = read(&arguments.file, &config)?;
-    let predictions = predict(&inputs, &config, model.as_ref(), device)?;
-    if arguments.json {
-        print_json(&predictions)?;
-        return Ok(super::SUCCESS);
-    }
-    for p in &predictions {
-        match (&p.class, p.probability) {
-            (Some(class), Some(probability)) => {
-                say!("{:>6}  {class:<16} {:.2} %", p.row, probability * 100.0)?;
-            }
-            _ => {
-                let values: Vec<String> = p.values.iter().map(f32::to_string).collect();
-                say!("{:>6}  {}", p.row, values.join(" "))?;
-            }
+    // Nothing is told of a file with a mistake; of a large one, what is told is not kept.
+    batches(&inputs).try_for_each(|rows| prepared(&inputs, rows, &config, &arguments.file).map(drop))?;
+    let mut before = "[";
+    for rows in batches(&inputs) {
+        let x = prepared(&inputs, rows.clone(), &config, &arguments.file)?;
+        let predictions = predict(&x, rows, &config, model.as_ref(), device)?;
+        if arguments.json {
+            // The list without its brackets, as all lists are to be one.
+            let list = json(&predictions)?;
+            write_out(format_args!("{before}{}", list.trim_start_matches('[').trim_end_matches("\n]")))?;
+            before = ",";
+        } else {
+            predictions.iter().try_for_each(show)?;
         }
+    }
+    if arguments.json {
+        write_out(format_args!("{}\n", if before == "[" { "[]" } else { "\n]" }))?;
     }
     Ok(super::SUCCESS)
 }
 
-/// The file's inputs as the network sees them, `[rows, ..]`.
+fn show(p: &Prediction) -> Result<()> {
+    match (&p.class, p.probability) {
+        (Some(class), Some(probability)) => {
+            let class = printable(class);
+            say!("{:>6}  {class:<16} {:.2} %", p.row, probability * 100.0)
+        }
+        _ => {
+            let values: Vec<String> = p.values.iter().map(f32::to_string).collect();
+            say!("{:>6}  {}", p.row, values.join(" "))
+        }
+    }
+}
+
+/// Rows that are predicted together: a large file is converted part by part.
+fn batches(inputs: &HostArray) -> impl Iterator<Item = Range<usize>> {
+    const BATCH: usize = 256;
+    let rows = inputs.rows();
+    (0..rows).step_by(BATCH).map(move |first| first..rows.min(first + BATCH))
+}
+
+/// The file's inputs as it has them, `[rows, ..]`.
 fn read(path: &Path, config: &RunConfig) -> Result<HostArray> {
     let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
     let array = if name.ends_with(".npy") {
@@ -96,12 +121,7 @@ fn read(path: &Path, config: &RunConfig) -> Result<HostArray> {
         }
     };
     let shape: Vec<usize> = [rows].into_iter().chain(config.model.input.iter().copied()).collect();
-    let array = array.reshape(&shape)?.cast(DType::F32);
-    must_be_finite(&array, config, path)?;
-    match &config.normalization {
-        Some(normalization) => Normalization::from(normalization).apply(&array),
-        None => Ok(array),
-    }
+    array.reshape(&shape)
 }
 
 fn feature_columns(config: &RunConfig) -> FeatureColumns {
@@ -116,12 +136,23 @@ fn feature_columns(config: &RunConfig) -> FeatureColumns {
     }
 }
 
+/// Some rows as the network sees them.
+fn prepared(inputs: &HostArray, rows: Range<usize>, config: &RunConfig, path: &Path) -> Result<HostArray> {
+    let first = rows.start;
+    let rows = inputs.take_rows(&rows.collect::<Vec<_>>())?.cast(DType::F32);
+    must_be_finite(&rows, first, config, path)?;
+    match &config.normalization {
+        Some(normalization) => Normalization::from(normalization).apply(&rows),
+        None => Ok(rows),
+    }
+}
+
 /// A network makes something of every input; nothing can be known from one that is no number.
-fn must_be_finite(array: &HostArray, config: &RunConfig, path: &Path) -> Result<()> {
+fn must_be_finite(array: &HostArray, first: usize, config: &RunConfig, path: &Path) -> Result<()> {
     let values = array.to_vec::<f32>()?;
     let Some(place) = values.iter().position(|value| !value.is_finite()) else { return Ok(()) };
     let width = (values.len() / array.rows().max(1)).max(1);
-    let (row, feature) = (place / width, place % width);
+    let (row, feature) = (first + place / width, place % width);
     let names = config.columns.as_ref().map(|columns| &columns.features[..]).unwrap_or_default();
     let column = match names.get(feature) {
         Some(name) => format!("column {name}"),
@@ -133,37 +164,33 @@ fn must_be_finite(array: &HostArray, config: &RunConfig, path: &Path) -> Result<
 
 fn predict(
     inputs: &HostArray,
+    rows: Range<usize>,
     config: &RunConfig,
     model: &dyn Module,
     device: Device,
 ) -> Result<Vec<Prediction>> {
     let _guard = no_grad();
     model.eval();
-    let mut predictions = Vec::new();
-    let rows: Vec<usize> = (0..inputs.rows()).collect();
-    for chunk in rows.chunks(256) {
-        let batch = inputs.take_rows(chunk)?;
-        let x = Tensor::from_bytes(batch.bytes(), batch.dtype(), batch.shape(), device)?;
-        let outputs = model.forward(&x)?;
-        let outputs = if config.classes.is_empty() { outputs } else { outputs.softmax(-1)? };
-        let mut values = outputs.to_dtype(DType::F32)?.to_vec::<f32>()?;
-        if let Some(n) = &config.target_normalization {
-            for (value, (mean, std)) in values.iter_mut().zip(n.mean.iter().zip(&n.std).cycle()) {
-                *value = *value * std + mean;
-            }
-        }
-        for (&row, scores) in chunk.iter().zip(values.chunks(config.model.outputs.max(1))) {
-            let best = scores.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-            predictions.push(match best {
-                Some((class, &probability)) if !config.classes.is_empty() => Prediction {
-                    row,
-                    class: config.classes.get(class).cloned(),
-                    probability: Some(probability),
-                    values: Vec::new(),
-                },
-                _ => Prediction { row, class: None, probability: None, values: scores.to_vec() },
-            });
+    let x = Tensor::from_bytes(inputs.bytes(), inputs.dtype(), inputs.shape(), device)?;
+    let outputs = model.forward(&x)?;
+    let outputs = if config.classes.is_empty() { outputs } else { outputs.softmax(-1)? };
+    let mut values = outputs.to_dtype(DType::F32)?.to_vec::<f32>()?;
+    if let Some(n) = &config.target_normalization {
+        for (value, (mean, std)) in values.iter_mut().zip(n.mean.iter().zip(&n.std).cycle()) {
+            *value = *value * std + mean;
         }
     }
-    Ok(predictions)
+    let prediction = |(row, scores): (usize, &[f32])| {
+        let best = scores.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+        match best {
+            Some((class, &probability)) if !config.classes.is_empty() => Prediction {
+                row,
+                class: config.classes.get(class).cloned(),
+                probability: Some(probability),
+                values: Vec::new(),
+            },
+            _ => Prediction { row, class: None, probability: None, values: scores.to_vec() },
+        }
+    };
+    Ok(rows.zip(values.chunks(config.model.outputs.max(1))).map(prediction).collect())
 }

@@ -13,6 +13,7 @@ use std::{
 
 use neurenix::{
     Error, Result,
+    error::printable,
     loss::Loss,
     optim::Optimizer,
     phynexus::{self, Device, tensor::Generator},
@@ -26,6 +27,7 @@ use super::{
 };
 use crate::report;
 use parts::Parts;
+pub use progress::stop_training;
 use progress::{Progress, measure_peaks};
 use settings::Settings;
 
@@ -137,25 +139,44 @@ pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Res
         None => RunFolder::choose(arguments.out.as_deref(), &config.name())?,
     };
     trainer.options.checkpoint = Some(folder.checkpoint_path());
-    folder.write_config(&config)?;
-    if !arguments.json {
-        say!("{}", parts.training.description())?;
-        say!(
-            "{} training, {} validation and {} test samples; {} with {} parameters on {}",
-            parts.training.len(),
-            parts.validation.len(),
-            parts.test.len(),
-            config.model.kind.name(),
-            model.parameter_count(),
-            described(device),
-        )?;
-        say!("writing to {}", folder.0.display())?;
-    }
-    let result = learn(arguments, &config, &parts, &mut trainer, &folder);
-    if result.is_err() {
-        folder.leave_unless_begun();
+    let result = announce(arguments, &config, &parts, &trainer, &folder)
+        .and_then(|()| learn(arguments, &config, &parts, &mut trainer, &folder));
+    match result {
+        Ok(super::SUCCESS) => folder.unlock(),
+        Ok(_) => {}
+        Err(_) => folder.leave_unless_begun(),
     }
     result
+}
+
+/// Writes the configuration down, and says what is learnt.
+fn announce(
+    arguments: &Arguments,
+    config: &RunConfig,
+    parts: &Parts,
+    trainer: &Trainer<'_>,
+    folder: &RunFolder,
+) -> Result<()> {
+    folder.write_config(config)?;
+    if arguments.json {
+        return Ok(());
+    }
+    say!("{}", printable(parts.training.description()))?;
+    say!(
+        "{} training, {} validation and {} test samples; {} with {} parameters on {}",
+        parts.training.len(),
+        parts.validation.len(),
+        parts.test.len(),
+        config.model.kind.name(),
+        trainer.model.parameter_count(),
+        described(trainer.device),
+    )?;
+    say!("writing to {}", shown(&folder.path))
+}
+
+/// A path as a terminal may show it.
+fn shown(path: &Path) -> String {
+    printable(&path.to_string_lossy()).into_owned()
 }
 
 /// Lets a full device move tensors to the host.
@@ -205,7 +226,7 @@ fn learn(
         let _ = writeln!(
             std::io::stderr(),
             "interrupted; to continue: {program} train --resume {}{option}",
-            folder.0.display()
+            shown(&folder.path)
         );
         write_profile()?;
         return Ok(super::INTERRUPTED);
@@ -228,9 +249,9 @@ fn learn(
         seconds,
     };
     let report = summary::report(config, &parts.test, &measured, trainer.model, trainer.device)?;
-    report::write(&folder.0, &report)?;
+    report::write(&folder.path, &report)?;
     let outcome = Outcome {
-        folder: &folder.0,
+        folder: &folder.path,
         ending: if ending == Ending::EarlyStop { "stopped early" } else { "finished" },
         epochs: trainer.history().epochs.len(),
         test_loss: evaluation.loss,
@@ -256,7 +277,7 @@ fn learn(
         (None, Some(fit)) => say!("test: {fit}")?,
         (None, None) => say!("test loss {:.4}", evaluation.loss)?,
     }
-    say!("report: {}", report::page(&folder.0).display())?;
+    say!("report: {}", shown(&report::page(&folder.path)))?;
     Ok(super::SUCCESS)
 }
 

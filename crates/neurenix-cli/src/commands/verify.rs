@@ -43,6 +43,10 @@ pub(super) struct Arguments {
     /// every element is the CPU's
     #[arg(long, conflicts_with_all = ["filter", "part", "compile", "all", "json", "steps", "copies"])]
     large: bool,
+    /// Instead of the suite, run so many random programs one operation at a time and as graphs with any of their values
+    /// held or read early: values and gradients are the same, bit for bit
+    #[arg(long, value_name = "PROGRAMS", conflicts_with_all = ["filter", "part", "compile", "all", "json", "steps", "copies", "large"])]
+    consistency: Option<u64>,
     /// Print a row for every operation and dtype
     #[arg(long)]
     all: bool,
@@ -100,6 +104,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}") {
         bar.set_style(style);
+    }
+    neurenix::phynexus::schedule::set_memory_checks(true);
+    if let Some(programs) = arguments.consistency {
+        bar.set_length(programs);
+        let seeds = options.seed..options.seed.saturating_add(programs);
+        let found = verify::consistency(device, seeds, options.operations, &mut |done| {
+            bar.set_position(done as u64);
+        });
+        bar.finish_and_clear();
+        neurenix::phynexus::interrupt::check()?;
+        write_out(format_args!("{found}\n"))?;
+        return Ok(code(found.passed()));
     }
     let report = verify::run(device, &options, &mut |progress| {
         bar.set_length(progress.total as u64);

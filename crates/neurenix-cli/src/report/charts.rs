@@ -31,9 +31,24 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
 
+/// Values beyond this, of either sign, are drawn at it: differences of larger ones overflow.
+const FARTHEST: f64 = 1e300;
+
+/// The coordinate at which a finite value is drawn.
+pub(super) fn drawable(value: f64) -> f64 {
+    value.clamp(-FARTHEST, FARTHEST)
+}
+
+/// The end of an axis that begins at `first`: `last`, or farther away where the two would be one place or nearly so.
+pub(super) fn axis_end(first: f64, last: f64) -> f64 {
+    last.max(first + 1.0).max(first + first.abs() * 1e-6)
+}
+
 /// The range and the ticks of an axis that shows `low..high` with about `wanted` steps of 1, 2 or 5 times a power of 10.
 pub(super) fn ticks(low: f64, high: f64, wanted: usize) -> Vec<f64> {
     let span = if high > low { high - low } else { 1.0 };
+    // Steps much smaller than the values would vanish when they are added to them.
+    let span = span.max(low.abs().max(high.abs()) * 1e-6);
     let rough = span / wanted.max(1) as f64;
     let power = 10f64.powf(rough.log10().floor());
     let step =
@@ -46,7 +61,8 @@ pub(super) fn ticks(low: f64, high: f64, wanted: usize) -> Vec<f64> {
 /// Draws a figure with legend, or says that there is nothing to draw.
 pub(super) fn line_chart(title: &str, unit: Unit, series: &[Series<'_>]) -> String {
     let finite = |s: &Series<'_>| -> Vec<(f64, f64)> {
-        s.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect()
+        let finite = s.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite());
+        finite.map(|&(x, y)| (drawable(x), drawable(y))).collect()
     };
     let all: Vec<(f64, f64)> = series.iter().flat_map(finite).collect();
     let mut out = format!("<figure class=\"chart\"><figcaption>{}</figcaption>", Text(title));
@@ -64,8 +80,8 @@ pub(super) fn line_chart(title: &str, unit: Unit, series: &[Series<'_>]) -> Stri
     };
     let (y_low, y_high) = (y_ticks[0], y_ticks[y_ticks.len() - 1]);
     let span = if last > first { last - first } else { 1.0 };
-    let x_of = |x: f64| LEFT + (x - first) / span * (WIDTH - LEFT - RIGHT);
-    let y_of = |y: f64| HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - BOTTOM - TOP);
+    let x_of = |x: f64| LEFT + (drawable(x) - first) / span * (WIDTH - LEFT - RIGHT);
+    let y_of = |y: f64| HEIGHT - BOTTOM - (drawable(y) - y_low) / (y_high - y_low) * (HEIGHT - BOTTOM - TOP);
 
     let _ = write!(
         out,
@@ -183,7 +199,8 @@ mod tests {
     fn ticks_are_round_and_enclose_the_range() {
         assert_eq!(ticks(0.0, 2.3, 5), [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]);
         assert_eq!(ticks(1.0, 20.0, 6).last(), Some(&20.0));
-        for (low, high) in [(0.0, 1e-9), (0.93, 1.0), (-5.0, 1e12), (3.0, 3.0)] {
+        let far = (-1e16, -1e16 + 1e-9);
+        for (low, high) in [(0.0, 1e-9), (0.93, 1.0), (-5.0, 1e12), (3.0, 3.0), far, (-FARTHEST, FARTHEST)] {
             let ticks = ticks(low, high, 5);
             let rounding = (ticks[1] - ticks[0]) * 1e-8;
             let enclosed = ticks[0] <= low + rounding && ticks[ticks.len() - 1] >= high - rounding;
@@ -200,5 +217,17 @@ mod tests {
         assert!(svg.matches("d=\"M").count() == 2 && svg.contains("circle"), "{svg}");
         assert!(line_chart("Loss", Unit::Number, &[line(&[(1.0, f64::NAN)])]).contains("No epoch"));
         assert!(line_chart("Loss", Unit::Share, &[line(&[(1.0, 1.0)])]).contains("circle"));
+    }
+
+    #[test]
+    fn values_of_any_size_have_a_place() {
+        for values in [&[1e308, -1e308][..], &[-1e16], &[f64::MAX, f64::MIN, 0.0], &[5e-324], &[1e16, 1e16]] {
+            let points = (1..).map(f64::from).zip(values.iter().copied()).collect();
+            let series = [Series { name: "a", class: "train", points }];
+            for unit in [Unit::Number, Unit::Share] {
+                let svg = line_chart("Loss", unit, &series);
+                assert!(svg.contains("circle") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+            }
+        }
     }
 }

@@ -12,7 +12,7 @@ const MOST_CONFUSIONS: usize = 20;
 /// The section's contents. `None` if the matrix is empty or its counts do not fit its classes.
 pub(super) fn section(matrix: &ConfusionMatrix) -> Option<String> {
     let size = matrix.classes.len();
-    if size == 0 || matrix.counts.len() != size.checked_mul(size)? {
+    if size == 0 || matrix.counts.keys().any(|&(truth, predicted)| truth >= size || predicted >= size) {
         return None;
     }
     let mut out = String::new();
@@ -40,8 +40,7 @@ pub(super) fn section(matrix: &ConfusionMatrix) -> Option<String> {
 
 /// (count, truth, predicted) off the diagonal, the commonest first.
 fn confusions(matrix: &ConfusionMatrix) -> Vec<(u64, usize, usize)> {
-    let size = matrix.classes.len();
-    let cells = matrix.counts.iter().enumerate().map(|(cell, &count)| (count, cell / size, cell % size));
+    let cells = matrix.counts.iter().map(|(&(truth, predicted), &count)| (count, truth, predicted));
     let mut found: Vec<_> =
         cells.filter(|&(count, truth, predicted)| count > 0 && truth != predicted).collect();
     found.sort_by_key(|&(count, truth, predicted)| (std::cmp::Reverse(count), truth, predicted));
@@ -58,7 +57,9 @@ fn whole(out: &mut String, matrix: &ConfusionMatrix) {
         let _ = write!(out, "<th scope=\"col\">{}</th>", Text(class));
     }
     out.push_str("<th scope=\"col\" class=\"recall\">found</th></tr></thead><tbody>");
-    for (truth, row) in matrix.counts.chunks(size).enumerate() {
+    for truth in 0..size {
+        let count = |predicted| matrix.counts.get(&(truth, predicted)).copied().unwrap_or(0);
+        let row: Vec<u64> = (0..size).map(count).collect();
         let total: u64 = row.iter().sum();
         let _ = write!(out, "<tr><th scope=\"row\">{}</th>", Text(&matrix.classes[truth]));
         for (predicted, &count) in row.iter().enumerate() {
@@ -123,18 +124,18 @@ mod tests {
     #[test]
     fn matrices_of_any_size_are_shown() {
         let classes = |n: usize| (0..n).map(|i| format!("<{i}>")).collect::<Vec<_>>();
-        let two =
-            section(&ConfusionMatrix { classes: classes(2), counts: vec![8, 2, 0, 0] }).unwrap_or_default();
+        let shown = |size, counts: &[((usize, usize), u64)]| {
+            section(&ConfusionMatrix { classes: classes(size), counts: counts.iter().copied().collect() })
+        };
+        let two = shown(2, &[((0, 0), 8), ((0, 1), 2)]).unwrap_or_default();
         assert!(
             two.contains("<strong>&lt;0&gt;</strong> taken for <strong>&lt;1&gt;</strong>, 2 times"),
             "{two}"
         );
         assert!(two.contains("80.0 %") && two.contains("\u{2013}"), "{two}");
-        let mut counts = vec![0; 1600];
-        counts[41 * 2 + 1] = 3;
-        let many = section(&ConfusionMatrix { classes: classes(40), counts }).unwrap_or_default();
-        assert!(many.contains("The 1 commonest confusions among 40 classes"), "{many}");
-        assert!(section(&ConfusionMatrix { classes: classes(2), counts: vec![1] }).is_none());
+        let many = shown(60_000, &[((59_999, 1), 3)]).unwrap_or_default();
+        assert!(many.contains("The 1 commonest confusions among 60000 classes"), "{many}");
+        assert!(shown(2, &[((2, 0), 1)]).is_none());
         assert!(section(&ConfusionMatrix::default()).is_none());
     }
 }

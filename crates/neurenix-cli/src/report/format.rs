@@ -48,7 +48,8 @@ pub(crate) fn bytes(value: u64) -> String {
 
 /// A share from 0 to 1 as a percentage with one decimal.
 pub(crate) fn percent(share: f64) -> String {
-    if share.is_finite() { format!("{:.1} %", share * 100.0) } else { "\u{2013}".to_owned() }
+    let percent = share * 100.0;
+    if percent.is_finite() { format!("{percent:.1} %") } else { "\u{2013}".to_owned() }
 }
 
 /// A loss or a rate with about four significant digits; a dash if it is not finite.
@@ -93,6 +94,7 @@ mod tests {
         assert_eq!(bytes(1536), "1.50 KiB");
         assert_eq!(bytes(u64::MAX), "16.0 EiB");
         assert_eq!(percent(0.9806), "98.1 %");
+        assert_eq!(percent(1e307), "\u{2013}");
         assert_eq!(number(0.001), "0.001");
         assert_eq!(number(2.718_9), "2.719");
         assert_eq!(number(3e-7), "3.00e-7");

@@ -12,6 +12,7 @@ mod panels;
 mod png;
 mod profile;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use neurenix::Result;
@@ -67,8 +68,8 @@ pub struct Fact {
 pub struct ConfusionMatrix {
     /// The names of the classes.
     pub classes: Vec<String>,
-    /// `counts[truth * classes.len() + predicted]`.
-    pub counts: Vec<u64>,
+    /// The counts other than 0 by (truth, predicted): a square of all pairs outgrows memory where there are many classes.
+    pub counts: BTreeMap<(usize, usize), u64>,
 }
 
 /// A small image: rows from the top, 8 bits a channel.

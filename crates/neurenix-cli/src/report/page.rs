@@ -306,7 +306,10 @@ mod tests {
             title: evil.clone(),
             description: evil.clone(),
             summary: vec![Fact { name: evil.clone(), value: evil.clone(), note: evil.clone() }],
-            confusion: Some(super::super::ConfusionMatrix { classes: vec![evil.clone()], counts: vec![1] }),
+            confusion: Some(super::super::ConfusionMatrix {
+                classes: vec![evil.clone()],
+                counts: [((0, 0), 1)].into(),
+            }),
             mistakes: vec![Mistake {
                 truth: evil.clone(),
                 predicted: evil.clone(),

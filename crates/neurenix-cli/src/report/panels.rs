@@ -7,7 +7,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
-use super::charts::{tick_label, ticks};
+use super::charts::{axis_end, drawable, tick_label, ticks};
 use super::{Picture, png};
 
 const REGULAR: &[u8] = include_bytes!("../../assets/DejaVuSans.ttf");
@@ -121,9 +121,14 @@ where
     DB::ErrorType: 'static,
 {
     let factor = if panel.percent { 100.0 } else { 1.0 };
+    // Points that are not finite stay what they are: gaps.
+    let place = |&(x, y): &(f64, f64)| match x.is_finite() && y.is_finite() {
+        true => (drawable(x), drawable(y * factor)),
+        false => (x, f64::NAN),
+    };
     let all = || {
-        let points = panel.curves.iter().flat_map(|curve| &curve.points);
-        points.filter(|point| point.1.is_finite()).map(|point| (point.0, point.1 * factor))
+        let points = panel.curves.iter().flat_map(|curve| &curve.points).map(place);
+        points.filter(|point| point.1.is_finite())
     };
     let highest = all().map(|p| p.1).fold(f64::NEG_INFINITY, f64::max);
     let lowest = all().map(|p| p.1).fold(f64::INFINITY, f64::min);
@@ -135,7 +140,7 @@ where
     let (low, high) = (y_ticks[0], y_ticks[y_ticks.len() - 1]);
     let first = all().map(|p| p.0).fold(f64::INFINITY, f64::min);
     let last = all().map(|p| p.0).fold(f64::NEG_INFINITY, f64::max);
-    let (first, last) = if first <= last { (first, last.max(first + 1.0)) } else { (0.0, 1.0) };
+    let (first, last) = if first <= last { (first, axis_end(first, last)) } else { (0.0, 1.0) };
 
     let small = |colour: &RGBColor| (FONT, scaled(20)).into_font().color(colour);
     let mut chart = ChartBuilder::on(area)
@@ -163,7 +168,7 @@ where
     for (number, curve) in panel.curves.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
         let stroke = colour.stroke_width(scaled(3));
-        let values: Vec<(f64, f64)> = curve.points.iter().map(|&(x, y)| (x, y * factor)).collect();
+        let values: Vec<(f64, f64)> = curve.points.iter().map(place).collect();
         // Neighbouring points without a gap between; one alone is a dot, and so is each end.
         let runs: Vec<&[(f64, f64)]> =
             values.split(|point| !point.1.is_finite()).filter(|run| !run.is_empty()).collect();
@@ -188,10 +193,11 @@ where
             chart.draw_series(dot.map(|&point| Circle::new(point, scaled(5), colour.filled())))?;
         }
     }
-    let place = if panel.percent { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperRight };
+    let corner =
+        if panel.percent { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperRight };
     chart
         .configure_series_labels()
-        .position(place)
+        .position(corner)
         .legend_area_size(scaled(44))
         .margin(scaled(14))
         .background_style(WHITE.mix(0.85))
@@ -212,12 +218,19 @@ mod tests {
             points: values.iter().enumerate().map(|(i, &value)| ((i + 1) as f64, value)).collect(),
         };
         let gaps = curve(&[f64::NAN, 1.0, f64::INFINITY, 2.0, 3.0], true);
+        let far_away = Curve { points: vec![(1e308, 5e-324), (f64::NAN, 1.0)], ..Curve::default() };
         let panel = |percent, curves| Panel { title: "panel".into(), percent, curves };
         for panels in [
             vec![],
             vec![panel(false, vec![])],
             vec![panel(true, vec![gaps.clone()]), panel(false, vec![gaps; 9])],
             vec![panel(false, vec![curve(&[1e30, -1e30], false)]); 3],
+            vec![panel(false, vec![curve(&[1e308, -1e308, 1e308], false), curve(&[-1e16], true)])],
+            vec![
+                panel(true, vec![curve(&[1e308, -1e308], true)]),
+                panel(false, vec![curve(&[-1e16], false)]),
+            ],
+            vec![panel(false, vec![far_away])],
         ] {
             let file = panels_png("", 800, &panels)?;
             assert!(file.starts_with(b"\x89PNG"), "{panels:?}");

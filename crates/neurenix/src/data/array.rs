@@ -201,7 +201,7 @@ impl HostArray {
             return Err(Error::data("array", "a scalar has no rows to take"));
         };
         let size = self.row_bytes();
-        let mut bytes = Vec::with_capacity(size * indices.len());
+        let mut bytes = phynexus::host_memory::room(size.saturating_mul(indices.len()))?;
         for &index in indices {
             if index >= rows {
                 let index = index as i64;

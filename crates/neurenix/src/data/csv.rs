@@ -8,6 +8,7 @@ use csv::{ReaderBuilder, StringRecord};
 use super::array::HostArray;
 use super::dataset::{Columns, Dataset};
 use crate::error::{Error, Place, Result};
+use crate::io::Source;
 
 mod features;
 
@@ -80,9 +81,12 @@ impl Default for CsvOptions {
 /// If the file cannot be read; and with line and column, if rows differ in length, a feature is not a finite number, a
 /// value is missing, or a label is not among the known classes.
 pub fn read_csv(path: &Path, options: &CsvOptions) -> Result<Dataset> {
-    // The table takes about as much memory as its text: reading the text whole costs little and gives exact line numbers.
-    let text = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
-    read(&text, path, options)
+    read(&read_text(path)?, path, options)
+}
+
+/// The table takes about as much memory as its text: reading the text whole costs little and gives exact line numbers.
+fn read_text(path: &Path) -> Result<Vec<u8>> {
+    Source::open(path, FORMAT)?.take_rest(usize::MAX, "the table")
 }
 
 struct Table {

@@ -113,14 +113,15 @@ pub(super) fn read(source: &mut Source<'_>) -> Result<HostArray> {
         bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
     }
     if header.fortran_order {
-        bytes = to_row_major(&bytes, header.dtype.size(), &header.shape);
+        let mut ordered = source.room_for(bytes.len())?;
+        to_row_major(&bytes, header.dtype.size(), &header.shape, &mut ordered);
+        bytes = ordered;
     }
     HostArray::from_bytes(header.dtype, &header.shape, bytes)
 }
 
-/// Reorders elements stored first axis fastest into last axis fastest.
-fn to_row_major(bytes: &[u8], size: usize, shape: &[usize]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len());
+/// Appends elements stored first axis fastest to `out`, last axis fastest.
+fn to_row_major(bytes: &[u8], size: usize, shape: &[usize], out: &mut Vec<u8>) {
     let mut index = vec![0; shape.len()];
     let strides: Vec<usize> = shape
         .iter()
@@ -144,7 +145,6 @@ fn to_row_major(bytes: &[u8], size: usize, shape: &[usize]) -> Vec<u8> {
             index[axis] = 0;
         }
     }
-    out
 }
 
 struct Header {

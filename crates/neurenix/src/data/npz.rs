@@ -31,12 +31,17 @@ pub enum Compression {
 /// # Errors
 /// If the file cannot be read, is truncated or corrupt, or one of its arrays cannot be read (see [`super::read_npy`]).
 pub fn read_npz(path: &Path) -> Result<BTreeMap<String, HostArray>> {
-    let file = File::open(path).map_err(|e| Error::io("read", path, e))?;
-    let metadata = file.metadata().map_err(|e| Error::io("read", path, e))?;
+    let fail = |e| Error::io("read", path, e);
+    let metadata = std::fs::metadata(path).map_err(fail)?;
     if metadata.is_dir() {
-        return Err(Error::io("read", path, std::io::Error::from(std::io::ErrorKind::IsADirectory)));
+        return Err(fail(std::io::Error::from(std::io::ErrorKind::IsADirectory)));
     }
-    read(BufReader::new(file), path, metadata.len())
+    if !metadata.is_file() {
+        // An archive's directory is at its end.
+        let reason = "this is a device, a pipe or a socket, a regular file is needed";
+        return Err(fail(std::io::Error::new(std::io::ErrorKind::InvalidInput, reason)));
+    }
+    read(BufReader::new(File::open(path).map_err(fail)?), path, metadata.len())
 }
 
 /// Writes named arrays as a .npz file, completely or not at all.

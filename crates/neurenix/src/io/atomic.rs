@@ -11,14 +11,15 @@ use crate::{Error, Result};
 ///
 /// The bytes go to a temporary file in the same folder, are forced to the disk, and take the place of the old file by
 /// renaming, which the operating system does in one step. A missing folder is created. On any error, a full disk
-/// included, the temporary file is removed. A symbolic link stays one: the file that it names is written.
+/// included, the temporary file is removed. A symbolic link stays one: the file that it names is written. On Unix a file that
+/// is replaced passes its permissions on.
 ///
 /// # Errors
 /// What `write` returns, or an [`Error::Io`] naming `path`, which may also name a device, a pipe or a socket.
 pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let fail = |e| Error::io("write", path, e);
     let refused = |reason: &str| fail(io::Error::new(io::ErrorKind::InvalidInput, reason));
-    match fs::metadata(path) {
+    let replaced = match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Err(fail(io::Error::from(io::ErrorKind::IsADirectory))),
         // Renaming would take the place of a device or pipe instead of writing to it.
         Ok(found) if !found.is_file() => {
@@ -26,8 +27,9 @@ pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> Resul
         }
         // The system may forbid to follow a link of somebody else's, which must not be followed by hand then.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(fail(e)),
-        Ok(_) | Err(_) => {}
-    }
+        Ok(found) => Some(found.permissions()),
+        Err(_) => None,
+    };
     let target = &behind_links(path).map_err(fail)?;
     let folder = match target.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -46,12 +48,17 @@ pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> Resul
         temporary_name.push(format!(".{}-{unique}.tmp", std::process::id()));
         let path = folder.join(temporary_name);
         // A new file, never one that lies there: it could be a link that leads elsewhere.
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
+        match new_file(replaced.as_ref()).open(&path) {
             Ok(file) => break (file, Temporary { path, kept: false }),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(fail(e)),
         }
     };
+    if cfg!(unix)
+        && let Some(permissions) = replaced
+    {
+        file.set_permissions(permissions).map_err(fail)?;
+    }
     let mut writer = BufWriter::with_capacity(1 << 16, file);
     write(&mut writer)?;
     let file = writer.into_inner().map_err(|e| fail(e.into_error()))?;
@@ -68,6 +75,19 @@ pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> Resul
 /// An [`Error::Io`] naming `path`.
 pub fn write_bytes_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     write_atomically(path, |file| file.write_all(bytes).map_err(|e| Error::io("write", path, e)))
+}
+
+/// How a temporary file is made: what replaces a file is for its owner alone until it has that file's permissions.
+fn new_file(replaced: Option<&fs::Permissions>) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    if replaced.is_some() {
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    }
+    #[cfg(not(unix))]
+    let _ = replaced;
+    options
 }
 
 /// The path behind symbolic links, whether or not a file lies there.
@@ -181,6 +201,27 @@ mod tests {
         std::os::unix::fs::symlink("circle", &circle)?;
         let message = write_bytes_atomically(&circle, b"x").unwrap_err().to_string();
         assert!(message.contains("circle of symbolic links"), "{message}");
+        Ok(())
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_replaced_file_passes_its_permissions_on() -> Result<(), Box<dyn std::error::Error>> {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("file");
+        let mode = || fs::metadata(&path).map(|found| found.permissions().mode() & 0o777);
+        for wanted in [0o600, 0o666, 0o444] {
+            fs::write(&path, b"old")?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(wanted))?;
+            write_bytes_atomically(&path, b"new")?;
+            assert_eq!((fs::read(&path)?, mode()?), (b"new".to_vec(), wanted));
+            fs::remove_file(&path)?;
+        }
+        // A new file has what the process gives its files.
+        write_bytes_atomically(&path, b"new")?;
+        fs::write(folder.path().join("ordinary"), b"")?;
+        assert_eq!(mode()?, fs::metadata(folder.path().join("ordinary"))?.permissions().mode() & 0o777);
         Ok(())
     }
 

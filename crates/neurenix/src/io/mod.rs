@@ -2,6 +2,7 @@
 
 mod atomic;
 mod checksum;
+mod pipe;
 pub mod safetensors;
 mod source;
 pub mod tensorboard;

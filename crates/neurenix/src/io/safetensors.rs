@@ -7,18 +7,22 @@
 //! it and write none.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
 use std::path::Path;
 
-use phynexus::DType;
+use phynexus::{DType, interrupt};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use super::{Source, checksum::Crc32c, write_atomically};
 use crate::data::HostArray;
 use crate::error::{Error, Place, Result};
 
-const FORMAT: &str = "safetensors";
+/// What errors call the format.
+pub const FORMAT: &str = "safetensors";
 /// The reference library refuses longer headers too.
 const LONGEST_HEADER: u64 = 100_000_000;
+/// Bytes between two looks at whether to go on.
+const PIECE: usize = 4 << 20;
 /// The name among the metadata of the checksum, which is written as eight hexadecimal digits.
 const CHECKSUM: &str = "neurenix.crc32c";
 
@@ -36,16 +40,29 @@ pub struct NamedArrays {
 /// # Errors
 /// If a name is the reserved `__metadata__`, or the file cannot be written.
 pub fn save(path: &Path, contents: &NamedArrays) -> Result<()> {
-    let mut metadata = contents.metadata.clone();
-    metadata.remove(CHECKSUM);
-    metadata.insert(CHECKSUM.to_owned(), checksum(&metadata, &contents.arrays));
-    let header = header(path, contents, metadata)?;
-    write_atomically(path, |file| {
-        let mut put = |bytes: &[u8]| file.write_all(bytes).map_err(|e| Error::io("write", path, e));
-        put(&(header.len() as u64).to_le_bytes())?;
-        put(&header)?;
-        in_file_order(&contents.arrays).into_iter().try_for_each(|(_, array)| put(array.bytes()))
-    })
+    let header = header(path, contents)?;
+    write_atomically(path, |file| write_parts(file, path, &header, contents))
+}
+
+/// Writes named arrays to a file that is open, which errors call `name`.
+///
+/// # Errors
+/// As [`save`]; then a part of the contents may have been written.
+pub fn write(file: &mut dyn Write, name: &Path, contents: &NamedArrays) -> Result<()> {
+    write_parts(file, name, &header(name, contents)?, contents)
+}
+
+fn write_parts(file: &mut dyn Write, path: &Path, header: &[u8], contents: &NamedArrays) -> Result<()> {
+    let mut put = |bytes: &[u8]| file.write_all(bytes).map_err(|e| Error::io("write", path, e));
+    put(&(header.len() as u64).to_le_bytes())?;
+    put(header)?;
+    for (_, array) in in_file_order(&contents.arrays) {
+        for piece in array.bytes().chunks(PIECE) {
+            interrupt::check()?;
+            put(piece)?;
+        }
+    }
+    Ok(())
 }
 
 /// Reads all arrays of a file.
@@ -53,6 +70,23 @@ pub fn save(path: &Path, contents: &NamedArrays) -> Result<()> {
 /// # Errors
 /// If the file cannot be read, is truncated or corrupt, or holds a type that tensors do not have.
 pub fn load(path: &Path) -> Result<NamedArrays> {
+    let (contents, left_out) = load_supported(path)?;
+    match left_out.into_iter().next() {
+        None => Ok(contents),
+        Some((name, dtype)) => Err(Error::format(
+            path,
+            FORMAT,
+            Place::Part(name),
+            format!("elements of type {dtype} are not supported: convert it to a standard type"),
+        )),
+    }
+}
+
+/// Reads the arrays whose types tensors have; of the others, gives names and types.
+///
+/// # Errors
+/// If the file cannot be read, is truncated or corrupt.
+pub fn load_supported(path: &Path) -> Result<(NamedArrays, BTreeMap<String, String>)> {
     read(&mut Source::open(path, FORMAT)?)
 }
 
@@ -64,28 +98,35 @@ fn in_file_order(arrays: &BTreeMap<String, HostArray>) -> Vec<(&String, &HostArr
 }
 
 /// The checksum of everything a file says: metadata, and of each array its name, dtype, shape and bytes.
-fn checksum(metadata: &BTreeMap<String, String>, arrays: &BTreeMap<String, HostArray>) -> String {
+fn checksum(metadata: &BTreeMap<String, String>, arrays: &BTreeMap<String, HostArray>) -> Result<String> {
     let mut crc = Crc32c::new();
     // Each part begins with its length, so that no two contents are the same sequence of bytes.
-    let mut part = |bytes: &[u8]| {
+    let mut part = |bytes: &[u8]| -> Result<()> {
         crc.update(&(bytes.len() as u64).to_le_bytes());
-        crc.update(bytes);
+        for piece in bytes.chunks(PIECE) {
+            interrupt::check()?;
+            crc.update(piece);
+        }
+        Ok(())
     };
     for (name, text) in metadata {
-        part(name.as_bytes());
-        part(text.as_bytes());
+        part(name.as_bytes())?;
+        part(text.as_bytes())?;
     }
     for (name, array) in in_file_order(arrays) {
-        part(name.as_bytes());
-        part(array.dtype().name().as_bytes());
+        part(name.as_bytes())?;
+        part(array.dtype().name().as_bytes())?;
         let shape: Vec<u8> = array.shape().iter().flat_map(|&d| (d as u64).to_le_bytes()).collect();
-        part(&shape);
-        part(array.bytes());
+        part(&shape)?;
+        part(array.bytes())?;
     }
-    format!("{:08x}", crc.finish())
+    Ok(format!("{:08x}", crc.finish()))
 }
 
-fn header(path: &Path, contents: &NamedArrays, metadata: BTreeMap<String, String>) -> Result<Vec<u8>> {
+fn header(path: &Path, contents: &NamedArrays) -> Result<Vec<u8>> {
+    let mut metadata = contents.metadata.clone();
+    metadata.remove(CHECKSUM);
+    metadata.insert(CHECKSUM.to_owned(), checksum(&metadata, &contents.arrays)?);
     let mut offset = 0;
     let mut tensors = Vec::with_capacity(contents.arrays.len());
     for (name, array) in in_file_order(&contents.arrays) {
@@ -118,42 +159,58 @@ fn header(path: &Path, contents: &NamedArrays, metadata: BTreeMap<String, String
     Ok(header)
 }
 
-fn read(source: &mut Source<'_>) -> Result<NamedArrays> {
-    let length = u64::from_le_bytes(source.take_array("the length of the header")?);
+/// Whether a file begins as those of `torch.save` do: a zip archive, or by itself a pickle, which older versions wrote.
+fn is_pickle(start: [u8; 8]) -> bool {
+    start.starts_with(b"PK\x03\x04") || matches!(start, [0x80, 2..=5, ..])
+}
+
+/// Reads a file that is open, to its end: the arrays whose types tensors have, and names and types of the others.
+///
+/// # Errors
+/// As [`load_supported`].
+pub fn read(source: &mut Source<'_>) -> Result<(NamedArrays, BTreeMap<String, String>)> {
+    let start = source.take_array("the length of the header")?;
+    let length = u64::from_le_bytes(start);
     if length > LONGEST_HEADER {
-        return Err(source.error_at(
-            0,
-            format!("a header of {length} bytes is beyond the format's limit of {LONGEST_HEADER}: this is another kind of file, or corrupt"),
-        ));
+        let message = match is_pickle(start) {
+            true => "this is a PyTorch pickle: convert it to safetensors, in PyTorch with \
+                     safetensors.torch.save_file(torch.load(path), new_path)"
+                .to_owned(),
+            false => format!(
+                "a header of {length} bytes is beyond the format's limit of {LONGEST_HEADER}: this is another kind of \
+                 file, or corrupt"
+            ),
+        };
+        return Err(source.error_at(0, message));
     }
     let header = source.take(length as usize, "the header")?;
     let header: Metadata = serde_json::from_slice(&header)
         .map_err(|e| source.error_at(8, format!("the header is corrupt ({e}); fetch or write it again")))?;
+    let mut left_out = BTreeMap::new();
     let mut contents = NamedArrays::default();
     for name in header.offset_keys() {
         let Some(info) = header.info(&name) else { continue };
-        let wrong =
-            |message: String| Error::format(source.path(), FORMAT, Place::Part(name.clone()), message);
-        let dtype = from_file(info.dtype).ok_or_else(|| {
-            wrong(format!(
-                "elements of type {:?} are not supported: convert it to a standard type",
-                info.dtype
-            ))
-        })?;
         // The header was checked when it was parsed: ranges follow each other and have the size of their tensor.
         let bytes = source.take(info.data_offsets.1 - info.data_offsets.0, &format!("tensor {name:?}"))?;
-        contents.arrays.insert(name.clone(), HostArray::from_bytes(dtype, &info.shape, bytes)?);
+        match from_file(info.dtype) {
+            Some(dtype) => {
+                contents.arrays.insert(name.clone(), HostArray::from_bytes(dtype, &info.shape, bytes)?);
+            }
+            None => {
+                left_out.insert(name, format!("{:?}", info.dtype));
+            }
+        }
     }
     source.expect_end()?;
     contents.metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
     if let Some(written) = contents.metadata.remove(CHECKSUM)
-        && written != checksum(&contents.metadata, &contents.arrays)
+        && written != checksum(&contents.metadata, &contents.arrays)?
     {
         return Err(source.error(
             "its checksum is wrong, so its contents have changed since they were written: use another copy",
         ));
     }
-    Ok(contents)
+    Ok((contents, left_out))
 }
 
 fn to_file(dtype: DType) -> Dtype {
@@ -229,10 +286,71 @@ mod tests {
                 // A checksum by another name is none: nothing else is changed then.
                 let renamed = (name..name + CHECKSUM.len()).contains(&place);
                 assert!(
-                    result.is_err() || renamed && result.is_ok_and(|found| found.arrays == contents.arrays),
+                    result.is_err()
+                        || renamed && result.is_ok_and(|(found, _)| found.arrays == contents.arrays),
                     "bit {bit} of byte {place}"
                 );
             }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn bools_are_zero_or_one_as_tensors() -> Result<(), Box<dyn std::error::Error>> {
+        let cpu = phynexus_cpu::register();
+        let header = r#"{"b":{"dtype":"BOOL","shape":[4],"data_offsets":[0,4]}}"#;
+        let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0, 1, 2, 255]].concat();
+        let (contents, _) = read(&mut Source::new(&file[..], Path::new("m"), FORMAT, None))?;
+        let array = contents.arrays.get("b").ok_or("no array")?;
+        let tensor = phynexus::Tensor::from_bytes(array.bytes(), array.dtype(), array.shape(), cpu)?;
+        assert_eq!(tensor.to_bytes()?, [0, 1, 1, 1]);
+        assert_eq!(tensor.sum(&[], false)?.item::<i64>()?, 3);
+        Ok(())
+    }
+
+    #[test]
+    fn writing_and_reading_can_be_ended() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("m");
+        let contents = sample()?;
+        save(&path, &contents)?;
+        {
+            let _watch = phynexus::interrupt::watch(|| true);
+            // It is asked some milliseconds later for the first time.
+            while !phynexus::interrupt::requested() {}
+            for ended in [save(&path, &contents), load(&path).map(drop)] {
+                assert!(matches!(ended, Err(Error::Engine(phynexus::Error::Interrupted))));
+            }
+        }
+        assert_eq!(load(&path)?, contents);
+        assert_eq!(std::fs::read_dir(folder.path())?.count(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn one_unknown_type_leaves_the_others_readable() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("m");
+        let header = r#"{"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}"#;
+        let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[1, 2, 3]].concat();
+        std::fs::write(&path, file)?;
+        let (contents, left_out) = load_supported(&path)?;
+        assert_eq!(contents.arrays.len(), 1);
+        assert_eq!(contents.arrays["b"].bytes(), [3]);
+        assert_eq!(left_out, BTreeMap::from([("a".to_owned(), "F8_E4M3".to_owned())]));
+        let refused = load(&path).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("F8_E4M3"), "{refused}");
+        Ok(())
+    }
+
+    #[test]
+    fn pickles_are_named() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("m.pt");
+        for start in [&b"PK\x03\x04\0\0\x08\x08 archive"[..], b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."] {
+            std::fs::write(&path, start)?;
+            let refused = load(&path).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(refused.contains("a PyTorch pickle: convert it to safetensors"), "{refused}");
         }
         Ok(())
     }

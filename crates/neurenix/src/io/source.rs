@@ -1,14 +1,22 @@
 //! A file being read, with its position: every reader of a format takes its bytes from here.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use phynexus::interrupt;
+
+use super::pipe;
 use crate::error::{Error, Place, Result};
 
 /// How much memory is reserved on the word of a header alone; beyond it and the length of the file itself, memory grows
 /// with the bytes that arrive.
 const TRUSTED_BYTES: u64 = 1 << 20;
+/// Requests for more memory than this are compared with what is free first: a system that promises more than it has ends
+/// the process when the memory is used.
+const CHECKED_BYTES: u64 = 64 << 20;
+/// Bytes that are read between two looks at whether to go on.
+const PIECE: usize = 4 << 20;
 
 /// The most bytes that `compressed` bytes of deflate can expand to: its best code turns 2 bits into 258 bytes.
 pub fn deflate_bound(compressed: u64) -> u64 {
@@ -100,18 +108,83 @@ impl<'a> Source<'a> {
                  header is corrupt; fetch or write it again"
             )));
         }
-        let mut bytes = Vec::with_capacity(count.min(usize::try_from(self.trusted).unwrap_or(usize::MAX)));
-        let result = (&mut self.reader).take(count as u64).read_to_end(&mut bytes);
-        let start = self.position;
-        self.position += bytes.len() as u64;
-        match result {
-            Ok(_) if bytes.len() == count => Ok(bytes),
-            Ok(got) => Err(self.error(format!(
-                "the file ends here, {got} bytes into {what} of {count} bytes starting at {start}: it is truncated; \
-                 fetch or write it again"
-            ))),
-            Err(e) => Err(self.read_error(e)),
+        if self.limit.is_some() {
+            self.must_fit(count as u64)?;
         }
+        let start = self.position;
+        let bytes = self.read_up_to(count)?;
+        if bytes.len() == count {
+            return Ok(bytes);
+        }
+        let got = bytes.len();
+        Err(self.error(format!(
+            "the file ends here, {got} bytes into {what} of {count} bytes starting at {start}: it is truncated; \
+             fetch or write it again"
+        )))
+    }
+
+    /// The next bytes, as many as there are up to `count`.
+    fn read_up_to(&mut self, count: usize) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let result = self.read_into(&mut bytes, count);
+        self.position += bytes.len() as u64;
+        result.map(|()| bytes)
+    }
+
+    fn read_into(&mut self, bytes: &mut Vec<u8>, count: usize) -> Result<()> {
+        while bytes.len() < count {
+            interrupt::check()?;
+            if bytes.len() == bytes.capacity() {
+                // Memory is taken for bytes that are there.
+                let mut first = Vec::with_capacity(1);
+                let found = (&mut self.reader).take(1).read_to_end(&mut first);
+                if found.map_err(|e| self.read_error(e))? == 0 {
+                    return Ok(());
+                }
+                self.make_room(bytes, count)?;
+                bytes.append(&mut first);
+            }
+            let piece = (bytes.capacity().min(count) - bytes.len()).min(PIECE);
+            let got = (&mut self.reader).take(piece as u64).read_to_end(bytes);
+            if got.map_err(|e| self.read_error(e))? < piece {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// An empty vector with room for so many bytes.
+    ///
+    /// # Errors
+    /// If memory does not suffice.
+    pub fn room_for(&self, bytes: usize) -> Result<Vec<u8>> {
+        let mut room = Vec::new();
+        self.must_fit(bytes as u64)?;
+        room.try_reserve_exact(bytes).map_err(|_| self.too_large(bytes as u64, None))?;
+        Ok(room)
+    }
+
+    /// Takes memory for more bytes, up to `count` altogether.
+    fn make_room(&self, bytes: &mut Vec<u8>, count: usize) -> Result<()> {
+        let trusted = usize::try_from(self.trusted).unwrap_or(usize::MAX);
+        let more = bytes.capacity().saturating_mul(2).max(trusted).min(count) - bytes.len();
+        self.must_fit(more as u64)?;
+        bytes.try_reserve_exact(more).map_err(|_| self.too_large(more as u64, None))
+    }
+
+    /// An error if so many bytes are more than the memory that is free.
+    fn must_fit(&self, bytes: u64) -> Result<()> {
+        if bytes <= CHECKED_BYTES {
+            return Ok(());
+        }
+        match phynexus_cpu::register().memory().available {
+            Some(available) if bytes > available => Err(self.too_large(bytes, Some(available))),
+            _ => Ok(()),
+        }
+    }
+
+    fn too_large(&self, needed: u64, available: Option<u64>) -> Error {
+        Error::Memory { path: self.path.clone(), needed, available }
     }
 
     /// The next `N` bytes.
@@ -129,12 +202,7 @@ impl<'a> Source<'a> {
     /// # Errors
     /// If there are more, or the system fails to read.
     pub fn take_rest(&mut self, most: usize, what: &str) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let read = (&mut self.reader).take(most as u64 + 1).read_to_end(&mut bytes);
-        if let Err(e) = read {
-            return Err(self.read_error(e));
-        }
-        self.position += bytes.len() as u64;
+        let bytes = self.read_up_to(most.saturating_add(1))?;
         if bytes.len() > most {
             return Err(self.error(format!("{what} is longer than {most} bytes, the most that is read")));
         }
@@ -169,14 +237,16 @@ impl<'a> Source<'a> {
 }
 
 /// Opens a regular file (or a pipe, whose length is unknown), never a folder.
-fn open(path: &Path) -> Result<(File, Option<u64>)> {
+fn open(path: &Path) -> Result<(Box<dyn Read>, Option<u64>)> {
     let fail = |e| Error::io("read", path, e);
-    let file = File::open(path).map_err(fail)?;
-    let metadata = file.metadata().map_err(fail)?;
-    if metadata.is_dir() {
+    let found = fs::metadata(path).map_err(fail)?;
+    if found.is_dir() {
         return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
     }
-    Ok((file, metadata.is_file().then_some(metadata.len())))
+    if !found.is_file() {
+        return Ok((Box::new(pipe::open(path).map_err(fail)?), None));
+    }
+    Ok((Box::new(File::open(path).map_err(fail)?), Some(found.len())))
 }
 
 #[cfg(test)]
@@ -193,6 +263,42 @@ mod tests {
         let mut source = Source::new(&bytes[..], Path::new("x"), "test", None);
         let message = source.take(usize::MAX, "the data").err().map(|e| e.to_string()).unwrap_or_default();
         assert!(message.contains("at byte 3"), "{message}");
+    }
+
+    #[test]
+    fn no_more_is_read_than_fits_into_memory() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("sparse");
+        // Far more bytes than any machine has memory; on the disk they take no room.
+        let length = 1u64 << 43;
+        if File::create(&path)?.set_len(length).is_err() {
+            return Ok(()); // Not on every file system.
+        }
+        let refused = Source::open(&path, "test")?.take(length as usize, "the data");
+        assert!(matches!(refused, Err(Error::Memory { needed, .. }) if needed == length));
+        let refused = Source::open(&path, "test")?.take_rest(usize::MAX, "the data");
+        assert!(matches!(refused, Err(Error::Memory { .. })));
+        // What decompresses to more than the memory there is: the header alone says so.
+        let bytes = [0u8; 3];
+        let mut packed = Source::new(&bytes[..], &path, "test", Some(deflate_bound(300 << 20) << 4));
+        assert!(matches!(packed.take(1 << 42, "the data"), Err(Error::Memory { .. })));
+        Ok(())
+    }
+
+    #[test]
+    fn every_length_is_read_whole() -> Result<()> {
+        let bytes: Vec<u8> = (0..(3 << 20)).map(|i| (i % 251) as u8).collect();
+        for length in [0, 1, 31, 33, TRUSTED_BYTES as usize, TRUSTED_BYTES as usize + 1, bytes.len()] {
+            for known in [None, Some(length as u64)] {
+                let source =
+                    || Source::new(&bytes[..length], Path::new("x"), "test", known).with_file_length(known);
+                assert!(source().take_rest(usize::MAX, "all")? == bytes[..length]);
+                assert!(source().take(length, "all")? == bytes[..length]);
+                assert!(source().take(length + 1, "all").is_err());
+                assert_eq!(source().take_rest(length.saturating_sub(1), "some").is_err(), length > 0);
+            }
+        }
+        Ok(())
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub use module::{Mode, Module, Role, Visitor};
 pub use normalization::{
     BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, GroupNorm, LayerNorm, RMSNorm,
 };
-pub use parameter::Parameter;
+pub use parameter::{Parameter, Watch};
 pub use pooling::{
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d,
     AdaptiveMaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool1d, MaxPool2d, MaxPool3d,

@@ -1,7 +1,7 @@
 //! Parameters: named places whose tensors change while a network learns.
 
 use std::sync::{
-    Arc, Mutex, PoisonError, RwLock,
+    Arc, Mutex, PoisonError, RwLock, Weak,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -15,6 +15,17 @@ use crate::Result;
 /// it before an update still has the old one.
 #[derive(Clone, Debug)]
 pub struct Parameter(Arc<Shared>);
+
+/// Tells whether somebody still holds a place.
+#[derive(Clone, Debug)]
+pub struct Watch(Weak<Shared>);
+
+impl Watch {
+    /// True while the place is held.
+    pub fn is_held(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -79,6 +90,13 @@ impl Parameter {
         Ok(())
     }
 
+    /// Writes over one element of the tensor in the place if nobody else can see it; else returns false: see
+    /// [`Tensor::overwrite_element`].
+    pub fn overwrite_element(&self, index: &[usize], bytes: &[u8]) -> Result<bool> {
+        let mut place = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(place.overwrite_element(index, bytes)?)
+    }
+
     /// Converts what the place holds to another floating-point dtype; tensors of integers stay as they are.
     ///
     /// Optimisers keep state of the parameter's dtype: convert before one is made.
@@ -138,6 +156,19 @@ impl Parameter {
         drop(old);
     }
 
+    /// Lets `look` see the hooks of the tensor in the place that no graph may call, and those that wait for one. It waits for
+    /// nothing, so that a garbage collector may call it anywhere.
+    pub fn with_own_hooks(&self, look: &mut dyn FnMut(&Hooks)) {
+        if let Ok(value) = self.0.value.try_read() {
+            value.with_own_hooks(look);
+        }
+        if let Ok(waiting) = self.0.hooks.try_lock()
+            && let Some(hooks) = &*waiting
+        {
+            look(hooks);
+        }
+    }
+
     /// True if gradients are collected and optimisers may change it.
     pub fn is_trainable(&self) -> bool {
         self.0.trainable.load(Ordering::Acquire)
@@ -146,6 +177,11 @@ impl Parameter {
     /// Freezes (`false`) or thaws (`true`) the parameter.
     pub fn set_trainable(&self, trainable: bool) {
         self.0.trainable.store(trainable, Ordering::Release);
+    }
+
+    /// A watch on the place, which does not keep it.
+    pub fn watch(&self) -> Watch {
+        Watch(Arc::downgrade(&self.0))
     }
 
     /// True if both are the same place.

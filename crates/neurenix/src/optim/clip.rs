@@ -4,7 +4,7 @@ use phynexus::{DType, Scalar, Tensor, graph::Gradients};
 
 use crate::{Error, Result};
 
-/// The joint Euclidean norm of all gradients, a scalar; `None` if there is none.
+/// The joint Euclidean norm of all gradients, a scalar on the device of the first; `None` if there is none.
 pub fn gradient_norm(gradients: &Gradients) -> Result<Option<Tensor>> {
     let mut total: Option<Tensor> = None;
     for gradient in gradients.iter() {
@@ -12,7 +12,7 @@ pub fn gradient_norm(gradients: &Gradients) -> Result<Option<Tensor>> {
             if gradient.dtype() == DType::F64 { gradient.clone() } else { gradient.to_dtype(DType::F32)? };
         let sum = wide.mul(&wide)?.sum(&[], false)?;
         total = Some(match total {
-            Some(total) => total.add(&sum)?,
+            Some(total) => total.add(&sum.to_device(total.device())?)?,
             None => sum,
         });
     }
@@ -35,8 +35,7 @@ pub fn clip_gradient_norm(gradients: Gradients, limit: f64) -> Result<Gradients>
 pub(crate) fn scale_to_norm(gradients: Gradients, norm: &Tensor, limit: f64) -> Result<Gradients> {
     // (limit / (norm + 1e-6)), but never more than 1.
     let scale = norm.add_scalar(1e-6)?.rdiv_scalar(limit)?.clamp(None, Some(Scalar::Float(1.0)))?;
-    let gradients = gradients.try_map(|g| g.mul(&scale.to_dtype(g.dtype())?))?;
-    Ok(gradients)
+    Ok(gradients.try_map(|g| g.mul(&scale.to_device(g.device())?.to_dtype(g.dtype())?))?)
 }
 
 /// Limits every element of every gradient to `-limit..=limit`.

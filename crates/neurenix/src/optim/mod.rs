@@ -1,6 +1,8 @@
 //! Optimisers: rules that turn gradients into new parameters.
 
 mod clip;
+mod number;
+mod recording;
 mod rules;
 mod schedule;
 
@@ -11,7 +13,8 @@ pub use schedule::Schedule;
 
 use std::collections::BTreeMap;
 
-use phynexus::{DType, Tensor, graph::Gradients, interrupt::Shield, no_grad};
+use phynexus::{DType, Tensor};
+use recording::Replaced;
 
 use crate::{Error, Result, nn::Parameter};
 
@@ -25,6 +28,8 @@ pub struct Optimizer {
     initial_rate: f64,
     groups: Vec<Group>,
     steps: u64,
+    /// How many of these a condition left out, where only the device knows it.
+    skipped: Option<Tensor>,
 }
 
 /// Parameters that share a rule and a learning rate.
@@ -41,10 +46,13 @@ struct Group {
 struct Member {
     parameter: Parameter,
     state: Vec<Tensor>,
-    /// How many tensors of state the step under way replaces; `None` if it does not update this parameter.
-    replaced: Option<usize>,
+    /// What the step under way replaces; `None` if it does not update this parameter.
+    replaced: Option<Replaced>,
     /// Steps of this parameter: those in which it had a gradient.
     step: u64,
+    /// How many of these a condition left out, where only the device knows it: a float32 scalar, which parameters of the
+    /// same history share.
+    skipped: Option<Tensor>,
 }
 
 /// A state that was checked against an optimiser: of each parameter, and the steps taken.
@@ -66,8 +74,13 @@ impl Optimizer {
     pub fn new(rule: Rule, parameters: Vec<Parameter>, learning_rate: f64) -> Result<Optimizer> {
         rule.check()?;
         check_range("learning rate", learning_rate)?;
-        let mut optimizer =
-            Optimizer { learning_rate, initial_rate: learning_rate, groups: Vec::new(), steps: 0 };
+        let mut optimizer = Optimizer {
+            learning_rate,
+            initial_rate: learning_rate,
+            groups: Vec::new(),
+            steps: 0,
+            skipped: None,
+        };
         optimizer.add_group_with(rule, parameters, 1.0, 0.0)?;
         Ok(optimizer)
     }
@@ -114,7 +127,7 @@ impl Optimizer {
         }
         let members = parameters
             .into_iter()
-            .map(|parameter| Member { parameter, state: Vec::new(), replaced: None, step: 0 })
+            .map(|parameter| Member { parameter, state: Vec::new(), replaced: None, step: 0, skipped: None })
             .collect();
         self.groups.push(Group { rule, varying: false, factor, weight_decay, members });
         Ok(())
@@ -186,8 +199,24 @@ impl Optimizer {
 
     /// Steps taken. A rule that counts steps (Adam's correction of its means) counts those of each parameter, in which
     /// it had a gradient, as PyTorch does.
+    ///
+    /// Steps of [`Optimizer::step_where`] count until [`Optimizer::settle`] has read which of them were taken.
     pub fn steps(&self) -> u64 {
         self.steps
+    }
+
+    /// Reads which steps of [`Optimizer::step_where`] were taken, and counts these alone.
+    ///
+    /// # Errors
+    /// If a computation fails.
+    pub fn settle(&mut self) -> Result<()> {
+        self.steps = taken(self.steps, self.skipped.as_ref())?;
+        self.skipped = None;
+        for member in self.members_mut() {
+            member.step = taken(member.step, member.skipped.as_ref())?;
+            member.skipped = None;
+        }
+        Ok(())
     }
 
     /// The rule of the first group.
@@ -199,108 +228,6 @@ impl Optimizer {
     /// The parameters, in order.
     pub fn parameters(&self) -> impl Iterator<Item = &Parameter> {
         self.members().map(|member| &member.parameter)
-    }
-
-    /// Updates every parameter that has a gradient, and computes `also` (the loss, metrics) in the same plan.
-    ///
-    /// If the computation fails, parameters, state and the step count are as they were.
-    pub fn step(&mut self, gradients: Gradients, also: &[&Tensor]) -> Result<()> {
-        self.guarded_step(gradients, None, also).map(drop)
-    }
-
-    /// As [`Optimizer::step`], but parameters, state and the step count stay as they are unless `condition` (a `bool`
-    /// scalar, computed in the same plan) is true: an update from a loss that is not a number would destroy them.
-    ///
-    /// Returns the condition.
-    pub fn step_if(&mut self, condition: &Tensor, gradients: Gradients, also: &[&Tensor]) -> Result<bool> {
-        if condition.dtype() != DType::Bool || condition.rank() != 0 {
-            let hint = "the condition of a step must be a bool scalar";
-            return Err(phynexus::Error::dtype("step_if", &[condition.dtype()], hint).into());
-        }
-        self.guarded_step(gradients, Some(condition), also)
-    }
-
-    fn guarded_step(
-        &mut self,
-        gradients: Gradients,
-        condition: Option<&Tensor>,
-        also: &[&Tensor],
-    ) -> Result<bool> {
-        let _guard = no_grad();
-        let mut replaced = Vec::new();
-        let recorded = self.record(gradients, condition, &mut replaced);
-        let result = recorded.and_then(|updated| {
-            let roots: Vec<&Tensor> = updated.iter().chain(also.iter().copied()).chain(condition).collect();
-            Ok(Tensor::evaluate_replacing(&roots, &mut replaced)?)
-        });
-        match result {
-            Ok(()) => {
-                // The values are in their places: the counts follow.
-                let _shield = Shield::new();
-                self.parameters().try_for_each(|p| p.leaf().map(drop))?;
-                let taken = condition.map_or(Ok(true), Tensor::item::<bool>)?;
-                self.steps += u64::from(taken);
-                for member in self.members_mut() {
-                    let updated = member.replaced.take().is_some();
-                    member.step += u64::from(taken && updated);
-                }
-                Ok(taken)
-            }
-            Err(error) => {
-                let mut old = replaced.into_iter();
-                for member in self.members_mut() {
-                    let Some(count) = member.replaced.take() else { continue };
-                    old.next().map_or(Ok(()), |value| member.parameter.set(value))?;
-                    member.state = old.by_ref().take(count).collect();
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Records the updates and puts them into their places. What was there before goes to `replaced`: of each member
-    /// its value and its state, so that evaluation may overwrite them.
-    fn record(
-        &mut self,
-        mut gradients: Gradients,
-        condition: Option<&Tensor>,
-        replaced: &mut Vec<Tensor>,
-    ) -> Result<Vec<Tensor>> {
-        let choose = |new: Tensor, old: &Tensor| match condition {
-            Some(condition) => condition.where_(&new, old),
-            None => Ok(new),
-        };
-        let mut updated = Vec::new();
-        let share = if self.initial_rate > 0.0 { self.learning_rate / self.initial_rate } else { 1.0 };
-        for group in &mut self.groups {
-            let Some(first) = group.members.first() else { continue };
-            let device = first.parameter.tensor().device();
-            let rate = self.learning_rate * group.factor;
-            let settings = rules::Settings::new(rate, share, group.weight_decay, group.varying, device);
-            for member in &mut group.members {
-                let old = member.parameter.tensor();
-                member.replaced = None;
-                let Some(gradient) = gradients.take(&old) else { continue };
-                if member.state.is_empty() {
-                    member.state = group.rule.initial_state(&old)?;
-                }
-                let (new, state) =
-                    group.rule.update(&old, &gradient, &member.state, member.step + 1, &settings)?;
-                let new = choose(new, &old)?;
-                let state: Vec<Tensor> = state
-                    .into_iter()
-                    .zip(&member.state)
-                    .map(|(new, old)| choose(new, old))
-                    .collect::<phynexus::Result<_>>()?;
-                updated.push(new.clone());
-                updated.extend(state.iter().cloned());
-                member.parameter.set(new)?;
-                replaced.push(old);
-                member.replaced = Some(member.state.len());
-                replaced.append(&mut std::mem::replace(&mut member.state, state));
-            }
-        }
-        Ok(updated)
     }
 
     /// The members, each with its rule.
@@ -320,18 +247,20 @@ impl Optimizer {
     /// `steps` the steps taken (`int64` scalars). A parameter that never had a gradient has no state yet.
     ///
     /// # Errors
-    /// If a device has no memory for the counts.
+    /// If a device has no memory for the counts, or what was computed before fails.
     pub fn state(&self) -> Result<BTreeMap<String, Tensor>> {
         let count = |n: u64, of: &Parameter| Tensor::scalar(n as i64, of.tensor().device());
         let mut named = BTreeMap::new();
         for (i, (rule, member)) in self.ruled().enumerate() {
             if i == 0 {
-                named.insert(STEPS.to_owned(), count(self.steps, &member.parameter)?);
+                let steps = taken(self.steps, self.skipped.as_ref())?;
+                named.insert(STEPS.to_owned(), count(steps, &member.parameter)?);
             }
-            if member.step == 0 {
+            let step = taken(member.step, member.skipped.as_ref())?;
+            if step == 0 {
                 continue;
             }
-            named.insert(format!("{i}.{STEP}"), count(member.step, &member.parameter)?);
+            named.insert(format!("{i}.{STEP}"), count(step, &member.parameter)?);
             for (name, tensor) in rule.state_names().iter().zip(&member.state) {
                 named.insert(format!("{i}.{name}"), tensor.clone());
             }
@@ -390,11 +319,17 @@ impl Optimizer {
 
     /// Puts what [`Optimizer::fit_state`] gave into place.
     pub(crate) fn put_state(&mut self, fitting: Fitting) {
-        self.steps = fitting.steps;
+        (self.steps, self.skipped) = (fitting.steps, None);
         for (member, (tensors, step)) in self.members_mut().zip(fitting.members) {
-            (member.state, member.step) = (tensors, step);
+            (member.state, member.step, member.skipped) = (tensors, step, None);
         }
     }
+}
+
+/// The steps that were taken of those that a condition may have left out.
+fn taken(steps: u64, skipped: Option<&Tensor>) -> Result<u64> {
+    let skipped = skipped.map_or(Ok(0.0), Tensor::item::<f32>)?;
+    Ok(steps.saturating_sub(skipped as u64))
 }
 
 /// The whole number of at least 0 that a scalar holds (PyTorch keeps counts as floats).

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use phynexus::{DType, Device, Scalar, Tensor, device::scalar_bytes};
 
+use super::number::Number;
 use crate::{Error, Result};
 
 /// How a parameter follows from its gradient.
@@ -118,13 +119,13 @@ pub enum Rule {
 
 /// The numbers of one step that parameters of a group share.
 pub(super) struct Settings {
-    learning_rate: f64,
+    pub(super) learning_rate: f64,
     /// The learning rate as a share of that at the beginning, which a schedule changes.
-    share: f64,
+    pub(super) share: f64,
     weight_decay: f64,
     /// Whether the rule's settings are data too.
     varying: bool,
-    device: Device,
+    pub(super) device: Device,
     /// The leaves made so far: parameters share them.
     leaves: RefCell<Vec<(f64, DType, Tensor)>>,
 }
@@ -149,8 +150,16 @@ impl Settings {
         })
     }
 
+    /// A number of a step in a tensor's dtype.
+    pub(super) fn tensor(&self, number: &Number, like: &Tensor) -> Result<Tensor> {
+        match number {
+            Number::Host(value) => self.leaf(*value, like),
+            Number::Device(tensor) => Ok(tensor.to_dtype(like.dtype())?),
+        }
+    }
+
     /// A number that changes from step to step, as data of the parameter's dtype: so the plan stays the same.
-    fn leaf(&self, value: f64, like: &Tensor) -> Result<Tensor> {
+    pub(super) fn leaf(&self, value: f64, like: &Tensor) -> Result<Tensor> {
         let mut leaves = self.leaves.borrow_mut();
         let known =
             leaves.iter().find(|(v, dtype, _)| v.to_bits() == value.to_bits() && *dtype == like.dtype());
@@ -337,13 +346,13 @@ impl Rule {
         self.state_names().iter().map(initial).collect()
     }
 
-    /// The parameter and the state after the parameter's step of this number, from 1.
+    /// The parameter and the state after a step, whose [`Rule::numbers`] are given in the parameter's dtype.
     pub(super) fn update(
         &self,
         parameter: &Tensor,
         gradient: &Tensor,
         state: &[Tensor],
-        step: u64,
+        numbers: &[Tensor],
         settings: &Settings,
     ) -> Result<(Tensor, Vec<Tensor>)> {
         let decay = settings.weight_decay;
@@ -356,7 +365,7 @@ impl Rule {
             true => parameter.mul(&settings.leaf(1.0 - settings.learning_rate * decay, parameter)?)?,
             false => parameter.clone(),
         };
-        let (p, g, t) = (&parameter, &gradient, step as f64);
+        let (p, g) = (&parameter, &gradient);
         let lr = settings.learning_rate;
         let leaf = |value: f64| settings.leaf(value, p);
         let mean = |old: &Tensor, new: &Tensor, beta: f64| -> Result<Tensor> {
@@ -367,7 +376,7 @@ impl Rule {
             Rule::Sgd { momentum, dampening, nesterov } => {
                 let added = match dampening == 0.0 {
                     true => g.clone(),
-                    false => g.mul(&leaf(if step == 1 { 1.0 } else { 1.0 - dampening })?)?,
+                    false => g.mul(&numbers[0])?,
                 };
                 let velocity = settings.scaled(&state[0], momentum)?.add(&added)?;
                 let direction =
@@ -379,43 +388,26 @@ impl Rule {
                 let second = mean(&state[1], &g.mul(g)?, beta2)?;
                 // There is a third tensor with `amsgrad`.
                 let greatest = state.get(2).map(|greatest| greatest.maximum(&second)).transpose()?;
-                let root = greatest
-                    .as_ref()
-                    .unwrap_or(&second)
-                    .sqrt()?
-                    .mul(&leaf(1.0 / (1.0 - beta2.powf(t)).sqrt())?)?;
-                let step = first.mul(&leaf(lr / (1.0 - beta1.powf(t)))?)?;
+                let root = greatest.as_ref().unwrap_or(&second).sqrt()?.mul(&numbers[0])?;
+                let step = first.mul(&numbers[1])?;
                 let new = p.sub(&step.div(&root.add_scalar(epsilon)?)?)?;
                 Ok((new, [first, second].into_iter().chain(greatest).collect()))
             }
-            Rule::NAdam { beta1, beta2, epsilon, momentum_decay } => {
-                let mu = |t: f64| beta1 * (1.0 - 0.5 * 0.96f64.powf(t * momentum_decay));
-                let (now, next) = (mu(t), mu(t + 1.0));
+            Rule::NAdam { beta1, beta2, epsilon, .. } => {
                 let first = mean(&state[0], g, beta1)?;
                 let second = mean(&state[1], &g.mul(g)?, beta2)?;
-                let product = state[2].mul(&leaf(now)?)?;
-                let root = second.mul(&leaf(1.0 / (1.0 - beta2.powf(t)))?)?.sqrt()?.add_scalar(epsilon)?;
-                let of_gradient = leaf(lr * (1.0 - now))?.div(&product.rsub_scalar(1.0)?)?;
-                let of_mean = leaf(lr * next)?.div(&product.mul(&leaf(next)?)?.rsub_scalar(1.0)?)?;
+                let product = state[2].mul(&numbers[0])?;
+                let root = second.mul(&numbers[2])?.sqrt()?.add_scalar(epsilon)?;
+                let of_gradient = numbers[3].div(&product.rsub_scalar(1.0)?)?;
+                let of_mean = numbers[4].div(&product.mul(&numbers[1])?.rsub_scalar(1.0)?)?;
                 let step = g.mul(&of_gradient)?.add(&first.mul(&of_mean)?)?.div(&root)?;
                 Ok((p.sub(&step)?, vec![first, second, product]))
             }
             Rule::RAdam { beta1, beta2, epsilon } => {
                 let first = mean(&state[0], g, beta1)?;
                 let second = mean(&state[1], &g.mul(g)?, beta2)?;
-                let longest = 2.0 / (1.0 - beta2) - 1.0;
-                let power = beta2.powf(t);
-                let length = longest - 2.0 * t * power / (1.0 - power);
-                // As a selection between two numbers, so that the graph is the same before and after rectification.
-                let (rectified, plain) = if length > 5.0 {
-                    let r = (length - 4.0) * (length - 2.0) * longest
-                        / ((longest - 4.0) * (longest - 2.0) * length);
-                    (r.sqrt() * (1.0 - power).sqrt(), 0.0)
-                } else {
-                    (0.0, 1.0)
-                };
-                let scale = second.sqrt()?.add_scalar(epsilon)?.rdiv_scalar(1.0)?.mul(&leaf(rectified)?)?;
-                let step = first.mul(&leaf(lr / (1.0 - beta1.powf(t)))?)?.mul(&scale.add(&leaf(plain)?)?)?;
+                let scale = second.sqrt()?.add_scalar(epsilon)?.rdiv_scalar(1.0)?.mul(&numbers[0])?;
+                let step = first.mul(&numbers[2])?.mul(&scale.add(&numbers[1])?)?;
                 Ok((p.sub(&step)?, vec![first, second]))
             }
             Rule::RmsProp { alpha, epsilon, momentum, centered } => {
@@ -436,10 +428,9 @@ impl Rule {
                 let state = std::iter::once(square).chain(average).chain(velocity).collect();
                 Ok((p.sub(&direction.mul(&leaf(lr)?)?)?, state))
             }
-            Rule::Adagrad { learning_rate_decay, epsilon } => {
+            Rule::Adagrad { epsilon, .. } => {
                 let sum = state[0].add(&g.mul(g)?)?;
-                let rate = leaf(lr / (1.0 + (t - 1.0) * learning_rate_decay))?;
-                let step = g.div(&sum.sqrt()?.add_scalar(epsilon)?)?.mul(&rate)?;
+                let step = g.div(&sum.sqrt()?.add_scalar(epsilon)?)?.mul(&numbers[0])?;
                 Ok((p.sub(&step)?, vec![sum]))
             }
             Rule::Adadelta { rho, epsilon } => {
@@ -452,19 +443,16 @@ impl Rule {
             Rule::AdaMax { beta1, beta2, epsilon } => {
                 let first = mean(&state[0], g, beta1)?;
                 let greatest = state[1].mul_scalar(beta2)?.maximum(&g.abs()?.add_scalar(epsilon)?)?;
-                let step = first.mul(&leaf(lr / (1.0 - beta1.powf(t)))?)?.div(&greatest)?;
+                let step = first.mul(&numbers[0])?.div(&greatest)?;
                 Ok((p.sub(&step)?, vec![first, greatest]))
             }
-            Rule::AdaBound { beta1, beta2, epsilon, final_rate, gamma } => {
+            Rule::AdaBound { beta1, beta2, epsilon, .. } => {
                 let first = mean(&state[0], g, beta1)?;
                 let second = mean(&state[1], &g.mul(g)?, beta2)?;
-                let rate = leaf(lr * (1.0 - beta2.powf(t)).sqrt() / (1.0 - beta1.powf(t)))?;
-                // As their authors have it, the bounds follow a schedule.
-                let final_rate = final_rate * settings.share;
-                let least = leaf(final_rate * (1.0 - 1.0 / (gamma * t + 1.0)))?;
-                let most = leaf(final_rate * (1.0 + 1.0 / (gamma * t)))?;
-                let rates =
-                    rate.div(&second.sqrt()?.add_scalar(epsilon)?)?.maximum(&least)?.minimum(&most)?;
+                let [rate, least, most] = numbers else {
+                    return Err(Error::data("AdaBound", "numbers of another rule"));
+                };
+                let rates = rate.div(&second.sqrt()?.add_scalar(epsilon)?)?.maximum(least)?.minimum(most)?;
                 Ok((p.sub(&rates.mul(&first)?)?, vec![first, second]))
             }
             Rule::Lion { beta1, beta2 } => {

@@ -4,6 +4,7 @@
 //! than one answer is right is skipped and counted.
 
 mod compile;
+mod consistency;
 mod copies;
 mod custom;
 mod elementwise;
@@ -27,6 +28,7 @@ use phynexus::{
 };
 
 pub use compile::{Compiled, compile};
+pub use consistency::{Consistency, consistency};
 pub use copies::{Copied, copies};
 pub use large::{Large, large};
 pub use report::{Failure, Report, Row};
@@ -96,7 +98,8 @@ fn entries() -> Vec<Entry> {
 pub fn operations() -> Vec<String> {
     let named = entries().into_iter().map(|entry| entry.operation);
     let programs = tensors::PROGRAMS.iter().map(|program| program.name.to_owned());
-    let names: BTreeSet<String> = named.chain(programs).chain([RANDOM.to_owned()]).collect();
+    let names: BTreeSet<String> =
+        named.chain(programs).chain([RANDOM.to_owned(), CONSISTENT.to_owned()]).collect();
     names.into_iter().collect()
 }
 
@@ -115,7 +118,7 @@ impl Cases {
         let mut entries = entries();
         entries.retain(|entry| wanted(&entry.operation));
         let mut programs: Vec<_> = tensors::PROGRAMS.iter().filter(|p| wanted(p.name)).collect();
-        let graphs = if wanted(RANDOM) { options.random_graphs as u64 } else { 0 };
+        let graphs = if wanted(RANDOM) || wanted(CONSISTENT) { options.random_graphs as u64 } else { 0 };
         let mut graphs: Vec<u64> = (0..graphs).map(|graph| options.seed.wrapping_add(graph)).collect();
         // Neighbours are alike: a part has some of all.
         let mut at = 0..;
@@ -149,7 +152,8 @@ pub fn run(device: Device, options: &Options, progress: &mut dyn FnMut(Progress)
         cases.one_of_a_kind(target, options.operations);
     }
     let Cases { entries, programs, graphs } = cases;
-    let total = entries.len() + programs.len() + graphs.len();
+    let consistent = graphs.iter().filter(|seed| seed.is_multiple_of(PROGRAMS)).count();
+    let total = entries.len() + programs.len() + graphs.len() + consistent;
 
     let mut table =
         Table { report: Report::new(device, options.seed), rows: BTreeMap::new(), done: 0, total };
@@ -180,11 +184,25 @@ pub fn run(device: Device, options: &Options, progress: &mut dyn FnMut(Progress)
             listing = small.to_string();
         }
         table.add(RANDOM, "", &listing, outcome, progress);
+        // One operation at a time is slow where each has to be compiled.
+        if !seed.is_multiple_of(PROGRAMS) {
+            continue;
+        }
+        let case = consistency::program(seed, options.operations);
+        let outcome = consistency::check(&case, device, seed);
+        if interrupt::requested() {
+            return table.finish();
+        }
+        table.add(CONSISTENT, "", &case.to_string(), outcome, progress);
     }
     table.finish()
 }
 
 const RANDOM: &str = "random graphs";
+/// One in so many random graphs is followed by a program that is run in two ways.
+const PROGRAMS: u64 = 5;
+/// Random programs whose numbers must not depend on what is held and when it is read.
+const CONSISTENT: &str = "one value, one number";
 
 struct Table {
     report: Report,

@@ -26,11 +26,7 @@ pub(super) fn allocate(mut program: Program, plan: &Plan) -> Program {
     }
     program.direct = direct(&program);
     let bytes = streamed_bytes(&program) + registers.full_bytes();
-    let cuts = plan::cut(plan, bytes, transposes(&program));
-    program.cuts = cuts.cuts;
-    if let Schedule::Chunked { group, .. } = &mut program.schedule {
-        *group = cuts.group;
-    }
+    program.cuts = plan::cut(plan, bytes, transposes(&program));
     place(&mut program, &registers);
     program
 }
@@ -178,19 +174,20 @@ fn place(program: &mut Program, registers: &Registers) {
     }
     program.register_bytes = end;
     program.staging_bytes = bytes(Varies::EVERYWHERE, 8);
+    let partial_sums = program.partial_sums();
     let (mut state, mut partial) = (0, 0);
     for (at, slot) in program.slots.iter_mut().enumerate() {
-        let next = match &mut slot.home {
+        let (next, count) = match &mut slot.home {
             Home::Register(offset) => {
                 *offset = registers.of.get(&at).map_or(0, |&register| offsets[register]);
                 continue;
             }
             Home::Constant(_) => continue,
-            Home::State(offset) => (offset, &mut state),
-            Home::Partial(offset) => (offset, &mut partial),
+            Home::State(offset) => ((offset, &mut state), 1),
+            Home::Partial(offset) => ((offset, &mut partial), partial_sums),
         };
         *next.0 = *next.1;
-        *next.1 += bytes(slot.varies, slot.size);
+        *next.1 += count * bytes(slot.varies, slot.size);
     }
     (program.state_bytes, program.partial_bytes) = (state, partial);
 }

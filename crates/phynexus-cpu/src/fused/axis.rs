@@ -116,6 +116,25 @@ impl Cut {
         Cut { inner, piece, pieces_per_inner, count, longest: piece }
     }
 
+    /// Pieces of at most `longest` positions of an axis with these extents, of which none is 0: parts of the innermost
+    /// range, or whole ranges. They depend on nothing else.
+    pub(super) fn segments(extents: &[usize], longest: usize) -> Cut {
+        let total: usize = extents.iter().product();
+        let whole = extents.iter().rev().scan(1usize, |product, &extent| {
+            *product = product.saturating_mul(extent);
+            Some(*product)
+        });
+        let whole = whole.take_while(|&product| product <= longest).last();
+        let innermost = extents.last().copied().unwrap_or(1);
+        let (inner, piece) = match whole {
+            Some(product) => (total, longest / product * product),
+            None => (innermost, longest),
+        };
+        let piece = piece.min(inner);
+        let pieces_per_inner = inner.div_ceil(piece);
+        Cut { inner, piece, pieces_per_inner, count: total / inner * pieces_per_inner, longest: piece }
+    }
+
     /// One piece.
     pub(super) fn whole(total: usize) -> Cut {
         let inner = total.max(1);

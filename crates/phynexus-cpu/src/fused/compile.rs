@@ -8,6 +8,7 @@ use phynexus::{
 use super::{
     access::{Access, Varies},
     allocate,
+    axis::LANES,
     emit::Emitter,
     normal,
     plan::{self, Plan},
@@ -19,7 +20,7 @@ use super::{
 pub(super) fn compile(fused: &Fused) -> Result<Program> {
     let kernel = normal::normalise(fused, false);
     let values = Values::new(&kernel);
-    program(fused, &values, &plan::plan(&kernel, values.phases()))
+    program(fused, &values, &plan::plan(&kernel, &fused.columns, values.phases()))
 }
 
 /// Compiles a kernel without reductions whose outer axis is its rows and whose lanes are its columns, each numbered in
@@ -37,6 +38,7 @@ fn program(fused: &Fused, values: &Values<'_>, plan: &Plan) -> Result<Program> {
     let Emitter { slots, loads, stores, coordinates, constants, .. } = emitter;
     let program = Program {
         cuts: [super::axis::Cut::whole(1); 2],
+        segments: plan.segments,
         schedule,
         slots,
         loads,
@@ -113,6 +115,8 @@ fn varies(values: &Values<'_>, plan: &Plan) -> Vec<Varies> {
             Operation::Reduce(..) => {
                 if let Some(rows) = plan.rows {
                     varies.0[1 - rows] = false;
+                    // Chunks have sums side by side, one for each row, even where all rows are equal.
+                    varies.0[rows] |= plan.chunked && rows == LANES;
                 }
             }
             _ => {}

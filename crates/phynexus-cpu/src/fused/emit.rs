@@ -132,7 +132,7 @@ impl<'a> Emitter<'a> {
             passes.push(pass);
         }
         self.store(|at| !by_column[at])?;
-        Ok(Schedule::Chunked { rows, passes, end: std::mem::take(&mut self.codes), group: 1 })
+        Ok(Schedule::Chunked { rows, passes, end: std::mem::take(&mut self.codes) })
     }
 
     /// True for values that are made where they are first used.
@@ -311,8 +311,13 @@ impl<'a> Emitter<'a> {
     /// A cast; to a 16-bit float it rounds and goes back to `f32`.
     fn convert(&mut self, a: Value, from: DType, to: DType, value: Value) -> Result<SlotId> {
         let source = self.value(a)?;
-        let converted = self.cast_slot(source, from, to);
         let dtype = self.values.dtype(value);
+        if from == dtype && to != dtype {
+            let target = self.slot(dtype.size(), self.slots[source].varies);
+            self.codes.push(Code::Unary { kernel: vector::round_to(to), source, target });
+            return Ok(target);
+        }
+        let converted = self.cast_slot(source, from, to);
         Ok(if to == dtype { converted } else { self.cast_slot(converted, to, dtype) })
     }
 
@@ -378,8 +383,9 @@ impl<'a> Emitter<'a> {
         let sources = [self.value(a)?, self.value(b)?];
         if self.along_columns()?.on(LANES) && sources.iter().all(|&slot| self.slots[slot].varies.on(LANES)) {
             let kernel = vector::sum_products(dtype).ok_or_else(missing)?;
+            let combine = vector::reduce(Combine::Sum, dtype).ok_or_else(missing)?;
             let Reduced { target, start, result } = self.reduced(Combine::Sum, value)?;
-            self.codes.push(Code::ReducePair { kernel, sources, target, start });
+            self.codes.push(Code::ReducePair { kernel, combine, sources, target, start });
             return Ok(result);
         }
         let product = vector::binary(Binary::Mul, dtype).ok_or_else(missing)?;
@@ -403,6 +409,10 @@ impl<'a> Emitter<'a> {
     fn reduce_slot(&mut self, combine: Combine, source: SlotId, value: Value) -> Result<SlotId> {
         let dtype = self.values.dtype(value);
         let missing = || no_reduction(combine, dtype);
+        let upright = self.plan.rows == Some(LANES);
+        // A chunk that is one vector has sums for its columns all the same.
+        let all = if upright && self.plan.chunked { Varies::EVERYWHERE } else { Varies::NOWHERE };
+        let source = self.expanded_slot(source, all);
         let Reduced { target, start, result } = self.reduced(combine, value)?;
         if self.plan.rows == Some(LANES) && self.slots[source].varies == Varies::EVERYWHERE {
             let kernel = vector::binary(combine.binary(), dtype).ok_or_else(missing)?.vector_vector;

@@ -1,11 +1,14 @@
 //! What a thread does for one tile: the instructions of a program, one vector kernel after another.
 
+use smallvec::SmallVec;
+
 use super::{
     access::{Varies, Window},
     axis::{LANES, OUTER},
     movement::{self, Block, Steps},
     program::{Code, Home, Load, Program, Slot, SlotId, Store, elements},
 };
+use crate::vector::{BinaryKernel, ReduceKernel, SUM_LANES};
 
 /// Where a value lies for the current tile.
 #[derive(Clone, Copy)]
@@ -147,45 +150,47 @@ impl Machine<'_> {
                         let (rows, count) = self.shape(varies, tile);
                         let (from, to) = (self.places[source], self.places[target]);
                         for row in 0..rows {
-                            let to = to.pointer.add(row * size);
-                            if let Some(word) = start {
-                                set(to, word, size);
-                            }
-                            kernel(from.pointer.offset(row as isize * from.step), to, count);
+                            let source = from.pointer.offset(row as isize * from.step);
+                            let fold = |first: usize, to: *mut u8, n: usize| {
+                                kernel(source.add(first * size), to, n);
+                            };
+                            self.segments(kernel, to.pointer.add(row * size), start, size, count, fold);
                         }
                     }
-                    Code::ReducePair { kernel, sources: [a, b], target, start } => {
+                    Code::ReducePair { kernel, combine, sources: [a, b], target, start } => {
                         let Slot { size, varies, .. } = self.program.slots[a];
                         let (rows, count) = self.shape(varies.or(self.program.slots[b].varies), tile);
                         let [a, b, to] = [a, b, target].map(|slot| self.places[slot]);
                         for row in 0..rows {
-                            let to = to.pointer.add(row * size);
-                            if let Some(word) = start {
-                                set(to, word, size);
-                            }
-                            let row = row as isize;
-                            kernel(a.pointer.offset(row * a.step), b.pointer.offset(row * b.step), to, count);
+                            let [a, b] = [a, b].map(|p| p.pointer.offset(row as isize * p.step));
+                            let fold = |first: usize, to: *mut u8, n: usize| {
+                                kernel(a.add(first * size), b.add(first * size), to, n);
+                            };
+                            self.segments(combine, to.pointer.add(row * size), start, size, count, fold);
                         }
                     }
                     Code::ReduceOuter { kernel, source, target, start } => {
                         let size = self.program.slots[source].size;
                         let [outer, lanes] = tile.count;
                         let (from, to) = (self.places[source], self.places[target].pointer);
-                        if let Some(word) = start {
-                            fill(to, word, size, lanes);
-                        }
-                        let row = |row: usize| from.pointer.offset(row as isize * from.step);
-                        if start.is_some() && outer <= SUM_STEPS {
-                            (0..outer).for_each(|o| kernel(to, row(o), to, lanes));
-                        } else {
-                            // In steps, so that rounding errors do not grow with the number of columns.
-                            for first in (0..outer).step_by(SUM_STEPS) {
-                                let part = self.staging();
-                                std::ptr::copy_nonoverlapping(row(first), part, lanes * size);
-                                for o in first + 1..outer.min(first + SUM_STEPS) {
-                                    kernel(part, row(o), part, lanes);
+                        let row = |row: usize| from.pointer.offset(row as isize * from.step).cast_const();
+                        match start {
+                            // A chunk has a sum for each of its columns.
+                            None => {
+                                let pitch = self.program.partial_pitch(target);
+                                for column in 0..outer {
+                                    let to = to.add(column * pitch);
+                                    kernel(to, row(column), to, lanes);
                                 }
-                                kernel(to, part, to, lanes);
+                            }
+                            Some(word) => {
+                                fill(to, word, size, lanes);
+                                for segment in 0..self.program.segments.count {
+                                    let (first, count) = self.program.segments.piece(segment);
+                                    let rows = |at: usize| row(first + at);
+                                    sum_rows(kernel, rows, count, self.staging(), lanes, size);
+                                    kernel(to, self.staging(), to, lanes);
+                                }
                             }
                         }
                     }
@@ -196,6 +201,45 @@ impl Machine<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Combines a row that lies along the lanes into an element that starts from `start`, or, for a segment, from what it
+    /// is. `fold` does so for some neighbouring columns: the first, where to, how many.
+    ///
+    /// # Safety
+    /// `to` is an element of `size` bytes, and `fold` may be called for all of `count` columns.
+    unsafe fn segments(
+        &self,
+        combine: ReduceKernel,
+        to: *mut u8,
+        start: Option<u64>,
+        size: usize,
+        count: usize,
+        fold: impl Fn(usize, *mut u8, usize),
+    ) {
+        let segments = &self.program.segments;
+        // SAFETY: the caller's promise; a word is as large as the largest element.
+        unsafe {
+            let Some(identity) = start else { return fold(0, to, count) };
+            set(to, identity, size);
+            if segments.count == 1 {
+                return fold(0, to, count);
+            }
+            let mut parts: SmallVec<[u64; 8]> = SmallVec::from_elem(identity, segments.count);
+            for (segment, part) in parts.iter_mut().enumerate() {
+                let (first, count) = segments.piece(segment);
+                fold(first, std::ptr::from_mut(part).cast(), count);
+            }
+            let mut stride = 1;
+            while stride < parts.len() {
+                for at in (0..parts.len() - stride).step_by(2 * stride) {
+                    let other = parts[at + stride];
+                    combine(std::ptr::from_ref(&other).cast(), std::ptr::from_mut(&mut parts[at]).cast(), 1);
+                }
+                stride *= 2;
+            }
+            std::ptr::copy_nonoverlapping(parts.as_ptr().cast(), to, size);
         }
     }
 
@@ -296,8 +340,54 @@ impl Machine<'_> {
     }
 }
 
-/// Positions of the outer axis that are added one after another.
-const SUM_STEPS: usize = 64;
+/// Combines `count` rows of `lanes` elements, the columns of a segment, into one at `sums`, where there is room for
+/// [`SUM_LANES`] of them, or `count` if those are fewer.
+///
+/// # Safety
+/// `row` gives readable rows, and `sums` has that room.
+unsafe fn sum_rows(
+    kernel: BinaryKernel,
+    row: impl Fn(usize) -> *const u8,
+    count: usize,
+    sums: *mut u8,
+    lanes: usize,
+    size: usize,
+) {
+    let pitch = lanes * size;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let sum = |at: usize| sums.add(at * pitch);
+        let held = count.min(SUM_LANES);
+        // The pairs of the first step that has any; where no row follows, they are all there is to add.
+        let mut width = held.next_power_of_two() / 2;
+        if count <= SUM_LANES && width > 0 {
+            for at in 0..width {
+                match at + width < held {
+                    true => kernel(row(at), row(at + width), sum(at), lanes),
+                    false => std::ptr::copy_nonoverlapping(row(at), sum(at), pitch),
+                }
+            }
+            width /= 2;
+        } else {
+            for at in 0..held {
+                match at + SUM_LANES < count {
+                    true => kernel(row(at), row(at + SUM_LANES), sum(at), lanes),
+                    false => std::ptr::copy_nonoverlapping(row(at), sum(at), pitch),
+                }
+            }
+            for at in 2 * SUM_LANES..count {
+                let to = sum(at % SUM_LANES);
+                kernel(to, row(at), to, lanes);
+            }
+        }
+        while width > 0 {
+            for at in (0..width).take_while(|at| at + width < held) {
+                kernel(sum(at), sum(at + width), sum(at), lanes);
+            }
+            width /= 2;
+        }
+    }
+}
 
 /// Bytes between the outer positions of a value whose full tiles have this pitch.
 fn step(slot: &Slot, pitch: isize) -> isize {

@@ -50,8 +50,10 @@ pub struct FusedKernel {
 
 /// Kernels that take less than this many nanoseconds run on the caller's thread: waking another costs about as much.
 const INLINE_NANOSECONDS: f64 = 8_000.0;
-/// Chunks of a long row that are done before the caller is asked whether to go on.
-const CHUNKS_UNTIL_ASKED: usize = 64;
+/// Segments of a long row that are done before the caller is asked whether to go on.
+const SEGMENTS_UNTIL_ASKED: usize = 64;
+/// The most groups of segments of a row: each has memory of its own.
+const MOST_GROUPS: usize = 64;
 /// Elements of a task of several tiles.
 const TASK_ELEMENTS: usize = 32 << 10;
 
@@ -110,10 +112,11 @@ impl FusedKernel {
                 // SAFETY: the caller's promise.
                 each(whole.tasks, false, &|task| unsafe { whole.task(task) });
             }
-            Schedule::Chunked { rows, passes, end, group } => {
-                let columns = program.cuts[1 - rows].count;
-                let groups = columns.div_ceil(*group);
-                let run = Chunked { program, parameters, rows: *rows, passes, end, group: *group, groups };
+            Schedule::Chunked { rows, passes, end } => {
+                let segments = program.segments.count;
+                let per_group = segments.div_ceil(MOST_GROUPS).next_power_of_two();
+                let groups = segments.div_ceil(per_group);
+                let run = Chunked { program, parameters, rows: *rows, passes, end, per_group, groups };
                 let tiles = program.cuts[*rows].count;
                 let inline = program.nanoseconds < INLINE_NANOSECONDS;
                 // SAFETY: the caller's promise.
@@ -245,8 +248,8 @@ struct Chunked<'a> {
     rows: usize,
     passes: &'a [Pass],
     end: &'a [program::Code],
-    /// Chunks of a group.
-    group: usize,
+    /// Segments of a group: a power of two, so that a group is a branch of the tree.
+    per_group: usize,
     /// Groups of a row tile.
     groups: usize,
 }
@@ -266,7 +269,7 @@ impl Chunked<'_> {
     /// As [`FusedKernel::run`].
     unsafe fn row_tiles(&self, tiles: usize, inline: bool) {
         let body = |tile: usize| {
-            scratch::with(self.program, self.parameters.0, self.groups, |mut machine| {
+            scratch::with(self.program, self.parameters.0, self.groups * self.areas(), |mut machine| {
                 let partials = machine.partial;
                 let rows = self.row_window(tile);
                 for (at, pass) in self.passes.iter().enumerate() {
@@ -275,8 +278,8 @@ impl Chunked<'_> {
                         machine.prepare(rows, false);
                         machine.run(&pass.rows, rows);
                         for group in 0..self.groups {
-                            machine.partial = partials.add(group * self.program.partial_bytes);
-                            self.chunks(&mut machine, pass, at, rows, group);
+                            machine.partial = partials.add(group * self.areas() * self.program.partial_bytes);
+                            self.group(&mut machine, pass, at, rows, group);
                         }
                         machine.partial = partials;
                         self.combine(&pass.reductions, partials, machine.state, rows);
@@ -295,8 +298,9 @@ impl Chunked<'_> {
     /// # Safety
     /// As [`FusedKernel::run`].
     unsafe fn groups(&self, tiles: usize, shared: &Shared) {
-        let (state_bytes, partial_bytes) = (self.program.state_bytes, self.program.partial_bytes);
-        let all_partials = self.groups * partial_bytes;
+        let (state_bytes, group_bytes) =
+            (self.program.state_bytes, self.areas() * self.program.partial_bytes);
+        let all_partials = self.groups * group_bytes;
         shared.with(tiles * (state_bytes + all_partials), |memory| {
             // SAFETY: the areas of row tiles follow one another.
             let state = |tile: usize| unsafe { memory.pointer().add(tile * state_bytes) };
@@ -322,8 +326,8 @@ impl Chunked<'_> {
                         machine.state = state(tile);
                         // SAFETY: the caller's promise; the group's area is its own.
                         unsafe {
-                            machine.partial = partials(tile).add(group * partial_bytes);
-                            self.chunks(&mut machine, pass, at, self.row_window(tile), group);
+                            machine.partial = partials(tile).add(group * group_bytes);
+                            self.group(&mut machine, pass, at, self.row_window(tile), group);
                         }
                     });
                 };
@@ -339,31 +343,99 @@ impl Chunked<'_> {
         });
     }
 
-    /// One group of chunks, accumulated into the machine's partial results.
+    /// Partial results that a group has at a time: those of branches of the tree that wait for their neighbours.
+    fn areas(&self) -> usize {
+        self.per_group.ilog2() as usize + 1
+    }
+
+    /// One group: its segments, combined in a tree, into the machine's first partial results.
     ///
     /// # Safety
     /// As [`FusedKernel::run`].
-    unsafe fn chunks(&self, machine: &mut Machine<'_>, pass: &Pass, at: usize, rows: Window, group: usize) {
+    unsafe fn group(&self, machine: &mut Machine<'_>, pass: &Pass, at: usize, rows: Window, group: usize) {
+        let first = group * self.per_group;
+        let count = self.per_group.min(self.program.segments.count - first);
+        let areas = machine.partial;
+        // SAFETY: there are as many areas as branches can wait.
+        let area = |branch: usize| unsafe { areas.add(branch * self.program.partial_bytes) };
+        let merge = |branch: usize| {
+            for reduction in &pass.reductions {
+                let slot = self.program.slots[reduction.partial];
+                let Home::Partial(offset) = slot.home else { continue };
+                let count = elements(slot.varies, rows.count);
+                // SAFETY: the caller's promise; both are partial results.
+                unsafe {
+                    let (left, right) = (area(branch - 1).add(offset), area(branch).add(offset));
+                    (reduction.combine)(left, right, left, count);
+                }
+            }
+        };
+        for segment in 0..count {
+            if segment % SEGMENTS_UNTIL_ASKED == SEGMENTS_UNTIL_ASKED - 1 {
+                pool::check();
+            }
+            // A bit of the segment's number for each branch that is done and waits.
+            let mut branch = segment.count_ones() as usize;
+            machine.partial = area(branch);
+            // SAFETY: the caller's promise.
+            unsafe { self.segment(machine, pass, at, rows, first + segment) };
+            for _ in 0..segment.trailing_ones() {
+                merge(branch);
+                branch -= 1;
+            }
+        }
+        (1..count.count_ones() as usize).rev().for_each(merge);
+        machine.partial = areas;
+    }
+
+    /// One segment, accumulated into the machine's partial results.
+    ///
+    /// # Safety
+    /// As [`FusedKernel::run`].
+    unsafe fn segment(
+        &self,
+        machine: &mut Machine<'_>,
+        pass: &Pass,
+        at: usize,
+        rows: Window,
+        segment: usize,
+    ) {
         let program = self.program;
         for reduction in &pass.reductions {
             let slot = program.slots[reduction.partial];
             if let Home::Partial(offset) = slot.home {
-                let count = elements(slot.varies, rows.count);
-                // SAFETY: the partial result has room for the row tile.
+                let count = program.partial_sums() * program.partial_pitch(reduction.partial) / slot.size;
+                // SAFETY: the partial result has room for the sums of the longest row tile.
                 unsafe { machine::fill(machine.partial.add(offset), reduction.identity, slot.size, count) };
             }
         }
-        let cut = &program.cuts[1 - self.rows];
-        for chunk in group * self.group..((group + 1) * self.group).min(cut.count) {
-            if chunk % CHUNKS_UNTIL_ASKED == CHUNKS_UNTIL_ASKED - 1 {
-                pool::check();
-            }
+        let (first, count) = program.segments.piece(segment);
+        let chunk = program.cuts[1 - self.rows].longest;
+        for done in (0..count).step_by(chunk) {
             let mut tile = rows;
-            (tile.start[1 - self.rows], tile.count[1 - self.rows]) = cut.piece(chunk);
+            (tile.start[1 - self.rows], tile.count[1 - self.rows]) = (first + done, chunk.min(count - done));
             // Only the last pass stores columns.
             machine.prepare(tile, at + 1 == self.passes.len());
             // SAFETY: the caller's promise.
             unsafe { machine.run(&pass.columns, tile) };
+        }
+        // The sums of the segment's columns, pairwise; those of columns that it has not are identities.
+        for reduction in &pass.reductions {
+            let slot = program.slots[reduction.partial];
+            let Home::Partial(offset) = slot.home else { continue };
+            let (count, pitch) =
+                (elements(slot.varies, rows.count), program.partial_pitch(reduction.partial));
+            let mut width = program.partial_sums() / 2;
+            while width > 0 {
+                for at in 0..width {
+                    // SAFETY: the caller's promise; both are among the partial result's sums.
+                    unsafe {
+                        let sum = machine.partial.add(offset + at * pitch);
+                        (reduction.combine)(sum, sum.add(width * pitch), sum, count);
+                    }
+                }
+                width /= 2;
+            }
         }
     }
 
@@ -379,7 +451,7 @@ impl Chunked<'_> {
             let count = elements(partial.varies, rows.count);
             // SAFETY: the caller's promise.
             unsafe {
-                let part = |group: usize| partials.add(group * program.partial_bytes + from);
+                let part = |group: usize| partials.add(group * self.areas() * program.partial_bytes + from);
                 let mut stride = 1;
                 while stride < self.groups {
                     for group in (0..self.groups - stride).step_by(2 * stride) {

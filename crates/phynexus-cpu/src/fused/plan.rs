@@ -11,6 +11,7 @@ use super::{
     axis::{Cut, LANES, OUTER},
     normal::ranges,
 };
+use crate::vector::SUM_LANES;
 
 /// Lanes are as many innermost ranges as it takes to have this many, so that a call of a vector kernel pays.
 const FEWEST_LANES: usize = 128;
@@ -27,19 +28,21 @@ const BLOCK_LANES: usize = 256;
 const LONGEST_ROW: usize = 16 << 10;
 /// As [`LONGEST_ROW`], where rows are the lanes and a tile has some of them.
 const TALLEST_TILE: usize = 64 << 10;
+/// Columns that are combined by themselves, at most.
+const SEGMENT: usize = 4096;
+/// Segments of a row of a tile that has its rows side by side, where one is added after another: a tree of up to so many
+/// does so too.
+const MOST_SEGMENTS: usize = 3;
 /// Rows side by side in a tile that is summed column by column.
 const ROW_LANES: usize = 512;
-/// Columns of a row added in one go, in which the error of a sum may grow linearly.
-const GROUP_COLUMNS: usize = 64 << 10;
-const GROUP_STEPS: usize = 256;
-/// The greatest number of partial results a row has.
-const MOST_GROUPS: usize = 512;
 
 /// The axes of a kernel's tiles.
 pub(super) struct Plan {
     pub(super) axes: Axes,
     /// The axis of the rows; `None` without columns.
     pub(super) rows: Option<usize>,
+    /// The columns of a row as they are combined: each segment by itself, then the segments in a tree.
+    pub(super) segments: Cut,
     /// True if a tile cannot hold all columns of a row: then there is a pass over memory for each reduction phase.
     pub(super) chunked: bool,
     /// The most lanes of a tile of an elementwise kernel.
@@ -53,15 +56,16 @@ pub(super) fn blocks(kernel: &Fused) -> Plan {
         ranges: [(0..rows).collect(), (rows..all).collect()],
         extents: [kernel.rows.clone(), kernel.columns.clone()],
     };
-    Plan { axes, rows: None, chunked: false, most_lanes: BLOCK_LANES }
+    Plan { axes, rows: None, segments: Cut::whole(1), chunked: false, most_lanes: BLOCK_LANES }
 }
 
-/// Chooses the axes for a kernel in normal form whose reductions have this many phases.
-pub(super) fn plan(kernel: &Fused, phases: usize) -> Plan {
+/// Chooses the axes for a kernel in normal form whose reductions have this many phases. `columns` are the extents of the
+/// columns as they were before: they are those of the tensors that are reduced, whatever else the kernel does.
+pub(super) fn plan(kernel: &Fused, columns: &[usize], phases: usize) -> Plan {
     let (rows, all) = (kernel.rows.len(), ranges(kernel).len());
     if kernel.columns.is_empty() {
         let axes = elementwise_axes(kernel);
-        return Plan { axes, rows: None, chunked: false, most_lanes: MOST_ELEMENTS };
+        return Plan { axes, rows: None, segments: Cut::whole(1), chunked: false, most_lanes: MOST_ELEMENTS };
     }
     let (row_count, column_count) = (kernel.row_count(), kernel.column_count());
     let upright = rows_in_lanes(kernel);
@@ -73,15 +77,17 @@ pub(super) fn plan(kernel: &Fused, phases: usize) -> Plan {
     axes.ranges[column_axis] = column_ranges;
     axes.extents[row_axis] = kernel.rows.clone();
     axes.extents[column_axis] = kernel.columns.clone();
+    let segments = Cut::segments(columns, SEGMENT);
     let chunked = if upright {
         let lanes = row_count.min(64);
         // Sums alone keep nothing of the columns, so nothing is gained by holding them.
         let stored = kernel.stores.iter().any(|s| kernel.instructions[s.value as usize].per_column);
         column_count * lanes > if phases > 1 || stored { TALLEST_TILE } else { TALLEST_TILE / 8 }
+            || segments.count > MOST_SEGMENTS
     } else {
         column_count > LONGEST_ROW
     };
-    Plan { axes, rows: Some(row_axis), chunked, most_lanes: MOST_ELEMENTS }
+    Plan { axes, rows: Some(row_axis), segments, chunked, most_lanes: MOST_ELEMENTS }
 }
 
 /// The lanes are the innermost ranges; the other ranges may come in any order, and the best last one is that along
@@ -143,48 +149,31 @@ fn rows_in_lanes(kernel: &Fused) -> bool {
     }
 }
 
-/// How the axes are cut: tiles of an elementwise kernel or of whole rows, or chunks of columns.
-pub(super) struct Cuts {
-    pub(super) cuts: [Cut; 2],
-    /// Chunks of columns whose partial results are added one after another; groups are combined in a tree. It depends
-    /// on the shape only, so that results do not depend on the number of threads.
-    pub(super) group: usize,
-}
-
-/// Cuts the axes, given the bytes that a tile's element takes in registers and operands. `transposes` if an operand is
-/// contiguous along the outer axis instead of the lanes.
-pub(super) fn cut(plan: &Plan, bytes: usize, transposes: bool) -> Cuts {
+/// Cuts the axes into tiles of an elementwise kernel or of whole rows, or into chunks of columns, given the bytes that a
+/// tile's element takes in registers and operands. `transposes` if an operand is contiguous along the outer axis instead
+/// of the lanes.
+pub(super) fn cut(plan: &Plan, bytes: usize, transposes: bool) -> [Cut; 2] {
     let Axes { extents, .. } = &plan.axes;
-    let total = |axis: usize| plan.axes.total(axis);
     let elements = (TILE_BYTES / bytes.max(1)).clamp(FEWEST_ELEMENTS, MOST_ELEMENTS);
-    let pair = |rows: usize, rows_cut: Cut, columns_cut: Cut| {
-        if rows == OUTER { [rows_cut, columns_cut] } else { [columns_cut, rows_cut] }
-    };
     match (plan.rows, plan.chunked) {
         (None, _) => {
             let lanes = if transposes { 64 } else { elements.min(plan.most_lanes) };
             let lanes = Cut::new(&extents[LANES], lanes);
-            let outer = Cut::new(&extents[OUTER], (elements / lanes.longest.max(1)).max(1));
-            Cuts { cuts: [outer, lanes], group: 1 }
+            [Cut::new(&extents[OUTER], (elements / lanes.longest.max(1)).max(1)), lanes]
         }
         (Some(rows), false) => {
-            let columns = total(1 - rows);
+            let columns = plan.axes.total(1 - rows);
             // A few short rows at a time: rows are worked on one by one, and what a tile costs is shared.
             let piece = (MOST_ELEMENTS / columns.max(1)).max(if rows == OUTER { 1 } else { 64 });
-            Cuts { cuts: pair(rows, Cut::new(&extents[rows], piece), Cut::whole(columns)), group: 1 }
+            let (rows_cut, columns_cut) = (Cut::new(&extents[rows], piece), Cut::whole(columns));
+            if rows == OUTER { [rows_cut, columns_cut] } else { [columns_cut, rows_cut] }
         }
-        (Some(OUTER), true) => {
-            let columns = Cut::new(&extents[LANES], elements);
-            let steps = (GROUP_COLUMNS / columns.longest).max(1);
-            let group = steps.max(columns.count.div_ceil(MOST_GROUPS));
-            Cuts { cuts: [Cut::new(&extents[OUTER], 1), columns], group }
-        }
+        (Some(OUTER), true) => [Cut::new(&extents[OUTER], 1), plan.segments],
+        // As many columns at a time as there are sums.
         (Some(_), true) => {
-            let rows = Cut::new(&extents[LANES], ROW_LANES);
-            let columns = Cut::new(&extents[OUTER], (2 * elements / rows.longest).clamp(8, 64));
-            let steps = (GROUP_STEPS / columns.longest).max(1);
-            let group = steps.max(columns.count.div_ceil(MOST_GROUPS));
-            Cuts { cuts: [columns, rows], group }
+            let mut columns = plan.segments;
+            columns.longest = columns.longest.min(SUM_LANES);
+            [columns, Cut::new(&extents[LANES], ROW_LANES)]
         }
     }
 }

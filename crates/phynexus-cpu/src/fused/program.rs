@@ -4,9 +4,9 @@ use phynexus::DType;
 
 use super::{
     access::{Access, Varies},
-    axis::Cut,
+    axis::{Cut, LANES, OUTER},
 };
-use crate::vector::{BinaryKernel, ReduceKernel, ReducePairKernel, TernaryKernel, UnaryKernel};
+use crate::vector::{BinaryKernel, ReduceKernel, ReducePairKernel, SUM_LANES, TernaryKernel, UnaryKernel};
 
 /// A number of a [`Slot`].
 pub(super) type SlotId = usize;
@@ -99,6 +99,8 @@ pub(super) enum Code {
     /// As [`Code::ReduceVector`], for a function of two values.
     ReducePair {
         kernel: ReducePairKernel,
+        /// Combines the results of segments.
+        combine: ReduceKernel,
         sources: [SlotId; 2],
         target: SlotId,
         start: Option<u64>,
@@ -182,8 +184,6 @@ pub(super) enum Schedule {
         passes: Vec<Pass>,
         /// What is done for the rows at the end.
         end: Vec<Code>,
-        /// Chunks whose partial results are added one after another.
-        group: usize,
     },
 }
 
@@ -200,6 +200,8 @@ pub(super) struct Extent {
 /// A compiled kernel.
 pub(super) struct Program {
     pub(super) cuts: [Cut; 2],
+    /// See [`super::plan::Plan::segments`].
+    pub(super) segments: Cut,
     pub(super) schedule: Schedule,
     pub(super) slots: Vec<Slot>,
     pub(super) loads: Vec<Load>,
@@ -220,6 +222,23 @@ pub(super) struct Program {
     pub(super) parameters: Vec<Extent>,
     /// Estimated nanoseconds of one thread.
     pub(super) nanoseconds: f64,
+}
+
+impl Program {
+    /// Bytes from one of the [`SUM_LANES`] sums of a partial result to the next.
+    pub(super) fn partial_pitch(&self, slot: SlotId) -> usize {
+        let Slot { size, varies, .. } = self.slots[slot];
+        let longest = [self.cuts[OUTER].longest, self.cuts[LANES].longest];
+        elements(varies, longest) * size
+    }
+
+    /// How many sums a partial result has: one for each column of a chunk where the rows are the lanes.
+    pub(super) fn partial_sums(&self) -> usize {
+        match self.schedule {
+            Schedule::Chunked { rows: LANES, .. } => SUM_LANES,
+            _ => 1,
+        }
+    }
 }
 
 /// The element count of what varies like this in a window of these counts.

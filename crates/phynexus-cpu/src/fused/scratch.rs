@@ -5,6 +5,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use phynexus::{host_memory, interrupt::or_leave};
+
 use super::{
     machine::{Machine, Place},
     program::Program,
@@ -30,6 +32,8 @@ impl Memory {
         let lines = bytes.div_ceil(size_of::<Line>());
         if self.lines.len() < lines {
             let before = self.bytes();
+            let more = lines - self.lines.len();
+            or_leave(host_memory::reserve(&mut self.lines, more));
             self.lines.resize(lines, Line { _bytes: [0; 64] });
             working_memory::taken(self.bytes() - before);
         }

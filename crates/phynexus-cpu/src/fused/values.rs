@@ -110,6 +110,10 @@ impl<'a> Values<'a> {
         let inner =
             |v: Value| (users[v as usize] == 1 && self.dtype(v) == *dtype).then(|| self.instruction(v));
         match *operation {
+            // A store rounds what is stored to 16 bits.
+            Operation::Cast(a) if self.dtype(a) == dtype.compute() && self.is_only_stored(value) => {
+                Work::Same(a)
+            }
             // A cast to a 16-bit type rounds, even if the operand is held in the same format.
             Operation::Cast(a) if self.dtype(a) == *dtype || self.instruction(a).dtype == *dtype => {
                 Work::Same(a)
@@ -145,6 +149,14 @@ impl<'a> Values<'a> {
             }
             _ => Work::Plain,
         }
+    }
+
+    /// True if nothing but stores in its own dtype reads a value.
+    fn is_only_stored(&self, value: Value) -> bool {
+        let dtype = self.instruction(value).dtype;
+        let parameter = |at: u16| self.kernel.parameters.get(usize::from(at)).map(|p| p.dtype);
+        self.kernel.stores.iter().all(|s| s.value != value || parameter(s.parameter) == Some(dtype))
+            && !self.kernel.instructions.iter().any(|i| i.operation.operands().contains(&value))
     }
 
     /// The constant that a value is.

@@ -1,8 +1,10 @@
 //! Working memory that a thread keeps: a repeated call allocates nothing.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc};
 use std::cell::RefCell;
 use std::ptr::NonNull;
+
+use phynexus::{Error, interrupt::or_leave};
 
 use crate::working_memory;
 
@@ -58,17 +60,12 @@ impl Drop for Scratch {
 
 impl Block {
     fn new(bytes: usize) -> Block {
-        let Ok(layout) = Layout::from_size_align(bytes, ALIGNMENT) else {
-            handle_alloc_error(Layout::new::<u8>());
-        };
+        let layout = Layout::from_size_align(bytes, ALIGNMENT).ok();
         // SAFETY: the size is at least `ALIGNMENT`.
-        match NonNull::new(unsafe { alloc(layout) }) {
-            Some(start) => {
-                working_memory::taken(bytes);
-                Block { start, layout }
-            }
-            None => handle_alloc_error(layout),
-        }
+        let found = layout.and_then(|layout| Some((NonNull::new(unsafe { alloc(layout) })?, layout)));
+        let (start, layout) = or_leave(found.ok_or(Error::HostMemory { requested: bytes }));
+        working_memory::taken(bytes);
+        Block { start, layout }
     }
 }
 

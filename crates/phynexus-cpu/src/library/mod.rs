@@ -84,7 +84,13 @@ pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
 /// Whether the operation's routine reads an operand that lies so though it is not row-major.
 pub(crate) fn reads_strides(node: &IrNode, operand: usize, layout: &Layout) -> bool {
     match &node.op {
-        Op::Dot | Op::Composite(Composite::Attention(_)) => true,
+        // The order of a product's sums follows from its shapes and strides. A repeated element has strides of 0 only where
+        // nobody has stored the repetition.
+        Op::Dot => {
+            let matrix = layout.shape.len() - 2..;
+            layout.shape[matrix.clone()].iter().zip(&layout.strides[matrix]).all(|(&d, &s)| d == 1 || s != 0)
+        }
+        Op::Composite(Composite::Attention(_)) => true,
         Op::Composite(Composite::AttentionGradient(attributes)) => {
             attention::reads(attributes, operand, layout)
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use phynexus::DType;
 
 use super::{Shared, Source, parallel_ranges};
+use crate::working_memory;
 
 /// Indices read at a time.
 pub(super) const BLOCK: usize = 256;
@@ -92,7 +93,7 @@ impl Indices {
     /// # Errors
     /// The first index that is out of range.
     pub(super) fn rows(&self, size: usize) -> Result<Vec<usize>, i64> {
-        let mut all = vec![0; self.count];
+        let mut all = working_memory::filled(0, self.count);
         let out = Shared(all.as_mut_ptr());
         // SAFETY: every task reads indices and writes rows of its own.
         self.check_by(size, |start, end| unsafe {

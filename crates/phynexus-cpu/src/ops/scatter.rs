@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use phynexus::DType;
 use phynexus::graph::op::{Combine, ScatterMode};
+use phynexus::{DType, host_memory, interrupt};
 
 use super::element::{Combinable, Combiner, by_combine, combines};
 use super::index::{BLOCK, Indices};
 use super::{Shared, Source, parallel_ranges};
 use crate::by_dtype::by_dtype;
-use crate::pool;
+use crate::{pool, working_memory};
 
 /// Columns that are combined side by side.
 const COLUMNS: usize = 256;
@@ -17,6 +17,8 @@ const COLUMNS: usize = 256;
 const NARROW: usize = 8;
 /// As many totals stay in the second-level cache.
 const CACHED: usize = 1 << 16;
+/// Updates between two questions whether to go on.
+const UNASKED: usize = 1 << 18;
 /// The most runs of updates that have totals of their own.
 const RUNS: usize = 64;
 /// The least updates of a run.
@@ -86,19 +88,25 @@ impl Groups {
     /// `targets[i]` is the destination of update i, one of `rows`.
     fn new(targets: &[usize], rows: usize) -> Groups {
         if rows > 8 * targets.len() {
-            let mut pairs: Vec<(usize, usize)> =
-                targets.iter().enumerate().map(|(i, &row)| (row, i)).collect();
+            let mut pairs = interrupt::or_leave(host_memory::room(targets.len()));
+            pairs.extend(targets.iter().enumerate().map(|(i, &row)| (row, i)));
             pairs.sort_unstable();
             return Groups { pairs };
         }
         // A counting sort: where the updates of each destination start.
-        let mut starts = vec![0usize; rows + 1];
-        targets.iter().for_each(|row| starts[row + 1] += 1);
+        let mut starts = working_memory::filled(0usize, rows + 1);
+        for targets in targets.chunks(UNASKED) {
+            pool::check();
+            targets.iter().for_each(|row| starts[row + 1] += 1);
+        }
         (0..rows).for_each(|r| starts[r + 1] += starts[r]);
-        let mut pairs = vec![(0, 0); targets.len()];
-        for (i, &row) in targets.iter().enumerate() {
-            pairs[starts[row]] = (row, i);
-            starts[row] += 1;
+        let mut pairs = working_memory::filled((0, 0), targets.len());
+        for (block, targets) in targets.chunks(UNASKED).enumerate() {
+            pool::check();
+            for (i, &row) in targets.iter().enumerate() {
+                pairs[starts[row]] = (row, block * UNASKED + i);
+                starts[row] += 1;
+            }
         }
         Groups { pairs }
     }
@@ -203,7 +211,7 @@ unsafe fn combine_few<T: Combinable, C: Combiner<T>>(
     let runs = count.div_ceil(length).max(1);
     // Tasks do not share cache lines.
     let stride = places.next_multiple_of(64);
-    let mut totals = vec![C::identity(); runs * stride];
+    let mut totals = working_memory::filled(C::identity(), runs * stride);
     // SAFETY: the first run goes on from what is there; `dst` has as many elements.
     totals[..places].iter_mut().enumerate().for_each(|(i, total)| *total = unsafe { (*dst.at(i)).widen() });
     let totals = Shared(totals.as_mut_ptr());

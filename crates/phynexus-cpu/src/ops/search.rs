@@ -4,7 +4,7 @@ use phynexus::DType;
 
 use super::order::Ordered;
 use super::{Shared, Source, parallel_ranges};
-use crate::by_dtype::by_dtype;
+use crate::{by_dtype::by_dtype, working_memory};
 
 /// Searches that run side by side: each waits for memory at every step.
 const TOGETHER: usize = 16;
@@ -41,7 +41,7 @@ unsafe fn typed<T: Ordered>(
     let sorted = unsafe { slice(sorted.cast::<T>(), n) };
     if m >= n {
         // Every element is looked at several times.
-        let mut keys = vec![T::Key::default(); n];
+        let mut keys = working_memory::filled(T::Key::default(), n);
         let out = Shared(keys.as_mut_ptr());
         parallel_ranges(n, 16, 1, |start, end| {
             // SAFETY: this task's own keys.

@@ -5,7 +5,7 @@ use phynexus::DType;
 use super::order::{Key, Ordered};
 use super::{Shared, Source, parallel_ranges};
 use crate::by_dtype::by_dtype;
-use crate::pool;
+use crate::{pool, working_memory};
 
 /// Rows up to this length are sorted by comparison: the histograms of a radix sort would cost more.
 const SHORT: usize = 512;
@@ -62,8 +62,8 @@ struct Entry<K> {
 /// Sorts by the keys' bytes, from the least significant: each pass is stable. Bytes that all keys share are skipped.
 fn radix_sort<T: Ordered>(x: &[T], y: &mut [i64], key: impl Fn(T) -> T::Key + Sync, parts: usize) {
     let n = x.len();
-    let mut entries = vec![Entry::<T::Key>::default(); n];
-    let mut sorted = entries.clone();
+    let mut entries = working_memory::filled(Entry::<T::Key>::default(), n);
+    let mut sorted = working_memory::filled(Entry::default(), n);
     {
         let entries = Shared(entries.as_mut_ptr());
         parallel_ranges(n, size_of::<T>(), 1, |start, end| {
@@ -78,7 +78,13 @@ fn radix_sort<T: Ordered>(x: &[T], y: &mut [i64], key: impl Fn(T) -> T::Key + Sy
             std::mem::swap(&mut entries, &mut sorted);
         }
     }
-    y.iter_mut().zip(&entries).for_each(|(y, entry)| *y = entry.position.into());
+    let positions = Shared(y.as_mut_ptr());
+    parallel_ranges(n, size_of::<i64>(), 1, |start, end| {
+        for (i, entry) in entries.iter().enumerate().take(end).skip(start) {
+            // SAFETY: i < n, and this task's own.
+            unsafe { *positions.at(i) = entry.position.into() }
+        }
+    });
 }
 
 /// Distributes `from` into `to` by one byte; false, and nothing is done, if all keys share it.

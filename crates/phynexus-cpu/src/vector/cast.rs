@@ -5,7 +5,11 @@
 use phynexus::DType;
 
 use super::UnaryKernel;
-use super::convert::{ToInteger, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, f64_to_bf16, f64_to_f16};
+use super::convert::{
+    ToInteger, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, f64_to_bf16, f64_to_f16, round_to_bf16,
+    round_to_f16,
+};
+use super::half::half;
 use super::instruction_set::InstructionSet;
 use super::loops;
 
@@ -49,6 +53,16 @@ macro_rules! from_float {
     }};
 }
 
+/// `f32` rounded to a 16-bit type, as `f32`, for this processor.
+pub(crate) fn round_to(dtype: DType) -> UnaryKernel {
+    let set = InstructionSet::best();
+    match dtype {
+        DType::F16 => half(set).map_or_else(|| loops::unary(set, round_to_f16), |half| half.round),
+        DType::BF16 => loops::unary(set, round_to_bf16),
+        _ => copy(size_of::<f32>()),
+    }
+}
+
 /// The conversion between any two types, for this processor.
 pub fn cast(from: DType, to: DType) -> UnaryKernel {
     cast_for(InstructionSet::best(), from, to)
@@ -71,7 +85,7 @@ pub fn cast_for(set: InstructionSet, from: DType, to: DType) -> UnaryKernel {
         DType::I64 => from_integer!(set, i64, to, f64),
         DType::F16 => match to {
             DType::BF16 => loops::unary(set, |x: u16| f32_to_bf16(f16_to_f32(x))),
-            DType::F32 => loops::unary(set, f16_to_f32),
+            DType::F32 => half(set).map_or_else(|| loops::unary(set, f16_to_f32), |half| half.widen),
             DType::F64 => loops::unary(set, |x: u16| f64::from(f16_to_f32(x))),
             _ => from_float!(set, u16, f16_to_f32, to),
         },
@@ -82,7 +96,7 @@ pub fn cast_for(set: InstructionSet, from: DType, to: DType) -> UnaryKernel {
             _ => from_float!(set, u16, bf16_to_f32, to),
         },
         DType::F32 => match to {
-            DType::F16 => loops::unary(set, f32_to_f16),
+            DType::F16 => half(set).map_or_else(|| loops::unary(set, f32_to_f16), |half| half.narrow),
             DType::BF16 => loops::unary(set, f32_to_bf16),
             DType::F64 => loops::unary(set, |x: f32| f64::from(x)),
             _ => from_float!(set, f32, std::convert::identity, to),

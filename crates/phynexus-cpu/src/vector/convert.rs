@@ -96,3 +96,43 @@ pub(super) fn f64_to_f16(x: f64) -> u16 {
 pub(super) fn f64_to_bf16(x: f64) -> u16 {
     f32_to_bf16(round_to_odd(x))
 }
+
+/// `f32` rounded to the nearest `f16`, halves to even: what [`f32_to_f16`] and back give.
+#[inline(always)]
+pub(super) fn round_to_f16(x: f32) -> f32 {
+    let bits = x.to_bits();
+    let (sign, magnitude) = (bits & 0x8000_0000, bits & 0x7fff_ffff);
+    let normal = (magnitude + 0xfff + (magnitude >> 13 & 1)) & !0x1fff;
+    // Below 2^-14 the last place is 2^-24, which is that of floats from 1/2 to 1.
+    let subnormal = ((f32::from_bits(magnitude) + 0.5) - 0.5).to_bits();
+    let value = if magnitude < 113 << 23 { subnormal } else { normal };
+    let value = if normal >= 143 << 23 { 255 << 23 } else { value };
+    let value = if magnitude > 255 << 23 { 0x7fc0_0000 } else { value };
+    f32::from_bits(value | sign)
+}
+
+/// `f32` rounded to the nearest `bf16`, halves to even: what [`f32_to_bf16`] and back give.
+#[inline(always)]
+pub(super) fn round_to_bf16(x: f32) -> f32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    f32::from_bits((if x.is_nan() { bits | 0x40_0000 } else { rounded }) & 0xffff_0000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_is_conversion_there_and_back() {
+        // Neighbourhoods of every 16-bit float, and of the points halfway between two.
+        for high in 0..=u16::MAX {
+            for low in [0u32, 1, 0xfff, 0x1000, 0x1001, 0x1fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff] {
+                let x = f32::from_bits(u32::from(high) << 16 | low);
+                let (f16, bf16) = (f16_to_f32(f32_to_f16(x)), bf16_to_f32(f32_to_bf16(x)));
+                assert_eq!(round_to_f16(x).to_bits(), f16.to_bits(), "{x} {:x}", x.to_bits());
+                assert_eq!(round_to_bf16(x).to_bits(), bf16.to_bits(), "{x} {:x}", x.to_bits());
+            }
+        }
+    }
+}

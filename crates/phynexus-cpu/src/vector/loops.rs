@@ -66,7 +66,8 @@ impl<T: Copy> Padded<T> {
     }
 }
 
-/// `dst[i] = f(src[i])`; blocks in which `slow` holds for any element are computed by `fallback`.
+/// `dst[i] = f(src[i])`; elements for which `slow` holds are computed by `fallback`, so that a result does not depend on
+/// its neighbours.
 #[inline(always)]
 unsafe fn map1<T: Copy, U: Copy, F: Fn(T) -> U, G: Fn(T) -> bool, S: Fn(T) -> U>(
     src: *const u8,
@@ -98,7 +99,7 @@ unsafe fn map1<T: Copy, U: Copy, F: Fn(T) -> U, G: Fn(T) -> bool, S: Fn(T) -> U>
                 }
                 if any {
                     for i in 0..BLOCK {
-                        *out.add(i) = fallback(x[i]);
+                        *out.add(i) = if slow(x[i]) { fallback(x[i]) } else { *out.add(i) };
                     }
                 }
                 d.cast::<[U; BLOCK]>().write_unaligned(y.assume_init());
@@ -165,7 +166,7 @@ unsafe fn map2<T: Copy, U: Copy, F, G, S, const A_SCALAR: bool, const B_SCALAR: 
                 if any {
                     for i in 0..BLOCK {
                         let (a, b) = operands(i);
-                        *out.add(i) = fallback(a, b);
+                        *out.add(i) = if slow(a, b) { fallback(a, b) } else { *out.add(i) };
                     }
                 }
                 d.cast::<[U; BLOCK]>().write_unaligned(y.assume_init());
@@ -357,7 +358,7 @@ pub(super) fn plain_binary<T: Copy, U: Copy>(f: impl Fn(T, T) -> U + Copy) -> Bi
     plain_guarded(f, never2, f)
 }
 
-/// [`vector_binary`] with another function for blocks in which `slow` holds anywhere.
+/// [`vector_binary`] with another function where `slow` holds.
 pub(super) fn vector_guarded<T: Copy, U: Copy>(
     set: InstructionSet,
     f: impl Fn(T, T) -> U + Copy,
@@ -371,7 +372,7 @@ pub(super) fn vector_guarded<T: Copy, U: Copy>(
     }
 }
 
-/// [`plain_binary`] with another function for blocks in which `slow` holds anywhere.
+/// [`plain_binary`] with another function where `slow` holds.
 pub(super) fn plain_guarded<T: Copy, U: Copy>(
     f: impl Fn(T, T) -> U + Copy,
     slow: impl Fn(T, T) -> bool + Copy,

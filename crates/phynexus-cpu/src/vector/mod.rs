@@ -31,8 +31,7 @@
 //! | pow | 0.6 | the standard library's |
 //!
 //! `f32` functions within 0.6 are computed in `f64`. A function gives the same bits for the same argument wherever in a
-//! vector it stands (but sin, cos and tan take the scalar functions for a block of 64 with an argument beyond 10^6), and
-//! on all sets with fused multiply-add; the plain set may differ within the bounds.
+//! vector it stands (sin, cos and tan take the scalar functions for arguments beyond 10^6), and on all sets with fused multiply-add; the plain set may differ within the bounds.
 
 mod binary;
 mod cast;
@@ -40,6 +39,7 @@ mod compiled;
 mod convert;
 mod folds;
 mod fused;
+mod half;
 mod instruction_set;
 mod integer;
 mod loops;
@@ -54,6 +54,7 @@ mod unary;
 mod tests;
 
 pub use binary::{binary, binary_for};
+pub(crate) use cast::round_to;
 pub use cast::{cast, cast_for};
 pub(crate) use compiled::{BLOCK, combine, compiled, lanes, load, store};
 pub use fused::{Fused, fused, fused_for, mul_add, mul_add_for, sub_exp, sub_exp_for};
@@ -64,6 +65,7 @@ pub use movement::{
     scatter_strided,
 };
 pub use random::{RandomKernel, random_bits, random_bits_for};
+pub(crate) use reduce::SUM_LANES;
 pub use reduce::{reduce, reduce_for, sum_products, sum_products_for};
 pub use select::{select, select_for};
 pub use unary::{unary, unary_for};

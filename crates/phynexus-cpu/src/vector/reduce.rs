@@ -9,6 +9,9 @@ use super::instruction_set::InstructionSet;
 use super::integer::Integer;
 use super::{ReduceKernel, ReducePairKernel};
 
+/// How many sums a float reduction has side by side: sum i takes the elements i, i + 64, i + 128, and so on. They are added pairwise.
+pub(crate) const SUM_LANES: usize = super::loops::BLOCK;
+
 macro_rules! float {
     ($set:ident, $combine:ident, $t:ident) => {
         match $combine {
@@ -27,7 +30,7 @@ macro_rules! float {
 /// The reduction of `dtype` for this processor: it combines a vector into the accumulator, which the caller sets to
 /// [`Combine::identity`] first. `None` for sums and products of `bool`, and for `f16` and `bf16`.
 ///
-/// A float sum is taken in 64 lanes that are then added pairwise. (Columns are reduced by [`super::binary`] in place.)
+/// A float sum is taken in 64 lanes that are then added pairwise.
 pub fn reduce(combine: Combine, dtype: DType) -> Option<ReduceKernel> {
     reduce_for(InstructionSet::best(), combine, dtype)
 }

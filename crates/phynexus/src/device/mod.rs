@@ -13,8 +13,8 @@ pub use memory::{MemoryStatistics, Pool};
 pub use registry::{Missing, devices, find, missing, register, register_missing};
 
 use crate::{
-    DType, Error, Result, Scalar, custom::CustomKernel, graph::ir::IrNode, kernel::lower::Target,
-    schedule::step::Step, shape::Layout,
+    DType, Error, Result, Scalar, custom::CustomKernel, graph::ir::IrNode, host_memory,
+    kernel::lower::Target, schedule::step::Step, shape::Layout,
 };
 
 /// What a device is, so that reports never say more than is true.
@@ -196,7 +196,7 @@ pub trait Backend: Send + Sync {
     /// Begins a copy to the host, of the data as everything submitted before makes it. Where the device cannot copy while
     /// the host goes on, it is made now.
     fn begin_read(&self, source: &Buffer, offset: usize, bytes: usize) -> Result<Box<dyn HostRead>> {
-        let mut copy = vec![0; bytes];
+        let mut copy = host_memory::filled(0, bytes)?;
         self.read(source, offset, &mut copy)?;
         Ok(Box::new(Copied(copy)))
     }

@@ -10,7 +10,7 @@ use super::{Driver, Submission, memory::Heap, staging::PIECE};
 use crate::{
     Error, Result,
     device::{Copied, HostRead},
-    interrupt,
+    host_memory, interrupt,
     profile::{self, DeviceClock, Phase, Run, Span, Track, show_time},
     schedule::debug,
 };
@@ -156,7 +156,7 @@ impl<D: Driver> Heap<D> {
         {
             return Ok(read);
         }
-        let mut copy = vec![0; bytes];
+        let mut copy = host_memory::filled(0, bytes)?;
         if bytes > 0 {
             self.read(block, offset, &mut copy)?;
         }

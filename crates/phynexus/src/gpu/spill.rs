@@ -21,6 +21,7 @@ use super::{
 use crate::{
     Error, Result,
     device::{Binding, Buffer, Memory, MemoryStatistics},
+    host_memory,
     interrupt::Shield,
 };
 
@@ -234,10 +235,10 @@ impl<D: Driver> Movable<D> {
         if Arc::strong_count(block) > 1 || self.bytes == 0 {
             return Ok(0);
         }
-        let mut bytes = vec![0; self.bytes];
-        let (place, offset) = block.place(0, self.bytes)?;
         // Under the lock nobody may be asked.
         let _shield = Shield::new();
+        let mut bytes = host_memory::filled(0, self.bytes)?;
+        let (place, offset) = block.place(0, self.bytes)?;
         self.heap.read(place, offset, &mut bytes)?;
         *state = State::Spilled(bytes);
         let mut figures = lock(&self.heap.spilling.figures);

@@ -5,7 +5,7 @@ use std::{
     collections::HashSet,
     hash::{BuildHasherDefault, Hash, Hasher},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -161,8 +161,6 @@ pub(crate) struct Node {
     pub device: Device,
     /// Rises with creation: operands have smaller numbers.
     pub number: u64,
-    /// The longest way to a node that has its data.
-    pub depth: u32,
     /// True if a gradient can flow through it to a leaf that asked for one.
     pub requires_grad: bool,
     /// Where the last walk of the scheduler met the node; meaningful only under its lock.
@@ -181,6 +179,9 @@ pub(crate) struct Body {
     pub(crate) sources: Sources,
     pub(crate) data: Option<Box<Storage>>,
     pub(crate) grad: Option<crate::Tensor>,
+    /// Of a gradient, the value that was differentiated: computed with it if somebody still holds it, while what both follow
+    /// from is at hand.
+    pub(crate) beside: Option<Weak<Node>>,
     /// True for a leaf in whose place another stands now: nobody would see a gradient collected here.
     pub(crate) replaced: bool,
     /// What is done with its gradient.
@@ -205,11 +206,10 @@ impl Node {
         signature: Arc<Signature>,
         device: Device,
         sources: Sources,
-        depth: u32,
         requires_grad: bool,
     ) -> Arc<Node> {
         let body = Body { sources, ..Body::default() };
-        Node::with_body(signature, device, depth, requires_grad, body)
+        Node::with_body(signature, device, requires_grad, body)
     }
 
     pub(crate) fn ready(
@@ -219,21 +219,14 @@ impl Node {
         requires_grad: bool,
     ) -> Arc<Node> {
         let body = Body { data: Some(Box::new(data)), ..Body::default() };
-        Node::with_body(signature, device, 0, requires_grad, body)
+        Node::with_body(signature, device, requires_grad, body)
     }
 
-    fn with_body(
-        signature: Arc<Signature>,
-        device: Device,
-        depth: u32,
-        requires_grad: bool,
-        body: Body,
-    ) -> Arc<Node> {
+    fn with_body(signature: Arc<Signature>, device: Device, requires_grad: bool, body: Body) -> Arc<Node> {
         Arc::new(Node {
             signature,
             device,
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-            depth,
             requires_grad,
             mark: AtomicU64::new(0),
             released: AtomicBool::new(false),
@@ -245,6 +238,11 @@ impl Node {
 
     pub(crate) fn body(&self) -> MutexGuard<'_, Body> {
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The body, unless somebody has it now.
+    pub(crate) fn try_body(&self) -> Option<MutexGuard<'_, Body>> {
+        self.body.try_lock().ok()
     }
 
     /// The operation.

@@ -76,8 +76,8 @@ impl Operation {
     }
 }
 
-/// An operation with its result's type. Values of `f16` and `bf16` are held as `f32` by kernels and rounded where they
-/// are stored or cast.
+/// An operation with its result's type. Values of `f16` and `bf16` are held as `f32` by kernels. Operations on them are
+/// exact: what has to be rounded is computed in `f32` and cast.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Instruction {
     /// What is done.

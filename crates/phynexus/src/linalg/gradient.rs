@@ -61,11 +61,36 @@ fn differences(v: &Tensor) -> Result<Tensor> {
     v.unsqueeze(-2)?.sub(&v.unsqueeze(-1)?)?.add(&identity_like(v)?)
 }
 
-/// `g det A^-T`.
+/// The trace of each matrix, in the shape of matrices.
+fn trace(x: &Tensor) -> Result<Tensor> {
+    x.mul(&identity_like(x)?)?.sum(&[-2, -1], true)
+}
+
+/// `g` times the cofactors, which singular matrices have too.
 pub(super) fn determinant(call: &GradientCall<'_>) -> Gradients {
-    let inverse = Decomposition::Inverse.record_one(&[&call.inputs[0]])?;
-    let factor = as_matrices(&call.gradients[0].mul(&call.outputs[0])?)?;
-    Ok(vec![Some(factor.mul(&t(&inverse)?)?)])
+    let cofactors = Decomposition::Cofactors.record_one(&[&call.inputs[0]])?;
+    Ok(vec![Some(as_matrices(&call.gradients[0])?.mul(&cofactors)?)])
+}
+
+/// The second derivative of the determinant, in the direction G.
+pub(super) fn cofactors(call: &GradientCall<'_>) -> Gradients {
+    Ok(vec![Some(Decomposition::CofactorSlope.record_one(&[&call.inputs[0], &call.gradients[0]])?)])
+}
+
+/// The third derivative, in the directions X and G; that of A is found through `B = A^-1`, so A must not be singular:
+/// `det ((tr(BX) tr(BG) - tr(BXBG)) B - tr(BG) BXB - tr(BX) BGB + BXBGB + BGBXB)^T`.
+pub(super) fn cofactor_slope(call: &GradientCall<'_>) -> Gradients {
+    let (a, x, g) = (&call.inputs[0], &call.inputs[1], &call.gradients[0]);
+    let b = Decomposition::Inverse.record_one(&[a])?;
+    let (bx, bg) = (b.matmul(x)?, b.matmul(g)?);
+    let (along_x, along_g) = (trace(&bx)?, trace(&bg)?);
+    let (xg, gx) = (bx.matmul(&bg)?, bg.matmul(&bx)?);
+    let both = along_x.mul(&along_g)?.sub(&trace(&xg)?)?;
+    let single = along_g.mul(&bx)?.add(&along_x.mul(&bg)?)?;
+    let inner = xg.add(&gx)?.sub(&single)?.matmul(&b)?.add(&both.mul(&b)?)?;
+    let determinant = as_matrices(&Decomposition::Determinant.record_one(&[a])?)?;
+    let by_x = Decomposition::CofactorSlope.record_one(&[a, g])?;
+    Ok(vec![Some(determinant.mul(&t(&inner)?)?), Some(by_x)])
 }
 
 /// `g A^-T` of the logarithm; the sign has a slope of 0 wherever it has one.

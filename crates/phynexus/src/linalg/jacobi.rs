@@ -4,7 +4,7 @@
 //!
 //! They are short and exact. They take several times as long as reduction to a tridiagonal or bidiagonal matrix would.
 
-use super::{Matrix, failure, reflections};
+use super::{Matrix, failure, reflections, triangular};
 use crate::{Result, interrupt};
 
 /// Rotations of all pairs converge quadratically; about ten sweeps suffice for any matrix of numbers.
@@ -34,7 +34,7 @@ pub(super) fn eigen(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
         }
     }
     if !a.is_finite() {
-        return Ok(vec![vec![f64::NAN; n], vec![f64::NAN; n * n]]);
+        return Ok(vec![vec![f64::NAN; n], Matrix::filled(n, n, f64::NAN).values]);
     }
     let scale = a.magnitude();
     if scale > 0.0 {
@@ -121,10 +121,10 @@ fn decompose(a: &Matrix, full: bool) -> Result<Svd> {
     let lengths: Vec<f64> = (0..n).map(|i| dot(columns.row(i), columns.row(i)).sqrt()).collect();
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|&i, &j| lengths[j].total_cmp(&lengths[i]));
-    let ordered = |matrix: &Matrix| Matrix {
-        rows: n,
-        columns: n,
-        values: order.iter().flat_map(|&i| matrix.row(i).iter().copied()).collect(),
+    let ordered = |matrix: &Matrix| {
+        let mut ordered = Matrix::filled(n, n, 0.0);
+        order.iter().enumerate().for_each(|(row, &i)| ordered.row_mut(row).copy_from_slice(matrix.row(i)));
+        ordered
     };
     // Orthogonal columns are Q of their own QR factorisation up to signs, and Q completes what columns of zeros lack.
     let (mut q, diagonal) = reflections::factor(&ordered(&columns).transposed(), n)?;
@@ -188,7 +188,7 @@ pub(super) fn pseudo_inverse(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     let (a, part) = (&inputs[0], inputs[1].values[0]);
     let Svd { u, s, vh } = decompose(a, false)?;
     if !a.is_finite() || part.is_nan() {
-        return Ok(vec![vec![f64::NAN; a.values.len()]]);
+        return Ok(vec![Matrix::filled(a.rows, a.columns, f64::NAN).values]);
     }
     let limit = s.iter().fold(0.0, |greatest: f64, value| greatest.max(*value)) * part;
     let mut left = vh.transposed();
@@ -199,4 +199,47 @@ pub(super) fn pseudo_inverse(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
         }
     }
     Ok(vec![left.times(&u.transposed()).values])
+}
+
+/// The cofactors of the elements: of `U S Vh` the same rotation of the products of all singular values but one.
+pub(super) fn cofactors(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
+    if let Some(regular) = triangular::regular_cofactors(&inputs[0])? {
+        return Ok(vec![regular.values]);
+    }
+    let Svd { mut u, s, vh } = decompose(&inputs[0], false)?;
+    let sign = orientation(&u, &vh)?;
+    for (j, product) in (0..s.len()).map(|j| (j, sign * product_without(&s, [j, j]))) {
+        for i in 0..u.rows {
+            u[(i, j)] *= product;
+        }
+    }
+    Ok(vec![u.times(&vh).values])
+}
+
+/// The derivative of the inner product of the cofactors and the second input.
+pub(super) fn cofactor_slope(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
+    let Svd { u, s, vh } = decompose(&inputs[0], false)?;
+    let (sign, n) = (orientation(&u, &vh)?, s.len());
+    let turned = u.transposed().times(&inputs[1]).times(&vh.transposed());
+    let mut inner = Matrix::filled(n, n, 0.0);
+    for i in 0..n {
+        interrupt::check()?;
+        for j in (0..n).filter(|&j| j != i) {
+            let product = sign * product_without(&s, [i, j]);
+            inner[(i, i)] += product * turned[(j, j)];
+            inner[(i, j)] = -product * turned[(j, i)];
+        }
+    }
+    Ok(vec![u.times(&inner).times(&vh).values])
+}
+
+/// The determinant of the product of two orthogonal matrices: 1 or -1.
+fn orientation(u: &Matrix, vh: &Matrix) -> Result<f64> {
+    let determinant = triangular::determinant(&[u.times(vh)])?;
+    Ok(determinant[0][0].signum())
+}
+
+/// The product of all values but those at two places.
+fn product_without(values: &[f64], without: [usize; 2]) -> f64 {
+    values.iter().enumerate().filter(|(k, _)| !without.contains(k)).map(|(_, value)| value).product()
 }

@@ -2,8 +2,13 @@
 
 use std::ops::{Index, IndexMut};
 
+use crate::{
+    host_memory::{filled, room},
+    interrupt::or_leave,
+};
+
 /// A matrix of `f64`, row-major.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Matrix {
     pub(super) rows: usize,
     pub(super) columns: usize,
@@ -13,7 +18,7 @@ pub(super) struct Matrix {
 impl Matrix {
     /// All elements are `value`.
     pub(super) fn filled(rows: usize, columns: usize, value: f64) -> Matrix {
-        Matrix { rows, columns, values: vec![value; rows * columns] }
+        Matrix { rows, columns, values: or_leave(filled(value, rows * columns)) }
     }
 
     /// Ones on the diagonal, zeros elsewhere.
@@ -77,6 +82,14 @@ impl Matrix {
     /// The greatest magnitude of an element; 0 of none.
     pub(super) fn magnitude(&self) -> f64 {
         self.values.iter().fold(0.0, |greatest: f64, value| greatest.max(value.abs()))
+    }
+}
+
+impl Clone for Matrix {
+    fn clone(&self) -> Matrix {
+        let mut values = or_leave(room(self.values.len()));
+        values.extend_from_slice(&self.values);
+        Matrix { values, ..*self }
     }
 }
 

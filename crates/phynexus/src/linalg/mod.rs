@@ -9,7 +9,7 @@
 //! | `matrix` | a matrix on the host |
 //! | `triangular` | LU and Cholesky's factors: determinants, inverses, solutions |
 //! | `reflections` | QR |
-//! | `jacobi` | eigenvalues of symmetric matrices, singular values, the pseudoinverse |
+//! | `jacobi` | eigenvalues of symmetric matrices, singular values, the pseudoinverse, cofactors |
 //! | `gradient` | the derivatives |
 
 mod gradient;
@@ -30,7 +30,7 @@ use matrix::Matrix;
 use crate::{
     DType, Element, Error, Result, Scalar, Tensor,
     custom::{CustomKernel, GradientCall, HostCall, HostInput, OutputShape},
-    interrupt,
+    host_memory, interrupt,
     shape::element_count,
 };
 
@@ -41,6 +41,10 @@ pub(crate) enum Decomposition {
     Determinant,
     /// The determinant's sign and the logarithm of its magnitude.
     LogDeterminant,
+    /// The cofactors of the elements: the determinant's derivative.
+    Cofactors,
+    /// The derivative of the cofactors' inner product with the second input.
+    CofactorSlope,
     /// The inverse.
     Inverse,
     /// X of `A X = B`.
@@ -102,6 +106,10 @@ impl Decomposition {
             Decomposition::LogDeterminant => {
                 ("slogdet", triangular::log_determinant, gradient::log_determinant)
             }
+            Decomposition::Cofactors => ("cofactors", jacobi::cofactors, gradient::cofactors),
+            Decomposition::CofactorSlope => {
+                ("cofactor_slope", jacobi::cofactor_slope, gradient::cofactor_slope)
+            }
             Decomposition::Inverse => ("inv", triangular::inverse, gradient::inverse),
             Decomposition::Solution => ("solve", triangular::solution, gradient::solution),
             Decomposition::Cholesky => ("cholesky", triangular::cholesky, gradient::cholesky),
@@ -117,6 +125,10 @@ impl Decomposition {
             Decomposition::Determinant => builder.output("det", dtype, "batch.."),
             Decomposition::LogDeterminant => {
                 builder.output("sign", dtype, "batch..").output("logabsdet", dtype, "batch..")
+            }
+            Decomposition::Cofactors => builder.output("cofactors", dtype, "batch.. m n"),
+            Decomposition::CofactorSlope => {
+                builder.input("g", dtype, "batch.. m n").output("slope", dtype, "batch.. m n")
             }
             Decomposition::Inverse => builder.output("inverse", dtype, "batch.. m n"),
             Decomposition::Solution => {
@@ -186,7 +198,9 @@ fn matrix_of<T: Element>(input: &HostInput<'_>, batch: usize, item: usize) -> Re
         _ => (1, 1),
     };
     let values = &input.values::<T>()?[item * rows * columns..][..rows * columns];
-    Ok(Matrix { rows, columns, values: values.iter().map(|value| value.to_scalar().as_f64()).collect() })
+    let mut matrix = host_memory::room(values.len())?;
+    matrix.extend(values.iter().map(|value| value.to_scalar().as_f64()));
+    Ok(Matrix { rows, columns, values: matrix })
 }
 
 /// What a matrix lacks for `op`.

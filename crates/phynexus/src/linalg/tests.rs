@@ -285,6 +285,37 @@ fn derivatives_of_determinants_and_solutions() {
 }
 
 #[test]
+fn determinants_of_singular_matrices_have_derivatives() {
+    let product = |n: usize, rank: usize| {
+        let (left, right) = (values(&[n, rank], -1.0, 1.0).0, values(&[rank, n], -0.7, 1.3).0);
+        let factors = matrix(&left, &[n, rank]).matmul(&matrix(&right, &[rank, n])).unwrap();
+        (factors.to_vec::<f64>().unwrap(), vec![n, n])
+    };
+    // Of a lower rank than n - 1 the first derivative vanishes, of one lower than n - 2 the second.
+    for (n, rank) in [(2, 1), (3, 2), (4, 3), (4, 2), (4, 1), (5, 3)] {
+        check(&[product(n, rank)], 2, &|x| x[0].det());
+    }
+    check(&[(vec![0.0; 4], vec![2, 2])], 2, &|x| x[0].det());
+    check(&[(vec![0.0], vec![1, 1])], 2, &|x| x[0].det());
+    let x = matrix(&[1.0, 2.0, 2.0, 4.0], &[2, 2]).with_grad().unwrap();
+    x.det().unwrap().backward().unwrap();
+    assert_close(&x.grad().unwrap(), &matrix(&[4.0, -2.0, -2.0, 1.0], &[2, 2]));
+    // A regular one beside it, with products that only leave the range of numbers together.
+    let two = matrix(&[1e200, 0.0, 0.0, 1e200, 0.0, 3.0, 0.0, 0.0], &[2, 2, 2]).with_grad().unwrap();
+    two.det().unwrap().sum(&[], false).unwrap().backward().unwrap();
+    let expected = matrix(&[1e200, 0.0, 0.0, 1e200, 0.0, 0.0, -3.0, 0.0], &[2, 2, 2]);
+    assert_close(&two.grad().unwrap(), &expected);
+}
+
+#[test]
+fn determinants_have_third_derivatives() {
+    let slope = |x: &Tensor| x.add(&Tensor::eye(3, 3, DType::F64, x.device())?);
+    check(&[values(&[3, 3], -0.3, 0.3), values(&[3, 3], -1.0, 1.0)], 2, &|x| {
+        Decomposition::CofactorSlope.record_one(&[&slope(&x[0])?, &x[1]])
+    });
+}
+
+#[test]
 fn derivatives_of_orthogonal_factors() {
     for shape in [[3, 3], [4, 3]] {
         let qr = |x: &[Tensor]| apart(&x[0])?.qr(false).and_then(|(q, r)| together(&[q, r]));

@@ -97,6 +97,23 @@ pub(super) fn log_determinant(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     Ok(vec![vec![if lu.odd { -sign } else { sign }], vec![logarithm]])
 }
 
+/// The cofactors of a matrix that is far from singular; `None` of others, where the inverse has lost its digits.
+pub(super) fn regular_cofactors(a: &Matrix) -> Result<Option<Matrix>> {
+    let lu = factor(a)?;
+    let (least, greatest) = lu
+        .diagonal()
+        .fold((f64::INFINITY, 0.0f64), |(least, greatest), p| (least.min(p.abs()), greatest.max(p.abs())));
+    let product: f64 = lu.diagonal().product();
+    // Also not where the determinant leaves the range of numbers: products without one factor may be within it.
+    if !(least > 1e-6 * greatest && product.is_normal()) {
+        return Ok(None);
+    }
+    let determinant = if lu.odd { -product } else { product };
+    let mut cofactors = lu.solve("cofactors", &Matrix::identity(a.rows, a.rows))?.transposed();
+    cofactors.values.iter_mut().for_each(|value| *value *= determinant);
+    Ok(Some(cofactors))
+}
+
 pub(super) fn inverse(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     let n = inputs[0].rows;
     Ok(vec![factor(&inputs[0])?.solve("inv", &Matrix::identity(n, n))?.values])

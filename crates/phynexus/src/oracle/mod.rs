@@ -9,8 +9,7 @@
 //! - arithmetic and square roots are correctly rounded, other functions are within the units in the last place that
 //!   the OpenCL
 //!   full profile allows, sums and products within Higham's bounds for every order of their terms;
-//! - `f16` and `bf16` are computed in `f32`; whether an intermediate result is rounded to 16 bits depends on what the
-//!   device fuses, so both are admissible until a cast or a buffer rounds it for certain;
+//! - `f16` and `bf16` are computed in `f32`, and every result is rounded to 16 bits at once;
 //! - operations with steps (comparisons, rounding, sorting, conversion to integers) whose operands' bounds straddle a
 //!   step are [`Number::Undetermined`], as are overflows that depend on the order of a sum. They are skipped and
 //!   counted by [`compare`].

@@ -35,55 +35,51 @@ pub(super) fn build(
 ) -> Result<Built> {
     let group = &grouping.groups[id as usize];
     let columns = group.columns.as_deref().unwrap_or(&[]);
-    // Row ranges come first in a kernel, then the columns.
-    let rows = (0..group.ranges.len()).filter(|r| !columns.contains(r));
-    let order: SmallVec<[usize; 6]> = rows.chain(columns.iter().copied()).collect();
-    let ranges = Ranges(order.iter().map(|&r| group.ranges.0[r]).collect());
-    let mut replacements = Coordinates::from_elem(Index::default(), order.len());
-    for (new, &old) in order.iter().enumerate() {
-        replacements[old] = Index::range(new, &ranges);
-    }
-    let row_count = order.len() - columns.len();
-    let numbered = Group {
-        columns: group.columns.is_some().then(|| (row_count..order.len()).collect()),
-        ranges,
-        ..Group::default()
+    // Row ranges come first in a kernel, then the columns; an epilogue runs over the ranges of its operation's result.
+    let order: SmallVec<[usize; 6]> =
+        (0..group.ranges.len()).filter(|r| !columns.contains(r)).chain(columns.iter().copied()).collect();
+    let (ranges, replacements) = match &group.epilogue {
+        Some(epilogue) => (epilogue.ranges.clone(), epilogue.replacements.clone()),
+        None => {
+            let ranges = Ranges(order.iter().map(|&r| group.ranges.0[r]).collect());
+            let mut replacements = Coordinates::from_elem(Index::default(), order.len());
+            for (new, &old) in order.iter().enumerate() {
+                replacements[old] = Index::range(new, &ranges);
+            }
+            (ranges, replacements)
+        }
     };
+    let row_count = ranges.len() - columns.len();
     let mut builder = Builder {
         ir,
         homes: &grouping.homes,
         layouts,
         id,
-        roots: HashMap::default(),
-        group: &numbered,
-        library: group.library,
+        group,
+        ranges,
+        replacements,
         row_count,
         values: HashMap::default(),
         known: HashMap::default(),
         kernel: Fused::default(),
         parameters: Vec::new(),
     };
-    builder.kernel.rows = numbered.ranges.0[..row_count].into();
-    builder.kernel.columns = numbered.ranges.0[row_count..].into();
-    for (root, coordinates) in &group.roots {
-        let coordinates = coordinates.iter().map(|c| c.substitute(&replacements, &numbered.ranges)).collect();
-        builder.roots.insert(*root, coordinates);
-    }
+    builder.kernel.rows = builder.ranges.0[..row_count].into();
+    builder.kernel.columns = builder.ranges.0[row_count..].into();
     // An epilogue's first parameter is the result that it works on.
     if let Some(node) = group.library {
         builder.parameter(node, ir.node(node).dtype, false);
     }
     // In topological order, so that a root computed for another is stored and not loaded.
-    let mut roots: Vec<Id> = group.roots.iter().map(|(root, _)| *root).collect();
-    roots.sort_unstable();
-    for root in roots {
-        let coordinates = builder.roots[&root].clone();
-        let value = builder.value(root, &coordinates, &Mask::default())?;
-        let node = ir.node(root);
-        let index = view::flat(&coordinates, &contiguous_strides(&node.shape), 0);
-        let parameter = builder.parameter(root, node.dtype, true);
+    let mut roots: Vec<&(Id, Coordinates)> = group.roots.iter().collect();
+    roots.sort_unstable_by_key(|(root, _)| *root);
+    for (root, coordinates) in roots {
+        let value = builder.value(*root, coordinates, &Mask::default())?;
+        let node = ir.node(*root);
+        let index = builder.placed(&view::flat(coordinates, &contiguous_strides(&node.shape), 0));
+        let parameter = builder.parameter(*root, node.dtype, true);
         // A per-row value that fills a tensor as wide as the columns is stored in each of them.
-        let wide = (row_count..numbered.ranges.len()).any(|r| index.depends_on(r));
+        let wide = (row_count..builder.ranges.len()).any(|r| index.depends_on(r));
         let value = if wide { builder.per_column(value) } else { value };
         builder.kernel.stores.push(Store { parameter, value, index });
     }
@@ -113,11 +109,13 @@ struct Builder<'a> {
     homes: &'a [Home],
     layouts: &'a HashMap<Id, Layout>,
     id: GroupId,
-    roots: HashMap<Id, Coordinates>,
-    /// The group with its ranges in the kernel's order.
+    /// Coordinates of nodes are over this group's ranges, as they were when it was formed: only so do equal places have
+    /// equal coordinates.
     group: &'a Group,
-    /// The operation whose epilogue this is: its result is there.
-    library: Option<Id>,
+    /// The kernel's ranges, over which indices and masks are written down.
+    ranges: Ranges,
+    /// Each of the group's ranges over the kernel's.
+    replacements: Coordinates,
     row_count: usize,
     values: HashMap<(Id, Coordinates, Mask), Value, FastBuild>,
     known: HashMap<Instruction, Value, FastBuild>,
@@ -137,7 +135,7 @@ impl Builder<'_> {
     }
 
     fn emit(&mut self, operation: Operation, dtype: DType) -> Value {
-        let varies = |index: &Index| (self.row_count..self.group.ranges.len()).any(|r| index.depends_on(r));
+        let varies = |index: &Index| (self.row_count..self.ranges.len()).any(|r| index.depends_on(r));
         let per_column = match &operation {
             Operation::Constant(_) | Operation::Reduce(..) => false,
             Operation::Coordinate(index) => varies(index),
@@ -162,7 +160,7 @@ impl Builder<'_> {
         if let Some(&value) = self.values.get(&key) {
             return Ok(value);
         }
-        let value = match self.stored(id, coordinates) {
+        let value = match self.stored(id, coordinates)? {
             true => self.load(id, coordinates, mask, Scalar::Int(0)),
             false => self.compute(id, coordinates, mask)?,
         };
@@ -170,28 +168,57 @@ impl Builder<'_> {
         Ok(value)
     }
 
+    /// An index over the group's ranges as one over the kernel's.
+    fn placed(&self, index: &Index) -> Index {
+        index.substitute(&self.replacements, &self.ranges)
+    }
+
     /// True if the node's value at these coordinates comes from a buffer.
-    fn stored(&self, id: Id, coordinates: &Coordinates) -> bool {
+    ///
+    /// # Errors
+    /// If it is this kernel that stores the node, and at other coordinates: it would read what it has not stored yet.
+    fn stored(&self, id: Id, coordinates: &Coordinates) -> Result<bool> {
         match self.homes[id as usize] {
-            _ if matches!(self.ir.node(id).op, Op::Constant(_) | Op::Iota { .. }) => false,
-            Home::Leaf => true,
-            Home::Stored(group) => {
-                let computed = group == self.id && self.library != Some(id);
-                !computed || self.roots.get(&id) != Some(coordinates)
+            _ if matches!(self.ir.node(id).op, Op::Constant(_) | Op::Iota { .. }) => Ok(false),
+            Home::Leaf => Ok(true),
+            Home::Stored(group) if group == self.id => {
+                let result = self.group.epilogue.as_ref().filter(|_| self.group.library == Some(id));
+                let own = match result {
+                    Some(epilogue) => Some(&epilogue.coordinates),
+                    None => self.group.roots.iter().find(|(root, _)| *root == id).map(|(_, at)| at),
+                };
+                if own != Some(coordinates) {
+                    let message =
+                        format!("a kernel reads {} where it does not compute it", self.ir.node(id).op.name());
+                    return Err(Error::internal("schedule::build", message));
+                }
+                Ok(result.is_some())
             }
-            Home::Inline | Home::View(..) => false,
+            Home::Stored(_) => Ok(true),
+            Home::Inline | Home::View(..) => Ok(false),
         }
     }
 
     fn load(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask, fill: Scalar) -> Value {
         let node = self.ir.node(id);
         let index = match self.layouts.get(&id) {
-            Some(layout) => view::flat(coordinates, &layout.strides, 0),
-            None => view::flat(coordinates, &contiguous_strides(&node.shape), 0),
+            _ if self.group.library == Some(id) => {
+                view::flat(&self.ranges.coordinates(), &contiguous_strides(&node.shape), 0)
+            }
+            Some(layout) => self.placed(&view::flat(coordinates, &layout.strides, 0)),
+            None => self.placed(&view::flat(coordinates, &contiguous_strides(&node.shape), 0)),
         };
-        let mask = (!mask.is_always()).then(|| mask.clone());
+        let mask = mask.substitute(&self.replacements, &self.ranges);
+        let mask = (!mask.is_always()).then_some(mask);
         let parameter = self.parameter(id, node.dtype, false);
-        self.emit(Operation::Load { parameter, index, mask, fill: fill.cast(node.dtype) }, node.dtype)
+        let load = Operation::Load { parameter, index, mask, fill: fill.cast(node.dtype) };
+        let loaded = self.emit(load, node.dtype);
+        if self.group.library != Some(id) || node.dtype.compute() == node.dtype {
+            return loaded;
+        }
+        // What an operation hands to its epilogue has not been rounded yet.
+        let wide = self.widened(loaded);
+        self.emit(Operation::Cast(wide), node.dtype)
     }
 
     fn compute(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask) -> Result<Value> {
@@ -199,7 +226,15 @@ impl Builder<'_> {
         let operand = |builder: &mut Self, n: usize| builder.value(node.inputs[n], coordinates, mask);
         let operation = match &node.op {
             Op::Constant(scalar) => Operation::Constant(*scalar),
-            Op::Iota { axis } => Operation::Coordinate(coordinates[*axis].clone()),
+            Op::Iota { axis } => {
+                let coordinate = Operation::Coordinate(self.placed(&coordinates[*axis]));
+                let wide = self.emit(coordinate, node.dtype.compute());
+                return Ok(if node.dtype.compute() == node.dtype {
+                    wide
+                } else {
+                    self.emit(Operation::Cast(wide), node.dtype)
+                });
+            }
             Op::Contiguous | Op::Copy => return operand(self, 0),
             Op::Reshape | Op::Permute(_) | Op::Expand | Op::Slice { .. } => {
                 let input = node.inputs[0];
@@ -228,7 +263,35 @@ impl Builder<'_> {
                 ));
             }
         };
-        Ok(self.emit(operation, node.dtype))
+        Ok(self.emit_rounded(operation, node.dtype))
+    }
+
+    /// Emits an operation of a node. One that a 16-bit float cannot hold exactly is computed in `f32` and rounded at once:
+    /// a value is the same number whether it is stored and loaded or used where it is computed.
+    fn emit_rounded(&mut self, operation: Operation, dtype: DType) -> Value {
+        let is_exact = match &operation {
+            Operation::Unary(op, _) => op.is_exact(),
+            Operation::Binary(op, ..) => op.is_exact(),
+            Operation::Reduce(combine, _) => combine.binary().is_exact(),
+            _ => true,
+        };
+        if is_exact || dtype.compute() == dtype {
+            return self.emit(operation, dtype);
+        }
+        let operation = operation.mapped(|operand| self.widened(operand));
+        let exact = self.emit(operation, dtype.compute());
+        self.emit(Operation::Cast(exact), dtype)
+    }
+
+    /// A 16-bit float as `f32`.
+    fn widened(&mut self, value: Value) -> Value {
+        let Instruction { operation, dtype, .. } = &self.kernel.instructions[value as usize];
+        let wide = dtype.compute();
+        let operation = match operation {
+            Operation::Constant(scalar) => Operation::Constant(scalar.cast(*dtype).cast(wide)),
+            _ => Operation::Cast(value),
+        };
+        self.emit(operation, wide)
     }
 
     /// A value that is the same in every column counts once for each of them when it is reduced.
@@ -242,8 +305,8 @@ impl Builder<'_> {
             return known;
         }
         // Selecting by a condition on the column that always holds makes the value vary by column without changing it.
-        let column = (self.row_count..self.group.ranges.len()).find(|&r| self.group.ranges.0[r] > 1);
-        let column = Index::range(column.unwrap_or(self.row_count), &self.group.ranges);
+        let column = (self.row_count..self.ranges.len()).find(|&r| self.ranges.0[r] > 1);
+        let column = Index::range(column.unwrap_or(self.row_count), &self.ranges);
         let dtype = instruction.dtype;
         let coordinate = self.emit(Operation::Coordinate(column), DType::I64);
         let zero = self.emit(Operation::Constant(Scalar::Int(0)), DType::I64);
@@ -261,7 +324,7 @@ impl Builder<'_> {
         let both = outer.and(&mask);
         // Directly behind the padding lies a buffer: the load itself fills.
         loop {
-            if self.stored(input, &inner) {
+            if self.stored(input, &inner)? {
                 return Ok(self.load(input, &inner, &both, fill));
             }
             let behind = self.ir.node(input);
@@ -274,7 +337,7 @@ impl Builder<'_> {
         }
         let value = self.value(input, &inner, &both)?;
         let mut holds: Option<Value> = None;
-        for condition in mask.conditions() {
+        for condition in mask.substitute(&self.replacements, &self.ranges).conditions() {
             let at = self.emit(Operation::Coordinate(condition.index.clone()), DType::I64);
             let low = self.emit(Operation::Constant(Scalar::Int(condition.low)), DType::I64);
             let high = self.emit(Operation::Constant(Scalar::Int(condition.high)), DType::I64);

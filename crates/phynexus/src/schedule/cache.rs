@@ -10,55 +10,126 @@ use crate::graph::node::FastBuild;
 
 /// More plans than this are never kept.
 const CAPACITY: usize = 512;
+/// Nor more bytes than this, by estimate, except of the plan used last.
+const BYTES: usize = 128 << 20;
 
-#[derive(Default)]
-struct Cache {
-    plans: HashMap<Vec<u64>, (Arc<Plan>, u64), FastBuild>,
+struct Cache<P> {
+    plans: HashMap<Vec<u64>, Entry<P>, FastBuild>,
+    bytes: usize,
     clock: u64,
     hits: u64,
     misses: u64,
 }
 
-static CACHE: Mutex<Option<Cache>> = Mutex::new(None);
+struct Entry<P> {
+    plan: Arc<P>,
+    used: u64,
+    bytes: usize,
+}
 
-fn lock() -> MutexGuard<'static, Option<Cache>> {
+static CACHE: Mutex<Option<Cache<Plan>>> = Mutex::new(None);
+
+fn lock() -> MutexGuard<'static, Option<Cache<Plan>>> {
     CACHE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn find(key: &[u64]) -> Option<Arc<Plan>> {
-    let mut guard = lock();
-    let cache = guard.get_or_insert_default();
-    cache.clock += 1;
-    match cache.plans.get_mut(key) {
-        Some((plan, used)) => {
-            *used = cache.clock;
-            cache.hits += 1;
-            Some(plan.clone())
-        }
-        None => {
-            cache.misses += 1;
-            None
-        }
-    }
+    lock().get_or_insert_default().find(key)
 }
 
 pub(super) fn insert(key: Vec<u64>, plan: Arc<Plan>) {
+    let bytes = plan.host_bytes();
     let mut guard = lock();
-    let cache = guard.get_or_insert_default();
-    let mut dropped = Vec::new();
-    if cache.plans.len() >= CAPACITY {
-        // The older half goes at once, so that the search for it is paid rarely.
-        let mut times: Vec<u64> = cache.plans.values().map(|(_, used)| *used).collect();
-        times.sort_unstable();
-        let limit = times[times.len() / 2];
-        dropped.extend(cache.plans.extract_if(|_, (_, used)| *used <= limit));
-    }
-    cache.plans.insert(key, (plan, cache.clock));
+    let dropped = guard.get_or_insert_default().insert(key, plan, bytes);
     drop(guard);
     drop(dropped);
+}
+
+impl<P> Default for Cache<P> {
+    fn default() -> Cache<P> {
+        Cache { plans: HashMap::default(), bytes: 0, clock: 0, hits: 0, misses: 0 }
+    }
+}
+
+impl<P> Cache<P> {
+    fn find(&mut self, key: &[u64]) -> Option<Arc<P>> {
+        self.clock += 1;
+        match self.plans.get_mut(key) {
+            Some(entry) => {
+                entry.used = self.clock;
+                self.hits += 1;
+                Some(entry.plan.clone())
+            }
+            None => {
+                self.misses += 1;
+                None
+            }
+        }
+    }
+
+    /// What had to go for it, to be dropped without the lock.
+    fn insert(&mut self, key: Vec<u64>, plan: Arc<P>, bytes: usize) -> Vec<Entry<P>> {
+        let bytes = bytes.saturating_add(size_of_val(&key[..]));
+        let mut dropped = Vec::new();
+        if self.plans.len() >= CAPACITY || self.bytes.saturating_add(bytes) > BYTES {
+            // The older half goes at once, so that the search for it is paid rarely.
+            let mut ages: Vec<(u64, usize)> =
+                self.plans.values().map(|entry| (entry.used, entry.bytes)).collect();
+            ages.sort_unstable();
+            let (mut count, mut left, mut limit) = (0, self.bytes, 0);
+            for (used, bytes) in ages.iter().copied() {
+                if count > ages.len() / 2 && left <= BYTES / 2 {
+                    break;
+                }
+                (count, left, limit) = (count + 1, left - bytes, used);
+            }
+            let old = self.plans.extract_if(|_, entry| entry.used <= limit);
+            dropped.extend(old.map(|(_, entry)| entry));
+            self.bytes = left;
+        }
+        self.clock += 1;
+        let entry = Entry { plan, used: self.clock, bytes };
+        self.bytes = self.bytes.saturating_add(bytes);
+        if let Some(former) = self.plans.insert(key, entry) {
+            self.bytes -= former.bytes;
+            dropped.push(former);
+        }
+        dropped
+    }
 }
 
 /// How often a plan was known, and how often one had to be made, since the start.
 pub fn plan_statistics() -> (u64, u64) {
     lock().as_ref().map_or((0, 0), |cache| (cache.hits, cache.misses))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_longest_ago_goes_for_what_is_new() {
+        let mut cache: Cache<usize> = Cache::default();
+        let plan = BYTES / 10;
+        for number in 0..100 {
+            // The first is in use all the time.
+            assert_eq!(cache.find(&[0]).map(|plan| *plan), (number > 0).then_some(0));
+            assert!(cache.find(&[number]).is_none() || number == 0);
+            cache.insert(vec![number], Arc::new(number as usize), plan);
+            assert!(cache.bytes <= BYTES, "{number}: {}", cache.bytes);
+            assert_eq!(cache.bytes, cache.plans.values().map(|entry| entry.bytes).sum::<usize>());
+            assert!(cache.find(&[number]).is_some());
+        }
+        assert!(cache.plans.len() > 2);
+        // One that is larger than all are to be is kept, until the next.
+        cache.insert(vec![100], Arc::new(100), 2 * BYTES);
+        assert_eq!(cache.find(&[100]).map(|plan| *plan), Some(100));
+        cache.insert(vec![101], Arc::new(101), plan);
+        assert_eq!((cache.plans.len(), cache.find(&[101]).map(|plan| *plan)), (1, Some(101)));
+        // As many small ones as there may be.
+        for number in 200..200 + 3 * CAPACITY as u64 {
+            cache.insert(vec![number], Arc::new(0), 100);
+            assert!(cache.plans.len() <= CAPACITY);
+        }
+    }
 }

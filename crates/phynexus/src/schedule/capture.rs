@@ -76,7 +76,7 @@ impl Drop for ModeGuard {
     }
 }
 
-/// Until the result is dropped, nothing that this thread records is evaluated because of its depth.
+/// Until the result is dropped, nothing that this thread records is evaluated because of how much is pending.
 pub(crate) fn record_body() -> impl Drop {
     ModeGuard::enter(Mode::Body)
 }

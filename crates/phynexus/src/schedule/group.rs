@@ -9,11 +9,15 @@
 //! become their epilogues.
 
 mod epilogues;
+mod paths;
 mod phases;
 mod views;
 
+use std::cell::RefCell;
+
 use smallvec::SmallVec;
 
+use self::paths::Visits;
 use super::cost::{Cost, costs};
 use crate::{
     Result,
@@ -40,13 +44,29 @@ pub(super) struct Group {
     pub(super) columns: Option<SmallVec<[usize; 4]>>,
     /// The nodes it stores, with the coordinates at which it computes them.
     pub(super) roots: Vec<(Id, Coordinates)>,
-    /// The library operation it is, if it is not a fused kernel. With roots, these are what its epilogue stores, over the
-    /// ranges of the operation's result.
+    /// The library operation it is, if it is not a fused kernel. With roots, these are what its epilogue stores.
     pub(super) library: Option<Id>,
+    /// How the group runs as the epilogue of `library`.
+    pub(super) epilogue: Option<Epilogue>,
     /// Kernels that read what this one stores.
     pub(super) readers: SmallVec<[GroupId; 4]>,
+    /// Kernels that have stored what this one reads; some may be gone.
+    pub(super) writers: SmallVec<[GroupId; 4]>,
+    /// Greater than those of the readers.
+    pub(super) level: u32,
     /// How many nodes it computes.
     pub(super) size: usize,
+}
+
+/// A group that runs over the ranges of a library operation's result instead of its own.
+#[derive(Debug)]
+pub(super) struct Epilogue {
+    /// The ranges of the operation's result.
+    pub(super) ranges: Ranges,
+    /// Each of the group's ranges over those.
+    pub(super) replacements: Coordinates,
+    /// The coordinates of the result, over the group's ranges, at which the group reads it.
+    pub(super) coordinates: Coordinates,
 }
 
 /// Where a node's data comes from.
@@ -115,6 +135,8 @@ pub(super) fn group(ir: &Ir, leaves: &[Layout], limits: Limits<'_>) -> Result<Gr
         uses: vec![SmallVec::new(); count],
         readers: vec![SmallVec::new(); count],
         stored: vec![false; count],
+        leaves_of: Vec::new(),
+        visits: RefCell::default(),
         limits,
     };
     for &output in &ir.outputs {
@@ -141,6 +163,9 @@ struct Grouper<'a> {
     readers: Vec<SmallVec<[GroupId; 2]>>,
     /// Nodes that must have a buffer.
     stored: Vec<bool>,
+    /// The leaves that each kernel reads, once all are placed.
+    leaves_of: Vec<SmallVec<[Id; 4]>>,
+    visits: RefCell<Visits>,
     limits: Limits<'a>,
 }
 
@@ -288,13 +313,13 @@ impl Grouper<'_> {
     }
 
     /// True if a fused kernel can store one more node, which these other kernels read: none of them comes before it.
-    fn has_room(&self, candidate: &Use, mut others: impl Iterator<Item = GroupId>) -> bool {
+    fn has_room(&self, candidate: &Use, others: impl Iterator<Item = GroupId>) -> bool {
         let group = &self.groups[candidate.group as usize];
         !candidate.masked
             && group.library.is_none()
             && group.size < LARGEST_KERNEL
             && group.roots.len() * 2 + 4 <= self.limits.binding_limit
-            && !others.any(|g| self.reaches(g, candidate.group))
+            && !self.reaches(others, candidate.group)
     }
 
     fn new_group(&mut self, id: Id) -> Result<Use> {
@@ -361,28 +386,6 @@ impl Grouper<'_> {
             self.need_buffer(operand, group);
         }
         Ok(())
-    }
-
-    fn add_edge(&mut self, from: GroupId, to: GroupId) {
-        let readers = &mut self.groups[from as usize].readers;
-        if from != to && !readers.contains(&to) {
-            readers.push(to);
-        }
-    }
-
-    /// True if `to` depends on `from`.
-    fn reaches(&self, from: GroupId, to: GroupId) -> bool {
-        let mut seen = vec![false; self.groups.len()];
-        let mut stack = vec![from];
-        while let Some(group) = stack.pop() {
-            if group == to {
-                return true;
-            }
-            if !std::mem::replace(&mut seen[group as usize], true) {
-                stack.extend(&self.groups[group as usize].readers);
-            }
-        }
-        false
     }
 }
 

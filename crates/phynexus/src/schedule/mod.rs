@@ -4,19 +4,23 @@
 //! it down as a key. A known key has its plan; else one is made. Every pending node that somebody outside still holds
 //! is computed too, so nothing is ever computed twice because it was read in the wrong order.
 
+pub(crate) mod backlog;
 mod build;
 mod cache;
 pub mod capture;
 mod cost;
 pub(crate) mod debug;
+mod eager;
 pub mod explain;
 mod fork;
 mod group;
 mod layout;
+mod memory_check;
 mod order;
 pub mod placement;
 mod places;
 pub mod plan;
+mod ruined;
 pub mod step;
 #[cfg(test)]
 mod tests;
@@ -45,6 +49,9 @@ use crate::{
     shape::Layout,
 };
 pub use cache::plan_statistics;
+pub(crate) use eager::is_eager;
+pub use eager::{EagerMode, eager};
+pub use memory_check::set_memory_checks;
 use plan::{Leaf, Plan};
 use walk::{Pending, Privacy, Walk, Walker};
 
@@ -61,6 +68,16 @@ fn claims() -> MutexGuard<'static, u32> {
 /// Computes the data of these tensors. The memory of `given`, if nobody else holds it, may be overwritten; the handles
 /// are dropped on success, and on an error nothing was overwritten.
 pub(crate) fn evaluate(roots: &[&Tensor], given: &mut Vec<Tensor>) -> Result<()> {
+    let bytes = evaluate_roots(roots, given)?;
+    given.clear();
+    if bytes > 0 {
+        backlog::note_evaluated(bytes);
+    }
+    Ok(())
+}
+
+/// As [`evaluate`], without regard to what else is pending: the bytes of the results.
+fn evaluate_roots(roots: &[&Tensor], given: &[Tensor]) -> Result<usize> {
     let mut devices: SmallVec<[Device; 2]> = SmallVec::new();
     for root in roots.iter().filter(|root| !root.is_evaluated()) {
         if !devices.contains(&root.device()) {
@@ -73,17 +90,14 @@ pub(crate) fn evaluate(roots: &[&Tensor], given: &mut Vec<Tensor>) -> Result<()>
         capture::refuse_reading()?;
     }
     match devices[..] {
-        [] | [_] => evaluate_graph(roots, given)?,
+        [] => Ok(0),
+        [_] => evaluate_graph(roots, given),
         // One graph a device. Nothing is overwritten: the first may succeed where the second fails.
-        _ => {
-            for &device in &devices {
-                let roots: Vec<&Tensor> = roots.iter().copied().filter(|r| r.device() == device).collect();
-                evaluate_graph(&roots, &[])?;
-            }
-        }
+        _ => devices.iter().try_fold(0usize, |bytes, &device| {
+            let roots: Vec<&Tensor> = roots.iter().copied().filter(|r| r.device() == device).collect();
+            Ok(bytes.saturating_add(evaluate_graph(&roots, &[])?))
+        }),
     }
-    given.clear();
-    Ok(())
 }
 
 /// Waits until claims are given up that were not when there had been so many; for a moment only if the thread is watched.
@@ -98,14 +112,14 @@ fn wait_for_release(releases: u64) {
     }
 }
 
-fn evaluate_graph(roots: &[&Tensor], given: &[Tensor]) -> Result<()> {
+fn evaluate_graph(roots: &[&Tensor], given: &[Tensor]) -> Result<usize> {
     let _phase = profile::phase(Phase::Evaluating);
     loop {
         // Declared before the lock is taken, so dropped after it is released.
         let mut walker = Walker::default();
         let mut epoch = claims();
         let copies = match walker.walk(roots, given, Privacy::Open, &mut epoch)? {
-            Walk::Done => return Ok(()),
+            Walk::Done => return Ok(0),
             Walk::Busy if interrupt::is_checking() => {
                 let message =
                     "this tensor is being computed, perhaps by the computation that is being interrupted";
@@ -170,7 +184,8 @@ fn transfer(copy: &Arc<Node>) -> Result<()> {
 }
 
 impl Pending {
-    fn compute(self) -> Result<()> {
+    /// The bytes of the results.
+    fn compute(self) -> Result<usize> {
         let claim = Claim(&self);
         let (plan, is_new) = self.plan()?;
         let done = self.run(&plan);
@@ -183,16 +198,18 @@ impl Pending {
         done
     }
 
-    fn run(&self, plan: &Plan) -> Result<()> {
+    fn run(&self, plan: &Plan) -> Result<usize> {
         let results = plan.run(&self.leaves, &|_| true)?;
         if results.len() != self.outputs.len() {
             let (made, asked) = (results.len(), self.outputs.len());
             return Err(Error::internal("evaluate", format!("a plan made {made} results of {asked}")));
         }
+        let mut bytes = 0usize;
         for (&output, storage) in self.outputs.iter().zip(results) {
+            bytes = bytes.saturating_add(storage.buffer.size());
             self.nodes[output as usize].fulfil(storage);
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// The plan, and whether it was made just now.

@@ -1,11 +1,14 @@
 //! The order in which a plan's steps run, and which of them run together.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use smallvec::SmallVec;
 
 use super::{plan::Piece, step::Step};
-use crate::graph::ir::{Id, Ir};
+use crate::{
+    Error, Result,
+    graph::ir::{Id, Ir},
+};
 
 /// The pieces in an order that respects what they read.
 ///
@@ -41,37 +44,87 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
         (true, Step::Fused(_)) => 2,
         (true, _) => 1,
     };
+    let reads: Vec<SmallVec<[Id; 8]>> =
+        pieces.iter().map(|piece| distinct(piece.read().map(|(_, node)| node))).collect();
+    let mut readers_of: HashMap<Id, SmallVec<[usize; 4]>> = HashMap::new();
+    for (index, read) in reads.iter().enumerate() {
+        for node in read.iter().filter(|node| unread.contains_key(node)) {
+            readers_of.entry(*node).or_default().push(index);
+        }
+    }
     // Bytes in use afterwards that are not now. Results have memory from the beginning.
-    let growth = |index: usize, unread: &HashMap<Id, usize>| -> i128 {
-        let bytes = |node: &Id| ir.node(*node).bytes() as i128;
-        let taken: i128 =
-            pieces[index].stored().filter(|node| unread.contains_key(node)).map(|n| bytes(&n)).sum();
-        let read = distinct(pieces[index].read().map(|(_, node)| node));
-        let freed: i128 = read.iter().filter(|node| unread.get(node) == Some(&1)).map(bytes).sum();
-        taken - freed
+    let bytes = |node: &Id| ir.node(*node).bytes() as i128;
+    let mut growth: Vec<i128> = (pieces.iter().zip(&reads))
+        .map(|(piece, read)| {
+            let taken: i128 =
+                piece.stored().filter(|node| unread.contains_key(node)).map(|n| bytes(&n)).sum();
+            let freed: i128 = read.iter().filter(|node| unread.get(node) == Some(&1)).map(bytes).sum();
+            taken - freed
+        })
+        .collect();
+    let rank = |index: usize, growth: &[i128]| {
+        (last(index), growth[index], pieces[index].parameters.last().copied(), index)
     };
-    let mut ready: Vec<usize> = (0..pieces.len()).filter(|&index| waits[index] == 0).collect();
+    let mut ready: BTreeSet<_> =
+        (0..pieces.len()).filter(|&index| waits[index] == 0).map(|index| rank(index, &growth)).collect();
     let mut order = Vec::with_capacity(pieces.len());
-    while !ready.is_empty() {
-        let rank = |&index: &usize| {
-            (last(index), growth(index, &unread), pieces[index].parameters.last().copied(), index)
-        };
-        let Some(next) = (0..ready.len()).min_by_key(|&at| rank(&ready[at])) else { break };
-        let index = ready.swap_remove(next);
+    let mut is_done = vec![false; pieces.len()];
+    while let Some((.., index)) = ready.pop_first() {
         order.push(index);
-        for node in distinct(pieces[index].read().map(|(_, node)| node)) {
-            if let Some(count) = unread.get_mut(&node) {
-                *count -= 1;
+        is_done[index] = true;
+        for node in &reads[index] {
+            let Some(count) = unread.get_mut(node) else { continue };
+            *count -= 1;
+            if *count != 1 {
+                continue;
+            }
+            // The only one left to read it lets it go.
+            for &reader in readers_of[node].iter().filter(|&&reader| !is_done[reader]) {
+                let was_ready = ready.remove(&rank(reader, &growth));
+                growth[reader] -= bytes(node);
+                if was_ready {
+                    ready.insert(rank(reader, &growth));
+                }
             }
         }
         for &reader in &readers[index] {
             waits[reader] -= 1;
             if waits[reader] == 0 {
-                ready.push(reader);
+                ready.insert(rank(reader, &growth));
             }
         }
     }
     when_needed(order, pieces, &producer, &readers)
+}
+
+/// Checks that the order has every piece once, behind all that store what it reads, and that every result is stored.
+///
+/// # Errors
+/// Where that does not hold, a step would read memory that nothing has written: a kernel that waits for itself, say.
+pub(super) fn check(ir: &Ir, pieces: &[Piece], order: &[usize], results: &[Id]) -> Result<()> {
+    let broken = |message: String| Err(Error::internal("schedule::order", message));
+    let mut stored: HashSet<Id> = ir.leaves.iter().copied().collect();
+    let mut placed = vec![false; pieces.len()];
+    for &index in order {
+        let missing = pieces[index].read().find(|(_, node)| !stored.contains(node));
+        if let Some((_, node)) = missing.filter(|(_, node)| !ir.node(*node).is_empty()) {
+            return broken(format!(
+                "step {index} reads {}, which is not stored before it",
+                ir.node(node).op.name()
+            ));
+        }
+        if std::mem::replace(&mut placed[index], true) {
+            return broken(format!("step {index} is there twice"));
+        }
+        stored.extend(pieces[index].stored());
+    }
+    if let Some(index) = placed.iter().position(|placed| !placed) {
+        return broken(format!("step {index} of {} has no place in the order", pieces.len()));
+    }
+    match results.iter().find(|result| !stored.contains(result)) {
+        Some(&result) => broken(format!("no step stores the result of {}", ir.node(result).op.name())),
+        None => Ok(()),
+    }
 }
 
 /// The same order, but what is made of leaves alone comes right before its first reader: until then it would only take

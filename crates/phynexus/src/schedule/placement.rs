@@ -22,6 +22,7 @@ use smallvec::SmallVec;
 use crate::{
     DType, Error, Result,
     device::{self, Binding, Device, DeviceNature, Executable, Prepared, Support},
+    host_memory,
     kernel::{
         fused::{Fused, Operation},
         index::Ranges,
@@ -193,7 +194,7 @@ impl Executable for HostStep {
         for ((binding, transfer), own) in moved() {
             let range = HostStep::range(binding, transfer);
             if !transfer.written && !range.is_empty() {
-                let mut bytes = vec![0; range.len()];
+                let mut bytes = host_memory::filled(0, range.len())?;
                 device.read(&binding.buffer, range.start, &mut bytes)?;
                 host.write(&own.buffer, 0, &bytes)?;
             }
@@ -203,7 +204,7 @@ impl Executable for HostStep {
         for ((binding, transfer), own) in moved() {
             let range = HostStep::range(binding, transfer);
             if transfer.written && !range.is_empty() {
-                let mut bytes = vec![0; range.len()];
+                let mut bytes = host_memory::filled(0, range.len())?;
                 host.read(&own.buffer, 0, &mut bytes)?;
                 device.write(&binding.buffer, range.start, &bytes)?;
             }

@@ -1,6 +1,7 @@
 //! A plan: compiled steps, where every buffer lies, and how to run them.
 
 use std::{
+    cell::Cell,
     collections::HashMap,
     ops::Range,
     sync::{Arc, OnceLock},
@@ -14,9 +15,10 @@ use super::{
     explain::StepSummary,
     group::{self, GroupId, Grouping, Home, Limits},
     layout::lay_out,
-    order,
+    memory_check, order,
     placement::{self, Placement},
     places::Places,
+    ruined,
     step::{Library, Operand, Step},
 };
 use crate::{
@@ -24,6 +26,7 @@ use crate::{
     device::{Binding, Buffer, Device, Executable, Prepared, Sequence, Storage, Support},
     graph::{
         ir::{Id, Ir, IrNode},
+        op::Op,
         rewrite::rewrite,
     },
     interrupt::{self, Shield},
@@ -137,8 +140,11 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
             }
         });
     }
-    let launches = order::batch(&pieces, order::order(&ir, &pieces), device.backend().batch_limit());
     let outputs: Vec<(Id, Layout)> = ir.outputs.iter().map(|&o| resolve(&ir, &grouping, &by_id, o)).collect();
+    let order = order::order(&ir, &pieces);
+    let results: Vec<Id> = outputs.iter().map(|(base, _)| *base).collect();
+    order::check(&ir, &pieces, &order, &results)?;
+    let launches = order::batch(&pieces, order, device.backend().batch_limit());
     let places = Places::assign(&ir, &pieces, &launches, &outputs, leaves);
     let mut wanted = Vec::with_capacity(launches.len());
     for launch in &launches {
@@ -172,14 +178,27 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     let leaf_element_sizes = ir.leaves.iter().map(|&l| ir.node(l).dtype.size()).collect();
     let Places { owned, arena_bytes, .. } = places;
     let submissions = submissions(&steps, device);
-    let long = (0..owned.len()).map(|index| steps.iter().any(|s| s.stores(index) && s.is_long())).collect();
+    let mut long = vec![false; owned.len()];
+    steps
+        .iter()
+        .filter(|step| step.is_long())
+        .flat_map(PlannedStep::stores)
+        .for_each(|index| long[index] = true);
     Ok(Plan { device, steps, arena_bytes, owned, long, submissions, outputs, leaf_element_sizes })
 }
 
 impl PlannedStep {
-    /// Whether it writes this result buffer.
-    fn stores(&self, owned: usize) -> bool {
-        self.parameters.iter().any(|p| p.written && p.place == Place::Owned(owned))
+    /// The result buffers that it writes.
+    fn stores(&self) -> impl Iterator<Item = usize> {
+        self.parameters.iter().filter(|p| p.written).filter_map(|p| match p.place {
+            Place::Owned(index) => Some(index),
+            Place::Leaf(_) | Place::Arena(_) => None,
+        })
+    }
+
+    /// Whether it launches a kernel that a user wrote.
+    fn is_custom(&self) -> bool {
+        matches!(&self.step, Step::Library(library) if matches!(library.node.op, Op::Custom(_)))
     }
 
     /// Whether it is an elementwise kernel whose computing takes long, rather than its loads and stores.
@@ -304,7 +323,22 @@ fn resolve(ir: &Ir, grouping: &Grouping, layouts: &HashMap<Id, Layout>, id: Id) 
     }
 }
 
+/// Host memory of a compiled step, and of one of its kernel's instructions: about what the CPU's executables take.
+const STEP_BYTES: usize = 4096;
+const INSTRUCTION_BYTES: usize = 512;
+
 impl Plan {
+    /// The host's memory that it takes, by estimate.
+    pub(super) fn host_bytes(&self) -> usize {
+        let kernel = |kernel: &Fused| STEP_BYTES + INSTRUCTION_BYTES * kernel.instructions.len();
+        let step = |step: &PlannedStep| match &step.step {
+            Step::Fused(fused) => kernel(fused),
+            Step::Batch(kernels) => kernels.iter().map(kernel).sum(),
+            Step::Library(library) => STEP_BYTES + library.epilogue.as_ref().map_or(0, kernel),
+        };
+        self.steps.iter().map(step).sum()
+    }
+
     /// Computes the outputs. All memory is taken before anything is stored.
     /// A leaf's memory is taken over only if `may_take` says so of its slot and nobody but the leaf's tensor holds it.
     pub(super) fn run(&self, leaves: &[Storage], may_take: &dyn Fn(usize) -> bool) -> Result<Vec<Storage>> {
@@ -314,6 +348,7 @@ impl Plan {
                 format!("{} leaves for {}", leaves.len(), self.leaf_element_sizes.len()),
             ));
         }
+        ruined::check(leaves)?;
         let backend = self.device.backend();
         // Whatever was moved to the host is there before anything is stored, and stays.
         let _leaves = backend.hold(&mut leaves.iter().map(|leaf| &leaf.buffer))?;
@@ -324,7 +359,7 @@ impl Plan {
         // What must not be ended once it stores in place gets memory of its own, if it takes long on this thread.
         let watched = interrupt::is_watched();
         let ended = |index: usize| watched && self.long[index] && backend.target().is_none();
-        let mut overwritten: SmallVec<[usize; 16]> = SmallVec::new();
+        let mut overwritten = vec![false; self.owned.len()];
         let mut owned: SmallVec<[Buffer; 16]> = SmallVec::new();
         for (index, buffer) in self.owned.iter().enumerate() {
             // Besides the tensor's handle and the one in `leaves` there may be others: then the memory is not free.
@@ -340,12 +375,20 @@ impl Plan {
                 None => Some(backend.allocate(buffer.bytes)?),
             };
             if let Some(leaf) = donor.filter(|_| own.is_none()) {
-                overwritten.push(index);
+                overwritten[index] = true;
                 owned.push(leaf.buffer.clone());
             }
             owned.extend(own);
         }
         let _results = backend.hold(&mut owned.iter().chain(&arena))?;
+        let checked = memory_check::is_enabled(backend);
+        let fresh = |index: &usize| checked && !overwritten[*index];
+        if let Some(arena) = arena.as_ref().filter(|_| checked) {
+            memory_check::fill(backend, arena, self.arena_bytes)?;
+        }
+        for index in (0..owned.len()).filter(fresh) {
+            memory_check::fill(backend, &owned[index], self.owned[index].bytes)?;
+        }
         let binding = |parameter: &PlannedParameter| {
             let (buffer, start) = match parameter.place {
                 Place::Leaf(slot) => {
@@ -362,9 +405,21 @@ impl Plan {
         };
         let parameters = || self.steps.iter().flat_map(|step| &step.parameters);
         let bindings: Vec<Binding> = parameters().map(binding).collect::<Result<_>>()?;
-        let in_place = |step: &PlannedStep| overwritten.iter().any(|&index| step.stores(index));
-        let end = if watched { self.steps.iter().position(in_place) } else { None };
-        interrupt::catch(|| self.submit(&bindings, end.unwrap_or(self.steps.len())))?;
+        let in_place = |step: &PlannedStep| step.stores().any(|index| overwritten[index]);
+        let end = self.steps.iter().position(in_place).unwrap_or(self.steps.len());
+        let begun = Cell::new(false);
+        interrupt::catch(|| self.submit(&bindings, end, &begun)).inspect_err(|error| {
+            // A kernel may have stored a part when it was refused memory to work in.
+            if begun.get() && matches!(error, Error::HostMemory { .. }) {
+                ruined::note((0..owned.len()).filter(|&index| overwritten[index]).map(|index| &owned[index]));
+            }
+        })?;
+        // What a kernel of a user stores is its author's.
+        let known =
+            |index: &usize| !self.steps.iter().any(|s| s.is_custom() && s.stores().any(|at| at == *index));
+        for index in (0..owned.len()).filter(fresh).filter(known) {
+            memory_check::check(backend, &owned[index], self.owned[index].bytes)?;
+        }
         let storage = |(place, layout): &(Place, Layout)| match *place {
             Place::Leaf(slot) => {
                 let leaf = &leaves[slot];
@@ -378,8 +433,9 @@ impl Plan {
     }
 
     /// Runs the steps with the bindings of all of them. What they need besides, they take before the first one stores
-    /// anything. They can be interrupted before step `in_place`, which stores into memory that was taken over.
-    fn submit(&self, bindings: &[Binding], in_place: usize) -> Result<()> {
+    /// anything. They can be interrupted before step `in_place`, which stores into memory that was taken over; `begun` is set
+    /// there.
+    fn submit(&self, bindings: &[Binding], in_place: usize, begun: &Cell<bool>) -> Result<()> {
         let observed = profile::is_enabled() || debug::is_enabled();
         let mut ready: Vec<(usize, Ready<'_>, &[Binding], Prepared)> =
             Vec::with_capacity(self.submissions.len());
@@ -409,6 +465,7 @@ impl Plan {
             interrupt::check()?;
             if end > in_place && shield.is_none() {
                 shield = Some(Shield::new());
+                begun.set(true);
             }
             match ready {
                 Ready::Sequence(sequence) => sequence.run(bindings, prepared)?,

@@ -1,6 +1,6 @@
 //! What is pending behind some tensors: the walk that finds it, and the key it has.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{Arc, Weak, atomic::Ordering};
 
 use smallvec::SmallVec;
 
@@ -9,6 +9,7 @@ use crate::{
     Error, Result, Tensor,
     device::{Device, Storage},
     graph::{
+        gradient::rule,
         ir::{Id, Ir},
         node::{Node, Sources, shared},
         op::Op,
@@ -61,6 +62,8 @@ pub(super) struct Walker {
     /// Each frame: a node, its operands, and how many of them have been entered.
     stack: Vec<(Arc<Node>, Sources, usize)>,
     copies: Vec<Arc<Node>>,
+    /// What is computed beside nodes on the way, if somebody holds it.
+    beside: Vec<Weak<Node>>,
     mark: u64,
 }
 
@@ -81,6 +84,16 @@ impl Walker {
                 continue;
             }
             if !self.enter(root.node())? || !self.descend()? {
+                return Ok(Walk::Busy);
+            }
+        }
+        while let Some(node) = self.beside.pop() {
+            let Some(node) = node.upgrade().filter(|_| privacy == Privacy::Open) else { continue };
+            let is_here = self.pending.nodes.first().is_some_and(|first| first.device == node.device);
+            if node.is_ready() || !is_here || self.visited(&node).is_some() {
+                continue;
+            }
+            if !self.enter(&node)? || !self.descend()? {
                 return Ok(Walk::Busy);
             }
         }
@@ -122,6 +135,7 @@ impl Walker {
             return Err(Error::internal("evaluate", message));
         } else {
             let sources = shared(&body.sources);
+            self.beside.extend(body.beside.clone());
             drop(body);
             if *node.op() == Op::Copy {
                 self.copies.push(node.clone());
@@ -179,12 +193,23 @@ impl Pending {
     /// outside holds it), a count, and so many numbers: the positions of its operands, or the strides of a leaf that is
     /// not row-major. So equal keys are equal graphs.
     fn finish(&mut self, held: &[u32], privacy: Privacy) {
-        // Operands of nodes that keep them for a gradient stay alive and must not be overwritten.
+        // Leaves of nodes that keep their operands for a gradient stay alive and must not be overwritten. Of what is computed, the
+        // values that the gradient reads are kept; the rest would follow from them again.
         let mut kept = vec![false; self.nodes.len()];
-        for (node, operands) in self.nodes.iter().zip(&self.operands) {
-            if privacy == Privacy::Open && node.keeps_sources() {
-                operands.iter().for_each(|&o| kept[o as usize] = true);
+        for (i, (node, operands)) in self.nodes.iter().zip(&self.operands).enumerate() {
+            if self.is_leaf[i] || privacy == Privacy::Private || !node.keeps_sources() {
+                continue;
             }
+            let reads = rule::reads(node.op());
+            kept[i] |= reads.result;
+            for (position, &operand) in operands.iter().enumerate() {
+                let needs = |other: usize| self.nodes[operands[other] as usize].requires_grad;
+                kept[operand as usize] |= self.is_leaf[operand as usize] || reads.operand(position, needs);
+            }
+        }
+        // Constants that are not data yet are written into whatever reads them.
+        for (i, node) in self.nodes.iter().enumerate().filter(|(i, _)| !self.is_leaf[*i]) {
+            kept[i] &= !matches!(node.op(), Op::Constant(_) | Op::Iota { .. });
         }
         self.key.push(self.nodes[0].device.identity() << 1 | u64::from(placement::is_strict()));
         let mut leaves = self.leaves.iter().peekable();

@@ -56,14 +56,19 @@ impl Tensor {
     }
 
     /// `self op value`, or `value op self` if `swapped`.
-    fn binary_scalar(&self, name: &'static str, op: Binary, value: Scalar, swapped: bool) -> Result<Tensor> {
-        let dtype = working(op, with_scalar(self.dtype(), value));
+    fn binary_scalar(&self, name: &'static str, op: Binary, number: Scalar, swapped: bool) -> Result<Tensor> {
+        let dtype = working(op, with_scalar(self.dtype(), number));
         let tensor = self.to_dtype(dtype)?;
-        let value = match fitting(name, value, dtype) {
+        let value = match fitting(name, number, dtype) {
             Ok(value) => value,
-            Err(_) if op.is_comparison() => return self.compare_beyond(op, value, swapped),
+            Err(_) if op.is_comparison() => return self.compare_beyond(op, number, swapped),
             Err(error) => return Err(error),
         };
+        // A number keeps its digits beside 16-bit floats, which are computed in `float32`.
+        let wide = dtype.compute();
+        if wide != dtype && !op.is_exact() && number.cast(wide).as_f64() != value.as_f64() {
+            return tensor.to_dtype(wide)?.binary_scalar(name, op, number, swapped)?.to_dtype(dtype);
+        }
         let constant = tensor.constant_like(value, dtype)?;
         if swapped { record(name, op, &constant, &tensor) } else { record(name, op, &tensor, &constant) }
     }
@@ -92,8 +97,8 @@ macro_rules! binary_functions {
                 }
 
                 #[doc = concat!("[`Tensor::", stringify!($name), "`] with a number for the right operand. The number")]
-                /// does not change the dtype unless its kind is higher: a float with integers gives `float32`. It is
-                /// rounded to the dtype first, so that 70000 is infinite for `float16`.
+                /// does not change the dtype unless its kind is higher: a float with integers gives `float32`. Beside 16-bit
+                /// floats it is a `float32`; only comparisons, maxima and minima round it to the dtype first.
                 pub fn $scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
                     self.binary_scalar(stringify!($name), Binary::$op, value.into(), false $(|| $swapped)?)
                 }

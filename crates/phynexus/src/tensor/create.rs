@@ -1,23 +1,25 @@
 //! Making tensors.
 
+use std::borrow::Cow;
+
 use super::operands::{fitting, whole, with_scalar};
 use crate::{
     DType, Element, Error, Result, Scalar, Tensor,
     device::{Device, Storage},
     graph::node::Extremes,
     graph::op::Op,
+    host_memory,
+    schedule::backlog,
     shape::{Dims, Layout, check_rank, checked_element_count},
 };
 
 impl Tensor {
     /// A tensor of these values in row-major order.
     pub fn from_slice<T: Element>(values: &[T], shape: &[usize], device: Device) -> Result<Tensor> {
-        let mut bytes = Vec::new();
-        T::write_bytes(values, &mut bytes);
-        Tensor::from_bytes(&bytes, T::DTYPE, shape, device)
+        Tensor::from_bytes(&host_memory::bytes_of(values)?, T::DTYPE, shape, device)
     }
 
-    /// A tensor of these little-endian bytes in row-major order.
+    /// A tensor of these little-endian bytes in row-major order. Of bools every byte but 0 is true.
     pub fn from_bytes(bytes: &[u8], dtype: DType, shape: &[usize], device: Device) -> Result<Tensor> {
         check_rank("from_bytes", shape)?;
         let expected = checked_element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
@@ -26,6 +28,12 @@ impl Tensor {
                 format!("{} bytes of {dtype} make {} elements", bytes.len(), bytes.len() / dtype.size());
             return Err(Error::shape("from_bytes", &[shape], hint));
         }
+        // Kernels rely on a bool being 0 or 1; bytes from a file or another library may be anything.
+        let bytes = match dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+            true => Cow::Owned(bytes.iter().map(|&byte| u8::from(byte != 0)).collect()),
+            false => Cow::Borrowed(bytes),
+        };
+        let bytes = bytes.as_ref();
         let tensor = Tensor::uploaded(bytes, dtype, shape, device)?;
         tensor.note_extremes(extremes(bytes, dtype));
         Ok(tensor)
@@ -35,6 +43,7 @@ impl Tensor {
     pub(crate) fn uploaded(bytes: &[u8], dtype: DType, shape: &[usize], device: Device) -> Result<Tensor> {
         let buffer = device.backend().allocate(bytes.len())?;
         device.backend().write(&buffer, 0, bytes)?;
+        backlog::note_uploaded(bytes.len())?;
         Ok(Tensor::from_storage(device, dtype, Storage { buffer, layout: Layout::contiguous(shape) }))
     }
 
@@ -194,7 +203,7 @@ impl Tensor {
 }
 
 /// The least and the greatest of integers; none of 64 unsigned bits.
-fn extremes(bytes: &[u8], dtype: DType) -> Option<(i64, i64)> {
+pub(super) fn extremes(bytes: &[u8], dtype: DType) -> Option<(i64, i64)> {
     macro_rules! of {
         ($t:ty) => {{
             let elements = bytes.as_chunks().0.iter().map(|c| <$t>::from_le_bytes(*c));

@@ -87,6 +87,8 @@ enum Part {
     Drop,
     /// An axis of size 1 appears.
     New,
+    /// An ellipsis that covers no axis: it still separates the choices on its two sides.
+    Gap,
     /// The axis is chosen from by these positions.
     Choose(Tensor),
 }
@@ -134,6 +136,9 @@ fn resolve(shape: &[usize], specs: &[IndexSpec]) -> Result<Plan> {
         match spec {
             IndexSpec::NewAxis => plan.parts.push(Part::New),
             IndexSpec::Ellipsis => {
+                if shape.len() == used {
+                    plan.parts.push(Part::Gap);
+                }
                 for _ in 0..shape.len() - used {
                     plan.axis(shape[axis], 0, 1, shape[axis], Part::Keep);
                     axis += 1;
@@ -197,6 +202,7 @@ impl Plan {
         let mut sizes = self.sizes.iter();
         let kept = |part: &Part| match part {
             Part::New => Some(1),
+            Part::Gap => None,
             Part::Drop => sizes.next().and(None),
             Part::Keep | Part::Choose(_) => sizes.next().copied(),
         };
@@ -206,7 +212,8 @@ impl Plan {
     /// The advanced stage over the basic one's result.
     fn advanced(&self) -> Result<Advanced> {
         let (mut chosen, mut indices, mut shape) = (Dims::new(), Vec::new(), Dims::new());
-        for (axis, part) in self.parts.iter().filter(|p| !matches!(p, Part::Drop)).enumerate() {
+        let axes = self.parts.iter().filter(|p| !matches!(p, Part::Drop | Part::Gap));
+        for (axis, part) in axes.enumerate() {
             if let Part::Choose(index) = part {
                 shape = broadcast(OP, &shape, index.shape())?;
                 chosen.push(axis);

@@ -3,8 +3,12 @@
 use crate::{
     DType, Error, Result, Tensor,
     graph::op::Op,
+    host_memory, interrupt,
     shape::{Dims, normalize_axis},
 };
+
+/// Memory that a piece takes beside its elements.
+const PIECE_BYTES: usize = 1024;
 
 impl Tensor {
     /// The tensors one after another along axis `dim`. Their other sizes must be equal; dtypes are promoted.
@@ -55,9 +59,15 @@ impl Tensor {
             return Err(Error::argument("split", "the size of a piece must not be 0"));
         }
         let extent = self.shape()[axis];
-        (0..extent.div_ceil(size).max(1))
-            .map(|i| self.sliced_axis(axis, i * size, 1, size.min(extent - i * size)))
-            .collect()
+        let count = extent.div_ceil(size).max(1);
+        // Small memory cannot be refused: what all pieces need is asked for before.
+        drop(host_memory::room::<[u8; PIECE_BYTES]>(count)?);
+        let mut pieces = host_memory::room(count)?;
+        for i in 0..count {
+            interrupt::check()?;
+            pieces.push(self.sliced_axis(axis, i * size, 1, size.min(extent - i * size))?);
+        }
+        Ok(pieces)
     }
 
     /// Pieces of these sizes along an axis; the sizes must add up to its extent.
@@ -65,8 +75,9 @@ impl Tensor {
         let axis = normalize_axis("split", dim, self.shape())?;
         let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
         if total != Some(self.shape()[axis]) {
-            let message =
-                format!("sizes {sizes:?} must add up to {}, the extent of axis {axis}", self.shape()[axis]);
+            let given =
+                if sizes.len() > 64 { format!("{} sizes", sizes.len()) } else { format!("sizes {sizes:?}") };
+            let message = format!("{given} must add up to {}, the extent of axis {axis}", self.shape()[axis]);
             return Err(Error::argument("split", message));
         }
         let starts = sizes.iter().scan(0, |next, &size| {
@@ -76,13 +87,20 @@ impl Tensor {
         starts.zip(sizes).map(|(start, &size)| self.sliced_axis(axis, start, 1, size)).collect()
     }
 
-    /// At most `count` pieces of equal size along an axis; the last may be smaller.
+    /// At most `count` pieces of equal size along an axis; the last may be smaller. Of an empty axis, `count` empty pieces.
     pub fn chunk(&self, count: usize, dim: i64) -> Result<Vec<Tensor>> {
         let axis = normalize_axis("chunk", dim, self.shape())?;
         if count == 0 {
             return Err(Error::argument("chunk", "the number of pieces must not be 0"));
         }
-        self.split(self.shape()[axis].div_ceil(count).max(1), dim)
+        if self.shape()[axis] == 0 {
+            let mut pieces = Vec::new();
+            let none = |_| Error::argument("chunk", format!("there is no memory for {count} pieces"));
+            pieces.try_reserve_exact(count).map_err(none)?;
+            pieces.resize(count, self.clone());
+            return Ok(pieces);
+        }
+        self.split(self.shape()[axis].div_ceil(count), dim)
     }
 }
 

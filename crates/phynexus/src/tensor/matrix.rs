@@ -75,12 +75,13 @@ impl Tensor {
     /// computed at the call.
     pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor> {
         super::select::check_index("one_hot", self)?;
-        let labels: Vec<i128> = if self.dtype() == DType::U64 {
-            self.to_vec::<u64>()?.into_iter().map(i128::from).collect()
+        let outside = |label: &i128| !(0..classes as i128).contains(label);
+        let label = if self.dtype() == DType::U64 {
+            self.to_vec::<u64>()?.into_iter().map(i128::from).find(outside)
         } else {
-            self.to_dtype(DType::I64)?.to_vec::<i64>()?.into_iter().map(i128::from).collect()
+            self.to_dtype(DType::I64)?.to_vec::<i64>()?.into_iter().map(i128::from).find(outside)
         };
-        if let Some(label) = labels.iter().find(|label| !(0..classes as i128).contains(*label)) {
+        if let Some(label) = label {
             let message = format!("label {label} is outside the {classes} classes, which are counted from 0");
             return Err(Error::argument("one_hot", message));
         }

@@ -23,6 +23,7 @@ mod null;
 pub(crate) use null::null_device;
 mod operands;
 mod operators;
+mod overwrite;
 mod print;
 mod product;
 mod random;
@@ -56,7 +57,7 @@ use crate::{
         node::{Node, Sources, intern},
         op::Op,
     },
-    schedule::{self, capture},
+    schedule::{self, backlog, capture},
     shape::{Dims, Layout, MAX_RANK, check_rank, checked_element_count, dims, element_count},
 };
 
@@ -65,10 +66,6 @@ use crate::{
 /// Tensors are values: an operation never changes one, and views do not alias. Clones share the data.
 #[derive(Clone)]
 pub struct Tensor(Arc<Node>);
-
-/// Chains of pending operations longer than this are evaluated as they grow, so that forgotten reads cannot pile up
-/// work without bound.
-const PENDING_DEPTH: u32 = 2048;
 
 impl Tensor {
     /// The shape.
@@ -127,7 +124,7 @@ impl Tensor {
 
     /// A leaf that stands for an operand while a composite's body is recorded; it never has data.
     pub(crate) fn placeholder(device: Device, dtype: DType, shape: &[usize]) -> Tensor {
-        Tensor(Node::pending(intern(Op::Buffer, dtype, shape.into()), device, Sources::new(), 0, false))
+        Tensor(Node::pending(intern(Op::Buffer, dtype, shape.into()), device, Sources::new(), false))
     }
 
     /// Adds a node. `shape` and `dtype` are the result's, already checked against the operands by the caller; here the
@@ -182,17 +179,13 @@ impl Tensor {
             }
             return Ok(view);
         }
-        let mut depth = 0;
         let mut sources = Sources::new();
-        for operand in operands {
-            if !operand.is_evaluated() {
-                depth = depth.max(operand.0.depth + 1);
-            }
-            sources.push(operand.0.clone());
-        }
-        let tensor = Tensor(Node::pending(intern(op, dtype, shape), device, sources, depth, requires_grad));
-        if depth > PENDING_DEPTH && !capture::is_recording() {
+        operands.iter().for_each(|operand| sources.push(operand.0.clone()));
+        let tensor = Tensor(Node::pending(intern(op, dtype, shape), device, sources, requires_grad));
+        if schedule::is_eager() && !capture::is_recording() {
             tensor.evaluate()?;
+        } else {
+            backlog::note_recorded(&tensor.0)?;
         }
         Ok(tensor)
     }
@@ -224,6 +217,25 @@ impl Tensor {
     pub fn storage(&self) -> Result<Storage> {
         self.evaluate()?;
         self.0.data().ok_or_else(|| Error::internal("storage", format!("{} has no data", self.0.op().name())))
+    }
+
+    /// The same values in a buffer of their own, from which everybody reads them: what compares an element with a result
+    /// must not compare two computations of it.
+    pub(crate) fn stored(&self) -> Result<Tensor> {
+        if self.is_evaluated() {
+            return Ok(self.clone());
+        }
+        Tensor::record(Op::Contiguous, self.dtype(), dims(self.shape()), &[self])
+    }
+
+    /// [`Tensor::stored`] if there will be a gradient, else the tensor itself.
+    pub(crate) fn stored_for_gradient(&self) -> Result<Tensor> {
+        if self.requires_grad() && gradient::is_enabled() { self.stored() } else { Ok(self.clone()) }
+    }
+
+    /// True if neither a graph nor anybody else has the tensor.
+    pub(crate) fn is_only_handle(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
     }
 
     /// The same values without a gradient.

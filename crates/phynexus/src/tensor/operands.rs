@@ -34,6 +34,28 @@ impl Tensor {
         Tensor::record_on(self.device(), Op::Constant(value.cast(dtype)), dtype, dims(self.shape()), &[])
     }
 
+    /// A function of several steps: 16-bit floats go through it as `float32` and are rounded once, at its end.
+    pub(super) fn in_compute_dtype(
+        &self,
+        function: impl FnOnce(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        function(&self.to_dtype(self.dtype().compute())?)?.to_dtype(self.dtype())
+    }
+
+    /// As [`Tensor::in_compute_dtype`], for a function of two tensors whose promoted dtype is a 16-bit float.
+    pub(super) fn in_compute_dtype_with(
+        &self,
+        other: &Tensor,
+        function: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let dtype = self.dtype().promote(other.dtype());
+        let wide = dtype.compute();
+        if wide == dtype {
+            return function(self, other);
+        }
+        function(&self.to_dtype(wide)?, &other.to_dtype(wide)?)?.to_dtype(dtype)
+    }
+
     /// The tensor as floating point: integers and `bool` become `float32`.
     pub(super) fn floating(&self) -> Result<Tensor> {
         self.to_dtype(floating(self.dtype()))

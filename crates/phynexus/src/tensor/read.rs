@@ -6,6 +6,7 @@ use crate::{
     Element, Error, Result, Tensor,
     device::{Buffer, HostRead},
     graph::op::Op,
+    host_memory,
     schedule::{self, plan::Plan},
 };
 
@@ -29,7 +30,7 @@ impl<T: Element> Reading<T> {
     pub fn wait(self) -> Result<Vec<T>> {
         let mut elements = Vec::new();
         self.copy.finish(&mut |bytes| {
-            elements = T::read_bytes(bytes);
+            elements = host_memory::elements(bytes)?;
             Ok(())
         })?;
         Ok(elements)
@@ -46,7 +47,7 @@ impl Tensor {
     /// The elements as little-endian bytes in row-major order.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let (buffer, offset, count) = self.data_in_rows()?;
-        let mut bytes = vec![0; count];
+        let mut bytes = host_memory::filled(0, count)?;
         self.device().backend().read(&buffer, offset, &mut bytes)?;
         Ok(bytes)
     }
@@ -68,7 +69,7 @@ impl Tensor {
     /// The elements in row-major order. `T` must be the tensor's own dtype.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.check_read::<T>("to_vec")?;
-        Ok(T::read_bytes(&self.to_bytes()?))
+        host_memory::elements(&self.to_bytes()?)
     }
 
     /// Begins to read the elements, and goes on: the computation is submitted, and the copy behind it. On a device that

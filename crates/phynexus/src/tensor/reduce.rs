@@ -75,7 +75,9 @@ impl Tensor {
         sum.div_scalar(self.count_along(axes) as f64)?.to_dtype(dtype)
     }
 
-    /// The greatest element over `axes` (all if empty); NaN if any is NaN.
+    /// The greatest element over `axes` (all if empty); NaN if any is NaN. Elements that equal it share its gradient: over
+    /// all axes NaNs do too; over some, a NaN makes the gradients of all elements beside it NaN. (As PyTorch's `max()`
+    /// and `amax`.)
     ///
     /// # Errors
     /// [`Error::Shape`] if nothing is combined: an empty axis has no greatest element.
@@ -83,7 +85,7 @@ impl Tensor {
         self.extreme("max", Combine::Max, axes, keepdim)
     }
 
-    /// The least element over `axes` (all if empty); NaN if any is NaN.
+    /// The least element over `axes` (all if empty); NaN if any is NaN. Its gradient is shared as that of [`Tensor::max`].
     ///
     /// # Errors
     /// [`Error::Shape`] if nothing is combined: an empty axis has no least element.
@@ -96,7 +98,7 @@ impl Tensor {
         if self.count_along(axes) == 0 && element_count(&reduced_shape(self.shape(), axes, false)) > 0 {
             return Err(Error::shape(op, &[self.shape()], "an empty axis has no extreme element"));
         }
-        self.reduced(combine, axes, keepdim)
+        self.stored_for_gradient()?.reduced(combine, axes, keepdim)
     }
 
     /// The index (`int64`) of the greatest element along `axis`, or in row-major order among all for `None`; the first
@@ -182,9 +184,8 @@ impl Tensor {
         let dtype = floating(self.dtype());
         let x = self.to_dtype(dtype.compute())?;
         if self.count_along(axes) == 0 {
-            let shape = reduced_shape(self.shape(), axes, keepdim);
-            let nothing = Op::Constant(Scalar::Float(f64::NEG_INFINITY));
-            return Tensor::record_on(self.device(), nothing, dtype, shape, &[]);
+            // A sum of nothing, so that the empty tensor has a gradient.
+            return x.reduced(Combine::Sum, axes, keepdim)?.add_scalar(f64::NEG_INFINITY)?.to_dtype(dtype);
         }
         // The shift cancels in the derivative, so it is taken as constant; infinite maxima would give inf - inf.
         let greatest = x.detach()?.reduced(Combine::Max, axes, true)?;

@@ -46,10 +46,11 @@ impl Tensor {
             let op = Op::Scan { combine, axis, reverse: false };
             Tensor::record(op, x.dtype(), x.shape().into(), &[x])
         };
-        let values = along(self, combine)?;
-        let mut holds = self.detach()?.eq(&values.detach()?)?;
+        let x = self.stored()?;
+        let values = along(&x, combine)?;
+        let mut holds = x.detach()?.eq(&values.detach()?)?;
         if self.dtype().is_float() {
-            holds = holds.or(&self.detach()?.isnan()?)?;
+            holds = holds.or(&x.detach()?.isnan()?)?;
         }
         let position = Tensor::iota(self.shape().into(), axis, DType::I64, self.device())?;
         let holder = holds.where_(&position, &position.zeros_like()?)?;
@@ -123,7 +124,8 @@ impl Tensor {
             if nothing && element_count(&reduced_shape(self.shape(), axes, false)) > 0 {
                 return Err(Error::shape("norm", &[self.shape()], "an empty axis has no extreme element"));
             }
-            x.abs()?.reduced(if p > 0.0 { Combine::Max } else { Combine::Min }, axes, keepdim)?
+            let combine = if p > 0.0 { Combine::Max } else { Combine::Min };
+            x.abs()?.stored_for_gradient()?.reduced(combine, axes, keepdim)?
         } else if p == 0.0 {
             x.ne_scalar(0)?.to_dtype(x.dtype())?.reduced(Combine::Sum, axes, keepdim)?
         } else if p == 1.0 {

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use crate::{
     DType, Error, Result, Scalar, Tensor,
     graph::op::{Combine, Op, ScatterMode},
+    host_memory, interrupt,
     schedule::capture::is_recording,
     shape::{Dims, element_count, normalize_axis},
 };
@@ -314,24 +315,42 @@ impl Tensor {
         if self.dtype() != DType::Bool {
             return Err(Error::dtype(op, &[self.dtype()], "a mask must be bool: compare with .ne_scalar(0)"));
         }
-        let mask = self.to_vec::<bool>()?;
-        let places: Vec<i64> = mask.iter().enumerate().filter(|(_, b)| **b).map(|(i, _)| i as i64).collect();
+        let mask = self.to_bytes()?;
+        let mut places: Vec<i64> = host_memory::room(count_true(&mask)?)?;
+        for_true(&mask, |place| places.push(place as i64))?;
         Tensor::from_slice(&places, &[places.len()], self.device())
     }
 
     /// The coordinates of the nonzero elements in row-major order, `int64 [count, rank]`. Computed at the call.
     pub fn nonzero(&self) -> Result<Tensor> {
-        let flags = self.to_dtype(DType::Bool)?.to_vec::<bool>()?;
-        let mut coordinates: Vec<i64> = Vec::new();
-        for (mut flat, _) in flags.iter().enumerate().filter(|(_, b)| **b) {
+        let flags = self.to_dtype(DType::Bool)?.to_bytes()?;
+        let count = count_true(&flags)?;
+        let mut coordinates: Vec<i64> = host_memory::room(count.saturating_mul(self.rank()))?;
+        for_true(&flags, |mut flat| {
             let begin = coordinates.len();
             for &size in self.shape().iter().rev() {
                 coordinates.push((flat % size) as i64);
                 flat /= size;
             }
             coordinates[begin..].reverse();
-        }
-        let count = flags.iter().filter(|b| **b).count();
+        })?;
         Tensor::from_slice(&coordinates, &[count, self.rank()], self.device())
     }
+}
+
+/// How many of a mask's elements are true.
+fn count_true(mask: &[u8]) -> Result<usize> {
+    let mut count = 0;
+    for_true(mask, |_| count += 1)?;
+    Ok(count)
+}
+
+/// Calls `visit` with the positions of a mask's true elements.
+fn for_true(mask: &[u8], mut visit: impl FnMut(usize)) -> Result<()> {
+    for (block, part) in mask.chunks(host_memory::BLOCK).enumerate() {
+        interrupt::check()?;
+        let first = block * host_memory::BLOCK;
+        part.iter().enumerate().filter(|(_, byte)| **byte != 0).for_each(|(i, _)| visit(first + i));
+    }
+    Ok(())
 }

@@ -4,6 +4,7 @@ use super::operands::promote2;
 use crate::{
     DType, Error, Result, Tensor,
     graph::op::Op,
+    host_memory, interrupt,
     shape::{Dims, normalize_axis},
 };
 
@@ -81,25 +82,30 @@ impl Tensor {
         let flat = self.reshaped(Dims::from_slice(&[self.len()]))?;
         let (sorted, order) = flat.sort(0, false)?;
         let count = self.len();
-        let mut starts: Vec<i64> = if count == 0 { Vec::new() } else { vec![0] };
-        if count > 1 {
-            let differs = sorted.narrow(0, 1, count - 1)?.ne(&sorted.narrow(0, 0, count - 1)?)?;
-            let boundaries = differs.to_vec::<bool>()?;
-            starts.extend(boundaries.iter().enumerate().filter(|(_, b)| **b).map(|(i, _)| i as i64 + 1));
-        }
-        let order = order.to_vec::<i64>()?;
-        let mut inverse = vec![0i64; count];
-        let mut counts = Vec::with_capacity(starts.len());
-        for (group, &start) in starts.iter().enumerate() {
-            let end = starts.get(group + 1).map_or(count, |&next| next as usize);
-            counts.push(end as i64 - start);
-            order[start as usize..end].iter().for_each(|&place| inverse[place as usize] = group as i64);
-        }
         let device = self.device();
-        Ok(Unique {
-            values: sorted.take(&Tensor::from_slice(&starts, &[starts.len()], device)?, Some(0))?,
-            inverse: Tensor::from_slice(&inverse, self.shape(), device)?,
-            counts: Tensor::from_slice(&counts, &[counts.len()], device)?,
-        })
+        // True where a group of equals begins.
+        let begins = match count {
+            0 => Tensor::zeros(&[0], DType::Bool, device)?,
+            _ => {
+                let differs = sorted.narrow(0, 1, count - 1)?.ne(&sorted.narrow(0, 0, count - 1)?)?;
+                Tensor::cat(&[&Tensor::ones(&[1], DType::Bool, device)?, &differs], 0)?
+            }
+        };
+        let flags = begins.to_bytes()?;
+        let order = order.to_vec::<i64>()?;
+        let mut inverse = host_memory::filled(0i64, count)?;
+        let mut group = -1;
+        for (places, flags) in order.chunks(host_memory::BLOCK).zip(flags.chunks(host_memory::BLOCK)) {
+            interrupt::check()?;
+            for (&place, &begins) in places.iter().zip(flags) {
+                group += i64::from(begins);
+                inverse[place as usize] = group;
+            }
+        }
+        let inverse = Tensor::from_slice(&inverse, self.shape(), device)?;
+        let starts = begins.true_positions("unique")?;
+        let ends = Tensor::from_slice(&[count as i64][..count.min(1)], &[count.min(1)], device)?;
+        let ends = Tensor::cat(&[&starts.narrow(0, count.min(1), starts.len() - count.min(1))?, &ends], 0)?;
+        Ok(Unique { values: sorted.take(&starts, Some(0))?, inverse, counts: ends.sub(&starts)? })
     }
 }

@@ -146,7 +146,7 @@ impl Tensor {
 
     /// The logarithm to base 10: the natural logarithm divided by that of 10, within about one rounding more.
     pub fn log10(&self) -> Result<Tensor> {
-        self.log()?.div_scalar(std::f64::consts::LN_10)
+        self.in_compute_dtype(|x| x.log()?.div_scalar(std::f64::consts::LN_10))
     }
 
     /// Every bit inverted; `bool` is negated.

@@ -24,8 +24,8 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """Scales all gradients so that their norm together is at most ``max_norm``; gives the norm before that. ``foreach``
-    is accepted: the engine computes all of them together anyway.
+    """Scales all gradients so that their norm together is at most ``max_norm``; gives the norm before that, on the device
+    of the first. ``foreach`` is accepted: the engine computes all of them together anyway.
 
     >>> import neurenix as nx
     >>> w = nx.nn.Parameter([3.0, 4.0])
@@ -40,15 +40,17 @@ def clip_grad_norm_(
         return _engine.zeros(())
     with no_grad():
         sizes = [gradient.float() if gradient.itemsize < 4 else gradient for _, gradient in pairs]
+        device = sizes[0].device
         if math.isinf(norm_type):
-            total = _engine.stack([size.abs().max() for size in sizes]).max()
+            total = _engine.stack([size.abs().max().to(device) for size in sizes]).max()
         else:
-            total = _engine.stack([(size.abs() ** norm_type).sum() for size in sizes]).sum() ** (1.0 / norm_type)
+            powers = [(size.abs() ** norm_type).sum().to(device) for size in sizes]
+            total = _engine.stack(powers).sum() ** (1.0 / norm_type)
         if error_if_nonfinite and not math.isfinite(total.item()):
             raise RuntimeError(f"clip_grad_norm_: the norm is {total.item()}: no gradient was scaled")
         factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
         for parameter, gradient in pairs:
-            parameter.grad = gradient * factor.to(gradient.dtype)
+            parameter.grad = gradient * factor.to(gradient.device, gradient.dtype)
     return total
 
 

@@ -1,6 +1,9 @@
 //! Arrays of other libraries as tensors.
 
-use phynexus::{DType, Tensor, shape::Layout};
+use phynexus::{
+    DType, Tensor, host_memory,
+    shape::{Layout, checked_element_count},
+};
 use pyo3::{
     exceptions::PyTypeError,
     ffi,
@@ -44,19 +47,22 @@ unsafe fn extents(array: &Array) -> Result<(Vec<usize>, Vec<isize>)> {
 ///
 /// # Safety
 /// From the address on, elements of this size lie in these extents and may be read.
-unsafe fn gathered(address: usize, shape: &[usize], strides: &[isize], size: usize) -> Vec<u8> {
-    let count = shape.iter().product::<usize>();
-    if count == 0 {
-        return Vec::new();
+unsafe fn gathered(address: usize, shape: &[usize], strides: &[isize], size: usize) -> Result<Vec<u8>> {
+    let Some(length) = checked_element_count(shape).and_then(|count| count.checked_mul(size)) else {
+        return Err(phynexus::Error::HostMemory { requested: usize::MAX }.into());
+    };
+    if length == 0 {
+        return Ok(Vec::new());
     }
+    let mut bytes = host_memory::room(length)?;
     let start: *const u8 = std::ptr::with_exposed_provenance(address);
     if strides == &Layout::contiguous(shape).strides[..] {
         // SAFETY: the caller's promise; the elements lie one after the other.
-        return unsafe { std::slice::from_raw_parts(start, count * size) }.to_vec();
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, length) });
+        return Ok(bytes);
     }
-    let mut bytes = Vec::with_capacity(count * size);
     let mut index = vec![0usize; shape.len()];
-    for _ in 0..count {
+    for _ in 0..length / size {
         let moved: isize = index.iter().zip(strides).map(|(&i, &stride)| i as isize * stride).sum();
         // SAFETY: the element is one of the array's.
         bytes.extend_from_slice(unsafe {
@@ -70,7 +76,7 @@ unsafe fn gathered(address: usize, shape: &[usize], strides: &[isize], size: usi
             index[axis] = 0;
         }
     }
-    bytes
+    Ok(bytes)
 }
 
 /// The array in a capsule.
@@ -193,7 +199,7 @@ pub(crate) fn exchanged(
             let cpu = crate::device::find("cpu")?;
             py.detach(|| -> Result<Tensor> {
                 // SAFETY: the array is on the CPU.
-                let mut bytes = unsafe { gathered(address, &shape, &strides, dtype.size()) };
+                let mut bytes = unsafe { gathered(address, &shape, &strides, dtype.size()) }?;
                 if is_bool {
                     bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
                 }

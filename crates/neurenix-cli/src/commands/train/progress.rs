@@ -2,11 +2,7 @@
 
 use std::{
     io::IsTerminal,
-    process,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -14,21 +10,40 @@ use indicatif::{ProgressBar, ProgressStyle};
 use neurenix::{
     Error, Result,
     io::tensorboard::EventWriter,
-    phynexus::{
-        device::finish_within,
-        profile::{Detail, Profile, Profiler},
-    },
+    phynexus::profile::{Detail, Profile, Profiler},
     train::{EpochRecord, History, Observer, StepReport},
 };
 
 use super::super::{run_folder::RunFolder, write_out};
 use super::Arguments;
 
-/// Ends the program at once, or nearly: devices may finish first what was submitted, in this time.
-fn end() -> ! {
-    const PATIENCE: Duration = Duration::from_secs(2);
-    finish_within(PATIENCE);
-    process::exit(130)
+/// The training runs of this process that go on.
+static RUNS: AtomicUsize = AtomicUsize::new(0);
+/// Whether they were asked to stop.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Lets the training runs of this process end their step and write a checkpoint. False if there are none, or they were asked
+/// before: then a program that was interrupted should end at once.
+pub fn stop_training() -> bool {
+    RUNS.load(Ordering::SeqCst) > 0 && !STOPPED.swap(true, Ordering::SeqCst)
+}
+
+/// A training run that goes on.
+struct Run;
+
+impl Run {
+    fn begin() -> Run {
+        if RUNS.fetch_add(1, Ordering::SeqCst) == 0 {
+            STOPPED.store(false, Ordering::SeqCst);
+        }
+        Run
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        RUNS.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// The progress bar, the figures of each epoch, the TensorBoard file, and Ctrl-C.
@@ -38,7 +53,8 @@ pub(super) struct Progress<'a> {
     pub(super) failure: Option<Error>,
     folder: &'a RunFolder,
     history: History,
-    interrupted: Arc<AtomicBool>,
+    /// While it lives, [`stop_training`] has something to stop.
+    _run: Run,
     events: Option<EventWriter>,
     quiet: bool,
     epochs: usize,
@@ -56,22 +72,13 @@ impl Progress<'_> {
         history: History,
         epochs: usize,
     ) -> Result<Progress<'a>> {
-        let interrupted = Arc::new(AtomicBool::new(false));
-        let flag = interrupted.clone();
-        // The first Ctrl-C lets the step end and a checkpoint be written; the second ends the program.
-        ctrlc::set_handler(move || {
-            if flag.swap(true, Ordering::SeqCst) {
-                end();
-            }
-        })
-        .map_err(|e| Error::data("Ctrl-C", e.to_string()))?;
         let hidden = arguments.json || !std::io::stderr().is_terminal();
         let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
         if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len}  {msg}  {eta}") {
             bar.set_style(style.progress_chars("=> "));
         }
         let events = match arguments.tensorboard {
-            true => Some(EventWriter::create(&folder.0)?),
+            true => Some(EventWriter::create(&folder.path)?),
             false => None,
         };
         let detailed = arguments.profile.is_some();
@@ -81,7 +88,7 @@ impl Progress<'_> {
             failure: None,
             folder,
             history,
-            interrupted,
+            _run: Run::begin(),
             events,
             quiet: arguments.json,
             epochs,
@@ -156,7 +163,7 @@ impl Observer for Progress<'_> {
             self.bar.set_message(format!("loss {:.4}{accuracy}", report.loss));
             self.bar.set_position(report.batch as u64);
         }
-        !self.interrupted.load(Ordering::SeqCst) && self.failure.is_none()
+        !STOPPED.load(Ordering::SeqCst) && self.failure.is_none()
     }
 
     fn epoch(&mut self, record: &EpochRecord) {

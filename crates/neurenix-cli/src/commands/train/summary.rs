@@ -1,6 +1,6 @@
 //! The report of a finished run.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use neurenix::{
     Result,
@@ -171,7 +171,7 @@ struct Judged {
 fn judge(test: &Dataset, model: &dyn Module, device: Device, classes: &[String]) -> Result<Judged> {
     let _guard = no_grad();
     model.eval();
-    let mut counts = vec![0u64; classes.len() * classes.len()];
+    let mut counts = BTreeMap::new();
     let (mut mistakes, mut wrong) = (Vec::new(), 0);
     for batch in Batches::new(test, &BatchOptions { batch_size: 256, ..BatchOptions::default() })? {
         let batch = batch?;
@@ -182,7 +182,7 @@ fn judge(test: &Dataset, model: &dyn Module, device: Device, classes: &[String])
         for (row, (scores, truth)) in probabilities.chunks(classes.len()).zip(truths).enumerate() {
             let best = scores.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(i, _)| i);
             let truth = truth as usize;
-            counts[truth * classes.len() + best] += 1;
+            *counts.entry((truth, best)).or_insert(0) += 1;
             if best == truth {
                 continue;
             }

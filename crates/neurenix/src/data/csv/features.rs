@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{CsvOptions, FORMAT, LabelColumn, read_table};
+use super::{CsvOptions, FORMAT, LabelColumn, read_table, read_text};
 use crate::data::HostArray;
 use crate::error::{Error, Place, Result};
 
@@ -30,8 +30,7 @@ pub enum FeatureColumns {
 /// # Errors
 /// As [`super::read_csv`]; and if a column is missing, or is there though the model does not know it.
 pub fn read_csv_features(path: &Path, columns: &FeatureColumns, delimiter: u8) -> Result<HostArray> {
-    let text = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
-    read_features(&text, path, columns, delimiter)
+    read_features(&read_text(path)?, path, columns, delimiter)
 }
 
 fn read_features(text: &[u8], path: &Path, columns: &FeatureColumns, delimiter: u8) -> Result<HostArray> {

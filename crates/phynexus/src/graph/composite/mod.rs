@@ -30,7 +30,7 @@ pub(crate) use tf32::{record as record_product, record_as as record_product_as};
 use smallvec::SmallVec;
 
 use super::{
-    gradient::rule::{Call, InputGradients},
+    gradient::rule::{self, Call, InputGradients, Reads},
     op::{ConvKind, Op},
 };
 use crate::{DType, Error, Result, Scalar, Tensor, shape::Dims};
@@ -343,6 +343,19 @@ impl Composite {
             | Composite::RecurrentGradient(_)
             | Composite::QuantizeLinear { .. }
             | Composite::DequantizeLinear { .. } => Ok(None),
+        }
+    }
+
+    /// What [`Composite::gradient`], or that of the body, reads.
+    pub(super) fn gradient_reads(&self) -> Reads {
+        match self {
+            Composite::Softmax { .. } | Composite::LogSoftmax { .. } => Reads::RESULT,
+            Composite::Tf32 { op, .. } => rule::reads(op),
+            Composite::Attention(_)
+            | Composite::AttentionGradient(_)
+            | Composite::Recurrent(_)
+            | Composite::RecurrentGradient(_) => Reads::EVERYTHING,
+            _ => Reads::OPERANDS,
         }
     }
 

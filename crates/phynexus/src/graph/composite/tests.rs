@@ -12,7 +12,7 @@ use crate::{
 
 fn leaf(dtype: DType, shape: &[usize]) -> Tensor {
     let signature = intern(Op::Buffer, dtype, shape.into());
-    Tensor::from_node(Node::pending(signature, device(), Sources::new(), 0, dtype.is_float()))
+    Tensor::from_node(Node::pending(signature, device(), Sources::new(), dtype.is_float()))
 }
 
 /// Every composite with operands of a dtype.

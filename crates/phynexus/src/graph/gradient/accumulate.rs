@@ -31,6 +31,7 @@ pub(super) fn total(contributions: SmallVec<[Tensor; 2]>) -> Result<Tensor> {
             None => add(Formula::of(contribution)),
         }
     }
+    // Slices come last whether they can be joined or not, so that every element is summed in one order.
     slices.sort_by(|a, b| a.padding.cmp(&b.padding));
     let mut joined: Vec<Slices> = Vec::new();
     for slice in slices {
@@ -50,24 +51,32 @@ struct Slices {
     axis: Option<usize>,
     /// The zeros around.
     padding: SmallVec<[(usize, usize); 4]>,
+    /// A slice that was evaluated together with its zeros, which cannot be joined.
+    padded: Option<Tensor>,
 }
 
 impl Slices {
     /// The slice that this tensor was made of, if zeros were put around one.
     fn of(tensor: &Tensor) -> Option<Slices> {
-        let sources = tensor.node().sources();
-        match (tensor.node().op(), sources.as_slice()) {
-            (Op::Pad { padding, value }, [inner]) if value.as_f64() == 0.0 => Some(Slices {
-                parts: vec![Tensor::from_node(inner.clone())],
-                axis: None,
-                padding: padding.clone(),
-            }),
+        match tensor.node().op() {
+            Op::Pad { padding, value } if value.as_f64() == 0.0 => {
+                let sources = tensor.node().sources();
+                Some(Slices {
+                    parts: sources.iter().cloned().map(Tensor::from_node).collect(),
+                    axis: None,
+                    padding: padding.clone(),
+                    padded: sources.is_empty().then(|| tensor.clone()),
+                })
+            }
             _ => None,
         }
     }
 
     /// The axis along which `next` begins where these end, if both extend as far along all others.
     fn axis_before(&self, next: &Slices) -> Option<usize> {
+        if self.padded.is_some() || next.padded.is_some() {
+            return None;
+        }
         let mut differing = (0..self.padding.len()).filter(|&a| self.padding[a] != next.padding[a]);
         let (axis, None) = (differing.next()?, differing.next()) else { return None };
         let (before, _) = self.padding[axis];
@@ -83,6 +92,9 @@ impl Slices {
     }
 
     fn formula(&self) -> Formula {
+        if let Some(padded) = &self.padded {
+            return Formula::of(padded);
+        }
         let parts: Vec<Formula> = self.parts.iter().map(Formula::of).collect();
         let whole = match self.axis {
             Some(axis) => self.one_slice(axis).unwrap_or_else(|| Formula::cat(&parts, axis)),

@@ -14,7 +14,7 @@ pub(crate) mod tests;
 
 use std::{cell::Cell, marker::PhantomData};
 
-pub use hooks::{Hook, Hooks};
+pub use hooks::{Hook, HookFunction, HookHandle, Hooks};
 pub use sweep::Gradients;
 
 thread_local! {

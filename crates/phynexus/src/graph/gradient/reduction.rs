@@ -27,8 +27,11 @@ pub(super) fn reduce(combine: Combine, axes: Axes, call: &Call) -> Formula {
     match combine {
         Combine::Sum => g,
         Combine::Max | Combine::Min => {
-            // Equals share it.
-            let chosen = x.eq(&y.expand(shape)).cast(call.gradient.dtype());
+            // Equals share it. Over all axes NaNs are equals; else they leave nobody to share.
+            let equal = x.eq(&y.expand(shape));
+            let whole = (0..shape.len()).all(|axis| axes.contains(axis));
+            let chosen = if whole { equal.or(&x.is_nan()) } else { equal };
+            let chosen = chosen.cast(call.gradient.dtype());
             let share = call.gradient() / chosen.sum(axes);
             chosen * share
         }

@@ -7,7 +7,7 @@ use crate::{
     Error, Result, Tensor,
     graph::{
         formula::Formula,
-        op::{Op, PoolKind},
+        op::{Binary, Combine, Op, PoolKind, Unary},
     },
 };
 
@@ -39,6 +39,25 @@ impl Call<'_> {
     pub(in crate::graph) fn each(&self, mut rule: impl FnMut(usize) -> Formula) -> Result<InputGradients> {
         let one = |(position, &needed): (usize, &bool)| needed.then(|| rule(position).tensor()).transpose();
         self.needs.iter().enumerate().map(one).collect()
+    }
+    /// Applies a rule for 16-bit floats to the same numbers as `float32`, and rounds what it gives.
+    fn in_compute_dtype(&self, rule: impl FnOnce(&Call) -> Result<InputGradients>) -> Result<InputGradients> {
+        let dtype = self.gradient.dtype();
+        if dtype.compute() == dtype {
+            return rule(self);
+        }
+        let wide = |tensor: &Tensor| match tensor.dtype() == dtype {
+            true => Formula::of(tensor).cast(dtype.compute()).tensor(),
+            false => Ok(tensor.clone()),
+        };
+        let inputs: SmallVec<[Tensor; 3]> = self.inputs.iter().map(wide).collect::<Result<_>>()?;
+        let (output, gradient) = (wide(self.output)?, wide(self.gradient)?);
+        let gradients =
+            rule(&Call { inputs: &inputs, output: &output, gradient: &gradient, needs: self.needs })?;
+        let rounded = |gradient: Option<Tensor>| {
+            gradient.map(|gradient| Formula::of(&gradient).cast(dtype).tensor()).transpose()
+        };
+        gradients.into_iter().map(rounded).collect()
     }
     /// No operand has a gradient: the result does not vary with any of them smoothly.
     fn none(&self) -> InputGradients {
@@ -74,17 +93,29 @@ pub(super) fn input_gradients(call: &Call) -> Result<InputGradients> {
         }
         Op::Cat { axis } => indexing::cat(call, *axis),
 
-        Op::Unary(function) => call.each(|_| elementwise::unary(*function, call)),
-        Op::Binary(function) => call.each(|i| elementwise::binary(*function, call, i)),
+        Op::Unary(function) => {
+            call.in_compute_dtype(|call| call.each(|_| elementwise::unary(*function, call)))
+        }
+        Op::Binary(function @ (Binary::Add | Binary::Sub)) => {
+            call.each(|i| elementwise::binary(*function, call, i))
+        }
+        Op::Binary(function) => {
+            call.in_compute_dtype(|call| call.each(|i| elementwise::binary(*function, call, i)))
+        }
         Op::Where => call.each(|i| {
             let zero = g().like(0.0);
             if i == 1 { call.input(0).choose(&g(), &zero) } else { call.input(0).choose(&zero, &g()) }
         }),
         Op::Cast => call.each(|i| g().cast(call.inputs[i].dtype())),
 
-        Op::Reduce { combine, axes } => call.each(|_| reduction::reduce(*combine, *axes, call)),
+        Op::Reduce { combine: Combine::Sum, axes } => {
+            call.each(|_| reduction::reduce(Combine::Sum, *axes, call))
+        }
+        Op::Reduce { combine, axes } => {
+            call.in_compute_dtype(|call| call.each(|_| reduction::reduce(*combine, *axes, call)))
+        }
         Op::Scan { combine, axis, reverse } => {
-            call.each(|_| reduction::scan(*combine, *axis, *reverse, call))
+            call.in_compute_dtype(|call| call.each(|_| reduction::scan(*combine, *axis, *reverse, call)))
         }
 
         Op::Gather => call.each(|_| indexing::gather(call)),
@@ -100,5 +131,76 @@ pub(super) fn input_gradients(call: &Call) -> Result<InputGradients> {
             Some(gradients) => Ok(gradients),
             None => super::sweep::differentiate_body(composite, call),
         },
+    }
+}
+
+/// What the rule of an operation reads: of what it does not, no value is kept for the gradient.
+pub(crate) struct Reads {
+    operands: Operands,
+    /// True if it reads the result.
+    pub(crate) result: bool,
+}
+
+/// Which operands a rule reads.
+#[derive(Clone, Copy)]
+enum Operands {
+    Nothing,
+    All,
+    /// The first.
+    First,
+    /// Each of two if the other one needs a gradient.
+    Crosswise,
+}
+
+impl Reads {
+    const NOTHING: Reads = Reads { operands: Operands::Nothing, result: false };
+    pub(in crate::graph) const RESULT: Reads = Reads { operands: Operands::Nothing, result: true };
+    const FIRST: Reads = Reads { operands: Operands::First, result: false };
+    const CROSSWISE: Reads = Reads { operands: Operands::Crosswise, result: false };
+    pub(in crate::graph) const OPERANDS: Reads = Reads { operands: Operands::All, result: false };
+    pub(in crate::graph) const EVERYTHING: Reads = Reads { operands: Operands::All, result: true };
+
+    /// True if it reads this operand; `needs` tells which operands need a gradient.
+    pub(crate) fn operand(&self, position: usize, needs: impl Fn(usize) -> bool) -> bool {
+        match self.operands {
+            Operands::Nothing => false,
+            Operands::All => true,
+            Operands::First => position == 0,
+            Operands::Crosswise => needs(1 - position),
+        }
+    }
+}
+
+/// What [`input_gradients`] reads of an operation.
+pub(crate) fn reads(op: &Op) -> Reads {
+    match op {
+        Op::Constant(_) | Op::Buffer | Op::Iota { .. } | Op::RandomBits => Reads::NOTHING,
+        Op::ArgReduce { .. } | Op::ArgSort { .. } | Op::SearchSorted { .. } => Reads::NOTHING,
+        Op::Bitcast | Op::Reshape | Op::Permute(_) | Op::Expand | Op::Contiguous | Op::Copy => Reads::NOTHING,
+        Op::Pad { .. } | Op::Slice { .. } | Op::Cat { .. } | Op::Cast => Reads::NOTHING,
+        Op::Unary(function) => match function {
+            Unary::Neg | Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Round => {
+                Reads::NOTHING
+            }
+            Unary::Not | Unary::IsNan | Unary::IsInf => Reads::NOTHING,
+            Unary::Recip | Unary::Sqrt | Unary::Rsqrt | Unary::Exp | Unary::Exp2 => Reads::RESULT,
+            Unary::Expm1 | Unary::Tan | Unary::Tanh => Reads::RESULT,
+            _ => Reads::OPERANDS,
+        },
+        Op::Binary(function) => match function {
+            Binary::Add | Binary::Sub => Reads::NOTHING,
+            Binary::Mul => Reads::CROSSWISE,
+            Binary::Div | Binary::Pow => Reads::EVERYTHING,
+            _ => Reads::OPERANDS,
+        },
+        Op::Where => Reads::FIRST,
+        Op::Reduce { combine: Combine::Sum, .. } | Op::Scan { combine: Combine::Sum, .. } => Reads::NOTHING,
+        Op::Reduce { .. } | Op::Scan { .. } => Reads::EVERYTHING,
+        Op::Gather => Reads::OPERANDS,
+        Op::Scatter(_) | Op::Custom(_) => Reads::EVERYTHING,
+        Op::Dot | Op::Conv(..) => Reads::CROSSWISE,
+        Op::Pool(PoolKind::Sum | PoolKind::Spread, _) => Reads::NOTHING,
+        Op::Pool(PoolKind::Max | PoolKind::ArgMax, _) => Reads::OPERANDS,
+        Op::Composite(composite) => composite.gradient_reads(),
     }
 }

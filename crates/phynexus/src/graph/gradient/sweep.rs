@@ -19,6 +19,7 @@ use crate::{
         op::Op,
     },
     interrupt::{self, Shield},
+    schedule::capture::is_recording,
 };
 
 /// Gradients of a loss with respect to its leaves.
@@ -224,11 +225,18 @@ impl Tensor {
         create_graph: bool,
     ) -> Result<Vec<(Tensor, Tensor)>> {
         self.check_output_gradient("backward", output_gradient)?;
-        let swept = Sweep::to_leaves(self)?.run(self, output_gradient, create_graph)?;
+        let sweep = Sweep::to_leaves(self)?;
+        sweep.evaluate_collected()?;
+        let swept = sweep.run(self, output_gradient, create_graph)?;
         if !retain_graph {
             swept.path.iter().for_each(|node| node.release());
         }
         let mut gradients = swept.gradients;
+        let is_computed_here =
+            |gradient: &Tensor| !gradient.is_evaluated() && !gradient.is_same(output_gradient);
+        for gradient in gradients.values().filter(|gradient| is_computed_here(gradient)) {
+            gradient.node().body().beside = Some(Arc::downgrade(self.node()));
+        }
         let leaf = |node: &Arc<Node>| {
             let gradient = gradients.remove(&node.number)?;
             Some((Tensor::from_node(node.clone()), gradient))
@@ -385,6 +393,17 @@ impl Sweep {
             Some(targets) => targets.contains(&node.number),
             None => *node.op() == Op::Buffer,
         }
+    }
+
+    /// Computes the gradients that leaves have collected: what they follow from would stay until the sums with the next ones
+    /// are read.
+    fn evaluate_collected(&self) -> Result<()> {
+        if is_recording() {
+            return Ok(());
+        }
+        let leaves = self.path.iter().filter(|node| *node.op() == Op::Buffer);
+        let collected: Vec<Tensor> = leaves.filter_map(|leaf| leaf.body().grad.clone()).collect();
+        Tensor::evaluate_all(&collected.iter().collect::<Vec<_>>())
     }
 
     /// Applies the rules along the path.

@@ -152,6 +152,12 @@ impl Unary {
         }
     }
 
+    /// True if the result of a 16-bit float is one, without rounding.
+    pub fn is_exact(self) -> bool {
+        use Unary::*;
+        matches!(self, Neg | Abs | Sign | Floor | Ceil | Trunc | Round | Not | IsNan | IsInf)
+    }
+
     /// The result's dtype.
     pub fn result(self, operand: DType) -> DType {
         match self {
@@ -212,6 +218,12 @@ impl Binary {
     /// True if the result is `bool` whatever the operands are.
     pub fn is_comparison(self) -> bool {
         matches!(self, Binary::Lt | Binary::Le | Binary::Eq | Binary::Ne)
+    }
+
+    /// True if the result of 16-bit floats is one, without rounding.
+    pub fn is_exact(self) -> bool {
+        use Binary::*;
+        matches!(self, Max | Min | And | Or | Xor | Shl | Shr | Lt | Le | Eq | Ne)
     }
 
     /// True if the operands may be exchanged.

@@ -124,11 +124,12 @@ pub(super) fn gather(
 }
 
 /// How many of the first elements the closure holds for, where it holds for none behind the first for which it does not:
-/// `element` loads one. The count is an `int32`.
+/// `element` loads one. The count is an `int32`, or an `int64` where that does not hold it.
 fn partition(b: &mut Builder, count: usize, mut before: impl FnMut(&mut Builder, Value) -> Value) -> Value {
-    let (low, high) = (b.registers(DType::I32, 1), b.registers(DType::I32, 1));
-    let zero = b.constant(DType::I32, 0i32);
-    let end = b.constant(DType::I32, Scalar::Int(count as i64));
+    let dtype = if i32::try_from(count).is_ok() { DType::I32 } else { DType::I64 };
+    let (low, high) = (b.registers(dtype, 1), b.registers(dtype, 1));
+    let zero = b.constant(dtype, 0i32);
+    let end = b.constant(dtype, Scalar::Int(count as i64));
     b.store(low, &only(), zero);
     b.store(high, &only(), end);
     let steps = (usize::BITS - count.leading_zeros()).max(1);
@@ -136,7 +137,7 @@ fn partition(b: &mut Builder, count: usize, mut before: impl FnMut(&mut Builder,
         let (least, most) = (b.load(low, &only()), b.load(high, &only()));
         let done = b.binary(Binary::Le, most, least);
         b.leave(done);
-        let (one, width) = (b.constant(DType::I32, 1i32), b.binary(Binary::Sub, most, least));
+        let (one, width) = (b.constant(dtype, 1i32), b.binary(Binary::Sub, most, least));
         let half = b.binary(Binary::Shr, width, one);
         let middle = b.binary(Binary::Add, least, half);
         let right = before(b, middle);

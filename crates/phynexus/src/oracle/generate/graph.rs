@@ -19,8 +19,23 @@ const GREATEST: usize = 6000;
 
 /// A graph of up to `operations` operations, the same for the same seed.
 pub fn random_case(seed: u64, operations: usize) -> Case {
-    let mut builder =
-        Builder { case: Case::new(format!("seed {seed}")), choice: Choice::new(seed), values: Values::Tame };
+    random(seed, operations, &DType::FLOATS, false)
+}
+
+/// As [`random_case`], with most of the leaves of these dtypes, and with reshapes whose sizes do not nest. (Some compilers
+/// take minutes for the indices that follow from many of those.)
+pub fn random_case_of(seed: u64, operations: usize, dtypes: &'static [DType]) -> Case {
+    random(seed, operations, dtypes, true)
+}
+
+fn random(seed: u64, operations: usize, dtypes: &'static [DType], crosses: bool) -> Case {
+    let mut builder = Builder {
+        case: Case::new(format!("seed {seed}")),
+        choice: Choice::new(seed),
+        values: Values::Tame,
+        dtypes,
+        crosses,
+    };
     builder.values = builder.choice.of(&[Values::Tame, Values::Tame, Values::Positive, Values::Special]);
     let shape = builder.shape();
     let dtype = builder.dtype();
@@ -37,11 +52,14 @@ struct Builder {
     case: Case,
     choice: Choice,
     values: Values,
+    dtypes: &'static [DType],
+    /// True if there are reshapes whose sizes do not nest.
+    crosses: bool,
 }
 
 impl Builder {
     fn dtype(&mut self) -> DType {
-        if self.choice.one_in(3) { self.choice.of(&DType::ALL) } else { self.choice.of(&DType::FLOATS) }
+        if self.choice.one_in(3) { self.choice.of(&DType::ALL) } else { self.choice.of(self.dtypes) }
     }
 
     fn shape(&mut self) -> Dims {
@@ -197,11 +215,20 @@ impl Builder {
         self.push(Op::Binary(op), op.result(dtype), &shape, &inputs);
     }
 
-    /// Elementwise work on the latest node.
+    /// Elementwise work on the latest node, through reshapes that do not nest among others.
     fn follow(&mut self) {
-        for _ in 0..self.choice.below(4) {
+        for _ in 0..self.choice.below(if self.crosses { 5 } else { 4 }) {
             let latest = self.case.ir.nodes.len() as u32 - 1;
-            if self.choice.one_in(3) { self.unary(latest) } else { self.binary(latest) }
+            match self.choice.below(if self.crosses { 6 } else { 3 }) {
+                0 => self.unary(latest),
+                1 if self.crosses => self.unary(latest),
+                2 if self.crosses => {
+                    let shape = self.shape_of(latest);
+                    let shape = self.split_or_merge(&shape);
+                    self.reshaped(latest, &shape);
+                }
+                _ => self.binary(latest),
+            }
         }
     }
 
@@ -310,9 +337,16 @@ impl Builder {
 
     fn split_or_merge(&mut self, shape: &[usize]) -> Dims {
         let count = element_count(shape);
-        match self.choice.below(3) {
+        match self.choice.below(if self.crosses { 5 } else { 3 }) {
             0 => smallvec![count],
-            1 if count > 0 && count.is_multiple_of(2) => smallvec![count / 2, 1, 2],
+            // Of [4, 6] becomes [3, 8]: no axis is a product or a part of others.
+            1 | 2 if self.crosses && count > 1 => {
+                let divisors: SmallVec<[usize; 32]> =
+                    (1..=count).filter(|d| count.is_multiple_of(*d)).collect();
+                let first = self.choice.of(&divisors);
+                smallvec![first, count / first]
+            }
+            1 | 3 if count > 0 && count.is_multiple_of(2) => smallvec![count / 2, 1, 2],
             _ => {
                 let mut merged: Dims = shape.into();
                 merged.insert(self.choice.below(shape.len() + 1), 1);

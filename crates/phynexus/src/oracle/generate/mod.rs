@@ -1,12 +1,14 @@
 //! Generated cases: a graph, its leaves' values and how they lie in memory.
 
+mod consistency;
 mod graph;
 mod random;
 mod shrink;
 
 use std::fmt::{self, Write};
 
-pub use graph::random_case;
+pub use consistency::inconsistency;
+pub use graph::{random_case, random_case_of};
 pub use random::{Choice, Values, random_array, random_index, random_sorted};
 pub use shrink::shrink;
 

@@ -1,12 +1,14 @@
 //! Which elementwise kernels become the epilogue of a library operation: a kernel that reads the operation's result at
 //! the kernel's own elements, each once, while the operation still has it at hand.
 
+use std::collections::HashSet;
+
 use smallvec::SmallVec;
 
-use super::{Group, GroupId, Grouper, Home, is_library, stores_once};
+use super::{Epilogue, Group, GroupId, Grouper, Home, is_library, stores_once};
 use crate::{
     Result,
-    graph::{ir::Id, op::Op},
+    graph::{ir::Id, node::FastBuild, op::Op},
     kernel::{
         index::{Index, Ranges},
         view::{self, Coordinates},
@@ -80,14 +82,14 @@ impl Grouper<'_> {
     /// True if node `id` is `on` or follows from it.
     fn depends(&self, id: Id, on: Id) -> bool {
         // Operands have smaller ids.
-        let mut seen = vec![false; (id + 1) as usize];
-        let mut stack = vec![id];
+        let mut seen: HashSet<Id, FastBuild> = HashSet::default();
+        let mut stack: SmallVec<[Id; 16]> = SmallVec::from_slice(&[id]);
         while let Some(id) = stack.pop() {
             if id == on {
                 return true;
             }
-            if id > on && !std::mem::replace(&mut seen[id as usize], true) {
-                stack.extend(&self.ir.node(id).inputs);
+            if id > on && seen.insert(id) {
+                stack.extend(self.ir.node(id).inputs.iter().copied());
             }
         }
         false
@@ -95,13 +97,22 @@ impl Grouper<'_> {
 
     /// Joins library operations with the kernels that can be their epilogues.
     pub(super) fn form_epilogues(&mut self) {
+        self.leaves_of = vec![SmallVec::new(); self.groups.len()];
+        for &leaf in &self.ir.leaves {
+            for u in &self.uses[leaf as usize] {
+                let leaves = &mut self.leaves_of[u.group as usize];
+                if leaves.last() != Some(&leaf) {
+                    leaves.push(leaf);
+                }
+            }
+        }
         let mut absorbed = vec![false; self.groups.len()];
         for id in (0..self.ir.nodes.len() as Id).rev() {
             if let Home::Stored(library) = self.homes[id as usize]
                 && self.takes_epilogue(id)
                 && let Some((kernel, coordinates)) = self.find_epilogue(id, library)
             {
-                self.join_epilogue(id, library, kernel, &coordinates);
+                self.join_epilogue(id, library, kernel, coordinates);
                 absorbed[library as usize] = true;
             }
         }
@@ -121,8 +132,7 @@ impl Grouper<'_> {
                 && stores_once(group, &node.shape, coordinates)
                 && self.bindings(kernel) + node.inputs.len() <= self.limits.binding_limit
                 // A path that leaves the two and comes back would make them wait for themselves.
-                && !(self.groups[library as usize].readers.iter())
-                    .any(|&reader| reader != kernel && self.reaches(reader, kernel))
+                && !self.reaches(others_than(kernel, &self.groups[library as usize].readers), kernel)
         };
         let found = uses.iter().find(|u| !u.masked && fits(u.group, &u.coordinates))?;
         Some((found.group, found.coordinates.clone()))
@@ -132,34 +142,32 @@ impl Grouper<'_> {
     /// Updates of parameters are of this kind: they wait until all have read the parameter, and run together.
     fn updates(&self, kernel: GroupId, elements: usize) -> bool {
         self.groups[kernel as usize].readers.is_empty()
-            && self.ir.leaves.iter().enumerate().any(|(slot, &leaf)| {
-                self.ir.node(leaf).len() == elements
-                    && (self.limits.donatable)(slot)
-                    && self.uses[leaf as usize].iter().any(|u| u.group == kernel)
+            && self.leaves_of[kernel as usize].iter().any(|leaf| {
+                let slot = self.ir.leaves.binary_search(leaf);
+                self.ir.node(*leaf).len() == elements && slot.is_ok_and(self.limits.donatable)
             })
     }
 
     /// The most buffers that a kernel reads and stores, the result of its library operation counted once.
     fn bindings(&self, kernel: GroupId) -> usize {
-        let leaves =
-            self.ir.leaves.iter().filter(|&&leaf| self.uses[leaf as usize].iter().any(|u| u.group == kernel));
-        let sources = self.groups.iter().filter(|g| g.readers.contains(&kernel));
+        let group = &self.groups[kernel as usize];
+        let writers = group.writers.iter().map(|&writer| &self.groups[writer as usize]);
+        let sources = writers.filter(|g| g.readers.contains(&kernel));
         let stored: usize = sources.map(|g| g.roots.len() + usize::from(g.library.is_some())).sum();
-        leaves.count() + stored + self.groups[kernel as usize].roots.len()
+        self.leaves_of[kernel as usize].len() + stored + group.roots.len()
     }
 
     /// Makes the kernel the operation's epilogue: it runs over the result's axes, and stores the result itself too if
     /// anybody else reads it.
-    fn join_epilogue(&mut self, id: Id, library: GroupId, kernel: GroupId, coordinates: &Coordinates) {
+    fn join_epilogue(&mut self, id: Id, library: GroupId, kernel: GroupId, coordinates: Coordinates) {
         let node = self.ir.node(id);
         let strides = contiguous_strides(&node.shape);
         let ranges = Ranges::of(&node.shape);
-        let own = ranges.coordinates();
-        let element = view::flat(&own, &strides, 0);
+        let element = view::flat(&ranges.coordinates(), &strides, 0);
         let readers = std::mem::take(&mut self.groups[library as usize].readers);
         let group = &mut self.groups[kernel as usize];
         // Each range of the kernel is a digit of the element's number.
-        let digits = view::flat(coordinates, &strides, 0).strides(group.ranges.len());
+        let digits = view::flat(&coordinates, &strides, 0).strides(group.ranges.len());
         let digits = digits.map(|(_, strides)| strides).unwrap_or_default();
         let replacements: Coordinates = (group.ranges.0.iter().zip(&digits))
             .map(|(&extent, &stride)| match extent {
@@ -167,22 +175,22 @@ impl Grouper<'_> {
                 _ => element.quotient(stride, &ranges).remainder(extent as i64, &ranges),
             })
             .collect();
-        for (_, coordinates) in &mut group.roots {
-            coordinates.iter_mut().for_each(|c| *c = c.substitute(&replacements, &ranges));
-        }
-        group.ranges = ranges;
         group.library = Some(id);
         let others = readers.iter().any(|&reader| reader != kernel);
         if others || self.stored[id as usize] {
-            group.roots.push((id, own));
+            group.roots.push((id, coordinates.clone()));
         }
+        group.epilogue = Some(Epilogue { ranges, replacements, coordinates });
         self.homes[id as usize] = Home::Stored(kernel);
         for reader in readers {
             self.add_edge(kernel, reader);
         }
-        for group in self.groups.iter_mut().filter(|g| g.readers.contains(&library)) {
-            group.readers.retain(|reader| *reader != library && *reader != kernel);
-            group.readers.push(kernel);
+        for writer in std::mem::take(&mut self.groups[library as usize].writers) {
+            let readers = &mut self.groups[writer as usize].readers;
+            if readers.contains(&library) {
+                readers.retain(|reader| *reader != library && *reader != kernel);
+                self.add_edge(writer, kernel);
+            }
         }
     }
 
@@ -206,4 +214,8 @@ impl Grouper<'_> {
             }
         }
     }
+}
+
+fn others_than(group: GroupId, groups: &[GroupId]) -> impl Iterator<Item = GroupId> {
+    groups.iter().copied().filter(move |&other| other != group)
 }

@@ -115,13 +115,13 @@ impl Tensor {
 
     /// x where positive, `alpha * (exp(x) - 1)` elsewhere.
     pub fn elu(&self, alpha: f64) -> Result<Tensor> {
-        let x = self.float("elu")?;
-        x.where_positive(&x.where_negative()?.expm1()?.mul_scalar(alpha)?)
+        self.float("elu")?
+            .in_compute_dtype(|x| x.where_positive(&x.where_negative()?.expm1()?.mul_scalar(alpha)?))
     }
 
     /// `scale * elu(x, alpha)` with the constants that keep mean 0 and variance 1 (Klambauer et al., 2017).
     pub fn selu(&self) -> Result<Tensor> {
-        self.elu(SELU_ALPHA)?.mul_scalar(SELU_SCALE)
+        self.float("selu")?.in_compute_dtype(|x| x.elu(SELU_ALPHA)?.mul_scalar(SELU_SCALE))
     }
 
     /// x where positive, `alpha * (exp(x / alpha) - 1)` elsewhere.
@@ -129,34 +129,35 @@ impl Tensor {
         if alpha == 0.0 {
             return Err(Error::argument("celu", "alpha may not be 0"));
         }
-        let x = self.float("celu")?;
-        let scaled = x.where_negative()?.div_scalar(alpha)?;
-        x.where_positive(&scaled.expm1()?.mul_scalar(alpha)?)
+        self.float("celu")?.in_compute_dtype(|x| {
+            let scaled = x.where_negative()?.div_scalar(alpha)?;
+            x.where_positive(&scaled.expm1()?.mul_scalar(alpha)?)
+        })
     }
 
     /// `min(max(x / 6 + 1/2, 0), 1)`.
     pub fn hardsigmoid(&self) -> Result<Tensor> {
-        self.hardtanh(-3.0, 3.0)?.div_scalar(6)?.add_scalar(0.5)
+        let limited = self.hardtanh(-3.0, 3.0)?;
+        limited.in_compute_dtype(|x| x.div_scalar(6)?.add_scalar(0.5))
     }
 
     /// `x * hardsigmoid(x)`.
     pub fn hardswish(&self) -> Result<Tensor> {
-        let x = self.float("hardswish")?;
-        let middle = x.mul(&x.add_scalar(3)?)?.div_scalar(6)?;
-        let upper = x.ge_scalar(3)?.where_(x, &middle)?;
-        x.le_scalar(-3)?.where_(&x.zeros_like()?, &upper)
+        self.float("hardswish")?.in_compute_dtype(|x| {
+            let middle = x.mul(&x.add_scalar(3)?)?.div_scalar(6)?;
+            let upper = x.ge_scalar(3)?.where_(x, &middle)?;
+            x.le_scalar(-3)?.where_(&x.zeros_like()?, &upper)
+        })
     }
 
     /// `x / (1 + |x|)`.
     pub fn softsign(&self) -> Result<Tensor> {
-        let x = self.float("softsign")?;
-        x.div(&x.abs()?.add_scalar(1)?)
+        self.float("softsign")?.in_compute_dtype(|x| x.div(&x.abs()?.add_scalar(1)?))
     }
 
     /// `x - tanh(x)`.
     pub fn tanhshrink(&self) -> Result<Tensor> {
-        let x = self.float("tanhshrink")?;
-        x.sub(&x.tanh()?)
+        self.float("tanhshrink")?.in_compute_dtype(|x| x.sub(&x.tanh()?))
     }
 
     /// x where `|x| > lambd`, 0 elsewhere.
@@ -193,7 +194,9 @@ impl Tensor {
             ));
         }
         let half = |start| self.narrow(dim, start, size / 2);
-        half(0)?.mul(&half(size / 2)?.sigmoid()?)
+        let wide = self.dtype().compute();
+        let gated = half(0)?.to_dtype(wide)?.mul(&half(size / 2)?.to_dtype(wide)?.sigmoid()?)?;
+        gated.to_dtype(self.dtype())
     }
 
     /// The tensor itself, if it is of floats.

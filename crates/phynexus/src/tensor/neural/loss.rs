@@ -249,7 +249,7 @@ impl Tensor {
     /// `(input - target)^2`.
     pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         check_pair("mse_loss", self, target)?;
-        reduced(self.sub(target)?.square()?, reduction)
+        self.in_compute_dtype_with(target, |x, target| reduced(x.sub(target)?.square()?, reduction))
     }
 
     /// `|input - target|`.
@@ -292,11 +292,13 @@ impl Tensor {
         reduction: Reduction,
     ) -> Result<Tensor> {
         check_pair(op, self, target)?;
-        let difference = self.sub(target)?;
-        let distance = difference.abs()?;
-        let near = difference.square()?.mul_scalar(0.5 * scale)?;
-        let far = distance.sub_scalar(0.5 * delta)?.mul_scalar(delta * scale)?;
-        reduced(distance.lt_scalar(delta)?.where_(&near, &far)?, reduction)
+        self.in_compute_dtype_with(target, |x, target| {
+            let difference = x.sub(target)?;
+            let distance = difference.abs()?;
+            let near = difference.square()?.mul_scalar(0.5 * scale)?;
+            let far = distance.sub_scalar(0.5 * delta)?.mul_scalar(delta * scale)?;
+            reduced(distance.lt_scalar(delta)?.where_(&near, &far)?, reduction)
+        })
     }
 
     /// `-(target log(input) + (1 - target) log(1 - input))` for probabilities; logarithms are at least -100.
@@ -324,15 +326,17 @@ impl Tensor {
         reduction: Reduction,
     ) -> Result<Tensor> {
         check_pair("binary_cross_entropy_with_logits", self, target)?;
-        let log_yes = self.logsigmoid()?;
-        let yes = match pos_weight {
-            Some(pos_weight) => log_yes.mul(pos_weight)?,
-            None => log_yes.clone(),
-        };
-        // log(1 - sigmoid(x)) = log(sigmoid(x)) - x.
-        let no = log_yes.sub(self)?;
-        let losses = target.sub_scalar(1)?.mul(&no)?.sub(&target.mul(&yes)?)?;
-        weighted(losses, weight, reduction)
+        self.in_compute_dtype_with(target, |x, target| {
+            let log_yes = x.logsigmoid()?;
+            let yes = match pos_weight {
+                Some(pos_weight) => log_yes.mul(pos_weight)?,
+                None => log_yes.clone(),
+            };
+            // log(1 - sigmoid(x)) = log(sigmoid(x)) - x.
+            let no = log_yes.sub(x)?;
+            let losses = target.sub_scalar(1)?.mul(&no)?.sub(&target.mul(&yes)?)?;
+            weighted(losses, weight, reduction)
+        })
     }
 
     /// `target (log(target) - input)` for an input of log-probabilities, 0 where the target is 0; with `log_target` the
@@ -340,12 +344,14 @@ impl Tensor {
     /// [`Tensor::kl_div_batch_mean`].
     pub fn kl_div(&self, target: &Tensor, log_target: bool, reduction: Reduction) -> Result<Tensor> {
         check_pair("kl_div", self, target)?;
-        if log_target {
-            return reduced(target.exp()?.mul(&target.sub(self)?)?, reduction);
-        }
-        let zero = target.eq_scalar(0)?;
-        let safe = zero.where_(&target.ones_like()?, target)?;
-        reduced(target.mul(&safe.log()?)?.sub(&target.mul(self)?)?, reduction)
+        self.in_compute_dtype_with(target, |x, target| {
+            if log_target {
+                return reduced(target.exp()?.mul(&target.sub(x)?)?, reduction);
+            }
+            let zero = target.eq_scalar(0)?;
+            let safe = zero.where_(&target.ones_like()?, target)?;
+            reduced(target.mul(&safe.log()?)?.sub(&target.mul(x)?)?, reduction)
+        })
     }
 
     /// The divergence of Kullback and Leibler, averaged over the first dimension: the sum of [`Tensor::kl_div`] divided
@@ -355,7 +361,9 @@ impl Tensor {
             let hint = "the first dimension is the batch";
             return Err(Error::shape("kl_div_batch_mean", &[self.shape()], hint));
         };
-        self.kl_div(target, log_target, Reduction::Sum)?.div_scalar(batch as f64)
+        self.in_compute_dtype_with(target, |x, target| {
+            x.kl_div(target, log_target, Reduction::Sum)?.div_scalar(batch as f64)
+        })
     }
 
     /// x where the target is 1, `max(0, margin - x)` where it is -1.
@@ -372,7 +380,9 @@ impl Tensor {
             let low = square.lt_scalar(eps * eps)?;
             low.where_(&square.full_like(eps * eps)?, &square)?.sqrt()
         };
-        self.mul(other)?.sum(&[dim], false)?.div(&length(self)?.mul(&length(other)?)?)
+        self.in_compute_dtype_with(other, |a, b| {
+            a.mul(b)?.sum(&[dim], false)?.div(&length(a)?.mul(&length(b)?)?)
+        })
     }
 
     /// `1 - cosine` of two vectors `[N, D]` (or `[D]`) where the target is 1, `max(0, cosine - margin)` where it is -1,
@@ -395,10 +405,12 @@ impl Tensor {
         }
         let dot = |a: &Tensor, b: &Tensor| a.mul(b)?.sum(&[-1], false);
         let square = |x: &Tensor| dot(x, x)?.add_scalar(LEAST_SQUARE);
-        let cosine = dot(self, other)?.div(&square(self)?.mul(&square(other)?)?.sqrt()?)?;
-        let apart = cosine.sub_scalar(margin)?.relu()?;
-        let apart = target.eq_scalar(-1)?.where_(&apart, &apart.zeros_like()?)?;
-        reduced(target.eq_scalar(1)?.where_(&cosine.rsub_scalar(1)?, &apart)?, reduction)
+        self.in_compute_dtype_with(other, |a, b| {
+            let cosine = dot(a, b)?.div(&square(a)?.mul(&square(b)?)?.sqrt()?)?;
+            let apart = cosine.sub_scalar(margin)?.relu()?;
+            let apart = target.eq_scalar(-1)?.where_(&apart, &apart.zeros_like()?)?;
+            reduced(target.eq_scalar(1)?.where_(&cosine.rsub_scalar(1)?, &apart)?, reduction)
+        })
     }
 }
 

@@ -27,7 +27,6 @@ pub(crate) fn variable(shape: &[usize]) -> Tensor {
         intern(Op::Buffer, DType::F64, shape.into()),
         device(),
         Sources::new(),
-        0,
         true,
     ))
 }

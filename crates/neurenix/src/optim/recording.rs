@@ -1,0 +1,247 @@
+//! Steps of an optimiser: recording the updates of all parameters, on one device or several, and computing them together.
+
+use phynexus::{DType, Device, Tensor, graph::Gradients, interrupt::Shield, no_grad};
+
+use super::{
+    Optimizer,
+    number::Number,
+    rules::{Rule, Settings},
+};
+use crate::Result;
+
+/// What a step depends on.
+#[derive(Clone, Copy)]
+pub(super) enum Condition<'a> {
+    /// Nothing: it is taken.
+    Always,
+    /// A `bool` scalar, which is read after the step.
+    Read(&'a Tensor),
+    /// A `bool` scalar, which stays on the device.
+    Kept(&'a Tensor),
+}
+
+impl<'a> Condition<'a> {
+    fn tensor(self) -> Option<&'a Tensor> {
+        match self {
+            Condition::Always => None,
+            Condition::Read(tensor) | Condition::Kept(tensor) => Some(tensor),
+        }
+    }
+}
+
+/// What a step under way replaces of a parameter.
+pub(super) struct Replaced {
+    /// How many tensors of state.
+    state: usize,
+    /// The count of skipped steps after it.
+    skipped: Option<Tensor>,
+}
+
+impl Optimizer {
+    /// Updates every parameter that has a gradient, and computes `also` (the loss, metrics) in the same plan. Parameters on
+    /// several devices have one plan for each.
+    ///
+    /// If the computation fails, parameters, state and the step count are as they were.
+    pub fn step(&mut self, gradients: Gradients, also: &[&Tensor]) -> Result<()> {
+        self.guarded_step(gradients, Condition::Always, also).map(drop)
+    }
+
+    /// As [`Optimizer::step`], but parameters, state and the step count stay as they are unless `condition` (a `bool`
+    /// scalar, computed in the same plan) is true: an update from a loss that is not a number would destroy them.
+    ///
+    /// Returns the condition.
+    pub fn step_if(&mut self, condition: &Tensor, gradients: Gradients, also: &[&Tensor]) -> Result<bool> {
+        check_condition("step_if", condition)?;
+        self.guarded_step(gradients, Condition::Read(condition), also)
+    }
+
+    /// As [`Optimizer::step_if`], but nothing is read: whether the step was taken stays on the device, and so do counts of
+    /// steps that depend on it. See [`Optimizer::settle`].
+    pub fn step_where(&mut self, condition: &Tensor, gradients: Gradients, also: &[&Tensor]) -> Result<()> {
+        check_condition("step_where", condition)?;
+        self.guarded_step(gradients, Condition::Kept(condition), also).map(drop)
+    }
+
+    fn guarded_step(
+        &mut self,
+        gradients: Gradients,
+        condition: Condition<'_>,
+        also: &[&Tensor],
+    ) -> Result<bool> {
+        let _guard = no_grad();
+        let mut replaced = Vec::new();
+        let recorded = self.record(gradients, condition, &mut replaced);
+        let result = recorded.and_then(|(updated, skipped)| {
+            let roots = updated.iter().chain(also.iter().copied()).chain(condition.tensor()).chain(&skipped);
+            Tensor::evaluate_replacing(&roots.collect::<Vec<_>>(), &mut replaced)?;
+            Ok(skipped)
+        });
+        match result {
+            Ok(skipped) => {
+                // The values are in their places: the counts follow.
+                let _shield = Shield::new();
+                self.parameters().try_for_each(|p| p.leaf().map(drop))?;
+                let taken = match condition {
+                    Condition::Read(condition) => condition.item::<bool>()?,
+                    Condition::Always | Condition::Kept(_) => true,
+                };
+                self.steps += u64::from(taken);
+                self.skipped = skipped;
+                for member in self.members_mut() {
+                    if let Some(replaced) = member.replaced.take() {
+                        member.step += u64::from(taken);
+                        member.skipped = replaced.skipped;
+                    }
+                }
+                Ok(taken)
+            }
+            Err(error) => {
+                let mut old = replaced.into_iter();
+                for member in self.members_mut() {
+                    let Some(replaced) = member.replaced.take() else { continue };
+                    old.next().map_or(Ok(()), |value| member.parameter.set(value))?;
+                    member.state = old.by_ref().take(replaced.state).collect();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Records the updates and puts them into their places. What was there before goes to `replaced`: of each member
+    /// its value and its state, so that evaluation may overwrite them. Also gives the optimiser's count of skipped steps.
+    fn record(
+        &mut self,
+        mut gradients: Gradients,
+        condition: Condition<'_>,
+        replaced: &mut Vec<Tensor>,
+    ) -> Result<(Vec<Tensor>, Option<Tensor>)> {
+        let mut updated = Vec::new();
+        let mut skips = Skips { condition, known: Vec::new() };
+        let share = if self.initial_rate > 0.0 { self.learning_rate / self.initial_rate } else { 1.0 };
+        for group in &mut self.groups {
+            let mut devices: Vec<OnDevice> = Vec::new();
+            for member in &mut group.members {
+                let old = member.parameter.tensor();
+                member.replaced = None;
+                let Some(gradient) = gradients.take(&old) else { continue };
+                let known = devices.iter().position(|known| known.settings.device == old.device());
+                let place = match known {
+                    Some(known) => &mut devices[known],
+                    None => {
+                        let rate = self.learning_rate * group.factor;
+                        let (decay, device) = (group.weight_decay, old.device());
+                        let condition = condition.tensor().map(|c| c.to_device(device)).transpose()?;
+                        let settings = Settings::new(rate, share, decay, group.varying, device);
+                        devices.push_mut(OnDevice { settings, condition, numbers: Vec::new() })
+                    }
+                };
+                if member.state.is_empty() {
+                    member.state = group.rule.initial_state(&old)?;
+                }
+                let numbers = place.numbers(&group.rule, member.step + 1, member.skipped.as_ref(), &old)?;
+                let (new, state) =
+                    group.rule.update(&old, &gradient, &member.state, &numbers, &place.settings)?;
+                let choose = |new: Tensor, old: &Tensor| match &place.condition {
+                    Some(condition) => condition.where_(&new, old),
+                    None => Ok(new),
+                };
+                let new = choose(new, &old)?;
+                let state: Vec<Tensor> = state
+                    .into_iter()
+                    .zip(&member.state)
+                    .map(|(new, old)| choose(new, old))
+                    .collect::<phynexus::Result<_>>()?;
+                let skipped = skips.after(member.skipped.as_ref(), old.device())?;
+                updated.push(new.clone());
+                updated.extend(state.iter().chain(&skipped).cloned());
+                member.parameter.set(new)?;
+                replaced.push(old);
+                member.replaced = Some(Replaced { state: member.state.len(), skipped });
+                replaced.append(&mut std::mem::replace(&mut member.state, state));
+            }
+        }
+        let device = self.skipped.as_ref().or(condition.tensor()).map(Tensor::device);
+        let skipped = device.map_or(Ok(None), |device| skips.after(self.skipped.as_ref(), device))?;
+        Ok((updated, skipped))
+    }
+}
+
+/// What parameters of a group on one device share in a step.
+struct OnDevice {
+    settings: Settings,
+    condition: Option<Tensor>,
+    /// The numbers of the rule by the count of steps, of those skipped, and the dtype.
+    numbers: Vec<(u64, Option<Tensor>, DType, Vec<Tensor>)>,
+}
+
+impl OnDevice {
+    /// The rule's numbers for the step of this number, from 1, less those that were skipped.
+    fn numbers(
+        &mut self,
+        rule: &Rule,
+        step: u64,
+        skipped: Option<&Tensor>,
+        like: &Tensor,
+    ) -> Result<Vec<Tensor>> {
+        let known = self.numbers.iter().find(|(known, without, dtype, _)| {
+            *known == step && is_same(without.as_ref(), skipped) && *dtype == like.dtype()
+        });
+        if let Some((_, _, _, numbers)) = known {
+            return Ok(numbers.clone());
+        }
+        let count = match skipped {
+            None => Number::Host(step as f64),
+            Some(skipped) => {
+                let wide = if like.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+                let skipped = skipped.to_dtype(wide)?;
+                Number::Device(self.settings.leaf(step as f64, &skipped)?.sub(&skipped)?)
+            }
+        };
+        let numbers = rule.numbers(&count, &self.settings)?;
+        let numbers =
+            numbers.iter().map(|n| self.settings.tensor(n, like)).collect::<Result<Vec<Tensor>>>()?;
+        self.numbers.push((step, skipped.cloned(), like.dtype(), numbers.clone()));
+        Ok(numbers)
+    }
+}
+
+/// The counts of skipped steps after this one, each recorded once.
+struct Skips<'a> {
+    condition: Condition<'a>,
+    known: Vec<(Option<Tensor>, Device, Tensor)>,
+}
+
+impl Skips<'_> {
+    fn after(&mut self, before: Option<&Tensor>, device: Device) -> Result<Option<Tensor>> {
+        let Condition::Kept(condition) = self.condition else { return Ok(before.cloned()) };
+        let same = |(known, at, _): &&(Option<Tensor>, Device, Tensor)| {
+            *at == device && is_same(known.as_ref(), before)
+        };
+        if let Some((_, _, after)) = self.known.iter().find(same) {
+            return Ok(Some(after.clone()));
+        }
+        let skip = (!condition.to_device(device)?)?.to_dtype(DType::F32)?;
+        let after = match before {
+            Some(before) => before.add(&skip)?,
+            None => skip,
+        };
+        self.known.push((before.cloned(), device, after.clone()));
+        Ok(Some(after))
+    }
+}
+
+fn is_same(a: Option<&Tensor>, b: Option<&Tensor>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => a.is_same(b),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+fn check_condition(op: &'static str, condition: &Tensor) -> Result<()> {
+    if condition.dtype() != DType::Bool || condition.rank() != 0 {
+        let hint = "the condition of a step must be a bool scalar";
+        return Err(phynexus::Error::dtype(op, &[condition.dtype()], hint).into());
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! One value, one number: random programs evaluated as graphs, with any of their nodes held or read early, and one
+//! operation at a time.
+
+use std::fmt;
+
+use phynexus::{
+    DType, Device, interrupt,
+    oracle::generate::{Case, inconsistency, random_case_of, shrink},
+};
+
+use super::execute::{Outcome, guarded};
+
+/// What came of random programs.
+#[derive(Clone, Debug, Default)]
+pub struct Consistency {
+    /// Programs run.
+    pub programs: usize,
+    /// The programs of which a value or a gradient depends on how it is evaluated, made small, and where it differs.
+    pub differences: Vec<String>,
+}
+
+impl Consistency {
+    /// True if there is no difference.
+    pub fn passed(&self) -> bool {
+        self.programs > 0 && self.differences.is_empty()
+    }
+}
+
+impl fmt::Display for Consistency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Consistency { programs, differences } = self;
+        self.differences.iter().try_for_each(|difference| writeln!(f, "{difference}\n"))?;
+        match differences.len() {
+            0 => write!(f, "{programs} programs: the same values and gradients however they are evaluated"),
+            count => write!(f, "{count} of {programs} programs give other numbers one operation at a time"),
+        }
+    }
+}
+
+/// Differences after which there is no point in looking for more.
+const ENOUGH: usize = 20;
+
+/// The program of a seed: every other one is mostly of 16-bit floats.
+pub(super) fn program(seed: u64, operations: usize) -> Case {
+    let dtypes: &[DType] = if seed.is_multiple_of(2) { &[DType::F16, DType::BF16] } else { &DType::FLOATS };
+    random_case_of(seed, operations, dtypes)
+}
+
+/// Runs random programs of these seeds, of so many operations at most. Where the thread is
+/// [interrupted](interrupt), it ends with the program before. `progress` is told how many are done.
+pub fn consistency(
+    device: Device,
+    seeds: std::ops::Range<u64>,
+    operations: usize,
+    progress: &mut dyn FnMut(usize),
+) -> Consistency {
+    let mut found = Consistency::default();
+    for seed in seeds {
+        let case = program(seed, operations);
+        let outcome = check(&case, device, seed);
+        if interrupt::requested() || found.differences.len() >= ENOUGH {
+            break;
+        }
+        if outcome.failure.is_some() {
+            let small = shrink(&case, &mut |candidate| check(candidate, device, seed).failure.is_some());
+            let failure = check(&small, device, seed).failure.or(outcome.failure);
+            found.differences.push(format!("{small}\n{}", failure.unwrap_or_default()));
+        }
+        found.programs += 1;
+        progress(found.programs);
+    }
+    found
+}
+
+/// Whether the case gives the same numbers one operation at a time.
+pub(super) fn check(case: &Case, device: Device, seed: u64) -> Outcome {
+    guarded(|| Ok(Outcome { failure: inconsistency(case, device, seed)?, ..Outcome::default() }))
+}

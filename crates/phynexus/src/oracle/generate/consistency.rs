@@ -1,0 +1,147 @@
+//! One value, one number: a graph evaluated with any of its nodes held, read early or let go has the values, and its
+//! leaves the gradients, of the same graph evaluated one operation at a time.
+
+use super::{Case, Choice};
+use crate::{DType, Error, Result, Tensor, device::Device, graph::op::Op, schedule};
+
+/// Bytes of the outputs, then of the gradients of the leaves.
+type Values = Vec<(String, DType, Vec<u8>)>;
+
+const GRADIENT: &str = "gradient";
+
+/// Runs the case one operation at a time, and then as one graph with random nodes held and read early, and compares all
+/// outputs and gradients bit by bit (any NaN equals any other). `None` if they are equal.
+///
+/// # Errors
+/// Those of the device, unless both ways give the same one.
+pub fn inconsistency(case: &Case, device: Device, seed: u64) -> Result<Option<String>> {
+    let mut choice = Choice::new(seed);
+    let expected = {
+        let _eager = schedule::eager();
+        run(case, device, &mut Way { read: 0, hold: 1, choice: choice.clone() })
+    };
+    // All held, some, none; some read early.
+    let hold = choice.of(&[1, 2, 3, usize::MAX, usize::MAX]);
+    let read = choice.of(&[0, 0, 4, 8]);
+    let actual = run(case, device, &mut Way { read, hold, choice });
+    match (expected, actual) {
+        (Ok(expected), Ok(actual)) => Ok(difference(&expected, &actual)),
+        (Err(Error::NoGradient { .. }), Err(Error::NoGradient { .. })) => Ok(None),
+        (Err(expected), Err(actual)) if expected.to_string() == actual.to_string() => Ok(None),
+        (Ok(_), Err(actual)) => Ok(Some(format!("as one graph: {actual}"))),
+        (Err(expected), _) => Err(expected),
+    }
+}
+
+/// How a graph is run.
+struct Way {
+    /// One in so many nodes is evaluated when it is recorded; 0 for none.
+    read: usize,
+    /// One in so many nodes is held until the end.
+    hold: usize,
+    choice: Choice,
+}
+
+fn run(case: &Case, device: Device, way: &mut Way) -> Result<Values> {
+    let mut leaves = Vec::with_capacity(case.leaves.len());
+    for leaf in &case.leaves {
+        let leaf = leaf.upload(device)?;
+        leaves.push(if leaf.dtype().is_float() { leaf.with_grad()? } else { leaf });
+    }
+    let mut given = leaves.iter();
+    // How many nodes have yet to read each node: an operand is let go with its last one, as in a program.
+    let mut unread = vec![0usize; case.ir.nodes.len()];
+    case.ir.nodes.iter().flat_map(|n| &n.inputs).for_each(|&i| unread[i as usize] += 1);
+    case.ir.outputs.iter().for_each(|&o| unread[o as usize] += 1);
+    let mut nodes: Vec<Option<Tensor>> = Vec::with_capacity(unread.len());
+    let mut held = Vec::new();
+    for node in &case.ir.nodes {
+        let recorded = match &node.op {
+            Op::Buffer => {
+                given.next().cloned().ok_or_else(|| Error::internal("consistency", "a leaf is missing"))?
+            }
+            op => {
+                let operands: Vec<&Tensor> =
+                    node.inputs.iter().filter_map(|&i| nodes[i as usize].as_ref()).collect();
+                Tensor::record_on(device, op.clone(), node.dtype, node.shape.clone(), &operands)?
+            }
+        };
+        for &input in &node.inputs {
+            unread[input as usize] -= 1;
+            if unread[input as usize] == 0 {
+                nodes[input as usize] = None;
+            }
+        }
+        if way.choice.one_in(way.hold) {
+            held.push(recorded.clone());
+        }
+        if way.read != 0 && way.choice.one_in(way.read) {
+            recorded.evaluate()?;
+        }
+        nodes.push(Some(recorded));
+    }
+    let outputs: Vec<(u32, Tensor)> =
+        case.ir.outputs.iter().filter_map(|&o| Some((o, nodes[o as usize].clone()?))).collect();
+    drop(nodes);
+    let mut loss: Option<Tensor> = None;
+    for (_, output) in outputs.iter().filter(|(_, output)| output.requires_grad()) {
+        let sum = output.to_dtype(DType::F32)?.sum(&[], false)?;
+        loss = Some(match loss {
+            Some(loss) => loss.add(&sum)?,
+            None => sum,
+        });
+    }
+    let mut values = Values::new();
+    let early = way.choice.one_in(2);
+    let read = |values: &mut Values| -> Result<()> {
+        for (id, output) in &outputs {
+            values.push((format!("%{id}"), output.dtype(), output.to_bytes()?));
+        }
+        Ok(())
+    };
+    if early {
+        read(&mut values)?;
+    }
+    if let Some(loss) = loss {
+        let mut gradients = loss.leaf_gradients()?;
+        drop(loss);
+        for (at, leaf) in leaves.iter().enumerate() {
+            if let Some(gradient) = gradients.take(leaf) {
+                values.push((format!("{GRADIENT} of leaf {at}"), gradient.dtype(), gradient.to_bytes()?));
+            }
+        }
+    }
+    if !early {
+        read(&mut values)?;
+    }
+    values.sort();
+    drop(held);
+    Ok(values)
+}
+
+fn difference(expected: &Values, actual: &Values) -> Option<String> {
+    if expected.len() != actual.len() {
+        return Some(format!("{} results and gradients, expected {}", actual.len(), expected.len()));
+    }
+    for ((name, dtype, expected), (other, _, actual)) in expected.iter().zip(actual) {
+        if name != other {
+            return Some(format!("{other} where {name} was expected"));
+        }
+        let size = dtype.size();
+        let number = |bytes: &[u8]| super::super::read_scalars(bytes, *dtype)[0].as_f64();
+        let is_nan = |bytes: &[u8]| dtype.is_float() && number(bytes).is_nan();
+        // Where gradients of slices are put side by side rather than added, a negative zero keeps its sign.
+        let is_zero = |bytes: &[u8]| name.starts_with(GRADIENT) && dtype.is_float() && number(bytes) == 0.0;
+        let same = |a: &[u8], b: &[u8]| a == b || is_nan(a) && is_nan(b) || is_zero(a) && is_zero(b);
+        let mut pairs = expected.chunks(size).zip(actual.chunks(size));
+        if expected.len() != actual.len() {
+            return Some(format!("{name}: {} bytes, expected {}", actual.len(), expected.len()));
+        }
+        if let Some(at) = pairs.position(|(a, b)| !same(a, b)) {
+            let show = |bytes: &[u8]| super::super::read_scalars(&bytes[at * size..][..size], *dtype)[0];
+            let (expected, actual) = (show(expected), show(actual));
+            return Some(format!("{name} ({dtype}) element {at}: {actual}, one at a time {expected}"));
+        }
+    }
+    None
+}

@@ -1,0 +1,66 @@
+//! Which kernels depend on which. Each kernel has a level above those of its readers, so that a search for a path looks at the
+//! levels between its ends only.
+
+use smallvec::SmallVec;
+
+use super::{GroupId, Grouper};
+
+/// What a search has visited. It is kept from search to search, which would else begin with clearing it.
+#[derive(Default)]
+pub(super) struct Visits {
+    /// For each group, the search that visited it last.
+    seen: Vec<u32>,
+    search: u32,
+    stack: Vec<GroupId>,
+}
+
+impl Grouper<'_> {
+    /// Says that `to` reads what `from` stores.
+    pub(super) fn add_edge(&mut self, from: GroupId, to: GroupId) {
+        let readers = &mut self.groups[from as usize].readers;
+        if from == to || readers.contains(&to) {
+            return;
+        }
+        readers.push(to);
+        let target = &mut self.groups[to as usize];
+        if !target.writers.contains(&from) {
+            target.writers.push(from);
+        }
+        let level = target.level + 1;
+        self.raise(from, level);
+    }
+
+    /// Lifts a group, and those that it reads from, to at least this level.
+    fn raise(&mut self, group: GroupId, level: u32) {
+        let mut stack: SmallVec<[(GroupId, u32); 16]> = SmallVec::from_slice(&[(group, level)]);
+        while let Some((group, level)) = stack.pop() {
+            let group = &mut self.groups[group as usize];
+            if group.level < level {
+                group.level = level;
+                stack.extend(group.writers.iter().map(|&writer| (writer, level + 1)));
+            }
+        }
+    }
+
+    /// True if `to` is one of these groups or depends on one.
+    pub(super) fn reaches(&self, from: impl IntoIterator<Item = GroupId>, to: GroupId) -> bool {
+        let mut visits = self.visits.borrow_mut();
+        let Visits { seen, search, stack } = &mut *visits;
+        seen.resize(self.groups.len(), 0);
+        *search += 1;
+        stack.clear();
+        stack.extend(from);
+        let lowest = self.groups[to as usize].level;
+        while let Some(group) = stack.pop() {
+            if group == to {
+                return true;
+            }
+            if self.groups[group as usize].level > lowest
+                && std::mem::replace(&mut seen[group as usize], *search) != *search
+            {
+                stack.extend(&self.groups[group as usize].readers);
+            }
+        }
+        false
+    }
+}

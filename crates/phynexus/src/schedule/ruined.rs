@@ -1,0 +1,61 @@
+//! Memory that a plan had taken over and left half overwritten, since a kernel was refused memory to work in. The tensors
+//! that were to be computed from it are still pending, and would be wrong.
+
+use std::sync::{
+    Arc, Mutex, PoisonError, Weak,
+    atomic::{AtomicBool, Ordering},
+};
+
+use crate::{
+    Error, Result,
+    device::{Buffer, Memory, Storage},
+};
+
+/// Whether there was ever any.
+static ANY: AtomicBool = AtomicBool::new(false);
+static RUINED: Mutex<Vec<Weak<dyn Memory>>> = Mutex::new(Vec::new());
+
+/// Notes that the contents are lost.
+pub(super) fn note<'a>(buffers: impl Iterator<Item = &'a Buffer>) {
+    ANY.store(true, Ordering::Relaxed);
+    let buffers = buffers.map(|buffer| Arc::downgrade(&buffer.0));
+    RUINED.lock().unwrap_or_else(PoisonError::into_inner).extend(buffers);
+}
+
+/// An error if the contents of one of these are lost.
+pub(super) fn check(leaves: &[Storage]) -> Result<()> {
+    if !ANY.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let mut ruined = RUINED.lock().unwrap_or_else(PoisonError::into_inner);
+    ruined.retain(|memory| memory.strong_count() > 0);
+    let is_lost = |leaf: &Storage| {
+        ruined.iter().any(|memory| memory.as_ptr().addr() == Arc::as_ptr(&leaf.buffer.0).addr())
+    };
+    if leaves.iter().any(is_lost) {
+        return Err(Error::argument(
+            "evaluate",
+            "an operand was lost when an earlier computation, which stored over it, ran out of memory: compute it anew",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{oracle::reference_device, shape::Layout};
+
+    #[test]
+    fn lost_memory_is_refused_and_other_memory_is_not() {
+        let storage = || Storage {
+            buffer: reference_device().backend().allocate(64).unwrap(),
+            layout: Layout::contiguous(&[16]),
+        };
+        let (lost, other) = ([storage()], [storage()]);
+        assert!(check(&lost).is_ok());
+        note(lost.iter().map(|storage| &storage.buffer));
+        assert!(check(&lost).is_err() && check(&other).is_ok());
+        assert!(matches!(check(&[other[0].clone(), lost[0].clone()]), Err(Error::Argument { .. })));
+    }
+}

@@ -1,0 +1,48 @@
+//! Writing over one element of a tensor that has one holder.
+
+use std::sync::Arc;
+
+use super::create::extremes;
+use crate::{Result, Tensor, schedule::capture::is_recording};
+
+impl Tensor {
+    /// Writes over the element at these indices, one for each axis, if only the holder of this handle can see it: the data is
+    /// computed and lies in memory that the host reaches, no other handle to it exists, and no gradient flows. Returns
+    /// false and changes nothing otherwise, or if an index is out of range. `bytes` are those of one element.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn overwrite_element(&mut self, index: &[usize], bytes: &[u8]) -> Result<bool> {
+        let in_range =
+            index.len() == self.rank() && index.iter().zip(self.shape()).all(|(&at, &size)| at < size);
+        let size = self.dtype().size();
+        if !in_range || bytes.len() != size || self.requires_grad() || is_recording() {
+            return Ok(false);
+        }
+        if Arc::strong_count(self.node()) > 1 {
+            return Ok(false);
+        }
+        if !self.is_leaf() {
+            // What was computed is told by its operation elsewhere, and its elements no longer are what that made.
+            let Some(data) = self.node().data() else { return Ok(false) };
+            *self = Tensor::from_storage(self.device(), self.dtype(), data);
+        }
+        let mut body = self.node().body();
+        let Some(data) = body.data.as_deref() else { return Ok(false) };
+        let is_shared = Arc::strong_count(&data.buffer.0) > 1;
+        let repeats =
+            data.layout.strides.iter().zip(self.shape()).any(|(&stride, &size)| stride == 0 && size > 1);
+        if is_shared || repeats || data.buffer.0.host_pointer().is_none() {
+            return Ok(false);
+        }
+        let steps = data.layout.strides.iter().zip(index).map(|(&stride, &at)| stride * at as isize);
+        let Some(element) = data.layout.offset.checked_add_signed(steps.sum()) else { return Ok(false) };
+        self.device().backend().write(&data.buffer, element * size, bytes)?;
+        let written = extremes(bytes, self.dtype()).map(|(written, _)| written);
+        body.extremes = body.extremes.take().zip(written).map(|(mut known, written)| {
+            known.ends = (known.ends.0.min(written), known.ends.1.max(written));
+            known
+        });
+        Ok(true)
+    }
+}

@@ -1,0 +1,305 @@
+"""What a function reads besides its arguments: so that a recording of it is not replayed after a change.
+
+Code is read, not run: from the globals, closures and arguments of a function, and the attributes that the code of functions
+within reach names, everything is found that it may read. More is found than is read; a change of it only records again.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import itertools
+import operator
+import random
+import sys
+import threading
+import time
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ._engine import Tensor
+
+_MISSING = object()
+_ABSENT = itertools.repeat(_MISSING)
+_NUMBERS = (bool, int, float, complex, str, bytes)
+# Values that do not change, or whose changes are no concern of a function's.
+_FIXED = (*_NUMBERS, type(None), type(Ellipsis), range, slice, types.CodeType, type(threading.Lock()), type(threading.RLock()))
+# What is called when nothing is computed.
+_BESIDE = {
+    *("__init__", "__new__", "__init_subclass__", "__class_getitem__", "__repr__", "__str__", "__format__", "__dir__", "__del__"),
+    *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__", "__deepcopy__", "__setattr__", "__delattr__"),
+}
+_ANY_ATTRIBUTE = {"getattr", "hasattr", "vars", "__dict__"}
+# More elements or bytes than this are not compared at each call.
+_MOST = 100_000
+_LIBRARIES = sys.stdlib_module_names | {"numpy", "neurenix"}
+
+
+@functools.cache
+def _is_library(module: str) -> bool:
+    """Whether a module is no part of a user's program: it holds nothing that programs change."""
+    package = module.split(".")[0]
+    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    return module != "__main__" and (package in _LIBRARIES or "site-packages" in file or "dist-packages" in file)
+
+
+def _same(now: Any, before: Any) -> bool:
+    # By what is written: 1, 1.0 and True are equal, and so are 0.0 and -0.0; NaN is equal to nothing.
+    return now is before or (type(now) is type(before) and isinstance(now, _NUMBERS) and repr(now) == repr(before))
+
+
+def _differs(now: Iterable[Any], before: Iterable[Any]) -> bool:
+    return any(a is not b and not _same(a, b) for a, b in zip(now, before, strict=True))
+
+
+def _contents(container: Any) -> Iterable[Any]:
+    return itertools.chain(container, container.values()) if isinstance(container, dict) else container
+
+
+def _array(array: Any) -> str:
+    return f"{array.shape} {array.dtype.str} {array.tobytes().hex()}"
+
+
+class Watch:
+    """What a function may read, as it is now. ``tensors`` are those within reach; ``refused`` is what could not be watched,
+    or nothing."""
+
+    def __init__(self, function: Any, arguments: Iterable[Any]) -> None:
+        self.tensors: list[Tensor] = []
+        self.refused = ""
+        # Of a dictionary: keys, their values, and names for messages.
+        self._places: list[tuple[Mapping[str, Any], list[str], list[Any], list[str]]] = []
+        self._containers: list[tuple[Any, int, tuple[Any, ...], str]] = []
+        self._others: list[tuple[Callable[[], Any], Any, str]] = []
+        self._entries: dict[int, tuple[Mapping[str, Any], list[str], list[Any], list[str]]] = {}
+        self._seen: dict[int, Any] = {}
+        self._objects: list[tuple[Any, str, set[str]]] = []
+        self._classes: dict[type, set[tuple[type, str]]] = {}
+        self._modules: list[tuple[types.ModuleType, str, set[str]]] = []
+        self._names: set[str] = set()
+        # Names of attributes that may come to be: what is stored or asked for.
+        self._absent: set[str] = set()
+        self._any = False
+        # A program may be installed like a library.
+        module = getattr(function, "__module__", None) or type(function).__module__
+        self._program = "" if module.split(".")[0] in _LIBRARIES else module.split(".")[0]
+        self._visit(function, getattr(function, "__name__", type(function).__name__))
+        for argument in arguments:
+            if not isinstance(argument, Tensor):
+                self._visit(argument, f"argument of type {type(argument).__name__}")
+        known = -1
+        while known != len(self._seen) + len(self._names) + len(self._absent):
+            known = len(self._seen) + len(self._names) + len(self._absent)
+            self._look_again()
+        # Only what is compared is needed from now on; objects stay, so that no other one has their identity.
+        self._places = list(self._entries.values())
+        del self._entries, self._objects, self._classes, self._modules, self._names, self._absent
+
+    def changed(self) -> str:
+        """The name of something that is not as it was, or nothing."""
+        # Nearly always all is the same, which loops of the interpreter's own find out.
+        for place, keys, values, names in self._places:
+            if not all(map(operator.is_, map(place.get, keys, _ABSENT), values)):
+                for key, value, name in zip(keys, values, names, strict=True):
+                    if not _same(place.get(key, _MISSING), value):
+                        return name
+        for container, count, before, name in self._containers:
+            if len(container) != count:
+                return name
+            if count and not all(map(operator.is_, _contents(container), before)) and _differs(_contents(container), before):
+                return name
+        for look, value, name in self._others:
+            if not _same(look(), value):
+                return name
+        return ""
+
+    def accept_contents(self) -> None:
+        """Takes what containers hold now for what they held: a function that runs may note something in a list."""
+        self._containers = [(each, len(each), tuple(_contents(each)), name) for each, _, _, name in self._containers]
+
+    def _is_foreign(self, module: Any) -> bool:
+        return isinstance(module, str) and module.split(".")[0] != self._program and _is_library(module)
+
+    def _entry(self, place: Mapping[str, Any], key: str, name: str) -> None:
+        value = place.get(key, _MISSING)
+        _, keys, values, names = self._entries.setdefault(id(place), (place, [], [], []))
+        keys.append(key)
+        values.append(value)
+        names.append(name)
+        if value is not _MISSING:
+            self._visit(value, name)
+
+    def _refuse(self, value: Any, name: str) -> None:
+        self.refused = self.refused or f"{name} (a {type(value).__name__})"
+
+    def _visit(self, value: Any, name: str) -> None:
+        if isinstance(value, _FIXED) or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+        elif isinstance(value, types.FunctionType):
+            self._function(value, name)
+        elif isinstance(value, types.MethodType):
+            self._visit(value.__func__, name)
+            self._visit(value.__self__, name)
+        elif isinstance(value, functools.partial):
+            self._visit((value.func, value.args, value.keywords), name)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self._visit(value.__func__, name)
+        elif isinstance(value, property):
+            self._visit(value.fget, name)
+        elif isinstance(value, type):
+            self._classes.setdefault(value, set())
+        elif isinstance(value, types.ModuleType):
+            if value is random:
+                self._refuse(value, name)
+            self._modules.append((value, name, set()))
+        elif isinstance(value, types.BuiltinFunctionType):
+            if isinstance(value.__self__, random.Random) or (value.__module__ == "time" and value.__name__ != "sleep"):
+                self._refuse(value, name)
+            elif not isinstance(value.__self__, types.ModuleType):
+                self._visit(value.__self__, name)
+        elif isinstance(value, np.ndarray):
+            if value.nbytes > _MOST or value.dtype.hasobject:
+                self._refuse(value, name)
+            else:
+                self._others.append((functools.partial(_array, value), _array(value), name))
+        elif isinstance(value, (list, tuple, dict, set, frozenset, deque)):
+            self._container(value, name)
+        elif getattr(type(value), "is_compiled", False):
+            # A compiled function within this one is a part of its recording.
+            self._visit(value._function, name)
+        elif isinstance(value, random.Random) or (isinstance(value, Iterator) and not isinstance(type(value).__next__, types.FunctionType)):
+            self._refuse(value, name)
+        elif hasattr(value, "__dict__") or any("__slots__" in vars(each) for each in type(value).__mro__):
+            self._objects.append((value, name, set()))
+            self._visit(type(value), type(value).__name__)
+        elif getattr(type(value), "__hash__", None) in (None, object.__hash__) and (
+            not self._is_foreign(type(value).__module__) or type(value).__module__.startswith("numpy.random")
+        ):
+            self._refuse(value, name)
+
+    def _container(self, value: Any, name: str) -> None:
+        if len(value) > _MOST:
+            self._refuse(value, name)
+            return
+        contents = tuple(_contents(value))
+        if not isinstance(value, (tuple, frozenset)):
+            self._containers.append((value, len(value), contents, name))
+        for each in contents:
+            self._visit(each, f"an element of {name}")
+        if isinstance(value, dict) and hasattr(value, "__dict__"):
+            self._objects.append((value, name, set()))
+
+    def _function(self, function: types.FunctionType, name: str) -> None:
+        self._visit(getattr(function, "__wrapped__", None), name)
+        library = self._is_foreign(function.__module__)
+        if library and not function.__module__.startswith("neurenix"):
+            return
+        globals_ = function.__globals__
+        for code in _codes(function.__code__):
+            loaded: Any = None
+            for instruction in dis.get_instructions(code):
+                kind, argument = instruction.opname, instruction.argval
+                before, loaded = loaded, None
+                if "ATTR" in kind or kind == "LOAD_METHOD":
+                    self._names.add(argument)
+                    if kind == "STORE_ATTR" and not library:
+                        self._absent.add(argument)
+                if library:
+                    continue
+                if (before is np and argument == "random") or (before is time and argument != "sleep"):
+                    self._refuse(getattr(before, argument, None), f"{before.__name__}.{argument}")
+                if kind == "IMPORT_NAME":
+                    self._visit(sys.modules.get(argument), argument)
+                elif kind.endswith(("_GLOBAL", "_NAME")) and argument in globals_:
+                    loaded = globals_[argument]
+                    self._entry(globals_, argument, argument)
+                if argument in _ANY_ATTRIBUTE:
+                    self._any = True
+                    self._absent.update(each for each in code.co_consts if isinstance(each, str) and each.isidentifier())
+        if library:
+            return
+        for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            look = functools.partial(_cell, cell)
+            self._others.append((look, look(), key))
+            self._visit(look(), key)
+        for defaults in ("__defaults__", "__kwdefaults__"):
+            look = functools.partial(getattr, function, defaults)
+            self._others.append((look, look(), f"{name}.{defaults}"))
+            self._visit(look(), f"{name}.{defaults}")
+
+    def _look_again(self) -> None:
+        """Looks for the names that are known by now at everything that was found."""
+        for value, name, done in [*self._modules]:
+            if not self._is_foreign(value.__name__):
+                self._attributes(vars(value), name, done, self._names)
+        for value, name, done in [*self._objects]:
+            own = getattr(value, "__dict__", {})
+            names = {*own} if self._any or type(value).__module__.startswith("neurenix") else self._names
+            if isinstance(own.get("_parameters"), dict):
+                # Of a module. Layers look for their settings by names that they compute.
+                names = names | {key for key in own if isinstance(own[key], _FIXED)}
+                for part in ("_parameters", "_buffers", "_modules"):
+                    self._visit(own[part], name)
+            self._attributes(own, name, done, names)
+            for key in self._absent - own.keys() - done:
+                done.add(key)
+                self._entry(own, key, f"{name}.{key}")
+            for each in type(value).__mro__:
+                slots = vars(each).get("__slots__", ())
+                for key in {slots} if isinstance(slots, str) else {*slots}:
+                    if (self._any or key in self._names) and key not in done and key not in ("__dict__", "__weakref__"):
+                        done.add(key)
+                        look = functools.partial(getattr, value, key, _MISSING)
+                        self._others.append((look, look(), f"{name}.{key}"))
+                        self._visit(look(), f"{name}.{key}")
+                if not self._is_foreign(each.__module__):
+                    # An object's own attribute may come before one of its class.
+                    for key in (self._names & vars(each).keys()) - own.keys() - done:
+                        done.add(key)
+                        if not isinstance(vars(each)[key], property):
+                            self._entry(own, key, f"{name}.{key}")
+        for kind, looked in [*self._classes.items()]:
+            for each in kind.__mro__:
+                library = self._is_foreign(each.__module__)
+                if library and not each.__module__.startswith("neurenix"):
+                    continue
+                members = vars(each)
+                called = {key for key in members if key.startswith("__") and key not in _BESIDE}
+                for key in (called | self._names) & members.keys():
+                    # A class before this one may have the name too, and call this one's.
+                    if (each, key) in looked:
+                        continue
+                    looked.add((each, key))
+                    attribute = members[key]
+                    if library or key in ("__dict__", "__weakref__", "__slots__", "__module__", "__doc__", "__annotations__"):
+                        if isinstance(attribute, (types.FunctionType, property)):
+                            self._visit(attribute, f"{each.__name__}.{key}")
+                    else:
+                        self._entry(members, key, f"{each.__name__}.{key}")
+
+    def _attributes(self, place: Mapping[str, Any], name: str, done: set[str], names: Iterable[str]) -> None:
+        for key in [key for key in names if key in place and key not in done]:
+            done.add(key)
+            self._entry(place, key, f"{name}.{key}")
+
+
+def _cell(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code, and that of the functions in it."""
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield from _codes(each)

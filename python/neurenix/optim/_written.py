@@ -1,0 +1,44 @@
+"""Optimisers whose step is written in Python."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from .._engine import Tensor
+from ..nn._state import as_value
+
+
+class Written:
+    """The parameters of an optimiser that a user has written, and what it keeps of them."""
+
+    def __init__(self, groups: list[dict[str, Any]]) -> None:
+        self.counts = [len(group["params"]) for group in groups]
+        self.parameters: list[Tensor] = [parameter for group in groups for parameter in group["params"]]
+        self.values: dict[Tensor, dict[str, Any]] = defaultdict(dict)
+
+    def add(self, group: Mapping[str, Any], options: dict[str, Any]) -> None:
+        self.counts.append(len(group["params"]))
+        self.parameters += group["params"]
+
+    def set_options(self, options: list[dict[str, Any]]) -> None:
+        """The settings are the groups' own."""
+
+    def state(self) -> dict[int, dict[str, Any]]:
+        return {number: self.values[p] for number, p in enumerate(self.parameters) if p in self.values}
+
+    def put_state(self, state: Mapping[int, Mapping[str, Any]]) -> None:
+        for number, values in state.items():
+            parameter = self.parameters[number]
+
+            def placed(key: str, value: Any) -> Any:
+                if not hasattr(value, "shape"):
+                    return value
+                tensor = as_value(value)
+                # Counts stay as they are.
+                dtype = parameter.dtype if tensor.is_floating_point() and key != "step" else None
+                # In a place of its own: another optimiser may hold the one that is given.
+                return tensor.to(dtype=dtype, device=parameter.device).clone()
+
+            self.values[parameter] = {key: placed(key, value) for key, value in values.items()}
