@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use phynexus::Scalar;
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::RngSeed};
 use smallvec::SmallVec;
 
 use super::*;
@@ -181,14 +181,15 @@ fn check(case: &Case, dtype: DType, set: InstructionSet) {
             "wrote past the end"
         );
         let got = decode(dtype, &out, sizes[result]);
-        let (sums, store) = match dtype {
-            DType::F64 => (f64::EPSILON, 0.0),
-            DType::F32 => (1.2e-7, 0.0),
-            DType::F16 => (1.2e-7, 4.9e-4),
-            _ => (1.2e-7, 3.95e-3),
+        // The error of a sum's steps, that of rounding the result, and that of rounding one below the normal numbers.
+        let (sums, store, least) = match dtype {
+            DType::F64 => (f64::EPSILON, 0.0, 0.0),
+            DType::F32 => (1.2e-7, 0.0, 0.0),
+            DType::F16 => (1.2e-7, 4.9e-4, 2f64.powi(-25)),
+            _ => (1.2e-7, 3.95e-3, 0.0),
         };
         for (i, (&got, &(sum, size, count))) in got.iter().zip(&expected).enumerate() {
-            let bound = sums * (count as f64 + 2.0) * size + store * sum.abs() + 1e-7 * store;
+            let bound = sums * (count as f64 + 2.0) * size + store * sum.abs() + least;
             assert!(
                 (got - sum).abs() <= bound,
                 "{case:?} {kind:?} {dtype} {set:?}: element {i}: {got}, not {sum}"
@@ -403,7 +404,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(150) })]
     #[test]
     fn any_geometry(
         case in any_case(), set in prop::sample::select(available()),

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use phynexus::Scalar;
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::RngSeed};
 
 use super::*;
 use crate::by_dtype::by_dtype;
@@ -177,13 +177,14 @@ fn check(case: &Case) {
                     sum += x * y;
                     size += (x * y).abs();
                 }
-                let (sums, store) = match ct {
-                    DType::F64 => (f64::EPSILON, 0.0),
-                    DType::F16 => (1.2e-7, 4.9e-4),
-                    DType::BF16 => (1.2e-7, 3.95e-3),
-                    _ => (1.2e-7, 0.0),
+                // The error of a sum's steps, that of rounding the result, and that of rounding one below the normal numbers.
+                let (sums, store, least) = match ct {
+                    DType::F64 => (f64::EPSILON, 0.0, 0.0),
+                    DType::F16 => (1.2e-7, 4.9e-4, 2f64.powi(-25)),
+                    DType::BF16 => (1.2e-7, 3.95e-3, 0.0),
+                    _ => (1.2e-7, 0.0, 0.0),
                 };
-                let bound = sums * (k as f64 + 2.0) * size + store * sum.abs() + 1e-7 * store;
+                let bound = sums * (k as f64 + 2.0) * size + store * sum.abs() + least;
                 let error = (got.as_f64() - sum).abs();
                 assert!(error <= bound, "{case:?}: {i} {j}: {got} instead of {sum}, bound {bound}");
             } else {
@@ -452,7 +453,7 @@ fn unfit_types_are_an_error() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(200) })]
     #[test]
     fn any_product(
         m in 0usize..80, n in 0usize..80, k in 0usize..120, items in 1usize..4, seed in any::<u64>(),

@@ -1,7 +1,7 @@
 //! Pooling against windows written out.
 
 use super::*;
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::RngSeed};
 
 /// Every window's places in the plane, ascending.
 fn windows(shape: &PoolShape<'_>) -> Vec<Vec<usize>> {
@@ -169,7 +169,7 @@ fn sizes_and_types_that_do_not_fit_are_errors() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(200) })]
     #[test]
     fn any_window((planes, axes) in (0usize..4, prop::collection::vec(
         (1usize..14, 1usize..4, 1usize..5, 1usize..3, (0usize..4, 0usize..4)), 1..4))) {
