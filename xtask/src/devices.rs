@@ -2,16 +2,16 @@
 
 use std::{
     fs,
+    hash::{DefaultHasher, Hasher},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
-    time::UNIX_EPOCH,
 };
 
 use crate::{cargo, install, root, succeed};
 
 /// PoCL compiles a kernel for a quarter of a second, all of the suite for more than an hour and a half of one core. So
-/// each run takes every so-many-th case, on another day others; the whole suite is run by hand, with the table in docs/devices.
+/// a run that is not a full one takes one case in so many, and others when the sources have changed.
 const POCL_PARTS: usize = 96;
 
 /// A device made of the processor, and what Debian has it in.
@@ -48,44 +48,33 @@ const DEVICES: [Software; 2] = [
 const NVRTC: [(&str, &str); 2] = [("nvrtc-13", "nvidia-cuda-nvrtc"), ("nvrtc-12", "nvidia-cuda-nvrtc-cu12")];
 
 /// The conformance suite on every such device, and the digits, which train as on the CPU.
-pub(crate) fn devices() -> Result<(), String> {
+pub(crate) fn devices(full: bool) -> Result<(), String> {
     let program = command()?;
-    steps(&program, "cpu", 1000)?;
     for device in &DEVICES {
         println!("--- {}", device.name);
-        if !device.files.iter().any(|file| Path::new(file).exists()) {
-            install::packages(device.packages)?;
-        }
-        suite(&program, device)?;
+        suite(&program, device, full)?;
         training(&program, device.name)?;
         // Software devices take an eighth of a second a step.
-        steps(&program, device.name, 100)?;
+        steps(&program, device.name, if full { 100 } else { 20 })?;
     }
-    // What of the tests does more with more devices: stage "tests" may have run before there were any.
-    let mut own = cargo();
-    own.args([
-        "test",
-        "--workspace",
-        "--test",
-        "exit",
-        "--test",
-        "interruption",
-        "--test",
-        "device",
-        "--test",
-        "time",
-    ]);
-    succeed(own.arg("--quiet"))?;
-    // What of the crates' own tests needs a device, which is PoCL here, NVRTC, or hipRTC.
-    for (name, package) in NVRTC {
+    // Of the crates' own tests those that need PoCL, NVRTC or hipRTC. They are built already.
+    let compilers = if full { &NVRTC[..] } else { &NVRTC[..1] };
+    for (name, package) in compilers {
         let packages = install::environment(name, &[package])?;
         println!("--- tests that need a device or a compiler, with {name}");
         let mut own = cargo();
-        // Of the programs that the tests have been built as, so that nothing is compiled for it.
         own.args(["test", "--workspace", "--tests", "--quiet", "--", "--ignored"]);
         succeed(own.env("VIRTUAL_ENV", packages))?;
     }
     Ok(())
+}
+
+/// Installs the software devices that are missing. Tests that use every device find them then.
+pub(crate) fn install() -> Result<(), String> {
+    let missing = |device: &&Software| !device.files.iter().any(|file| Path::new(file).exists());
+    let packages: Vec<&str> =
+        DEVICES.iter().filter(missing).flat_map(|device| device.packages).copied().collect();
+    if packages.is_empty() { Ok(()) } else { install::packages(&packages) }
 }
 
 /// Training for so many steps: memory stays as it is.
@@ -102,16 +91,17 @@ fn command() -> Result<PathBuf, String> {
 }
 
 /// Compilers take most of the time, and one at a time of a process works: so there are as many processes as cores.
-fn suite(program: &Path, device: &Software) -> Result<(), String> {
+fn suite(program: &Path, device: &Software, full: bool) -> Result<(), String> {
     let processes = thread::available_parallelism().map_or(1, usize::from);
-    let parts = processes * device.parts;
-    let turn = today(device.parts);
-    if device.parts > 1 {
-        println!("one case in {} of the suite, today part {turn}", device.parts);
+    let share = if full { 1 } else { device.parts };
+    let parts = processes * share;
+    let turn = turn(share)?;
+    if share > 1 {
+        println!("one case in {share} of the suite: part {turn}");
     }
     let all = (1..=processes).map(|process| {
         let mut verify = Command::new(program);
-        let part = (process - 1) * device.parts + turn;
+        let part = (process - 1) * share + turn;
         verify.args(["verify", "--device", device.name, "--part"]).arg(format!("{part}/{parts}"));
         verify.stdout(Stdio::piped());
         (format!("{verify:?}"), verify.spawn())
@@ -132,10 +122,25 @@ fn suite(program: &Path, device: &Software) -> Result<(), String> {
     }
 }
 
-/// Whose turn of so many it is today, counted from 1.
-fn today(turns: usize) -> usize {
-    let days = UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs() / (24 * 60 * 60));
-    days as usize % turns + 1
+/// Which part of so many the sources choose, counted from 1: the same one until they change.
+fn turn(parts: usize) -> Result<usize, String> {
+    let mut folders = vec![root().join("crates")];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        for path in entries.flatten().map(|entry| entry.path()) {
+            match path.is_dir() {
+                true => folders.push(path),
+                false => files.push(path),
+            }
+        }
+    }
+    files.sort();
+    let mut hasher = DefaultHasher::new();
+    for file in files {
+        hasher.write(&fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))?);
+    }
+    Ok((hasher.finish() % parts as u64) as usize + 1)
 }
 
 /// Waits for all, then tells the first failure, or what they wrote, if it was to be kept.
@@ -193,9 +198,19 @@ fn losses(program: &Path, device: &str) -> Result<Vec<f64>, String> {
     Ok(found)
 }
 
-/// The suite's kernels for GPUs that are not there. One architecture gets those of every fourth case, since all of them take
-/// a quarter of an hour of a core, on another day others; the others get of every template and its element types one, since a
-/// kernel's shape changes numbers in it, not what an architecture can do; AMD's, whose compiler is slow, a quarter of them a day.
+/// What only long runs show: memory over many steps of training, and random programs whose values must not depend on fusion.
+pub(crate) fn soak() -> Result<(), String> {
+    let program = command()?;
+    steps(&program, "cpu", 1000)?;
+    for (device, programs) in [("cpu", "100000"), ("vulkan:0", "5000"), ("opencl:0", "5000")] {
+        let mut verify = Command::new(&program);
+        succeed(verify.args(["verify", "--consistency", programs, "--device", device]))?;
+    }
+    Ok(())
+}
+
+/// The suite's kernels for GPUs that are not there. One architecture gets all of them; the others get of every template and
+/// its element types one, since a kernel's shape changes numbers in it, not what an architecture can do.
 pub(crate) fn compilers() -> Result<(), String> {
     let program = command()?;
     let [newest, older] = NVRTC.map(|(name, package)| install::environment(name, &[package]));
@@ -207,12 +222,7 @@ pub(crate) fn compilers() -> Result<(), String> {
         compile.args(["verify", "--compile"]).args(arguments).env("VIRTUAL_ENV", packages);
         (format!("{compile:?}"), compile.spawn())
     };
-    const SHARE: usize = 4;
-    println!("sm_80: one case in {SHARE}");
-    let part = |process: usize| {
-        let part = SHARE * (process - 1) + today(SHARE);
-        cuda(&newest, &["sm_80", "--part", &format!("{part}/{}", SHARE * processes)])
-    };
+    let part = |process: usize| cuda(&newest, &["sm_80", "--part", &format!("{process}/{processes}")]);
     finished((1..=processes).map(part).collect())?;
     finished(vec![cuda(&newest, &["sm_75", "--kinds"]), cuda(&newest, &["sm_90a", "--kinds"])])?;
     finished(vec![cuda(&older, &["sm_70", "--kinds"])])?;
@@ -227,8 +237,7 @@ pub(crate) fn compilers() -> Result<(), String> {
     fs::create_dir_all(&without).map_err(|e| format!("{}: {e}", without.display()))?;
     let all = ["gfx90a", "gfx1030"].map(|architecture| {
         let mut compile = Command::new(&program);
-        let part = format!("{}/4", today(4));
-        compile.args(["verify", "--kinds", "--part", &part, "--compile", architecture]);
+        compile.args(["verify", "--kinds", "--compile", architecture]);
         compile.env("OCL_ICD_VENDORS", &without);
         (format!("{compile:?}"), compile.spawn())
     });

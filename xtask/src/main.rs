@@ -2,7 +2,7 @@
 
 mod bench;
 mod devices;
-#[path = "../../crates/neurenix-cli/tests/browser/find.rs"]
+#[path = "../../crates/neurenix-cli/tests/cli/browser/find.rs"]
 mod find;
 mod install;
 mod python;
@@ -24,8 +24,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Format, lints, documentation, all tests, examples, Python, other devices' compilers, devices made of the processor,
-    /// the sanitizer: what CI runs
+    /// Format, lints, documentation, tests, examples, Python, software devices; with --full also what takes hours
     Test(test::Arguments),
     /// Speed against PyTorch in one run, as a table of ratios
     Bench(bench::Arguments),

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every check, in the order in which they fail fastest.
 
 use std::{
+    io::{self, BufRead, BufReader},
     path::PathBuf,
     process::{Command, Stdio},
     time::Instant,
@@ -10,66 +11,107 @@ use crate::{cargo, devices, find, install, python, root, succeed};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Leave out AddressSanitizer, which compiles the engine once more
+    /// Also what takes hours: every case on every software device, every compiler, the sanitizer, soaks
     #[arg(long)]
-    no_sanitizer: bool,
+    full: bool,
     /// Only these stages, by the names that a run prints
     stages: Vec<String>,
 }
 
-type Stage = (&'static str, fn() -> Result<(), String>);
+struct Stage {
+    name: &'static str,
+    /// Whether it runs only with `--full`.
+    full: bool,
+    /// Given whether the run is a full one.
+    run: fn(bool) -> Result<(), String>,
+}
+
+const STAGES: [Stage; 11] = [
+    Stage { name: "format", full: false, run: |_| succeed(cargo().args(["fmt", "--all", "--check"])) },
+    Stage { name: "lints", full: false, run: |_| lints() },
+    Stage { name: "documentation", full: false, run: |_| documentation() },
+    Stage { name: "packages", full: false, run: |_| install_browser().and_then(|()| devices::install()) },
+    Stage { name: "tests", full: false, run: |_| tests() },
+    Stage { name: "examples", full: false, run: |_| run_examples() },
+    Stage { name: "python", full: false, run: |_| python::check() },
+    Stage { name: "devices", full: false, run: devices::devices },
+    Stage { name: "compilers", full: true, run: |_| devices::compilers() },
+    Stage { name: "sanitizer", full: true, run: |_| sanitizer() },
+    Stage { name: "soak", full: true, run: |_| devices::soak() },
+];
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let mut stages: Vec<Stage> = vec![
-        ("format", || succeed(cargo().args(["fmt", "--all", "--check"]))),
-        ("lints", || {
-            succeed(cargo().args([
-                "clippy",
-                "--workspace",
-                "--all-targets",
-                "--quiet",
-                "--",
-                "-D",
-                "warnings",
-            ]))
-        }),
-        ("documentation", || {
-            let mut doc = cargo();
-            doc.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings");
-            succeed(&mut doc)
-        }),
-        ("browser", install_browser),
-        ("tests", || succeed(cargo().args(["test", "--workspace", "--no-fail-fast"]))),
-        ("examples", run_examples),
-        ("python", python::check),
-        ("compilers", devices::compilers),
-        ("devices", devices::devices),
-    ];
-    if !arguments.no_sanitizer {
-        stages.push(("sanitizer", sanitizer));
-    }
+    let named = |stage: &Stage| arguments.stages.iter().any(|wanted| wanted == stage.name);
     if let Some(unknown) =
-        arguments.stages.iter().find(|wanted| stages.iter().all(|(name, _)| name != wanted))
+        arguments.stages.iter().find(|wanted| STAGES.iter().all(|stage| stage.name != wanted.as_str()))
     {
-        let names: Vec<&str> = stages.iter().map(|(name, _)| *name).collect();
-        return Err(format!("there is no stage {unknown:?}: there are {}", names.join(", ")));
+        let names: Vec<&str> = STAGES.iter().map(|stage| stage.name).collect();
+        return Err(format!("there is no stage {unknown:?}; the stages are {}", names.join(", ")));
     }
-    stages.retain(|(name, _)| {
-        arguments.stages.is_empty() || arguments.stages.iter().any(|wanted| wanted == name)
-    });
     let started = Instant::now();
     let mut passed = Vec::new();
-    for (name, stage) in stages {
-        println!("\n=== {name} ===");
+    for stage in &STAGES {
+        let wanted = match arguments.stages.is_empty() {
+            true => arguments.full || !stage.full,
+            false => named(stage),
+        };
+        if !wanted {
+            continue;
+        }
+        println!("\n=== {} ===", stage.name);
         let begun = Instant::now();
-        stage().map_err(|error| format!("stage {name:?} failed: {error}"))?;
-        passed.push((name, begun.elapsed()));
+        (stage.run)(arguments.full).map_err(|error| format!("stage {:?} failed: {error}", stage.name))?;
+        passed.push((stage.name, begun.elapsed()));
     }
     println!("\nAll stages passed in {:.0} s:", started.elapsed().as_secs_f64());
     for (name, time) in passed {
         println!("  {name:<14} {:>6.1} s", time.as_secs_f64());
     }
     Ok(())
+}
+
+fn lints() -> Result<(), String> {
+    succeed(cargo().args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
+}
+
+fn documentation() -> Result<(), String> {
+    let mut doc = cargo();
+    doc.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings");
+    succeed(&mut doc)
+}
+
+/// Every Rust test, then the ten test programs that took the longest.
+fn tests() -> Result<(), String> {
+    let mut command = cargo();
+    command.args(["test", "--workspace", "--no-fail-fast"]);
+    let shown = format!("{command:?}");
+    // One pipe for both, so that the line that names a program comes before its result.
+    let (reader, writer) = io::pipe().map_err(|e| e.to_string())?;
+    command.stdout(writer.try_clone().map_err(|e| e.to_string())?).stderr(writer);
+    let mut child = command.spawn().map_err(|e| format!("{shown} did not start: {e}"))?;
+    // It holds the pipe's other end, which would never be closed.
+    drop(command);
+    let mut program = String::new();
+    let mut times: Vec<(f64, String)> = Vec::new();
+    for line in BufReader::new(reader).lines() {
+        let line = line.map_err(|e| e.to_string())?;
+        println!("{line}");
+        let trimmed = line.trim_start();
+        if let Some(name) = trimmed.strip_prefix("Running ").or(trimmed.strip_prefix("Doc-tests ")) {
+            program = name.to_owned();
+        }
+        let seconds = line.strip_prefix("test result: ").and_then(|rest| rest.split_once("finished in "));
+        if let Some(seconds) = seconds.and_then(|(_, time)| time.strip_suffix('s')?.parse().ok()) {
+            times.push((seconds, program.clone()));
+        }
+    }
+    let status = child.wait().map_err(|e| e.to_string())?;
+    times.sort_by(|a, b| b.0.total_cmp(&a.0));
+    println!("\n{} test programs; the slowest:", times.len());
+    for (seconds, program) in times.iter().take(10) {
+        println!("  {seconds:>6.1} s  {program}");
+    }
+    if status.success() { Ok(()) } else { Err(format!("{shown} ended with {status}")) }
 }
 
 /// The report's test looks at it in headless Chromium. Where there is none, Debian's package is installed.

@@ -43,10 +43,8 @@ fn kernels_are_timed_by_the_device() {
         assert!(rows.iter().all(|row| row.clock == Clock::Device));
         let total: Duration = rows.iter().map(|row| row.time).sum();
         assert!(total > Duration::ZERO && total <= most, "{total:?} of {most:?}");
-        // A product of 33 million operations takes longer than a sum of two numbers.
-        let (products, sums) = rows.iter().copied().partition::<Vec<_>, _>(|row| row.operations > 1 << 20);
-        assert_eq!(products.len(), 1, "{rows:?}");
-        assert!(sums.iter().all(|row| row.mean() < products[0].mean()), "{rows:?}");
+        let products = rows.iter().filter(|row| row.operations > 1 << 20);
+        assert_eq!(products.map(|row| row.count).sum::<u64>(), 1, "{rows:?}");
         let events: Vec<_> = profile
             .events
             .iter()

@@ -16,7 +16,10 @@ fn child(test: &str, part: &str, variables: &[(&str, &str)]) -> Output {
     for name in ["RNN_GPU_DEVICE", "RNN_GPU_DEBUG", "RNN_GPU_MEMORY_POOL", "RNN_CUDA_CACHE_PATH"] {
         command.env_remove(name);
     }
-    command.args(["--exact", test, "--nocapture"]).env(PART, part).envs(variables.iter().copied());
+    command
+        .args(["--exact", &format!("environment::{test}"), "--nocapture"])
+        .env(PART, part)
+        .envs(variables.iter().copied());
     let output = command.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{part}: {}{errors}", String::from_utf8_lossy(&output.stdout));

@@ -400,7 +400,7 @@ fn verbose_prints_the_device_and_each_epoch() -> Result<()> {
     let output = |verbose: &str| {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child
-            .args(["--exact", "verbose_prints_the_device_and_each_epoch", "--nocapture"])
+            .args(["--exact", "configuration::verbose_prints_the_device_and_each_epoch", "--nocapture"])
             .env(CHILD, verbose);
         String::from_utf8(child.output().unwrap().stdout).unwrap()
     };

@@ -1,7 +1,7 @@
 //! Lowered steps against the oracle: random graphs, and steps of every kind, on devices of very different capabilities.
 //! The interpreter detects races, accesses out of bounds and reads of what nobody wrote.
 
-#[path = "lowering/cases.rs"]
+#[path = "../lowering/cases.rs"]
 mod cases;
 
 use cases::{big, many, narrow, tiny};

@@ -1,12 +1,12 @@
 //! Every tensor method on the CPU device against NumPy, SciPy and PyTorch: the same cases that the engine's own tests
 //! give to the oracle, here through the scheduler and the kernels.
 
-#[path = "../../phynexus/src/tensor/golden/cases.rs"]
+#[path = "../../../phynexus/src/tensor/golden/cases.rs"]
 mod cases;
 
 use phynexus::{DType, Device, Error, Result, Tensor, graph::op::Combine, tensor::IndexSpec};
 
-const GOLDEN: &str = include_str!("../../phynexus/src/tensor/golden/golden.txt");
+const GOLDEN: &str = include_str!("../../../phynexus/src/tensor/golden/golden.txt");
 
 fn values(tensor: &Tensor) -> Result<Vec<f64>> {
     match tensor.dtype() {

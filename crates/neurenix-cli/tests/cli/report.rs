@@ -1,6 +1,6 @@
 //! The report as a real browser shows it.
 
-mod browser;
+use crate::browser;
 
 use std::{collections::BTreeMap, path::Path};
 

@@ -2,7 +2,7 @@
 
 use phynexus::{DType, oracle::reference_device};
 
-#[path = "golden/run.rs"]
+#[path = "../golden/run.rs"]
 mod run;
 
 #[test]

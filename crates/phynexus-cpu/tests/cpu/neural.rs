@@ -2,7 +2,7 @@
 
 use phynexus::DType;
 
-#[path = "../../phynexus/tests/golden/run.rs"]
+#[path = "../../../phynexus/tests/golden/run.rs"]
 mod run;
 
 #[test]

@@ -9,7 +9,7 @@ use phynexus::{DType, Device, Tensor, graph::Gradients, oracle::reference_device
 use serde_json::Value;
 
 fn golden() -> Value {
-    serde_json::from_str(include_str!("golden/optimizers.json")).unwrap()
+    serde_json::from_str(include_str!("../golden/optimizers.json")).unwrap()
 }
 
 fn numbers(of: &Value) -> Vec<f64> {

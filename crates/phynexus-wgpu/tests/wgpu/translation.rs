@@ -1,6 +1,6 @@
 //! Every kernel of the lowering suite, printed as WGSL, is valid and translates to SPIR-V, MSL and HLSL: without a GPU.
 
-#[path = "../../phynexus/tests/lowering/cases.rs"]
+#[path = "../../../phynexus/tests/lowering/cases.rs"]
 mod cases;
 
 use naga::{

@@ -13,7 +13,7 @@ fn child(test: &str, variable: &str, value: &str) {
     for name in ["RNN_GPU_DEVICE", "RNN_GPU_DEBUG", "RNN_GPU_MEMORY_POOL", "RNN_CUDA_CACHE_PATH"] {
         command.env_remove(name);
     }
-    let test = format!("environment::{test}");
+    let test = format!("formulas::environment::{test}");
     command.args(["--exact", &test, "--nocapture"]).env(PART, value).env(variable, value);
     let output = command.output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);

@@ -1,0 +1,8 @@
+//! The tests of the command.
+
+mod browser;
+mod command;
+mod documents;
+mod report;
+mod run_folders;
+mod tables;

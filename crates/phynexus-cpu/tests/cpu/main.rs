@@ -1,0 +1,5 @@
+//! The tests of the CPU that can share a process.
+
+mod consistency;
+mod neural;
+mod tensor_golden;

@@ -1,0 +1,7 @@
+//! The tests of the engine that can share a process.
+
+mod edges;
+mod long_chains;
+mod loop_trees;
+mod lowering;
+mod neural;
