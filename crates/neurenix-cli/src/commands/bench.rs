@@ -3,6 +3,8 @@
 mod host;
 mod kinds;
 mod large;
+#[cfg(test)]
+mod record;
 mod replayed;
 pub(in crate::commands) mod workloads;
 

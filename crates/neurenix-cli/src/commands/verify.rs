@@ -17,6 +17,9 @@ pub(super) struct Arguments {
     /// Only operations whose name contains this
     #[arg(long)]
     filter: Option<String>,
+    /// Only cases of this dtype, such as float32
+    #[arg(long)]
+    dtype: Option<String>,
     /// How many random graphs to try besides
     #[arg(long)]
     random_graphs: Option<usize>,
@@ -65,7 +68,8 @@ fn part(text: &str) -> Result<(usize, usize), String> {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<u8> {
-    let mut options = Options { filter: arguments.filter.clone(), ..Options::default() };
+    let mut options =
+        Options { filter: arguments.filter.clone(), dtype: arguments.dtype.clone(), ..Options::default() };
     if let Some(count) = arguments.random_graphs {
         options.random_graphs = count;
     }

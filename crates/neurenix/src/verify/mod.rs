@@ -47,6 +47,8 @@ pub struct Options {
     pub operations: usize,
     /// Only operations whose name contains this.
     pub filter: Option<String>,
+    /// Only cases of this dtype, by its name; graphs of several dtypes are always among them.
+    pub dtype: Option<String>,
     /// Only cases of this part: which, counted from 0, of how many.
     pub part: (usize, usize),
     /// Of those, on a device whose kernels are made of loop trees: only cases that need a kernel of a kind that none
@@ -56,7 +58,15 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { random_graphs: 300, seed: 0, operations: 14, filter: None, part: (0, 1), kinds: false }
+        Options {
+            random_graphs: 300,
+            seed: 0,
+            operations: 14,
+            filter: None,
+            dtype: None,
+            part: (0, 1),
+            kinds: false,
+        }
     }
 }
 
@@ -116,7 +126,8 @@ impl Cases {
         let (part, parts) = options.part;
         let wanted = |name: &str| options.filter.as_deref().is_none_or(|f| name.contains(f));
         let mut entries = entries();
-        entries.retain(|entry| wanted(&entry.operation));
+        let of_dtype = |dtype: &str| options.dtype.as_deref().is_none_or(|wanted| dtype == wanted);
+        entries.retain(|entry| wanted(&entry.operation) && of_dtype(&entry.dtype));
         let mut programs: Vec<_> = tensors::PROGRAMS.iter().filter(|p| wanted(p.name)).collect();
         let graphs = if wanted(RANDOM) || wanted(CONSISTENT) { options.random_graphs as u64 } else { 0 };
         let mut graphs: Vec<u64> = (0..graphs).map(|graph| options.seed.wrapping_add(graph)).collect();
@@ -134,14 +145,24 @@ impl Cases {
 /// refuses has none.
 pub fn kernels(target: Target, options: &Options) -> Vec<Kernel> {
     let (device, recorded) = recorder(target);
+    unchecked(device, options, &mut |_| {});
+    recorded.take()
+}
+
+/// Runs the suite's cases on a device whose results mean nothing, and calls `done` with the name of each afterwards. What
+/// the device refuses is skipped.
+pub fn unchecked(device: Device, options: &Options, done: &mut dyn FnMut(&str)) {
     let cases = Cases::of(options);
-    let record = |case: &Case| drop(guarded(|| run_unchecked(case, device)));
+    let mut record = |case: &Case| {
+        drop(guarded(|| run_unchecked(case, device)));
+        done(&case.name);
+    };
     cases.entries.iter().for_each(|entry| record(&entry.case));
+    cases.graphs.iter().for_each(|&seed| record(&random_case(seed, options.operations)));
     for program in &cases.programs {
         drop(guarded(|| (program.run)(device)));
+        done(program.name);
     }
-    cases.graphs.iter().for_each(|&seed| record(&random_case(seed, options.operations)));
-    recorded.take()
 }
 
 /// Runs the suite on a device. A failure of any kind, a panic of the device included, is an entry of the report. Where the

@@ -1,0 +1,328 @@
+//! Plans and printed kernels on record: of every workload, of every operation in `float32`, and of random graphs. A change
+//! that only moves code leaves all of them as they are; any other shows here what it changed.
+//!
+//! `record/hashes.txt` has a hash of each computation's text, `record/*.txt.gz` the texts. Both are rewritten with
+//! `UPDATE_GOLDEN=1 cargo test -p neurenix-cli record`.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    io::{Read, Write},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use neurenix::{
+    phynexus::{
+        DType, Device, Result,
+        device::{
+            Backend, Binding, Buffer, DeviceInfo, DeviceNature, Executable, MemoryStatistics, Support,
+            register,
+        },
+        gpu::recorder,
+        graph::ir::IrNode,
+        kernel::{
+            check::Limits,
+            loops::{Kernel, MatrixShape},
+            lower::Target,
+            print::{CUDA, HIP, OPENCL, WgslArithmetic, print, print_wgsl},
+        },
+        schedule::step::Step,
+        shape::Layout,
+    },
+    verify::{Options, unchecked},
+};
+
+use super::{large, replayed, workloads};
+
+/// A device that plans as another does, notes every step, and runs none.
+struct Noting {
+    name: String,
+    planner: &'static dyn Backend,
+    /// Of a device with one, nothing is checked to have been written.
+    target: Target,
+    notes: Arc<Mutex<String>>,
+}
+
+struct Nothing;
+
+impl Executable for Nothing {
+    fn run(&self, _: &[Binding]) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Backend for Noting {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { name: self.name.clone(), nature: DeviceNature::Emulator, ..self.planner.info() }
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn target(&self) -> Option<&Target> {
+        Some(&self.target)
+    }
+    fn support(&self, node: &IrNode, operands: &[DType]) -> Support {
+        self.planner.support(node, operands)
+    }
+    fn reads_layout(&self, node: &IrNode, operand: usize, layout: &Layout) -> bool {
+        self.planner.reads_layout(node, operand, layout)
+    }
+    fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
+        let compiled = self.planner.compile(step);
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.push_str(&describe(step));
+        match compiled {
+            Ok(_) => Ok(Arc::new(Nothing)),
+            Err(error) => {
+                notes.push_str(&format!("refused: {error}\n"));
+                Err(error)
+            }
+        }
+    }
+    fn allocate(&self, bytes: usize) -> Result<Buffer> {
+        let buffer = self.planner.allocate(bytes)?;
+        // What a computation reads back must not depend on what lay there.
+        self.planner.write(&buffer, 0, &vec![0; bytes])?;
+        Ok(buffer)
+    }
+    fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.planner.write(target, offset, bytes)
+    }
+    fn read(&self, source: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        self.planner.read(source, offset, bytes)
+    }
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+    fn memory(&self) -> MemoryStatistics {
+        self.planner.memory()
+    }
+    fn reset_peak_memory(&self) {}
+    fn set_memory_limit(&self, _: Option<usize>) {}
+    fn empty_cache(&self) {}
+    fn epilogue(&self, node: &IrNode) -> bool {
+        self.planner.epilogue(node)
+    }
+    fn binding_limit(&self) -> usize {
+        self.planner.binding_limit()
+    }
+    fn batch_limit(&self) -> usize {
+        self.planner.batch_limit()
+    }
+}
+
+/// A step with everything that a device is told of it.
+fn describe(step: &Step) -> String {
+    let mut text = format!("step {}\n", step.name());
+    match step {
+        Step::Fused(kernel) => text.push_str(&kernel.to_string()),
+        Step::Batch(kernels) => kernels.iter().for_each(|kernel| text.push_str(&kernel.to_string())),
+        Step::Library(library) => {
+            let (node, operands) = (&library.node, &library.operands);
+            writeln!(text, "{:?} -> {} {:?}", node.op, node.dtype, node.shape).unwrap();
+            for operand in operands {
+                writeln!(text, "  {} {:?} {:?}", operand.dtype, operand.layout.shape, operand.layout.strides)
+                    .unwrap();
+            }
+            library.epilogue.iter().for_each(|epilogue| text.push_str(&epilogue.to_string()));
+        }
+    }
+    text
+}
+
+/// A way to print kernels, which may refuse one.
+type Printer = fn(&Kernel) -> Result<String>;
+
+fn wgsl(kernel: &Kernel) -> Result<String> {
+    print_wgsl(kernel, WgslArithmetic { divisions: true, subnormals: true })
+}
+
+fn imprecise_wgsl(kernel: &Kernel) -> Result<String> {
+    print_wgsl(kernel, WgslArithmetic { divisions: false, subnormals: false })
+}
+
+/// Where computations are planned, and the languages that its kernels are printed in.
+struct Place {
+    name: &'static str,
+    /// What kernels can have; without effect on the CPU, whose steps are not lowered.
+    target: Target,
+    printers: Vec<(&'static str, Printer)>,
+}
+
+fn places() -> [Place; 4] {
+    let matrices = |factors: &[(DType, usize)]| {
+        let shape = |depth| MatrixShape { rows: 16, columns: 16, depth };
+        factors.iter().map(|&(factor, depth)| (shape(depth), factor, DType::F32)).collect()
+    };
+    let cuda = Limits {
+        device: "cuda".to_owned(),
+        bindings: 500,
+        shared_bytes: 227 << 10,
+        block: [1024, 1024, 64],
+        block_size: 1024,
+        grid: [0x7fff_ffff, 0xffff, 0xffff],
+        subgroup: Some(32),
+        dtypes: DType::ALL.to_vec(),
+        matrices: matrices(&[(DType::F16, 16), (DType::BF16, 16), (DType::F32, 8)]),
+        async_copies: true,
+    };
+    let hip = Limits {
+        device: "hip".to_owned(),
+        shared_bytes: 64 << 10,
+        grid: [(1 << 22) - 1, 0xffff, 0xffff],
+        subgroup: Some(64),
+        matrices: matrices(&[(DType::F16, 16), (DType::BF16, 16)]),
+        async_copies: false,
+        ..cuda.clone()
+    };
+    let plain = Limits {
+        device: "plain".to_owned(),
+        bindings: 32,
+        shared_bytes: 32 << 10,
+        block: [256, 256, 64],
+        block_size: 256,
+        grid: [0xffff; 3],
+        subgroup: None,
+        dtypes: DType::ALL.into_iter().filter(|dtype| *dtype != DType::F64).collect(),
+        matrices: Vec::new(),
+        async_copies: false,
+    };
+    let target = |limits, processors| Target { limits, vector_bytes: 16, processors, sums: 64 };
+    [
+        Place { name: "cpu", target: target(plain.clone(), 16), printers: Vec::new() },
+        Place { name: "cuda", target: target(cuda, 132), printers: vec![("CUDA", |k| print(k, &CUDA))] },
+        Place { name: "hip", target: target(hip, 104), printers: vec![("HIP", |k| print(k, &HIP))] },
+        Place {
+            name: "plain",
+            target: target(plain, 16),
+            printers: vec![
+                ("OpenCL", |k| print(k, &OPENCL)),
+                ("WGSL", wgsl),
+                ("imprecise WGSL", imprecise_wgsl),
+            ],
+        },
+    ]
+}
+
+/// The text of every computation, by its name.
+fn record(place: Place) -> BTreeMap<String, String> {
+    let notes = Arc::<Mutex<String>>::default();
+    let on_cpu = place.name == "cpu";
+    let (gpu, recorded) = recorder(place.target.clone());
+    let planner = if on_cpu { Device::find("cpu").unwrap() } else { gpu };
+    let device = register(Box::new(Noting {
+        name: format!("noting {}", place.name),
+        planner: planner.backend(),
+        target: place.target,
+        notes: notes.clone(),
+    }));
+    let mut texts = BTreeMap::<String, String>::new();
+    let mut done = |name: &str| {
+        let mut text = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
+        for kernel in recorded.take() {
+            for (language, printer) in &place.printers {
+                let source = printer(&kernel).unwrap_or_else(|error| format!("refused: {error}\n"));
+                write!(text, "{language}:\n{source}").unwrap();
+            }
+        }
+        texts.entry(name.to_owned()).or_default().push_str(&text);
+    };
+    let on_gpus = if on_cpu { Vec::new() } else { large::all() };
+    for workload in workloads::all().into_iter().chain(replayed::all()).chain(on_gpus) {
+        let mut step = (workload.prepare)(device).unwrap();
+        // The first step plans what later ones find.
+        step().unwrap();
+        step().unwrap();
+        done(&workload.name);
+    }
+    let options = Options { random_graphs: 60, dtype: Some("float32".to_owned()), ..Options::default() };
+    unchecked(device, &options, &mut done);
+    texts
+}
+
+/// FNV-1a, which no release of Rust changes.
+fn hash(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+const MARK: &str = "\n=== ";
+
+fn joined(texts: &BTreeMap<String, String>) -> String {
+    texts.iter().map(|(name, text)| format!("{MARK}{name}\n{text}")).collect()
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("record")
+}
+
+/// What is on record of one computation.
+fn recorded_text(place: &str, computation: &str) -> String {
+    let mut text = String::new();
+    let file = fs::File::open(folder().join(place).with_extension("txt.gz")).unwrap();
+    GzDecoder::new(file).read_to_string(&mut text).unwrap();
+    let found =
+        text.split(MARK).find_map(|part| part.split_once('\n').filter(|(name, _)| *name == computation));
+    found.map(|(_, text)| text.to_owned()).unwrap_or_default()
+}
+
+/// The first line that differs, with what leads to it.
+fn first_difference(old: &str, new: &str) -> String {
+    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let at = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
+    let shown = |lines: &[&str]| lines[at.saturating_sub(3)..lines.len().min(at + 3)].join("\n");
+    format!("line {}\non record:\n{}\nnow:\n{}", at + 1, shown(&old), shown(&new))
+}
+
+#[test]
+fn plans_and_kernels_are_those_on_record() {
+    neurenix::register_all();
+    let update = std::env::var_os("UPDATE_GOLDEN").is_some();
+    let mut hashes = String::new();
+    let mut now = Vec::new();
+    for place in places() {
+        let name = place.name;
+        let texts = record(place);
+        for (computation, text) in &texts {
+            writeln!(hashes, "{name}: {computation}: {:016x}", hash(text)).unwrap();
+        }
+        now.push((name, texts));
+    }
+    let file = folder().join("hashes.txt");
+    if update {
+        fs::create_dir_all(folder()).unwrap();
+        fs::write(&file, &hashes).unwrap();
+        for (name, texts) in &now {
+            let target = fs::File::create(folder().join(name).with_extension("txt.gz")).unwrap();
+            let mut encoder = GzEncoder::new(target, Compression::best());
+            encoder.write_all(joined(texts).as_bytes()).unwrap();
+            encoder.finish().unwrap();
+        }
+        return;
+    }
+    let known = fs::read_to_string(&file).unwrap();
+    if known == hashes {
+        return;
+    }
+    let known: BTreeMap<&str, &str> = known.lines().filter_map(|line| line.rsplit_once(": ")).collect();
+    let mut changed = Vec::new();
+    let mut first = None;
+    for (place, texts) in &now {
+        for (computation, text) in texts {
+            let key = format!("{place}: {computation}");
+            if known.get(key.as_str()) != Some(&format!("{:016x}", hash(text)).as_str()) {
+                first.get_or_insert_with(|| first_difference(&recorded_text(place, computation), text));
+                changed.push(key);
+            }
+        }
+    }
+    panic!(
+        "{} computations are not as on record: {}\nthe first: {}\nif that is meant: UPDATE_GOLDEN=1",
+        changed.len(),
+        changed.iter().take(20).map(String::as_str).collect::<Vec<_>>().join(", "),
+        first.unwrap_or_else(|| "computations are missing".to_owned())
+    );
+}
