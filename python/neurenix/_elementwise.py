@@ -1,4 +1,4 @@
-"""Functions of each element, by the Python array API standard and PyTorch."""
+"""Elementwise functions of the Python array API standard and PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._manipulation import broadcast_tensors
 
 
 def _tensor(x: Any, beside: Tensor | None = None) -> Tensor:
-    """``x`` as a tensor: a number takes the device, and the dtype if its kind fits, of the tensor beside it."""
+    """``x`` as a tensor: a number takes the device of the other tensor, and its dtype if the kind fits."""
     if isinstance(x, Tensor):
         return x
     if beside is None or not isinstance(x, (bool, int, float)):
@@ -29,7 +29,7 @@ def _tensor(x: Any, beside: Tensor | None = None) -> Tensor:
 
 
 def _pair(x1: Any, x2: Any) -> tuple[Tensor, Any]:
-    """Two operands, of which one at least is a tensor; the first is one afterwards."""
+    """Two operands, at least one of which is a tensor; the first one is converted to a tensor."""
     if isinstance(x1, Tensor):
         return x1, x2
     if isinstance(x2, Tensor):
@@ -139,7 +139,7 @@ def subtract(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
 
 
 def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-    """``input / other``; rounded down with ``rounding_mode="floor"``, towards zero with ``"trunc"``."""
+    """``input / other``; ``rounding_mode="floor"`` rounds down, ``"trunc"`` rounds towards zero."""
     if rounding_mode is None:
         return _divide(input, other)
     x1, x2 = _pair(input, other)
@@ -191,7 +191,7 @@ logical_xor = _logical("logical_xor", "True where exactly one is not zero.")
 
 
 def sign(x: Any, /) -> Tensor:
-    """-1, 0 or 1 by the sign of each element; the zero is positive."""
+    """The sign of each element: -1, 0 or 1; the zero is positive."""
     x = _tensor(x)
     return x.sign() + 0 if x.dtype.is_floating_point else x.sign()
 
@@ -210,7 +210,7 @@ def round(x: Any, /, *, decimals: int = 0) -> Tensor:
 
 
 def signbit(x: Any, /) -> Tensor:
-    """True where the sign bit is set, that of -0.0 and NaN too."""
+    """True where the sign bit is set, including that of -0.0 and NaN."""
     x = _tensor(x)
     name = x.dtype.name
     if not x.dtype.is_floating_point:
@@ -253,8 +253,9 @@ def _no_slope(gradient: Tensor) -> None:
 
 
 def nextafter(x1: Any, x2: Any, /) -> Tensor:
-    """The next number that the dtype has after ``x1`` on the way to ``x2``. It has no gradient: ``backward`` through it is an
-    error."""
+    """The next representable number after ``x1`` towards ``x2``. It has no gradient: ``backward`` through it is an
+    error.
+    """
     x1, x2 = _pair(x1, x2)
     x2 = _tensor(x2, x1)
     if _engine.is_grad_enabled() and (x1.requires_grad or x2.requires_grad):
@@ -275,7 +276,7 @@ def nextafter(x1: Any, x2: Any, /) -> Tensor:
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
-    """The elements brought between ``min`` and ``max``."""
+    """The elements clamped to ``min`` and ``max``."""
     return _tensor(x).clamp(min, max)
 
 
