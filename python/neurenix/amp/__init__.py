@@ -22,11 +22,11 @@ _KINDS = ("cpu", "cuda", "hip", "opencl", "vulkan", "metal", "dx12", "mps", "xpu
 
 
 class autocast:
-    """A context, and a decorator of functions, in which products of matrices (``@``, ``matmul``, ``einsum``), linear maps,
+    """A context manager and decorator. Within it, matrix products (``@``, ``matmul``, ``einsum``), linear layers,
     convolutions, attention and recurrent layers compute in ``dtype``; softmax, normalisations and losses of
-    ``nn.functional`` in ``float32``.
+    ``nn.functional`` compute in ``float32``.
 
-    Weights stay as they are. ``device_type``, a kind of device, and ``cache_enabled`` have no effect: the default
+    Weights are unchanged. ``device_type``, a kind of device, and ``cache_enabled`` have no effect: the default
     ``dtype`` is ``bfloat16`` on every device.
     """
 

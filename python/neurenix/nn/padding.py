@@ -1,4 +1,4 @@
-"""Borders round tensors, and windows of images as columns."""
+"""Padding layers, and windows of images as columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LIMITS = {
 
 
 class _Pad(Module):
-    """Borders round the last dimensions: round how many, and by which rule they are made, say the arguments of the class.
+    """Pads the last dimensions: the arguments of the class set how many, and by which rule.
 
     >>> import neurenix as nx
     >>> nx.nn.ZeroPad2d((1, 0, 0, 2))(nx.ones(1, 1, 2, 2)).shape
@@ -145,7 +145,7 @@ class Unfold(Module):
 
 
 class Fold(Module):
-    """Columns added up to images: (N, C * kernel elements, windows), or without N, to (N, C, *output_size): the adjoint
+    """Sums columns into images: (N, C * kernel elements, windows), or without N, to (N, C, *output_size): the adjoint
     of :class:`Unfold`.
 
     >>> import neurenix as nx
