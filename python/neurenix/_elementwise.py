@@ -76,9 +76,9 @@ def _binary(name: str, method: str, doc: str) -> Any:
 
 # Of each element.
 exp = _unary("exp", "The exponential of each element.")
-expm1 = _unary("expm1", "``exp(x) - 1`` of each element, exact near 0.")
+expm1 = _unary("expm1", "``exp(x) - 1`` of each element, accurate near 0.")
 log = _unary("log", "The natural logarithm of each element.")
-log1p = _unary("log1p", "``log(1 + x)`` of each element, exact near 0.")
+log1p = _unary("log1p", "``log(1 + x)`` of each element, accurate near 0.")
 log2 = _unary("log2", "The logarithm to base 2 of each element.")
 log10 = _unary("log10", "The logarithm to base 10 of each element.")
 sqrt = _unary("sqrt", "The square root of each element.")
@@ -112,10 +112,10 @@ sigmoid = _unary("sigmoid", "``1 / (1 + exp(-x))`` of each element.")
 logical_not = _unary("logical_not", "True where an element is zero.")
 negative = _named("negative", "neg", "``-x`` of each element.")
 neg = negative
-bitwise_invert = _named("bitwise_invert", "bitwise_not", "The bits of each element turned over.")
+bitwise_invert = _named("bitwise_invert", "bitwise_not", "The bits of each element inverted.")
 bitwise_not = bitwise_invert
 absolute = abs
-positive = _named("positive", "__pos__", "Each element as it is.")
+positive = _named("positive", "__pos__", "Each element unchanged.")
 
 # Of two.
 _add = _binary("add", "__add__", "")
@@ -156,19 +156,19 @@ sub, mul, div = subtract, multiply, divide
 floor_divide = _binary("floor_divide", "__floordiv__", "The quotient rounded down, as ``//``.")
 remainder = _binary("remainder", "__mod__", "The remainder with the divisor's sign, as ``%``.")
 maximum = _binary("maximum", "maximum", "The greater of each pair; NaN if one is NaN.")
-minimum = _binary("minimum", "minimum", "The lesser of each pair; NaN if one is NaN.")
+minimum = _binary("minimum", "minimum", "The smaller of each pair; NaN if one is NaN.")
 atan2 = _binary("atan2", "atan2", "The angle in radians of the point (other, input).")
 arctan2 = atan2
 bitwise_and = _binary("bitwise_and", "__and__", "The bits set in both.")
 bitwise_or = _binary("bitwise_or", "__or__", "The bits set in either.")
-bitwise_xor = _binary("bitwise_xor", "__xor__", "The bits set in one only.")
-bitwise_left_shift = _binary("bitwise_left_shift", "__lshift__", "Bits moved up.")
-bitwise_right_shift = _binary("bitwise_right_shift", "__rshift__", "Bits moved down.")
+bitwise_xor = _binary("bitwise_xor", "__xor__", "The bits set in exactly one.")
+bitwise_left_shift = _binary("bitwise_left_shift", "__lshift__", "Bits shifted left.")
+bitwise_right_shift = _binary("bitwise_right_shift", "__rshift__", "Bits shifted right.")
 less = _binary("less", "__lt__", "``input < other``.")
 less_equal = _binary("less_equal", "__le__", "``input <= other``.")
 greater = _binary("greater", "__gt__", "``input > other``.")
 greater_equal = _binary("greater_equal", "__ge__", "``input >= other``.")
-equal = _binary("equal", "__eq__", "``input == other``, element by element.")
+equal = _binary("equal", "__eq__", "``input == other``, elementwise.")
 not_equal = _binary("not_equal", "__ne__", "``input != other``.")
 lt, le, gt, ge, eq, ne = less, less_equal, greater, greater_equal, equal, not_equal
 

@@ -107,7 +107,7 @@ def _transposed(dims: int) -> Any:
         )
 
     convolution.__name__ = convolution.__qualname__ = f"conv_transpose{dims}d"
-    convolution.__doc__ = "The adjoint of a convolution, with ``weight`` of shape (C, out / groups, kernel...)."
+    convolution.__doc__ = "A transposed convolution, with ``weight`` of shape (C, out / groups, kernel...)."
     return convolution
 
 
@@ -153,7 +153,7 @@ def _adaptive(name: str, dims: int, doc: str) -> Any:
 
 
 def _adaptive_max_pool(dims: int) -> Any:
-    doc = "The greatest elements of as many windows as the output has places."
+    doc = "The greatest element of each window, one window per output position."
     plain, indexed = _adaptive("adaptive_max_pool", dims, doc), _max_pool(dims)
 
     def pool(input: Tensor, output_size: int | tuple[int | None, ...] | None, return_indices: bool = False) -> Any:
@@ -205,7 +205,7 @@ avg_pool1d = _guarded(_engine.avg_pool1d, "avg_pool1d", {"input": "Tensor"})
 avg_pool2d, avg_pool3d = _avg_pool(2), _avg_pool(3)
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_adaptive_max_pool(dims) for dims in (1, 2, 3))
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
-    _adaptive("adaptive_avg_pool", dims, "The means of as many windows as the output has places.") for dims in (1, 2, 3)
+    _adaptive("adaptive_avg_pool", dims, "The mean of each window, one window per output position.") for dims in (1, 2, 3)
 )
 
 

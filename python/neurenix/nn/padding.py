@@ -19,11 +19,11 @@ _RULES = {
 _WIDTHS = """``padding`` is one width for all sides, or a pair for each of these dimensions, from the last one to the first; a
     size grows by its two widths. """
 _LIMITS = {
-    "value": "A negative width takes away.",
-    "zeros": "A negative width takes away.",
-    "reflection": "A width is less than the size.",
-    "replication": "The size is not 0.",
-    "circular": "A width is at most the size.",
+    "value": "A negative width removes elements.",
+    "zeros": "A negative width removes elements.",
+    "reflection": "A width must be less than the size.",
+    "replication": "The size must not be 0.",
+    "circular": "A width must be at most the size.",
 }
 
 
@@ -51,7 +51,7 @@ class _Pad(Module):
         if dims:  # Not one of a user's, which takes over what it is made from.
             cls._dims, (cls._mode, borders) = dims, _RULES[rule]
             shape = _DIMENSIONS[dims]
-            cls.__doc__ = f"Borders of {borders}, round (N, C, {shape}), or (C, {shape}).\n\n    {_WIDTHS}{_LIMITS[rule]}"
+            cls.__doc__ = f"Pads (N, C, {shape}), or (C, {shape}), with {borders}.\n\n    {_WIDTHS}{_LIMITS[rule]}"
 
     def __init__(self, padding: Sizes) -> None:
         super().__init__()
