@@ -110,7 +110,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What the package offers, without what its modules use themselves."""
+    """The public names of the package, without those that its modules import for themselves."""
     def offered(name: str, value: object) -> builtins.bool:
         if name.startswith("_") or name in ("annotations", "ModuleType", "TYPE_CHECKING"):
             return name.startswith("__")
@@ -122,7 +122,7 @@ def __dir__() -> list[str]:
 
 
 def synchronize(device: Any = None) -> None:
-    """Waits until everything given to a device has been computed."""
+    """Waits until all work submitted to a device has finished."""
     (get_default_device() if device is None else Device(device)).synchronize()
 
 

@@ -14,7 +14,7 @@ from ._engine import run_command, stop_training
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command, with the program's arguments unless others are given; the result is the exit code.
+    """Runs the command, by default with the program's arguments, and returns the exit code.
 
     On the main thread the first Ctrl-C lets a training run write a checkpoint; any other ends the command.
     """
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextmanager
 def _stopping() -> Iterator[None]:
-    """Signals that end a program stop a training run first. Afterwards they do what they did before."""
+    """Signals that end a program stop a training run first. Their handlers are restored afterwards."""
     handlers: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
         numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]

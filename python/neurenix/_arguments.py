@@ -1,8 +1,8 @@
-"""What functions say of arguments that are no tensors.
+"""Errors for arguments that are not tensors.
 
-Functions of each element take numbers, lists and arrays beside tensors or alone. All others want tensors, as their
-annotations say, and refuse what is none in one way. Only the first argument is looked at before the call; the others
-where the call has failed.
+Elementwise functions take numbers, lists and arrays, alone or with tensors. All others require tensors, as their
+annotations say, and refuse other objects with the same error. Only the first argument is checked before the call; the
+others are checked if the call has failed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TORCH_OF: dict[str, dict[str, str]] = {
 
 
 def _order(function: Callable[..., Any], name: str) -> list[str]:
-    """PyTorch's names of the first parameters, up to the last that has another name here, or none."""
+    """PyTorch's names of the first parameters, up to the last that has another name here, or no name."""
     code = getattr(function, "__code__", None)
     if code is None:
         return []
@@ -54,7 +54,7 @@ def _order(function: Callable[..., Any], name: str) -> list[str]:
 
 
 def _parts(parameter: inspect.Parameter, annotation: Any, value: Any) -> list[Any]:
-    """What of an argument is to be tensors."""
+    """Which parts of an argument must be tensors."""
     if annotation == "Tensor | None":
         return [] if value is None else [value]
     if annotation == "Sequence[Tensor]":
@@ -70,7 +70,7 @@ def _parts(parameter: inspect.Parameter, annotation: Any, value: Any) -> list[An
 def mistake(
     name: str, function: Callable[..., Any], args: Any, kwargs: Any, annotations: Mapping[str, str] | None = None
 ) -> TypeError | None:
-    """The error of a call whose arguments are not the tensors that the annotations want, if that is what is wrong."""
+    """The error for a call whose arguments are not the tensors that the annotations require, if that is the cause."""
     try:
         signature = inspect.signature(function)
         given = signature.bind(*args, **kwargs).arguments
@@ -90,7 +90,9 @@ def mistake(
 
 
 def guarded(function: Function, name: str, annotations: Mapping[str, str] | None = None) -> Function:
-    """``function``, which refuses what is no tensor where its annotations say one; they are given for native functions."""
+    """Wraps ``function`` to refuse objects that are not tensors where its annotations require one; native functions
+    pass the annotations.
+    """
     wanted = getattr(function, "__annotations__", {}) if annotations is None else annotations
     if annotations is None:
         # Annotations are not in the order of the parameters where some are positional only.
@@ -125,8 +127,9 @@ def guarded(function: Function, name: str, annotations: Mapping[str, str] | None
 
 
 def guard(names: dict[str, Any]) -> None:
-    """Guards every public function of a module that takes tensors, given the module's ``globals()``; they take PyTorch's names
-    of arguments, too."""
+    """Guards every public function of a module that takes tensors, given the module's ``globals()``. They also accept
+    PyTorch's argument names.
+    """
     for name, value in list(names.items()):
         if name.startswith("_") or not inspect.isfunction(value) or value.__module__ != names["__name__"]:
             continue

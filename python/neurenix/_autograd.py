@@ -1,4 +1,4 @@
-"""Gradients as functions, and the modes in which they are recorded."""
+"""Gradients as functions, and gradient modes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._engine import Tensor
 
 
 class _Mode:
-    """A mode of recording: a context, and a decorator of functions."""
+    """A gradient mode: a context manager and a decorator."""
 
     def __init__(self, enabled: bool | None) -> None:
         # None: as it is.
@@ -36,7 +36,7 @@ class _Mode:
 
 
 class _PlainMode(_Mode):
-    """A mode without settings, which is a decorator with brackets and without."""
+    """A mode without settings: a decorator with or without brackets."""
 
     _always: bool
 
@@ -48,19 +48,19 @@ class _PlainMode(_Mode):
 
 
 class no_grad(_PlainMode):
-    """Within it nothing is recorded for gradients: ``with nx.no_grad():``, ``@nx.no_grad()`` or ``@nx.no_grad``."""
+    """Disables gradient recording: ``with nx.no_grad():``, ``@nx.no_grad()`` or ``@nx.no_grad``."""
 
     _always = False
 
 
 class enable_grad(_PlainMode):
-    """Within it operations are recorded for gradients again."""
+    """Enables gradient recording again."""
 
     _always = True
 
 
 class inference_mode(_Mode):
-    """As ``no_grad``; ``inference_mode(False)`` leaves things as they are."""
+    """Same as ``no_grad``; ``inference_mode(False)`` has no effect."""
 
     def __new__(cls, mode: Any = True) -> Any:
         return _Mode(False)(mode) if callable(mode) else super().__new__(cls)
@@ -70,7 +70,7 @@ class inference_mode(_Mode):
 
 
 class set_grad_enabled(_Mode):
-    """Within it operations are recorded for gradients if ``mode`` is true; as a call, from now on."""
+    """Enables gradient recording if ``mode`` is true, otherwise disables it; as a plain call, from then on."""
 
     def __init__(self, mode: bool) -> None:
         super().__init__(mode)
@@ -92,7 +92,8 @@ class set_grad_enabled(_Mode):
 def value_and_grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the value of ``function`` and its gradient with respect to the arguments ``argnums``.
+    """Returns a function that computes the value of ``function`` and its gradient with respect to the arguments
+    ``argnums``.
 
     With ``has_aux`` the function returns a pair, of which only the first is differentiated.
 
@@ -116,7 +117,7 @@ def value_and_grad(
 
 
 def _numbers(name: str, function: Any, argnums: int | Sequence[int]) -> list[int]:
-    """The numbers of the arguments by which a function is differentiated."""
+    """The numbers of the arguments with respect to which a function is differentiated."""
     if not callable(function):
         raise TypeError(f"{name}: a {type(function).__name__} stands where a function is needed")
     return [argnums] if isinstance(argnums, int) else list(argnums)
@@ -158,7 +159,7 @@ def _requires_grad(argument: Any) -> bool:
 
 
 def _slopes(value: Tensor, variables: list[Tensor], grad_output: Tensor | None = None) -> list[Tensor]:
-    """Gradients that can be differentiated again, zeros where the value does not depend on a variable."""
+    """Differentiable gradients; zeros where the value does not depend on a variable."""
     if not value.requires_grad:
         return [_engine.full_like(variable.detach(), 0) for variable in variables]
     return _engine.gradients(value, variables, grad_output, create_graph=True)
@@ -174,10 +175,10 @@ def grad(
     create_graph: bool = False,
     allow_unused: bool | None = None,
 ) -> Any:
-    """The gradient function of ``function``; or, given tensors as PyTorch does, the gradients themselves.
+    """Returns the gradient function of ``function``; or, with tensors as in PyTorch, the gradients themselves.
 
     ``nx.grad(f)(x)`` is the gradient of the scalar ``f(x)``. ``nx.grad(loss, [w, b])`` are the gradients of a tensor:
-    zeros for what takes no part, with ``allow_unused`` too, and the graph stays, whatever ``retain_graph`` says.
+    zeros for inputs that are not used, also with ``allow_unused``. The graph is kept, whatever ``retain_graph`` is.
 
     >>> import neurenix as nx
     >>> nx.grad(lambda x: x ** 3)(nx.Tensor(2.0)).item()
@@ -199,7 +200,8 @@ def grad(
 
 
 def jacobian(function: Callable[..., Tensor], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """A function that gives the Jacobian: of shape (output..., input...); for several arguments a tuple of them.
+    """Returns a function that computes the Jacobian, of shape (output..., input...); for several arguments a tuple of
+    them.
 
     >>> import neurenix as nx
     >>> nx.jacobian(lambda x: x * x)(nx.Tensor([1.0, 3.0])).tolist()
@@ -227,8 +229,8 @@ def jacobian(function: Callable[..., Tensor], argnums: int | Sequence[int] = 0) 
 
 
 def hessian(function: Callable[..., Tensor], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """A function that gives the second derivatives of a scalar function: of shape (input..., input...); for several
-    arguments a tuple of tuples, with the first derivative's argument first.
+    """Returns a function that computes the second derivatives of a scalar function, of shape (input..., input...); for
+    several arguments a tuple of tuples, with the first derivative's argument first.
 
     >>> import neurenix as nx
     >>> nx.hessian(lambda x: (x ** 3).sum())(nx.Tensor([1.0, 2.0])).tolist()

@@ -20,7 +20,7 @@ _RECORDING = threading.local()
 
 
 def _flatten(value: Any, tensors: list[Tensor]) -> Any:
-    """``value`` with its tensors replaced by their positions in ``tensors``: hashable, so that it can be a key."""
+    """``value`` with its tensors replaced by their positions in ``tensors``; hashable, for use as a key."""
     if isinstance(value, Tensor):
         tensors.append(value)
         return ("tensor", len(tensors) - 1)
@@ -46,7 +46,7 @@ def _unflatten(shape: Any, tensors: list[Tensor]) -> Any:
 
 
 def _values(shape: Any) -> Iterator[Any]:
-    """What else than tensors is in a shape."""
+    """The parts of a shape other than tensors."""
     if shape[0] == "value":
         yield shape[1]
     elif shape[0] != "tensor":
@@ -68,7 +68,7 @@ class _Recording:
 
 
 class Compiled:
-    """A function that is replayed; see :func:`compile`."""
+    """A compiled function; see :func:`compile`."""
 
     # How what looks for tensors in functions knows one of these.
     is_compiled = True
@@ -133,7 +133,7 @@ class Compiled:
         return _unflatten(recording.result, outputs)
 
     def _new(self, key: Any) -> _Recording:
-        """A recording, yet to be made, for this key and everything that the function reads as it is now."""
+        """A recording, not yet made, for this key and the current state of everything that the function reads."""
         recording = _Recording(Watch(self._function, _values(key[0])))
         with self._lock:
             while sum(map(len, self._recordings.values())) >= _CAPACITY:
@@ -180,18 +180,18 @@ class Compiled:
 
 
 def compile(function: Callable[..., Any] | None = None) -> Any:
-    """A function that does what ``function`` does, recorded once for each combination of shapes and then replayed.
+    """Returns a function that does the same as ``function``. It is recorded once for each combination of shapes and
+    then replayed.
 
-    Replaying skips Python and the recording of operations. Tensors may come in as arguments (in lists, tuples and dicts
-    too) and from everywhere that the function and those it calls name: parameters and buffers of modules, attributes of
-    objects, closures, globals. Numbers and objects found there are part of the recording: when one of them is no longer
-    what it was, the function is recorded again. What changes unnoticed (the module ``random``, the clock, iterators, large
-    arrays of NumPy) is an error that names it, and so is an attribute that the function itself changes. It must not change a
-    tensor in place, which is an error. The function must not read a tensor's value (``item``, ``if x > 0``, ``numpy``,
-    functions of NumPy), which is an error.
-    Threads may call it at the same time, also for the first time, and use what it holds beside it.
+    Replaying skips Python and the recording of operations. Tensors may be arguments (also in lists, tuples and dicts),
+    or anything that the function and the functions it calls refer to: parameters and buffers of modules, attributes of
+    objects, closures, globals. Numbers and objects found there are part of the recording: when one of them changes, the
+    function is recorded again. What cannot be watched (the module ``random``, the clock, iterators, large NumPy arrays)
+    is an error that names it. So is an attribute that the function itself changes. Changing a tensor in place is an
+    error. Reading a tensor's value (``item``, ``if x > 0``, ``numpy``, NumPy functions) is an error. Threads may call
+    it at the same time, including the first time, and use the tensors that it holds meanwhile.
 
-    Where gradients are recorded and something requires them, the function runs as it is: a replay has no graph.
+    If gradients are recorded and required, the function runs without replay, because a replay has no graph.
 
     >>> import neurenix as nx
     >>> f = nx.compile(lambda x: (x * 2).sum())

@@ -1,4 +1,4 @@
-"""Kinds of devices by name, and the settings that a program may begin with."""
+"""Kinds of devices by name, and initial settings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PLAIN = {"debug": False, "log_level": "info"}
 
 
 def init(config: Mapping[str, Any] | None = None) -> None:
-    """Begins with these settings: ``{"device": "cpu"}`` is ``nx.set_default_device("cpu")``. Nothing needs it.
+    """Applies these settings: ``{"device": "cpu"}`` is ``nx.set_default_device("cpu")``. Calling it is optional.
 
     ``debug`` and ``log_level`` are accepted with their defaults; ``RNN_GPU_DEBUG=1`` and ``nx.Profiler`` show what runs.
     """

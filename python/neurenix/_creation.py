@@ -1,4 +1,4 @@
-"""Functions that make tensors, and those of types, by the Python array API standard and PyTorch."""
+"""Creation functions and dtype functions of the Python array API standard and PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._engine import Tensor, dtype
 
 # New tensors.
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
-    """``obj`` as a tensor: itself if it is one already, unless a copy or another dtype or device is asked for."""
+    """``obj`` as a tensor: itself if it is one already, unless a copy or another dtype or device is requested."""
     if isinstance(obj, Tensor):
         wanted = dtype is None or obj.dtype == _engine.dtype(dtype)
         here = device is None or obj.device == _engine.Device(device)
@@ -30,19 +30,20 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """``data`` as a tensor: itself if it is one already, unless another dtype or device is asked for."""
+    """``data`` as a tensor: itself if it is one already, unless another dtype or device is requested."""
     return asarray(data, dtype=dtype, device=device)
 
 
 def from_numpy(array: Any) -> Tensor:
-    """A tensor on the CPU of the array's values and dtype."""
+    """A tensor on the CPU with the array's values and dtype."""
     return _engine.tensor(array, device="cpu")
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor of the values of another library's array, which are copied: tensors are values. So ``copy=False`` is a
-    ``BufferError`` where there are any. With ``device`` the tensor is made there, also of an array on a GPU that is none of
-    ``nx.devices()``, if the array's library brings it to the CPU."""
+    """A tensor with a copy of the values of another library's array, because tensors are values. ``copy=False``
+    therefore raises ``BufferError`` unless the array is empty. With ``device`` the tensor is created there. That also
+    works for an array on a GPU that is not in ``nx.devices()``, if the array's library can copy it to the CPU.
+    """
     if isinstance(x, Tensor):
         if copy is False and device is not None and x.device != _engine.Device(device) and x.numel():
             raise BufferError("from_dlpack: another device needs a copy, which copy=False forbids")
@@ -53,7 +54,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
 
 
 def _sizes(name: str, shape: Any, sizes: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
-    """Sizes one by one, or all as the standard's ``shape`` or PyTorch's ``size``."""
+    """Sizes as separate arguments, or together as the standard's ``shape`` or PyTorch's ``size``."""
     if (shape is None) == (size is None):
         raise TypeError(f"{name}: give the shape once, as in {name}((2, 3)) or {name}(2, 3)")
     return (size,) if shape is None else (shape, *sizes)
@@ -78,7 +79,7 @@ def ones(
 def empty(
     shape: Any = None, *sizes: int, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor for values to come; here it holds zeros."""
+    """A tensor whose values are not specified; here they are zeros."""
     given = _sizes("empty", shape, sizes, size)
     return _engine.zeros(*given, dtype=dtype, device=device, requires_grad=requires_grad)
 
@@ -92,7 +93,7 @@ def full(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of a shape whose every element is ``fill_value``."""
+    """A tensor of the given shape, filled with ``fill_value``."""
     (given,) = _sizes("full", shape, (), size)
     return _engine.full(given, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
 
@@ -107,7 +108,7 @@ def arange(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """``start``, ``start + step``, ... up to ``stop``, without it: whole numbers give ``int64``. One number alone is the
+    """``start``, ``start + step``, ... up to ``stop``, excluding it; integers give ``int64``. A single number is
     ``stop``, which PyTorch calls ``end``.
 
     >>> import neurenix as nx
@@ -124,12 +125,12 @@ def arange(
 
 
 def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Zeros of the shape of ``x``."""
+    """Zeros with the shape of ``x``."""
     return _engine.full_like(x, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Ones of the shape of ``x``."""
+    """Ones with the shape of ``x``."""
     return _engine.full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -147,7 +148,7 @@ def eye(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A matrix with ones on the diagonal, or ``k`` above it."""
+    """A matrix with ones on the diagonal, or on the ``k``-th diagonal above it."""
     if k == 0:
         return _engine.eye(n_rows, n_cols, dtype=dtype, device=device, requires_grad=requires_grad)
     columns = n_rows if n_cols is None else n_cols
@@ -168,8 +169,9 @@ def linspace(
     endpoint: bool = True,
     requires_grad: bool = False,
 ) -> Tensor:
-    """``num`` numbers from ``start`` to ``stop`` at equal distances; ``stop`` is left out without ``endpoint``. PyTorch
-    calls them ``steps`` and ``end``."""
+    """``num`` evenly spaced numbers from ``start`` to ``stop``; ``endpoint=False`` excludes ``stop``. PyTorch calls
+    them ``steps`` and ``end``.
+    """
     if (stop is None) == (end is None) or (num is None) == (steps is None):
         raise TypeError("linspace: give start, stop and num, each once, as in linspace(0, 1, 5)")
     stop, num = end if stop is None else stop, steps if num is None else num
@@ -190,20 +192,21 @@ def triu(x: Tensor, /, diagonal: int = 0, *, k: int = 0) -> Tensor:
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
-    """Coordinates of a grid from its axes. The first two axes are exchanged with ``"xy"``, the standard's default;
-    PyTorch's is ``"ij"``."""
+    """Coordinates of a grid from its axes. ``"xy"``, the standard's default, swaps the first two axes; PyTorch's
+    default is ``"ij"``.
+    """
     axes = arrays[0] if len(arrays) == 1 and isinstance(arrays[0], (list, tuple)) else arrays
     return _engine.meshgrid(list(axes), indexing)
 
 
 # Types.
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
-    """``x`` with elements of another type."""
+    """``x`` converted to another dtype."""
     return x.to(dtype=dtype, device=device, copy=copy)
 
 
 def result_type(*arrays_and_dtypes: Any) -> dtype:
-    """The type to which these tensors, types and numbers are brought together."""
+    """The dtype that results from promoting these tensors, dtypes and numbers."""
     kinds = [x.dtype if isinstance(x, Tensor) else x for x in arrays_and_dtypes]
     numbers = [x for x in kinds if isinstance(x, (bool, int, float))]
     kinds = [_engine.dtype(x) for x in kinds if not isinstance(x, (bool, int, float))]
@@ -221,7 +224,7 @@ def result_type(*arrays_and_dtypes: Any) -> dtype:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether promotion leads from one type to the other."""
+    """Whether promotion can convert one dtype to the other."""
     source = from_.dtype if isinstance(from_, Tensor) else _engine.dtype(from_)
     target = _engine.dtype(to)
     return bool(_engine.promote_types(source, target) == target)
@@ -239,7 +242,7 @@ _KINDS: dict[str, Callable[[dtype], bool]] = {
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a type is of a kind, such as ``"integral"``, or one of several."""
+    """Whether a dtype is of a kind, such as ``"integral"``, or of one of several kinds."""
     if isinstance(kind, tuple):
         return builtins.any(isdtype(dtype, each) for each in kind)
     if isinstance(kind, str) and kind in _KINDS:

@@ -1,4 +1,4 @@
-"""Functions of each element, by the Python array API standard and PyTorch."""
+"""Elementwise functions of the Python array API standard and PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._manipulation import broadcast_tensors
 
 
 def _tensor(x: Any, beside: Tensor | None = None) -> Tensor:
-    """``x`` as a tensor: a number takes the device, and the dtype if its kind fits, of the tensor beside it."""
+    """``x`` as a tensor: a number takes the device of the other tensor, and its dtype if the kind fits."""
     if isinstance(x, Tensor):
         return x
     if beside is None or not isinstance(x, (bool, int, float)):
@@ -29,7 +29,7 @@ def _tensor(x: Any, beside: Tensor | None = None) -> Tensor:
 
 
 def _pair(x1: Any, x2: Any) -> tuple[Tensor, Any]:
-    """Two operands, of which one at least is a tensor; the first is one afterwards."""
+    """Two operands, at least one of which is a tensor; the first one is converted to a tensor."""
     if isinstance(x1, Tensor):
         return x1, x2
     if isinstance(x2, Tensor):
@@ -76,9 +76,9 @@ def _binary(name: str, method: str, doc: str) -> Any:
 
 # Of each element.
 exp = _unary("exp", "The exponential of each element.")
-expm1 = _unary("expm1", "``exp(x) - 1`` of each element, exact near 0.")
+expm1 = _unary("expm1", "``exp(x) - 1`` of each element, accurate near 0.")
 log = _unary("log", "The natural logarithm of each element.")
-log1p = _unary("log1p", "``log(1 + x)`` of each element, exact near 0.")
+log1p = _unary("log1p", "``log(1 + x)`` of each element, accurate near 0.")
 log2 = _unary("log2", "The logarithm to base 2 of each element.")
 log10 = _unary("log10", "The logarithm to base 10 of each element.")
 sqrt = _unary("sqrt", "The square root of each element.")
@@ -112,10 +112,10 @@ sigmoid = _unary("sigmoid", "``1 / (1 + exp(-x))`` of each element.")
 logical_not = _unary("logical_not", "True where an element is zero.")
 negative = _named("negative", "neg", "``-x`` of each element.")
 neg = negative
-bitwise_invert = _named("bitwise_invert", "bitwise_not", "The bits of each element turned over.")
+bitwise_invert = _named("bitwise_invert", "bitwise_not", "The bits of each element inverted.")
 bitwise_not = bitwise_invert
 absolute = abs
-positive = _named("positive", "__pos__", "Each element as it is.")
+positive = _named("positive", "__pos__", "Each element unchanged.")
 
 # Of two.
 _add = _binary("add", "__add__", "")
@@ -139,7 +139,7 @@ def subtract(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
 
 
 def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-    """``input / other``; rounded down with ``rounding_mode="floor"``, towards zero with ``"trunc"``."""
+    """``input / other``; ``rounding_mode="floor"`` rounds down, ``"trunc"`` rounds towards zero."""
     if rounding_mode is None:
         return _divide(input, other)
     x1, x2 = _pair(input, other)
@@ -156,19 +156,19 @@ sub, mul, div = subtract, multiply, divide
 floor_divide = _binary("floor_divide", "__floordiv__", "The quotient rounded down, as ``//``.")
 remainder = _binary("remainder", "__mod__", "The remainder with the divisor's sign, as ``%``.")
 maximum = _binary("maximum", "maximum", "The greater of each pair; NaN if one is NaN.")
-minimum = _binary("minimum", "minimum", "The lesser of each pair; NaN if one is NaN.")
+minimum = _binary("minimum", "minimum", "The smaller of each pair; NaN if one is NaN.")
 atan2 = _binary("atan2", "atan2", "The angle in radians of the point (other, input).")
 arctan2 = atan2
 bitwise_and = _binary("bitwise_and", "__and__", "The bits set in both.")
 bitwise_or = _binary("bitwise_or", "__or__", "The bits set in either.")
-bitwise_xor = _binary("bitwise_xor", "__xor__", "The bits set in one only.")
-bitwise_left_shift = _binary("bitwise_left_shift", "__lshift__", "Bits moved up.")
-bitwise_right_shift = _binary("bitwise_right_shift", "__rshift__", "Bits moved down.")
+bitwise_xor = _binary("bitwise_xor", "__xor__", "The bits set in exactly one.")
+bitwise_left_shift = _binary("bitwise_left_shift", "__lshift__", "Bits shifted left.")
+bitwise_right_shift = _binary("bitwise_right_shift", "__rshift__", "Bits shifted right.")
 less = _binary("less", "__lt__", "``input < other``.")
 less_equal = _binary("less_equal", "__le__", "``input <= other``.")
 greater = _binary("greater", "__gt__", "``input > other``.")
 greater_equal = _binary("greater_equal", "__ge__", "``input >= other``.")
-equal = _binary("equal", "__eq__", "``input == other``, element by element.")
+equal = _binary("equal", "__eq__", "``input == other``, elementwise.")
 not_equal = _binary("not_equal", "__ne__", "``input != other``.")
 lt, le, gt, ge, eq, ne = less, less_equal, greater, greater_equal, equal, not_equal
 
@@ -191,7 +191,7 @@ logical_xor = _logical("logical_xor", "True where exactly one is not zero.")
 
 
 def sign(x: Any, /) -> Tensor:
-    """-1, 0 or 1 by the sign of each element; the zero is positive."""
+    """The sign of each element: -1, 0 or 1; the zero is positive."""
     x = _tensor(x)
     return x.sign() + 0 if x.dtype.is_floating_point else x.sign()
 
@@ -210,7 +210,7 @@ def round(x: Any, /, *, decimals: int = 0) -> Tensor:
 
 
 def signbit(x: Any, /) -> Tensor:
-    """True where the sign bit is set, that of -0.0 and NaN too."""
+    """True where the sign bit is set, including that of -0.0 and NaN."""
     x = _tensor(x)
     name = x.dtype.name
     if not x.dtype.is_floating_point:
@@ -253,8 +253,9 @@ def _no_slope(gradient: Tensor) -> None:
 
 
 def nextafter(x1: Any, x2: Any, /) -> Tensor:
-    """The next number that the dtype has after ``x1`` on the way to ``x2``. It has no gradient: ``backward`` through it is an
-    error."""
+    """The next representable number after ``x1`` towards ``x2``. It has no gradient: ``backward`` through it is an
+    error.
+    """
     x1, x2 = _pair(x1, x2)
     x2 = _tensor(x2, x1)
     if _engine.is_grad_enabled() and (x1.requires_grad or x2.requires_grad):
@@ -275,7 +276,7 @@ def nextafter(x1: Any, x2: Any, /) -> Tensor:
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
-    """The elements brought between ``min`` and ``max``."""
+    """The elements clamped to ``min`` and ``max``."""
     return _tensor(x).clamp(min, max)
 
 

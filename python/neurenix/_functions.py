@@ -1,4 +1,4 @@
-"""Functions of PyTorch's that the Python array API standard does not name, of shapes, choice and number."""
+"""PyTorch functions that the Python array API standard lacks: shapes, selection, numerics."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ __all__ = [
 
 # Shapes.
 def t(input: Tensor) -> Tensor:
-    """A matrix with rows and columns exchanged; a vector as it is."""
+    """A matrix transposed; a vector unchanged."""
     return input.t()
 
 
 def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
-    """Two axes in each other's place."""
+    """Two axes swapped."""
     return input.swapaxes(axis0, axis1)
 
 
@@ -69,37 +69,37 @@ def ravel(input: Tensor) -> Tensor:
 
 
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """One axis as several of these sizes, of which one may be -1."""
+    """One axis split into several of these sizes, of which one may be -1."""
     return input.unflatten(dim, sizes)
 
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
-    """``length`` positions along ``dim`` from ``start`` on."""
+    """``length`` positions along ``dim``, beginning at ``start``."""
     return input.narrow(dim, start, length)
 
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
-    """One position along ``dim``, which goes away."""
+    """One position along ``dim``, which is removed."""
     return input.select(dim, index)
 
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """Every position along ``dim`` as a tensor."""
+    """A tensor for each position along ``dim``."""
     return tuple(input.unbind(dim))
 
 
 def repeat_interleave(input: Tensor, repeats: int | Tensor, dim: int | None = None) -> Tensor:
-    """Each element so many times in a row, along ``dim`` or of all elements."""
+    """Repeats each element, along ``dim`` or of the flattened input."""
     return _repeat(input, repeats, dim)
 
 
 def _rows(input: Tensor) -> Tensor:
-    """At least a matrix: a vector becomes its only row."""
+    """At least two dimensions: a vector becomes the only row of a matrix."""
     return input.reshape(1, -1) if input.ndim < 2 else input
 
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors side by side: along the first axis of vectors, else along the second.
+    """Concatenates the tensors horizontally: vectors along the first axis, others along the second.
 
     >>> import neurenix as nx
     >>> nx.hstack([nx.tensor([1, 2]), nx.tensor([3])]).tolist()
@@ -110,18 +110,18 @@ def hstack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors one below the other, vectors as rows."""
+    """Concatenates the tensors vertically, vectors as rows."""
     return concat([_rows(x) for x in tensors], 0)
 
 
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors behind each other, along a third axis."""
+    """Concatenates the tensors along a third axis."""
     rows = [_rows(x) for x in tensors]
     return concat([x.unsqueeze(2) if x.ndim == 2 else x for x in rows], 2)
 
 
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors side by side, vectors as columns.
+    """Concatenates the tensors horizontally, vectors as columns.
 
     >>> import neurenix as nx
     >>> nx.column_stack([nx.tensor([1, 2]), nx.tensor([3, 4])]).tolist()
@@ -142,12 +142,12 @@ def trace(input: Tensor) -> Tensor:
 
 
 def kron(input: Tensor, other: Tensor) -> Tensor:
-    """Kronecker's product."""
+    """The Kronecker product."""
     return input.kron(other)
 
 
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
-    """The vector product along ``dim``; without it along the first dimension of size 3 of ``input``."""
+    """The cross product along ``dim``; by default along the first dimension of size 3 of ``input``."""
     return input.cross(other, dim)
 
 
@@ -181,28 +181,31 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 def scatter(
     input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: float | None = None, reduce: str | None = None
 ) -> Tensor:
-    """A copy with ``src``, or one ``value``, at the positions ``index`` along ``dim``; with ``reduce`` it is added there
-    (``"add"``) or multiplied (``"multiply"``)."""
+    """A copy with ``src``, or one ``value``, written to the positions ``index`` along ``dim``; ``reduce`` adds it there
+    (``"add"``) or multiplies (``"multiply"``).
+    """
     return input.scatter(dim, index, src, value=value, reduce=reduce)
 
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """A copy with ``src`` added at the positions ``index`` along ``dim``."""
+    """A copy with ``src`` added to the positions ``index`` along ``dim``."""
     return input.scatter_add(dim, index, src)
 
 
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """A copy with ``source``'s slices, times ``alpha``, added at the positions ``index`` along ``dim``."""
+    """A copy with the slices of ``source``, times ``alpha``, added to the positions ``index`` along ``dim``."""
     return input.index_add(dim, index, source if alpha == 1 else source * alpha)
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """Along ``dim`` the positions that ``indices`` says for each line; of all elements without ``dim``."""
+    """Selects along ``dim`` the positions that ``indices`` gives for each slice; without ``dim``, among all elements.
+    """
     return input.take_along_dim(indices, dim)
 
 
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """True where an element is among ``test_elements``, or with ``invert`` where it is not. ``assume_unique`` changes nothing.
+    """True where an element is among ``test_elements``, or with ``invert`` where it is not. ``assume_unique`` has no
+    effect.
 
     >>> import neurenix as nx
     >>> nx.isin(nx.tensor([1, 2, 3]), nx.tensor([2, 5])).tolist()
@@ -219,8 +222,9 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 
 
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
-    """The number of the interval between sorted ``boundaries`` that holds each element; a boundary belongs to the interval
-    below it, with ``right`` to that above."""
+    """The index of the interval between sorted ``boundaries`` that contains each element. A boundary belongs to the
+    interval below it, or with ``right`` to the interval above.
+    """
     place = boundaries._searchsorted(_tensor(input, boundaries), right)
     return place.to("int32") if out_int32 else place
 
@@ -229,7 +233,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 def logspace(
     start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None, device: Any = None
 ) -> Tensor:
-    """``steps`` powers of ``base`` whose exponents go from ``start`` to ``end`` at equal distances.
+    """``steps`` powers of ``base`` with evenly spaced exponents from ``start`` to ``end``.
 
     >>> import neurenix as nx
     >>> nx.logspace(0, 3, 4, base=2.0).round().tolist()
@@ -242,7 +246,7 @@ def logspace(
 
 
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
-    """The integral along ``dim`` by the trapezoidal rule, of values ``y`` at places ``x``, or at distances ``dx``.
+    """The integral along ``dim`` by the trapezoidal rule, of values ``y`` at points ``x``, or at points ``dx`` apart.
 
     >>> import neurenix as nx
     >>> nx.trapezoid(nx.Tensor([1.0, 2.0, 4.0])).item()
@@ -276,12 +280,12 @@ def is_floating_point(input: Tensor) -> bool:
 
 
 def get_default_dtype() -> Any:
-    """The type of new tensors of Python's floats: ``float32``."""
+    """The dtype of new tensors made from Python floats: ``float32``."""
     return _engine.dtype("float32")
 
 
 def set_default_dtype(d: Any) -> None:
-    """Accepts ``float32``, which it always is."""
+    """Accepts only ``float32``, which is always the default."""
     if _engine.dtype(d).name != "float32":
         raise NotImplementedError(f"set_default_dtype: new tensors are of float32, not of {_engine.dtype(d)}: give dtype=")
 

@@ -1,4 +1,4 @@
-"""Functions of shapes, order and choice, by the Python array API standard and PyTorch."""
+"""Manipulation, sorting, searching and indexing functions of the Python array API standard and PyTorch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Shape = int | Sequence[int]
 
 # Shapes.
 def broadcast_to(x: Tensor, /, shape: Shape) -> Tensor:
-    """``x`` stretched to a shape."""
+    """``x`` broadcast to a shape."""
     return x.broadcast_to(shape)
 
 
 def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
-    """All stretched to their common shape."""
+    """All tensors broadcast to their common shape."""
     shape = broadcast_shapes(*(x.shape for x in arrays))
     return [x.broadcast_to(shape) for x in arrays]
 
@@ -31,7 +31,7 @@ broadcast_tensors = broadcast_arrays
 
 
 def concat(arrays: Sequence[Tensor], /, axis: int | None = 0, *, dim: int | None = None) -> Tensor:
-    """The tensors one after the other along an axis; flattened first if it is ``None``."""
+    """Concatenates the tensors along an axis; flattens them first if it is ``None``."""
     axis = axis if dim is None else dim
     parts = [x.ravel() for x in arrays] if axis is None else list(arrays)
     kind = result_type(*parts)
@@ -43,7 +43,7 @@ cat = _guarded(_engine.cat, "cat", {"tensors": "Sequence[Tensor]"})
 
 
 def stack(arrays: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
-    """The tensors beside each other along a new axis."""
+    """Stacks the tensors along a new axis."""
     if len(arrays) == 0:
         raise ValueError("stack: at least one tensor is needed")
     kind = result_type(*arrays)
@@ -51,12 +51,12 @@ def stack(arrays: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) ->
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """Every position along an axis as a tensor."""
+    """A tensor for each position along an axis."""
     return tuple(x.unbind(axis))
 
 
 def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
-    """``x`` with a new axis of size 1, or several: where they stand in the result."""
+    """``x`` with new axes of size 1 at these positions of the result."""
     if isinstance(axis, int):
         return x.unsqueeze(axis)
     rank = x.ndim + len(axis)
@@ -71,7 +71,9 @@ def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
 
 
 def squeeze(x: Tensor, /, axis: int | tuple[int, ...] | None = None, *, dim: int | None = None) -> Tensor:
-    """``x`` without axes of size 1. By the standard, the axes named must have size 1; with ``dim=`` they may not."""
+    """``x`` without axes of size 1. In the standard, the named axes must have size 1; with ``dim=``, other sizes are
+    left alone.
+    """
     if dim is not None:
         return x.squeeze(dim)
     if axis is None:
@@ -84,13 +86,13 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...] | None = None, *, dim: int
 
 
 def flip(x: Tensor, /, axis: int | tuple[int, ...] | None = None, *, dims: Sequence[int] | None = None) -> Tensor:
-    """The order along axes turned round, along all of them without ``axis``."""
+    """Reverses the order along axes, by default along all."""
     axis = tuple(dims) if dims is not None else axis
     return x.flip(tuple(range(x.ndim)) if axis is None else axis)
 
 
 def roll(x: Tensor, /, shift: Any, axis: Any = None, *, dims: Any = None) -> Tensor:
-    """Elements moved along axes; what leaves at one end comes in at the other."""
+    """Rolls elements along axes; elements that leave one end enter at the other."""
     axis = axis if dims is None else dims
     if isinstance(axis, int) and isinstance(shift, tuple):
         raise ValueError("roll: several shifts need as many axes")
@@ -98,7 +100,7 @@ def roll(x: Tensor, /, shift: Any, axis: Any = None, *, dims: Any = None) -> Ten
 
 
 def repeat(x: Tensor, repeats: Any, /, axis: int | None = None) -> Tensor:
-    """Each element so many times in a row, as NumPy has it (``Tensor.repeat`` is ``tile``)."""
+    """Repeats each element, as in NumPy (``Tensor.repeat`` is ``tile``)."""
     if isinstance(repeats, Tensor) and repeats.numel() != 1:
         x, axis = (x.ravel(), 0) if axis is None else (x, axis)
         if repeats.ndim != 1 or repeats.numel() != x.shape[axis]:
@@ -114,7 +116,7 @@ def repeat(x: Tensor, repeats: Any, /, axis: int | None = None) -> Tensor:
 
 
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
-    """So many copies along each axis."""
+    """Tiles ``x`` with this number of copies along each axis."""
     return x.tile(repetitions) if repetitions else x.clone()
 
 
@@ -125,7 +127,7 @@ def reshape(x: Tensor, /, shape: Shape, *, copy: bool | None = None) -> Tensor:
 
 
 def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
-    """The axes in another order."""
+    """Permutes the axes."""
     return x.permute(axes)
 
 
@@ -141,14 +143,14 @@ movedim = moveaxis
 
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
-    """Every matrix of a stack with rows and columns exchanged."""
+    """The transpose of each matrix of a batch."""
     if x.ndim < 2:
         raise ValueError(f"matrix_transpose: a tensor of {x.ndim} dimensions holds no matrices")
     return x.mT
 
 
 def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
-    """Two axes in each other's place."""
+    """Two axes swapped."""
     return x.transpose(dim0, dim1)
 
 
@@ -158,17 +160,17 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 
 
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Axes as one."""
+    """Axes flattened into one."""
     return x.flatten(start_dim, end_dim)
 
 
 def split(x: Tensor, split_size: Any, dim: int = 0) -> list[Tensor]:
-    """Parts of so many elements along ``dim``, or of these sizes."""
+    """Splits ``dim`` into parts of this size, or of these sizes."""
     return x.split(split_size, dim)
 
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
-    """So many parts along ``dim``."""
+    """Splits ``dim`` into this number of parts."""
     return x.chunk(chunks, dim)
 
 
@@ -176,7 +178,7 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
 def sort(
     x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True, dim: int | None = None
 ) -> Any:
-    """The elements in order along an axis. With ``dim=``, values and indices, as PyTorch has it."""
+    """The sorted elements along an axis. With ``dim=``, values and indices, as in PyTorch."""
     return x.sort(axis, descending)[0] if dim is None else x.sort(dim, descending)
 
 
@@ -186,15 +188,16 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
 
 
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The ``k`` greatest elements along ``dim``: values and indices, in order whatever ``sorted`` says."""
+    """The ``k`` greatest elements along ``dim``: values and indices, sorted whatever ``sorted`` is."""
     return x.topk(k, dim, largest)
 
 
 def searchsorted(
     x1: Tensor, x2: Any, /, *, side: str = "left", sorter: Tensor | None = None, right: bool = False
 ) -> Tensor:
-    """Where each of ``x2`` belongs in the sorted vector ``x1``: before its equals, or behind them with ``side="right"``, which
-    is PyTorch's ``right=True``."""
+    """The index at which each element of ``x2`` belongs in the sorted vector ``x1``: before equal elements, or after
+    them with ``side="right"``, which is PyTorch's ``right=True``.
+    """
     if side not in ("left", "right"):
         raise ValueError(f"searchsorted: side is {side!r}: it is 'left' or 'right'")
     if sorter is not None:
@@ -204,14 +207,14 @@ def searchsorted(
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
-    """For each axis the indices of elements that are not zero, as NumPy has it (``Tensor.nonzero`` gives rows)."""
+    """For each axis the indices of nonzero elements, as in NumPy (``Tensor.nonzero`` gives rows)."""
     if x.ndim == 0:
         raise ValueError("nonzero: a tensor of no dimensions has no axes: reshape it to (1,)")
     return x.nonzero(as_tuple=True)
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """Distinct elements, where each first stands, which of them each element is, and how often."""
+    """Distinct elements, their first indices, the inverse indices, and the counts."""
     values, inverse, counts = x._unique()
     flat = inverse.ravel()
     order = flat.argsort()
@@ -220,19 +223,19 @@ def unique_all(x: Tensor, /) -> UniqueAll:
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
-    """Distinct elements and how often each occurs."""
+    """Distinct elements and their counts."""
     values, _, counts = x._unique()
     return UniqueCounts(values, counts)
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
-    """Distinct elements and which of them each element is."""
+    """Distinct elements and the inverse indices."""
     values, inverse, _ = x._unique()
     return UniqueInverse(values, inverse)
 
 
 def unique_values(x: Tensor, /) -> Tensor:
-    """Distinct elements in order."""
+    """Distinct elements, sorted."""
     return x._unique()[0]
 
 
@@ -244,8 +247,7 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """Distinct elements, in order whatever ``sorted`` says; with them, if asked, which each element is and how often each
-    occurs."""
+    """Distinct elements, sorted whatever ``sorted`` is; if requested, also the inverse indices and the counts."""
     if dim is not None:
         raise NotImplementedError("unique: distinct slices along a dimension are not there: distinct elements are, without dim")
     values, inverse, counts = x._unique()
@@ -261,7 +263,7 @@ def take(x: Tensor, indices: Tensor, /, axis: int | None = None) -> Tensor:
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, axis: int = -1) -> Tensor:
-    """Along an axis the positions that ``indices`` says for each line."""
+    """Selects along an axis the positions that ``indices`` gives for each slice."""
     return x.take_along_dim(indices, axis)
 
 
@@ -293,7 +295,7 @@ einsum = _guarded(_engine.einsum, "einsum", {"equation": "str", "operands": "Seq
 
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The product of matrices, stacks of them, and vectors.
+    """The product of matrices, batches of matrices, and vectors.
 
     >>> import neurenix as nx
     >>> nx.matmul(nx.Tensor([[1, 2], [3, 4]]), nx.Tensor([1, 1])).tolist()
@@ -326,8 +328,9 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, dims: Any = None, *, axes: Any = None) -> Tensor:
-    """The sums of products over axes of both: so many, the last of one and the first of the other, or a list for each. The
-    standard calls them ``axes``, PyTorch ``dims``."""
+    """The sums of products over axes of both: a number of axes (the last of one and the first of the other), or a list
+    for each. The standard calls them ``axes``, PyTorch ``dims``.
+    """
     if dims is not None and axes is not None:
         raise TypeError("tensordot: dims and axes mean the same: give one of both")
     axes = dims if axes is None else axes
@@ -357,7 +360,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, dims: Any = None, *, axes: Any = None) 
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The products of all pairs of two vectors."""
+    """The outer product of two vectors."""
     return x1.outer(x2)
 
 

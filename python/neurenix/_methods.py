@@ -1,4 +1,4 @@
-"""PyTorch's functions that follow from others: each is a function of ``neurenix`` and a method of its tensors."""
+"""PyTorch functions composed of others: each is a function of ``neurenix`` and a method of its tensors."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ __all__ = [
 
 # Order.
 def _gathered(x: Tensor, order: Tensor, place: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
-    """The elements at places of an order, and their indices."""
+    """The elements at ranks of the sorted order, and their indices."""
     index = order.gather(dim, place)
     value = x.gather(dim, index)
     return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
 
 
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The element in the middle, the lower of two; with ``dim`` values and indices. NaN where there is one.
+    """The median, the lower of two; with ``dim`` values and indices. NaN if there is a NaN.
 
     >>> import neurenix as nx
     >>> nx.median(nx.Tensor([4.0, 1.0, 3.0, 2.0])).item()
@@ -94,7 +94,7 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """As ``median``, of the elements that are numbers."""
+    """Same as ``median``, ignoring NaN."""
     if dim is None:
         return nanmedian(input.flatten(), 0).values
     present = (~input.isnan()).sum(dim, True)
@@ -103,7 +103,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
 
 
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
-    """The most frequent element along ``dim``, the smallest of those that are equally frequent, and where it stands last.
+    """The most frequent element along ``dim``, the smallest of equally frequent ones, and its last index.
 
     >>> import neurenix as nx
     >>> nx.mode(nx.Tensor([2.0, 1.0, 2.0, 3.0])).values.item()
@@ -137,7 +137,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
 def quantile(
     input: Tensor, q: float | Tensor, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
-    """The values below which shares ``q`` of the elements lie; several shares stand along a first dimension."""
+    """The quantiles ``q`` of the elements; several quantiles are along a first dimension."""
     if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
         raise ValueError(f"quantile: interpolation is {interpolation!r}")
     shares = q.tolist() if isinstance(q, Tensor) else q
@@ -168,7 +168,7 @@ def quantile(
 
 
 def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The sum of the elements that are numbers.
+    """The sum, ignoring NaN.
 
     >>> import neurenix as nx
     >>> nx.nansum(nx.Tensor([1.0, float("nan"), 2.0])).item()
@@ -179,7 +179,7 @@ def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any 
 
 
 def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The mean of the elements that are numbers; NaN where there is none."""
+    """The mean, ignoring NaN; NaN if all elements are NaN."""
     if not input.is_floating_point():
         raise TypeError(f"nanmean: a tensor of {input.dtype.name} has no NaN: use mean()")
     sums = nansum(input, dim, keepdim, dtype=dtype)
@@ -202,7 +202,7 @@ def var_mean(input: Tensor, dim: Any = None, *, correction: int = 1, keepdim: bo
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each number from 0 occurs in a vector of whole numbers, or the sum of its weights."""
+    """The count of each number from 0 in a vector of integers, or the sum of its weights."""
     if input.ndim != 1 or input.is_floating_point() or (input.numel() and int(input.min().item()) < 0):
         raise ValueError("bincount: a vector of whole numbers from 0 is needed")
     size = max(minlength, int(input.max().item()) + 1 if input.numel() else 0)
@@ -212,8 +212,9 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements lie in each of ``bins`` equal parts between ``min`` and ``max``, or between the smallest and
-    greatest element where these are equal."""
+    """The number of elements in each of ``bins`` equal parts between ``min`` and ``max``, or between the smallest and
+    greatest element if these are equal.
+    """
     x = input.flatten()
     if min == max and x.numel():
         min, max = float(x.min().item()), float(x.max().item())
@@ -228,7 +229,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
 
 # Choice.
 def _rows(index: Tensor, input: Tensor, dim: int) -> Tensor:
-    """An index of positions along ``dim``, stretched over the other dimensions."""
+    """An index of positions along ``dim``, broadcast over the other dimensions."""
     sizes = [1] * input.ndim
     sizes[dim] = index.numel()
     shape = list(input.shape)
@@ -237,7 +238,7 @@ def _rows(index: Tensor, input: Tensor, dim: int) -> Tensor:
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """A copy with ``source``'s slices at the positions ``index`` along ``dim``."""
+    """A copy with the slices of ``source`` at the positions ``index`` along ``dim``."""
     return input.scatter(dim, _rows(index, input, dim), source)
 
 
@@ -247,7 +248,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 
 def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy with ``values`` at the places that ``input[indices]`` names, by numbers or masks; with ``accumulate`` they are
+    """A copy with ``values`` at the positions of ``input[indices]`` (integers or masks); with ``accumulate`` they are
     added there.
 
     >>> import neurenix as nx
@@ -287,7 +288,7 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: fl
 
 
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta * input + alpha * (batch1 @ batch2)`` for stacks of matrices."""
+    """``beta * input + alpha * (batch1 @ batch2)`` for batches of matrices."""
     return addmm(input, batch1, batch2, beta=beta, alpha=alpha)
 
 
@@ -321,7 +322,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
 
 
 def ger(input: Tensor, vec2: Tensor) -> Tensor:
-    """The products of all pairs of two vectors."""
+    """The outer product of two vectors."""
     return input.outer(vec2)
 
 
@@ -331,7 +332,8 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 
 
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
-    """The distances between all rows of two matrices, or stacks of them: (..., P, M) and (..., R, M) to (..., P, R)."""
+    """The distances between all rows of two matrices, or batches of them: (..., P, M) and (..., R, M) to (..., P, R).
+    """
     apart = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
     if p == math.inf:
         return apart.amax(-1)
@@ -347,7 +349,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
 
 # Elements.
 def fmod(input: Tensor, other: Any) -> Tensor:
-    """What is left of a division, with the sign of ``input``."""
+    """The remainder of a division, with the sign of ``input``."""
     rest = input % other
     if not rest.is_floating_point():
         # The magnitude of the smallest integer does not fit its type.
@@ -358,7 +360,7 @@ def fmod(input: Tensor, other: Any) -> Tensor:
 
 
 def frac(input: Tensor) -> Tensor:
-    """What stands behind the point."""
+    """The fractional part."""
     return input - input.trunc()
 
 
@@ -383,7 +385,7 @@ _GREATEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
-    """NaN and infinities as numbers: the greatest and the smallest of the dtype, unless others are given."""
+    """Replaces NaN and infinities, by default NaN by 0 and infinities by the dtype's limits."""
     if not input.is_floating_point():
         return input
     most = _GREATEST.get(input.dtype.name, 1.7976931348623157e308)
@@ -394,7 +396,7 @@ def nan_to_num(
 
 # Shapes.
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """The diagonals of matrices in two dimensions, as a last dimension."""
+    """The diagonals over two dimensions, as a last dimension."""
     x = input.movedim((dim1, dim2), (-2, -1))
     rows, columns = x.shape[-2:]
     row, column = max(-offset, 0), max(offset, 0)
@@ -413,7 +415,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """A quarter turn in the plane of two dimensions, from the first towards the second, ``k`` times.
+    """Rotates by 90 degrees in the plane of two dimensions, from the first towards the second, ``k`` times.
 
     >>> import neurenix as nx
     >>> nx.rot90(nx.tensor([[1, 2], [3, 4]])).tolist()
@@ -435,7 +437,7 @@ _EMPTY_PARTS = 1 << 16
 
 
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Parts along ``dim``: so many, of which the first are longer by one if need be, or cut before these positions.
+    """Splits ``dim`` into this number of parts, the first longer by one if necessary, or before these positions.
 
     >>> import neurenix as nx
     >>> [part.tolist() for part in nx.tensor_split(nx.arange(5), 3)]
@@ -464,12 +466,12 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
 
 
 def fliplr(input: Tensor) -> Tensor:
-    """The second dimension turned round."""
+    """Reverses the second dimension."""
     return input.flip(1)
 
 
 def flipud(input: Tensor) -> Tensor:
-    """The first dimension turned round."""
+    """Reverses the first dimension."""
     return input.flip(0)
 
 

@@ -1,4 +1,4 @@
-"""NumPy's functions on tensors: universal functions give tensors, as operators do, and all others NumPy's arrays."""
+"""NumPy functions on tensors: universal functions return tensors, as operators do; all others return NumPy arrays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OPERATORS = {
 
 
 def _arrays(value: Any) -> Any:
-    """The same with arrays in the place of tensors."""
+    """The same with arrays instead of tensors."""
     if isinstance(value, Tensor):
         return value.__array__()
     if isinstance(value, (list, tuple)):
@@ -68,6 +68,6 @@ def array_function(self: Tensor, function: Callable[..., Any], types: Any, input
 
 
 def attach() -> None:
-    """Tells NumPy of them."""
+    """Registers them with NumPy."""
     setattr(Tensor, "__array_ufunc__", array_ufunc)
     setattr(Tensor, "__array_function__", array_function)

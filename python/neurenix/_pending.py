@@ -1,4 +1,4 @@
-"""Values that a forward pass changes beside its result, such as running means, until they are computed."""
+"""Pending values that a forward pass changes besides its result, such as running means."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WAITING = _Waiting()
 
 
 def computed_with_step(*tensors: Tensor) -> None:
-    """These are computed at the optimiser's next step, before they change again, or when somebody reads them."""
+    """Registers values to be computed at the optimiser's next step, before they change again, or when they are read."""
     places = _WAITING.places
     if any(id(tensor) in places for tensor in tensors):
         # A forward pass without a step in between: its graph must not be kept for ever.
@@ -28,7 +28,7 @@ def computed_with_step(*tensors: Tensor) -> None:
 
 
 def compute() -> None:
-    """Computes everything that waits."""
+    """Computes everything that is pending."""
     places = [place() for place in _WAITING.places.values()]
     _WAITING.places.clear()
     waiting = [place for place in places if place is not None and not place.is_evaluated]

@@ -26,7 +26,9 @@ def rebuild(
     requires_grad: bool,
     state: dict[str, Any] | None,
 ) -> Tensor:
-    """A tensor from what :func:`reduce` gave. A device that is not there is replaced by the CPU, with a warning."""
+    """A tensor from the result of :func:`reduce`. A device that is not available is replaced by the CPU, with a
+    warning.
+    """
     try:
         place = _engine.Device(device)
     except ValueError:
@@ -50,7 +52,7 @@ def generator(seed: int, counter: int) -> _engine.Generator:
 
 
 def deepcopy(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
-    """A copy in a place of its own, known to ``copy.deepcopy``; the gradient comes along."""
+    """An independent copy, known to ``copy.deepcopy``, with the gradient."""
     if not tensor.is_leaf:
         raise RuntimeError("only leaves can be deep-copied: use detach() or clone()")
     requires_grad = tensor.requires_grad

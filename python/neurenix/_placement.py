@@ -1,4 +1,4 @@
-"""What happens to steps that a device refuses: planned on the CPU, told to a function, or errors."""
+"""The handling of steps that a device refuses: planned on the CPU, reported to a function, or errors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["Placement", "is_strict_placement", "on_fallback", "set_strict_placem
 
 
 def set_strict_placement(strict: bool) -> None:
-    """With ``True``, a step that its device has no kernel for is a ``RuntimeError``; with ``False``, as at the start, it
-    is planned on the CPU. It counts for the whole process, from the next computation on.
+    """With ``True``, a step that its device has no kernel for is a ``RuntimeError``; with ``False``, the default, it is
+    planned on the CPU. The setting applies to the whole process, from the next computation on.
 
     >>> import neurenix as nx
     >>> nx.set_strict_placement(True)
@@ -25,7 +25,7 @@ def set_strict_placement(strict: bool) -> None:
 
 
 def is_strict_placement() -> bool:
-    """What ``set_strict_placement`` set.
+    """Whether placement is strict: see ``set_strict_placement``.
 
     >>> import neurenix as nx
     >>> nx.is_strict_placement()
@@ -35,13 +35,14 @@ def is_strict_placement() -> bool:
 
 
 def on_fallback(function: Callable[[Placement], Any] | None) -> Callable[[Placement], Any] | None:
-    """Calls ``function`` for every step that is planned on another device than its own, once for each new plan; ``None``
-    ends it. Gives the function that was set before. There is one for the process.
+    """Calls ``function`` for every step that is planned on another device than its own, once for each new plan;
+    ``None`` removes it. Returns the function that was set before. The process has one such function.
 
-    It is called with a ``Placement`` (``step``, ``wanted``, ``device``, ``reason``) behind the computation, on the thread
-    that asked for it, when nothing is locked: it may read and compute tensors, those of the computation too. What it
-    raises comes out of the call that computed; the values are there all the same. Behind a computation that failed itself
-    it goes to ``sys.unraisablehook``, and so does what it raises a second time behind one call.
+    It is called with a ``Placement`` (``step``, ``wanted``, ``device``, ``reason``) after the computation, on the
+    thread that requested it, with no lock held: it may read and compute tensors, including those of the computation. An
+    exception that it raises comes out of the call that computed; the values are available all the same. If the
+    computation itself failed, the exception goes to ``sys.unraisablehook``, and so does a second exception after one
+    call.
 
     >>> import neurenix as nx
     >>> told = []

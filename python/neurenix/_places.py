@@ -1,4 +1,4 @@
-"""Methods of tensors that put new values into their place, and those that make tensors alike; attached by ``attach``."""
+"""In-place methods of tensors, and methods that create similar tensors; ``attach`` adds them to the class."""
 
 from __future__ import annotations
 
@@ -15,65 +15,65 @@ from ._results import SlogdetResult as _SlogdetResult
 def scatter_(
     self: Tensor, dim: int, index: Tensor, src: Any = None, *, value: float | None = None, reduce: str | None = None
 ) -> Tensor:
-    """As ``scatter``, in place."""
+    """In-place ``scatter``."""
     return self._put(self.scatter(dim, index, src, value=value, reduce=reduce), index)
 
 
 def scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """Elements of ``src`` added at the positions ``index`` along ``dim``, in place."""
+    """Adds elements of ``src`` at the positions ``index`` along ``dim``, in place."""
     return self._put(self.scatter_add(dim, index, src), index)
 
 
 def scatter_reduce_(
     self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """As ``scatter_reduce``, in place."""
+    """In-place ``scatter_reduce``."""
     return self._put(self.scatter_reduce(dim, index, src, reduce, include_self=include_self), index)
 
 
 def index_add_(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """Slices of ``source`` added at the positions ``index`` along ``dim``, in place."""
+    """Adds slices of ``source`` at the positions ``index`` along ``dim``, in place."""
     return self._put(self.index_add(dim, index, source if alpha == 1 else source * alpha), index)
 
 
 def index_copy_(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """Slices of ``source`` at the positions ``index`` along ``dim``, in place."""
+    """Writes slices of ``source`` to the positions ``index`` along ``dim``, in place."""
     return self._put(_methods.index_copy(self, dim, index, source), index)
 
 
 def index_fill_(self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """``value`` at the positions ``index`` along ``dim``, in place."""
+    """Writes ``value`` to the positions ``index`` along ``dim``, in place."""
     return self._put(_methods.index_fill(self, dim, index, value), index)
 
 
 def index_put_(self: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
-    """As ``index_put``, in place."""
+    """In-place ``index_put``."""
     places = [place for place in indices if isinstance(place, Tensor)]
     return self._put(_methods.index_put(self, indices, values, accumulate), *places)
 
 
 def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """As ``masked_scatter``, in place."""
+    """In-place ``masked_scatter``."""
     return self.copy_(_methods.masked_scatter(self, mask, source))
 
 
 def addcmul_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
-    """As ``addcmul``, in place."""
+    """In-place ``addcmul``."""
     return self.copy_(_methods.addcmul(self, tensor1, tensor2, value=value))
 
 
 def addcdiv_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
-    """As ``addcdiv``, in place."""
+    """In-place ``addcdiv``."""
     return self.copy_(_methods.addcdiv(self, tensor1, tensor2, value=value))
 
 
 def lerp_(self: Tensor, end: Tensor, weight: Any) -> Tensor:
-    """As ``lerp``, in place."""
+    """In-place ``lerp``."""
     return self.copy_(_methods.lerp(self, end, weight))
 
 
 def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Numbers distributed evenly over [a, b), in place."""
+    """Fills with uniform numbers in [a, b), in place."""
     if a > b:
         raise ValueError(f"uniform_: numbers from {a} to below {b}")
     drawn = (_drawn(self, "rand", generator) * (b - a) + a).to(self.dtype)
@@ -82,19 +82,19 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generat
 
 
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Numbers from a normal distribution, in place."""
+    """Fills with numbers from a normal distribution, in place."""
     if isinstance(std, (int, float)) and std < 0:
         raise ValueError(f"normal_: std is {std}: it is not negative")
     return self.copy_(_drawn(self, "randn", generator) * std + mean)
 
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Numbers from an exponential distribution, in place."""
+    """Fills with numbers from an exponential distribution, in place."""
     return self.copy_(-((-_drawn(self, "rand", generator)).log1p()) / lambd)
 
 
 def bernoulli_(self: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Ones with probability ``p``, else zeros, in place."""
+    """Fills with ones with probability ``p``, else zeros, in place."""
     if not 0 <= p <= 1:
         raise ValueError(f"bernoulli_: p is {p}: a probability is from 0 to 1")
     return self.copy_((_drawn(self, "rand", generator) < p).to(self.dtype))
@@ -103,8 +103,9 @@ def bernoulli_(self: Tensor, p: float = 0.5, *, generator: Generator | None = No
 def random_(
     self: Tensor, low: builtins.int | None = None, high: builtins.int | None = None, *, generator: Generator | None = None
 ) -> Tensor:
-    """Whole numbers from ``low`` to below ``high``, in place: one number alone is ``high``, and without it the numbers end
-    where the type's exact ones do."""
+    """Fills with integers from ``low`` to ``high`` - 1, in place. A single number is ``high``; without it, the range
+    ends where the dtype's exact integers end.
+    """
     bits = _WHOLE.get(self.dtype.name, 8 * self.dtype.itemsize - self.dtype.is_signed)
     start, end = low or 0, builtins.min(2**bits, 2**63 - 1)
     if high is not None:
@@ -129,7 +130,7 @@ def _drawn(self: Tensor, source: str, generator: Generator | None) -> Tensor:
 
 # Tensors like another.
 def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A tensor of ``data``, of this one's dtype and on its device unless others are given."""
+    """A tensor of ``data``, by default with this tensor's dtype and device."""
     return _engine.tensor(
         data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
     )
@@ -138,19 +139,19 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None
 def new_full(
     self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of one value, of this one's dtype and on its device unless others are given."""
+    """A tensor filled with one value, by default with this tensor's dtype and device."""
     return _engine.full(
         size, fill_value, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
     )
 
 
 def new_zeros(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Zeros, of this one's dtype and on its device unless others are given."""
+    """Zeros, by default with this tensor's dtype and device."""
     return _engine.zeros(*size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
 def new_ones(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """Ones, of this one's dtype and on its device unless others are given."""
+    """Ones, by default with this tensor's dtype and device."""
     return _engine.ones(*size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
@@ -158,7 +159,7 @@ new_empty = new_zeros
 
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """With elements of another tensor's type."""
+    """Converted to another tensor's dtype."""
     return self.to(other.dtype)
 
 
@@ -200,7 +201,7 @@ def pinverse(self: Tensor, rcond: float | None = None) -> Tensor:
 
 
 def matrix_power(self: Tensor, n: builtins.int) -> Tensor:
-    """Square matrices times themselves, as ``nx.linalg.matrix_power``."""
+    """Powers of square matrices, as ``nx.linalg.matrix_power``."""
     from .linalg import matrix_power
 
     return matrix_power(self, n)
@@ -219,7 +220,7 @@ def unique(
     return_counts: builtins.bool = False,
     dim: builtins.int | None = None,
 ) -> Any:
-    """Distinct elements in order; with them, if asked, which each element is and how often each occurs."""
+    """Distinct elements, sorted; if requested, also the inverse indices and the counts."""
     return _manipulation.unique(self, sorted, return_inverse, return_counts, dim)
 
 
@@ -230,7 +231,7 @@ def diff(
     prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:
-    """The differences of neighbours along ``dim``, ``n`` times."""
+    """The differences of adjacent elements along ``dim``, ``n`` times."""
     return _reductions.diff(self, axis=dim, n=n, prepend=prepend, append=append)
 
 
@@ -245,12 +246,14 @@ def hypot(self: Tensor, other: Any) -> Tensor:
 
 
 def signbit(self: Tensor) -> Tensor:
-    """True where the sign bit is set, that of -0.0 and NaN too."""
+    """True where the sign bit is set, including that of -0.0 and NaN."""
     return _elementwise.signbit(self)
 
 
 def attach() -> None:
-    """Makes methods of the functions of this module, and of those of ``_methods`` and ``_special``, which take a tensor first."""
+    """Makes methods of the functions of this module, and of those of ``_methods`` and ``_special``, whose first
+    argument is a tensor.
+    """
     for name, function in globals().items():
         if not name.startswith("_") and getattr(function, "__module__", "") == __name__ and name != "attach":
             setattr(Tensor, name, function)

@@ -1,6 +1,6 @@
 """Functions over axes, by the Python array API standard and PyTorch.
 
-Where both know a function, positional arguments and ``axis=``, ``keepdims=`` follow the standard, ``dim=`` and
+Where both define a function, positional arguments and ``axis=``, ``keepdims=`` follow the standard, ``dim=`` and
 ``keepdim=`` follow PyTorch.
 """
 
@@ -23,14 +23,14 @@ def _axis(axis: Any, dim: Any) -> Any:
 
 
 def _standard(x: Tensor, dtype: Any) -> Any:
-    """The dtype of a sum by the standard: methods have PyTorch's, ``int64`` for unsigned integers too."""
+    """The dtype of a sum in the standard; methods follow PyTorch, with ``int64`` also for unsigned integers."""
     return "uint64" if dtype is None and x.dtype.name.startswith("uint") else dtype
 
 
 def sum(
     x: Tensor, /, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False, dim: Axis = None, keepdim: bool = False
 ) -> Tensor:
-    """The sum over axes, all without ``axis``. Integers are summed in 64 bits, unsigned ones as ``uint64``."""
+    """The sum over axes, by default over all. Integers are summed in 64 bits, unsigned ones as ``uint64``."""
     return x.sum(_axis(axis, dim), keepdims or keepdim, _standard(x, dtype))
 
 
@@ -58,7 +58,8 @@ def var(
     dim: Axis = None,
     keepdim: bool = False,
 ) -> Tensor:
-    """The variance over axes. By the standard, ``correction`` is 0; with ``dim=``, PyTorch's 1."""
+    """The variance over axes. The default ``correction`` is 0 as in the standard; with ``dim=`` it is 1 as in PyTorch.
+    """
     if correction is None:
         correction = 0.0 if dim is None else 1.0
     return x.var(_axis(axis, dim), keepdim=keepdims or keepdim, correction=correction)
@@ -74,7 +75,9 @@ def std(
     dim: Axis = None,
     keepdim: bool = False,
 ) -> Tensor:
-    """The standard deviation over axes. By the standard, ``correction`` is 0; with ``dim=``, PyTorch's 1."""
+    """The standard deviation over axes. The default ``correction`` is 0 as in the standard; with ``dim=`` it is 1 as in
+    PyTorch.
+    """
     if correction is None:
         correction = 0.0 if dim is None else 1.0
     return x.std(_axis(axis, dim), keepdim=keepdims or keepdim, correction=correction)
@@ -90,8 +93,9 @@ def max(
     dim: int | None = None,
     other: Tensor | None = None,
 ) -> Any:
-    """The greatest element over axes. With ``dim=`` or ``keepdim``, values and indices, and with a second tensor the
-    greater of each pair, as PyTorch has it."""
+    """The greatest element over axes. With ``dim=`` or ``keepdim``, values and indices; with a second tensor, the
+    greater of each pair, as in PyTorch.
+    """
     return _extreme(x.max, x.amax, _axis(_axis(axis, dim), other), dim is not None or keepdim is not None, keepdims or bool(keepdim))
 
 
@@ -105,8 +109,9 @@ def min(
     dim: int | None = None,
     other: Tensor | None = None,
 ) -> Any:
-    """The least element over axes. With ``dim=`` or ``keepdim``, values and indices, and with a second tensor the
-    lesser of each pair, as PyTorch has it."""
+    """The smallest element over axes. With ``dim=`` or ``keepdim``, values and indices; with a second tensor, the
+    smaller of each pair, as in PyTorch.
+    """
     return _extreme(x.min, x.amin, _axis(_axis(axis, dim), other), dim is not None or keepdim is not None, keepdims or bool(keepdim))
 
 
@@ -122,17 +127,17 @@ def amax(x: Tensor, /, dim: Axis = None, keepdim: bool = False) -> Tensor:
 
 
 def amin(x: Tensor, /, dim: Axis = None, keepdim: bool = False) -> Tensor:
-    """The least element over axes."""
+    """The smallest element over axes."""
     return x.amin(dim, keepdim)
 
 
 def argmax(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The index of the greatest element along an axis, or among all."""
+    """The index of the greatest element along an axis, or of all elements."""
     return _kept(x, x.argmax(_axis(axis, dim), keepdims or keepdim), _axis(axis, dim), keepdims or keepdim)
 
 
 def argmin(x: Tensor, /, axis: int | None = None, *, keepdims: bool = False, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The index of the least element along an axis, or among all."""
+    """The index of the smallest element along an axis, or of all elements."""
     return _kept(x, x.argmin(_axis(axis, dim), keepdims or keepdim), _axis(axis, dim), keepdims or keepdim)
 
 
@@ -141,17 +146,17 @@ def _kept(x: Tensor, index: Tensor, axis: int | None, keepdims: bool) -> Tensor:
 
 
 def all(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, dim: Axis = None, keepdim: bool = False) -> Tensor:
-    """True where all elements over axes are not zero."""
+    """True where all elements over axes are nonzero."""
     return x.all(_axis(axis, dim), keepdims or keepdim)
 
 
 def any(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, dim: Axis = None, keepdim: bool = False) -> Tensor:
-    """True where any element over axes is not zero."""
+    """True where any element over axes is nonzero."""
     return x.any(_axis(axis, dim), keepdims or keepdim)
 
 
 def count_nonzero(x: Tensor, /, axis: Axis = None, *, keepdims: bool = False, dim: Axis = None) -> Tensor:
-    """How many elements over axes are not zero."""
+    """The number of nonzero elements over axes."""
     return x.count_nonzero(_axis(axis, dim), keepdims)
 
 
@@ -174,14 +179,14 @@ def _along(x: Tensor, axis: int | None, name: str) -> int:
 
 
 def cumulative_sum(x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
-    """The sums of all elements up to each along an axis; with ``include_initial`` from 0 on."""
+    """The cumulative sum along an axis; ``include_initial`` prepends 0."""
     axis = _along(x, axis, "cumulative_sum")
     sums = x.cumsum(axis, _standard(x, dtype))
     return _from_initial(sums, axis, 0) if include_initial else sums
 
 
 def cumulative_prod(x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
-    """The products of all elements up to each along an axis; with ``include_initial`` from 1 on."""
+    """The cumulative product along an axis; ``include_initial`` prepends 1."""
     axis = _along(x, axis, "cumulative_prod")
     products = x.cumprod(axis, _standard(x, dtype))
     return _from_initial(products, axis, 1) if include_initial else products
@@ -194,17 +199,17 @@ def _from_initial(x: Tensor, axis: int, initial: int) -> Tensor:
 
 
 def cumsum(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """The sums of all elements up to each along ``dim``."""
+    """The cumulative sum along ``dim``."""
     return x.cumsum(dim, dtype)
 
 
 def cumprod(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """The products of all elements up to each along ``dim``."""
+    """The cumulative product along ``dim``."""
     return x.cumprod(dim, dtype)
 
 
 def cummax(x: Tensor, dim: int) -> Any:
-    """The running maximum along ``dim`` and the indices where it was found, the latest of equals.
+    """The running maximum along ``dim`` and its indices, the latest of equal elements.
 
     >>> import neurenix as nx
     >>> nx.cummax(nx.Tensor([1.0, 3.0, 2.0, 3.0]), 0).indices.tolist()
@@ -214,7 +219,7 @@ def cummax(x: Tensor, dim: int) -> Any:
 
 
 def cummin(x: Tensor, dim: int) -> Any:
-    """The running minimum along ``dim`` and the indices where it was found, the latest of equals."""
+    """The running minimum along ``dim`` and its indices, the latest of equal elements."""
     return x.cummin(dim)
 
 
@@ -233,7 +238,7 @@ def diff(
     append: Tensor | None = None,
     dim: int | None = None,
 ) -> Tensor:
-    """The differences of neighbours along an axis, the last without it, ``n`` times."""
+    """The differences of adjacent elements along an axis, by default the last, ``n`` times."""
     axis = _axis(axis, dim)
     axis = -1 if axis is None else axis
     parts = [part for part in (prepend, x, append) if part is not None]

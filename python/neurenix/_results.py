@@ -1,4 +1,4 @@
-"""What operations with several results give, by PyTorch's names."""
+"""Results of operations with several outputs, with PyTorch's names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ._engine import Tensor
 
 
 class Size(int):
-    """The number of elements; called, the sizes of the dimensions, or of one of them."""
+    """The number of elements; when called, the sizes of the dimensions, or of one of them."""
 
     _shape: tuple[int, ...]
 
@@ -24,7 +24,7 @@ class Size(int):
 
 
 class max(NamedTuple):
-    """What ``x.max(dim)`` gives: the greatest elements along a dimension, and where they stand; both have the shape of
+    """The result of ``x.max(dim)``: the greatest elements along a dimension, and their indices. Both have the shape of
     ``x`` without ``dim``, or with a size of 1 there for ``keepdim``.
 
     >>> import neurenix as nx
@@ -37,15 +37,16 @@ class max(NamedTuple):
 
 
 class min(NamedTuple):
-    """What ``x.min(dim)`` gives: the smallest elements along a dimension, and where they stand; shapes as of
-    :class:`max`."""
+    """The result of ``x.min(dim)``: the smallest elements along a dimension, and their indices; shapes as of
+    :class:`max`.
+    """
 
     values: Tensor
     indices: Tensor
 
 
 class sort(NamedTuple):
-    """What ``x.sort(dim)`` gives: the elements in order along a dimension, and where each stood; both have the shape of
+    """The result of ``x.sort(dim)``: the sorted elements along a dimension, and their indices; both have the shape of
     ``x``.
 
     >>> import neurenix as nx
@@ -59,7 +60,7 @@ class sort(NamedTuple):
 
 
 class topk(NamedTuple):
-    """What ``x.topk(k, dim)`` gives: the ``k`` greatest elements along a dimension, and where they stand; both have the
+    """The result of ``x.topk(k, dim)``: the ``k`` greatest elements along a dimension, and their indices; both have the
     shape of ``x`` with ``k`` for the size of ``dim``.
 
     >>> import neurenix as nx
@@ -72,8 +73,9 @@ class topk(NamedTuple):
 
 
 class UniqueAll(NamedTuple):
-    """What ``nx.unique_all(x)`` gives: distinct elements (n), where each first stands in the flattened ``x`` (n), which
-    of them each element is (the shape of ``x``), and how often each occurs (n)."""
+    """The result of ``nx.unique_all(x)``: distinct elements (n), their first indices in the flattened ``x`` (n), the
+    inverse indices (the shape of ``x``), and the counts (n).
+    """
 
     values: Tensor
     indices: Tensor
@@ -82,7 +84,7 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What ``nx.unique_counts(x)`` gives: distinct elements (n), and how often each occurs (n).
+    """The result of ``nx.unique_counts(x)``: distinct elements (n), and their counts (n).
 
     >>> import neurenix as nx
     >>> values, counts = nx.unique_counts(nx.tensor([2, 1, 2]))
@@ -95,37 +97,37 @@ class UniqueCounts(NamedTuple):
 
 
 class UniqueInverse(NamedTuple):
-    """What ``nx.unique_inverse(x)`` gives: distinct elements (n), and which of them each element is (the shape of ``x``)."""
+    """The result of ``nx.unique_inverse(x)``: distinct elements (n), and the inverse indices (the shape of ``x``)."""
 
     values: Tensor
     inverse_indices: Tensor
 
 
 class median(NamedTuple):
-    """What ``x.median(dim)`` gives: the elements in the middle, the lower of two, and where they stand; shapes as of
-    :class:`max`."""
+    """The result of ``x.median(dim)``: the medians, the lower of two, and their indices; shapes as of :class:`max`."""
 
     values: Tensor
     indices: Tensor
 
 
 class kthvalue(NamedTuple):
-    """What ``x.kthvalue(k, dim)`` gives: the ``k``-th smallest elements, counted from 1, and where they stand; shapes as
-    of :class:`max`."""
+    """The result of ``x.kthvalue(k, dim)``: the ``k``-th smallest elements, counted from 1, and their indices; shapes
+    as of :class:`max`.
+    """
 
     values: Tensor
     indices: Tensor
 
 
 class mode(NamedTuple):
-    """What ``x.mode(dim)`` gives: the most frequent elements, and where they stand last; shapes as of :class:`max`."""
+    """The result of ``x.mode(dim)``: the most frequent elements, and their last indices; shapes as of :class:`max`."""
 
     values: Tensor
     indices: Tensor
 
 
 class cummax(NamedTuple):
-    """What ``x.cummax(dim)`` gives: the greatest element so far, and where it stands; both have the shape of ``x``.
+    """The result of ``x.cummax(dim)``: the greatest element so far, and its index; both have the shape of ``x``.
 
     >>> import neurenix as nx
     >>> nx.Tensor([1.0, 3.0, 2.0]).cummax(0).values.tolist()
@@ -137,48 +139,53 @@ class cummax(NamedTuple):
 
 
 class cummin(NamedTuple):
-    """What ``x.cummin(dim)`` gives: the smallest element so far, and where it stands; both have the shape of ``x``."""
+    """The result of ``x.cummin(dim)``: the smallest element so far, and its index; both have the shape of ``x``."""
 
     values: Tensor
     indices: Tensor
 
 
 class aminmax(NamedTuple):
-    """What ``x.aminmax(dim=...)`` gives: the smallest and the greatest elements; shapes as of :class:`max`, or () without
-    ``dim``."""
+    """The result of ``x.aminmax(dim=...)``: the smallest and the greatest elements; shapes as of :class:`max`, or ()
+    without ``dim``.
+    """
 
     min: Tensor
     max: Tensor
 
 
 class SlogdetResult(NamedTuple):
-    """What ``nx.linalg.slogdet(x)`` gives for matrices (..., N, N): the signs (...) of the determinants and the
-    logarithms (...) of their magnitudes."""
+    """The result of ``nx.linalg.slogdet(x)`` for matrices (..., N, N): the signs (...) of the determinants and the
+    logarithms (...) of their magnitudes.
+    """
 
     sign: Tensor
     logabsdet: Tensor
 
 
 class QRResult(NamedTuple):
-    """What ``nx.linalg.qr(x)`` gives for matrices (..., M, N): ``Q`` (..., M, K) and ``R`` (..., K, N) with K the lesser
-    of both, or M if ``mode`` is ``"complete"``."""
+    """The result of ``nx.linalg.qr(x)`` for matrices (..., M, N): ``Q`` (..., M, K) and ``R`` (..., K, N) with K the
+    smaller of both, or M if ``mode`` is ``"complete"``.
+    """
 
     Q: Tensor
     R: Tensor
 
 
 class EighResult(NamedTuple):
-    """What ``nx.linalg.eigh(x)`` gives for symmetric matrices (..., N, N): eigenvalues (..., N), ascending, and
-    eigenvectors (..., N, N), which are the columns."""
+    """The result of ``nx.linalg.eigh(x)`` for symmetric matrices (..., N, N): eigenvalues (..., N), ascending, and
+    eigenvectors (..., N, N), which are the columns.
+    """
 
     eigenvalues: Tensor
     eigenvectors: Tensor
 
 
 class SVDResult(NamedTuple):
-    """What ``nx.linalg.svd(x)`` gives for matrices (..., M, N) with K the lesser of both: ``U`` (..., M, M), the singular
-    values ``S`` (..., K), descending, and ``Vh`` (..., N, N); without ``full_matrices`` (..., M, K), (..., K) and (...,
-    K, N)."""
+    """The result of ``nx.linalg.svd(x)`` for matrices (..., M, N) with K the smaller of both: ``U`` (..., M, M), the
+    singular values ``S`` (..., K), descending, and ``Vh`` (..., N, N); without ``full_matrices`` (..., M, K), (..., K)
+    and (..., K, N).
+    """
 
     U: Tensor
     S: Tensor

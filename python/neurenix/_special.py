@@ -1,4 +1,4 @@
-"""Special functions of each element, made of others: each is a function of ``neurenix`` and a method of its tensors."""
+"""Elementwise special functions composed of others: each is a function of ``neurenix`` and a method of its tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["erfc", "erfinv", "xlogy"]
 
 
 def _wide(input: Tensor) -> tuple[Tensor, Any]:
-    """The input in a type in which the constants below count, and the type of the result."""
+    """The input in a dtype that can represent the constants below, and the dtype of the result."""
     kind: Any = input.dtype if input.is_floating_point() else "float32"
     return input.to("float64" if input.dtype.name == "float64" else "float32"), kind
 
@@ -53,7 +53,7 @@ _FAR = (
 
 
 def erfc(input: Tensor) -> Tensor:
-    """``1 - erf(x)``, exact where that is small.
+    """``1 - erf(x)``, accurate where it is small.
 
     >>> import neurenix as nx
     >>> nx.erfc(nx.Tensor([0.0])).item()
@@ -106,7 +106,7 @@ _END = (
 
 
 def erfinv(input: Tensor) -> Tensor:
-    """The number whose ``erf`` is given: infinite for 1 and -1, NaN beyond them.
+    """The inverse of ``erf``: infinite for 1 and -1, NaN beyond them.
 
     >>> import neurenix as nx
     >>> nx.erfinv(nx.Tensor([0.0, 1.0])).tolist()
@@ -128,7 +128,7 @@ def erfinv(input: Tensor) -> Tensor:
 
 
 def xlogy(input: Any, other: Any) -> Tensor:
-    """``x * log(y)``, and 0 where ``x`` is 0 and ``y`` is a number."""
+    """``x * log(y)``; 0 where ``x`` is 0 and ``y`` is not NaN."""
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         raise TypeError("xlogy: one operand at least is a tensor")
     if not isinstance(input, Tensor):

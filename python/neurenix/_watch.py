@@ -1,7 +1,8 @@
-"""What a function reads besides its arguments: so that a recording of it is not replayed after a change.
+"""Tracks what a function reads besides its arguments, so that a recording is not replayed after a change.
 
-Code is read, not run: from the globals, closures and arguments of a function, and the attributes that the code of functions
-within reach names, everything is found that it may read. More is found than is read; a change of it only records again.
+Code is inspected, not run. The search begins with the globals, closures and arguments of a function and follows the
+attributes that reachable code names, so it finds everything that the function may read. It may find more; a change to
+that only causes another recording.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _LIBRARIES = sys.stdlib_module_names | {"numpy", "neurenix"}
 
 @functools.cache
 def _is_library(module: str) -> bool:
-    """Whether a module is no part of a user's program: it holds nothing that programs change."""
+    """Whether a module is not part of a user's program: it holds nothing that programs change."""
     package = module.split(".")[0]
     file = getattr(sys.modules.get(package), "__file__", None) or ""
     return module != "__main__" and (package in _LIBRARIES or "site-packages" in file or "dist-packages" in file)
@@ -65,8 +66,9 @@ def _array(array: Any) -> str:
 
 
 class Watch:
-    """What a function may read, as it is now. ``tensors`` are those within reach; ``refused`` is what could not be watched,
-    or nothing."""
+    """The current state of what a function may read. ``tensors`` are the reachable ones; ``refused`` is what could not
+    be watched, or nothing.
+    """
 
     def __init__(self, function: Any, arguments: Iterable[Any]) -> None:
         self.tensors: list[Tensor] = []
@@ -100,7 +102,7 @@ class Watch:
         del self._entries, self._objects, self._classes, self._modules, self._names, self._absent
 
     def changed(self) -> str:
-        """The name of something that is not as it was, or nothing."""
+        """The name of something that has changed, or nothing."""
         # Nearly always all is the same, which loops of the interpreter's own find out.
         for place, keys, values, names in self._places:
             if not all(map(operator.is_, map(place.get, keys, _ABSENT), values)):
@@ -118,7 +120,7 @@ class Watch:
         return ""
 
     def accept_contents(self) -> None:
-        """Takes what containers hold now for what they held: a function that runs may note something in a list."""
+        """Accepts the current content of containers as unchanged: a function may append to a list while it runs."""
         self._containers = [(each, len(each), tuple(_contents(each)), name) for each, _, _, name in self._containers]
 
     def _is_foreign(self, module: Any) -> bool:
@@ -235,7 +237,7 @@ class Watch:
             self._visit(look(), f"{name}.{defaults}")
 
     def _look_again(self) -> None:
-        """Looks for the names that are known by now at everything that was found."""
+        """Looks up all names known so far on everything that was found."""
         for value, name, done in [*self._modules]:
             if not self._is_foreign(value.__name__):
                 self._attributes(vars(value), name, done, self._names)

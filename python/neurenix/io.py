@@ -1,4 +1,4 @@
-"""Files: tensors in nested dictionaries, lists and plain values, as safetensors.
+"""Files: tensors in nested dictionaries, lists and plain values, as safetensors files.
 
 >>> import neurenix as nx, os, tempfile
 >>> path = os.path.join(tempfile.mkdtemp(), "state.safetensors")
@@ -24,11 +24,11 @@ _STRUCTURE = "neurenix"
 
 
 def save(obj: Any, path: str | os.PathLike[str] | IO[bytes]) -> None:
-    """Writes dictionaries, lists, tuples, tensors, NumPy's arrays, numbers, text, booleans and ``None`` as a safetensors file,
-    or into an open binary file.
+    """Writes dictionaries, lists, tuples, tensors, NumPy arrays, numbers, strings, booleans and ``None`` as a
+    safetensors file, or into an open binary file.
 
-    A file named by its path is there completely or not at all; its folder must be there. A module's or an optimiser's
-    ``state_dict()`` can be written, and modules and optimisers themselves stand for theirs. Other programs that read
+    A file given by its path is written completely or not at all; its folder must exist. A module's or an optimiser's
+    ``state_dict()`` can be written; modules and optimisers themselves stand for it. Other programs that read
     safetensors find the tensors by their names, joined by dots.
     """
     if hasattr(obj, "state_dict"):
@@ -48,10 +48,10 @@ def load(
     path: str | os.PathLike[str] | IO[bytes], device: Any = None, *, map_location: Any = None, weights_only: bool = True
 ) -> Any:
     """Reads what :func:`save` wrote, or any safetensors file as a dictionary of tensors; to the CPU unless ``device``
-    names another. An open binary file is read from where it stands to its end. Tensors of types that are unknown here, such
-    as ``float8``, are left out with a warning.
+    names another device. An open binary file is read from its current position to its end. Tensors of unknown types,
+    such as ``float8``, are skipped with a warning.
 
-    ``map_location`` is PyTorch's name of ``device``. ``weights_only`` changes nothing: no file holds code.
+    ``map_location`` is PyTorch's name for ``device``. ``weights_only`` has no effect: no file contains code.
     """
     if map_location is not None:
         if device is not None:
@@ -75,7 +75,7 @@ def load(
 
 
 def _open(file: Any, name: str) -> None:
-    """An error if this is no file, or a closed one."""
+    """Raises an error if this is not an open file."""
     if not hasattr(file, "write" if name == "save" else "read"):
         raise TypeError(f"{name}: a {type(file).__name__} is neither a path nor an open binary file")
     if getattr(file, "closed", False):

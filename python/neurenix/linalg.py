@@ -1,8 +1,8 @@
-"""Linear algebra: products, norms, decompositions and what is made of them.
+"""Linear algebra: products, norms, decompositions and functions based on them.
 
-The last two dimensions are matrices, those before them a batch. Decompositions take ``float32`` and ``float64``;
-the CPU computes them, also of tensors on a GPU, and gradients flow through them. That a matrix is singular or not
-positive definite is found when the result is computed, and is a ``RuntimeError`` then.
+The last two dimensions are matrices; those before them are the batch. Decompositions take ``float32`` and ``float64``;
+the CPU computes them, also for tensors on a GPU, and gradients flow through them. A matrix that is singular or not
+positive definite is a ``RuntimeError`` when the result is computed.
 
 >>> import neurenix as nx
 >>> a = nx.Tensor([[4.0, 3.0], [6.0, 3.0]])
@@ -30,7 +30,7 @@ _Tolerance = float | Tensor | None
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The vector product along an axis of size 3."""
+    """The cross product along an axis of size 3."""
     return x1.cross(x2, axis)
 
 
@@ -50,7 +50,7 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
 
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
-    """A square matrix times itself, ``n`` times in all; of its inverse for a negative ``n``.
+    """The ``n``-th power of a square matrix; for a negative ``n``, of its inverse.
 
     >>> import neurenix as nx
     >>> nx.linalg.matrix_power(nx.Tensor([[2.0, 0.0], [0.0, 4.0]]), -2).tolist()
@@ -102,9 +102,9 @@ def matrix_norm(
     *,
     keepdims: bool = False,
 ) -> Tensor:
-    """A norm of matrices: ``"fro"``, the root of the sum of squares; of the singular values ``"nuc"``, their sum, 2,
-    the greatest, and -2, the least; of sums of magnitudes 1 and -1, the greatest and least of a column, and infinity
-    and minus infinity, of a row.
+    """A norm of matrices. ``"fro"`` is the square root of the sum of squares. Of the singular values, ``"nuc"`` is the
+    sum, 2 the greatest and -2 the smallest. 1 and -1 are the greatest and smallest column sum of magnitudes; infinity
+    and minus infinity are those of rows.
 
     >>> import neurenix as nx
     >>> x = nx.Tensor([[3.0, 0.0], [0.0, -4.0]])
@@ -139,9 +139,9 @@ def norm(
     axis: int | tuple[int, ...] | None = None,
     keepdims: bool = False,
 ) -> Tensor:
-    """A norm of vectors or matrices, as PyTorch and NumPy choose between them. Without ``ord`` it is the root of the sum of
-    squares over ``dim``, or over all. With it ``vector_norm`` along one dimension or of a vector, ``matrix_norm`` over two
-    dimensions or of a matrix.
+    """A vector or matrix norm, chosen as in PyTorch and NumPy. Without ``ord`` it is the square root of the sum of
+    squares over ``dim``, or over all. With ``ord`` it is ``vector_norm`` along one dimension or of a vector, and
+    ``matrix_norm`` over two dimensions or of a matrix.
 
     >>> import neurenix as nx
     >>> x = nx.Tensor([[3.0, 0.0], [0.0, -4.0]])
@@ -170,8 +170,8 @@ def det(x: Tensor, /) -> Tensor:
 
 
 def slogdet(x: Tensor, /) -> SlogdetResult:
-    """The ``sign`` of determinants, and ``logabsdet``, the logarithm of their magnitudes, which neither overflows
-    nor underflows. A singular matrix has the sign 0 and minus infinity.
+    """The ``sign`` of determinants, and ``logabsdet``, the logarithm of their magnitudes, which neither overflows nor
+    underflows. For a singular matrix they are 0 and minus infinity.
 
     >>> import neurenix as nx
     >>> nx.linalg.slogdet(nx.Tensor([[0.0, 1.0], [1.0, 0.0]])).sign.item()
@@ -194,14 +194,15 @@ def inv(x: Tensor, /) -> Tensor:
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The solutions x of ``x1 @ x = x2``. If ``x2`` has one dimension it is a vector, and so are the solutions;
-    otherwise it is matrices. Dimensions before those are broadcast."""
+    """The solutions x of ``x1 @ x = x2``. If ``x2`` has one dimension, it and the solutions are vectors; otherwise they
+    are matrices. Dimensions before those are broadcast.
+    """
     return _engine.solve(x1, x2)
 
 
 def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
-    """Triangular L with ``x = L @ L.mT``, or with ``upper`` its transpose, of symmetric positive definite matrices,
-    whose lower triangle is read.
+    """The triangular L with ``x = L @ L.mT`` (with ``upper``, its transpose) of symmetric positive definite matrices.
+    Only their lower triangle is read.
 
     >>> import neurenix as nx
     >>> nx.linalg.cholesky(nx.Tensor([[4.0, 2.0], [2.0, 10.0]])).tolist()
@@ -211,8 +212,9 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
 
 
 def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
-    """``Q`` with orthonormal columns and upper triangular ``R`` with ``x = Q @ R``. Of matrices M by N Q is M by
-    min(M, N), or square if ``mode`` is ``"complete"``. Gradients flow where R is square and has an inverse."""
+    """``Q`` with orthonormal columns and upper triangular ``R`` with ``x = Q @ R``. For M by N matrices, Q is M by
+    min(M, N), or square if ``mode`` is ``"complete"``. Gradients flow if R is square and has an inverse.
+    """
     if mode not in ("reduced", "complete"):
         raise ValueError(f"qr: mode is {mode!r}: it is 'reduced' or 'complete'")
     return QRResult(*_engine.qr(x, mode == "complete"))
@@ -220,18 +222,19 @@ def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRR
 
 def eigh(x: Tensor, /, UPLO: Literal["L", "U"] = "L") -> EighResult:
     """The ``eigenvalues`` of symmetric matrices, ascending, and their ``eigenvectors``, which are the columns. The
-    lower triangle is read, or with ``"U"`` the upper one. Eigenvectors of equal eigenvalues are one choice of many and have
-    infinite gradients."""
+    lower triangle is read, or with ``"U"`` the upper one. Eigenvectors of equal eigenvalues are not unique and have
+    infinite gradients.
+    """
     return EighResult(*_engine.eigh(_lower("eigh", x, UPLO)))
 
 
 def eigvalsh(x: Tensor, /, UPLO: Literal["L", "U"] = "L") -> Tensor:
-    """The eigenvalues of symmetric matrices, ascending; of which triangle, see ``eigh``."""
+    """The eigenvalues of symmetric matrices, ascending; see ``eigh`` for the triangle that is read."""
     return _engine.eigh(_lower("eigvalsh", x, UPLO))[0]
 
 
 def _lower(name: str, x: Tensor, triangle: str) -> Tensor:
-    """Matrices whose lower triangle is the one to read."""
+    """Matrices arranged so that the lower triangle is read."""
     if triangle not in ("L", "U"):
         raise ValueError(f"{name}: UPLO is {triangle!r}: it is 'L' or 'U'")
     return x if triangle == "L" else matrix_transpose(x)
@@ -249,9 +252,9 @@ def svdvals(x: Tensor, /) -> Tensor:
 
 
 def cond(x: Tensor, /, p: float | Literal["fro", "nuc"] | None = None) -> Tensor:
-    """The condition numbers of matrices: without ``p`` and for 2 the greatest singular value divided by the least, for -2
-    the least divided by the greatest; for the other norms (see ``matrix_norm``) that of a square matrix times that of its
-    inverse. Infinity where the least singular value is 0.
+    """The condition numbers of matrices. By default and for 2 it is the greatest singular value divided by the
+    smallest, for -2 the smallest divided by the greatest. For the other norms (see ``matrix_norm``) it is the norm of a
+    square matrix times that of its inverse. It is infinite where the smallest singular value is 0.
 
     >>> import neurenix as nx
     >>> nx.linalg.cond(nx.Tensor([[4.0, 0.0], [0.0, 2.0]])).item()
@@ -267,8 +270,8 @@ def cond(x: Tensor, /, p: float | Literal["fro", "nuc"] | None = None) -> Tensor
 
 
 def pinv(x: Tensor, /, *, rtol: _Tolerance = None) -> Tensor:
-    """The pseudoinverses of Moore and Penrose. Singular values up to ``rtol`` times the greatest are taken for zeros:
-    a number, or a tensor with one for each matrix; without it the greater of M and N times the dtype's ``eps``.
+    """The Moore-Penrose pseudoinverses. Singular values up to ``rtol`` times the greatest count as zeros. ``rtol`` is a
+    number, or a tensor with one for each matrix; the default is the greater of M and N times the dtype's ``eps``.
 
     >>> import neurenix as nx
     >>> nx.linalg.pinv(nx.Tensor([[2.0, 0.0], [0.0, 0.0]])).tolist()
@@ -278,7 +281,7 @@ def pinv(x: Tensor, /, *, rtol: _Tolerance = None) -> Tensor:
 
 
 def matrix_rank(x: Tensor, /, *, rtol: _Tolerance = None) -> Tensor:
-    """How many singular values are greater than ``rtol`` times the greatest; see ``pinv``."""
+    """The number of singular values greater than ``rtol`` times the greatest; see ``pinv``."""
     return _engine.matrix_rank(x, _tolerance(x, rtol))
 
 

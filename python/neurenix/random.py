@@ -23,19 +23,20 @@ bernoulli = _guarded(_engine.bernoulli, "bernoulli", {"input": "Tensor"})
 
 
 def permutation(x: int | Tensor, /, *, generator: Generator | None = None, device: Any = None) -> Tensor:
-    """The numbers from 0 to ``x - 1`` in random order; of a tensor, its rows in random order."""
+    """The numbers from 0 to ``x - 1`` in random order; for a tensor, its rows in random order."""
     if isinstance(x, Tensor):
         return x.index_select(0, randperm(x.shape[0], generator=generator, device=x.device))
     return randperm(x, generator=generator, device=device)
 
 
 def uniform(low: float = 0.0, high: float = 1.0, size: Any = (), **options: Any) -> Tensor:
-    """Numbers distributed evenly over [low, high)."""
+    """Uniform numbers in [low, high)."""
     return rand(size, **options) * (high - low) + low
 
 
 def normal(mean: float | Tensor = 0.0, std: float | Tensor = 1.0, size: Any = None, **options: Any) -> Tensor:
-    """Numbers from a normal distribution; tensors as ``mean`` and ``std`` say it for each, and so their shape.
+    """Numbers from a normal distribution; if ``mean`` and ``std`` are tensors, they apply elementwise and set the
+    shape.
 
     >>> import neurenix as nx
     >>> nx.normal(nx.tensor([0.0, 100.0]), nx.zeros(2)).tolist()
@@ -55,7 +56,7 @@ def normal(mean: float | Tensor = 0.0, std: float | Tensor = 1.0, size: Any = No
 def rand_like(
     x: Tensor, /, *, dtype: Any = None, device: Any = None, generator: Generator | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Numbers distributed evenly over [0, 1), of the shape, dtype and device of ``x`` unless others are given."""
+    """Uniform numbers in [0, 1), by default with the shape, dtype and device of ``x``."""
     place: dict[str, Any] = {"dtype": dtype or x.dtype, "device": device or x.device}
     return rand(tuple(x.shape), generator=generator, requires_grad=requires_grad, **place)
 
@@ -63,7 +64,7 @@ def rand_like(
 def randn_like(
     x: Tensor, /, *, dtype: Any = None, device: Any = None, generator: Generator | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Numbers from the standard normal distribution, of the shape, dtype and device of ``x`` unless others are given."""
+    """Numbers from the standard normal distribution, by default with the shape, dtype and device of ``x``."""
     place: dict[str, Any] = {"dtype": dtype or x.dtype, "device": device or x.device}
     return randn(tuple(x.shape), generator=generator, requires_grad=requires_grad, **place)
 
@@ -71,7 +72,7 @@ def randn_like(
 def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
     """Indices drawn by weights along the last axis, ``num_samples`` for each row.
 
-    The weights are read now, to see that they are finite, not negative and not all zero.
+    The weights are read at the call, to check that they are finite, not negative and not all zero.
     """
     if x.ndim not in (1, 2):
         raise ValueError(f"multinomial: weights are a vector or a matrix, not of {x.ndim} dimensions")

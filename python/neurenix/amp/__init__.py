@@ -1,4 +1,4 @@
-"""Mixed precision: what multiplies computes in 16 bits, weights and sums stay in 32.
+"""Mixed precision: products are computed in 16 bits; weights and sums stay in 32.
 
 >>> import neurenix as nx
 >>> layer = nx.nn.Linear(4, 2)
@@ -22,12 +22,12 @@ _KINDS = ("cpu", "cuda", "hip", "opencl", "vulkan", "metal", "dx12", "mps", "xpu
 
 
 class autocast:
-    """A context, and a decorator of functions, in which products of matrices (``@``, ``matmul``, ``einsum``), linear maps,
+    """A context manager and decorator. Within it, matrix products (``@``, ``matmul``, ``einsum``), linear layers,
     convolutions, attention and recurrent layers compute in ``dtype``; softmax, normalisations and losses of
-    ``nn.functional`` in ``float32``.
+    ``nn.functional`` compute in ``float32``.
 
-    Weights stay as they are. ``device_type``, a kind of device, and ``cache_enabled`` change nothing: without ``dtype`` it
-    is ``bfloat16`` on every device.
+    Weights are unchanged. ``device_type``, a kind of device, and ``cache_enabled`` have no effect: the default
+    ``dtype`` is ``bfloat16`` on every device.
     """
 
     def __init__(

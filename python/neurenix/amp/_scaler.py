@@ -12,12 +12,12 @@ from ..optim.optimizer import Optimizer
 
 
 class GradScaler:
-    """Multiplies the loss, divides the gradients, leaves steps out whose gradients are not finite, and adapts.
+    """Scales the loss, unscales the gradients, skips steps whose gradients are not finite, and adapts the scale.
 
     ``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``
 
-    The scale, and whether a step is taken, stay on the device: only ``get_scale`` and ``state_dict`` read them. Optimizers
-    with a ``step`` of their own cannot leave a step out on the device; for them ``step`` reads.
+    The scale, and whether a step is taken, stay on the device: only ``get_scale`` and ``state_dict`` read them.
+    Optimisers with their own ``step`` cannot skip a step on the device; for them ``step`` reads the decision.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class GradScaler:
         self._stepped: set[int] = set()
 
     def scale(self, outputs: Any) -> Any:
-        """A loss, or several, times the scale."""
+        """A loss, or several, multiplied by the scale."""
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
@@ -53,7 +53,7 @@ class GradScaler:
         return type(outputs)(self.scale(output) for output in outputs)
 
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divides the gradients by the scale: before clipping; ``step`` does it otherwise."""
+        """Divides the gradients by the scale. Call it before clipping; otherwise ``step`` does it."""
         if not self._enabled:
             return
         if id(optimizer) in self._finite:
@@ -119,7 +119,7 @@ class GradScaler:
         return float(self._scale.item()) if self._enabled else 1.0
 
     def is_enabled(self) -> bool:
-        """Whether anything is scaled."""
+        """Whether scaling is enabled."""
         return self._enabled
 
     def state_dict(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class GradScaler:
         return {"scale": self.get_scale(), **settings, "_growth_tracker": int(self._growth_tracker.item())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Puts back what ``state_dict`` gave."""
+        """Restores a ``state_dict``."""
         if not self._enabled:
             return
         if not state_dict:
@@ -154,5 +154,5 @@ def _host(value: Any, dtype: str = "float32") -> Tensor:
 
 
 def _all(conditions: list[Tensor], device: Any) -> Tensor:
-    """Whether all hold, on this device."""
+    """Whether all conditions hold, computed on this device."""
     return _engine.stack([each.to(device) for each in conditions]).all() if conditions else _engine.tensor(True, device=device)

@@ -1,4 +1,4 @@
-"""A bar that shows how far a loop is."""
+"""A progress bar for loops."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def _duration(seconds: float) -> str:
 
 
 def _visible() -> bool:
-    """Whether somebody looks: at a terminal, or at a notebook."""
+    """Whether progress is displayed: on a terminal, or in a notebook."""
     shell = sys.modules.get("IPython")
     in_notebook = shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None
     return in_notebook or sys.stderr.isatty()
 
 
 def progress(iterable: Iterable[T], description: str = "") -> Iterator[T]:
-    """Goes through ``iterable`` and shows on standard error how far it is; nothing where nobody looks.
+    """Iterates over ``iterable`` and shows the progress on standard error, if that is a terminal or a notebook.
 
     ``for inputs, labels in nx.data.progress(loader, "epoch 1"): ...``
     """

@@ -1,4 +1,4 @@
-"""Data sets and the order in which their samples come."""
+"""Data sets, and samplers that set the order of their samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Dataset:
     """Samples by number: subclasses define ``__getitem__`` and ``__len__``."""
 
     def __class_getitem__(cls, item: Any) -> type[Dataset]:
-        """``Dataset[T]`` is the class: the kind of samples is for readers."""
+        """``Dataset[T]`` is the class itself: the sample type is documentation only."""
         return cls
 
     def __getitem__(self, index: Any) -> Any:
@@ -27,7 +27,7 @@ class Dataset:
 
 
 class IterableDataset(Dataset):
-    """Samples one after the other: subclasses define ``__iter__``."""
+    """A stream of samples: subclasses define ``__iter__``."""
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no __iter__()")
@@ -56,7 +56,7 @@ class TensorDataset(Dataset):
         return len(self.tensors[0])
 
     def _whole_batch(self, indices: Sequence[int]) -> list[Tensor]:
-        """These samples together: one step for the whole batch."""
+        """These samples as a batch, gathered in one step."""
         chosen = _engine.tensor(list(indices), dtype="int64", device="cpu")
         return [tensor.index_select(0, chosen.to(tensor.device)) for tensor in self.tensors]
 
@@ -77,13 +77,13 @@ def whole_batches(dataset: Any) -> Any:
 
 
 def samples_of(dataset: Any, indices: Sequence[Any], one_by_one: Callable[[Sequence[Any]], Iterable[Any]] = iter) -> Any:
-    """The samples of these numbers: by ``__getitems__`` where the data set has it, which gives a list of them."""
+    """The samples with these numbers, by ``__getitems__`` if the data set has it, which returns a list."""
     several = _method(dataset, "__getitems__")
     return [dataset[index] for index in one_by_one(indices)] if several is None else several(indices)
 
 
 class Subset(Dataset):
-    """Some samples of another data set.
+    """A subset of another data set.
 
     >>> import neurenix as nx
     >>> part = nx.data.Subset(["a", "b", "c"], [2, 0])
@@ -111,7 +111,7 @@ class Subset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """Several data sets, one after the other.
+    """Several data sets, concatenated.
 
     >>> import neurenix as nx
     >>> both = nx.data.ConcatDataset([["a", "b"], ["c"]])
@@ -137,7 +137,7 @@ class ConcatDataset(Dataset):
 
 
 def random_split(dataset: Any, lengths: Sequence[int | float], generator: Generator | None = None) -> list[Subset]:
-    """Parts of these lengths, or of these shares of 1, drawn without overlap.
+    """Random parts of these lengths, or of these shares of 1, without overlap.
 
     >>> import neurenix as nx
     >>> [len(part) for part in nx.data.random_split(range(10), [0.75, 0.25])]
@@ -163,7 +163,7 @@ class Sampler:
     """An order of numbers of samples: subclasses define ``__iter__`` and ``__len__``."""
 
     def __class_getitem__(cls, item: Any) -> type[Sampler]:
-        """``Sampler[int]`` is the class: the kind of numbers is for readers."""
+        """``Sampler[int]`` is the class itself: the number type is documentation only."""
         return cls
 
     def __iter__(self) -> Iterator[Any]:
@@ -193,7 +193,7 @@ _AT_ONCE = 1 << 16
 
 
 def _drawn(total: int, count: int, generator: Generator | None) -> Iterator[int]:
-    """``count`` whole numbers below ``total``, drawn as they are asked for."""
+    """``count`` integers below ``total``, drawn on demand."""
     for start in range(0, count, _AT_ONCE):
         size = min(_AT_ONCE, count - start)
         yield from _engine.randint(0, total, (size,), generator=generator, device="cpu").tolist()
@@ -277,7 +277,7 @@ class WeightedRandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """The numbers of a sampler in batches; the last may be smaller, or is left out with ``drop_last``.
+    """The numbers of a sampler in batches; the last may be smaller, or is dropped with ``drop_last``.
 
     >>> import neurenix as nx
     >>> list(nx.data.BatchSampler(range(5), 2))

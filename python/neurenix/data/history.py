@@ -10,7 +10,7 @@ from .. import _engine
 
 
 class History(Mapping[str, list[float]]):
-    """Results by name, one number an epoch: a mapping from names to lists. Notebooks show it as curves.
+    """Results by name, one number per epoch: a mapping from names to lists. Notebooks show it as curves.
 
     >>> import neurenix as nx
     >>> history = nx.data.History()
@@ -24,7 +24,7 @@ class History(Mapping[str, list[float]]):
         self._results = {name: [float(value) for value in values] for name, values in (results or {}).items()}
 
     def record(self, **results: Any) -> None:
-        """Adds an epoch's results: numbers, or tensors of one. Where a result is missing, it is NaN."""
+        """Adds an epoch's results: numbers, or one-element tensors. Missing results are NaN."""
         values = {name: float(value) for name, value in results.items()}
         before = self.epochs
         for name in [*self._results, *(name for name in values if name not in self._results)]:
@@ -33,7 +33,7 @@ class History(Mapping[str, list[float]]):
 
     @property
     def epochs(self) -> int:
-        """How many epochs there are."""
+        """The number of epochs."""
         return max((len(values) for values in self._results.values()), default=0)
 
     def __getitem__(self, name: str) -> list[float]:
@@ -50,8 +50,9 @@ class History(Mapping[str, list[float]]):
         return f"History({self.epochs} epochs{': ' if last else ''}{last})"
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> History:
-        """The curves, which a notebook shows; with ``path`` they are also written there as a PNG image. Names with the same
-        end, as ``loss`` and ``test_loss``, share axes."""
+        """The curves, for display in a notebook; with ``path`` they are also written there as a PNG image. Names with
+        the same ending, such as ``loss`` and ``test_loss``, share axes.
+        """
         image = self._repr_png_()
         if image is None:
             raise ValueError("plot: there are no results yet")

@@ -15,7 +15,8 @@ from .dataset import BatchSampler, IterableDataset, RandomSampler, SequentialSam
 
 
 def default_collate(batch: list[Any]) -> Any:
-    """Samples as one batch: tensors, arrays and numbers are stacked; dictionaries and sequences part by part.
+    """Collates samples into one batch: tensors, arrays and numbers are stacked; dictionaries and sequences are collated
+    part by part.
 
     >>> default_collate([(1.0, 2), (3.0, 4)])
     [tensor([1., 3.]), tensor([2, 4])]
@@ -46,7 +47,7 @@ def _collate(batch: list[Any]) -> Any:
 
 
 def _tensors(batch: Any) -> Iterator[Tensor]:
-    """The tensors of a batch, in lists, tuples and dictionaries too."""
+    """The tensors of a batch, also in lists, tuples and dictionaries."""
     if isinstance(batch, Tensor):
         yield batch
     elif isinstance(batch, (list, tuple)):
@@ -58,13 +59,15 @@ def _tensors(batch: Any) -> Iterator[Tensor]:
 
 
 def _computed(batch: Any) -> Any:
-    """A batch whose tensors are computed: what makes them is not planned anew with each step of a model."""
+    """A batch whose tensors are computed, so that the work that makes them is not planned again with each step of a
+    model.
+    """
     _engine.evaluate(list(_tensors(batch)))
     return batch
 
 
 def default_convert(data: Any) -> Any:
-    """A sample that is no batch: its arrays and NumPy's numbers as tensors, all else as it is.
+    """A single sample, not a batch: its arrays and NumPy numbers become tensors; the rest is unchanged.
 
     >>> import numpy as np
     >>> default_convert({"x": np.array([1, 2]), "name": "a"})
@@ -84,7 +87,7 @@ def default_convert(data: Any) -> Any:
 
 
 class WorkerInfo(NamedTuple):
-    """What :func:`get_worker_info` tells."""
+    """The result of :func:`get_worker_info`."""
 
     id: int
     num_workers: int
@@ -111,12 +114,12 @@ _WORKER = _Worker()
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """Which of a loader's workers this thread is; ``None`` in a thread that is none."""
+    """Information about the worker that runs on this thread; ``None`` outside workers."""
     return _WORKER.info
 
 
 def _while_wanted(indices: Iterable[Any]) -> Iterator[Any]:
-    """The numbers of a batch's samples, or a stream's samples, until the worker that makes it is to stop."""
+    """The numbers of a batch's samples, or a stream's samples, until its worker is stopped."""
     for index in indices:
         if _WORKER.stopped is not None and _WORKER.stopped.is_set():
             raise CancelledError
@@ -124,7 +127,7 @@ def _while_wanted(indices: Iterable[Any]) -> Iterator[Any]:
 
 
 class _Workers:
-    """Threads that know their numbers, started when first needed."""
+    """Numbered threads, started when first needed."""
 
     def __init__(self, loader: DataLoader) -> None:
         self.error: BaseException | None = None
@@ -154,20 +157,21 @@ class _Workers:
         return self._pool.submit(work)
 
     def stop(self, wait: bool) -> None:
-        """Ends the threads, each behind the sample that it makes."""
+        """Ends the threads, each after its current sample."""
         self._stopped.set()
         self._pool.shutdown(wait=wait, cancel_futures=True)
 
 
 class DataLoader:
-    """Batches of a data set, each epoch anew.
+    """Batches of a data set, one iteration per epoch.
 
-    ``num_workers`` threads prepare ``num_workers * prefetch_factor`` batches in advance; with 0 each batch is made when
-    it is asked for. The tensors of a batch are computed. ``worker_init_fn(number)`` is called in each thread before its first batch; ``timeout`` are the seconds
-    after which a batch is an error, 0 for any; ``persistent_workers`` keeps the threads for the next epoch. A data set that
-    is a stream is read and made batches of by one thread, whatever their number.
+    ``num_workers`` threads prepare ``num_workers * prefetch_factor`` batches in advance; with 0, each batch is made on
+    demand. The tensors of a batch are computed. ``worker_init_fn(number)`` is called in each thread before its first
+    batch; ``timeout`` is the number of seconds after which a batch is an error, 0 for no limit; ``persistent_workers``
+    keeps the threads for the next epoch. One thread reads and batches a data set that is a stream, whatever the number
+    of workers.
 
-    Workers are threads, so ``multiprocessing_context`` changes nothing; neither does ``pin_memory``, for the engine stages
+    Workers are threads, so ``multiprocessing_context`` has no effect; nor has ``pin_memory``, because the engine stages
     copies to devices itself. Batches always come in order.
 
     >>> import neurenix as nx
@@ -250,7 +254,9 @@ class DataLoader:
         return map(self._fetched, tasks) if self.num_workers == 0 else self._prefetched(self._fetched, tasks)
 
     def _next_seed(self) -> int:
-        """A number for an epoch's workers. Nothing is drawn: shuffling is the same for any number of workers."""
+        """The seed of an epoch's workers. It draws no random numbers, so shuffling is the same for any number of
+        workers.
+        """
         import random
 
         self._epochs += 1

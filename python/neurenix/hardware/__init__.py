@@ -1,7 +1,7 @@
 """Hardware by name: which devices there are, and operations on one kind of them.
 
-Every backend can be made everywhere. ``initialize()`` says whether the hardware is there, as the function
-``is_..._available()`` does; without it, operations run on the CPU, with one warning and a note in
+Every backend can be created everywhere. ``initialize()`` returns whether the hardware is present, as does the function
+``is_..._available()``. Without the hardware, operations run on the CPU, with one warning and a note in
 ``placement_report()``.
 """
 
@@ -17,7 +17,7 @@ from .tensor_cores import TensorCoresBackend, is_tensor_cores_available
 
 
 def report() -> list[dict[str, Any]]:
-    """Every kind of device: those found, with what they say of themselves, and those that are not, with the reason.
+    """Every kind of device: the devices found, with their properties, and the missing ones, with the reason.
 
     >>> import neurenix as nx
     >>> [entry["found"] for entry in nx.hardware.report() if entry["device"] == "cpu"]

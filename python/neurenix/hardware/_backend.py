@@ -1,4 +1,4 @@
-"""What the backends of this package have in common: where operations run, and a report that says so."""
+"""The common base of the backends: where operations run, and a report of it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..nn import Module
 
 
 class FallbackWarning(RuntimeWarning):
-    """An operation ran on the CPU, since the hardware asked for is not there."""
+    """An operation ran on the CPU, because the requested hardware is not present."""
 
 
 class HardwareBackend:
-    """Operations on one kind of hardware; on the CPU, with a warning and a note in the report, where there is none."""
+    """Operations on one kind of hardware; without it on the CPU, with a warning and a note in the report."""
 
     #: The kind of device in the registry.
     kind = ""
@@ -32,7 +32,7 @@ class HardwareBackend:
 
     @classmethod
     def _found(cls) -> list[Device]:
-        """The devices of this kind that compute here."""
+        """The available devices of this kind."""
         return [device for device in _engine.devices() if device.type == cls.kind]
 
     @classmethod
@@ -50,13 +50,13 @@ class HardwareBackend:
         return bool(self._devices)
 
     def get_device_count(self) -> int:
-        """How many devices there are; 0 if there is none."""
+        """The number of devices; 0 if there is none."""
         if not self._initialized:
             self.initialize()
         return len(self._devices)
 
     def get_device_info(self, device_index: int = 0) -> dict[str, Any]:
-        """What a device says of itself; empty for one that is not there."""
+        """The properties of a device; empty if it does not exist."""
         if not 0 <= device_index < self.get_device_count():
             return {}
         return self._describe(self._devices[device_index])
@@ -80,8 +80,9 @@ class HardwareBackend:
         return [dict(entry) for entry in self._report]
 
     def _device(self, operation: str, beside: Device, depth: int = 3) -> Device:
-        """Where an operation runs. Notes it, and warns once if it is the CPU instead of the hardware, at the line that many
-        calls above."""
+        """The device on which an operation runs. Records it, and warns once if it is the CPU instead of the hardware,
+        at the line this many calls above.
+        """
         if self.get_device_count() > 0:
             device, reason = (beside if beside.type == self.kind else self._devices[0]), None
         else:
@@ -108,7 +109,7 @@ class HardwareBackend:
         return tuple(None if operand is None else operand.to(device) for operand in operands)
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
-        """The product of two matrices, or stacks of them. The result is on the device that computed it."""
+        """The product of two matrices, or batches of matrices. The result is on the device that computed it."""
         left, right = self._on_device("matmul", a, b)
         return left.matmul(right)
 
@@ -137,7 +138,7 @@ class HardwareBackend:
         momentum: float = 0.1,
         eps: float = 1e-5,
     ) -> Tensor:
-        """Normalised over the batch. In training the running statistics are updated in place, wherever they are."""
+        """Normalises over the batch. In training the running statistics are updated in place, wherever they are."""
         x, mean, variance, w, b = self._on_device("batch_norm", input, running_mean, running_var, weight, bias)
         result = _engine.batch_norm(x, mean, variance, w, b, training, momentum, eps)
         if training:
@@ -148,7 +149,7 @@ class HardwareBackend:
 
     @staticmethod
     def _model_device(model: Any) -> Device:
-        """Where a model's parameters are."""
+        """The device of a model's parameters."""
         if not isinstance(model, Module):
             raise TypeError(f"optimize_model: a {type(model).__name__} is no neurenix.nn.Module")
         parameters = model.parameters()

@@ -1,4 +1,4 @@
-"""Models in fewer bits: weights as integers, and computation in lower precision."""
+"""Quantised models: integer weights, and computation in lower precision."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _rounded(x: Tensor, scale: Tensor, most: int) -> Tensor:
 
 
 class QuantizedLayer(Module):
-    """A linear layer or a convolution whose weight is integers with a scale for each output."""
+    """A linear layer or a convolution with an integer weight and a scale for each output."""
 
     def __init__(self, layer: Module, precision: str) -> None:
         super().__init__()
@@ -69,8 +69,9 @@ class QuantizedLayer(Module):
 
 
 def quantized(model: Module, precision: str, calibration_data: Iterable[Any] | None = None) -> Module:
-    """``model`` with its linear layers and convolutions replaced by those of integers; subclasses of these, which may compute
-    something else, stay as they are."""
+    """``model`` with its linear layers and convolutions replaced by quantised ones; subclasses of these, which may
+    compute something else, are unchanged.
+    """
     from ..nn import Conv1d, Conv2d, Conv3d, Linear
 
     kinds = (Linear, Conv1d, Conv2d, Conv3d)

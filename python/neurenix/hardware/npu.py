@@ -17,7 +17,7 @@ def is_npu_available() -> bool:
 
 
 class NPUBackend(HardwareBackend):
-    """Operations on a neural processing unit; on the CPU, with a warning, where there is none."""
+    """Operations on a neural processing unit; without one on the CPU, with a warning."""
 
     kind = "npu"
     title = "NPUs"
@@ -39,7 +39,7 @@ class NPUBackend(HardwareBackend):
         optimize_for: str = "balanced",
         calibration_data: Any = None,
     ) -> Any:
-        """A model for the device; ``model`` stays as it is.
+        """A model for the device; ``model`` is unchanged.
 
         With ``quantize``, weights of linear layers and convolutions are kept as ``"int8"`` or ``"int16"`` with a scale for
         each output, and multiplied out when they are used; with ``calibration_data`` (batches of inputs, or one) the inputs of
@@ -64,7 +64,7 @@ class NPUBackend(HardwareBackend):
         return optimized.to(device)
 
     def set_memory_limit(self, limit: int) -> None:
-        """Refuses tensors on the device beyond so many bytes. Without a device it is only noted."""
+        """Refuses tensors on the device beyond this number of bytes. Without a device it is only recorded."""
         if not isinstance(limit, int) or limit <= 0:
             raise ValueError(f"set_memory_limit: {limit!r} is no number of bytes above 0")
         self._memory_limit = limit
@@ -73,7 +73,7 @@ class NPUBackend(HardwareBackend):
                 device.set_memory_limit(limit)
 
     def enable_memory_optimization(self, enabled: bool = True) -> None:
-        """Gives memory that no tensor uses back to the device at once. Without a device it is only noted."""
+        """Releases unused memory to the device at once. Without a device it is only recorded."""
         self._memory_optimization = bool(enabled)
         if enabled and self.get_device_count():
             for device in self._devices:

@@ -29,7 +29,7 @@ def _capability(device: Device) -> tuple[int, int]:
 
 
 class TensorCoresBackend(HardwareBackend):
-    """Products of matrices on Tensor Cores; on the CPU, with a warning, where there are none.
+    """Matrix products on Tensor Cores; without them on the CPU, with a warning.
 
     >>> tensor_cores = TensorCoresBackend()
     >>> tensor_cores.initialize() == is_tensor_cores_available()
@@ -77,8 +77,9 @@ class TensorCoresBackend(HardwareBackend):
         self._precision = precision
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
-        """The product of two matrices in the precision set. ``"fp32"`` does not use Tensor Cores. Where there are none,
-        factors are not rounded: only the dtype of the result is that of the precision."""
+        """The product of two matrices in the precision set. ``"fp32"`` does not use Tensor Cores. Without Tensor Cores,
+        factors are not rounded: only the dtype of the result is that of the precision.
+        """
         left, right = self._on_device("matmul", a, b)
         low = _PRECISIONS[self._precision]
         if low is None or not left.dtype.is_floating_point:
@@ -90,9 +91,9 @@ class TensorCoresBackend(HardwareBackend):
     def optimize_model(self, model: Any, precision: str = "mixed") -> Any:
         """``model`` on the device, computing in this precision.
 
-        ``"mixed"`` keeps weights in ``float32`` and runs products and convolutions in ``float16``; ``"fp16"`` converts the
-        weights; ``"fp32"`` only moves the model. The model itself is changed and returned, so that an optimizer made from
-        its parameters before still knows them.
+        ``"mixed"`` keeps weights in ``float32`` and runs products and convolutions in ``float16``; ``"fp16"`` converts
+        the weights; ``"fp32"`` only moves the model. The model itself is changed and returned, so that an existing
+        optimiser of its parameters remains valid.
         """
         if precision not in _PRECISIONS:
             raise ValueError("Precision must be one of: 'fp32', 'fp16', 'mixed'")

@@ -1,4 +1,4 @@
-"""Layers, losses and containers under PyTorch's names: states of PyTorch's modules load.
+"""Layers, losses and containers with PyTorch's names; state dicts of PyTorch modules can be loaded.
 
 >>> import neurenix as nx
 >>> from neurenix import nn

@@ -1,4 +1,4 @@
-"""Functions of each element, and of vectors, that networks are made of."""
+"""Activation functions of elements and of vectors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """Each element brought between 0 and 6."""
+    """Each element clamped to [0, 6]."""
     return input.relu6()
 
 
@@ -69,7 +69,7 @@ def tanh(input: Tensor) -> Tensor:
 
 
 def _chosen(input: Tensor, dim: int | None) -> int:
-    """The dimension, or PyTorch's choice where none is given, with a warning as there."""
+    """The dimension, or PyTorch's choice if none is given, with the same warning."""
     if dim is not None:
         return dim
     dim = 0 if input.ndim in (0, 1, 3) else 1
@@ -81,7 +81,7 @@ def _chosen(input: Tensor, dim: int | None) -> int:
 def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """``exp(x) / sum(exp(x))`` along ``dim``.
 
-    Without ``dim``, along the first of 1 or 3 dimensions, else along the second, with a warning, as in PyTorch.
+    Without ``dim``, it is the first of 1 or 3 dimensions, otherwise the second, with a warning, as in PyTorch.
     """
     (input,) = full(input)
     return (input if dtype is None else input.to(dtype)).softmax(_chosen(input, dim))
@@ -145,7 +145,7 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """Each element brought between ``min_val`` and ``max_val``."""
+    """Each element clamped to [``min_val``, ``max_val``]."""
     return input.hardtanh(min_val, max_val)
 
 
@@ -155,7 +155,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """``x`` moved towards 0 by ``lambd``."""
+    """``x`` shrunk towards 0 by ``lambd``."""
     return input.softshrink(lambd)
 
 
@@ -195,14 +195,14 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """Vectors along ``dim`` divided by their norm of order ``p``, or by ``eps`` where that is greater."""
+    """Vectors along ``dim`` divided by their norm of order ``p``, or by ``eps`` if that is greater."""
     (input,) = full(input)
     return input / input.norm(p, dim, True).clamp(min=eps)
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at the place each element names, else 0, along a new last dimension: (...) to (..., num_classes), or as many as
-    the greatest element asks for.
+    """1 at the index given by each element, else 0, along a new last dimension: (...) to (..., num_classes). By default
+    the greatest element sets the number of classes.
 
     >>> import neurenix as nx
     >>> nx.functional.one_hot(nx.tensor([0, 2])).tolist()

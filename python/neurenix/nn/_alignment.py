@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: the loss of a sequence whose labels have no places."""
+"""Connectionist temporal classification: the loss of a sequence whose labels have no given positions."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def ctc_loss(
 ) -> Tensor:
     """The negative logarithm of the probability that frames spell their labels (Graves et al., 2006).
 
-    ``log_probs`` is (T, N, C) or (T, C); ``targets`` (N, S), or all labels in a row; both lengths hold a number for each of
-    the batch. ``"mean"`` divides each by its number of labels first. Labels that do not fit in their frames cost infinity,
-    or 0 with ``zero_infinity``, and have a gradient of 0.
+    ``log_probs`` is (T, N, C) or (T, C); ``targets`` (N, S), or all labels in a row; both lengths hold one number per
+    sequence. ``"mean"`` first divides each loss by its number of labels. Labels that do not fit in their frames have an
+    infinite loss, or 0 with ``zero_infinity``, and a gradient of 0.
     """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"ctc_loss: reduction is {reduction!r}: it is one of mean, sum, none")
@@ -69,7 +69,7 @@ def _lengths(name: str, given: Any, batch: int) -> Any:
 
 
 def _spelled(targets: Tensor, lengths: Any, batch: int) -> Any:
-    """The labels as rows (N, longest), zeros behind."""
+    """The labels as rows (N, longest), padded with zeros."""
     given = np.asarray(targets.tolist(), dtype=np.int64)
     rows = np.zeros((batch, lengths.max(initial=0)), np.int64)
     if given.ndim == 1 and given.size != lengths.sum():
@@ -115,7 +115,7 @@ def _losses(log_probs: Tensor, spelled: Any, inputs: Any, lengths: Any, blank: i
 
 
 def _sum_of_logarithms(terms: list[Tensor]) -> Tensor:
-    """The logarithm of a sum of numbers given by their logarithms."""
+    """The logarithm of a sum of numbers that are given as logarithms."""
     greatest = terms[0].detach()
     for term in terms[1:]:
         greatest = greatest.maximum(term.detach())

@@ -22,8 +22,9 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """The sum, mean or maximum (``mode`` ``"sum"``, ``"mean"``, ``"max"``) of rows of ``weight`` for each bag of indices: each
-    row of a matrix, or the parts of a vector that begin at ``offsets``. Indices ``padding_idx`` do not count.
+    """The sum, mean or maximum (``mode`` ``"sum"``, ``"mean"``, ``"max"``) of rows of ``weight`` for each bag of
+    indices: each row of a matrix, or the parts of a vector that begin at ``offsets``. Indices equal to ``padding_idx``
+    do not count.
 
     >>> import neurenix as nx
     >>> weight = nx.Tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -67,7 +68,7 @@ def embedding_bag(
 
 
 def _of_parts(rows: Tensor, offsets: Tensor, counts: Tensor | None, mode: str, include_last_offset: bool) -> Tensor:
-    """Of the parts of a list of rows that begin at these places."""
+    """The same for the parts of a list of rows that begin at these positions."""
     if offsets.ndim != 1 or (include_last_offset and offsets.numel() == 0):
         raise ValueError("embedding_bag: offsets are a vector, with the end in the last place for include_last_offset")
     if include_last_offset:

@@ -1,4 +1,4 @@
-"""Functions of users that modules call."""
+"""User functions that modules call."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _NUMBERS = itertools.count()
 
 
 class Handle:
-    """What registering a hook gives: ``remove()`` takes the hook away."""
+    """The handle of a registered hook: ``remove()`` removes the hook."""
 
     def __init__(self, hooks: dict[int, Any]) -> None:
         self._hooks, self._number = hooks, next(_NUMBERS)
 
     def remove(self) -> None:
-        """Takes the hook away."""
+        """Removes the hook."""
         self._hooks.pop(self._number, None)
 
     def __enter__(self) -> Handle:
@@ -26,7 +26,7 @@ class Handle:
 
 
 def add_hook(hooks: dict[int, Any], hook: Any, prepend: bool, with_kwargs: bool) -> Handle:
-    """Puts a hook behind the others, or before them."""
+    """Adds a hook after the others, or before them."""
     if not callable(hook):
         raise TypeError(f"a {type(hook).__name__} stands where a hook is needed: give a function")
     handle = Handle(hooks)

@@ -98,7 +98,8 @@ def binary_cross_entropy(
 ) -> Tensor:
     """``-(target * log(input) + (1 - target) * log(1 - input))`` for probabilities, with logarithms of at least -100:
     input and target of one shape, to a number, or to that shape with ``reduction="none"``. An input below 0 or above 1
-    gives NaN: values are not read to be refused."""
+    gives NaN, because values are not read to be checked.
+    """
     input, target, weight = full(input, target, weight)
     return _engine.binary_cross_entropy(input, target, weight, reduction)
 
@@ -119,7 +120,8 @@ def binary_cross_entropy_with_logits(
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """``target * (log(target) - input)`` for logarithms of probabilities and a target, which holds logarithms too with
     ``log_target``: input and target of one shape, to a number, or to that shape with ``reduction="none"``.
-    ``"batchmean"`` divides the sum by the first dimension's size, which is Kullback and Leibler's divergence."""
+    ``"batchmean"`` divides the sum by the first dimension's size, which is the Kullback-Leibler divergence.
+    """
     input, target = full(input, target)
     return _engine.kl_div(input, target, reduction, log_target)
 

@@ -39,7 +39,8 @@ def _reduced(losses: Tensor, reduction: str) -> Tensor:
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """``max(0, margin - target * (input1 - input2))``: a target of 1 wants the first greater, of -1 the second."""
+    """``max(0, margin - target * (input1 - input2))``: a target of 1 requires the first to be greater, -1 the second.
+    """
     input1, input2, target = full(input1, input2, target)
     return _reduced((margin - target * (input1 - input2)).clamp(min=0), reduction)
 
@@ -52,8 +53,9 @@ def multi_margin_loss(
     weight: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The mean over classes of ``max(0, margin - score of the right class + score of another) ** p``, for scores (N, C)
-    or (C,)."""
+    """The mean over classes of ``max(0, margin - score of the correct class + score of another) ** p``, for scores (N,
+    C) or (C,).
+    """
     if p not in (1, 2):
         raise ValueError(f"multi_margin_loss: p is {p}: it is 1 or 2")
     input, weight = full(input, weight)
@@ -70,8 +72,9 @@ def multi_margin_loss(
 
 
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The margins between every right and every wrong class, for scores (N, C) or (C,); a row of the target lists the right
-    classes, up to the first -1."""
+    """The margins between every correct and every wrong class, for scores (N, C) or (C,); a row of the target lists the
+    correct classes, up to the first -1.
+    """
     (input,) = full(input)
     if input.ndim == 1:
         losses = multilabel_margin_loss(input.unsqueeze(0), target.unsqueeze(0), "none")
@@ -117,8 +120,9 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """``max(0, distance to what is like it - distance to what is not + margin)``; with ``swap`` the lesser of the distances
-    from both counts for the latter."""
+    """``max(0, distance to the positive - distance to the negative + margin)``; with ``swap`` the distance from the
+    positive to the negative counts if it is smaller than the latter.
+    """
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
         return pairwise_distance(x, y, p, eps)
@@ -138,7 +142,7 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """As ``triplet_margin_loss``, with a distance of one's own."""
+    """``triplet_margin_loss`` with a custom distance function."""
     distance = pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
@@ -154,8 +158,9 @@ def poisson_nll_loss(
     eps: float = 1e-8,
     reduction: str = "mean",
 ) -> Tensor:
-    """The negative log-likelihood of counts by Poisson's distribution, whose rate (or its logarithm) the input is; ``full``
-    adds Stirling's approximation of the term that depends on the target alone."""
+    """The negative log-likelihood of counts under a Poisson distribution, whose rate (or its logarithm) is the input;
+    ``full`` adds Stirling's approximation of the term that depends on the target alone.
+    """
     input, target = _precise(input, target)
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -168,7 +173,8 @@ def poisson_nll_loss(
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
-    """The negative log-likelihood of a normal distribution of this mean and variance, which is at least ``eps``."""
+    """The negative log-likelihood under a normal distribution with this mean and variance, which is at least ``eps``.
+    """
     input, target = _precise(input, target)
     given: Tensor
     if isinstance(var, Tensor):

@@ -1,4 +1,6 @@
-"""Which dtype ``amp.autocast`` asks for on this thread. The native part keeps it, for the operator ``@`` asks too."""
+"""The dtype that ``amp.autocast`` requests on this thread. The native part keeps it, because the operator ``@`` needs
+it too.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from .._engine import Tensor, autocast_dtype
 
 
 def low(*tensors: Any) -> Any:
-    """Tensors in the low dtype of ``autocast``, or all as they are if one of them is ``float64`` or integers."""
+    """Tensors in the low-precision dtype of ``autocast``; all unchanged if one of them is ``float64`` or an integer."""
     dtype = autocast_dtype()
     if dtype is None or any(isinstance(t, Tensor) and t.dtype.name not in _CAST for t in tensors):
         return tensors
@@ -16,7 +18,7 @@ def low(*tensors: Any) -> Any:
 
 
 def full(*tensors: Any) -> Any:
-    """Tensors of 16 bits as ``float32`` within ``autocast``, all else as it is."""
+    """16-bit tensors as ``float32`` within ``autocast``; others unchanged."""
     if autocast_dtype() is None:
         return tensors
     return tuple(t.float() if isinstance(t, Tensor) and t.dtype.name in _LOW else t for t in tensors)

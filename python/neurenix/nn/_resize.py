@@ -1,4 +1,4 @@
-"""Lines, images and volumes of another size."""
+"""Resizing of lines, images and volumes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """Lines, images or volumes (N, C, ...) of another size; ``mode`` is ``"nearest"``, ``"nearest-exact"``, ``"linear"``,
-    ``"bilinear"``, ``"bicubic"``, ``"trilinear"`` or ``"area"``."""
+    """Resizes lines, images or volumes (N, C, ...); ``mode`` is ``"nearest"``, ``"nearest-exact"``, ``"linear"``,
+    ``"bilinear"``, ``"bicubic"``, ``"trilinear"`` or ``"area"``.
+    """
     if antialias:
         raise NotImplementedError("interpolate: antialias=True is not there")
     dims = input.ndim - 2
@@ -66,7 +67,7 @@ def _factors(scale_factor: float | Sequence[float], dims: int) -> list[float]:
 
 
 def _sizes(old: tuple[int, ...], size: Sizes | None, factors: list[float] | None) -> list[int]:
-    """The new sizes, as they are given or by factors."""
+    """The new sizes, given directly or by factors."""
     if factors is not None and size is None:
         new = [math.floor(was * by) for was, by in zip(old, factors)]
     elif factors is None and size is not None:
@@ -79,7 +80,7 @@ def _sizes(old: tuple[int, ...], size: Sizes | None, factors: list[float] | None
 
 
 def _nearest_exact(input: Tensor, size: Sizes | None, factors: list[float] | None) -> Tensor:
-    """The samples nearest to the middles of the new places."""
+    """The samples nearest to the centres of the new positions."""
     old = input.shape[2:]
     sizes = _sizes(old, size, factors)
     if factors is None:
@@ -101,7 +102,7 @@ def _cubic(distance: float) -> float:
 
 
 def _bicubic(input: Tensor, size: Sizes | None, factors: list[float] | None, align_corners: bool) -> Tensor:
-    """Between four samples of each direction; beyond the border its samples go on."""
+    """Interpolates between four samples in each direction; beyond the border, border samples are repeated."""
     old = input.shape[2:]
     sizes = _sizes(old, size, factors)
     steps = [was / new for was, new in zip(old, sizes)] if factors is None else [1 / by for by in factors]

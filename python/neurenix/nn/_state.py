@@ -1,4 +1,4 @@
-"""States that modules and optimisers are given."""
+"""Loading of module and optimiser states."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .._engine import Tensor
 
 
 class IncompatibleKeys(NamedTuple):
-    """The names by which a state and a module differ."""
+    """The names that differ between a state and a module."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
 
 
 def as_value(given: Any) -> Tensor:
-    """The values of a tensor of this library, or of another that NumPy or DLPack reads."""
+    """The values of a tensor of this library, or of another library through NumPy or DLPack."""
     if isinstance(given, Tensor):
         return given.detach()
     for step in ("detach", "cpu"):  # PyTorch's tensors, which are read without gradients, and from any device.
@@ -28,8 +28,9 @@ def as_value(given: Any) -> Tensor:
 def fitting(
     own: Mapping[str, Tensor], state: Mapping[str, Any], strict: bool, module: str
 ) -> tuple[list[tuple[Tensor, Tensor]], IncompatibleKeys]:
-    """Each place with its new value, computed, of its dtype and on its device; and the names by which they differ. An error
-    if these do, and ``strict``, or if a shape does."""
+    """Each place with its new value, computed, of its dtype and on its device; and the names that differ. Differing
+    names are an error if ``strict``; differing shapes always are.
+    """
     if not isinstance(state, Mapping):
         raise TypeError(f"load_state_dict: a state is a dictionary of tensors by name, not a {type(state).__name__}")
     missing = [name for name in own if name not in state]

@@ -1,4 +1,4 @@
-"""Borders round tensors, and the windows of images as columns."""
+"""Padding of tensors, and the windows of images as columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def each(value: Sizes, dims: int, name: str) -> tuple[int, ...]:
 
 
 def pad(input: Tensor, pad: Sizes, mode: str = "constant", value: float | None = None) -> Tensor:
-    """With borders: pairs of widths from the last dimension to the first. ``mode`` says what stands there: ``"constant"``
+    """Pads a tensor: pairs of widths from the last dimension to the first. ``mode`` sets the values: ``"constant"``
     (``value``, or 0), ``"reflect"``, ``"replicate"`` or ``"circular"``.
 
     >>> import neurenix as nx
@@ -46,7 +46,7 @@ def pad(input: Tensor, pad: Sizes, mode: str = "constant", value: float | None =
 
 
 def _bordered(x: Tensor, dim: int, left: int, right: int, mode: str) -> Tensor:
-    """With borders of these widths along one dimension."""
+    """Pads one dimension with these widths."""
     size = x.shape[dim]
     most = {"reflect": size - 1, "circular": size}.get(mode)
     if min(left, right) < 0 or (size == 0 and max(left, right) > 0) or (most is not None and max(left, right) > most):
@@ -74,8 +74,9 @@ def _border(x: Tensor, dim: int, width: int, mode: str, left: bool) -> Tensor:
 def _places(sizes: Sizes, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes, device: Any) -> tuple[
     tuple[int, int], tuple[int, int], tuple[int, int], Tensor
 ]:
-    """The paddings, the padded sizes and the numbers of windows in both directions, and in rows of windows the place in
-    the padded image of each of their elements."""
+    """The paddings, the padded sizes and the numbers of windows in both directions, and for each element of the
+    windows, in rows, its position in the padded image.
+    """
     size, kernels, dilations, paddings, strides = (
         each(value, 2, name)
         for value, name in (
@@ -116,7 +117,7 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
 def fold(
     input: Tensor, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1
 ) -> Tensor:
-    """Columns (N, C * kernel elements, windows) added up to images (N, C, H, W): the adjoint of ``unfold``."""
+    """Columns (N, C * kernel elements, windows) summed into images (N, C, H, W): the adjoint of ``unfold``."""
     if input.ndim == 2:
         return fold(input.unsqueeze(0), output_size, kernel_size, dilation, padding, stride).squeeze(0)
     if input.ndim != 3:

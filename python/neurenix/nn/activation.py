@@ -13,7 +13,7 @@ from .parameter import Parameter
 
 class Activation(Module):
     """The base of activations: a function of ``functional`` with settings, of any shape to the same shape (but for
-    :class:`GLU`). ``inplace``, where PyTorch has it, is accepted and changes nothing.
+    :class:`GLU`). ``inplace``, where PyTorch has it, is accepted and has no effect.
 
     ``_settings`` names the settings and their defaults, in the order of the arguments.
     """
@@ -59,7 +59,7 @@ class ReLU(Activation):
 
 
 class ReLU6(Activation):
-    """Each element brought between 0 and 6.
+    """Each element clamped to [0, 6].
 
     >>> import neurenix as nx
     >>> nx.nn.ReLU6()(nx.Tensor([-1.0, 2.0, 8.0])).tolist()
@@ -143,7 +143,7 @@ class Hardsigmoid(Activation):
 
 
 class Hardtanh(Activation):
-    """Each element brought between ``min_val`` and ``max_val``.
+    """Each element clamped to [``min_val``, ``max_val``].
 
     >>> import neurenix as nx
     >>> nx.nn.Hardtanh()(nx.Tensor([-3.0, 0.5])).tolist()
@@ -165,7 +165,7 @@ class Hardshrink(Activation):
 
 
 class Softshrink(Activation):
-    """``x`` moved towards 0 by ``lambd``, and 0 within that distance.
+    """``x`` shrunk towards 0 by ``lambd``, and 0 within that distance.
 
     >>> import neurenix as nx
     >>> nx.nn.Softshrink()(nx.Tensor([0.25, -2.0])).tolist()
@@ -227,8 +227,9 @@ class GLU(Activation):
 
 
 class Softmax(Activation):
-    """``exp(x) / sum(exp(x))`` along ``dim``; without it, along the first of 1 or 3 dimensions, else along the second, with a
-    warning, as in PyTorch."""
+    """``exp(x) / sum(exp(x))`` along ``dim``; by default the first of 1 or 3 dimensions, otherwise the second, with a
+    warning, as in PyTorch.
+    """
 
     _function, _settings = "softmax", {"dim": None}
 
@@ -246,7 +247,7 @@ class Softmin(Activation):
 
 
 class Softmax2d(Module):
-    """``Softmax`` over the channels at each place of (N, C, H, W) or (C, H, W)."""
+    """``Softmax`` over the channels at each position of (N, C, H, W) or (C, H, W)."""
 
     def forward(self, input: Tensor) -> Tensor:
         if input.ndim not in (3, 4):
@@ -270,8 +271,8 @@ class RReLU(Module):
 
 
 class PReLU(Module):
-    """``x`` where positive, else ``weight * x``, with a weight that is learnt: (N, C, ...) to the same shape. ``weight``
-    is (num_parameters): one for each channel, or one.
+    """``x`` where positive, else ``weight * x``, with a learnable weight: (N, C, ...) to the same shape. ``weight`` is
+    (num_parameters): one for each channel, or one.
 
     >>> import neurenix as nx
     >>> nx.nn.PReLU()(nx.Tensor([-4.0, 2.0])).tolist()

@@ -1,4 +1,4 @@
-"""Modules that hold others."""
+"""Container modules."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .parameter import Parameter
 
 
 class _Numbered(Module):
-    """Parts named by their numbers."""
+    """Submodules named by their numbers."""
 
     _kinds: tuple[type, ...] = (Module,)
 
     def _check(self, module: Any) -> None:
-        """An error, before anything is changed, for what is no module."""
+        """Raises an error, before anything is changed, for an object that is not a module."""
         if not isinstance(module, self._kinds):
             raise TypeError(f"expected Module, got {type(module).__name__}")
 
@@ -56,13 +56,13 @@ class _Numbered(Module):
             self._modules.update({str(number): part for number, part in enumerate(parts)})
 
     def append(self, module: Module | None) -> Any:
-        """Adds a part at the end."""
+        """Appends a module."""
         self._check(module)
         self.register_module(str(len(self)), module)
         return self
 
     def extend(self, modules: Iterable[Module | None]) -> Any:
-        """Adds parts at the end."""
+        """Appends modules."""
         parts = list(modules)
         for module in parts:
             self._check(module)  # All before the first is added.
@@ -71,7 +71,7 @@ class _Numbered(Module):
         return self
 
     def insert(self, index: int, module: Module | None) -> Any:
-        """Adds a part before another."""
+        """Inserts a module before another."""
         self._check(module)
         parts = list(self._modules.values())
         parts.insert(index, module)
@@ -80,7 +80,7 @@ class _Numbered(Module):
 
 
 class Sequential(_Numbered):
-    """Modules one after the other: ``Sequential(a, b)``, ``Sequential([a, b])`` or ``Sequential({"a": a, "b": b})``.
+    """Modules in sequence: ``Sequential(a, b)``, ``Sequential([a, b])`` or ``Sequential({"a": a, "b": b})``.
 
     >>> import neurenix as nx
     >>> model = nx.nn.Sequential(nx.nn.Linear(4, 3), nx.nn.ReLU())
@@ -113,15 +113,15 @@ _MOST_LAYERS = 1 << 14
 
 
 def check_layers(name: str, count: int) -> int:
-    """An error if a module is to have too many layers; else how many."""
+    """The number of layers; raises an error if there are too many."""
     if count > _MOST_LAYERS:
         raise ValueError(f"{name}: {count} layers: at most {_MOST_LAYERS} are supported")
     return count
 
 
 class ModuleList(_Numbered):
-    """A list of modules whose parameters belong to the module that holds it; it is not called itself. ``None`` keeps the
-    place of a module that is missing.
+    """A list of modules whose parameters belong to the module that holds it; it cannot be called. ``None`` keeps the
+    position of a missing module.
 
     >>> from neurenix import nn
     >>> layers = nn.ModuleList([nn.Linear(2, 3), nn.Linear(3, 1)])
@@ -143,7 +143,7 @@ class ModuleList(_Numbered):
 
 
 class ModuleDict(Module):
-    """Modules by name whose parameters belong to the module that holds it; it is not called itself.
+    """Modules by name whose parameters belong to the module that holds it; it cannot be called.
 
     >>> from neurenix import nn
     >>> parts = nn.ModuleDict({"first": nn.Linear(2, 3), "norm": nn.LayerNorm(3)})
@@ -191,11 +191,11 @@ class ModuleDict(Module):
         return self._modules.items()
 
     def pop(self, name: str) -> Any:
-        """Takes a module out."""
+        """Removes a module and returns it."""
         return self._modules.pop(name)
 
     def clear(self) -> None:
-        """Takes all modules out."""
+        """Removes all modules."""
         self._modules.clear()
 
 
@@ -262,7 +262,7 @@ class ParameterDict(Module):
         self.update({} if parameters is None else parameters)
 
     def update(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
-        """Adds parameters, or puts them in the place of others; plain tensors become parameters."""
+        """Adds or replaces parameters; plain tensors become parameters."""
         for name, value in dict(parameters).items():
             self[name] = value
 
@@ -287,11 +287,11 @@ class ParameterDict(Module):
         return len(self._parameters)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A parameter, or the default where there is none of this name."""
+        """The parameter with this name, or the default if there is none."""
         return self._parameters.get(name, default)
 
     def pop(self, name: str) -> Any:
-        """A parameter, which goes away."""
+        """Removes a parameter and returns it."""
         return self._parameters.pop(name)
 
     def keys(self) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Convolutions and their adjoints."""
+"""Convolutions and transposed convolutions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _Convolution(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws new values, evenly over +-1 / sqrt(fan in)."""
+        """Draws new values, uniform in +-1 / sqrt(fan in)."""
         fan_in, _ = init.fans(self.weight)
         bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
         for parameter in self.parameters():
@@ -123,7 +123,7 @@ class _Forward(_Convolution):
         return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def _borders(self) -> list[int]:
-        """The widths on both sides, from the last dimension to the first; what is odd goes to the end."""
+        """The widths on both sides, from the last dimension to the first; an odd remainder goes to the end."""
         widths: list[int] = []
         for dim in reversed(range(self._dims)):
             if self.padding == "same":
@@ -135,11 +135,11 @@ class _Forward(_Convolution):
 
 
 class Conv1d(_Forward):
-    """A convolution of lines: (N, in_channels, L), or (in_channels, L), to (N, out_channels, L_out), or without N.
+    """A 1D convolution: (N, in_channels, L), or (in_channels, L), to (N, out_channels, L_out), or without N.
 
-    ``L_out = (L + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1``. ``padding`` may be ``"same"`` (with a
-    stride of 1: ``L_out = L``) or ``"valid"`` (0). ``weight`` is (out_channels, in_channels / groups, kernel_size),
-    ``bias`` (out_channels). As in PyTorch it is a correlation: the kernel is not turned round.
+    ``L_out = (L + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1``. ``padding`` may be ``"same"`` (with
+    a stride of 1: ``L_out = L``) or ``"valid"`` (0). ``weight`` is (out_channels, in_channels / groups, kernel_size),
+    ``bias`` (out_channels). As in PyTorch it is a cross-correlation: the kernel is not flipped.
 
     >>> import neurenix as nx
     >>> nx.nn.Conv1d(2, 4, kernel_size=3, stride=2)(nx.zeros(1, 2, 9)).shape
@@ -150,8 +150,8 @@ class Conv1d(_Forward):
 
 
 class Conv2d(_Forward):
-    """A convolution of images: (N, in_channels, H, W), or (in_channels, H, W), to (N, out_channels, H_out, W_out), or
-    without N.
+    """A 2D convolution: (N, in_channels, H, W), or (in_channels, H, W), to (N, out_channels, H_out, W_out), or without
+    N.
 
     Sizes and arguments are those of :class:`Conv1d`, as one number or as one for height and one for width.
 
@@ -166,7 +166,7 @@ class Conv2d(_Forward):
 
 
 class Conv3d(_Forward):
-    """A convolution of volumes: (N, in_channels, D, H, W), or (in_channels, D, H, W), to (N, out_channels, D_out, H_out,
+    """A 3D convolution: (N, in_channels, D, H, W), or (in_channels, D, H, W), to (N, out_channels, D_out, H_out,
     W_out), or without N. Sizes and arguments are those of :class:`Conv1d`, as one number or as one for each dimension.
 
     >>> import neurenix as nx
@@ -219,7 +219,7 @@ class _Transposed(_Convolution):
         )
 
     def _extra(self, input: Tensor, output_size: Sizes) -> tuple[int, ...]:
-        """The output padding that gives the size asked for."""
+        """The output padding that gives the requested size."""
         dims = self._dims
         wanted = each(output_size if isinstance(output_size, int) else tuple(output_size)[-dims:], dims, "output_size")
         settings = zip(
@@ -235,8 +235,7 @@ class _Transposed(_Convolution):
 
 
 class ConvTranspose1d(_Transposed):
-    """The adjoint of a convolution of lines: (N, in_channels, L), or (in_channels, L), to (N, out_channels, L_out), or
-    without N.
+    """A 1D transposed convolution: (N, in_channels, L), or (in_channels, L), to (N, out_channels, L_out), or without N.
 
     ``L_out = (L - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1``; ``layer(x,
     output_size)`` finds the ``output_padding``. ``weight`` is (in_channels, out_channels / groups, kernel_size), ``bias``
@@ -252,8 +251,8 @@ class ConvTranspose1d(_Transposed):
 
 
 class ConvTranspose2d(_Transposed):
-    """The adjoint of a convolution of images: (N, in_channels, H, W), or (in_channels, H, W), to (N, out_channels, H_out,
-    W_out), or without N. Sizes and arguments are those of :class:`ConvTranspose1d`, for both dimensions.
+    """A 2D transposed convolution: (N, in_channels, H, W), or (in_channels, H, W), to (N, out_channels, H_out, W_out),
+    or without N. Sizes and arguments are those of :class:`ConvTranspose1d`, for both dimensions.
 
     >>> import neurenix as nx
     >>> nx.nn.ConvTranspose2d(4, 2, kernel_size=2, stride=2)(nx.zeros(1, 4, 3, 5)).shape
@@ -264,7 +263,8 @@ class ConvTranspose2d(_Transposed):
 
 
 class ConvTranspose3d(_Transposed):
-    """The adjoint of a convolution of volumes: (N, in_channels, D, H, W), or (in_channels, D, H, W), to (N, out_channels,
-    D_out, H_out, W_out), or without N. Sizes and arguments are those of :class:`ConvTranspose1d`, for each dimension."""
+    """A 3D transposed convolution: (N, in_channels, D, H, W), or (in_channels, D, H, W), to (N, out_channels, D_out,
+    H_out, W_out), or without N. Sizes and arguments are those of :class:`ConvTranspose1d`, for each dimension.
+    """
 
     _dims = 3

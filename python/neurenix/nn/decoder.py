@@ -1,4 +1,4 @@
-"""Transformers' decoders, and encoder and decoder together."""
+"""Transformer decoders, and the whole transformer."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from .transformer import MultiheadAttention, TransformerEncoder, TransformerEnco
 
 
 class TransformerDecoderLayer(Module):
-    """Self-attention, attention to an encoder's results and a feed-forward network, each with a residual connection and a
-    layer normalisation as in :class:`TransformerEncoderLayer`: a target (T, N,
-    d_model) and the encoder's (S, N, d_model) to (T, N, d_model), with ``batch_first`` N comes first, and all may be
-    without N.
+    """Self-attention, cross-attention to an encoder's output and a feed-forward network, each with a residual
+    connection and a layer normalisation as in :class:`TransformerEncoderLayer`: a target (T, N, d_model) and the
+    encoder's (S, N, d_model) to (T, N, d_model), with ``batch_first`` N comes first, and all may be without N.
 
     >>> import neurenix as nx
     >>> nx.nn.TransformerDecoderLayer(8, 2, 16)(nx.zeros(4, 3, 8), nx.zeros(5, 3, 8)).shape
@@ -94,8 +93,8 @@ class TransformerDecoderLayer(Module):
 
 
 class TransformerDecoder(Module):
-    """Copies of a layer, one after the other, which all look at the same results of an encoder, then ``norm``: shapes as
-    of :class:`TransformerDecoderLayer`.
+    """A stack of copies of a layer, which all attend to the same encoder output, then ``norm``: shapes as of
+    :class:`TransformerDecoderLayer`.
 
     >>> import neurenix as nx
     >>> layer = nx.nn.TransformerDecoderLayer(8, 2, 16)
@@ -193,5 +192,6 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
-        """A mask (sz, sz) with which no place looks at later ones: minus infinity above the diagonal, else zeros."""
+        """A mask (sz, sz) with which no position attends to later ones: minus infinity above the diagonal, else zeros.
+        """
         return _engine.full((sz, sz), -float("inf"), device=device, dtype=dtype or "float32").triu(1)

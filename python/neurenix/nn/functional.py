@@ -1,6 +1,6 @@
 """The functions that layers call, by PyTorch's names and signatures.
 
-Within :class:`neurenix.amp.autocast`, linear maps, convolutions and attention compute in the low dtype; softmax,
+Within :class:`neurenix.amp.autocast`, linear layers, convolutions and attention compute in its dtype; softmax,
 normalisations and losses in ``float32``.
 """
 
@@ -24,7 +24,7 @@ from ._windows import *  # noqa: F403
 from ._windows import Sizes as Sizes, each as each
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``input @ weight.T + bias``; trailing dimensions of the input count as one where only their product fits.
+    """``input @ weight.T + bias``; trailing dimensions of the input count as one if only their product fits.
 
     >>> import neurenix as nx
     >>> nx.functional.linear(nx.ones(2, 3), nx.ones(4, 3)).shape
@@ -34,7 +34,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
-    """The product of matrices."""
+    """The matrix product."""
     return input @ other
 
 
@@ -79,7 +79,7 @@ def _convolution(dims: int) -> Any:
 def _same(
     input: Tensor, kernel: tuple[int, ...], stride: Sizes, dilation: Sizes, dims: int
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """The padding with which the output is as large as the input; what is odd goes to the end of the input."""
+    """The padding with which the output is as large as the input; an odd remainder goes to the end of the input."""
     if any(step != 1 for step in each(stride, dims, "stride")):
         raise ValueError('padding="same" needs a stride of 1')
     total = [step * (size - 1) for size, step in zip(kernel, each(dilation, dims, "dilation"), strict=True)]
@@ -107,7 +107,7 @@ def _transposed(dims: int) -> Any:
         )
 
     convolution.__name__ = convolution.__qualname__ = f"conv_transpose{dims}d"
-    convolution.__doc__ = "The adjoint of a convolution, with ``weight`` of shape (C, out / groups, kernel...)."
+    convolution.__doc__ = "A transposed convolution, with ``weight`` of shape (C, out / groups, kernel...)."
     return convolution
 
 
@@ -128,7 +128,7 @@ def _max_pool(dims: int) -> Any:
         ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> Any:
-        """The greatest element of each window; with ``return_indices`` its position too."""
+        """The greatest element of each window; with ``return_indices`` also its position."""
         return (indexed if return_indices else plain)(input, kernel_size, stride, padding, dilation, ceil_mode)
 
     pool.__name__ = pool.__qualname__ = f"max_pool{dims}d"
@@ -153,7 +153,7 @@ def _adaptive(name: str, dims: int, doc: str) -> Any:
 
 
 def _adaptive_max_pool(dims: int) -> Any:
-    doc = "The greatest elements of as many windows as the output has places."
+    doc = "The greatest element of each window, one window per output position."
     plain, indexed = _adaptive("adaptive_max_pool", dims, doc), _max_pool(dims)
 
     def pool(input: Tensor, output_size: int | tuple[int | None, ...] | None, return_indices: bool = False) -> Any:
@@ -205,12 +205,12 @@ avg_pool1d = _guarded(_engine.avg_pool1d, "avg_pool1d", {"input": "Tensor"})
 avg_pool2d, avg_pool3d = _avg_pool(2), _avg_pool(3)
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_adaptive_max_pool(dims) for dims in (1, 2, 3))
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
-    _adaptive("adaptive_avg_pool", dims, "The means of as many windows as the output has places.") for dims in (1, 2, 3)
+    _adaptive("adaptive_avg_pool", dims, "The mean of each window, one window per output position.") for dims in (1, 2, 3)
 )
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zeros elements with probability ``p`` and divides the others by ``1 - p``; nothing without ``training``."""
+    """Zeros elements with probability ``p`` and divides the others by ``1 - p``; has no effect without ``training``."""
     return _engine.dropout(input, p, training)
 
 
@@ -260,13 +260,13 @@ def scaled_dot_product_attention(
 def layer_norm(
     input: Tensor, normalized_shape: Sizes, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Normalised over the last dimensions."""
+    """Normalises over the last dimensions."""
     input, weight, bias = full(input, weight, bias)
     return _engine.layer_norm(input, normalized_shape, weight, bias, eps)
 
 
 def rms_norm(input: Tensor, normalized_shape: Sizes, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """Divided by the root of the mean square over the last dimensions."""
+    """Divides by the root mean square over the last dimensions."""
     input, weight = full(input, weight)
     return _engine.rms_norm(input, normalized_shape, weight, eps)
 
@@ -274,7 +274,7 @@ def rms_norm(input: Tensor, normalized_shape: Sizes, weight: Tensor | None = Non
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Normalised over groups of channels."""
+    """Normalises over groups of channels."""
     input, weight, bias = full(input, weight, bias)
     return _engine.group_norm(input, num_groups, weight, bias, eps)
 
@@ -289,8 +289,9 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalised over each channel of each sample, of more than one element, which brings running statistics nearer to the means
-    of the samples'; without ``use_input_stats`` by the running ones."""
+    """Normalises over each channel of each sample (more than one element), and moves the running statistics towards the
+    means over the samples; without ``use_input_stats``, normalises by the running ones.
+    """
     input, weight, bias = full(input, weight, bias)
     if not use_input_stats:
         if running_mean is None or running_var is None:
@@ -332,8 +333,9 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalised over the batch: by its own mean and variance in training, else by the running ones, which training
-    updates in place."""
+    """Normalises over the batch: in training by its own mean and variance, otherwise by the running ones, which
+    training updates in place.
+    """
     input, weight, bias = full(input, weight, bias)
     return _engine.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
@@ -349,7 +351,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
 
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
-    """Divided by ``(k + alpha * mean of squares of size neighbouring channels) ** beta``, for (N, C, ...)."""
+    """Divides by ``(k + alpha * mean of squares of size neighbouring channels) ** beta``, for (N, C, ...)."""
     if input.ndim < 3:
         raise ValueError(f"local_response_norm: the input has {input.ndim} dimensions, needed are 3 at least")
     (input,) = full(input)

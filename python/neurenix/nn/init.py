@@ -1,4 +1,4 @@
-"""Starting values of parameters: each function fills its tensor in place and gives it back.
+"""Initial values of parameters: each function fills its tensor in place and returns it.
 
 >>> import neurenix as nx
 >>> nx.nn.init.constant_(nx.zeros(2), 3.0).tolist()
@@ -48,7 +48,7 @@ def _draw(tensor: Tensor, source: str, generator: Generator | None) -> Tensor:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Numbers distributed evenly over [a, b)."""
+    """Uniform numbers in [a, b)."""
     return _put(tensor, _draw(tensor, "rand", generator) * (b - a) + a)
 
 
@@ -67,7 +67,7 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Numbers from a normal distribution, between ``a`` and ``b``: by the inverse of its cumulative distribution."""
+    """Numbers from a normal distribution truncated to [``a``, ``b``], by its inverse cumulative distribution."""
     if std <= 0:
         raise ValueError(f"trunc_normal_: std is {std}: it is above 0")
     lower, upper = (math.erf((edge - mean) / std / math.sqrt(2.0)) for edge in (a, b))
@@ -82,7 +82,7 @@ def trunc_normal_(
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """One number everywhere."""
+    """A constant."""
     return _put(tensor, _engine.full_like(tensor.detach(), val))
 
 
@@ -104,7 +104,7 @@ def eye_(tensor: Tensor) -> Tensor:
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """A convolution's weight that passes on as many channels as it can, those of each group by themselves."""
+    """A convolution weight that passes on as many channels as it can, separately for each group."""
     if tensor.ndim not in (3, 4, 5):
         raise ValueError(f"dirac_: a convolution's weight of 3, 4 or 5 dimensions is needed, not {tensor.ndim}")
     outputs, inputs, *kernel = tensor.shape
@@ -134,7 +134,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
-    """A matrix with this share of zeros in each column, normally distributed elsewhere (Martens, 2010)."""
+    """A matrix with this fraction of zeros in each column, normally distributed elsewhere (Martens, 2010)."""
     if tensor.ndim != 2:
         raise ValueError(f"sparse_: a matrix is needed, not {tensor.ndim} dimensions")
     if not 0.0 <= sparsity <= 1.0:
@@ -145,7 +145,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 
 
 def fans(tensor: Tensor) -> tuple[int, int]:
-    """How many numbers a unit of the output adds up, and how many units of the output a number of the input reaches."""
+    """The fan-in (inputs of an output unit) and the fan-out (output units that an input reaches)."""
     if tensor.ndim < 2:
         raise ValueError(f"fan in and fan out need a tensor of at least 2 dimensions, not {tensor.ndim}")
     field = math.prod(tensor.shape[2:])
@@ -153,13 +153,13 @@ def fans(tensor: Tensor) -> tuple[int, int]:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Evenly distributed, keeping the variance forward and backward (Glorot and Bengio, 2010)."""
+    """Uniform, keeping the variance forward and backward (Glorot and Bengio, 2010)."""
     bound = gain * math.sqrt(6.0 / sum(fans(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Normally distributed, keeping the variance forward and backward (Glorot and Bengio, 2010)."""
+    """Normal, keeping the variance forward and backward (Glorot and Bengio, 2010)."""
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans(tensor))), generator)
 
 
@@ -176,7 +176,7 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """Evenly distributed, keeping the variance through rectifiers (He et al., 2015)."""
+    """Uniform, keeping the variance through ReLUs (He et al., 2015)."""
     bound = math.sqrt(3.0) * _kaiming(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
 
@@ -188,7 +188,7 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normally distributed, keeping the variance through rectifiers (He et al., 2015)."""
+    """Normal, keeping the variance through ReLUs (He et al., 2015)."""
     return normal_(tensor, 0.0, _kaiming(tensor, a, mode, nonlinearity), generator)
 
 

@@ -1,4 +1,4 @@
-"""Linear layers, embeddings, and layers of shape."""
+"""Linear layers, embeddings, and layers that change shapes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def new(*sizes: int, dtype: Any = None, device: Any = None) -> Parameter:
 
 
 class Identity(Module):
-    """Gives its input back, of any shape; arguments are accepted and not used."""
+    """Returns its input, of any shape; arguments are accepted and ignored."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -31,8 +31,8 @@ class Identity(Module):
 class Linear(Module):
     """``x @ weight.T + bias``: (..., in_features) to (..., out_features).
 
-    ``weight`` is (out_features, in_features), ``bias`` (out_features). Unlike PyTorch's, trailing dimensions of the input
-    whose product is ``in_features`` count as one: images need no ``Flatten``.
+    ``weight`` is (out_features, in_features), ``bias`` (out_features). Unlike in PyTorch, trailing dimensions of the
+    input whose product is ``in_features`` count as one, so images need no ``Flatten``.
 
     >>> import neurenix as nx
     >>> layer = nx.nn.Linear(6, 4)
@@ -53,7 +53,7 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws new values, evenly over +-1 / sqrt(in_features)."""
+        """Draws new values, uniform in +-1 / sqrt(in_features)."""
         bound = 1.0 / math.sqrt(self.in_features) if self.in_features else 0.0
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
@@ -66,8 +66,8 @@ class Linear(Module):
 
 
 class Bilinear(Module):
-    """``x1 @ weight[k] @ x2 + bias[k]`` for each output ``k``: (..., in1_features) and (..., in2_features), alike but for
-    the last dimension, to (..., out_features).
+    """``x1 @ weight[k] @ x2 + bias[k]`` for each output ``k``: (..., in1_features) and (..., in2_features), equal
+    except for the last dimension, to (..., out_features).
 
     ``weight`` is (out_features, in1_features, in2_features), ``bias`` (out_features).
 
@@ -106,7 +106,7 @@ class Bilinear(Module):
 class Embedding(Module):
     """A table of vectors looked up by index: (...) of integers to (..., embedding_dim).
 
-    ``weight`` is (num_embeddings, embedding_dim). The vector ``padding_idx`` begins as zeros and gets no gradient.
+    ``weight`` is (num_embeddings, embedding_dim). The vector ``padding_idx`` is initially zero and gets no gradient.
     PyTorch's ``max_norm``, ``scale_grad_by_freq`` and ``sparse`` are errors.
 
     >>> import neurenix as nx
@@ -161,7 +161,7 @@ class Embedding(Module):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> Embedding:
-        """An embedding with these vectors, which training leaves as they are if ``freeze``."""
+        """An embedding with these vectors; ``freeze`` excludes them from training."""
         if embeddings.ndim != 2:
             raise ValueError(f"from_pretrained: vectors are the rows of a matrix, not of {embeddings.ndim} dimensions")
         count, size = embeddings.shape
@@ -230,7 +230,7 @@ class EmbeddingBag(Module):
         include_last_offset: bool = False,
         padding_idx: int | None = None,
     ) -> EmbeddingBag:
-        """Bags with these vectors, which training leaves as they are if ``freeze``."""
+        """An ``EmbeddingBag`` with these vectors; ``freeze`` excludes them from training."""
         if embeddings.ndim != 2:
             raise ValueError(f"from_pretrained: vectors are the rows of a matrix, not of {embeddings.ndim} dimensions")
         count, size = embeddings.shape
@@ -256,7 +256,7 @@ class EmbeddingBag(Module):
 
 
 class Flatten(Module):
-    """Makes one dimension of those from ``start_dim`` to ``end_dim``: (N, C, H, W) to (N, C * H * W).
+    """Flattens the dimensions from ``start_dim`` to ``end_dim`` into one: (N, C, H, W) to (N, C * H * W).
 
     >>> import neurenix as nx
     >>> nx.nn.Flatten()(nx.zeros(2, 3, 4)).shape, nx.nn.Flatten(0, 1)(nx.zeros(2, 3, 4)).shape
@@ -275,7 +275,7 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """Makes several dimensions of one, which is given by number: (..., product of the sizes, ...) to (..., sizes, ...).
+    """Splits one dimension, given by its number, into several: (..., product of the sizes, ...) to (..., sizes, ...).
 
     >>> import neurenix as nx
     >>> nx.nn.Unflatten(1, (3, 4))(nx.zeros(2, 12)).shape
@@ -294,8 +294,8 @@ class Unflatten(Module):
 
 
 class Upsample(Module):
-    """Lines (N, C, L), images (N, C, H, W) or volumes (N, C, D, H, W) of another size: ``size``, or ``scale_factor``
-    times as large. See :func:`neurenix.functional.interpolate` for the modes.
+    """Resizes lines (N, C, L), images (N, C, H, W) or volumes (N, C, D, H, W): ``size``, or ``scale_factor`` times as
+    large. See :func:`neurenix.functional.interpolate` for the modes.
 
     >>> import neurenix as nx
     >>> nx.nn.Upsample(scale_factor=2)(nx.zeros(1, 3, 4, 5)).shape
@@ -324,14 +324,14 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Images (N, C, H, W) of another size, of the nearest pixels."""
+    """Resizes images (N, C, H, W) with the nearest pixels."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, "nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Images (N, C, H, W) of another size, between the pixels; corners stay corners."""
+    """Resizes images (N, C, H, W) by bilinear interpolation; corner pixels are aligned."""
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, "bilinear", True)

@@ -96,8 +96,8 @@ class CrossEntropyLoss(_Weighted):
     """``-log(softmax(scores)[class])``: scores (N, C, ...), or (C), against classes (N, ...), or (), or against
     probabilities of the scores' shape; to a number, or to the classes' shape with ``reduction="none"``.
 
-    ``weight`` (C) counts classes, and the mean is divided by the weights of those that came; samples of the class
-    ``ignore_index`` do not count; ``label_smoothing`` is the part of the target that is spread over all classes.
+    ``weight`` (C) weights the classes, and the mean is divided by the weights of the target classes. Samples of the
+    class ``ignore_index`` do not count. ``label_smoothing`` is the part of the target that is spread over all classes.
 
     >>> import neurenix as nx
     >>> round(nx.nn.CrossEntropyLoss()(nx.zeros(2, 4), nx.tensor([0, 3])).item(), 4)
@@ -155,8 +155,8 @@ class BCELoss(_Weighted):
 
 
 class BCEWithLogitsLoss(_Weighted):
-    """:class:`BCELoss` of ``sigmoid(input)``, without its overflow; shapes as there. ``pos_weight`` scales the part of
-    ``target``, as of classes that are rare.
+    """:class:`BCELoss` of ``sigmoid(input)``, without overflow; the shapes are the same. ``pos_weight`` scales the part
+    of ``target``, for example for rare classes.
 
     >>> import neurenix as nx
     >>> round(nx.nn.BCEWithLogitsLoss()(nx.zeros(2, 3), nx.ones(2, 3)).item(), 4)
@@ -179,7 +179,7 @@ class BCEWithLogitsLoss(_Weighted):
 
 
 class KLDivLoss(Loss):
-    """Kullback and Leibler's divergence: ``target * (log(target) - input)`` for logarithms of probabilities and a target
+    """The Kullback-Leibler divergence: ``target * (log(target) - input)`` for logarithms of probabilities and a target
     of one shape; to a number, or to that shape with ``reduction="none"``.
 
     ``reduction="batchmean"`` divides the sum by the first dimension's size, which is the divergence; ``"mean"`` divides
@@ -234,11 +234,11 @@ class CosineEmbeddingLoss(Loss):
 
 
 class CTCLoss(Loss):
-    """Connectionist temporal classification: the labels of a sequence, at places that are not known.
+    """Connectionist temporal classification: the labels of a sequence, at unknown positions.
 
     Logarithms of probabilities (T, N, C), or (T, C), and targets (N, S), or all labels in a row; lengths are N numbers,
-    or one. To a number, or to (N) with ``reduction="none"``; ``"mean"`` divides each by its number of labels first. See
-    :func:`neurenix.functional.ctc_loss`.
+    or one. To a number, or to (N) with ``reduction="none"``; ``"mean"`` first divides each loss by its number of
+    labels. See :func:`neurenix.functional.ctc_loss`.
 
     >>> import neurenix as nx
     >>> scores = nx.randn(20, 2, 5, requires_grad=True)
@@ -258,8 +258,8 @@ class CTCLoss(Loss):
 
 
 class MarginRankingLoss(Loss):
-    """``max(0, margin - target * (x1 - x2))``: a target of 1 wants the first greater, of -1 the second. Three tensors of
-    one shape, to a number, or to that shape with ``reduction="none"``.
+    """``max(0, margin - target * (x1 - x2))``: a target of 1 requires the first to be greater, -1 the second. Three
+    tensors of one shape, to a number, or to that shape with ``reduction="none"``.
 
     >>> import neurenix as nx
     >>> loss = nx.nn.MarginRankingLoss(margin=1.0)
@@ -276,8 +276,8 @@ class MarginRankingLoss(Loss):
 
 
 class MultiMarginLoss(_Weighted):
-    """The mean over classes of ``max(0, margin - score of the right class + score of another) ** p``: scores (N, C), or
-    (C), and classes (N), or (); to a number, or to the classes' shape with ``reduction="none"``. ``weight`` is (C).
+    """The mean over classes of ``max(0, margin - score of the correct class + score of another) ** p``: scores (N, C),
+    or (C), and classes (N), or (); to a number, or to the classes' shape with ``reduction="none"``. ``weight`` is (C).
 
     >>> import neurenix as nx
     >>> nx.nn.MultiMarginLoss()(nx.Tensor([[2.0, 1.5, 0.0, 1.0]]), nx.tensor([0])).item()
@@ -295,9 +295,9 @@ class MultiMarginLoss(_Weighted):
 
 
 class MultiLabelMarginLoss(Loss):
-    """The mean over classes of ``max(0, 1 - score of a right class + score of a wrong one)``, summed over all such pairs:
-    scores (N, C), or (C), and targets of the same shape, whose rows list the right classes up to the first -1; to a
-    number, or to (N) with ``reduction="none"``.
+    """The mean over classes of ``max(0, 1 - score of a correct class + score of a wrong one)``, summed over all such
+    pairs: scores (N, C), or (C), and targets of the same shape, whose rows list the correct classes up to the first -1;
+    to a number, or to (N) with ``reduction="none"``.
 
     >>> import neurenix as nx
     >>> nx.nn.MultiLabelMarginLoss()(nx.Tensor([[1.0, 0.5, 0.0, 0.0]]), nx.tensor([[0, -1, 0, 0]])).item()
@@ -338,9 +338,9 @@ class MultiLabelSoftMarginLoss(_Weighted):
 
 
 class TripletMarginLoss(Loss):
-    """``max(0, distance to what is like it - distance to what is not + margin)``: three tensors (N, D), or (D), to a
-    number, or to (N), or (), with ``reduction="none"``. With ``swap`` the lesser of the distances from both counts for
-    the latter.
+    """``max(0, distance to the positive - distance to the negative + margin)``: three tensors (N, D), or (D), to a
+    number, or to (N), or (), with ``reduction="none"``. With ``swap`` the distance from the positive to the negative
+    counts if it is smaller than the latter.
 
     >>> import neurenix as nx
     >>> anchor, like, unlike = nx.Tensor([[0.0, 0.0]]), nx.Tensor([[3.0, 4.0]]), nx.Tensor([[6.0, 8.0]])
@@ -361,8 +361,9 @@ class TripletMarginLoss(Loss):
 
 
 class TripletMarginWithDistanceLoss(Loss):
-    """As :class:`TripletMarginLoss`, with a distance of one's own: a function of two tensors that gives one number for
-    each pair. Without one it is that of :class:`PairwiseDistance`."""
+    """:class:`TripletMarginLoss` with a custom distance: a function of two tensors that returns one number for each
+    pair. The default is that of :class:`PairwiseDistance`.
+    """
 
     def __init__(
         self,
@@ -388,9 +389,9 @@ class TripletMarginWithDistanceLoss(Loss):
 
 
 class PoissonNLLLoss(Loss):
-    """The negative log-likelihood of counts by Poisson's distribution: ``exp(x) - target * x``, or without ``log_input``
-    ``x - target * log(x + eps)``; two tensors of one shape, to a number, or to that shape with ``reduction="none"``.
-    ``full`` adds Stirling's approximation of the term that depends on the target alone.
+    """The negative log-likelihood of counts under a Poisson distribution: ``exp(x) - target * x``, or without
+    ``log_input`` ``x - target * log(x + eps)``; two tensors of one shape, to a number, or to that shape with
+    ``reduction="none"``. ``full`` adds Stirling's approximation of the term that depends on the target alone.
 
     >>> import neurenix as nx
     >>> round(nx.nn.PoissonNLLLoss(log_input=False)(nx.Tensor([1.0]), nx.Tensor([2.0])).item(), 4)
@@ -408,7 +409,7 @@ class PoissonNLLLoss(Loss):
 
 
 class GaussianNLLLoss(Loss):
-    """The negative log-likelihood of normal distributions: ``(log(var) + (input - target) ** 2 / var) / 2``, where
+    """The negative log-likelihood under normal distributions: ``(log(var) + (input - target) ** 2 / var) / 2``, where
     ``var`` is at least ``eps``; means and targets of one shape, and variances of that shape, or one for each row of the
     last dimension; to a number, or to that shape with ``reduction="none"``. ``full`` adds ``log(2 * pi) / 2``.
 

@@ -1,4 +1,4 @@
-"""The class that layers and networks are made of."""
+"""The base class of layers and networks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T", bound="Module")
 
 
 class Parameters(list[Tensor]):
-    """The parameters of a module: a list that ``next`` goes through as well."""
+    """The parameters of a module: a list that ``next`` accepts."""
 
     def __next__(self) -> Tensor:
         if not hasattr(self, "_rest"):
@@ -26,7 +26,7 @@ class Parameters(list[Tensor]):
 
 
 class Module:
-    """A part of a network: assign parameters and other modules to it, and write ``forward``.
+    """A part of a network: assign parameters and other modules to it, and define ``forward``.
 
     >>> import neurenix as nx
     >>> class Scale(nx.nn.Module):
@@ -97,7 +97,7 @@ class Module:
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
     def _forget(self, name: str, but: Any) -> None:
-        """Takes a name from everywhere but one place, where its value is replaced and keeps its position."""
+        """Removes a name from all tables except one, in which its value is replaced and keeps its position."""
         for members in (self.__dict__, self._parameters, self._buffers, self._modules):
             if members is not but:
                 members.pop(name, None)
@@ -111,7 +111,7 @@ class Module:
             raise KeyError(f"{type(self).__name__} has an attribute {name!r} already")
 
     def register_parameter(self, name: str, param: Tensor | None) -> None:
-        """Adds a parameter, or a place for one that is missing. A plain tensor is accepted if it is a leaf."""
+        """Adds a parameter, or a placeholder for a missing one. A plain tensor is accepted if it is a leaf."""
         self._check_name(name, self._parameters)
         if param is not None:
             if not isinstance(param, Tensor):
@@ -121,7 +121,7 @@ class Module:
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Adds a tensor that belongs to the state but is not learnt, such as a running mean."""
+        """Adds a tensor that belongs to the state but is not trained, such as a running mean."""
         self._check_name(name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(f"buffer {name!r} is a {type(tensor).__name__}, not a tensor")
@@ -144,7 +144,7 @@ class Module:
 
     # Computation.
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; subclasses define it."""
+        """Computes the module's result; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
 
     #: How this module computes instead of as it is: set by ``TensorCoresBackend.optimize_model``.
@@ -189,8 +189,9 @@ class Module:
         return result
 
     def _forwarded(self, args: Any, kwargs: Any) -> Any:
-        """``forward``, whose errors about arguments that are no tensors name the layer. Modules of users speak for
-        themselves."""
+        """Calls ``forward``. Errors about arguments that are not tensors name the layer; user modules raise their own
+        errors.
+        """
         try:
             return self.forward(*args, **kwargs)
         except (AttributeError, TypeError):
@@ -203,20 +204,21 @@ class Module:
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> Handle:
-        """Calls ``hook(module, args, result)`` after ``forward``; what it gives replaces the result unless ``None``."""
+        """Calls ``hook(module, args, result)`` after ``forward``; its return value replaces the result unless ``None``.
+        """
         return add_hook(self._forward_hooks, hook, prepend, with_kwargs)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> Handle:
-        """Calls ``hook(module, args)`` before ``forward``; what it gives replaces the arguments unless ``None``."""
+        """Calls ``hook(module, args)`` before ``forward``; its return value replaces the arguments unless ``None``."""
         return add_hook(self._forward_pre_hooks, hook, prepend, with_kwargs)
 
     # Parts by name.
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """This module and all parts of its parts, with their names."""
+        """This module and all its submodules, with their names."""
         memo = set() if memo is None else memo
         if remove_duplicate:
             if self in memo:
@@ -229,11 +231,11 @@ class Module:
                 yield from module.named_modules(memo, inner, remove_duplicate)
 
     def modules(self) -> Iterator[Module]:
-        """This module and all parts of its parts."""
+        """This module and all its submodules."""
         return (module for _, module in self.named_modules())
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The parts with their names."""
+        """The direct submodules with their names."""
         seen = set()
         for name, module in self._modules.items():
             if module is not None and module not in seen:
@@ -241,7 +243,7 @@ class Module:
                 yield name, module
 
     def children(self) -> Iterator[Module]:
-        """The parts."""
+        """The direct submodules."""
         return (module for _, module in self.named_children())
 
     def _named(self, kind: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Tensor]]:
@@ -257,7 +259,7 @@ class Module:
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """The parameters with their names; one that is shared is given once."""
+        """The parameters with their names; a shared parameter appears once."""
         return self._named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Parameters:
@@ -275,7 +277,7 @@ class Module:
         return (tensor for _, tensor in self.named_buffers(recurse=recurse))
 
     def get_submodule(self, target: str) -> Module:
-        """The part of a dotted name; the module itself for ``""``."""
+        """The submodule with a dotted name; the module itself for ``""``."""
         module: Module = self
         for name in filter(None, target.split(".")):
             part = module._modules.get(name)
@@ -285,7 +287,7 @@ class Module:
         return module
 
     def get_parameter(self, target: str) -> Tensor:
-        """The parameter of a dotted name."""
+        """The parameter with a dotted name."""
         path, _, name = target.rpartition(".")
         parameter = self.get_submodule(path)._parameters.get(name)
         if parameter is None:
@@ -293,7 +295,7 @@ class Module:
         return parameter
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer of a dotted name."""
+        """The buffer with a dotted name."""
         path, _, name = target.rpartition(".")
         buffer = self.get_submodule(path)._buffers.get(name)
         if buffer is None:
@@ -301,7 +303,7 @@ class Module:
         return buffer
 
     def apply(self: T, fn: Callable[[Module], Any]) -> T:
-        """Calls ``fn`` with every part, inner ones first, and with this module."""
+        """Calls ``fn`` with every submodule, inner ones first, and with this module."""
         for module in self.children():
             module.apply(fn)
         fn(self)
@@ -322,17 +324,18 @@ class Module:
     def state_dict(
         self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
-        """The values of parameters and buffers by name, as they are now; put into ``destination`` if that is given. With
-        ``keep_vars`` the parameters and buffers themselves."""
+        """The parameters and buffers by name, detached; stored in ``destination`` if given. An entry shares its
+        tensor's place: copy the state to keep its values. With ``keep_vars``, the parameters and buffers themselves.
+        """
         state = {} if destination is None else destination
         state.update((name, tensor if keep_vars else tensor.detach()) for name, tensor in self._state(prefix))
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
-        """Puts values into parameters and buffers, brought to their dtype and device.
+        """Loads values into parameters and buffers, converted to their dtype and device.
 
-        Values are tensors of any library that NumPy can read. Names that miss or are unknown are errors if ``strict``,
-        shapes that differ always are. Nothing is changed unless everything fits.
+        Values are tensors of any library that NumPy can read. Missing and unknown names are errors if ``strict``;
+        differing shapes always are. Nothing is changed unless everything fits.
         """
         values, differing = fitting(dict(self._state("")), state_dict, strict, type(self).__name__)
         for place, value in values:
@@ -341,7 +344,9 @@ class Module:
 
     # Modes, devices, dtypes.
     def train(self: T, mode: bool = True) -> T:
-        """Switches to training (dropout drops, batch normalisation uses the batch), or with ``False`` to evaluation."""
+        """Switches to training mode (dropout is active, batch normalisation uses the batch), or with ``False`` to
+        evaluation mode.
+        """
         if not isinstance(mode, bool):
             raise ValueError("train: the mode is True or False")
         for module in self.modules():
@@ -349,15 +354,17 @@ class Module:
         return self
 
     def eval(self: T) -> T:
-        """Switches to evaluation."""
+        """Switches to evaluation mode."""
         return self.train(False)
 
     def is_training(self) -> bool:
-        """Whether the module is in training."""
+        """Whether the module is in training mode."""
         return self.training
 
     def _convert(self: T, dtype: Any = None, device: Any = None) -> T:
-        """All of it, with the gradients, or nothing: the places change when every new value has been computed."""
+        """Changes everything, including the gradients, or nothing: values are replaced once every new one has been
+        computed.
+        """
         changes: list[tuple[Tensor, Tensor, Tensor | None]] = []
         for kind in ("_parameters", "_buffers"):
             for _, tensor in self._named(kind, "", True, True):
@@ -373,8 +380,9 @@ class Module:
         return self
 
     def to(self: T, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False) -> T:
-        """Brings parameters and buffers to a device, those of floating point to a dtype: ``to("cuda")``,
-        ``to(nx.float16)``, ``to("cuda", nx.float16)``, ``to(tensor)``."""
+        """Moves parameters and buffers to a device, and converts floating-point ones to a dtype: ``to("cuda")``,
+        ``to(nx.float16)``, ``to("cuda", nx.float16)``, ``to(tensor)``.
+        """
         for argument in args:
             if isinstance(argument, Tensor):
                 dtype, device = argument.dtype, argument.device
@@ -393,50 +401,50 @@ class Module:
         return self._convert(dtype, device)
 
     def cpu(self: T) -> T:
-        """Brings everything to the CPU."""
+        """Moves everything to the CPU."""
         return self._convert(device="cpu")
 
     def cuda(self: T, device: int | None = None) -> T:
-        """Brings everything to an NVIDIA GPU."""
+        """Moves everything to an NVIDIA GPU."""
         return self._convert(device=f"cuda:{device or 0}")
 
     def half(self: T) -> T:
-        """Makes everything of floating point ``float16``."""
+        """Converts everything of floating point to ``float16``."""
         return self._convert("float16")
 
     def bfloat16(self: T) -> T:
-        """Makes everything of floating point ``bfloat16``."""
+        """Converts everything of floating point to ``bfloat16``."""
         return self._convert("bfloat16")
 
     def float(self: T) -> T:
-        """Makes everything of floating point ``float32``."""
+        """Converts everything of floating point to ``float32``."""
         return self._convert("float32")
 
     def double(self: T) -> T:
-        """Makes everything of floating point ``float64``."""
+        """Converts everything of floating point to ``float64``."""
         return self._convert("float64")
 
     def type(self: T, dst_type: Any) -> T:
-        """Makes everything of floating point of another dtype."""
+        """Converts everything of floating point to another dtype."""
         return self._convert(dst_type)
 
     def requires_grad_(self: T, requires_grad: bool = True) -> T:
-        """Asks for gradients of all parameters, or no longer."""
+        """Turns gradients of all parameters on or off."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients, or makes them zeros."""
+        """Removes the gradients, or sets them to zeros."""
         zero_gradients(self.parameters(), set_to_none)
 
     def clone(self: T) -> T:
-        """A copy with parameters of its own."""
+        """A copy with its own parameters."""
         return copy.deepcopy(self)
 
     # Text.
     def extra_repr(self) -> str:
-        """What stands between the brackets of ``repr``."""
+        """The text between the parentheses of ``repr``."""
         return ""
 
     def _get_name(self) -> str:
@@ -452,7 +460,7 @@ class Module:
 
 
 def zero_gradients(parameters: list[Tensor], set_to_none: bool) -> None:
-    """Forgets the gradients, or makes them zeros."""
+    """Removes the gradients, or sets them to zeros."""
     for parameter in parameters:
         if set_to_none:
             parameter._clear_grad()

@@ -90,12 +90,12 @@ class _BatchNorm(_Running):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Each feature of (N, C) or (N, C, L) normalised over the batch: ``(x - mean) / sqrt(variance + eps) * weight +
-    bias``. The shape stays.
+    """Normalises each feature of (N, C) or (N, C, L) over the batch: ``(x - mean) / sqrt(variance + eps) * weight +
+    bias``. The shape is unchanged.
 
-    In training, mean and (biased) variance are those of the batch, and ``running = (1 - momentum) * running + momentum *
-    batch``, with the unbiased variance; a ``momentum`` of ``None`` keeps the mean of all batches. In evaluation the
-    running ones are used. ``weight``, ``bias``, ``running_mean`` and ``running_var`` are (C).
+    In training, mean and (biased) variance are those of the batch, and ``running = (1 - momentum) * running + momentum
+    * batch``, with the unbiased variance; a ``momentum`` of ``None`` keeps the mean over all batches. In evaluation the
+    running statistics are used. ``weight``, ``bias``, ``running_mean`` and ``running_var`` are (C).
 
     >>> import neurenix as nx
     >>> layer = nx.nn.BatchNorm1d(2, momentum=0.5)
@@ -109,13 +109,14 @@ class BatchNorm1d(_BatchNorm):
 
 
 class BatchNorm2d(_BatchNorm):
-    """Each channel of (N, C, H, W) normalised over the batch, as by :class:`BatchNorm1d`. The shape stays."""
+    """Normalises each channel of (N, C, H, W) over the batch, as :class:`BatchNorm1d` does. The shape is unchanged."""
 
     _ranks = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """Each channel of (N, C, D, H, W) normalised over the batch, as by :class:`BatchNorm1d`. The shape stays."""
+    """Normalises each channel of (N, C, D, H, W) over the batch, as :class:`BatchNorm1d` does. The shape is unchanged.
+    """
 
     _ranks = (5,)
 
@@ -154,8 +155,8 @@ class _InstanceNorm(_Running):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Each channel of each sample of (N, C, L), or (C, L), normalised: ``(x - mean) / sqrt(variance + eps)``, times
-    ``weight`` plus ``bias`` with ``affine``, both (C). The shape stays.
+    """Normalises each channel of each sample of (N, C, L), or (C, L): ``(x - mean) / sqrt(variance + eps)``, times
+    ``weight`` plus ``bias`` with ``affine``, both (C). The shape is unchanged.
 
     >>> import neurenix as nx
     >>> nx.nn.InstanceNorm1d(3)(nx.zeros(2, 3, 5)).shape
@@ -166,21 +167,23 @@ class InstanceNorm1d(_InstanceNorm):
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Each channel of each sample of (N, C, H, W), or (C, H, W), normalised as by :class:`InstanceNorm1d`. The shape
-    stays."""
+    """Normalises each channel of each sample of (N, C, H, W), or (C, H, W), as :class:`InstanceNorm1d` does. The shape
+    is unchanged.
+    """
 
     _ranks = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Each channel of each sample of (N, C, D, H, W), or (C, D, H, W), normalised as by :class:`InstanceNorm1d`. The
-    shape stays."""
+    """Normalises each channel of each sample of (N, C, D, H, W), or (C, D, H, W), as :class:`InstanceNorm1d` does. The
+    shape is unchanged.
+    """
 
     _ranks = (4, 5)
 
 
 class LayerNorm(Module):
-    """Normalised over the last dimensions: ``(x - mean) / sqrt(variance + eps) * weight + bias`` with the biased
+    """Normalises over the last dimensions: ``(x - mean) / sqrt(variance + eps) * weight + bias`` with the biased
     variance, (..., *normalized_shape) to the same shape. ``weight`` and ``bias`` have the shape ``normalized_shape``.
 
     >>> import neurenix as nx
@@ -213,8 +216,8 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Divided by the root of the mean square over the last dimensions: ``x / sqrt(mean(x * x) + eps) * weight``, (...,
-    *normalized_shape) to the same shape. Without ``eps`` it is the epsilon of the dtype in which it is computed.
+    """Divides by the root mean square over the last dimensions: ``x / sqrt(mean(x * x) + eps) * weight``, (...,
+    *normalized_shape) to the same shape. The default ``eps`` is the epsilon of the dtype of the computation.
 
     >>> import neurenix as nx
     >>> nx.nn.RMSNorm(8)(nx.zeros(2, 3, 8)).shape
@@ -243,7 +246,7 @@ class RMSNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """Divided by a power of the mean square of neighbouring channels of (N, C, ...)."""
+    """Divides by a power of the mean square of neighbouring channels of (N, C, ...)."""
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
@@ -257,7 +260,7 @@ class LocalResponseNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalised over groups of neighbouring channels of each sample: (N, C, ...) to the same shape, by
+    """Normalises over groups of neighbouring channels of each sample: (N, C, ...) to the same shape, by
     :class:`LayerNorm`'s formula. ``weight`` and ``bias`` are (C).
 
     >>> import neurenix as nx

@@ -1,4 +1,4 @@
-"""Borders round tensors, and windows of images as columns."""
+"""Padding layers, and windows of images as columns."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _RULES = {
 _WIDTHS = """``padding`` is one width for all sides, or a pair for each of these dimensions, from the last one to the first; a
     size grows by its two widths. """
 _LIMITS = {
-    "value": "A negative width takes away.",
-    "zeros": "A negative width takes away.",
-    "reflection": "A width is less than the size.",
-    "replication": "The size is not 0.",
-    "circular": "A width is at most the size.",
+    "value": "A negative width removes elements.",
+    "zeros": "A negative width removes elements.",
+    "reflection": "A width must be less than the size.",
+    "replication": "The size must not be 0.",
+    "circular": "A width must be at most the size.",
 }
 
 
 class _Pad(Module):
-    """Borders round the last dimensions: round how many, and by which rule they are made, say the arguments of the class.
+    """Pads the last dimensions: the arguments of the class set how many, and by which rule.
 
     >>> import neurenix as nx
     >>> nx.nn.ZeroPad2d((1, 0, 0, 2))(nx.ones(1, 1, 2, 2)).shape
@@ -51,7 +51,7 @@ class _Pad(Module):
         if dims:  # Not one of a user's, which takes over what it is made from.
             cls._dims, (cls._mode, borders) = dims, _RULES[rule]
             shape = _DIMENSIONS[dims]
-            cls.__doc__ = f"Borders of {borders}, round (N, C, {shape}), or (C, {shape}).\n\n    {_WIDTHS}{_LIMITS[rule]}"
+            cls.__doc__ = f"Pads (N, C, {shape}), or (C, {shape}), with {borders}.\n\n    {_WIDTHS}{_LIMITS[rule]}"
 
     def __init__(self, padding: Sizes) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class Unfold(Module):
 
 
 class Fold(Module):
-    """Columns added up to images: (N, C * kernel elements, windows), or without N, to (N, C, *output_size): the adjoint
+    """Sums columns into images: (N, C * kernel elements, windows), or without N, to (N, C, *output_size): the adjoint
     of :class:`Unfold`.
 
     >>> import neurenix as nx

@@ -1,4 +1,4 @@
-"""Windows brought to one number each, and dropout."""
+"""Pooling and dropout."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class _MaxPool(Module):
 class MaxPool1d(_MaxPool):
     """The greatest element of each window: (N, C, L), or (C, L), to (N, C, L_out), or (C, L_out).
 
-    ``L_out = (L + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1``. ``stride`` is ``kernel_size`` if not
-    given; with ``ceil_mode`` a last window may overhang the end; padding never wins. With ``return_indices`` the
-    elements' places come too.
+    ``L_out = (L + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1``. The default ``stride`` is
+    ``kernel_size``; with ``ceil_mode`` a last window may extend beyond the end; padding is never the maximum. With
+    ``return_indices`` the elements' indices are returned too.
 
     >>> import neurenix as nx
     >>> nx.nn.MaxPool1d(2)(nx.Tensor([[[1.0, 3.0, 4.0, 2.0]]])).tolist()
@@ -105,8 +105,8 @@ class _AvgPool(Module):
 class AvgPool1d(_AvgPool):
     """The mean of each window: (N, C, L), or (C, L), to (N, C, L_out), or (C, L_out).
 
-    ``L_out = (L + 2 * padding - kernel_size) // stride + 1``. ``stride`` is ``kernel_size`` if not given; with
-    ``ceil_mode`` a last window may overhang the end. Padding counts as zeros, or not at all without
+    ``L_out = (L + 2 * padding - kernel_size) // stride + 1``. The default ``stride`` is ``kernel_size``; with
+    ``ceil_mode`` a last window may extend beyond the end. Padding counts as zeros, or not at all without
     ``count_include_pad``.
 
     >>> import neurenix as nx
@@ -160,8 +160,8 @@ class _AdaptiveMax(_Adaptive):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMax):
-    """The greatest elements of as many windows as the output has places: (N, C, L), or (C, L), to (N, C, output_size), or
-    without N.
+    """The greatest element of each window, one window per output position: (N, C, L), or (C, L), to (N, C,
+    output_size), or without N.
 
     Window ``i`` goes from ``i * L // output_size`` to ``(i + 1) * L / output_size``, rounded up: windows may overlap.
 
@@ -174,22 +174,24 @@ class AdaptiveMaxPool1d(_AdaptiveMax):
 
 
 class AdaptiveMaxPool2d(_AdaptiveMax):
-    """The greatest elements of as many windows as the output has places: (N, C, H, W), or (C, H, W), to (N, C,
-    *output_size), or without N. ``None`` keeps a size; the windows are those of :class:`AdaptiveMaxPool1d`."""
+    """The greatest element of each window, one window per output position: (N, C, H, W), or (C, H, W), to (N, C,
+    *output_size), or without N. ``None`` keeps a size; the windows are those of :class:`AdaptiveMaxPool1d`.
+    """
 
     _function = "adaptive_max_pool2d"
 
 
 class AdaptiveMaxPool3d(_AdaptiveMax):
-    """The greatest elements of as many windows as the output has places: (N, C, D, H, W), or (C, D, H, W), to (N, C,
-    *output_size), or without N. ``None`` keeps a size; the windows are those of :class:`AdaptiveMaxPool1d`."""
+    """The greatest element of each window, one window per output position: (N, C, D, H, W), or (C, D, H, W), to (N, C,
+    *output_size), or without N. ``None`` keeps a size; the windows are those of :class:`AdaptiveMaxPool1d`.
+    """
 
     _function = "adaptive_max_pool3d"
 
 
 class AdaptiveAvgPool1d(_Adaptive):
-    """The means of as many windows as the output has places: (N, C, L), or (C, L), to (N, C, output_size), or without N.
-    The windows are those of :class:`AdaptiveMaxPool1d`.
+    """The mean of each window, one window per output position: (N, C, L), or (C, L), to (N, C, output_size), or without
+    N. The windows are those of :class:`AdaptiveMaxPool1d`.
 
     >>> import neurenix as nx
     >>> nx.nn.AdaptiveAvgPool1d(2)(nx.Tensor([[[1.0, 3.0, 4.0, 8.0]]])).tolist()
@@ -200,7 +202,7 @@ class AdaptiveAvgPool1d(_Adaptive):
 
 
 class AdaptiveAvgPool2d(_Adaptive):
-    """The means of as many windows as the output has places: (N, C, H, W), or (C, H, W), to (N, C, *output_size), or
+    """The mean of each window, one window per output position: (N, C, H, W), or (C, H, W), to (N, C, *output_size), or
     without N. ``None`` keeps a size; the windows are those of :class:`AdaptiveMaxPool1d`.
 
     >>> import neurenix as nx
@@ -212,15 +214,16 @@ class AdaptiveAvgPool2d(_Adaptive):
 
 
 class AdaptiveAvgPool3d(_Adaptive):
-    """The means of as many windows as the output has places: (N, C, D, H, W), or (C, D, H, W), to (N, C, *output_size),
-    or without N. ``None`` keeps a size; the windows are those of :class:`AdaptiveMaxPool1d`."""
+    """The mean of each window, one window per output position: (N, C, D, H, W), or (C, D, H, W), to (N, C,
+    *output_size), or without N. ``None`` keeps a size; the windows are those of :class:`AdaptiveMaxPool1d`.
+    """
 
     _function = "adaptive_avg_pool3d"
 
 
 class Dropout(Module):
-    """In training, zeros each element with probability ``p`` and divides the others by ``1 - p``; any shape to the same.
-    ``inplace`` is accepted and changes nothing.
+    """In training, zeros each element with probability ``p`` and divides the others by ``1 - p``; any shape to the
+    same. ``inplace`` is accepted and has no effect.
 
     >>> import neurenix as nx
     >>> nx.nn.Dropout(0.5).eval()(nx.ones(3)).tolist()
@@ -244,7 +247,8 @@ class Dropout(Module):
 
 class Dropout1d(Dropout):
     """In training, zeros whole channels of (N, C, L) with probability ``p`` and divides the others by ``1 - p``. The
-    shape stays."""
+    shape is unchanged.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.dropout1d(input, self.p, self.training)
@@ -252,9 +256,11 @@ class Dropout1d(Dropout):
 
 class Dropout2d(Dropout1d):
     """In training, zeros whole channels of (N, C, H, W) with probability ``p`` and divides the others by ``1 - p``. The
-    shape stays."""
+    shape is unchanged.
+    """
 
 
 class Dropout3d(Dropout1d):
     """In training, zeros whole channels of (N, C, D, H, W) with probability ``p`` and divides the others by ``1 - p``.
-    The shape stays."""
+    The shape is unchanged.
+    """

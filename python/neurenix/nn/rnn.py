@@ -34,12 +34,12 @@ class _Weights(Module):
         self.register_parameter(f"bias_hh{suffix}", new(size, **place) if bias else None)
 
     def _weights(self, suffix: str) -> list[Any]:
-        """As they are, or in the low dtype within ``autocast``."""
+        """The tensors unchanged, or in the dtype of ``autocast`` within it."""
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         return list(low(*(self._parameters[f"{name}{suffix}"] for name in names)))
 
     def reset_parameters(self) -> None:
-        """Draws new values, evenly over +-1 / sqrt(hidden_size)."""
+        """Draws new values, uniform in +-1 / sqrt(hidden_size)."""
         bound = 1.0 / math.sqrt(self.hidden_size)
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
@@ -127,7 +127,7 @@ class RNN(_Recurrent):
     ``batch_first``, or (T, input_size).
 
     ``output, h = layer(x, h_0)``: the output has the input's shape with ``directions * hidden_size`` as its last
-    dimension, ``h`` is (num_layers * directions, N, hidden_size), as ``h_0`` is (zeros if not given), whatever
+    dimension, ``h`` is (num_layers * directions, N, hidden_size), as ``h_0`` is (default: zeros), whatever
     ``batch_first``; ``directions`` is 2 with ``bidirectional``, else 1. ``dropout`` acts between layers, in training.
 
     >>> import neurenix as nx

@@ -1,4 +1,4 @@
-"""Attention and transformers' encoders."""
+"""Attention and transformer encoders."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .pooling import Dropout
 
 
 class MultiheadAttention(Module):
-    """Attention of several heads: ``softmax(q @ k.T / sqrt(embed_dim / num_heads) + mask) @ v`` for each, joined and
-    mapped.
+    """Multi-head attention: ``softmax(q @ k.T / sqrt(embed_dim / num_heads) + mask) @ v`` for each head, concatenated
+    and projected.
 
     ``output, weights = layer(query, key, value)``: a query (L, N, embed_dim), a key (S, N, kdim) and a value (S, N,
     vdim), or (N, L, embed_dim) and so on with ``batch_first``, or all without N; the output has the query's shape.
@@ -129,7 +129,7 @@ class MultiheadAttention(Module):
         return mapped.reshape(*input.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
 
     def _extended(self, heads: Tensor, bias: Tensor | None) -> Tensor:
-        """With a learnt place behind the others, and one of zeros, where these were asked for."""
+        """Appends a learnable position, and one of zeros, where requested."""
         shape = (heads.shape[0], self.num_heads, 1, self.head_dim)
         parts = [heads]
         if bias is not None:
@@ -139,7 +139,7 @@ class MultiheadAttention(Module):
         return _engine.cat(parts, 2) if len(parts) > 1 else heads
 
     def _mask(self, mask: Tensor | None, padding: Tensor | None, batch: int, rows: int, columns: int) -> Tensor | None:
-        """Both masks as numbers to be added: (1 or N, 1 or H, L, S)."""
+        """Both masks as additive numbers: (1 or N, 1 or H, L, S)."""
         added = None
         if mask is not None:
             shape = (1, 1, rows, columns) if mask.ndim == 2 else (batch, self.num_heads, rows, columns)
@@ -160,7 +160,7 @@ def _additive(mask: Tensor) -> Tensor:
 
 
 def chosen_activation(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """An activation by its name, or itself."""
+    """An activation by its name, or the function itself."""
     if not isinstance(activation, str):
         return activation
     if activation not in ("relu", "gelu"):
@@ -231,8 +231,8 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerEncoder(Module):
-    """Copies of a layer, one after the other, then ``norm``: shapes as of :class:`TransformerEncoderLayer`.
-    ``enable_nested_tensor`` and ``mask_check`` change no result.
+    """A stack of copies of a layer, then ``norm``: shapes as of :class:`TransformerEncoderLayer`.
+    ``enable_nested_tensor`` and ``mask_check`` do not change results.
 
     >>> import neurenix as nx
     >>> layer = nx.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)

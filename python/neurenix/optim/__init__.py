@@ -1,4 +1,4 @@
-"""Optimisers and schedules of the learning rate under PyTorch's names, signatures and formulas."""
+"""Optimisers and learning rate schedules with PyTorch's names, signatures and formulas."""
 
 from . import lr_scheduler
 from .optimizer import Optimizer

@@ -1,4 +1,4 @@
-"""A schedule by results."""
+"""A schedule that depends on results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .optimizer import Optimizer
 
 
 class ReduceLROnPlateau:
-    """Multiplies the learning rate by ``factor`` when a result has not become better for ``patience`` epochs."""
+    """Multiplies the learning rate by ``factor`` when a result has not improved for ``patience`` epochs."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ReduceLROnPlateau:
         return a > bound if self.mode == "max" else a < bound
 
     def step(self, metrics: Any) -> None:
-        """Takes an epoch's result."""
+        """Records an epoch's result and adapts the learning rates."""
         current = float(metrics)
         self.last_epoch += 1
         if self.is_better(current, self.best):
@@ -69,9 +69,9 @@ class ReduceLROnPlateau:
         return self._last_lr
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimiser."""
+        """The state, without the optimiser."""
         return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Puts back what ``state_dict`` gave."""
+        """Restores a ``state_dict``."""
         self.__dict__.update(state_dict)

@@ -11,7 +11,7 @@ from ..nn._state import as_value
 
 
 class Written:
-    """The parameters of an optimiser that a user has written, and what it keeps of them."""
+    """The parameters of a user-written optimiser, and its state for them."""
 
     def __init__(self, groups: list[dict[str, Any]]) -> None:
         self.counts = [len(group["params"]) for group in groups]
@@ -23,7 +23,7 @@ class Written:
         self.parameters += group["params"]
 
     def set_options(self, options: list[dict[str, Any]]) -> None:
-        """The settings are the groups' own."""
+        """The settings are those of the groups."""
 
     def state(self) -> dict[int, dict[str, Any]]:
         return {number: self.values[p] for number, p in enumerate(self.parameters) if p in self.values}

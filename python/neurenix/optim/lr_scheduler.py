@@ -1,4 +1,4 @@
-"""Schedules of the learning rate, with PyTorch's formulas: call ``step()`` after the optimiser's.
+"""Learning rate schedules, with PyTorch's formulas: call ``step()`` after the optimiser's.
 
 >>> import neurenix as nx
 >>> optimizer = nx.optim.SGD([nx.nn.Parameter([1.0])], lr=1.0)
@@ -25,7 +25,7 @@ _NOT_STATE = ("optimizer", "lr_lambdas")
 
 
 class LRScheduler:
-    """The base: sets every group's learning rate for each epoch, counted from 0."""
+    """The base class: sets every group's learning rate for each epoch, counted from 0."""
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -45,11 +45,13 @@ class LRScheduler:
         raise NotImplementedError
 
     def next(self, group: int) -> float:
-        """A group's learning rate at ``last_epoch``, from the one before: other schedules may have changed it too."""
+        """A group's learning rate at ``last_epoch``, computed from the previous rate, which other schedules may have
+        changed.
+        """
         return self.at(self.last_epoch, group)
 
     def step(self, epoch: float | None = None) -> None:
-        """Goes to the next epoch, or to the one given."""
+        """Advances to the next epoch, or to the one given."""
         before, groups = self.last_epoch, range(len(self.base_lrs))
         self.last_epoch = before + 1 if epoch is None else epoch  # type: ignore[assignment]
         try:
@@ -69,19 +71,19 @@ class LRScheduler:
         return self._last_lr
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimiser and functions."""
+        """The state, without the optimiser and functions."""
         return {name: value for name, value in self.__dict__.items() if name not in _NOT_STATE}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Puts back what ``state_dict`` gave, here or in PyTorch; functions stay as they are."""
+        """Restores a ``state_dict`` of this library or of PyTorch; functions are unchanged."""
         self.__dict__.update({name: value for name, value in state_dict.items() if name not in _NOT_STATE})
 
 
 class _Factor(LRScheduler):
-    """A schedule that multiplies: it works beside others on the same optimiser."""
+    """A multiplicative schedule, which can be combined with others on the same optimiser."""
 
     def multiple(self, epoch: float) -> float:
-        """The share of the initial learning rate at an epoch."""
+        """The factor of the initial learning rate at an epoch."""
         raise NotImplementedError
 
     def at(self, epoch: float, group: int) -> float:
@@ -96,7 +98,7 @@ class _Factor(LRScheduler):
 
 
 class StepLR(_Factor):
-    """Multiplied by ``gamma`` every ``step_size`` epochs."""
+    """Multiplies the learning rate by ``gamma`` every ``step_size`` epochs."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         if step_size < 1:
@@ -109,7 +111,7 @@ class StepLR(_Factor):
 
 
 class MultiStepLR(_Factor):
-    """Multiplied by ``gamma`` at each of these epochs."""
+    """Multiplies the learning rate by ``gamma`` at each of these epochs."""
 
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
@@ -121,7 +123,7 @@ class MultiStepLR(_Factor):
         return self.gamma ** bisect_right(self.milestones, epoch)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Puts back what ``state_dict`` gave, here or in PyTorch, which counts the milestones."""
+        """Restores a ``state_dict`` of this library or of PyTorch, which counts the milestones."""
         super().load_state_dict(state_dict)
         given: Any = self.milestones
         if isinstance(given, Mapping):
@@ -129,7 +131,7 @@ class MultiStepLR(_Factor):
 
 
 class ExponentialLR(_Factor):
-    """Multiplied by ``gamma`` every epoch."""
+    """Multiplies the learning rate by ``gamma`` every epoch."""
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
@@ -140,7 +142,7 @@ class ExponentialLR(_Factor):
 
 
 class ConstantLR(_Factor):
-    """``factor`` times the learning rate for ``total_iters`` epochs."""
+    """Multiplies the learning rate by ``factor`` for ``total_iters`` epochs."""
 
     def __init__(
         self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
@@ -155,7 +157,9 @@ class ConstantLR(_Factor):
 
 
 class LinearLR(_Factor):
-    """From ``start_factor`` to ``end_factor`` times the learning rate in ``total_iters`` epochs, in equal steps."""
+    """Changes the factor of the learning rate from ``start_factor`` to ``end_factor`` in ``total_iters`` epochs, in
+    equal steps.
+    """
 
     def __init__(
         self,
@@ -195,7 +199,7 @@ class LambdaLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """Along half a cosine from the initial learning rate to ``eta_min`` in ``T_max`` epochs, and back."""
+    """Follows half a cosine from the initial learning rate to ``eta_min`` in ``T_max`` epochs, and back."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         self.T_max, self.eta_min = T_max, eta_min
@@ -218,8 +222,9 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Along half a cosine to ``eta_min`` in ``T_0`` epochs, then from the start again, each time ``T_mult`` times as
-    long. ``step`` takes fractions of epochs."""
+    """Follows half a cosine to ``eta_min`` in ``T_0`` epochs, then restarts, each time ``T_mult`` times as long.
+    ``step`` accepts fractions of epochs.
+    """
 
     def __init__(
         self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
@@ -241,10 +246,11 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class OneCycleLR(LRScheduler):
-    """Up to ``max_lr`` and down to nearly nothing, once (Smith and Topin, 2019); ``step`` follows every batch.
+    """Increases the learning rate to ``max_lr`` and decreases it to almost 0, once (Smith and Topin, 2019); call
+    ``step`` after every batch.
 
-    With ``cycle_momentum`` the momentum (or ``betas[0]``) goes the other way. It is a constant of the optimiser's step,
-    which is then planned anew each time; it is not with ``cycle_momentum=False``.
+    With ``cycle_momentum`` the momentum (or ``betas[0]``) changes in the opposite direction. The momentum is a constant
+    of the optimiser's step, so each change makes a new plan; ``cycle_momentum=False`` avoids that.
     """
 
     def __init__(
@@ -329,7 +335,7 @@ class OneCycleLR(LRScheduler):
 
 
 class SequentialLR:
-    """Schedules one after the other; each begins at its milestone, counting from 0."""
+    """Schedules in sequence; each begins at its milestone, counting from 0."""
 
     def __init__(
         self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
@@ -349,7 +355,7 @@ class SequentialLR:
         self._last_lr = self._schedulers[0].get_last_lr()
 
     def step(self) -> None:
-        """Goes to the next epoch."""
+        """Advances to the next epoch."""
         epoch = self.last_epoch + 1
         number = bisect_right(self._milestones, epoch)
         scheduler = self._schedulers[number]
@@ -370,7 +376,7 @@ class SequentialLR:
         return {**rest, "_schedulers": [scheduler.state_dict() for scheduler in self._schedulers]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Puts back what ``state_dict`` gave."""
+        """Restores a ``state_dict``."""
         self.__dict__.update({name: value for name, value in state_dict.items() if name != "_schedulers"})
         for scheduler, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
             scheduler.load_state_dict(state)

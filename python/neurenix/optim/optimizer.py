@@ -1,4 +1,4 @@
-"""The base of optimisers: groups of parameters over the engine's update rules."""
+"""The base class of optimisers: groups of parameters on the engine's update rules."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _CHOICES = ("maximize", "foreach", "capturable", "differentiable", "fused")
 
 
 class Optimizer:
-    """Updates parameters from their gradients. A subclass of your own has a ``step`` in Python, and keeps in ``state[p]``
-    what it knows of a parameter.
+    """Updates parameters from their gradients. Your own subclass defines ``step`` in Python, and keeps its state of a
+    parameter in ``state[p]``.
 
-    ``param_groups`` are dictionaries with ``params`` and settings; changes of both count from the next step on. A step
+    ``param_groups`` are dictionaries with ``params`` and settings; changes to both take effect at the next step. A step
     updates all groups together, or none if it fails.
     """
 
@@ -46,7 +46,7 @@ class Optimizer:
 
     # What rules define.
     def _options(self, group: Mapping[str, Any]) -> dict[str, float]:
-        """A group's settings by the engine's names."""
+        """A group's settings with the engine's names."""
         return {}
 
     def _checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Optimizer:
         return native
 
     def _current(self) -> _Native | Written:
-        """The native optimiser for the groups as they are now."""
+        """The native optimiser for the current groups."""
         members = [parameter for group in self.param_groups for parameter in group["params"]]
         counts = [len(group["params"]) for group in self.param_groups]
         same = counts == self._native.counts and len(members) == len(self._native.parameters)
@@ -89,7 +89,7 @@ class Optimizer:
 
     # What users call.
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
-        """Adds parameters with settings of their own."""
+        """Adds parameters with their own settings."""
         native = self._current()
         group = self._checked(param_group)
         _check_once([*native.parameters, *group["params"]])
@@ -97,7 +97,7 @@ class Optimizer:
         self.param_groups.append(group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients, or makes them zeros."""
+        """Removes the gradients, or sets them to zeros."""
         for group in self.param_groups:
             zero_gradients(group["params"], set_to_none)
 
@@ -120,7 +120,7 @@ class Optimizer:
 
     @property
     def state(self) -> dict[Tensor, dict[str, Any]]:
-        """What the rule keeps for each parameter, as it is now."""
+        """The rule's current state for each parameter."""
         native = self._current()
         if isinstance(native, Written):
             return native.values
@@ -138,7 +138,7 @@ class Optimizer:
         return {"state": dict(sorted(self._current().state().items())), "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Puts back what ``state_dict`` gave, here or in PyTorch. Nothing is changed unless everything fits."""
+        """Restores a ``state_dict`` of this library or of PyTorch. Nothing is changed unless everything fits."""
         given = state_dict["param_groups"]
         if len(given) != len(self.param_groups):
             raise ValueError(f"the state has {len(given)} parameter groups, the optimizer has {len(self.param_groups)}")
@@ -178,7 +178,7 @@ class Optimizer:
 
 
 class _Native:
-    """An optimiser of the engine, and the parameters and settings that it has."""
+    """An optimiser of the engine, with its parameters and settings."""
 
     def __init__(self, rule: str, groups: list[dict[str, Any]], options: list[dict[str, Any]]) -> None:
         self.options = [dict(each) for each in options]
@@ -249,7 +249,7 @@ def _check_group(group: Mapping[str, Any]) -> None:
 
 
 def check_choices(kind: str, choices: Mapping[str, Any]) -> dict[str, Any]:
-    """PyTorch's choices of implementation among the arguments; what would change the result is refused."""
+    """PyTorch's implementation options among the arguments; options that would change the result are refused."""
     for name in choices:
         if name not in _CHOICES:
             raise TypeError(f"{kind}() got an unexpected keyword argument {name!r}")

@@ -76,9 +76,9 @@ class _Adaptive(Optimizer):
 
 
 class Adam(_Adaptive):
-    """Adaptive moments (Kingma and Ba, 2015): ``m = b1 * m + (1 - b1) * g; v = b2 * v + (1 - b2) * g * g``, both divided
-    by what they lack at first, ``1 - b1 ** t`` and ``1 - b2 ** t``; then ``w = w - lr * m / (sqrt(v) + eps)``.
-    ``weight_decay * w`` is added to the gradient first. With ``amsgrad`` the greatest ``v`` so far counts.
+    """Adaptive moments (Kingma and Ba, 2015): ``m = b1 * m + (1 - b1) * g; v = b2 * v + (1 - b2) * g * g``, both
+    bias-corrected: divided by ``1 - b1 ** t`` and ``1 - b2 ** t``; then ``w = w - lr * m / (sqrt(v) + eps)``.
+    ``weight_decay * w`` is added to the gradient first. ``amsgrad`` uses the greatest ``v`` so far.
 
     >>> import neurenix as nx
     >>> w = nx.nn.Parameter([1.0])
@@ -109,8 +109,9 @@ class Adam(_Adaptive):
 
 
 class AdamW(Adam):
-    """Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019): ``w = w - lr * weight_decay * w``,
-    then the step of :class:`Adam`."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019): ``w = w - lr * weight_decay * w``, then the step
+    of :class:`Adam`.
+    """
 
     _rule = "AdamW"
 
@@ -174,8 +175,8 @@ class RAdam(_Adaptive):
 
 
 class Adamax(_Adaptive):
-    """Adam by the greatest gradient rather than the mean square (Kingma and Ba, 2015): ``u = max(b2 * u, |g| + eps); w =
-    w - lr / (1 - b1 ** t) * m / u``.
+    """Adam with the greatest gradient instead of the mean square (Kingma and Ba, 2015): ``u = max(b2 * u, |g| + eps); w
+    = w - lr / (1 - b1 ** t) * m / u``.
 
     >>> import neurenix as nx
     >>> w = nx.nn.Parameter([1.0])
@@ -301,7 +302,7 @@ class Adadelta(Optimizer):
 
 class Lion(_Adaptive):
     """The sign of an interpolated momentum (Chen et al., 2023): ``w = w - lr * (sign(b1 * m + (1 - b1) * g) +
-    weight_decay * w); m = b2 * m + (1 - b2) * g``. PyTorch has no such rule.
+    weight_decay * w); m = b2 * m + (1 - b2) * g``. PyTorch does not have this rule.
 
     >>> import neurenix as nx
     >>> w = nx.nn.Parameter([1.0])

@@ -26,7 +26,7 @@ use workloads::{Work, Workload};
 pub(super) struct Arguments {
     #[arg(long, help = super::DEVICE)]
     device: Option<String>,
-    /// Threads of the CPU device; all cores if not given
+    /// Threads of the CPU device; default: all cores
     #[arg(long)]
     threads: Option<usize>,
     /// Only workloads whose name contains this
@@ -35,10 +35,10 @@ pub(super) struct Arguments {
     /// Seconds to measure each workload
     #[arg(long, default_value_t = 1.5)]
     seconds: f64,
-    /// Print a JSON line for each
+    /// Print a JSON line for each workload
     #[arg(long)]
     json: bool,
-    /// Print the kinds of steps too: of each the least time that one repetition spent in it
+    /// Also print, for each kind of step, the least time that one repetition spent in it
     #[arg(long, conflicts_with = "json")]
     profile: bool,
 }

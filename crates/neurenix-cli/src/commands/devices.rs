@@ -10,7 +10,7 @@ use super::{nature, print_json};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Also the memory that nobody has, and what each device can do at most, where its driver tells
+    /// Also show each device's available memory and peak rates, if its driver reports them
     #[arg(short, long)]
     verbose: bool,
     /// Print JSON

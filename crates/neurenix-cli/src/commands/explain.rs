@@ -27,15 +27,15 @@ enum Computation {
     Gelu,
     /// the gradients of a 784-512-10 network's cross-entropy for 128 samples
     Mlp,
-    /// the gradients of a small network of convolutions for 64 images of 3 x 32 x 32
+    /// the gradients of a small convolutional network for 64 images of 3 x 32 x 32
     Cnn,
-    /// the gradients of a small GPT, 4 layers of 128, for 8 texts of 128 tokens
+    /// the gradients of a small GPT, 4 layers of width 128, for 8 texts of 128 tokens
     Gpt,
 }
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// What to explain
+    /// The computation
     computation: Computation,
     #[arg(long, help = super::DEVICE)]
     device: Option<String>,

@@ -33,7 +33,7 @@ pub use train::stop_training;
 #[command(
     name = "neurenix",
     version,
-    about = "Trains neural networks: tensors, gradients, layers, optimisers, a training loop and a command, written in Rust"
+    about = "A deep-learning framework in Rust: train networks, apply them, and check and measure devices"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -42,7 +42,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Every device found, and why others are not there
+    /// List the devices found, and why others are missing
     Devices(devices::Arguments),
     /// Train a network and write a report
     Train(train::Arguments),
@@ -54,7 +54,7 @@ enum Command {
     Bench(bench::Arguments),
     /// Show the kernels of a computation
     Explain(explain::Arguments),
-    /// Print completions for a shell
+    /// Print shell completions
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -62,7 +62,7 @@ enum Command {
 }
 
 /// What the help of `--device` says.
-pub(crate) const DEVICE: &str = "The device (neurenix devices lists them); if not given what RNN_GPU_DEVICE names, else the first \
+pub(crate) const DEVICE: &str = "The device (neurenix devices lists them); by default what RNN_GPU_DEVICE names, else the first \
                                  accelerator, else cpu";
 
 /// The device that `--device` names, or the default one. Drivers are opened here and not before, so that help and mistakes

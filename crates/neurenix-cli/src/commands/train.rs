@@ -35,26 +35,26 @@ use settings::Settings;
 pub(super) struct Arguments {
     #[command(flatten)]
     settings: Settings,
-    /// Threads of the CPU device; all cores if not given
+    /// Threads of the CPU device; default: all cores
     #[arg(long)]
     threads: Option<usize>,
-    /// The run's folder; runs/DATA-MODEL if not given, with a number where that exists
+    /// The run's folder; default: runs/DATA-MODEL, with a number if that exists
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Continue an interrupted run from its folder, with the settings it began with
+    /// Continue an interrupted run from its folder, with the same settings
     #[arg(long, conflicts_with = "out")]
     resume: Option<PathBuf>,
     /// Write TensorBoard event files into the run's folder
     #[arg(long)]
     tensorboard: bool,
-    /// Where the device is full, move the tensors used longest ago to the host's memory
+    /// If the device is full, move the least recently used tensors to host memory
     #[arg(long)]
     spill: bool,
-    /// Measure every kernel and transfer: a table (profile.txt) and a timeline (trace.json, opens in Perfetto) go into this
-    /// folder, the run's own if none is given
+    /// Measure every kernel and transfer, and write a table (profile.txt) and a timeline (trace.json, for Perfetto) into this
+    /// folder; default: the run's folder
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     profile: Option<Option<PathBuf>>,
-    /// No progress, and the result as JSON
+    /// Show no progress, and print the result as JSON
     #[arg(long)]
     json: bool,
 }

@@ -20,34 +20,34 @@ pub(super) struct Arguments {
     /// Only cases of this dtype, such as float32
     #[arg(long)]
     dtype: Option<String>,
-    /// How many random graphs to try besides
+    /// How many random graphs to add to the suite
     #[arg(long)]
     random_graphs: Option<usize>,
     /// The seed of the random graphs
     #[arg(long)]
     seed: Option<u64>,
-    /// Only a part of the cases: 1/4 is every fourth from the first on
+    /// Only a part of the cases: 1/4 is every fourth, beginning with the first
     #[arg(long, value_parser = part, value_name = "PART/PARTS")]
     part: Option<(usize, usize)>,
-    /// Compile the cases' kernels for this architecture (sm_80, gfx90a), which needs no device, and run nothing
+    /// Compile the cases' kernels for this architecture (sm_80, gfx90a) and run nothing; needs no device
     #[arg(long, value_name = "ARCHITECTURE", conflicts_with_all = ["device", "all"])]
     compile: Option<String>,
-    /// Of kernels that one template makes for the same element types only one: with --compile these kernels, else the cases
-    /// that need them (every case on the CPU, whose kernels are of no such kinds)
+    /// Only one kernel of each kind (what one template makes for the same element types): with --compile these kernels,
+    /// otherwise the cases that need them (every case on the CPU, whose kernels have no kinds)
     #[arg(long)]
     kinds: bool,
-    /// Instead of the suite, train two networks for so many steps each: memory stays as it is after the first ten
+    /// Instead of the suite, train two networks for this many steps each; memory must stay constant after the first ten
     #[arg(long, value_name = "STEPS", conflicts_with_all = ["filter", "part", "compile", "all", "json"])]
     steps: Option<usize>,
-    /// Instead of the suite, copy between the host, the device and every other device: all bytes arrive; with times
+    /// Instead of the suite, copy between the host, the device and every other device, compare all bytes, and show times
     #[arg(long, conflicts_with_all = ["filter", "part", "compile", "all", "json", "steps"])]
     copies: bool,
-    /// Instead of the suite, compute products, convolutions, sums and sorted rows of the sizes of real work, in whole numbers:
-    /// every element is the CPU's
+    /// Instead of the suite, compute products, convolutions, sums and sorted rows of integers at realistic sizes; every
+    /// element must equal the CPU's
     #[arg(long, conflicts_with_all = ["filter", "part", "compile", "all", "json", "steps", "copies"])]
     large: bool,
-    /// Instead of the suite, run so many random programs one operation at a time and as graphs with any of their values
-    /// held or read early: values and gradients are the same, bit for bit
+    /// Instead of the suite, run this many random programs one operation at a time and as graphs with any of their values
+    /// held or read early; values and gradients must be the same, bit for bit
     #[arg(long, value_name = "PROGRAMS", conflicts_with_all = ["filter", "part", "compile", "all", "json", "steps", "copies", "large"])]
     consistency: Option<u64>,
     /// Print a row for every operation and dtype

@@ -373,7 +373,7 @@ fn help_opens_no_drivers() -> Outcome {
         assert!(told.status.success() && told.stderr.is_empty(), "{arguments:?}: {}", message(&told));
         if arguments.len() == 2 && arguments[0] == "train" {
             let text = String::from_utf8_lossy(&told.stdout).into_owned();
-            assert!(text.contains("if not given what RNN_GPU_DEVICE names"), "{text}");
+            assert!(text.contains("by default what RNN_GPU_DEVICE names"), "{text}");
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-"""Gradients and parameters taken together."""
+"""Functions of all gradients or parameters together."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """Scales all gradients so that their norm together is at most ``max_norm``; gives the norm before that, on the device
-    of the first. ``foreach`` is accepted: the engine computes all of them together anyway.
+    """Scales all gradients so that their joint norm is at most ``max_norm``. Returns the norm before scaling, on the
+    device of the first. ``foreach`` is accepted: the engine computes all of them together anyway.
 
     >>> import neurenix as nx
     >>> w = nx.nn.Parameter([3.0, 4.0])
@@ -57,7 +57,7 @@ def clip_grad_norm_(
 def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:
-    """Brings every element of the gradients between ``-clip_value`` and ``clip_value``.
+    """Clamps every element of the gradients to [``-clip_value``, ``clip_value``].
 
     >>> import neurenix as nx
     >>> w = nx.nn.Parameter([3.0, -0.5])
@@ -81,7 +81,7 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Puts the parts of a vector into parameters, one after the other. Nothing is changed unless the sizes fit."""
+    """Copies the parts of a vector into parameters, in order. Nothing is changed unless the sizes fit."""
     parameters = list(parameters)
     needed = sum(parameter.numel() for parameter in parameters)
     if vec.ndim != 1 or vec.numel() != needed:

@@ -11,8 +11,7 @@ from ..._engine import Tensor
 def pad_sequence(
     sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
 ) -> Tensor:
-    """Sequences (L, ...) brought to the greatest length and put beside each other: (L, N, ...), or (N, L, ...) with
-    ``batch_first``.
+    """Pads sequences (L, ...) to the greatest length and stacks them: (L, N, ...), or (N, L, ...) with ``batch_first``.
 
     >>> import neurenix as nx
     >>> nx.nn.utils.rnn.pad_sequence([nx.tensor([1, 2]), nx.tensor([3])], batch_first=True, padding_value=9).tolist()
@@ -33,7 +32,7 @@ def pad_sequence(
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False) -> list[Tensor]:
-    """The sequences of these lengths without what ``pad_sequence`` put behind them."""
+    """The sequences with these lengths, without the padding of ``pad_sequence``."""
     sizes = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
     sequences = padded_sequences.unbind(0 if batch_first else 1)
     if len(sizes) != len(sequences):

@@ -51,16 +51,16 @@ pub(in crate::commands) enum ScheduleName {
 /// Everything that decides what a run computes. A resumed run takes it from its folder.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub(in crate::commands) struct Settings {
-    /// The data to learn
+    /// The data set
     #[arg(value_enum, required_unless_present = "resume")]
     pub(in crate::commands) data: Option<Source>,
     /// The file or folder with the data
     #[arg(long)]
     pub(in crate::commands) path: Option<PathBuf>,
-    /// The column of a CSV file to predict: its name, or its number from 1; the last if not given
+    /// The column of a CSV file to predict: its name, or its number from 1; default: the last
     #[arg(long)]
     pub(in crate::commands) label: Option<String>,
-    /// What separates the cells of a CSV file, such as ";", or tab; a comma if not given
+    /// What separates the cells of a CSV file, such as ";", or tab; default: a comma
     #[arg(long, value_parser = delimiter)]
     pub(in crate::commands) delimiter: Option<char>,
     /// Predict numbers rather than classes (CSV)
@@ -69,10 +69,10 @@ pub(in crate::commands) struct Settings {
     /// The network
     #[arg(long, value_enum, default_value = "mlp")]
     pub(in crate::commands) model: ModelKind,
-    /// Sizes of hidden layers; if not given 256,128 (mlp), 16,32 (cnn), 96 (lstm), 64 (transformer)
+    /// Sizes of hidden layers; default: 256,128 (mlp), 16,32 (cnn), 96 (lstm), 64 (transformer)
     #[arg(long, value_delimiter = ',')]
     pub(in crate::commands) hidden: Vec<usize>,
-    /// The share of activations dropped while training
+    /// The dropout probability in training
     #[arg(long, default_value_t = 0.1)]
     pub(in crate::commands) dropout: f64,
     /// Passes over the training data
@@ -81,7 +81,7 @@ pub(in crate::commands) struct Settings {
     /// Samples in a batch
     #[arg(long, default_value_t = 64)]
     pub(in crate::commands) batch_size: usize,
-    /// Batches in a step: their gradients together are as of one large batch, in the memory of a small one
+    /// Batches per step (gradient accumulation): as one large batch, in the memory of a small one
     #[arg(long, value_name = "BATCHES", default_value_t = 1)]
     #[serde(default = "one")]
     pub(in crate::commands) accumulate: usize,
@@ -94,19 +94,19 @@ pub(in crate::commands) struct Settings {
     /// Weight decay
     #[arg(long, default_value_t = 0.01)]
     pub(in crate::commands) weight_decay: f64,
-    /// How the learning rate changes
+    /// The learning rate schedule
     #[arg(long, value_enum, default_value = "cosine")]
     pub(in crate::commands) schedule: ScheduleName,
-    /// The share of probability spread over all classes
+    /// Label smoothing: the share of probability spread over all classes
     #[arg(long, default_value_t = 0.0)]
     pub(in crate::commands) label_smoothing: f64,
-    /// Shorten gradients longer than this
+    /// Scale gradients down to this norm if they exceed it
     #[arg(long)]
     pub(in crate::commands) clip_norm: Option<f64>,
     /// Stop after this many epochs without improvement, and keep the best epoch's model
     #[arg(long)]
     pub(in crate::commands) patience: Option<usize>,
-    /// The seed of everything random
+    /// The seed of all random numbers
     #[arg(long, default_value_t = 0)]
     pub(in crate::commands) seed: u64,
     /// The device; of a run that has begun, its name
