@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, io::IsTerminal};
 use indicatif::{ProgressBar, ProgressStyle};
 use neurenix::{
     Error, Result,
+    phynexus::schedule::set_memory_checks,
     verify::{self, Large, Options, Report, Steady},
 };
 
@@ -67,6 +68,22 @@ fn part(text: &str) -> Result<(usize, usize), String> {
     }
 }
 
+/// Checks of a plan's memory, switched off when dropped.
+struct MemoryChecks;
+
+impl MemoryChecks {
+    fn on() -> MemoryChecks {
+        set_memory_checks(true);
+        MemoryChecks
+    }
+}
+
+impl Drop for MemoryChecks {
+    fn drop(&mut self) {
+        set_memory_checks(false);
+    }
+}
+
 pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     let mut options =
         Options { filter: arguments.filter.clone(), dtype: arguments.dtype.clone(), ..Options::default() };
@@ -109,7 +126,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}") {
         bar.set_style(style);
     }
-    neurenix::phynexus::schedule::set_memory_checks(true);
+    let _checks = MemoryChecks::on();
     if let Some(programs) = arguments.consistency {
         bar.set_length(programs);
         let seeds = options.seed..options.seed.saturating_add(programs);

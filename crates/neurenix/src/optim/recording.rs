@@ -138,12 +138,20 @@ impl Optimizer {
                 if member.state.is_empty() {
                     member.state = group.rule.initial_state(&old)?;
                 }
-                let numbers = place.numbers(&group.rule, member.step + 1, member.skipped.as_ref(), &old)?;
+                // 16-bit parameters are updated in `float32`: in bfloat16 a decay of 0.999 would be 1.
+                let wide = |tensor: &Tensor| tensor.to_dtype(tensor.dtype().compute());
+                let [parameter, gradient] = [wide(&old)?, wide(&gradient)?];
+                let before: Vec<Tensor> = member.state.iter().map(wide).collect::<phynexus::Result<_>>()?;
+                let skipped = member.skipped.as_ref();
+                let numbers = place.numbers(&group.rule, member.step + 1, skipped, &parameter)?;
                 let (new, state) =
-                    group.rule.update(&old, &gradient, &member.state, &numbers, &place.settings)?;
-                let choose = |new: Tensor, old: &Tensor| match &place.condition {
-                    Some(condition) => condition.where_(&new, old),
-                    None => Ok(new),
+                    group.rule.update(&parameter, &gradient, &before, &numbers, &place.settings)?;
+                let choose = |new: Tensor, old: &Tensor| {
+                    let new = new.to_dtype(old.dtype())?;
+                    match &place.condition {
+                        Some(condition) => condition.where_(&new, old),
+                        None => Ok(new),
+                    }
                 };
                 let new = choose(new, &old)?;
                 let state: Vec<Tensor> = state

@@ -158,7 +158,7 @@ impl Settings {
         }
     }
 
-    /// A number that changes from step to step, as data of the parameter's dtype: so the plan stays the same.
+    /// A number that changes from step to step, as data of a tensor's dtype: so the plan stays the same.
     pub(super) fn leaf(&self, value: f64, like: &Tensor) -> Result<Tensor> {
         let mut leaves = self.leaves.borrow_mut();
         let known =
@@ -340,13 +340,14 @@ impl Rule {
     /// The state before the first step.
     pub(super) fn initial_state(&self, parameter: &Tensor) -> Result<Vec<Tensor>> {
         let initial = |name: &&str| match *name {
-            "mu_product" => Ok(Tensor::full(&[], 1.0, parameter.dtype(), parameter.device())?),
+            "mu_product" => Ok(Tensor::full(&[], 1.0, parameter.dtype().compute(), parameter.device())?),
             _ => Ok(Tensor::full(parameter.shape(), 0.0, parameter.dtype(), parameter.device())?),
         };
         self.state_names().iter().map(initial).collect()
     }
 
-    /// The parameter and the state after a step, whose [`Rule::numbers`] are given in the parameter's dtype.
+    /// The parameter and the state after a step, computed in the dtype that the parameter, the gradient,
+    /// the state and [`Rule::numbers`] have.
     pub(super) fn update(
         &self,
         parameter: &Tensor,

@@ -440,3 +440,27 @@ fn parameters_on_two_devices_step_and_are_clipped_together() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn numbers_of_a_step_keep_their_precision_beside_16_bit_parameters() -> Result<()> {
+    let reference = reference_device();
+    let full = |value: f64| Tensor::full(&[3], value, DType::F16, reference);
+    let p = Parameter::new(&full(0.0)?)?;
+    // 1e-8 is 0 as float16.
+    let mut optimizer = Optimizer::new(Rule::sgd(), vec![p.clone()], 1e-8)?;
+    let loss = p.leaf()?.mul(&full(30_000.0)?)?.sum(&[], false)?;
+    optimizer.step(loss.leaf_gradients()?, &[])?;
+    for found in p.tensor().to_vec::<half::f16>()? {
+        assert!((f64::from(found) + 3e-4).abs() < 3e-7, "{found}");
+    }
+    // A decay that was changed is data: 0.999 must not be 1.
+    let p = Parameter::new(&Tensor::full(&[3], 1.0, DType::BF16, reference)?)?;
+    let rule = |beta2| Rule::Adam { beta1: 0.0, beta2, epsilon: 0.0, amsgrad: false };
+    let mut optimizer = Optimizer::new(rule(0.9), vec![p.clone()], 0.5)?;
+    optimizer.set_rule(0, rule(0.999))?;
+    let loss = p.leaf()?.sum(&[], false)?;
+    optimizer.step(loss.leaf_gradients()?, &[])?;
+    // The mean of squares is 0.001, corrected by 1 - 0.999: the step is the rate.
+    assert_eq!(p.tensor().to_vec::<half::bf16>()?, [half::bf16::from_f64(0.5); 3]);
+    Ok(())
+}

@@ -30,7 +30,8 @@ pub(super) unsafe fn product<T: Accumulator>(problem: &Problem<'_>) -> bool {
         // A column of B that is not contiguous, or a row of A, can be copied if it is one of few.
         let few = m.min(n);
         let along_k = (b.row_stride == 1 || n <= STREAM_ROWS) && (a.column_stride == 1 || m <= STREAM_ROWS);
-        let matrix_along_k = if m <= n { b.row_stride == 1 } else { a.column_stride == 1 };
+        // The same for a product and for its transpose, which may be computed instead: sums are added in another order below.
+        let matrix_along_k = (m <= n && b.row_stride == 1) || (m >= n && a.column_stride == 1);
         if along_k && matrix_along_k && k >= 2 * lanes && (few <= STREAM_ROWS || k >= 8 * few.max(lanes)) {
             dots::<T>(problem);
             return true;

@@ -138,3 +138,46 @@ fn extremes_share_their_gradient_as_in_pytorch() {
         "{latest:?}"
     );
 }
+
+/// Sums of products are added in an order that must not depend on what is held: the transpose of a product is computed as
+/// the product of transposes where nobody holds it, and a slice is copied where it is pending.
+#[test]
+fn products_have_one_value_however_their_factors_lie() {
+    let numbers = |shape: &[usize], seed: i64| {
+        let count = shape.iter().product::<usize>() as i64;
+        let x = Tensor::arange(seed, seed + count, 1, DType::F32, cpu()).unwrap().sin().unwrap();
+        x.reshape(shape).unwrap().evaluated().unwrap()
+    };
+    let same = |a: Tensor, b: Tensor| assert_eq!(a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap());
+    for (m, n, k) in [(4, 4, 64), (3, 3, 333), (1, 1, 40), (2, 4, 100), (4, 2, 500)] {
+        let (a, b) = (numbers(&[m, k], 1), numbers(&[k, n], 5));
+        let held = a.matmul(&b).unwrap();
+        let product = held.clone().evaluated().unwrap();
+        drop(held);
+        same(a.matmul(&b).unwrap().t().unwrap(), product.t().unwrap());
+        // Every second column of a reshaped transpose.
+        let x = numbers(&[2 * k, m], 9);
+        let pending = |x: &Tensor| x.t().unwrap().reshape(&[m, 2 * k]).unwrap();
+        let read = pending(&x).contiguous().unwrap().evaluated().unwrap();
+        same(half_of(&pending(&x)).matmul(&b).unwrap(), half_of(&read).matmul(&b).unwrap());
+        let y = numbers(&[k, 2 * n], 3);
+        let doubled = y.add(&y).unwrap().evaluated().unwrap();
+        same(a.matmul(&half_of(&y.add(&y).unwrap())).unwrap(), a.matmul(&half_of(&doubled)).unwrap());
+    }
+}
+
+/// Every second column.
+fn half_of(x: &Tensor) -> Tensor {
+    x.slice(1, None, None, 2).unwrap()
+}
+
+#[test]
+fn a_power_of_two_is_a_square_whether_it_is_known_or_read() {
+    for dtype in [DType::F32, DType::F64] {
+        let x = Tensor::arange(1, 5000, 1, dtype, cpu()).unwrap().sqrt().unwrap().evaluated().unwrap();
+        let two = || Tensor::full(&[4999], 2.0, dtype, cpu()).unwrap();
+        let read = two().evaluated().unwrap();
+        let bytes = |t: Tensor| t.to_bytes().unwrap();
+        assert_eq!(bytes(x.pow(&two()).unwrap()), bytes(x.pow(&read).unwrap()), "{dtype}");
+    }
+}

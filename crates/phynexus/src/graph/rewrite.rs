@@ -218,6 +218,7 @@ impl Rewriter {
         if neutral {
             return Ok(Is(a));
         }
+        // Every device computes this power so.
         if binary == Binary::Pow && float && constant.as_f64() == 2.0 {
             node.op = Op::Binary(Binary::Mul);
             node.inputs = smallvec![a, a];

@@ -11,8 +11,8 @@ use crate::{
     device::{Backend, Buffer},
 };
 
-/// Eight bytes that no computation makes: signalling NaNs as `f16`, `bf16`, `f32` and `f64`.
-const PATTERN: [u8; 8] = [0xA5, 0xFF, 0xA5, 0xFF, 0xA5, 0xFF, 0xA5, 0xFF];
+/// Eight bytes that no computation makes: NaNs as `f16`, `bf16`, `f32` and `f64`.
+const PATTERN: [u8; 8] = [0xF5, 0xFF, 0xF5, 0xFF, 0xF5, 0xFF, 0xF5, 0xFF];
 /// Bytes written or read at once.
 const PART: usize = 1 << 20;
 

@@ -53,6 +53,7 @@ pub(crate) use eager::is_eager;
 pub use eager::{EagerMode, eager};
 pub use memory_check::set_memory_checks;
 use plan::{Leaf, Plan};
+pub(crate) use ruined::check as refuse_ruined;
 use walk::{Pending, Privacy, Walk, Walker};
 
 /// Guards the marks and claims of nodes: held while walking, never while planning or computing.

@@ -23,7 +23,7 @@ pub(super) fn note<'a>(buffers: impl Iterator<Item = &'a Buffer>) {
 }
 
 /// An error if the contents of one of these are lost.
-pub(super) fn check(leaves: &[Storage]) -> Result<()> {
+pub(crate) fn check(leaves: &[Storage]) -> Result<()> {
     if !ANY.load(Ordering::Relaxed) {
         return Ok(());
     }
@@ -35,7 +35,7 @@ pub(super) fn check(leaves: &[Storage]) -> Result<()> {
     if leaves.iter().any(is_lost) {
         return Err(Error::argument(
             "evaluate",
-            "an operand was lost when an earlier computation, which stored over it, ran out of memory: compute it anew",
+            "an earlier computation ran out of memory after it had begun to overwrite this tensor: load or compute it again",
         ));
     }
     Ok(())

@@ -94,10 +94,12 @@ impl Tensor {
             return Err(Error::argument("chunk", "the number of pieces must not be 0"));
         }
         if self.shape()[axis] == 0 {
-            let mut pieces = Vec::new();
-            let none = |_| Error::argument("chunk", format!("there is no memory for {count} pieces"));
-            pieces.try_reserve_exact(count).map_err(none)?;
-            pieces.resize(count, self.clone());
+            drop(host_memory::room::<[u8; PIECE_BYTES]>(count)?);
+            let mut pieces = host_memory::room(count)?;
+            for _ in 0..count {
+                interrupt::check()?;
+                pieces.push(self.clone());
+            }
             return Ok(pieces);
         }
         self.split(self.shape()[axis].div_ceil(count), dim)

@@ -208,7 +208,7 @@ impl Tensor {
 
     /// As [`Tensor::evaluate_all`], and the results may take over the memory of `replaced` where nobody else holds these
     /// tensors: how an update overwrites what it replaces. On success `replaced` is empty; on an error its tensors are
-    /// as they were.
+    /// as they were, unless a kernel was refused memory after it had begun to overwrite them: reading those is an error.
     pub fn evaluate_replacing(tensors: &[&Tensor], replaced: &mut Vec<Tensor>) -> Result<()> {
         schedule::evaluate(tensors, replaced)
     }
@@ -216,7 +216,10 @@ impl Tensor {
     /// The data, computed if need be.
     pub fn storage(&self) -> Result<Storage> {
         self.evaluate()?;
-        self.0.data().ok_or_else(|| Error::internal("storage", format!("{} has no data", self.0.op().name())))
+        let internal = || Error::internal("storage", format!("{} has no data", self.0.op().name()));
+        let storage = self.0.data().ok_or_else(internal)?;
+        schedule::refuse_ruined(std::slice::from_ref(&storage))?;
+        Ok(storage)
     }
 
     /// The same values in a buffer of their own, from which everybody reads them: what compares an element with a result

@@ -264,7 +264,8 @@ through_f64!(expm1, log1p, tan, asin, acos, atan, sinh, cosh, asinh, acosh, atan
 
 #[inline(always)]
 pub(crate) fn pow<A: Arithmetic>(x: f32, y: f32) -> f32 {
-    double::pow::<Short<A>>(x.into(), y.into()) as f32
+    let power = double::pow::<Short<A>>(x.into(), y.into()) as f32;
+    if y == 2.0 { x * x } else { power }
 }
 
 #[inline(always)]

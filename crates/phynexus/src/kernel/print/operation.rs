@@ -217,7 +217,10 @@ impl Functions {
                 let w = self.wrapping(dtype);
                 format!("({t})(({w}){b} >= {} ? {beyond} : {a} >> {b})", dtype.size() * 8)
             }
-            Pow if dtype.is_float() => format!("{}({a}, {b})", self.math("pow", dtype)),
+            // A power that is known to be 2 is a product.
+            Pow if dtype.is_float() => {
+                format!("({b} == 2 ? {a} * {a} : {}({a}, {b}))", self.math("pow", dtype))
+            }
             Atan2 => format!("{}({a}, {b})", self.math("atan2", dtype)),
             Div | FloorDiv | Remainder | Pow => {
                 let body = self.division_or_power(op, dtype);

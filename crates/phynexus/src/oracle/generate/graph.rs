@@ -1,6 +1,8 @@
 //! Random graphs: chains of operations on a few leaves, with the shapes that go wrong (empty, size one, broadcast,
 //! strided) and every dtype.
 
+mod products;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::{
@@ -125,7 +127,11 @@ impl Builder {
             nodes.filter(|(_, n)| n.dtype == dtype && fits(n)).map(|(id, _)| id as u32).collect();
         match self.choice.below(6) {
             0 => {
-                let value = if dtype.is_float() { Scalar::Float(1.5) } else { Scalar::Int(3) };
+                let value = if dtype.is_float() {
+                    Scalar::Float(self.choice.of(&[1.5, 2.0]))
+                } else {
+                    Scalar::Int(3)
+                };
                 self.push(Op::Constant(value.cast(dtype)), dtype, shape, &[])
             }
             1 => self.leaf(dtype, shape),
@@ -415,28 +421,6 @@ impl Builder {
         let mode = self.choice.of(&[ScatterMode::Set, combine]);
         if !matches!(mode, ScatterMode::Combine(c) if !c.binary().accepts(dtype)) {
             self.push(Op::Scatter(mode), dtype, &[rows, width], &[matrix, index, updates]);
-        }
-    }
-
-    fn product(&mut self, x: u32) {
-        let (dtype, shape) = (self.dtype_of(x), self.shape_of(x));
-        let rank = shape.len();
-        if rank < 2 || dtype == DType::Bool || element_count(&shape) > 1500 {
-            return;
-        }
-        let wide = 33 + self.choice.below(40);
-        let fits = element_count(&shape[..rank - 1]) * wide <= GREATEST;
-        let columns = if fits && self.choice.one_in(3) { wide } else { 1 + self.choice.below(5) };
-        let mut right = shape.clone();
-        (right[rank - 2], right[rank - 1]) = (shape[rank - 1], columns);
-        let mut out = shape.clone();
-        out[rank - 1] = columns;
-        let y = self.leaf(dtype, &right);
-        let wide = if dtype == DType::I8 && self.choice.one_in(2) { DType::I32 } else { dtype };
-        let dot = self.push(Op::Dot, wide, &out, &[x, y]);
-        if self.choice.one_in(2) {
-            let bias = self.partner(wide, &out);
-            self.push(Op::Binary(Binary::Add), wide, &out, &[dot, bias]);
         }
     }
 

@@ -326,7 +326,9 @@ impl Tensor {
         reduction: Reduction,
     ) -> Result<Tensor> {
         check_pair("binary_cross_entropy_with_logits", self, target)?;
-        self.in_compute_dtype_with(target, |x, target| {
+        let weights = [weight, pos_weight].into_iter().flatten();
+        let dtype = weights.fold(target.dtype(), |dtype, weight| dtype.promote(weight.dtype()));
+        self.in_compute_dtype_with(&target.to_dtype(dtype)?, |x, target| {
             let log_yes = x.logsigmoid()?;
             let yes = match pos_weight {
                 Some(pos_weight) => log_yes.mul(pos_weight)?,

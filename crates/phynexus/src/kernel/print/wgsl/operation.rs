@@ -259,7 +259,10 @@ impl Functions {
             Mul => self.wrap(dtype, infix("*")),
             Shl | Shr => self.shift(op, dtype, a, b),
             Pow | Atan2 if dtype == DType::F64 => return Err(missing(op.name())),
-            Pow if kind == Kind::Float => format!("{}({a}, {b})", self.library("pow_")),
+            // A power that is known to be 2 is a product.
+            Pow if kind == Kind::Float => {
+                format!("select({}({a}, {b}), {a} * {a}, {b} == 2.0)", self.library("pow_"))
+            }
             Atan2 => format!("{}({a}, {b})", self.library("atan2_")),
             Div | FloorDiv | Remainder | Pow => {
                 let name = format!("{}_{}", op.name(), value_type(dtype));
