@@ -66,11 +66,17 @@ pub(crate) fn devices(full: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Installs the software devices that are missing. Tests that use every device find them then.
+/// AMD's compiler: where it may be, and what Debian has it in.
+const HIPRTC: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/libamdhip64.so.5", "/opt/rocm/lib/libamdhip64.so.5"];
+const HIPRTC_PACKAGES: [&str; 3] = ["libamdhip64-5", "libhiprtc-builtins5", "rocm-device-libs"];
+
+/// Installs the software devices and AMD's compiler where they are missing. Tests that use every device find them then.
 pub(crate) fn install() -> Result<(), String> {
-    let missing = |device: &&Software| !device.files.iter().any(|file| Path::new(file).exists());
-    let packages: Vec<&str> =
-        DEVICES.iter().filter(missing).flat_map(|device| device.packages).copied().collect();
+    let wanted = DEVICES.iter().map(|device| (device.files, device.packages));
+    let missing = wanted
+        .chain([(&HIPRTC[..], &HIPRTC_PACKAGES[..])])
+        .filter(|(files, _)| !files.iter().any(|file| Path::new(file).exists()));
+    let packages: Vec<&str> = missing.flat_map(|(_, packages)| packages).copied().collect();
     if packages.is_empty() { Ok(()) } else { install::packages(&packages) }
 }
 
@@ -224,11 +230,6 @@ pub(crate) fn compilers() -> Result<(), String> {
     finished(vec![cuda(&newest, &["sm_75", "--kinds"]), cuda(&newest, &["sm_90a", "--kinds"])])?;
     finished(vec![cuda(&older, &["sm_70", "--kinds"])])?;
 
-    let folders = ["/usr/lib/x86_64-linux-gnu", "/opt/rocm/lib"];
-    let runtime = |folder: &str| Path::new(folder).join("libamdhip64.so.5").exists();
-    if !folders.into_iter().any(runtime) {
-        install::packages(&["libamdhip64-5", "libhiprtc-builtins5", "rocm-device-libs"])?;
-    }
     // hipRTC compiles in one thread, and ends a process that has opened PoCL, since both bring LLVM.
     let without = root().join("target/devices/no-platforms");
     fs::create_dir_all(&without).map_err(|e| format!("{}: {e}", without.display()))?;

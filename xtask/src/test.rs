@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         return Err(format!("there is no stage {unknown:?}; the stages are {}", names.join(", ")));
     }
     let started = Instant::now();
-    let mut passed = Vec::new();
+    let (mut times, mut failure) = (Vec::new(), None);
     for stage in &STAGES {
         let wanted = match arguments.stages.is_empty() {
             true => arguments.full || !stage.full,
@@ -60,14 +60,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         }
         println!("\n=== {} ===", stage.name);
         let begun = Instant::now();
-        (stage.run)(arguments.full).map_err(|error| format!("stage {:?} failed: {error}", stage.name))?;
-        passed.push((stage.name, begun.elapsed()));
+        let result = (stage.run)(arguments.full);
+        times.push((stage.name, begun.elapsed()));
+        if let Err(error) = result {
+            failure = Some(format!("stage {:?} failed: {error}", stage.name));
+            break;
+        }
     }
-    println!("\nAll stages passed in {:.0} s:", started.elapsed().as_secs_f64());
-    for (name, time) in passed {
+    let ended = if failure.is_some() { "Failed after" } else { "All stages passed in" };
+    println!("\n{ended} {:.0} s:", started.elapsed().as_secs_f64());
+    for (name, time) in times {
         println!("  {name:<14} {:>6.1} s", time.as_secs_f64());
     }
-    Ok(())
+    failure.map_or(Ok(()), Err)
 }
 
 fn lints() -> Result<(), String> {
