@@ -64,7 +64,7 @@ thread_local! {
     static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
-/// A thread keeps no more than this between kernels.
+/// A thread keeps no more than this between kernels, nor a kernel between its runs.
 const KEPT_BYTES: usize = 16 << 20;
 
 /// Calls `body` with a machine that has this thread's registers and, where there are groups, a row tile's state and the
@@ -89,7 +89,7 @@ pub(super) fn with(program: &Program, parameters: &[*mut u8], groups: usize, bod
     SCRATCH.set(Some(scratch));
 }
 
-/// Memory that all threads of a run share; of a kernel, and kept for its next run.
+/// Memory that all threads of a run share; of a kernel, and kept for its next run unless it is large.
 #[derive(Default)]
 pub(super) struct Shared {
     free: Mutex<Vec<Memory>>,
@@ -114,6 +114,8 @@ impl Shared {
         let lock = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut memory = lock().pop().unwrap_or_default();
         body(SharedMemory(memory.reserve(bytes)));
-        lock().push(memory);
+        if memory.bytes() <= KEPT_BYTES {
+            lock().push(memory);
+        }
     }
 }

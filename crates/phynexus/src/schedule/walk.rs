@@ -64,6 +64,8 @@ pub(super) struct Walker {
     copies: Vec<Arc<Node>>,
     /// What is computed beside nodes on the way, if somebody holds it.
     beside: Vec<Weak<Node>>,
+    /// Of those, nodes that are not part of the walk: kept, since the last handle may be the walk's.
+    passed: Vec<Arc<Node>>,
     mark: u64,
 }
 
@@ -88,9 +90,13 @@ impl Walker {
             }
         }
         while let Some(node) = self.beside.pop() {
-            let Some(node) = node.upgrade().filter(|_| privacy == Privacy::Open) else { continue };
+            let Some(node) = node.upgrade() else { continue };
             let is_here = self.pending.nodes.first().is_some_and(|first| first.device == node.device);
-            if node.is_ready() || !is_here || self.visited(&node).is_some() {
+            if self.visited(&node).is_some() {
+                continue;
+            }
+            if privacy != Privacy::Open || node.is_ready() || !is_here {
+                self.passed.push(node);
                 continue;
             }
             if !self.enter(&node)? || !self.descend()? {
