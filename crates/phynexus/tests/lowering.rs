@@ -288,8 +288,7 @@ fn sum_in_order(row: &[f32]) -> f32 {
 /// are, how many rows there are, or what else is computed.
 #[test]
 fn sums_have_one_order() {
-    let shapes =
-        [(3, 7), (600, 16), (70, 50), (64, 129), (5, 515), (40, 1024), (2, 6000), (33, 2050), (1, 9001)];
+    let shapes = [(3, 7), (40, 16), (33, 50), (17, 129), (9, 515), (2, 2050), (1, 9001)];
     for device in devices() {
         for (rows, columns) in shapes {
             let mut choice = Choice::new(7);
