@@ -272,6 +272,82 @@ fn products_with_an_epilogue() {
     }
 }
 
+/// The sum of a row in the order that `kernel::lower::rows` describes.
+fn sum_in_order(row: &[f32]) -> f32 {
+    let power = usize::next_power_of_two;
+    let mut sums = vec![0.0; power(row.len().div_ceil(4)).max(power(row.len()).min(32))];
+    let count = sums.len();
+    row.iter().enumerate().for_each(|(column, x)| sums[column % count] += x);
+    while sums.len() > 1 {
+        sums = sums.chunks(2).map(|pair| pair[0] + pair[1]).collect();
+    }
+    sums[0]
+}
+
+/// What is added to what follows from the number of columns alone: not from where the numbers lie, how wide the loads
+/// are, how many rows there are, or what else is computed.
+#[test]
+fn sums_have_one_order() {
+    let shapes = [(3, 7), (40, 16), (33, 50), (17, 129), (9, 515), (2, 2050), (1, 9001)];
+    for device in devices() {
+        for (rows, columns) in shapes {
+            let mut choice = Choice::new(7);
+            let values = random_array(&mut choice, Values::Tame, DType::F32, &[rows, columns]).to_bytes();
+            let values: Vec<f32> = f32::read_bytes(&values);
+            let expected: Vec<u32> = values.chunks(columns).map(|row| sum_in_order(row).to_bits()).collect();
+            let turned: Vec<f32> =
+                (0..rows * columns).map(|at| values[at % rows * columns + at / rows]).collect();
+            let odd: Vec<f32> = values.chunks(columns).flat_map(|row| [&[9.0], row].concat()).collect();
+            let leaf =
+                |values: &[f32], shape: [usize; 2]| Tensor::from_slice(values, &shape, device).unwrap();
+            let straight = leaf(&values, [rows, columns]);
+            let turned = leaf(&turned, [columns, rows]).t().unwrap();
+            let odd = leaf(&odd, [rows, columns + 1]).narrow(1, 1, columns).unwrap();
+            let halves = |a: &Tensor, b: &Tensor| {
+                let half = |x: &Tensor| x.mul_scalar(0.5).unwrap();
+                half(a).add(&half(b)).unwrap()
+            };
+            let check = |what: &str, sum: &Tensor, rows: std::ops::Range<usize>| {
+                let found: Vec<u32> = sum.to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect();
+                assert_eq!(found, expected[rows], "{device}: {what}, {:?}", straight.shape());
+            };
+            for (what, x) in [("straight", &straight), ("turned", &turned), ("odd", &odd)] {
+                let sum = |x: &Tensor| x.sum(&[1], false).unwrap();
+                check(what, &sum(x), 0..rows);
+                check("as rows of the other axis", &x.t().unwrap().sum(&[0], false).unwrap(), 0..rows);
+                check("a sum of sums of loads", &sum(&halves(x, &turned)), 0..rows);
+                let half = rows.div_ceil(2);
+                let negative = sum(x).narrow(0, 0, half).unwrap().neg().unwrap();
+                check("of half of the rows", &negative.evaluated().unwrap().neg().unwrap(), 0..half);
+                // With what waits for it, and with what is stored for each column.
+                let total = x.sum(&[1], true).unwrap();
+                let apart = x.sub(&total).unwrap();
+                let squares = apart.square().unwrap().sum(&[1], false).unwrap();
+                Tensor::evaluate_all(&[&squares, &apart, &total]).unwrap();
+                check("in a kernel of several loops", &total, 0..rows);
+            }
+        }
+    }
+}
+
+/// Products that are summed where they are computed are rounded and added as if they were stored.
+#[test]
+fn sums_of_products_are_sums() {
+    for device in devices() {
+        let (m, n, k) = (9, 17, 300);
+        let mut choice = Choice::new(8);
+        let mut leaf = |shape: [usize; 3]| {
+            let values = random_array(&mut choice, Values::Tame, DType::F32, &shape).to_bytes();
+            Tensor::from_slice(&f32::read_bytes(&values), &shape, device).unwrap()
+        };
+        let (a, b) = (leaf([m, 1, k]), leaf([1, n, k]));
+        let product = || a.mul(&b).unwrap();
+        let stored: Vec<f32> = product().to_vec().unwrap();
+        let expected: Vec<f32> = stored.chunks(k).map(sum_in_order).collect();
+        assert_eq!(product().sum(&[2], false).unwrap().to_vec::<f32>().unwrap(), expected, "{device}");
+    }
+}
+
 /// What a GPU adds in which order depends on shapes alone, so that values do not depend on what is fused.
 #[test]
 fn random_programs_have_one_value_however_they_are_evaluated() {

@@ -2,11 +2,11 @@
 //!
 //! A step becomes one launch or several, each a [`Kernel`] with what is bound to it. A fused kernel without columns is
 //! done element by element (`elementwise`), one with columns by groups of invocations that share rows (`rows`), in
-//! parts where rows are few (`split`), by tiles where it is a sum of products whose factors are used again
-//! (`contraction`). Library operations are fused kernels in disguise (`library`) or have kernels of their own
+//! parts where rows are few (`split`). Library operations are fused kernels in disguise (`library`), which are done by
+//! tiles where they are sums of products whose factors are used again (`contraction`), or have kernels of their own
 //! (`indexed`, `scan`, `sort`). Which invocation does what, how wide accesses are and where values are kept is decided
-//! here, from constants alone; the order in which numbers are combined follows from it, so results do not vary between
-//! runs.
+//! here, from constants alone. The order in which the numbers of a reduction are combined follows from their count
+//! (`rows`), so results vary neither between runs nor with what is fused.
 
 mod access;
 mod contraction;
@@ -177,7 +177,7 @@ fn reason(error: Error) -> String {
 fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> Result<(), Unsupported> {
     if let Some(fused) = library::fused(library) {
         let sources: Vec<Source> = (0..fused.parameters.len()).map(Source::Binding).collect();
-        return lower_fused(&fused, &sources, target, lowered);
+        return lower_product(&fused, &sources, target, lowered);
     }
     let operands = library.operands.len();
     let result = match &library.epilogue {
@@ -210,6 +210,27 @@ fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> R
     lower_fused(epilogue, &sources, target, lowered)
 }
 
+/// Sums of products by tiles, where that reuses what is loaded. They are added one after another and their products not
+/// rounded, so a fused kernel, whose sums are those of stored products, is never lowered so.
+fn lower_product(
+    fused: &Fused,
+    sources: &[Source],
+    target: &Target,
+    lowered: &mut Lowered,
+) -> Result<(), Unsupported> {
+    let Some(contraction) = contraction::recognise(fused).filter(|_| fused.row_count() > 0) else {
+        return lower_fused(fused, sources, target, lowered);
+    };
+    let Some(shape) = contraction.shape(target) else {
+        return lower_fused(fused, sources, target, lowered);
+    };
+    if let Some(parts) = split::parts_of_contraction(&contraction, shape, target) {
+        return split::lower(fused, sources, parts, target, lowered);
+    }
+    lowered.launches.push(contraction.lower(shape, sources, target));
+    Ok(())
+}
+
 fn lower_fused(
     fused: &Fused,
     sources: &[Source],
@@ -219,23 +240,13 @@ fn lower_fused(
     if fused.row_count() == 0 {
         return Ok(());
     }
-    let contraction = contraction::recognise(fused);
-    let tiled = contraction.as_ref().and_then(|c| Some((c, c.shape(target)?)));
-    let parts = match &tiled {
-        Some((contraction, shape)) => split::parts_of_contraction(contraction, *shape, target),
-        None => split::parts(fused, target),
-    };
-    if parts > 1 {
+    if let Some(parts) = split::parts(fused, target) {
         return split::lower(fused, sources, parts, target, lowered);
-    }
-    if let Some((contraction, shape)) = tiled {
-        lowered.launches.push(contraction.lower(shape, sources, target));
-        return Ok(());
     }
     lowered.launches.push(if fused.columns.is_empty() {
         elementwise::lower(&[Task { fused, sources: sources.to_vec() }], target)
     } else {
-        rows::lower(fused, sources, target)
+        rows::lower(fused, sources, rows::partial_sums(fused.column_count()), target)
     });
     Ok(())
 }

@@ -35,7 +35,8 @@ pub(super) struct Team {
     pub(super) block: usize,
 }
 
-/// Combines for one team after another, with shared arrays of its own.
+/// Combines for one team after another, with shared arrays of its own. Members are combined by pairs whose numbers differ
+/// in the lowest bit first, whatever it is done with.
 pub(super) struct Combiner {
     team: Team,
     subgroup: Option<usize>,
@@ -53,37 +54,61 @@ impl Combiner {
         Combiner { team, subgroup: limits.subgroup.filter(fits), arrays: HashMap::new(), turn: false }
     }
 
-    /// The results of these values. `invocation` is the number in the group, `member` that in the team.
-    pub(super) fn combine(
+    /// How many members with neighbouring numbers are combined by [`Combiner::neighbours`]: those of a subgroup, or all
+    /// of a team whose members are neighbours in the group.
+    pub(super) fn near(&self) -> usize {
+        match (self.subgroup, self.team.stride) {
+            (Some(width), _) => self.team.size.min(width),
+            (None, 1) => self.team.size,
+            (None, _) => 1,
+        }
+    }
+
+    /// These values, combined over neighbouring members. `invocation` is the number in the group, `member` that in the
+    /// team.
+    pub(super) fn neighbours(
         &mut self,
         b: &mut Builder,
         invocation: &Index,
         member: &Index,
-        parts: &[(Combine, Value)],
+        parts: Vec<(Combine, Value)>,
+    ) -> Vec<(Combine, Value)> {
+        let near = self.near();
+        let each = parts.into_iter().map(|(combine, value)| {
+            let all = match self.subgroup {
+                _ if near == 1 => value,
+                Some(_) => butterfly(b, combine, value, near),
+                None => self.halve(b, invocation, member, combine, value),
+            };
+            (combine, all)
+        });
+        each.collect()
+    }
+
+    /// The results of values that are combined over neighbours already.
+    pub(super) fn results(
+        &mut self,
+        b: &mut Builder,
+        invocation: &Index,
+        member: &Index,
+        parts: Vec<(Combine, Value)>,
     ) -> Vec<Value> {
-        if self.team.size == 1 || parts.is_empty() {
-            return parts.iter().map(|&(_, value)| value).collect();
-        }
         match self.subgroup {
+            _ if self.team.size == self.near() => parts.into_iter().map(|(_, value)| value).collect(),
             Some(width) => self.exchange(b, invocation, width, parts),
-            None => parts.iter().map(|&(c, v)| self.halve(b, invocation, member, c, v)).collect(),
+            None => parts.into_iter().map(|(c, v)| self.halve(b, invocation, member, c, v)).collect(),
         }
     }
 
-    /// Within a subgroup by shuffles, then one value a subgroup through shared memory.
+    /// One value a subgroup through shared memory.
     fn exchange(
         &mut self,
         b: &mut Builder,
         invocation: &Index,
         width: usize,
-        parts: &[(Combine, Value)],
+        partial: Vec<(Combine, Value)>,
     ) -> Vec<Value> {
-        let each = parts.iter().map(|&(c, v)| (c, butterfly(b, c, v, self.team.size.min(width))));
-        let partial: Vec<(Combine, Value)> = each.collect();
         let subgroups = self.team.size / width;
-        if subgroups <= 1 {
-            return partial.into_iter().map(|(_, value)| value).collect();
-        }
         self.turn = !self.turn;
         let lane = invocation.remainder(width as i64, b.ranges());
         let first = Mask::within(&lane, 0, 1, b.ranges());
@@ -120,19 +145,22 @@ impl Combiner {
         let array = self.array(b, 0, b.type_of(value).dtype, block);
         b.store(array, invocation, value);
         b.barrier();
-        let mut half = size / 2;
-        while half > 0 {
-            let lower = Mask::within(member, 0, half as i64, b.ranges());
-            b.when(lower, |b| {
-                let low = b.load(array, invocation);
-                let high = b.load(array, &invocation.shift((half * stride) as i64));
-                let both = b.binary(combine.binary(), low, high);
+        let team = invocation.sub(&member.scale(stride as i64));
+        let mut apart = 1;
+        while apart < size {
+            let pair = 2 * apart as i64;
+            let first = Mask::within(&member.remainder(pair, b.ranges()), 0, 1, b.ranges());
+            let other = member.quotient(pair, b.ranges()).scale(pair).shift(apart as i64);
+            b.when(first, |b| {
+                let one = b.load(array, invocation);
+                let other = b.load(array, &team.add(&other.scale(stride as i64)));
+                let both = b.binary(combine.binary(), one, other);
                 b.store(array, invocation, both);
             });
             b.barrier();
-            half /= 2;
+            apart *= 2;
         }
-        let result = b.load(array, &invocation.sub(&member.scale(stride as i64)));
+        let result = b.load(array, &team);
         b.barrier();
         result
     }
@@ -144,12 +172,12 @@ impl Combiner {
 
 /// Combines over the `width` neighbours of a subgroup whose numbers differ in the lowest bits.
 fn butterfly(b: &mut Builder, combine: Combine, mut value: Value, width: usize) -> Value {
-    let mut bits = width / 2;
-    while bits > 0 {
+    let mut bit = 1;
+    while bit < width {
         let of: Type = b.type_of(value);
-        let other = b.bind(of, Operation::ShuffleXor(value, bits as u32));
+        let other = b.bind(of, Operation::ShuffleXor(value, bit as u32));
         value = b.binary(combine.binary(), value, other);
-        bits /= 2;
+        bit *= 2;
     }
     value
 }

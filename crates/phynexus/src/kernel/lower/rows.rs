@@ -1,6 +1,22 @@
 //! Kernels with columns: a team of invocations shares a row, and a group has one team or several. Each reduction that
 //! others wait for is a loop over the columns; what later loops need again is kept in registers where it fits. All
 //! stores come last, for memory may be read and written.
+//!
+//! # The order of sums
+//!
+//! The columns of a row are numbered in row-major order. Of so many columns follows how many partial sums there are, a
+//! power of two ([`partial_sums`]). Column `c` is added to partial sum `c` modulo their number, in ascending order; the
+//! partial sums are added by pairs of neighbours, then the pairs' sums by pairs of neighbours, to the last. So a sum
+//! does not depend on what is fused with it, on where its operands lie, or on the number of rows. Which invocation has
+//! which partial sums is free: an aligned run of them is a subtree.
+//!
+//! | bits of a partial sum's number, from the lowest | rows' columns are neighbours | rows are neighbours |
+//! |---|---|---|
+//! | an invocation's vector | `lanes` | |
+//! | neighbouring members of a team | those of a subgroup | |
+//! | one after another ([`Worker::fold`]) | `leaves` | `leaves` |
+//! | members of a team | its subgroups | all |
+//! | groups (`split`) | parts | parts |
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,8 +40,10 @@ use crate::{
 
 /// Invocations of a group of several teams.
 const BLOCK: usize = 256;
-/// Columns that an invocation should have at least, so that its loads overlap.
+/// Columns of a partial sum, at most, so that an invocation's loads overlap.
 const COLUMNS: usize = 4;
+/// Partial sums that there are where there are as many columns: what neighbouring invocations of a subgroup load at once.
+const NEIGHBOURS: usize = 32;
 /// Rows of at most this many columns are one invocation's, where there are rows for everybody.
 const SHORT: usize = 16;
 /// Bytes that neighbouring invocations should load each.
@@ -38,7 +56,7 @@ const KEPT: usize = 32;
 struct Geometry {
     /// Neighbouring columns that an invocation takes at once; or rows, if neighbouring invocations have those.
     lanes: usize,
-    /// Invocations of a team.
+    /// Invocations of a team; a power of two.
     team: usize,
     /// Teams of a group; each has one row, or one for each lane.
     rows: usize,
@@ -46,9 +64,15 @@ struct Geometry {
     across: bool,
 }
 
-/// The kernel of a specification with columns, with at least one row.
-pub(super) fn lower(fused: &Fused, sources: &[Source], target: &Target) -> Launch {
-    let geometry = geometry(fused, target);
+/// How many partial sums a row of so many columns has.
+pub(super) fn partial_sums(columns: usize) -> usize {
+    let power = usize::next_power_of_two;
+    power(columns.div_ceil(COLUMNS)).max(power(columns).min(NEIGHBOURS))
+}
+
+/// The kernel of a specification with columns, with at least one row, and with so many partial sums a row.
+pub(super) fn lower(fused: &Fused, sources: &[Source], sums: usize, target: &Target) -> Launch {
+    let geometry = geometry(fused, sums, target);
     let Geometry { lanes, team, rows, across } = geometry;
     let block = team * rows;
     let [rows_at_once, columns_at_once] = if across { [lanes, 1] } else { [1, lanes] };
@@ -62,12 +86,28 @@ pub(super) fn lower(fused: &Fused, sources: &[Source], target: &Target) -> Launc
         let row = group.scale(rows as i64).add(row);
         let invocation = y.scale(shape[1] as i64).add(x);
         let stride = if across { rows } else { 1 };
+        let combiner = Combiner::new(Team { size: team, stride, block }, &target.limits);
+        let at_once = sums / columns_at_once;
+        let (leaves, steps) = (at_once / team, vectors.div_ceil(at_once).max(1));
         let passes = passes(fused);
-        let kept = keep(b, fused, &passes, vectors.div_ceil(team) * lanes);
-        let kind = if kept.registers.is_empty() { AxisKind::Reduce } else { AxisKind::Unroll };
-        let (step, i) = b.axis(vectors.div_ceil(team).max(1), kind);
-        let vector = i.scale(team as i64).add(&member);
+        let kept = keep(b, fused, &passes, leaves * steps * lanes);
+        let kinds = match kept.registers.is_empty() {
+            true => [AxisKind::Serial, AxisKind::Reduce],
+            false => [AxisKind::Unroll; 2],
+        };
+        let bits: Vec<(u8, Index)> = (0..leaves.ilog2()).map(|_| b.axis(2, kinds[0])).collect();
+        let leaf = bits.iter().rev().fold(Index::default(), |leaf, (_, bit)| leaf.scale(2).add(bit));
+        let (step, i) = b.axis(steps, kinds[1]);
         let ranges = b.ranges().clone();
+        let near = combiner.near() as i64;
+        let vector = match leaves {
+            1 => member.clone(),
+            _ => {
+                let run = member.quotient(near, &ranges).scale(leaves as i64).add(&leaf);
+                run.scale(near).add(&member.remainder(near, &ranges))
+            }
+        };
+        let vector = i.scale(at_once as i64).add(&vector);
         let inside = Mask::within(&row, 0, (fused.row_count() / rows_at_once) as i64, &ranges);
         let point = |lane: usize| {
             let row = row.scale(rows_at_once as i64).shift((lane % rows_at_once) as i64);
@@ -79,13 +119,14 @@ pub(super) fn lower(fused: &Fused, sources: &[Source], target: &Target) -> Launc
             buffers: &buffers,
             points: (0..lanes).map(point).collect(),
             rows: rows_at_once,
+            bits: bits.into_iter().map(|(bit, _)| bit).collect(),
             step,
-            first: i.scale(lanes as i64),
+            first: leaf.scale(steps as i64).add(&i).scale(lanes as i64),
             within: inside.and(&Mask::within(&vector, 0, vectors as i64, &ranges)),
             inside,
             invocation,
             member,
-            combiner: Combiner::new(Team { size: team, stride, block }, &target.limits),
+            combiner,
             known: HashMap::new(),
             kept,
         };
@@ -127,7 +168,8 @@ pub(super) fn rows_at_once(fused: &Fused, target: &Target) -> usize {
     })
 }
 
-fn geometry(fused: &Fused, target: &Target) -> Geometry {
+/// Only who does what: the order of sums is the same with each.
+fn geometry(fused: &Fused, sums: usize, target: &Target) -> Geometry {
     let limits = &target.limits;
     let (rows, columns) = (fused.row_count(), fused.column_count());
     let largest = 1 << limits.block_size.max(1).ilog2();
@@ -138,7 +180,7 @@ fn geometry(fused: &Fused, target: &Target) -> Geometry {
         let width = power(teams).min(32).min(largest);
         let busy = teams / width >= target.processors * 8;
         let block = if busy { BLOCK } else { 1024 }.min(largest);
-        let team = power(columns.div_ceil(COLUMNS)).clamp(1, block / width);
+        let team = power(columns.div_ceil(COLUMNS)).min(block / width).min(sums);
         return Geometry { lanes, team, rows: width, across: true };
     }
     let lanes = access::lanes(fused, target, |lanes| {
@@ -148,13 +190,12 @@ fn geometry(fused: &Fused, target: &Target) -> Geometry {
         let points = (0..lanes).map(point).collect();
         (columns > 0 && columns.is_multiple_of(lanes)).then_some((points, ranges))
     });
-    let vectors = columns / lanes;
     let width = limits.subgroup.unwrap_or(32).min(largest);
     if columns <= SHORT && rows >= target.processors * BLOCK {
         return Geometry { lanes, team: 1, rows: BLOCK.min(largest), across: false };
     }
-    let least = power(vectors.max(1)).min(width);
-    let team = power(vectors.div_ceil(COLUMNS).max(1)).clamp(least, largest);
+    let most = limits.subgroup.map_or(largest, |width| largest.min(width * width));
+    let team = (sums / lanes).min(most);
     let teams = if team > width { 1 } else { (BLOCK.min(largest) / team).min(power(rows)).max(width / team) };
     Geometry { lanes, team, rows: teams, across: false }
 }
@@ -181,6 +222,7 @@ pub(super) fn neighbours_are_rows(fused: &Fused) -> bool {
     let vote = |index: &Index| f64::from(along(index, row)) - f64::from(along(index, column));
     loads.map(|index| vote(index) * elements(index)).sum::<f64>() > 0.0
 }
+
 /// The reductions by the loop that does them: those of a pass need nothing but those of the passes before.
 fn passes(fused: &Fused) -> Vec<Vec<Reduction>> {
     let mut level = vec![0; fused.instructions.len()];
@@ -273,9 +315,11 @@ struct Worker<'a> {
     points: Vec<Coordinates>,
     /// The rows that these are of.
     rows: usize,
-    /// The loop over its columns.
+    /// The loops over its leaves, by the bits of their number from the lowest.
+    bits: Vec<u8>,
+    /// The loop over the columns of a leaf's partial sums.
     step: u8,
-    /// The first register of the loop's iteration.
+    /// The first register of the loops' iteration.
     first: Index,
     /// Where there is a row.
     inside: Mask,
@@ -333,18 +377,55 @@ impl Worker<'_> {
             return;
         }
         self.prepare(b, &pass.iter().map(|r| r.of).collect::<Vec<_>>());
+        let parts = self.fold(b, pass, self.bits.len());
+        let results = self.combiner.results(b, &self.invocation, &self.member, parts);
+        for (reduction, results) in pass.iter().zip(results.chunks(self.rows)) {
+            let dtype = self.fused.instructions[reduction.result as usize].dtype;
+            // Sums of 16-bit floats stay as wide as they are.
+            let result = |&result| if dtype.is_float() { result } else { convert(b, result, dtype) };
+            let results = results.iter().map(result).collect();
+            self.known.insert(reduction.result, results);
+        }
+    }
+
+    /// Registers for `count` values of each reduction of a pass, at first what it gives of nothing.
+    fn registers(&self, b: &mut Builder, pass: &[Reduction], count: usize) -> Vec<Memory> {
+        let each = pass.iter().map(|r| {
+            let dtype = self.fused.instructions[r.of as usize].dtype;
+            let held = accumulator(dtype);
+            let registers = b.registers(held, count);
+            let nothing = b.constant(held, r.combine.identity(dtype));
+            (0..count).for_each(|at| b.store(registers, &Index::constant(at as i64), nothing));
+            registers
+        });
+        each.collect()
+    }
+
+    /// One value of each reduction and row, of the partial sums of `2^bits` neighbouring leaves.
+    fn fold(&mut self, b: &mut Builder, pass: &[Reduction], bits: usize) -> Vec<(Combine, Value)> {
+        let Some(bit) = bits.checked_sub(1) else { return self.leaf(b, pass) };
+        let rows = self.rows;
+        let sums = self.registers(b, pass, rows);
+        b.repeat(self.bits[bit], |b| {
+            for (at, (combine, half)) in self.fold(b, pass, bit).into_iter().enumerate() {
+                let row = Index::constant((at % rows) as i64);
+                b.accumulate(sums[at / rows], &row, combine.binary(), half);
+            }
+        });
+        let mut parts = Vec::with_capacity(pass.len() * rows);
+        for (reduction, &sums) in pass.iter().zip(&sums) {
+            for row in 0..rows {
+                parts.push((reduction.combine, b.load(sums, &Index::constant(row as i64))));
+            }
+        }
+        parts
+    }
+
+    /// One value of each reduction and row, of the partial sums of one leaf: those of all lanes, or of each lane, and of
+    /// neighbouring members.
+    fn leaf(&mut self, b: &mut Builder, pass: &[Reduction]) -> Vec<(Combine, Value)> {
         let lanes = self.points.len();
-        let sums: Vec<Memory> = pass
-            .iter()
-            .map(|r| {
-                let dtype = self.fused.instructions[r.of as usize].dtype;
-                let held = accumulator(dtype);
-                let sums = b.registers(held, lanes);
-                let nothing = b.constant(held, r.combine.identity(dtype));
-                (0..lanes).for_each(|lane| b.store(sums, &Index::constant(lane as i64), nothing));
-                sums
-            })
-            .collect();
+        let sums = self.registers(b, pass, lanes);
         let within = self.within.clone();
         b.repeat(self.step, |b| {
             b.when(within, |b| {
@@ -360,26 +441,17 @@ impl Worker<'_> {
                 }
             });
         });
-        // One value of each row: of all lanes, or of each lane.
-        let mut parts: Vec<(Combine, Value)> = Vec::with_capacity(pass.len() * self.rows);
+        let mut parts = Vec::with_capacity(pass.len() * self.rows);
         for (reduction, &sums) in pass.iter().zip(&sums) {
-            for row in 0..self.rows {
-                let mut all = b.load(sums, &Index::constant(row as i64));
-                for lane in self.rows..lanes {
-                    let next = b.load(sums, &Index::constant(lane as i64));
-                    all = b.binary(reduction.combine.binary(), all, next);
-                }
-                parts.push((reduction.combine, all));
+            let mut values: Vec<Value> =
+                (0..lanes).map(|lane| b.load(sums, &Index::constant(lane as i64))).collect();
+            while values.len() > self.rows {
+                let pairs = values.chunks(2);
+                values = pairs.map(|pair| b.binary(reduction.combine.binary(), pair[0], pair[1])).collect();
             }
+            parts.extend(values.into_iter().map(|value| (reduction.combine, value)));
         }
-        let results = self.combiner.combine(b, &self.invocation, &self.member, &parts);
-        for (reduction, results) in pass.iter().zip(results.chunks(self.rows)) {
-            let dtype = self.fused.instructions[reduction.result as usize].dtype;
-            // Sums of 16-bit floats stay as wide as they are.
-            let result = |&result| if dtype.is_float() { result } else { convert(b, result, dtype) };
-            let results = results.iter().map(result).collect();
-            self.known.insert(reduction.result, results);
-        }
+        self.combiner.neighbours(b, &self.invocation, &self.member, parts)
     }
 
     /// The last loop, and what there is one of a row.
@@ -388,18 +460,7 @@ impl Worker<'_> {
         let stores: Vec<&Store> = column_stores(fused).collect();
         self.prepare(b, &fused.stores.iter().map(|s| s.value).collect::<Vec<_>>());
         if any && !stores.is_empty() {
-            let within = self.within.clone();
-            b.repeat(self.step, |b| {
-                b.when(within, |b| {
-                    let mut scope = self.columns();
-                    for store in &stores {
-                        scope.value(b, store.value);
-                    }
-                    for store in &stores {
-                        scope.store(b, store, &Mask::default());
-                    }
-                });
-            });
+            self.store_columns(b, &stores, self.bits.len());
         }
         let first = self.inside.and(&Mask::within(&self.member, 0, 1, b.ranges()));
         let rows = self.rows;
@@ -411,5 +472,23 @@ impl Worker<'_> {
                 scope.store(b, store, &first);
             }
         }
+    }
+    /// The loops over `2^bits` neighbouring leaves that store what is per column.
+    fn store_columns(&mut self, b: &mut Builder, stores: &[&Store], bits: usize) {
+        if let Some(bit) = bits.checked_sub(1) {
+            return b.repeat(self.bits[bit], |b| self.store_columns(b, stores, bit));
+        }
+        let within = self.within.clone();
+        b.repeat(self.step, |b| {
+            b.when(within, |b| {
+                let mut scope = self.columns();
+                for store in stores {
+                    scope.value(b, store.value);
+                }
+                for store in stores {
+                    scope.store(b, store, &Mask::default());
+                }
+            });
+        });
     }
 }

@@ -1,5 +1,6 @@
 //! Reductions of few long rows, as several fused kernels: parts of the columns are reduced by groups of their own, then
-//! the parts; what waits for the results follows.
+//! the parts; what waits for the results follows. A part is an aligned run of partial sums, so their number does not change
+//! the order of sums.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use super::{
     Lowered, Source, Target, Unsupported,
     contraction::{self, Contraction, Shape},
     draft::Draft,
-    lower_fused, rows,
+    lower_fused, lower_product, rows,
 };
 use crate::{
     DType, Scalar,
@@ -27,13 +28,24 @@ const PART_ACROSS: usize = 64;
 /// would make loops that wait for their loads one after another.
 const STEPS: usize = 16;
 
-/// In how many parts the columns of each row should be reduced; 1 if the rows alone keep the device busy.
-pub(super) fn parts(fused: &Fused, target: &Target) -> usize {
+/// How the columns of each row are split: a part has so many runs of columns, as far apart as all parts' runs are long.
+#[derive(Clone, Copy)]
+pub(super) struct Parts {
+    count: usize,
+    runs: usize,
+    /// Columns of a run.
+    length: usize,
+    /// Sums of products are added one after another.
+    product: bool,
+}
+
+/// The parts in which the columns of each row should be reduced; `None` if the rows alone keep the device busy.
+pub(super) fn parts(fused: &Fused, target: &Target) -> Option<Parts> {
     let reduces = fused.instructions.iter().any(|i| matches!(i.operation, Operation::Reduce(..)));
     // Results of reductions are passed on as wide as they are held, so nothing may ask for their bits.
     let bits = fused.instructions.iter().any(|i| matches!(i.operation, Operation::Bitcast(_)));
     if !reduces || bits {
-        return 1;
+        return None;
     }
     let across = rows::neighbours_are_rows(fused);
     let together = if across { 32 * rows::rows_at_once(fused, target) } else { 1 };
@@ -41,20 +53,31 @@ pub(super) fn parts(fused: &Fused, target: &Target) -> usize {
     let columns = fused.column_count();
     let alone = STEPS * target.limits.block_size;
     if groups >= 2 * target.processors || !across && columns < alone {
-        return 1;
+        return None;
     }
     let (most, least) = if across { (columns / PART_ACROSS, 1) } else { (columns / PART, columns / alone) };
-    (4 * target.processors / groups).max(least).min(most).max(1)
+    let wanted = (4 * target.processors / groups).max(least).min(most).max(1);
+    // The nearest power of two.
+    let count = (wanted * 3).div_ceil(4).next_power_of_two();
+    let sums = rows::partial_sums(columns);
+    let parts = Parts { count, runs: columns.div_ceil(sums), length: sums / count, product: false };
+    (count > 1).then_some(parts)
 }
 
 /// Columns of a part of a contraction, at least.
 const PART_CONTRACTED: usize = 64;
 
-/// In how many parts a contraction's columns should be summed: as many as make tiles for everybody.
-pub(super) fn parts_of_contraction(contraction: &Contraction, shape: Shape, target: &Target) -> usize {
-    let tiles = contraction.tiles(shape);
-    let most = contraction.extent(3) / PART_CONTRACTED;
-    if tiles >= target.processors { 1 } else { (2 * target.processors / tiles).min(most).max(1) }
+/// The parts in which a contraction's columns should be summed: as many as make tiles for everybody.
+pub(super) fn parts_of_contraction(
+    contraction: &Contraction,
+    shape: Shape,
+    target: &Target,
+) -> Option<Parts> {
+    let (tiles, columns) = (contraction.tiles(shape), contraction.extent(3));
+    let wanted = (2 * target.processors / tiles).min(columns / PART_CONTRACTED).max(1);
+    let length = columns.div_ceil(wanted).next_multiple_of(4);
+    let parts = Parts { count: columns.div_ceil(length), runs: 1, length, product: true };
+    (tiles < target.processors && wanted > 1).then_some(parts)
 }
 
 /// A reduction that waits for no other.
@@ -68,23 +91,22 @@ struct Partial {
     source: Source,
 }
 
-/// Lowers a specification whose first reductions are done in `parts` parts.
+/// Lowers a specification whose first reductions are done in parts.
 pub(super) fn lower(
     fused: &Fused,
     sources: &[Source],
-    parts: usize,
+    parts: Parts,
     target: &Target,
     lowered: &mut Lowered,
 ) -> Result<(), Unsupported> {
-    let length = fused.column_count().div_ceil(parts).next_multiple_of(4);
-    let parts = fused.column_count().div_ceil(length);
-    let partials = reduce_parts(fused, sources, parts, length, target, lowered)?;
+    let partials = reduce_parts(fused, sources, parts, target, lowered)?;
+    let sums = if parts.product { rows::partial_sums(parts.count) } else { parts.count };
     let count = fused.row_count();
     let reductions = fused.instructions.iter().filter(|i| matches!(i.operation, Operation::Reduce(..)));
     let per_column = |value: Value| fused.instructions[value as usize].per_column;
     let only_rows = fused.stores.iter().all(|s| !per_column(s.value));
     if reductions.count() == partials.len() && only_rows {
-        let mut whole = Rebuild::new(fused, sources, &fused.rows, &[parts]);
+        let mut whole = Rebuild::new(fused, sources, &fused.rows, &[parts.count]);
         let part = Index::range(fused.rows.len(), &whole.draft.ranges()).scale(count as i64);
         for partial in &partials {
             let at = part.add(&whole.row());
@@ -92,20 +114,21 @@ pub(super) fn lower(
             let result = whole.draft.reduce(partial.combine, x);
             whole.values.insert(partial.value, result);
         }
-        return whole.finish(|_| true, target, lowered);
+        whole.reduce(|_| true, sums, target, lowered);
+        return Ok(());
     }
     let mut results = Vec::new();
-    let mut sums = Rebuild::new(fused, sources, &fused.rows, &[parts]);
-    let part = Index::range(fused.rows.len(), &sums.draft.ranges()).scale(count as i64);
+    let mut totals = Rebuild::new(fused, sources, &fused.rows, &[parts.count]);
+    let part = Index::range(fused.rows.len(), &totals.draft.ranges()).scale(count as i64);
     for partial in &partials {
-        let row = sums.row();
-        let x = sums.input(partial.held, partial.source, part.add(&row));
-        let result = sums.draft.reduce(partial.combine, x);
+        let row = totals.row();
+        let x = totals.input(partial.held, partial.source, part.add(&row));
+        let result = totals.draft.reduce(partial.combine, x);
         let source = lowered.temporary(count, partial.held);
-        sums.output(partial.held, source, result, row);
+        totals.output(partial.held, source, result, row);
         results.push((partial, source));
     }
-    sums.finish(|_| false, target, lowered)?;
+    totals.reduce(|_| false, sums, target, lowered);
     let with_results = |rows: &[usize], columns: &[usize]| {
         let mut rest = Rebuild::new(fused, sources, rows, columns);
         for (partial, source) in &results {
@@ -128,16 +151,17 @@ pub(super) fn lower(
 fn reduce_parts(
     fused: &Fused,
     sources: &[Source],
-    parts: usize,
-    length: usize,
+    parts: Parts,
     target: &Target,
     lowered: &mut Lowered,
 ) -> Result<Vec<Partial>, Unsupported> {
-    let rows: Vec<usize> = [parts].iter().chain(&fused.rows).copied().collect();
-    let mut rebuild = Rebuild::new(fused, sources, &rows, &[length]);
+    let Parts { count, runs, length, product } = parts;
+    let rows: Vec<usize> = [count].iter().chain(&fused.rows).copied().collect();
+    let mut rebuild = Rebuild::new(fused, sources, &rows, &[runs, length]);
     let ranges = rebuild.draft.ranges();
     let coordinates = ranges.coordinates();
-    let column = coordinates[0].scale(length as i64).add(&coordinates[rows.len()]);
+    let run = coordinates[rows.len()].scale(count as i64).add(&coordinates[0]);
+    let column = run.scale(length as i64).add(&coordinates[rows.len() + 1]);
     let mut columns = Coordinates::from_elem(Index::default(), fused.columns.len());
     unflatten(&fused.columns, &column, &ranges, &mut columns);
     rebuild.at = coordinates[1..rows.len()].iter().chain(&columns).cloned().collect();
@@ -160,11 +184,15 @@ fn reduce_parts(
         }
         let held = dtype.compute();
         let result = rebuild.draft.reduce(combine, operand);
-        let source = lowered.temporary(parts * fused.row_count(), held);
+        let source = lowered.temporary(count * fused.row_count(), held);
         rebuild.output(held, source, result, place.clone());
         partials.push(Partial { value, combine, held, source });
     }
-    rebuild.finish(|_| false, target, lowered)?;
+    if product {
+        lower_product(&rebuild.draft.fused, &rebuild.sources, target, lowered)?;
+    } else {
+        rebuild.reduce(|_| false, length, target, lowered);
+    }
     Ok(partials)
 }
 
@@ -263,6 +291,22 @@ impl<'a> Rebuild<'a> {
         new
     }
 
+    /// Adds the stores of these values.
+    fn add_stores(&mut self, wanted: impl Fn(Value) -> bool) {
+        for store in self.fused.stores.iter().filter(|s| wanted(s.value)) {
+            let value = self.value(store.value);
+            let index = store.index.substitute(&self.at, &self.draft.ranges());
+            let parameter = self.parameter(store.parameter);
+            self.draft.store(parameter, value, index);
+        }
+    }
+
+    /// Adds the stores of these values, and lowers the specification with so many partial sums a row.
+    fn reduce(mut self, wanted: impl Fn(Value) -> bool, sums: usize, target: &Target, lowered: &mut Lowered) {
+        self.add_stores(wanted);
+        lowered.launches.push(rows::lower(&self.draft.fused, &self.sources, sums, target));
+    }
+
     /// Adds the stores of these values, and lowers the specification if it stores anything.
     fn finish(
         mut self,
@@ -270,12 +314,7 @@ impl<'a> Rebuild<'a> {
         target: &Target,
         lowered: &mut Lowered,
     ) -> Result<(), Unsupported> {
-        for store in self.fused.stores.iter().filter(|s| wanted(s.value)) {
-            let value = self.value(store.value);
-            let index = store.index.substitute(&self.at, &self.draft.ranges());
-            let parameter = self.parameter(store.parameter);
-            self.draft.store(parameter, value, index);
-        }
+        self.add_stores(wanted);
         if self.draft.fused.stores.is_empty() {
             return Ok(());
         }

@@ -24,8 +24,8 @@ pub fn random_case(seed: u64, operations: usize) -> Case {
     random(seed, operations, &DType::FLOATS, false)
 }
 
-/// As [`random_case`], with most of the leaves of these dtypes, and with reshapes whose sizes do not nest. (Some compilers
-/// take minutes for the indices that follow from many of those.)
+/// As [`random_case`], with most of the leaves of these dtypes, with matrices of many rows and columns, and with reshapes
+/// whose sizes do not nest. (Some compilers take minutes for the indices that follow from many of those.)
 pub fn random_case_of(seed: u64, operations: usize, dtypes: &'static [DType]) -> Case {
     random(seed, operations, dtypes, true)
 }
@@ -55,7 +55,7 @@ struct Builder {
     choice: Choice,
     values: Values,
     dtypes: &'static [DType],
-    /// True if there are reshapes whose sizes do not nest.
+    /// True if there are matrices of many rows and columns, and reshapes whose sizes do not nest.
     crosses: bool,
 }
 
@@ -65,7 +65,8 @@ impl Builder {
     }
 
     fn shape(&mut self) -> Dims {
-        match self.choice.below(12) {
+        // Sums over either axis of the last two are done by several members on a GPU.
+        match self.choice.below(if self.crosses { 14 } else { 12 }) {
             0 => smallvec![],
             1 => smallvec![0],
             2 => smallvec![3, 0, 2],
@@ -74,6 +75,8 @@ impl Builder {
             5 => smallvec![2, 1030],
             6 => smallvec![4100],
             7 => smallvec![16, 16, 16],
+            12 => smallvec![130, 37],
+            13 => smallvec![33, 150],
             _ => (0..1 + self.choice.below(4)).map(|_| 1 + self.choice.below(7)).collect(),
         }
     }
