@@ -434,8 +434,8 @@ pub(super) fn is_library(op: &Op) -> bool {
             | Op::Pool(..)
             | Op::Scan { .. }
             | Op::ArgReduce { .. }
-            | Op::Gather
-            | Op::Scatter(_)
+            | Op::Gather(_)
+            | Op::Scatter(..)
             | Op::ArgSort { .. }
             | Op::SearchSorted { .. }
             | Op::RandomBits
