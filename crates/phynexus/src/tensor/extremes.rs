@@ -66,7 +66,7 @@ impl Extremes {
     }
 
     /// Of which only some elements remain.
-    pub(super) fn as_bounds(self) -> Extremes {
+    pub(super) fn into_bounds(self) -> Extremes {
         Extremes { exact: false, ..self }
     }
 
@@ -92,7 +92,7 @@ impl Extremes {
             return None;
         }
         let of = |i: usize| operands.get(i)?.known();
-        let bounds = |i: usize| of(i).map(Extremes::as_bounds);
+        let bounds = |i: usize| of(i).map(Extremes::into_bounds);
         let below = |count: usize| Some(Extremes::between(0, i64::try_from(count).ok()? - 1));
         let known = match op {
             Op::Reshape | Op::Permute(_) | Op::Expand | Op::Contiguous | Op::Copy | Op::Cast => of(0)?,

@@ -39,7 +39,7 @@ impl Tensor {
         let Some(element) = data.layout.offset.checked_add_signed(steps.sum()) else { return Ok(false) };
         self.device().backend().write(&data.buffer, element * size, bytes)?;
         let known = body.extremes.take().zip(Extremes::of_bytes(bytes, self.dtype()));
-        body.extremes = known.map(|(known, written)| Box::new(known.with(&written).as_bounds()));
+        body.extremes = known.map(|(known, written)| Box::new(known.with(&written).into_bounds()));
         Ok(true)
     }
 }

@@ -156,7 +156,8 @@ fn positions_made_of_known_indices_are_not_looked_at() -> Result<()> {
     let index = Tensor::from_slice(&[1i64, -8, 7, 0], &[2, 2], d)?;
     let column = index.slice(1, None, Some(1), 1)?;
     let specs = [&index, &column].map(|index| IndexSpec::Tensor(index.clone()));
-    let functions: [&dyn Fn(&Tensor) -> Result<Tensor>; 5] = [
+    type Function<'a> = &'a dyn Fn(&Tensor) -> Result<Tensor>;
+    let functions: [Function<'_>; 5] = [
         &|plane| plane.gather(1, &index),
         &|plane| plane.scatter_add(0, &index, &index.to_dtype(DType::F32)?),
         &|plane| plane.index(&specs),
