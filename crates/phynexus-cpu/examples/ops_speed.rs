@@ -84,6 +84,17 @@ fn main() {
                 let _ = scatter(mode, f32s, [10, 1], dst, ten, src, dst);
             });
         }
+        let two: Vec<i64> = words[..1 << 20].iter().map(|&w| i64::from(w % 2)).collect();
+        let padded: Vec<i64> =
+            words[..1 << 20].iter().map(|&w| i64::from(w % 2 * (w / 2 % 50_000))).collect();
+        let wide = vec![0.5f32; 64 << 20];
+        for (name, rows, index) in [("2", 2, &two), ("50000, half into one", 50_000, &padded)] {
+            let Some(index) = Indices::new(DType::I64, index.as_ptr().cast(), index.len()) else { continue };
+            report(&filter, &format!("scatter add 1Mx64 into {name}"), || {
+                let mode = ScatterMode::Combine(Combine::Sum);
+                let _ = scatter(mode, f32s, [rows, 64], dst, index, wide.as_ptr().cast(), dst);
+            });
+        }
         report(&filter, "cat 2 x 4096x1024 along 1", || {
             let part = Part { start: src, n: 1024 };
             cat(&[part, part], 4096, 4, dst);

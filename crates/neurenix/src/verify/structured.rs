@@ -4,7 +4,7 @@ use phynexus::{
     DType, Scalar,
     graph::{
         Composite,
-        op::{Axes, Combine, ConvKind, Geometry, Op, PoolKind, ScatterMode},
+        op::{Axes, Combine, ConvKind, Geometry, IndexRange, Op, PoolKind, ScatterMode},
     },
     oracle::generate::{Case, CaseLeaf, Choice, Values, random_array, random_index, random_sorted},
     shape::element_count,
@@ -179,7 +179,7 @@ impl Suite {
         for (rows, width, count) in [(1, 1, 1), (5, 3, 8), (5, 3, 0), (40, 70, 25), (6, 0, 2)] {
             for index_dtype in DType::INTEGERS {
                 let index = random_index(&mut self.choice, rows, count, index_dtype);
-                let gather = Op::Gather;
+                let gather = Op::Gather(IndexRange::Unknown);
                 let mut case = Case::new(format!("{count} of {rows} rows of {width}, index {index_dtype}"));
                 let table = leaf(&mut case, &mut self.choice, Values::Special, dtype, &[rows, width], true);
                 let place = case.leaf(CaseLeaf::contiguous(index.clone()));
@@ -188,7 +188,7 @@ impl Suite {
                 self.add(&gather, dtype, case, output);
             }
             for &mode in &modes {
-                let op = Op::Scatter(mode);
+                let op = Op::Scatter(mode, IndexRange::Unknown);
                 let index_dtype = self.choice.of(&DType::INTEGERS);
                 let index = random_index(&mut self.choice, rows, count, index_dtype);
                 let mut case = Case::new(format!("{mode:?}, {count} updates of {rows} rows of {width}"));
@@ -368,8 +368,8 @@ mod tests {
             Op::Reduce { .. } => 15,
             Op::ArgReduce { .. } => 16,
             Op::Scan { .. } => 17,
-            Op::Gather => 18,
-            Op::Scatter(_) => 19,
+            Op::Gather(_) => 18,
+            Op::Scatter(..) => 19,
             Op::ArgSort { .. } => 20,
             Op::SearchSorted { .. } => 21,
             Op::Dot => 22,

@@ -22,8 +22,8 @@ pub(super) fn support(node: &IrNode, operands: &[DType]) -> Support {
     let arithmetic =
         |combine: Combine| node.dtype != DType::Bool || matches!(combine, Combine::Max | Combine::Min);
     let fits = match &node.op {
-        Op::Gather => operands.get(1).is_some_and(|i| i.is_integer()),
-        Op::Scatter(mode) => {
+        Op::Gather(_) => operands.get(1).is_some_and(|i| i.is_integer()),
+        Op::Scatter(mode, _) => {
             operands.get(1).is_some_and(|i| i.is_integer())
                 && match mode {
                     ScatterMode::Set => true,
@@ -82,10 +82,10 @@ impl Indexing {
         }
         let size = node.dtype.size();
         let task = match &node.op {
-            Op::Gather | Op::Scatter(_) => {
+            Op::Gather(_) | Op::Scatter(..) => {
                 let &[rows, width] = first else { return Err(misfit(name, operands)) };
                 match &node.op {
-                    Op::Scatter(mode) => {
+                    Op::Scatter(mode, _) => {
                         if shape(2)? != [shape(1)?.iter().product(), width] {
                             return Err(misfit(name, operands));
                         }

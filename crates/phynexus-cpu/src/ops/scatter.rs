@@ -13,10 +13,15 @@ use crate::{pool, working_memory};
 
 /// Columns that are combined side by side.
 const COLUMNS: usize = 256;
+/// Pieces into which sorted updates are cut, about, and the least and the most updates of one.
+const PIECES: usize = 256;
+const PIECE: [usize; 2] = [256, 4096];
 /// Rows narrower than this are combined element by element.
 const NARROW: usize = 8;
 /// As many totals stay in the second-level cache.
 const CACHED: usize = 1 << 16;
+/// Updates that are counted by a thread of their own, at least.
+const COUNTED: usize = 1 << 15;
 /// Updates between two questions whether to go on.
 const UNASKED: usize = 1 << 18;
 /// The most runs of updates that have totals of their own.
@@ -27,7 +32,7 @@ const RUN: usize = 4096;
 const SIDE_BY_SIDE: usize = 4;
 
 /// `dst` becomes `src` with row `index[i]` set to, or combined with, row i of `updates`, in the order of the indices;
-/// where many updates meet few elements, runs of updates are combined by themselves first, cut as the sizes say. 16-bit
+/// where many updates meet few elements, runs of updates are combined by themselves first, cut as sizes and indices say. 16-bit
 /// floats are combined in `f32` and rounded once. Negative indices count from the end.
 ///
 /// # Errors
@@ -93,21 +98,41 @@ impl Groups {
             pairs.sort_unstable();
             return Groups { pairs };
         }
-        // A counting sort: where the updates of each destination start.
-        let mut starts = working_memory::filled(0usize, rows + 1);
-        for targets in targets.chunks(UNASKED) {
-            pool::check();
-            targets.iter().for_each(|row| starts[row + 1] += 1);
-        }
-        (0..rows).for_each(|r| starts[r + 1] += starts[r]);
-        let mut pairs = working_memory::filled((0, 0), targets.len());
-        for (block, targets) in targets.chunks(UNASKED).enumerate() {
-            pool::check();
-            for (i, &row) in targets.iter().enumerate() {
-                pairs[starts[row]] = (row, block * UNASKED + i);
-                starts[row] += 1;
+        // A counting sort by parts side by side: where the updates of each destination start, of each part.
+        let parts = (targets.len() / rows.max(COUNTED)).clamp(1, pool::threads());
+        let length = targets.len().div_ceil(parts).max(1);
+        // Tasks do not share cache lines.
+        let stride = rows.next_multiple_of(16);
+        let mut starts = working_memory::filled(0usize, parts * stride);
+        let shared = Shared(starts.as_mut_ptr());
+        let for_parts = |visit: &(dyn Fn(&mut [usize], usize, usize) + Sync)| {
+            pool::parallel_for(targets.len().div_ceil(length), &|part| {
+                // SAFETY: each part has numbers of its own.
+                let starts = unsafe { std::slice::from_raw_parts_mut(shared.at(part * stride), rows) };
+                let first = part * length;
+                for (i, &row) in targets[first..targets.len().min(first + length)].iter().enumerate() {
+                    if i % UNASKED == 0 {
+                        pool::check();
+                    }
+                    visit(starts, row, first + i);
+                }
+            });
+        };
+        for_parts(&|starts, row, _| starts[row] += 1);
+        let mut start = 0;
+        for row in 0..rows {
+            for part in 0..parts {
+                // SAFETY: a number of a part; no task runs.
+                start += unsafe { std::mem::replace(&mut *shared.at(part * stride + row), start) };
             }
         }
+        let mut pairs = working_memory::filled((0, 0), targets.len());
+        let out = Shared(pairs.as_mut_ptr());
+        for_parts(&|starts, row, i| {
+            // SAFETY: places of one destination and part, which are counted, and nobody else's.
+            unsafe { *out.at(starts[row]) = (row, i) };
+            starts[row] += 1;
+        });
         Groups { pairs }
     }
 
@@ -146,6 +171,9 @@ unsafe fn set(groups: &Groups, row_bytes: usize, updates: *const u8, dst: *mut u
     });
 }
 
+/// Sorted updates are combined piece by piece, a piece by each task, and what a destination has in several pieces then in
+/// their order. How updates are cut into pieces depends on their number alone.
+///
 /// # Safety
 /// As for [`scatter`]; all targets are rows.
 unsafe fn combine_rows<T: Combinable, C: Combiner<T>>(
@@ -154,44 +182,104 @@ unsafe fn combine_rows<T: Combinable, C: Combiner<T>>(
     updates: *const u8,
     dst: *mut u8,
 ) {
-    let groups = Groups::new(targets, rows);
+    let Groups { pairs } = Groups::new(targets, rows);
     let (updates, dst) = (Source(updates.cast::<T>()), Shared(dst.cast::<T>()));
-    groups.for_ranges(width * size_of::<T>(), |range| {
-        for group in groups.pairs[range].chunk_by(|a, b| a.0 == b.0) {
-            let destination = group[0].0;
-            if width < NARROW {
-                for column in 0..width {
-                    // SAFETY: as below.
-                    unsafe {
-                        let out = dst.at(destination * width + column);
-                        let total = group.iter().fold((*out).widen(), |total, &(_, update)| {
-                            C::combine(total, (*updates.at(update * width + column)).widen())
-                        });
-                        *out = T::narrow(total);
-                    }
-                }
-                continue;
+    let length = (pairs.len() / PIECES).clamp(PIECE[0], PIECE[1]);
+    let (pieces, blocks) = (pairs.len().div_ceil(length), width.div_ceil(COLUMNS));
+    // Of each piece the totals of a destination that has updates in the piece before, and of one that has some behind.
+    let slots = if pieces > 1 { 2 * pieces } else { 0 };
+    let mut totals = working_memory::filled(C::identity(), slots * width);
+    let totals = Shared(totals.as_mut_ptr());
+    let destination = |at: usize| pairs.get(at).map(|pair| pair.0);
+    let before = |start: usize| start.checked_sub(1).and_then(destination);
+    let for_tasks = |bytes: usize, body: &(dyn Fn(usize, Range<usize>) + Sync)| {
+        parallel_ranges(pieces * blocks, bytes, 1, |first, last| {
+            for task in first..last {
+                let start = task % blocks * COLUMNS;
+                body(task / blocks, start..width.min(start + COLUMNS));
             }
-            for first in (0..width).step_by(COLUMNS) {
-                let columns = COLUMNS.min(width - first);
-                // SAFETY: destination and updates are rows of their buffers, the columns lie within them; the
-                // destination is this task's own.
-                unsafe {
-                    let out = std::slice::from_raw_parts_mut(dst.at(destination * width + first), columns);
-                    let mut totals = [out[0].widen(); COLUMNS];
-                    totals.iter_mut().zip(&*out).for_each(|(total, x)| *total = x.widen());
-                    for &(_, update) in group {
-                        let row = std::slice::from_raw_parts(updates.at(update * width + first), columns);
-                        totals
-                            .iter_mut()
-                            .zip(row)
-                            .for_each(|(total, x)| *total = C::combine(*total, x.widen()));
+        });
+    };
+    for_tasks(length * (width.min(COLUMNS) * size_of::<T>() + 16), &|piece, columns| {
+        pool::check();
+        let (start, end) = (piece * length, pairs.len().min((piece + 1) * length));
+        let mut at = start;
+        for group in pairs[start..end].chunk_by(|a, b| a.0 == b.0) {
+            let row = group[0].0;
+            let continued = at == start && before(start) == Some(row);
+            at += group.len();
+            let goes_on = at == end && destination(end) == Some(row);
+            // SAFETY: a row of the destination, and one of the totals; this task alone has these columns of it.
+            unsafe {
+                let out = dst.at(row * width);
+                let slot = totals.at((2 * piece + usize::from(!continued)) * width);
+                let first = if continued { None } else { Some(out.cast_const()) };
+                combine_group::<T, C>(group, first, width, columns.clone(), updates, |column, total| {
+                    match continued || goes_on {
+                        true => *slot.add(column) = total,
+                        false => *out.add(column) = T::narrow(total),
                     }
-                    out.iter_mut().zip(&totals).for_each(|(x, total)| *x = T::narrow(*total));
-                }
+                });
             }
         }
     });
+    for_tasks(width.min(COLUMNS) * size_of::<T::Accumulator>(), &|piece, columns| {
+        let (start, end) = (piece * length, (piece + 1) * length);
+        let row =
+            destination(end - 1).filter(|&row| destination(end) == Some(row) && before(start) != Some(row));
+        let Some(row) = row else { return };
+        // SAFETY: all pieces are done; this task alone has these columns of the row and of its totals.
+        unsafe {
+            let of_piece = |slot: usize| totals.at(slot * width + columns.start);
+            let sum = std::slice::from_raw_parts_mut(of_piece(2 * piece + 1), columns.len());
+            for piece in (piece + 1..pieces).take_while(|piece| destination(piece * length) == Some(row)) {
+                let part = std::slice::from_raw_parts(of_piece(2 * piece), columns.len());
+                sum.iter_mut().zip(part).for_each(|(sum, part)| *sum = C::combine(*sum, *part));
+            }
+            let out = std::slice::from_raw_parts_mut(dst.at(row * width + columns.start), columns.len());
+            out.iter_mut().zip(sum).for_each(|(x, total)| *x = T::narrow(*total));
+        }
+    });
+}
+
+/// Calls `store` with the columns of updates of one destination, combined, after `first` if there is that.
+///
+/// # Safety
+/// `first` addresses a row of `width` columns, which nobody else writes; the group's updates are rows of `updates`. There are no
+/// more than [`COLUMNS`] of `columns`.
+#[inline(always)]
+unsafe fn combine_group<T: Combinable, C: Combiner<T>>(
+    group: &[(usize, usize)],
+    first: Option<*const T>,
+    width: usize,
+    columns: Range<usize>,
+    updates: Source<T>,
+    mut store: impl FnMut(usize, T::Accumulator),
+) {
+    let (first, rest) = match first {
+        Some(first) => (first, group),
+        None => (updates.at(group[0].1 * width), &group[1..]),
+    };
+    // SAFETY: the columns lie within the rows.
+    unsafe {
+        if width < NARROW {
+            for column in columns {
+                let total = rest.iter().fold((*first.add(column)).widen(), |total, &(_, update)| {
+                    C::combine(total, (*updates.at(update * width + column)).widen())
+                });
+                store(column, total);
+            }
+            return;
+        }
+        let mut totals = [C::identity(); COLUMNS];
+        let row = |row: *const T| std::slice::from_raw_parts(row.add(columns.start), columns.len());
+        totals.iter_mut().zip(row(first)).for_each(|(total, x)| *total = x.widen());
+        for &(_, update) in rest {
+            let row = row(updates.at(update * width));
+            totals.iter_mut().zip(row).for_each(|(total, x)| *total = C::combine(*total, x.widen()));
+        }
+        columns.zip(totals).for_each(|(column, total)| store(column, total));
+    }
 }
 
 /// Few destinations: every run of updates has totals of them, which are combined in the runs' order. How updates are cut

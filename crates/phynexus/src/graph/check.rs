@@ -47,8 +47,8 @@ fn need(condition: bool, message: &'static str) -> Check {
 fn arity(op: &Op) -> Option<usize> {
     Some(match op {
         Op::Constant(_) | Op::Buffer | Op::Iota { .. } => 0,
-        Op::Binary(_) | Op::Gather | Op::SearchSorted { .. } | Op::Dot | Op::Conv(..) => 2,
-        Op::Where | Op::Scatter(_) => 3,
+        Op::Binary(_) | Op::Gather(_) | Op::SearchSorted { .. } | Op::Dot | Op::Conv(..) => 2,
+        Op::Where | Op::Scatter(..) => 3,
         Op::Cat { .. } | Op::Composite(_) | Op::Custom(_) => return None,
         _ => 1,
     })
@@ -177,7 +177,7 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
             need(combine.binary().accepts(node.dtype), "not a dtype this scan takes")?;
             need(*axis < rank, "no such axis")
         }
-        Op::Gather => {
+        Op::Gather(_) => {
             let (table, index) = (inputs[0], inputs[1]);
             need(
                 table.shape.len() == 2 && index.shape.len() == 1 && rank == 2,
@@ -187,7 +187,7 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
             need(node.shape[0] == index.shape[0] && node.shape[1] == table.shape[1], "wrong shape")?;
             need(node.is_empty() || table.shape[0] > 0, "no row to take")
         }
-        Op::Scatter(mode) => {
+        Op::Scatter(mode, _) => {
             let (table, index, updates) = (inputs[0], inputs[1], inputs[2]);
             need(table.shape.len() == 2 && index.shape.len() == 1, "rows of a matrix by a vector")?;
             need(updates.shape.as_slice() == [index.shape[0], table.shape[1]], "updates have another shape")?;

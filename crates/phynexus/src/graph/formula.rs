@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::{
     composite::record_product_as,
-    op::{Axes, Binary, Combine, Op, Unary},
+    op::{Axes, Binary, Combine, IndexRange, Op, ScatterMode, Unary},
 };
 use crate::{DType, Device, Error, Result, Scalar, Tensor, shape::Dims};
 
@@ -263,11 +263,11 @@ impl Formula {
     }
 
     /// Rows of `self [N, D]` at `index [M]`.
-    pub(crate) fn gather(&self, index: &Formula) -> Formula {
+    pub(crate) fn gather(&self, index: &Formula, range: IndexRange) -> Formula {
         let record = || {
             let (x, index) = (self.0.clone()?, index.0.clone()?);
             let shape = Dims::from_slice(&[index.shape()[0], x.shape()[1]]);
-            Tensor::record(Op::Gather, x.dtype(), shape, &[&x, &index])
+            Tensor::record(Op::Gather(range), x.dtype(), shape, &[&x, &index])
         };
         Formula(record())
     }
@@ -275,13 +275,13 @@ impl Formula {
     /// `self [N, D]` with rows at `index [M]` updated by `updates [M, D]`.
     pub(crate) fn scatter(
         &self,
-        mode: super::op::ScatterMode,
+        (mode, range): (ScatterMode, IndexRange),
         index: &Formula,
         updates: &Formula,
     ) -> Formula {
         let record = || {
             let (x, index, updates) = (self.0.clone()?, index.0.clone()?, updates.0.clone()?);
-            Tensor::record(Op::Scatter(mode), x.dtype(), x.shape().into(), &[&x, &index, &updates])
+            Tensor::record(Op::Scatter(mode, range), x.dtype(), x.shape().into(), &[&x, &index, &updates])
         };
         Formula(record())
     }

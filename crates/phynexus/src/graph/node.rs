@@ -17,6 +17,7 @@ use crate::{
     DType,
     device::{Device, Storage},
     shape::{Dims, same_extents},
+    tensor::Extremes,
 };
 
 /// A fast hash for keys that no adversary chooses (the multiply-rotate scheme of rustc's FxHash).
@@ -186,17 +187,8 @@ pub(crate) struct Body {
     pub(crate) replaced: bool,
     /// What is done with its gradient.
     pub(crate) hooks: Option<Box<Hooks>>,
-    /// The least and the greatest element of integers that the host gave: what is checked here need not be checked on the
-    /// device, and waited for.
+    /// Between what its integers are known to lie.
     pub(crate) extremes: Option<Box<Extremes>>,
-}
-
-/// Between what integers are known to be.
-#[derive(Clone, Copy)]
-pub(crate) struct Extremes {
-    pub(crate) ends: (i64, i64),
-    /// True if what was recorded relies on it.
-    pub(crate) relied_on: bool,
 }
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);

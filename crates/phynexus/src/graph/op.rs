@@ -18,6 +18,15 @@ pub enum ScatterMode {
     Combine(Combine),
 }
 
+/// What is known of the indices of a gather or a scatter when it is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IndexRange {
+    /// Nothing: the device looks, and one that is out of range is an error.
+    Unknown,
+    /// All are in range: a GPU does not look, and the host need not wait for what it found.
+    Known,
+}
+
 /// A set of axes, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Axes(pub u64);
@@ -165,9 +174,9 @@ pub enum Op {
         reverse: bool,
     },
     /// Inputs x `[N, D]`, index `[M]` (any integer dtype, -N to N-1): rows of x, `[M, D]`.
-    Gather,
+    Gather(IndexRange),
     /// Inputs x `[N, D]`, index `[M]`, updates `[M, D]`: x with rows updated, in index order.
-    Scatter(ScatterMode),
+    Scatter(ScatterMode, IndexRange),
     /// The positions (`int64`) that sort the last axis; stable; NaN is the greatest.
     ArgSort {
         /// From the greatest to the least.
@@ -220,8 +229,8 @@ impl Op {
             Op::ArgReduce { combine: Combine::Min, .. } => "argmin",
             Op::ArgReduce { .. } => "argmax",
             Op::Scan { .. } => "scan",
-            Op::Gather => "gather",
-            Op::Scatter(_) => "scatter",
+            Op::Gather(_) => "gather",
+            Op::Scatter(..) => "scatter",
             Op::ArgSort { .. } => "argsort",
             Op::SearchSorted { .. } => "searchsorted",
             Op::Dot => "dot",

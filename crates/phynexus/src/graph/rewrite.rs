@@ -20,7 +20,8 @@ use crate::{
 
 /// The graph simplified for a device: composites that the device does not claim are replaced by their bodies.
 pub(crate) fn rewrite(ir: &Ir, device: Device) -> Result<Ir> {
-    let mut rewriter = Rewriter { device, out: Ir::default(), known: HashMap::default() };
+    let known = HashMap::with_capacity_and_hasher(ir.nodes.len(), FastBuild::default());
+    let mut rewriter = Rewriter { device, out: Ir::default(), known };
     let renamed = rewriter.import(ir, None)?;
     rewriter.out.outputs = ir.outputs.iter().map(|&o| renamed[o as usize]).collect();
     Ok(without_dead_nodes(rewriter.out))

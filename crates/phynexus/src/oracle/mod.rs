@@ -150,8 +150,8 @@ fn elements(node: &IrNode, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
                 line.iter().map(&mut step).collect()
             }
         }),
-        Op::Gather => movement::gather(inputs[0], inputs[1])?,
-        Op::Scatter(mode) => movement::scatter(*mode, node, inputs)?,
+        Op::Gather(_) => movement::gather(inputs[0], inputs[1])?,
+        Op::Scatter(mode, _) => movement::scatter(*mode, node, inputs)?,
         Op::ArgSort { descending } => order::arg_sort(inputs[0], *descending),
         Op::SearchSorted { right } => order::search_sorted(inputs[0], inputs[1], *right),
         Op::Dot => window::dot(node, inputs[0], inputs[1]),

@@ -5,7 +5,7 @@ use smallvec::smallvec;
 use super::*;
 use crate::{
     DType, Element, Scalar,
-    graph::op::{Axes, Binary, Combine, ConvKind, Geometry, PoolKind, ScatterMode, Unary},
+    graph::op::{Axes, Binary, Combine, ConvKind, Geometry, IndexRange, PoolKind, ScatterMode, Unary},
 };
 
 fn array<T: Element>(values: &[T], shape: &[usize]) -> OracleArray {
@@ -254,18 +254,23 @@ fn sorting_and_searching() {
 fn gather_and_scatter() {
     let x = array(&[0i32, 1, 10, 11, 20, 21], &[3, 2]);
     let index = array(&[-1i8, 0, -1], &[3]);
-    let rows = apply(Op::Gather, DType::I32, &[3, 2], &[x.clone(), index.clone()]);
+    let rows = apply(Op::Gather(IndexRange::Unknown), DType::I32, &[3, 2], &[x.clone(), index.clone()]);
     assert_eq!(values(&rows), [20., 21., 0., 1., 20., 21.]);
     let updates = array(&[1i32, 2, 3, 4, 5, 6], &[3, 2]);
     let scatter = |mode| {
-        values(&apply(Op::Scatter(mode), DType::I32, &[3, 2], &[x.clone(), index.clone(), updates.clone()]))
+        values(&apply(
+            Op::Scatter(mode, IndexRange::Unknown),
+            DType::I32,
+            &[3, 2],
+            &[x.clone(), index.clone(), updates.clone()],
+        ))
     };
     assert_eq!(scatter(ScatterMode::Set), [3., 4., 10., 11., 5., 6.]);
     assert_eq!(scatter(ScatterMode::Combine(Combine::Sum)), [3., 5., 10., 11., 26., 29.]);
     let mut ir = Ir::default();
     let a = ir.push(Op::Buffer, DType::I32, smallvec![3, 2], []);
     let b = ir.push(Op::Buffer, DType::U8, smallvec![1], []);
-    let c = ir.push(Op::Gather, DType::I32, smallvec![1, 2], [a, b]);
+    let c = ir.push(Op::Gather(IndexRange::Unknown), DType::I32, smallvec![1, 2], [a, b]);
     ir.outputs.push(c);
     assert!(matches!(evaluate(&ir, &[x, array(&[3u8], &[1])]), Err(Error::Index { index: 3, size: 3, .. })));
 }

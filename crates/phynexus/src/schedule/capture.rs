@@ -18,7 +18,7 @@ use crate::{
     Error, Result, Tensor,
     device::Buffer,
     graph::{gradient, op::Op},
-    tensor::Generator,
+    tensor::{Generator, Reliance},
 };
 
 /// More recordings than this are not kept: each has a plan.
@@ -199,23 +199,11 @@ where
         Ok(results)
     }
 
-    /// What may be taken for known of the integers of an argument: not only what these are, but also what they were in
-    /// recordings before, or there would be a new one whenever a greater number comes.
-    fn known_extremes(&self, number: usize, tensor: &Tensor) -> Option<(i64, i64)> {
-        let mut known = tensor.extremes()?;
-        for recording in self.recordings.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            let before = recording.arguments.get(number).and_then(|argument| argument.extremes);
-            if let Some((least, greatest)) = before {
-                known = (known.0.min(least), known.1.max(greatest));
-            }
-        }
-        Some(known)
-    }
-
     fn record(&self, given: &[Tensor], kept: &[Tensor]) -> Result<Recording, E> {
         // Copies, so that memory tells which argument it is.
-        let copy = |(number, tensor)| copied(tensor, self.known_extremes(number, tensor));
-        let copies: Vec<Tensor> = given.iter().chain(kept).enumerate().map(copy).collect::<Result<_>>()?;
+        let copies: Vec<(Tensor, Arc<Reliance>)> =
+            given.iter().chain(kept).map(copied).collect::<Result<_>>()?;
+        let (copies, reliances): (Vec<Tensor>, Vec<Arc<Reliance>>) = copies.into_iter().unzip();
         let before = modes();
         let mode = ModeGuard::enter(Mode::Capturing(Notes::default()));
         let results = (self.function)(&copies[..given.len()], &copies[given.len()..]);
@@ -227,7 +215,7 @@ where
             let message = "the captured function sets the state of a random generator: do that outside";
             return Err(Error::argument("capture", message).into());
         }
-        let recording = Recording::new(copies, given.len(), results, &notes.draws)?;
+        let recording = Recording::new(&copies, &reliances, given.len(), results, &notes.draws)?;
         if recording.modes != before {
             let message = "another mode was chosen while the function was recorded: choose it outside";
             return Err(Error::argument("capture", message).into());
@@ -245,9 +233,10 @@ fn row_major(tensor: &Tensor) -> Result<Option<Tensor>> {
     Tensor::record(Op::Contiguous, tensor.dtype(), tensor.shape().into(), &[tensor])?.evaluated().map(Some)
 }
 
-/// A leaf with the same values in memory of its own, of which no more is known than of those that follow it.
-fn copied(tensor: &Tensor, extremes: Option<(i64, i64)>) -> Result<Tensor> {
+/// A leaf with the same values in memory of its own, and what is relied on of what is known of them.
+fn copied(tensor: &Tensor) -> Result<(Tensor, Arc<Reliance>)> {
     let copy = Tensor::uploaded(&tensor.to_bytes()?, tensor.dtype(), tensor.shape(), tensor.device())?;
-    copy.note_extremes(extremes);
-    if tensor.requires_grad() { copy.with_grad() } else { Ok(copy) }
+    let reliance = Arc::default();
+    copy.note_argument(tensor, Arc::clone(&reliance));
+    Ok((if tensor.requires_grad() { copy.with_grad()? } else { copy }, reliance))
 }

@@ -130,6 +130,7 @@ pub(super) fn group(ir: &Ir, leaves: &[Layout], limits: Limits<'_>) -> Result<Gr
         reader_counts,
         leaf_layouts: ir.leaves.iter().copied().zip(leaves).collect(),
         costs: costs(ir),
+        follows: phases::follow_from_reductions(ir),
         homes,
         groups: Vec::new(),
         uses: vec![SmallVec::new(); count],
@@ -153,6 +154,8 @@ struct Grouper<'a> {
     ir: &'a Ir,
     leaf_layouts: std::collections::HashMap<Id, &'a Layout>,
     costs: Vec<Cost>,
+    /// For each node, whether it is a reduction or follows from one by elementwise work and views.
+    follows: Vec<bool>,
     /// How many nodes read each node.
     reader_counts: Vec<u32>,
     homes: Vec<Home>,
@@ -434,8 +437,8 @@ pub(super) fn is_library(op: &Op) -> bool {
             | Op::Pool(..)
             | Op::Scan { .. }
             | Op::ArgReduce { .. }
-            | Op::Gather
-            | Op::Scatter(_)
+            | Op::Gather(_)
+            | Op::Scatter(..)
             | Op::ArgSort { .. }
             | Op::SearchSorted { .. }
             | Op::RandomBits

@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 
-use super::operands::{fitting, whole, with_scalar};
+use super::{
+    extremes::Extremes,
+    operands::{fitting, whole, with_scalar},
+};
 use crate::{
     DType, Element, Error, Result, Scalar, Tensor,
     device::{Device, Storage},
-    graph::node::Extremes,
     graph::op::Op,
     host_memory,
     schedule::backlog,
@@ -35,7 +37,7 @@ impl Tensor {
         };
         let bytes = bytes.as_ref();
         let tensor = Tensor::uploaded(bytes, dtype, shape, device)?;
-        tensor.note_extremes(extremes(bytes, dtype));
+        tensor.note(Extremes::of_bytes(bytes, dtype));
         Ok(tensor)
     }
 
@@ -45,32 +47,6 @@ impl Tensor {
         device.backend().write(&buffer, 0, bytes)?;
         backlog::note_uploaded(bytes.len())?;
         Ok(Tensor::from_storage(device, dtype, Storage { buffer, layout: Layout::contiguous(shape) }))
-    }
-
-    pub(crate) fn note_extremes(&self, extremes: Option<(i64, i64)>) {
-        self.node().body().extremes = extremes.map(|ends| Box::new(Extremes { ends, relied_on: false }));
-    }
-
-    /// Between what the elements are known to be, if they are integers that came from the host.
-    pub fn extremes(&self) -> Option<(i64, i64)> {
-        self.node().body().extremes.as_deref().map(|known| known.ends)
-    }
-
-    /// True if every element is known to be one of 0, 1, .. up to `end`, without it.
-    pub(crate) fn is_known_below(&self, end: usize) -> bool {
-        let end = i64::try_from(end).unwrap_or(i64::MAX);
-        match self.node().body().extremes.as_deref_mut() {
-            Some(known) if known.ends.0 >= 0 && known.ends.1 < end => {
-                known.relied_on = true;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// What is known of the elements, if something recorded relies on it.
-    pub(crate) fn extremes_relied_on(&self) -> Option<(i64, i64)> {
-        self.node().body().extremes.as_deref().filter(|known| known.relied_on).map(|known| known.ends)
     }
 
     /// Every element is `value`.
@@ -199,26 +175,5 @@ impl Tensor {
         let shape = Dims::from_slice(&[rows, columns]);
         let row = Tensor::iota(shape.clone(), 0, DType::I64, device)?;
         row.eq(&Tensor::iota(shape, 1, DType::I64, device)?)?.to_dtype(dtype)
-    }
-}
-
-/// The least and the greatest of integers; none of 64 unsigned bits.
-pub(super) fn extremes(bytes: &[u8], dtype: DType) -> Option<(i64, i64)> {
-    macro_rules! of {
-        ($t:ty) => {{
-            let elements = bytes.as_chunks().0.iter().map(|c| <$t>::from_le_bytes(*c));
-            let ends = elements.fold((<$t>::MAX, <$t>::MIN), |(least, most), x| (least.min(x), most.max(x)));
-            (!bytes.is_empty()).then(|| (i64::from(ends.0), i64::from(ends.1)))
-        }};
-    }
-    match dtype {
-        DType::I8 => of!(i8),
-        DType::I16 => of!(i16),
-        DType::I32 => of!(i32),
-        DType::I64 => of!(i64),
-        DType::U8 => of!(u8),
-        DType::U16 => of!(u16),
-        DType::U32 => of!(u32),
-        _ => None,
     }
 }

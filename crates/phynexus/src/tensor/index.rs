@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    graph::op::{Combine, ScatterMode},
+    graph::op::{Combine, IndexRange, ScatterMode},
     shape::{Dims, broadcast, element_count},
 };
 
@@ -90,7 +90,7 @@ enum Part {
     /// An ellipsis that covers no axis: it still separates the choices on its two sides.
     Gap,
     /// The axis is chosen from by these positions.
-    Choose(Tensor),
+    Choose(Tensor, IndexRange),
 }
 
 /// An index resolved against a shape. Axes under one mask count as one: `merged` is the tensor's shape with those axes
@@ -166,7 +166,13 @@ fn resolve(shape: &[usize], specs: &[IndexSpec]) -> Result<Plan> {
                     return Err(Error::shape(OP, &[shape, mask.shape()], hint));
                 }
                 let places = mask.true_positions(OP)?;
-                plan.axis(element_count(covered), 0, 1, element_count(covered), Part::Choose(places));
+                plan.axis(
+                    element_count(covered),
+                    0,
+                    1,
+                    element_count(covered),
+                    Part::Choose(places, IndexRange::Known),
+                );
                 axis += mask.rank();
             }
             IndexSpec::Tensor(index) => {
@@ -175,8 +181,8 @@ fn resolve(shape: &[usize], specs: &[IndexSpec]) -> Result<Plan> {
                     let hint = "an empty axis has no elements to choose";
                     return Err(Error::shape(OP, &[shape, index.shape()], hint));
                 }
-                check_range(OP, Some(axis), shape[axis], index)?;
-                plan.axis(shape[axis], 0, 1, shape[axis], Part::Choose(index.clone()));
+                let range = check_range(OP, Some(axis), shape[axis], index)?;
+                plan.axis(shape[axis], 0, 1, shape[axis], Part::Choose(index.clone(), range));
                 axis += 1;
             }
         }
@@ -194,7 +200,7 @@ impl Plan {
     }
 
     fn is_advanced(&self) -> bool {
-        self.parts.iter().any(|p| matches!(p, Part::Choose(_)))
+        self.parts.iter().any(|p| matches!(p, Part::Choose(..)))
     }
 
     /// The shape after the basic stage: what a basic index returns.
@@ -204,7 +210,7 @@ impl Plan {
             Part::New => Some(1),
             Part::Gap => None,
             Part::Drop => sizes.next().and(None),
-            Part::Keep | Part::Choose(_) => sizes.next().copied(),
+            Part::Keep | Part::Choose(..) => sizes.next().copied(),
         };
         self.parts.iter().filter_map(kept).collect()
     }
@@ -212,22 +218,26 @@ impl Plan {
     /// The advanced stage over the basic one's result.
     fn advanced(&self) -> Result<Advanced> {
         let (mut chosen, mut indices, mut shape) = (Dims::new(), Vec::new(), Dims::new());
+        let mut range = IndexRange::Known;
         let axes = self.parts.iter().filter(|p| !matches!(p, Part::Drop | Part::Gap));
         for (axis, part) in axes.enumerate() {
-            if let Part::Choose(index) = part {
+            if let Part::Choose(index, of_index) = part {
                 shape = broadcast(OP, &shape, index.shape())?;
                 chosen.push(axis);
                 indices.push(index.clone());
+                if *of_index == IndexRange::Unknown {
+                    range = IndexRange::Unknown;
+                }
             }
         }
         // NumPy: the chosen axes stay in place if nothing stands between them (integers count as choices), and come
         // first otherwise.
-        let choices = || self.parts.iter().map(|p| matches!(p, Part::Choose(_) | Part::Drop));
+        let choices = || self.parts.iter().map(|p| matches!(p, Part::Choose(..) | Part::Drop));
         let first = choices().position(|c| c).unwrap_or(0);
         let last = choices().rposition(|c| c).unwrap_or(0);
         let together = choices().skip(first).take(last + 1 - first).all(|c| c);
         let place = if together { chosen.first().copied().unwrap_or(0) } else { 0 };
-        Ok(Advanced { chosen, indices, shape, place })
+        Ok(Advanced { chosen, indices, range, shape, place })
     }
 }
 
@@ -237,6 +247,8 @@ struct Advanced {
     chosen: Dims,
     /// The positions along each.
     indices: Vec<Tensor>,
+    /// What is known of all of them.
+    range: IndexRange,
     /// What the positions' shapes are broadcast to.
     shape: Dims,
     /// Before which of the other axes that shape appears in the result.
@@ -278,8 +290,13 @@ impl Advanced {
         let (Some(place), Some(valid)) = (place, valid) else {
             return Err(Error::internal(OP, "an advanced index without index tensors"));
         };
-        let outside = place.constant_like(Scalar::Int(count as i64), dtype)?;
-        Ok((matrix, valid.where_(&place, &outside)?.stretched(&self.shape)?.reshaped(flat)?, row.into()))
+        let place = match self.range {
+            IndexRange::Known => place,
+            IndexRange::Unknown => {
+                valid.where_(&place, &place.constant_like(Scalar::Int(count as i64), dtype)?)?
+            }
+        };
+        Ok((matrix, place.stretched(&self.shape)?.reshaped(flat)?, row.into()))
     }
 
     fn result_shape(&self, row: &[usize]) -> Dims {
@@ -288,7 +305,7 @@ impl Advanced {
 
     fn get(&self, x: &Tensor) -> Result<Tensor> {
         let (matrix, index, row) = self.matrix(x)?;
-        let taken = matrix.rows(&index)?.reshaped(self.result_shape(&row))?;
+        let taken = matrix.rows(&index, self.range)?.reshaped(self.result_shape(&row))?;
         taken.permute(&self.to_place(taken.rank()))
     }
 
@@ -301,7 +318,7 @@ impl Advanced {
         let updates = value.reshaped(Dims::from_slice(&[index.len(), element_count(&row)]))?;
         let order = self.chosen_first(x.rank());
         let shape: Dims = order.iter().map(|&axis| x.shape()[axis]).collect();
-        matrix.with_rows(mode, &index, &updates)?.reshaped(shape)?.permute(&inverse(&order))
+        matrix.with_rows(mode, (&index, self.range), &updates)?.reshaped(shape)?.permute(&inverse(&order))
     }
 }
 

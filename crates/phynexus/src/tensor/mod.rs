@@ -10,6 +10,7 @@ mod core_tests;
 mod create;
 mod decomposition;
 mod einsum;
+mod extremes;
 #[cfg(test)]
 mod golden;
 mod index;
@@ -35,6 +36,7 @@ mod select;
 mod sort;
 mod unary;
 
+pub(crate) use extremes::{Extremes, Reliance};
 pub use index::IndexSpec;
 pub use random::{Generator, GeneratorState, manual_seed};
 pub use read::Reading;
@@ -163,6 +165,7 @@ impl Tensor {
                 right: other.device().name().to_owned(),
             });
         }
+        let known = Extremes::of_result(&op, dtype, &shape, operands);
         let requires_grad =
             dtype.is_float() && gradient::is_enabled() && operands.iter().any(|o| o.requires_grad());
         if op.is_view()
@@ -172,16 +175,13 @@ impl Tensor {
             && let Some(layout) = view_layout(&op, &shape, &storage.layout)
         {
             let view = Tensor::from_storage(device, dtype, Storage { buffer: storage.buffer, layout });
-            // Of a captured function's arguments nothing is known but by themselves.
-            let holds_all = matches!(op, Op::Reshape | Op::Permute(_) | Op::Expand) && !view.is_empty();
-            if dtype.is_integer() && holds_all && !capture::is_recording() {
-                view.note_extremes(operands[0].extremes());
-            }
+            view.note(known);
             return Ok(view);
         }
         let mut sources = Sources::new();
         operands.iter().for_each(|operand| sources.push(operand.0.clone()));
         let tensor = Tensor(Node::pending(intern(op, dtype, shape), device, sources, requires_grad));
+        tensor.note(known);
         if schedule::is_eager() && !capture::is_recording() {
             tensor.evaluate()?;
         } else {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::create::extremes;
+use super::extremes::Extremes;
 use crate::{Result, Tensor, schedule::capture::is_recording};
 
 impl Tensor {
@@ -38,11 +38,8 @@ impl Tensor {
         let steps = data.layout.strides.iter().zip(index).map(|(&stride, &at)| stride * at as isize);
         let Some(element) = data.layout.offset.checked_add_signed(steps.sum()) else { return Ok(false) };
         self.device().backend().write(&data.buffer, element * size, bytes)?;
-        let written = extremes(bytes, self.dtype()).map(|(written, _)| written);
-        body.extremes = body.extremes.take().zip(written).map(|(mut known, written)| {
-            known.ends = (known.ends.0.min(written), known.ends.1.max(written));
-            known
-        });
+        let known = body.extremes.take().zip(Extremes::of_bytes(bytes, self.dtype()));
+        body.extremes = known.map(|(known, written)| Box::new(known.with(&written).into_bounds()));
         Ok(true)
     }
 }

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    graph::op::{Combine, Op, ScatterMode},
+    graph::op::{Combine, IndexRange, Op, ScatterMode},
     host_memory, interrupt,
     schedule::capture::is_recording,
     shape::{Dims, element_count, normalize_axis},
@@ -24,14 +24,23 @@ pub(super) fn check_index(op: &'static str, index: &Tensor) -> Result<()> {
     Err(Error::dtype(op, &[index.dtype()], "indices must be integers: convert with .to_dtype(int64)"))
 }
 
-/// Refuses an index from the host, whose ends are known, if it is out of range; others are checked when they are used, and
-/// so are those of a captured function, whose arguments change.
-pub(super) fn check_range(op: &'static str, axis: Option<usize>, size: usize, index: &Tensor) -> Result<()> {
-    let Some((least, greatest)) = index.extremes().filter(|_| !is_recording()) else { return Ok(()) };
+/// What is known of an index into `size` elements. One whose extremes are known is refused if it is out of range; others are
+/// checked when they are used, and so are those of a captured function, whose arguments change.
+pub(super) fn check_range(
+    op: &'static str,
+    axis: Option<usize>,
+    size: usize,
+    index: &Tensor,
+) -> Result<IndexRange> {
     let end = i64::try_from(size).unwrap_or(i64::MAX);
-    match [greatest, least].into_iter().find(|index| !(-end..end).contains(index)) {
-        Some(index) => Err(Error::Index { op, index, size, axis }),
-        None => Ok(()),
+    if index.is_known_within(-end, end - 1) {
+        return Ok(IndexRange::Known);
+    }
+    match index.extremes().filter(|_| !is_recording()) {
+        Some((least, greatest)) => {
+            Err(Error::Index { op, index: if greatest < end { least } else { greatest }, size, axis })
+        }
+        None => Ok(IndexRange::Unknown),
     }
 }
 
@@ -59,14 +68,19 @@ pub(super) fn positions(index: &Tensor, size: usize, dtype: DType) -> Result<(Te
 
 impl Tensor {
     /// Rows of a matrix: x `[N, D]` at index `[M]` is `[M, D]`.
-    pub(super) fn rows(&self, index: &Tensor) -> Result<Tensor> {
+    pub(super) fn rows(&self, index: &Tensor, range: IndexRange) -> Result<Tensor> {
         let shape = Dims::from_slice(&[index.len(), self.shape()[1]]);
-        Tensor::record(Op::Gather, self.dtype(), shape, &[self, index])
+        Tensor::record(Op::Gather(range), self.dtype(), shape, &[self, index])
     }
 
     /// A matrix `[N, D]` with rows at index `[M]` updated by `[M, D]`.
-    pub(super) fn with_rows(&self, mode: ScatterMode, index: &Tensor, updates: &Tensor) -> Result<Tensor> {
-        Tensor::record(Op::Scatter(mode), self.dtype(), self.shape().into(), &[self, index, updates])
+    pub(super) fn with_rows(
+        &self,
+        mode: ScatterMode,
+        (index, range): (&Tensor, IndexRange),
+        updates: &Tensor,
+    ) -> Result<Tensor> {
+        Tensor::record(Op::Scatter(mode, range), self.dtype(), self.shape().into(), &[self, index, updates])
     }
 
     /// The order of axes with `axis` first.
@@ -90,11 +104,11 @@ impl Tensor {
         };
         let axis = normalize_axis("take", axis, self.shape())?;
         self.refuse_empty("take", axis, index)?;
-        check_range("take", Some(axis), self.shape()[axis], index)?;
+        let range = check_range("take", Some(axis), self.shape()[axis], index)?;
         let first = self.permute(&self.axis_first(axis))?;
         let rest: Dims = first.shape()[1..].into();
         let matrix = first.reshaped(Dims::from_slice(&[self.shape()[axis], element_count(&rest)]))?;
-        let rows = matrix.rows(&index.reshaped(Dims::from_slice(&[index.len()]))?)?;
+        let rows = matrix.rows(&index.reshaped(Dims::from_slice(&[index.len()]))?, range)?;
         let shape: Dims = index.shape().iter().chain(&rest).copied().collect();
         let taken = rows.reshaped(shape)?;
         // The index' axes move from the front to the place of the axis.
@@ -129,14 +143,14 @@ impl Tensor {
 
     /// The flat positions in this tensor that `index` (of the same rank) names along `axis`: every other coordinate is
     /// that of the index' own element. Indices out of range give a position out of range.
-    fn flat_positions(&self, op: &'static str, axis: usize, index: &Tensor) -> Result<Tensor> {
+    fn flat_positions(&self, op: &'static str, axis: usize, index: &Tensor) -> Result<(Tensor, IndexRange)> {
         check_index(op, index)?;
         self.refuse_empty(op, axis, index)?;
-        check_range(op, Some(axis), self.shape()[axis], index)?;
+        let range = check_range(op, Some(axis), self.shape()[axis], index)?;
         let dtype = position_dtype(self.len());
         let flat = Dims::from_slice(&[index.len()]);
         if self.rank() == 1 {
-            return Ok(index.clone());
+            return Ok((index.clone(), range));
         }
         let strides = crate::shape::contiguous_strides(self.shape());
         let (position, valid) = positions(index, self.shape()[axis], dtype)?;
@@ -147,8 +161,10 @@ impl Tensor {
                 place = place.add(&coordinate.mul_scalar(stride as i64)?)?;
             }
         }
-        let outside = place.constant_like(Scalar::Int(self.len() as i64), dtype)?;
-        valid.where_(&place, &outside)?.reshaped(flat)
+        if range == IndexRange::Unknown {
+            place = valid.where_(&place, &place.constant_like(Scalar::Int(self.len() as i64), dtype)?)?;
+        }
+        Ok((place.reshaped(flat)?, range))
     }
 
     fn check_along(&self, op: &'static str, axis: usize, index: &Tensor) -> Result<()> {
@@ -170,8 +186,8 @@ impl Tensor {
     pub fn gather(&self, dim: i64, index: &Tensor) -> Result<Tensor> {
         let axis = normalize_axis("gather", dim, self.shape())?;
         self.check_along("gather", axis, index)?;
-        let place = self.flat_positions("gather", axis, index)?;
-        self.reshaped(Dims::from_slice(&[self.len(), 1]))?.rows(&place)?.reshaped(index.shape().into())
+        let (place, range) = self.flat_positions("gather", axis, index)?;
+        self.reshaped(Dims::from_slice(&[self.len(), 1]))?.rows(&place, range)?.reshaped(index.shape().into())
     }
 
     /// [`Tensor::gather`] with the index and this tensor broadcast against each other off the axis: NumPy's
@@ -216,11 +232,11 @@ impl Tensor {
         }
         let axis = normalize_axis(op, dim, self.shape())?;
         self.check_along(op, axis, index)?;
-        let place = self.flat_positions(op, axis, index)?;
+        let (place, range) = self.flat_positions(op, axis, index)?;
         let source = source.leading(index.shape())?.to_dtype(self.dtype())?.expand(index.shape())?;
         let updates = source.reshaped(Dims::from_slice(&[index.len(), 1]))?;
         let matrix = self.reshaped(Dims::from_slice(&[self.len(), 1]))?;
-        matrix.with_rows(mode, &place, &updates)?.reshaped(self.shape().into())
+        matrix.with_rows(mode, (&place, range), &updates)?.reshaped(self.shape().into())
     }
 
     /// This tensor with elements replaced: `result[index[i][j]][j] = source[i][j]` for axis 0. The source is broadcast
@@ -282,14 +298,14 @@ impl Tensor {
             return Err(Error::shape("index_add", &[self.shape(), index.shape(), source.shape()], hint));
         }
         self.refuse_empty("index_add", axis, index)?;
-        check_range("index_add", Some(axis), self.shape()[axis], index)?;
+        let range = check_range("index_add", Some(axis), self.shape()[axis], index)?;
         let order = self.axis_first(axis);
         let first = self.permute(&order)?;
         let (n, d) = (self.shape()[axis], element_count(&first.shape()[1..]));
         let updates =
             source.to_dtype(self.dtype())?.permute(&order)?.reshaped(Dims::from_slice(&[index.len(), d]))?;
         let matrix = first.reshaped(Dims::from_slice(&[n, d]))?;
-        let sum = matrix.with_rows(ScatterMode::Combine(Combine::Sum), index, &updates)?;
+        let sum = matrix.with_rows(ScatterMode::Combine(Combine::Sum), (index, range), &updates)?;
         sum.reshaped(first.shape().into())?.move_axis(0, axis as i64)
     }
 

@@ -3,7 +3,7 @@
 use phynexus::{
     DType,
     graph::Composite,
-    graph::op::{Axes, Binary, Combine, ConvKind, Geometry, Op, ScatterMode, Unary},
+    graph::op::{Axes, Binary, Combine, ConvKind, Geometry, IndexRange, Op, ScatterMode, Unary},
     kernel::{check::Limits, lower::Target},
     oracle::generate::{Case, CaseLeaf, Choice, Values, random_array},
 };
@@ -261,8 +261,12 @@ pub(crate) fn empty() -> Vec<Case> {
         case(Op::Dot, (f, &[3, 4]), &[(f, &[3, 0]), (f, &[0, 4])]),
         case(Op::SearchSorted { right: true }, (i, &[3]), &[(f, &[0]), (f, &[3])]),
         case(Op::Reduce { combine: Combine::Max, axes: Axes::of([0]) }, (f, &[1, 2]), &[(f, &[0, 2])]),
-        case(Op::Gather, (f, &[0, 2]), &[(f, &[3, 2]), (i, &[0])]),
-        case(Op::Scatter(ScatterMode::Set), (f, &[3, 2]), &[(f, &[3, 2]), (i, &[0]), (f, &[0, 2])]),
+        case(Op::Gather(IndexRange::Unknown), (f, &[0, 2]), &[(f, &[3, 2]), (i, &[0])]),
+        case(
+            Op::Scatter(ScatterMode::Set, IndexRange::Unknown),
+            (f, &[3, 2]),
+            &[(f, &[3, 2]), (i, &[0]), (f, &[0, 2])],
+        ),
         case(Op::Cat { axis: 0 }, (f, &[2, 2]), &[(f, &[0, 2]), (f, &[2, 2])]),
     ];
     cases.into()

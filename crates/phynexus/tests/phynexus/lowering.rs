@@ -3,6 +3,8 @@
 
 #[path = "../lowering/cases.rs"]
 mod cases;
+#[path = "lowering/rows.rs"]
+mod rows;
 
 use cases::{big, many, narrow, tiny};
 use phynexus::{

@@ -61,7 +61,7 @@ fn scans_run_in_order() {
 fn scatters_update_in_index_order() {
     for dtype in DType::ALL {
         for (rows, width, m) in
-            [(5, 1, 40), (3, 9, 20), (300, 3, 7), (40, 300, 900), (1, 2, 0), (1000, 1, 20_000), (4, 0, 3)]
+            [(5, 1, 40), (3, 9, 20), (300, 3, 7), (40, 300, 250), (1, 2, 0), (1000, 1, 20_000), (4, 0, 3)]
         {
             let x = values(dtype, rows * width, 3);
             let updates = values(dtype, m * width, 4);
@@ -115,38 +115,57 @@ fn scatters_update_in_index_order() {
 
 #[test]
 fn many_updates_of_few_elements() {
-    // Whole numbers, so that sums are exact in any order.
-    let m = 100_003;
-    let index: Vec<u16> = (0..m).map(|i: usize| (i * i + i / 7) as u16 % 10).collect();
+    let index: Vec<u16> = (0..100_003).map(|i: usize| (i * i + i / 7) as u16 % 10).collect();
     for (dtype, width) in [(DType::F16, 1), (DType::F32, 1), (DType::F64, 3), (DType::I8, 1), (DType::U64, 2)]
     {
-        let start: Vec<Scalar> = (0..10 * width).map(|i| Scalar::Int(i as i64).cast(dtype)).collect();
-        let update = |i: usize| i64::from(i % 5 != 3) - 2 * i64::from(i.is_multiple_of(3));
-        let updates: Vec<Scalar> = (0..m * width).map(|i| Scalar::Int(update(i)).cast(dtype)).collect();
-        let (start_bytes, updates_bytes) = (to_bytes(&start, dtype), to_bytes(&updates, dtype));
-        for combine in [Combine::Sum, Combine::Max, Combine::Min] {
-            let mut expected = start.clone();
-            for (i, &row) in index.iter().enumerate() {
-                for c in 0..width {
-                    let place = &mut expected[usize::from(row) * width + c];
-                    *place = combine_reference(combine, *place, updates[i * width + c], accumulated(dtype));
-                }
+        check_exact_sums(&index, 10, dtype, width);
+    }
+}
+
+#[test]
+fn many_updates_of_few_rows() {
+    // Most meet one row, some begin or end where a piece does.
+    let skewed: Vec<u16> =
+        (0..3001).map(|i: usize| if i % 5 < 3 { 4 } else { (i * i % 700) as u16 }).collect();
+    let in_pieces: Vec<u16> = (0..2560).map(|i| (i / 256) as u16).collect();
+    let in_two: Vec<u16> = (0..20_000).map(|i: usize| (i % 2) as u16).collect();
+    for (dtype, width) in [(DType::F16, 9), (DType::F32, 300), (DType::I16, 1), (DType::F64, 5)] {
+        check_exact_sums(&skewed, 700, dtype, width);
+        check_exact_sums(&in_pieces, 5000, dtype, width);
+        check_exact_sums(&in_two, 2, dtype, width.max(8));
+    }
+    check_exact_sums(&[1; 1200], 3, DType::F32, 600);
+}
+
+/// Updates of whole numbers, so that sums are exact in any order.
+fn check_exact_sums(index: &[u16], rows: usize, dtype: DType, width: usize) {
+    let m = index.len();
+    let start: Vec<Scalar> = (0..rows * width).map(|i| Scalar::Int(i as i64 % 90).cast(dtype)).collect();
+    let update = |i: usize| i64::from(i % 5 != 3) - 2 * i64::from(i.is_multiple_of(3));
+    let updates: Vec<Scalar> = (0..m * width).map(|i| Scalar::Int(update(i)).cast(dtype)).collect();
+    let (start_bytes, updates_bytes) = (to_bytes(&start, dtype), to_bytes(&updates, dtype));
+    for combine in [Combine::Sum, Combine::Max, Combine::Min] {
+        let mut expected = start.clone();
+        for (i, &row) in index.iter().enumerate() {
+            for c in 0..width {
+                let place = &mut expected[usize::from(row) * width + c];
+                *place = combine_reference(combine, *place, updates[i * width + c], accumulated(dtype));
             }
-            for threads in [1, 3, 0] {
-                crate::pool::set_threads(threads);
-                let mut out = vec![0u8; start_bytes.len()];
-                // SAFETY: buffers of the sizes given.
-                let result = unsafe {
-                    let indices = Indices::new(DType::U16, index.as_ptr().cast(), m).unwrap();
-                    let (x, updates) = (start_bytes.as_ptr(), updates_bytes.as_ptr());
-                    let mode = ScatterMode::Combine(combine);
-                    scatter(mode, dtype, [10, width], x, indices, updates, out.as_mut_ptr())
-                };
-                assert_eq!(result, Ok(()));
-                for (got, expected) in from_bytes(&out, dtype).into_iter().zip(&expected) {
-                    let expected = round_to(*expected, dtype);
-                    assert!(same(got, expected), "{dtype} {combine:?} {width}: {got} {expected}");
-                }
+        }
+        for threads in [1, 3, 0] {
+            crate::pool::set_threads(threads);
+            let mut out = vec![0u8; start_bytes.len()];
+            // SAFETY: buffers of the sizes given.
+            let result = unsafe {
+                let indices = Indices::new(DType::U16, index.as_ptr().cast(), m).unwrap();
+                let (x, updates) = (start_bytes.as_ptr(), updates_bytes.as_ptr());
+                let mode = ScatterMode::Combine(combine);
+                scatter(mode, dtype, [rows, width], x, indices, updates, out.as_mut_ptr())
+            };
+            assert_eq!(result, Ok(()));
+            for (got, expected) in from_bytes(&out, dtype).into_iter().zip(&expected) {
+                let expected = round_to(*expected, dtype);
+                assert!(same(got, expected), "{dtype} {combine:?} {width}: {got} {expected}");
             }
         }
     }

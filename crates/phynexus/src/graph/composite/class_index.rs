@@ -1,7 +1,11 @@
 //! Class indices that are checked when they are computed: a label out of range is an error, not a silent zero.
 
 use super::Composite;
-use crate::{DType, Result, Tensor, graph::formula::Formula, shape::Dims};
+use crate::{
+    DType, Result, Tensor,
+    graph::{formula::Formula, op::IndexRange},
+    shape::Dims,
+};
 
 pub(super) fn check(composite: &Composite, inputs: &[&Tensor]) -> Result<(DType, Dims)> {
     composite.check_count(inputs, 1)?;
@@ -21,7 +25,7 @@ pub(super) fn body(inputs: &[Tensor], classes: usize, ignore_index: Option<i64>)
     // A gather counts negative numbers from the end, where no label may be.
     let row = label.lt(&label.like(0i64)).choose(&(&label - &label.like(classes as i64)), &label);
     let table = Formula::iota(inputs[0].device(), DType::I64, &[classes, 1], 0);
-    let found = table.gather(&row).reshape(&[count]);
+    let found = table.gather(&row, IndexRange::Unknown).reshape(&[count]);
     match &ignored {
         Some((ignored, index)) => ignored.choose(&found.like(*index), &found).tensor(),
         None => found.tensor(),

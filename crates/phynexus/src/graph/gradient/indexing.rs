@@ -5,7 +5,7 @@ use crate::{
     DType, Result,
     graph::{
         formula::Formula,
-        op::{Combine, ScatterMode},
+        op::{Combine, IndexRange, ScatterMode},
     },
     shape::Dims,
 };
@@ -72,8 +72,8 @@ pub(super) fn cat(call: &Call, axis: usize) -> Result<InputGradients> {
 }
 
 /// Rows that were read several times collect several gradients.
-pub(super) fn gather(call: &Call) -> Formula {
-    call.input(0).like(0.0).scatter(SUM, &call.input(1), &call.gradient())
+pub(super) fn gather(range: IndexRange, call: &Call) -> Formula {
+    call.input(0).like(0.0).scatter((SUM, range), &call.input(1), &call.gradient())
 }
 
 const SUM: ScatterMode = ScatterMode::Combine(Combine::Sum);
@@ -82,7 +82,7 @@ const SUM: ScatterMode = ScatterMode::Combine(Combine::Sum);
 ///
 /// Equals share the gradient of an extreme. The gradient of a product is exact to first order only where a row has
 /// zeros among its factors.
-pub(super) fn scatter(mode: ScatterMode, call: &Call, position: usize) -> Formula {
+pub(super) fn scatter(mode: ScatterMode, range: IndexRange, call: &Call, position: usize) -> Formula {
     let (x, index, updates) = (call.input(0), call.input(1), call.input(2));
     let (g, y) = (call.gradient(), call.output());
     let to_target = position == 0;
@@ -91,31 +91,38 @@ pub(super) fn scatter(mode: ScatterMode, call: &Call, position: usize) -> Formul
             if to_target {
                 g
             } else {
-                g.gather(&index)
+                g.gather(&index, range)
             }
         }
-        ScatterMode::Set if to_target => g.scatter(mode, &index, &updates.like(0.0)),
+        ScatterMode::Set if to_target => g.scatter((mode, range), &index, &updates.like(0.0)),
         ScatterMode::Set => {
             // Only the last update of a row has reached the result.
             let numbers = updates.narrow(1, 0, 1).iota_like(DType::I64, 0);
-            let last = x.narrow(1, 0, 1).iota_like(DType::I64, 0).scatter(ScatterMode::Set, &index, &numbers);
-            let reached = last.gather(&index).eq(&numbers);
-            updates.then(|u| g.gather(&index).only_where(&reached.expand(u.shape())).tensor())
+            let last = x.narrow(1, 0, 1).iota_like(DType::I64, 0).scatter(
+                (ScatterMode::Set, range),
+                &index,
+                &numbers,
+            );
+            let reached = last.gather(&index, range).eq(&numbers);
+            updates.then(|u| g.gather(&index, range).only_where(&reached.expand(u.shape())).tensor())
         }
         ScatterMode::Combine(Combine::Max | Combine::Min) => {
             let dtype = call.gradient.dtype();
             let target_holds = x.eq(&y).cast(dtype);
-            let update_holds = updates.eq(&y.gather(&index)).cast(dtype);
-            let holders = target_holds.scatter(SUM, &index, &update_holds);
+            let update_holds = updates.eq(&y.gather(&index, range)).cast(dtype);
+            let holders = target_holds.scatter((SUM, range), &index, &update_holds);
             let share = g / holders;
-            if to_target { target_holds * share } else { update_holds * share.gather(&index) }
+            if to_target { target_holds * share } else { update_holds * share.gather(&index, range) }
         }
         ScatterMode::Combine(Combine::Prod) => {
             let is_zero = |f: &Formula| f.eq(&f.like(0.0));
             let nonzero = |f: &Formula| is_zero(f).choose(&f.like(1.0), f);
-            let zeros =
-                is_zero(&x).cast(DType::I64).scatter(SUM, &index, &is_zero(&updates).cast(DType::I64));
-            let product = nonzero(&x).scatter(mode, &index, &nonzero(&updates));
+            let zeros = is_zero(&x).cast(DType::I64).scatter(
+                (SUM, range),
+                &index,
+                &is_zero(&updates).cast(DType::I64),
+            );
+            let product = nonzero(&x).scatter((mode, range), &index, &nonzero(&updates));
             let of = |factor: &Formula, zeros: &Formula, product: &Formula, g: &Formula| {
                 let none = zeros.eq(&zeros.like(0i64));
                 let alone = zeros.eq(&zeros.like(1i64)).and(&is_zero(factor));
@@ -124,7 +131,12 @@ pub(super) fn scatter(mode: ScatterMode, call: &Call, position: usize) -> Formul
             if to_target {
                 of(&x, &zeros, &product, &g)
             } else {
-                of(&updates, &zeros.gather(&index), &product.gather(&index), &g.gather(&index))
+                of(
+                    &updates,
+                    &zeros.gather(&index, range),
+                    &product.gather(&index, range),
+                    &g.gather(&index, range),
+                )
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::{
     DType, Error, Scalar,
     graph::{
         formula::Formula,
-        op::{Axes, Combine, ScatterMode},
+        op::{Axes, Combine, IndexRange, ScatterMode},
     },
     shape::{Dims, element_count},
 };
@@ -132,12 +132,12 @@ fn running_extreme(axis: usize, reverse: bool, call: &Call) -> Formula {
     scatter_along(&call.gradient(), &holder, axis, call.inputs[0].shape())
 }
 
-/// Zeros of `shape` with `values` added at `positions` along `axis`; other coordinates stay.
+/// Zeros of `shape` with `values` added at `positions` along `axis`, which are in range; other coordinates stay.
 pub(super) fn scatter_along(values: &Formula, positions: &Formula, axis: usize, shape: &[usize]) -> Formula {
     let flat = flat_positions(positions, axis, shape);
     values.then(|v| {
         let zeros = Formula::constant(v.device(), v.dtype(), &[element_count(shape), 1], Scalar::Float(0.0));
-        let mode = ScatterMode::Combine(Combine::Sum);
+        let mode = (ScatterMode::Combine(Combine::Sum), IndexRange::Known);
         zeros.scatter(mode, &flat, &Formula::of(v).reshape(&[v.len(), 1])).reshape(shape).tensor()
     })
 }

@@ -118,8 +118,8 @@ pub(super) fn input_gradients(call: &Call) -> Result<InputGradients> {
             call.in_compute_dtype(|call| call.each(|_| reduction::scan(*combine, *axis, *reverse, call)))
         }
 
-        Op::Gather => call.each(|_| indexing::gather(call)),
-        Op::Scatter(mode) => call.each(|i| indexing::scatter(*mode, call, i)),
+        Op::Gather(range) => call.each(|_| indexing::gather(*range, call)),
+        Op::Scatter(mode, range) => call.each(|i| indexing::scatter(*mode, *range, call, i)),
 
         Op::Dot => call.each(|i| linear::dot(call, i, false)),
         Op::Conv(kind, geometry) => call.each(|i| linear::conv(*kind, geometry, call, i, false)),
@@ -196,8 +196,8 @@ pub(crate) fn reads(op: &Op) -> Reads {
         Op::Where => Reads::FIRST,
         Op::Reduce { combine: Combine::Sum, .. } | Op::Scan { combine: Combine::Sum, .. } => Reads::NOTHING,
         Op::Reduce { .. } | Op::Scan { .. } => Reads::EVERYTHING,
-        Op::Gather => Reads::OPERANDS,
-        Op::Scatter(_) | Op::Custom(_) => Reads::EVERYTHING,
+        Op::Gather(_) => Reads::OPERANDS,
+        Op::Scatter(..) | Op::Custom(_) => Reads::EVERYTHING,
         Op::Dot | Op::Conv(..) => Reads::CROSSWISE,
         Op::Pool(PoolKind::Sum | PoolKind::Spread, _) => Reads::NOTHING,
         Op::Pool(PoolKind::Max | PoolKind::ArgMax, _) => Reads::OPERANDS,

@@ -4,7 +4,7 @@
 //! done element by element (`elementwise`), one with columns by groups of invocations that share rows (`rows`), in
 //! parts where rows are few (`split`). Library operations are fused kernels in disguise (`library`), which are done by
 //! tiles where they are sums of products whose factors are used again (`contraction`), or have kernels of their own
-//! (`indexed`, `scan`, `sort`). Which invocation does what, how wide accesses are and where values are kept is decided
+//! (`indexed`, `scatter`, `scan`, `sort`). Which invocation does what, how wide accesses are and where values are kept is decided
 //! here, from constants alone. The order in which the numbers of a reduction are combined follows from their count
 //! (`rows`), so results vary neither between runs nor with what is fused.
 
@@ -21,6 +21,7 @@ mod operand;
 mod reduce;
 mod rows;
 mod scan;
+mod scatter;
 mod sort;
 mod split;
 mod tile;
@@ -195,8 +196,10 @@ fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> R
             let words = library::random_bits(library);
             lower_fused(&words, &[Source::Binding(0), result], target, lowered)?;
         }
-        Op::Gather => indexed::gather(library, result, target, lowered)?,
-        Op::Scatter(mode) => indexed::scatter(library, *mode, result, target, lowered)?,
+        Op::Gather(range) => indexed::gather(library, *range, result, target, lowered)?,
+        Op::Scatter(mode, range) => {
+            scatter::lower(library, (*mode, *range), result, target, lowered)?;
+        }
         Op::SearchSorted { right } => indexed::search_sorted(library, *right, result, target, lowered),
         Op::Scan { combine, axis, reverse } => {
             scan::lower(library, (*combine, *axis, *reverse), result, target, lowered);

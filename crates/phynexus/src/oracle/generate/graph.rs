@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     DType, Scalar,
-    graph::op::{Axes, Binary, Combine, ConvKind, Geometry, Op, PoolKind, ScatterMode, Unary},
+    graph::op::{Axes, Binary, Combine, ConvKind, Geometry, IndexRange, Op, PoolKind, ScatterMode, Unary},
     shape::{Dims, element_count},
 };
 
@@ -416,14 +416,19 @@ impl Builder {
         let index = random_index(&mut self.choice, rows, count, index_dtype);
         let index = self.add_leaf(index);
         if self.choice.one_in(2) {
-            self.push(Op::Gather, dtype, &[count, width], &[matrix, index]);
+            self.push(Op::Gather(IndexRange::Unknown), dtype, &[count, width], &[matrix, index]);
             return;
         }
         let updates = self.leaf(dtype, &[count, width]);
         let combine = ScatterMode::Combine(self.choice.of(&[Combine::Sum, Combine::Max, Combine::Prod]));
         let mode = self.choice.of(&[ScatterMode::Set, combine]);
         if !matches!(mode, ScatterMode::Combine(c) if !c.binary().accepts(dtype)) {
-            self.push(Op::Scatter(mode), dtype, &[rows, width], &[matrix, index, updates]);
+            self.push(
+                Op::Scatter(mode, IndexRange::Unknown),
+                dtype,
+                &[rows, width],
+                &[matrix, index, updates],
+            );
         }
     }
 

@@ -22,7 +22,7 @@ use crate::{
         walk::{Pending, Privacy, Walk, Walker},
     },
     shape::{Dims, Layout},
-    tensor::{Generator, GeneratorState},
+    tensor::{Generator, GeneratorState, Reliance},
 };
 
 /// What a plan's leaf is bound to.
@@ -61,29 +61,26 @@ pub(super) struct Argument {
     dtype: DType,
     shape: Dims,
     device: Device,
-    /// Between what its integers were known to be, if the recording relies on that.
-    pub(super) extremes: Option<(i64, i64)>,
+    /// Between what its integers must lie, if the recording relies on that.
+    needed: Option<(i64, i64)>,
 }
 
 impl Argument {
-    fn of(tensor: &Tensor) -> Argument {
+    fn of((tensor, reliance): (&Tensor, &Arc<Reliance>)) -> Argument {
         Argument {
             dtype: tensor.dtype(),
             shape: tensor.shape().into(),
             device: tensor.device(),
-            extremes: tensor.extremes_relied_on(),
+            needed: reliance.needed(),
         }
     }
 
     /// True if what was recorded for this argument is right for the tensor.
     fn fits(&self, tensor: &Tensor) -> bool {
-        let inside = |(least, greatest): (i64, i64)| {
-            tensor.extremes().is_some_and(|(low, high)| least <= low && high <= greatest)
-        };
         tensor.dtype() == self.dtype
             && tensor.shape() == &self.shape[..]
             && tensor.device() == self.device
-            && self.extremes.is_none_or(inside)
+            && self.needed.is_none_or(|(least, greatest)| tensor.is_known_within(least, greatest))
     }
 }
 
@@ -94,7 +91,7 @@ pub(super) fn modes() -> (bool, MatmulPrecision) {
 
 /// A captured function for one combination of arguments.
 pub(super) struct Recording {
-    pub(super) arguments: Vec<Argument>,
+    arguments: Vec<Argument>,
     /// The modes in which it was recorded.
     pub(super) modes: (bool, MatmulPrecision),
     given: usize,
@@ -107,14 +104,16 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// What was recorded: of copies of the arguments, so many of them given, the results and the random numbers drawn.
+    /// What was recorded: of copies of the arguments and what is relied on of them, so many of them given, the results and the
+    /// random numbers drawn.
     pub(super) fn new(
-        copies: Vec<Tensor>,
+        copies: &[Tensor],
+        reliances: &[Arc<Reliance>],
         given: usize,
         results: Vec<Tensor>,
         draws: &[Draw],
     ) -> Result<Recording> {
-        let arguments = copies.iter().map(Argument::of).collect();
+        let arguments = copies.iter().zip(reliances).map(Argument::of).collect();
         let mut generators: Vec<(Generator, u64)> = Vec::new();
         let mut random: Vec<(Buffer, Source)> = Vec::new();
         for draw in draws {

@@ -24,7 +24,7 @@ impl Grouper<'_> {
     fn takes_epilogue(&self, id: Id) -> bool {
         let node = self.ir.node(id);
         // What can fail on its data comes before anything is stored in place, which an epilogue may do.
-        let fails = matches!(node.op, Op::Gather | Op::Scatter(_));
+        let fails = matches!(node.op, Op::Gather(_) | Op::Scatter(..));
         is_library(&node.op) && !fails && !node.is_empty() && (self.limits.epilogue)(node)
     }
 

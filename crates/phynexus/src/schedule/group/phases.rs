@@ -6,7 +6,7 @@ use super::{Group, GroupId, Grouper, Use, reduce_coordinates, stores_once};
 use crate::{
     Result,
     graph::{
-        ir::{Id, IrNode},
+        ir::{Id, Ir, IrNode},
         op::{Axes, Op},
     },
     kernel::{
@@ -19,6 +19,20 @@ use crate::{
 /// too little to share among processors.
 const FEW_ROWS: usize = 8;
 const LONG_ROW: usize = 1 << 14;
+
+/// For each node, whether it is a reduction or follows from one by elementwise work and views: what does not is not searched
+/// for one.
+pub(super) fn follow_from_reductions(ir: &Ir) -> Vec<bool> {
+    let mut follows: Vec<bool> = Vec::with_capacity(ir.nodes.len());
+    for node in &ir.nodes {
+        follows.push(match &node.op {
+            Op::Reduce { .. } => true,
+            op if op.is_elementwise() || op.is_view() => node.inputs.iter().any(|&i| follows[i as usize]),
+            _ => false,
+        });
+    }
+    follows
+}
 
 impl Grouper<'_> {
     /// Makes the reduction a phase of the kernel that uses it, if its result is constant along the kernel's columns.
@@ -137,6 +151,9 @@ impl Grouper<'_> {
         stack.push((id, u.coordinates.clone()));
         let mut looked_at = 0;
         while let Some((id, coordinates)) = stack.pop() {
+            if !self.follows[id as usize] {
+                continue;
+            }
             let node = self.ir.node(id);
             looked_at += 1;
             if looked_at > 64 {
@@ -158,7 +175,8 @@ impl Grouper<'_> {
                     stack.push((input, view::through(op, shape, &node.shape, &coordinates, ranges)?.0));
                 }
                 op if op.is_elementwise() => {
-                    stack.extend(node.inputs.iter().map(|&i| (i, coordinates.clone())))
+                    let following = node.inputs.iter().filter(|&&i| self.follows[i as usize]);
+                    stack.extend(following.map(|&i| (i, coordinates.clone())));
                 }
                 _ => {}
             }
@@ -168,7 +186,8 @@ impl Grouper<'_> {
 
     /// The nearest reduction from which this node follows by elementwise work and views.
     pub(super) fn reduction_behind(&self, id: Id) -> Option<(Id, Axes)> {
-        let mut stack: SmallVec<[Id; 16]> = self.ir.node(id).inputs.clone().into_iter().collect();
+        let inputs = self.ir.node(id).inputs.iter().copied();
+        let mut stack: SmallVec<[Id; 16]> = inputs.filter(|&input| self.follows[input as usize]).collect();
         let mut looked_at = 0;
         while let Some(id) = stack.pop() {
             let node = self.ir.node(id);

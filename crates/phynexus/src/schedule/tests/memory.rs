@@ -121,7 +121,11 @@ fn what_is_made_of_leaves_alone_is_made_when_it_is_needed() {
     let index = g.0.push(Op::Buffer, DType::I64, Dims::from_slice(&[4]), []);
     let table = g.constant(0.0, &[16, 8]);
     let updates = g.dot(x, w);
-    let y = g.add(Op::Scatter(crate::graph::op::ScatterMode::Set), &[16, 8], &[table, index, updates]);
+    let y = g.add(
+        Op::Scatter(crate::graph::op::ScatterMode::Set, crate::graph::op::IndexRange::Unknown),
+        &[16, 8],
+        &[table, index, updates],
+    );
     let plan = planned(&mut g, &[y]);
     assert_eq!(names(&plan), ["dot", "elementwise", "scatter"]);
     assert_eq!(donors(&plan), [None]);

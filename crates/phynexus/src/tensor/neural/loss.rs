@@ -98,7 +98,7 @@ fn rows_of_classes(
     let classes = if shape.len() == 1 { shape[0] } else { shape[1] };
     let last = if shape.len() > 2 { input.move_axis(1, -1)? } else { input.clone() };
     let index = target.reshape(&[target.len()])?.to_dtype(DType::I64)?;
-    let index = match target.is_known_below(classes) {
+    let index = match target.is_known_within(0, classes as i64 - 1) {
         true => index,
         false => {
             let ignore_index = ignored(target, ignore_index);

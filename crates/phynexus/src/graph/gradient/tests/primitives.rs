@@ -5,7 +5,7 @@ use crate::{
     DType, Tensor,
     graph::{
         formula::Formula,
-        op::{Axes, Binary, Combine, ConvKind, Geometry, Op, PoolKind, ScatterMode, Unary},
+        op::{Axes, Binary, Combine, ConvKind, Geometry, IndexRange, Op, PoolKind, ScatterMode, Unary},
     },
     shape::Dims,
 };
@@ -136,7 +136,7 @@ fn scans() {
 fn rows_read_and_written() {
     let index = fixed(&[2i32, 0, -1, 2], &[4]);
     check_with(&[values(&[3, 2], -1.0, 1.0)], &[index], 2, &|x| {
-        let rows = Formula::of(&x[0]).gather(&Formula::of(&x[1]));
+        let rows = Formula::of(&x[0]).gather(&Formula::of(&x[1]), IndexRange::Unknown);
         (&rows * &rows).tensor()
     });
     use Combine::*;
@@ -144,7 +144,11 @@ fn rows_read_and_written() {
     for mode in modes {
         let index = fixed(&[2i64, 0, 2, -3], &[4]);
         check_with(&[values(&[4, 2], -1.1, 1.0), values(&[4, 2], -1.0, 1.3)], &[index], 2, &|x| {
-            let y = Formula::of(&x[0]).scatter(mode, &Formula::of(&x[2]), &Formula::of(&x[1]));
+            let y = Formula::of(&x[0]).scatter(
+                (mode, IndexRange::Unknown),
+                &Formula::of(&x[2]),
+                &Formula::of(&x[1]),
+            );
             (&y * &y).tensor()
         });
     }
@@ -153,7 +157,11 @@ fn rows_read_and_written() {
     (target.0[1], updates.0[0]) = (0.0, 0.0);
     check_with(&[target, updates], &[index], 1, &|x| {
         Formula::of(&x[0])
-            .scatter(ScatterMode::Combine(Prod), &Formula::of(&x[2]), &Formula::of(&x[1]))
+            .scatter(
+                (ScatterMode::Combine(Prod), IndexRange::Unknown),
+                &Formula::of(&x[2]),
+                &Formula::of(&x[1]),
+            )
             .tensor()
     });
 }
