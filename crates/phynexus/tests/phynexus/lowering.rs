@@ -3,7 +3,6 @@
 
 #[path = "../lowering/cases.rs"]
 mod cases;
-#[path = "lowering/rows.rs"]
 mod rows;
 
 use cases::{big, many, narrow, tiny};

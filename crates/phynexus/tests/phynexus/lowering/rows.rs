@@ -26,7 +26,7 @@ use phynexus::{
     tensor::IndexSpec,
 };
 
-use crate::{
+use super::{
     cases::{big, narrow, tiny},
     check_all,
 };
