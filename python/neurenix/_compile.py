@@ -164,7 +164,7 @@ class Compiled:
                             "compile: the function changes a tensor in place (a running mean, a counter): a replay would "
                             "not. Return the new value, or call the function itself"
                         )
-                    watch.accept_contents()
+                    watch.accept_additions()
                     changed = watch.changed()
                     if changed:
                         raise RuntimeError(

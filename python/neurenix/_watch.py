@@ -29,6 +29,7 @@ _ABSENT = itertools.repeat(_MISSING)
 _NUMBERS = (bool, int, float, complex, str, bytes)
 # Values that do not change, or whose changes are no concern of a function's.
 _FIXED = (*_NUMBERS, type(None), type(Ellipsis), range, slice, types.CodeType, type(threading.Lock()), type(threading.RLock()))
+_MAPPINGS = (dict, types.MappingProxyType)
 # What is called when nothing is computed.
 _BESIDE = {
     *("__init__", "__new__", "__init_subclass__", "__class_getitem__", "__repr__", "__str__", "__format__", "__dir__", "__del__"),
@@ -58,7 +59,19 @@ def _differs(now: Iterable[Any], before: Iterable[Any]) -> bool:
 
 
 def _contents(container: Any) -> Iterable[Any]:
-    return itertools.chain(container, container.values()) if isinstance(container, dict) else container
+    return itertools.chain(container, container.values()) if isinstance(container, _MAPPINGS) else container
+
+
+def _is_longer(container: Any, count: int, before: tuple[Any, ...]) -> bool:
+    """Whether elements were added to a container, and those before are as they were."""
+    if len(container) <= count:
+        return False
+    if isinstance(container, set):
+        return {id(each) for each in before} <= {id(each) for each in container}
+    if not isinstance(container, _MAPPINGS):
+        return not _differs(itertools.islice(container, count), before)
+    values = itertools.islice(container.values(), count)
+    return not _differs(itertools.chain(itertools.islice(container, count), values), before)
 
 
 def _array(array: Any) -> str:
@@ -119,9 +132,14 @@ class Watch:
                 return name
         return ""
 
-    def accept_contents(self) -> None:
-        """Accepts the current content of containers as unchanged: a function may append to a list while it runs."""
-        self._containers = [(each, len(each), tuple(_contents(each)), name) for each, _, _, name in self._containers]
+    def accept_additions(self) -> None:
+        """Accepts elements added after the existing ones: a function may append to a list, or fill a cache, while it
+        runs. A change to an existing element remains a change.
+        """
+        self._containers = [
+            (each, len(each), tuple(_contents(each)), name) if _is_longer(each, count, before) else (each, count, before, name)
+            for each, count, before, name in self._containers
+        ]
 
     def _is_foreign(self, module: Any) -> bool:
         return isinstance(module, str) and module.split(".")[0] != self._program and _is_library(module)
