@@ -164,7 +164,7 @@ class Compiled:
                             "compile: the function changes a tensor in place (a running mean, a counter): a replay would "
                             "not. Return the new value, or call the function itself"
                         )
-                    watch.accept_contents()
+                    watch.accept_additions()
                     changed = watch.changed()
                     if changed:
                         raise RuntimeError(
@@ -186,10 +186,12 @@ def compile(function: Callable[..., Any] | None = None) -> Any:
     Replaying skips Python and the recording of operations. Tensors may be arguments (also in lists, tuples and dicts),
     or anything that the function and the functions it calls refer to: parameters and buffers of modules, attributes of
     objects, closures, globals. Numbers and objects found there are part of the recording: when one of them changes, the
-    function is recorded again. What cannot be watched (the module ``random``, the clock, iterators, large NumPy arrays)
-    is an error that names it. So is an attribute that the function itself changes. Changing a tensor in place is an
-    error. Reading a tensor's value (``item``, ``if x > 0``, ``numpy``, NumPy functions) is an error. Threads may call
-    it at the same time, including the first time, and use the tensors that it holds meanwhile.
+    function is recorded again. What cannot be watched is an error that names it: the module ``random``, the clock, the
+    environment, iterators, large NumPy arrays, and objects of libraries with a ``__getitem__`` or ``__getattr__`` of
+    their own. So is a global, an attribute or an element that the function itself changes; adding an element after the
+    existing ones is not. Changing a tensor in place is an error. Reading a tensor's value (``item``, ``if x > 0``,
+    ``numpy``, NumPy functions) is an error. Threads may call it at the same time, including the first time, and use the
+    tensors that it holds meanwhile.
 
     If gradients are recorded and required, the function runs without replay, because a replay has no graph.
 

@@ -354,8 +354,14 @@ def fmod(input: Tensor, other: Any) -> Tensor:
     if not rest.is_floating_point():
         # The magnitude of the smallest integer does not fit its type.
         return where((rest != 0) & ((rest < 0) != (input < 0)), rest - other, rest)
-    # From magnitudes, since a float's floored remainder may have been rounded.
-    rest = input.abs() % (other.abs() if isinstance(other, Tensor) else abs(other))
+    # From magnitudes, since a float's floored remainder may have been rounded; in the dtype of the result, since the
+    # magnitude of the smallest integer does not fit its own.
+    kind = rest.dtype
+    if isinstance(other, (int, float)):
+        size: Any = abs(other)
+    else:
+        size = (other if isinstance(other, Tensor) else _engine.tensor(other, device=input.device)).to(kind).abs()
+    rest = input.to(kind).abs() % size
     return where(input < 0, -rest, rest)
 
 

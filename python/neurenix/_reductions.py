@@ -7,6 +7,7 @@ Where both define a function, positional arguments and ``axis=``, ``keepdims=`` 
 from __future__ import annotations
 
 import builtins
+import operator
 from typing import Any
 
 from . import _engine
@@ -118,7 +119,10 @@ def min(
 def _extreme(pair: Any, alone: Any, axis: Any, as_pair: bool, keepdim: bool) -> Any:
     if isinstance(axis, Tensor):
         return pair(axis)
-    return pair(axis, keepdim) if as_pair and isinstance(axis, int) else alone(axis, keepdim)
+    # An integer of NumPy's is one axis, too; an array may also hold several.
+    if as_pair and hasattr(axis, "__index__") and getattr(axis, "ndim", 0) == 0:
+        return pair(operator.index(axis), keepdim)
+    return alone(axis, keepdim)
 
 
 def amax(x: Tensor, /, dim: Axis = None, keepdim: bool = False) -> Tensor:

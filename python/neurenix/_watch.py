@@ -7,16 +7,20 @@ that only causes another recording.
 
 from __future__ import annotations
 
+import contextvars
+import datetime
 import dis
 import functools
 import itertools
 import operator
+import os
 import random
+import re
 import sys
 import threading
 import time
 import types
-from collections import deque
+from collections import ChainMap, UserDict, UserList, UserString, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -28,15 +32,26 @@ _MISSING = object()
 _ABSENT = itertools.repeat(_MISSING)
 _NUMBERS = (bool, int, float, complex, str, bytes)
 # Values that do not change, or whose changes are no concern of a function's.
-_FIXED = (*_NUMBERS, type(None), type(Ellipsis), range, slice, types.CodeType, type(threading.Lock()), type(threading.RLock()))
+_FIXED = (
+    *(*_NUMBERS, type(None), type(Ellipsis), range, slice, re.Pattern, re.Match),
+    *(types.CodeType, types.GenericAlias, types.UnionType, type(threading.Lock()), type(threading.RLock())),
+    *(np.number, np.bool_, np.character, np.datetime64, np.dtype, type(np.s_)),
+)
+# Containers written in Python, and the attribute that holds their content.
+_WRAPPERS: dict[type, str] = {UserDict: "data", UserList: "data", UserString: "data", ChainMap: "maps"}
+_MAPPINGS = (dict, types.MappingProxyType)
 # What is called when nothing is computed.
 _BESIDE = {
     *("__init__", "__new__", "__init_subclass__", "__class_getitem__", "__repr__", "__str__", "__format__", "__dir__", "__del__"),
     *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__", "__deepcopy__", "__setattr__", "__delattr__"),
 }
+# Methods of dates that read the clock.
+_CLOCK = ("now", "today", "utcnow")
 _ANY_ATTRIBUTE = {"getattr", "hasattr", "vars", "__dict__"}
 # More elements or bytes than this are not compared at each call.
 _MOST = 100_000
+# Libraries whose objects with these methods do not change: types, and those of neurenix.
+_HARMLESS = {"neurenix", "typing", "typing_extensions"}
 _LIBRARIES = sys.stdlib_module_names | {"numpy", "neurenix"}
 
 
@@ -58,7 +73,19 @@ def _differs(now: Iterable[Any], before: Iterable[Any]) -> bool:
 
 
 def _contents(container: Any) -> Iterable[Any]:
-    return itertools.chain(container, container.values()) if isinstance(container, dict) else container
+    return itertools.chain(container, container.values()) if isinstance(container, _MAPPINGS) else container
+
+
+def _is_longer(container: Any, count: int, before: tuple[Any, ...]) -> bool:
+    """Whether elements were added to a container, and those before are as they were."""
+    if len(container) <= count:
+        return False
+    if isinstance(container, set):
+        return {id(each) for each in before} <= {id(each) for each in container}
+    if not isinstance(container, _MAPPINGS):
+        return not _differs(itertools.islice(container, count), before)
+    values = itertools.islice(container.values(), count)
+    return not _differs(itertools.chain(itertools.islice(container, count), values), before)
 
 
 def _array(array: Any) -> str:
@@ -119,12 +146,41 @@ class Watch:
                 return name
         return ""
 
-    def accept_contents(self) -> None:
-        """Accepts the current content of containers as unchanged: a function may append to a list while it runs."""
-        self._containers = [(each, len(each), tuple(_contents(each)), name) for each, _, _, name in self._containers]
+    def accept_additions(self) -> None:
+        """Accepts elements added after the existing ones: a function may append to a list, or fill a cache, while it
+        runs. A change to an existing element remains a change.
+        """
+        self._containers = [
+            (each, len(each), tuple(_contents(each)), name) if _is_longer(each, count, before) else (each, count, before, name)
+            for each, count, before, name in self._containers
+        ]
 
     def _is_foreign(self, module: Any) -> bool:
         return isinstance(module, str) and module.split(".")[0] != self._program and _is_library(module)
+
+    def _is_opaque(self, kind: type) -> bool:
+        """Whether objects of a class answer ``[]`` or unknown attributes with code of a library: what that code reads is
+        not followed.
+        """
+        for key in ("__getitem__", "__getattr__"):
+            definer = next((each for each in kind.__mro__ if key in vars(each)), None)
+            if definer is None or definer in _WRAPPERS or not self._is_foreign(definer.__module__):
+                continue
+            # Attributes of a derived class are mostly its own.
+            if definer.__module__.split(".")[0] not in _HARMLESS and (key == "__getitem__" or self._is_foreign(kind.__module__)):
+                return True
+        return False
+
+    def _from_module(self, module: Any, key: str) -> Any:
+        """What an attribute of a module is, if it is there. Those of libraries are only watched if code names them so."""
+        if not isinstance(module, types.ModuleType):
+            return None
+        found = vars(module).get(key)
+        library = self._is_foreign(module.__name__) and module.__name__.split(".")[0] not in ("numpy", "neurenix")
+        # What is only written to, such as sys.stderr, is no concern.
+        if found is not None and library and not (module is sys and hasattr(type(found), "write")):
+            self._entry(vars(module), key, f"{module.__name__}.{key}")
+        return found
 
     def _entry(self, place: Mapping[str, Any], key: str, name: str) -> None:
         value = place.get(key, _MISSING)
@@ -162,24 +218,35 @@ class Watch:
                 self._refuse(value, name)
             self._modules.append((value, name, set()))
         elif isinstance(value, types.BuiltinFunctionType):
-            if isinstance(value.__self__, random.Random) or (value.__module__ == "time" and value.__name__ != "sleep"):
+            owner = value.__self__
+            is_clock = isinstance(owner, type) and issubclass(owner, datetime.date) and value.__name__ in _CLOCK
+            if is_clock or isinstance(owner, random.Random) or (value.__module__ == "time" and value.__name__ != "sleep"):
                 self._refuse(value, name)
-            elif not isinstance(value.__self__, types.ModuleType):
-                self._visit(value.__self__, name)
+            elif not isinstance(owner, types.ModuleType):
+                self._visit(owner, name)
         elif isinstance(value, np.ndarray):
             if value.nbytes > _MOST or value.dtype.hasobject:
                 self._refuse(value, name)
             else:
                 self._others.append((functools.partial(_array, value), _array(value), name))
-        elif isinstance(value, (list, tuple, dict, set, frozenset, deque)):
+        elif isinstance(value, (list, tuple, dict, set, frozenset, deque, types.MappingProxyType)):
             self._container(value, name)
+        elif isinstance(value, contextvars.ContextVar):
+            look = functools.partial(_variable, value)
+            self._others.append((look, look(), name))
+            self._visit(look(), name)
         elif getattr(type(value), "is_compiled", False):
             # A compiled function within this one is a part of its recording.
             self._visit(value._function, name)
-        elif isinstance(value, random.Random) or (isinstance(value, Iterator) and not isinstance(type(value).__next__, types.FunctionType)):
+        elif self._is_opaque(type(value)) or isinstance(value, (random.Random, threading.local)):
+            self._refuse(value, name)
+        elif isinstance(value, Iterator) and not isinstance(type(value).__next__, types.FunctionType):
             self._refuse(value, name)
         elif hasattr(value, "__dict__") or any("__slots__" in vars(each) for each in type(value).__mro__):
-            self._objects.append((value, name, set()))
+            wrapped = {key for kind, key in _WRAPPERS.items() if isinstance(value, kind)}
+            for key in wrapped:
+                self._entry(vars(value), key, f"{name}.{key}")
+            self._objects.append((value, name, wrapped))
             self._visit(type(value), type(value).__name__)
         elif getattr(type(value), "__hash__", None) in (None, object.__hash__) and (
             not self._is_foreign(type(value).__module__) or type(value).__module__.startswith("numpy.random")
@@ -201,24 +268,42 @@ class Watch:
     def _function(self, function: types.FunctionType, name: str) -> None:
         self._visit(getattr(function, "__wrapped__", None), name)
         library = self._is_foreign(function.__module__)
+        if function is os.getenv:
+            self._refuse(function, name)
         if library and not function.__module__.startswith("neurenix"):
             return
         globals_ = function.__globals__
+        # Modules and classes by the names of local variables: of closures, and imported within the function.
+        local: dict[str, Any] = dict(zip(function.__code__.co_freevars, map(_cell, function.__closure__ or ())))
         for code in _codes(function.__code__):
             loaded: Any = None
+            package: Any = None
+            kind = ""
             for instruction in dis.get_instructions(code):
-                kind, argument = instruction.opname, instruction.argval
-                before, loaded = loaded, None
+                argument = instruction.argval
+                before, loaded, last, kind = loaded, None, kind, instruction.opname
                 if "ATTR" in kind or kind == "LOAD_METHOD":
                     self._names.add(argument)
                     if kind == "STORE_ATTR" and not library:
                         self._absent.add(argument)
                 if library:
                     continue
-                if (before is np and argument == "random") or (before is time and argument != "sleep"):
+                stores = kind.startswith("STORE_")
+                if not stores and ((before is np and argument == "random") or (before is time and argument != "sleep")):
                     self._refuse(getattr(before, argument, None), f"{before.__name__}.{argument}")
                 if kind == "IMPORT_NAME":
-                    self._visit(sys.modules.get(argument), argument)
+                    loaded, package = sys.modules.get(argument), sys.modules.get(argument.split(".")[0])
+                    self._visit(loaded, argument)
+                elif kind == "IMPORT_FROM" or "ATTR" in kind or kind == "LOAD_METHOD":
+                    loaded = self._from_module(before, argument)
+                elif stores and isinstance(before, (types.ModuleType, type)):
+                    stored, *rest = argument if isinstance(argument, tuple) else (argument,)
+                    # ``import a.b`` stores a.
+                    local[stored] = package if last == "IMPORT_NAME" else before
+                    # One instruction may store one variable and load another.
+                    loaded = local.get(rest[0]) if rest else None
+                elif kind.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")):
+                    loaded = local.get(argument[-1] if isinstance(argument, tuple) else argument)
                 elif kind.endswith(("_GLOBAL", "_NAME")) and argument in globals_:
                     loaded = globals_[argument]
                     self._entry(globals_, argument, argument)
@@ -268,6 +353,9 @@ class Watch:
                         if not isinstance(vars(each)[key], property):
                             self._entry(own, key, f"{name}.{key}")
         for kind, looked in [*self._classes.items()]:
+            for key in self._names.intersection(_CLOCK) if issubclass(kind, datetime.date) else ():
+                if hasattr(kind, key):
+                    self._refuse(getattr(kind, key), f"{kind.__module__}.{kind.__name__}.{key}")
             for each in kind.__mro__:
                 library = self._is_foreign(each.__module__)
                 if library and not each.__module__.startswith("neurenix"):
@@ -290,6 +378,13 @@ class Watch:
         for key in [key for key in names if key in place and key not in done]:
             done.add(key)
             self._entry(place, key, f"{name}.{key}")
+
+
+def _variable(variable: contextvars.ContextVar[Any]) -> Any:
+    try:
+        return variable.get()
+    except LookupError:
+        return _MISSING
 
 
 def _cell(cell: types.CellType) -> Any:

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import array
+import configparser
+import contextvars
+import copy
+import dataclasses
+import datetime
+import enum
 import functools
 import gc
+import importlib
 import itertools
+import logging
+import math
+import os
 import random
+import re
+import sys
+import threading
 import time
 import types
 import weakref
+from collections import ChainMap, OrderedDict, UserDict, UserList, defaultdict, deque
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, Optional, cast
 
 import neurenix as nx
 import numpy as np
@@ -64,7 +80,32 @@ CHANGES: dict[str, tuple[Callable[[nx.Tensor], nx.Tensor], Callable[[], Any]]] =
     "a tensor in an attribute, changed in place": (lambda x: x * CONFIG.inner.mask, lambda: CONFIG.inner.mask.mul_(3.0)),
     "a module's number": (lambda x: x * threshold.threshold + threshold(x), lambda: setattr(threshold, "threshold", 10.0)),
     "an array": (lambda x: x * float(TABLE[0]), lambda: TABLE.__setitem__(0, 6.0)),
+    "an attribute's item": (lambda x: x * vars(CONFIG.inner)["scale"], lambda: setattr(CONFIG.inner, "scale", 9.0)),
+    "an ordered item": (lambda x: x * ORDERED["scale"], lambda: put(ORDERED, "scale", 9.0)),
+    "an item with a default": (lambda x: x * DEFAULTS["scale"], lambda: put(DEFAULTS, "scale", 9.0)),
+    "an element of a queue": (lambda x: x * QUEUE[0], lambda: put(QUEUE, 0, 9.0)),
+    "an item of a UserDict": (lambda x: x * USER["scale"], lambda: put(USER, "scale", 9.0)),
+    "an item of a class of one's own": (lambda x: x * OWN["scale"], lambda: put(OWN, "scale", 9.0)),
+    "the data of a UserDict": (lambda x: x * USER["scale"], lambda: setattr(USER, "data", {"scale": 7.0})),
+    "an element of a UserList": (lambda x: x * USER_LIST[0], lambda: put(USER_LIST, 0, 9.0)),
+    "an item of a ChainMap": (lambda x: x * CHAIN["scale"], lambda: put(CHAIN, "scale", 9.0)),
+    "an item behind it": (lambda x: x * CHAIN["shift"], lambda: put(CHAIN.maps[1], "shift", 9.0)),
+    "the maps of a ChainMap": (lambda x: x * CHAIN["shift"], lambda: CHAIN.maps.insert(0, {"shift": 7.0})),
+    "an item of a view": (lambda x: x * VIEW["scale"], lambda: put(SETTINGS, "scale", 9.0)),
+    "a context's variable": (lambda x: x * VARIABLE.get(), lambda: VARIABLE.set(9.0)),
+    "an argument of the program": (lambda x: x + len(sys.argv), lambda: sys.argv.append("another")),
 }
+
+
+class Own(UserDict[str, float]):
+    pass
+
+
+ORDERED, DEFAULTS, QUEUE = OrderedDict(scale=2.0), defaultdict(float, scale=2.0), deque([2.0])
+USER, OWN, USER_LIST = UserDict(scale=2.0), Own(scale=2.0), UserList([2.0])
+CHAIN = ChainMap({"scale": 2.0}, {"shift": 3.0})
+VIEW = types.MappingProxyType(SETTINGS)
+VARIABLE: contextvars.ContextVar[float] = contextvars.ContextVar("VARIABLE", default=2.0)
 
 
 def other(x: nx.Tensor) -> nx.Tensor:
@@ -79,6 +120,7 @@ TABLE = np.array([4.0])
 def test_a_change_is_recorded_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(helper, "__defaults__", helper.__defaults__)
     monkeypatch.setitem(globals(), "other", other)
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
     threshold.threshold, TABLE[0] = 1.0, 4.0
     OFFSET.fill_(1.0)
     function, change = CHANGES[name]
@@ -204,6 +246,22 @@ RNG, GENERATOR, COUNTER = random.Random(1), np.random.default_rng(1), itertools.
         (lambda x: x * next(COUNTER), "COUNTER"),
         (lambda x: x * time.time(), "time.time"),
         (lambda x: x * float(LARGE[0]), "LARGE"),
+        (lambda x: x * datetime.datetime.now().year, r"datetime\.datetime\.now"),
+        (lambda x: x * datetime.datetime.utcnow().year, r"datetime\.datetime\.utcnow"),
+        (lambda x: x * datetime.date.today().year, r"datetime\.date\.today"),
+        (lambda x: x * Day.today().year, r"datetime\.date\.today"),
+        (lambda x: x * NOW().year, "NOW"),
+        (lambda x: local_clock(x), r"time\.perf_counter"),
+        (lambda x: local_date(x), r"datetime\.datetime\.now"),
+        (lambda x: x * float(PARSER["a"]["scale"]), "PARSER"),
+        (lambda x: x * WEAK[Own], "WEAK"),
+        (lambda x: x * BYTES[0], "BYTES"),
+        (lambda x: x * ARRAY[0], "ARRAY"),
+        (lambda x: x * float(POLYNOMIAL[0]), "POLYNOMIAL"),
+        (lambda x: x * LOCAL.scale, "LOCAL"),
+        (lambda x: x * float(os.environ["SCALE"]), r"os\.environ"),
+        (lambda x: x * float(os.environ.get("SCALE", 1)), r"os\.environ"),
+        (lambda x: x * float(os.getenv("SCALE", "1")), r"os\.getenv"),
     ],
 )
 def test_what_cannot_be_watched_is_refused_by_name(function: Callable[[nx.Tensor], nx.Tensor], name: str) -> None:
@@ -212,6 +270,137 @@ def test_what_cannot_be_watched_is_refused_by_name(function: Callable[[nx.Tensor
 
 
 LARGE = np.zeros(10**6)
+LOCAL = threading.local()
+LOCAL.scale = 2.0
+Day, NOW = datetime.date, datetime.datetime.now
+PARSER, WEAK = configparser.ConfigParser(), weakref.WeakKeyDictionary({Own: 2.0})
+BYTES, ARRAY, POLYNOMIAL = bytearray(b"2"), array.array("d", [2.0]), np.poly1d([2.0])
+
+
+def local_clock(x: nx.Tensor) -> nx.Tensor:
+    from time import perf_counter as clock
+
+    return x * clock()
+
+
+def local_date(x: nx.Tensor) -> nx.Tensor:
+    import datetime as dt
+
+    return x * dt.datetime.now().year
+
+
+LIBRARY = """
+class Config:
+    def __init__(self):
+        self._values = {"scale": 2.0}
+
+    def __getitem__(self, key):
+        return self._values[key]
+
+class Lazy:
+    def __init__(self):
+        self.__dict__["_values"] = {"scale": 2.0}
+
+    def __getattr__(self, name):
+        return self._values[name]
+
+class Plain:
+    def __init__(self):
+        self.scale = 2.0
+
+ITEMS, LAZY, PLAIN = Config(), Lazy(), Plain()
+"""
+
+
+def test_objects_of_libraries_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "configured_library.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(folder)
+    library: Any = importlib.import_module("configured_library")
+    items, lazy, plain = library.ITEMS, library.LAZY, library.PLAIN
+
+    class Derived(library.Config):  # type: ignore[misc]
+        pass
+
+    derived = Derived()
+    refused: list[tuple[Callable[[nx.Tensor], nx.Tensor], str]] = [
+        (lambda x: x * items["scale"], r"items \(a Config\)"),
+        (lambda x: x * derived["scale"], r"derived \(a Derived\)"),
+        (lambda x: x * lazy.scale, r"lazy \(a Lazy\)"),
+        (lambda x: x * library.ITEMS["scale"], r"ITEMS \(a Config\)"),
+        (functools.partial(lambda config, x: x * config["scale"], items), r"a Config\)"),
+    ]
+    for function, name in refused:
+        with pytest.raises(RuntimeError, match=f"may read .*{name}"):
+            nx.compile(function)(X)
+    compiled = nx.compile(lambda x: x * plain.scale)
+    assert compiled(X).item() == 6.0
+    plain.scale = 5.0
+    assert compiled(X).item() == 15.0
+
+
+@dataclasses.dataclass
+class Options:
+    scale: float = 2.0
+    kind: Kind = dataclasses.field(default_factory=lambda: Kind.TWICE)
+    widths: list[int] = dataclasses.field(default_factory=lambda: [1, 2])
+
+
+class Kind(enum.Enum):
+    ONCE = 1
+    TWICE = 2
+
+
+class Level(enum.IntFlag):
+    LOW = 1
+    HIGH = 2
+
+
+class Pair(NamedTuple):
+    first: float
+    second: float
+
+
+OPTIONS, PAIR, MATCH = Options(), Pair(1.0, 2.0), re.match("(.)", "a")
+Numbers = list[int]
+Maybe = Optional[int]
+PLACE = np.s_[0:1]
+HALF, KIND, ROW = np.float32(0.5), np.dtype("float32"), np.array([1.0, 2.0], "float32")
+BY_TWO = functools.partial(nx.mul, 2.0)
+logger = logging.getLogger("neurenix.tests")
+DAY = datetime.date(2020, 1, 1)
+
+
+@functools.lru_cache
+def cached(size: int) -> int:
+    return size + 1
+
+
+def test_ordinary_objects_are_not_refused() -> None:
+    def function(x: nx.Tensor) -> nx.Tensor:
+        import datetime as dt
+        import os.path as paths
+        import time
+
+        time.sleep(0)
+        print(paths.join("a", "b"), dt.timedelta(1).days, file=sys.stderr)
+        if logger.isEnabledFor(logging.DEBUG) or not isinstance(OPTIONS.kind, Kind):
+            logger.debug("computed")
+        widths: Numbers = OPTIONS.widths
+        other = cast(Maybe, cached(len(widths)))
+        x = x[PLACE] * math.sqrt(4.0) * OPTIONS.scale * OPTIONS.kind.value + PAIR.first + PAIR[1] + float(HALF)
+        assert MATCH is not None and KIND == np.float32 and Kind["ONCE"] is Kind.ONCE and Level.LOW in Level.LOW | Level.HIGH
+        day = DAY.year - datetime.timedelta(days=2).days + datetime.datetime(2020, 1, 1).year
+        return BY_TWO(x) + float(np.sum(ROW)) + np.prod([2, 3]).item() + len(MATCH[1]) + (other or 0) + day + widths[-1]
+
+    compiled = nx.compile(function)
+    plans = compiled(X).tolist() == function(X).tolist() and nx._engine.plan_count()
+    assert plans and compiled(X).tolist() == function(X).tolist()
+    OPTIONS.widths[-1] = 5
+    assert compiled(X).tolist() == function(X).tolist()
+    OPTIONS.kind = Kind.ONCE
+    assert compiled(X).tolist() == function(X).tolist()
 
 
 def test_a_function_that_changes_what_it_reads_is_refused_by_name() -> None:
@@ -231,6 +420,53 @@ def test_a_function_that_changes_what_it_reads_is_refused_by_name() -> None:
         nx.compile(Counting())(X)
     with pytest.raises(RuntimeError, match="last changes"):
         nx.compile(Noting())(X)
+
+
+def put(container: Any, key: Any, value: Any) -> None:
+    container[key] = value
+
+
+@pytest.mark.parametrize(
+    ("held", "function"),
+    [
+        ({"n": 0}, lambda held, x: (put(held, "n", held["n"] + 1), x * held["n"])[1]),
+        ({"h": nx.tensor([1.0])}, lambda held, x: (put(held, "h", held["h"] + x), held["h"] * 1)[1]),
+        ({"n": 0, "m": 1}, lambda held, x: x * held.pop("n")),
+        ({"n": 0, "m": 1}, lambda held, x: (put(held, "n", held.pop("n")), x * next(iter(held.values())))[1]),
+        ([0], lambda held, x: (put(held, 0, held[0] + 1), x * held[0])[1]),
+        ([0], lambda held, x: (held.insert(0, 5), x * held[0])[1]),
+        ([1, 2], lambda held, x: x * held.pop()),
+        (deque([1, 2], 2), lambda held, x: (held.append(3), x * held[0])[1]),
+        (deque([1]), lambda held, x: (held.appendleft(3), x * held[0])[1]),
+        ({"a", "b"}, lambda held, x: (held.remove("a"), held.add("c"), x * ("a" in held))[2]),
+        (OrderedDict(n=0), lambda held, x: (put(held, "n", held["n"] + 1), x * held["n"])[1]),
+        (defaultdict(int, n=1), lambda held, x: (put(held, "n", held["n"] + 1), x * held["n"])[1]),
+        (UserDict(n=0), lambda held, x: (put(held, "n", held["n"] + 1), x * held["n"])[1]),
+    ],
+)
+def test_a_function_that_changes_elements_is_refused_by_name(held: Any, function: Callable[[Any, nx.Tensor], nx.Tensor]) -> None:
+    held = copy.deepcopy(held)
+    with pytest.raises(RuntimeError, match="held.* changes while the function runs"):
+        nx.compile(lambda x: function(held, x))(X)
+
+
+def test_elements_may_be_added_behind_those_that_were_there() -> None:
+    steps: list[str] = ["first"]
+    masks: dict[int, str] = {0: "none"}
+    sizes = {7}
+
+    def function(x: nx.Tensor) -> nx.Tensor:
+        steps.append("step")
+        masks.setdefault(x.shape[0], "made")
+        sizes.add(x.shape[0])
+        return x * 2
+
+    compiled = nx.compile(function)
+    assert [compiled(nx.ones(2)).tolist() for _ in range(3)] == [[2.0, 2.0]] * 3
+    assert steps == ["first", "step"] and masks == {0: "none", 2: "made"} and sizes == {2, 7}
+    # What was added is watched from then on.
+    masks[2] = "changed"
+    assert compiled(nx.ones(2)).tolist() == [2.0, 2.0] and steps == ["first", "step", "step"]
 
 
 def test_a_function_through_which_gradients_flow_may_change_what_it_reads() -> None:

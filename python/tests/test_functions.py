@@ -349,3 +349,25 @@ def test_fmod_of_floats() -> None:
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(nx.fmod(nx.asarray(a), nx.asarray(b)).numpy(), np.fmod(a, b))
     assert nx.fmod(nx.tensor([7, -7]), 2.5).tolist() == [2.0, -2.0]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+def test_fmod_of_the_smallest_integer_and_a_float(dtype: str) -> None:
+    """Its magnitude does not fit its own dtype."""
+    least = np.iinfo(dtype).min
+    ints = np.array([least, least + 1, -3, 3, -least - 1], dtype)
+    floats = np.array([3.5, -3.5, 0.75, -1e30, 5.0, -5.0, 127.5], "float32")
+    a, b = (each.ravel() for each in np.meshgrid(ints, floats))
+    found = nx.fmod(nx.asarray(a), nx.asarray(b))
+    assert found.dtype.name == "float32"
+    np.testing.assert_array_equal(found.numpy(), np.fmod(a.astype("float32"), b))
+    np.testing.assert_array_equal(nx.fmod(nx.asarray(b), nx.asarray(a)).numpy(), np.fmod(b, a.astype("float32")))
+    for divisor in (3.5, -0.75):
+        expected = np.fmod(ints.astype("float32"), np.float32(divisor))
+        np.testing.assert_array_equal(nx.fmod(nx.asarray(ints), divisor).numpy(), expected)
+    # NumPy's scalars and arrays, too.
+    for divisor in (np.array(least, dtype)[()], np.array([least], dtype)):
+        assert nx.fmod(nx.tensor([5.0]), divisor).tolist() == [5.0]
+    x = nx.tensor([5.0], requires_grad=True)
+    nx.fmod(x, nx.asarray(ints[:1])).backward()
+    assert x.grad is not None and x.grad.tolist() == [1.0]

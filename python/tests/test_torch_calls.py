@@ -90,6 +90,11 @@ def test_the_pairs_of_max_and_min(name: str) -> None:
         assert found[1].tolist() == [[index] for index in place] == found.indices.tolist()
         assert found[0].shape == (2, 1)
     assert function(A, 1, keepdim=False)[1].tolist() == place == function(A, dim=1)[1].tolist()
+    for one in (np.int64(1), np.uint8(1), np.array(1)):
+        values, indices = function(A, dim=one)
+        assert indices.tolist() == place and values.tolist() == function(A, dim=1).values.tolist()
+        assert function(A, one, keepdim=True).indices.shape == (2, 1)
+        assert function(A, axis=one).tolist() == values.tolist()
     # The standard's and NumPy's.
     assert function(A, axis=1, keepdims=True).shape == (2, 1) and function(A, axis=(0, 1)).shape == ()
     for found in (function(A, B), function(A, other=B), function(input=A, other=B)):
