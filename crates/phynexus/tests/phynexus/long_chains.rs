@@ -48,7 +48,9 @@ fn what_is_held_is_computed_when_many_operations_were_recorded() {
 fn an_error_of_pending_work_is_that_of_its_reader() {
     let device = reference_device();
     let x = Tensor::from_slice(&[0.25f64, 1.0], &[2], device).unwrap();
-    let index = Tensor::full(&[1], 7, DType::I64, device).unwrap();
+    // An index that nothing is known of until it is computed.
+    let seven = x.narrow(0, 0, 1).unwrap().mul_scalar(28).unwrap();
+    let index = seven.to_dtype(DType::I64).unwrap();
     let outside = x.take(&index, None).unwrap();
     let held = x.square().unwrap();
     record_many(&x);
