@@ -27,25 +27,48 @@ pub(super) unsafe fn product<T: Accumulator>(problem: &Problem<'_>) -> bool {
     let lanes = T::kernels(problem.set).lanes;
     // SAFETY: the caller's promise.
     unsafe {
-        // A column of B that is not contiguous, or a row of A, can be copied if it is one of few.
+        // Each way adds sums in another order. Which it is must be the same for a product and for its transpose, which may
+        // be computed instead, and for a view in steps and its contiguous copy: so of strides only the smaller counts.
+        let a_along_k = m == 1 || a.column_stride.abs() < a.row_stride.abs();
+        let b_along_k = n == 1 || b.row_stride.abs() < b.column_stride.abs();
+        // Columns of B that do not run along k, or rows of A, can be copied if they are few.
         let few = m.min(n);
-        let along_k = (b.row_stride == 1 || n <= STREAM_ROWS) && (a.column_stride == 1 || m <= STREAM_ROWS);
-        // The same for a product and for its transpose, which may be computed instead: sums are added in another order below.
-        let matrix_along_k = (m <= n && b.row_stride == 1) || (m >= n && a.column_stride == 1);
+        let along_k = (b_along_k || n <= STREAM_ROWS) && (a_along_k || m <= STREAM_ROWS);
+        let matrix_along_k = (m <= n && b_along_k) || (m >= n && a_along_k);
         if along_k && matrix_along_k && k >= 2 * lanes && (few <= STREAM_ROWS || k >= 8 * few.max(lanes)) {
             dots::<T>(problem);
             return true;
         }
-        if m <= STREAM_ROWS && b.column_stride == 1 && k * n >= STREAM_ELEMENTS {
+        if m <= STREAM_ROWS && !b_along_k && k * n >= STREAM_ELEMENTS {
             stream::<T>(problem);
             return true;
         }
-        if n <= STREAM_ROWS && a.row_stride == 1 && k * m >= STREAM_ELEMENTS {
+        if n <= STREAM_ROWS && !a_along_k && k * m >= STREAM_ELEMENTS {
             stream::<T>(&problem.exchanged());
             return true;
         }
         false
     }
+}
+
+/// The elements of a matrix with these strides, row by row.
+///
+/// # Safety
+/// They exist.
+unsafe fn copied<T: Accumulator>(
+    [rows, columns]: [usize; 2],
+    data: *const u8,
+    strides: [isize; 2],
+) -> Scratch {
+    let scratch = Scratch::new::<T>(rows * columns);
+    for row in 0..rows {
+        for column in 0..columns {
+            let at = row as isize * strides[0] + column as isize * strides[1];
+            // SAFETY: an element of the matrix, and of the scratch.
+            unsafe { *scratch.start::<T>().add(row * columns + column) = *data.cast::<T>().offset(at) };
+        }
+    }
+    scratch
 }
 
 /// By dot kernels; whichever operand does not run along k is copied so that it does.
@@ -54,20 +77,12 @@ pub(super) unsafe fn product<T: Accumulator>(problem: &Problem<'_>) -> bool {
 /// As [`product`].
 unsafe fn dots<T: Accumulator>(problem: &Problem<'_>) {
     let Problem { m, n, k, mut a, mut b, c, .. } = *problem;
-    let copy = |lines: usize, data: *const T, line: isize, step: isize| {
-        let scratch = Scratch::new::<T>(lines * k);
-        for l in 0..lines {
-            for p in 0..k {
-                // SAFETY: an element of the operand, and of the scratch.
-                unsafe {
-                    *scratch.start::<T>().add(l * k + p) = *data.offset(l as isize * line + p as isize * step)
-                }
-            }
-        }
-        scratch
+    let copy = |lines: usize, data: *const u8, line: isize, step: isize| {
+        // SAFETY: the caller's promise.
+        (step != 1).then(|| unsafe { copied::<T>([lines, k], data, [line, step]) })
     };
-    let a_copy = (a.column_stride != 1).then(|| copy(m, a.data.cast(), a.row_stride, a.column_stride));
-    let b_copy = (b.row_stride != 1).then(|| copy(n, b.data.cast(), b.column_stride, b.row_stride));
+    let a_copy = copy(m, a.data, a.row_stride, a.column_stride);
+    let b_copy = copy(n, b.data, b.column_stride, b.row_stride);
     if let Some(copied) = &a_copy {
         (a.data, a.row_stride, a.column_stride) = (copied.start::<u8>(), k as isize, 1);
     }
@@ -118,12 +133,19 @@ unsafe fn dots<T: Accumulator>(problem: &Problem<'_>) {
     });
 }
 
-/// At most four rows against a matrix whose rows are contiguous: strips of columns, or parts of k if rows are short.
+/// At most four rows against a matrix whose rows are contiguous, or copied to be: strips of columns, or parts of k if rows are short.
 ///
 /// # Safety
 /// As [`product`].
 unsafe fn stream<T: Accumulator>(problem: &Problem<'_>) {
-    let Problem { m, n, k, a, b, c, .. } = *problem;
+    let Problem { m, n, k, a, mut b, c, .. } = *problem;
+    // SAFETY: the caller's promise.
+    let copy = || unsafe { copied::<T>([k, n], b.data, [b.row_stride, b.column_stride]) };
+    let copy = (b.column_stride != 1).then(copy);
+    if let Some(copied) = &copy {
+        (b.data, b.row_stride, b.column_stride) = (copied.start::<u8>(), n as isize, 1);
+    }
+    let problem = &Problem { b, ..*problem };
     let kernels = T::kernels(problem.set);
     // Parts of k depend on the shape alone, as every result does; strips of columns may depend on the threads.
     let k_parts = if n * size_of::<T>() < STRIP_BYTES { (k * n / STREAM_ELEMENTS).clamp(1, 16) } else { 1 };

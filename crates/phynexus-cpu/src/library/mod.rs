@@ -84,12 +84,11 @@ pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
 /// Whether the operation's routine reads an operand that lies so though it is not row-major.
 pub(crate) fn reads_strides(node: &IrNode, operand: usize, layout: &Layout) -> bool {
     match &node.op {
-        // The order of a product's sums follows from its shapes and from which of a matrix's axes is contiguous. Repeated
-        // elements and steps are copied, since a stored copy of them is contiguous too.
+        // The order of a product's sums follows from its shapes and from which of a matrix's axes has the smaller stride. A
+        // repeated element has strides of 0 only where nobody has stored the repetition.
         Op::Dot => {
-            let axes = layout.shape.iter().zip(&layout.strides).rev().take(2).filter(|(d, _)| **d != 1);
-            let strides: SmallVec<[isize; 2]> = axes.map(|(_, &stride)| stride).collect();
-            strides.is_empty() || strides.contains(&1) && !strides.contains(&0)
+            let matrix = layout.shape.len() - 2..;
+            layout.shape[matrix.clone()].iter().zip(&layout.strides[matrix]).all(|(&d, &s)| d == 1 || s != 0)
         }
         Op::Composite(Composite::Attention(_)) => true,
         Op::Composite(Composite::AttentionGradient(attributes)) => {

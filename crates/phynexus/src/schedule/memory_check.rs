@@ -11,8 +11,8 @@ use crate::{
     device::{Backend, Buffer},
 };
 
-/// Eight bytes that no computation makes: NaNs as `f16`, `bf16`, `f32` and `f64`.
-const PATTERN: [u8; 8] = [0xF5, 0xFF, 0xF5, 0xFF, 0xF5, 0xFF, 0xF5, 0xFF];
+/// Eight bytes that no computation makes: NaNs as `f16`, `bf16`, `f32` and `f64`, four different integers of 16 bits.
+const PATTERN: [u8; 8] = [0xF3, 0x7F, 0xF6, 0xFF, 0xFA, 0x7F, 0xFD, 0xFF];
 /// Bytes written or read at once.
 const PART: usize = 1 << 20;
 
