@@ -57,7 +57,7 @@ class _Pad(Module):
         super().__init__()
         widths = (padding,) * (2 * self._dims) if isinstance(padding, int) else tuple(padding)
         if len(widths) != 2 * self._dims:
-            raise ValueError(f"{type(self).__name__}: {len(widths)} widths where {2 * self._dims} are needed, or one")
+            raise ValueError(f"{type(self).__name__}: expected {2 * self._dims} widths or one, got {len(widths)}")
         self.padding = widths
 
     def forward(self, input: Tensor) -> Tensor:
