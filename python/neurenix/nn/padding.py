@@ -40,7 +40,7 @@ class _Pad(Module):
     >>> nx.nn.ReplicationPad1d(1)(nx.Tensor([[[1.0, 2.0, 3.0]]])).tolist()
     [[[1.0, 1.0, 2.0, 3.0, 3.0]]]
     >>> nx.nn.ReflectionPad3d.__doc__.splitlines()[0]
-    'Borders of what is inside, mirrored, round (N, C, D, H, W), or (C, D, H, W).'
+    'Pads (N, C, D, H, W), or (C, D, H, W), with what is inside, mirrored.'
     """
 
     _dims: int
