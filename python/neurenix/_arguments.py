@@ -83,8 +83,8 @@ def mistake(
         for part in _parts(parameter, annotation, value):
             if not isinstance(part, Tensor):
                 return TypeError(
-                    f"{name}: a {type(part).__name__} stands where a tensor is needed, in {each}: make it one with "
-                    "nx.asarray(x) or nx.Tensor(x)"
+                    f"{name}: expected a tensor, got {type(part).__name__}, in {each}: convert it with nx.asarray(x) or "
+                    "nx.Tensor(x)"
                 )
     return None
 

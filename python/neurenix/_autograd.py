@@ -119,7 +119,7 @@ def value_and_grad(
 def _numbers(name: str, function: Any, argnums: int | Sequence[int]) -> list[int]:
     """The numbers of the arguments with respect to which a function is differentiated."""
     if not callable(function):
-        raise TypeError(f"{name}: a {type(function).__name__} stands where a function is needed")
+        raise TypeError(f"{name}: expected a function, got {type(function).__name__}")
     return [argnums] if isinstance(argnums, int) else list(argnums)
 
 
@@ -135,12 +135,11 @@ def _called(
     gradients, so that the results can be differentiated again, and what comes beside the value."""
     for number in numbers:
         if not -len(args) <= number < len(args):
-            raise ValueError(f"{name}: there is no argument {number}: {len(args)} were given")
+            raise ValueError(f"{name}: no argument {number}: the call has {len(args)} positional arguments")
         if not isinstance(args[number], Tensor):
             kind = type(args[number]).__name__
             raise TypeError(
-                f"{name}: argument {number}: a {kind} stands where a tensor is needed: make it one with nx.asarray(x) or "
-                "nx.Tensor(x)"
+                f"{name}: argument {number}: expected a tensor, got {kind}: convert it with nx.asarray(x) or nx.Tensor(x)"
             )
     variables = list(args)
     with enable_grad():
@@ -149,7 +148,7 @@ def _called(
         result = function(*variables, **kwargs)
     value, aux = result if has_aux else (result, None)
     if not isinstance(value, Tensor):
-        raise TypeError(f"{name}: the function gives a {type(value).__name__}, not a tensor")
+        raise TypeError(f"{name}: the function must return a tensor, got {type(value).__name__}")
     fresh = [variables[number] for number in numbers if not _requires_grad(args[number])]
     return value, [variables[number] for number in numbers], _engine.depends_on_others(value, fresh), aux
 

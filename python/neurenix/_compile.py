@@ -75,7 +75,7 @@ class Compiled:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
-            raise TypeError(f"compile: a {type(function).__name__} stands where a function is needed")
+            raise TypeError(f"compile: expected a function, got {type(function).__name__}")
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._recordings: dict[Any, list[_Recording]] = {}
@@ -122,8 +122,8 @@ class Compiled:
             return self._function(*args, **kwargs)
         if recording.watch.refused:
             raise RuntimeError(
-                f"compile: the function may read {recording.watch.refused}, whose changes cannot be noticed: a replay would "
-                "go on with what was read first. Give what is read as an argument, or make it a tensor"
+                f"compile: the function may read {recording.watch.refused}, whose changes cannot be detected: a replay "
+                "would use the first value. Pass the value as an argument, or make it a tensor"
             )
         if recording.captured is None:
             with self._lock:

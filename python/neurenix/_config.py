@@ -41,8 +41,8 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     device = given.pop("device", None)
     for name, value in given.items():
         if name not in _PLAIN:
-            raise ValueError(f"init: {name!r} is no setting: there are device, debug, log_level")
+            raise ValueError(f"init: unknown setting {name!r}; the settings are device, debug, log_level")
         if value != _PLAIN[name]:
-            raise ValueError(f"init: {name} is {value!r}: only {_PLAIN[name]!r} is there; see RNN_GPU_DEBUG and nx.Profiler")
+            raise ValueError(f"init: {name} is {value!r}: only {_PLAIN[name]!r} is supported; see RNN_GPU_DEBUG and nx.Profiler")
     if device is not None:
         _engine.set_default_device(device)

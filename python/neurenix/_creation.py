@@ -18,12 +18,12 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         wanted = dtype is None or obj.dtype == _engine.dtype(dtype)
         here = device is None or obj.device == _engine.Device(device)
         if copy is False and not (wanted and here):
-            raise ValueError("asarray: another dtype or device needs a copy, which copy=False forbids")
+            raise ValueError("asarray: another dtype or device requires a copy, which copy=False forbids")
         if wanted and here:
             return obj.clone() if copy else obj
         return obj.to(dtype=dtype, device=device)
     if copy is False:
-        raise ValueError("asarray: Python's numbers and lists are copied, which copy=False forbids")
+        raise ValueError("asarray: Python numbers and lists require a copy, which copy=False forbids")
     if hasattr(obj, "__dlpack__") and not hasattr(obj, "__array_interface__"):
         return from_dlpack(obj).to(dtype=dtype, device=device)
     return _engine.tensor(obj, dtype=dtype, device=device)
@@ -46,17 +46,17 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     """
     if isinstance(x, Tensor):
         if copy is False and device is not None and x.device != _engine.Device(device) and x.numel():
-            raise BufferError("from_dlpack: another device needs a copy, which copy=False forbids")
+            raise BufferError("from_dlpack: another device requires a copy, which copy=False forbids")
         return asarray(x, device=device, copy=copy or None)
     if not hasattr(x, "__dlpack_device__"):
-        raise TypeError(f"from_dlpack: a {type(x).__name__} does not speak DLPack: use asarray()")
+        raise TypeError(f"from_dlpack: {type(x).__name__} does not support DLPack; use asarray()")
     return _engine.from_dlpack(x, device, copy)
 
 
 def _sizes(name: str, shape: Any, sizes: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
     """Sizes as separate arguments, or together as the standard's ``shape`` or PyTorch's ``size``."""
     if (shape is None) == (size is None):
-        raise TypeError(f"{name}: give the shape once, as in {name}((2, 3)) or {name}(2, 3)")
+        raise TypeError(f"{name}: pass the shape once, as in {name}((2, 3)) or {name}(2, 3)")
     return (size,) if shape is None else (shape, *sizes)
 
 
@@ -116,10 +116,10 @@ def arange(
     ([0, 1, 2], [1, 3, 5])
     """
     if stop is not None and end is not None:
-        raise TypeError("arange: stop and end are names of one argument: give one of them")
+        raise TypeError("arange: stop and end are the same argument; pass only one")
     stop = end if stop is None else stop
     if start is None and stop is None:
-        raise TypeError("arange: the number at which to end is missing, as in arange(3)")
+        raise TypeError("arange: the end is missing; call it as in arange(3)")
     start = 0 if start is None else start
     return _engine.arange(start, stop, step, dtype=dtype, device=device, requires_grad=requires_grad)
 
@@ -173,7 +173,7 @@ def linspace(
     them ``steps`` and ``end``.
     """
     if (stop is None) == (end is None) or (num is None) == (steps is None):
-        raise TypeError("linspace: give start, stop and num, each once, as in linspace(0, 1, 5)")
+        raise TypeError("linspace: pass start, stop and num once each, as in linspace(0, 1, 5)")
     stop, num = end if stop is None else stop, steps if num is None else num
     if endpoint or num <= 0:
         return _engine.linspace(start, stop, num, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -211,7 +211,7 @@ def result_type(*arrays_and_dtypes: Any) -> dtype:
     numbers = [x for x in kinds if isinstance(x, (bool, int, float))]
     kinds = [_engine.dtype(x) for x in kinds if not isinstance(x, (bool, int, float))]
     if not kinds:
-        raise ValueError("result_type: a tensor or a dtype is needed")
+        raise ValueError("result_type: expected at least one tensor or dtype")
     result = kinds[0]
     for kind in kinds[1:]:
         result = _engine.promote_types(result, kind)
@@ -248,7 +248,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     if isinstance(kind, str) and kind in _KINDS:
         return bool(_KINDS[kind](_engine.dtype(dtype)))
     if isinstance(kind, str):
-        raise ValueError(f"isdtype: {kind!r} is no kind: it is one of {', '.join(_KINDS)}")
+        raise ValueError(f"isdtype: kind is {kind!r}, it must be one of {', '.join(_KINDS)}")
     return bool(_engine.dtype(dtype) == _engine.dtype(kind))
 
 
@@ -280,7 +280,7 @@ def finfo(type: Any, /) -> FloatInfo:
     """The limits of a floating-point type."""
     kind = type.dtype if isinstance(type, Tensor) else _engine.dtype(type)
     if not kind.is_floating_point:
-        raise ValueError(f"finfo: {kind} is no floating-point type")
+        raise ValueError(f"finfo: {kind} is not a floating-point dtype")
     fraction, exponent = _FLOATS[kind.name]
     greatest = (2.0 - 2.0**-fraction) * 2.0**exponent
     return FloatInfo(kind.itemsize * 8, 2.0**-fraction, greatest, -greatest, 2.0 ** (1 - exponent), kind)
@@ -290,7 +290,7 @@ def iinfo(type: Any, /) -> IntegerInfo:
     """The limits of an integer type."""
     kind = type.dtype if isinstance(type, Tensor) else _engine.dtype(type)
     if not kind.is_integer:
-        raise ValueError(f"iinfo: {kind} is no integer type")
+        raise ValueError(f"iinfo: {kind} is not an integer dtype")
     bits = kind.itemsize * 8
     if kind.is_signed:
         return IntegerInfo(bits, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)), kind)

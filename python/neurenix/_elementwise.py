@@ -42,7 +42,7 @@ def _unary(name: str, doc: str) -> Any:
 
     def function(input: Any, *, out: None = None) -> Tensor:
         if out is not None:
-            raise TypeError(f"{function.__name__}: out= is not there, tensors are values: use the result")
+            raise TypeError(f"{function.__name__}: out= is not supported; use the returned tensor")
         return method(input) if isinstance(input, Tensor) else method(_tensor(input))
 
     function.__name__ = function.__qualname__ = name
@@ -66,7 +66,7 @@ def _binary(name: str, method: str, doc: str) -> Any:
         if result is NotImplemented:
             result = combine(x1, _tensor(x2, x1))
         if result is NotImplemented:
-            raise TypeError(f"{name}: a {type(x2).__name__} stands where a tensor or a number is needed")
+            raise TypeError(f"{name}: expected a tensor or a number, got {type(x2).__name__}")
         return result
 
     function.__name__ = function.__qualname__ = name

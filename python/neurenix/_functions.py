@@ -253,7 +253,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
     4.5
     """
     if y.ndim == 0:
-        raise ValueError("trapezoid: a tensor of no dimensions has nothing to integrate along")
+        raise ValueError("trapezoid: expected at least 1 dimension")
     size = y.shape[dim]
     if size == 0:
         return y.sum(dim) * dx
@@ -265,7 +265,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
         sizes[dim] = x.shape[0]
         x = x.reshape(sizes)
     if x.shape[dim] != size:
-        raise ValueError(f"trapezoid: {x.shape[dim]} places for {size} values along dimension {dim}")
+        raise ValueError(f"trapezoid: expected {size} sample points along dimension {dim}, got {x.shape[dim]}")
     widths = x.narrow(dim, 1, size - 1) - x.narrow(dim, 0, size - 1)
     return (pairs * widths).sum(dim) / 2
 
@@ -287,7 +287,7 @@ def get_default_dtype() -> Any:
 def set_default_dtype(d: Any) -> None:
     """Accepts only ``float32``, which is always the default."""
     if _engine.dtype(d).name != "float32":
-        raise NotImplementedError(f"set_default_dtype: new tensors are of float32, not of {_engine.dtype(d)}: give dtype=")
+        raise NotImplementedError(f"set_default_dtype: only float32 is supported, got {_engine.dtype(d)}; pass dtype= to each call")
 
 
 _guard(globals())

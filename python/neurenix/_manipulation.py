@@ -45,7 +45,7 @@ cat = _guarded(_engine.cat, "cat", {"tensors": "Sequence[Tensor]"})
 def stack(arrays: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """Stacks the tensors along a new axis."""
     if len(arrays) == 0:
-        raise ValueError("stack: at least one tensor is needed")
+        raise ValueError("stack: expected at least one tensor")
     kind = result_type(*arrays)
     return _engine.stack([x.to(kind) for x in arrays], dim if axis is None else axis)
 
@@ -62,10 +62,10 @@ def expand_dims(x: Tensor, /, axis: int | tuple[int, ...] = 0) -> Tensor:
     rank = x.ndim + len(axis)
     places = sorted(each + rank if each < 0 else each for each in axis)
     if len(set(places)) != len(places):
-        raise ValueError(f"expand_dims: an axis is named twice in {axis}")
+        raise ValueError(f"expand_dims: duplicate axis in {axis}")
     for place in places:
         if not 0 <= place < rank:
-            raise IndexError(f"expand_dims: the result has {rank} axes, so there is no place for {axis}")
+            raise IndexError(f"expand_dims: axis {axis} is out of range for a result of {rank} dimensions")
         x = x.unsqueeze(place)
     return x
 
@@ -95,7 +95,7 @@ def roll(x: Tensor, /, shift: Any, axis: Any = None, *, dims: Any = None) -> Ten
     """Rolls elements along axes; elements that leave one end enter at the other."""
     axis = axis if dims is None else dims
     if isinstance(axis, int) and isinstance(shift, tuple):
-        raise ValueError("roll: several shifts need as many axes")
+        raise ValueError("roll: expected as many axes as shifts")
     return x.roll(shift, axis)
 
 
@@ -145,7 +145,7 @@ movedim = moveaxis
 def matrix_transpose(x: Tensor, /) -> Tensor:
     """The transpose of each matrix of a batch."""
     if x.ndim < 2:
-        raise ValueError(f"matrix_transpose: a tensor of {x.ndim} dimensions holds no matrices")
+        raise ValueError(f"matrix_transpose: expected at least 2 dimensions, got {x.ndim}")
     return x.mT
 
 
@@ -199,7 +199,7 @@ def searchsorted(
     them with ``side="right"``, which is PyTorch's ``right=True``.
     """
     if side not in ("left", "right"):
-        raise ValueError(f"searchsorted: side is {side!r}: it is 'left' or 'right'")
+        raise ValueError(f"searchsorted: side is {side!r}, it must be 'left' or 'right'")
     if sorter is not None:
         x1 = x1.take(sorter, 0)
     values = x2 if isinstance(x2, Tensor) else _engine.tensor(x2, device=x1.device)
@@ -209,7 +209,7 @@ def searchsorted(
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """For each axis the indices of nonzero elements, as in NumPy (``Tensor.nonzero`` gives rows)."""
     if x.ndim == 0:
-        raise ValueError("nonzero: a tensor of no dimensions has no axes: reshape it to (1,)")
+        raise ValueError("nonzero: expected at least 1 dimension; reshape the tensor to (1,)")
     return x.nonzero(as_tuple=True)
 
 
@@ -249,7 +249,7 @@ def unique(
 ) -> Any:
     """Distinct elements, sorted whatever ``sorted`` is; if requested, also the inverse indices and the counts."""
     if dim is not None:
-        raise NotImplementedError("unique: distinct slices along a dimension are not there: distinct elements are, without dim")
+        raise NotImplementedError("unique: dim= is not supported; without it, unique gives the unique elements")
     values, inverse, counts = x._unique()
     parts = [values] + [inverse] * return_inverse + [counts] * return_counts
     return parts[0] if len(parts) == 1 else tuple(parts)
@@ -321,7 +321,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The inner products of vectors along an axis."""
     kind = result_type(x1, x2)
     if not -builtins.min(x1.ndim, x2.ndim) <= axis < 0:
-        raise ValueError(f"vecdot: axis {axis} counts from the end: -1 or less")
+        raise ValueError(f"vecdot: axis is {axis}, it must be negative")
     if x1.shape[axis] != x2.shape[axis]:
         raise ValueError(f"vecdot: shapes {x1.shape} and {x2.shape} differ along axis {axis}")
     return (x1.to(kind) * x2.to(kind)).sum(axis, dtype=kind)
@@ -332,7 +332,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, dims: Any = None, *, axes: Any = None) 
     for each. The standard calls them ``axes``, PyTorch ``dims``.
     """
     if dims is not None and axes is not None:
-        raise TypeError("tensordot: dims and axes mean the same: give one of both")
+        raise TypeError("tensordot: dims and axes are the same argument; pass only one")
     axes = dims if axes is None else axes
     axes = 2 if axes is None else axes
     if isinstance(axes, int):
@@ -343,7 +343,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, dims: Any = None, *, axes: Any = None) 
     kept2 = [a for a in range(x2.ndim) if a not in second]
     sizes1, sizes2 = [x1.shape[a] for a in first], [x2.shape[a] for a in second]
     if sizes1 != sizes2:
-        raise ValueError(f"tensordot: shapes {x1.shape} and {x2.shape} do not fit along axes {axes}")
+        raise ValueError(f"tensordot: shapes {x1.shape} and {x2.shape} do not match along axes {axes}")
     inner = 1
     for size in sizes1:
         inner *= size

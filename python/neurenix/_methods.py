@@ -128,7 +128,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The ``k``-th smallest element along ``dim``, counted from 1: values and indices."""
     if not 1 <= k <= input.shape[dim]:
-        raise ValueError(f"kthvalue: k is {k}, dimension {dim} has {input.shape[dim]} elements")
+        raise ValueError(f"kthvalue: k {k} is out of range for dimension {dim} of size {input.shape[dim]}")
     order = input.argsort(dim)
     place = order.narrow(dim, 0, 1) * 0 + (k - 1)
     return _KthValue(*_gathered(input, order, place, dim, keepdim))
@@ -144,7 +144,7 @@ def quantile(
     many = isinstance(shares, list)
     shares = shares if isinstance(shares, list) else [shares]
     if not builtins.all(0 <= share <= 1 for share in shares):
-        raise ValueError(f"quantile: q is {q}: shares are between 0 and 1")
+        raise ValueError(f"quantile: q is {q}, it must be between 0 and 1")
     sizes = [1] * input.ndim
     x, axis = (input.flatten(), 0) if dim is None else (input, dim)
     ordered, last = x.sort(axis)[0], x.shape[axis] - 1
@@ -181,7 +181,7 @@ def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any 
 def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The mean, ignoring NaN; NaN if all elements are NaN."""
     if not input.is_floating_point():
-        raise TypeError(f"nanmean: a tensor of {input.dtype.name} has no NaN: use mean()")
+        raise TypeError(f"nanmean: expected a floating-point tensor, got {input.dtype.name}; use mean()")
     sums = nansum(input, dim, keepdim, dtype=dtype)
     return sums / (~input.isnan()).sum(dim, keepdim).to(sums.dtype)
 
@@ -204,7 +204,7 @@ def var_mean(input: Tensor, dim: Any = None, *, correction: int = 1, keepdim: bo
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """The count of each number from 0 in a vector of integers, or the sum of its weights."""
     if input.ndim != 1 or input.is_floating_point() or (input.numel() and int(input.min().item()) < 0):
-        raise ValueError("bincount: a vector of whole numbers from 0 is needed")
+        raise ValueError("bincount: expected a vector of non-negative integers")
     size = max(minlength, int(input.max().item()) + 1 if input.numel() else 0)
     counted = _engine.full(tuple(input.shape), 1, dtype="int64", device=input.device) if weights is None else weights
     result = _engine.zeros((size,), dtype=counted.dtype, device=input.device)
@@ -429,7 +429,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """
     first, second = dims
     if -input.ndim <= first < input.ndim and (first - second) % input.ndim == 0:
-        raise ValueError(f"rot90: dims {tuple(dims)} name one dimension: a plane has two")
+        raise ValueError(f"rot90: dims {tuple(dims)} must name two different dimensions")
     if k % 4 == 2:
         return input.flip(first, second)
     if k % 2 == 0:
@@ -456,7 +456,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     if hasattr(given, "__index__"):
         parts = operator.index(given)
         if parts < 1:
-            raise ValueError(f"tensor_split: {parts} parts: there must be one at least")
+            raise ValueError(f"tensor_split: expected at least 1 part, got {parts}")
         if parts > most:
             raise ValueError(f"tensor_split: {parts} parts of {size} elements: at most {most} are expected")
         least, longer = divmod(size, parts)

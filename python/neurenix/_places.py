@@ -84,7 +84,7 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generat
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fills with numbers from a normal distribution, in place."""
     if isinstance(std, (int, float)) and std < 0:
-        raise ValueError(f"normal_: std is {std}: it is not negative")
+        raise ValueError(f"normal_: std is {std}, it must not be negative")
     return self.copy_(_drawn(self, "randn", generator) * std + mean)
 
 
@@ -96,7 +96,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
 def bernoulli_(self: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fills with ones with probability ``p``, else zeros, in place."""
     if not 0 <= p <= 1:
-        raise ValueError(f"bernoulli_: p is {p}: a probability is from 0 to 1")
+        raise ValueError(f"bernoulli_: p is {p}, it must be a probability between 0 and 1")
     return self.copy_((_drawn(self, "rand", generator) < p).to(self.dtype))
 
 

@@ -19,7 +19,7 @@ Axis = int | tuple[int, ...] | None
 
 def _axis(axis: Any, dim: Any) -> Any:
     if axis is not None and dim is not None:
-        raise TypeError("axis and dim mean the same: give one of both")
+        raise TypeError("axis and dim are the same argument; pass only one")
     return axis if dim is None else dim
 
 

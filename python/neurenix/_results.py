@@ -19,7 +19,7 @@ class Size(int):
 
     def __call__(self, dim: int | None = None) -> tuple[int, ...] | int:
         if dim is not None and not -len(self._shape) <= dim < len(self._shape):
-            raise IndexError(f"size: there is no dimension {dim}: the tensor has {len(self._shape)}")
+            raise IndexError(f"size: dimension {dim} is out of range for a tensor of {len(self._shape)} dimensions")
         return self._shape if dim is None else self._shape[dim]
 
 

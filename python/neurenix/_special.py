@@ -130,7 +130,7 @@ def erfinv(input: Tensor) -> Tensor:
 def xlogy(input: Any, other: Any) -> Tensor:
     """``x * log(y)``; 0 where ``x`` is 0 and ``y`` is not NaN."""
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
-        raise TypeError("xlogy: one operand at least is a tensor")
+        raise TypeError("xlogy: expected at least one tensor")
     if not isinstance(input, Tensor):
         input = _engine.full((), input, dtype=other.dtype if other.is_floating_point() else "float32", device=other.device)
     if not isinstance(other, Tensor):

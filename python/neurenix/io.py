@@ -40,7 +40,7 @@ def save(obj: Any, path: str | os.PathLike[str] | IO[bytes]) -> None:
     else:
         folder = os.path.dirname(os.fspath(path))
         if folder and not os.path.isdir(folder):
-            raise FileNotFoundError(errno.ENOENT, "save: there is no such folder, make it first", folder)
+            raise FileNotFoundError(errno.ENOENT, "save: the folder does not exist", folder)
     _engine.save_safetensors(path, tensors, {_STRUCTURE: json.dumps(structure)})
 
 
@@ -55,9 +55,9 @@ def load(
     """
     if map_location is not None:
         if device is not None:
-            raise TypeError("load: device and map_location are names of one argument: give one of them")
+            raise TypeError("load: device and map_location are the same argument; pass only one")
         if callable(map_location) or isinstance(map_location, Mapping):
-            raise TypeError("load: map_location is the device for all tensors: give its name, such as \"cpu\"")
+            raise TypeError("load: map_location must be one device for all tensors, such as \"cpu\"")
         device = map_location
     if not isinstance(path, (str, os.PathLike)):
         _open(path, "load")
@@ -77,7 +77,7 @@ def load(
 def _open(file: Any, name: str) -> None:
     """Raises an error if this is not an open file."""
     if not hasattr(file, "write" if name == "save" else "read"):
-        raise TypeError(f"{name}: a {type(file).__name__} is neither a path nor an open binary file")
+        raise TypeError(f"{name}: expected a path or an open binary file, got {type(file).__name__}")
     if getattr(file, "closed", False):
         raise ValueError(f"{name}: the file is closed")
 

@@ -61,9 +61,9 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     try:
         n = operator.index(n)
     except TypeError:
-        raise TypeError(f"matrix_power: the exponent is {n!r}: it is a whole number") from None
+        raise TypeError(f"matrix_power: the exponent is {n!r}, it must be an integer") from None
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise ValueError(f"matrix_power: shape {x.shape} is not that of square matrices")
+        raise ValueError(f"matrix_power: expected square matrices, got shape {x.shape}")
     result = eye(x.shape[-1], dtype=x.dtype, device=x.device).broadcast_to(x.shape)
     power = inv(x) if n < 0 else x
     n = abs(n)
@@ -123,7 +123,7 @@ def matrix_norm(
         return found.reshape(*found.shape, 1, 1) if keepdims else found
     axis = {1: -2, -1: -2, float("inf"): -1, float("-inf"): -1}.get(ord) if isinstance(ord, int | float) else None
     if axis is None or isinstance(ord, str):
-        raise ValueError(f"matrix_norm: ord is {ord!r}: it is 'fro', 'nuc', 1, -1, 2, -2, infinity or minus infinity")
+        raise ValueError(f"matrix_norm: ord is {ord!r}, it must be 'fro', 'nuc', 1, -1, 2, -2, infinity or minus infinity")
     sums = x.abs().sum(axis, keepdim=True)
     extreme = sums.amax((-2, -1), True) if ord > 0 else sums.amin((-2, -1), True)
     return extreme if keepdims else extreme.squeeze((-2, -1))
@@ -155,12 +155,12 @@ def norm(
         return vector_norm(x, axis=tuple(dims) or None, keepdims=keepdim)
     count = len(dims) if dims else x.ndim
     if count not in (1, 2):
-        raise ValueError(f"norm: ord={ord!r} over {count} dimensions: it is of one or two, name them with dim=")
+        raise ValueError(f"norm: ord={ord!r} requires 1 or 2 dimensions, got {count}; select them with dim=")
     if count == 2:
         first, second = dims or (-2, -1)
         return matrix_norm(x, ord, (first, second), keepdim)
     if isinstance(ord, str):
-        raise ValueError(f"norm: ord={ord!r} is of matrices: name two dimensions with dim=")
+        raise ValueError(f"norm: ord={ord!r} requires matrices; select two dimensions with dim=")
     return vector_norm(x, axis=tuple(dims) or None, keepdims=keepdim, ord=ord)
 
 
@@ -216,7 +216,7 @@ def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRR
     min(M, N), or square if ``mode`` is ``"complete"``. Gradients flow if R is square and has an inverse.
     """
     if mode not in ("reduced", "complete"):
-        raise ValueError(f"qr: mode is {mode!r}: it is 'reduced' or 'complete'")
+        raise ValueError(f"qr: mode is {mode!r}, it must be 'reduced' or 'complete'")
     return QRResult(*_engine.qr(x, mode == "complete"))
 
 
@@ -236,7 +236,7 @@ def eigvalsh(x: Tensor, /, UPLO: Literal["L", "U"] = "L") -> Tensor:
 def _lower(name: str, x: Tensor, triangle: str) -> Tensor:
     """Matrices arranged so that the lower triangle is read."""
     if triangle not in ("L", "U"):
-        raise ValueError(f"{name}: UPLO is {triangle!r}: it is 'L' or 'U'")
+        raise ValueError(f"{name}: UPLO is {triangle!r}, it must be 'L' or 'U'")
     return x if triangle == "L" else matrix_transpose(x)
 
 

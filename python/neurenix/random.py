@@ -44,10 +44,10 @@ def normal(mean: float | Tensor = 0.0, std: float | Tensor = 1.0, size: Any = No
     """
     given = [each for each in (mean, std) if isinstance(each, Tensor)]
     if isinstance(std, (int, float)) and std < 0:
-        raise ValueError(f"normal: std is {std}: it is not negative")
+        raise ValueError(f"normal: std is {std}, it must not be negative")
     if given:
         if size is not None:
-            raise TypeError("normal: the size is that of mean and std, where these are tensors")
+            raise TypeError("normal: size cannot be passed with tensors as mean or std")
         size = _engine.broadcast_shapes(*(tuple(each.shape) for each in given))
         options = {"dtype": given[0].dtype, "device": given[0].device, **options}
     return randn(() if size is None else size, **options) * std + mean
@@ -75,11 +75,11 @@ def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, gener
     The weights are read at the call, to check that they are finite, not negative and not all zero.
     """
     if x.ndim not in (1, 2):
-        raise ValueError(f"multinomial: weights are a vector or a matrix, not of {x.ndim} dimensions")
+        raise ValueError(f"multinomial: expected weights of 1 or 2 dimensions, got {x.ndim}")
     if num_samples < 1:
-        raise ValueError(f"multinomial: {num_samples} samples: there must be one at least")
+        raise ValueError(f"multinomial: num_samples is {num_samples}, it must be at least 1")
     if not x.is_floating_point():
-        raise TypeError(f"multinomial: weights of {x.dtype.name}: convert them to floating-point numbers")
+        raise TypeError(f"multinomial: expected floating-point weights, got {x.dtype.name}")
     x = x.detach()
     if not _engine.is_recording():
         if not bool((x.isfinite() & (x >= 0)).all()):
@@ -92,7 +92,7 @@ def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, gener
         draws = draws * sums.narrow(-1, x.shape[-1] - 1, 1)
         return (draws.unsqueeze(-1) >= sums.unsqueeze(-2)).sum(-1).clamp(max=x.shape[-1] - 1)
     if bool(((x > 0).sum(-1) < num_samples).any()):
-        raise ValueError(f"multinomial: {num_samples} samples without replacement need as many weights above 0")
+        raise ValueError(f"multinomial: {num_samples} samples without replacement require as many positive weights")
     # The smallest of exponential waiting times win (Efraimidis and Spirakis, 2006).
     uniform = rand(x.shape, dtype="float32", device=x.device, generator=generator)
     return (-((-uniform).log1p()) / x).topk(num_samples, -1, largest=False)[1]

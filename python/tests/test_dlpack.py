@@ -137,7 +137,7 @@ def test_a_capsule_must_be_one() -> None:
 
     with pytest.raises(TypeError, match="no capsule"):
         nx.from_dlpack(Odd())
-    with pytest.raises(TypeError, match="does not speak DLPack"):
+    with pytest.raises(TypeError, match="does not support DLPack"):
         nx.from_dlpack([1.0])
 
 

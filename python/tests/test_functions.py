@@ -99,7 +99,7 @@ def test_quarter_turns_are_numpys(k: int) -> None:
     a = np.arange(24).reshape(2, 3, 4)
     for dims in ((0, 1), (1, 0), (1, 2), (-1, 0)):
         assert nx.rot90(nx.Tensor(a), k, dims).tolist() == np.rot90(a, k, dims).tolist()
-    with pytest.raises(ValueError, match="plane"):
+    with pytest.raises(ValueError, match="two different dimensions"):
         nx.rot90(nx.Tensor(a), k, (0, -3))
 
 
@@ -164,9 +164,9 @@ def test_powers_at_equal_distances_and_integrals_are_numpys() -> None:
     even = (y[1:] + y[:-1]).sum(0) / 4
     assert np.allclose(nx.trapezoid(nx.Tensor(y), dx=0.5, dim=0).numpy(), even)
     assert nx.trapezoid(nx.ones(1)).item() == nx.trapezoid(nx.ones(0)).item() == 0.0
-    with pytest.raises(ValueError, match="places"):
+    with pytest.raises(ValueError, match="sample points"):
         nx.trapezoid(nx.ones(3), nx.ones(2))
-    with pytest.raises(ValueError, match="no dimensions"):
+    with pytest.raises(ValueError, match="at least 1 dimension"):
         nx.trapezoid(nx.ones(()))
 
 

@@ -35,10 +35,10 @@ def test_arguments_that_are_not_there() -> None:
     x = nx.ones(2)
     wrongs: list[Any] = [2, -3, (0, 2)]
     for wrong in wrongs:
-        with pytest.raises(ValueError, match="jacobian: there is no argument"):
+        with pytest.raises(ValueError, match="jacobian: no argument"):
             nx.jacobian(product, wrong)(x, x)
-        with pytest.raises(ValueError, match="there is no argument"):
+        with pytest.raises(ValueError, match="no argument"):
             nx.hessian(product, wrong)(x, x)
-    with pytest.raises(TypeError, match="jacobian: the function gives a float, not a tensor"):
+    with pytest.raises(TypeError, match="jacobian: the function must return a tensor, got float"):
         number: Any = lambda x: 1.0  # noqa: E731
         nx.jacobian(number)(x)

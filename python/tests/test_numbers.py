@@ -92,9 +92,9 @@ def test_probabilities_are_checked() -> None:
                 nx.multinomial(nx.tensor(weights), 1, replacement)
         with pytest.raises(ValueError, match="sum to zero"):
             nx.multinomial(nx.tensor([[1.0, 1.0], [0.0, 0.0]]), 1, replacement)
-        with pytest.raises(ValueError, match="one at least"):
+        with pytest.raises(ValueError, match="at least 1"):
             nx.multinomial(nx.ones(2), 0, replacement)
-        with pytest.raises(ValueError, match="vector or a matrix"):
+        with pytest.raises(ValueError, match="1 or 2 dimensions"):
             nx.multinomial(nx.ones(2, 2, 2), 1, replacement)
         with pytest.raises(TypeError, match="int64"):
             nx.multinomial(nx.tensor([1, 2]), 1, replacement)

@@ -107,7 +107,7 @@ def test_a_schedule_that_has_ended_stays_where_it_is() -> None:
     for _ in range(3):
         schedule.step()
     before, group = schedule.state_dict(), dict(optimizer.param_groups[0])
-    with pytest.raises(ValueError, match="beyond"):
+    with pytest.raises(ValueError, match="past the end"):
         schedule.step()
     assert schedule.state_dict() == before
     assert {name: group[name] for name in ("lr", "momentum")} == {

@@ -74,7 +74,7 @@ def test_wrong_names_are_refused() -> None:
         nx.sum(A, output=B)
     with pytest.raises(TypeError):
         nx.add(A, input=B)
-    with pytest.raises(TypeError, match="a list stands where a tensor is needed"):
+    with pytest.raises(TypeError, match="expected a tensor, got list"):
         nx.matmul(input=[1.0], other=V)
 
 
@@ -201,7 +201,7 @@ def test_an_optimizer_of_ones_own() -> None:
     assert ours.param_groups[0]["lr"] == 0.05
     ours.add_param_group({"params": [v], "lr": 1.0})
     assert len(ours.param_groups) == 2 and list(ours.state) == [w]
-    with pytest.raises(NotImplementedError, match=r"Optimizer has no step\(\): define it"):
+    with pytest.raises(NotImplementedError, match=r"Optimizer does not implement step\(\)"):
         nx.optim.Optimizer([w], {"lr": 0.1}).step()
 
 

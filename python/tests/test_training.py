@@ -92,7 +92,7 @@ def test_settings_are_checked():
             make()
     with pytest.raises(TypeError, match="speed"):
         optim.Adam([w], speed=3)
-    with pytest.raises(TypeError, match="as a list"):
+    with pytest.raises(TypeError, match="expected a list of parameters"):
         optim.Adam(w)
     assert optim.AdamW([w]).param_groups[0]["weight_decay"] == 0.01
 

@@ -38,10 +38,10 @@ class autocast:
         cache_enabled: bool | None = None,
     ) -> None:
         if device_type is not None and str(device_type).split(":")[0] not in _KINDS:
-            raise ValueError(f"autocast: device_type is {device_type!r}: it is one of {', '.join(_KINDS)}")
+            raise ValueError(f"autocast: device_type is {device_type!r}, it must be one of {', '.join(_KINDS)}")
         self.dtype = _engine.dtype("bfloat16" if dtype is None else dtype)
         if self.dtype.name not in ("bfloat16", "float16"):
-            raise ValueError(f"autocast: dtype is bfloat16 or float16, not {self.dtype.name}")
+            raise ValueError(f"autocast: dtype must be bfloat16 or float16, got {self.dtype.name}")
         self.enabled = enabled
         self._before: list[Any] = []
 

@@ -30,7 +30,7 @@ class GradScaler:
         enabled: bool = True,
     ) -> None:
         if growth_factor <= 1.0 or not 0.0 < backoff_factor < 1.0:
-            raise ValueError("GradScaler: growth_factor is above 1, backoff_factor between 0 and 1")
+            raise ValueError("GradScaler: growth_factor must be greater than 1, and backoff_factor between 0 and 1")
         self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
         self._growth_interval, self._enabled = growth_interval, enabled
         # On the host until a loss tells the device.
@@ -101,7 +101,7 @@ class GradScaler:
                 given = new_scale.detach().float() if isinstance(new_scale, Tensor) else _host(new_scale)
                 scale = given.reshape(()).to(scale.device)
             elif not self._finite:
-                raise RuntimeError("update() needs a step() or unscale_() before it")
+                raise RuntimeError("call step() or unscale_() before update()")
             else:
                 finite = _all(list(self._finite.values()), scale.device)
                 due = tracker + 1 == self._growth_interval
@@ -135,7 +135,7 @@ class GradScaler:
         if not self._enabled:
             return
         if not state_dict:
-            raise RuntimeError("the state is empty: it is of a scaler that was not enabled")
+            raise RuntimeError("the state is empty: it comes from a disabled scaler")
         names = ("growth_factor", "backoff_factor", "growth_interval")
         values = {name: state_dict[name] for name in names}
         device = self._scale.device

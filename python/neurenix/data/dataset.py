@@ -20,7 +20,7 @@ class Dataset:
         return cls
 
     def __getitem__(self, index: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} has no __getitem__()")
+        raise NotImplementedError(f"{type(self).__name__} does not implement __getitem__()")
 
     def __add__(self, other: Dataset) -> ConcatDataset:
         return ConcatDataset([self, other])
@@ -30,7 +30,7 @@ class IterableDataset(Dataset):
     """A stream of samples: subclasses define ``__iter__``."""
 
     def __iter__(self) -> Iterator[Any]:
-        raise NotImplementedError(f"{type(self).__name__} has no __iter__()")
+        raise NotImplementedError(f"{type(self).__name__} does not implement __iter__()")
 
 
 class TensorDataset(Dataset):
@@ -43,7 +43,7 @@ class TensorDataset(Dataset):
 
     def __init__(self, *tensors: Tensor) -> None:
         if not tensors:
-            raise ValueError("TensorDataset: at least one tensor is needed")
+            raise ValueError("TensorDataset: expected at least one tensor")
         lengths = [len(tensor) for tensor in tensors]
         if len(set(lengths)) > 1:
             raise ValueError(f"TensorDataset: the tensors have {lengths} samples, they must have the same number")
@@ -130,7 +130,7 @@ class ConcatDataset(Dataset):
 
     def __getitem__(self, index: int) -> Any:
         if not -len(self) <= index < len(self):
-            raise IndexError(f"there is no sample {index}: there are {len(self)}")
+            raise IndexError(f"index {index} is out of range for {len(self)} samples")
         index %= len(self)
         number = bisect.bisect_right(self.cumulative_sizes, index)
         return self.datasets[number][index - (self.cumulative_sizes[number - 1] if number else 0)]
@@ -151,7 +151,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
     else:
         sizes = [int(length) for length in lengths]
     if any(size < 0 for size in sizes):
-        raise ValueError(f"random_split: the lengths are {list(lengths)}: none is negative")
+        raise ValueError(f"random_split: the lengths are {list(lengths)}, none may be negative")
     if sum(sizes) != total:
         raise ValueError(f"random_split: the lengths add up to {sum(sizes)}, the data set has {total} samples")
     order = _engine.randperm(total, generator=generator, device="cpu").tolist()
@@ -167,7 +167,7 @@ class Sampler:
         return cls
 
     def __iter__(self) -> Iterator[Any]:
-        raise NotImplementedError(f"{type(self).__name__} has no __iter__()")
+        raise NotImplementedError(f"{type(self).__name__} does not implement __iter__()")
 
 
 class SequentialSampler(Sampler):
@@ -217,7 +217,7 @@ class RandomSampler(Sampler):
         self.data_source, self.replacement, self.generator = data_source, replacement, generator
         self.num_samples = len(data_source) if num_samples is None else num_samples
         if not replacement and self.num_samples > len(data_source):
-            raise ValueError(f"RandomSampler: {self.num_samples} of {len(data_source)} samples need replacement=True")
+            raise ValueError(f"RandomSampler: drawing {self.num_samples} of {len(data_source)} samples requires replacement=True")
 
     def __iter__(self) -> Iterator[int]:
         total = len(self.data_source)
@@ -261,11 +261,11 @@ class WeightedRandomSampler(Sampler):
         self, weights: Any, num_samples: int, replacement: bool = True, generator: Generator | None = None
     ) -> None:
         if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples < 1:
-            raise ValueError(f"num_samples is {num_samples!r}: it is a whole number of at least 1")
+            raise ValueError(f"num_samples is {num_samples!r}, it must be an integer of at least 1")
         given = weights.tolist() if isinstance(weights, Tensor) else weights
         self.weights = _engine.tensor(given, dtype="float64", device="cpu")
         if self.weights.ndim != 1 or not bool((self.weights >= 0).all()) or not float(self.weights.sum()) > 0:
-            raise ValueError("weights are a row of numbers from 0, of which one at least is more")
+            raise ValueError("weights must be a vector of non-negative numbers, at least one of them positive")
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
     def __iter__(self) -> Iterator[int]:
@@ -286,7 +286,7 @@ class BatchSampler(Sampler):
 
     def __init__(self, sampler: Any, batch_size: int, drop_last: bool = False) -> None:
         if not isinstance(batch_size, int) or batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size!r}: it is a whole number of at least 1")
+            raise ValueError(f"batch_size is {batch_size!r}, it must be an integer of at least 1")
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:

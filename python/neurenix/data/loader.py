@@ -43,7 +43,7 @@ def _collate(batch: list[Any]) -> Any:
             raise RuntimeError("each sample of a batch must have the same number of parts")
         parts = [_collate(list(part)) for part in zip(*batch, strict=True)]
         return type(first)(*parts) if hasattr(first, "_fields") else parts
-    raise TypeError(f"default_collate: a batch of {type(first).__name__} is unknown: give collate_fn")
+    raise TypeError(f"default_collate: cannot collate {type(first).__name__}; pass collate_fn")
 
 
 def _tensors(batch: Any) -> Iterator[Tensor]:
@@ -202,28 +202,28 @@ class DataLoader:
         in_order: bool = True,
     ) -> None:
         if num_workers < 0 or (prefetch_factor is not None and prefetch_factor < 1):
-            raise ValueError("DataLoader: num_workers is at least 0 and prefetch_factor at least 1")
+            raise ValueError("DataLoader: num_workers must be at least 0, and prefetch_factor at least 1")
         if num_workers > _MOST_WORKERS or (prefetch_factor or 1) > _MOST_PREFETCHED:
             raise ValueError(
-                f"DataLoader: num_workers is at most {_MOST_WORKERS} and prefetch_factor at most {_MOST_PREFETCHED}, "
-                f"not {num_workers} and {prefetch_factor}"
+                f"DataLoader: num_workers must be at most {_MOST_WORKERS}, and prefetch_factor at most {_MOST_PREFETCHED}, "
+                f"got {num_workers} and {prefetch_factor}"
             )
         if timeout < 0:
-            raise ValueError(f"DataLoader: timeout is {timeout}: it is 0 or seconds")
+            raise ValueError(f"DataLoader: timeout is {timeout}, it must not be negative")
         if num_workers == 0 and (prefetch_factor is not None or persistent_workers or timeout):
-            raise ValueError("DataLoader: prefetch_factor, persistent_workers and timeout need num_workers of at least 1")
+            raise ValueError("DataLoader: prefetch_factor, persistent_workers and timeout require num_workers of at least 1")
         if sampler is not None and shuffle:
-            raise ValueError("DataLoader: give sampler or shuffle, not both")
+            raise ValueError("DataLoader: pass sampler or shuffle, not both")
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
-            raise ValueError("DataLoader: batch_sampler takes the place of batch_size, shuffle, sampler and drop_last")
+            raise ValueError("DataLoader: batch_sampler cannot be combined with batch_size, shuffle, sampler or drop_last")
         if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
-            raise ValueError(f"DataLoader: batch_size is {batch_size!r}: it is a whole number of at least 1, or None")
+            raise ValueError(f"DataLoader: batch_size is {batch_size!r}, it must be None or an integer of at least 1")
         self._in_order = isinstance(dataset, IterableDataset)
         if self._in_order and (shuffle or sampler is not None or batch_sampler is not None):
-            raise ValueError("DataLoader: an IterableDataset comes in its own order, without shuffle and samplers")
+            raise ValueError("DataLoader: an IterableDataset does not support shuffle or samplers")
         if not (self._in_order or hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")):
             raise TypeError(
-                f"DataLoader: a {type(dataset).__name__} is no data set: give a sequence, a Dataset or an IterableDataset"
+                f"DataLoader: expected a sequence, a Dataset or an IterableDataset, got {type(dataset).__name__}"
             )
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.num_workers, self.prefetch_factor = num_workers, 2 if prefetch_factor is None else prefetch_factor

@@ -103,7 +103,7 @@ class HardwareBackend:
     def _on_device(self, operation: str, *operands: Tensor | None) -> tuple[Any, ...]:
         for operand in operands:
             if operand is not None and not isinstance(operand, Tensor):
-                raise TypeError(f"{operation}: a {type(operand).__name__} is no tensor: make one with neurenix.Tensor")
+                raise TypeError(f"{operation}: expected a tensor, got {type(operand).__name__}; convert it with neurenix.Tensor")
         first = next(operand for operand in operands if operand is not None)
         device = self._device(operation, first.device, 4)
         return tuple(None if operand is None else operand.to(device) for operand in operands)
@@ -151,7 +151,7 @@ class HardwareBackend:
     def _model_device(model: Any) -> Device:
         """The device of a model's parameters."""
         if not isinstance(model, Module):
-            raise TypeError(f"optimize_model: a {type(model).__name__} is no neurenix.nn.Module")
+            raise TypeError(f"optimize_model: expected neurenix.nn.Module, got {type(model).__name__}")
         parameters = model.parameters()
         return parameters[0].device if parameters else Device("cpu")
 

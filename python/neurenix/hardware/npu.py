@@ -66,7 +66,7 @@ class NPUBackend(HardwareBackend):
     def set_memory_limit(self, limit: int) -> None:
         """Refuses tensors on the device beyond this number of bytes. Without a device it is only recorded."""
         if not isinstance(limit, int) or limit <= 0:
-            raise ValueError(f"set_memory_limit: {limit!r} is no number of bytes above 0")
+            raise ValueError(f"set_memory_limit: limit is {limit!r}, it must be a positive number of bytes")
         self._memory_limit = limit
         if self.get_device_count():
             for device in self._devices:

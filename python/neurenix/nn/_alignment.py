@@ -31,7 +31,7 @@ def ctc_loss(
     infinite loss, or 0 with ``zero_infinity``, and a gradient of 0.
     """
     if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"ctc_loss: reduction is {reduction!r}: it is one of mean, sum, none")
+        raise ValueError(f'ctc_loss: reduction is {reduction!r}, it must be "mean", "sum" or "none"')
     (log_probs,) = full(log_probs)
     single = log_probs.ndim == 2
     if single:
@@ -41,12 +41,12 @@ def ctc_loss(
     if frames == 0:
         raise ValueError("ctc_loss: log_probs has no frames")
     if inputs.max(initial=0) > frames:
-        raise ValueError(f"ctc_loss: an input of {inputs.max()} frames, log_probs has {frames}")
+        raise ValueError(f"ctc_loss: an input length is {inputs.max()}, but log_probs has {frames} frames")
     if not 0 <= blank < classes:
-        raise ValueError(f"ctc_loss: blank is {blank}, there are {classes} classes")
+        raise ValueError(f"ctc_loss: blank {blank} is out of range for {classes} classes")
     spelled = _spelled(targets, labels, batch)
     if spelled.size and not 0 <= spelled.min() <= spelled.max() < classes:
-        raise ValueError(f"ctc_loss: a label is no class of {classes}")
+        raise ValueError(f"ctc_loss: a label is out of range for {classes} classes")
     loss = _losses(log_probs, spelled, inputs, labels, blank)
     impossible = loss > -0.5 * _NEVER
     loss = _engine.where(impossible, 0.0 if zero_infinity else float("inf"), loss)
@@ -64,7 +64,7 @@ def _tensor(array: Any, beside: Tensor) -> Tensor:
 def _lengths(name: str, given: Any, batch: int) -> Any:
     numbers = np.atleast_1d(np.asarray(given.tolist() if isinstance(given, Tensor) else given, dtype=np.int64))
     if numbers.shape != (batch,) or numbers.min(initial=0) < 0:
-        raise ValueError(f"ctc_loss: {name} holds {numbers.tolist()}: {batch} numbers from 0 are needed")
+        raise ValueError(f"ctc_loss: {name} must be {batch} non-negative integers, got {numbers.tolist()}")
     return numbers
 
 
@@ -73,11 +73,11 @@ def _spelled(targets: Tensor, lengths: Any, batch: int) -> Any:
     given = np.asarray(targets.tolist(), dtype=np.int64)
     rows = np.zeros((batch, lengths.max(initial=0)), np.int64)
     if given.ndim == 1 and given.size != lengths.sum():
-        raise ValueError(f"ctc_loss: {given.size} targets in a row, target_lengths add up to {lengths.sum()}")
+        raise ValueError(f"ctc_loss: {given.size} concatenated targets, but target_lengths add up to {lengths.sum()}")
     if given.ndim == 2 and (given.shape[0] != batch or lengths.max(initial=0) > given.shape[1]):
         raise ValueError(f"ctc_loss: targets have shape {given.shape}, target_lengths are {lengths.tolist()}")
     if given.ndim not in (1, 2):
-        raise ValueError(f"ctc_loss: targets have {given.ndim} dimensions, needed are 1 or 2")
+        raise ValueError(f"ctc_loss: expected targets of 1 or 2 dimensions, got {given.ndim}")
     start = 0
     for row, length in enumerate(lengths):
         rows[row, :length] = given[start : start + length] if given.ndim == 1 else given[row, :length]

@@ -32,13 +32,13 @@ def embedding_bag(
     [[3.0, 4.0], [3.0, 4.0]]
     """
     if mode not in ("sum", "mean", "max"):
-        raise ValueError(f'embedding_bag: mode is {mode!r}: it is "sum", "mean" or "max"')
+        raise ValueError(f'embedding_bag: mode is {mode!r}, it must be "sum", "mean" or "max"')
     if max_norm is not None or scale_grad_by_freq or sparse:
-        raise ValueError("embedding_bag: max_norm, scale_grad_by_freq and sparse are not there")
+        raise ValueError("embedding_bag: max_norm, scale_grad_by_freq and sparse are not supported")
     if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
-        raise ValueError("embedding_bag: per_sample_weights are for mode sum and have the shape of the input")
+        raise ValueError('embedding_bag: per_sample_weights require mode "sum" and must have the shape of the input')
     if (input.ndim == 1) != (offsets is not None):
-        raise ValueError("embedding_bag: a vector of indices needs offsets, a matrix has none")
+        raise ValueError("embedding_bag: offsets are required for a vector of indices and not supported for a matrix")
     rows = _engine.embedding(input, weight, padding_idx)
     counts = None
     if padding_idx is not None:
@@ -53,7 +53,7 @@ def embedding_bag(
         assert offsets is not None
         return _of_parts(rows, offsets, counts, mode, include_last_offset)
     if input.ndim != 2:
-        raise ValueError(f"embedding_bag: indices are a vector or a matrix, not of {input.ndim} dimensions")
+        raise ValueError(f"embedding_bag: expected indices of 1 or 2 dimensions, got {input.ndim}")
     if mode == "max":
         if input.shape[1] == 0:
             return _engine.zeros(input.shape[0], weight.shape[1], dtype=weight.dtype, device=weight.device)
@@ -70,11 +70,11 @@ def embedding_bag(
 def _of_parts(rows: Tensor, offsets: Tensor, counts: Tensor | None, mode: str, include_last_offset: bool) -> Tensor:
     """The same for the parts of a list of rows that begin at these positions."""
     if offsets.ndim != 1 or (include_last_offset and offsets.numel() == 0):
-        raise ValueError("embedding_bag: offsets are a vector, with the end in the last place for include_last_offset")
+        raise ValueError("embedding_bag: offsets must be a vector, whose last element is the end with include_last_offset=True")
     if include_last_offset:
         offsets = offsets.narrow(0, 0, offsets.numel() - 1)
     if offsets.numel() and int(offsets[0].item()) != 0:
-        raise ValueError("embedding_bag: the first of the offsets is 0")
+        raise ValueError("embedding_bag: the first offset must be 0")
     count, width = rows.shape
     place = _engine.arange(count, device=rows.device)
     bag = offsets.to("int64")._searchsorted(place, True) - 1

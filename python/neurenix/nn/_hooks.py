@@ -28,7 +28,7 @@ class Handle:
 def add_hook(hooks: dict[int, Any], hook: Any, prepend: bool, with_kwargs: bool) -> Handle:
     """Adds a hook after the others, or before them."""
     if not callable(hook):
-        raise TypeError(f"a {type(hook).__name__} stands where a hook is needed: give a function")
+        raise TypeError(f"expected a function as hook, got {type(hook).__name__}")
     handle = Handle(hooks)
     if prepend:
         others = dict(hooks)

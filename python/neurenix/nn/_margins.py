@@ -33,7 +33,7 @@ def _reduced(losses: Tensor, reduction: str) -> Tensor:
         return losses.sum()
     if reduction == "none":
         return losses
-    raise ValueError(f'reduction is {reduction!r}: it is "mean", "sum" or "none"')
+    raise ValueError(f'reduction is {reduction!r}, it must be "mean", "sum" or "none"')
 
 
 def margin_ranking_loss(
@@ -57,7 +57,7 @@ def multi_margin_loss(
     C) or (C,).
     """
     if p not in (1, 2):
-        raise ValueError(f"multi_margin_loss: p is {p}: it is 1 or 2")
+        raise ValueError(f"multi_margin_loss: p is {p}, it must be 1 or 2")
     input, weight = full(input, weight)
     if input.ndim == 1:
         losses = multi_margin_loss(input.unsqueeze(0), target.reshape(1), p, margin, weight, "none")
@@ -80,7 +80,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
         losses = multilabel_margin_loss(input.unsqueeze(0), target.unsqueeze(0), "none")
         return _reduced(losses.squeeze(0), reduction)
     if target.shape != input.shape:
-        raise ValueError(f"multilabel_margin_loss: a target of {tuple(target.shape)} for scores of {tuple(input.shape)}")
+        raise ValueError(f"multilabel_margin_loss: expected a target of shape {tuple(input.shape)}, got {tuple(target.shape)}")
     listed = (target < 0).to("int64").cumsum(1) == 0
     index = _engine.where(listed, target, 0).to("int64")
     right = _engine.zeros(*input.shape, dtype="int64", device=input.device).scatter_add(1, index, listed.to("int64")) > 0

@@ -25,11 +25,11 @@ def interpolate(
     ``"bilinear"``, ``"bicubic"``, ``"trilinear"`` or ``"area"``.
     """
     if antialias:
-        raise NotImplementedError("interpolate: antialias=True is not there")
+        raise NotImplementedError("interpolate: antialias=True is not supported")
     dims = input.ndim - 2
     wanted = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}.get(mode, dims)
     if wanted != dims:
-        raise ValueError(f"interpolate: mode {mode!r} is for {wanted + 2} dimensions, the input has {input.ndim}")
+        raise ValueError(f"interpolate: mode {mode!r} requires an input of {wanted + 2} dimensions, got {input.ndim}")
     factors = None if scale_factor is None else _factors(scale_factor, dims)
     if factors is not None and size is None and (recompute_scale_factor or mode == "area"):
         size, factors = tuple(math.floor(was * by) for was, by in zip(input.shape[2:], factors)), None
@@ -62,7 +62,7 @@ def _factors(scale_factor: float | Sequence[float], dims: int) -> list[float]:
     if len(factors) != dims:
         raise ValueError(f"interpolate: {len(factors)} factors for {dims} dimensions")
     if any(not (math.isfinite(by) and by > 0) for by in factors):
-        raise ValueError(f"interpolate: scale_factor is {scale_factor}: factors are positive")
+        raise ValueError(f"interpolate: scale_factor is {scale_factor}, factors must be positive")
     return factors
 
 
@@ -75,7 +75,7 @@ def _sizes(old: tuple[int, ...], size: Sizes | None, factors: list[float] | None
     else:
         raise ValueError(_ONE)
     if min((*old, *new), default=0) < 1:
-        raise ValueError(f"interpolate: dimensions {tuple(old)} do not become {tuple(new)}: none of them may be empty")
+        raise ValueError(f"interpolate: cannot resize {tuple(old)} to {tuple(new)}: none of these dimensions may be empty")
     return new
 
 

@@ -32,7 +32,7 @@ def fitting(
     names are an error if ``strict``; differing shapes always are.
     """
     if not isinstance(state, Mapping):
-        raise TypeError(f"load_state_dict: a state is a dictionary of tensors by name, not a {type(state).__name__}")
+        raise TypeError(f"load_state_dict: expected a dictionary of tensors by name, got {type(state).__name__}")
     missing = [name for name in own if name not in state]
     unexpected = [name for name in state if name not in own]
     problems = []

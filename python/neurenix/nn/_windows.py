@@ -34,12 +34,12 @@ def pad(input: Tensor, pad: Sizes, mode: str = "constant", value: float | None =
     if mode == "constant":
         return input.pad(pad, value)
     if mode not in ("reflect", "replicate", "circular"):
-        raise ValueError(f'pad: mode is {mode!r}: it is "constant", "reflect", "replicate" or "circular"')
+        raise ValueError(f'pad: mode is {mode!r}, it must be "constant", "reflect", "replicate" or "circular"')
     if value is not None:
-        raise ValueError(f"pad: a value belongs to mode constant, not to {mode}")
+        raise ValueError(f'pad: value is only supported with mode "constant", not with {mode!r}')
     widths = (pad, pad) if isinstance(pad, int) else tuple(pad)
     if len(widths) % 2 or len(widths) > 2 * input.ndim:
-        raise ValueError(f"pad: {len(widths)} widths for {input.ndim} dimensions: give a pair for each, from the last one")
+        raise ValueError(f"pad: {len(widths)} widths for {input.ndim} dimensions: pass a pair for each dimension, starting with the last")
     for number in range(len(widths) // 2):
         input = _bordered(input, input.ndim - 1 - number, widths[2 * number], widths[2 * number + 1], mode)
     return input
@@ -50,8 +50,8 @@ def _bordered(x: Tensor, dim: int, left: int, right: int, mode: str) -> Tensor:
     size = x.shape[dim]
     most = {"reflect": size - 1, "circular": size}.get(mode)
     if min(left, right) < 0 or (size == 0 and max(left, right) > 0) or (most is not None and max(left, right) > most):
-        allowed = "from 0 on" if most is None else f"0 to {max(most, 0)}"
-        raise ValueError(f"pad: widths {left} and {right} of mode {mode} for dimension {dim} of size {size}: {allowed}")
+        allowed = "at least 0" if most is None else f"0 to {max(most, 0)}"
+        raise ValueError(f"pad: widths {left} and {right} of mode {mode} for dimension {dim} of size {size} must be {allowed}")
     parts = [x]
     if left:
         parts.insert(0, _border(x, dim, left, mode, True))
@@ -107,7 +107,7 @@ def unfold(input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Size
     if input.ndim == 3:
         return unfold(input.unsqueeze(0), kernel_size, dilation, padding, stride).squeeze(0)
     if input.ndim != 4:
-        raise ValueError(f"unfold: images are (N, C, H, W) or (C, H, W), the input has {input.ndim} dimensions")
+        raise ValueError(f"unfold: expected an input of shape (N, C, H, W) or (C, H, W), got {input.ndim} dimensions")
     count, channels, *sizes = input.shape
     paddings, padded, windows, place = _places(sizes, kernel_size, dilation, padding, stride, input.device)
     image = input.pad((paddings[1], paddings[1], paddings[0], paddings[0])).reshape(count * channels, padded[0] * padded[1])
@@ -121,7 +121,7 @@ def fold(
     if input.ndim == 2:
         return fold(input.unsqueeze(0), output_size, kernel_size, dilation, padding, stride).squeeze(0)
     if input.ndim != 3:
-        raise ValueError(f"fold: columns are (N, C * elements, windows), the input has {input.ndim} dimensions")
+        raise ValueError(f"fold: expected an input of shape (N, C * elements, windows), got {input.ndim} dimensions")
     paddings, padded, windows, place = _places(output_size, kernel_size, dilation, padding, stride, input.device)
     height, width = each(output_size, 2, "output_size")
     elements = place.numel() // (windows[0] * windows[1])

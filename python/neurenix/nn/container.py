@@ -29,7 +29,7 @@ class _Numbered(Module):
         try:
             return names[index]
         except IndexError:
-            raise IndexError(f"there is no part {index}: there are {len(names)}") from None
+            raise IndexError(f"index {index} is out of range for {len(names)} submodules") from None
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -268,7 +268,7 @@ class ParameterDict(Module):
 
     def __setitem__(self, name: str, value: Tensor) -> None:
         if "." in name:
-            raise KeyError(f"a parameter's name has no dot: {name!r}")
+            raise KeyError(f"a parameter's name must not contain a dot: {name!r}")
         self._parameters[name] = value if isinstance(value, Parameter) else Parameter(value)
 
     def __getitem__(self, name: str) -> Any:

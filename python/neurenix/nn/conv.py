@@ -38,22 +38,22 @@ class _Convolution(Module):
         dims, kind = self._dims, type(self).__name__
         modes = ("zeros",) if self._turned else ("zeros", "reflect", "replicate", "circular")
         if padding_mode not in modes:
-            raise ValueError(f"{kind}: padding_mode is {padding_mode!r}: it is one of {', '.join(modes)}")
+            raise ValueError(f"{kind}: padding_mode is {padding_mode!r}, it must be one of {', '.join(modes)}")
         if groups < 1 or in_channels % groups or out_channels % groups:
-            raise ValueError(f"{kind}: {in_channels} and {out_channels} channels do not divide into {groups} groups")
+            raise ValueError(f"{kind}: {in_channels} and {out_channels} channels are not divisible by {groups} groups")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = each(kernel_size, dims, "kernel_size")
         self.stride, self.dilation = each(stride, dims, "stride"), each(dilation, dims, "dilation")
         self.output_padding = each(output_padding, dims, "output_padding")
         for name in ("kernel_size", "stride", "dilation"):
             if min(getattr(self, name)) < 1:
-                raise ValueError(f"{kind}: {name} is {getattr(self, name)}: it is at least 1")
+                raise ValueError(f"{kind}: {name} is {getattr(self, name)}, it must be at least 1")
         self.padding_mode = padding_mode
         if isinstance(padding, str):
             if padding not in ("same", "valid"):
-                raise ValueError(f'{kind}: padding is {padding!r}: it is "same", "valid" or numbers')
+                raise ValueError(f'{kind}: padding is {padding!r}, it must be "same", "valid" or numbers')
             if padding == "same" and any(step != 1 for step in self.stride):
-                raise ValueError(f'{kind}: padding="same" needs a stride of 1')
+                raise ValueError(f'{kind}: padding="same" requires a stride of 1')
             self.padding: Any = padding
         else:
             self.padding = each(padding, dims, "padding")
@@ -229,7 +229,7 @@ class _Transposed(_Convolution):
         for size, kernel, stride, padding, dilation, output in settings:
             least = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1
             if not least <= output < least + stride:
-                raise ValueError(f"output_size: {output} is not between {least} and {least + stride - 1}")
+                raise ValueError(f"output_size: {output} must be between {least} and {least + stride - 1}")
             extra.append(output - least)
         return tuple(extra)
 

@@ -65,7 +65,7 @@ def _convolution(dims: int) -> Any:
         elif padding == "same":
             input, padding = _same(input, weight.shape[-dims:], stride, dilation, dims)
         elif isinstance(padding, str):
-            raise ValueError(f'padding is {padding!r}: it is "same", "valid" or numbers')
+            raise ValueError(f'padding is {padding!r}, it must be "same", "valid" or numbers')
         return native(input, weight, bias, stride, padding, dilation, groups)
 
     convolution.__name__ = convolution.__qualname__ = f"conv{dims}d"
@@ -81,7 +81,7 @@ def _same(
 ) -> tuple[Tensor, tuple[int, ...]]:
     """The padding with which the output is as large as the input; an odd remainder goes to the end of the input."""
     if any(step != 1 for step in each(stride, dims, "stride")):
-        raise ValueError('padding="same" needs a stride of 1')
+        raise ValueError('padding="same" requires a stride of 1')
     total = [step * (size - 1) for size, step in zip(kernel, each(dilation, dims, "dilation"), strict=True)]
     if any(width % 2 for width in total):
         input = input.pad([side for width in reversed(total) for side in (0, width % 2)])
@@ -164,8 +164,8 @@ def _adaptive_max_pool(dims: int) -> Any:
         wanted = [was if size is None else size for size, was in zip(sizes, kept, strict=True)]
         if any(size < 1 or was % size for size, was in zip(wanted, kept, strict=True)):
             raise NotImplementedError(
-                f"adaptive_max_pool{dims}d: indices are there where the output's sizes divide the input's, not for "
-                f"{tuple(wanted)} of {tuple(kept)}"
+                f"adaptive_max_pool{dims}d: return_indices=True requires output sizes that divide the input's, got "
+                f"{tuple(wanted)} for {tuple(kept)}"
             )
         return indexed(input, [was // size for size, was in zip(wanted, kept, strict=True)], return_indices=True)
 
@@ -190,9 +190,9 @@ def _avg_pool(dims: int) -> Any:
         if divisor_override is None:
             return native(input, kernel_size, stride, padding, ceil_mode, count_include_pad)
         if divisor_override == 0:
-            raise ValueError("avg_pool: divisor_override is 0")
+            raise ValueError("avg_pool: divisor_override must not be 0")
         if ceil_mode:
-            raise NotImplementedError("avg_pool: ceil_mode and divisor_override do not go together here")
+            raise NotImplementedError("avg_pool: ceil_mode together with divisor_override is not supported")
         elements = math.prod(each(kernel_size, dims, "kernel_size"))
         return native(input, kernel_size, stride, padding, False, True) * (elements / divisor_override)
 
@@ -233,7 +233,7 @@ def embedding(
 ) -> Tensor:
     """The rows of ``weight`` at these indices; the row ``padding_idx`` gets no gradient."""
     if max_norm is not None or scale_grad_by_freq or sparse:
-        raise ValueError("embedding: max_norm, scale_grad_by_freq and sparse are not there")
+        raise ValueError("embedding: max_norm, scale_grad_by_freq and sparse are not supported")
     return _engine.embedding(input, weight, padding_idx)
 
 
@@ -295,20 +295,20 @@ def instance_norm(
     input, weight, bias = full(input, weight, bias)
     if not use_input_stats:
         if running_mean is None or running_var is None:
-            raise ValueError("instance_norm: without use_input_stats running_mean and running_var are needed")
+            raise ValueError("instance_norm: running_mean and running_var are required without use_input_stats")
         return _engine.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     result = _engine.instance_norm(input, weight, bias, eps)
     tracked = [running for running in (running_mean, running_var) if running is not None]
     if math.prod(input.shape[2:]) == 1 or (tracked and not input.numel()):
         raise ValueError(
-            f"instance_norm: an input of shape {tuple(input.shape)} has no variance over a channel of a sample: give larger "
+            f"instance_norm: an input of shape {tuple(input.shape)} has no variance over a channel of a sample; pass larger "
             "inputs, or use_input_stats=False"
         )
     for running in tracked:
         if running.shape != input.shape[1:2]:
             raise ValueError(
                 f"instance_norm: running statistics of shape {tuple(running.shape)} do not fit an input of shape "
-                f"{tuple(input.shape)}: they have a number for each channel"
+                f"{tuple(input.shape)}: expected one value per channel"
             )
     axes = tuple(range(2, input.ndim))
     with no_grad():
@@ -345,7 +345,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     r = downscale_factor
     *batch, channels, height, width = input.shape
     if height % r or width % r:
-        raise ValueError(f"pixel_unshuffle: {height} by {width} pixels are no multiples of {r}")
+        raise ValueError(f"pixel_unshuffle: height {height} and width {width} must be multiples of {r}")
     parts = input.reshape(-1, channels, height // r, r, width // r, r).permute(0, 1, 3, 5, 2, 4)
     return parts.reshape(*batch, channels * r * r, height // r, width // r)
 
@@ -353,7 +353,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """Divides by ``(k + alpha * mean of squares of size neighbouring channels) ** beta``, for (N, C, ...)."""
     if input.ndim < 3:
-        raise ValueError(f"local_response_norm: the input has {input.ndim} dimensions, needed are 3 at least")
+        raise ValueError(f"local_response_norm: expected an input of at least 3 dimensions, got {input.ndim}")
     (input,) = full(input)
     squares = (input * input).movedim(1, -1)
     channels = squares.shape[-1]
@@ -379,7 +379,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     r = upscale_factor
     *batch, channels, height, width = input.shape
     if channels % (r * r):
-        raise ValueError(f"pixel_shuffle: {channels} channels are no multiple of {r} * {r}")
+        raise ValueError(f"pixel_shuffle: the number of channels, {channels}, must be a multiple of {r} * {r}")
     parts = input.reshape(-1, channels // (r * r), r, r, height, width).permute(0, 1, 4, 2, 5, 3)
     return parts.reshape(*batch, channels // (r * r), height * r, width * r)
 

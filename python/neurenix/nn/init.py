@@ -55,7 +55,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generato
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Numbers from a normal distribution."""
     if isinstance(std, (int, float)) and std < 0:
-        raise ValueError(f"normal_: std is {std}: it is not negative")
+        raise ValueError(f"normal_: std is {std}, it must not be negative")
     return _put(tensor, _draw(tensor, "randn", generator) * std + mean)
 
 
@@ -69,7 +69,7 @@ def trunc_normal_(
 ) -> Tensor:
     """Numbers from a normal distribution truncated to [``a``, ``b``], by its inverse cumulative distribution."""
     if std <= 0:
-        raise ValueError(f"trunc_normal_: std is {std}: it is above 0")
+        raise ValueError(f"trunc_normal_: std is {std}, it must be greater than 0")
     lower, upper = (math.erf((edge - mean) / std / math.sqrt(2.0)) for edge in (a, b))
     # Winitzki's approximation starts, three of Newton's steps make it exact to float32.
     y = (_draw(tensor, "rand", generator) * (upper - lower) + lower).clamp(-0.9999999, 0.9999999)
@@ -99,17 +99,17 @@ def ones_(tensor: Tensor) -> Tensor:
 def eye_(tensor: Tensor) -> Tensor:
     """Ones on the diagonal of a matrix."""
     if tensor.ndim != 2:
-        raise ValueError(f"eye_: a matrix is needed, not {tensor.ndim} dimensions")
+        raise ValueError(f"eye_: expected a matrix, got {tensor.ndim} dimensions")
     return _put(tensor, _engine.eye(*tensor.shape, device=tensor.device))
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """A convolution weight that passes on as many channels as it can, separately for each group."""
     if tensor.ndim not in (3, 4, 5):
-        raise ValueError(f"dirac_: a convolution's weight of 3, 4 or 5 dimensions is needed, not {tensor.ndim}")
+        raise ValueError(f"dirac_: expected a convolution's weight of 3, 4 or 5 dimensions, got {tensor.ndim}")
     outputs, inputs, *kernel = tensor.shape
     if groups < 1 or outputs % groups:
-        raise ValueError(f"dirac_: {outputs} channels cannot be divided among {groups} groups")
+        raise ValueError(f"dirac_: {outputs} channels are not divisible by {groups} groups")
     values = np.zeros(tensor.shape, np.float32)
     for group in range(groups):
         for channel in range(min(outputs // groups, inputs)):
@@ -121,7 +121,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     """A matrix whose rows or columns, whichever are fewer, are orthogonal (Saxe et al., 2013); trailing dimensions count
     as one."""
     if tensor.ndim < 2:
-        raise ValueError(f"orthogonal_: at least 2 dimensions are needed, not {tensor.ndim}")
+        raise ValueError(f"orthogonal_: expected at least 2 dimensions, got {tensor.ndim}")
     if tensor.numel() == 0:
         return tensor
     drawn = _draw(tensor, "randn", generator).cpu().numpy().reshape(tensor.shape[0], -1).astype(np.float64)
@@ -136,9 +136,9 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
     """A matrix with this fraction of zeros in each column, normally distributed elsewhere (Martens, 2010)."""
     if tensor.ndim != 2:
-        raise ValueError(f"sparse_: a matrix is needed, not {tensor.ndim} dimensions")
+        raise ValueError(f"sparse_: expected a matrix, got {tensor.ndim} dimensions")
     if not 0.0 <= sparsity <= 1.0:
-        raise ValueError(f"sparse_: sparsity is {sparsity}: it is a share between 0 and 1")
+        raise ValueError(f"sparse_: sparsity is {sparsity}, it must be between 0 and 1")
     zeros = math.ceil(sparsity * tensor.shape[0])
     order = _engine.rand(tuple(tensor.shape), device=tensor.device, generator=generator).argsort(0).argsort(0)
     return _put(tensor, _engine.where(order < zeros, 0.0, _draw(tensor, "randn", generator) * std))
@@ -147,7 +147,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 def fans(tensor: Tensor) -> tuple[int, int]:
     """The fan-in (inputs of an output unit) and the fan-out (output units that an input reaches)."""
     if tensor.ndim < 2:
-        raise ValueError(f"fan in and fan out need a tensor of at least 2 dimensions, not {tensor.ndim}")
+        raise ValueError(f"fan-in and fan-out require a tensor of at least 2 dimensions, got {tensor.ndim}")
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
 
@@ -165,7 +165,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 
 def _kaiming(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     if mode not in ("fan_in", "fan_out"):
-        raise ValueError(f'mode is {mode!r}: it is "fan_in" or "fan_out"')
+        raise ValueError(f'mode is {mode!r}, it must be "fan_in" or "fan_out"')
     return calculate_gain(nonlinearity, a) / math.sqrt(fans(tensor)[mode == "fan_out"])
 
 

@@ -133,9 +133,9 @@ class Embedding(Module):
     ) -> None:
         super().__init__()
         if max_norm is not None or scale_grad_by_freq or sparse:
-            raise ValueError("Embedding: max_norm, scale_grad_by_freq and sparse are not there")
+            raise ValueError("Embedding: max_norm, scale_grad_by_freq and sparse are not supported")
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise ValueError(f"Embedding: padding_idx is {padding_idx}, there are {num_embeddings} vectors")
+            raise ValueError(f"Embedding: padding_idx {padding_idx} is out of range for {num_embeddings} vectors")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         if _weight is None:
@@ -144,8 +144,8 @@ class Embedding(Module):
             if self.padding_idx is not None:
                 self.weight.data[self.padding_idx] = 0.0
         elif tuple(_weight.shape) != (num_embeddings, embedding_dim):
-            shapes = f"{tuple(_weight.shape)}, it must be {(num_embeddings, embedding_dim)}"
-            raise ValueError(f"Embedding: the shape of the vectors is {shapes}")
+            shapes = f"{(num_embeddings, embedding_dim)}, got {tuple(_weight.shape)}"
+            raise ValueError(f"Embedding: expected vectors of shape {shapes}")
         else:
             self.weight = Parameter(_weight)
         self.weight.requires_grad = not _freeze
@@ -163,7 +163,7 @@ class Embedding(Module):
     ) -> Embedding:
         """An embedding with these vectors; ``freeze`` excludes them from training."""
         if embeddings.ndim != 2:
-            raise ValueError(f"from_pretrained: vectors are the rows of a matrix, not of {embeddings.ndim} dimensions")
+            raise ValueError(f"from_pretrained: expected a matrix, got {embeddings.ndim} dimensions")
         count, size = embeddings.shape
         unused = (max_norm, norm_type, scale_grad_by_freq, sparse)
         return cls(count, size, padding_idx, *unused, _weight=embeddings, _freeze=freeze, device=embeddings.device)
@@ -208,9 +208,9 @@ class EmbeddingBag(Module):
     ) -> None:
         super().__init__()
         if max_norm is not None or scale_grad_by_freq or sparse:
-            raise ValueError("EmbeddingBag: max_norm, scale_grad_by_freq and sparse are not there")
+            raise ValueError("EmbeddingBag: max_norm, scale_grad_by_freq and sparse are not supported")
         if mode not in ("sum", "mean", "max"):
-            raise ValueError(f'EmbeddingBag: mode is {mode!r}: it is "sum", "mean" or "max"')
+            raise ValueError(f'EmbeddingBag: mode is {mode!r}, it must be "sum", "mean" or "max"')
         place: dict[str, Any] = {"device": device, "dtype": dtype}
         table = Embedding(num_embeddings, embedding_dim, padding_idx, _weight=_weight, **place)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
@@ -232,7 +232,7 @@ class EmbeddingBag(Module):
     ) -> EmbeddingBag:
         """An ``EmbeddingBag`` with these vectors; ``freeze`` excludes them from training."""
         if embeddings.ndim != 2:
-            raise ValueError(f"from_pretrained: vectors are the rows of a matrix, not of {embeddings.ndim} dimensions")
+            raise ValueError(f"from_pretrained: expected a matrix, got {embeddings.ndim} dimensions")
         count, size = embeddings.shape
         settings = (max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings, include_last_offset, padding_idx)
         bags = cls(count, size, *settings, device=embeddings.device)

@@ -18,7 +18,7 @@ class Loss(Module):
         super().__init__()
         allowed = ("mean", "sum", "none", "batchmean") if isinstance(self, KLDivLoss) else ("mean", "sum", "none")
         if reduction not in allowed:
-            raise ValueError(f"{type(self).__name__}: reduction is {reduction!r}: it is one of {', '.join(allowed)}")
+            raise ValueError(f"{type(self).__name__}: reduction is {reduction!r}, it must be one of {', '.join(allowed)}")
         self.reduction = reduction
 
     def extra_repr(self) -> str:

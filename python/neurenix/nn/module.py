@@ -65,15 +65,15 @@ class Module:
             self._modules[name] = value
         elif name in self._parameters:
             if value is not None:
-                raise TypeError(f"{name} is a parameter: a {type(value).__name__} cannot take its place, use Parameter")
+                raise TypeError(f"{name} is a parameter: expected Parameter or None, got {type(value).__name__}")
             self._parameters[name] = None
         elif name in self._modules:
             if value is not None:
-                raise TypeError(f"{name} is a module: a {type(value).__name__} cannot take its place")
+                raise TypeError(f"{name} is a submodule: expected Module or None, got {type(value).__name__}")
             self._modules[name] = None
         elif name in self._buffers:
             if value is not None and not isinstance(value, Tensor):
-                raise TypeError(f"{name} is a buffer: a {type(value).__name__} cannot take its place, use a tensor")
+                raise TypeError(f"{name} is a buffer: expected a tensor or None, got {type(value).__name__}")
             self._buffers[name] = value
         else:
             object.__setattr__(self, name, value)
@@ -104,27 +104,27 @@ class Module:
 
     def _check_name(self, name: str, known: Mapping[str, Any]) -> None:
         if not isinstance(name, str):
-            raise TypeError(f"a name is a str, not a {type(name).__name__}")
+            raise TypeError(f"expected a str as name, got {type(name).__name__}")
         if not name or "." in name:
-            raise KeyError(f"{name!r} is no name for a part of a module: it must not be empty or contain a dot")
+            raise KeyError(f"{name!r} is not a valid name: it must not be empty or contain a dot")
         if hasattr(self, name) and name not in known:
-            raise KeyError(f"{type(self).__name__} has an attribute {name!r} already")
+            raise KeyError(f"{type(self).__name__} already has an attribute {name!r}")
 
     def register_parameter(self, name: str, param: Tensor | None) -> None:
         """Adds a parameter, or a placeholder for a missing one. A plain tensor is accepted if it is a leaf."""
         self._check_name(name, self._parameters)
         if param is not None:
             if not isinstance(param, Tensor):
-                raise TypeError(f"parameter {name!r} is a {type(param).__name__}, not a tensor")
+                raise TypeError(f"parameter {name!r}: expected a tensor, got {type(param).__name__}")
             if not param.is_leaf:
-                raise ValueError(f"parameter {name!r} is the result of operations: detach() it first")
+                raise ValueError(f"parameter {name!r} is not a leaf: call detach() first")
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Adds a tensor that belongs to the state but is not trained, such as a running mean."""
         self._check_name(name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(f"buffer {name!r} is a {type(tensor).__name__}, not a tensor")
+            raise TypeError(f"buffer {name!r}: expected a tensor, got {type(tensor).__name__}")
         self._buffers[name] = tensor
         if persistent:
             self._not_saved.discard(name)
@@ -135,7 +135,7 @@ class Module:
         """Adds a part."""
         self._check_name(name, self._modules)
         if module is not None and not isinstance(module, Module):
-            raise TypeError(f"{name!r} is a {type(module).__name__}, not a Module")
+            raise TypeError(f"submodule {name!r}: expected Module, got {type(module).__name__}")
         self._modules[name] = module
 
     def add_module(self, name: str, module: Module | None) -> None:
@@ -145,7 +145,7 @@ class Module:
     # Computation.
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Computes the module's result; subclasses define it."""
-        raise NotImplementedError(f"{type(self).__name__} has no forward()")
+        raise NotImplementedError(f"{type(self).__name__} does not implement forward()")
 
     #: How this module computes instead of as it is: set by ``TensorCoresBackend.optimize_model``.
     computation_dtype: tuple[str, str] | None = None
@@ -282,7 +282,7 @@ class Module:
         for name in filter(None, target.split(".")):
             part = module._modules.get(name)
             if part is None:
-                raise AttributeError(f"{type(module).__name__} has no part {name!r}")
+                raise AttributeError(f"{type(module).__name__} has no submodule {name!r}")
             module = part
         return module
 
@@ -291,7 +291,7 @@ class Module:
         path, _, name = target.rpartition(".")
         parameter = self.get_submodule(path)._parameters.get(name)
         if parameter is None:
-            raise AttributeError(f"there is no parameter {target!r}")
+            raise AttributeError(f"no parameter {target!r}")
         return parameter
 
     def get_buffer(self, target: str) -> Tensor:
@@ -299,7 +299,7 @@ class Module:
         path, _, name = target.rpartition(".")
         buffer = self.get_submodule(path)._buffers.get(name)
         if buffer is None:
-            raise AttributeError(f"there is no buffer {target!r}")
+            raise AttributeError(f"no buffer {target!r}")
         return buffer
 
     def apply(self: T, fn: Callable[[Module], Any]) -> T:
@@ -348,7 +348,7 @@ class Module:
         evaluation mode.
         """
         if not isinstance(mode, bool):
-            raise ValueError("train: the mode is True or False")
+            raise ValueError("train: mode must be True or False")
         for module in self.modules():
             module.training = mode
         return self
@@ -397,7 +397,7 @@ class Module:
                 else:
                     device = found
         if dtype is not None and not _engine.dtype(dtype).is_floating_point:
-            raise TypeError(f"to: parameters are of floating point, {dtype} is not")
+            raise TypeError(f"to: expected a floating-point dtype, got {dtype}")
         return self._convert(dtype, device)
 
     def cpu(self: T) -> T:

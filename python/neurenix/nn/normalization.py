@@ -55,7 +55,7 @@ class _Running(Module):
         kind = type(self).__name__
         if input.ndim not in self._ranks:
             ranks = " or ".join(map(str, self._ranks))
-            raise ValueError(f"{kind}: the input has {input.ndim} dimensions, needed are {ranks}")
+            raise ValueError(f"{kind}: expected an input of {ranks} dimensions, got {input.ndim}")
 
     def extra_repr(self) -> str:
         text = f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
@@ -279,7 +279,7 @@ class GroupNorm(Module):
     ) -> None:
         super().__init__()
         if num_groups < 1 or num_channels % num_groups:
-            raise ValueError(f"GroupNorm: {num_channels} channels cannot be divided into {num_groups} groups")
+            raise ValueError(f"GroupNorm: {num_channels} channels are not divisible by {num_groups} groups")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         place = {"dtype": dtype, "device": device}
         self.register_parameter("weight", _ones(num_channels, **place) if affine else None)

@@ -40,7 +40,7 @@ class _Pad(Module):
     >>> nx.nn.ReplicationPad1d(1)(nx.Tensor([[[1.0, 2.0, 3.0]]])).tolist()
     [[[1.0, 1.0, 2.0, 3.0, 3.0]]]
     >>> nx.nn.ReflectionPad3d.__doc__.splitlines()[0]
-    'Borders of what is inside, mirrored, round (N, C, D, H, W), or (C, D, H, W).'
+    'Pads (N, C, D, H, W), or (C, D, H, W), with what is inside, mirrored.'
     """
 
     _dims: int
@@ -57,7 +57,7 @@ class _Pad(Module):
         super().__init__()
         widths = (padding,) * (2 * self._dims) if isinstance(padding, int) else tuple(padding)
         if len(widths) != 2 * self._dims:
-            raise ValueError(f"{type(self).__name__}: {len(widths)} widths where {2 * self._dims} are needed, or one")
+            raise ValueError(f"{type(self).__name__}: expected {2 * self._dims} widths or one, got {len(widths)}")
         self.padding = widths
 
     def forward(self, input: Tensor) -> Tensor:

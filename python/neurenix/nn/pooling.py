@@ -86,7 +86,7 @@ class _AvgPool(Module):
     ) -> None:
         super().__init__()
         if divisor_override is not None and self._dims == 1:
-            raise TypeError("AvgPool1d: divisor_override is for images and volumes")
+            raise TypeError("AvgPool1d: divisor_override is only supported in two and three dimensions")
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.ceil_mode, self.count_include_pad = padding, ceil_mode, count_include_pad
         self.divisor_override = divisor_override
@@ -235,7 +235,7 @@ class Dropout(Module):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         if not 0.0 <= p <= 1.0:
-            raise ValueError(f"{type(self).__name__}: p is {p}, a probability is between 0 and 1")
+            raise ValueError(f"{type(self).__name__}: p is {p}, it must be a probability between 0 and 1")
         self.p, self.inplace = p, inplace
 
     def forward(self, input: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ State = Tensor | tuple[Tensor, Tensor] | None
 
 def _check_nonlinearity(kind: str) -> None:
     if kind not in ("tanh", "relu"):
-        raise ValueError(f'nonlinearity is {kind!r}: it is "tanh" or "relu"')
+        raise ValueError(f'nonlinearity is {kind!r}, it must be "tanh" or "relu"')
 
 
 class _Weights(Module):
@@ -61,9 +61,9 @@ class _Recurrent(_Weights):
     ) -> None:
         super().__init__()
         if hidden_size < 1 or num_layers < 1:
-            raise ValueError(f"{type(self).__name__}: hidden_size and num_layers are at least 1")
+            raise ValueError(f"{type(self).__name__}: hidden_size and num_layers must be at least 1")
         if not 0.0 <= dropout <= 1.0:
-            raise ValueError(f"{type(self).__name__}: dropout is {dropout}, a probability is between 0 and 1")
+            raise ValueError(f"{type(self).__name__}: dropout is {dropout}, it must be a probability between 0 and 1")
         self._kind, self.input_size, self.hidden_size, self.num_layers = kind, input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
         self._directions = 2 if bidirectional else 1
@@ -76,7 +76,7 @@ class _Recurrent(_Weights):
 
     def _run(self, input: Tensor, h_0: Tensor | None, c_0: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         if input.ndim not in (2, 3):
-            raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions, needed are 2 or 3")
+            raise ValueError(f"{type(self).__name__}: expected an input of 2 or 3 dimensions, got {input.ndim}")
         single = input.ndim == 2
         h_0, c_0 = low(h_0, c_0)
         x = input.to(self._weights("_l0")[0].dtype)
@@ -89,7 +89,7 @@ class _Recurrent(_Weights):
         needed = (cells, x.shape[1], self.hidden_size)
         for state in (h_0, c_0):
             if state is not None and tuple(state.shape) != needed:
-                raise ValueError(f"{type(self).__name__}: a state has shape {tuple(state.shape)}, needed is {needed}")
+                raise ValueError(f"{type(self).__name__}: expected a state of shape {needed}, got {tuple(state.shape)}")
         last_h, last_c = [], []
         for layer in range(self.num_layers):
             if layer and self.dropout:
@@ -209,7 +209,7 @@ class LSTM(_Recurrent):
         dtype: Any = None,
     ) -> None:
         if proj_size:
-            raise NotImplementedError("LSTM: proj_size is not there: put a Linear behind the layer")
+            raise NotImplementedError("LSTM: proj_size is not supported; add a Linear after the layer")
         super().__init__(
             "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
         )
@@ -231,7 +231,7 @@ class _Cell(_Weights):
 
     def _step(self, input: Tensor, h: Tensor | None, c: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if input.ndim not in (1, 2):
-            raise ValueError(f"{type(self).__name__}: the input has {input.ndim} dimensions, needed are 1 or 2")
+            raise ValueError(f"{type(self).__name__}: expected an input of 1 or 2 dimensions, got {input.ndim}")
         single = input.ndim == 1
         if single:
             input = input.unsqueeze(0)

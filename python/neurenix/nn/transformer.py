@@ -57,7 +57,7 @@ class MultiheadAttention(Module):
     ) -> None:
         super().__init__()
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
-            raise ValueError(f"MultiheadAttention: {embed_dim} dimensions cannot be divided among {num_heads} heads")
+            raise ValueError(f"MultiheadAttention: {embed_dim} dimensions are not divisible by {num_heads} heads")
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.dropout, self.batch_first = dropout, batch_first
         self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
@@ -92,7 +92,7 @@ class MultiheadAttention(Module):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         if is_causal and attn_mask is None:
-            raise ValueError("MultiheadAttention: is_causal is a hint about attn_mask, which is missing")
+            raise ValueError("MultiheadAttention: is_causal=True requires attn_mask")
         single = query.ndim == 2
         if single:
             query, key, value = (each.unsqueeze(0) for each in (query, key, value))
@@ -164,7 +164,7 @@ def chosen_activation(activation: str | Callable[[Tensor], Tensor]) -> Callable[
     if not isinstance(activation, str):
         return activation
     if activation not in ("relu", "gelu"):
-        raise ValueError(f'activation is {activation!r}: it is "relu", "gelu" or a function')
+        raise ValueError(f'activation is {activation!r}, it must be "relu", "gelu" or a function')
     return F.relu if activation == "relu" else F.gelu
 
 

@@ -25,9 +25,9 @@ class ReduceLROnPlateau:
         eps: float = 1e-8,
     ) -> None:
         if factor >= 1.0:
-            raise ValueError("ReduceLROnPlateau: factor is below 1")
+            raise ValueError("ReduceLROnPlateau: factor must be less than 1")
         if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
-            raise ValueError('ReduceLROnPlateau: mode is "min" or "max", threshold_mode "rel" or "abs"')
+            raise ValueError('ReduceLROnPlateau: mode must be "min" or "max", and threshold_mode "rel" or "abs"')
         groups = len(optimizer.param_groups)
         self.min_lrs = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * groups
         if len(self.min_lrs) != groups:

@@ -29,12 +29,12 @@ class LRScheduler:
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+            raise TypeError(f"expected Optimizer, got {type(optimizer).__name__}")
         for number, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
-                raise KeyError(f"parameter group {number} has no 'initial_lr', needed to go on from epoch {last_epoch}")
+                raise KeyError(f"parameter group {number} has no 'initial_lr', which is required to resume from epoch {last_epoch}")
         self.optimizer, self.last_epoch = optimizer, last_epoch
         self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
         self._last_lr: list[float] = []
@@ -102,7 +102,7 @@ class StepLR(_Factor):
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         if step_size < 1:
-            raise ValueError(f"StepLR: step_size is {step_size}: it is at least 1")
+            raise ValueError(f"StepLR: step_size is {step_size}, it must be at least 1")
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
@@ -148,7 +148,7 @@ class ConstantLR(_Factor):
         self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
     ) -> None:
         if not 0.0 <= factor <= 1.0:
-            raise ValueError("ConstantLR: factor is between 0 and 1")
+            raise ValueError("ConstantLR: factor must be between 0 and 1")
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
@@ -170,7 +170,7 @@ class LinearLR(_Factor):
         last_epoch: int = -1,
     ) -> None:
         if not 0.0 < start_factor <= 1.0 or not 0.0 <= end_factor <= 1.0:
-            raise ValueError("LinearLR: both factors are between 0 and 1, start_factor above 0")
+            raise ValueError("LinearLR: start_factor and end_factor must be between 0 and 1, and start_factor greater than 0")
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
@@ -230,7 +230,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
     ) -> None:
         if T_0 < 1 or T_mult < 1:
-            raise ValueError("CosineAnnealingWarmRestarts: T_0 and T_mult are whole numbers of at least 1")
+            raise ValueError("CosineAnnealingWarmRestarts: T_0 and T_mult must be integers of at least 1")
         self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
         super().__init__(optimizer, last_epoch)
 
@@ -272,12 +272,12 @@ class OneCycleLR(LRScheduler):
     ) -> None:
         if total_steps is None:
             if epochs is None or steps_per_epoch is None:
-                raise ValueError("OneCycleLR: give total_steps, or epochs and steps_per_epoch")
+                raise ValueError("OneCycleLR: pass total_steps, or epochs and steps_per_epoch")
             total_steps = epochs * steps_per_epoch
         if total_steps < 1 or not 0.0 <= pct_start <= 1.0:
-            raise ValueError("OneCycleLR: total_steps is at least 1 and pct_start between 0 and 1")
+            raise ValueError("OneCycleLR: total_steps must be at least 1, and pct_start between 0 and 1")
         if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f'OneCycleLR: anneal_strategy is {anneal_strategy!r}: it is "cos" or "linear"')
+            raise ValueError(f'OneCycleLR: anneal_strategy is {anneal_strategy!r}, it must be "cos" or "linear"')
         self.total_steps, self.anneal_strategy, self.cycle_momentum = total_steps, anneal_strategy, cycle_momentum
         up = float(pct_start * total_steps) - 1
         top, end = "max", float(total_steps - 1)
@@ -293,7 +293,7 @@ class OneCycleLR(LRScheduler):
         if len(tops) != len(groups):
             raise ValueError(f"OneCycleLR: {len(tops)} values of max_lr for {len(groups)} parameter groups")
         if cycle_momentum and not all("momentum" in group or "betas" in group for group in groups):
-            raise ValueError("OneCycleLR: the optimizer has no momentum: give cycle_momentum=False")
+            raise ValueError("OneCycleLR: the optimizer has no momentum; pass cycle_momentum=False")
         self.momenta = {"base_momentum": base_momentum, "max_momentum": max_momentum}
         self.rates = []
         for group, rate in zip(groups, tops, strict=True):
@@ -310,7 +310,7 @@ class OneCycleLR(LRScheduler):
 
     def _place(self, epoch: float) -> tuple[tuple[float, str, str, str, str], float]:
         if epoch > self.total_steps:
-            raise ValueError(f"OneCycleLR: step {epoch} is beyond the {self.total_steps} of the cycle")
+            raise ValueError(f"OneCycleLR: step {epoch} is past the end of the cycle of {self.total_steps} steps")
         start = 0.0
         for phase in self.phases:
             if epoch <= phase[0] or phase is self.phases[-1]:
@@ -341,9 +341,9 @@ class SequentialLR:
         self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
     ) -> None:
         if not schedulers or len(milestones) != len(schedulers) - 1:
-            raise ValueError("SequentialLR: schedules need one milestone less than there are of them")
+            raise ValueError("SequentialLR: expected one milestone fewer than schedulers")
         if any(scheduler.optimizer is not optimizer for scheduler in schedulers):
-            raise ValueError("SequentialLR: a schedule is of another optimizer")
+            raise ValueError("SequentialLR: all schedulers must belong to the same optimizer")
         self.optimizer, self._schedulers, self._milestones = optimizer, list(schedulers), list(milestones)
         self.last_epoch = last_epoch + 1
         # Making the schedules has changed the learning rates one after the other: back, and the first alone counts.

@@ -33,7 +33,7 @@ class Optimizer:
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
-            raise TypeError(f"{type(self).__name__}: parameters are given as a list, not as one tensor")
+            raise TypeError(f"{type(self).__name__}: expected a list of parameters, got one tensor")
         self.defaults = defaults
         self.param_groups: list[dict[str, Any]] = []
         groups: list[Any] = list(params)
@@ -55,9 +55,9 @@ class Optimizer:
         members = [params] if isinstance(params, Tensor) else [p[1] if isinstance(p, tuple) else p for p in params]
         for parameter in members:
             if not isinstance(parameter, Tensor):
-                raise TypeError(f"an optimizer takes tensors, not a {type(parameter).__name__}")
+                raise TypeError(f"expected a tensor to optimize, got {type(parameter).__name__}")
             if not parameter.is_leaf:
-                raise ValueError("can't optimize a non-leaf tensor: give the tensor it was computed from")
+                raise ValueError("can't optimize a non-leaf tensor: pass the leaf it was computed from")
         group["params"] = members
         _check_group(group)
         return group
@@ -104,7 +104,7 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates every parameter that has a gradient. ``closure`` computes the loss and its gradients first."""
         if not self._rule:
-            raise NotImplementedError(f"{type(self).__name__} has no step(): define it")
+            raise NotImplementedError(f"{type(self).__name__} does not implement step()")
         loss = None
         if closure is not None:
             with enable_grad():
@@ -154,7 +154,7 @@ class Optimizer:
         state = {int(number): values for number, values in state_dict["state"].items()}
         unknown = sorted(set(state) - set(order))
         if unknown:
-            raise ValueError(f"the state has parameters {unknown}, of which its groups know nothing")
+            raise ValueError(f"the state has parameters {unknown} that belong to none of its groups")
         self._native = self._built(
             groups, {place: state[number] for place, number in enumerate(order) if number in state}
         )
@@ -245,7 +245,7 @@ def _check_group(group: Mapping[str, Any]) -> None:
             raise ValueError(f"Invalid {text}: {value}")
     for name in ("maximize", "differentiable"):
         if group.get(name):
-            raise ValueError(f"{name}=True is not there")
+            raise ValueError(f"{name}=True is not supported")
 
 
 def check_choices(kind: str, choices: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def _check_betas(betas: tuple[float, float]) -> None:
 
 def _not_decoupled(kind: str, decoupled: bool) -> None:
     if decoupled:
-        raise NotImplementedError(f"{kind}: decoupled_weight_decay=True is not there: use AdamW")
+        raise NotImplementedError(f"{kind}: decoupled_weight_decay=True is not supported; use AdamW")
 
 
 class SGD(Optimizer):
@@ -70,7 +70,7 @@ class _Adaptive(Optimizer):
 
     def _options(self, group: Mapping[str, Any]) -> dict[str, float]:
         if group.get("decoupled_weight_decay") and self._rule != "AdamW":
-            raise ValueError(f"{self._rule}: decoupled_weight_decay=True is not there: use AdamW")
+            raise ValueError(f"{self._rule}: decoupled_weight_decay=True is not supported; use AdamW")
         beta1, beta2 = group["betas"]
         return {"beta1": float(beta1), "beta2": float(beta2), **{name: float(group[name]) for name in self._named}}
 
@@ -268,7 +268,7 @@ class Adagrad(Optimizer):
         check_choices("Adagrad", choices)
         _at_least_zero(lr_decay=lr_decay, epsilon=eps)
         if initial_accumulator_value != 0.0:
-            raise NotImplementedError("Adagrad: an initial_accumulator_value other than 0 is not there")
+            raise NotImplementedError("Adagrad: initial_accumulator_value must be 0; other values are not supported")
         super().__init__(params, {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay})
 
     def _options(self, group: Mapping[str, Any]) -> dict[str, float]:

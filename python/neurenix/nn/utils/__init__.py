@@ -85,7 +85,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     parameters = list(parameters)
     needed = sum(parameter.numel() for parameter in parameters)
     if vec.ndim != 1 or vec.numel() != needed:
-        raise ValueError(f"vector_to_parameters: a vector of {needed} numbers is needed, not shape {tuple(vec.shape)}")
+        raise ValueError(f"vector_to_parameters: expected a vector of {needed} elements, got shape {tuple(vec.shape)}")
     start = 0
     for parameter in parameters:
         size = parameter.numel()

@@ -18,9 +18,9 @@ def pad_sequence(
     [[1, 2], [3, 9]]
     """
     if padding_side not in ("left", "right"):
-        raise ValueError(f'pad_sequence: padding_side is {padding_side!r}: it is "left" or "right"')
+        raise ValueError(f'pad_sequence: padding_side is {padding_side!r}, it must be "left" or "right"')
     if not sequences or any(sequence.ndim == 0 for sequence in sequences):
-        raise ValueError("pad_sequence: sequences are needed, with a first dimension")
+        raise ValueError("pad_sequence: expected at least one sequence, each of at least 1 dimension")
     longest = max(sequence.shape[0] for sequence in sequences)
     padded = []
     for sequence in sequences:
