@@ -219,7 +219,7 @@ impl Rewriter {
         if neutral {
             return Ok(Is(a));
         }
-        // Every device computes this power so.
+        // The CPU and every printed kernel compute this power so when the exponent is data.
         if binary == Binary::Pow && float && constant.as_f64() == 2.0 {
             node.op = Op::Binary(Binary::Mul);
             node.inputs = smallvec![a, a];

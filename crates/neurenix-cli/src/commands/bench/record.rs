@@ -1,8 +1,8 @@
-//! Plans and printed kernels on record: of every workload, of every operation in `float32`, and of random graphs. A change
+//! Steps and printed kernels on record: of every workload, of the suite's cases in `float32`, and of random graphs. A change
 //! that only moves code leaves all of them as they are; any other shows here what it changed.
 //!
 //! `record/hashes.txt` has a hash of each computation's text, `record/*.txt.gz` the texts. Both are rewritten with
-//! `UPDATE_GOLDEN=1 cargo test -p neurenix-cli record`.
+//! `UPDATE_GOLDEN=1 cargo test -p neurenix-cli --lib record`.
 
 use std::{
     collections::BTreeMap,
