@@ -103,6 +103,7 @@ def gelu(a, b, c, d):
 
 
 kernel("gelu(a*b+c)*d 64M", gelu, *(torch.randn(1 << 26) for _ in range(4)))
+kernel("gelu(a*b+c)*d 64M bf16", gelu, *(torch.randn(1 << 26).bfloat16() for _ in range(4)))
 x, w = torch.randn(16384, 4096).bfloat16(), torch.randn(4096).bfloat16()
 kernel("softmax 16384x4096 bf16", lambda x: F.softmax(x, -1), x)
 kernel("layer norm 16384x4096 bf16", lambda x, w: F.layer_norm(x, (4096,), w, w), x, w)

@@ -134,8 +134,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
             bar.set_position(done as u64);
         });
         bar.finish_and_clear();
-        neurenix::phynexus::interrupt::check()?;
         write_out(format_args!("{found}\n"))?;
+        neurenix::phynexus::interrupt::check()?;
         return Ok(code(found.passed()));
     }
     let report = verify::run(device, &options, &mut |progress| {

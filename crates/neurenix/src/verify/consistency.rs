@@ -4,11 +4,14 @@
 use std::fmt;
 
 use phynexus::{
-    DType, Device, interrupt,
+    DType, Device,
     oracle::generate::{Case, inconsistency, random_case_of, shrink},
 };
 
-use super::execute::{Outcome, guarded};
+use super::{
+    execute::{Outcome, guarded},
+    parallel,
+};
 
 /// What came of random programs.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +50,7 @@ pub(super) fn program(seed: u64, operations: usize) -> Case {
 }
 
 /// Runs random programs of these seeds, of so many operations at most. Where the thread is
-/// [interrupted](interrupt), it ends with the program before. `progress` is told how many are done.
+/// [interrupted](phynexus::interrupt), it ends with the program before. `progress` is told how many are done.
 pub fn consistency(
     device: Device,
     seeds: std::ops::Range<u64>,
@@ -55,20 +58,21 @@ pub fn consistency(
     progress: &mut dyn FnMut(usize),
 ) -> Consistency {
     let mut found = Consistency::default();
-    for seed in seeds {
+    let count = seeds.end.saturating_sub(seeds.start) as usize;
+    let difference = |at: usize| -> Option<String> {
+        let seed = seeds.start + at as u64;
         let case = program(seed, operations);
-        let outcome = check(&case, device, seed);
-        if interrupt::requested() || found.differences.len() >= ENOUGH {
-            break;
-        }
-        if outcome.failure.is_some() {
-            let small = shrink(&case, &mut |candidate| check(candidate, device, seed).failure.is_some());
-            let failure = check(&small, device, seed).failure.or(outcome.failure);
-            found.differences.push(format!("{small}\n{}", failure.unwrap_or_default()));
-        }
+        let failure = check(&case, device, seed).failure?;
+        let small = shrink(&case, &mut |candidate| check(candidate, device, seed).failure.is_some());
+        let failure = check(&small, device, seed).failure.unwrap_or(failure);
+        Some(format!("{small}\n{failure}"))
+    };
+    parallel::in_order(count, &difference, &mut |difference| {
+        found.differences.extend(difference);
         found.programs += 1;
         progress(found.programs);
-    }
+        found.differences.len() < ENOUGH
+    });
     found
 }
 

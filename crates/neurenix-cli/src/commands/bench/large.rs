@@ -4,7 +4,7 @@ use neurenix::{
     Result,
     phynexus::{
         DType, Device, MatmulPrecision, Tensor, set_float32_matmul_precision,
-        tensor::{GeluApproximation, Generator},
+        tensor::GeluApproximation,
     },
 };
 
@@ -16,17 +16,19 @@ const COLUMNS: usize = 4096;
 
 pub(super) fn all() -> Vec<Workload> {
     let mut all = Vec::new();
-    let n = 1 << 26;
-    let chain = |d| {
-        let [a, b, c, e] = [(); 4].map(|()| random(&[1 << 26], d));
-        let (a, b, c, e) = (a?, b?, c?, e?);
-        repeat(move || Ok(a.mul(&b)?.add(&c)?.gelu(GeluApproximation::Tanh)?.mul(&e)?))
-    };
-    all.push(with(workload("gelu(a*b+c)*d 64M", chain), Work::Bytes(5.0 * 4.0 * f64::from(n))));
+    for (dtype, suffix) in [(DType::F32, ""), (DType::BF16, " bf16")] {
+        let chain = move |d| {
+            let [a, b, c, e] = [(); 4].map(|()| of_type(dtype, &[1 << 26], d));
+            let (a, b, c, e) = (a?, b?, c?, e?);
+            repeat(move || Ok(a.mul(&b)?.add(&c)?.gelu(GeluApproximation::Tanh)?.mul(&e)?))
+        };
+        let moved = 5.0 * (dtype.size() << 26) as f64;
+        all.push(with(workload(format!("gelu(a*b+c)*d 64M{suffix}"), chain), Work::Bytes(moved)));
+    }
     let bytes = (ROWS * COLUMNS * DType::BF16.size()) as f64;
     let rows = |name: &str, moved: f64, compute: fn(&Tensor, &Tensor) -> Result<Tensor>| {
         let prepare = move |d| -> Result<Step> {
-            let (x, w) = (rounded(&[ROWS, COLUMNS], d)?, rounded(&[COLUMNS], d)?);
+            let (x, w) = (of_type(DType::BF16, &[ROWS, COLUMNS], d)?, of_type(DType::BF16, &[COLUMNS], d)?);
             repeat(move || compute(&x, &w))
         };
         with(workload(format!("{name} {ROWS}x{COLUMNS} bf16"), prepare), Work::Bytes(moved))
@@ -41,8 +43,7 @@ pub(super) fn all() -> Vec<Workload> {
     for (name, dtype) in types {
         for n in [4096usize, 8192] {
             let prepare = move |d| -> Result<Step> {
-                let make = || -> Result<Tensor> { Ok(random(&[n, n], d)?.to_dtype(dtype)?.evaluated()?) };
-                let (a, b) = (make()?, make()?);
+                let (a, b) = (of_type(dtype, &[n, n], d)?, of_type(dtype, &[n, n], d)?);
                 repeat(move || {
                     let rounds = name == "tf32";
                     set_float32_matmul_precision(if rounds {
@@ -66,6 +67,6 @@ fn with(workload: Workload, work: Work) -> Workload {
     Workload { work: Some(work), ..workload }
 }
 
-fn rounded(shape: &[usize], device: Device) -> Result<Tensor> {
-    Ok(Generator::new(1).randn(shape, DType::F32, device)?.to_dtype(DType::BF16)?.evaluated()?)
+fn of_type(dtype: DType, shape: &[usize], device: Device) -> Result<Tensor> {
+    Ok(random(shape, device)?.to_dtype(dtype)?.evaluated()?)
 }
