@@ -20,7 +20,8 @@ def main(arguments: list[str] | None = None) -> int:
     """
     try:
         with _stopping():
-            return run_command(["neurenix", *(sys.argv[1:] if arguments is None else arguments)])
+            program = [sys.executable, "-m", "neurenix"]
+            return run_command(program, ["neurenix", *(sys.argv[1:] if arguments is None else arguments)])
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

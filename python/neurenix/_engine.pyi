@@ -1749,7 +1749,7 @@ def reference_device() -> Device:
 def rms_norm(input: Tensor, normalized_shape: Shape, weight: Tensor | None=None, eps: SupportsFloat | SupportsIndex | None=None) -> Tensor:
     ...
 
-def run_command(arguments: Sequence[str]) -> builtins.int:
+def run_command(program: Sequence[str], arguments: Sequence[str]) -> builtins.int:
     ...
 
 def save_safetensors(file: Any, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:

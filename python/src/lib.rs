@@ -25,12 +25,15 @@ mod precision;
 mod profile;
 mod tensor;
 
+use std::ffi::OsString;
+
 use pyo3::prelude::*;
 
-/// Runs the command ``neurenix`` with these arguments, the program's name first; gives the code to exit with.
+/// Runs the command ``neurenix`` with these arguments, the program's name first; gives the code to exit with. ``program``
+/// starts a process of the same command.
 #[pyfunction]
-fn run_command(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> error::Result<u8> {
-    interrupt::compute(py, || Ok::<_, phynexus::Error>(neurenix_cli::commands::run(arguments)))
+fn run_command(py: Python<'_>, program: Vec<OsString>, arguments: Vec<OsString>) -> error::Result<u8> {
+    interrupt::compute(py, || Ok::<_, phynexus::Error>(neurenix_cli::commands::run(&program, arguments)))
 }
 
 /// Lets training runs of the command end their step and write a checkpoint. False if there are none, or they were asked before.

@@ -23,7 +23,8 @@ fn main() -> ExitCode {
         eprintln!("error: Ctrl-C cannot be watched: {error}");
         return ExitCode::FAILURE;
     }
-    let code = commands::run(std::env::args_os());
+    let program = std::env::current_exe().map_or_else(|_| "neurenix".into(), Into::into);
+    let code = commands::run(&[program], std::env::args_os());
     // What nobody read may still be on its way.
     finish();
     ExitCode::from(code)

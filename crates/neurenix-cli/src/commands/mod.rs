@@ -104,10 +104,11 @@ const CLOSED_PIPE: u8 = 141;
 /// verification makes it 2. Where the reader of the output has gone (`neurenix explain mlp | head -1`) the program ends
 /// quietly with 141.
 ///
+/// `program` is what starts a process of this command: a file, and what it takes before the command's own arguments.
 /// `arguments` begin with the program's name. What comes back is the code to exit with.
 ///
 /// Ctrl-C is the caller's: [`stop_training`] is what a run does at the first one.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+pub fn run(program: &[OsString], arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let matches = match Arguments::command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(told) => {
@@ -124,7 +125,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
             train::run(&arguments, &|name| given.is_some_and(|given| is_given(given, name)))
         }
         Command::Predict(arguments) => predict::run(&arguments),
-        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments, program),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Completions { shell } => completions(shell),

@@ -1,12 +1,14 @@
 //! `neurenix verify`.
 
-use std::{collections::BTreeMap, io::IsTerminal};
+mod jobs;
+
+use std::{collections::BTreeMap, ffi::OsString, io::IsTerminal, num::NonZero, thread};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use neurenix::{
     Error, Result,
-    phynexus::schedule::set_memory_checks,
-    verify::{self, Large, Options, Report, Steady},
+    phynexus::{Device, schedule::set_memory_checks},
+    verify::{self, Consistency, Failure, Large, Options, Report, Steady},
 };
 
 use super::{print_json, write_out};
@@ -38,7 +40,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     kinds: bool,
     /// Instead of the suite, train two networks for this many steps each; memory must stay constant after the first ten
-    #[arg(long, value_name = "STEPS", conflicts_with_all = ["filter", "part", "compile", "all", "json"])]
+    #[arg(long, value_name = "STEPS", conflicts_with_all = ["filter", "part", "compile", "all", "json", "jobs"])]
     steps: Option<usize>,
     /// Instead of the suite, copy between the host, the device and every other device, compare all bytes, and show times
     #[arg(long, conflicts_with_all = ["filter", "part", "compile", "all", "json", "steps"])]
@@ -49,8 +51,12 @@ pub(super) struct Arguments {
     large: bool,
     /// Instead of the suite, run this many random programs one operation at a time and as graphs with any of their values
     /// held or read early; values and gradients must be the same, bit for bit
-    #[arg(long, value_name = "PROGRAMS", conflicts_with_all = ["filter", "part", "compile", "all", "json", "steps", "copies", "large"])]
+    #[arg(long, value_name = "PROGRAMS", conflicts_with_all = ["filter", "part", "compile", "all", "steps", "copies", "large"])]
     consistency: Option<u64>,
+    /// Divide the suite, or random programs, among this many processes; by default one for each core, as far as the
+    /// device has memory for them (one with --kinds)
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
     /// Print a row for every operation and dtype
     #[arg(long)]
     all: bool,
@@ -84,7 +90,7 @@ impl Drop for MemoryChecks {
     }
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<u8> {
+pub(super) fn run(arguments: &Arguments, program: &[OsString]) -> Result<u8> {
     let mut options =
         Options { filter: arguments.filter.clone(), dtype: arguments.dtype.clone(), ..Options::default() };
     if let Some(count) = arguments.random_graphs {
@@ -127,25 +133,38 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
         bar.set_style(style);
     }
     let _checks = MemoryChecks::on();
+    let jobs = arguments.jobs(device);
     if let Some(programs) = arguments.consistency {
         bar.set_length(programs);
-        let seeds = options.seed..options.seed.saturating_add(programs);
-        let found = verify::consistency(device, seeds, options.operations, &mut |done| {
-            bar.set_position(done as u64);
-        });
+        let found = match jobs {
+            1 => {
+                let seeds = options.seed..options.seed.saturating_add(programs);
+                verify::consistency(device, seeds, options.operations, &mut |done| {
+                    bar.set_position(done as u64);
+                })
+            }
+            _ => arguments.divided_programs(program, device, options.seed, programs, jobs, &bar)?,
+        };
         bar.finish_and_clear();
-        write_out(format_args!("{found}\n"))?;
         neurenix::phynexus::interrupt::check()?;
+        match arguments.json {
+            true => print_json(&found)?,
+            false => write_out(format_args!("{found}\n"))?,
+        }
         return Ok(code(found.passed()));
     }
-    let report = verify::run(device, &options, &mut |progress| {
-        bar.set_length(progress.total as u64);
-        bar.set_position(progress.done as u64);
-        bar.set_message(progress.operation.to_owned());
-    });
+    let mut report = match jobs {
+        1 => verify::run(device, &options, &mut |progress| {
+            bar.set_length(progress.total as u64);
+            bar.set_position(progress.done as u64);
+            bar.set_message(progress.operation.to_owned());
+        }),
+        _ => arguments.divided_suite(program, device, &options, jobs, &bar)?,
+    };
     bar.finish_and_clear();
     neurenix::phynexus::interrupt::check()?;
-    if report.rows.is_empty() {
+    report.rows.sort_by(|a, b| (&a.operation, &a.dtype).cmp(&(&b.operation, &b.dtype)));
+    if report.rows.is_empty() && options.part.1 == 1 {
         let known = verify::operations().join(", ");
         let message = format!(
             "no operation's name contains {:?}; there are: {known}",
@@ -162,6 +181,97 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
         write_out(format_args!("{}", summary(&report, !arguments.all)))?;
     }
     Ok(code(report.passed()))
+}
+
+/// How many parts a process computes, one after another: parts differ in their cost.
+const PARTS: usize = 4;
+/// Device memory that a process is sure to find enough: what its driver keeps, and the cases' tensors.
+const MEMORY: u64 = 1 << 30;
+/// Random programs that a process runs at most, so that progress shows.
+const PROGRAMS: u64 = 200;
+
+impl Arguments {
+    /// How many processes share the work.
+    fn jobs(&self, device: Device) -> usize {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let room = device.info().total_memory.map_or(1, |bytes| bytes / MEMORY);
+        let fitting = || if self.kinds { 1 } else { cores.min(usize::try_from(room).unwrap_or(cores)) };
+        self.jobs.map_or_else(fitting, usize::from).max(1)
+    }
+
+    /// The arguments of a process that does a part of the work.
+    fn of_part(&self, device: Device, seed: u64, others: [(&str, String); 1]) -> Vec<String> {
+        let mut all: Vec<String> = ["verify", "--json", "--jobs", "1", "--device"].map(String::from).into();
+        all.extend([device.name().to_owned(), "--seed".to_owned(), seed.to_string()]);
+        let graphs = self.random_graphs.map(|count| count.to_string());
+        let given = [("--filter", &self.filter), ("--dtype", &self.dtype), ("--random-graphs", &graphs)];
+        let given = given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)));
+        all.extend(given.chain(others).flat_map(|(name, value)| [name.to_owned(), value]));
+        all
+    }
+
+    fn divided_suite(
+        &self,
+        program: &[OsString],
+        device: Device,
+        options: &Options,
+        jobs: usize,
+        bar: &ProgressBar,
+    ) -> Result<Report> {
+        let (part, parts) = options.part;
+        let count = PARTS * jobs;
+        let names: Vec<String> =
+            (0..count).map(|n| format!("{}/{}", part + n * parts + 1, parts * count)).collect();
+        let task = |name: &String| self.of_part(device, options.seed, [("--part", name.clone())]);
+        let tasks: Vec<_> = names.iter().map(task).collect();
+        let mut found = vec![None; count];
+        bar.set_length(count as u64);
+        jobs::run(program, &tasks, jobs, &mut |number, result: Result<Report, String>| {
+            found[number] = Some(result);
+            bar.inc(1);
+            true
+        })?;
+        // In order, so that the table is the same each time.
+        let mut report = Report::new(device, options.seed);
+        for (name, result) in names.iter().zip(found) {
+            match result {
+                Some(Ok(part)) => report.merge(part),
+                Some(Err(message)) => report.fail(Failure {
+                    operation: "process".to_owned(),
+                    dtype: String::new(),
+                    case: format!("--part {name}"),
+                    message,
+                }),
+                None => {}
+            }
+        }
+        Ok(report)
+    }
+
+    fn divided_programs(
+        &self,
+        program: &[OsString],
+        device: Device,
+        seed: u64,
+        programs: u64,
+        jobs: usize,
+        bar: &ProgressBar,
+    ) -> Result<Consistency> {
+        let each = (programs / (PARTS * jobs) as u64).clamp(1, PROGRAMS) as usize;
+        let ranges = (0..programs).step_by(each).map(|done| (seed + done, (programs - done).min(each as u64)));
+        let task = |(seed, count): (u64, u64)| self.of_part(device, seed, [("--consistency", count.to_string())]);
+        let tasks: Vec<_> = ranges.map(task).collect();
+        let mut all = Consistency::default();
+        jobs::run(program, &tasks, jobs, &mut |number, result: Result<Consistency, String>| {
+            match result {
+                Ok(found) => all.merge(found),
+                Err(message) => all.differences.push(format!("{}: {message}", tasks[number].join(" "))),
+            }
+            bar.set_position(all.programs as u64);
+            !all.is_enough()
+        })?;
+        Ok(all)
+    }
 }
 
 fn code(passed: bool) -> u8 {

@@ -140,7 +140,7 @@ fn a_process_trains_twice() -> Outcome {
     for name in ["first", "second"] {
         let out = folder.path().join(name);
         let arguments = ["neurenix"].iter().chain(&SHORT).chain(&["--json", "--out"]).map(Into::into);
-        assert_eq!(neurenix_cli::commands::run(arguments.chain([out.clone().into_os_string()])), 0);
+        assert_eq!(neurenix_cli::commands::run(&[], arguments.chain([out.clone().into_os_string()])), 0);
         assert!(out.join("report.html").exists());
     }
     assert!(!neurenix_cli::commands::stop_training(), "no run goes on");

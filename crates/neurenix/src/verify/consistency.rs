@@ -4,17 +4,16 @@
 use std::fmt;
 
 use phynexus::{
-    DType, Device,
+    DType, Device, interrupt,
     oracle::generate::{Case, inconsistency, random_case_of, shrink},
 };
 
-use super::{
-    execute::{Outcome, guarded},
-    parallel,
-};
+use serde::{Deserialize, Serialize};
+
+use super::execute::{Outcome, guarded};
 
 /// What came of random programs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Consistency {
     /// Programs run.
     pub programs: usize,
@@ -23,6 +22,17 @@ pub struct Consistency {
 }
 
 impl Consistency {
+    /// Adds what came of other programs.
+    pub fn merge(&mut self, other: Consistency) {
+        self.programs += other.programs;
+        self.differences.extend(other.differences);
+    }
+
+    /// True if there are differences enough, so that it makes no sense to look for more.
+    pub fn is_enough(&self) -> bool {
+        self.differences.len() >= ENOUGH
+    }
+
     /// True if there is no difference.
     pub fn passed(&self) -> bool {
         self.programs > 0 && self.differences.is_empty()
@@ -40,7 +50,7 @@ impl fmt::Display for Consistency {
     }
 }
 
-/// Differences after which there is no point in looking for more.
+/// See [`Consistency::is_enough`].
 const ENOUGH: usize = 20;
 
 /// The program of a seed: every other one is mostly of 16-bit floats.
@@ -50,7 +60,7 @@ pub(super) fn program(seed: u64, operations: usize) -> Case {
 }
 
 /// Runs random programs of these seeds, of so many operations at most. Where the thread is
-/// [interrupted](phynexus::interrupt), it ends with the program before. `progress` is told how many are done.
+/// [interrupted](interrupt), it ends with the program before. `progress` is told how many are done.
 pub fn consistency(
     device: Device,
     seeds: std::ops::Range<u64>,
@@ -58,21 +68,20 @@ pub fn consistency(
     progress: &mut dyn FnMut(usize),
 ) -> Consistency {
     let mut found = Consistency::default();
-    let count = seeds.end.saturating_sub(seeds.start) as usize;
-    let difference = |at: usize| -> Option<String> {
-        let seed = seeds.start + at as u64;
+    for seed in seeds {
         let case = program(seed, operations);
-        let failure = check(&case, device, seed).failure?;
-        let small = shrink(&case, &mut |candidate| check(candidate, device, seed).failure.is_some());
-        let failure = check(&small, device, seed).failure.unwrap_or(failure);
-        Some(format!("{small}\n{failure}"))
-    };
-    parallel::in_order(count, &difference, &mut |difference| {
-        found.differences.extend(difference);
+        let outcome = check(&case, device, seed);
+        if interrupt::requested() || found.is_enough() {
+            break;
+        }
+        if outcome.failure.is_some() {
+            let small = shrink(&case, &mut |candidate| check(candidate, device, seed).failure.is_some());
+            let failure = check(&small, device, seed).failure.or(outcome.failure);
+            found.differences.push(format!("{small}\n{}", failure.unwrap_or_default()));
+        }
         found.programs += 1;
         progress(found.programs);
-        found.differences.len() < ENOUGH
-    });
+    }
     found
 }
 

@@ -12,7 +12,6 @@ mod execute;
 mod fusion;
 mod kinds;
 mod large;
-mod parallel;
 mod report;
 mod steady;
 mod structured;
@@ -23,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use phynexus::{
     Device,
     gpu::recorder,
+    interrupt,
     kernel::{loops::Kernel, lower::Target},
     oracle::generate::{Case, random_case, shrink},
 };
@@ -139,18 +139,6 @@ impl Cases {
         graphs.retain(|_| own());
         Cases { entries, programs, graphs }
     }
-
-    fn items(&self) -> Vec<Item<'_>> {
-        // One operation at a time is slow where each has to be compiled.
-        let consistent = self.graphs.iter().filter(|seed| seed.is_multiple_of(PROGRAMS));
-        self.entries
-            .iter()
-            .map(Item::Entry)
-            .chain(self.programs.iter().map(|&program| Item::Program(program)))
-            .chain(self.graphs.iter().map(|&seed| Item::Graph(seed)))
-            .chain(consistent.map(|&seed| Item::Consistent(seed)))
-            .collect()
-    }
 }
 
 /// The kernels that the suite's cases become on a GPU of this kind, each once; nothing is computed. A case that a GPU
@@ -177,74 +165,62 @@ pub fn unchecked(device: Device, options: &Options, done: &mut dyn FnMut(&str)) 
     }
 }
 
-/// Runs the suite on a device, with cases on as many threads as the machine runs at once. A failure of any kind, a panic of
-/// the device included, is an entry of the report. Where the thread is [interrupted](interrupt), the report ends with the
-/// case before.
+/// Runs the suite on a device. A failure of any kind, a panic of the device included, is an entry of the report. Where the
+/// thread is [interrupted](interrupt), the report ends with the case before.
 pub fn run(device: Device, options: &Options, progress: &mut dyn FnMut(Progress)) -> Report {
     let mut cases = Cases::of(options);
     if let Some(target) = device.backend().target().filter(|_| options.kinds) {
         cases.one_of_a_kind(target, options.operations);
     }
-    let items = cases.items();
-    let report = Report::new(device, options.seed);
-    let mut table = Table { report, rows: BTreeMap::new(), done: 0, total: items.len() };
-    parallel::in_order(items.len(), &|at| items[at].run(device, options.operations), &mut |done| {
-        table.add(done, progress);
-        true
-    });
-    table.report
-}
+    let Cases { entries, programs, graphs } = cases;
+    let consistent = graphs.iter().filter(|seed| seed.is_multiple_of(PROGRAMS)).count();
+    let total = entries.len() + programs.len() + graphs.len() + consistent;
 
-/// One of the things that the suite runs.
-enum Item<'a> {
-    Entry(&'a Entry),
-    Program(&'static tensors::Program),
-    /// A random graph.
-    Graph(u64),
-    /// A random program whose numbers must not depend on what is held and when it is read.
-    Consistent(u64),
-}
-
-/// What came of an item: its place in the table, what it computes, and the outcome.
-struct Done<'a> {
-    operation: &'a str,
-    dtype: &'a str,
-    listing: String,
-    outcome: Outcome,
-}
-
-impl Item<'_> {
-    fn run(&self, device: Device, operations: usize) -> Done<'_> {
-        let done = |operation, listing, outcome| Done { operation, dtype: "", listing, outcome };
-        match *self {
-            Item::Entry(entry) => {
-                let outcome = execute(&entry.case, device);
-                Done { dtype: &entry.dtype, ..done(&entry.operation, entry.case.name.clone(), outcome) }
-            }
-            Item::Program(program) => {
-                done(program.name, program.name.to_owned(), guarded(|| (program.run)(device)))
-            }
-            Item::Graph(seed) => {
-                let case = random_case(seed, operations);
-                let mut outcome = execute(&case, device);
-                if outcome.failure.is_none() {
-                    return done(RANDOM, case.name, outcome);
-                }
-                let small = shrink(&case, &mut |candidate| execute(candidate, device).failure.is_some());
-                outcome.failure = execute(&small, device).failure.or(outcome.failure);
-                done(RANDOM, small.to_string(), outcome)
-            }
-            Item::Consistent(seed) => {
-                let case = consistency::program(seed, operations);
-                let outcome = consistency::check(&case, device, seed);
-                done(CONSISTENT, case.to_string(), outcome)
-            }
+    let mut table =
+        Table { report: Report::new(device, options.seed), rows: BTreeMap::new(), done: 0, total };
+    for entry in &entries {
+        let outcome = execute(&entry.case, device);
+        if interrupt::requested() {
+            return table.finish();
         }
+        table.add(&entry.operation, &entry.dtype, &entry.case.name, outcome, progress);
     }
+    for program in programs {
+        let outcome = guarded(|| (program.run)(device));
+        if interrupt::requested() {
+            return table.finish();
+        }
+        table.add(program.name, "", program.name, outcome, progress);
+    }
+    for seed in graphs {
+        let case = random_case(seed, options.operations);
+        let mut outcome = execute(&case, device);
+        if interrupt::requested() {
+            return table.finish();
+        }
+        let mut listing = case.name.clone();
+        if outcome.failure.is_some() {
+            let small = shrink(&case, &mut |candidate| execute(candidate, device).failure.is_some());
+            outcome.failure = execute(&small, device).failure.or(outcome.failure);
+            listing = small.to_string();
+        }
+        table.add(RANDOM, "", &listing, outcome, progress);
+        // One operation at a time is slow where each has to be compiled.
+        if !seed.is_multiple_of(PROGRAMS) {
+            continue;
+        }
+        let case = consistency::program(seed, options.operations);
+        let outcome = consistency::check(&case, device, seed);
+        if interrupt::requested() {
+            return table.finish();
+        }
+        table.add(CONSISTENT, "", &case.to_string(), outcome, progress);
+    }
+    table.finish()
 }
 
 const RANDOM: &str = "random graphs";
-/// For one in so many random graphs a program is run in two ways.
+/// One in so many random graphs is followed by a program that is run in two ways.
 const PROGRAMS: u64 = 5;
 /// Random programs whose numbers must not depend on what is held and when it is read.
 const CONSISTENT: &str = "one value, one number";
@@ -258,8 +234,14 @@ struct Table {
 }
 
 impl Table {
-    fn add(&mut self, done: Done<'_>, progress: &mut dyn FnMut(Progress)) {
-        let Done { operation, dtype, listing, outcome } = done;
+    fn add(
+        &mut self,
+        operation: &str,
+        dtype: &str,
+        listing: &str,
+        outcome: Outcome,
+        progress: &mut dyn FnMut(Progress),
+    ) {
         let next = self.report.rows.len();
         let row = *self.rows.entry((operation.to_owned(), dtype.to_owned())).or_insert(next);
         if row == next {
@@ -285,7 +267,7 @@ impl Table {
                 self.report.failures.push(Failure {
                     operation: operation.to_owned(),
                     dtype: dtype.to_owned(),
-                    case: listing,
+                    case: listing.to_owned(),
                     message,
                 });
             }
@@ -293,5 +275,9 @@ impl Table {
         self.done += 1;
         let failures = self.report.failures.len();
         progress(Progress { done: self.done, total: self.total, operation, failures });
+    }
+
+    fn finish(self) -> Report {
+        self.report
     }
 }

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use phynexus::Device;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The results of the suite.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// The device's name.
     pub device: String,
@@ -21,7 +21,7 @@ pub struct Report {
 }
 
 /// The cases of one operation and dtype.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The operation.
     pub operation: String,
@@ -51,7 +51,7 @@ pub struct Row {
 }
 
 /// A case that failed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failure {
     /// The operation.
     pub operation: String,
@@ -80,10 +80,28 @@ impl Row {
             worst_share: 0.0,
         }
     }
+
+    fn add(&mut self, other: &Row) {
+        self.cases += other.cases;
+        self.passed += other.passed;
+        self.elsewhere += other.elsewhere;
+        self.failed += other.failed;
+        self.unsupported += other.unsupported;
+        self.compared += other.compared;
+        self.skipped += other.skipped;
+        self.worst_share = self.worst_share.max(other.worst_share);
+        for (reason, others) in [
+            (&mut self.elsewhere_reason, &other.elsewhere_reason),
+            (&mut self.reason, &other.reason),
+        ] {
+            *reason = reason.take().or_else(|| others.clone());
+        }
+    }
 }
 
 impl Report {
-    pub(super) fn new(device: Device, seed: u64) -> Report {
+    /// Of nothing yet.
+    pub fn new(device: Device, seed: u64) -> Report {
         let info = device.info();
         Report { device: info.name, model: info.model, seed, rows: Vec::new(), failures: Vec::new() }
     }
@@ -97,17 +115,28 @@ impl Report {
     /// Sums over all rows; the operation is "total".
     pub fn total(&self) -> Row {
         let mut total = Row::new("total", "");
-        for row in &self.rows {
-            total.cases += row.cases;
-            total.passed += row.passed;
-            total.elsewhere += row.elsewhere;
-            total.failed += row.failed;
-            total.unsupported += row.unsupported;
-            total.compared += row.compared;
-            total.skipped += row.skipped;
-            total.worst_share = total.worst_share.max(row.worst_share);
-        }
+        self.rows.iter().for_each(|row| total.add(row));
         total
+    }
+
+    /// Adds the report of another part of the suite.
+    pub fn merge(&mut self, part: Report) {
+        for row in part.rows {
+            let same = |known: &&mut Row| known.operation == row.operation && known.dtype == row.dtype;
+            match self.rows.iter_mut().find(same) {
+                Some(known) => known.add(&row),
+                None => self.rows.push(row),
+            }
+        }
+        self.failures.extend(part.failures);
+    }
+
+    /// Adds a failure that has no result.
+    pub fn fail(&mut self, failure: Failure) {
+        let mut row = Row::new(&failure.operation, &failure.dtype);
+        (row.cases, row.failed) = (1, 1);
+        let part = Report { rows: vec![row], failures: vec![failure], ..self.clone() };
+        self.merge(part);
     }
 }
 

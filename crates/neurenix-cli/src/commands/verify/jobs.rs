@@ -1,0 +1,99 @@
+//! A verification divided among processes: compilers of kernels do little at the same time within one, and a driver that
+//! ends its process ends a part of the suite.
+
+use std::{
+    ffi::OsString,
+    io::{Error as IoError, Read},
+    process::{Child, Command, Stdio},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use neurenix::{Result, phynexus::interrupt};
+use serde::de::DeserializeOwned;
+
+/// How often the processes are looked at.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// A process, and what reads its output. It ends when this is dropped.
+struct Job {
+    number: usize,
+    child: Child,
+    output: Option<JoinHandle<std::io::Result<Vec<u8>>>>,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // Both fail if it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Job {
+    fn start(number: usize, program: &[OsString], arguments: &[String]) -> std::io::Result<Job> {
+        let (first, rest) = program.split_first().ok_or_else(|| IoError::other("no program to run"))?;
+        let mut command = Command::new(first);
+        command.args(rest).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let mut output = child.stdout.take().ok_or_else(|| IoError::other("no output"))?;
+        let read = move || {
+            let mut text = Vec::new();
+            output.read_to_end(&mut text).map(|_| text)
+        };
+        Ok(Job { number, child, output: Some(thread::Builder::new().spawn(read)?) })
+    }
+
+    /// What it printed, once it has ended.
+    fn ended<T: DeserializeOwned>(&mut self) -> Option<Result<T, String>> {
+        let status = match self.child.try_wait() {
+            Ok(None) => return None,
+            Ok(Some(status)) => status,
+            Err(error) => return Some(Err(error.to_string())),
+        };
+        let printed = self.output.take().and_then(|reader| reader.join().ok()).and_then(std::io::Result::ok);
+        let value = serde_json::from_slice(&printed.unwrap_or_default());
+        Some(value.map_err(|_| format!("the process ended without a report: {status}")))
+    }
+}
+
+/// Runs the program once for each of the lists of arguments, at most `jobs` processes at a time, and hands over what each
+/// printed as JSON, or why there is nothing: with its number, as they end. It stops where `done` returns false.
+///
+/// # Errors
+/// If this thread is interrupted. The processes are ended then.
+pub(super) fn run<T: DeserializeOwned>(
+    program: &[OsString],
+    tasks: &[Vec<String>],
+    jobs: usize,
+    done: &mut dyn FnMut(usize, Result<T, String>) -> bool,
+) -> Result<()> {
+    let mut waiting = tasks.iter().enumerate();
+    let mut running: Vec<Job> = Vec::new();
+    loop {
+        while running.len() < jobs.max(1)
+            && let Some((number, arguments)) = waiting.next()
+        {
+            match Job::start(number, program, arguments) {
+                Ok(job) => running.push(job),
+                Err(error) if !done(number, Err(format!("no process: {error}"))) => return Ok(()),
+                Err(_) => {}
+            }
+        }
+        if running.is_empty() {
+            return Ok(());
+        }
+        interrupt::check()?;
+        thread::sleep(INTERVAL);
+        let mut at = 0;
+        while at < running.len() {
+            let Some(result) = running[at].ended() else {
+                at += 1;
+                continue;
+            };
+            if !done(running.swap_remove(at).number, result) {
+                return Ok(());
+            }
+        }
+    }
+}
