@@ -3,11 +3,12 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use phynexus::{
-    Error, Result,
+    DType, Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
     device::DeviceInfo,
     gpu::{Driver, NotCompiled, Progress, SourceLaunch, Submission},
-    kernel::{loops::Kernel, lower::Target},
+    graph::op::Op,
+    kernel::{loops::Kernel, lower::Target, print::wgsl_refuses},
 };
 use smallvec::SmallVec;
 use wgpu::{
@@ -69,6 +70,10 @@ impl Driver for Wgpu {
 
     fn target(&self) -> &Target {
         &self.found.target
+    }
+
+    fn refuses(&self, op: &Op, operands: &[DType]) -> Option<String> {
+        wgsl_refuses(op, operands)
     }
 
     fn available_memory(&self) -> Option<u64> {

@@ -258,8 +258,10 @@ impl Arguments {
         bar: &ProgressBar,
     ) -> Result<Consistency> {
         let each = (programs / (PARTS * jobs) as u64).clamp(1, PROGRAMS) as usize;
-        let ranges = (0..programs).step_by(each).map(|done| (seed + done, (programs - done).min(each as u64)));
-        let task = |(seed, count): (u64, u64)| self.of_part(device, seed, [("--consistency", count.to_string())]);
+        let ranges =
+            (0..programs).step_by(each).map(|done| (seed + done, (programs - done).min(each as u64)));
+        let task =
+            |(seed, count): (u64, u64)| self.of_part(device, seed, [("--consistency", count.to_string())]);
         let tasks: Vec<_> = ranges.map(task).collect();
         let mut all = Consistency::default();
         jobs::run(program, &tasks, jobs, &mut |number, result: Result<Consistency, String>| {

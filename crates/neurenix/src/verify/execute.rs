@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use phynexus::{
     DType, Device, Error, Result,
-    device::Support,
+    device::{DeviceNature, Support},
     oracle::{Comparison, compare, evaluate, generate::Case},
     schedule::{execute_ir, placement},
     shape::show_shape,
@@ -66,8 +66,11 @@ pub(super) fn run_unchecked(case: &Case, device: Device) -> Result<Outcome> {
     Ok(Outcome::default())
 }
 
-/// The device's reason not to run an operation of the graph.
+/// The CPU's reason not to run an operation of the graph. What another device refuses is done by the CPU.
 fn unsupported(case: &Case, device: Device) -> Option<String> {
+    if device.info().nature != DeviceNature::HostCpu {
+        return None;
+    }
     case.ir.nodes.iter().find_map(|node| {
         let operands: Vec<DType> = node.inputs.iter().map(|&i| case.ir.node(i).dtype).collect();
         match device.backend().support(node, &operands) {

@@ -90,10 +90,9 @@ impl Row {
         self.compared += other.compared;
         self.skipped += other.skipped;
         self.worst_share = self.worst_share.max(other.worst_share);
-        for (reason, others) in [
-            (&mut self.elsewhere_reason, &other.elsewhere_reason),
-            (&mut self.reason, &other.reason),
-        ] {
+        for (reason, others) in
+            [(&mut self.elsewhere_reason, &other.elsewhere_reason), (&mut self.reason, &other.reason)]
+        {
             *reason = reason.take().or_else(|| others.clone());
         }
     }

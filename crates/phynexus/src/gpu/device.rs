@@ -67,8 +67,8 @@ impl<D: Driver> Backend for Gpu<D> {
         Some(self.driver().target())
     }
 
-    fn support(&self, node: &IrNode, _: &[DType]) -> Support {
-        // What has no kernel is refused when its step is compiled.
+    fn support(&self, node: &IrNode, operands: &[DType]) -> Support {
+        // What else has no kernel is refused when its step is compiled.
         match node.op {
             Op::Composite(Composite::Tf32 { .. }) if self.driver().target().multiplies_tf32() => {
                 Support::Native
@@ -78,7 +78,7 @@ impl<D: Driver> Backend for Gpu<D> {
                 Ok(_) => Support::Native,
                 Err(error) => Support::Unsupported(error.to_string()),
             },
-            _ => Support::Native,
+            _ => self.driver().refuses(&node.op, operands).map_or(Support::Native, Support::Unsupported),
         }
     }
 

@@ -50,7 +50,7 @@ use crate::{
     DType, Error, Result, Scalar,
     custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, HostRead, Peaks},
-    graph::ir::IrNode,
+    graph::{ir::IrNode, op::Op},
     kernel::{loops::Kernel, lower::Target},
     shape::Layout,
 };
@@ -127,6 +127,12 @@ pub trait Driver: Sized + Send + Sync + 'static {
     fn info(&self) -> DeviceInfo;
     /// What kernels can have.
     fn target(&self) -> &Target;
+    /// Why its kernels do not compute this elementwise operation on operands of these types, if they do not. The CPU does it
+    /// then, by itself, so that what would be fused with it is still computed here.
+    fn refuses(&self, op: &Op, operands: &[DType]) -> Option<String> {
+        let _ = (op, operands);
+        None
+    }
     /// Bytes of the device's memory that nobody has, if it tells.
     fn available_memory(&self) -> Option<u64>;
     /// So many bytes, contents undefined; nothing if there is no room.

@@ -114,6 +114,9 @@ pub(super) struct Limits<'a> {
     pub(super) epilogue: &'a dyn Fn(&IrNode) -> bool,
     /// Whether the memory of the leaf in this slot may be taken over by a result.
     pub(super) donatable: &'a dyn Fn(usize) -> bool,
+    /// Whether it leaves this elementwise node to the CPU. The node is then a kernel by itself: what is summed beside it
+    /// would else be summed in the CPU's order.
+    pub(super) refuses: &'a dyn Fn(&IrNode) -> bool,
 }
 
 /// Groups the nodes of a rewritten graph. `leaves` are the layouts of the leaves, in slot order.
@@ -181,10 +184,14 @@ impl Grouper<'_> {
             return Ok(());
         }
         if is_library(&node.op) {
-            return self.place_library(id);
+            self.place_library(id);
+            return Ok(());
         }
         if node.op.is_view() {
             return self.place_view(id);
+        }
+        if node.op.is_elementwise() && (self.limits.refuses)(node) {
+            return self.place_alone(id);
         }
         let uses = std::mem::take(&mut self.uses[i]);
         let must = self.stored[i] || !self.readers[i].is_empty() || node.op == Op::Contiguous;
@@ -376,10 +383,23 @@ impl Grouper<'_> {
         }
     }
 
-    fn place_library(&mut self, id: Id) -> Result<()> {
-        let i = id as usize;
+    fn place_library(&mut self, id: Id) {
         let group = self.groups.len() as GroupId;
         self.groups.push(Group { library: Some(id), ..Group::default() });
+        self.store_from_buffers(id, group);
+    }
+
+    /// An elementwise node as a kernel of nothing else.
+    fn place_alone(&mut self, id: Id) -> Result<()> {
+        let group = self.new_group(id)?.group;
+        self.groups[group as usize].size = 1;
+        self.store_from_buffers(id, group);
+        Ok(())
+    }
+
+    /// Says that the group stores the node, and reads buffers of its inputs.
+    fn store_from_buffers(&mut self, id: Id, group: GroupId) {
+        let i = id as usize;
         self.homes[i] = Home::Stored(group);
         for reader in self.uses[i].iter().map(|u| u.group).chain(self.readers[i].clone()).collect::<Vec<_>>()
         {
@@ -388,7 +408,6 @@ impl Grouper<'_> {
         for &operand in &self.ir.node(id).inputs {
             self.need_buffer(operand, group);
         }
-        Ok(())
     }
 }
 

@@ -123,8 +123,13 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     let ir = lay_out(ir, &layouts, backend);
     let epilogue = |node: &IrNode| backend.epilogue(node);
     let donatable = |slot: usize| leaves.get(slot).is_some_and(|leaf| leaf.donatable);
-    let limits =
-        Limits { binding_limit: backend.binding_limit(), epilogue: &epilogue, donatable: &donatable };
+    let refuses = |node: &IrNode| refusal(&ir, node, device).is_some();
+    let limits = Limits {
+        binding_limit: backend.binding_limit(),
+        epilogue: &epilogue,
+        donatable: &donatable,
+        refuses: &refuses,
+    };
     let grouping = group::group(&ir, &layouts, limits)?;
     let by_id: HashMap<Id, Layout> = ir.leaves.iter().copied().zip(layouts).collect();
     let mut pieces = Vec::with_capacity(grouping.groups.len());
@@ -264,6 +269,15 @@ impl Piece {
     }
 }
 
+/// Why the device does not compute a node.
+fn refusal(ir: &Ir, node: &IrNode, device: Device) -> Option<String> {
+    let dtypes: SmallVec<[DType; 4]> = node.inputs.iter().map(|&i| ir.node(i).dtype).collect();
+    match device.backend().support(node, &dtypes) {
+        Support::Unsupported(reason) => Some(reason),
+        Support::Native | Support::Body => None,
+    }
+}
+
 fn library(
     ir: &Ir,
     grouping: &Grouping,
@@ -273,11 +287,7 @@ fn library(
     device: Device,
 ) -> Result<Piece> {
     let node = ir.node(id);
-    let dtypes: SmallVec<[DType; 4]> = node.inputs.iter().map(|&i| ir.node(i).dtype).collect();
-    let refusal = match device.backend().support(node, &dtypes) {
-        Support::Unsupported(reason) => Some(reason),
-        Support::Native | Support::Body => None,
-    };
+    let refusal = refusal(ir, node, device);
     let mut parameters = Vec::with_capacity(node.inputs.len() + 1);
     let mut offsets = Vec::with_capacity(node.inputs.len() + 1);
     let mut operands = Vec::with_capacity(node.inputs.len());

@@ -60,7 +60,12 @@ impl Graph {
         self.0.outputs = outputs.to_vec();
         let layouts: Vec<Layout> =
             self.0.leaves.iter().map(|&l| Layout::contiguous(&self.0.node(l).shape)).collect();
-        let limits = group::Limits { binding_limit: 64, epilogue: &|_| false, donatable: &|_| false };
+        let limits = group::Limits {
+            binding_limit: 64,
+            epilogue: &|_| false,
+            donatable: &|_| false,
+            refuses: &|_| false,
+        };
         let grouping = group::group(&self.0, &layouts, limits).unwrap();
         let by_id: HashMap<Id, Layout> = self.0.leaves.iter().copied().zip(layouts).collect();
         (0..grouping.groups.len())

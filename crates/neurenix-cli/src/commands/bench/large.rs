@@ -3,8 +3,7 @@
 use neurenix::{
     Result,
     phynexus::{
-        DType, Device, MatmulPrecision, Tensor, set_float32_matmul_precision,
-        tensor::GeluApproximation,
+        DType, Device, MatmulPrecision, Tensor, set_float32_matmul_precision, tensor::GeluApproximation,
     },
 };
 

@@ -16,7 +16,10 @@ use index::Indices;
 use language::fill;
 pub use language::{CUDA, HIP, Language, OPENCL};
 use operation::Functions;
-pub use wgsl::{Arithmetic as WgslArithmetic, print as print_wgsl, workgroup_bytes as wgsl_workgroup_bytes};
+pub use wgsl::{
+    Arithmetic as WgslArithmetic, print as print_wgsl, refuses as wgsl_refuses,
+    workgroup_bytes as wgsl_workgroup_bytes,
+};
 
 use super::{
     index::Ranges,

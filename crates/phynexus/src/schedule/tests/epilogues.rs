@@ -33,7 +33,8 @@ impl Graph {
         let layouts: Vec<Layout> =
             self.0.leaves.iter().map(|&l| Layout::contiguous(&self.0.node(l).shape)).collect();
         let takes = |node: &crate::graph::ir::IrNode| node.op == Op::Dot;
-        let limits = group::Limits { binding_limit, epilogue: &takes, donatable: &|_| false };
+        let limits =
+            group::Limits { binding_limit, epilogue: &takes, donatable: &|_| false, refuses: &|_| false };
         let grouping = group::group(&self.0, &layouts, limits).unwrap();
         let by_id: HashMap<Id, Layout> = self.0.leaves.iter().copied().zip(layouts).collect();
         let mut found: Vec<(Id, Option<Fused>)> = Vec::new();

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 
 pub use functions::Arithmetic;
 use memory::{Form, element_type, forms};
+pub use operation::refuses;
 use operation::{Functions, value_type};
 
 use super::{axis_name, index::Indices};

@@ -5,7 +5,7 @@ use super::functions::{Arithmetic, find};
 use crate::{
     DType, Error, Result, Scalar,
     dtype::Kind,
-    graph::op::{Binary, Unary},
+    graph::op::{Binary, Op, Unary},
     kernel::print::language::fill,
 };
 
@@ -185,26 +185,10 @@ impl Functions {
             }
             Abs | Floor => op.name(),
             _ if wide => return Err(missing(op.name())),
-            Exp => self.library("exp_"),
-            Exp2 => self.library("exp2_"),
-            Expm1 => self.library("expm1_"),
-            Log => self.library("log_"),
-            Log2 => self.library("log2_"),
-            Log1p => self.library("log1p_"),
-            Sin => self.library("sin_"),
-            Cos => self.library("cos_"),
-            Tan => self.library("tan_"),
-            Asin => self.library("asin_"),
-            Acos => self.library("acos_"),
-            Atan => self.library("atan_"),
-            Sinh => self.library("sinh_"),
-            Cosh => self.library("cosh_"),
-            Tanh => self.library("tanh_"),
-            Asinh => self.library("asinh_"),
-            Acosh => self.library("acosh_"),
-            Atanh => self.library("atanh_"),
-            Erf => self.library("erf_"),
-            Not => return Err(Error::internal("kernel::print", "not of a float")),
+            other => match elementary(other) {
+                Some(name) => self.library(name),
+                None => return Err(Error::internal("kernel::print", format!("{} of a float", op.name()))),
+            },
         };
         Ok(format!("{name}({a})"))
     }
@@ -488,7 +472,47 @@ impl Functions {
     }
 }
 
+/// The library's function for an elementary one.
+fn elementary(op: Unary) -> Option<&'static str> {
+    Some(match op {
+        Unary::Exp => "exp_",
+        Unary::Exp2 => "exp2_",
+        Unary::Expm1 => "expm1_",
+        Unary::Log => "log_",
+        Unary::Log2 => "log2_",
+        Unary::Log1p => "log1p_",
+        Unary::Sin => "sin_",
+        Unary::Cos => "cos_",
+        Unary::Tan => "tan_",
+        Unary::Asin => "asin_",
+        Unary::Acos => "acos_",
+        Unary::Atan => "atan_",
+        Unary::Sinh => "sinh_",
+        Unary::Cosh => "cosh_",
+        Unary::Tanh => "tanh_",
+        Unary::Asinh => "asinh_",
+        Unary::Acosh => "acosh_",
+        Unary::Atanh => "atanh_",
+        Unary::Erf => "erf_",
+        _ => return None,
+    })
+}
+
+/// Why WGSL has no such elementwise operation on operands of these types, if it has none: elementary functions of
+/// `float64`.
+pub fn refuses(op: &Op, operands: &[DType]) -> Option<String> {
+    let name = match op {
+        Op::Unary(unary) if elementary(*unary).is_some() => unary.name(),
+        Op::Binary(binary @ (Binary::Pow | Binary::Atan2)) => binary.name(),
+        _ => return None,
+    };
+    (operands.first() == Some(&DType::F64)).then(|| without(name))
+}
+
+fn without(name: &str) -> String {
+    format!("WGSL has no {name} of float64")
+}
+
 fn missing(name: &str) -> Error {
-    let message = format!("WGSL has no {name} of float64");
-    Error::Unsupported { device: "WGSL".to_owned(), message }
+    Error::Unsupported { device: "WGSL".to_owned(), message: without(name) }
 }
