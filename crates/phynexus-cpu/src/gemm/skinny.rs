@@ -34,7 +34,7 @@ pub(super) unsafe fn product<T: Accumulator>(problem: &Problem<'_>) -> bool {
         // Columns of B that do not run along k, or rows of A, can be copied if they are few.
         let few = m.min(n);
         let along_k = (b_along_k || n <= STREAM_ROWS) && (a_along_k || m <= STREAM_ROWS);
-        let matrix_along_k = (m <= n && b_along_k) || (m >= n && a_along_k);
+        let matrix_along_k = (m <= n && b_along_k) || (m >= n && a_along_k) || m.max(n) <= STREAM_ROWS;
         if along_k && matrix_along_k && k >= 2 * lanes && (few <= STREAM_ROWS || k >= 8 * few.max(lanes)) {
             dots::<T>(problem);
             return true;

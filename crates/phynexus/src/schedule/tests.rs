@@ -56,7 +56,11 @@ impl Graph {
         (self.binary(Binary::Div, e, sum), sum)
     }
     /// The fused kernels for these outputs; library operations are left out.
-    fn kernels(mut self, outputs: &[Id]) -> Vec<Fused> {
+    fn kernels(self, outputs: &[Id]) -> Vec<Fused> {
+        self.kernels_without(None, outputs)
+    }
+    /// The same on a device that has no such function.
+    fn kernels_without(mut self, missing: Option<Unary>, outputs: &[Id]) -> Vec<Fused> {
         self.0.outputs = outputs.to_vec();
         let layouts: Vec<Layout> =
             self.0.leaves.iter().map(|&l| Layout::contiguous(&self.0.node(l).shape)).collect();
@@ -64,7 +68,7 @@ impl Graph {
             binding_limit: 64,
             epilogue: &|_| false,
             donatable: &|_| false,
-            refuses: &|_| false,
+            refuses: &|node| missing.is_some_and(|missing| node.op == Op::Unary(missing)),
         };
         let grouping = group::group(&self.0, &layouts, limits).unwrap();
         let by_id: HashMap<Id, Layout> = self.0.leaves.iter().copied().zip(layouts).collect();
@@ -96,6 +100,19 @@ fn softmax_is_one_kernel_that_loads_once() {
         );
         assert_eq!((loads(&kernels[0]), kernels[0].stores.len()), (1, 1));
     }
+}
+
+#[test]
+fn a_function_that_the_device_lacks_is_a_kernel_by_itself() {
+    let mut g = Graph::default();
+    let x = g.leaf(&[32, 1000]);
+    let (y, _) = g.softmax(x, 1);
+    let kernels = g.kernels_without(Some(Unary::Exp), &[y]);
+    // The maxima and the differences, the exponentials, the sums and the quotients.
+    assert_eq!(kernels.len(), 3, "{kernels:?}");
+    let alone = kernels.iter().filter(|k| k.columns.is_empty()).collect::<Vec<_>>();
+    assert_eq!(alone.len(), 1, "{kernels:?}");
+    assert_eq!((loads(alone[0]), alone[0].stores.len()), (1, 1));
 }
 
 #[test]
