@@ -21,73 +21,36 @@ macro_rules! unary {
     };
 }
 
+/// A method for each function of the engine's table.
+macro_rules! table {
+    ($($(#[doc = $doc:literal])+ $variant:ident $method:ident $name:literal $class:ident($meaning:expr) $rest:tt)+) => {
+        $( method! { $variant $method $(#[doc = $doc])+ } )+
+    };
+}
+
+macro_rules! method {
+    // It takes an argument here.
+    (Round $($rest:tt)+) => {};
+    ($variant:ident $method:ident $($doc:tt)+) => {
+        #[pymethods]
+        impl PyTensor {
+            $($doc)+
+            fn $method(&self) -> Result<PyTensor> {
+                self.map(Tensor::$method)
+            }
+        }
+    };
+}
+
+phynexus::unary_functions!(table);
+
 unary! {
-    /// The exponential.
-    exp;
-    /// ``exp(x) - 1``, exact near 0.
-    expm1;
-    /// The natural logarithm.
-    log;
-    /// ``log(1 + x)``, exact near 0.
-    log1p;
-    /// The logarithm to base 2.
-    log2;
     /// The logarithm to base 10.
     log10;
-    /// The square root.
-    sqrt;
-    /// ``1 / sqrt(x)``.
-    rsqrt;
-    /// ``1 / x``.
-    reciprocal;
-    /// The sine of radians.
-    sin;
-    /// The cosine of radians.
-    cos;
-    /// The tangent of radians.
-    tan;
-    /// The inverse sine.
-    asin;
-    /// The inverse cosine.
-    acos;
-    /// The inverse tangent.
-    atan;
-    /// The hyperbolic sine.
-    sinh;
-    /// The hyperbolic cosine.
-    cosh;
-    /// The hyperbolic tangent.
-    tanh;
-    /// The inverse hyperbolic sine.
-    asinh;
-    /// The inverse hyperbolic cosine.
-    acosh;
-    /// The inverse hyperbolic tangent.
-    atanh;
-    /// The error function.
-    erf;
-    /// Rounded down.
-    floor;
-    /// Rounded up.
-    ceil;
-    /// Rounded towards zero.
-    trunc;
-    /// ``-x``.
-    neg;
-    /// The absolute value.
-    abs;
-    /// -1, 0 or 1.
-    sign;
     /// ``x * x``.
     square;
-    /// Bits turned over; ``not`` of truth values.
-    bitwise_not;
     /// True where zero.
     logical_not;
-    /// True where not a number.
-    isnan;
-    /// True where infinite.
-    isinf;
     /// True where neither infinite nor NaN.
     isfinite;
     /// The greater of 0 and x.
@@ -125,7 +88,7 @@ impl PyTensor {
         let scale = 10f64.powi(decimals);
         self.map(|t| t.mul_scalar(scale)?.round()?.div_scalar(scale))
     }
-    /// Without a decimal part.
+    /// The absolute value.
     fn absolute(&self) -> Result<PyTensor> {
         self.map(Tensor::abs)
     }

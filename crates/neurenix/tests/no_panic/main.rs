@@ -72,11 +72,18 @@ macro_rules! window_calls {
     };
 }
 
+/// The functions of the engine's table.
+macro_rules! table {
+    ($($(#[doc = $doc:literal])+ $variant:ident $method:ident $name:literal $class:ident($meaning:expr) $rest:tt)+) => {
+        const TABLE: &[(&str, Call)] = unary_calls! { $($method)+ };
+    };
+}
+phynexus::unary_functions!(table);
+
 const CALLS: &[&[(&str, Call)]] = &[
+    TABLE,
     unary_calls! {
-        reciprocal sqrt rsqrt exp exp2 expm1 log log2 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh
-        atanh erf floor ceil trunc round neg abs sign square log10 bitwise_not logical_not isnan isinf isfinite relu
-        sigmoid silu mish logsigmoid relu6 selu hardsigmoid hardswish softsign tanhshrink contiguous detach with_grad
+        square log10 logical_not isfinite relu sigmoid silu mish logsigmoid relu6 selu hardsigmoid hardswish softsign tanhshrink contiguous detach with_grad
         zeros_like ones_like squeeze_all t nonzero trace
     },
     binary_calls! {

@@ -102,37 +102,33 @@ fn float32(set: InstructionSet, op: Unary) -> Option<UnaryKernel> {
         Unary::IsNan => loops::unary(set, |x: f32| u8::from(x.is_nan())),
         Unary::IsInf => loops::unary(set, |x: f32| u8::from(x.is_infinite())),
         Unary::Not => return None,
+        #[allow(unreachable_patterns)]
+        other => defined32(other),
     })
 }
 
-/// From here on `asinh` and `acosh` are ln(2 x) to the last digit, while squares come near overflow.
-const LARGE: f64 = 1e100;
+/// A kernel that computes what the table of functions says, one element at a time, in `f64`.
+macro_rules! definitions {
+    ($($(#[doc = $doc:literal])+ $variant:ident $method:ident $name:literal $class:ident($meaning:expr) $rest:tt)+) => {
+        fn defined32(op: Unary) -> UnaryKernel {
+            match op { $(Unary::$variant => {
+                let f = |x: f32| -> f32 { ($meaning)(f64::from(x)) as f32 };
+                plain_map1(f, never, f)
+            })+ }
+        }
 
-/// The standard library's form overflows above 1e154.
-fn asinh(x: f64) -> f64 {
-    if x.abs() > LARGE { (x.abs().ln() + std::f64::consts::LN_2).copysign(x) } else { x.asinh() }
+        fn defined64(op: Unary) -> UnaryKernel {
+            match op { $(Unary::$variant => {
+                let f = |x: f64| -> f64 { ($meaning)(x) };
+                plain_map1(f, never, f)
+            })+ }
+        }
+    };
 }
-
-/// In a form that keeps the digits of x - 1 near 1, which the standard library's loses; it overflows above 1e154 too.
-fn acosh(x: f64) -> f64 {
-    let t = x - 1.0;
-    if x > LARGE {
-        x.ln() + std::f64::consts::LN_2
-    } else if x < 1.0 {
-        f64::NAN
-    } else {
-        (t + (t * (t + 2.0)).sqrt()).ln_1p()
-    }
-}
+phynexus::unary_functions!(definitions);
 
 fn float64(set: InstructionSet, op: Unary) -> Option<UnaryKernel> {
     let beyond = |x: f64| x.abs() > double::TRIGONOMETRIC_LIMIT;
-    // One element at a time: no vectors to choose an instruction set for.
-    macro_rules! scalar {
-        ($f:expr) => {
-            plain_map1($f, never, $f)
-        };
-    }
     Some(match op {
         Unary::Neg => loops::unary(set, |x: f64| -x),
         Unary::Abs => loops::unary(set, f64::abs),
@@ -141,23 +137,13 @@ fn float64(set: InstructionSet, op: Unary) -> Option<UnaryKernel> {
         Unary::Sqrt => loops::unary(set, f64::sqrt),
         Unary::Rsqrt => loops::unary(set, |x: f64| 1.0 / x.sqrt()),
         Unary::Exp => elementary!(set, double::exp),
-        Unary::Exp2 => scalar!(f64::exp2),
         Unary::Expm1 => elementary!(set, double::expm1),
         Unary::Log => elementary!(set, double::log),
         Unary::Log2 => elementary!(set, double::log2),
         Unary::Log1p => elementary!(set, double::log1p),
         Unary::Sin => elementary!(set, double::sin, slow beyond, f64::sin),
         Unary::Cos => elementary!(set, double::cos, slow beyond, f64::cos),
-        Unary::Tan => scalar!(f64::tan),
-        Unary::Asin => scalar!(f64::asin),
-        Unary::Acos => scalar!(f64::acos),
-        Unary::Atan => scalar!(f64::atan),
-        Unary::Sinh => scalar!(f64::sinh),
-        Unary::Cosh => scalar!(f64::cosh),
         Unary::Tanh => elementary!(set, double::tanh),
-        Unary::Asinh => scalar!(asinh),
-        Unary::Acosh => scalar!(acosh),
-        Unary::Atanh => scalar!(|x: f64| x.abs().atanh().copysign(x)),
         Unary::Erf => elementary!(set, double::erf),
         Unary::Floor => loops::unary(set, f64::floor),
         Unary::Ceil => loops::unary(set, f64::ceil),
@@ -166,5 +152,6 @@ fn float64(set: InstructionSet, op: Unary) -> Option<UnaryKernel> {
         Unary::IsNan => loops::unary(set, |x: f64| u8::from(x.is_nan())),
         Unary::IsInf => loops::unary(set, |x: f64| u8::from(x.is_infinite())),
         Unary::Not => return None,
+        other => defined64(other),
     })
 }

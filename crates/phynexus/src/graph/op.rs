@@ -1,8 +1,12 @@
 //! The op set: one row an operation. What each row means, exactly, is the oracle's code ([`crate::oracle`]).
 
 mod elementwise;
+pub mod special;
+mod unary;
 
-pub use elementwise::{Binary, Combine, Unary};
+pub use elementwise::{Binary, Combine};
+pub(crate) use unary::Class;
+pub use unary::Unary;
 
 use smallvec::SmallVec;
 

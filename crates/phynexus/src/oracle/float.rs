@@ -6,111 +6,18 @@
 
 use std::f64::consts::{FRAC_PI_2, PI};
 
-use super::{
-    number::{Interval, Number, ulp},
-    special::erf,
-};
+use super::number::{Interval, Number, ulp};
 use crate::{
     DType,
     graph::op::{Binary, Unary},
 };
 
-/// Greatest error in units in the last place of the compute type; 0 for correctly rounded functions.
-fn unary_ulps(op: Unary) -> f64 {
-    use Unary::*;
-    match op {
-        Neg | Abs | Sign | Recip | Sqrt | Floor | Ceil | Trunc | Round | Not | IsNan | IsInf => 0.0,
-        Rsqrt | Log1p => 2.0,
-        Exp | Exp2 | Expm1 | Log | Log2 => 3.0,
-        Sin | Cos | Asin | Acos | Sinh | Cosh | Asinh | Acosh => 4.0,
-        Tan | Atan | Tanh | Atanh => 5.0,
-        Erf => 16.0,
-    }
-}
-
 const POW_ULPS: f64 = 16.0;
 const ATAN2_ULPS: f64 = 6.0;
 
-/// The function in `f64`.
-fn function(op: Unary, x: f64) -> f64 {
-    use Unary::*;
-    match op {
-        Neg => -x,
-        Abs => x.abs(),
-        Recip => 1.0 / x,
-        Sqrt => x.sqrt(),
-        Rsqrt => 1.0 / x.sqrt(),
-        Exp => x.exp(),
-        Exp2 => x.exp2(),
-        Expm1 => x.exp_m1(),
-        Log => x.ln(),
-        Log2 => x.log2(),
-        Log1p => x.ln_1p(),
-        Sin => x.sin(),
-        Cos => x.cos(),
-        Tan => x.tan(),
-        Asin => x.asin(),
-        Acos => x.acos(),
-        Atan => x.atan(),
-        Sinh => x.sinh(),
-        Cosh => x.cosh(),
-        Tanh => x.tanh(),
-        Asinh => asinh(x),
-        Acosh => acosh(x),
-        Atanh => x.abs().atanh().copysign(x),
-        Erf => erf(x),
-        Floor => x.floor(),
-        Ceil => x.ceil(),
-        Trunc => x.trunc(),
-        Round => x.round_ties_even(),
-        Sign => {
-            if x == 0.0 {
-                0.0
-            } else {
-                1f64.copysign(x)
-            }
-        }
-        Not | IsNan | IsInf => f64::NAN,
-    }
-}
-
-/// The standard library's `asinh` overflows in its square above 1e154.
-fn asinh(x: f64) -> f64 {
-    if x.abs() > 1e100 { (x.abs().ln() + std::f64::consts::LN_2).copysign(x) } else { x.asinh() }
-}
-
-/// ln(x + sqrt(x^2 - 1)), in the form that keeps the digits of x - 1 near 1.
-fn acosh(x: f64) -> f64 {
-    if x > 1e100 {
-        x.ln() + std::f64::consts::LN_2
-    } else if x < 1.0 {
-        f64::NAN
-    } else {
-        let t = x - 1.0;
-        (t + (2.0 * t + t * t).sqrt()).ln_1p()
-    }
-}
-
-/// Where the function's results lie.
-fn range(op: Unary) -> (f64, f64) {
-    use Unary::*;
-    match op {
-        Abs | Exp | Exp2 | Sqrt | Acos | Acosh => (0.0, f64::INFINITY),
-        Expm1 => (-1.0, f64::INFINITY),
-        Cosh => (1.0, f64::INFINITY),
-        Sin | Cos | Tanh | Erf => (-1.0, 1.0),
-        _ => (f64::NEG_INFINITY, f64::INFINITY),
-    }
-}
-
-/// Functions with f(-0) = -0 and f(+0) = +0.
-fn keeps_zero(op: Unary) -> bool {
-    use Unary::*;
-    matches!(op, Sqrt | Expm1 | Log1p | Sin | Tan | Asin | Atan | Sinh | Tanh | Asinh | Atanh | Erf)
-}
-
 /// A unary operation on an operand of `dtype`.
 pub(super) fn unary(op: Unary, x: Interval, dtype: DType) -> Number {
+    let f = op.row().meaning;
     match op {
         Unary::IsNan => return Number::bool(x.is_nan()),
         Unary::IsInf if x.is_point() => return Number::bool(x.value.is_infinite()),
@@ -119,7 +26,7 @@ pub(super) fn unary(op: Unary, x: Interval, dtype: DType) -> Number {
         _ if x.is_nan() => return Number::NAN,
         _ => {}
     }
-    if x.is_point() && x.low == 0.0 && keeps_zero(op) {
+    if x.is_point() && x.low == 0.0 && op.row().keeps_zero {
         return Number::Float(x);
     }
     match op {
@@ -128,7 +35,7 @@ pub(super) fn unary(op: Unary, x: Interval, dtype: DType) -> Number {
             return Number::Float(OPEN_ZERO);
         }
         Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Round => {
-            let (a, b) = (function(op, x.low), function(op, x.high));
+            let (a, b) = (f(x.low), f(x.high));
             let crosses_zero = op == Unary::Sign && !x.is_point() && x.contains_zero();
             let step = Interval::hull(a, [b]);
             return if a == b && !crosses_zero { Number::Float(step) } else { Number::Undetermined };
@@ -148,15 +55,16 @@ pub(super) fn unary(op: Unary, x: Interval, dtype: DType) -> Number {
         {
             return Number::Undetermined;
         }
-        _ => [function(op, x.low), function(op, x.high)],
+        _ => [f(x.low), f(x.high)],
     };
-    let value = function(op, x.value);
-    finish(value, bounds, x.is_point(), unary_ulps(op), dtype, range(op))
+    let value = f(x.value);
+    finish(value, bounds, x.is_point(), op.row().ulps, dtype, op.row().range)
 }
 
 /// Bounds of a sine or cosine; `None` where a bound is infinite, so that NaN is possible but not certain.
 fn wave(op: Unary, x: Interval) -> Option<[f64; 2]> {
-    let (a, b) = (function(op, x.low), function(op, x.high));
+    let f = op.row().meaning;
+    let (a, b) = (f(x.low), f(x.high));
     if x.is_point() {
         return Some([a, b]);
     }

@@ -31,7 +31,6 @@ mod movement;
 mod number;
 mod order;
 mod random_bits;
-mod special;
 mod window;
 
 pub use array::OracleArray;

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::group::is_library;
 use crate::graph::{
     ir::{Id, Ir},
-    op::{Binary, Op, Unary},
+    op::{Binary, Class, Op},
 };
 
 /// A chain with at most this many loads and operations is computed again rather than stored.
@@ -58,9 +58,11 @@ pub(super) fn costs(ir: &Ir) -> Vec<Cost> {
             ref op if is_library(op) => Cost::loading(id as Id),
             ref op => {
                 let operations = match op {
-                    Op::Unary(
-                        Unary::Neg | Unary::Abs | Unary::Not | Unary::IsNan | Unary::IsInf | Unary::Sign,
-                    ) => 1,
+                    Op::Unary(op)
+                        if matches!(op.row().class, Class::numbers | Class::bits | Class::tests) =>
+                    {
+                        1
+                    }
                     Op::Unary(_)
                     | Op::Binary(Binary::Pow | Binary::Atan2 | Binary::FloorDiv | Binary::Remainder) => 4,
                     Op::Binary(_) | Op::Where | Op::Cast | Op::Bitcast | Op::Pad { .. } => 1,

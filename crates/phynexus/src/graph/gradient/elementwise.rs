@@ -1,8 +1,6 @@
 //! Derivatives of elementwise functions. Where a derivative does not exist the value is PyTorch's: 0 for steps and for
 //! `abs` at 0, half to each operand where `max` or `min` meets equals.
 
-use std::f64::consts::{FRAC_2_SQRT_PI, LN_2};
-
 use super::rule::Call;
 use crate::graph::{
     formula::Formula,
@@ -11,36 +9,7 @@ use crate::graph::{
 
 /// The gradient of the operand of a function of one element.
 pub(super) fn unary(function: Unary, call: &Call) -> Formula {
-    let (g, x, y) = (call.gradient(), call.input(0), call.output());
-    match function {
-        Unary::Neg => -g,
-        Unary::Abs => g * x.sign(),
-        Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Round => x.like(0.0),
-        // These give integers or bool, where no gradient arrives.
-        Unary::Not | Unary::IsNan | Unary::IsInf => x.like(0.0),
-        Unary::Recip => -(g * &y * &y),
-        Unary::Sqrt => g * 0.5 / y,
-        Unary::Rsqrt => g * -0.5 * (&y * &y * &y),
-        Unary::Exp => g * y,
-        Unary::Exp2 => g * y * LN_2,
-        Unary::Expm1 => g * (y + 1.0),
-        Unary::Log => g / x,
-        Unary::Log2 => g / (x * LN_2),
-        Unary::Log1p => g / (x + 1.0),
-        Unary::Sin => g * x.cos(),
-        Unary::Cos => -(g * x.sin()),
-        Unary::Tan => g * (&y * &y + 1.0),
-        Unary::Asin => g * (1.0 - &x * &x).rsqrt(),
-        Unary::Acos => -(g * (1.0 - &x * &x).rsqrt()),
-        Unary::Atan => g / (&x * &x + 1.0),
-        Unary::Sinh => g * x.cosh(),
-        Unary::Cosh => g * x.sinh(),
-        Unary::Tanh => g * (1.0 - &y * &y),
-        Unary::Asinh => g * (&x * &x + 1.0).rsqrt(),
-        Unary::Acosh => g * (&x * &x - 1.0).rsqrt(),
-        Unary::Atanh => g / (1.0 - &x * &x),
-        Unary::Erf => g * (-(&x * &x)).exp() * FRAC_2_SQRT_PI,
-    }
+    (function.row().gradient)(&call.gradient(), &call.input(0), &call.output())
 }
 
 /// The gradient of operand `position` of a function of two elements.

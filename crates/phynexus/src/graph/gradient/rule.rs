@@ -7,7 +7,7 @@ use crate::{
     Error, Result, Tensor,
     graph::{
         formula::Formula,
-        op::{Binary, Combine, Op, PoolKind, Unary},
+        op::{Binary, Combine, Op, PoolKind},
     },
 };
 
@@ -135,6 +135,7 @@ pub(super) fn input_gradients(call: &Call) -> Result<InputGradients> {
 }
 
 /// What the rule of an operation reads: of what it does not, no value is kept for the gradient.
+#[derive(Clone, Copy)]
 pub(crate) struct Reads {
     operands: Operands,
     /// True if it reads the result.
@@ -153,11 +154,11 @@ enum Operands {
 }
 
 impl Reads {
-    const NOTHING: Reads = Reads { operands: Operands::Nothing, result: false };
-    pub(in crate::graph) const RESULT: Reads = Reads { operands: Operands::Nothing, result: true };
+    pub(crate) const NOTHING: Reads = Reads { operands: Operands::Nothing, result: false };
+    pub(crate) const RESULT: Reads = Reads { operands: Operands::Nothing, result: true };
     const FIRST: Reads = Reads { operands: Operands::First, result: false };
     const CROSSWISE: Reads = Reads { operands: Operands::Crosswise, result: false };
-    pub(in crate::graph) const OPERANDS: Reads = Reads { operands: Operands::All, result: false };
+    pub(crate) const OPERANDS: Reads = Reads { operands: Operands::All, result: false };
     pub(in crate::graph) const EVERYTHING: Reads = Reads { operands: Operands::All, result: true };
 
     /// True if it reads this operand; `needs` tells which operands need a gradient.
@@ -178,15 +179,7 @@ pub(crate) fn reads(op: &Op) -> Reads {
         Op::ArgReduce { .. } | Op::ArgSort { .. } | Op::SearchSorted { .. } => Reads::NOTHING,
         Op::Bitcast | Op::Reshape | Op::Permute(_) | Op::Expand | Op::Contiguous | Op::Copy => Reads::NOTHING,
         Op::Pad { .. } | Op::Slice { .. } | Op::Cat { .. } | Op::Cast => Reads::NOTHING,
-        Op::Unary(function) => match function {
-            Unary::Neg | Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Round => {
-                Reads::NOTHING
-            }
-            Unary::Not | Unary::IsNan | Unary::IsInf => Reads::NOTHING,
-            Unary::Recip | Unary::Sqrt | Unary::Rsqrt | Unary::Exp | Unary::Exp2 => Reads::RESULT,
-            Unary::Expm1 | Unary::Tan | Unary::Tanh => Reads::RESULT,
-            _ => Reads::OPERANDS,
-        },
+        Op::Unary(function) => function.row().reads,
         Op::Binary(function) => match function {
             Binary::Add | Binary::Sub => Reads::NOTHING,
             Binary::Mul => Reads::CROSSWISE,

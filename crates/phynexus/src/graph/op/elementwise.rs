@@ -1,49 +1,6 @@
-//! Functions of elements, and how elements are combined.
+//! Functions of two elements, and how elements are combined.
 
 use crate::{DType, Scalar};
-
-/// Elementwise functions of one operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum Unary {
-    Neg,
-    Abs,
-    /// -1, 0 or 1; NaN stays NaN.
-    Sign,
-    Recip,
-    Sqrt,
-    Rsqrt,
-    Exp,
-    Exp2,
-    Expm1,
-    Log,
-    Log2,
-    Log1p,
-    Sin,
-    Cos,
-    Tan,
-    Asin,
-    Acos,
-    Atan,
-    Sinh,
-    Cosh,
-    Tanh,
-    Asinh,
-    Acosh,
-    Atanh,
-    Erf,
-    Floor,
-    Ceil,
-    Trunc,
-    /// To the nearest integer, halves to even.
-    Round,
-    /// Logical for `bool`, bitwise for integers.
-    Not,
-    /// Result is `bool`.
-    IsNan,
-    /// Result is `bool`.
-    IsInf,
-}
 
 /// Elementwise functions of two operands of one dtype. Comparisons give `bool`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,81 +47,6 @@ pub enum Combine {
     Max,
     /// NaN if any is NaN.
     Min,
-}
-
-impl Unary {
-    /// All of them.
-    pub const ALL: [Unary; 32] = {
-        use Unary::*;
-        [
-            Neg, Abs, Sign, Recip, Sqrt, Rsqrt, Exp, Exp2, Expm1, Log, Log2, Log1p, Sin, Cos, Tan, Asin,
-            Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Erf, Floor, Ceil, Trunc, Round, Not, IsNan,
-            IsInf,
-        ]
-    };
-
-    /// The name in messages and listings.
-    pub fn name(self) -> &'static str {
-        use Unary::*;
-        match self {
-            Neg => "neg",
-            Abs => "abs",
-            Sign => "sign",
-            Recip => "reciprocal",
-            Sqrt => "sqrt",
-            Rsqrt => "rsqrt",
-            Exp => "exp",
-            Exp2 => "exp2",
-            Expm1 => "expm1",
-            Log => "log",
-            Log2 => "log2",
-            Log1p => "log1p",
-            Sin => "sin",
-            Cos => "cos",
-            Tan => "tan",
-            Asin => "asin",
-            Acos => "acos",
-            Atan => "atan",
-            Sinh => "sinh",
-            Cosh => "cosh",
-            Tanh => "tanh",
-            Asinh => "asinh",
-            Acosh => "acosh",
-            Atanh => "atanh",
-            Erf => "erf",
-            Floor => "floor",
-            Ceil => "ceil",
-            Trunc => "trunc",
-            Round => "round",
-            Not => "not",
-            IsNan => "isnan",
-            IsInf => "isinf",
-        }
-    }
-
-    /// True if operands of this dtype are accepted by the op itself (`Tensor` methods convert first where NumPy would).
-    pub fn accepts(self, dtype: DType) -> bool {
-        use Unary::*;
-        match self {
-            Neg | Abs | Sign => dtype != DType::Bool,
-            Not => !dtype.is_float(),
-            _ => dtype.is_float(),
-        }
-    }
-
-    /// True if the result of a 16-bit float is one, without rounding.
-    pub fn is_exact(self) -> bool {
-        use Unary::*;
-        matches!(self, Neg | Abs | Sign | Floor | Ceil | Trunc | Round | Not | IsNan | IsInf)
-    }
-
-    /// The result's dtype.
-    pub fn result(self, operand: DType) -> DType {
-        match self {
-            Unary::IsNan | Unary::IsInf => DType::Bool,
-            _ => operand,
-        }
-    }
 }
 
 impl Binary {

@@ -27,7 +27,7 @@ use super::{
     reduce::{Combiner, Team, accumulator},
 };
 use crate::{
-    graph::op::{Binary, Combine, Unary},
+    graph::op::{Binary, Combine},
     kernel::{
         Index, Mask, Ranges,
         build::Builder,
@@ -273,7 +273,7 @@ fn keep(b: &mut Builder, fused: &Fused, passes: &[Vec<Reduction>], each: usize) 
 fn needed_again(fused: &Fused, roots: &[Vec<Instructed>], functions: bool) -> Vec<Instructed> {
     let keepable = |operation: &Operation| match operation {
         Operation::Load { .. } => true,
-        Operation::Unary(op, _) => functions && is_slow(*op),
+        Operation::Unary(op, _) => functions && !op.is_exact(),
         Operation::Binary(op, ..) => {
             use Binary::*;
             functions && matches!(op, Div | FloorDiv | Remainder | Pow | Atan2)
@@ -300,11 +300,6 @@ fn needed_again(fused: &Fused, roots: &[Vec<Instructed>], functions: bool) -> Ve
     again.sort_unstable();
     again.dedup();
     again
-}
-
-fn is_slow(op: Unary) -> bool {
-    use Unary::*;
-    !matches!(op, Neg | Abs | Sign | Floor | Ceil | Trunc | Round | Not | IsNan | IsInf)
 }
 
 /// One invocation at work on its row.

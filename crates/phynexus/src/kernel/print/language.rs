@@ -188,6 +188,16 @@ pub(super) fn fill(template: &str, arguments: &[(&str, &str)]) -> String {
         .fold(template.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
 }
 
+/// A spelling of the table of functions: each word in braces is replaced.
+pub(super) fn spelled(spelling: &'static str, mut replace: impl FnMut(&'static str) -> String) -> String {
+    let mut text = String::new();
+    for (at, piece) in spelling.split(['{', '}']).enumerate() {
+        // Words in braces are every other piece.
+        if at % 2 == 0 { text.push_str(piece) } else { text.push_str(&replace(piece)) }
+    }
+    text
+}
+
 impl Language {
     /// The type of elements in memory.
     pub(super) fn memory_type(&self, dtype: DType) -> &'static str {

@@ -1,7 +1,7 @@
 //! Elementwise operations as C expressions. Operands are names, so they may be repeated; what needs statements becomes
 //! a function of its own, written once before the kernel.
 
-use super::language::{Language, fill};
+use super::language::{Language, fill, spelled};
 use crate::{
     DType, Scalar,
     dtype::Kind,
@@ -142,24 +142,16 @@ impl Functions {
             }
             _ => return a.to_owned(),
         }
-        let function = match op {
-            Neg => return format!("-{a}"),
-            IsNan => return format!("({a} != {a})"),
-            IsInf => {
-                let infinity = self.constant(dtype, Scalar::Float(f64::INFINITY));
-                return format!("({} == {infinity})", self.unary(Abs, dtype, a));
-            }
-            Sign => {
-                let one = self.constant(dtype, Scalar::Float(1.0));
-                return format!("({a} > 0 ? {one} : {a} < 0 ? -{one} : {a})");
-            }
-            Recip => return format!("{} / {a}", self.constant(dtype, Scalar::Float(1.0))),
-            Abs => "fabs",
-            Round => "rint",
-            // The others have the name of the function in C.
-            other => other.name(),
-        };
-        format!("{}({a})", self.math(function, dtype))
+        let row = op.row();
+        match row.c {
+            None => format!("{}({a})", self.math(row.name, dtype)),
+            Some(spelling) => spelled(spelling, |word| match word {
+                "a" => a.to_owned(),
+                "1" => self.constant(dtype, Scalar::Float(1.0)),
+                "inf" => self.constant(dtype, Scalar::Float(f64::INFINITY)),
+                function => self.math(function, dtype),
+            }),
+        }
     }
 
     pub(super) fn math(&self, name: &str, dtype: DType) -> String {

@@ -5,8 +5,8 @@ use super::functions::{Arithmetic, find};
 use crate::{
     DType, Error, Result, Scalar,
     dtype::Kind,
-    graph::op::{Binary, Op, Unary},
-    kernel::print::language::fill,
+    graph::op::{Binary, Class, Op, Unary},
+    kernel::print::language::{fill, spelled},
 };
 
 /// The functions a source needs.
@@ -185,9 +185,16 @@ impl Functions {
             }
             Abs | Floor => op.name(),
             _ if wide => return Err(missing(op.name())),
-            other => match elementary(other) {
-                Some(name) => self.library(name),
-                None => return Err(Error::internal("kernel::print", format!("{} of a float", op.name()))),
+            Not => return Err(Error::internal("kernel::print", "not of a float")),
+            other => match other.row().wgsl {
+                None => self.library(other.row().library),
+                Some(spelling) => {
+                    return Ok(spelled(spelling, |word| match word {
+                        "a" => a.to_owned(),
+                        "1" => one.clone(),
+                        function => self.library(function).to_owned(),
+                    }));
+                }
             },
         };
         Ok(format!("{name}({a})"))
@@ -472,37 +479,12 @@ impl Functions {
     }
 }
 
-/// The library's function for an elementary one.
-fn elementary(op: Unary) -> Option<&'static str> {
-    Some(match op {
-        Unary::Exp => "exp_",
-        Unary::Exp2 => "exp2_",
-        Unary::Expm1 => "expm1_",
-        Unary::Log => "log_",
-        Unary::Log2 => "log2_",
-        Unary::Log1p => "log1p_",
-        Unary::Sin => "sin_",
-        Unary::Cos => "cos_",
-        Unary::Tan => "tan_",
-        Unary::Asin => "asin_",
-        Unary::Acos => "acos_",
-        Unary::Atan => "atan_",
-        Unary::Sinh => "sinh_",
-        Unary::Cosh => "cosh_",
-        Unary::Tanh => "tanh_",
-        Unary::Asinh => "asinh_",
-        Unary::Acosh => "acosh_",
-        Unary::Atanh => "atanh_",
-        Unary::Erf => "erf_",
-        _ => return None,
-    })
-}
-
 /// Why WGSL has no such elementwise operation on operands of these types, if it has none: elementary functions of
 /// `float64`.
 pub fn refuses(op: &Op, operands: &[DType]) -> Option<String> {
     let name = match op {
-        Op::Unary(unary) if elementary(*unary).is_some() => unary.name(),
+        Op::Unary(Unary::Recip | Unary::Sqrt | Unary::Rsqrt) => return None,
+        Op::Unary(unary) if unary.row().class == Class::floats => unary.name(),
         Op::Binary(binary @ (Binary::Pow | Binary::Atan2)) => binary.name(),
         _ => return None,
     };

@@ -1,10 +1,10 @@
-//! Functions that the standard library lacks.
+//! Functions in `f64` that the standard library lacks, or has with fewer digits.
 
-use std::f64::consts::PI;
+use std::f64::consts::{LN_2, PI};
 
 /// The error function, within 4 units in the last place: its series with positive terms up to 2 and, beyond, one less
 /// the continued fraction of the complement (Abramowitz and Stegun 7.1.6 and 7.1.14).
-pub(super) fn erf(x: f64) -> f64 {
+pub fn erf(x: f64) -> f64 {
     let a = x.abs();
     if x.is_nan() || a == 0.0 {
         x
@@ -23,6 +23,27 @@ pub(super) fn erf(x: f64) -> f64 {
         (1.0 - (-a * a).exp() / PI.sqrt() / fraction).copysign(x)
     } else {
         1f64.copysign(x)
+    }
+}
+
+/// From here on `asinh` and `acosh` are ln(2 x) to the last digit, while squares come near overflow.
+const LARGE: f64 = 1e100;
+
+/// The inverse hyperbolic sine. The standard library's form overflows above 1e154.
+pub fn asinh(x: f64) -> f64 {
+    if x.abs() > LARGE { (x.abs().ln() + LN_2).copysign(x) } else { x.asinh() }
+}
+
+/// The inverse hyperbolic cosine, in a form that keeps the digits of x - 1 near 1, which the standard library's loses; it
+/// overflows above 1e154 too.
+pub fn acosh(x: f64) -> f64 {
+    let t = x - 1.0;
+    if x > LARGE {
+        x.ln() + LN_2
+    } else if x < 1.0 {
+        f64::NAN
+    } else {
+        (t + (t * (t + 2.0)).sqrt()).ln_1p()
     }
 }
 
