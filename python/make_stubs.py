@@ -1,7 +1,8 @@
-"""Writes ``neurenix/_engine.pyi``, the types of the native part, from what PyO3 knows of it.
+"""Writes what follows from the native part: ``neurenix/_engine.pyi``, its types, from what PyO3 knows of them, and
+``neurenix/_table.py``, the functions of the engine's table.
 
-Run it after a change of the native part's signatures: ``python make_stubs.py`` (needs maturin). With ``--check`` it writes
-nothing and tells whether the file is what it would write. PyO3 does not see the types that our own conversions take, nor
+Run it after a change of the native part's signatures or of the table: ``python make_stubs.py`` (needs maturin). With
+``--check`` it writes nothing and tells whether the files are what it would write. PyO3 does not see the types that our own conversions take, nor
 what an operator gives; they are put in here.
 """
 
@@ -19,6 +20,10 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 STUBS = HERE / "neurenix" / "_engine.pyi"
+TABLE = HERE / "neurenix" / "_table.py"
+ROWS = HERE.parent / "crates" / "phynexus" / "src" / "graph" / "op" / "unary.rs"
+# Python's functions of these have other names or arguments.
+OTHERWISE = ("bitwise_not", "neg", "round", "sign")
 HEADER = '''# Made by make_stubs.py: do not edit.
 import builtins
 from collections.abc import Callable, Iterator, Sequence
@@ -170,20 +175,29 @@ def made() -> str:
     return header + text + "\n"
 
 
+def table() -> str:
+    """A function for each row of the table."""
+    row = re.compile(r"^ +/// (?P<doc>.*)\n +[A-Z]\w* (?P<name>\w+) \"\w+\" \w+\(", re.MULTILINE)
+    rows = [found for found in row.finditer(ROWS.read_text()) if found["name"] not in OTHERWISE]
+    lines = ['"""The functions of one element. Made by make_stubs.py: do not edit."""', "", "from ._operands import _unary", ""]
+    lines += ["__all__ = [", *(f'    "{found["name"]}",' for found in rows), "]", ""]
+    lines += [f'{found["name"]} = _unary("{found["name"]}", "{found["doc"]}")' for found in rows]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
-    """Writes the file, or with ``--check`` compares it."""
-    parser = argparse.ArgumentParser(description="Writes neurenix/_engine.pyi, the types of the native part.")
-    parser.add_argument("--check", action="store_true", help="write nothing: 1 if the file is not what would be written")
-    check, text = parser.parse_args().check, made()
-    if not check:
-        STUBS.write_text(text)
-        return 0
-    there = STUBS.read_text()
-    if there == text:
-        return 0
-    lines = difflib.unified_diff(there.splitlines(), text.splitlines(), STUBS.name, "the native part", n=0, lineterm="")
-    print("\n".join([f"{STUBS.name} is not that of the native part: run python make_stubs.py", *lines]), file=sys.stderr)
-    return 1
+    """Writes the files, or with ``--check`` compares them."""
+    parser = argparse.ArgumentParser(description="Writes what follows from the native part: types, and functions of its table.")
+    parser.add_argument("--check", action="store_true", help="write nothing: 1 if a file is not what would be written")
+    check, differs = parser.parse_args().check, False
+    for file, text in ((TABLE, table()), (STUBS, made())):
+        if not check:
+            file.write_text(text)
+        elif (there := file.read_text()) != text:
+            differs = True
+            lines = difflib.unified_diff(there.splitlines(), text.splitlines(), file.name, "now", n=0, lineterm="")
+            print("\n".join([f"{file.name} is out of date: run python make_stubs.py", *lines]), file=sys.stderr)
+    return int(differs)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,7 @@ from ._placement import set_strict_placement as set_strict_placement
 from ._places import attach as _attach
 from ._reductions import *  # noqa: F403
 from ._special import *  # noqa: F403
+from ._table import *  # noqa: F403
 from .random import bernoulli as bernoulli
 from .random import normal as normal
 from .random import rand_like as rand_like

@@ -10,22 +10,8 @@ from ._arguments import guard as _guard
 from ._engine import Tensor
 from ._creation import full_like, iinfo, ones_like, result_type, zeros_like
 from ._manipulation import broadcast_tensors
-
-
-def _tensor(x: Any, beside: Tensor | None = None) -> Tensor:
-    """``x`` as a tensor: a number takes the device of the other tensor, and its dtype if the kind fits."""
-    if isinstance(x, Tensor):
-        return x
-    if beside is None or not isinstance(x, (bool, int, float)):
-        return _engine.tensor(x, device=None if beside is None else beside.device)
-    kind: Any = beside.dtype
-    if isinstance(x, float) and not kind.is_floating_point:
-        kind = "float32"
-    elif isinstance(x, bool):
-        kind = "bool" if kind.name == "bool" else kind
-    elif isinstance(x, int) and kind.name == "bool":
-        kind = "int64"
-    return _engine.full((), x, dtype=kind, device=beside.device)
+from ._operands import _tensor, _unary
+from ._table import abs, acos, acosh, asin, asinh, atan, atanh
 
 
 def _pair(x1: Any, x2: Any) -> tuple[Tensor, Any]:
@@ -35,19 +21,6 @@ def _pair(x1: Any, x2: Any) -> tuple[Tensor, Any]:
     if isinstance(x2, Tensor):
         return _tensor(x1, x2), x2
     return _tensor(x1), x2
-
-
-def _unary(name: str, doc: str) -> Any:
-    method = getattr(Tensor, name)
-
-    def function(input: Any, *, out: None = None) -> Tensor:
-        if out is not None:
-            raise TypeError(f"{function.__name__}: out= is not supported; use the returned tensor")
-        return method(input) if isinstance(input, Tensor) else method(_tensor(input))
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
 
 
 def _named(name: str, method: str, doc: str) -> Any:
@@ -74,36 +47,9 @@ def _binary(name: str, method: str, doc: str) -> Any:
     return function
 
 
-# Of each element.
-exp = _unary("exp", "The exponential of each element.")
-expm1 = _unary("expm1", "``exp(x) - 1`` of each element, accurate near 0.")
-log = _unary("log", "The natural logarithm of each element.")
-log1p = _unary("log1p", "``log(1 + x)`` of each element, accurate near 0.")
-log2 = _unary("log2", "The logarithm to base 2 of each element.")
+# Of each element; those of the engine's table are in _table.
 log10 = _unary("log10", "The logarithm to base 10 of each element.")
-sqrt = _unary("sqrt", "The square root of each element.")
-rsqrt = _unary("rsqrt", "``1 / sqrt(x)`` of each element.")
-reciprocal = _unary("reciprocal", "``1 / x`` of each element.")
-sin = _unary("sin", "The sine of each element, in radians.")
-cos = _unary("cos", "The cosine of each element, in radians.")
-tan = _unary("tan", "The tangent of each element, in radians.")
-asin = _unary("asin", "The inverse sine of each element.")
-acos = _unary("acos", "The inverse cosine of each element.")
-atan = _unary("atan", "The inverse tangent of each element.")
-sinh = _unary("sinh", "The hyperbolic sine of each element.")
-cosh = _unary("cosh", "The hyperbolic cosine of each element.")
-tanh = _unary("tanh", "The hyperbolic tangent of each element.")
-asinh = _unary("asinh", "The inverse hyperbolic sine of each element.")
-acosh = _unary("acosh", "The inverse hyperbolic cosine of each element.")
-atanh = _unary("atanh", "The inverse hyperbolic tangent of each element.")
-erf = _unary("erf", "The error function of each element.")
-floor = _unary("floor", "Each element rounded down.")
-ceil = _unary("ceil", "Each element rounded up.")
-trunc = _unary("trunc", "Each element rounded towards zero.")
-abs = _unary("abs", "The absolute value of each element.")
 square = _unary("square", "Each element times itself.")
-isnan = _unary("isnan", "True where an element is not a number.")
-isinf = _unary("isinf", "True where an element is infinite.")
 isfinite = _unary("isfinite", "True where an element is neither infinite nor NaN.")
 arcsin, arccos, arctan, arcsinh, arccosh, arctanh = asin, acos, atan, asinh, acosh, atanh
 """NumPy's names."""

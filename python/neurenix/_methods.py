@@ -32,7 +32,6 @@ __all__ = [
     "diag_embed",
     "diagonal",
     "dist",
-    "exp2",
     "fliplr",
     "flipud",
     "fmod",
@@ -368,11 +367,6 @@ def fmod(input: Tensor, other: Any) -> Tensor:
 def frac(input: Tensor) -> Tensor:
     """The fractional part."""
     return input - input.trunc()
-
-
-def exp2(input: Tensor) -> Tensor:
-    """Two to the power of each element."""
-    return 2.0**input
 
 
 def clamp_min(input: Tensor, min: Any) -> Tensor:

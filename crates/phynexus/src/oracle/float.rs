@@ -55,6 +55,7 @@ pub(super) fn unary(op: Unary, x: Interval, dtype: DType) -> Number {
         {
             return Number::Undetermined;
         }
+        _ if !op.row().monotone && !x.is_point() => return Number::Undetermined,
         _ => [f(x.low), f(x.high)],
     };
     let value = f(x.value);

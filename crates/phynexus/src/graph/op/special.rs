@@ -26,6 +26,13 @@ pub fn erf(x: f64) -> f64 {
     }
 }
 
+/// sin(pi x) / (pi x), which is 1 at 0: by the distance to the nearest whole number, so that no digits are lost.
+pub fn sinc(x: f64) -> f64 {
+    let nearest = x.round();
+    let sign = if nearest % 2.0 == 0.0 { 1.0 } else { -1.0 };
+    if x == 0.0 { 1.0 } else { sign * (PI * (x - nearest)).sin() / (PI * x) }
+}
+
 /// From here on `asinh` and `acosh` are ln(2 x) to the last digit, while squares come near overflow.
 const LARGE: f64 = 1e100;
 

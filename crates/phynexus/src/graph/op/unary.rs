@@ -1,7 +1,7 @@
 //! The functions of one element: one row each. Everything that is said of such a function once, here or in another crate,
 //! is made from its row.
 
-use std::f64::consts::{FRAC_2_SQRT_PI, LN_2};
+use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, PI};
 
 use crate::{
     DType,
@@ -209,6 +209,26 @@ macro_rules! unary_functions {
                 gradient: |g, x, _| g * (-(x * x)).exp() * FRAC_2_SQRT_PI,
                 reads: Reads::OPERANDS,
             }
+            /// ``sin(pi x) / (pi x)``; 1 where x is 0.
+            Sinc sinc "sinc" floats($crate::graph::op::special::sinc) {
+                ulps: 10.0,
+                range: (-0.25, 1.0),
+                monotone: false,
+                gradient: |g, x, y| {
+                    let slope = ((x * PI).cos() - y) / x;
+                    x.eq(&x.like(0.0)).choose(&g.like(0.0), &(g * slope))
+                },
+                reads: Reads::EVERYTHING,
+                c: Some(
+                    "({fabs}({a}) < {1e-30} ? {1} : ({fmod}({rint}({a}), {2}) == 0 ? {1} : -{1}) * \
+                     {sin}({3.141592653589793} * ({a} - {rint}({a}))) / ({3.141592653589793} * {a}))",
+                ),
+                wgsl: Some(
+                    "select(select(-1.0, 1.0, fract(round({a}) * 0.5) == 0.0) * {sin_}(3.1415927 * ({a} - round({a}))) \
+                     / (3.1415927 * {a}), 1.0, abs({a}) < 1e-30)",
+                ),
+                domain: (0.2, 1.9),
+            }
             /// The greatest whole number not above x.
             Floor floor "floor" roundings(f64::floor) {}
             /// The least whole number not below x.
@@ -256,15 +276,17 @@ pub(crate) struct UnaryRow {
     pub(crate) range: (f64, f64),
     /// Whether f(-0) is -0 and f(+0) is +0.
     pub(crate) keeps_zero: bool,
+    /// Whether it rises everywhere, or falls; the oracle knows the others that it bounds on intervals by name.
+    pub(crate) monotone: bool,
     /// The gradient of the operand: of the result's gradient, the operand and the result. 0 where there is none, or where it
     /// is that of a step.
     pub(crate) gradient: fn(&Formula, &Formula, &Formula) -> Formula,
     /// What `gradient` reads besides the result's gradient.
     pub(crate) reads: Reads,
-    /// The function of a float in C: `{a}` is the operand, `{1}` a number of its type, `{inf}` infinity, and another word in
-    /// braces the function of C's library. `None` for the library's function of the same name.
+    /// The function of a float in C: `{a}` is the operand, `{1}` a number in its type (`{inf}` too), and another word in
+    /// braces a function of C's library. `None` for the library's function of the same name.
     pub(crate) c: Option<&'static str>,
-    /// The function of a float in WGSL, likewise, with functions of the printer's own library. `None` for what the printer
+    /// The function of a `float32` in WGSL, with functions of the printer's own library in braces. `None` for what the printer
     /// does itself, or that library's function of the same name with `_` behind it.
     pub(crate) wgsl: Option<&'static str>,
     /// The name of that function.
@@ -281,6 +303,7 @@ const DEFAULT: UnaryRow = UnaryRow {
     ulps: 0.0,
     range: (f64::NEG_INFINITY, f64::INFINITY),
     keeps_zero: false,
+    monotone: true,
     gradient: |g, _, _| g.like(0.0),
     reads: Reads::NOTHING,
     c: None,

@@ -147,9 +147,10 @@ impl Functions {
             None => format!("{}({a})", self.math(row.name, dtype)),
             Some(spelling) => spelled(spelling, |word| match word {
                 "a" => a.to_owned(),
-                "1" => self.constant(dtype, Scalar::Float(1.0)),
-                "inf" => self.constant(dtype, Scalar::Float(f64::INFINITY)),
-                function => self.math(function, dtype),
+                word => match word.parse() {
+                    Ok(number) => self.constant(dtype, Scalar::Float(number)),
+                    Err(_) => self.math(word, dtype),
+                },
             }),
         }
     }

@@ -191,7 +191,6 @@ impl Functions {
                 Some(spelling) => {
                     return Ok(spelled(spelling, |word| match word {
                         "a" => a.to_owned(),
-                        "1" => one.clone(),
                         function => self.library(function).to_owned(),
                     }));
                 }

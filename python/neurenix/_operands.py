@@ -1,0 +1,37 @@
+"""What functions take for a tensor, and functions that call a method of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _engine
+from ._engine import Tensor
+
+
+def _tensor(x: Any, beside: Tensor | None = None) -> Tensor:
+    """``x`` as a tensor: a number takes the device of the other tensor, and its dtype if the kind fits."""
+    if isinstance(x, Tensor):
+        return x
+    if beside is None or not isinstance(x, (bool, int, float)):
+        return _engine.tensor(x, device=None if beside is None else beside.device)
+    kind: Any = beside.dtype
+    if isinstance(x, float) and not kind.is_floating_point:
+        kind = "float32"
+    elif isinstance(x, bool):
+        kind = "bool" if kind.name == "bool" else kind
+    elif isinstance(x, int) and kind.name == "bool":
+        kind = "int64"
+    return _engine.full((), x, dtype=kind, device=beside.device)
+
+
+def _unary(name: str, doc: str) -> Any:
+    method = getattr(Tensor, name)
+
+    def function(input: Any, *, out: None = None) -> Tensor:
+        if out is not None:
+            raise TypeError(f"{function.__name__}: out= is not supported; use the returned tensor")
+        return method(input) if isinstance(input, Tensor) else method(_tensor(input))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
