@@ -8,10 +8,10 @@ from typing import Any
 
 from . import _engine
 from ._arguments import guard as _guard
-from ._elementwise import _tensor
 from ._engine import Tensor
 from ._manipulation import concat
 from ._manipulation import repeat as _repeat
+from ._operands import _tensor
 
 __all__ = [
     "bucketize",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import neurenix as nx
 import numpy as np
 import pytest
+from neurenix import _table
 
 NORMAL = statistics.NormalDist()
 
@@ -371,3 +372,20 @@ def test_fmod_of_the_smallest_integer_and_a_float(dtype: str) -> None:
     x = nx.tensor([5.0], requires_grad=True)
     nx.fmod(x, nx.asarray(ints[:1])).backward()
     assert x.grad is not None and x.grad.tolist() == [1.0]
+
+
+def test_functions_of_the_table_are_methods_too() -> None:
+    for name in _table.__all__:
+        x = nx.tensor([0.5, 1.0, 1.5])
+        assert nx.equal(getattr(nx, name)(x).isnan(), getattr(x, name)().isnan()).all(), name
+        assert getattr(nx, name).__doc__, name
+
+
+def test_sinc() -> None:
+    x = np.array([0.0, -0.0, 0.25, 1.0, -2.5, 7.75, 1e6 + 0.5])
+    np.testing.assert_allclose(nx.sinc(nx.tensor(x)).numpy(), np.sinc(x), rtol=1e-9, atol=1e-16)
+    t = nx.tensor([0.0, 0.25, -1.5], dtype="float64").requires_grad_()
+    t.sinc().sum().backward()
+    # (cos(pi x) - sinc(x)) / x, and 0 at 0.
+    expected = [0.0, (math.cos(math.pi / 4) - math.sin(math.pi / 4) / (math.pi / 4)) / 0.25, 2 / (3 * math.pi) / 1.5 * -1]
+    np.testing.assert_allclose(t.grad.numpy(), expected, rtol=1e-12, atol=1e-15)
