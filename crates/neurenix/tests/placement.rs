@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use phynexus::kernel::step::Step;
 use phynexus::{
     DType, Device, Error, Result, Tensor,
     device::{Backend, Buffer, DeviceInfo, DeviceNature, Executable, MemoryStatistics, Support, register},
@@ -14,7 +15,6 @@ use phynexus::{
     schedule::{
         explain,
         placement::{on_fallback, set_strict},
-        step::Step,
     },
     shape::Layout,
     tensor::{Generator, Reduction},

@@ -15,7 +15,7 @@ use phynexus::{
         Support,
     },
     graph::{ir::IrNode, op::Op},
-    schedule::step::Step,
+    kernel::step::Step,
 };
 use smallvec::SmallVec;
 

@@ -20,7 +20,8 @@ use cudarc::driver::{
 use phynexus::{
     DType, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, DeviceNature, HostRead, Peaks, register_missing, scalar_bytes},
+    device::{DeviceInfo, DeviceNature, HostRead, Peaks, register_missing},
+    dtype::scalar_bytes,
     gpu::{
         Driver, Gpu, Handles, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Staging,
         Submission,

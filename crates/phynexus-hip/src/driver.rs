@@ -5,7 +5,8 @@ use std::sync::{Arc, Once};
 use phynexus::{
     DType, Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, DeviceNature, HostRead, register_missing, scalar_bytes},
+    device::{DeviceInfo, DeviceNature, HostRead, register_missing},
+    dtype::scalar_bytes,
     gpu::{
         Addresses, Driver, Gpu, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Staging,
         Submission,

@@ -15,7 +15,7 @@ use std::{
 use phynexus::{
     Error, Result,
     custom::{CustomKernel, Parameter, ParameterKind, Source, SourceLanguage},
-    device::scalar_bytes,
+    dtype::scalar_bytes,
     gpu::{NotCompiled, SourceArgument, SourceLaunch},
 };
 use smallvec::SmallVec;

@@ -4,7 +4,10 @@ use std::fmt;
 
 use half::{bf16, f16};
 
-use crate::custom::{Elements, ElementsMut};
+mod elements;
+
+pub(crate) use elements::read_scalars;
+pub use elements::{Elements, ElementsMut, scalar_bytes};
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

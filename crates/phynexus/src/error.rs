@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{DType, shape::show_shape};
+use crate::{DType, text::show_shape};
 
 /// The result of every fallible call of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -60,6 +60,7 @@ pub mod profile;
 pub mod schedule;
 pub mod shape;
 pub mod tensor;
+pub mod text;
 
 pub use device::Device;
 pub use dtype::{DType, Element, Kind, Scalar};

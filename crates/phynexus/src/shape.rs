@@ -28,14 +28,6 @@ pub(crate) fn check_rank(op: &'static str, shape: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// `(2, 3)`, `(5,)`, `()`: as NumPy prints shapes.
-pub fn show_shape(shape: &[usize]) -> String {
-    match shape {
-        [one] => format!("({one},)"),
-        many => format!("({})", many.iter().map(|d| d.to_string()).collect::<Vec<_>>().join(", ")),
-    }
-}
-
 /// The number of elements, or `None` if it overflows, or would without the extents of 0: strides are products of the
 /// others.
 pub fn checked_element_count(shape: &[usize]) -> Option<usize> {

@@ -3,7 +3,7 @@
 use ndarray::{Array1, Array2, ArrayView2};
 use neurenix::{
     data::HostArray,
-    phynexus::{DType, Device, Tensor, shape::show_shape},
+    phynexus::{DType, Device, Tensor, text::show_shape},
 };
 
 use crate::{NetworkError, Result};

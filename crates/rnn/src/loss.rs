@@ -5,7 +5,7 @@ mod targets;
 use ndarray::Array2;
 use neurenix::{
     loss::Loss,
-    phynexus::{DType, Scalar, Tensor, shape::show_shape, tensor::Reduction},
+    phynexus::{DType, Scalar, Tensor, tensor::Reduction, text::show_shape},
 };
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,7 @@
 //! Square brackets: reading and writing by NumPy's rules.
 
 use phynexus::{
-    DType, Tensor, device::scalar_bytes, schedule::capture::is_recording, shape::show_shape,
-    tensor::IndexSpec,
+    DType, Tensor, dtype::scalar_bytes, schedule::capture::is_recording, tensor::IndexSpec, text::show_shape,
 };
 use pyo3::{
     prelude::*,

@@ -19,7 +19,7 @@ mod select;
 pub(crate) mod stand_in;
 
 use neurenix::nn::{Parameter, Watch};
-use phynexus::{DType, Device, Error, Tensor, schedule::capture::is_recording, shape::show_shape};
+use phynexus::{DType, Device, Error, Tensor, schedule::capture::is_recording, text::show_shape};
 use pyo3::{
     PyTraverseError, PyVisit,
     prelude::*,

@@ -44,7 +44,7 @@ pub(crate) fn import(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Devi
     if let Some(scalar) = number(data)? {
         let dtype = dtype.unwrap_or_else(|| natural(&[scalar]));
         fits(scalar, dtype)?;
-        let bytes = phynexus::device::scalar_bytes(scalar, dtype);
+        let bytes = phynexus::dtype::scalar_bytes(scalar, dtype);
         return Ok(Tensor::from_bytes(&bytes, dtype, &[], device)?);
     }
     if data.is_instance_of::<PyList>() || data.is_instance_of::<PyTuple>() {
@@ -74,7 +74,7 @@ fn from_lists(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
     let mut bytes = host_memory::room(nested.numbers.len() * dtype.size())?;
     for &scalar in &nested.numbers {
         fits(scalar, dtype)?;
-        bytes.extend_from_slice(&phynexus::device::scalar_bytes(scalar, dtype));
+        bytes.extend_from_slice(&phynexus::dtype::scalar_bytes(scalar, dtype));
     }
     Ok(Tensor::from_bytes(&bytes, dtype, &nested.shape, device)?)
 }

@@ -1,6 +1,6 @@
 //! Reductions and scans.
 
-use phynexus::{DType, Tensor, shape::show_shape};
+use phynexus::{DType, Tensor, text::show_shape};
 use pyo3::{
     prelude::*,
     types::{PyModule, PyTuple},

@@ -2,7 +2,7 @@
 
 use neurenix::{
     Result,
-    phynexus::{device, profile::show_rate, schedule::explain::show_bytes},
+    phynexus::{device, profile::show_rate, text::show_bytes},
 };
 use serde::Serialize;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use phynexus::{
     DType, Device, Tensor,
     graph::composite::Cell,
-    shape::show_shape,
     tensor::{Generator, RecurrentWeights},
+    text::show_shape,
 };
 
 use super::{Dropout, Module, Parameter, Visitor, init};

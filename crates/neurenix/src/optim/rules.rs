@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use phynexus::{DType, Device, Scalar, Tensor, device::scalar_bytes};
+use phynexus::{DType, Device, Scalar, Tensor, dtype::scalar_bytes};
 
 use super::number::Number;
 use crate::{Error, Result};

@@ -7,7 +7,7 @@ use phynexus::{
     device::{DeviceNature, Support},
     oracle::{Comparison, compare, evaluate, generate::Case},
     schedule::{execute_ir, placement},
-    shape::show_shape,
+    text::show_shape,
 };
 
 /// What came of a case.

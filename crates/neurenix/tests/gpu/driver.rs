@@ -7,9 +7,11 @@ use std::sync::{
 
 use phynexus::{
     DType, Device, Element, Error, Result, Scalar,
-    device::{DeviceInfo, DeviceNature, HostRead, Peaks, register, scalar_bytes},
+    device::{DeviceInfo, DeviceNature, HostRead, Peaks, register},
+    dtype::scalar_bytes,
     gpu::{Driver, Gpu, NotCompiled, Place, Submission},
-    kernel::{check::Limits, interpret::interpret, loops::Kernel, lower::Target},
+    kernel::{check::Limits, loops::Kernel, lower::Target},
+    oracle::interpret::interpret,
 };
 
 /// What the driver does, and what it has done.

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use phynexus::{
     DType, Device, Element, Error, Result, Scalar, Tensor,
     custom::{CustomKernel, CustomKernelBuilder, Source, SourceLanguage},
-    device::{DeviceInfo, DeviceNature, register, scalar_bytes},
+    device::{DeviceInfo, DeviceNature, register},
+    dtype::scalar_bytes,
     gpu::{Driver, Gpu, NotCompiled, SourceArgument, SourceLaunch, Submission},
-    kernel::{check::Limits, interpret::interpret, loops::Kernel, lower::Target},
+    kernel::{check::Limits, loops::Kernel, lower::Target},
+    oracle::interpret::interpret,
     schedule::placement::set_strict,
 };
 

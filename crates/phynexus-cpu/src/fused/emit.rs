@@ -2,7 +2,7 @@
 
 use phynexus::{
     DType, Error, Result,
-    device::scalar_bytes,
+    dtype::scalar_bytes,
     graph::op::{Binary, Combine},
     kernel::fused::{Fused, Operation, Value},
 };

@@ -4,7 +4,7 @@ use phynexus::{
     DType, Tensor,
     device::{Binding, Support},
     graph::{Composite, ir::IrNode, op::Op},
-    schedule::step::{Library, Operand, Step},
+    kernel::step::{Library, Operand, Step},
     shape::Layout,
 };
 use smallvec::SmallVec;

@@ -7,7 +7,7 @@ use phynexus::{
         ir::IrNode,
         op::{ConvKind, Geometry},
     },
-    schedule::step::Operand,
+    kernel::step::Operand,
     shape::Dims,
 };
 

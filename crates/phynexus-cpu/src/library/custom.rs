@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use phynexus::{
     DType, Error, Result,
     custom::{CustomCall, Elements, ElementsMut},
-    schedule::step::Operand,
+    kernel::step::Operand,
     shape::{Dims, element_count},
 };
 

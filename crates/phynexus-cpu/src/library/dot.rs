@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use phynexus::{
-    DType, Result, device::Support, graph::ir::IrNode, schedule::step, shape::contiguous_strides,
-};
+use phynexus::{DType, Result, device::Support, graph::ir::IrNode, kernel::step, shape::contiguous_strides};
 
 use super::{Finished, InBlocks, Routine, misfit};
 use crate::gemm::{BatchItem, Epilogue, Operand, Output, gemm, has_product};

@@ -3,12 +3,12 @@
 use phynexus::{
     Error, Result,
     device::Binding,
+    kernel::step::Library,
     kernel::{
         Index, Ranges,
         fused::{Fused, Operation, Store},
         view,
     },
-    schedule::step::Library,
     shape::contiguous_strides,
 };
 use smallvec::SmallVec;

@@ -7,7 +7,7 @@ use phynexus::{
         ir::IrNode,
         op::{Combine, Op, ScatterMode},
     },
-    schedule::step::Operand,
+    kernel::step::Operand,
 };
 
 use super::{Routine, misfit};

@@ -23,7 +23,7 @@ use phynexus::{
         ir::IrNode,
         op::{ConvKind, Op},
     },
-    schedule::step::{Library, Operand},
+    kernel::step::{Library, Operand},
     shape::Layout,
 };
 use smallvec::SmallVec;

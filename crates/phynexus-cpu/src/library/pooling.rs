@@ -7,7 +7,7 @@ use phynexus::{
         ir::IrNode,
         op::{Geometry, PoolKind},
     },
-    schedule::step::Operand,
+    kernel::step::Operand,
     shape::Dims,
 };
 

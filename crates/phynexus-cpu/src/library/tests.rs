@@ -7,12 +7,12 @@ use phynexus::{
         ir::IrNode,
         op::{ConvKind, Geometry, Op, Unary},
     },
+    kernel::step::{Library, Operand, Step},
     kernel::{
         Ranges,
         fused::{Fused, Instruction, Operation, Parameter, Store},
         view,
     },
-    schedule::step::{Library, Operand, Step},
     shape::{Layout, contiguous_strides},
 };
 use smallvec::SmallVec;

@@ -18,7 +18,7 @@ use opencl3::{
 use phynexus::{
     Result,
     custom::{CustomKernel, Parameter, ParameterKind},
-    device::scalar_bytes,
+    dtype::scalar_bytes,
     gpu::{NotCompiled, SourceArgument, SourceLaunch},
 };
 use smallvec::SmallVec;

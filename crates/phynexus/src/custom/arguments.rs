@@ -7,7 +7,8 @@ use super::{
 };
 use crate::{
     DType, Error, Kind, Result, Scalar,
-    shape::{Dims, checked_element_count, show_shape},
+    shape::{Dims, checked_element_count},
+    text::show_shape,
 };
 
 impl CustomKernel {

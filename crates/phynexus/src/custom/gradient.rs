@@ -4,7 +4,7 @@ use super::kernel::{CustomCall, CustomKernel, Shared, operands, unpack};
 use crate::{
     Error, Result, Scalar, Tensor,
     graph::gradient::rule::{Call, InputGradients},
-    shape::show_shape,
+    text::show_shape,
 };
 
 /// What a derivative knows of a launch.

@@ -1,11 +1,11 @@
 //! The function for the CPU: what it is given, and how it is called.
 
-use std::borrow::Cow;
-
-use half::{bf16, f16};
-
 use super::kernel::{CustomCall, Parameter, ParameterKind, operands};
-use crate::{DType, Element, Error, Result, Scalar, shape::element_count};
+use crate::{
+    DType, Element, Error, Result, Scalar,
+    dtype::{Elements, ElementsMut},
+    shape::element_count,
+};
 
 /// The function of [`cpu`](super::CustomKernelBuilder::cpu).
 pub(super) type HostFunction = dyn Fn(HostCall<'_>) -> Result<()> + Send + Sync;
@@ -60,59 +60,6 @@ impl HostOutput<'_> {
 fn other_type<T: Element>(own: DType) -> Error {
     Error::dtype("custom kernel", &[own, T::DTYPE], format!("take the values as {own}"))
 }
-
-macro_rules! elements {
-    ($($variant:ident $t:ty),+) => {
-        /// Elements in memory of the host, to read.
-        #[allow(missing_docs)]
-        pub enum Elements<'a> {
-            $($variant(Cow<'a, [$t]>)),+
-        }
-
-        /// Elements in memory of the host, to write.
-        #[allow(missing_docs)]
-        pub enum ElementsMut<'a> {
-            $($variant(&'a mut [$t])),+
-        }
-
-        impl Elements<'_> {
-            /// Their type.
-            pub fn dtype(&self) -> DType {
-                match self { $(Elements::$variant(_) => DType::$variant),+ }
-            }
-            /// From little-endian bytes.
-            pub(crate) fn from_bytes(dtype: DType, bytes: &[u8]) -> Elements<'static> {
-                match dtype { $(DType::$variant => Elements::$variant(Cow::Owned(<$t>::read_bytes(bytes)))),+ }
-            }
-            /// As little-endian bytes.
-            pub(crate) fn write_bytes(&self, out: &mut Vec<u8>) {
-                match self { $(Elements::$variant(values) => <$t>::write_bytes(values, out)),+ }
-            }
-            /// The elements to write; borrowed ones are copied.
-            pub(crate) fn to_mut(&mut self) -> ElementsMut<'_> {
-                match self { $(Elements::$variant(values) => ElementsMut::$variant(values.to_mut())),+ }
-            }
-        }
-
-        impl ElementsMut<'_> {
-            /// Their type.
-            pub fn dtype(&self) -> DType {
-                match self { $(ElementsMut::$variant(_) => DType::$variant),+ }
-            }
-            /// Takes the elements of others, which are as many and of the same type.
-            fn copy_from(&mut self, others: &Elements<'_>) {
-                match (self, others) {
-                    $((ElementsMut::$variant(own), Elements::$variant(others)) => own.copy_from_slice(others),)+
-                    _ => {}
-                }
-            }
-        }
-    };
-}
-
-elements!(
-    Bool bool, U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64, F16 f16, BF16 bf16, F32 f32, F64 f64
-);
 
 impl CustomCall {
     /// Calls the function for the CPU. `inputs` are the elements of what the launch was given with their shapes, `outputs`

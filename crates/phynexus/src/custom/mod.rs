@@ -53,9 +53,10 @@ mod pattern;
 #[cfg(test)]
 mod tests;
 
+pub use crate::dtype::{Elements, ElementsMut};
 pub use builder::{CustomKernelBuilder, OutputShape};
 pub use gradient::GradientCall;
-pub use host::{Elements, ElementsMut, HostCall, HostInput, HostOutput};
+pub use host::{HostCall, HostInput, HostOutput};
 pub use kernel::{CustomCall, CustomKernel, Parameter, ParameterKind, Source, SourceLanguage};
 
 pub(crate) use gradient::input_gradients;

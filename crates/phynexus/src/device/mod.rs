@@ -13,8 +13,8 @@ pub use memory::{MemoryStatistics, Pool};
 pub use registry::{Missing, devices, find, missing, register, register_missing};
 
 use crate::{
-    DType, Error, Result, Scalar, custom::CustomKernel, graph::ir::IrNode, host_memory,
-    kernel::lower::Target, schedule::step::Step, shape::Layout,
+    DType, Error, Result, custom::CustomKernel, graph::ir::IrNode, host_memory, kernel::lower::Target,
+    kernel::step::Step, shape::Layout,
 };
 
 /// What a device is, so that reports never say more than is true.
@@ -235,7 +235,7 @@ pub trait Backend: Send + Sync {
         Peaks::default()
     }
     /// Whether it runs elementwise work on this library operation's result together with the operation, as the step's
-    /// [`epilogue`](crate::schedule::step::Library::epilogue).
+    /// [`epilogue`](crate::kernel::step::Library::epilogue).
     fn epilogue(&self, node: &IrNode) -> bool {
         let _ = node;
         false
@@ -355,31 +355,4 @@ pub struct Storage {
     pub buffer: Buffer,
     /// Where the elements lie.
     pub layout: Layout,
-}
-
-/// The bytes of a scalar as an element of `dtype`.
-pub fn scalar_bytes(scalar: Scalar, dtype: DType) -> smallvec::SmallVec<[u8; 8]> {
-    use half::{bf16, f16};
-
-    use crate::Element;
-    macro_rules! bytes {
-        ($t:ty) => {
-            <$t>::from_scalar(scalar).to_le_bytes().as_slice().into()
-        };
-    }
-    match dtype {
-        DType::Bool => [u8::from(scalar.as_bool())].as_slice().into(),
-        DType::U8 => bytes!(u8),
-        DType::U16 => bytes!(u16),
-        DType::U32 => bytes!(u32),
-        DType::U64 => bytes!(u64),
-        DType::I8 => bytes!(i8),
-        DType::I16 => bytes!(i16),
-        DType::I32 => bytes!(i32),
-        DType::I64 => bytes!(i64),
-        DType::F16 => bytes!(f16),
-        DType::BF16 => bytes!(bf16),
-        DType::F32 => bytes!(f32),
-        DType::F64 => bytes!(f64),
-    }
 }

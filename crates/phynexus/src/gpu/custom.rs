@@ -20,11 +20,11 @@ use crate::{
     custom::{CustomCall, CustomKernel, ParameterKind, Source, diagnostics::annotate},
     device::{Binding, Buffer, Executable, Prepared},
     graph::op::Op,
+    kernel::step::{Library, Step},
     kernel::{
         Index, Ranges,
         fused::{Fused, Instruction, Operation, Parameter, Store},
     },
-    schedule::step::{Library, Step},
     shape::element_count,
 };
 

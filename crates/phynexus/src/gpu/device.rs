@@ -30,7 +30,7 @@ use crate::{
     graph::{Composite, ir::IrNode, op::Op},
     interrupt,
     kernel::lower::Target,
-    schedule::step::Step,
+    kernel::step::Step,
     shape::Layout,
 };
 

@@ -15,11 +15,11 @@ use super::{
 use crate::{
     Error, Result,
     device::{Binding, Executable, Prepared},
+    kernel::step::Step,
     kernel::{
         loops::Kernel,
         lower::{Argument, Source, Target, Unsupported, lower},
     },
-    schedule::step::Step,
 };
 
 /// What a step needs of its device.

@@ -4,7 +4,7 @@ use super::{
     ir::{Id, Ir, IrNode},
     op::{Combine, ConvKind, Geometry, Op, PoolKind, ScatterMode},
 };
-use crate::{DType, Error, Result, shape::show_shape};
+use crate::{DType, Error, Result, text::show_shape};
 
 /// Checks that inputs come before their users and that every node's shape and dtype are what its op gives.
 pub fn check(ir: &Ir) -> Result<()> {

@@ -1,9 +1,10 @@
 //! Arrays of numbers, in row-major order.
 
 use super::number::Number;
+use crate::dtype::read_scalars;
 use crate::{
-    DType, Element, Error, Result, Scalar,
-    device::scalar_bytes,
+    DType, Error, Result, Scalar,
+    dtype::scalar_bytes,
     oracle::integer,
     shape::{Dims, checked_element_count, contiguous_strides, element_count},
 };
@@ -57,28 +58,6 @@ impl OracleArray {
     /// The element at these coordinates.
     pub(super) fn at(&self, coordinates: &[usize]) -> Number {
         self.elements[flat_index(&self.shape, coordinates)]
-    }
-}
-
-/// The elements of a device's answer, each exactly what its bytes say.
-pub(crate) fn read_scalars(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
-    fn read<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
-        T::read_bytes(bytes).into_iter().map(T::to_scalar).collect()
-    }
-    match dtype {
-        DType::Bool => read::<bool>(bytes),
-        DType::U8 => read::<u8>(bytes),
-        DType::U16 => read::<u16>(bytes),
-        DType::U32 => read::<u32>(bytes),
-        DType::U64 => read::<u64>(bytes),
-        DType::I8 => read::<i8>(bytes),
-        DType::I16 => read::<i16>(bytes),
-        DType::I32 => read::<i32>(bytes),
-        DType::I64 => read::<i64>(bytes),
-        DType::F16 => read::<half::f16>(bytes),
-        DType::BF16 => read::<half::bf16>(bytes),
-        DType::F32 => read::<f32>(bytes),
-        DType::F64 => read::<f64>(bytes),
     }
 }
 

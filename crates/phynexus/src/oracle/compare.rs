@@ -3,9 +3,10 @@
 use std::fmt;
 
 use super::{
-    array::{OracleArray, every_coordinate, from_scalar, read_scalars},
+    array::{OracleArray, every_coordinate, from_scalar},
     number::{Interval, Number},
 };
+use crate::dtype::read_scalars;
 use crate::{DType, shape::Dims};
 
 /// An element that no correct device would have computed.

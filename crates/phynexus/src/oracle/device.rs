@@ -10,20 +10,22 @@ use std::{
 };
 
 use super::{
-    array::{OracleArray, every_coordinate, from_scalar, read_scalars},
+    array::{OracleArray, every_coordinate, from_scalar},
     elements,
     kernel::{self, Bytes, computed, to_scalar},
     lowered::LoweredStep,
 };
+use crate::dtype::read_scalars;
 use crate::{
     DType, Error, Result,
     device::{
         Backend, Binding, Buffer, Device, DeviceInfo, DeviceNature, Executable, Memory, MemoryStatistics,
-        Support, scalar_bytes,
+        Support,
     },
+    dtype::scalar_bytes,
     graph::{Composite, ir::IrNode, op::Op},
     kernel::lower::Target,
-    schedule::step::{Library, Operand, Step},
+    kernel::step::{Library, Operand, Step},
 };
 
 /// The reference device. It is not registered: who wants it names it here.

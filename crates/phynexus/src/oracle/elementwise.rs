@@ -1,13 +1,14 @@
 //! Ops of one place: functions, selection, conversion.
 
 use super::{
-    array::{OracleArray, from_scalar, read_scalars},
+    array::{OracleArray, from_scalar},
     float, integer,
     number::{Interval, Number, round},
 };
+use crate::dtype::read_scalars;
 use crate::{
     DType, Scalar,
-    device::scalar_bytes,
+    dtype::scalar_bytes,
     graph::op::{Binary, Unary},
 };
 

@@ -2,13 +2,14 @@
 
 use super::{
     accumulate::Accumulator,
-    array::{from_scalar, read_scalars},
+    array::from_scalar,
     elementwise,
     number::{Interval, Number},
 };
+use crate::dtype::read_scalars;
 use crate::{
     DType, Error, Result, Scalar,
-    device::scalar_bytes,
+    dtype::scalar_bytes,
     kernel::fused::{Fused, Instruction, Operation},
 };
 

@@ -1,19 +1,20 @@
 //! A lowered step on the host: its loop trees, interpreted.
 
 use super::{
-    array::read_scalars,
     device::{address, read, write},
+    interpret::interpret,
 };
+use crate::dtype::read_scalars;
 use crate::{
     DType, Error, Result, Scalar,
-    device::{Binding, Executable, scalar_bytes},
+    device::{Binding, Executable},
+    dtype::scalar_bytes,
+    kernel::step::Step,
     kernel::{
-        interpret::interpret,
         loops::BufferParameter,
         lower::{Argument, Launch, Lowered, Source, Target, Unsupported, lower},
         print::{CUDA, print},
     },
-    schedule::step::Step,
 };
 
 pub(super) struct LoweredStep {

@@ -25,12 +25,14 @@ mod elementwise;
 mod float;
 pub mod generate;
 mod integer;
+pub mod interpret;
 mod kernel;
 mod lowered;
 mod movement;
 mod number;
 mod order;
 mod random_bits;
+mod scalar;
 mod window;
 
 pub use array::OracleArray;
@@ -38,12 +40,13 @@ pub use compare::{Comparison, Mismatch, compare};
 pub use device::{lowered_device, reference_device};
 pub use number::{Interval, Number, ulp};
 
-pub(crate) use array::{from_scalar, read_scalars};
+pub(crate) use array::from_scalar;
 pub(crate) use elementwise::{binary, cast, unary};
 
 use accumulate::Accumulator;
 use array::{counted, every_coordinate};
 
+use crate::dtype::read_scalars;
 use crate::{
     DType, Error, Result, Tensor,
     custom::CustomCall,

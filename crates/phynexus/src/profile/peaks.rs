@@ -10,7 +10,7 @@ use crate::{
     DType, Result, Tensor,
     device::{Device, Peaks},
     graph::no_grad,
-    schedule::explain::show_bytes,
+    text::show_bytes,
 };
 
 /// A run that takes less is followed by one with more data.

@@ -10,7 +10,8 @@ use super::peaks;
 use crate::{
     Error, Result,
     device::{Device, MemoryStatistics, Peaks},
-    schedule::explain::{show_bytes, show_count},
+    text::show_bytes,
+    text::show_count,
 };
 
 /// Whose time it is.

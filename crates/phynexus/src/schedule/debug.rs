@@ -9,7 +9,8 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{plan::PlannedStep, step::Step};
+use super::plan::PlannedStep;
+use crate::kernel::step::Step;
 use crate::{
     DType, Error, Result, Scalar,
     device::{Binding, Device},
@@ -108,7 +109,7 @@ fn results(device: Device, step: &PlannedStep, bindings: &[Binding]) -> Result<V
 
 fn look(dtype: DType, bytes: &[u8]) -> Looked {
     let numbers: Vec<f64> =
-        crate::oracle::read_scalars(bytes, dtype).into_iter().map(Scalar::as_f64).collect();
+        crate::dtype::read_scalars(bytes, dtype).into_iter().map(Scalar::as_f64).collect();
     Looked {
         dtype,
         elements: numbers.len(),

@@ -5,16 +5,15 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    plan::{Plan, PlannedStep},
-    step::Step,
-};
+use super::plan::{Plan, PlannedStep};
+use crate::kernel::step::Step;
 use crate::{
     DType,
     device::Device,
     graph::op::{ConvKind, Op},
     kernel::fused::{Fused, Operation},
-    shape::{element_count, show_shape},
+    shape::element_count,
+    text::{show_bytes, show_count, show_shape},
 };
 
 /// A step of a plan, for people and reports.
@@ -222,24 +221,4 @@ impl Display for Plan {
         }
         Ok(())
     }
-}
-
-/// Bytes in words: `3.2 MB`.
-pub fn show_bytes(bytes: usize) -> String {
-    scaled(bytes as f64, &[" B", " kB", " MB", " GB", " TB"])
-}
-
-/// A count in words: `3.2 M`.
-pub fn show_count(count: u64) -> String {
-    scaled(count as f64, &["", " k", " M", " G", " T"])
-}
-
-fn scaled(mut value: f64, units: &[&str]) -> String {
-    let mut unit = 0;
-    while value >= 1000.0 && unit + 1 < units.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    let digits = if unit == 0 || value >= 100.0 { 0 } else { 1 };
-    format!("{value:.digits$}{}", units[unit])
 }

@@ -21,7 +21,6 @@ pub mod placement;
 mod places;
 pub mod plan;
 mod ruined;
-pub mod step;
 #[cfg(test)]
 mod tests;
 mod walk;

@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use smallvec::SmallVec;
 
-use super::{plan::Piece, step::Step};
+use super::plan::Piece;
+use crate::kernel::step::Step;
 use crate::{
     Error, Result,
     graph::ir::{Id, Ir},

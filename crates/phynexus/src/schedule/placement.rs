@@ -13,12 +13,10 @@ use std::{
     },
 };
 
-use super::{
-    plan::{Plan, PlannedParameter},
-    step::{Library, Step},
-};
+use super::plan::{Plan, PlannedParameter};
 use smallvec::SmallVec;
 
+use crate::kernel::step::{Library, Step};
 use crate::{
     DType, Error, Result,
     device::{self, Binding, Device, DeviceNature, Executable, Prepared, Support},

@@ -6,10 +6,8 @@ use std::{
     ops::RangeInclusive,
 };
 
-use super::{
-    plan::{Leaf, Owned, Piece, Place},
-    step::Step,
-};
+use super::plan::{Leaf, Owned, Piece, Place};
+use crate::kernel::step::Step;
 use crate::{
     graph::ir::{Id, Ir},
     kernel::fused::Operation,

@@ -19,8 +19,8 @@ use super::{
     placement::{self, Placement},
     places::Places,
     ruined,
-    step::{Library, Operand, Step},
 };
+use crate::kernel::step::{Library, Operand, Step};
 use crate::{
     DType, Error, Result,
     device::{Binding, Buffer, Device, Executable, Prepared, Sequence, Storage, Support},

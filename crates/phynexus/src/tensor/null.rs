@@ -12,7 +12,7 @@ use crate::{
         register,
     },
     graph::ir::IrNode,
-    schedule::step::Step,
+    kernel::step::Step,
 };
 
 struct Null;

@@ -22,10 +22,10 @@ impl fmt::Display for Tensor {
         f.write_str(OPENING)?;
         match shown(self) {
             Ok(text) => f.write_str(&text)?,
-            Err(error) => write!(f, "<{error}>, shape={}", crate::shape::show_shape(self.shape()))?,
+            Err(error) => write!(f, "<{error}>, shape={}", crate::text::show_shape(self.shape()))?,
         }
         if self.is_empty() && self.rank() > 1 {
-            write!(f, ", shape={}", crate::shape::show_shape(self.shape()))?;
+            write!(f, ", shape={}", crate::text::show_shape(self.shape()))?;
         }
         if !matches!(self.dtype(), DType::F32 | DType::I64 | DType::Bool) {
             write!(f, ", dtype={}", self.dtype())?;
@@ -43,7 +43,7 @@ impl fmt::Display for Tensor {
 impl fmt::Debug for Tensor {
     /// Shape, dtype and device only: it computes nothing, so that it can stand in logs and panic messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shape = crate::shape::show_shape(self.shape());
+        let shape = crate::text::show_shape(self.shape());
         write!(f, "Tensor(shape={shape}, dtype={}, device={})", self.dtype(), self.device())
     }
 }

@@ -6,6 +6,7 @@ mod cases;
 mod rows;
 
 use cases::{big, many, narrow, tiny};
+use phynexus::kernel::step::{Library, Operand, Step};
 use phynexus::{
     DType, Device, Element, Scalar, Tensor,
     device::Binding,
@@ -26,10 +27,7 @@ use phynexus::{
         generate::{Case, Choice, Values, inconsistency, random_array, random_case, random_case_of, shrink},
         lowered_device, reference_device,
     },
-    schedule::{
-        execute_ir,
-        step::{Library, Operand, Step},
-    },
+    schedule::execute_ir,
     shape::Layout,
 };
 

@@ -1,7 +1,7 @@
 //! Whether targets are those of a loss.
 
 use ndarray::{Array2, Axis};
-use neurenix::phynexus::{DType, shape::show_shape};
+use neurenix::phynexus::{DType, text::show_shape};
 
 use super::{LossConfig, LossFunction};
 use crate::{NetworkError, Result, convert};

@@ -5,7 +5,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use neurenix::phynexus::{shape::show_shape, tensor::Generator};
+use neurenix::phynexus::{tensor::Generator, text::show_shape};
 
 use super::{Network, NetworkMetadata, Plan, Precision};
 use crate::{

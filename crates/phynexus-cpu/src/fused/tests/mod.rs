@@ -5,7 +5,7 @@ mod kernels;
 mod random;
 mod reference;
 
-use phynexus::{DType, Scalar, device::scalar_bytes, kernel::fused::Fused};
+use phynexus::{DType, Scalar, dtype::scalar_bytes, kernel::fused::Fused};
 
 use super::FusedKernel;
 

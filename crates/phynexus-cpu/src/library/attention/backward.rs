@@ -3,7 +3,7 @@
 use phynexus::{
     DType, Result,
     graph::{composite::AttentionAttributes, ir::IrNode},
-    schedule::step,
+    kernel::step,
     shape::{Layout, contiguous_strides},
 };
 

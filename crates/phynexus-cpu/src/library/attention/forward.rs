@@ -3,7 +3,7 @@
 use phynexus::{
     Result,
     graph::{composite::AttentionAttributes, ir::IrNode},
-    schedule::step,
+    kernel::step,
 };
 
 use super::{

@@ -12,7 +12,7 @@ use std::ops::Range;
 use phynexus::{
     DType, Result,
     graph::{composite::AttentionAttributes, ir::IrNode},
-    schedule::step,
+    kernel::step,
     shape::Layout,
 };
 

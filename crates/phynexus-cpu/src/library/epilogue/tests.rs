@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use phynexus::kernel::step::{Library, Operand, Step};
 use phynexus::{
     DType, Scalar,
     device::{Binding, Executable},
@@ -13,10 +14,7 @@ use phynexus::{
         Comparison, OracleArray, compare, evaluate,
         generate::{Case, CaseLeaf, Choice, Values, random_array},
     },
-    schedule::{
-        execute_ir,
-        step::{Library, Operand, Step},
-    },
+    schedule::execute_ir,
     shape::{Dims, Layout},
 };
 

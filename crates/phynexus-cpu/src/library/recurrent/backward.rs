@@ -3,7 +3,7 @@
 use phynexus::{
     DType, Result,
     graph::{composite::Cell, composite::Recurrence, ir::IrNode},
-    schedule::step,
+    kernel::step,
 };
 
 use super::{

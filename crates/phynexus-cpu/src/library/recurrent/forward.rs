@@ -5,7 +5,7 @@ use std::ops::Range;
 use phynexus::{
     DType, Result,
     graph::{composite::Cell, composite::Recurrence, ir::IrNode},
-    schedule::step,
+    kernel::step,
 };
 
 use super::{

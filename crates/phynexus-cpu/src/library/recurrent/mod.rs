@@ -16,7 +16,7 @@ use std::ops::Range;
 use phynexus::{
     DType, Result,
     graph::{composite::Cell, composite::Recurrence, ir::IrNode},
-    schedule::step,
+    kernel::step,
 };
 
 pub(super) use backward::Backward;

@@ -237,7 +237,7 @@ impl Composite {
             Composite::Attention(a) | Composite::AttentionGradient(a) => a.to_string(),
             Composite::Recurrent(r) | Composite::RecurrentGradient(r) => r.to_string(),
             Composite::QuantizeLinear { axis } | Composite::DequantizeLinear { axis } => along(axis),
-            Composite::Tf32 { shape, .. } => format!("shape={}", crate::shape::show_shape(shape)),
+            Composite::Tf32 { shape, .. } => format!("shape={}", crate::text::show_shape(shape)),
         }
     }
 
@@ -397,7 +397,7 @@ impl Composite {
         if t.shape() == expected {
             return Ok(());
         }
-        let hint = format!("{what} must have shape {}", crate::shape::show_shape(expected));
+        let hint = format!("{what} must have shape {}", crate::text::show_shape(expected));
         Err(Error::shape(self.name(), &[t.shape()], hint))
     }
 }

@@ -8,12 +8,12 @@ use super::{
 use crate::{
     DType, Kind, Scalar,
     graph::op::{Binary, Combine, IndexRange, Unary},
+    kernel::step::{Library, Operand},
     kernel::{
         Index, Mask,
         build::Builder,
         loops::{AxisKind, Place, Row, Value},
     },
-    schedule::step::{Library, Operand},
 };
 
 /// Invocations of a group.

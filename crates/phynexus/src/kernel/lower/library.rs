@@ -4,12 +4,12 @@ use super::draft::Draft;
 use crate::{
     DType, Scalar,
     graph::op::{Binary, Combine, ConvKind, Geometry, Op, PoolKind, Unary},
+    kernel::step::{Library, Operand},
     kernel::{
         Index, Mask, Ranges,
         fused::{Fused, Instruction, Operation, Store, Value},
         view::{Coordinates, flat},
     },
-    schedule::step::{Library, Operand},
     shape::contiguous_strides,
 };
 

@@ -36,7 +36,7 @@ use super::{
 use crate::{
     DType, Error,
     graph::{Composite, op::Op},
-    schedule::step::{Library, Step},
+    kernel::step::{Library, Step},
 };
 
 /// What lowering needs to know of a device. Two targets that are equal give the same kernels.

@@ -3,8 +3,8 @@
 use super::{Argument, Launch, Lowered, Source, access::Buffer};
 use crate::{
     DType,
+    kernel::step::Operand,
     kernel::{Index, build::Builder, loops::BufferParameter},
-    schedule::step::Operand,
 };
 
 /// A kernel in the making with what is bound to it.

@@ -8,13 +8,13 @@ use super::{
 };
 use crate::{
     graph::op::Combine,
+    kernel::step::Library,
     kernel::{
         Index, Mask, Ranges,
         build::Builder,
         loops::AxisKind,
         view::{Coordinates, flat, unflatten},
     },
-    schedule::step::Library,
     shape::{Dims, contiguous_strides},
 };
 

@@ -14,13 +14,13 @@ use super::{
 use crate::{
     DType, Scalar,
     graph::op::{Binary, IndexRange, ScatterMode},
+    kernel::step::{Library, Operand},
     kernel::{
         Index,
         build::Builder,
         loops::{AxisKind, Memory, Operation, Place, Row, Type, Value},
         view::flat,
     },
-    schedule::step::{Library, Operand},
 };
 
 /// What is combined one after another; a power of two.

@@ -11,13 +11,13 @@ use super::{
 use crate::{
     DType, Scalar,
     graph::op::{Binary, Unary},
+    kernel::step::{Library, Operand},
     kernel::{
         Index, Mask,
         build::Builder,
         loops::{Memory, Operation, Type, Value},
         view::{Coordinates, flat, unflatten},
     },
-    schedule::step::{Library, Operand},
 };
 
 /// Elements that a group sorts in shared memory, at most.

@@ -134,7 +134,7 @@ fn difference(expected: &Values, actual: &Values) -> Option<String> {
             return Some(format!("{other} where {name} was expected"));
         }
         let size = dtype.size();
-        let number = |bytes: &[u8]| super::super::read_scalars(bytes, *dtype)[0].as_f64();
+        let number = |bytes: &[u8]| crate::dtype::read_scalars(bytes, *dtype)[0].as_f64();
         let is_nan = |bytes: &[u8]| dtype.is_float() && number(bytes).is_nan();
         // Where gradients of slices are put side by side rather than added, a negative zero keeps its sign.
         let is_zero = |bytes: &[u8]| name.starts_with(GRADIENT) && dtype.is_float() && number(bytes) == 0.0;
@@ -144,7 +144,7 @@ fn difference(expected: &Values, actual: &Values) -> Option<String> {
             return Some(format!("{name}: {} bytes, expected {}", actual.len(), expected.len()));
         }
         if let Some(at) = pairs.position(|(a, b)| !same(a, b)) {
-            let show = |bytes: &[u8]| super::super::read_scalars(&bytes[at * size..][..size], *dtype)[0];
+            let show = |bytes: &[u8]| crate::dtype::read_scalars(&bytes[at * size..][..size], *dtype)[0];
             let (expected, actual) = (show(expected), show(actual));
             return Some(format!("{name} ({dtype}) element {at}: {actual}, one at a time {expected}"));
         }

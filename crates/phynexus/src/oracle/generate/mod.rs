@@ -20,7 +20,8 @@ use crate::{
     Result, Tensor,
     device::{Device, Storage},
     graph::{Composite, ir::Ir, op::Op},
-    shape::{Layout, show_shape},
+    shape::Layout,
+    text::show_shape,
 };
 
 /// A leaf's values and layout.

@@ -85,7 +85,7 @@ fn rows_of_classes(
         [samples, _, rest @ ..] => std::iter::once(samples).chain(rest).copied().collect(),
     };
     if target.shape() != expected {
-        let hint = format!("class indices must have shape {}", crate::shape::show_shape(&expected));
+        let hint = format!("class indices must have shape {}", crate::text::show_shape(&expected));
         return Err(Error::shape(op, &[shape, target.shape()], hint));
     }
     if !target.dtype().is_integer() {

@@ -131,7 +131,7 @@ impl Tensor {
         if !normalized_shape.is_empty() && self.shape().ends_with(normalized_shape) {
             return Ok(());
         }
-        let hint = format!("the last axes must be {}", crate::shape::show_shape(normalized_shape));
+        let hint = format!("the last axes must be {}", crate::text::show_shape(normalized_shape));
         Err(Error::shape(op, &[self.shape()], hint))
     }
 

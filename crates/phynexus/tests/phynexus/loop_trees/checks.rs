@@ -1,5 +1,6 @@
 //! What the checker refuses, and what the interpreter detects when it is run regardless.
 
+use phynexus::oracle::interpret::interpret;
 use phynexus::{
     DType, Scalar,
     graph::op::{Binary, Combine, Unary},
@@ -7,7 +8,6 @@ use phynexus::{
         Index, Mask,
         build::Builder,
         check::{Limits, check},
-        interpret::interpret,
         loops::{AxisKind, Kernel, Operation, Place, Statement, Type},
         print::{CUDA, OPENCL, print},
     },

@@ -3,11 +3,11 @@
 mod checks;
 mod kernels;
 
+use phynexus::oracle::interpret::interpret;
 use phynexus::{
     DType, Scalar,
     kernel::{
         check::{Limits, check},
-        interpret::interpret,
         loops::Kernel,
         print::{CUDA, HIP, Language, OPENCL, print},
     },

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use phynexus::kernel::step::{Library, Operand, Step};
 use phynexus::{
     DType, Device, Result, Tensor,
     graph::{
@@ -17,11 +18,7 @@ use phynexus::{
         generate::{Case, CaseLeaf, Choice, Values, random_array},
         lowered_device,
     },
-    schedule::{
-        capture::Captured,
-        explain,
-        step::{Library, Operand, Step},
-    },
+    schedule::{capture::Captured, explain},
     shape::Layout,
     tensor::IndexSpec,
 };

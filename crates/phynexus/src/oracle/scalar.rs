@@ -1,10 +1,11 @@
 //! The oracle's meaning of elementwise operations, for single numbers: what the interpreter of loop trees computes.
 
+use crate::dtype::read_scalars;
 use crate::{
     DType, Scalar,
-    device::scalar_bytes,
+    dtype::scalar_bytes,
     graph::op::{Binary, Unary},
-    oracle::{self, Number, from_scalar, read_scalars},
+    oracle::{self, Number, from_scalar},
 };
 
 /// A function of one number of `dtype`; `None` where the oracle does not say.

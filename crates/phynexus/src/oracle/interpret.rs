@@ -10,14 +10,18 @@ use std::collections::{HashMap, HashSet};
 
 use smallvec::SmallVec;
 
-use super::{
-    index::Index,
-    loops::{
-        AsyncCopy, AxisKind, Fragment, Kernel, Matrix, Memory, Operation, Place, Statement, Tile, Type, Value,
+use super::scalar;
+use crate::{
+    DType, Error, Result, Scalar,
+    graph::op::Combine,
+    kernel::{
+        index::Index,
+        loops::{
+            AsyncCopy, AxisKind, Fragment, Kernel, Matrix, Memory, Operation, Place, Statement, Tile, Type,
+            Value,
+        },
     },
-    scalar,
 };
-use crate::{DType, Error, Result, Scalar, graph::op::Combine};
 
 /// Runs a kernel over the whole grid, in subgroups of `subgroup` invocations. `buffers` are its buffer parameters,
 /// `scalars` its scalar ones.
