@@ -4,4 +4,5 @@ mod edges;
 mod long_chains;
 mod loop_trees;
 mod lowering;
+mod modules;
 mod neural;
