@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, ffi::OsString, io::IsTerminal, num::NonZero, th
 use indicatif::{ProgressBar, ProgressStyle};
 use neurenix::{
     Error, Result,
-    phynexus::{Device, schedule::set_memory_checks},
+    phynexus::{DType, Device, schedule::set_memory_checks},
     verify::{self, Consistency, Failure, Large, Options, Report, Steady},
 };
 
@@ -20,8 +20,8 @@ pub(super) struct Arguments {
     /// Only operations whose name contains this
     #[arg(long)]
     filter: Option<String>,
-    /// Only cases of this dtype, such as float32
-    #[arg(long)]
+    /// Only cases of this dtype, such as float32 or f32
+    #[arg(long, value_parser = dtype)]
     dtype: Option<String>,
     /// How many random graphs to add to the suite
     #[arg(long)]
@@ -51,7 +51,12 @@ pub(super) struct Arguments {
     large: bool,
     /// Instead of the suite, run this many random programs one operation at a time and as graphs with any of their values
     /// held or read early; values and gradients must be the same, bit for bit
-    #[arg(long, value_name = "PROGRAMS", conflicts_with_all = ["filter", "part", "compile", "all", "steps", "copies", "large"])]
+    #[arg(
+        long,
+        value_name = "PROGRAMS",
+        value_parser = clap::value_parser!(u64).range(1..),
+        conflicts_with_all = ["filter", "part", "compile", "all", "steps", "copies", "large"]
+    )]
     consistency: Option<u64>,
     /// Divide the suite, or random programs, among this many processes; by default one for each core, as far as the
     /// device has memory for them (one with --kinds)
@@ -72,6 +77,14 @@ fn part(text: &str) -> Result<(usize, usize), String> {
         Some((part @ 1.., parts)) if part <= parts => Ok((part - 1, parts)),
         _ => Err("a part and the number of parts are wanted, such as 1/4".to_owned()),
     }
+}
+
+/// The name that the suite's cases have for this dtype.
+fn dtype(text: &str) -> Result<String, String> {
+    DType::parse(text).map(|dtype| dtype.name().to_owned()).ok_or_else(|| {
+        let known = DType::ALL.map(DType::name).join(", ");
+        format!("unknown dtype; use one of {known}")
+    })
 }
 
 /// Checks of a plan's memory, switched off when dropped.
@@ -165,12 +178,7 @@ pub(super) fn run(arguments: &Arguments, program: &[OsString]) -> Result<u8> {
     neurenix::phynexus::interrupt::check()?;
     report.rows.sort_by(|a, b| (&a.operation, &a.dtype).cmp(&(&b.operation, &b.dtype)));
     if report.rows.is_empty() && options.part.1 == 1 {
-        let known = verify::operations().join(", ");
-        let message = format!(
-            "no operation's name contains {:?}; there are: {known}",
-            options.filter.unwrap_or_default()
-        );
-        return Err(Error::data("--filter", message));
+        return Err(nothing_chosen(&options));
     }
     if arguments.json {
         print_json(&report)?;
@@ -273,6 +281,24 @@ impl Arguments {
             !all.is_enough()
         })?;
         Ok(all)
+    }
+}
+
+/// The error for options that leave no case of the suite.
+fn nothing_chosen(options: &Options) -> Error {
+    let filter = options.filter.clone().unwrap_or_default();
+    let known = verify::operations();
+    match &options.dtype {
+        Some(dtype) if known.iter().any(|name| name.contains(&filter)) => {
+            let message = format!(
+                "no operation whose name contains {filter:?} has a case of {dtype}: change one of them"
+            );
+            Error::data("--filter and --dtype", message)
+        }
+        _ => {
+            let message = format!("no operation's name contains {filter:?}; there are: {}", known.join(", "));
+            Error::data("--filter", message)
+        }
     }
 }
 

@@ -414,7 +414,7 @@ fn mistakes_get_plain_answers() -> Outcome {
     std::fs::write(folder.path().join("one.csv"), "x,y\n1,p\n2,p\n3,p\n")?;
     std::fs::write(folder.path().join("few.csv"), "x,y\n1,p\n2,q\n")?;
     std::fs::write(folder.path().join("text.csv"), "x,y\n1,2\n2,q\n3,4\n")?;
-    let cases: [(&[&str], &str); 25] = [
+    let cases: [(&[&str], &str); 28] = [
         (&["train"], "<DATA>"),
         (&["train", "digits", "--device", "cuda:7"], "no device \"cuda:7\""),
         (&["train", "digits", "--device", "CPU"], "did you mean \"cpu\"?"),
@@ -437,6 +437,12 @@ fn mistakes_get_plain_answers() -> Outcome {
         (&["train", "csv", "--path", "few.csv", "--label", "9"], "no column number 9: the file has 2"),
         (&["train", "csv", "--path", "text.csv", "--regression"], "a regression predicts numbers"),
         (&["verify", "--filter", "nosuch"], "there are: "),
+        (&["verify", "--dtype", "complex64"], "unknown dtype; use one of bool, uint8"),
+        (
+            &["verify", "--filter", "exp2", "--dtype", "i32"],
+            "no operation whose name contains \"exp2\" has a case of int32",
+        ),
+        (&["verify", "--consistency", "0"], "--consistency"),
         (&["bench", "--filter", "nosuch"], "there are: matmul"),
         (&["predict", "nowhere", "x.npy"], "nowhere"),
         (&["train", "--resume", "nowhere"], "nowhere"),
