@@ -204,7 +204,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         if self.shape() != target.shape() {
             let hint = "a floating-point target holds probabilities and must have the input's shape; class indices must \
-                        be integers: convert them with .long() or .to_dtype(int64)";
+                        be integers: convert with .to_dtype(int64)";
             return Err(Error::shape("cross_entropy", &[self.shape(), target.shape()], hint));
         }
         check_pair("cross_entropy", self, target)?;
