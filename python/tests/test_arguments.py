@@ -212,7 +212,7 @@ def test_the_variable_that_names_the_device_is_told_with_its_value(value: str, t
         env={**os.environ, "RNN_GPU_DEVICE": value},
     )
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith(f'ValueError: no device "RNN_GPU_DEVICE={value}": ') and told in last, done.stderr
+    assert last.startswith(f'ValueError: the environment variable RNN_GPU_DEVICE names no device: "{value}"; ') and told in last, done.stderr
     assert "found here: " in last and "cpu" in last
 
 

@@ -11,7 +11,7 @@ use neurenix::{
     verify::{self, Consistency, Failure, Large, Options, Report, Steady},
 };
 
-use super::{print_json, write_out};
+use super::{counted, print_json, write_out};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -24,10 +24,10 @@ pub(super) struct Arguments {
     #[arg(long, value_parser = dtype)]
     dtype: Option<String>,
     /// How many random graphs to add to the suite
-    #[arg(long)]
+    #[arg(long, value_parser = super::whole::<usize>, allow_negative_numbers = true)]
     random_graphs: Option<usize>,
     /// The seed of the random graphs
-    #[arg(long)]
+    #[arg(long, value_parser = super::whole::<u64>, allow_negative_numbers = true)]
     seed: Option<u64>,
     /// Only a part of the cases: 1/4 is every fourth, beginning with the first
     #[arg(long, value_parser = part, value_name = "PART/PARTS")]
@@ -40,7 +40,13 @@ pub(super) struct Arguments {
     #[arg(long)]
     kinds: bool,
     /// Instead of the suite, train two networks for this many steps each; memory must stay constant after the first ten
-    #[arg(long, value_name = "STEPS", conflicts_with_all = ["filter", "part", "compile", "all", "json", "jobs"])]
+    #[arg(
+        long,
+        value_name = "STEPS",
+        value_parser = super::whole::<usize>,
+        allow_negative_numbers = true,
+        conflicts_with_all = ["filter", "part", "compile", "all", "json", "jobs"]
+    )]
     steps: Option<usize>,
     /// Instead of the suite, copy between the host, the device and every other device, compare all bytes, and show times
     #[arg(long, conflicts_with_all = ["filter", "part", "compile", "all", "json", "steps"])]
@@ -54,13 +60,14 @@ pub(super) struct Arguments {
     #[arg(
         long,
         value_name = "PROGRAMS",
-        value_parser = clap::value_parser!(u64).range(1..),
+        value_parser = super::positive::<u64>,
+        allow_negative_numbers = true,
         conflicts_with_all = ["filter", "part", "compile", "all", "steps", "copies", "large"]
     )]
     consistency: Option<u64>,
     /// Divide the suite, or random programs, among this many processes; by default one for each core, as far as the
     /// device has memory for them (one with --kinds)
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_parser = super::positive::<u16>, allow_negative_numbers = true)]
     jobs: Option<u16>,
     /// Print a row for every operation and dtype
     #[arg(long)]
@@ -313,17 +320,18 @@ fn summary(report: &Report, failures: bool) -> String {
     let mut lines = vec![
         format!("{} ({}), seed {}", report.device, report.model, report.seed),
         format!(
-            "{} cases of {} operations and dtypes: {} passed, {} on the CPU, {} failed, {} not done",
-            total.cases,
-            report.rows.len(),
+            "{} of {}: {} passed, {} on the CPU, {} failed, {} not done",
+            counted(total.cases, "case"),
+            counted(report.rows.len(), "pair") + " of operation and dtype",
             total.passed,
             total.elsewhere,
             total.failed,
             total.unsupported
         ),
         format!(
-            "{} elements compared; {} skipped, for which more than one answer is right",
-            total.compared, total.skipped
+            "{} compared; {} skipped, for which more than one answer is right",
+            counted(total.compared, "element"),
+            total.skipped
         ),
         format!("the greatest error of a right element: {:.2} of what is allowed for it", total.worst_share),
     ];
@@ -339,7 +347,11 @@ fn summary(report: &Report, failures: bool) -> String {
             }
         }
     }
-    lines.extend(reasons.iter().map(|((what, reason), cases)| format!("{what}, {cases} cases: {reason}")));
+    lines.extend(
+        reasons
+            .iter()
+            .map(|((what, reason), cases)| format!("{what}, {}: {reason}", counted(*cases, "case"))),
+    );
     if failures {
         lines.extend(report.failures.iter().map(|failure| {
             format!("\n{} {}: {}\n  {}", failure.operation, failure.dtype, failure.case, failure.message)
@@ -348,7 +360,7 @@ fn summary(report: &Report, failures: bool) -> String {
     lines.push(match total.failed {
         0 if !report.passed() => "The device did NOTHING: the CPU did every case.".to_owned(),
         0 => "No result is outside its bounds.".to_owned(),
-        failed => format!("{failed} cases FAILED."),
+        failed => format!("{} FAILED.", counted(failed, "case")),
     });
     lines.join("\n") + "\n"
 }
