@@ -325,6 +325,15 @@ def test_states_of_another_kind_are_refused() -> None:
         nx.nn.LSTM(4, 8)(nx.zeros(5, 2, 3))
 
 
+def test_complex_numbers_and_bools_are_refused_in_plain_words() -> None:
+    with pytest.raises(TypeError, match="expected a number, got a complex number"):
+        nx.tensor([1j])
+    with pytest.raises(TypeError, match="bool is not numeric: convert with .*, or use logical_and"):
+        nx.ones(2, dtype=nx.bool) - nx.ones(2, dtype=nx.bool)
+    with pytest.raises(TypeError, match="expected an index, got str"):
+        nx.ones(2)["a"]  # type: ignore[index]
+
+
 def test_classes_of_floats_are_refused() -> None:
     with pytest.raises(ValueError, match=r"class indices must be integers: convert with \.long\(\)"):
         nx.nn.functional.cross_entropy(nx.zeros(3, 4), nx.zeros(3))
@@ -341,7 +350,7 @@ def test_optimizers_refuse_modules_and_rates_that_are_not_numbers() -> None:
 
 
 def test_a_tensor_is_no_axis() -> None:
-    with pytest.raises(TypeError, match=r"a tensor is no axis: .*maximum\(\)") as refused:
+    with pytest.raises(TypeError, match=r"a tensor is not an axis: .*maximum\(\)") as refused:
         nx.sum(nx.ones(2, 2), nx.ones(2, 2))
     assert "1." not in str(refused.value)
 

@@ -36,6 +36,11 @@ pub fn show_shape(shape: &[usize]) -> String {
     }
 }
 
+/// A count with its noun, whose plural ends in "s": `1 element`, `2 elements`.
+pub fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// The number of elements, or `None` if it overflows, or would without the extents of 0: strides are products of the
 /// others.
 pub fn checked_element_count(shape: &[usize]) -> Option<usize> {

@@ -11,7 +11,7 @@ use std::{
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use neurenix::{
     Error, Result,
-    phynexus::{Device, Error as EngineError, device::DeviceNature},
+    phynexus::{Device, Error as EngineError, device::DeviceNature, shape::counted},
 };
 
 /// Prints a line as `println!` does, but gives an error where that panics.
@@ -88,11 +88,6 @@ fn positive<N: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<N, String>
 fn seconds(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
     number.ok_or_else(|| "expected a finite number of at least 0".to_owned())
-}
-
-/// A count with its noun, whose plural ends in "s": `1 case`, `2 cases`.
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// What a device is, in the words of the documentation.
