@@ -179,7 +179,17 @@ class Compiled:
         return _engine.Captured(run)
 
 
-def compile(function: Callable[..., Any] | None = None) -> Any:
+# PyTorch's modes: trade-offs of its compiler that do not change results.
+_MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def compile(
+    function: Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = True,
+    dynamic: bool | None = None,
+    mode: str | None = None,
+) -> Any:
     """Returns a function that does the same as ``function``. It is recorded once for each combination of shapes and
     then replayed.
 
@@ -195,9 +205,15 @@ def compile(function: Callable[..., Any] | None = None) -> Any:
 
     If gradients are recorded and required, the function runs without replay, because a replay has no graph.
 
+    ``fullgraph``, ``dynamic`` and ``mode`` are accepted because PyTorch has them, and have no effect: the function is
+    always recorded as a whole, once for each combination of shapes, in one way. There is one compiler: ``backend`` and
+    ``options`` are not arguments.
+
     >>> import neurenix as nx
     >>> f = nx.compile(lambda x: (x * 2).sum())
     >>> f(nx.Tensor([1.0, 2.0])).item(), f(nx.Tensor([3.0, 4.0])).item()
     (6.0, 14.0)
     """
+    if mode not in _MODES:
+        raise ValueError(f"compile: mode is {mode!r}, it must be one of {', '.join(map(repr, _MODES))}")
     return Compiled if function is None else Compiled(function)

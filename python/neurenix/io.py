@@ -104,14 +104,14 @@ def _packed(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         pairs = []
         for key, part in value.items():
             if not isinstance(key, (str, int, float, bool)):
-                raise TypeError(f"save: a key of the dictionary {path or 'at the top'} is a {type(key).__name__}")
+                raise TypeError(f"save: a key of the dictionary {path or 'at the top'} has the type {type(key).__name__}")
             pairs.append([key, _packed(part, inner(key), tensors)])
         return {"dict": pairs}
     if isinstance(value, (list, tuple)):
         parts = [_packed(part, inner(number), tensors) for number, part in enumerate(value)]
         return {"list" if isinstance(value, list) else "tuple": parts}
     raise TypeError(
-        f"save: {path or 'the object'} is a {type(value).__name__}: dictionaries, lists, tuples, tensors, arrays, "
+        f"save: {path or 'the object'} has the type {type(value).__name__}: dictionaries, lists, tuples, tensors, arrays, "
         "numbers, text, booleans and None can be saved"
     )
 

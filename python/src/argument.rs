@@ -13,6 +13,12 @@ use crate::{
     tensor::{PyTensor, numpy},
 };
 
+/// What an object is, for messages: its type's name.
+pub(crate) fn kind(object: &Bound<'_, PyAny>) -> String {
+    let name = object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    if name == "complex" { "a complex number".to_owned() } else { name }
+}
+
 /// Axes: ``None`` for all, a number, or several.
 #[derive(Default)]
 pub(crate) enum Axes {
@@ -68,12 +74,12 @@ impl<'py> FromPyObject<'_, 'py> for Axes {
         // All its elements would be in the message.
         if object.is_instance_of::<PyTensor>() {
             return Err(type_error(
-                "a tensor is no axis: give a whole number or a tuple of them; of two tensors there are maximum() and minimum()",
+                "a tensor is not an axis: give a whole number or a tuple of them; of two tensors there are maximum() and minimum()",
             )
             .into());
         }
         let axes = several(&object, MOST)?.ok_or_else(|| {
-            type_error(format!("{} is no axis: give a whole number or a tuple of them", &*object))
+            type_error(format!("expected an axis (a whole number or a tuple of them), got {}", kind(&object)))
         })?;
         Ok(Axes::Several(axes.into()))
     }
@@ -112,12 +118,7 @@ pub(crate) struct Count(pub(crate) usize);
 impl<'py> FromPyObject<'_, 'py> for Count {
     type Error = PyErr;
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Count> {
-        let wrong = || {
-            value_error(format!(
-                "{} stands where a number from 0 on is needed, of what can be counted",
-                &*object
-            ))
-        };
+        let wrong = || value_error(format!("expected a whole number of at least 0, got {}", &*object));
         match object.extract::<i64>() {
             Ok(number) => Ok(Count(usize::try_from(number).map_err(|_| wrong())?)),
             // More than any machine has.
@@ -182,8 +183,9 @@ pub(crate) fn whole_numbers_up_to(object: &Bound<'_, PyAny>, most: usize) -> Res
     if let Ok(one) = object.extract::<i64>() {
         return Ok(vec![one]);
     }
-    several(object, most)?
-        .ok_or_else(|| type_error(format!("{object} stands where whole numbers are needed, as 3 or (2, 3)")))
+    several(object, most)?.ok_or_else(|| {
+        type_error(format!("expected whole numbers, such as 3 or (2, 3), got {}", kind(object)))
+    })
 }
 
 /// Whole numbers of a shape or of axes, given as one, or as a list or tuple.
@@ -242,7 +244,7 @@ impl<'py> FromPyObject<'_, 'py> for Number {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Number> {
         match number(&object)? {
             Some(scalar) => Ok(Number(scalar)),
-            None => Err(type_error(format!("{} stands where a number is needed", &*object)).into()),
+            None => Err(type_error(format!("expected a number, got {}", kind(&object))).into()),
         }
     }
 }
@@ -318,8 +320,8 @@ pub(crate) fn tensors(object: &Bound<'_, PyAny>) -> Result<Vec<Tensor>> {
     let one = |item: &Bound<'_, PyAny>| match item.cast::<PyTensor>() {
         Ok(tensor) => tensor.get().tensor(),
         Err(_) => Err(type_error(format!(
-            "a {} stands where a tensor is needed: make it one with nx.asarray(x) or nx.Tensor(x)",
-            item.get_type().name()?
+            "expected a tensor, got {}: convert it with nx.asarray(x) or nx.Tensor(x)",
+            kind(item)
         ))),
     };
     if let Ok(list) = object.cast::<PyList>() {
@@ -328,8 +330,5 @@ pub(crate) fn tensors(object: &Bound<'_, PyAny>) -> Result<Vec<Tensor>> {
     if let Ok(tuple) = object.cast::<PyTuple>() {
         return tuple.iter().map(|item| one(&item)).collect();
     }
-    Err(type_error(format!(
-        "a {} stands where a list or tuple of tensors is needed",
-        object.get_type().name()?
-    )))
+    Err(type_error(format!("expected a list or tuple of tensors, got {}", kind(object))))
 }

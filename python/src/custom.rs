@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use phynexus::{
     DType, Element, Scalar, Tensor,
     custom::{CustomKernel, Elements, ElementsMut, HostCall, SourceLanguage},
+    text::counted,
 };
 use pyo3::{
     IntoPyObjectExt,
@@ -13,7 +14,7 @@ use pyo3::{
 };
 
 use crate::{
-    argument::{Count, number, tensors},
+    argument::{Count, kind, number, tensors},
     device::Named,
     dtype::Wanted,
     error::{Failure, Result, through_engine, type_error, value_error},
@@ -70,18 +71,13 @@ fn import(elements: &mut ElementsMut<'_>, bytes: &[u8]) {
     as_they_are!(Bool U8 U16 U32 U64 I8 I16 I32 I64 F16 F32 F64);
 }
 
-/// What an object is, for messages.
-fn kind(object: &Bound<'_, PyAny>) -> String {
-    object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string())
-}
-
 /// An object that can be called and is no kernel.
 fn function(kernel: &str, argument: &str, given: &Bound<'_, PyAny>) -> Result<Py<PyAny>> {
     if given.is_callable() && given.cast::<PyCustomKernel>().is_err() {
         return Ok(given.clone().unbind());
     }
     let kind = kind(given);
-    Err(type_error(format!("custom kernel {kernel}: {argument}: a {kind} stands where a function is needed")))
+    Err(type_error(format!("custom kernel {kernel}: {argument}: expected a function, got {kind}")))
 }
 
 /// The language of this name, of those whose sources are text.
@@ -91,7 +87,7 @@ fn language(kernel: &str, name: &str) -> Result<SourceLanguage> {
         let known: Vec<String> = textual().map(|language| format!("{:?}", language.short_name())).collect();
         let known = known.join(", ");
         value_error(format!(
-            "custom kernel {kernel}: {name:?} is no language of sources in Python: use one of {known}"
+            "custom kernel {kernel}: {name:?} is not a language of sources in Python: use one of {known}"
         ))
     })
 }
@@ -120,7 +116,8 @@ fn run_on_host(kernel: &str, function: &Bound<'_, PyAny>, mut call: HostCall<'_>
     let results: Vec<Bound<'_, PyAny>> = if several { given.extract()? } else { vec![given] };
     if results.len() != call.outputs.len() {
         let (given, wanted) = (results.len(), call.outputs.len());
-        let message = format!("custom kernel {kernel}: cpu: {given} arrays were given for {wanted} outputs");
+        let message =
+            format!("custom kernel {kernel}: cpu: expected {}, got {given}", counted(wanted, "array"));
         return Err(value_error(message).into());
     }
     for (output, given) in call.outputs.iter_mut().zip(results) {
@@ -221,8 +218,8 @@ impl PyCustomKernel {
                     let mistake = |_| {
                         let kind = kind(&given);
                         let message = format!(
-                            "custom kernel {kernel}: gradient: a {kind} was given for a list with a tensor or None \
-                             for each input"
+                            "custom kernel {kernel}: gradient: expected a list with a tensor or None for \
+                             each input, got {kind}"
                         );
                         through_engine(type_error(message).into())
                     };
@@ -257,7 +254,7 @@ impl PyCustomKernel {
         {
             let kind = kind(&arguments.get_item(count)?);
             return Err(type_error(format!(
-                "custom kernel {name}: {input}: a {kind} stands where a tensor is needed: make it one with \
+                "custom kernel {name}: {input}: expected a tensor, got {kind}: convert it with \
                  nx.asarray(x) or nx.Tensor(x)"
             )));
         }
@@ -268,7 +265,7 @@ impl PyCustomKernel {
             .map(|argument| {
                 let missing = || -> Failure {
                     let kind = kind(&argument);
-                    type_error(format!("custom kernel {name}: a {kind} stands where a number is needed"))
+                    type_error(format!("custom kernel {name}: expected a number, got {kind}"))
                 };
                 number(&argument)?.ok_or_else(missing)
             })

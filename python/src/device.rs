@@ -191,7 +191,7 @@ fn found(object: &Bound<'_, PyAny>) -> Result<Device> {
             find(name)
         }
         Err(_) => {
-            Err(type_error(format!("{object} is no device: give its name, such as \"cpu\" or \"cuda:0\"")))
+            Err(type_error(format!("{object} is not a device: give its name, such as \"cpu\" or \"cuda:0\"")))
         }
     }
 }

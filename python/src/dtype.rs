@@ -70,12 +70,18 @@ impl<'py> FromPyObject<'_, 'py> for Wanted {
     }
 }
 
+/// A tensor of this dtype, for messages: `an int64 tensor`.
+pub(crate) fn tensor_of(dtype: DType) -> String {
+    let article = if dtype.name().starts_with("int") { "an" } else { "a" };
+    format!("{article} {dtype} tensor")
+}
+
 fn wanted(object: &Bound<'_, PyAny>) -> Result<Wanted> {
     if let Ok(dtype) = object.cast::<PyDType>() {
         return Ok(Wanted(dtype.get().0));
     }
     let unknown =
-        || type_error(format!("{object} is no dtype: use one of neurenix's, such as neurenix.float32"));
+        || type_error(format!("{object} is not a dtype: use one of neurenix's, such as neurenix.float32"));
     if let Ok(class) = object.cast::<PyType>() {
         let name = class.name()?;
         return Ok(Wanted(match name.to_str()? {

@@ -53,6 +53,15 @@ def test_threads_record_a_model_beside_each_other() -> None:
         assert not nx.allclose(compiled(x), expected)
 
 
+def test_pytorchs_options_change_nothing() -> None:
+    f = nx.compile(mode="reduce-overhead", fullgraph=True, dynamic=False)(lambda x: x * 2)
+    assert f(nx.Tensor([1.0])).tolist() == [2.0]
+    with pytest.raises(ValueError, match="mode is 'fast', it must be one of None, 'default'"):
+        nx.compile(lambda x: x, mode="fast")
+    with pytest.raises(TypeError, match="backend"):
+        nx.compile(lambda x: x, backend="inductor")  # type: ignore[call-arg]
+
+
 def test_a_tensor_has_one_stand_in_on_a_thread() -> None:
     x, y = nx.ones(2), nx.ones(2)
     both = _engine.StandIns([y, x], [nx.zeros(2), nx.zeros(2)])

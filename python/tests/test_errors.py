@@ -312,8 +312,45 @@ def test_numbers_that_cannot_be_are_refused_at_once() -> None:
         nx.nn.init.xavier_uniform_(nx.nn.Linear(2, 2))
 
 
+def test_states_of_another_kind_are_refused() -> None:
+    x, h = nx.zeros(5, 2, 4), nx.zeros(1, 2, 8)
+    with pytest.raises(TypeError, match=r"LSTM: expected a pair \(h, c\) as the state, got Tensor"):
+        nx.nn.LSTM(4, 8)(x, h)
+    with pytest.raises(TypeError, match=r"LSTMCell: expected a pair \(h, c\) as the state, got tuple of 3"):
+        nx.nn.LSTMCell(4, 8)(x[0], (h[0], h[0], h[0]))
+    for layer, name in ((nx.nn.GRU(4, 8), "GRU"), (nx.nn.RNN(4, 8), "RNN")):
+        with pytest.raises(TypeError, match=f"{name}: expected a tensor h as the state, got tuple"):
+            layer(x, (h, h))
+    with pytest.raises(ValueError, match="the input's last dimension must be input_size, which is 4"):
+        nx.nn.LSTM(4, 8)(nx.zeros(5, 2, 3))
+
+
+def test_complex_numbers_and_bools_are_refused_in_plain_words() -> None:
+    with pytest.raises(TypeError, match="expected a number, got a complex number"):
+        nx.tensor([1j])
+    with pytest.raises(TypeError, match="bool is not numeric: convert with .*, or use logical_and"):
+        nx.ones(2, dtype=nx.bool) - nx.ones(2, dtype=nx.bool)
+    with pytest.raises(TypeError, match="expected an index, got str"):
+        nx.ones(2)["a"]  # type: ignore[index]
+
+
+def test_classes_of_floats_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"class indices must be integers: convert with \.long\(\)"):
+        nx.nn.functional.cross_entropy(nx.zeros(3, 4), nx.zeros(3))
+
+
+def test_optimizers_refuse_modules_and_rates_that_are_not_numbers() -> None:
+    linear = nx.nn.Linear(2, 2)
+    for wrong in (linear, [linear], nx.nn.Sequential(linear), [{"params": linear}]):
+        with pytest.raises(TypeError, match=r"got the module .*: pass module\.parameters\(\)"):
+            nx.optim.SGD(wrong, lr=0.1)  # type: ignore[arg-type]
+    for rate in ("a", "0.1", None):
+        with pytest.raises(TypeError, match="lr must be a number, got"):
+            nx.optim.Adam(linear.parameters(), lr=rate)  # type: ignore[arg-type]
+
+
 def test_a_tensor_is_no_axis() -> None:
-    with pytest.raises(TypeError, match=r"a tensor is no axis: .*maximum\(\)") as refused:
+    with pytest.raises(TypeError, match=r"a tensor is not an axis: .*maximum\(\)") as refused:
         nx.sum(nx.ones(2, 2), nx.ones(2, 2))
     assert "1." not in str(refused.value)
 

@@ -238,7 +238,7 @@ def test_files(tmp_path):
     assert back[3]["a"]["b"].tolist() == [1.0] and back[3]["a.b"].tolist() == [0.0]
     assert back["half"].dtype == nx.bfloat16
     digits_model().load_state_dict(back["model"])
-    with pytest.raises(TypeError, match="list.0 is a object"):
+    with pytest.raises(TypeError, match="list.0 has the type object"):
         nx.save({"list": [object()]}, path)
     assert list(nx.load(path)) == list(thing)
     with pytest.raises(FileNotFoundError, match="nowhere"):

@@ -50,7 +50,7 @@ def test_what_is_detached_may_have_gradients_of_its_own(share: Callable[[nx.Tens
     with nx.no_grad():
         x.add_(1.0)
     assert x.tolist() == [2.0, 3.0] and w.tolist() == [2.0, 3.0]
-    with pytest.raises(RuntimeError, match="a int64 tensor has no gradient"):
+    with pytest.raises(RuntimeError, match="an int64 tensor has no gradient"):
         share(nx.tensor([1])).requires_grad_()
 
 

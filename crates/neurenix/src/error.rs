@@ -148,7 +148,7 @@ fn remedy(source: &io::Error) -> &'static str {
             ": the disk is full; free some space or write elsewhere (nothing that was there before is lost)"
         }
         io::ErrorKind::QuotaExceeded => ": your disk quota is used up; free some space or write elsewhere",
-        io::ErrorKind::IsADirectory => ": this is a folder, a file is needed",
+        io::ErrorKind::IsADirectory => ": name a file",
         io::ErrorKind::NotADirectory => ": a part of the path is a file, not a folder",
         io::ErrorKind::FileTooLarge => {
             ": the file system or a limit of this process (ulimit -f) allows no larger file; write elsewhere, or raise it"

@@ -82,10 +82,12 @@ pub enum Error {
         right: String,
     },
     /// A device name that nothing answers to.
-    #[error("no device {name:?}: {hint}")]
+    #[error("{}{hint}", show_unknown(name, *variable))]
     UnknownDevice {
         /// The name asked for.
         name: String,
+        /// The environment variable that has this name, if it is not an argument.
+        variable: Option<&'static str>,
         /// The devices there are.
         hint: String,
     },
@@ -266,6 +268,14 @@ impl Error {
 /// An axis for a message.
 fn show_axis(axis: Option<usize>) -> String {
     axis.map_or_else(|| "a dimension".to_owned(), |axis| format!("axis {axis}"))
+}
+
+/// What asked for a device that nothing answers to, for a message.
+fn show_unknown(name: &str, variable: Option<&str>) -> String {
+    match variable {
+        Some(variable) => format!("the environment variable {variable} names no device: {name:?}; "),
+        None => format!("no device {name:?}: "),
+    }
 }
 
 /// A limit of memory for a message: the greatest number there is means none.

@@ -8,6 +8,11 @@ pub fn show_shape(shape: &[usize]) -> String {
     }
 }
 
+/// A count with its noun, whose plural ends in "s": `1 element`, `2 elements`.
+pub fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Bytes in words: `3.2 MB`.
 pub fn show_bytes(bytes: usize) -> String {
     scaled(bytes as f64, &[" B", " kB", " MB", " GB", " TB"])

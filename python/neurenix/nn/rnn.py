@@ -23,6 +23,24 @@ def _check_nonlinearity(kind: str) -> None:
         raise ValueError(f'nonlinearity is {kind!r}, it must be "tanh" or "relu"')
 
 
+def _one_state(kind: str, hx: Any) -> Tensor | None:
+    """The state of a layer without cells."""
+    if hx is None or isinstance(hx, Tensor):
+        return hx
+    raise TypeError(f"{kind}: expected a tensor h as the state, got {type(hx).__name__}; only LSTM takes a pair (h, c)")
+
+
+def _two_states(kind: str, hx: Any) -> tuple[Tensor | None, Tensor | None]:
+    """The hidden state and the cell state of an LSTM."""
+    if hx is None:
+        return None, None
+    is_sequence = isinstance(hx, (tuple, list))
+    if is_sequence and len(hx) == 2:
+        return hx[0], hx[1]
+    given = f"{type(hx).__name__} of {len(hx)}" if is_sequence else type(hx).__name__
+    raise TypeError(f"{kind}: expected a pair (h, c) as the state, got {given}")
+
+
 class _Weights(Module):
     hidden_size: int
 
@@ -112,7 +130,7 @@ class _Recurrent(_Weights):
         return (x.transpose(0, 1) if self.batch_first else x), h_n, c_n
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
-        output, h_n, _ = self._run(input, hx, None)
+        output, h_n, _ = self._run(input, _one_state(type(self).__name__, hx), None)
         return output, h_n
 
     def extra_repr(self) -> str:
@@ -215,7 +233,7 @@ class LSTM(_Recurrent):
         )
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> Any:
-        h_0, c_0 = (None, None) if hx is None else hx
+        h_0, c_0 = _two_states(type(self).__name__, hx)
         output, h_n, c_n = self._run(input, h_0, c_0)
         return output, (h_n, c_n)
 
@@ -244,7 +262,7 @@ class _Cell(_Weights):
         return h, c
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
-        return self._step(input, hx, None)[0]
+        return self._step(input, _one_state(type(self).__name__, hx), None)[0]
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
@@ -303,5 +321,5 @@ class LSTMCell(_Cell):
         super().__init__("LSTM", input_size, hidden_size, bias, device, dtype)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> Any:
-        h, c = (None, None) if hx is None else hx
+        h, c = _two_states(type(self).__name__, hx)
         return self._step(input, h, c)

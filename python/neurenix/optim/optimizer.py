@@ -11,7 +11,7 @@ from .. import _engine, _pending
 from .._autograd import enable_grad
 from .._engine import Tensor
 from ..nn._state import as_value
-from ..nn.module import zero_gradients
+from ..nn.module import Module, zero_gradients
 from ._written import Written
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -34,6 +34,7 @@ class Optimizer:
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
             raise TypeError(f"{type(self).__name__}: expected a list of parameters, got one tensor")
+        _refuse_module(params)
         self.defaults = defaults
         self.param_groups: list[dict[str, Any]] = []
         groups: list[Any] = list(params)
@@ -52,8 +53,10 @@ class Optimizer:
     def _checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
         group = {**self.defaults, **given}
         params = group["params"]
+        _refuse_module(params)
         members = [params] if isinstance(params, Tensor) else [p[1] if isinstance(p, tuple) else p for p in params]
         for parameter in members:
+            _refuse_module(parameter)
             if not isinstance(parameter, Tensor):
                 raise TypeError(f"expected a tensor to optimize, got {type(parameter).__name__}")
             if not parameter.is_leaf:
@@ -238,9 +241,21 @@ def _check_once(parameters: list[Tensor]) -> None:
         raise ValueError("some parameters appear more than once: each would be updated twice")
 
 
+def _refuse_module(params: Any) -> None:
+    if isinstance(params, Module):
+        kind = type(params).__name__
+        raise TypeError(f"expected parameters to optimize, got the module {kind}: pass module.parameters()")
+
+
 def _check_group(group: Mapping[str, Any]) -> None:
     for name, text in (("lr", "learning rate"), ("weight_decay", "weight_decay value")):
-        value = float(group.get(name, 0.0))
+        given = group.get(name, 0.0)
+        try:
+            if isinstance(given, (str, bytes)):
+                raise TypeError
+            value = float(given)
+        except (TypeError, ValueError):
+            raise TypeError(f"{name} must be a number, got {type(given).__name__}") from None
         if not (math.isfinite(value) and value >= 0.0):
             raise ValueError(f"Invalid {text}: {value}")
     for name in ("maximize", "differentiable"):

@@ -12,6 +12,7 @@ use pyo3::{prelude::*, types::PyTuple};
 use super::{PyTensor, collect::PyHook, stand_in::Special};
 use crate::{
     argument::tensors,
+    dtype::tensor_of,
     error::{Failure, Result, runtime_error, type_error},
     interrupt::compute,
 };
@@ -28,7 +29,8 @@ impl PyTensor {
         let dtype = place.tensor().dtype();
         if !dtype.is_float() {
             return Err(runtime_error(format!(
-                "a {dtype} tensor has no gradient: only floating-point ones have"
+                "{} has no gradient: only floating-point ones have",
+                tensor_of(dtype)
             )));
         }
         if self.special.is_plain() {

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::{PyTensor, numpy};
 use crate::{
-    argument::{Operand, fits, number, tensors},
+    argument::{Operand, fits, kind, number, tensors},
     error::{Failure, Result, type_error},
     interrupt::compute,
 };
@@ -23,7 +23,7 @@ fn specification(part: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<IndexSpec> 
     if let Ok(index) = part.cast::<PyTensor>() {
         let index = index.get().tensor()?;
         if !index.dtype().is_integer() && index.dtype() != DType::Bool {
-            let message = format!("a {} tensor is no index: use integers or bool", index.dtype());
+            let message = format!("a {} tensor is not an index: use integers or bool", index.dtype());
             return Err(Failure::from(pyo3::exceptions::PyIndexError::new_err(message)));
         }
         return Ok(IndexSpec::Tensor(index.to_device(tensor.device())?));
@@ -61,7 +61,7 @@ fn specification(part: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<IndexSpec> 
         }
         if index.dtype().is_float() {
             return Err(Failure::from(pyo3::exceptions::PyIndexError::new_err(
-                "numbers with a fraction are no index",
+                "floating-point numbers are not indices: use integers or bool",
             )));
         }
         return Ok(IndexSpec::Tensor(index));
@@ -69,9 +69,9 @@ fn specification(part: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<IndexSpec> 
     if let Ok(number) = part.call_method0("__index__") {
         return Ok(IndexSpec::At(number.extract()?));
     }
-    let kind = part.get_type().name()?;
     Err(type_error(format!(
-        "a {kind} is no index: use whole numbers, slices, None, ..., or tensors of integers or bool"
+        "expected an index, got {}: use whole numbers, slices, None, ..., or tensors of integers or bool",
+        kind(part)
     )))
 }
 

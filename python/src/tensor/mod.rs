@@ -233,7 +233,7 @@ impl PyTensor {
         let tensor = self.evaluated(py)?;
         if tensor.len() != 1 {
             let shape = show_shape(tensor.shape());
-            return Err(value_error(format!("item: a tensor of shape {shape} is no single number")));
+            return Err(value_error(format!("item: a tensor of shape {shape} is not a single number")));
         }
         numbers(py, &tensor.reshape(&[])?)
     }
@@ -377,7 +377,7 @@ impl PyTensor {
     fn __index__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         let dtype = self.place().tensor().dtype();
         if !dtype.is_integer() {
-            return Err(type_error(format!("a {dtype} tensor is no index: only integers are")));
+            return Err(type_error(format!("a {dtype} tensor is not an index: only integers are")));
         }
         self.item(py)
     }

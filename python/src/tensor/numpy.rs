@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use phynexus::{
     DType, Device, Scalar, Tensor, device::Storage, host_memory, schedule::capture::refuse_reading,
+    text::counted,
 };
 use pyo3::{
     IntoPyObjectExt,
@@ -16,7 +17,7 @@ use pyo3::{
 
 use super::{PyTensor, dlpack::import::exchanged};
 use crate::{
-    argument::{fits, number},
+    argument::{fits, kind, number},
     device::Named,
     dtype::Wanted,
     error::{Result, runtime_error, type_error, value_error},
@@ -152,7 +153,10 @@ impl<'py> Nested<'py> {
                 Some(expected) => format!("{expected} are expected there"),
                 None => "a number is expected there".to_owned(),
             };
-            let message = format!("the lists are ragged: {size} elements at depth {depth}, but {expected}");
+            let message = format!(
+                "the lists are ragged: {} at depth {depth}, but {expected}",
+                counted(size, "element")
+            );
             return Err(value_error(message));
         }
         for item in sequence.try_iter()? {
@@ -183,10 +187,7 @@ impl<'py> Nested<'py> {
 
     fn leaf(&mut self, item: &Bound<'py, PyAny>, depth: usize) -> Result<()> {
         if depth != self.shape.len() {
-            let message = format!(
-                "the lists are ragged: a {} at depth {depth}, lists beside it",
-                item.get_type().name()?
-            );
+            let message = format!("the lists are ragged: {} at depth {depth}, lists beside it", kind(item));
             return Err(value_error(message));
         }
         let is_array = item.cast::<PyTensor>().is_ok()
@@ -204,8 +205,7 @@ impl<'py> Nested<'py> {
                 }
             }
             None => {
-                let kind = item.get_type().name()?;
-                return Err(type_error(format!("a {kind} stands where a number is needed")));
+                return Err(type_error(format!("expected a number, got {}", kind(item))));
             }
         }
         Ok(())
@@ -221,7 +221,7 @@ fn as_array<'py>(data: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, DType
     }
     let name: String = kind.getattr("name")?.extract()?;
     Err(PyErr::from(type_error(format!(
-        "an array of {name} does not become a tensor: convert it to a type of numbers first"
+        "an array of {name} cannot be converted to a tensor: convert it to a numeric type first"
     ))))
 }
 

@@ -5,7 +5,7 @@ use pyo3::{prelude::*, types::PyAny};
 
 use super::PyTensor;
 use crate::{
-    argument::{Operand, number},
+    argument::{Operand, kind, number},
     error::{Result, type_error},
     micrograd::launch::is_held_elsewhere,
     precision,
@@ -77,8 +77,7 @@ impl PyTensor {
 }
 
 fn unknown(other: &Bound<'_, PyAny>) -> crate::error::Failure {
-    let kind = other.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
-    type_error(format!("a {kind} stands where a tensor or a number is needed"))
+    type_error(format!("expected a tensor or a number, got {}", kind(other)))
 }
 
 macro_rules! arithmetic {

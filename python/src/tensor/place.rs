@@ -5,7 +5,10 @@ use phynexus::{Error, Tensor, graph::gradient::is_enabled};
 use pyo3::{exceptions::PyUserWarning, prelude::*};
 
 use super::PyTensor;
-use crate::error::{Result, runtime_error};
+use crate::{
+    dtype::tensor_of,
+    error::{Result, runtime_error},
+};
 
 impl PyTensor {
     /// A new place for what PyTorch has as a view of this tensor.
@@ -59,7 +62,7 @@ impl PyTensor {
             return Err(Error::shape("in place", &[old.shape(), value.shape()], hint).into());
         }
         if value.dtype().is_float() && !old.dtype().is_float() {
-            let hint = format!("a {} tensor cannot take {} values in place", old.dtype(), value.dtype());
+            let hint = format!("{} cannot take {} values in place", tensor_of(old.dtype()), value.dtype());
             return Err(Error::dtype("in place", &[old.dtype(), value.dtype()], hint).into());
         }
         let value = value.to_dtype(old.dtype())?.to_device(old.device())?;

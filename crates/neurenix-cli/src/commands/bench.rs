@@ -27,13 +27,13 @@ pub(super) struct Arguments {
     #[arg(long, help = super::DEVICE)]
     device: Option<String>,
     /// Threads of the CPU device; default: all cores
-    #[arg(long)]
+    #[arg(long, value_parser = super::positive::<usize>, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Only workloads whose name contains this
     #[arg(long, default_value = "")]
     filter: String,
     /// Seconds to measure each workload
-    #[arg(long, default_value_t = 1.5)]
+    #[arg(long, default_value_t = 1.5, value_parser = super::seconds, allow_negative_numbers = true)]
     seconds: f64,
     /// Print a JSON line for each workload
     #[arg(long)]

@@ -5,12 +5,13 @@ use std::{
     fmt,
     io::{ErrorKind, Write},
     path::Path,
+    str::FromStr,
 };
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use neurenix::{
     Error, Result,
-    phynexus::{Device, Error as EngineError, device::DeviceNature},
+    phynexus::{Device, Error as EngineError, device::DeviceNature, text::counted},
 };
 
 /// Prints a line as `println!` does, but gives an error where that panics.
@@ -70,6 +71,23 @@ pub(crate) const DEVICE: &str = "The device (neurenix devices lists them); by de
 fn device(name: Option<&str>) -> Result<Device> {
     neurenix::register_all();
     Ok(name.map_or_else(Device::default_device, Device::find)?)
+}
+
+/// A whole number on the command line that is not negative.
+fn whole<N: FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| "expected a whole number of at least 0".to_owned())
+}
+
+/// A whole number on the command line from 1 on.
+fn positive<N: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<N, String> {
+    let number = text.parse::<N>().ok().filter(|number| *number >= N::from(1u8));
+    number.ok_or_else(|| "expected a whole number of at least 1".to_owned())
+}
+
+/// Seconds on the command line.
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+    number.ok_or_else(|| "expected a finite number of at least 0".to_owned())
 }
 
 /// What a device is, in the words of the documentation.

@@ -105,7 +105,7 @@ fn read(path: &Path, config: &RunConfig) -> Result<HostArray> {
     } else if name.contains("ubyte") || name.contains("idx") {
         data::read_idx(path)?
     } else {
-        let message = "the ending of the name must be .npy or .csv, or the name that of an IDX file";
+        let message = "the file name must end in .npy or .csv, or contain ubyte or idx (IDX files)";
         return Err(Error::data(path.display().to_string(), message));
     };
     let features: usize = config.model.input.iter().product();

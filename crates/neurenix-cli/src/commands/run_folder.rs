@@ -133,6 +133,12 @@ impl RunFolder {
         let mut folder = RunFolder::at(Path::new("runs"));
         if let Some(out) = out {
             let above = out.parent().filter(|above| !above.as_os_str().is_empty());
+            for path in above.into_iter().chain([out]) {
+                if path.exists() && !path.is_dir() {
+                    let message = format!("{} is a file: name a new folder, or an empty one", path.display());
+                    return Err(Error::data("--out", message));
+                }
+            }
             above.map_or(Ok(()), |above| {
                 fs::create_dir_all(above).map_err(|e| Error::io("create", above, e))
             })?;

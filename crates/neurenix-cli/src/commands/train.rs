@@ -22,7 +22,7 @@ use neurenix::{
 use serde::Serialize;
 
 use super::{
-    described, nature, print_json,
+    counted, described, nature, print_json,
     run_folder::{RunConfig, RunFolder, StoredColumns, StoredNormalization},
 };
 use crate::report;
@@ -36,7 +36,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     settings: Settings,
     /// Threads of the CPU device; default: all cores
-    #[arg(long)]
+    #[arg(long, value_parser = super::positive::<usize>, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// The run's folder; default: runs/DATA-MODEL, with a number if that exists
     #[arg(long)]
@@ -265,8 +265,7 @@ fn learn(
         print_json(&outcome)?;
         return Ok(super::SUCCESS);
     }
-    let plural = if outcome.epochs == 1 { "" } else { "s" };
-    say!("{} after {} epoch{plural} in {seconds:.1} s", outcome.ending, outcome.epochs)?;
+    say!("{} after {} in {seconds:.1} s", outcome.ending, counted(outcome.epochs, "epoch"))?;
     if let Some(best) = best {
         say!("the model is that of epoch {best}, the best")?;
     }

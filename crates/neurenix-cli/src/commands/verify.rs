@@ -7,11 +7,11 @@ use std::{collections::BTreeMap, ffi::OsString, io::IsTerminal, num::NonZero, th
 use indicatif::{ProgressBar, ProgressStyle};
 use neurenix::{
     Error, Result,
-    phynexus::{Device, schedule::set_memory_checks},
+    phynexus::{DType, Device, schedule::set_memory_checks},
     verify::{self, Consistency, Failure, Large, Options, Report, Steady},
 };
 
-use super::{print_json, write_out};
+use super::{counted, print_json, write_out};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -20,14 +20,14 @@ pub(super) struct Arguments {
     /// Only operations whose name contains this
     #[arg(long)]
     filter: Option<String>,
-    /// Only cases of this dtype, such as float32
-    #[arg(long)]
+    /// Only cases of this dtype, such as float32 or f32
+    #[arg(long, value_parser = dtype)]
     dtype: Option<String>,
     /// How many random graphs to add to the suite
-    #[arg(long)]
+    #[arg(long, value_parser = super::whole::<usize>, allow_negative_numbers = true)]
     random_graphs: Option<usize>,
     /// The seed of the random graphs
-    #[arg(long)]
+    #[arg(long, value_parser = super::whole::<u64>, allow_negative_numbers = true)]
     seed: Option<u64>,
     /// Only a part of the cases: 1/4 is every fourth, beginning with the first
     #[arg(long, value_parser = part, value_name = "PART/PARTS")]
@@ -40,7 +40,13 @@ pub(super) struct Arguments {
     #[arg(long)]
     kinds: bool,
     /// Instead of the suite, train two networks for this many steps each; memory must stay constant after the first ten
-    #[arg(long, value_name = "STEPS", conflicts_with_all = ["filter", "part", "compile", "all", "json", "jobs"])]
+    #[arg(
+        long,
+        value_name = "STEPS",
+        value_parser = super::whole::<usize>,
+        allow_negative_numbers = true,
+        conflicts_with_all = ["filter", "part", "compile", "all", "json", "jobs"]
+    )]
     steps: Option<usize>,
     /// Instead of the suite, copy between the host, the device and every other device, compare all bytes, and show times
     #[arg(long, conflicts_with_all = ["filter", "part", "compile", "all", "json", "steps"])]
@@ -51,11 +57,17 @@ pub(super) struct Arguments {
     large: bool,
     /// Instead of the suite, run this many random programs one operation at a time and as graphs with any of their values
     /// held or read early; values and gradients must be the same, bit for bit
-    #[arg(long, value_name = "PROGRAMS", conflicts_with_all = ["filter", "part", "compile", "all", "steps", "copies", "large"])]
+    #[arg(
+        long,
+        value_name = "PROGRAMS",
+        value_parser = super::positive::<u64>,
+        allow_negative_numbers = true,
+        conflicts_with_all = ["filter", "part", "compile", "all", "steps", "copies", "large"]
+    )]
     consistency: Option<u64>,
     /// Divide the suite, or random programs, among this many processes; by default one for each core, as far as the
     /// device has memory for them (one with --kinds)
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_parser = super::positive::<u16>, allow_negative_numbers = true)]
     jobs: Option<u16>,
     /// Print a row for every operation and dtype
     #[arg(long)]
@@ -72,6 +84,14 @@ fn part(text: &str) -> Result<(usize, usize), String> {
         Some((part @ 1.., parts)) if part <= parts => Ok((part - 1, parts)),
         _ => Err("a part and the number of parts are wanted, such as 1/4".to_owned()),
     }
+}
+
+/// The name that the suite's cases have for this dtype.
+fn dtype(text: &str) -> Result<String, String> {
+    DType::parse(text).map(|dtype| dtype.name().to_owned()).ok_or_else(|| {
+        let known = DType::ALL.map(DType::name).join(", ");
+        format!("unknown dtype; use one of {known}")
+    })
 }
 
 /// Checks of a plan's memory, switched off when dropped.
@@ -165,12 +185,7 @@ pub(super) fn run(arguments: &Arguments, program: &[OsString]) -> Result<u8> {
     neurenix::phynexus::interrupt::check()?;
     report.rows.sort_by(|a, b| (&a.operation, &a.dtype).cmp(&(&b.operation, &b.dtype)));
     if report.rows.is_empty() && options.part.1 == 1 {
-        let known = verify::operations().join(", ");
-        let message = format!(
-            "no operation's name contains {:?}; there are: {known}",
-            options.filter.unwrap_or_default()
-        );
-        return Err(Error::data("--filter", message));
+        return Err(nothing_chosen(&options));
     }
     if arguments.json {
         print_json(&report)?;
@@ -276,6 +291,24 @@ impl Arguments {
     }
 }
 
+/// The error for options that leave no case of the suite.
+fn nothing_chosen(options: &Options) -> Error {
+    let filter = options.filter.clone().unwrap_or_default();
+    let known = verify::operations();
+    match &options.dtype {
+        Some(dtype) if known.iter().any(|name| name.contains(&filter)) => {
+            let message = format!(
+                "no operation whose name contains {filter:?} has a case of {dtype}: change one of them"
+            );
+            Error::data("--filter and --dtype", message)
+        }
+        _ => {
+            let message = format!("no operation's name contains {filter:?}; there are: {}", known.join(", "));
+            Error::data("--filter", message)
+        }
+    }
+}
+
 fn code(passed: bool) -> u8 {
     if passed { super::SUCCESS } else { super::FAILED_CHECK }
 }
@@ -287,17 +320,18 @@ fn summary(report: &Report, failures: bool) -> String {
     let mut lines = vec![
         format!("{} ({}), seed {}", report.device, report.model, report.seed),
         format!(
-            "{} cases of {} operations and dtypes: {} passed, {} on the CPU, {} failed, {} not done",
-            total.cases,
-            report.rows.len(),
+            "{} of {}: {} passed, {} on the CPU, {} failed, {} not done",
+            counted(total.cases, "case"),
+            counted(report.rows.len(), "pair") + " of operation and dtype",
             total.passed,
             total.elsewhere,
             total.failed,
             total.unsupported
         ),
         format!(
-            "{} elements compared; {} skipped, for which more than one answer is right",
-            total.compared, total.skipped
+            "{} compared; {} skipped, for which more than one answer is right",
+            counted(total.compared, "element"),
+            total.skipped
         ),
         format!("the greatest error of a right element: {:.2} of what is allowed for it", total.worst_share),
     ];
@@ -313,7 +347,11 @@ fn summary(report: &Report, failures: bool) -> String {
             }
         }
     }
-    lines.extend(reasons.iter().map(|((what, reason), cases)| format!("{what}, {cases} cases: {reason}")));
+    lines.extend(
+        reasons
+            .iter()
+            .map(|((what, reason), cases)| format!("{what}, {}: {reason}", counted(*cases, "case"))),
+    );
     if failures {
         lines.extend(report.failures.iter().map(|failure| {
             format!("\n{} {}: {}\n  {}", failure.operation, failure.dtype, failure.case, failure.message)
@@ -322,7 +360,7 @@ fn summary(report: &Report, failures: bool) -> String {
     lines.push(match total.failed {
         0 if !report.passed() => "The device did NOTHING: the CPU did every case.".to_owned(),
         0 => "No result is outside its bounds.".to_owned(),
-        failed => format!("{failed} cases FAILED."),
+        failed => format!("{} FAILED.", counted(failed, "case")),
     });
     lines.join("\n") + "\n"
 }

@@ -345,7 +345,8 @@ fn the_environment_names_a_device_and_what_its_pool_keeps() -> Outcome {
         let mut command = Command::new(env!("CARGO_BIN_EXE_neurenix"));
         let told = command.args(["explain", "softmax"]).env("RNN_GPU_DEVICE", wrong).output()?;
         let text = message(&told);
-        let named = text.contains(&format!("no device \"RNN_GPU_DEVICE={wrong}\""));
+        let named =
+            text.contains(&format!("the environment variable RNN_GPU_DEVICE names no device: \"{wrong}\""));
         assert!(!told.status.success() && named && text.contains("found here: cpu"), "{text}");
         assert_eq!(text.contains("a number counts accelerators"), wrong == "77", "{text}");
         // A device that is named on the command line needs no default one.
@@ -414,7 +415,7 @@ fn mistakes_get_plain_answers() -> Outcome {
     std::fs::write(folder.path().join("one.csv"), "x,y\n1,p\n2,p\n3,p\n")?;
     std::fs::write(folder.path().join("few.csv"), "x,y\n1,p\n2,q\n")?;
     std::fs::write(folder.path().join("text.csv"), "x,y\n1,2\n2,q\n3,4\n")?;
-    let cases: [(&[&str], &str); 25] = [
+    let cases: [(&[&str], &str); 33] = [
         (&["train"], "<DATA>"),
         (&["train", "digits", "--device", "cuda:7"], "no device \"cuda:7\""),
         (&["train", "digits", "--device", "CPU"], "did you mean \"cpu\"?"),
@@ -422,8 +423,13 @@ fn mistakes_get_plain_answers() -> Outcome {
         (&["train", "mnist", "--path", "nowhere"], "nowhere"),
         (&["train", "digits", "--batch-size", "0"], "--batch-size"),
         (&["train", "digits", "--epochs", "0"], "--epochs"),
-        (&["train", "digits", "--dropout", "1.5"], "between 0 and 1"),
-        (&["train", "digits", "--learning-rate=-1"], "learning rate"),
+        (&["train", "digits", "--dropout", "1.5"], "--dropout: it must be at least 0 and below 1"),
+        (&["train", "digits", "--dropout", "1"], "--dropout: it must be at least 0 and below 1"),
+        (&["train", "digits", "--patience", "0"], "expected a whole number of at least 1"),
+        (&["train", "digits", "--epochs", "-1"], "expected a whole number of at least 1"),
+        (&["train", "digits", "--out", "one.csv"], "--out: one.csv is a file"),
+        (&["bench", "--seconds", "-1"], "expected a finite number of at least 0"),
+        (&["train", "digits", "--learning-rate", "-1"], "learning rate"),
         (&["train", "digits", "--device", "cpu", "--spill"], "--spill: cpu has no memory of its own"),
         (&["train", "digits", "--accumulate", "0"], "--accumulate"),
         (&["train", "digits", "--delimiter", ";"], "--delimiter"),
@@ -437,6 +443,12 @@ fn mistakes_get_plain_answers() -> Outcome {
         (&["train", "csv", "--path", "few.csv", "--label", "9"], "no column number 9: the file has 2"),
         (&["train", "csv", "--path", "text.csv", "--regression"], "a regression predicts numbers"),
         (&["verify", "--filter", "nosuch"], "there are: "),
+        (&["verify", "--dtype", "complex64"], "unknown dtype; use one of bool, uint8"),
+        (
+            &["verify", "--filter", "exp2", "--dtype", "i32"],
+            "no operation whose name contains \"exp2\" has a case of int32",
+        ),
+        (&["verify", "--consistency", "0"], "expected a whole number of at least 1"),
         (&["bench", "--filter", "nosuch"], "there are: matmul"),
         (&["predict", "nowhere", "x.npy"], "nowhere"),
         (&["train", "--resume", "nowhere"], "nowhere"),

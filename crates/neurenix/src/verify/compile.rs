@@ -13,6 +13,7 @@ use std::{
 use phynexus::{
     gpu::recorder,
     kernel::{loops::Kernel, lower::Target},
+    text::counted,
 };
 use serde::Serialize;
 
@@ -44,7 +45,8 @@ impl fmt::Display for Compiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Compiled { architecture, kernels, bytes, failures } = self;
         let failed = failures.len();
-        writeln!(f, "{architecture}: {kernels} kernels, {bytes} bytes of machine code, {failed} failed")?;
+        let kernels = counted(*kernels, "kernel");
+        writeln!(f, "{architecture}: {kernels}, {bytes} bytes of machine code, {failed} failed")?;
         failures.iter().try_for_each(|(name, message)| writeln!(f, "\n{name}: {message}"))
     }
 }

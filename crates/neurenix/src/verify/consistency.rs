@@ -6,6 +6,7 @@ use std::fmt;
 use phynexus::{
     DType, Device, interrupt,
     oracle::generate::{Case, inconsistency, random_case_of, shrink},
+    text::counted,
 };
 
 use serde::{Deserialize, Serialize};
@@ -44,8 +45,14 @@ impl fmt::Display for Consistency {
         let Consistency { programs, differences } = self;
         self.differences.iter().try_for_each(|difference| writeln!(f, "{difference}\n"))?;
         match differences.len() {
-            0 => write!(f, "{programs} programs: the same values and gradients however they are evaluated"),
-            count => write!(f, "{count} of {programs} programs give other numbers one operation at a time"),
+            0 => {
+                let programs = counted(*programs, "program");
+                write!(f, "{programs}: the same values and gradients however they are evaluated")
+            }
+            count => {
+                let programs = counted(*programs, "program");
+                write!(f, "numbers differ one operation at a time in {count} of {programs}")
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use phynexus::{
     Device, Tensor,
     device::{DeviceNature, MemoryStatistics},
     tensor::{Generator, Reading, Reduction},
+    text::counted,
 };
 
 use crate::{
@@ -50,9 +51,9 @@ impl fmt::Display for Steady {
         let [first, last] = &self.memory;
         write!(
             f,
-            "{}: {} steps in {:.2} s, loss {:.3} to {:.3}; allocated {} then {}, reserved {} then {}, pinned {} then {}: {}",
+            "{}: {} in {:.2} s, loss {:.3} to {:.3}; allocated {} then {}, reserved {} then {}, pinned {} then {}: {}",
             self.network,
-            self.steps,
+            counted(self.steps, "step"),
             self.seconds,
             self.losses[0],
             self.losses[1],

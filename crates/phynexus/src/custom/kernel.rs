@@ -78,7 +78,7 @@ impl SourceLanguage {
             let known = SourceLanguage::ALL.map(|language| format!("{:?}", language.short_name())).join(", ");
             Error::argument(
                 "custom kernel",
-                format!("{name:?} is no language of kernels: use one of {known}"),
+                format!("{name:?} is not a language of kernels: use one of {known}"),
             )
         })
     }

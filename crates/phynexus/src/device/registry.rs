@@ -164,7 +164,8 @@ impl Registry {
 /// The device of this name; `cuda` is `cuda:0`, and so with every kind, and `cpu:0` is `cpu`.
 pub fn find(name: &str) -> Result<Device> {
     let registry = read();
-    let unknown = || Error::UnknownDevice { name: name.to_owned(), hint: registry.hint(name) };
+    let unknown =
+        || Error::UnknownDevice { name: name.to_owned(), variable: None, hint: registry.hint(name) };
     registry.find(name).ok_or_else(unknown)
 }
 
@@ -173,13 +174,11 @@ pub fn find(name: &str) -> Result<Device> {
 pub(super) fn default_device() -> Result<Device> {
     let registry = read();
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
-    let unknown = |hint| Error::UnknownDevice { name: format!("{VARIABLE}={wanted}"), hint };
+    let unknown = |hint| Error::UnknownDevice { name: wanted.clone(), variable: Some(VARIABLE), hint };
     match wanted.trim() {
-        "" => {
-            registry.accelerators.first().or_else(|| registry.found.first()).copied().ok_or_else(|| {
-                Error::UnknownDevice { name: "default".to_owned(), hint: registry.found_here() }
-            })
-        }
+        "" => registry.accelerators.first().or_else(|| registry.found.first()).copied().ok_or_else(|| {
+            Error::UnknownDevice { name: "default".to_owned(), variable: None, hint: registry.found_here() }
+        }),
         number if number.bytes().all(|b| b.is_ascii_digit()) => {
             let device = number.parse().ok().and_then(|n: usize| registry.accelerators.get(n)).copied();
             device.ok_or_else(|| {

@@ -16,6 +16,7 @@ use crate::{
     device::{Binding, Device},
     kernel::fused::Fused,
     profile::show_time,
+    text::counted,
 };
 
 /// Reads the variable, once a process.
@@ -73,7 +74,7 @@ struct Looked {
 fn line(what: &str, time: Duration, results: &[Looked]) -> String {
     let mut line = format!("{what}: {}", show_time(time));
     for (number, result) in results.iter().enumerate() {
-        line += &format!("; result {number}: {} elements of {}", result.elements, result.dtype);
+        line += &format!("; result {number}: {} of {}", counted(result.elements, "element"), result.dtype);
         match result.first {
             Some(first) => {
                 line += &format!(", {} NaN, the first is element {first}", result.not_numbers);
@@ -150,6 +151,6 @@ mod tests {
             "cpu step elementwise exp: 1.50 ms; result 0: 4 elements of float32, 2 NaN, the first is element 1, 1 infinite"
         );
         let fine = look(DType::F16, &half::f16::from_f32(2.0).to_le_bytes());
-        assert!(line("x", Duration::ZERO, &[fine]).ends_with("result 0: 1 elements of float16, no NaN"));
+        assert!(line("x", Duration::ZERO, &[fine]).ends_with("result 0: 1 element of float16, no NaN"));
     }
 }

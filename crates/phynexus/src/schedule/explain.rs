@@ -13,7 +13,7 @@ use crate::{
     graph::op::{ConvKind, Op},
     kernel::fused::{Fused, Operation},
     shape::element_count,
-    text::{show_bytes, show_count, show_shape},
+    text::{counted, show_bytes, show_count, show_shape},
 };
 
 /// A step of a plan, for people and reports.
@@ -188,8 +188,8 @@ impl Display for Plan {
         let total = |count: fn(&StepSummary) -> usize| summaries.iter().map(count).sum::<usize>();
         writeln!(
             f,
-            "{} steps on {}; {} read, {} written, {} of intermediate results",
-            summaries.len(),
+            "{} on {}; {} read, {} written, {} of intermediate results",
+            counted(summaries.len(), "step"),
             self.device,
             show_bytes(total(|s| s.bytes_read)),
             show_bytes(total(|s| s.bytes_written)),
@@ -215,8 +215,8 @@ impl Display for Plan {
         if taken > 0 {
             writeln!(
                 f,
-                "{taken} of {} results are stored in place of leaves that are no longer needed",
-                self.owned.len()
+                "{taken} of {} stored in place of leaves that are no longer needed",
+                counted(self.owned.len(), "result")
             )?;
         }
         Ok(())

@@ -14,10 +14,12 @@ fn record(name: &'static str, op: Binary, a: &Tensor, b: &Tensor) -> Result<Tens
     if !op.accepts(dtype) {
         let hint = match op {
             Binary::And | Binary::Or | Binary::Xor => {
-                "bit operations need integers or bool; see logical_and and its kin"
+                "bit operations need integers or bool: use logical_and, logical_or or logical_xor"
             }
             Binary::Shl | Binary::Shr => "shifts need integers: convert with .to_dtype()",
-            _ => "truth values are no numbers: convert with .to_dtype(), or use logical_xor and its kin",
+            _ => {
+                "bool is not numeric: convert with .to_dtype(), or use logical_and, logical_or or logical_xor"
+            }
         };
         return Err(Error::dtype(name, &[dtype], hint));
     }

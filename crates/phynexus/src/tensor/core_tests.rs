@@ -66,8 +66,8 @@ fn refusals_name_the_operation_and_a_remedy() {
     );
     assert_eq!(
         message(tensor(&[2], DType::Bool).sub(&tensor(&[2], DType::Bool))),
-        "sub: dtype bool is not supported here: truth values are no numbers: convert with .to_dtype(), or use \
-         logical_xor and its kin"
+        "sub: dtype bool is not supported here: bool is not numeric: convert with .to_dtype(), or use \
+         logical_and, logical_or or logical_xor"
     );
     assert_eq!(
         message(f32s(&[2]).where_(&f32s(&[2]), &f32s(&[2]))),

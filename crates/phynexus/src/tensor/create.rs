@@ -13,6 +13,7 @@ use crate::{
     host_memory,
     schedule::backlog,
     shape::{Dims, Layout, check_rank, checked_element_count},
+    text::counted,
 };
 
 impl Tensor {
@@ -26,8 +27,8 @@ impl Tensor {
         check_rank("from_bytes", shape)?;
         let expected = checked_element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
         if expected != Some(bytes.len()) {
-            let hint =
-                format!("{} bytes of {dtype} make {} elements", bytes.len(), bytes.len() / dtype.size());
+            let elements = counted(bytes.len() / dtype.size(), "element");
+            let hint = format!("{} of {dtype} make {elements}", counted(bytes.len(), "byte"));
             return Err(Error::shape("from_bytes", &[shape], hint));
         }
         // Kernels rely on a bool being 0 or 1; bytes from a file or another library may be anything.

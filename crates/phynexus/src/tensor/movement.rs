@@ -6,6 +6,7 @@ use crate::{
     Error, Result, Scalar, Tensor,
     graph::op::Op,
     shape::{Dims, checked_element_count, normalize_axis},
+    text::counted,
 };
 
 impl Tensor {
@@ -29,7 +30,7 @@ impl Tensor {
             return Ok(self.clone());
         }
         if checked_element_count(shape) != Some(self.len()) {
-            let hint = format!("the new shape must have {} elements", self.len());
+            let hint = format!("the new shape must have {}", counted(self.len(), "element"));
             return Err(Error::shape("reshape", &[self.shape(), shape], hint));
         }
         self.reshaped(shape.into())
@@ -58,7 +59,7 @@ impl Tensor {
         match whole {
             Some(shape) => self.reshape(&shape),
             None => {
-                let hint = format!("no size for -1 makes {} elements", self.len());
+                let hint = format!("no size for -1 makes {}", counted(self.len(), "element"));
                 Err(Error::shape("reshape", &[self.shape(), &known], hint))
             }
         }

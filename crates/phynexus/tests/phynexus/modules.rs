@@ -88,8 +88,10 @@ fn listed(architecture: &str, heading: &str) -> Vec<Vec<String>> {
 fn imports_point_downwards() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let architecture = fs::read_to_string(root.join("../../ARCHITECTURE.md")).unwrap();
-    let layers: Vec<String> =
-        listed(&architecture, "The layers of `phynexus`").into_iter().map(|mut line| line.remove(0)).collect();
+    let layers: Vec<String> = listed(&architecture, "The layers of `phynexus`")
+        .into_iter()
+        .map(|mut line| line.remove(0))
+        .collect();
     let rank = |module: &str| layers.iter().position(|layer| layer == module);
     let known: BTreeSet<(String, String)> = listed(&architecture, "Imports that still point upwards")
         .into_iter()

@@ -9,7 +9,10 @@ use neurenix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::models::{ModelKind, ModelSpec};
+use crate::{
+    commands::{positive, whole},
+    models::{ModelKind, ModelSpec},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -70,44 +73,50 @@ pub(in crate::commands) struct Settings {
     #[arg(long, value_enum, default_value = "mlp")]
     pub(in crate::commands) model: ModelKind,
     /// Sizes of hidden layers; default: 256,128 (mlp), 16,32 (cnn), 96 (lstm), 64 (transformer)
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = whole::<usize>, allow_negative_numbers = true)]
     pub(in crate::commands) hidden: Vec<usize>,
     /// The dropout probability in training
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value_t = 0.1, allow_negative_numbers = true)]
     pub(in crate::commands) dropout: f64,
     /// Passes over the training data
-    #[arg(long, default_value_t = 40)]
+    #[arg(long, default_value_t = 40, value_parser = positive::<usize>, allow_negative_numbers = true)]
     pub(in crate::commands) epochs: usize,
     /// Samples in a batch
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = positive::<usize>, allow_negative_numbers = true)]
     pub(in crate::commands) batch_size: usize,
     /// Batches per step (gradient accumulation): as one large batch, in the memory of a small one
-    #[arg(long, value_name = "BATCHES", default_value_t = 1)]
+    #[arg(
+        long,
+        value_name = "BATCHES",
+        default_value_t = 1,
+        value_parser = positive::<usize>,
+        allow_negative_numbers = true
+    )]
     #[serde(default = "one")]
     pub(in crate::commands) accumulate: usize,
     /// The highest learning rate
-    #[arg(long, default_value_t = 2e-3)]
+    #[arg(long, default_value_t = 2e-3, allow_negative_numbers = true)]
     pub(in crate::commands) learning_rate: f64,
     /// The optimiser
     #[arg(long, value_enum, default_value = "adamw")]
     pub(in crate::commands) optimizer: OptimizerName,
     /// Weight decay
-    #[arg(long, default_value_t = 0.01)]
+    #[arg(long, default_value_t = 0.01, allow_negative_numbers = true)]
     pub(in crate::commands) weight_decay: f64,
     /// The learning rate schedule
     #[arg(long, value_enum, default_value = "cosine")]
     pub(in crate::commands) schedule: ScheduleName,
     /// Label smoothing: the share of probability spread over all classes
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub(in crate::commands) label_smoothing: f64,
     /// Scale gradients down to this norm if they exceed it
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub(in crate::commands) clip_norm: Option<f64>,
     /// Stop after this many epochs without improvement, and keep the best epoch's model
-    #[arg(long)]
+    #[arg(long, value_parser = positive::<usize>, allow_negative_numbers = true)]
     pub(in crate::commands) patience: Option<usize>,
     /// The seed of all random numbers
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::<u64>, allow_negative_numbers = true)]
     pub(in crate::commands) seed: u64,
     /// The device; of a run that has begun, its name
     #[arg(long, help = crate::commands::DEVICE)]
@@ -159,6 +168,8 @@ impl Settings {
             ("--epochs", self.epochs == 0, "it must be at least 1"),
             ("--batch-size", self.batch_size == 0, "it must be at least 1"),
             ("--accumulate", self.accumulate == 0, "it must be at least 1"),
+            ("--dropout", !(0.0..1.0).contains(&self.dropout), "it must be at least 0 and below 1"),
+            ("--patience", self.patience == Some(0), "it must be at least 1"),
             (
                 "--label-smoothing",
                 !(0.0..1.0).contains(&self.label_smoothing),

@@ -17,7 +17,7 @@ use neurenix::{
 
 use serde::Serialize;
 
-use super::super::{described, run_folder::RunConfig};
+use super::super::{counted, described, run_folder::RunConfig};
 use super::settings::{show, value_name};
 use crate::report::{ConfusionMatrix, Fact, KernelRow, Mistake, Picture, Report, format};
 
@@ -101,8 +101,7 @@ pub(super) fn report(
     summary.push(fact("Test loss", format::number(evaluation.loss), loss_note));
     summary.push(fact("Parameters", format::count(model.parameter_count() as u64), String::new()));
     let epochs = history.epochs.len();
-    let plural = if epochs == 1 { "" } else { "s" };
-    summary.push(fact("Training time", format::seconds(measured.seconds), format!("{epochs} epoch{plural}")));
+    summary.push(fact("Training time", format::seconds(measured.seconds), counted(epochs, "epoch")));
     summary.push(fact("Device", described(device), device.info().model));
     let memory = &measured.memory;
     let note = "the most that tensors held at once".to_owned();

@@ -103,12 +103,14 @@ impl Arguments<'_> {
         self.check(&x)?;
         let (channels, weight) = (x.shape()[1], self.weight.shape());
         if weight[1].checked_mul(self.groups) != Some(channels) || !weight[0].is_multiple_of(self.groups) {
-            let hint = format!(
-                "in {} groups, {channels} input channels need a weight (outputs, {}, ..) with outputs a multiple of the \
-                 groups",
-                self.groups,
-                channels / self.groups
-            );
+            let hint = match self.groups {
+                1 => format!("{channels} input channels need a weight (outputs, {channels}, ..)"),
+                groups => format!(
+                    "in {groups} groups, {channels} input channels need a weight (outputs, {}, ..) with outputs a \
+                     multiple of the groups",
+                    channels / groups
+                ),
+            };
             return Err(self.shape_error(&x, hint));
         }
         let mut geometry = self.geometry(self.padding.iter().map(|&p| (p, p)));
@@ -130,10 +132,12 @@ impl Arguments<'_> {
         self.check(&x)?;
         let weight = self.weight.shape();
         if weight[0] != x.shape()[1] || !weight[0].is_multiple_of(self.groups) {
-            let hint = format!(
-                "the weight must be (input channels, outputs / groups, ..) for {} groups",
-                self.groups
-            );
+            let hint = match self.groups {
+                1 => "the weight must be (input channels, outputs, ..)".to_owned(),
+                groups => {
+                    format!("the weight must be (input channels, outputs / groups, ..) for {groups} groups")
+                }
+            };
             return Err(self.shape_error(&x, hint));
         }
         let limits = self.stride.iter().zip(self.dilation).map(|(s, d)| s.max(d));

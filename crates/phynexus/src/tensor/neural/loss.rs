@@ -202,6 +202,11 @@ impl Tensor {
         target: &Tensor,
         options: &CrossEntropyOptions,
     ) -> Result<Tensor> {
+        if self.shape() != target.shape() {
+            let hint = "a floating-point target holds probabilities and must have the input's shape; class indices must \
+                        be integers: convert with .to_dtype(int64)";
+            return Err(Error::shape("cross_entropy", &[self.shape(), target.shape()], hint));
+        }
         check_pair("cross_entropy", self, target)?;
         let axis = if self.rank() > 1 { 1 } else { 0 };
         let Some(&classes) = self.shape().get(axis as usize) else {

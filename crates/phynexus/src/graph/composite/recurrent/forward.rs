@@ -33,7 +33,17 @@ pub(in super::super) fn check(
     if let Some(state) = operands.next_if(cell.has_cell_state())? {
         composite.check_shape(state, &[batch, hidden], "the cell state")?;
     }
-    composite.check_shape(operands.next()?, &[rows, width], "the weights of the input")?;
+    let weight_ih = operands.next()?;
+    if let &[own_rows, own_width] = weight_ih.shape()
+        && own_rows == rows
+        && own_width != width
+    {
+        let hint = format!(
+            "the input's last dimension must be input_size, which is {own_width}: the columns of weight_ih"
+        );
+        return Err(Error::shape(composite.name(), &[x.shape(), weight_ih.shape()], hint));
+    }
+    composite.check_shape(weight_ih, &[rows, width], "the weights of the input")?;
     composite.check_shape(operands.next()?, &[rows, hidden], "the weights of the hidden state")?;
     if recurrence.bias {
         composite.check_shape(operands.next()?, &[rows], "the biases")?;
