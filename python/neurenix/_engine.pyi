@@ -661,6 +661,9 @@ class Tensor:
     def exp(self, /) -> Tensor:
         ...
 
+    def exp2(self, /) -> Tensor:
+        ...
+
     def exp_(self, /) -> Tensor:
         ...
 
@@ -1053,6 +1056,9 @@ class Tensor:
     def sin(self, /) -> Tensor:
         ...
 
+    def sinc(self, /) -> Tensor:
+        ...
+
     def sinh(self, /) -> Tensor:
         ...
 
@@ -1263,9 +1269,6 @@ class Tensor:
         ...
 
     def erfinv(self, /) -> Tensor:
-        ...
-
-    def exp2(self, /) -> Tensor:
         ...
 
     def exponential_(self, /, lambd: builtins.float=1.0, *, generator: Generator | None=None) -> Tensor:

@@ -11,6 +11,7 @@ from .. import _engine, _pending
 from .._autograd import enable_grad
 from .._engine import Tensor
 from ..nn._state import as_value
+from ..nn.container import ParameterList
 from ..nn.module import Module, zero_gradients
 from ._written import Written
 
@@ -242,7 +243,8 @@ def _check_once(parameters: list[Tensor]) -> None:
 
 
 def _refuse_module(params: Any) -> None:
-    if isinstance(params, Module):
+    # A ParameterList is one: it iterates over its parameters.
+    if isinstance(params, Module) and not isinstance(params, ParameterList):
         kind = type(params).__name__
         raise TypeError(f"expected parameters to optimize, got the module {kind}: pass module.parameters()")
 

@@ -37,7 +37,7 @@ pub(super) struct Arguments {
     compile: Option<String>,
     /// Only one kernel of each kind (what one template makes for the same element types): with --compile these kernels,
     /// otherwise the cases that need them (every case on the CPU, whose kernels have no kinds)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "jobs")]
     kinds: bool,
     /// Instead of the suite, train two networks for this many steps each; memory must stay constant after the first ten
     #[arg(
@@ -60,7 +60,7 @@ pub(super) struct Arguments {
     #[arg(
         long,
         value_name = "PROGRAMS",
-        value_parser = super::positive::<u64>,
+        value_parser = clap::value_parser!(u64).range(1..=10_000_000),
         allow_negative_numbers = true,
         conflicts_with_all = ["filter", "part", "compile", "all", "steps", "copies", "large"]
     )]
@@ -235,8 +235,15 @@ impl Arguments {
     ) -> Result<Report> {
         let (part, parts) = options.part;
         let count = PARTS * jobs;
-        let names: Vec<String> =
-            (0..count).map(|n| format!("{}/{}", part + n * parts + 1, parts * count)).collect();
+        let names: Vec<String> = (0..count)
+            .map(|n| {
+                format!(
+                    "{}/{}",
+                    part.saturating_add(n.saturating_mul(parts)).saturating_add(1),
+                    parts.saturating_mul(count)
+                )
+            })
+            .collect();
         let task = |name: &String| self.of_part(device, options.seed, [("--part", name.clone())]);
         let tasks: Vec<_> = names.iter().map(task).collect();
         let mut found = vec![None; count];
@@ -273,8 +280,9 @@ impl Arguments {
         bar: &ProgressBar,
     ) -> Result<Consistency> {
         let each = (programs / (PARTS * jobs) as u64).clamp(1, PROGRAMS) as usize;
-        let ranges =
-            (0..programs).step_by(each).map(|done| (seed + done, (programs - done).min(each as u64)));
+        let ranges = (0..programs)
+            .step_by(each)
+            .map(|done| (seed.wrapping_add(done), (programs - done).min(each as u64)));
         let task =
             |(seed, count): (u64, u64)| self.of_part(device, seed, [("--consistency", count.to_string())]);
         let tasks: Vec<_> = ranges.map(task).collect();

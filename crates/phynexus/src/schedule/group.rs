@@ -44,6 +44,8 @@ pub(super) struct Group {
     pub(super) columns: Option<SmallVec<[usize; 4]>>,
     /// The nodes it stores, with the coordinates at which it computes them.
     pub(super) roots: Vec<(Id, Coordinates)>,
+    /// The elementwise node that is all of it, because the device refuses that node.
+    pub(super) refused: Option<Id>,
     /// The library operation it is, if it is not a fused kernel. With roots, these are what its epilogue stores.
     pub(super) library: Option<Id>,
     /// How the group runs as the epilogue of `library`.
@@ -393,6 +395,7 @@ impl Grouper<'_> {
     fn place_alone(&mut self, id: Id) -> Result<()> {
         let group = self.new_group(id)?.group;
         self.groups[group as usize].size = 1;
+        self.groups[group as usize].refused = Some(id);
         self.store_from_buffers(id, group);
         Ok(())
     }

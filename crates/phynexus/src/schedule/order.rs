@@ -167,8 +167,11 @@ fn distinct(nodes: impl Iterator<Item = Id>) -> SmallVec<[Id; 8]> {
 /// they are run together, as many as their buffers allow.
 pub(super) fn batch(pieces: &[Piece], order: Vec<usize>, limit: usize) -> Vec<SmallVec<[usize; 1]>> {
     let read: HashSet<Id> = pieces.iter().flat_map(|piece| piece.read().map(|(_, node)| node)).collect();
-    let can_join =
-        |piece: &Piece| piece.step.fused().is_some() && !piece.stored().any(|node| read.contains(&node));
+    let can_join = |piece: &Piece| {
+        // What the device refuses takes nothing with it to the CPU.
+        let fused = piece.step.fused().is_some() && piece.refusal.is_none();
+        fused && !piece.stored().any(|node| read.contains(&node))
+    };
     let mut launches: Vec<SmallVec<[usize; 1]>> = Vec::new();
     // Buffers of the last launch, if others may join it.
     let mut open: Option<usize> = None;

@@ -141,7 +141,8 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
                 let Built { kernel, parameters } = build::build(&ir, &grouping, id as u32, &by_id)?;
                 let written = kernel.parameters.iter().map(|p| p.written).collect();
                 let offsets = vec![0; parameters.len()];
-                Piece { step: Step::Fused(kernel), parameters, offsets, written, refusal: None }
+                let refusal = group.refused.and_then(|node| refusal(&ir, ir.node(node), device));
+                Piece { step: Step::Fused(kernel), parameters, offsets, written, refusal }
             }
         });
     }
@@ -240,7 +241,7 @@ pub(super) struct Piece {
     offsets: Vec<usize>,
     written: Vec<bool>,
     /// Why the device does not do it.
-    refusal: Option<String>,
+    pub(super) refusal: Option<String>,
 }
 
 impl Piece {

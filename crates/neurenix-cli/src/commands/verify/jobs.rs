@@ -53,7 +53,15 @@ impl Job {
         };
         let printed = self.output.take().and_then(|reader| reader.join().ok()).and_then(std::io::Result::ok);
         let value = serde_json::from_slice(&printed.unwrap_or_default());
-        Some(value.map_err(|_| format!("the process ended without a report: {status}")))
+        // A process that crashed behind its report is no success.
+        let ended = status.code().is_some_and(|code| {
+            code == i32::from(super::code(true)) || code == i32::from(super::code(false))
+        });
+        Some(match value {
+            Ok(value) if ended => Ok(value),
+            Ok(_) => Err(format!("the process crashed after its report: {status}")),
+            Err(_) => Err(format!("the process ended without a report: {status}")),
+        })
     }
 }
 

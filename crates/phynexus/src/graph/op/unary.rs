@@ -214,10 +214,7 @@ macro_rules! unary_functions {
                 ulps: 10.0,
                 range: (-0.25, 1.0),
                 monotone: false,
-                gradient: |g, x, y| {
-                    let slope = ((x * PI).cos() - y) / x;
-                    x.eq(&x.like(0.0)).choose(&g.like(0.0), &(g * slope))
-                },
+                gradient: sinc_gradient,
                 reads: Reads::EVERYTHING,
                 c: Some(
                     "({fabs}({a}) < {1e-30} ? {1} : ({fmod}({rint}({a}), {2}) == 0 ? {1} : -{1}) * \
@@ -338,6 +335,20 @@ macro_rules! table {
     };
 }
 unary_functions!(table);
+
+/// (cos(pi x) - sinc(x)) / x, and near 0, where that difference has few digits, the first terms of the series.
+fn sinc_gradient(g: &Formula, x: &Formula, y: &Formula) -> Formula {
+    /// Up to this square of x, what the series leaves out is less than the rounding of `f64`.
+    const NEAR: f64 = 0.0009;
+    let square = x * x;
+    let near = square.le(&square.like(NEAR));
+    let squared = PI * PI;
+    let terms = [-squared / 3.0, squared.powi(2) / 30.0, -squared.powi(3) / 840.0, squared.powi(4) / 45360.0];
+    let series = terms[..3].iter().rev().fold(x.like(terms[3]), |sum, &term| sum * &square + term) * x;
+    // Where the series is taken, the quotient must be finite too: its own gradient is added with a factor of 0.
+    let divisor = near.choose(&x.like(1.0), x);
+    g * near.choose(&series, &(((x * PI).cos() - y) / divisor))
+}
 
 impl Unary {
     /// The function's row of the table.

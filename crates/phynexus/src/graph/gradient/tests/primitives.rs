@@ -25,6 +25,14 @@ fn functions_of_one_element() {
 }
 
 #[test]
+fn sinc_around_0() {
+    // By the series on both sides of its end, and at 0, twice differentiated.
+    for low in [-0.05, -0.001, 0.0] {
+        check(&[values(&[5], low, low + 0.1)], 2, &|x| Formula::of(&x[0]).unary(Unary::Sinc).tensor());
+    }
+}
+
+#[test]
 fn functions_of_two_elements() {
     for function in Binary::ALL {
         use Binary::*;
