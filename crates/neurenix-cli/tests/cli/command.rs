@@ -448,7 +448,7 @@ fn mistakes_get_plain_answers() -> Outcome {
             &["verify", "--filter", "exp2", "--dtype", "i32"],
             "no operation whose name contains \"exp2\" has a case of int32",
         ),
-        (&["verify", "--consistency", "0"], "expected a whole number of at least 1"),
+        (&["verify", "--consistency", "0"], "0 is not in 1..=10000000"),
         (&["bench", "--filter", "nosuch"], "there are: matmul"),
         (&["predict", "nowhere", "x.npy"], "nowhere"),
         (&["train", "--resume", "nowhere"], "nowhere"),
