@@ -48,6 +48,17 @@ fn plan_count() -> u64 {
     phynexus::schedule::plan_statistics().1
 }
 
+/// What the classes of `micrograd_rs` need of this crate.
+fn values_host() -> micrograd::Host {
+    micrograd::Host {
+        register_devices: device::registered,
+        find_device: |name| Ok(device::find(name)?),
+        compute: |py, work| Ok(interrupt::compute_undisturbed(py, work)?),
+        exception: |error| error::Failure::from(error).into(),
+        count: |object| object.extract::<argument::Count>().map(|count| count.0),
+    }
+}
+
 /// The engine Phynexus for Python.
 #[pymodule]
 mod _engine {
@@ -111,6 +122,6 @@ mod _engine {
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
         crate::interrupt::begin();
         crate::device::finish_at_exit(module)?;
-        crate::micrograd::add_to(module)
+        crate::micrograd::register(module, crate::values_host())
     }
 }

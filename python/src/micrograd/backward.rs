@@ -9,7 +9,6 @@ use std::{
 use pyo3::{prelude::*, sync::MutexExt};
 
 use super::{graph::Kind, launch, object::Held, value::Value};
-use crate::error::Result;
 
 /// The number of walks so far: each marks the values that it visits with its own. Holding it is the right to add to
 /// gradients.
@@ -99,7 +98,7 @@ pub(super) fn order<'a, 'w>(
 }
 
 /// Adds to the gradient of every value that `root` was made from.
-pub(super) fn run(root: &Bound<'_, Value>) -> Result<()> {
+pub(super) fn run(root: &Bound<'_, Value>) -> PyResult<()> {
     let (py, value) = (root.py(), root.get());
     let elsewhere = walking(py, |walk| {
         let order = order(value, walk, |value| !matches!(value.kind, Kind::Leaf));

@@ -33,7 +33,6 @@ use super::{
     slots,
     value::Value,
 };
-use crate::error::Result;
 
 /// A value as Python has it.
 #[repr(C)]
@@ -51,11 +50,11 @@ const _: () = {
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 /// The class ``Value``.
-pub(super) fn class(py: Python<'_>) -> Result<&Bound<'_, PyType>> {
+pub(super) fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     Ok(CLASS.get_or_try_init(py, || make_class(py))?.bind(py))
 }
 
-fn make_class(py: Python<'_>) -> Result<Py<PyType>> {
+fn make_class(py: Python<'_>) -> PyResult<Py<PyType>> {
     let mut slots = slots::all();
     let free = dealloc as ffi::destructor as *mut c_void;
     slots.push(ffi::PyType_Slot { slot: ffi::Py_tp_dealloc, pfunc: free });
@@ -74,10 +73,10 @@ fn make_class(py: Python<'_>) -> Result<Py<PyType>> {
     let class = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&raw mut spec))? };
     // NumPy leaves operators with values to them.
     class.setattr("__array_ufunc__", py.None())?;
-    Ok(class.cast_into::<PyType>().map_err(PyErr::from)?.unbind())
+    Ok(class.cast_into::<PyType>()?.unbind())
 }
 
-// SAFETY: it is one class, whose objects are `Object`s, since it has no subclasses. `add_to` makes it before anything that is
+// SAFETY: it is one class, whose objects are `Object`s, since it has no subclasses. `register` makes it before anything that is
 // made of values; without it there is no module.
 unsafe impl PyTypeInfo for Value {
     #[inline]
@@ -152,7 +151,7 @@ pub(super) fn share(value: &Bound<'_, Value>) -> Py<Value> {
 
 /// A new object.
 #[inline]
-pub(super) fn new(py: Python<'_>, value: Value) -> Result<Py<Value>> {
+pub(super) fn new(py: Python<'_>, value: Value) -> PyResult<Py<Value>> {
     let mut object = reused(py);
     if object.is_null() {
         object = made(py)?;
@@ -167,11 +166,11 @@ pub(super) fn new(py: Python<'_>, value: Value) -> Result<Py<Value>> {
 
 /// An object that Python makes, whose value is still to be written.
 #[inline(never)]
-fn made(py: Python<'_>) -> Result<*mut Object> {
+fn made(py: Python<'_>) -> PyResult<*mut Object> {
     // SAFETY: the class says how large an `Object` is; Python fills in the head.
     let object = unsafe { ffi::PyObject_New::<Object>(Value::type_object_raw(py)) };
     if object.is_null() {
-        return Err(PyErr::fetch(py).into());
+        return Err(PyErr::fetch(py));
     }
     Ok(object)
 }
