@@ -17,7 +17,7 @@ use super::{
     device::Place,
     graph::{Function, Kind},
     host::host,
-    object::Held,
+    object::{Held, is_held_elsewhere},
     value::Value,
 };
 
@@ -33,11 +33,11 @@ struct Recorded {
 static RECORDED: Mutex<Recorded> = Mutex::new(Recorded { values: Vec::new(), limit: 1024 });
 
 impl Recorded {
-    fn prune(&mut self) {
+    fn prune(&mut self, py: Python<'_>) {
         let mut kept = Vec::new();
         // The latest first: letting one go may leave its operands to this list alone.
         while let Some(value) = self.values.pop() {
-            if value.get().pending.load(Relaxed) && is_held_elsewhere(&value) {
+            if value.get().pending.load(Relaxed) && is_held_elsewhere(value.bind(py)) {
                 kept.push(value);
             }
         }
@@ -45,12 +45,6 @@ impl Recorded {
         self.limit = 1024.max(2 * kept.len());
         self.values = kept;
     }
-}
-
-/// Whether somebody but the holder of this reference has the object.
-pub(crate) fn is_held_elsewhere<T>(value: &Py<T>) -> bool {
-    // SAFETY: the reference keeps the object alive.
-    unsafe { pyo3::ffi::Py_REFCNT(value.as_ptr()) > 1 }
 }
 
 fn recorded<R>(py: Python<'_>, function: impl FnOnce(&mut Recorded) -> R) -> R {
@@ -61,7 +55,7 @@ fn recorded<R>(py: Python<'_>, function: impl FnOnce(&mut Recorded) -> R) -> R {
 pub(super) fn remember(py: Python<'_>, value: &Py<Value>) {
     recorded(py, |recorded| {
         if recorded.values.len() >= recorded.limit {
-            recorded.prune();
+            recorded.prune(py);
         }
         recorded.values.push(value.clone_ref(py));
     });
@@ -71,7 +65,7 @@ pub(super) fn remember(py: Python<'_>, value: &Py<Value>) {
 fn forget(py: Python<'_>, computed: usize) {
     recorded(py, |recorded| {
         if recorded.values.len() <= 4 * computed + 64 {
-            recorded.prune();
+            recorded.prune(py);
         }
     });
 }

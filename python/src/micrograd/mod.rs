@@ -16,13 +16,14 @@ mod backward;
 mod device;
 mod graph;
 mod host;
-pub(crate) mod launch;
+mod launch;
 mod network;
 mod object;
 mod slots;
 mod value;
 
 pub(crate) use host::Host;
+pub(crate) use object::is_held_elsewhere;
 use pyo3::{PyTypeInfo, prelude::*};
 
 /// What `__reduce__` gives: the class's `_restored`, which pickles and copies call, and its arguments.

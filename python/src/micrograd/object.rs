@@ -149,6 +149,12 @@ pub(super) fn share(value: &Bound<'_, Value>) -> Py<Value> {
     }
 }
 
+/// Whether somebody but the holder of this reference has the object, of whatever class.
+pub(crate) fn is_held_elsewhere<T>(object: &Bound<'_, T>) -> bool {
+    // SAFETY: the reference keeps the object alive, on a thread that is attached.
+    unsafe { ffi::Py_REFCNT(object.as_ptr()) > 1 }
+}
+
 /// A new object.
 #[inline]
 pub(super) fn new(py: Python<'_>, value: Value) -> PyResult<Py<Value>> {

@@ -7,7 +7,7 @@ use super::PyTensor;
 use crate::{
     argument::{Operand, kind, number},
     error::{Result, type_error},
-    micrograd::launch::is_held_elsewhere,
+    micrograd::is_held_elsewhere,
     precision,
 };
 
@@ -69,7 +69,7 @@ impl PyTensor {
     ) -> Result<()> {
         let tensor = slf.get();
         match tensor.combined(other, both, scalar)? {
-            Some(result) if !is_held_elsewhere(slf.as_unbound()) => tensor.replace(result),
+            Some(result) if !is_held_elsewhere(slf) => tensor.replace(result),
             Some(result) => tensor.assign(result),
             None => Err(unknown(other)),
         }
