@@ -1,5 +1,5 @@
-//! The native part of the Python packages `neurenix` and `micrograd_rs`: classes and functions over the engine. What
-//! needs no speed is written in Python, beside this crate.
+//! The native part of the Python packages `neurenix` and `micrograd_rs`: classes and functions over the engine; those of
+//! `micrograd_rs` are a crate of their own. What needs no speed is written in Python, beside this crate.
 //!
 //! Public items here are what Python sees; their documentation is Python's.
 
@@ -17,7 +17,6 @@ mod functional;
 mod interrupt;
 mod io;
 mod linalg;
-mod micrograd;
 mod optim;
 mod picture;
 mod placement;
@@ -49,8 +48,8 @@ fn plan_count() -> u64 {
 }
 
 /// What the classes of `micrograd_rs` need of this crate.
-fn values_host() -> micrograd::Host {
-    micrograd::Host {
+fn values_host() -> micrograd_rs::Host {
+    micrograd_rs::Host {
         register_devices: device::registered,
         find_device: |name| Ok(device::find(name)?),
         compute: |py, work| Ok(interrupt::compute_undisturbed(py, work)?),
@@ -122,6 +121,6 @@ mod _engine {
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
         crate::interrupt::begin();
         crate::device::finish_at_exit(module)?;
-        crate::micrograd::register(module, crate::values_host())
+        micrograd_rs::register(module, crate::values_host())
     }
 }

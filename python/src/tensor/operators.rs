@@ -1,5 +1,6 @@
 //! Python's operators, and the functions of two operands that have none.
 
+use micrograd_rs::is_held_elsewhere;
 use phynexus::{Scalar, Tensor};
 use pyo3::{prelude::*, types::PyAny};
 
@@ -7,7 +8,6 @@ use super::PyTensor;
 use crate::{
     argument::{Operand, kind, number},
     error::{Result, type_error},
-    micrograd::is_held_elsewhere,
     precision,
 };
 

@@ -7,36 +7,36 @@ use phynexus::Device;
 use pyo3::{exceptions::PyRuntimeError, prelude::*};
 
 /// A computation of the engine's that gives numbers.
-pub(crate) type Work<'a> = Box<dyn FnOnce() -> phynexus::Result<Vec<f64>> + Send + 'a>;
+pub type Work<'a> = Box<dyn FnOnce() -> phynexus::Result<Vec<f64>> + Send + 'a>;
 
-/// The functions of the extension module.
-pub(crate) struct Host {
+/// Functions of the extension module.
+pub struct Host {
     /// Finds the machine's devices, unless it has done so before. Threads need not be attached.
-    pub(crate) register_devices: fn(),
+    pub register_devices: fn(),
     /// The device of a name. Threads need not be attached.
-    pub(crate) find_device: fn(&str) -> PyResult<Device>,
+    pub find_device: fn(&str) -> PyResult<Device>,
     /// Computes while other threads of Python go on, and without running functions of the user's: locks are held.
-    pub(crate) compute: fn(Python<'_>, Work<'_>) -> PyResult<Vec<f64>>,
+    pub compute: fn(Python<'_>, Work<'_>) -> PyResult<Vec<f64>>,
     /// The exception that an error of the engine's is.
-    pub(crate) exception: fn(phynexus::Error) -> PyErr,
+    pub exception: fn(phynexus::Error) -> PyErr,
     /// The number of things that an argument is.
-    pub(crate) count: fn(&Bound<'_, PyAny>) -> PyResult<usize>,
+    pub count: fn(&Bound<'_, PyAny>) -> PyResult<usize>,
 }
 
 static HOST: OnceLock<Host> = OnceLock::new();
 
 /// Sets the functions, once: those of another call would be the same.
-pub(super) fn begin(host: Host) {
+pub(crate) fn begin(host: Host) {
     HOST.get_or_init(|| host);
 }
 
 /// The functions, which are set before there are classes.
-pub(super) fn host() -> PyResult<&'static Host> {
+pub(crate) fn host() -> PyResult<&'static Host> {
     HOST.get().ok_or_else(|| PyRuntimeError::new_err("the module of micrograd_rs has not been made"))
 }
 
 /// The exception that an error of the engine's is.
-pub(super) fn exception(error: phynexus::Error) -> PyErr {
+pub(crate) fn exception(error: phynexus::Error) -> PyErr {
     match host() {
         Ok(host) => (host.exception)(error),
         Err(missing) => missing,
@@ -45,7 +45,7 @@ pub(super) fn exception(error: phynexus::Error) -> PyErr {
 
 /// A number of inputs or neurons.
 #[derive(Clone, Copy)]
-pub(super) struct Count(pub(super) usize);
+pub(crate) struct Count(pub(crate) usize);
 
 impl<'py> FromPyObject<'_, 'py> for Count {
     type Error = PyErr;

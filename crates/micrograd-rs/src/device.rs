@@ -8,7 +8,7 @@ use phynexus::{
 };
 use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyType};
 
-use super::{
+use crate::{
     Reduced,
     host::{exception, host},
     launch::is_wide,
@@ -17,15 +17,15 @@ use super::{
 
 /// Where a value lives: the CPU, or a place in the list of devices that were used. A byte, since every value has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place(u8);
+pub(crate) struct Place(u8);
 
 static USED: Mutex<Vec<Device>> = Mutex::new(Vec::new());
 
 impl Place {
-    pub(super) const CPU: Place = Place(0);
+    pub(crate) const CPU: Place = Place(0);
 
     #[inline]
-    pub(super) fn is_cpu(self) -> bool {
+    pub(crate) fn is_cpu(self) -> bool {
         self == Place::CPU
     }
 
@@ -46,29 +46,29 @@ impl Place {
     }
 
     /// The engine's device; `None` on the CPU, where values need none.
-    pub(super) fn device(self) -> Option<Device> {
+    pub(crate) fn device(self) -> Option<Device> {
         let used = USED.lock().unwrap_or_else(PoisonError::into_inner);
         used.get(usize::from(self.0).checked_sub(1)?).copied()
     }
 
     /// The engine's name for it.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         self.device().map_or("cpu", Device::name)
     }
 
     /// The place of this name for what comes out of a pickle: the CPU where there is no such device.
-    pub(super) fn restored(py: Python<'_>, name: &str) -> PyResult<Place> {
+    pub(crate) fn restored(py: Python<'_>, name: &str) -> PyResult<Place> {
         let find = host()?.find_device;
         py.detach(|| find(name).map_or(Ok(Place::CPU), Place::of))
     }
 
     /// To sort by.
-    pub(super) fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         self.0
     }
 
     /// Its name in messages.
-    pub(super) fn kind(self) -> &'static str {
+    pub(crate) fn kind(self) -> &'static str {
         if self.is_cpu() { "Cpu" } else { "Gpu" }
     }
 }
@@ -114,16 +114,16 @@ enum Which {
 pub(crate) struct PlaceDevice(Which);
 
 impl PlaceDevice {
-    pub(super) fn at(place: Place) -> PlaceDevice {
+    pub(crate) fn at(place: Place) -> PlaceDevice {
         PlaceDevice(Which::Here(place))
     }
 
     /// The place meant by an argument; the CPU if there is none.
-    pub(super) fn chosen(py: Python<'_>, named: Option<&PlaceDevice>) -> PyResult<Place> {
+    pub(crate) fn chosen(py: Python<'_>, named: Option<&PlaceDevice>) -> PyResult<Place> {
         named.map_or(Ok(Place::CPU), |named| named.place(py))
     }
 
-    pub(super) fn place(&self, py: Python<'_>) -> PyResult<Place> {
+    pub(crate) fn place(&self, py: Python<'_>) -> PyResult<Place> {
         match self.0 {
             Which::Here(place) => Ok(place),
             Which::AnyGpu => match py.detach(first_gpu)? {

@@ -4,8 +4,6 @@
 //! which PyO3 then puts off until its next call into Rust. So PyO3 is told (`Python::attach`) unless what is done is *plain*,
 //! with values on the CPU and Python's own numbers: it drops nothing, and is done before PyO3 could be told.
 
-#![deny(unsafe_op_in_unsafe_fn)]
-
 use std::{
     any::Any,
     ffi::{CStr, c_int, c_void},
@@ -23,7 +21,7 @@ use pyo3::{
     types::{PyBool, PyDict, PyFloat, PyInt, PyTuple},
 };
 
-use super::{
+use crate::{
     device::Place,
     graph::{Function, Kind},
     object::{Held, as_value, share},
@@ -386,7 +384,7 @@ A number on a device, whose gradient can be found.
 ``==`` and ``hash`` are those of the object, so that values can be kept in sets; ``<`` and its kin compare numbers.";
 
 /// The slots of the class, but for the one that frees.
-pub(super) fn all() -> Vec<ffi::PyType_Slot> {
+pub(crate) fn all() -> Vec<ffi::PyType_Slot> {
     let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
     vec![
         slot(ffi::Py_tp_doc, DOC.as_ptr().cast_mut().cast()),

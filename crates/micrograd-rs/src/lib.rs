@@ -22,8 +22,8 @@ mod object;
 mod slots;
 mod value;
 
-pub(crate) use host::Host;
-pub(crate) use object::is_held_elsewhere;
+pub use host::{Host, Work};
+pub use object::is_held_elsewhere;
 use pyo3::{PyTypeInfo, prelude::*};
 
 /// What `__reduce__` gives: the class's `_restored`, which pickles and copies call, and its arguments.
@@ -33,8 +33,9 @@ fn reduced<'py, T: PyTypeInfo, A>(py: Python<'py>, arguments: A) -> Reduced<'py,
     Ok((py.get_type::<T>().getattr("_restored")?, arguments))
 }
 
-/// Adds the module `micrograd` to `_engine`: its classes have names that others have there.
-pub(crate) fn register(engine: &Bound<'_, PyModule>, host: Host) -> PyResult<()> {
+/// Adds the module `micrograd` to the extension module `_engine`, whose own classes have some of the same names. Fails if
+/// Python does, which makes the module and the classes.
+pub fn register(engine: &Bound<'_, PyModule>, host: Host) -> PyResult<()> {
     host::begin(host);
     let module = PyModule::new(engine.py(), "micrograd")?;
     module.add("Value", object::class(engine.py())?)?;

@@ -12,7 +12,7 @@ use phynexus::{
 };
 use pyo3::{exceptions::PyRuntimeError, prelude::*, sync::MutexExt};
 
-use super::{
+use crate::{
     backward::{order, walking},
     device::Place,
     graph::{Function, Kind},
@@ -52,7 +52,7 @@ fn recorded<R>(py: Python<'_>, function: impl FnOnce(&mut Recorded) -> R) -> R {
 }
 
 /// Keeps in mind a value that is to be computed.
-pub(super) fn remember(py: Python<'_>, value: &Py<Value>) {
+pub(crate) fn remember(py: Python<'_>, value: &Py<Value>) {
     recorded(py, |recorded| {
         if recorded.values.len() >= recorded.limit {
             recorded.prune(py);
@@ -71,7 +71,7 @@ fn forget(py: Python<'_>, computed: usize) {
 }
 
 /// Computes a value and what it was made from.
-pub(super) fn evaluate(root: &Bound<'_, Value>) -> PyResult<()> {
+pub(crate) fn evaluate(root: &Bound<'_, Value>) -> PyResult<()> {
     let py = root.py();
     let pending = |value: &Value| value.pending.load(Relaxed);
     let order = walking(py, |walk| order(root.get(), walk, pending).operands_first());
@@ -79,7 +79,7 @@ pub(super) fn evaluate(root: &Bound<'_, Value>) -> PyResult<()> {
 }
 
 /// Computes all values of a place that were recorded.
-pub(super) fn evaluate_all(py: Python<'_>, place: Place) -> PyResult<()> {
+pub(crate) fn evaluate_all(py: Python<'_>, place: Place) -> PyResult<()> {
     let all: Vec<Py<Value>> = recorded(py, |recorded| {
         let here = recorded.values.iter().filter(|value| value.get().place == place);
         here.map(|value| value.clone_ref(py)).collect()
@@ -141,7 +141,7 @@ fn pieces<'a, 'b>(order: &'b [&'a Value]) -> Vec<&'b [&'a Value]> {
 
 /// Gradients of what `order` ends with, where it is not all on the CPU. Values on one device between two moves are one
 /// launch.
-pub(super) fn backward(root: &Bound<'_, Value>, order: Vec<&Value>, moved: bool) -> PyResult<()> {
+pub(crate) fn backward(root: &Bound<'_, Value>, order: Vec<&Value>, moved: bool) -> PyResult<()> {
     let (py, root) = (root.py(), root.get());
     if !moved {
         return differentiate(py, root.place, &order);
@@ -313,7 +313,7 @@ fn launch(device: Device, code: &[i32], operands: &[i32], given: Vec<f64>) -> ph
 }
 
 /// Whether values on a device are f64.
-pub(super) fn is_wide(device: Device) -> phynexus::Result<bool> {
+pub(crate) fn is_wide(device: Device) -> phynexus::Result<bool> {
     static KNOWN: Mutex<Vec<(Device, bool)>> = Mutex::new(Vec::new());
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, wide)) = known().iter().find(|(known, _)| *known == device) {

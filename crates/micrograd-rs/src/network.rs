@@ -10,7 +10,7 @@ use pyo3::{
     types::{PyList, PyTuple, PyType},
 };
 
-use super::{
+use crate::{
     Reduced,
     device::{Place, PlaceDevice},
     graph::{Dot, Function, Inputs, Kind},
