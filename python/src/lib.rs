@@ -3,6 +3,8 @@
 //!
 //! Public items here are what Python sees; their documentation is Python's.
 
+// Only the exchange of memory with other libraries allows it: DLPack's modules, and a function that reads NumPy's arrays.
+#![deny(unsafe_code)]
 // PyO3 writes unsafe functions round methods that macros make.
 #![allow(unsafe_op_in_unsafe_fn)]
 
