@@ -1,8 +1,10 @@
-//! The native part of the Python packages `neurenix` and `micrograd_rs`: classes and functions over the engine. What
-//! needs no speed is written in Python, beside this crate.
+//! The native part of the Python packages `neurenix` and `micrograd_rs`: classes and functions over the engine; those of
+//! `micrograd_rs` are a crate of their own. What needs no speed is written in Python, beside this crate.
 //!
 //! Public items here are what Python sees; their documentation is Python's.
 
+// Only the exchange of memory with other libraries allows it: DLPack's modules, and a function that reads NumPy's arrays.
+#![deny(unsafe_code)]
 // PyO3 writes unsafe functions round methods that macros make.
 #![allow(unsafe_op_in_unsafe_fn)]
 
@@ -17,7 +19,6 @@ mod functional;
 mod interrupt;
 mod io;
 mod linalg;
-mod micrograd;
 mod optim;
 mod picture;
 mod placement;
@@ -46,6 +47,17 @@ fn stop_training() -> bool {
 #[pyfunction]
 fn plan_count() -> u64 {
     phynexus::schedule::plan_statistics().1
+}
+
+/// What the classes of `micrograd_rs` need of this crate.
+fn values_host() -> micrograd_rs::Host {
+    micrograd_rs::Host {
+        register_devices: device::registered,
+        find_device: |name| Ok(device::find(name)?),
+        compute: |py, work| Ok(interrupt::compute_undisturbed(py, work)?),
+        exception: |error| error::Failure::from(error).into(),
+        count: |object| object.extract::<argument::Count>().map(|count| count.0),
+    }
 }
 
 /// The engine Phynexus for Python.
@@ -111,6 +123,6 @@ mod _engine {
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
         crate::interrupt::begin();
         crate::device::finish_at_exit(module)?;
-        crate::micrograd::add_to(module)
+        micrograd_rs::register(module, crate::values_host())
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Structures and rules are those of <https://dmlc.github.io/dlpack/latest/>, version 1.0 and the unversioned form before.
 
+#![allow(unsafe_code)]
+
 pub(crate) mod import;
 
 use std::{

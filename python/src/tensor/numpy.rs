@@ -286,6 +286,7 @@ fn from_array(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
     copied(&array, Plain { start, dtype: given, shape }, dtype, device)
 }
 
+#[allow(unsafe_code)]
 fn copied(array: &Bound<'_, PyAny>, plain: Plain, dtype: Option<DType>, device: Device) -> Result<Tensor> {
     let Plain { start, dtype: given, shape } = plain;
     // Fewer than the address space has: NumPy holds them.

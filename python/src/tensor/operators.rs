@@ -1,5 +1,6 @@
 //! Python's operators, and the functions of two operands that have none.
 
+use micrograd_rs::is_held_elsewhere;
 use phynexus::{Scalar, Tensor};
 use pyo3::{prelude::*, types::PyAny};
 
@@ -7,7 +8,6 @@ use super::PyTensor;
 use crate::{
     argument::{Operand, kind, number},
     error::{Result, type_error},
-    micrograd::launch::is_held_elsewhere,
     precision,
 };
 
@@ -69,7 +69,7 @@ impl PyTensor {
     ) -> Result<()> {
         let tensor = slf.get();
         match tensor.combined(other, both, scalar)? {
-            Some(result) if !is_held_elsewhere(slf.as_unbound()) => tensor.replace(result),
+            Some(result) if !is_held_elsewhere(slf) => tensor.replace(result),
             Some(result) => tensor.assign(result),
             None => Err(unknown(other)),
         }

@@ -8,28 +8,29 @@ use phynexus::{
 };
 use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyType};
 
-use super::{Reduced, reduced};
 use crate::{
-    device::{find, registered},
-    error::{Failure, Result, runtime_error},
+    Reduced,
+    host::{exception, host},
+    launch::is_wide,
+    reduced,
 };
 
 /// Where a value lives: the CPU, or a place in the list of devices that were used. A byte, since every value has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place(u8);
+pub(crate) struct Place(u8);
 
 static USED: Mutex<Vec<Device>> = Mutex::new(Vec::new());
 
 impl Place {
-    pub(super) const CPU: Place = Place(0);
+    pub(crate) const CPU: Place = Place(0);
 
     #[inline]
-    pub(super) fn is_cpu(self) -> bool {
+    pub(crate) fn is_cpu(self) -> bool {
         self == Place::CPU
     }
 
     /// The place of a device of the engine's.
-    fn of(device: Device) -> Result<Place> {
+    fn of(device: Device) -> PyResult<Place> {
         if device.name() == "cpu" {
             return Ok(Place::CPU);
         }
@@ -40,49 +41,51 @@ impl Place {
         });
         match u8::try_from(at + 1) {
             Ok(place) => Ok(Place(place)),
-            Err(_) => Err(runtime_error("more than 255 devices hold values")),
+            Err(_) => Err(PyRuntimeError::new_err("more than 255 devices hold values")),
         }
     }
 
     /// The engine's device; `None` on the CPU, where values need none.
-    pub(super) fn device(self) -> Option<Device> {
+    pub(crate) fn device(self) -> Option<Device> {
         let used = USED.lock().unwrap_or_else(PoisonError::into_inner);
         used.get(usize::from(self.0).checked_sub(1)?).copied()
     }
 
     /// The engine's name for it.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         self.device().map_or("cpu", Device::name)
     }
 
     /// The place of this name for what comes out of a pickle: the CPU where there is no such device.
-    pub(super) fn restored(py: Python<'_>, name: &str) -> Result<Place> {
+    pub(crate) fn restored(py: Python<'_>, name: &str) -> PyResult<Place> {
+        let find = host()?.find_device;
         py.detach(|| find(name).map_or(Ok(Place::CPU), Place::of))
     }
 
     /// To sort by.
-    pub(super) fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         self.0
     }
 
     /// Its name in messages.
-    pub(super) fn kind(self) -> &'static str {
+    pub(crate) fn kind(self) -> &'static str {
         if self.is_cpu() { "Cpu" } else { "Gpu" }
     }
 }
 
 /// The first device that is a real GPU, not an emulator.
-fn first_gpu() -> Result<Option<Place>> {
+fn first_gpu() -> PyResult<Option<Place>> {
     static FIRST: OnceLock<Option<Device>> = OnceLock::new();
+    let register = host()?.register_devices;
     let first = FIRST.get_or_init(|| {
-        registered();
+        register();
         devices().into_iter().find(|device| device.info().nature == DeviceNature::Hardware)
     });
     first.map(Place::of).transpose()
 }
 
 /// What asking for a GPU raises where there is none. Notes, which Python shows below the message, say why.
-fn no_gpu(py: Python<'_>) -> Failure {
+fn no_gpu(py: Python<'_>) -> PyErr {
     let emulators = devices().into_iter().filter(|device| device.info().nature == DeviceNature::Emulator);
     let emulators = emulators.map(|device| format!("{}: an emulator, not hardware", device.name()));
     let absent = missing().into_iter().map(|missing| format!("{}: {}", missing.kind, missing.reason));
@@ -90,8 +93,8 @@ fn no_gpu(py: Python<'_>) -> Failure {
     let error = PyRuntimeError::new_err("GPU is not available on this system");
     // What `add_note` of Python 3.11 does; 3.10 has the attribute only.
     match error.value(py).setattr("__notes__", notes) {
-        Ok(()) => error.into(),
-        Err(other) => other.into(),
+        Ok(()) => error,
+        Err(other) => other,
     }
 }
 
@@ -111,16 +114,16 @@ enum Which {
 pub(crate) struct PlaceDevice(Which);
 
 impl PlaceDevice {
-    pub(super) fn at(place: Place) -> PlaceDevice {
+    pub(crate) fn at(place: Place) -> PlaceDevice {
         PlaceDevice(Which::Here(place))
     }
 
     /// The place meant by an argument; the CPU if there is none.
-    pub(super) fn chosen(py: Python<'_>, named: Option<&PlaceDevice>) -> Result<Place> {
+    pub(crate) fn chosen(py: Python<'_>, named: Option<&PlaceDevice>) -> PyResult<Place> {
         named.map_or(Ok(Place::CPU), |named| named.place(py))
     }
 
-    pub(super) fn place(&self, py: Python<'_>) -> Result<Place> {
+    pub(crate) fn place(&self, py: Python<'_>) -> PyResult<Place> {
         match self.0 {
             Which::Here(place) => Ok(place),
             Which::AnyGpu => match py.detach(first_gpu)? {
@@ -154,36 +157,37 @@ impl PlaceDevice {
     }
     /// A real GPU; ``RuntimeError`` without one.
     #[staticmethod]
-    fn gpu(py: Python<'_>) -> Result<PlaceDevice> {
+    fn gpu(py: Python<'_>) -> PyResult<PlaceDevice> {
         PlaceDevice::GPU.place(py).map(PlaceDevice::at)
     }
     /// Whether there is a real GPU.
     #[staticmethod]
-    fn is_gpu_available(py: Python<'_>) -> Result<bool> {
+    fn is_gpu_available(py: Python<'_>) -> PyResult<bool> {
         Ok(py.detach(first_gpu)?.is_some())
     }
     /// A device by the engine's name for it, emulators included: for tests.
     #[staticmethod]
-    fn _named(py: Python<'_>, name: &str) -> Result<PlaceDevice> {
+    fn _named(py: Python<'_>, name: &str) -> PyResult<PlaceDevice> {
+        let find = host()?.find_device;
         py.detach(|| find(name).and_then(Place::of)).map(PlaceDevice::at)
     }
     /// The engine's name for it, as ``"cpu"`` or ``"cuda:0"``.
     #[getter]
-    fn name(&self, py: Python<'_>) -> Result<&'static str> {
+    fn name(&self, py: Python<'_>) -> PyResult<&'static str> {
         Ok(self.place(py)?.name())
     }
     /// The type of numbers that values have there: ``"f64"``, or ``"f32"`` on a GPU without f64.
     #[getter]
-    fn dtype(&self, py: Python<'_>) -> Result<&'static str> {
+    fn dtype(&self, py: Python<'_>) -> PyResult<&'static str> {
         match self.place(py)?.device() {
-            Some(device) if !py.detach(|| super::launch::is_wide(device))? => Ok("f32"),
+            Some(device) if !py.detach(|| is_wide(device)).map_err(exception)? => Ok("f32"),
             _ => Ok("f64"),
         }
     }
     fn __int__(&self) -> u8 {
         u8::from(!self.is_cpu())
     }
-    fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> Result<bool> {
+    fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         if let Ok(other) = other.cast::<PlaceDevice>() {
             let other = other.get();
             if self.is_cpu() || other.is_cpu() {
@@ -205,7 +209,7 @@ impl PlaceDevice {
         reduced::<PlaceDevice, _>(py, (name,))
     }
     #[classmethod]
-    fn _restored(class: &Bound<'_, PyType>, name: &str) -> Result<PlaceDevice> {
+    fn _restored(class: &Bound<'_, PyType>, name: &str) -> PyResult<PlaceDevice> {
         match name {
             ANY_GPU => Ok(PlaceDevice::GPU),
             name => Place::restored(class.py(), name).map(PlaceDevice::at),

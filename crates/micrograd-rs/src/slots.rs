@@ -4,8 +4,6 @@
 //! which PyO3 then puts off until its next call into Rust. So PyO3 is told (`Python::attach`) unless what is done is *plain*,
 //! with values on the CPU and Python's own numbers: it drops nothing, and is done before PyO3 could be told.
 
-#![deny(unsafe_op_in_unsafe_fn)]
-
 use std::{
     any::Any,
     ffi::{CStr, c_int, c_void},
@@ -15,7 +13,7 @@ use std::{
 
 use pyo3::{
     Borrowed, IntoPyObjectExt, PyTypeInfo,
-    exceptions::PyAttributeError,
+    exceptions::{PyAttributeError, PyTypeError},
     ffi,
     panic::PanicException,
     prelude::*,
@@ -23,23 +21,22 @@ use pyo3::{
     types::{PyBool, PyDict, PyFloat, PyInt, PyTuple},
 };
 
-use super::{
+use crate::{
     device::Place,
     graph::{Function, Kind},
     object::{Held, as_value, share},
     value::{self, Answer, Value},
 };
-use crate::error::{Result, type_error};
 
 type Pointer = *mut ffi::PyObject;
 
 /// Does what Python asks for. An error or a panic becomes Python's exception, which `failed` tells of.
 #[inline]
-fn run<T>(py: Python<'_>, plain: bool, failed: T, function: impl FnOnce() -> Result<T>) -> T {
+fn run<T>(py: Python<'_>, plain: bool, failed: T, function: impl FnOnce() -> PyResult<T>) -> T {
     let attached = || if plain { function() } else { Python::attach(|_| function()) };
-    let error: PyErr = match catch_unwind(AssertUnwindSafe(attached)) {
+    let error = match catch_unwind(AssertUnwindSafe(attached)) {
         Ok(Ok(result)) => return result,
-        Ok(Err(failure)) => failure.into(),
+        Ok(Err(error)) => error,
         Err(panic) => panicked(panic),
     };
     error.restore(py);
@@ -206,12 +203,12 @@ fn float(number: f64) -> Pointer {
 /// # Safety
 ///
 /// As for [`passed`], or null where Python deletes the attribute.
-unsafe fn number_given(number: Pointer) -> Result<f64> {
+unsafe fn number_given(number: Pointer) -> PyResult<f64> {
     if number.is_null() {
-        return Err(PyAttributeError::new_err("the attributes of values cannot be deleted").into());
+        return Err(PyAttributeError::new_err("the attributes of values cannot be deleted"));
     }
     // SAFETY: the caller's.
-    Ok(unsafe { passed(number) }.extract::<f64>()?)
+    unsafe { passed(number) }.extract()
 }
 
 /// Whether an attribute is set to a number that is read without running code of Python's.
@@ -301,7 +298,7 @@ unsafe fn arguments<'py, const N: usize>(
     required: usize,
     positional: Pointer,
     named: Pointer,
-) -> Result<[Bound<'py, PyAny>; N]> {
+) -> PyResult<[Bound<'py, PyAny>; N]> {
     // SAFETY: the caller's.
     let (py, positional, named) = unsafe {
         let py: Python<'py> = Python::assume_attached();
@@ -310,7 +307,7 @@ unsafe fn arguments<'py, const N: usize>(
     };
     if positional.len() > N {
         let count = positional.len();
-        return Err(type_error(format!("{function}() takes {N} arguments at most, not {count}")));
+        return Err(PyTypeError::new_err(format!("{function}() takes {N} arguments at most, not {count}")));
     }
     let mut found: [Option<Bound<'py, PyAny>>; N] = std::array::from_fn(|_| None);
     for (place, argument) in found.iter_mut().zip(positional.iter()) {
@@ -321,13 +318,13 @@ unsafe fn arguments<'py, const N: usize>(
             let name = name.extract::<String>()?;
             match names.iter().position(|known| *known == name) {
                 Some(at) if found[at].is_none() => found[at] = Some(argument),
-                Some(_) => return Err(type_error(format!("{function}() is given '{name}' twice"))),
-                None => return Err(type_error(format!("{function}() has no argument '{name}'"))),
+                Some(_) => return Err(PyTypeError::new_err(format!("{function}() is given '{name}' twice"))),
+                None => return Err(PyTypeError::new_err(format!("{function}() has no argument '{name}'"))),
             }
         }
     }
     if let Some(missing) = found.iter().take(required).position(Option::is_none) {
-        return Err(type_error(format!("{function}() needs the argument '{}'", names[missing])));
+        return Err(PyTypeError::new_err(format!("{function}() needs the argument '{}'", names[missing])));
     }
     Ok(found.map(|argument| argument.unwrap_or_else(|| py.None().into_bound(py))))
 }
@@ -387,7 +384,7 @@ A number on a device, whose gradient can be found.
 ``==`` and ``hash`` are those of the object, so that values can be kept in sets; ``<`` and its kin compare numbers.";
 
 /// The slots of the class, but for the one that frees.
-pub(super) fn all() -> Vec<ffi::PyType_Slot> {
+pub(crate) fn all() -> Vec<ffi::PyType_Slot> {
     let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
     vec![
         slot(ffi::Py_tp_doc, DOC.as_ptr().cast_mut().cast()),

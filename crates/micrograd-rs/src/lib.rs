@@ -10,29 +10,33 @@
 //! | `backward` | the order of values, and gradients |
 //! | `launch` | expressions on a GPU: one launch each |
 //! | `network` | `Neuron`, `Layer`, `MLP` |
+//! | `host` | what the extension module does for them |
 
 mod backward;
 mod device;
 mod graph;
-pub(crate) mod launch;
+mod host;
+mod launch;
 mod network;
 mod object;
 mod slots;
 mod value;
 
+pub use host::{Host, Work};
+pub use object::is_held_elsewhere;
 use pyo3::{PyTypeInfo, prelude::*};
 
-use crate::error;
-
 /// What `__reduce__` gives: the class's `_restored`, which pickles and copies call, and its arguments.
-type Reduced<'py, A> = error::Result<(Bound<'py, PyAny>, A)>;
+type Reduced<'py, A> = PyResult<(Bound<'py, PyAny>, A)>;
 
 fn reduced<'py, T: PyTypeInfo, A>(py: Python<'py>, arguments: A) -> Reduced<'py, A> {
     Ok((py.get_type::<T>().getattr("_restored")?, arguments))
 }
 
-/// Adds the module `micrograd` to `_engine`: its classes have names that others have there.
-pub(crate) fn add_to(engine: &Bound<'_, PyModule>) -> PyResult<()> {
+/// Adds the module `micrograd` to the extension module `_engine`, whose own classes have some of the same names. Fails if
+/// Python does, which makes the module and the classes.
+pub fn register(engine: &Bound<'_, PyModule>, host: Host) -> PyResult<()> {
+    host::begin(host);
     let module = PyModule::new(engine.py(), "micrograd")?;
     module.add("Value", object::class(engine.py())?)?;
     module.add_class::<network::Neuron>()?;

@@ -8,9 +8,14 @@ use std::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed},
 };
 
-use pyo3::{exceptions::PyTypeError, prelude::*, pyclass::CompareOp, types::PyFloat};
+use pyo3::{
+    exceptions::{PyTypeError, PyValueError},
+    prelude::*,
+    pyclass::CompareOp,
+    types::PyFloat,
+};
 
-use super::{
+use crate::{
     Reduced, backward,
     device::{Place, PlaceDevice},
     graph::{Function, Kind, Number},
@@ -18,20 +23,19 @@ use super::{
     object::{self, Held, as_value, share},
     reduced,
 };
-use crate::error::{Result, value_error};
 
 /// A number on a device, whose gradient can be found.
-pub(super) struct Value {
-    pub(super) data: Number,
-    pub(super) grad: Number,
+pub(crate) struct Value {
+    pub(crate) data: Number,
+    pub(crate) grad: Number,
     /// The last walk that came by.
-    pub(super) stamp: AtomicU64,
+    pub(crate) stamp: AtomicU64,
     /// The next of a list that it is in: of a walk's, or of objects that are freed.
-    pub(super) link: AtomicPtr<()>,
-    pub(super) kind: Kind,
-    pub(super) place: Place,
+    pub(crate) link: AtomicPtr<()>,
+    pub(crate) kind: Kind,
+    pub(crate) place: Place,
     /// True while the number is still to be computed, on a GPU.
-    pub(super) pending: AtomicBool,
+    pub(crate) pending: AtomicBool,
 }
 
 impl Value {
@@ -50,13 +54,13 @@ impl Value {
 
     /// A leaf.
     #[inline]
-    pub(super) fn leaf(py: Python<'_>, data: f64, place: Place) -> Result<Py<Value>> {
+    pub(crate) fn leaf(py: Python<'_>, data: f64, place: Place) -> PyResult<Py<Value>> {
         object::new(py, Value::with(data, place, Kind::Leaf))
     }
 
     /// A result on a device: computed now on the CPU, with all others when it is read on a GPU.
     #[inline]
-    pub(super) fn result(py: Python<'_>, place: Place, kind: Kind) -> Result<Py<Value>> {
+    pub(crate) fn result(py: Python<'_>, place: Place, kind: Kind) -> PyResult<Py<Value>> {
         if !place.is_cpu() {
             return Value::recorded(py, place, kind);
         }
@@ -66,7 +70,7 @@ impl Value {
 
     /// A result on a GPU. Out of line, so that what sums and products on the CPU need fits into their slots.
     #[inline(never)]
-    fn recorded(py: Python<'_>, place: Place, kind: Kind) -> Result<Py<Value>> {
+    fn recorded(py: Python<'_>, place: Place, kind: Kind) -> PyResult<Py<Value>> {
         let value = object::new(py, Value::with(0.0, place, kind))?;
         value.get().pending.store(true, Relaxed);
         launch::remember(py, &value);
@@ -75,29 +79,29 @@ impl Value {
 }
 
 #[inline]
-fn sum(py: Python<'_>, a: Py<Value>, b: Py<Value>) -> Result<Py<Value>> {
+fn sum(py: Python<'_>, a: Py<Value>, b: Py<Value>) -> PyResult<Py<Value>> {
     let place = common(a.get().place, b.get().place)?;
     Value::result(py, place, Kind::Add(a, b))
 }
 
 #[inline]
-fn product(py: Python<'_>, a: Py<Value>, b: Py<Value>) -> Result<Py<Value>> {
+fn product(py: Python<'_>, a: Py<Value>, b: Py<Value>) -> PyResult<Py<Value>> {
     let place = common(a.get().place, b.get().place)?;
     Value::result(py, place, Kind::Mul(a, b))
 }
 
 #[inline]
-fn inverse(value: &Bound<'_, Value>) -> Result<Py<Value>> {
+fn inverse(value: &Bound<'_, Value>) -> PyResult<Py<Value>> {
     Value::result(value.py(), value.get().place, Kind::Pow(share(value), -1.0))
 }
 
 /// The one place of both operands.
 #[inline]
-pub(super) fn common(a: Place, b: Place) -> Result<Place> {
+pub(crate) fn common(a: Place, b: Place) -> PyResult<Place> {
     if a == b {
         return Ok(a);
     }
-    Err(value_error(format!(
+    Err(PyValueError::new_err(format!(
         "Cannot perform operation on values from different devices: {} and {}. Use .to() to move values to the same \
          device.",
         a.kind(),
@@ -107,7 +111,7 @@ pub(super) fn common(a: Place, b: Place) -> Result<Place> {
 
 /// A number of Python's, or of what has `__float__` and no length; `None` for anything else.
 #[inline]
-fn number(given: &Bound<'_, PyAny>) -> Result<Option<f64>> {
+fn number(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
     let number = match object::exact_number(given) {
         Some(number) => number,
         // NumPy makes a number of an array that holds but one, whatever its axes.
@@ -117,13 +121,13 @@ fn number(given: &Bound<'_, PyAny>) -> Result<Option<f64>> {
     match number {
         Ok(number) => Ok(Some(number)),
         Err(error) if error.is_instance_of::<PyTypeError>(given.py()) => Ok(None),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 
 /// The other operand of an operator: a value, or a number as a leaf on the same device; `None` for anything else.
 #[inline]
-fn operand(value: &Bound<'_, Value>, other: &Bound<'_, PyAny>) -> Result<Option<Py<Value>>> {
+fn operand(value: &Bound<'_, Value>, other: &Bound<'_, PyAny>) -> PyResult<Option<Py<Value>>> {
     if let Some(other) = as_value(other) {
         return Ok(Some(share(other)));
     }
@@ -132,7 +136,7 @@ fn operand(value: &Bound<'_, Value>, other: &Bound<'_, PyAny>) -> Result<Option<
 }
 
 /// What an operator gives: the result, or `None` for Python's `NotImplemented`, of which it makes a `TypeError`.
-pub(super) type Answer = Result<Option<Py<Value>>>;
+pub(crate) type Answer = PyResult<Option<Py<Value>>>;
 
 /// The operands of an operator, one of which is a value.
 enum Operands<'a, 'py> {
@@ -156,7 +160,7 @@ impl<'a, 'py> Operands<'a, 'py> {
 
 /// ``a + b``; the value comes first among the operands.
 #[inline]
-pub(super) fn add(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
+pub(crate) fn add(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
     match Operands::of(left, right) {
         Operands::Left(value, other) | Operands::Right(value, other) => {
             let Some(other) = operand(value, other)? else { return Ok(None) };
@@ -168,7 +172,7 @@ pub(super) fn add(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
 
 /// ``a * b``; the value comes first among the operands.
 #[inline]
-pub(super) fn multiply(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
+pub(crate) fn multiply(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
     match Operands::of(left, right) {
         Operands::Left(value, other) | Operands::Right(value, other) => {
             let Some(other) = operand(value, other)? else { return Ok(None) };
@@ -180,7 +184,7 @@ pub(super) fn multiply(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Ans
 
 /// ``a - b`` is ``a + b * -1``; a number is subtracted by adding its negative.
 #[inline]
-pub(super) fn subtract(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
+pub(crate) fn subtract(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
     match Operands::of(left, right) {
         Operands::Left(a, b) => {
             let (py, place) = (a.py(), a.get().place);
@@ -206,7 +210,7 @@ pub(super) fn subtract(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Ans
 
 /// ``a / b`` is ``a * b**-1``.
 #[inline]
-pub(super) fn divide(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
+pub(crate) fn divide(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
     match Operands::of(left, right) {
         Operands::Left(a, b) => {
             let (py, place) = (a.py(), a.get().place);
@@ -232,14 +236,14 @@ pub(super) fn divide(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answe
 
 /// ``-a`` is ``a * -1``.
 #[inline]
-pub(super) fn negative(value: &Bound<'_, Value>) -> Result<Py<Value>> {
+pub(crate) fn negative(value: &Bound<'_, Value>) -> PyResult<Py<Value>> {
     let minus_one = Value::leaf(value.py(), -1.0, value.get().place)?;
     product(value.py(), share(value), minus_one)
 }
 
 /// ``a ** n``, whose exponent is a number.
 #[inline]
-pub(super) fn power(base: &Bound<'_, PyAny>, exponent: &Bound<'_, PyAny>) -> Answer {
+pub(crate) fn power(base: &Bound<'_, PyAny>, exponent: &Bound<'_, PyAny>) -> Answer {
     let Some(value) = as_value(base) else { return Ok(None) };
     if as_value(exponent).is_some() {
         return Ok(None);
@@ -250,11 +254,11 @@ pub(super) fn power(base: &Bound<'_, PyAny>, exponent: &Bound<'_, PyAny>) -> Ans
 
 /// Numbers compared; ``==`` and ``!=`` are left to Python, which compares the objects themselves.
 #[inline]
-pub(super) fn compare(
+pub(crate) fn compare(
     left: &Bound<'_, PyAny>,
     right: &Bound<'_, PyAny>,
     comparison: CompareOp,
-) -> Result<Option<bool>> {
+) -> PyResult<Option<bool>> {
     let Some(left) = as_value(left) else { return Ok(None) };
     if matches!(comparison, CompareOp::Eq | CompareOp::Ne) {
         return Ok(None);
@@ -277,24 +281,24 @@ pub(super) fn compare(
 
 /// A function of a value.
 #[inline]
-pub(super) fn apply(value: &Bound<'_, Value>, function: Function) -> Result<Py<Value>> {
+pub(crate) fn apply(value: &Bound<'_, Value>, function: Function) -> PyResult<Py<Value>> {
     Value::result(value.py(), value.get().place, Kind::Apply(function, share(value)))
 }
 
 /// A value that was given.
-pub(super) fn made(data: &Bound<'_, PyAny>, device: &Bound<'_, PyAny>) -> Result<Py<Value>> {
+pub(crate) fn made(data: &Bound<'_, PyAny>, device: &Bound<'_, PyAny>) -> PyResult<Py<Value>> {
     let number = data.extract::<f64>()?;
     let device = if device.is_none() { None } else { Some(place_device(device)?) };
     Value::leaf(data.py(), number, PlaceDevice::chosen(data.py(), device.map(|device| device.get()))?)
 }
 
-fn place_device<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Result<&'a Bound<'py, PlaceDevice>> {
-    Ok(object.cast::<PlaceDevice>().map_err(PyErr::from)?)
+fn place_device<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PlaceDevice>> {
+    Ok(object.cast::<PlaceDevice>()?)
 }
 
 /// The number of a leaf or a result, computed.
 #[inline]
-pub(super) fn data(value: &Bound<'_, Value>) -> Result<f64> {
+pub(crate) fn data(value: &Bound<'_, Value>) -> PyResult<f64> {
     if value.get().pending.load(Relaxed) {
         launch::evaluate(value)?;
     }
@@ -303,7 +307,7 @@ pub(super) fn data(value: &Bound<'_, Value>) -> Result<f64> {
 
 /// Another number in place of the one there is.
 #[inline]
-pub(super) fn set_data(value: &Bound<'_, Value>, number: f64) -> Result<()> {
+pub(crate) fn set_data(value: &Bound<'_, Value>, number: f64) -> PyResult<()> {
     let held = value.get();
     if !held.place.is_cpu() {
         // What was recorded before means the number of before.
@@ -313,25 +317,25 @@ pub(super) fn set_data(value: &Bound<'_, Value>, number: f64) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn grad(value: &Bound<'_, Value>) -> f64 {
+pub(crate) fn grad(value: &Bound<'_, Value>) -> f64 {
     value.get().grad.get()
 }
 
-pub(super) fn set_grad(value: &Bound<'_, Value>, gradient: f64) {
+pub(crate) fn set_grad(value: &Bound<'_, Value>, gradient: f64) {
     value.get().grad.set(gradient);
 }
 
-pub(super) fn device(value: &Bound<'_, Value>) -> Result<PlaceDevice> {
+pub(crate) fn device(value: &Bound<'_, Value>) -> PyResult<PlaceDevice> {
     Ok(PlaceDevice::at(value.get().place))
 }
 
 /// The operands, in order.
-pub(super) fn operands(value: &Bound<'_, Value>) -> Result<Vec<Py<Value>>> {
+pub(crate) fn operands(value: &Bound<'_, Value>) -> PyResult<Vec<Py<Value>>> {
     Ok(value.get().kind.operands(value.py()))
 }
 
 /// The operation that made a value; empty for a leaf.
-pub(super) fn operation(value: &Bound<'_, Value>) -> Result<String> {
+pub(crate) fn operation(value: &Bound<'_, Value>) -> PyResult<String> {
     Ok(match &value.get().kind {
         Kind::Leaf => String::new(),
         Kind::Add(..) => "+".to_owned(),
@@ -344,7 +348,7 @@ pub(super) fn operation(value: &Bound<'_, Value>) -> Result<String> {
 }
 
 /// The value on another device; on the same device the value itself.
-pub(super) fn to(value: &Bound<'_, Value>, device: &Bound<'_, PyAny>) -> Result<Py<Value>> {
+pub(crate) fn to(value: &Bound<'_, Value>, device: &Bound<'_, PyAny>) -> PyResult<Py<Value>> {
     let place = place_device(device)?.get().place(value.py())?;
     if place == value.get().place {
         return Ok(share(value));
@@ -353,29 +357,29 @@ pub(super) fn to(value: &Bound<'_, Value>, device: &Bound<'_, PyAny>) -> Result<
 }
 
 /// Adds to the gradient of every value that this one was made from; gives `None` of Python's.
-pub(super) fn differentiate(value: &Bound<'_, Value>) -> Result<Py<PyAny>> {
+pub(crate) fn differentiate(value: &Bound<'_, Value>) -> PyResult<Py<PyAny>> {
     backward::run(value)?;
     Ok(value.py().None())
 }
 
 /// Sets the gradient to 0; gives `None` of Python's.
-pub(super) fn zero_grad(value: &Bound<'_, Value>) -> Result<Py<PyAny>> {
+pub(crate) fn zero_grad(value: &Bound<'_, Value>) -> PyResult<Py<PyAny>> {
     value.get().grad.set(0.0);
     Ok(value.py().None())
 }
 
 /// Pickles and copies are leaves: the number, the gradient and the device. What the value was made from stays behind.
-pub(super) fn reduce<'py>(value: &Bound<'py, Value>) -> Reduced<'py, (f64, f64, &'static str)> {
+pub(crate) fn reduce<'py>(value: &Bound<'py, Value>) -> Reduced<'py, (f64, f64, &'static str)> {
     let held = value.get();
     reduced::<Value, _>(value.py(), (data(value)?, held.grad.get(), held.place.name()))
 }
 
 /// What comes out of a pickle or a copy.
-pub(super) fn restored(
+pub(crate) fn restored(
     data: &Bound<'_, PyAny>,
     grad: &Bound<'_, PyAny>,
     device: &Bound<'_, PyAny>,
-) -> Result<Py<Value>> {
+) -> PyResult<Py<Value>> {
     let py = data.py();
     let place = Place::restored(py, &device.extract::<String>()?)?;
     let value = Value::leaf(py, data.extract::<f64>()?, place)?;
@@ -383,6 +387,6 @@ pub(super) fn restored(
     Ok(value)
 }
 
-pub(super) fn shown(value: &Bound<'_, Value>) -> Result<String> {
+pub(crate) fn shown(value: &Bound<'_, Value>) -> PyResult<String> {
     Ok(format!("Value(data={}, grad={})", data(value)?, value.get().grad.get()))
 }

@@ -10,18 +10,15 @@ use phynexus::{
     DType, Device, Tensor,
     custom::{CustomKernel, SourceLanguage},
 };
-use pyo3::{prelude::*, sync::MutexExt};
+use pyo3::{exceptions::PyRuntimeError, prelude::*, sync::MutexExt};
 
-use super::{
+use crate::{
     backward::{order, walking},
     device::Place,
     graph::{Function, Kind},
-    object::Held,
+    host::host,
+    object::{Held, is_held_elsewhere},
     value::Value,
-};
-use crate::{
-    error::{Result, runtime_error},
-    interrupt,
 };
 
 /// Values whose numbers are still to be computed, in the order in which they were made. Those that nobody else holds are
@@ -36,11 +33,11 @@ struct Recorded {
 static RECORDED: Mutex<Recorded> = Mutex::new(Recorded { values: Vec::new(), limit: 1024 });
 
 impl Recorded {
-    fn prune(&mut self) {
+    fn prune(&mut self, py: Python<'_>) {
         let mut kept = Vec::new();
         // The latest first: letting one go may leave its operands to this list alone.
         while let Some(value) = self.values.pop() {
-            if value.get().pending.load(Relaxed) && is_held_elsewhere(&value) {
+            if value.get().pending.load(Relaxed) && is_held_elsewhere(value.bind(py)) {
                 kept.push(value);
             }
         }
@@ -50,21 +47,15 @@ impl Recorded {
     }
 }
 
-/// Whether somebody but the holder of this reference has the object.
-pub(crate) fn is_held_elsewhere<T>(value: &Py<T>) -> bool {
-    // SAFETY: the reference keeps the object alive.
-    unsafe { pyo3::ffi::Py_REFCNT(value.as_ptr()) > 1 }
-}
-
 fn recorded<R>(py: Python<'_>, function: impl FnOnce(&mut Recorded) -> R) -> R {
     function(&mut RECORDED.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Keeps in mind a value that is to be computed.
-pub(super) fn remember(py: Python<'_>, value: &Py<Value>) {
+pub(crate) fn remember(py: Python<'_>, value: &Py<Value>) {
     recorded(py, |recorded| {
         if recorded.values.len() >= recorded.limit {
-            recorded.prune();
+            recorded.prune(py);
         }
         recorded.values.push(value.clone_ref(py));
     });
@@ -74,13 +65,13 @@ pub(super) fn remember(py: Python<'_>, value: &Py<Value>) {
 fn forget(py: Python<'_>, computed: usize) {
     recorded(py, |recorded| {
         if recorded.values.len() <= 4 * computed + 64 {
-            recorded.prune();
+            recorded.prune(py);
         }
     });
 }
 
 /// Computes a value and what it was made from.
-pub(super) fn evaluate(root: &Bound<'_, Value>) -> Result<()> {
+pub(crate) fn evaluate(root: &Bound<'_, Value>) -> PyResult<()> {
     let py = root.py();
     let pending = |value: &Value| value.pending.load(Relaxed);
     let order = walking(py, |walk| order(root.get(), walk, pending).operands_first());
@@ -88,7 +79,7 @@ pub(super) fn evaluate(root: &Bound<'_, Value>) -> Result<()> {
 }
 
 /// Computes all values of a place that were recorded.
-pub(super) fn evaluate_all(py: Python<'_>, place: Place) -> Result<()> {
+pub(crate) fn evaluate_all(py: Python<'_>, place: Place) -> PyResult<()> {
     let all: Vec<Py<Value>> = recorded(py, |recorded| {
         let here = recorded.values.iter().filter(|value| value.get().place == place);
         here.map(|value| value.clone_ref(py)).collect()
@@ -98,7 +89,7 @@ pub(super) fn evaluate_all(py: Python<'_>, place: Place) -> Result<()> {
     compute(py, place, &pending)
 }
 
-fn compute(py: Python<'_>, place: Place, order: &[&Value]) -> Result<()> {
+fn compute(py: Python<'_>, place: Place, order: &[&Value]) -> PyResult<()> {
     if order.is_empty() {
         return Ok(());
     }
@@ -110,7 +101,7 @@ fn compute(py: Python<'_>, place: Place, order: &[&Value]) -> Result<()> {
 }
 
 /// Computes what is pending of values in order, and adds to the gradients of their operands.
-fn differentiate(py: Python<'_>, place: Place, order: &[&Value]) -> Result<()> {
+fn differentiate(py: Python<'_>, place: Place, order: &[&Value]) -> PyResult<()> {
     let pieces = pieces(order);
     if pieces.len() > 1 {
         for piece in &pieces {
@@ -150,7 +141,7 @@ fn pieces<'a, 'b>(order: &'b [&'a Value]) -> Vec<&'b [&'a Value]> {
 
 /// Gradients of what `order` ends with, where it is not all on the CPU. Values on one device between two moves are one
 /// launch.
-pub(super) fn backward(root: &Bound<'_, Value>, order: Vec<&Value>, moved: bool) -> Result<()> {
+pub(crate) fn backward(root: &Bound<'_, Value>, order: Vec<&Value>, moved: bool) -> PyResult<()> {
     let (py, root) = (root.py(), root.get());
     if !moved {
         return differentiate(py, root.place, &order);
@@ -266,13 +257,15 @@ impl<'a> Tape<'a> {
     }
 
     /// Computes what is pending, then the gradients if they are wanted, and writes both back.
-    fn run(self, py: Python<'_>, place: Place, gradients: bool) -> Result<()> {
+    fn run(self, py: Python<'_>, place: Place, gradients: bool) -> PyResult<()> {
         let Some(device) = place.device() else { return Ok(()) };
         let count = self.values.len();
         // A few sizes only, so that plans and memory are used again.
         let room = count.next_power_of_two().max(16);
         if i32::try_from(4 * room + 4).is_err() || i32::try_from(self.operands.len()).is_err() {
-            return Err(runtime_error(format!("an expression of {count} values is too long for one launch")));
+            return Err(PyRuntimeError::new_err(format!(
+                "an expression of {count} values is too long for one launch"
+            )));
         }
         let mut code = vec![small(count), i32::from(gradients), 0, 0];
         code.extend(self.code.iter().flatten());
@@ -285,7 +278,7 @@ impl<'a> Tape<'a> {
             given[room + at] = if let Kind::Pow(_, exponent) = value.kind { exponent } else { 0.0 };
             given[2 * room + at] = value.grad.get();
         }
-        let results = interrupt::compute_undisturbed(py, || launch(device, &code, &operands, given))?;
+        let results = (host()?.compute)(py, Box::new(|| launch(device, &code, &operands, given)))?;
         for (at, value) in self.values.iter().enumerate() {
             if value.pending.swap(false, Relaxed) {
                 value.data.set(results[at]);
@@ -304,14 +297,14 @@ fn small(count: usize) -> i32 {
 }
 
 /// Numbers and gradients, in two rows.
-fn launch(device: Device, code: &[i32], operands: &[i32], given: Vec<f64>) -> Result<Vec<f64>> {
+fn launch(device: Device, code: &[i32], operands: &[i32], given: Vec<f64>) -> phynexus::Result<Vec<f64>> {
     let wide = is_wide(device)?;
     let code = Tensor::from_slice(code, &[code.len()], device)?;
     let operands = Tensor::from_slice(operands, &[operands.len()], device)?;
     let shape = [3, given.len() / 3];
     if wide {
         let given = Tensor::from_slice(&given, &shape, device)?;
-        return Ok(kernel(true)?.call(&[&code, &operands, &given], &[])?.to_vec::<f64>()?);
+        return kernel(true)?.call(&[&code, &operands, &given], &[])?.to_vec();
     }
     let given: Vec<f32> = given.into_iter().map(|number| number as f32).collect();
     let given = Tensor::from_slice(&given, &shape, device)?;
@@ -320,7 +313,7 @@ fn launch(device: Device, code: &[i32], operands: &[i32], given: Vec<f64>) -> Re
 }
 
 /// Whether values on a device are f64.
-pub(super) fn is_wide(device: Device) -> Result<bool> {
+pub(crate) fn is_wide(device: Device) -> phynexus::Result<bool> {
     static KNOWN: Mutex<Vec<(Device, bool)>> = Mutex::new(Vec::new());
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, wide)) = known().iter().find(|(known, _)| *known == device) {
@@ -336,7 +329,7 @@ pub(super) fn is_wide(device: Device) -> Result<bool> {
 }
 
 /// The kernel for f64 or f32.
-fn kernel(wide: bool) -> Result<&'static CustomKernel> {
+fn kernel(wide: bool) -> phynexus::Result<&'static CustomKernel> {
     static KERNELS: [OnceLock<CustomKernel>; 2] = [OnceLock::new(), OnceLock::new()];
     let slot = &KERNELS[usize::from(wide)];
     if let Some(kernel) = slot.get() {

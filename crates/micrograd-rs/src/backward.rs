@@ -8,8 +8,7 @@ use std::{
 
 use pyo3::{prelude::*, sync::MutexExt};
 
-use super::{graph::Kind, launch, object::Held, value::Value};
-use crate::error::Result;
+use crate::{graph::Kind, launch, object::Held, value::Value};
 
 /// The number of walks so far: each marks the values that it visits with its own. Holding it is the right to add to
 /// gradients.
@@ -20,26 +19,26 @@ static WALKS: Mutex<u64> = Mutex::new(0);
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The right to mark and link values, and the number of who has it.
-pub(super) struct Walk(u64);
+pub(crate) struct Walk(u64);
 
 /// Runs a function as a new walk, while no other one walks.
-pub(super) fn walking<R>(py: Python<'_>, function: impl FnOnce(&Walk) -> R) -> R {
+pub(crate) fn walking<R>(py: Python<'_>, function: impl FnOnce(&Walk) -> R) -> R {
     let mut walks = WALKS.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner);
     *walks += 1;
     function(&Walk(*walks))
 }
 
 /// Values, each before its operands: an iterator along their links, which are the walk's.
-pub(super) struct Order<'a, 'w> {
+pub(crate) struct Order<'a, 'w> {
     next: *mut Value,
     /// Whether some of it came from another device.
-    pub(super) moved: bool,
+    pub(crate) moved: bool,
     values: PhantomData<(&'a Value, &'w Walk)>,
 }
 
 impl<'a> Order<'a, '_> {
     /// As a list, operands first.
-    pub(super) fn operands_first(self) -> Vec<&'a Value> {
+    pub(crate) fn operands_first(self) -> Vec<&'a Value> {
         let mut values: Vec<&Value> = self.collect();
         values.reverse();
         values
@@ -63,7 +62,7 @@ impl<'a> Iterator for Order<'a, '_> {
 ///
 /// Values link to where the walk came from, and once all their operands are in the order, to the value before them in it. So
 /// it needs no memory, and a chain may be long.
-pub(super) fn order<'a, 'w>(
+pub(crate) fn order<'a, 'w>(
     root: &'a Value,
     walk: &'w Walk,
     wanted: impl Fn(&Value) -> bool,
@@ -99,7 +98,7 @@ pub(super) fn order<'a, 'w>(
 }
 
 /// Adds to the gradient of every value that `root` was made from.
-pub(super) fn run(root: &Bound<'_, Value>) -> Result<()> {
+pub(crate) fn run(root: &Bound<'_, Value>) -> PyResult<()> {
     let (py, value) = (root.py(), root.get());
     let elsewhere = walking(py, |walk| {
         let order = order(value, walk, |value| !matches!(value.kind, Kind::Leaf));

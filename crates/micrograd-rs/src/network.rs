@@ -5,21 +5,19 @@
 use std::sync::Arc;
 
 use pyo3::{
+    exceptions::{PyTypeError, PyValueError},
     prelude::*,
     types::{PyList, PyTuple, PyType},
 };
 
-use super::{
+use crate::{
     Reduced,
     device::{Place, PlaceDevice},
     graph::{Dot, Function, Inputs, Kind},
+    host::Count,
     object::Held,
     reduced,
     value::{Value, common},
-};
-use crate::{
-    argument::Count,
-    error::{Result, type_error, value_error},
 };
 
 /// A neuron's parameters.
@@ -31,7 +29,7 @@ struct Unit {
 }
 
 impl Unit {
-    fn new(uniform: &Bound<'_, PyAny>, nin: usize, nonlinear: bool, place: Place) -> Result<Unit> {
+    fn new(uniform: &Bound<'_, PyAny>, nin: usize, nonlinear: bool, place: Place) -> PyResult<Unit> {
         let py = uniform.py();
         let mut parameters = Vec::new();
         for _ in 0..nin {
@@ -41,7 +39,7 @@ impl Unit {
         Ok(Unit { parameters: parameters.into(), nonlinear })
     }
 
-    fn call(&self, py: Python<'_>, place: Place, inputs: &Arc<Inputs>) -> Result<Py<Value>> {
+    fn call(&self, py: Python<'_>, place: Place, inputs: &Arc<Inputs>) -> PyResult<Py<Value>> {
         let dot = Dot { parameters: self.parameters.clone(), inputs: inputs.clone() };
         let sum = Value::result(py, place, Kind::Dot(Box::new(dot)))?;
         if self.nonlinear {
@@ -70,7 +68,7 @@ struct Row {
 
 impl Row {
     /// Weights are drawn as micrograd draws them, with Python's `random.uniform`.
-    fn new(py: Python<'_>, nin: usize, nout: usize, nonlinear: bool, place: Place) -> Result<Row> {
+    fn new(py: Python<'_>, nin: usize, nout: usize, nonlinear: bool, place: Place) -> PyResult<Row> {
         let uniform = py.import("random")?.getattr("uniform")?;
         let mut units = Vec::new();
         for _ in 0..nout {
@@ -79,10 +77,10 @@ impl Row {
         Ok(Row { units, nin, place })
     }
 
-    fn call(&self, py: Python<'_>, values: Vec<Py<Value>>) -> Result<Vec<Py<Value>>> {
+    fn call(&self, py: Python<'_>, values: Vec<Py<Value>>) -> PyResult<Vec<Py<Value>>> {
         if values.len() != self.nin {
             let (count, nin) = (values.len(), self.nin);
-            return Err(value_error(format!(
+            return Err(PyValueError::new_err(format!(
                 "the number of inputs is {nin} for this network, not {count}: give it a list with a Value for each"
             )));
         }
@@ -112,24 +110,26 @@ impl Row {
         (self.nin, self.place.name().to_owned(), self.units.iter().map(unit).collect())
     }
 
-    fn restored(py: Python<'_>, (nin, device, units): Kept) -> Result<Row> {
+    fn restored(py: Python<'_>, (nin, device, units): Kept) -> PyResult<Row> {
         let place = Place::restored(py, &device)?;
         let unit = |(nonlinear, parameters): (bool, Vec<Py<Value>>)| {
             if Some(parameters.len()) != nin.checked_add(1) {
                 let count = parameters.len();
-                return Err(value_error(format!(
+                return Err(PyValueError::new_err(format!(
                     "{count} parameters are not those of a neuron with {nin} inputs"
                 )));
             }
             for parameter in &parameters {
                 common(place, parameter.get().place)?;
                 if !matches!(parameter.get().kind, Kind::Leaf) {
-                    return Err(value_error("the parameters of a neuron are values that were not computed"));
+                    return Err(PyValueError::new_err(
+                        "the parameters of a neuron are values that were not computed",
+                    ));
                 }
             }
             Ok(Unit { parameters: parameters.into(), nonlinear })
         };
-        Ok(Row { units: units.into_iter().map(unit).collect::<Result<_>>()?, nin, place })
+        Ok(Row { units: units.into_iter().map(unit).collect::<PyResult<_>>()?, nin, place })
     }
 
     fn show(&self) -> String {
@@ -139,12 +139,12 @@ impl Row {
 }
 
 /// The inputs of a call: a list or tuple of values.
-fn inputs(x: &Bound<'_, PyAny>) -> Result<Vec<Py<Value>>> {
+fn inputs(x: &Bound<'_, PyAny>) -> PyResult<Vec<Py<Value>>> {
     let one = |item: Bound<'_, PyAny>| match item.cast_into::<Value>() {
         Ok(value) => Ok(value.unbind()),
         Err(error) => {
             let kind = error.into_inner().get_type().name()?;
-            Err(type_error(format!(
+            Err(PyTypeError::new_err(format!(
                 "the inputs of a network are Values, but one is of type {kind}: make each number a Value first, as \
                  in [Value(number) for number in numbers]"
             )))
@@ -157,11 +157,13 @@ fn inputs(x: &Bound<'_, PyAny>) -> Result<Vec<Py<Value>>> {
         return tuple.iter().map(one).collect();
     }
     let kind = x.get_type().name()?;
-    Err(type_error(format!("a network takes a list or a tuple of Values, not an object of type {kind}")))
+    Err(PyTypeError::new_err(format!(
+        "a network takes a list or a tuple of Values, not an object of type {kind}"
+    )))
 }
 
 /// One result by itself, several as a list.
-fn given<'py>(py: Python<'py>, mut results: Vec<Py<Value>>) -> Result<Bound<'py, PyAny>> {
+fn given<'py>(py: Python<'py>, mut results: Vec<Py<Value>>) -> PyResult<Bound<'py, PyAny>> {
     match (results.len(), results.pop()) {
         (1, Some(only)) => Ok(only.into_bound(py).into_any()),
         (_, last) => {
@@ -190,11 +192,11 @@ impl Neuron {
         nin: Count,
         nonlin: bool,
         device: Option<&Bound<'_, PlaceDevice>>,
-    ) -> Result<Neuron> {
+    ) -> PyResult<Neuron> {
         let place = PlaceDevice::chosen(py, device.map(|device| device.get()))?;
         Ok(Neuron(Row::new(py, nin.0, 1, nonlin, place)?))
     }
-    fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         given(x.py(), self.0.call(x.py(), inputs(x)?)?)
     }
     /// The weights: the neuron's own, in a list of the caller's.
@@ -226,10 +228,10 @@ impl Neuron {
         reduced::<Neuron, _>(py, (self.0.kept(py),))
     }
     #[classmethod]
-    fn _restored(class: &Bound<'_, PyType>, kept: Kept) -> Result<Neuron> {
+    fn _restored(class: &Bound<'_, PyType>, kept: Kept) -> PyResult<Neuron> {
         match kept.2.len() {
             1 => Ok(Neuron(Row::restored(class.py(), kept)?)),
-            count => Err(value_error(format!("a Neuron is one neuron, not {count}"))),
+            count => Err(PyValueError::new_err(format!("a Neuron is one neuron, not {count}"))),
         }
     }
     fn __repr__(&self) -> String {
@@ -251,12 +253,12 @@ impl Layer {
         nout: Count,
         nonlin: bool,
         device: Option<&Bound<'_, PlaceDevice>>,
-    ) -> Result<Layer> {
+    ) -> PyResult<Layer> {
         let place = PlaceDevice::chosen(py, device.map(|device| device.get()))?;
         Ok(Layer(Row::new(py, nin.0, nout.0, nonlin, place)?))
     }
     /// A value if there is one neuron, else a list of them.
-    fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         given(x.py(), self.0.call(x.py(), inputs(x)?)?)
     }
     /// The neurons, which share the layer's parameters: a list of the caller's.
@@ -277,7 +279,7 @@ impl Layer {
         reduced::<Layer, _>(py, (self.0.kept(py),))
     }
     #[classmethod]
-    fn _restored(class: &Bound<'_, PyType>, kept: Kept) -> Result<Layer> {
+    fn _restored(class: &Bound<'_, PyType>, kept: Kept) -> PyResult<Layer> {
         Ok(Layer(Row::restored(class.py(), kept)?))
     }
     fn __repr__(&self) -> String {
@@ -302,14 +304,14 @@ impl Mlp {
         nin: Count,
         nouts: Vec<Count>,
         device: Option<&Bound<'_, PlaceDevice>>,
-    ) -> Result<Mlp> {
+    ) -> PyResult<Mlp> {
         let place = PlaceDevice::chosen(py, device.map(|device| device.get()))?;
         let widths = std::iter::once(&nin).chain(&nouts);
         let layer = |(at, (&Count(nin), &Count(nout)))| Row::new(py, nin, nout, at + 1 < nouts.len(), place);
-        Ok(Mlp(widths.zip(&nouts).enumerate().map(layer).collect::<Result<_>>()?))
+        Ok(Mlp(widths.zip(&nouts).enumerate().map(layer).collect::<PyResult<_>>()?))
     }
     /// A value if the last layer has one neuron, else a list of them.
-    fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = x.py();
         given(py, self.0.iter().try_fold(inputs(x)?, |values, layer| layer.call(py, values))?)
     }
@@ -330,9 +332,9 @@ impl Mlp {
         reduced::<Mlp, _>(py, (self.0.iter().map(|layer| layer.kept(py)).collect::<Vec<_>>(),))
     }
     #[classmethod]
-    fn _restored(class: &Bound<'_, PyType>, kept: Vec<Kept>) -> Result<Mlp> {
+    fn _restored(class: &Bound<'_, PyType>, kept: Vec<Kept>) -> PyResult<Mlp> {
         let layer = |kept| Row::restored(class.py(), kept);
-        Ok(Mlp(kept.into_iter().map(layer).collect::<Result<_>>()?))
+        Ok(Mlp(kept.into_iter().map(layer).collect::<PyResult<_>>()?))
     }
     fn __repr__(&self) -> String {
         let all: Vec<String> = self.0.iter().map(Row::show).collect();

@@ -10,8 +10,6 @@
 //! that nobody else counts, makes or frees meanwhile. For Pythons without it this does not compile: their objects have no such
 //! count. PyPy and GraalPy keep count in another way: this is for CPython alone.
 
-#![deny(unsafe_op_in_unsafe_fn)]
-
 use std::{
     ffi::{c_int, c_uint, c_void},
     ptr::null_mut,
@@ -28,12 +26,11 @@ use pyo3::{
     types::{PyFloat, PyInt, PyType},
 };
 
-use super::{
+use crate::{
     graph::{Dot, Kind},
     slots,
     value::Value,
 };
-use crate::error::Result;
 
 /// A value as Python has it.
 #[repr(C)]
@@ -51,11 +48,11 @@ const _: () = {
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 /// The class ``Value``.
-pub(super) fn class(py: Python<'_>) -> Result<&Bound<'_, PyType>> {
+pub(crate) fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     Ok(CLASS.get_or_try_init(py, || make_class(py))?.bind(py))
 }
 
-fn make_class(py: Python<'_>) -> Result<Py<PyType>> {
+fn make_class(py: Python<'_>) -> PyResult<Py<PyType>> {
     let mut slots = slots::all();
     let free = dealloc as ffi::destructor as *mut c_void;
     slots.push(ffi::PyType_Slot { slot: ffi::Py_tp_dealloc, pfunc: free });
@@ -74,10 +71,10 @@ fn make_class(py: Python<'_>) -> Result<Py<PyType>> {
     let class = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&raw mut spec))? };
     // NumPy leaves operators with values to them.
     class.setattr("__array_ufunc__", py.None())?;
-    Ok(class.cast_into::<PyType>().map_err(PyErr::from)?.unbind())
+    Ok(class.cast_into::<PyType>()?.unbind())
 }
 
-// SAFETY: it is one class, whose objects are `Object`s, since it has no subclasses. `add_to` makes it before anything that is
+// SAFETY: it is one class, whose objects are `Object`s, since it has no subclasses. `register` makes it before anything that is
 // made of values; without it there is no module.
 unsafe impl PyTypeInfo for Value {
     #[inline]
@@ -87,7 +84,7 @@ unsafe impl PyTypeInfo for Value {
 }
 
 /// What an object holds.
-pub(super) trait Held {
+pub(crate) trait Held {
     fn get(&self) -> &Value;
 }
 
@@ -110,7 +107,7 @@ impl Held for Bound<'_, Value> {
 
 /// The object as a value, if it is one.
 #[inline]
-pub(super) fn as_value<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, Value>> {
+pub(crate) fn as_value<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, Value>> {
     // `cast` would make an error for every number.
     if Value::is_exact_type_of(object) {
         // SAFETY: it is of the class.
@@ -121,7 +118,7 @@ pub(super) fn as_value<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Option<&'a Bou
 
 /// The number that a float of Python's is, or an integer, without a float in between; `None` for anything else.
 #[inline]
-pub(super) fn exact_number(object: &Bound<'_, PyAny>) -> Option<PyResult<f64>> {
+pub(crate) fn exact_number(object: &Bound<'_, PyAny>) -> Option<PyResult<f64>> {
     if PyFloat::is_exact_type_of(object) {
         // SAFETY: it is a float, of which reading cannot fail.
         return Some(Ok(unsafe { ffi::PyFloat_AsDouble(object.as_ptr()) }));
@@ -141,7 +138,7 @@ pub(super) fn exact_number(object: &Bound<'_, PyAny>) -> Option<PyResult<f64>> {
 
 /// Another reference to a value.
 #[inline]
-pub(super) fn share(value: &Bound<'_, Value>) -> Py<Value> {
+pub(crate) fn share(value: &Bound<'_, Value>) -> Py<Value> {
     let object = value.as_ptr();
     // SAFETY: the object is alive and this thread holds Python's lock. The reference that is counted is the result's.
     unsafe {
@@ -150,9 +147,16 @@ pub(super) fn share(value: &Bound<'_, Value>) -> Py<Value> {
     }
 }
 
+/// Whether somebody but the holder of this reference has the object. It may be of any class: the extension module asks for
+/// tensors.
+pub fn is_held_elsewhere<T>(object: &Bound<'_, T>) -> bool {
+    // SAFETY: the reference keeps the object alive, on a thread that is attached.
+    unsafe { ffi::Py_REFCNT(object.as_ptr()) > 1 }
+}
+
 /// A new object.
 #[inline]
-pub(super) fn new(py: Python<'_>, value: Value) -> Result<Py<Value>> {
+pub(crate) fn new(py: Python<'_>, value: Value) -> PyResult<Py<Value>> {
     let mut object = reused(py);
     if object.is_null() {
         object = made(py)?;
@@ -167,11 +171,11 @@ pub(super) fn new(py: Python<'_>, value: Value) -> Result<Py<Value>> {
 
 /// An object that Python makes, whose value is still to be written.
 #[inline(never)]
-fn made(py: Python<'_>) -> Result<*mut Object> {
+fn made(py: Python<'_>) -> PyResult<*mut Object> {
     // SAFETY: the class says how large an `Object` is; Python fills in the head.
     let object = unsafe { ffi::PyObject_New::<Object>(Value::type_object_raw(py)) };
     if object.is_null() {
-        return Err(PyErr::fetch(py).into());
+        return Err(PyErr::fetch(py));
     }
     Ok(object)
 }

@@ -8,34 +8,34 @@ use std::sync::{
 
 use pyo3::prelude::*;
 
-use super::{object::Held, value::Value};
+use crate::{object::Held, value::Value};
 
 /// A number that threads may read and write.
-pub(super) struct Number(AtomicU64);
+pub(crate) struct Number(AtomicU64);
 
 impl Number {
     #[inline]
-    pub(super) fn new(value: f64) -> Number {
+    pub(crate) fn new(value: f64) -> Number {
         Number(AtomicU64::new(value.to_bits()))
     }
     #[inline]
-    pub(super) fn get(&self) -> f64 {
+    pub(crate) fn get(&self) -> f64 {
         f64::from_bits(self.0.load(Relaxed))
     }
     #[inline]
-    pub(super) fn set(&self, value: f64) {
+    pub(crate) fn set(&self, value: f64) {
         self.0.store(value.to_bits(), Relaxed);
     }
-    /// Adds; two threads that do so to one gradient at a time take turns with [`super::backward`]'s lock.
+    /// Adds; two threads that do so to one gradient at a time take turns with [`crate::backward`]'s lock.
     #[inline]
-    pub(super) fn add(&self, value: f64) {
+    pub(crate) fn add(&self, value: f64) {
         self.set(self.get() + value);
     }
 }
 
 /// A function of one number.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Function {
+pub(crate) enum Function {
     Relu,
     Exp,
     Log,
@@ -44,8 +44,8 @@ pub(super) enum Function {
 }
 
 /// The inputs that the neurons of a layer share.
-pub(super) struct Inputs {
-    pub(super) values: Box<[Py<Value>]>,
+pub(crate) struct Inputs {
+    pub(crate) values: Box<[Py<Value>]>,
     /// The last walk that came by.
     stamp: AtomicU64,
     /// How many it has passed: those of one weighted sum, since the others find them passed.
@@ -53,34 +53,34 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
-    pub(super) fn new(values: Box<[Py<Value>]>) -> Arc<Inputs> {
+    pub(crate) fn new(values: Box<[Py<Value>]>) -> Arc<Inputs> {
         Arc::new(Inputs { values, stamp: AtomicU64::new(0), passed: AtomicUsize::new(0) })
     }
 }
 
 /// A neuron's weighted sum.
-pub(super) struct Dot {
+pub(crate) struct Dot {
     /// The weights, then the bias: leaves.
-    pub(super) parameters: Arc<[Py<Value>]>,
-    pub(super) inputs: Arc<Inputs>,
+    pub(crate) parameters: Arc<[Py<Value>]>,
+    pub(crate) inputs: Arc<Inputs>,
 }
 
 impl Dot {
     /// Weights beside their inputs, of which there are as many.
     #[inline]
-    pub(super) fn pairs(&self) -> impl DoubleEndedIterator<Item = (&Py<Value>, &Py<Value>)> {
+    pub(crate) fn pairs(&self) -> impl DoubleEndedIterator<Item = (&Py<Value>, &Py<Value>)> {
         let weights = self.parameters.split_last().map_or(&[][..], |(_, weights)| weights);
         weights.iter().zip(self.inputs.values.iter())
     }
     /// The bias.
     #[inline]
-    pub(super) fn bias(&self) -> Option<&Py<Value>> {
+    pub(crate) fn bias(&self) -> Option<&Py<Value>> {
         self.parameters.last()
     }
 }
 
 /// How a value was made.
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Leaf,
     Add(Py<Value>, Py<Value>),
     Mul(Py<Value>, Py<Value>),
@@ -94,7 +94,7 @@ pub(super) enum Kind {
 impl Kind {
     /// The number, from the operands' numbers.
     #[inline]
-    pub(super) fn evaluate(&self) -> f64 {
+    pub(crate) fn evaluate(&self) -> f64 {
         match self {
             Kind::Add(a, b) => a.get().data.get() + b.get().data.get(),
             Kind::Mul(a, b) => a.get().data.get() * b.get().data.get(),
@@ -120,7 +120,7 @@ impl Kind {
 
     /// Adds to the operands' gradients what the gradient of the result, whose number is `data`, makes them.
     #[inline]
-    pub(super) fn differentiate(&self, data: f64, gradient: f64) {
+    pub(crate) fn differentiate(&self, data: f64, gradient: f64) {
         match self {
             Kind::Leaf => (),
             Kind::Add(a, b) => {
@@ -158,7 +158,7 @@ impl Kind {
 
     /// The first operand that is new to a walk.
     #[inline]
-    pub(super) fn find_operand(&self, walk: u64, new: impl Fn(&Value) -> bool) -> Option<&Value> {
+    pub(crate) fn find_operand(&self, walk: u64, new: impl Fn(&Value) -> bool) -> Option<&Value> {
         match self {
             Kind::Leaf => None,
             Kind::Add(a, b) | Kind::Mul(a, b) => {
@@ -185,7 +185,7 @@ impl Kind {
     }
 
     /// The operands, in order.
-    pub(super) fn operands(&self, py: Python<'_>) -> Vec<Py<Value>> {
+    pub(crate) fn operands(&self, py: Python<'_>) -> Vec<Py<Value>> {
         match self {
             Kind::Leaf => Vec::new(),
             Kind::Add(a, b) | Kind::Mul(a, b) => vec![a.clone_ref(py), b.clone_ref(py)],
@@ -236,7 +236,7 @@ impl Function {
         }
     }
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Function::Relu => "ReLU",
             Function::Exp => "exp",
