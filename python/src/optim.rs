@@ -6,7 +6,7 @@ use std::{
 };
 
 use neurenix::optim::{Optimizer, Rule};
-use phynexus::{Tensor, graph::Gradients};
+use phynexus::{Tensor, gradient::Gradients};
 use pyo3::{prelude::*, sync::MutexExt};
 
 use crate::{

@@ -10,7 +10,7 @@ use phynexus::kernel::step::Step;
 use phynexus::{
     DType, Device, Error, Result, Tensor,
     device::{Backend, Buffer, DeviceInfo, DeviceNature, Executable, MemoryStatistics, Support, register},
-    graph::{ir::IrNode, op::Op},
+    op::{Op, ir::IrNode},
     oracle::reference_device,
     schedule::{
         explain,

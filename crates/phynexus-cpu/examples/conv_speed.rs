@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use phynexus::DType;
-use phynexus::graph::op::{ConvKind, Geometry};
+use phynexus::op::{ConvKind, Geometry};
 use phynexus_cpu::conv::{ConvShape, convolution};
 
 fn main() {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use phynexus::DType;
-use phynexus::graph::op::{Combine, ScatterMode};
+use phynexus::op::{Combine, ScatterMode};
 use phynexus_cpu::ops::{
     Axis, Indices, Part, arg_reduce, arg_sort, cat, gather, random_bits, scan, scatter, search_sorted,
 };

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use phynexus::DType;
-use phynexus::graph::op::{Binary, Combine, Unary};
+use phynexus::op::{Binary, Combine, Unary};
 use phynexus_cpu::vector::{
     Fused, InstructionSet, binary_for, cast_for, fused_for, mul_add_for, reduce_for, select_for, sub_exp_for,
     unary_for,

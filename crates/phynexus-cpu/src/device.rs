@@ -11,11 +11,11 @@ use std::{
 use phynexus::{
     DType, Device, Error, Result,
     device::{
-        Backend, Binding, Buffer, DeviceInfo, DeviceNature, Executable, Memory, MemoryStatistics, Pool,
-        Support,
+        Backend, Binding, Buffer, DeviceInfo, DeviceNature, Executable, Memory, MemoryStatistics, Support,
     },
-    graph::{ir::IrNode, op::Op},
     kernel::step::Step,
+    op::{Op, ir::IrNode},
+    pool::Pool,
 };
 use smallvec::SmallVec;
 

@@ -6,7 +6,7 @@
 use std::ops::{Add, Range};
 
 use half::{bf16, f16};
-use phynexus::graph::op::{Geometry, PoolKind};
+use phynexus::op::{Geometry, PoolKind};
 use phynexus::{DType, Error, Result};
 
 use crate::by_dtype::by_dtype;

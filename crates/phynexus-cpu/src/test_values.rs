@@ -1,6 +1,6 @@
 //! What the tests of this crate share: values of every dtype, and their bytes.
 
-use phynexus::graph::op::Combine;
+use phynexus::op::Combine;
 use phynexus::{DType, Element, Kind, Scalar};
 
 use crate::by_dtype::by_dtype;

@@ -7,8 +7,8 @@ use phynexus::{
     custom::{CustomKernel, Source, SourceLanguage},
     device::DeviceInfo,
     gpu::{Driver, NotCompiled, Progress, SourceLaunch, Submission},
-    graph::op::Op,
     kernel::{loops::Kernel, lower::Target, print::wgsl_refuses},
+    op::Op,
 };
 use smallvec::SmallVec;
 use wgpu::{

@@ -27,7 +27,9 @@
 //! | module | subject |
 //! |---|---|
 //! | [`tensor`] | what a user holds |
-//! | [`graph`] | the op set, composites, gradients |
+//! | [`op`] | the op set, composites, gradient rules |
+//! | [`graph`] | nodes and the handles to them |
+//! | [`gradient`] | the sweep from a loss to its leaves |
 //! | [`schedule`] | from a pending graph to a plan, and from a plan to data |
 //! | [`kernel`] | the fused specification, index expressions, loop trees and their printers |
 //! | [`device`] | the trait a device implements, the registry, the memory pool |
@@ -50,13 +52,19 @@ pub mod device;
 pub mod dtype;
 pub mod error;
 pub mod gpu;
+pub mod gradient;
 pub mod graph;
+mod hash;
 pub mod host_memory;
 pub mod interrupt;
 pub mod kernel;
 mod linalg;
+pub mod op;
 pub mod oracle;
+mod peaks;
+pub mod pool;
 pub mod profile;
+mod random;
 pub mod schedule;
 pub mod shape;
 pub mod tensor;
@@ -65,10 +73,6 @@ pub mod text;
 pub use device::Device;
 pub use dtype::{DType, Element, Kind, Scalar};
 pub use error::{Error, Result};
-pub use graph::{
-    Gradients,
-    composite::{MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision},
-    gradient::GradientMode,
-    no_grad,
-};
-pub use tensor::Tensor;
+pub use gradient::{GradientMode, Gradients, no_grad};
+pub use graph::Tensor;
+pub use op::composite::{MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};

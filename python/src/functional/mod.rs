@@ -6,7 +6,7 @@ pub(crate) mod window;
 
 use phynexus::{
     Tensor,
-    graph::composite::Cell,
+    op::composite::Cell,
     tensor::{AttentionOptions, Interpolation, RecurrentOutput, RecurrentWeights},
 };
 use pyo3::prelude::*;

@@ -5,7 +5,8 @@ use std::{cell::RefCell, sync::Arc};
 use neurenix::nn::Parameter;
 use phynexus::{
     GradientMode as Guard, Tensor,
-    graph::gradient::{HookHandle, is_enabled, record_gradients},
+    gradient::{is_enabled, record_gradients},
+    graph::HookHandle,
 };
 use pyo3::{prelude::*, types::PyTuple};
 

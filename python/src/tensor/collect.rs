@@ -6,7 +6,7 @@
 
 use std::any::Any;
 
-use phynexus::{Tensor, graph::gradient::HookFunction};
+use phynexus::{Tensor, graph::HookFunction};
 use pyo3::{PyTraverseError, PyVisit, prelude::*};
 
 use super::PyTensor;

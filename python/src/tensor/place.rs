@@ -1,7 +1,7 @@
 //! Changes in place, and views, which they do not go through.
 
 use neurenix::nn::{Parameter, Watch};
-use phynexus::{Error, Tensor, graph::gradient::is_enabled};
+use phynexus::{Error, Tensor, gradient::is_enabled};
 use pyo3::{exceptions::PyUserWarning, prelude::*};
 
 use super::PyTensor;

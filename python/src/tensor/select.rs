@@ -1,6 +1,6 @@
 //! Choosing elements: by position, order or mask; and products of matrices.
 
-use phynexus::{DType, Tensor, graph::op::Combine, text::show_shape};
+use phynexus::{DType, Tensor, op::Combine, text::show_shape};
 use pyo3::prelude::*;
 
 use super::{

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use phynexus::{DType, Error as EngineError, Tensor, graph::gradient::Hooks, text::show_shape};
+use phynexus::{DType, Error as EngineError, Tensor, graph::Hooks, text::show_shape};
 
 use crate::Result;
 

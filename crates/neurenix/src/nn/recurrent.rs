@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use phynexus::{
     DType, Device, Tensor,
-    graph::composite::Cell,
+    op::composite::Cell,
     tensor::{Generator, RecurrentWeights},
     text::show_shape,
 };

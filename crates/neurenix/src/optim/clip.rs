@@ -1,6 +1,6 @@
 //! Limits on gradients.
 
-use phynexus::{DType, Scalar, Tensor, graph::Gradients};
+use phynexus::{DType, Scalar, Tensor, gradient::Gradients};
 
 use crate::{Error, Result};
 

@@ -1,6 +1,6 @@
 //! Steps of an optimiser: recording the updates of all parameters, on one device or several, and computing them together.
 
-use phynexus::{DType, Device, Tensor, graph::Gradients, interrupt::Shield, no_grad};
+use phynexus::{DType, Device, Tensor, gradient::Gradients, interrupt::Shield, no_grad};
 
 use super::{
     Optimizer,

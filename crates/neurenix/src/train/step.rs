@@ -2,7 +2,7 @@
 
 use phynexus::{
     DType, Tensor,
-    graph::Gradients,
+    gradient::Gradients,
     no_grad,
     tensor::{Generator, GeneratorState},
 };

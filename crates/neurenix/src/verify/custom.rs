@@ -3,7 +3,7 @@
 use phynexus::{
     DType, Error, Result, Scalar,
     custom::{CustomCall, CustomKernel, SourceLanguage},
-    graph::op::Op,
+    op::{Op, TensorType},
     oracle::generate::{Case, Choice, Values},
     shape::{Dims, element_count},
 };
@@ -77,7 +77,11 @@ fn cases() -> Result<Vec<Entry>> {
                 |shape: &[usize]| leaf(&mut case, &mut choice, Values::Tame, DType::U32, shape, scattered);
             let inputs = [operand(shape), operand(&[1])];
             let scalars = [Scalar::UInt(element_count(shape) as u64), Scalar::UInt(2_654_435_761)];
-            let call = CustomCall::new(&kernel, &[(DType::U32, shape), (DType::U32, &[1])], &scalars)?;
+            let call = CustomCall::new(
+                &kernel,
+                &[TensorType::new(DType::U32, shape), TensorType::new(DType::U32, &[1])],
+                &scalars,
+            )?;
             let op = Op::Custom(call);
             let name = op.name();
             let output = case.ir.push(op, DType::U32, Dims::from_slice(shape), inputs);

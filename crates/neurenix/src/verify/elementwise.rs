@@ -2,7 +2,7 @@
 
 use phynexus::{
     DType, Scalar,
-    graph::op::{Binary, Op, Unary},
+    op::{Binary, Op, Unary},
     oracle::generate::{Case, CaseLeaf, Choice, Values, random_array},
 };
 

@@ -3,10 +3,9 @@
 
 use phynexus::{
     DType, Scalar,
-    graph::{
-        Composite,
+    op::{
+        Axes, Binary, Combine, Composite, ConvKind, Geometry, Op, Unary,
         composite::{AttentionAttributes, Cell, Recurrence},
-        op::{Axes, Binary, Combine, ConvKind, Geometry, Op, Unary},
     },
     oracle::generate::{Case, CaseLeaf, Choice, Values, random_array, random_index},
 };

@@ -2,10 +2,7 @@
 
 use phynexus::{
     DType, Scalar,
-    graph::{
-        Composite,
-        op::{Axes, Combine, ConvKind, Geometry, IndexRange, Op, PoolKind, ScatterMode},
-    },
+    op::{Axes, Combine, Composite, ConvKind, Geometry, IndexRange, Op, PoolKind, ScatterMode},
     oracle::generate::{Case, CaseLeaf, Choice, Values, random_array, random_index, random_sorted},
     shape::element_count,
 };

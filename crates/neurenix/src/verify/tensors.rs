@@ -2,7 +2,7 @@
 
 use phynexus::{
     DType, Device, Result, Tensor,
-    graph::op::{Binary, Op},
+    op::{Binary, Op},
     oracle::{
         OracleArray, compare, evaluate,
         generate::{Case, CaseLeaf, Choice, Values, random_array},

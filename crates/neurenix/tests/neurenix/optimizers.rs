@@ -5,7 +5,7 @@ use neurenix::{
     nn::Parameter,
     optim::{Optimizer, Rule, Schedule, clip_gradient_norm, clip_gradient_value},
 };
-use phynexus::{DType, Device, Tensor, graph::Gradients, oracle::reference_device};
+use phynexus::{DType, Device, Tensor, gradient::Gradients, oracle::reference_device};
 use serde_json::Value;
 
 fn golden() -> Value {

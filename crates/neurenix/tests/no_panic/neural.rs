@@ -1,7 +1,7 @@
 //! Neural functions and losses.
 
 use neurenix::phynexus::{
-    graph::composite::Cell,
+    op::composite::Cell,
     tensor::{AttentionOptions, CrossEntropyOptions, GeluApproximation, Interpolation, RecurrentWeights},
 };
 

@@ -5,7 +5,7 @@
 //! Backward with stride s, result elements fall into s phases an axis; those of one phase share their taps and lie side
 //! by side in the source.
 
-use phynexus::graph::op::Geometry;
+use phynexus::op::Geometry;
 
 /// The places along one axis that the elements of one phase are summed from.
 #[derive(Clone, Debug, Default)]

@@ -14,7 +14,7 @@ mod tests;
 
 use std::ops::Range;
 
-use phynexus::graph::op::{ConvKind, Geometry};
+use phynexus::op::{ConvKind, Geometry};
 use phynexus::{DType, Error, Kind, Result};
 
 use self::axes::Axis;

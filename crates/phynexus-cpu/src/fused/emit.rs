@@ -3,8 +3,8 @@
 use phynexus::{
     DType, Error, Result,
     dtype::scalar_bytes,
-    graph::op::{Binary, Combine},
     kernel::fused::{Fused, Operation, Value},
+    op::{Binary, Combine},
 };
 
 use super::{

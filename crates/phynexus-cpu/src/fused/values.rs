@@ -3,8 +3,8 @@
 
 use phynexus::{
     DType, Scalar,
-    graph::op::{Binary, Combine, Unary},
     kernel::fused::{Fused, Instruction, Operation, Value},
+    op::{Binary, Combine, Unary},
 };
 use smallvec::SmallVec;
 

@@ -3,8 +3,9 @@
 use phynexus::{
     DType, Tensor,
     device::{Binding, Support},
-    graph::{Composite, ir::IrNode, op::Op},
     kernel::step::{Library, Operand, Step},
+    op::{Composite, Op, TensorType, ir::IrNode},
+    schedule::execute_ir,
     shape::Layout,
 };
 use smallvec::SmallVec;
@@ -82,7 +83,9 @@ fn both(composite: Composite, operands: &[Given]) -> (Vec<f32>, Vec<f64>) {
     let device = crate::device::register();
     let backend = device.backend();
     let wide: Vec<Tensor> = operands.iter().map(Given::wide).collect();
-    let expected = composite.body(&wide).unwrap();
+    let types: Vec<TensorType> = wide.iter().map(|t| TensorType::new(t.dtype(), t.shape())).collect();
+    let body = composite.draft(&types).unwrap();
+    let expected = execute_ir(&body, &wide, device).unwrap().remove(0);
     let shape = expected.shape().to_vec();
     let expected = expected.to_vec::<f64>().unwrap();
 

@@ -1,6 +1,6 @@
 //! Labels of a loss: copied, once all of them are known to be classes.
 
-use phynexus::{DType, Error, Result, graph::ir::IrNode, kernel::step::Operand};
+use phynexus::{DType, Error, Result, kernel::step::Operand, op::ir::IrNode};
 
 use super::{Routine, misfit};
 

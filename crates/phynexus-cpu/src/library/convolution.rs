@@ -3,11 +3,8 @@
 use phynexus::{
     DType, Result,
     device::Support,
-    graph::{
-        ir::IrNode,
-        op::{ConvKind, Geometry},
-    },
     kernel::step::Operand,
+    op::{ConvKind, Geometry, ir::IrNode},
     shape::Dims,
 };
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use phynexus::{DType, Result, device::Support, graph::ir::IrNode, kernel::step, shape::contiguous_strides};
+use phynexus::{DType, Result, device::Support, kernel::step, op::ir::IrNode, shape::contiguous_strides};
 
 use super::{Finished, InBlocks, Routine, misfit};
 use crate::gemm::{BatchItem, Epilogue, Operand, Output, gemm, has_product};

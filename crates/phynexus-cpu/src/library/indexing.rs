@@ -3,11 +3,8 @@
 use phynexus::{
     DType, Error, Kind, Result,
     device::Support,
-    graph::{
-        ir::IrNode,
-        op::{Combine, Op, ScatterMode},
-    },
     kernel::step::Operand,
+    op::{Combine, Op, ScatterMode, ir::IrNode},
 };
 
 use super::{Routine, misfit};

@@ -18,12 +18,8 @@ use std::{
 use phynexus::{
     DType, Error, Result,
     device::{Binding, Executable, Support},
-    graph::{
-        Composite,
-        ir::IrNode,
-        op::{ConvKind, Op},
-    },
     kernel::step::{Library, Operand},
+    op::{Composite, ConvKind, Op, ir::IrNode},
     shape::Layout,
 };
 use smallvec::SmallVec;

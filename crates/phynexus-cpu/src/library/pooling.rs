@@ -3,11 +3,8 @@
 use phynexus::{
     DType, Result,
     device::Support,
-    graph::{
-        ir::IrNode,
-        op::{Geometry, PoolKind},
-    },
     kernel::step::Operand,
+    op::{Geometry, PoolKind, ir::IrNode},
     shape::Dims,
 };
 

@@ -3,16 +3,13 @@
 use phynexus::{
     DType, Scalar,
     device::{Backend, Binding, Buffer, Support},
-    graph::{
-        ir::IrNode,
-        op::{ConvKind, Geometry, Op, Unary},
-    },
-    kernel::step::{Library, Operand, Step},
     kernel::{
         Ranges,
         fused::{Fused, Instruction, Operation, Parameter, Store},
+        step::{Library, Operand, Step},
         view,
     },
+    op::{ConvKind, Geometry, Op, Unary, ir::IrNode},
     shape::{Layout, contiguous_strides},
 };
 use smallvec::SmallVec;
@@ -108,7 +105,7 @@ fn epilogues_read_the_result_and_further_operands() {
         instructions: vec![
             load(0, index()),
             load(1, phynexus::kernel::Index::range(2, &Ranges::of(&shape))),
-            compute(Operation::Binary(phynexus::graph::op::Binary::Add, 0, 1)),
+            compute(Operation::Binary(phynexus::op::Binary::Add, 0, 1)),
             compute(Operation::Unary(Unary::Neg, 2)),
         ],
         stores: vec![Store { parameter: 2, value: 3, index: index() }],

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use phynexus::Element;
-use phynexus::graph::op::Combine;
+use phynexus::op::Combine;
 
 /// An element and the type in which it is combined: `f32` for the 16-bit floats, its own otherwise.
 pub(super) trait Combinable: Copy + Send + Sync + 'static {

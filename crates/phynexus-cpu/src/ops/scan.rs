@@ -1,7 +1,7 @@
 //! Running combinations along an axis.
 
 use phynexus::DType;
-use phynexus::graph::op::Combine;
+use phynexus::op::Combine;
 
 use super::element::{Combinable, Combiner, by_combine, combines};
 use super::{Axis, Shared, Source, parallel_ranges};

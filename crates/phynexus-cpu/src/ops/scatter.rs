@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use phynexus::graph::op::{Combine, ScatterMode};
+use phynexus::op::{Combine, ScatterMode};
 use phynexus::{DType, host_memory, interrupt};
 
 use super::element::{Combinable, Combiner, by_combine, combines};

@@ -3,7 +3,7 @@
 use std::ops::{BitAnd, BitOr, BitXor};
 
 use phynexus::DType;
-use phynexus::graph::op::Binary;
+use phynexus::op::Binary;
 
 use super::BinaryKernels;
 use super::instruction_set::InstructionSet;

@@ -1,7 +1,7 @@
 //! Combining the elements of a vector into one.
 
 use phynexus::DType;
-use phynexus::graph::op::Combine;
+use phynexus::op::Combine;
 
 use super::binary::Wrapping;
 use super::folds;

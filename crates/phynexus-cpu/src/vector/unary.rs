@@ -1,7 +1,7 @@
 //! Functions of one operand.
 
 use phynexus::DType;
-use phynexus::graph::op::Unary;
+use phynexus::op::Unary;
 
 use super::UnaryKernel;
 use super::instruction_set::InstructionSet;

@@ -4,7 +4,7 @@
 #[path = "../../../phynexus/src/tensor/golden/cases.rs"]
 mod cases;
 
-use phynexus::{DType, Device, Error, Result, Tensor, graph::op::Combine, tensor::IndexSpec};
+use phynexus::{DType, Device, Error, Result, Tensor, op::Combine, tensor::IndexSpec};
 
 const GOLDEN: &str = include_str!("../../../phynexus/src/tensor/golden/golden.txt");
 

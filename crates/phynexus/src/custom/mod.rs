@@ -31,32 +31,23 @@
 //! # Ok::<(), phynexus::Error>(())
 //! ```
 //!
+//! The definition of a kernel, which the graph's operations hold, is in `op/custom`; here it meets tensors.
+//!
 //! | file | subject |
 //! |---|---|
-//! | `kernel` | the kernel and its launch |
-//! | `builder` | making one, and what is checked then |
-//! | `pattern` | shapes of parameters as patterns of names and numbers |
-//! | `arguments` | tensors and numbers against the signature |
-//! | `parameters` | what machine code takes against the signature |
-//! | `host` | the function for the CPU |
-//! | `gradient` | the derivative, as another kernel or as tensor code |
-//! | `diagnostics` | a compiler's messages with the source's lines |
+//! | `launch` | compiling a kernel, and launching it on tensors |
+//! | `gradient` | the derivative as tensor code |
 
-mod arguments;
-mod builder;
-pub mod diagnostics;
 mod gradient;
-mod host;
-mod kernel;
-mod parameters;
-mod pattern;
+mod launch;
 #[cfg(test)]
 mod tests;
 
-pub use crate::dtype::{Elements, ElementsMut};
-pub use builder::{CustomKernelBuilder, OutputShape};
+pub use crate::{
+    dtype::{Elements, ElementsMut},
+    op::custom::{
+        CustomCall, CustomKernel, CustomKernelBuilder, HostCall, HostInput, HostOutput, OutputShape,
+        Parameter, ParameterKind, Source, SourceLanguage, diagnostics,
+    },
+};
 pub use gradient::GradientCall;
-pub use host::{HostCall, HostInput, HostOutput};
-pub use kernel::{CustomCall, CustomKernel, Parameter, ParameterKind, Source, SourceLanguage};
-
-pub(crate) use gradient::input_gradients;

@@ -259,7 +259,7 @@ fn a_gradient_that_the_device_does_not_run_is_refused_before_the_backward_pass()
     }
     // Where no gradient is wanted, none is needed.
     assert_eq!(kernel.call(&[&x], &[])?.to_vec::<f64>()?, [8.0]);
-    let _guard = crate::graph::no_grad();
+    let _guard = crate::op::gradient::no_grad();
     kernel.compile(x.device())?;
     assert_eq!(kernel.call(&[&variable], &[])?.to_vec::<f64>()?, [8.0]);
     // Languages of the same devices go together.

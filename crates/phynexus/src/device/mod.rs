@@ -2,19 +2,22 @@
 
 mod end;
 mod exchange;
-pub mod memory;
+mod memory;
 mod registry;
 
 use std::{any::Any, fmt, sync::Arc};
 
 pub use end::{finish, finish_within};
 pub use exchange::Exchange;
-pub use memory::{MemoryStatistics, Pool};
+pub use memory::MemoryStatistics;
 pub use registry::{Missing, devices, find, missing, register, register_missing};
 
 use crate::{
-    DType, Error, Result, custom::CustomKernel, graph::ir::IrNode, host_memory, kernel::lower::Target,
-    kernel::step::Step, shape::Layout,
+    DType, Error, Result, host_memory,
+    kernel::{lower::Target, step::Step},
+    op::custom::CustomKernel,
+    op::ir::IrNode,
+    shape::Layout,
 };
 
 /// What a device is, so that reports never say more than is true.

@@ -17,14 +17,14 @@ use super::{
 };
 use crate::{
     DType, Error, Result, Scalar,
-    custom::{CustomCall, CustomKernel, ParameterKind, Source, diagnostics::annotate},
     device::{Binding, Buffer, Executable, Prepared},
-    graph::op::Op,
-    kernel::step::{Library, Step},
     kernel::{
         Index, Ranges,
         fused::{Fused, Instruction, Operation, Parameter, Store},
+        step::{Library, Step},
     },
+    op::Op,
+    op::custom::{CustomCall, CustomKernel, ParameterKind, Source, diagnostics::annotate},
     shape::element_count,
 };
 

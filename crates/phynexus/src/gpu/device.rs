@@ -22,15 +22,15 @@ use super::{
 };
 use crate::{
     DType, Error, Result,
-    custom::CustomKernel,
     device::{
-        Backend, Buffer, DeviceInfo, Exchange, Executable, HostRead, MemoryStatistics, Peaks, Pool, Sequence,
+        Backend, Buffer, DeviceInfo, Exchange, Executable, HostRead, MemoryStatistics, Peaks, Sequence,
         Support,
     },
-    graph::{Composite, ir::IrNode, op::Op},
     interrupt,
-    kernel::lower::Target,
-    kernel::step::Step,
+    kernel::{lower::Target, step::Step},
+    op::custom::CustomKernel,
+    op::{Composite, Op, ir::IrNode},
+    pool::Pool,
     shape::Layout,
 };
 

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use super::{Driver, clock::Clock, spill::Spilling};
-use crate::{
-    Error, Result,
-    device::{MemoryStatistics, Pool},
-};
+use crate::{Error, Result, device::MemoryStatistics, pool::Pool};
 
 /// A device's blocks; shared by everything that holds one.
 pub(super) struct Heap<D: Driver> {

@@ -48,10 +48,10 @@ use smallvec::SmallVec;
 
 use crate::{
     DType, Error, Result, Scalar,
-    custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, HostRead, Peaks},
-    graph::{ir::IrNode, op::Op},
     kernel::{loops::Kernel, lower::Target},
+    op::custom::{CustomKernel, Source, SourceLanguage},
+    op::{Op, ir::IrNode},
     shape::Layout,
 };
 
@@ -264,6 +264,6 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// [`Backend::reads_layout`](crate::device::Backend::reads_layout).
     fn reads_layout(&self, node: &IrNode, operand: usize, layout: &Layout) -> bool {
         let _ = (operand, layout);
-        *node.op.exact() == crate::graph::op::Op::Dot
+        *node.op.exact() == crate::op::Op::Dot
     }
 }

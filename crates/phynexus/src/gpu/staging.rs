@@ -9,10 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::{
-    Result,
-    device::{HostRead, Pool},
-};
+use crate::{Result, device::HostRead, pool::Pool};
 
 /// Bytes of a piece, and of the parts in which large reads are made.
 pub(super) const PIECE: usize = 4 << 20;

@@ -1,13 +1,11 @@
-//! The graph: the op set, nodes, rewrites, composites and gradients.
+//! The graph that operations are recorded in: nodes, users' handles to them, what is known of their values, hooks.
 
-pub mod check;
-pub mod composite;
-pub(crate) mod formula;
-pub mod gradient;
-pub mod ir;
+mod extremes;
+mod hooks;
 pub(crate) mod node;
-pub mod op;
-pub(crate) mod rewrite;
+mod tensor;
 
-pub use composite::Composite;
-pub use gradient::{Gradients, no_grad};
+pub(crate) use extremes::{Extremes, Reliance};
+pub(crate) use hooks::of as hooks_of;
+pub use hooks::{Hook, HookFunction, HookHandle, Hooks};
+pub use tensor::Tensor;

@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     collections::HashSet,
-    hash::{BuildHasherDefault, Hash, Hasher},
+    hash::{Hash, Hasher},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -12,43 +12,14 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{gradient::Hooks, op::Op};
+use super::{Extremes, Hooks, Tensor};
 use crate::{
     DType,
     device::{Device, Storage},
+    hash::{FastBuild, FastHasher},
+    op::Op,
     shape::{Dims, same_extents},
-    tensor::Extremes,
 };
-
-/// A fast hash for keys that no adversary chooses (the multiply-rotate scheme of rustc's FxHash).
-#[derive(Default, Clone, Copy)]
-pub(crate) struct FastHasher(u64);
-
-impl Hasher for FastHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        words.iter().for_each(|w| self.write_u64(u64::from_le_bytes(*w)));
-        rest.iter().for_each(|b| self.write_u64(u64::from(*b)));
-    }
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
-    }
-    fn write_u8(&mut self, v: u8) {
-        self.write_u64(v.into());
-    }
-    fn write_u32(&mut self, v: u32) {
-        self.write_u64(v.into());
-    }
-    fn write_usize(&mut self, v: usize) {
-        self.write_u64(v as u64);
-    }
-    fn finish(&self) -> u64 {
-        self.0 ^ self.0 >> 32
-    }
-}
-
-/// Builds [`FastHasher`]s.
-pub(crate) type FastBuild = BuildHasherDefault<FastHasher>;
 
 /// What a node computes, without its operands. Equal signatures are one object, so that plan keys compare ids.
 #[derive(Debug)]
@@ -179,7 +150,7 @@ pub(crate) struct Node {
 pub(crate) struct Body {
     pub(crate) sources: Sources,
     pub(crate) data: Option<Box<Storage>>,
-    pub(crate) grad: Option<crate::Tensor>,
+    pub(crate) grad: Option<Tensor>,
     /// Of a gradient, the value that was differentiated: computed with it if somebody still holds it, while what both follow
     /// from is at hand.
     pub(crate) beside: Option<Weak<Node>>,
@@ -318,7 +289,7 @@ fn take_apart(body: &mut Body, pending: &mut SmallVec<[Arc<Node>; 8]>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::op::{Binary, Unary};
+    use crate::op::{Binary, Unary};
 
     #[test]
     fn equal_signatures_are_one_object_in_all_threads() {

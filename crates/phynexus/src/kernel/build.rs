@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     DType, Scalar,
-    graph::op::{Binary, Combine, Unary},
+    op::{Binary, Combine, Unary},
 };
 
 /// A kernel in the making. Statements are added to the innermost open body; methods that take a closure open one.

@@ -12,7 +12,7 @@ use super::{
     },
     view::Mask,
 };
-use crate::{DType, Error, Result, dtype::Kind, graph::op::Combine};
+use crate::{DType, Error, Result, dtype::Kind, op::Combine};
 
 /// What a device can take.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::{index::Index, view::Mask};
 use crate::{
     DType, Scalar,
-    graph::op::{Binary, Combine, Unary},
+    op::{Binary, Combine, Unary},
     shape::element_count,
 };
 

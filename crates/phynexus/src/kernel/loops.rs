@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     DType, Scalar,
-    graph::op::{Binary, Combine, Unary},
+    op::{Binary, Combine, Unary},
 };
 
 /// The number of a bound value; each is bound once in the kernel.

@@ -2,8 +2,8 @@
 
 use crate::{
     DType,
-    graph::{ir::IrNode, op::Op},
     kernel::fused::Fused,
+    op::{Op, ir::IrNode},
     shape::Layout,
 };
 
@@ -77,4 +77,31 @@ impl Step {
             Step::Batch(_) | Step::Library(_) => None,
         }
     }
+}
+
+/// A step of a plan, for people and reports.
+#[derive(Clone, Debug)]
+pub struct StepSummary {
+    /// What it is: `elementwise`, `rows`, `dot`.
+    pub name: String,
+    /// What it computes: the functions of a kernel in order, or an operation's operands.
+    pub detail: String,
+    /// The device.
+    pub device: String,
+    /// Tensors read.
+    pub inputs: usize,
+    /// Tensors written.
+    pub outputs: usize,
+    /// Bytes of the tensors read.
+    pub bytes_read: usize,
+    /// Bytes of the tensors written.
+    pub bytes_written: usize,
+    /// Arithmetic operations, each function counted as one and each multiply-add as two.
+    pub operations: u64,
+    /// A matrix product or a convolution of factors other than whole `float32`s, whose peak is another.
+    pub own_peak: bool,
+    /// The kernel as text, for fused steps.
+    pub listing: Option<String>,
+    /// Why it does not run on the plan's device, if so.
+    pub reason: Option<String>,
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use super::index::{Atom, Index, Ranges, Term};
-use crate::{Error, Result, graph::op::Op, shape::element_count};
+use crate::{Error, Result, op::Op, shape::element_count};
 
 /// A list of coordinates, one an axis.
 pub type Coordinates = SmallVec<[Index; 4]>;

@@ -3,7 +3,7 @@
 use super::Decomposition;
 use crate::{
     DType, Error, Result, Tensor,
-    graph::gradient::tests::harness::{check, values},
+    gradient::tests::harness::{check, values},
     oracle::reference_device,
 };
 

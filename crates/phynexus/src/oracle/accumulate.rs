@@ -5,7 +5,7 @@ use super::{
     integer,
     number::{Interval, Number, greatest, least_normal, ulp, unit_roundoff},
 };
-use crate::{DType, graph::op::Combine};
+use crate::{DType, op::Combine};
 
 /// Combines numbers of one dtype. The bounds of the result hold for every order of combination and for fused
 /// multiply-adds: a sum of n terms is within n + 1 roundings of the sum of their magnitudes (Higham, "Accuracy and

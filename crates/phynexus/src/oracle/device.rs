@@ -23,9 +23,11 @@ use crate::{
         Support,
     },
     dtype::scalar_bytes,
-    graph::{Composite, ir::IrNode, op::Op},
-    kernel::lower::Target,
-    kernel::step::{Library, Operand, Step},
+    kernel::{
+        lower::Target,
+        step::{Library, Operand, Step},
+    },
+    op::{Composite, Op, ir::IrNode},
 };
 
 /// The reference device. It is not registered: who wants it names it here.

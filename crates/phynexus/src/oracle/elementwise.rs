@@ -9,7 +9,7 @@ use crate::dtype::read_scalars;
 use crate::{
     DType, Scalar,
     dtype::scalar_bytes,
-    graph::op::{Binary, Unary},
+    op::{Binary, Unary},
 };
 
 /// A function of one number of `dtype`.

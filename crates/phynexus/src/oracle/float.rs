@@ -9,7 +9,7 @@ use std::f64::consts::{FRAC_PI_2, PI};
 use super::number::{Interval, Number, ulp};
 use crate::{
     DType,
-    graph::op::{Binary, Unary},
+    op::{Binary, Unary},
 };
 
 const POW_ULPS: f64 = 16.0;

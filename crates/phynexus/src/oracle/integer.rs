@@ -2,7 +2,7 @@
 
 use crate::{
     DType,
-    graph::op::{Binary, Unary},
+    op::{Binary, Unary},
 };
 
 /// Bits of an integer type; 1 for `bool`.

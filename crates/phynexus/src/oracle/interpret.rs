@@ -13,7 +13,6 @@ use smallvec::SmallVec;
 use super::scalar;
 use crate::{
     DType, Error, Result, Scalar,
-    graph::op::Combine,
     kernel::{
         index::Index,
         loops::{
@@ -21,6 +20,7 @@ use crate::{
             Value,
         },
     },
+    op::Combine,
 };
 
 /// Runs a kernel over the whole grid, in subgroups of `subgroup` invocations. `buffers` are its buffer parameters,

@@ -48,15 +48,13 @@ use array::{counted, every_coordinate};
 
 use crate::dtype::read_scalars;
 use crate::{
-    DType, Error, Result, Tensor,
-    custom::CustomCall,
-    graph::{
-        Composite,
+    DType, Error, Result,
+    op::custom::CustomCall,
+    op::{
+        Composite, Op, TensorType,
         check::check,
         ir::{Ir, IrNode},
-        op::Op,
     },
-    schedule::import_body,
 };
 
 /// The outputs of a graph whose leaves have these values.
@@ -167,11 +165,8 @@ fn elements(node: &IrNode, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
 
 /// A composite means what its body means, but for the sign of zeros: a device's own kernel may take other ways to them.
 fn opened(composite: &Composite, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
-    let placeholders: Vec<Tensor> =
-        inputs.iter().map(|i| Tensor::placeholder(reference_device(), i.dtype, &i.shape)).collect();
-    let _guard = crate::no_grad();
-    let result = composite.body(&placeholders)?;
-    let body = import_body(&placeholders, &result)?;
+    let types: Vec<TensorType> = inputs.iter().map(|i| TensorType::new(i.dtype, &i.shape)).collect();
+    let body = composite.draft(&types)?;
     let mut operands: Vec<OracleArray> = inputs.iter().copied().cloned().collect();
     if let Composite::Tf32 { .. } = composite {
         operands.iter_mut().flat_map(|operand| &mut operand.elements).for_each(float::round_to_tf32);

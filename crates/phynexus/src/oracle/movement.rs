@@ -7,10 +7,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    graph::{
-        ir::IrNode,
-        op::{Op, ScatterMode},
-    },
+    op::{Op, ScatterMode, ir::IrNode},
 };
 
 /// The elements of a view, a padding or a concatenation.

@@ -6,7 +6,7 @@ use super::{
     array::{OracleArray, every_coordinate, flat_index},
     number::Number,
 };
-use crate::graph::{ir::IrNode, op::Combine};
+use crate::op::{Combine, ir::IrNode};
 
 /// How two numbers compare, NaN being the greatest and equal to itself; `None` if their bounds overlap.
 fn compare(a: Number, b: Number) -> Option<Ordering> {

@@ -4,7 +4,7 @@ use crate::dtype::read_scalars;
 use crate::{
     DType, Scalar,
     dtype::scalar_bytes,
-    graph::op::{Binary, Unary},
+    op::{Binary, Unary},
     oracle::{self, Number, from_scalar},
 };
 

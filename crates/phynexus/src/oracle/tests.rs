@@ -5,7 +5,7 @@ use smallvec::smallvec;
 use super::*;
 use crate::{
     DType, Element, Scalar,
-    graph::op::{Axes, Binary, Combine, ConvKind, Geometry, IndexRange, PoolKind, ScatterMode, Unary},
+    op::{Axes, Binary, Combine, ConvKind, Geometry, IndexRange, PoolKind, ScatterMode, Unary},
 };
 
 fn array<T: Element>(values: &[T], shape: &[usize]) -> OracleArray {

@@ -8,10 +8,7 @@ use super::{
 };
 use crate::{
     DType,
-    graph::{
-        ir::IrNode,
-        op::{Combine, ConvKind, Geometry, PoolKind},
-    },
+    op::{Combine, ConvKind, Geometry, PoolKind, ir::IrNode},
     shape::{Dims, element_count},
 };
 

@@ -21,10 +21,8 @@
 //! |---|---|
 //! | `recorder` | what is noted while a profiler runs |
 //! | `result` | a finished profile: rows, figures, the table |
-//! | `peaks` | what a device can do at most, measured |
 //! | `trace` | the timeline as Chrome's trace format |
 
-mod peaks;
 mod recorder;
 mod result;
 mod trace;

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     Error, Result,
     device::{Device, MemoryStatistics},
-    schedule::explain::StepSummary,
+    kernel::step::StepSummary,
 };
 
 /// More events, and more changes of memory, than this are counted only.

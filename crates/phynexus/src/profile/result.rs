@@ -6,9 +6,8 @@ use std::{
     time::Duration,
 };
 
-use super::peaks;
 use crate::{
-    Error, Result,
+    Error,
     device::{Device, MemoryStatistics, Peaks},
     text::show_bytes,
     text::show_count,
@@ -123,7 +122,7 @@ impl ProfileRow {
     }
 
     /// Whether the peaks are those of its work.
-    fn has_roof(&self) -> bool {
+    pub(crate) fn has_roof(&self) -> bool {
         self.track == Track::Kernels && !self.own_peak
     }
 }
@@ -226,35 +225,6 @@ impl Profile {
     /// The rows of kernels.
     pub fn kernels(&self) -> impl Iterator<Item = &ProfileRow> {
         self.rows.iter().filter(|row| row.track == Track::Kernels)
-    }
-
-    /// Measures what devices can do that do not tell it, by a copy and a matrix product; once a process.
-    ///
-    /// # Errors
-    /// Those of computing on the device.
-    pub fn measure_peaks(&mut self) -> Result<()> {
-        self.measure_peaks_with(&mut |_| {})
-    }
-
-    /// The same, and calls `tell` with what is measured next, in words: a device that is slow, or compiles slowly, takes
-    /// seconds.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn measure_peaks_with(&mut self, tell: &mut dyn FnMut(&str)) -> Result<()> {
-        let Profile { rows, devices, .. } = self;
-        for device in devices {
-            if device.peaks.bytes.is_none() || device.peaks.operations.is_none() {
-                device.peaks = peaks::measured(device.device, tell)?;
-                // Other programs may have held the measurement up. What was reached can be reached; not so with bytes, which
-                // may have come from a cache.
-                let own = rows.iter().filter(|row| row.device == device.device.name() && row.has_roof());
-                let reached = own.filter_map(ProfileRow::operations_per_second).fold(0.0, f64::max);
-                device.peaks.operations = device.peaks.operations.map(|most| most.max(reached));
-                device.origin = PeakOrigin::Measured;
-            }
-        }
-        Ok(())
     }
 
     /// What the device of a row can do at most; nothing known if it is not one of the profile's.

@@ -7,15 +7,15 @@ use smallvec::SmallVec;
 use super::group::{Group, GroupId, Grouping, Home, reduce_coordinates};
 use crate::{
     DType, Error, Result, Scalar,
-    graph::{
-        ir::{Id, Ir},
-        node::FastBuild,
-        op::{Binary, Op},
-    },
+    hash::FastBuild,
     kernel::{
         fused::{Fused, Instruction, Operation, Parameter, Store, Value},
         index::{Index, Ranges},
         view::{self, Coordinates, Mask},
+    },
+    op::{
+        Binary, Op,
+        ir::{Id, Ir},
     },
     shape::{Layout, contiguous_strides},
 };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::plan::Plan;
-use crate::graph::node::FastBuild;
+use crate::hash::FastBuild;
 
 /// More plans than this are never kept.
 const CAPACITY: usize = 512;

@@ -17,8 +17,9 @@ use self::recording::{Recording, modes};
 use crate::{
     Error, Result, Tensor,
     device::Buffer,
-    graph::{gradient, op::Op},
-    tensor::{Generator, Reliance},
+    graph::Reliance,
+    op::{Op, gradient},
+    random::Generator,
 };
 
 /// More recordings than this are not kept: each has a plan.
@@ -32,8 +33,6 @@ thread_local! {
 enum Mode {
     /// They are computed when somebody reads.
     Evaluating,
-    /// They are a composite's body.
-    Body,
     /// They are a captured function, of which this was noted so far.
     Capturing(Notes),
 }
@@ -74,11 +73,6 @@ impl Drop for ModeGuard {
             MODE.replace(mode);
         }
     }
-}
-
-/// Until the result is dropped, nothing that this thread records is evaluated because of how much is pending.
-pub(crate) fn record_body() -> impl Drop {
-    ModeGuard::enter(Mode::Body)
 }
 
 /// True while operations are recorded that must not be evaluated yet.

@@ -3,9 +3,9 @@
 use smallvec::SmallVec;
 
 use super::group::is_library;
-use crate::graph::{
+use crate::op::{
+    Binary, Class, Op,
     ir::{Id, Ir},
-    op::{Binary, Class, Op},
 };
 
 /// A chain with at most this many loads and operations is computed again rather than stored.

@@ -21,13 +21,13 @@ use self::paths::Visits;
 use super::cost::{Cost, costs};
 use crate::{
     Result,
-    graph::{
-        ir::{Id, Ir, IrNode},
-        op::{Axes, Op},
-    },
     kernel::{
         index::{Index, Ranges},
         view::{self, Coordinates},
+    },
+    op::{
+        Axes, Op,
+        ir::{Id, Ir, IrNode},
     },
     shape::{Layout, contiguous_strides, element_count},
 };

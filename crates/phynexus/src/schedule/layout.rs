@@ -5,12 +5,12 @@ use std::collections::HashMap;
 
 use crate::{
     device::Backend,
-    graph::{
+    op::view::view_layout,
+    op::{
+        Op,
         ir::{Id, Ir, IrNode},
-        op::Op,
     },
     shape::Layout,
-    tensor::view_layout,
 };
 
 /// The graph with `Contiguous` nodes before operands that are views, or leaves, that the device does not read as they lie.

@@ -20,6 +20,8 @@ mod order;
 pub mod placement;
 mod places;
 pub mod plan;
+mod record;
+pub(crate) mod rewrite;
 mod ruined;
 #[cfg(test)]
 mod tests;
@@ -38,12 +40,9 @@ use smallvec::SmallVec;
 use crate::{
     Error, Result, Tensor,
     device::{Device, Storage},
-    graph::{
-        ir::{Id, Ir},
-        node::Node,
-        op::Op,
-    },
+    graph::node::Node,
     interrupt,
+    op::ir::Ir,
     profile::{self, Phase},
     shape::Layout,
 };
@@ -52,7 +51,7 @@ pub(crate) use eager::is_eager;
 pub use eager::{EagerMode, eager};
 pub use memory_check::set_memory_checks;
 use plan::{Leaf, Plan};
-pub(crate) use ruined::check as refuse_ruined;
+pub(crate) use record::random_state;
 use walk::{Pending, Privacy, Walk, Walker};
 
 /// Guards the marks and claims of nodes: held while walking, never while planning or computing.
@@ -280,36 +279,4 @@ pub fn execute_ir(ir: &Ir, leaves: &[Tensor], device: Device) -> Result<Vec<Tens
     let results = planned(ir, &described, device)?.run(&data, &|_| false)?;
     let outputs = ir.outputs.iter().zip(results);
     Ok(outputs.map(|(&o, storage)| Tensor::from_storage(device, ir.node(o).dtype, storage)).collect())
-}
-
-/// The graph between placeholders and a result recorded from them.
-pub(crate) fn import_body(placeholders: &[Tensor], result: &Tensor) -> Result<Ir> {
-    let mut ir = Ir::default();
-    let mut ids: std::collections::HashMap<u64, Id> = std::collections::HashMap::new();
-    for placeholder in placeholders {
-        let id = ir.push(Op::Buffer, placeholder.dtype(), placeholder.shape().into(), []);
-        ids.insert(placeholder.node().number, id);
-    }
-    // Numbers rise with creation, so sorting by them is a topological order.
-    let mut nodes: Vec<Arc<Node>> = Vec::new();
-    let mut stack = vec![result.node().clone()];
-    let mut seen = std::collections::HashSet::new();
-    while let Some(node) = stack.pop() {
-        if ids.contains_key(&node.number) || !seen.insert(node.number) {
-            continue;
-        }
-        if *node.op() == Op::Buffer {
-            return Err(Error::internal("import_body", "a composite's body may not hold data of its own"));
-        }
-        stack.extend(node.sources());
-        nodes.push(node);
-    }
-    nodes.sort_unstable_by_key(|n| n.number);
-    for node in nodes {
-        let inputs: SmallVec<[Id; 3]> = node.sources().iter().map(|s| ids[&s.number]).collect();
-        let id = ir.push(node.op().clone(), node.signature.dtype, node.signature.shape.clone(), inputs);
-        ids.insert(node.number, id);
-    }
-    ir.outputs.push(ids[&result.node().number]);
-    Ok(ir)
 }

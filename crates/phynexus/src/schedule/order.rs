@@ -8,7 +8,7 @@ use super::plan::Piece;
 use crate::kernel::step::Step;
 use crate::{
     Error, Result,
-    graph::ir::{Id, Ir},
+    op::ir::{Id, Ir},
 };
 
 /// The pieces in an order that respects what they read.

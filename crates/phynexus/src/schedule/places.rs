@@ -9,8 +9,8 @@ use std::{
 use super::plan::{Leaf, Owned, Piece, Place};
 use crate::kernel::step::Step;
 use crate::{
-    graph::ir::{Id, Ir},
     kernel::fused::Operation,
+    op::ir::{Id, Ir},
     shape::Layout,
 };
 

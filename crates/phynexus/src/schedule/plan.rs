@@ -24,14 +24,14 @@ use crate::kernel::step::{Library, Operand, Step};
 use crate::{
     DType, Error, Result,
     device::{Binding, Buffer, Device, Executable, Prepared, Sequence, Storage, Support},
-    graph::{
-        ir::{Id, Ir, IrNode},
-        op::Op,
-        rewrite::rewrite,
-    },
     interrupt::{self, Shield},
     kernel::fused::Fused,
+    op::{
+        Op,
+        ir::{Id, Ir, IrNode},
+    },
     profile::{self, Phase},
+    schedule::rewrite::rewrite,
     shape::Layout,
 };
 

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use super::{build, group};
 use crate::{
     DType, Scalar,
-    graph::{
-        ir::{Id, Ir},
-        op::{Axes, Binary, Combine, Op, Unary},
-    },
     kernel::fused::Fused,
+    op::{
+        Axes, Binary, Combine, Op, Unary,
+        ir::{Id, Ir},
+    },
     shape::{Dims, Layout},
 };
 

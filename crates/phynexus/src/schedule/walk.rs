@@ -8,11 +8,11 @@ use super::placement;
 use crate::{
     Error, Result, Tensor,
     device::{Device, Storage},
-    graph::{
+    graph::node::{Node, Sources, shared},
+    op::{
+        Op,
         gradient::rule,
         ir::{Id, Ir},
-        node::{Node, Sources, shared},
-        op::Op,
     },
 };
 

@@ -3,7 +3,7 @@
 use super::null::null_device;
 use crate::{
     DType, Error, Tensor,
-    graph::op::Op,
+    op::Op,
     tensor::{Generator, GeneratorState, IndexSpec},
 };
 

@@ -3,7 +3,7 @@
 use super::operands::{broadcast2, fitting, floating, promote2, whole, with_scalar};
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    graph::op::{Binary, Op},
+    op::{Binary, Op},
     shape::{broadcast, dims, same_extents},
 };
 

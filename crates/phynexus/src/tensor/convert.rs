@@ -1,6 +1,6 @@
 //! Conversions: dtype, bits, device.
 
-use crate::{DType, Error, Result, Tensor, device::Device, graph::op::Op};
+use crate::{DType, Error, Result, Tensor, device::Device, op::Op};
 
 impl Tensor {
     /// The same values as another dtype. Floats become integers by truncation, saturate at 64 bits and wrap (NaN becomes

@@ -1,7 +1,7 @@
 //! What the core methods record and refuse. Values are tested where a device computes them.
 
 use super::null::null_device;
-use crate::{DType, Error, Result, Scalar, Tensor, graph::op::Op};
+use crate::{DType, Error, Result, Scalar, Tensor, op::Op};
 
 fn tensor(shape: &[usize], dtype: DType) -> Tensor {
     let bytes = vec![0; shape.iter().product::<usize>() * dtype.size()];

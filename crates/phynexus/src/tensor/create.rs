@@ -2,15 +2,13 @@
 
 use std::borrow::Cow;
 
-use super::{
-    extremes::Extremes,
-    operands::{fitting, whole, with_scalar},
-};
+use super::operands::{fitting, whole, with_scalar};
 use crate::{
     DType, Element, Error, Result, Scalar, Tensor,
     device::{Device, Storage},
-    graph::op::Op,
+    graph::Extremes,
     host_memory,
+    op::Op,
     schedule::backlog,
     shape::{Dims, Layout, check_rank, checked_element_count},
     text::counted,

@@ -3,7 +3,7 @@
 use super::operands::promote2;
 use crate::{
     DType, Error, Result, Tensor,
-    graph::op::{Axes, Combine},
+    op::{Axes, Combine},
     shape::{Dims, element_count},
 };
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    graph::op::{Combine, IndexRange, ScatterMode},
+    op::{Combine, IndexRange, ScatterMode},
     shape::{Dims, broadcast, element_count},
 };
 

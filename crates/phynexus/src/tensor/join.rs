@@ -1,9 +1,8 @@
 //! Joining and splitting along an axis.
 
 use crate::{
-    DType, Error, Result, Tensor,
-    graph::op::Op,
-    host_memory, interrupt,
+    DType, Error, Result, Tensor, host_memory, interrupt,
+    op::Op,
     shape::{Dims, normalize_axis},
 };
 

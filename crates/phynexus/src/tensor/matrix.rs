@@ -3,7 +3,7 @@
 use super::operands::promote2;
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    graph::op::Binary,
+    op::Binary,
     shape::{Dims, normalize_axis},
 };
 

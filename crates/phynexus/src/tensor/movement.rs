@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::{
     Error, Result, Scalar, Tensor,
-    graph::op::Op,
+    op::Op,
     shape::{Dims, checked_element_count, normalize_axis},
     text::counted,
 };

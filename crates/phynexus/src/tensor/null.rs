@@ -11,8 +11,8 @@ use crate::{
         Backend, Buffer, Device, DeviceInfo, DeviceNature, Executable, Memory, MemoryStatistics, Support,
         register,
     },
-    graph::ir::IrNode,
     kernel::step::Step,
+    op::ir::IrNode,
 };
 
 struct Null;

@@ -2,7 +2,7 @@
 
 use crate::{
     DType, Error, Kind, Result, Scalar, Tensor,
-    graph::op::Op,
+    op::Op,
     shape::{Dims, broadcast, dims},
 };
 

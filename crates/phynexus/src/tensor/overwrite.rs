@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::extremes::Extremes;
-use crate::{Result, Tensor, schedule::capture::is_recording};
+use crate::{Result, Tensor, graph::Extremes, schedule::capture::is_recording};
 
 impl Tensor {
     /// Writes over the element at these indices, one for each axis, if only the holder of this handle can see it: the data is

@@ -3,7 +3,7 @@
 use super::operands::promote2;
 use crate::{
     DType, Error, Result, Tensor,
-    graph::{composite::record_product, op::Op},
+    op::Op,
     shape::{Dims, broadcast},
 };
 
@@ -69,7 +69,7 @@ fn product(op: &'static str, a: &Tensor, b: &Tensor, dtype: DType) -> Result<Ten
         shape = matrix(row_batch, rows, columns);
         let folded: Dims = [row_batch.iter().product::<usize>() * rows, inner].into_iter().collect();
         let out = matrix(&[], folded[0], columns);
-        result = record_product(Op::Dot, dtype, out, [&row.reshaped(folded)?, &column])?;
+        result = Tensor::record_product(Op::Dot, dtype, out, [&row.reshaped(folded)?, &column])?;
     } else {
         let batch = broadcast(op, row_batch, column_batch).map_err(|_| {
             Error::shape(op, &[a.shape(), b.shape()], "the leading dimensions cannot be broadcast")
@@ -77,7 +77,7 @@ fn product(op: &'static str, a: &Tensor, b: &Tensor, dtype: DType) -> Result<Ten
         shape = matrix(&batch, rows, columns);
         let row = row.stretched(&matrix(&batch, rows, inner))?;
         let column = column.stretched(&matrix(&batch, inner, columns))?;
-        result = record_product(Op::Dot, dtype, shape.clone(), [&row, &column])?;
+        result = Tensor::record_product(Op::Dot, dtype, shape.clone(), [&row, &column])?;
     }
     if a.rank() == 1 {
         shape.remove(shape.len() - 2);

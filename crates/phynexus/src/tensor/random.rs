@@ -1,49 +1,16 @@
 //! Random tensors: a counter-based generator, so that a seed gives the same bits, integers and uniforms on every device.
 
-use std::{
-    f64::consts::TAU,
-    sync::{Arc, LazyLock, Mutex, PoisonError},
-};
+use std::{f64::consts::TAU, sync::LazyLock};
 
 use crate::{
     DType, Device, Error, Result, Scalar, Tensor,
-    graph::op::Op,
-    schedule::capture,
+    op::Op,
+    random::{Generator, GeneratorState},
+    schedule::{capture, random_state},
     shape::{Dims, checked_element_count},
 };
 
-/// A source of random numbers: a seed and a counter of the numbers given out (Threefry-2x32 with 20 rounds, Salmon et
-/// al., "Parallel random numbers: as easy as 1, 2, 3", 2011). It can be used from several threads; which of them gets
-/// which numbers then depends on their timing.
-#[derive(Debug)]
-pub struct Generator {
-    state: Arc<Mutex<GeneratorState>>,
-}
-
-/// All of a generator's state: restoring it repeats what came after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GeneratorState {
-    /// The seed: the generator's key.
-    pub seed: u64,
-    /// Blocks of 64 bits given out since the seed was set.
-    pub counter: u64,
-}
-
 static DEFAULT: LazyLock<Generator> = LazyLock::new(|| Generator::new(0));
-
-impl GeneratorState {
-    /// The state so many blocks later.
-    pub(crate) fn after(self, blocks: u64) -> GeneratorState {
-        GeneratorState { counter: self.counter.wrapping_add(blocks), ..self }
-    }
-
-    /// Key and counter as the leaf of a [`Op::RandomBits`].
-    pub(crate) fn leaf(self, device: Device) -> Result<Tensor> {
-        let GeneratorState { seed, counter } = self;
-        let words = [seed as u32, (seed >> 32) as u32, counter as u32, (counter >> 32) as u32];
-        Tensor::from_slice(&words, &[4], device)
-    }
-}
 
 /// Seeds the generator that random methods of [`Tensor`] use.
 pub fn manual_seed(seed: u64) {
@@ -51,51 +18,15 @@ pub fn manual_seed(seed: u64) {
 }
 
 impl Generator {
-    /// A generator with this seed.
-    pub fn new(seed: u64) -> Generator {
-        Generator { state: Arc::new(Mutex::new(GeneratorState { seed, counter: 0 })) }
-    }
-
-    /// Another handle to this generator.
-    pub(crate) fn share(&self) -> Generator {
-        Generator { state: self.state.clone() }
-    }
-
-    /// True if both are the same generator.
-    pub(crate) fn is_same(&self, other: &Generator) -> bool {
-        Arc::ptr_eq(&self.state, &other.state)
-    }
-
     /// The generator that random methods of [`Tensor`] use. Its seed is 0 until [`manual_seed`] sets another.
     pub fn default_generator() -> &'static Generator {
         &DEFAULT
     }
 
-    /// The state, to be restored later.
-    pub fn state(&self) -> GeneratorState {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Continues from a state.
     pub fn set_state(&self, state: GeneratorState) {
         capture::note_seeding();
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
-    }
-
-    /// The state before the next `blocks` blocks, which are given out.
-    pub(crate) fn advance(&self, blocks: u64) -> GeneratorState {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = *state;
-        *state = before.after(blocks);
-        before
-    }
-
-    /// Takes back the `blocks` blocks given out from a state on, unless somebody has drawn or set the state since.
-    pub(crate) fn give_back(&self, before: GeneratorState, blocks: u64) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if *state == before.after(blocks) {
-            *state = before;
-        }
+        self.replace_state(state);
     }
 
     /// Random 32-bit words, `uint32`. Key and counter are a leaf, so that equal computations are one plan.
@@ -106,7 +37,7 @@ impl Generator {
         let blocks = (words as u64).div_ceil(2);
         // A function that is being captured draws when it is replayed: meanwhile other threads may draw.
         let state = if capture::is_capturing() { self.state() } else { self.advance(blocks) };
-        let leaf = state.leaf(device)?;
+        let leaf = random_state(state, device)?;
         capture::note_draw(self, blocks, &leaf);
         Tensor::record(Op::RandomBits, DType::U32, shape.into(), &[&leaf])
     }

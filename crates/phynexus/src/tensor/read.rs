@@ -5,8 +5,8 @@ use std::{fmt, marker::PhantomData, sync::Arc};
 use crate::{
     Element, Error, Result, Tensor,
     device::{Buffer, HostRead},
-    graph::op::Op,
     host_memory,
+    op::Op,
     schedule::{self, plan::Plan},
 };
 
@@ -59,7 +59,7 @@ impl Tensor {
         let storage = if storage.layout.is_contiguous() {
             storage
         } else {
-            let _guard = crate::graph::gradient::no_grad();
+            let _guard = crate::op::gradient::no_grad();
             Tensor::record(Op::Contiguous, self.dtype(), self.shape().into(), &[self])?.storage()?
         };
         let size = self.dtype().size();

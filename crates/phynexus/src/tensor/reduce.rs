@@ -3,7 +3,7 @@
 use super::operands::floating;
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    graph::op::{Axes, Combine, Op},
+    op::{Axes, Combine, Op},
     shape::{Dims, element_count, normalize_axis},
 };
 

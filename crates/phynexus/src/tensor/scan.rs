@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    graph::op::{Combine, Op},
+    op::{Combine, Op},
     shape::{element_count, normalize_axis},
 };
 

@@ -4,9 +4,8 @@
 use smallvec::SmallVec;
 
 use crate::{
-    DType, Error, Result, Scalar, Tensor,
-    graph::op::{Combine, IndexRange, Op, ScatterMode},
-    host_memory, interrupt,
+    DType, Error, Result, Scalar, Tensor, host_memory, interrupt,
+    op::{Combine, IndexRange, Op, ScatterMode},
     schedule::capture::is_recording,
     shape::{Dims, element_count, normalize_axis},
 };

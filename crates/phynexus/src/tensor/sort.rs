@@ -2,9 +2,8 @@
 
 use super::operands::promote2;
 use crate::{
-    DType, Error, Result, Tensor,
-    graph::op::Op,
-    host_memory, interrupt,
+    DType, Error, Result, Tensor, host_memory, interrupt,
+    op::Op,
     shape::{Dims, normalize_axis},
 };
 

@@ -3,10 +3,7 @@
 use super::operands::floating;
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    graph::{
-        formula::Formula,
-        op::{Op, Unary},
-    },
+    op::{Op, Unary, formula::Formula},
     shape::dims,
 };
 

@@ -2,7 +2,7 @@
 
 use phynexus::{
     DType, Result, Scalar, Tensor,
-    graph::composite::Cell,
+    op::composite::Cell,
     tensor::{
         AttentionOptions, CrossEntropyOptions, GeluApproximation, Interpolation, RecurrentOutput,
         RecurrentWeights, Reduction,

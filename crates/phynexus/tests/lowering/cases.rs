@@ -2,9 +2,8 @@
 
 use phynexus::{
     DType,
-    graph::Composite,
-    graph::op::{Axes, Binary, Combine, ConvKind, Geometry, IndexRange, Op, ScatterMode, Unary},
     kernel::{check::Limits, lower::Target},
+    op::{Axes, Binary, Combine, Composite, ConvKind, Geometry, IndexRange, Op, ScatterMode, Unary},
     oracle::generate::{Case, CaseLeaf, Choice, Values, random_array},
 };
 

@@ -10,11 +10,6 @@ use phynexus::kernel::step::{Library, Operand, Step};
 use phynexus::{
     DType, Device, Element, Scalar, Tensor,
     device::Binding,
-    graph::{
-        Composite,
-        ir::IrNode,
-        op::{Binary, Op, Unary},
-    },
     kernel::{
         Index, Ranges,
         check::Limits,
@@ -22,6 +17,7 @@ use phynexus::{
         loops::MatrixShape,
         lower::{Target, lower},
     },
+    op::{Binary, Composite, Op, Unary, ir::IrNode},
     oracle::{
         Comparison, compare, evaluate,
         generate::{Case, Choice, Values, inconsistency, random_array, random_case, random_case_of, shrink},

@@ -15,11 +15,11 @@ const NAMES: [(&str, &str); 12] = [
     ("Error", "error"),
     ("Result", "error"),
     ("Device", "device"),
-    ("Gradients", "graph"),
-    ("GradientMode", "graph"),
-    ("no_grad", "graph"),
-    ("unary_functions", "graph"),
-    ("Tensor", "tensor"),
+    ("Gradients", "gradient"),
+    ("GradientMode", "op"),
+    ("no_grad", "op"),
+    ("unary_functions", "op"),
+    ("Tensor", "graph"),
 ];
 
 /// The sources of each module, without tests.

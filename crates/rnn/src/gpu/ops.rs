@@ -2,7 +2,7 @@
 
 use neurenix::phynexus::{
     Tensor,
-    graph::composite::Cell,
+    op::composite::Cell,
     tensor::{AttentionOptions, GeluApproximation, Generator, RecurrentWeights},
 };
 

@@ -2,7 +2,7 @@
 
 use neurenix::{
     nn::Parameter,
-    phynexus::{Tensor, graph::Gradients},
+    phynexus::{Tensor, gradient::Gradients},
 };
 
 use super::{

@@ -5,7 +5,7 @@ use std::thread;
 use neurenix::{
     nn::Parameter,
     optim::{Optimizer, clip_gradient_norm, gradient_norm},
-    phynexus::{Tensor, graph::Gradients},
+    phynexus::{Tensor, gradient::Gradients},
 };
 
 use super::step::{Batch, Measured, check_gradients, share};

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use neurenix::{
     nn::Parameter,
     optim::{Optimizer, clip_gradient_norm, gradient_norm},
-    phynexus::{DType, Tensor, graph::Gradients, tensor::Generator},
+    phynexus::{DType, Tensor, gradient::Gradients, tensor::Generator},
 };
 
 use super::{RegularizationConfig, direction::Direction};

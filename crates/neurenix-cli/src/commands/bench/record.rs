@@ -22,7 +22,7 @@ use neurenix::{
             register,
         },
         gpu::recorder,
-        graph::ir::IrNode,
+        op::ir::IrNode,
         kernel::step::Step,
         kernel::{
             check::Limits,

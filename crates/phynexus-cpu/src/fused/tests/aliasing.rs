@@ -2,7 +2,7 @@
 
 use phynexus::{
     DType,
-    graph::op::{Binary, Combine, Unary},
+    op::{Binary, Combine, Unary},
 };
 
 use super::{

@@ -2,11 +2,11 @@
 
 use phynexus::{
     DType, Scalar,
-    graph::op::{Binary, Combine, Unary},
     kernel::{
         Index, Mask, Ranges,
         fused::{Fused, Instruction, Operation, Parameter, Store, Value},
     },
+    op::{Binary, Combine, Unary},
 };
 
 use super::{Data, close, reference, run_all};

@@ -3,8 +3,8 @@
 
 use phynexus::{
     DType, Kind, Scalar,
-    graph::op::{Binary, Combine, Unary},
     kernel::fused::{Fused, Operation},
+    op::{Binary, Combine, Unary},
 };
 
 use super::Data;

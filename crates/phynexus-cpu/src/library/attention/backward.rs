@@ -2,8 +2,8 @@
 
 use phynexus::{
     DType, Result,
-    graph::{composite::AttentionAttributes, ir::IrNode},
     kernel::step,
+    op::{composite::AttentionAttributes, ir::IrNode},
     shape::{Layout, contiguous_strides},
 };
 

@@ -2,8 +2,8 @@
 
 use phynexus::{
     Result,
-    graph::{composite::AttentionAttributes, ir::IrNode},
     kernel::step,
+    op::{composite::AttentionAttributes, ir::IrNode},
 };
 
 use super::{

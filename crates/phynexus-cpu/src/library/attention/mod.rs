@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use phynexus::{
     DType, Result,
-    graph::{composite::AttentionAttributes, ir::IrNode},
     kernel::step,
+    op::{composite::AttentionAttributes, ir::IrNode},
     shape::Layout,
 };
 

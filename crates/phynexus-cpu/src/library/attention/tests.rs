@@ -2,7 +2,7 @@
 
 use phynexus::{
     Scalar,
-    graph::{Composite, composite::AttentionAttributes},
+    op::{Composite, composite::AttentionAttributes},
 };
 
 use crate::library::against_body::{Given, agree, given};

@@ -6,9 +6,9 @@ use phynexus::kernel::step::{Library, Operand, Step};
 use phynexus::{
     DType, Scalar,
     device::{Binding, Executable},
-    graph::{
+    op::{
+        Binary, ConvKind, Geometry, Op,
         ir::{Id, Ir},
-        op::{Binary, ConvKind, Geometry, Op},
     },
     oracle::{
         Comparison, OracleArray, compare, evaluate,

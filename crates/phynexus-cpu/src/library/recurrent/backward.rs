@@ -2,8 +2,11 @@
 
 use phynexus::{
     DType, Result,
-    graph::{composite::Cell, composite::Recurrence, ir::IrNode},
     kernel::step,
+    op::{
+        composite::{Cell, Recurrence},
+        ir::IrNode,
+    },
 };
 
 use super::{

@@ -4,8 +4,11 @@ use std::ops::Range;
 
 use phynexus::{
     DType, Result,
-    graph::{composite::Cell, composite::Recurrence, ir::IrNode},
     kernel::step,
+    op::{
+        composite::{Cell, Recurrence},
+        ir::IrNode,
+    },
 };
 
 use super::{

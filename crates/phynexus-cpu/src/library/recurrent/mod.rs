@@ -15,8 +15,11 @@ use std::ops::Range;
 
 use phynexus::{
     DType, Result,
-    graph::{composite::Cell, composite::Recurrence, ir::IrNode},
     kernel::step,
+    op::{
+        composite::{Cell, Recurrence},
+        ir::IrNode,
+    },
 };
 
 pub(super) use backward::Backward;

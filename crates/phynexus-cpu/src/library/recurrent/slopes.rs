@@ -1,6 +1,6 @@
 //! What a time step's gradient computes between the matrix products, for some rows (sequences) of the batch at a time.
 
-use phynexus::graph::composite::Cell;
+use phynexus::op::composite::Cell;
 
 use super::gates::gate;
 use crate::vector::{Arithmetic, BLOCK, InstructionSet, compiled, lanes, load, single, store};

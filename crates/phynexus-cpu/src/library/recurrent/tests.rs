@@ -3,11 +3,10 @@
 use phynexus::{
     DType,
     device::Support,
-    graph::{
-        Composite,
+    op::{
+        Composite, Op,
         composite::{Cell, Recurrence},
         ir::IrNode,
-        op::Op,
     },
 };
 use smallvec::SmallVec;

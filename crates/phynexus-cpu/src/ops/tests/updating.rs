@@ -1,6 +1,6 @@
 //! Scans and scatters.
 
-use phynexus::graph::op::{Combine, ScatterMode};
+use phynexus::op::{Combine, ScatterMode};
 use phynexus::{DType, Scalar};
 
 use crate::ops::{Axis, Indices, scan, scatter};

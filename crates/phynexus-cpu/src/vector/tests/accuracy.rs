@@ -1,7 +1,7 @@
 //! The bounds that the table in the documentation of [`crate::vector`] states.
 
 use phynexus::DType;
-use phynexus::graph::op::{Binary, Unary};
+use phynexus::op::{Binary, Unary};
 
 use super::references::{erf, ulps32, ulps64};
 use crate::vector::{Fused, InstructionSet, binary_for, fused_for, unary_for};

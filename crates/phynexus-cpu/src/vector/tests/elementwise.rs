@@ -1,6 +1,6 @@
 //! Meaning of every operation for every dtype, all lengths around a block, in place, scalar operands.
 
-use phynexus::graph::op::{Binary, Unary};
+use phynexus::op::{Binary, Unary};
 use phynexus::{DType, Scalar};
 
 use crate::test_values::{from_bytes, same, to_bytes, values};

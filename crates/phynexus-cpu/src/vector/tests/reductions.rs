@@ -1,6 +1,6 @@
 //! Horizontal reductions.
 
-use phynexus::graph::op::Combine;
+use phynexus::op::Combine;
 use phynexus::{DType, Scalar};
 
 use crate::test_values::{combine_reference, from_bytes, same, to_bytes};

@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     DType,
-    graph::op::{Binary, Combine},
     kernel::{
         Index, Mask, Ranges,
         build::Builder,
@@ -20,6 +19,7 @@ use crate::{
         loops::Value as Bound,
         view::{Coordinates, unflatten},
     },
+    op::{Binary, Combine},
 };
 
 /// Rows, columns and depth below which there is nothing to reuse.

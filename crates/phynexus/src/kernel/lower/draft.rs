@@ -2,11 +2,11 @@
 
 use crate::{
     DType, Scalar,
-    graph::op::{Binary, Combine},
     kernel::{
         Index, Mask, Ranges,
         fused::{Fused, Instruction, Operation, Parameter, Store, Value},
     },
+    op::{Binary, Combine},
 };
 
 /// A specification in the making.

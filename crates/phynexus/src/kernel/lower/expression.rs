@@ -8,7 +8,6 @@ use smallvec::{SmallVec, smallvec};
 use super::access::{Buffer, Pattern, pattern};
 use crate::{
     DType, Kind, Scalar,
-    graph::op::Binary,
     kernel::{
         Index,
         build::Builder,
@@ -16,6 +15,7 @@ use crate::{
         loops::{Memory, Operation as Bound, Type, Value},
         view::{Coordinates, Mask},
     },
+    op::Binary,
 };
 
 /// An instruction's value: one a lane, or one for all of them.

@@ -7,13 +7,13 @@ use super::{
 };
 use crate::{
     DType, Kind, Scalar,
-    graph::op::{Binary, Combine, IndexRange, Unary},
-    kernel::step::{Library, Operand},
     kernel::{
         Index, Mask,
         build::Builder,
         loops::{AxisKind, Place, Row, Value},
+        step::{Library, Operand},
     },
+    op::{Binary, Combine, IndexRange, Unary},
 };
 
 /// Invocations of a group.

@@ -3,13 +3,13 @@
 use super::draft::Draft;
 use crate::{
     DType, Scalar,
-    graph::op::{Binary, Combine, ConvKind, Geometry, Op, PoolKind, Unary},
-    kernel::step::{Library, Operand},
     kernel::{
         Index, Mask, Ranges,
         fused::{Fused, Instruction, Operation, Store, Value},
+        step::{Library, Operand},
         view::{Coordinates, flat},
     },
+    op::{Binary, Combine, ConvKind, Geometry, Op, PoolKind, Unary},
     shape::contiguous_strides,
 };
 

@@ -35,8 +35,8 @@ use super::{
 };
 use crate::{
     DType, Error,
-    graph::{Composite, op::Op},
     kernel::step::{Library, Step},
+    op::{Composite, Op},
 };
 
 /// What lowering needs to know of a device. Two targets that are equal give the same kernels.

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 
 use crate::{
     DType, Kind,
-    graph::op::Combine,
     kernel::{
         Index, Mask,
         build::Builder,
         check::Limits,
         loops::{Memory, Operation, Type, Value},
     },
+    op::Combine,
 };
 
 /// The type in which values of `dtype` are combined: at least 32 bits, which subgroups can exchange. Integers wrap

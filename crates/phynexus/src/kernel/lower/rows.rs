@@ -27,7 +27,6 @@ use super::{
     reduce::{Combiner, Team, accumulator},
 };
 use crate::{
-    graph::op::{Binary, Combine},
     kernel::{
         Index, Mask, Ranges,
         build::Builder,
@@ -36,6 +35,7 @@ use crate::{
         loops::{AxisKind, Memory, Value},
         view::{Coordinates, unflatten},
     },
+    op::{Binary, Combine},
 };
 
 /// Invocations of a group of several teams.

@@ -7,14 +7,14 @@ use super::{
     reduce::accumulator,
 };
 use crate::{
-    graph::op::Combine,
-    kernel::step::Library,
     kernel::{
         Index, Mask, Ranges,
         build::Builder,
         loops::AxisKind,
+        step::Library,
         view::{Coordinates, flat, unflatten},
     },
+    op::Combine,
     shape::{Dims, contiguous_strides},
 };
 

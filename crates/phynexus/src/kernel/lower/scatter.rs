@@ -13,14 +13,14 @@ use super::{
 };
 use crate::{
     DType, Scalar,
-    graph::op::{Binary, IndexRange, ScatterMode},
-    kernel::step::{Library, Operand},
     kernel::{
         Index,
         build::Builder,
         loops::{AxisKind, Memory, Operation, Place, Row, Type, Value},
+        step::{Library, Operand},
         view::flat,
     },
+    op::{Binary, IndexRange, ScatterMode},
 };
 
 /// What is combined one after another; a power of two.

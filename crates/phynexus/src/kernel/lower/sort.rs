@@ -10,14 +10,14 @@ use super::{
 };
 use crate::{
     DType, Scalar,
-    graph::op::{Binary, Unary},
-    kernel::step::{Library, Operand},
     kernel::{
         Index, Mask,
         build::Builder,
         loops::{Memory, Operation, Type, Value},
+        step::{Library, Operand},
         view::{Coordinates, flat, unflatten},
     },
+    op::{Binary, Unary},
 };
 
 /// Elements that a group sorts in shared memory, at most.

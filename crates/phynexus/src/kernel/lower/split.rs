@@ -12,12 +12,12 @@ use super::{
 };
 use crate::{
     DType, Scalar,
-    graph::op::Combine,
     kernel::{
         Index, Mask,
         fused::{Fused, Instruction, Operation, Parameter, Value},
         view::{Coordinates, flat, unflatten},
     },
+    op::Combine,
     shape::contiguous_strides,
 };
 

@@ -28,7 +28,7 @@ use super::{
         Value,
     },
 };
-use crate::{DType, Error, Result, Scalar, graph::op::Combine};
+use crate::{DType, Error, Result, Scalar, op::Combine};
 
 /// The source of a kernel in a language: the functions it needs, then a kernel function with its name.
 ///

@@ -5,7 +5,7 @@ use super::language::{Language, fill, spelled};
 use crate::{
     DType, Scalar,
     dtype::Kind,
-    graph::op::{Binary, Unary},
+    op::{Binary, Unary},
 };
 
 /// An integer type's least and greatest number, and between which floats its numbers are: from `low` on, below `high`.

@@ -2,7 +2,7 @@
 //! leaves the gradients, of the same graph evaluated one operation at a time.
 
 use super::{Case, Choice};
-use crate::{DType, Error, Result, Tensor, device::Device, graph::op::Op, schedule};
+use crate::{DType, Error, Result, Tensor, device::Device, op::Op, schedule};
 
 /// Bytes of the outputs, then of the gradients of the leaves.
 type Values = Vec<(String, DType, Vec<u8>)>;

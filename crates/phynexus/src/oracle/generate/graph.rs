@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     DType, Scalar,
-    graph::op::{Axes, Binary, Combine, ConvKind, Geometry, IndexRange, Op, PoolKind, ScatterMode, Unary},
+    op::{Axes, Binary, Combine, ConvKind, Geometry, IndexRange, Op, PoolKind, ScatterMode, Unary},
     shape::{Dims, element_count},
 };
 
@@ -121,7 +121,7 @@ impl Builder {
 
     /// A node of this dtype and shape: one that exists, broadcast if need be, else a constant or a leaf.
     fn partner(&mut self, dtype: DType, shape: &[usize]) -> u32 {
-        let fits = |node: &crate::graph::ir::IrNode| {
+        let fits = |node: &crate::op::ir::IrNode| {
             let rank = node.shape.len();
             rank == shape.len() && node.shape.iter().zip(shape).all(|(&a, &b)| a == b || a == 1)
         };

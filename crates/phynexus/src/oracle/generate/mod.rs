@@ -12,14 +12,11 @@ pub use graph::{random_case, random_case_of};
 pub use random::{Choice, Values, random_array, random_index, random_sorted};
 pub use shrink::shrink;
 
-use super::{
-    array::{OracleArray, every_coordinate},
-    reference_device,
-};
+use super::array::{OracleArray, every_coordinate};
 use crate::{
     Result, Tensor,
     device::{Device, Storage},
-    graph::{Composite, ir::Ir, op::Op},
+    op::{Composite, Op, ir::Ir},
     shape::Layout,
     text::show_shape,
 };
@@ -111,12 +108,8 @@ impl Case {
     /// # Errors
     /// If the operands do not fit it.
     pub fn composite(&mut self, composite: Composite, inputs: &[u32]) -> Result<u32> {
-        let placeholder = |&id: &u32| {
-            let node = self.ir.node(id);
-            Tensor::placeholder(reference_device(), node.dtype, &node.shape)
-        };
-        let operands: Vec<Tensor> = inputs.iter().map(placeholder).collect();
-        let (dtype, shape) = composite.result(&operands.iter().collect::<Vec<_>>())?;
+        let operand = |&id: &u32| self.ir.node(id).tensor_type();
+        let (dtype, shape) = composite.result(&inputs.iter().map(operand).collect::<Vec<_>>())?;
         Ok(self.ir.push(Op::Composite(composite), dtype, shape, inputs.iter().copied()))
     }
 
@@ -191,7 +184,7 @@ mod tests {
 
     /// What went wrong, if anything did.
     fn run(case: &Case) -> Option<String> {
-        let device = reference_device();
+        let device = crate::oracle::reference_device();
         let work = || -> Result<Option<String>> {
             let expected = evaluate(&case.ir, &case.values())?;
             let leaves = case.leaves.iter().map(|l| l.upload(device)).collect::<Result<Vec<_>>>()?;
@@ -239,7 +232,7 @@ mod tests {
 
     #[test]
     fn shrinking_finds_the_operation_to_blame() {
-        use crate::graph::op::Unary;
+        use crate::op::Unary;
         let tan = |case: &Case| case.ir.nodes.iter().any(|n| n.op == Op::Unary(Unary::Tan));
         let case = (0..).map(|seed| random_case(seed, 20)).find(|c| tan(c)).unwrap();
         let small = shrink(&case, &mut |c| tan(c));
@@ -252,7 +245,13 @@ mod tests {
         for _ in 0..50 {
             let values = random_array(&mut choice, Values::Tame, crate::DType::I16, &[2, 3, 4]);
             let leaf = CaseLeaf::scattered(values.clone(), &mut choice);
-            let read = leaf.upload(reference_device()).unwrap().contiguous().unwrap().to_bytes().unwrap();
+            let read = leaf
+                .upload(crate::oracle::reference_device())
+                .unwrap()
+                .contiguous()
+                .unwrap()
+                .to_bytes()
+                .unwrap();
             assert_eq!(read, values.to_bytes());
         }
     }

@@ -4,10 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use smallvec::SmallVec;
 
-use crate::{
-    Tensor,
-    graph::node::{FastBuild, Node},
-};
+use crate::{Tensor, graph::node::Node, hash::FastBuild};
 
 /// A node that has its data and is read by pending ones.
 struct Kept {

@@ -9,20 +9,21 @@ use super::Draw;
 use crate::{
     DType, Device, Error, Result, Tensor,
     device::{Buffer, Storage},
-    graph::{
+    graph::Reliance,
+    op::{
+        Op,
         composite::{MatmulPrecision, float32_matmul_precision},
         ir::{Id, Ir},
-        op::Op,
     },
+    random::{Generator, GeneratorState},
     schedule::{
         Claim, claims, fork,
         placement::is_strict,
         plan::{Leaf, Plan},
-        planned,
+        planned, random_state,
         walk::{Pending, Privacy, Walk, Walker},
     },
     shape::{Dims, Layout},
-    tensor::{Generator, GeneratorState, Reliance},
 };
 
 /// What a plan's leaf is bound to.
@@ -210,7 +211,7 @@ impl Recording {
                 }
                 Source::Constant(data) => Ok(data.clone()),
                 Source::Random(generator, blocks) => {
-                    states[*generator].after(*blocks).leaf(device)?.storage()
+                    random_state(states[*generator].after(*blocks), device)?.storage()
                 }
             }
         };

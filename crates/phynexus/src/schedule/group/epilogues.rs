@@ -8,11 +8,12 @@ use smallvec::SmallVec;
 use super::{Epilogue, Group, GroupId, Grouper, Home, is_library, stores_once};
 use crate::{
     Result,
-    graph::{ir::Id, node::FastBuild, op::Op},
+    hash::FastBuild,
     kernel::{
         index::{Index, Ranges},
         view::{self, Coordinates},
     },
+    op::{Op, ir::Id},
     shape::contiguous_strides,
 };
 

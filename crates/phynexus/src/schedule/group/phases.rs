@@ -5,13 +5,13 @@ use smallvec::SmallVec;
 use super::{Group, GroupId, Grouper, Use, reduce_coordinates, stores_once};
 use crate::{
     Result,
-    graph::{
-        ir::{Id, Ir, IrNode},
-        op::{Axes, Op},
-    },
     kernel::{
         index::{Index, Ranges},
         view::{self, Coordinates},
+    },
+    op::{
+        Axes, Op,
+        ir::{Id, Ir, IrNode},
     },
 };
 

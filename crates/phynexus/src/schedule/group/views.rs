@@ -5,13 +5,13 @@ use smallvec::SmallVec;
 use super::{GroupId, Grouper, Home, LARGEST_COORDINATES, LARGEST_KERNEL};
 use crate::{
     Result,
-    graph::{
-        ir::{Id, IrNode},
-        op::Op,
-    },
     kernel::index::Index,
+    op::view::view_layout,
+    op::{
+        Op,
+        ir::{Id, IrNode},
+    },
     shape::Layout,
-    tensor::view_layout,
 };
 
 impl Grouper<'_> {

@@ -32,7 +32,7 @@ impl Graph {
         self.0.outputs = outputs.to_vec();
         let layouts: Vec<Layout> =
             self.0.leaves.iter().map(|&l| Layout::contiguous(&self.0.node(l).shape)).collect();
-        let takes = |node: &crate::graph::ir::IrNode| node.op == Op::Dot;
+        let takes = |node: &crate::op::ir::IrNode| node.op == Op::Dot;
         let limits =
             group::Limits { binding_limit, epilogue: &takes, donatable: &|_| false, refuses: &|_| false };
         let grouping = group::group(&self.0, &layouts, limits).unwrap();

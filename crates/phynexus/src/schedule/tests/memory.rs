@@ -122,7 +122,7 @@ fn what_is_made_of_leaves_alone_is_made_when_it_is_needed() {
     let table = g.constant(0.0, &[16, 8]);
     let updates = g.dot(x, w);
     let y = g.add(
-        Op::Scatter(crate::graph::op::ScatterMode::Set, crate::graph::op::IndexRange::Unknown),
+        Op::Scatter(crate::op::ScatterMode::Set, crate::op::IndexRange::Unknown),
         &[16, 8],
         &[table, index, updates],
     );

@@ -9,7 +9,8 @@ use std::collections::{BTreeSet, HashMap};
 use super::null::null_device;
 use crate::{
     DType, Device, Result, Tensor,
-    graph::{ir::Ir, node::Node, op::Combine},
+    graph::node::Node,
+    op::{Combine, ir::Ir},
     oracle::{self, Number, OracleArray},
     tensor::IndexSpec,
 };

@@ -1,6 +1,6 @@
 //! Activations. Slopes at kinks are PyTorch's; NaN stays NaN.
 
-use crate::{DType, Error, Result, Scalar, Tensor, graph::Composite, shape::normalize_axis};
+use crate::{DType, Error, Result, Scalar, Tensor, op::Composite, shape::normalize_axis};
 
 /// How [`Tensor::gelu`] computes the normal distribution function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

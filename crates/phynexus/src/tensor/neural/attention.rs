@@ -2,7 +2,8 @@
 
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    graph::composite::{AttentionAttributes, Composite, unpack_attention},
+    op::composite::{AttentionAttributes, Composite, attention_output},
+    op::formula::Formula,
     shape::{Dims, broadcast, element_count},
     tensor::Generator,
 };
@@ -133,7 +134,9 @@ impl Tensor {
         } else {
             let operands: Vec<&Tensor> = [&q, &k, &value].into_iter().chain(&mask).collect();
             let packed = Composite::Attention(attributes).apply(&operands)?;
-            unpack_attention(&packed, &q, &value)?.0.to_dtype(self.dtype())?
+            attention_output(Formula::of(&packed), q.shape(), value.shape())
+                .tensor()?
+                .to_dtype(self.dtype())?
         };
         let shape: Dims = common.iter().copied().chain([l, v]).collect();
         output.reshape(&shape)

@@ -2,10 +2,7 @@
 
 use crate::{
     DType, Error, Result, Tensor,
-    graph::{
-        composite::record_product,
-        op::{ConvKind, Geometry, Op},
-    },
+    op::{ConvKind, Geometry, Op},
     shape::Dims,
 };
 
@@ -123,7 +120,8 @@ impl Arguments<'_> {
             Self::shorten_stride(&mut geometry, d, size);
         }
         let (x, weight) = self.promoted(&x)?;
-        let y = record_product(Op::Conv(ConvKind::Forward, geometry), x.dtype(), shape, [&x, &weight])?;
+        let y =
+            Tensor::record_product(Op::Conv(ConvKind::Forward, geometry), x.dtype(), shape, [&x, &weight])?;
         self.finish(y, weight.shape()[0], lacks_batch)
     }
 
@@ -165,7 +163,12 @@ impl Arguments<'_> {
             beyond.push((0, output_padding[d].saturating_sub(self.padding[d])));
         }
         let (x, weight) = self.promoted(&x)?;
-        let y = record_product(Op::Conv(ConvKind::InputGradient, geometry), x.dtype(), shape, [&x, &weight])?;
+        let y = Tensor::record_product(
+            Op::Conv(ConvKind::InputGradient, geometry),
+            x.dtype(),
+            shape,
+            [&x, &weight],
+        )?;
         let y = if beyond.iter().any(|&(_, after)| after > 0) { y.pad(&beyond, 0)? } else { y };
         self.finish(y, channels, lacks_batch)
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    graph::{Composite, op::Op},
+    op::{Composite, Op},
 };
 
 /// What [`Tensor::cosine_embedding_loss`] adds to squared lengths: PyTorch's number, which is a `float32`.

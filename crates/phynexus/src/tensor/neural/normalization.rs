@@ -1,6 +1,6 @@
 //! Normalisations.
 
-use crate::{Error, Result, Scalar, Tensor, graph::Composite, no_grad};
+use crate::{Error, Result, Scalar, Tensor, no_grad, op::Composite};
 
 /// The tensor in `x`'s dtype: parameters follow the activations.
 fn parameters<'a>(x: &Tensor, given: impl IntoIterator<Item = Option<&'a Tensor>>) -> Result<Vec<Tensor>> {

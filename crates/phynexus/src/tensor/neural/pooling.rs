@@ -2,7 +2,7 @@
 
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    graph::op::{Geometry, Op, PoolKind},
+    op::{Geometry, Op, PoolKind},
     shape::Dims,
 };
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result, Tensor,
-    graph::{
+    op::{
         composite::{Cell, Composite, Recurrence},
         gradient,
     },
@@ -82,8 +82,9 @@ impl Tensor {
         let save = gradient::is_enabled() && operands.iter().any(Tensor::requires_grad);
         let recurrence = Recurrence { cell, reverse, bias, save };
         let packed = Composite::Recurrent(recurrence).apply(&operands.iter().collect::<Vec<_>>())?;
-        let (output, h_n, c_n) = recurrence.unpack(&packed, steps, batch, hidden)?;
-        Ok(RecurrentOutput { output, h_n, c_n })
+        let (output, h_n, c_n) = recurrence.unpack(&packed.term(), steps, batch, hidden)?;
+        let c_n = c_n.as_ref().map(Tensor::from_term).transpose()?;
+        Ok(RecurrentOutput { output: Tensor::from_term(&output)?, h_n: Tensor::from_term(&h_n)?, c_n })
     }
 
     /// [`Tensor::recurrent`] with [`Cell::Lstm`].

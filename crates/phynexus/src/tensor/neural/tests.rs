@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{
     DType, Error, Tensor,
-    graph::gradient::tests::harness::{Fixed, Program, check_with, device, fixed, variable, weighted},
+    gradient::tests::harness::{Fixed, Program, check_with, fixed, placeholder, variable, weighted},
     oracle::OracleArray,
 };
 
@@ -138,7 +138,7 @@ fn gradients_are_slopes() {
 }
 
 fn leaf(shape: &[usize], dtype: DType) -> Tensor {
-    Tensor::placeholder(device(), dtype, shape)
+    placeholder(dtype, shape)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Sizes, ranks and numbers beyond what there is are typed errors at the call.
 
-use phynexus::{DType, Error, Tensor, graph::composite::Cell, schedule, tensor::RecurrentWeights};
+use phynexus::{DType, Error, Tensor, op::composite::Cell, schedule, tensor::RecurrentWeights};
 
 use super::{device, tensor, vector};
 

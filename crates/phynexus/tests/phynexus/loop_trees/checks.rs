@@ -3,7 +3,6 @@
 use phynexus::oracle::interpret::interpret;
 use phynexus::{
     DType, Scalar,
-    graph::op::{Binary, Combine, Unary},
     kernel::{
         Index, Mask,
         build::Builder,
@@ -11,6 +10,7 @@ use phynexus::{
         loops::{AxisKind, Kernel, Operation, Place, Statement, Type},
         print::{CUDA, OPENCL, print},
     },
+    op::{Binary, Combine, Unary},
 };
 
 use super::{kernels, limits};

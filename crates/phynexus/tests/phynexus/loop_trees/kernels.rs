@@ -2,7 +2,6 @@
 
 use phynexus::{
     DType, Scalar,
-    graph::op::{Binary, Combine, Unary},
     kernel::{
         Index, Mask,
         build::Builder,
@@ -10,6 +9,7 @@ use phynexus::{
             AxisKind, Fragment, Kernel, Matrix, MatrixShape, Memory, Operation, Place, Role, Row, Type, Value,
         },
     },
+    op::{Binary, Combine, Unary},
 };
 
 fn zero() -> Index {

@@ -5,14 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use phynexus::kernel::step::{Library, Operand, Step};
 use phynexus::{
     DType, Device, Result, Tensor,
-    graph::{
-        ir::IrNode,
-        op::{Combine, IndexRange, Op, ScatterMode},
-    },
     kernel::{
         loops::AxisKind,
         lower::{Source, Target, lower},
     },
+    op::{Combine, IndexRange, Op, ScatterMode, ir::IrNode},
     oracle::{
         OracleArray,
         generate::{Case, CaseLeaf, Choice, Values, random_array},

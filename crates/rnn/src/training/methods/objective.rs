@@ -2,7 +2,7 @@
 
 use neurenix::{
     nn::Parameter,
-    phynexus::{Tensor, graph::Gradients, no_grad},
+    phynexus::{Tensor, gradient::Gradients, no_grad},
 };
 
 use super::{

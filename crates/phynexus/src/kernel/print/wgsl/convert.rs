@@ -4,7 +4,7 @@ use super::{
     super::operation::Limits,
     operation::{Functions, value_type},
 };
-use crate::{DType, Result, Scalar, dtype::Kind, graph::op::Binary};
+use crate::{DType, Result, Scalar, dtype::Kind, op::Binary};
 
 impl Functions {
     /// The bits of a 16-bit float.

@@ -22,11 +22,11 @@ use operation::{Functions, value_type};
 use super::{axis_name, index::Indices};
 use crate::{
     DType, Error, Result, Scalar,
-    graph::op::{Binary, Combine},
     kernel::{
         index::Ranges,
         loops::{Array, AxisKind, Kernel, Memory, Operation, Statement, Type, Value},
     },
+    op::{Binary, Combine},
 };
 
 /// The source of a kernel as WGSL: an entry point `main`, whose buffers are the bindings of group 0 in their order, and

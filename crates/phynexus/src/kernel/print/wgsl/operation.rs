@@ -5,8 +5,8 @@ use super::functions::{Arithmetic, find};
 use crate::{
     DType, Error, Result, Scalar,
     dtype::Kind,
-    graph::op::{Binary, Class, Op, Unary},
     kernel::print::language::{fill, spelled},
+    op::{Binary, Class, Op, Unary},
 };
 
 /// The functions a source needs.

@@ -5,7 +5,7 @@ use smallvec::smallvec;
 use super::{Builder, GREATEST};
 use crate::{
     DType,
-    graph::op::{Binary, Op},
+    op::{Binary, Op},
     shape::element_count,
 };
 

@@ -1,0 +1,12 @@
+//! Gradients: the sweep that applies each operation's rule from a loss to its leaves.
+
+mod accumulate;
+mod sweep;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use crate::{
+    graph::{Hook, HookFunction, HookHandle, Hooks},
+    op::gradient::{GradientMode, is_enabled, no_grad, record_gradients},
+};
+pub use sweep::Gradients;

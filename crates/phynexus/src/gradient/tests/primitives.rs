@@ -1,0 +1,255 @@
+//! One test an operation of the op set.
+
+use super::harness::{check, check_with, fixed, values};
+use crate::{
+    DType, Tensor,
+    op::term::Term,
+    op::{
+        Axes, Binary, Class, Combine, ConvKind, Geometry, IndexRange, Op, PoolKind, ScatterMode, Unary,
+        formula::Formula,
+    },
+    shape::Dims,
+};
+
+#[test]
+fn functions_of_one_element() {
+    for function in Unary::ALL {
+        if matches!(function.row().class, Class::bits | Class::tests) {
+            continue;
+        }
+        let (low, high) = function.row().domain;
+        // The same offset for all would put an element on a step of `round`.
+        check(&[values(&[7], low + 0.013, high)], 2, &|x| Formula::of(&x[0]).unary(function).tensor());
+    }
+}
+
+#[test]
+fn sinc_around_0() {
+    // By the series on both sides of its end, and at 0, twice differentiated.
+    for low in [-0.05, -0.001, 0.0] {
+        check(&[values(&[5], low, low + 0.1)], 2, &|x| Formula::of(&x[0]).unary(Unary::Sinc).tensor());
+    }
+}
+
+#[test]
+fn functions_of_two_elements() {
+    for function in Binary::ALL {
+        use Binary::*;
+        if function.is_comparison() || !function.accepts(DType::F64) {
+            continue;
+        }
+        let first = values(&[2, 3], 0.35, 2.6);
+        let second = values(&[2, 3, 1], 0.5, 1.7);
+        let order = if function == Remainder || function == FloorDiv { 1 } else { 2 };
+        check(&[first.clone(), (second.0, vec![2, 3])], order, &|x| {
+            Formula::of(&x[0]).binary(function, &Formula::of(&x[1])).tensor()
+        });
+        // Stretched operands, and one tensor as both.
+        check(&[first.clone(), values(&[1, 3], 0.6, 1.4)], order, &|x| {
+            Formula::of(&x[0]).binary(function, &Formula::of(&x[1])).tensor()
+        });
+        if !matches!(function, Max | Min | Remainder | FloorDiv) {
+            check(&[first], order, &|x| Formula::of(&x[0]).binary(function, &Formula::of(&x[0])).tensor());
+        }
+    }
+}
+
+#[test]
+fn conditions_casts_and_copies() {
+    let truths = [true, false, false, true, true, false];
+    check_with(&[values(&[6], -1.0, 1.0), values(&[6], -2.0, 1.0)], &[fixed(&truths, &[6])], 2, &|x| {
+        let (a, b) = (Formula::of(&x[0]), Formula::of(&x[1]));
+        Formula::of(&x[2]).choose(&(&a * &a), &(a * &b * b)).tensor()
+    });
+    check(&[values(&[4], -1.0, 1.0)], 2, &|x| {
+        let x = Formula::of(&x[0]);
+        let copy = x.then(|t| Term::record(Op::Copy, t.dtype(), t.shape().into(), &[t]));
+        let plain = x.then(|t| Term::record(Op::Contiguous, t.dtype(), t.shape().into(), &[t]));
+        (copy.exp() * plain).tensor()
+    });
+}
+
+#[test]
+fn movement() {
+    let square = |f: Formula| (&f * &f).tensor();
+    check(&[values(&[2, 3, 4], -1.0, 1.0)], 2, &|x| {
+        square(Formula::of(&x[0]).permute(&[2, 0, 1]).reshape(&[8, 3]))
+    });
+    check(&[values(&[2, 1, 3], -1.0, 1.0)], 2, &|x| square(Formula::of(&x[0]).expand(&[2, 4, 3])));
+    check(&[values(&[2, 3], -1.0, 1.0)], 2, &|x| square(Formula::of(&x[0]).pad(&[(1, 2), (0, 3)], 1.5)));
+    check(&[values(&[2, 3], -1.0, 1.0), values(&[2, 2], -1.0, 1.0)], 2, &|x| {
+        square(Formula::cat(&[Formula::of(&x[0]), Formula::of(&x[1]), Formula::of(&x[0])], 1))
+    });
+}
+
+#[test]
+fn slices_with_any_step() {
+    for (shape, start, step, result) in [
+        ([7, 5], [1, 0], [2, 1], [3, 5]),
+        ([7, 5], [6, 4], [-3, -1], [3, 5]),
+        ([7, 5], [0, 1], [3, 3], [3, 2]),
+        ([7, 5], [3, 4], [1, -4], [1, 2]),
+        ([7, 5], [2, 2], [-5, 9], [1, 1]),
+        ([7, 5], [2, 2], [1, 1], [0, 2]),
+    ] {
+        check(&[values(&shape, -1.0, 1.0)], 2, &|x| {
+            let op = Op::Slice { start: Dims::from_slice(&start), step: step.into_iter().collect() };
+            let sliced =
+                Formula::from(Term::record(op, DType::F64, Dims::from_slice(&result), &[&x[0].term()]));
+            (&sliced * &sliced).tensor()
+        });
+    }
+}
+
+#[test]
+fn reductions() {
+    for combine in [Combine::Sum, Combine::Prod, Combine::Max, Combine::Min] {
+        for axes in [vec![0], vec![1], vec![0, 2], vec![0, 1, 2], vec![]] {
+            check(&[values(&[2, 3, 2], -1.5, 1.4)], 2, &|x| {
+                Formula::of(&x[0]).reduce(combine, Axes::of(axes.iter().copied())).tensor()
+            });
+        }
+    }
+}
+
+#[test]
+fn products_with_zeros() {
+    for zeros in [vec![1], vec![0, 2], vec![0, 1, 2], vec![3]] {
+        let mut x = values(&[2, 4], 0.5, 1.4);
+        zeros.iter().for_each(|&place| x.0[place] = 0.0);
+        for reverse in [false, true] {
+            check(&[x.clone()], 2, &|x| Formula::of(&x[0]).scan(Combine::Prod, 1, reverse).tensor());
+        }
+        check(&[x.clone()], 2, &|x| Formula::of(&x[0]).reduce(Combine::Prod, Axes::of([1])).tensor());
+        check(&[x], 2, &|x| Formula::of(&x[0]).reduce(Combine::Prod, Axes::of([0, 1])).tensor());
+    }
+}
+
+#[test]
+fn scans() {
+    for combine in [Combine::Sum, Combine::Prod, Combine::Max, Combine::Min] {
+        for (axis, reverse) in [(0, false), (1, false), (1, true), (2, true)] {
+            check(&[values(&[2, 4, 3], -1.5, 1.4)], 2, &|x| {
+                let y = Formula::of(&x[0]).scan(combine, axis, reverse);
+                (&y * &y).tensor()
+            });
+        }
+    }
+}
+
+#[test]
+fn rows_read_and_written() {
+    let index = fixed(&[2i32, 0, -1, 2], &[4]);
+    check_with(&[values(&[3, 2], -1.0, 1.0)], &[index], 2, &|x| {
+        let rows = Formula::of(&x[0]).gather(&Formula::of(&x[1]), IndexRange::Unknown);
+        (&rows * &rows).tensor()
+    });
+    use Combine::*;
+    let modes = [Sum, Prod, Max, Min].map(ScatterMode::Combine).into_iter().chain([ScatterMode::Set]);
+    for mode in modes {
+        let index = fixed(&[2i64, 0, 2, -3], &[4]);
+        check_with(&[values(&[4, 2], -1.1, 1.0), values(&[4, 2], -1.0, 1.3)], &[index], 2, &|x| {
+            let y = Formula::of(&x[0]).scatter(
+                (mode, IndexRange::Unknown),
+                &Formula::of(&x[2]),
+                &Formula::of(&x[1]),
+            );
+            (&y * &y).tensor()
+        });
+    }
+    let index = fixed(&[0i64, 0, 1, 1], &[4]);
+    let (mut target, mut updates) = (values(&[3, 1], 0.5, 1.0), values(&[4, 1], 0.5, 1.3));
+    (target.0[1], updates.0[0]) = (0.0, 0.0);
+    check_with(&[target, updates], &[index], 1, &|x| {
+        Formula::of(&x[0])
+            .scatter(
+                (ScatterMode::Combine(Prod), IndexRange::Unknown),
+                &Formula::of(&x[2]),
+                &Formula::of(&x[1]),
+            )
+            .tensor()
+    });
+}
+
+#[test]
+fn matrix_products() {
+    check(&[values(&[3, 4], -1.0, 1.0), values(&[4, 2], -1.0, 1.0)], 2, &|x| {
+        Formula::of(&x[0]).dot(&Formula::of(&x[1])).tensor()
+    });
+    check(&[values(&[2, 3, 3], -1.0, 1.0)], 2, &|x| {
+        let x = Formula::of(&x[0]);
+        x.dot(&x.transpose()).tensor()
+    });
+}
+
+fn geometry(
+    kernel: &[usize],
+    stride: &[usize],
+    dilation: &[usize],
+    padding: &[(usize, usize)],
+    groups: usize,
+) -> Geometry {
+    Geometry {
+        kernel: kernel.into(),
+        stride: stride.into(),
+        dilation: dilation.into(),
+        padding: padding.into(),
+        groups,
+    }
+}
+
+#[test]
+fn convolutions() {
+    let g = geometry(&[2, 3], &[2, 1], &[1, 2], &[(1, 0), (1, 2)], 2);
+    let (x, w) = ([2, 4, 4, 5], [6, 2, 2, 3]);
+    let spatial = [4, 5].iter().enumerate().map(|(d, &size)| g.output_size(d, size).unwrap());
+    let y: Vec<usize> = [2, 6].into_iter().chain(spatial).collect();
+    for (kind, first, second, result) in [
+        (ConvKind::Forward, &x[..], &w[..], &y[..]),
+        (ConvKind::InputGradient, &y, &w, &x),
+        (ConvKind::FilterGradient, &x, &y, &w),
+    ] {
+        check(&[values(first, -1.0, 1.0), values(second, -1.0, 1.0)], 1, &|x| {
+            Tensor::record(Op::Conv(kind, g.clone()), DType::F64, result.into(), &[&x[0], &x[1]])
+        });
+    }
+    let small = geometry(&[2], &[2], &[1], &[(1, 0)], 1);
+    check(&[values(&[1, 2, 4], -1.0, 1.0), values(&[1, 2, 2], -1.0, 1.0)], 2, &|x| {
+        Tensor::record(
+            Op::Conv(ConvKind::Forward, small.clone()),
+            DType::F64,
+            Dims::from_slice(&[1, 1, 2]),
+            &[&x[0], &x[1]],
+        )
+    });
+}
+
+#[test]
+fn pooling() {
+    let g = geometry(&[2, 3], &[1, 2], &[2, 1], &[(1, 1), (0, 1)], 1);
+    let x = [2, 2, 4, 5];
+    let spatial = [4, 5].iter().enumerate().map(|(d, &size)| g.output_size(d, size).unwrap());
+    let y: Vec<usize> = [2, 2].into_iter().chain(spatial).collect();
+    for (kind, from, to) in
+        [(PoolKind::Max, &x[..], &y[..]), (PoolKind::Sum, &x, &y), (PoolKind::Spread, &y, &x)]
+    {
+        check(&[values(from, -1.0, 1.0)], 1, &|x| {
+            let y = Formula::from(Term::record(
+                Op::Pool(kind, g.clone()),
+                DType::F64,
+                to.into(),
+                &[&x[0].term()],
+            ));
+            (&y * &y).tensor()
+        });
+    }
+    let small = geometry(&[2], &[1], &[1], &[(0, 0)], 1);
+    for kind in [PoolKind::Max, PoolKind::Sum] {
+        check(&[values(&[1, 1, 4], -1.0, 1.0)], 2, &|x| {
+            let op = Op::Pool(kind, small.clone());
+            let y =
+                Formula::from(Term::record(op, DType::F64, Dims::from_slice(&[1, 1, 3]), &[&x[0].term()]));
+            (&y * &y).tensor()
+        });
+    }
+}

@@ -1,0 +1,398 @@
+//! Rewrites of the graph before scheduling: composites opened, constants folded, algebra, common subexpressions.
+//!
+//! One pass in topological order builds a new graph; a node that equals an earlier one is that node. Every rule keeps
+//! NaN, infinities and the sign of zero.
+
+use std::collections::HashMap;
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::{
+    DType, Result, Scalar,
+    device::{Device, Support},
+    hash::FastBuild,
+    op::{
+        Axes, Binary, Composite, Op, TensorType, Unary,
+        ir::{Id, Ir, IrNode},
+    },
+};
+
+/// The graph simplified for a device: composites that the device does not claim are replaced by their bodies.
+pub(crate) fn rewrite(ir: &Ir, device: Device) -> Result<Ir> {
+    let known = HashMap::with_capacity_and_hasher(ir.nodes.len(), FastBuild::default());
+    let mut rewriter = Rewriter { device, out: Ir::default(), known };
+    let renamed = rewriter.import(ir, None)?;
+    rewriter.out.outputs = ir.outputs.iter().map(|&o| renamed[o as usize]).collect();
+    Ok(without_dead_nodes(rewriter.out))
+}
+
+struct Rewriter {
+    device: Device,
+    out: Ir,
+    known: HashMap<IrNode, Id, FastBuild>,
+}
+
+impl Rewriter {
+    /// Adds the nodes of `ir`; its leaves are `operands`, or leaves of the result where there are none.
+    fn import(&mut self, ir: &Ir, operands: Option<&[Id]>) -> Result<Vec<Id>> {
+        let mut renamed: Vec<Id> = Vec::with_capacity(ir.nodes.len());
+        let mut leaf = 0;
+        let mut uses = vec![0u32; ir.nodes.len()];
+        let inputs = ir.nodes.iter().flat_map(|n| &n.inputs);
+        inputs.chain(&ir.outputs).for_each(|&i| uses[i as usize] += 1);
+        for node in &ir.nodes {
+            let id = if node.op == Op::Buffer {
+                leaf += 1;
+                match operands {
+                    Some(operands) => operands[leaf - 1],
+                    None => self.out.push(Op::Buffer, node.dtype, node.shape.clone(), []),
+                }
+            } else {
+                let inputs: SmallVec<[Id; 3]> = node.inputs.iter().map(|&i| renamed[i as usize]).collect();
+                match &node.op {
+                    Op::Permute(p) if uses[node.inputs[0] as usize] == 1 && swaps_last_two(p) => {
+                        self.transpose(IrNode { inputs, ..node.clone() })?
+                    }
+                    _ => self.add(IrNode { inputs, ..node.clone() })?,
+                }
+            };
+            renamed.push(id);
+        }
+        Ok(renamed)
+    }
+
+    fn add(&mut self, node: IrNode) -> Result<Id> {
+        if let Op::Composite(composite) = &node.op {
+            let operands: Vec<DType> = node.inputs.iter().map(|&i| self.out.node(i).dtype).collect();
+            if self.device.backend().support(&node, &operands) == Support::Body {
+                let types: Vec<TensorType> =
+                    node.inputs.iter().map(|&i| self.out.node(i).tensor_type()).collect();
+                let body = without_dead_nodes(composite.draft(&types)?);
+                let renamed = self.import(&body, Some(&node.inputs))?;
+                return Ok(renamed[body.outputs[0] as usize]);
+            }
+        }
+        let node = match self.simplify(node)? {
+            Simplified::Is(id) => return Ok(id),
+            Simplified::Node(node) => node,
+        };
+        if let Some(&id) = self.known.get(&node) {
+            return Ok(id);
+        }
+        let id = self.out.nodes.len() as Id;
+        self.out.nodes.push(node.clone());
+        self.known.insert(node, id);
+        Ok(id)
+    }
+
+    fn constant(&self, id: Id) -> Option<Scalar> {
+        match self.out.node(id).op {
+            Op::Constant(scalar) => Some(scalar),
+            _ => None,
+        }
+    }
+
+    fn simplify(&mut self, mut node: IrNode) -> Result<Simplified> {
+        use Simplified::{Is, Node};
+        let constant_like = |node: &IrNode, scalar: Scalar| {
+            Node(IrNode {
+                op: Op::Constant(scalar.cast(node.dtype)),
+                inputs: SmallVec::new(),
+                ..node.clone()
+            })
+        };
+        let Some(&first) = node.inputs.first() else { return Ok(Node(node)) };
+        let operand = self.out.node(first).clone();
+        match &node.op {
+            Op::Reshape | Op::Permute(_) | Op::Expand | Op::Slice { .. } => {
+                if let Op::Constant(scalar) = operand.op {
+                    return Ok(constant_like(&node, scalar));
+                }
+                let unchanged = match &node.op {
+                    Op::Permute(p) => p.iter().enumerate().all(|(i, &p)| i == usize::from(p)),
+                    Op::Slice { step, .. } => {
+                        node.shape == operand.shape && (step.iter().all(|&s| s == 1) || node.is_empty())
+                    }
+                    _ => node.shape == operand.shape,
+                };
+                if unchanged {
+                    return Ok(Is(first));
+                }
+                match (&node.op, &operand.op) {
+                    (Op::Reshape, Op::Reshape) | (Op::Expand, Op::Expand) => {
+                        node.inputs = operand.inputs;
+                        return self.simplify(node);
+                    }
+                    (Op::Permute(outer), Op::Permute(inner)) => {
+                        node.op = Op::Permute(outer.iter().map(|&i| inner[usize::from(i)]).collect());
+                        node.inputs = operand.inputs;
+                        return self.simplify(node);
+                    }
+                    _ => {}
+                }
+            }
+            Op::Cast => {
+                if operand.dtype == node.dtype {
+                    return Ok(Is(first));
+                }
+                if let Op::Constant(scalar) = operand.op {
+                    return Ok(constant_like(&node, scalar));
+                }
+            }
+            Op::Unary(Unary::Neg) => {
+                if let Op::Unary(Unary::Neg) = operand.op {
+                    return Ok(Is(operand.inputs[0]));
+                }
+                if let Op::Constant(Scalar::Float(x)) = operand.op {
+                    return Ok(constant_like(&node, Scalar::Float(-x)));
+                }
+            }
+            Op::Unary(Unary::Not) if matches!(operand.op, Op::Unary(Unary::Not)) => {
+                return Ok(Is(operand.inputs[0]));
+            }
+            Op::Binary(binary) => return self.simplify_binary(*binary, node.clone()),
+            Op::Where => {
+                let (then, otherwise) = (node.inputs[1], node.inputs[2]);
+                if then == otherwise {
+                    return Ok(Is(then));
+                }
+                if let Op::Constant(condition) = operand.op {
+                    return Ok(Is(if condition.as_bool() { then } else { otherwise }));
+                }
+                if let Some(condition) = self.sign_of_rectified(first, otherwise)? {
+                    node.inputs[0] = condition;
+                }
+            }
+            Op::Reduce { combine, .. } if operand.is_empty() && !node.is_empty() => {
+                return Ok(constant_like(&node, combine.identity(node.dtype)));
+            }
+            Op::Reduce { axes, .. } => {
+                let kept = Axes::of(axes.iter().filter(|&a| operand.shape[a] != 1));
+                if kept == Axes::default() {
+                    return Ok(Is(first));
+                }
+                if let Op::Reduce { axes, .. } = &mut node.op {
+                    *axes = kept;
+                }
+            }
+            op if *op.exact() == Op::Dot => return self.outer_product(node),
+            _ => {}
+        }
+        Ok(Node(node))
+    }
+
+    fn simplify_binary(&mut self, binary: Binary, mut node: IrNode) -> Result<Simplified> {
+        use Simplified::{Is, Node};
+        // Constants to the right, so that each rule is written once.
+        if binary.is_commutative()
+            && self.constant(node.inputs[0]).is_some()
+            && self.constant(node.inputs[1]).is_none()
+        {
+            node.inputs.swap(0, 1);
+        }
+        let (a, b) = (node.inputs[0], node.inputs[1]);
+        if let (Some(x), Some(y)) = (self.constant(a), self.constant(b))
+            && let Some(scalar) = fold(binary, x, y, node.dtype)
+        {
+            return Ok(Node(IrNode { op: Op::Constant(scalar), inputs: SmallVec::new(), ..node }));
+        }
+        let Some(constant) = self.constant(b) else { return Ok(Node(node)) };
+        let float = node.dtype.is_float();
+        let neutral = match binary {
+            Binary::Mul | Binary::Div | Binary::Pow => constant.as_f64() == 1.0,
+            Binary::Add if float => constant.as_f64() == 0.0 && constant.as_f64().is_sign_negative(),
+            Binary::Sub if float => constant.as_f64() == 0.0 && constant.as_f64().is_sign_positive(),
+            Binary::Add | Binary::Sub | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => {
+                !constant.as_bool() && node.dtype != DType::Bool
+            }
+            _ => false,
+        };
+        if neutral {
+            return Ok(Is(a));
+        }
+        // The CPU and every printed kernel compute this power so when the exponent is data.
+        if binary == Binary::Pow && float && constant.as_f64() == 2.0 {
+            node.op = Op::Binary(Binary::Mul);
+            node.inputs = smallvec![a, a];
+        }
+        Ok(Node(node))
+    }
+
+    /// The condition `x <= 0` of anything but `max(x, 0)` itself asks the same of `max(x, 0)`, where that is there: the
+    /// mask of a rectifier's gradient then reads what the next layer keeps, and `x` need not be stored.
+    fn sign_of_rectified(&mut self, condition: Id, otherwise: Id) -> Result<Option<Id>> {
+        let node = self.out.node(condition).clone();
+        let Op::Binary(Binary::Le) = node.op else { return Ok(None) };
+        let (x, zero) = (node.inputs[0], node.inputs[1]);
+        if x == otherwise || self.constant(zero).is_none_or(|zero| zero.as_f64() != 0.0) {
+            return Ok(None);
+        }
+        let (dtype, shape) = (self.out.node(x).dtype, self.out.node(x).shape.clone());
+        let rectified = IrNode { op: Op::Where, dtype, shape, inputs: smallvec![condition, zero, x] };
+        match self.known.get(&rectified) {
+            Some(&rectified) => self.add(IrNode { inputs: smallvec![rectified, zero], ..node }).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The transpose of a product is the product of the transposes in reverse order, which costs nothing: products take
+    /// operands as they lie, while what reads a transposed result would have to gather it.
+    fn transpose(&mut self, node: IrNode) -> Result<Id> {
+        let product = self.out.node(node.inputs[0]).clone();
+        let op = match product.op {
+            Op::Dot => Op::Dot,
+            Op::Composite(Composite::Tf32 { op, .. }) if *op == Op::Dot => {
+                Op::Composite(Composite::Tf32 { op, shape: node.shape.clone() })
+            }
+            _ => return self.add(node),
+        };
+        let mut operands: SmallVec<[Id; 3]> = SmallVec::new();
+        for &input in product.inputs.iter().rev() {
+            let operand = self.out.node(input);
+            let (dtype, mut shape) = (operand.dtype, operand.shape.clone());
+            let last = shape.len() - 1;
+            shape.swap(last - 1, last);
+            operands.push(self.add(IrNode {
+                op: node.op.clone(),
+                dtype,
+                shape,
+                inputs: smallvec![input],
+            })?);
+        }
+        self.add(IrNode { op, inputs: operands, ..node })
+    }
+
+    /// A product over one term is a broadcast multiplication, which fuses with its neighbours.
+    fn outer_product(&mut self, node: IrNode) -> Result<Simplified> {
+        let (a, b) = (node.inputs[0], node.inputs[1]);
+        let (left, right) = (self.out.node(a), self.out.node(b));
+        let terms = left.shape[left.shape.len() - 1];
+        if terms != 1 || left.dtype != node.dtype || right.dtype != node.dtype {
+            return Ok(Simplified::Node(node));
+        }
+        let expand = |rewriter: &mut Rewriter, input: Id| {
+            let inputs = smallvec![input];
+            rewriter.add(IrNode { op: Op::Expand, dtype: node.dtype, shape: node.shape.clone(), inputs })
+        };
+        let inputs = smallvec![expand(self, a)?, expand(self, b)?];
+        Ok(Simplified::Node(IrNode { op: Op::Binary(Binary::Mul), inputs, ..node }))
+    }
+}
+
+/// True for the permutation that exchanges the last two axes and nothing else.
+fn swaps_last_two(permutation: &[u8]) -> bool {
+    let rank = permutation.len();
+    rank >= 2
+        && permutation.iter().enumerate().all(|(axis, &from)| {
+            let other = if axis + 1 == rank { axis - 1 } else { axis + 1 };
+            usize::from(from) == if axis + 2 < rank { axis } else { other }
+        })
+}
+
+#[expect(clippy::large_enum_variant, reason = "lives on the stack between two calls")]
+enum Simplified {
+    Is(Id),
+    Node(IrNode),
+}
+
+/// The value of an operation on two constants, where computing it here gives what every device gives.
+fn fold(binary: Binary, x: Scalar, y: Scalar, dtype: DType) -> Option<Scalar> {
+    let scalar = if dtype.is_float() {
+        // In f64 and rounded once: for f32 and shorter types this is the correctly rounded result (Figueroa, 1995).
+        let (x, y) = (x.as_f64(), y.as_f64());
+        Scalar::Float(match binary {
+            Binary::Add => x + y,
+            Binary::Sub => x - y,
+            Binary::Mul => x * y,
+            Binary::Div => x / y,
+            _ => return None,
+        })
+    } else {
+        let (x, y) = (x.as_i64(), y.as_i64());
+        Scalar::Int(match binary {
+            Binary::Add => x.wrapping_add(y),
+            Binary::Sub => x.wrapping_sub(y),
+            Binary::Mul => x.wrapping_mul(y),
+            _ => return None,
+        })
+    };
+    (dtype != DType::Bool).then(|| scalar.cast(dtype))
+}
+
+/// The same graph with only what the outputs need. Leaves stay, since their order is the caller's.
+fn without_dead_nodes(ir: Ir) -> Ir {
+    let mut live = vec![false; ir.nodes.len()];
+    ir.outputs.iter().chain(&ir.leaves).for_each(|&o| live[o as usize] = true);
+    for id in (0..ir.nodes.len()).rev().filter(|&i| ir.nodes[i].op != Op::Buffer) {
+        if live[id] {
+            ir.nodes[id].inputs.iter().for_each(|&i| live[i as usize] = true);
+        }
+    }
+    let mut renamed = vec![Id::MAX; ir.nodes.len()];
+    let mut out = Ir::default();
+    for (id, node) in ir.nodes.into_iter().enumerate().filter(|(id, _)| live[*id]) {
+        let inputs: SmallVec<[Id; 3]> = node.inputs.iter().map(|&i| renamed[i as usize]).collect();
+        renamed[id] = out.push(node.op, node.dtype, node.shape, inputs);
+    }
+    out.outputs = ir.outputs.iter().map(|&o| renamed[o as usize]).collect();
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::Dims;
+
+    #[test]
+    fn transpositions_of_matrices_are_recognised() {
+        assert!(swaps_last_two(&[1, 0]) && swaps_last_two(&[0, 1, 3, 2]));
+        for other in [&[0, 1][..], &[0], &[], &[1, 0, 2], &[2, 1, 0], &[1, 0, 3, 2]] {
+            assert!(!swaps_last_two(other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn the_transpose_of_a_product_becomes_the_product_of_the_transposes() {
+        let mut ir = Ir::default();
+        let a = ir.push(Op::Buffer, DType::F32, [3, 4][..].into(), []);
+        let b = ir.push(Op::Buffer, DType::F32, [4, 5][..].into(), []);
+        let product = ir.push(Op::Dot, DType::F32, [3, 5][..].into(), [a, b]);
+        let transposed = ir.push(Op::Permute([1, 0][..].into()), DType::F32, [5, 3][..].into(), [product]);
+        ir.outputs = vec![transposed];
+        let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
+        let result = out.node(out.outputs[0]);
+        assert_eq!((&result.op, result.shape.as_slice()), (&Op::Dot, &[5, 3][..]));
+        let shapes: Vec<&[usize]> = result.inputs.iter().map(|&i| out.node(i).shape.as_slice()).collect();
+        assert_eq!(shapes, [&[5, 4][..], &[4, 3]]);
+        // A product that is wanted itself is computed once and read transposed.
+        ir.outputs.push(product);
+        let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
+        assert_eq!(out.nodes.iter().filter(|n| n.op == Op::Dot).count(), 1);
+    }
+
+    #[test]
+    fn the_mask_of_a_rectifier_reads_its_result() {
+        let shape = || Dims::from([4, 5].as_slice());
+        let mut ir = Ir::default();
+        let x = ir.push(Op::Buffer, DType::F32, shape(), []);
+        let g = ir.push(Op::Buffer, DType::F32, shape(), []);
+        let zero = ir.push(Op::Constant(Scalar::Float(0.0)), DType::F32, shape(), []);
+        let mask = ir.push(Op::Binary(Binary::Le), DType::Bool, shape(), [x, zero]);
+        let rectified = ir.push(Op::Where, DType::F32, shape(), [mask, zero, x]);
+        let gradient = ir.push(Op::Where, DType::F32, shape(), [mask, zero, g]);
+        ir.outputs = vec![rectified, gradient];
+        let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
+        let condition = |id: Id| out.node(out.node(id).inputs[0]);
+        assert_eq!(condition(out.outputs[1]).inputs[0], out.outputs[0]);
+        assert_eq!(out.node(condition(out.outputs[0]).inputs[0]).op, Op::Buffer);
+        // What is not compared with 0 stays.
+        let one = ir.push(Op::Constant(Scalar::Float(1.0)), DType::F32, shape(), []);
+        let other = ir.push(Op::Binary(Binary::Le), DType::Bool, shape(), [x, one]);
+        ir.push(Op::Where, DType::F32, shape(), [other, one, x]);
+        let gradient = ir.push(Op::Where, DType::F32, shape(), [other, one, g]);
+        ir.outputs = vec![gradient];
+        let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
+        let condition = out.node(out.node(out.outputs[0]).inputs[0]);
+        assert_eq!(out.node(condition.inputs[0]).op, Op::Buffer);
+    }
+}
