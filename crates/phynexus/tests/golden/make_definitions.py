@@ -1,10 +1,10 @@
 """Writes definitions.txt: functions of one and two floats, correctly rounded to float64 by mpmath.
 
 Run it with a Python that has mpmath: `python make_definitions.py`. A line is a function's name, or one point: the bits
-of the operands and of the result in hexadecimal, without the zeros at the end. Every result is computed with 800 and with 1600 digits, which must
-round to the same float64; 800 digits keep x^3 beside a subnormal x. Results at infinities, at zeros and
-outside the domain are those of C's Annex F, of IEEE 754 for `rsqrt`, and of the Python array API standard for
-`floor_divide` and `remainder`.
+of the operands and of the result in hexadecimal, without the zeros at the end. Every result is computed with 800 and
+with 1600 digits, which must round to the same float64; 800 digits keep x^3 beside a subnormal x. Results at infinities,
+at zeros and outside the domain are those of C's Annex F, of IEEE 754 for `rsqrt`, and of the Python array API standard
+for `floor_divide` and `remainder`.
 """
 
 import math
