@@ -1,5 +1,6 @@
 //! The tests of the engine that can share a process.
 
+mod definitions;
 mod edges;
 mod long_chains;
 mod loop_trees;

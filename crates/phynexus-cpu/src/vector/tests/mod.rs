@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod casts;
+mod definitions;
 mod elementwise;
 mod reductions;
 mod references;
