@@ -6,10 +6,7 @@ use std::collections::BTreeMap;
 use half::{bf16, f16};
 use phynexus::{
     DType, Element,
-    graph::{
-        ir::Ir,
-        op::{Binary, Op, Unary},
-    },
+    op::{Binary, Op, Unary, ir::Ir},
     oracle::{Number, OracleArray, compare, evaluate},
 };
 

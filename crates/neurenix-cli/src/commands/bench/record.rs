@@ -22,7 +22,6 @@ use neurenix::{
             register,
         },
         gpu::recorder,
-        op::ir::IrNode,
         kernel::step::Step,
         kernel::{
             check::Limits,
@@ -30,6 +29,7 @@ use neurenix::{
             lower::Target,
             print::{CUDA, HIP, OPENCL, WgslArithmetic, print, print_wgsl},
         },
+        op::ir::IrNode,
         shape::Layout,
     },
     verify::{Options, unchecked},

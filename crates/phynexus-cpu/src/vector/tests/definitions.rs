@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use phynexus::DType;
-use phynexus::graph::op::{Binary, Unary};
+use phynexus::op::{Binary, Unary};
 
 use super::references::{ulps32, ulps64};
 use crate::vector::{InstructionSet, binary_for, unary_for};
