@@ -110,24 +110,12 @@ impl Backend for Cpu {
 
     fn support(&self, node: &IrNode, operands: &[DType]) -> Support {
         match &node.op {
-            // Kernels are fused from these.
-            Op::Constant(_)
-            | Op::Buffer
-            | Op::Iota { .. }
-            | Op::Reshape
-            | Op::Permute(_)
-            | Op::Expand
-            | Op::Pad { .. }
-            | Op::Slice { .. }
-            | Op::Where
-            | Op::Cast
-            | Op::Bitcast
-            | Op::Reduce { .. }
-            | Op::Contiguous
-            | Op::Copy => Support::Native,
             Op::Unary(op) => meaning(operands, |dtype| op.accepts(dtype), op.name()),
             Op::Binary(op) => meaning(operands, |dtype| op.accepts(dtype), op.name()),
-            _ => library::support(node, operands),
+            op => match Support::usual(op) {
+                Support::Fused => Support::Fused,
+                _ => library::support(node, operands),
+            },
         }
     }
 
@@ -215,11 +203,11 @@ impl Backend for Cpu {
     }
 }
 
-/// Native if the first operand's dtype has the operation.
+/// Fused if the first operand's dtype has the operation.
 fn meaning(operands: &[DType], accepts: impl Fn(DType) -> bool, name: &str) -> Support {
     match operands.first() {
         Some(&dtype) if !accepts(dtype) => Support::Unsupported(format!("{name} has no meaning for {dtype}")),
-        _ => Support::Native,
+        _ => Support::Fused,
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn support(geometry: &Geometry, dtype: DType, operands: &[DType]) -> 
         let names: Vec<&str> = operands.iter().map(|o| o.name()).collect();
         return Support::Unsupported(format!("no convolution of {} to {dtype}", names.join(" and ")));
     }
-    Support::Native
+    Support::Routine
 }
 
 /// A convolution of fixed shapes.
@@ -54,7 +54,7 @@ impl Convolution {
         let rank = geometry.kernel.len() + 2;
         let fits = x.len() == rank
             && y.len() == rank
-            && support(geometry, node.dtype, &[left.dtype, right.dtype]) == Support::Native;
+            && support(geometry, node.dtype, &[left.dtype, right.dtype]) == Support::Routine;
         if !fits {
             return Err(misfit("conv", operands));
         }

@@ -10,7 +10,7 @@ use crate::gemm::{BatchItem, Epilogue, Operand, Output, gemm, has_product};
 /// Whether products of these operands can be summed as the result's dtype says.
 pub(super) fn support(dtype: DType, operands: &[DType]) -> Support {
     if has_product(dtype, operands) {
-        return Support::Native;
+        return Support::Routine;
     }
     let names: Vec<&str> = operands.iter().map(|o| o.name()).collect();
     Support::Unsupported(format!("no matrix product of {} to {dtype}", names.join(" and ")))
@@ -55,7 +55,7 @@ impl Dot {
         let fits = sa[..lead] == shape[..lead]
             && sb[..lead] == shape[..lead]
             && (sa[lead], sb[lead], sb[lead + 1]) == (m, k, n)
-            && support(node.dtype, &[a.dtype, b.dtype]) == Support::Native;
+            && support(node.dtype, &[a.dtype, b.dtype]) == Support::Routine;
         if !fits {
             return Err(misfit("dot", operands));
         }

@@ -35,7 +35,7 @@ pub(super) fn support(node: &IrNode, operands: &[DType]) -> Support {
         Op::Cat { .. } => operands.iter().all(|o| *o == node.dtype),
         _ => false,
     };
-    if fits { Support::Native } else { not(node.op.name()) }
+    if fits { Support::Routine } else { not(node.op.name()) }
 }
 
 /// One of these operations for fixed shapes.
@@ -74,7 +74,7 @@ impl Indexing {
             operands.get(i).map(|o| o.layout.shape.as_slice()).ok_or_else(|| misfit(name, operands))
         };
         let first = shape(0)?;
-        if support(node, &dtypes) != Support::Native {
+        if support(node, &dtypes) != Support::Routine {
             return Err(misfit(name, operands));
         }
         let size = node.dtype.size();

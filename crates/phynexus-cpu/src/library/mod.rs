@@ -68,7 +68,7 @@ pub(crate) fn support(node: &IrNode, operands: &[DType]) -> Support {
         Op::Conv(_, geometry) => convolution::support(geometry, node.dtype, operands),
         Op::Pool(kind, geometry) => pooling::support(*kind, geometry, operands),
         Op::Composite(composite) => composite_support(composite, operands),
-        Op::Custom(call) if call.kernel().has_cpu_function() => Support::Native,
+        Op::Custom(call) if call.kernel().has_cpu_function() => Support::Routine,
         Op::Custom(call) => {
             let refusal = call.kernel().no_source_for(NAME, "a function for the CPU");
             Support::Unsupported(refusal.to_string())
@@ -109,7 +109,7 @@ fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
         Composite::ClassIndex { .. } => operands == [DType::I64],
         _ => false,
     };
-    if fits { Support::Native } else { Support::Body }
+    if fits { Support::Routine } else { Support::Body }
 }
 
 /// Whether an epilogue runs on the blocks of this operation's result.

@@ -16,7 +16,7 @@ pub(super) fn support(kind: PoolKind, geometry: &Geometry, operands: &[DType]) -
     let sums = matches!(kind, PoolKind::Sum | PoolKind::Spread);
     match operands {
         [DType::Bool] if sums => Support::Unsupported("truth values have no sum".to_owned()),
-        [_] if (1..=3).contains(&geometry.kernel.len()) => Support::Native,
+        [_] if (1..=3).contains(&geometry.kernel.len()) => Support::Routine,
         [_] => Support::Unsupported(format!("no pooling over {} dimensions", geometry.kernel.len())),
         _ => Support::Unsupported("pooling takes one operand".to_owned()),
     }
@@ -44,7 +44,7 @@ impl Pooling {
         let rank = geometry.kernel.len() + 2;
         if shape.len() != rank
             || node.shape.len() != rank
-            || support(kind, geometry, &[operand.dtype]) != Support::Native
+            || support(kind, geometry, &[operand.dtype]) != Support::Routine
         {
             return Err(misfit("pool", operands));
         }
