@@ -73,7 +73,7 @@ pub unsafe fn pooling(
     if dtype == DType::Bool && matches!(kind, PoolKind::Sum | PoolKind::Spread) {
         return Err(Error::dtype("pooling", &[dtype], "truth values have no sum"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { by_dtype!(dtype, bool is u8, T => run::<T>(kind, shape.planes, &axes, source, result)) };
     Ok(())
 }
@@ -160,7 +160,7 @@ fn wins<T: Copy + PartialOrd>(x: T, best: T) -> bool {
 /// Runs the planes, several to a task if they are small.
 ///
 /// # Safety
-/// As [`pooling`].
+/// Same as [`pooling`].
 unsafe fn run<T: Element>(
     kind: PoolKind,
     planes: usize,

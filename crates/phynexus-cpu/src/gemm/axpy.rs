@@ -40,12 +40,12 @@ pub(crate) unsafe fn stream<V: Lanes, const M: usize>(s: &Stream<V::Scalar>) {
     let whole = s.k - s.k % 4;
     let mut p = 0;
     while p < whole {
-        // SAFETY: the caller's promise; rows p to p + 3 exist.
+        // SAFETY: guaranteed by the caller; rows p to p + 3 exist.
         unsafe { rows::<V, M, 4>(s, p) };
         p += 4;
     }
     while p < s.k {
-        // SAFETY: the caller's promise; row p exists.
+        // SAFETY: guaranteed by the caller; row p exists.
         unsafe { rows::<V, M, 1>(s, p) };
         p += 1;
     }
@@ -54,10 +54,10 @@ pub(crate) unsafe fn stream<V: Lanes, const M: usize>(s: &Stream<V::Scalar>) {
 /// Adds rows `p` to `p + P - 1` of B, times their elements of A.
 ///
 /// # Safety
-/// As [`stream`], and these rows exist.
+/// Same as [`stream`], and these rows exist.
 #[inline(always)]
 unsafe fn rows<V: Lanes, const M: usize, const P: usize>(s: &Stream<V::Scalar>, p: usize) {
-    // SAFETY: the caller's promise; every address below is an element of those rows.
+    // SAFETY: guaranteed by the caller; every address below is an element of those rows.
     unsafe {
         let mut left = [[V::zero(); P]; M];
         for (i, row) in left.iter_mut().enumerate() {

@@ -24,7 +24,7 @@ const SPLIT_K: usize = 2048;
 /// The sum over an empty k.
 ///
 /// # Safety
-/// As [`super::gemm`].
+/// Same as [`super::gemm`].
 pub(super) unsafe fn zeros<T: Accumulator>(problem: &Problem<'_>) {
     let row = Scratch::new::<T>(problem.n);
     // SAFETY: the scratch has a row's elements; C may be written.
@@ -70,14 +70,14 @@ unsafe impl<T> Sync for Stage<T> {}
 /// Any product.
 ///
 /// # Safety
-/// As [`super::gemm`]; k is not 0.
+/// Same as [`super::gemm`]; k is not 0.
 pub(super) unsafe fn product<T: Accumulator>(problem: &Problem<'_>) {
     let kernels = T::kernels(problem.set);
     if problem.m * problem.n <= SPLIT_C && problem.k >= SPLIT_K {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { split::<T>(problem, kernels) };
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { whole::<T>(problem, kernels) };
     }
 }
@@ -85,7 +85,7 @@ pub(super) unsafe fn product<T: Accumulator>(problem: &Problem<'_>) {
 /// A product whose sums over k are not cut for the threads.
 ///
 /// # Safety
-/// As [`product`].
+/// Same as [`product`].
 unsafe fn whole<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels<T>) {
     let Problem { m, n, k, a, b, c, .. } = *problem;
     let page = 4096 / size_of::<T>() as isize;
@@ -117,7 +117,7 @@ unsafe fn whole<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels
             }
             let packed = panels.as_ref().map(|p| p.start::<T>().cast_const());
             let (first, last) = (k_start == 0, k_start + chunk >= k);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { stage(&plan, &Stage { k: steps, columns, packed, first, last }) };
         }
     }
@@ -126,7 +126,7 @@ unsafe fn whole<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels
 /// Packs the panels of some columns of B, all threads together.
 ///
 /// # Safety
-/// As [`product`]; `out` has room for the panels.
+/// Same as [`product`]; `out` has room for the panels.
 unsafe fn pack_b_panels<T: Accumulator>(
     plan: &Plan<'_, T>,
     k: &Range<usize>,
@@ -151,7 +151,7 @@ unsafe fn pack_b_panels<T: Accumulator>(
 /// Cuts C's columns of this stage into blocks and computes them.
 ///
 /// # Safety
-/// As [`product`].
+/// Same as [`product`].
 unsafe fn stage<T: Accumulator>(plan: &Plan<'_, T>, stage: &Stage<T>) {
     let threads = pool::threads();
     let tiles = plan.problem.m.div_ceil(plan.kernels.rows());
@@ -184,7 +184,7 @@ unsafe fn stage<T: Accumulator>(plan: &Plan<'_, T>, stage: &Stage<T>) {
     plan.problem.tasks(row_blocks * column_blocks, &|task| {
         let tile_range = part(tiles, row_blocks, task / column_blocks);
         let panel_range = part(panels, column_blocks, task % column_blocks);
-        // SAFETY: the caller's promise; blocks are disjoint.
+        // SAFETY: guaranteed by the caller; blocks are disjoint.
         unsafe { block(plan, stage, tile_range, panel_range) };
     });
 }
@@ -192,7 +192,7 @@ unsafe fn stage<T: Accumulator>(plan: &Plan<'_, T>, stage: &Stage<T>) {
 /// Computes one block of C for the stage's part of k.
 ///
 /// # Safety
-/// As [`product`]; no other task works on this block.
+/// Same as [`product`]; no other task works on this block.
 unsafe fn block<T: Accumulator>(
     plan: &Plan<'_, T>,
     stage: &Stage<T>,
@@ -271,7 +271,7 @@ unsafe fn block<T: Accumulator>(
                         (a.data.cast::<T>(), a.row_stride, a.column_stride)
                     }
                 };
-                // SAFETY: the caller's promise; the tile is inside the block.
+                // SAFETY: guaranteed by the caller; the tile is inside the block.
                 unsafe {
                     let at =
                         (range.start - rows.start) as isize * sums_row + (p * width - column_start) as isize;
@@ -314,7 +314,7 @@ unsafe fn block<T: Accumulator>(
 unsafe fn store<T: Accumulator>(c: &Output, sums: *const T, sums_row: isize, rows: usize, columns: usize) {
     for i in 0..rows {
         let to = c.corner(i, 0);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { T::store(sums.offset(i as isize * sums_row), columns, c.dtype, to.data, c.column_stride) }
     }
 }
@@ -323,7 +323,7 @@ unsafe fn store<T: Accumulator>(c: &Output, sums: *const T, sums_row: isize, row
 /// side, and added in order.
 ///
 /// # Safety
-/// As [`product`].
+/// Same as [`product`].
 unsafe fn split<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels<T>) {
     let Problem { m, n, k, a, b, .. } = *problem;
     let parts = (k / 512).clamp(2, 16);
@@ -342,7 +342,7 @@ unsafe fn split<T: Accumulator>(problem: &Problem<'_>, kernels: &'static Kernels
             epilogue: None,
             ..*problem
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { whole::<T>(&inner, kernels) };
     });
     let blocks = pool::threads().min(m);

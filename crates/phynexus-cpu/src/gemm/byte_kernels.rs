@@ -56,7 +56,7 @@ static PLAIN: ByteKernels = ByteKernels {
 unsafe fn plain<const M: usize>(words: usize, a: *const u32, b: *const u32, c: *mut i32) {
     let mut sums = [[0i32; 8]; M];
     for q in 0..words {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (left, right) = unsafe { (&*a.add(q * M).cast::<[u32; M]>(), &*b.add(q * 8).cast::<[u32; 8]>()) };
         for (sums, &x) in sums.iter_mut().zip(left) {
             let (x0, x1) = (i32::from(x as i16), i32::from((x >> 16) as i16));
@@ -66,7 +66,7 @@ unsafe fn plain<const M: usize>(words: usize, a: *const u32, b: *const u32, c: *
             }
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { *c.cast() = sums }
 }
 
@@ -88,7 +88,7 @@ mod x86 {
                 unsafe fn tile<const M: usize>(words: usize, a: *const u32, b: *const u32, c: *mut i32) {
                     let mut sums = [[$zero(); 2]; M];
                     for q in 0..words {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: guaranteed by the caller.
                         unsafe {
                             let right = [$load(b.add(q * 2 * $n).cast()), $load(b.add((q * 2 + 1) * $n).cast())];
                             for (i, sums) in sums.iter_mut().enumerate() {
@@ -102,7 +102,7 @@ mod x86 {
                     }
                     for (i, sums) in sums.into_iter().enumerate() {
                         for (w, sum) in sums.into_iter().enumerate() {
-                            // SAFETY: the caller's promise.
+                            // SAFETY: guaranteed by the caller.
                             unsafe { $store(c.add((i * 2 + w) * $n).cast(), sum) }
                         }
                     }

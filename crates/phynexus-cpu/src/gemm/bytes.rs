@@ -29,7 +29,7 @@ struct Packed<'a> {
 /// The product.
 ///
 /// # Safety
-/// As [`super::gemm`]; operands are bytes, C has 32 bits, k is not 0.
+/// Same as [`super::gemm`]; operands are bytes, C has 32 bits, k is not 0.
 pub(super) unsafe fn product(problem: &Problem<'_>) {
     let Problem { m, n, k, a, b, .. } = *problem;
     let kernels = kernels(problem.set);
@@ -106,7 +106,7 @@ unsafe fn tile(packed: &Packed<'_>, rows: std::ops::Range<usize>, panel: usize) 
     let width = kernels.columns;
     let columns = panel * width..problem.n.min((panel + 1) * width);
     let mut sums = [0i32; MAX_TILE];
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (a, b) = (packed.a.get().add(rows.start * words), packed.b.get().add(panel * width * words));
         kernels.tiles[rows.len() - 1](words, a, b, sums.as_mut_ptr());
@@ -134,11 +134,11 @@ unsafe fn pack(lines: Lines, lanes: usize, k: usize, out: *mut u32, width: usize
     let flip = if flip && words == Words::FourBytes { 0x8080_8080u32 } else { 0 };
     for q in 0..k.div_ceil(per_word) {
         let present = per_word.min(k - q * per_word);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let row = unsafe { std::slice::from_raw_parts_mut(out.add(q * width), width) };
         let start = lines.data.wrapping_offset((q * per_word) as isize * lines.step);
         let byte = |l: usize, j: usize| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { *start.offset(l as isize * lines.lane + j as isize * lines.step) }
         };
         let (row, rest) = row.split_at_mut(lanes);
@@ -188,7 +188,7 @@ unsafe fn correct(
     out: *mut i32,
     correction: impl Fn(i32) -> i32,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let out = std::slice::from_raw_parts_mut(out.cast::<std::mem::MaybeUninit<i32>>(), lanes);
         for o in out.iter_mut() {

@@ -40,7 +40,7 @@ pub(crate) const DOT_COLUMNS: usize = 4;
 /// The machine has the instruction set of `V`, and `dots` describes memory that may be read and written so.
 #[inline(always)]
 pub(crate) unsafe fn dot<V: Lanes, const R: usize, const C: usize>(dots: &Dots<V::Scalar>) {
-    // SAFETY: the caller's promise; every address below is an element of the rows and columns.
+    // SAFETY: guaranteed by the caller; every address below is an element of the rows and columns.
     unsafe {
         let mut acc = [[V::zero(); C]; R];
         let mut p = 0;

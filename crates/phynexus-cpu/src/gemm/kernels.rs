@@ -98,45 +98,45 @@ macro_rules! kernels {
     ($table:ident, $register:ty, $scalar:ty, $transpose:expr, [$($rows:literal)*] $(, $feature:literal)?) => {
         static $table: Kernels<$scalar> = {
             /// # Safety
-            /// As [`super::tile::tile`].
+            /// Same as [`super::tile::tile`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn tiles<const M: usize, const W: usize>(t: &Tile<$scalar>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { tile::<$register, M, W>(t) }
             }
             /// # Safety
-            /// As [`super::dot::dot`].
+            /// Same as [`super::dot::dot`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn dots<const R: usize, const C: usize>(d: &Dots<$scalar>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { dot::<$register, R, C>(d) }
             }
             /// # Safety
-            /// As [`super::axpy::stream`].
+            /// Same as [`super::axpy::stream`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn streams<const M: usize>(s: &Stream<$scalar>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { stream::<$register, M>(s) }
             }
             /// # Safety
-            /// As [`crate::conv::kernels::gather`].
+            /// Same as [`crate::conv::kernels::gather`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn gathers(g: &Gather<'_, $scalar>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { gather::<$register>(g) }
             }
             /// # Safety
-            /// As [`crate::conv::kernels::weighted_rows`].
+            /// Same as [`crate::conv::kernels::weighted_rows`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn weighted(t: &Taps<'_, $scalar>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { weighted_rows::<$register>(t) }
             }
             /// # Safety
-            /// As [`crate::conv::kernels::row_products`].
+            /// Same as [`crate::conv::kernels::row_products`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn products(t: &Taps<'_, $scalar>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { row_products::<$register>(t) }
             }
             Kernels {

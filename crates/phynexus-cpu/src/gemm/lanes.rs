@@ -29,7 +29,7 @@ pub(crate) trait Lanes: Copy {
     /// The sums of all lanes of four registers.
     #[inline(always)]
     unsafe fn sums(four: [Self; 4]) -> [Self::Scalar; 4] {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         four.map(|v| unsafe { v.sum() })
     }
 }
@@ -76,17 +76,17 @@ impl<T: Number> Lanes for Plain<T> {
     }
     #[inline(always)]
     unsafe fn splat(p: *const T) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Plain([unsafe { *p }; 4])
     }
     #[inline(always)]
     unsafe fn load(p: *const T) -> Self {
-        // SAFETY: the caller's promise; arrays have their element's alignment.
+        // SAFETY: guaranteed by the caller; arrays have their element's alignment.
         Plain(unsafe { *p.cast() })
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut T) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *p.cast() = self.0 }
     }
     #[inline(always)]

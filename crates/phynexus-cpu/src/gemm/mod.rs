@@ -118,7 +118,7 @@ pub unsafe fn gemm(
     c: &Output,
     epilogue: Option<Epilogue<'_>>,
 ) -> Result<()> {
-    // SAFETY: the caller's promise; the best set is one that this machine has.
+    // SAFETY: guaranteed by the caller; the best set is one that this machine has.
     unsafe { gemm_with(InstructionSet::best(), m, n, k, batch, a, b, c, epilogue) }
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn has_product(result: DType, operands: &[DType]) -> bool {
 /// [`gemm`] with the kernels of a given instruction set.
 ///
 /// # Safety
-/// As [`gemm`], and the machine has the instruction set.
+/// Same as [`gemm`], and the machine has the instruction set.
 unsafe fn gemm_with(
     set: InstructionSet,
     m: usize,
@@ -178,14 +178,14 @@ unsafe fn gemm_with(
             epilogue: epilogue.is_some().then_some(&split as Epilogue<'_>),
             set,
         };
-        // SAFETY: the caller's promise; the merged rows are those of the items.
+        // SAFETY: guaranteed by the caller; the merged rows are those of the items.
         unsafe { one(problem) };
         return Ok(());
     }
     let item = |index: usize| {
         let at = batch[index];
         let (a, b, c) = (a.at(at.a), b.at(at.b), c.at(at.c));
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { one(Problem { m, n, k, a, b, c, index, exchanged: false, epilogue, set }) }
     };
     let work = m.saturating_mul(n).saturating_mul(k);
@@ -222,9 +222,9 @@ fn merged(m: usize, batch: &[BatchItem], a: &Operand, c: &Output) -> Option<(usi
 /// One product.
 ///
 /// # Safety
-/// As [`gemm`] for this one; `set` is one that the machine has.
+/// Same as [`gemm`] for this one; `set` is one that the machine has.
 unsafe fn one(problem: Problem<'_>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match problem.c.dtype {
             DType::F64 => floats::<f64>(problem),
@@ -237,7 +237,7 @@ unsafe fn one(problem: Problem<'_>) {
 /// One product of floats, summed in `T`.
 ///
 /// # Safety
-/// As [`one`].
+/// Same as [`one`].
 unsafe fn floats<T: Accumulator>(mut problem: Problem<'_>) {
     // A matrix of one row or column has any stride there; 1 is the one that kernels like.
     if problem.n == 1 {
@@ -248,7 +248,7 @@ unsafe fn floats<T: Accumulator>(mut problem: Problem<'_>) {
         problem.a.row_stride = 1;
         problem.c.row_stride = 1;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if problem.k == 0 {
             blocked::zeros::<T>(&problem);

@@ -32,7 +32,7 @@ impl Accumulator for f32 {
     const K_BLOCK: usize = 320;
 
     unsafe fn widen(dtype: DType, source: *const u8, count: usize, out: *mut f32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let out = std::slice::from_raw_parts_mut(out, count);
             match dtype {
@@ -51,7 +51,7 @@ impl Accumulator for f32 {
     }
 
     unsafe fn store(source: *const f32, count: usize, dtype: DType, out: *mut u8, stride: isize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let source = std::slice::from_raw_parts(source, count);
             match dtype {
@@ -82,14 +82,14 @@ impl Accumulator for f64 {
 
     unsafe fn widen(dtype: DType, source: *const u8, count: usize, out: *mut f64) {
         if dtype == DType::F64 {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { std::ptr::copy_nonoverlapping(source.cast(), out, count) };
             return;
         }
         let mut single = [0.0f32; CHUNK];
         for start in (0..count).step_by(CHUNK) {
             let n = CHUNK.min(count - start);
-            // SAFETY: the caller's promise, a chunk at a time.
+            // SAFETY: guaranteed by the caller, a chunk at a time.
             unsafe {
                 f32::widen(dtype, source.add(start * dtype.size()), n, single.as_mut_ptr());
                 for (i, x) in single[..n].iter().enumerate() {
@@ -100,7 +100,7 @@ impl Accumulator for f64 {
     }
 
     unsafe fn store(source: *const f64, count: usize, _: DType, out: *mut u8, stride: isize) {
-        // SAFETY: the caller's promise; the output's type is `f64`, the only one computed so.
+        // SAFETY: guaranteed by the caller; the output's type is `f64`, the only one computed so.
         unsafe { scatter(std::slice::from_raw_parts(source, count), out.cast(), stride) }
     }
 }
@@ -111,7 +111,7 @@ impl Accumulator for f64 {
 /// `out` has room for them.
 unsafe fn scatter<T: Copy>(source: &[T], out: *mut T, stride: isize) {
     for (i, x) in source.iter().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *out.offset(i as isize * stride) = *x }
     }
 }
@@ -142,7 +142,7 @@ pub(crate) unsafe fn panel<T: Accumulator>(
     width: usize,
     kernels: &Kernels<T>,
 ) {
-    // SAFETY: the caller's promise, throughout.
+    // SAFETY: guaranteed by the caller, throughout.
     unsafe {
         if lines.dtype == T::DTYPE {
             let source = lines.data.cast::<T>();
@@ -202,7 +202,7 @@ pub(crate) unsafe fn panel<T: Accumulator>(
 /// Rows that already lie side by side.
 ///
 /// # Safety
-/// As [`panel`].
+/// Same as [`panel`].
 unsafe fn copy_rows<T: Number>(
     source: *const T,
     step: isize,
@@ -217,11 +217,11 @@ unsafe fn copy_rows<T: Number>(
     let wide =
         if lanes < WIDE && size_of::<T>() == 4 && step >= WIDE as isize { k.saturating_sub(1) } else { 0 };
     for p in 0..wide {
-        // SAFETY: the caller's promise, and see above.
+        // SAFETY: guaranteed by the caller, and see above.
         unsafe { *out.add(p * width).cast::<[T; WIDE]>() = *source.offset(p as isize * step).cast() };
     }
     for p in wide..k {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (from, to) = (source.offset(p as isize * step), out.add(p * width));
             match lanes {

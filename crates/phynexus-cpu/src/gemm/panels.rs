@@ -64,7 +64,7 @@ impl Right {
             let from = matrix.corner(0, start);
             let lines =
                 Lines { data: from.data, dtype: DType::F32, lane: from.column_stride, step: from.row_stride };
-            // SAFETY: the caller's promise; panels are written in order.
+            // SAFETY: guaranteed by the caller; panels are written in order.
             unsafe { panel(lines, width.min(columns - start), k, memory.add(start * k), width, kernels) };
         }
         Right { data: memory, k, columns, panel: width * k, step: width }
@@ -111,7 +111,7 @@ pub(crate) unsafe fn multiply(
             for tile in 0..tiles {
                 let range = part(rows, tiles, tile);
                 let a = range.start as isize * left.row + k as isize * left.step;
-                // SAFETY: the caller's promise; the tile is inside c.
+                // SAFETY: guaranteed by the caller; the tile is inside c.
                 unsafe {
                     kernels.tiles[range.len() - 1][columns.div_ceil(kernels.lanes) - 1](&Tile {
                         k: steps,

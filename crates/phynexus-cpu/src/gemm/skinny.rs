@@ -18,14 +18,14 @@ const STRIP_BYTES: usize = 4096;
 /// Computes the product if it is one of these; false if not.
 ///
 /// # Safety
-/// As [`super::gemm`]; k is not 0.
+/// Same as [`super::gemm`]; k is not 0.
 pub(super) unsafe fn product<T: Accumulator>(problem: &Problem<'_>) -> bool {
     let Problem { m, n, k, a, b, c, .. } = *problem;
     if a.dtype != T::DTYPE || b.dtype != T::DTYPE || c.dtype != T::DTYPE {
         return false;
     }
     let lanes = T::kernels(problem.set).lanes;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         // Each way adds sums in another order. Which it is must be the same for a product and for its transpose, which may
         // be computed instead, and for a view in steps and its contiguous copy: so of strides only the smaller counts.
@@ -74,11 +74,11 @@ unsafe fn copied<T: Accumulator>(
 /// By dot kernels; whichever operand does not run along k is copied so that it does.
 ///
 /// # Safety
-/// As [`product`].
+/// Same as [`product`].
 unsafe fn dots<T: Accumulator>(problem: &Problem<'_>) {
     let Problem { m, n, k, mut a, mut b, c, .. } = *problem;
     let copy = |lines: usize, data: *const u8, line: isize, step: isize| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         (step != 1).then(|| unsafe { copied::<T>([lines, k], data, [line, step]) })
     };
     let a_copy = copy(m, a.data, a.row_stride, a.column_stride);
@@ -109,7 +109,7 @@ unsafe fn dots<T: Accumulator>(problem: &Problem<'_>) {
             let count = steps.min(k - start);
             for j in columns.clone().map(|t| part(n, column_tiles, t)) {
                 for i in rows.clone().map(|t| part(m, row_tiles, t)) {
-                    // SAFETY: the caller's promise; blocks of C are disjoint.
+                    // SAFETY: guaranteed by the caller; blocks of C are disjoint.
                     unsafe {
                         kernels.dots[i.len() - 1][j.len() - 1](&Dots {
                             k: count,
@@ -136,10 +136,10 @@ unsafe fn dots<T: Accumulator>(problem: &Problem<'_>) {
 /// At most four rows against a matrix whose rows are contiguous, or copied to be: strips of columns, or parts of k if rows are short.
 ///
 /// # Safety
-/// As [`product`].
+/// Same as [`product`].
 unsafe fn stream<T: Accumulator>(problem: &Problem<'_>) {
     let Problem { m, n, k, a, mut b, c, .. } = *problem;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let copy = || unsafe { copied::<T>([k, n], b.data, [b.row_stride, b.column_stride]) };
     let copy = (b.column_stride != 1).then(copy);
     if let Some(copied) = &copy {

@@ -38,7 +38,7 @@ pub(crate) type TileKernel<T> = unsafe fn(&Tile<T>);
 /// The machine has the instruction set of `V`, and `tile` describes memory that may be read and written so.
 #[inline(always)]
 pub(crate) unsafe fn tile<V: Lanes, const M: usize, const W: usize>(tile: &Tile<V::Scalar>) {
-    // SAFETY: the caller's promise; every address below is an element of the tile's rows and columns.
+    // SAFETY: guaranteed by the caller; every address below is an element of the tile's rows and columns.
     unsafe {
         let size = size_of::<V::Scalar>() as isize;
         let mask = V::first(tile.columns - (W - 1) * V::N);

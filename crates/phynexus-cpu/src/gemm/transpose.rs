@@ -14,7 +14,7 @@ pub(crate) unsafe fn plain<T: Copy>(
 ) {
     for p in 0..k {
         for lane in 0..lanes {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { *out.add(p * width + lane) = *source.offset(lane as isize * lane_stride).add(p) }
         }
     }
@@ -24,7 +24,7 @@ pub(crate) unsafe fn plain<T: Copy>(
 /// overwritten with anything, before the next row is written.
 ///
 /// # Safety
-/// As [`plain`], with room for one register more; the machine has AVX-512.
+/// Same as [`plain`], with room for one register more; the machine has AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn avx512_f32(

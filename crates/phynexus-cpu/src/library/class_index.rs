@@ -34,7 +34,7 @@ impl Routine for ClassIndex {
         let Some(labels) = operands.first() else {
             return Err(Error::internal("phynexus_cpu::library", "an operand is missing"));
         };
-        // SAFETY: the caller's promise: the operand, which is contiguous, has `count` elements of int64, and memory of
+        // SAFETY: guaranteed by the caller: the operand, which is contiguous, has `count` elements of int64, and memory of
         // the device is aligned to every dtype's size.
         let labels = unsafe { std::slice::from_raw_parts(labels.cast::<i64>(), self.count) };
         // A negative label is a huge number without its sign.
@@ -42,7 +42,7 @@ impl Routine for ClassIndex {
         if let Some(&index) = labels.iter().find(|label| !inside(**label)) {
             return Err(Error::Index { op: self.loss, index, size: self.classes, axis: None });
         }
-        // SAFETY: the caller's promise: the result has room for as many elements and overlaps no operand.
+        // SAFETY: guaranteed by the caller: the result has room for as many elements and overlaps no operand.
         unsafe { std::ptr::copy_nonoverlapping(labels.as_ptr(), result.cast::<i64>(), self.count) };
         Ok(())
     }

@@ -80,7 +80,7 @@ const SMALLEST: usize = 16;
 
 impl Convolution {
     /// # Safety
-    /// As [`Routine::run`].
+    /// Same as [`Routine::run`].
     unsafe fn convolve(
         &self,
         operands: &[*const u8],
@@ -96,14 +96,14 @@ impl Convolution {
             output: &self.output,
             geometry: &self.geometry,
         };
-        // SAFETY: the caller's promise; operands are row-major.
+        // SAFETY: guaranteed by the caller; operands are row-major.
         unsafe { convolution(self.kind, self.operands, self.dtype, &shape, *left, *right, result, finished) }
     }
 }
 
 impl Routine for Convolution {
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.convolve(operands, result, None) }
     }
 
@@ -123,7 +123,7 @@ impl InBlocks for Convolution {
     }
 
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8, finished: Finished<'_>) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.convolve(operands, result, Some(finished)) }
     }
 }

@@ -42,12 +42,12 @@ impl Routine for Custom {
             return Err(Error::internal("phynexus_cpu::library", "an operand is missing"));
         }
         let inputs = self.inputs.iter().zip(operands).map(|((dtype, shape), &address)| {
-            // SAFETY: the caller's promise: the operand lies row-major at its address.
+            // SAFETY: guaranteed by the caller: the operand lies row-major at its address.
             let elements = unsafe { elements(*dtype, address, element_count(shape)) };
             (shape.as_slice(), elements)
         });
         let outputs = self.outputs.iter().map(|&(start, count)| {
-            // SAFETY: the caller's promise: there is room for the whole result, of which the outputs are parts that do
+            // SAFETY: guaranteed by the caller: there is room for the whole result, of which the outputs are parts that do
             // not overlap.
             unsafe { zeroed(self.dtype, result.add(start * self.dtype.size()), count) }
         });
@@ -64,7 +64,7 @@ macro_rules! slices {
         unsafe fn elements<'a>(dtype: DType, address: *const u8, count: usize) -> Elements<'a> {
             match dtype {
                 $(DType::$variant => {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: guaranteed by the caller.
                     let values = unsafe { slice::from_raw_parts(address.cast::<$t>(), count) };
                     Elements::$variant(Cow::Borrowed(values))
                 })+
@@ -80,7 +80,7 @@ macro_rules! slices {
             match dtype {
                 $(DType::$variant => {
                     let address = address.cast::<$t>();
-                    // SAFETY: the caller's promise. Zero bytes are a value of every element type.
+                    // SAFETY: guaranteed by the caller. Zero bytes are a value of every element type.
                     let values = unsafe {
                         address.write_bytes(0, count);
                         slice::from_raw_parts_mut(address, count)

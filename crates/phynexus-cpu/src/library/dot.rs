@@ -89,7 +89,7 @@ const SMALLEST: usize = 1024;
 
 impl Dot {
     /// # Safety
-    /// As [`Routine::run`].
+    /// Same as [`Routine::run`].
     unsafe fn multiply(
         &self,
         operands: &[*const u8],
@@ -98,14 +98,14 @@ impl Dot {
     ) -> Result<()> {
         let [a, b] = operands else { return Err(misfit("dot", &[])) };
         let c = Output { data: result, dtype: self.dtype, row_stride: self.n as isize, column_stride: 1 };
-        // SAFETY: the caller's promise: the strides are the operands', the result is row-major.
+        // SAFETY: guaranteed by the caller: the strides are the operands', the result is row-major.
         unsafe { gemm(self.m, self.n, self.k, &self.batch, &self.a.at(*a), &self.b.at(*b), &c, epilogue) }
     }
 }
 
 impl Routine for Dot {
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.multiply(operands, result, None) }
     }
 
@@ -124,7 +124,7 @@ impl InBlocks for Dot {
         let epilogue = |item: usize, rows: Range<usize>, columns: Range<usize>| {
             finished(item * self.m + rows.start..item * self.m + rows.end, columns);
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.multiply(operands, result, Some(&epilogue)) }
     }
 }

@@ -107,7 +107,7 @@ impl Bound<'_> {
     /// Runs the routine and the epilogue; `memory` has room for the result if that has no place.
     ///
     /// # Safety
-    /// As [`Routine::run`] for the operands; the parameters are memory as the kernel's indices ask for, outputs overlap
+    /// Same as [`Routine::run`] for the operands; the parameters are memory as the kernel's indices ask for, outputs overlap
     /// nothing but read parameters whose every load is at the index of the store.
     pub(super) unsafe fn run(
         mut self,
@@ -119,7 +119,7 @@ impl Bound<'_> {
         if let Some(first) = self.parameters.first_mut() {
             *first = result;
         }
-        // SAFETY: the caller's promise. An element of the result is read at its own index, after it is final; where it
+        // SAFETY: guaranteed by the caller. An element of the result is read at its own index, after it is final; where it
         // lies in an output, that is the index of the store.
         unsafe {
             match (&self.epilogue.kernel, routine.in_blocks()) {

@@ -125,7 +125,7 @@ impl Routine for Indexing {
         let internal = |what: &str| Error::internal("phynexus_cpu::library", what.to_owned());
         let first = *operands.first().ok_or_else(|| internal("an operand is missing"))?;
         let dtype = self.operands[0].dtype;
-        // SAFETY: the caller's promise: operands are contiguous, have the elements counted in `new`, and so has the result.
+        // SAFETY: guaranteed by the caller: operands are contiguous, have the elements counted in `new`, and so has the result.
         unsafe {
             let indices = || {
                 Indices::new(self.operands[1].dtype, operands[1], self.operands[1].elements)

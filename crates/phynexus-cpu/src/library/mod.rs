@@ -61,7 +61,7 @@ trait InBlocks {
     /// after its values are stored and while they are likely in cache, from any thread.
     ///
     /// # Safety
-    /// As [`Routine::run`].
+    /// Same as [`Routine::run`].
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8, finished: Finished<'_>) -> Result<()>;
 }
 

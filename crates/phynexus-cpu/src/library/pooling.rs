@@ -70,7 +70,7 @@ impl Routine for Pooling {
             output: &self.output,
             geometry: &self.geometry,
         };
-        // SAFETY: the caller's promise; the operand is row-major.
+        // SAFETY: guaranteed by the caller; the operand is row-major.
         unsafe { pooling(self.kind, self.dtype, &shape, *operand, result) }
     }
 }

@@ -13,13 +13,13 @@ macro_rules! compiled {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,lzcnt")]
             unsafe fn avx512(arguments: &$arguments) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $body::<$crate::vector::Contracted>(arguments) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt")]
             unsafe fn avx2(arguments: &$arguments) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $body::<$crate::vector::Contracted>(arguments) }
             }
             match set {
@@ -42,7 +42,7 @@ pub(crate) use compiled;
 /// `source` has `n` elements.
 #[inline(always)]
 pub(crate) unsafe fn load(source: *const f32, n: usize, rest: f32) -> [f32; BLOCK] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if n >= BLOCK {
             return source.cast::<[f32; BLOCK]>().read_unaligned();
@@ -59,7 +59,7 @@ pub(crate) unsafe fn load(source: *const f32, n: usize, rest: f32) -> [f32; BLOC
 /// `target` has room for `n` elements.
 #[inline(always)]
 pub(crate) unsafe fn store(target: *mut f32, n: usize, block: &[f32; BLOCK]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if n >= BLOCK {
             target.cast::<[f32; BLOCK]>().write_unaligned(*block);

@@ -86,7 +86,7 @@ impl Backward {
         let memory = Scratch::new::<f32>(key_length + Right::packed_length(width, p.keys));
         let tiles = p.tiles(2);
         let (scores, products) = (tiles.start::<f32>(), tiles.start::<f32>().wrapping_add(QUERIES * pitch));
-        // SAFETY: the caller's promise; the memory has room.
+        // SAFETY: guaranteed by the caller; the memory has room.
         let (transposed_keys, transposed_values) = unsafe {
             std::slice::from_raw_parts_mut(of_q, p.queries * features).fill(0.0);
             std::slice::from_raw_parts_mut(of_k, p.keys * features).fill(0.0);
@@ -107,7 +107,7 @@ impl Backward {
                 let count = keys.len();
                 let along = |data: *const f32| Left { data, row: pitch as isize, step: 1 };
                 let across = |data: *const f32| Left { data, row: 1, step: pitch as isize };
-                // SAFETY: the caller's promise; scores and products are as large as a tile.
+                // SAFETY: guaranteed by the caller; scores and products are as large as a tile.
                 unsafe {
                     let transposed = transposed_keys.columns(keys.clone());
                     multiply(rows, q.left(), transposed, scores, pitch, false);
@@ -167,7 +167,7 @@ impl Routine for Backward {
         let operands = Addresses(operands);
         let result = Shared(result.cast::<f32>());
         pool::parallel_for(p.all_heads(), &|head| {
-            // SAFETY: the caller's promise; every head has its own part of the result.
+            // SAFETY: guaranteed by the caller; every head has its own part of the result.
             unsafe { self.head(operands.all(), head, result.get()) };
         });
         Ok(())

@@ -65,7 +65,7 @@ impl Forward {
         let mut first = true;
         for keys in p.key_tiles(&queries) {
             pool::check();
-            // SAFETY: the caller's promise; the scores are as large as a tile.
+            // SAFETY: guaranteed by the caller; the scores are as large as a tile.
             unsafe {
                 let scores = scores.start::<f32>();
                 multiply(queries.len(), left, transposed_keys.columns(keys.clone()), scores, pitch, false);
@@ -129,7 +129,7 @@ impl Routine for Forward {
                 let transposed_keys = p.matrix(operands.all(), 1, start + index).transposed();
                 let values = p.matrix(operands.all(), 2, start + index);
                 let memory = memory.get().wrapping_add(index * length);
-                // SAFETY: the caller's promise; this part of the memory and of the list is this task's.
+                // SAFETY: guaranteed by the caller; this part of the memory and of the list is this task's.
                 unsafe {
                     *packed_start.get().add(index) = Some((
                         Right::pack(&transposed_keys, p.features, p.keys, memory),
@@ -142,7 +142,7 @@ impl Routine for Forward {
             pool::parallel_for(heads * tiles, &|task| {
                 let (index, tile) = (task / tiles, task % tiles);
                 let (keys, values) = packed[index];
-                // SAFETY: the caller's promise; every task has rows of its own.
+                // SAFETY: guaranteed by the caller; every task has rows of its own.
                 unsafe { self.tile(operands.all(), start + index, tile, keys, values, result.get()) };
             });
         }

@@ -59,7 +59,7 @@ unsafe fn softmax_rows<A: Arithmetic>(s: &Softmax) {
     let greater = |a: f32, b: f32| if b > a { b } else { a };
     for row in 0..s.rows {
         let count = attended(s.causal, row, s.columns);
-        // SAFETY: the caller's promise; blocks end before the next row.
+        // SAFETY: guaranteed by the caller; blocks end before the next row.
         unsafe {
             let scores = s.scores.add(row * s.pitch);
             let before = *s.greatest.add(row);
@@ -98,7 +98,7 @@ unsafe fn softmax_rows<A: Arithmetic>(s: &Softmax) {
 #[inline(always)]
 unsafe fn zeros(row: *mut f32, count: usize, columns: usize) {
     for at in (count.next_multiple_of(BLOCK)..columns).step_by(BLOCK) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { store(row.add(at), BLOCK, &[0.0; BLOCK]) }
     }
 }
@@ -137,7 +137,7 @@ pub(super) fn slope() -> unsafe fn(&Slope) {
 unsafe fn slope_rows<A: Arithmetic>(s: &Slope) {
     for row in 0..s.rows {
         let count = attended(s.causal, row, s.columns);
-        // SAFETY: the caller's promise; blocks end before the next row.
+        // SAFETY: guaranteed by the caller; blocks end before the next row.
         unsafe {
             let (scores, products) = (s.scores.add(row * s.pitch), s.products.add(row * s.pitch));
             let (shift, delta) = (shift(*s.logarithm.add(row)), *s.delta.add(row));

@@ -109,7 +109,7 @@ impl Forward {
             let at = step as isize * of_step + row as isize * of_row;
             let left = Left { data: x.wrapping_offset(at), row: stride, step: of_feature };
             let gates = parts.gates.get().wrapping_add((step * batch + row) * parts.columns);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { multiply(count, left, weights, gates, apart * parts.columns, false) };
         };
         // Tall products read the weights less often.
@@ -136,7 +136,7 @@ impl Forward {
         };
         // The GRU's reset gate weighs the hidden state's share of the new state: it is kept apart.
         let together = if cell == Cell::Gru { 2 } else { cell.gates() } * units;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let mut parts = vec![(Right::pack(&transposed(0), units, together, memory), 0, true)];
             if cell == Cell::Gru {

@@ -45,15 +45,15 @@ compiled!(relu = relu_rows(&Step));
 /// `from` has the block.
 #[inline(always)]
 pub(super) unsafe fn gate(from: *const f32, units: usize, index: usize, n: usize) -> [f32; BLOCK] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { load(from.add(index * units), n, 0.0) }
 }
 
 /// # Safety
-/// As [`gate`].
+/// Same as [`gate`].
 #[inline(always)]
 unsafe fn sum(s: &Step, at: usize, unit: usize, index: usize, n: usize) -> [f32; BLOCK] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (x, a, b) = unsafe {
         (
             gate(s.gates.add(at), s.units, index, n),
@@ -65,10 +65,10 @@ unsafe fn sum(s: &Step, at: usize, unit: usize, index: usize, n: usize) -> [f32;
 }
 
 /// # Safety
-/// As [`gate`].
+/// Same as [`gate`].
 #[inline(always)]
 unsafe fn opened<A: Arithmetic>(s: &Step, at: usize, unit: usize, index: usize, n: usize) -> [f32; BLOCK] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let x = unsafe { sum(s, at, unit, index, n) };
     lanes(|i| 1.0 / (1.0 + single::exp::<A>(-x[i])))
 }
@@ -81,7 +81,7 @@ unsafe fn lstm_rows<A: Arithmetic>(s: &Step) {
         for unit in (0..s.units).step_by(BLOCK) {
             let n = BLOCK.min(s.units - unit);
             let (state, at) = (row * s.units + unit, row * 4 * s.units + unit);
-            // SAFETY: the caller's promise; the block lies inside the rows.
+            // SAFETY: guaranteed by the caller; the block lies inside the rows.
             unsafe {
                 let before = load(s.c_before.add(state), n, 0.0);
                 let input = opened::<A>(s, at, unit, 0, n);
@@ -109,7 +109,7 @@ unsafe fn gru_rows<A: Arithmetic>(s: &Step) {
         for unit in (0..s.units).step_by(BLOCK) {
             let n = BLOCK.min(s.units - unit);
             let (state, at) = (row * s.units + unit, row * 4 * s.units + unit);
-            // SAFETY: the caller's promise; the block lies inside the rows.
+            // SAFETY: guaranteed by the caller; the block lies inside the rows.
             unsafe {
                 let reset = opened::<A>(s, at, unit, 0, n);
                 let update = opened::<A>(s, at, unit, 1, n);
@@ -136,7 +136,7 @@ unsafe fn plain_rows(s: &Step, f: impl Fn(f32) -> f32) {
     for row in 0..s.rows {
         for unit in (0..s.units).step_by(BLOCK) {
             let n = BLOCK.min(s.units - unit);
-            // SAFETY: the caller's promise; the block lies inside the rows.
+            // SAFETY: guaranteed by the caller; the block lies inside the rows.
             unsafe {
                 let h = s.h.add(row * s.units + unit);
                 let (x, a) = (load(h, n, 0.0), load(s.input_bias.add(unit), n, 0.0));
@@ -148,17 +148,17 @@ unsafe fn plain_rows(s: &Step, f: impl Fn(f32) -> f32) {
 }
 
 /// # Safety
-/// As [`plain_rows`].
+/// Same as [`plain_rows`].
 #[inline(always)]
 unsafe fn tanh_rows<A: Arithmetic>(s: &Step) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { plain_rows(s, single::tanh::<A>) }
 }
 
 /// # Safety
-/// As [`plain_rows`].
+/// Same as [`plain_rows`].
 #[inline(always)]
 unsafe fn relu_rows<A: Arithmetic>(s: &Step) {
-    // SAFETY: the caller's promise. NaN stays.
+    // SAFETY: guaranteed by the caller. NaN stays.
     unsafe { plain_rows(s, |x| if x <= 0.0 { 0.0 } else { x }) }
 }

@@ -52,7 +52,7 @@ unsafe fn lstm_rows<A: Arithmetic>(s: &Slope) {
         for unit in (0..s.units).step_by(BLOCK) {
             let n = BLOCK.min(s.units - unit);
             let (state, at) = (row * s.units + unit, row * 4 * s.units + unit);
-            // SAFETY: the caller's promise; the block lies inside the rows.
+            // SAFETY: guaranteed by the caller; the block lies inside the rows.
             unsafe {
                 let (gates, units) = (s.gates.add(at), s.units);
                 let out = s.of_input.add(at);
@@ -79,7 +79,7 @@ unsafe fn lstm_rows<A: Arithmetic>(s: &Slope) {
 }
 
 /// # Safety
-/// As [`lstm_rows`].
+/// Same as [`lstm_rows`].
 #[inline(always)]
 unsafe fn gru_rows<A: Arithmetic>(s: &Slope) {
     for row in 0..s.rows {
@@ -87,7 +87,7 @@ unsafe fn gru_rows<A: Arithmetic>(s: &Slope) {
             let n = BLOCK.min(s.units - unit);
             let (state, at) = (row * s.units + unit, row * 4 * s.units + unit);
             let sums = row * 3 * s.units + unit;
-            // SAFETY: the caller's promise; the block lies inside the rows.
+            // SAFETY: guaranteed by the caller; the block lies inside the rows.
             unsafe {
                 let (gates, units) = (s.gates.add(at), s.units);
                 let (reset, update, new, candidate) = (
@@ -117,14 +117,14 @@ unsafe fn gru_rows<A: Arithmetic>(s: &Slope) {
 }
 
 /// # Safety
-/// As [`lstm_rows`].
+/// Same as [`lstm_rows`].
 #[inline(always)]
 unsafe fn plain_rows(s: &Slope, f: impl Fn(f32, f32) -> f32) {
     for row in 0..s.rows {
         for unit in (0..s.units).step_by(BLOCK) {
             let n = BLOCK.min(s.units - unit);
             let at = row * s.units + unit;
-            // SAFETY: the caller's promise; the block lies inside the rows.
+            // SAFETY: guaranteed by the caller; the block lies inside the rows.
             unsafe {
                 let (above, after) = (load(s.of_state.add(at), n, 0.0), load(s.of_h.add(at), n, 0.0));
                 let h = load(s.h.add(at), n, 0.0);
@@ -135,17 +135,17 @@ unsafe fn plain_rows(s: &Slope, f: impl Fn(f32, f32) -> f32) {
 }
 
 /// # Safety
-/// As [`lstm_rows`].
+/// Same as [`lstm_rows`].
 #[inline(always)]
 unsafe fn tanh_rows<A: Arithmetic>(s: &Slope) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { plain_rows(s, |h, total| total * (1.0 - h * h)) }
 }
 
 /// # Safety
-/// As [`lstm_rows`].
+/// Same as [`lstm_rows`].
 #[inline(always)]
 unsafe fn relu_rows<A: Arithmetic>(s: &Slope) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { plain_rows(s, |h, total| if h == 0.0 { 0.0 } else { total }) }
 }
