@@ -192,7 +192,7 @@ pub(super) enum Schedule {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     pub(super) dtype: DType,
-    /// Elements before the first one, of a tensor that is read backwards.
+    /// Elements before the first one, for a tensor that is read backwards.
     pub(super) before: usize,
     /// Elements from the first one on.
     pub(super) from_first: usize,
@@ -208,11 +208,11 @@ pub(super) struct Program {
     pub(super) loads: Vec<Load>,
     pub(super) stores: Vec<Store>,
     pub(super) coordinates: Vec<Access>,
-    /// Elements of the constants, each at the start of its word.
+    /// The constants, each an element at the start of its word.
     pub(super) constants: Vec<u64>,
-    /// Values computed straight into memory where the tile allows it: the slot and its store.
+    /// Values computed directly into memory if the tile permits: the slot and its store.
     pub(super) direct: Vec<(SlotId, usize)>,
-    /// Bytes of scratch memory of a thread, without the staging area that follows.
+    /// Bytes of a thread's scratch memory, excluding the staging area that follows.
     pub(super) register_bytes: usize,
     /// Bytes of the staging area: a tile of the largest elements.
     pub(super) staging_bytes: usize,
@@ -221,19 +221,19 @@ pub(super) struct Program {
     /// Bytes of a group's partial results.
     pub(super) partial_bytes: usize,
     pub(super) parameters: Vec<Extent>,
-    /// Estimated nanoseconds of one thread.
+    /// Estimated single-threaded time in nanoseconds.
     pub(super) nanoseconds: f64,
 }
 
 impl Program {
-    /// Bytes from one of the [`SUM_LANES`] sums of a partial result to the next.
+    /// Bytes between the [`SUM_LANES`] sums of a partial result.
     pub(super) fn partial_pitch(&self, slot: SlotId) -> usize {
         let Slot { size, varies, .. } = self.slots[slot];
         let longest = [self.cuts[OUTER].longest, self.cuts[LANES].longest];
         elements(varies, longest) * size
     }
 
-    /// How many sums a partial result has: one for each column of a chunk where the rows are the lanes.
+    /// The number of sums of a partial result: one for each column of a chunk if the rows are the lanes.
     pub(super) fn partial_sums(&self) -> usize {
         match self.schedule {
             Schedule::Chunked { rows: LANES, .. } => SUM_LANES,
@@ -242,7 +242,7 @@ impl Program {
     }
 }
 
-/// The element count of what varies like this in a window of these counts.
+/// The number of elements, in a window of this size, of a value that varies along these axes.
 pub(super) fn elements(varies: Varies, counts: [usize; 2]) -> usize {
     (0..2).map(|axis| if varies.on(axis) { counts[axis] } else { 1 }).product()
 }

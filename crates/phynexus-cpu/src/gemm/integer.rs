@@ -1,4 +1,4 @@
-//! Products of integers, exact modulo two to the width of the result; integers as accumulators.
+//! Integer products, exact modulo two to the width of the result, and integers as accumulators.
 
 use phynexus::DType;
 
@@ -26,7 +26,7 @@ pub(super) unsafe fn product(problem: &Problem<'_>) {
     }
 }
 
-/// Sums in 64 bits, of which the result keeps its low ones.
+/// Sums in 64 bits; the result keeps the low bits.
 ///
 /// # Safety
 /// Same as [`product`].
@@ -59,7 +59,7 @@ unsafe fn plain(problem: &Problem<'_>) {
     });
 }
 
-/// Calls `$f!(type)` for the Rust type of an integer dtype; `bool` is `u8`.
+/// Calls `$f!(type)` with the Rust type of an integer dtype; `bool` is `u8`.
 macro_rules! by_integer {
     ($dtype:expr, $f:ident) => {
         match $dtype {
@@ -78,7 +78,7 @@ macro_rules! by_integer {
 /// Reads `count` elements of a row as 64-bit integers.
 ///
 /// # Safety
-/// They exist, and `out` has room.
+/// The elements must exist, and `out` must have room for them.
 unsafe fn widen(row: &Operand, count: usize, out: *mut i64) {
     macro_rules! elements {
         ($t:ty) => {
@@ -91,7 +91,7 @@ unsafe fn widen(row: &Operand, count: usize, out: *mut i64) {
     by_integer!(row.dtype, elements)
 }
 
-/// Sums modulo two to the width; a narrower result keeps their low bits, as it would have them itself.
+/// Sums modulo two to the width. A narrower result keeps the low bits, which equal its own sum.
 macro_rules! accumulator {
     ($sum:ty, $k_block:literal) => {
         impl Accumulator for $sum {
