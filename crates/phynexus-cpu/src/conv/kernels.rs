@@ -156,7 +156,7 @@ unsafe fn weighted<V: Lanes, const W: usize>(
 /// `taps[i] += sum over positions of positions[p] * slab[offset + place of p]`.
 ///
 /// # Safety
-/// Slab, taps and positions exist; the machine has the instruction set of `V`.
+/// Slab, taps and positions must exist, and the machine must support the instruction set of `V`.
 #[inline(always)]
 pub(crate) unsafe fn row_products<V: Lanes>(t: &Taps<'_, V::Scalar>) {
     let mut first = 0;

@@ -15,14 +15,20 @@ use super::{Finished, InBlocks, Routine, misfit};
 use crate::conv::{ConvShape, convolution};
 use crate::gemm::has_product;
 
-/// Whether there are kernels for these dtypes and so many spatial dimensions.
+/// Whether there are kernels for these dtypes and this number of spatial dimensions.
 pub(super) fn support(geometry: &Geometry, dtype: DType, operands: &[DType]) -> Support {
     if !(1..=3).contains(&geometry.kernel.len()) {
-        return Support::Unsupported(format!("no convolution over {} dimensions", geometry.kernel.len()));
+        return Support::Unsupported(format!(
+            "convolution does not support {} dimensions",
+            geometry.kernel.len()
+        ));
     }
     if !has_product(dtype, operands) || operands.windows(2).any(|pair| pair[0] != pair[1]) {
         let names: Vec<&str> = operands.iter().map(|o| o.name()).collect();
-        return Support::Unsupported(format!("no convolution of {} to {dtype}", names.join(" and ")));
+        return Support::Unsupported(format!(
+            "convolution does not support {} with result {dtype}",
+            names.join(" and ")
+        ));
     }
     Support::Native
 }
@@ -75,7 +81,7 @@ impl Convolution {
     }
 }
 
-/// Positions of the smallest image that is worked on block by block.
+/// Positions of the smallest image that is processed in blocks.
 const SMALLEST: usize = 16;
 
 impl Convolution {

@@ -7,7 +7,7 @@ use phynexus::{DType, Result, device::Support, graph::ir::IrNode, kernel::step, 
 use super::{Finished, InBlocks, Routine, misfit};
 use crate::gemm::{BatchItem, Epilogue, Operand, Output, gemm, has_product};
 
-/// Whether products of these operands can be summed as the result's dtype says.
+/// Whether products of these operands can be summed to the result's dtype.
 pub(super) fn support(dtype: DType, operands: &[DType]) -> Support {
     if has_product(dtype, operands) {
         return Support::Native;
@@ -25,11 +25,11 @@ pub(super) struct Dot {
     a: Matrix,
     b: Matrix,
     dtype: DType,
-    /// Axes of the result.
+    /// The number of axes of the result.
     rank: usize,
 }
 
-/// How an operand's matrices lie.
+/// The layout of an operand's matrices.
 struct Matrix {
     dtype: DType,
     row_stride: isize,
@@ -82,8 +82,8 @@ impl Dot {
     }
 }
 
-/// Columns of the narrowest result, and elements of the smallest of a batch, that are worked on block by block: a block
-/// of less takes longer to begin than to do.
+/// Columns of the narrowest result, and elements of the smallest of a batch, that are processed in blocks: the setup of
+/// a smaller block takes longer than its work.
 const NARROWEST: usize = 32;
 const SMALLEST: usize = 1024;
 
@@ -98,7 +98,7 @@ impl Dot {
     ) -> Result<()> {
         let [a, b] = operands else { return Err(misfit("dot", &[])) };
         let c = Output { data: result, dtype: self.dtype, row_stride: self.n as isize, column_stride: 1 };
-        // SAFETY: guaranteed by the caller: the strides are the operands', the result is row-major.
+        // SAFETY: the caller guarantees that the strides are those of the operands; the result is row-major.
         unsafe { gemm(self.m, self.n, self.k, &self.batch, &self.a.at(*a), &self.b.at(*b), &c, epilogue) }
     }
 }

@@ -1,10 +1,10 @@
-//! Means for kernels that are more than one operation: compiled for every instruction set, and written over blocks of
-//! lanes that the compiler turns into vectors.
+//! Tools for kernels of more than one operation: they are compiled for every instruction set, and written over blocks
+//! of lanes that the compiler vectorizes.
 
-/// Elements of a block: as many as a kernel of several values at a time holds in registers.
+/// Elements per block: as many as a kernel with several live values can hold in registers.
 pub(crate) const BLOCK: usize = 32;
 
-/// Defines a function that gives, for an instruction set, `body::<A>` compiled for it: `unsafe fn(&Arguments)`.
+/// Defines a function that returns, for an instruction set, `body::<A>` compiled for it: `unsafe fn(&Arguments)`.
 macro_rules! compiled {
     ($(#[$attribute:meta])* $name:ident = $body:ident(&$arguments:ty)) => {
         $(#[$attribute])*
@@ -36,10 +36,10 @@ macro_rules! compiled {
 }
 pub(crate) use compiled;
 
-/// Reads `n <= BLOCK` elements; the lanes behind them are `rest`.
+/// Reads `n <= BLOCK` elements; the remaining lanes are set to `rest`.
 ///
 /// # Safety
-/// `source` has `n` elements.
+/// `source` must have `n` elements.
 #[inline(always)]
 pub(crate) unsafe fn load(source: *const f32, n: usize, rest: f32) -> [f32; BLOCK] {
     // SAFETY: guaranteed by the caller.
@@ -56,7 +56,7 @@ pub(crate) unsafe fn load(source: *const f32, n: usize, rest: f32) -> [f32; BLOC
 /// Writes the first `n <= BLOCK` lanes.
 ///
 /// # Safety
-/// `target` has room for `n` elements.
+/// `target` must have room for `n` elements.
 #[inline(always)]
 pub(crate) unsafe fn store(target: *mut f32, n: usize, block: &[f32; BLOCK]) {
     // SAFETY: guaranteed by the caller.
@@ -69,7 +69,7 @@ pub(crate) unsafe fn store(target: *mut f32, n: usize, block: &[f32; BLOCK]) {
     }
 }
 
-/// A function of every lane's number.
+/// Applies a function to the index of every lane.
 #[inline(always)]
 pub(crate) fn lanes(f: impl Fn(usize) -> f32) -> [f32; BLOCK] {
     let mut block = [0.0; BLOCK];
@@ -79,7 +79,7 @@ pub(crate) fn lanes(f: impl Fn(usize) -> f32) -> [f32; BLOCK] {
     block
 }
 
-/// All lanes combined, by halves.
+/// Combines all lanes, by halves.
 #[inline(always)]
 pub(crate) fn combine(block: [f32; BLOCK], f: impl Fn(f32, f32) -> f32) -> f32 {
     let a: [f32; 16] = std::array::from_fn(|i| f(block[i], block[i + 16]));
