@@ -123,8 +123,9 @@ class _Array:
 
     @property
     def data(self) -> Any:
-        """The numbers as a list, or a nested list. A leaf's numbers can be set from lists or NumPy arrays. Earlier results
-        are unchanged, and ``backward`` on them computes the gradients for the numbers they were computed from."""
+        """The numbers as a list, or a nested list. A leaf's numbers can be set from lists or NumPy arrays. Earlier
+        results are unchanged, and ``backward`` on them computes the gradients for the numbers they were computed from.
+        """
         return self.tolist()
 
     @data.setter
@@ -267,7 +268,7 @@ class _Array:
         return self._result(self._tensor.sigmoid(), self)
 
     def to(self: _Self, device: Any) -> _Self:
-        """The numbers on another device, or the object itself if it is already there. Gradients flow through the copy."""
+        """The numbers on another device, or the object itself if already there. Gradients flow through the copy."""
         if not isinstance(device, Device):
             raise TypeError(f"expected a Device, got {type(device).__name__}: use Device.cpu() or Device.gpu()")
         if device == self._device:

@@ -42,7 +42,7 @@ _TORCH_OF: dict[str, dict[str, str]] = {
 
 
 def _order(function: Callable[..., Any], name: str) -> list[str]:
-    """PyTorch's names of the first parameters, up to the last one that is named differently here, or is positional only."""
+    """PyTorch's names of the first parameters, up to the last one that is named differently or positional only."""
     code = getattr(function, "__code__", None)
     if code is None:
         return []

@@ -70,7 +70,7 @@ class inference_mode(_Mode):
 
 
 class set_grad_enabled(_Mode):
-    """Enables gradient recording if ``mode`` is true, otherwise disables it. A plain call changes the mode permanently."""
+    """Enables gradient recording if ``mode`` is true, else disables it. A plain call changes the mode permanently."""
 
     def __init__(self, mode: bool) -> None:
         super().__init__(mode)

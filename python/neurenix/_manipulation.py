@@ -188,7 +188,7 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
 
 
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The ``k`` greatest elements along ``dim``: values and indices. They are always sorted; ``sorted`` has no effect."""
+    """The ``k`` greatest elements along ``dim``: values and indices. Always sorted; ``sorted`` has no effect."""
     return x.topk(k, dim, largest)
 
 

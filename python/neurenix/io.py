@@ -104,7 +104,7 @@ def _packed(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         pairs = []
         for key, part in value.items():
             if not isinstance(key, (str, int, float, bool)):
-                raise TypeError(f"save: a key of the dictionary {path or 'at the top level'} has the unsupported type {type(key).__name__}")
+                raise TypeError(f"save: unsupported key type {type(key).__name__} in the dictionary {path or 'at the top level'}")
             pairs.append([key, _packed(part, inner(key), tensors)])
         return {"dict": pairs}
     if isinstance(value, (list, tuple)):

@@ -248,7 +248,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """``softmax(query @ key.T * scale + mask) @ value`` of (..., L, E); a ``bool`` mask is true where attention is allowed."""
+    """``softmax(query @ key.T * scale + mask) @ value`` of (..., L, E). A ``bool`` mask is true where allowed."""
     query, key, value = low(query, key, value)
     if attn_mask is not None and attn_mask.dtype.is_floating_point:
         attn_mask = attn_mask.to(query.dtype)

@@ -267,7 +267,7 @@ def _check_group(group: Mapping[str, Any]) -> None:
 
 
 def check_choices(kind: str, choices: Mapping[str, Any]) -> dict[str, Any]:
-    """Extracts PyTorch's implementation options from the arguments. Options that would change the result are refused."""
+    """Extracts PyTorch's implementation options from the arguments; refuses those that would change the result."""
     for name in choices:
         if name not in _CHOICES:
             raise TypeError(f"{kind}() got an unexpected keyword argument {name!r}")

@@ -119,8 +119,8 @@ const INTERRUPTED: u8 = 130;
 const CLOSED_PIPE: u8 = 141;
 
 /// Parses the command line, runs the command and returns the exit code. Errors are printed to standard error and give
-/// exit code 1; a failed verification gives 2. If the reader of the output closes the pipe (`neurenix explain mlp |
-/// head -1`), the command exits quietly with 141.
+/// exit code 1; a failed verification gives 2. If the reader of the output closes the pipe
+/// (`neurenix explain mlp | head -1`), the command exits quietly with 141.
 ///
 /// `program` starts a new process of this command: an executable, and any arguments before the command's own.
 /// `arguments` begin with the program name.

@@ -11,8 +11,8 @@ pub struct Part {
     pub n: usize,
 }
 
-/// Concatenates tensors along an axis: each of the `outer` rows of `dst` consists of the parts' rows of `n *
-/// inner_bytes` bytes.
+/// Concatenates tensors along an axis: each of the `outer` rows of `dst` consists of the parts' rows of
+/// `n * inner_bytes` bytes.
 ///
 /// # Safety
 /// Each part must address `outer * n * inner_bytes` bytes, and `dst` their sum; `dst` must not overlap a part.
