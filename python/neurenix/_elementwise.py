@@ -35,7 +35,7 @@ def _binary(name: str, method: str, doc: str) -> Any:
     def function(input: Any, other: Any) -> Tensor:
         x1, x2 = _pair(input, other)
         result: Any = combine(x1, x2)
-        # An operator leaves what it does not know to the other operand; a function has nobody to leave it to.
+        # An operator returns NotImplemented to defer to the other operand; a function has to raise.
         if result is NotImplemented:
             result = combine(x1, _tensor(x2, x1))
         if result is NotImplemented:
@@ -47,12 +47,12 @@ def _binary(name: str, method: str, doc: str) -> Any:
     return function
 
 
-# Of each element; those of the engine's table are in _table.
+# Unary functions; those in the engine's table are in _table.
 log10 = _unary("log10", "The logarithm to base 10 of each element.")
 square = _unary("square", "Each element times itself.")
 isfinite = _unary("isfinite", "True where an element is neither infinite nor NaN.")
 arcsin, arccos, arctan, arcsinh, arccosh, arctanh = asin, acos, atan, asinh, acosh, atanh
-"""NumPy's names."""
+"""NumPy's aliases."""
 relu = _unary("relu", "The greater of 0 and each element.")
 sigmoid = _unary("sigmoid", "``1 / (1 + exp(-x))`` of each element.")
 logical_not = _unary("logical_not", "True where an element is zero.")
@@ -63,7 +63,7 @@ bitwise_not = bitwise_invert
 absolute = abs
 positive = _named("positive", "__pos__", "Each element unchanged.")
 
-# Of two.
+# Binary functions.
 _add = _binary("add", "__add__", "")
 _subtract = _binary("subtract", "__sub__", "")
 _divide = _binary("divide", "__truediv__", "")
@@ -132,7 +132,7 @@ def _logical(name: str, doc: str) -> Any:
 
 
 logical_and = _logical("logical_and", "True where both are not zero.")
-logical_or = _logical("logical_or", "True where one at least is not zero.")
+logical_or = _logical("logical_or", "True where at least one is not zero.")
 logical_xor = _logical("logical_xor", "True where exactly one is not zero.")
 
 
@@ -143,7 +143,7 @@ def sign(x: Any, /) -> Tensor:
 
 
 def real(x: Any, /) -> Tensor:
-    """The real part of each element: the element, since there are no complex tensors."""
+    """The real part of each element, which is the element itself: complex tensors are not supported."""
     return _tensor(x)
 
 
@@ -172,7 +172,7 @@ def copysign(x1: Any, x2: Any, /) -> Tensor:
     kind = result_type(x1, x2)
     magnitude = x1.to(kind).abs()
     result = where(signbit(x2), -magnitude, magnitude)
-    # The slope by x2 is zero, which a factor of one says that depends on it.
+    # d/dx2 is zero; multiply by a 1 that depends on x2 so that autograd records the dependency.
     return result * (where(x2.isnan(), 0, x2.sign()) * 0 + 1) if x2.requires_grad else result
 
 
@@ -205,7 +205,7 @@ def nextafter(x1: Any, x2: Any, /) -> Tensor:
     x1, x2 = _pair(x1, x2)
     x2 = _tensor(x2, x1)
     if _engine.is_grad_enabled() and (x1.requires_grad or x2.requires_grad):
-        # The sum stands for the operands, from which the result is cut off.
+        # The sum carries the operands' graph, so that ``backward`` reaches the hook.
         found = nextafter(x1.detach(), x2.detach())
         result = where(full_like(found, True, dtype="bool"), found, x1 + x2)
         result.register_hook(_no_slope)

@@ -63,14 +63,14 @@ __all__ = [
 
 # Order.
 def _gathered(x: Tensor, order: Tensor, place: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
-    """The elements at ranks of the sorted order, and their indices."""
+    """The elements at the given ranks of the sorted order, and their indices."""
     index = order.gather(dim, place)
     value = x.gather(dim, index)
     return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
 
 
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The median, the lower of two; with ``dim`` values and indices. NaN if there is a NaN.
+    """The median (the lower of the two middle elements); with ``dim``, values and indices. NaN if any element is NaN.
 
     >>> import neurenix as nx
     >>> nx.median(nx.Tensor([4.0, 1.0, 3.0, 2.0])).item()
@@ -86,7 +86,7 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     place = order.narrow(dim, 0, 1) * 0 + (count - 1) // 2
     if input.is_floating_point():
         missing = input.isnan()
-        # NaN stands last in the order: the first of them is the result.
+        # NaN sorts last: the first NaN is the result.
         present = count - missing.sum(dim, True)
         place = where(present < count, present, place)
     return _Median(*_gathered(input, order, place, dim, keepdim))
@@ -117,7 +117,8 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     sizes = [1] * input.ndim
     sizes[dim] = count
     place = _engine.arange(count, device=input.device).reshape(sizes)
-    # Equal elements stand in runs: where each begins, and so how long those are that end at each place.
+    # Equal elements form runs: find where each run begins, and from that the length of the run that ends at each
+    # position.
     begins = ordered.narrow(dim, 1, count - 1) != ordered.narrow(dim, 0, count - 1)
     begins = _engine.cat([order.narrow(dim, 0, 1) * 0 == 0, begins], dim)
     length = place - where(begins, place, 0).cummax(dim).values
@@ -136,7 +137,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
 def quantile(
     input: Tensor, q: float | Tensor, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
-    """The quantiles ``q`` of the elements; several quantiles are along a first dimension."""
+    """The quantiles ``q`` of the elements. Several quantiles form a new first dimension."""
     if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
         raise ValueError(f"quantile: interpolation is {interpolation!r}")
     shares = q.tolist() if isinstance(q, Tensor) else q
@@ -201,7 +202,7 @@ def var_mean(input: Tensor, dim: Any = None, *, correction: int = 1, keepdim: bo
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """The count of each number from 0 in a vector of integers, or the sum of its weights."""
+    """The number of occurrences of each integer from 0 in a vector, or the sum of their weights."""
     if input.ndim != 1 or input.is_floating_point() or (input.numel() and int(input.min().item()) < 0):
         raise ValueError("bincount: expected a vector of non-negative integers")
     size = max(minlength, int(input.max().item()) + 1 if input.numel() else 0)
@@ -220,13 +221,13 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     if min == max:
         min, max = min - 1, max + 1
     if bins < 1 or not min < max:
-        raise ValueError(f"histc: {bins} parts between {min} and {max}")
+        raise ValueError(f"histc: expected at least 1 bin and min <= max, got {bins} bins from {min} to {max}")
     x = x.masked_select((x >= min) & (x <= max))
     place = ((x - min) * (bins / (max - min))).floor().clamp(0, bins - 1)
     return bincount(place.to("int64"), minlength=bins).to(input.dtype)
 
 
-# Choice.
+# Selection.
 def _rows(index: Tensor, input: Tensor, dim: int) -> Tensor:
     """An index of positions along ``dim``, broadcast over the other dimensions."""
     sizes = [1] * input.ndim
@@ -254,7 +255,7 @@ def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate:
     >>> nx.index_put(nx.zeros(3), (nx.tensor([0, 2, 0]),), nx.tensor([1.0, 2.0, 3.0]), accumulate=True).tolist()
     [4.0, 0.0, 2.0]
     """
-    # Reading the elements' numbers instead of the elements checks the indices as square brackets do.
+    # Indexing the element numbers instead of the elements checks the indices as ``input[indices]`` does.
     numbers = _engine.arange(input.numel(), device=input.device).reshape(input.shape)[tuple(indices)]
     given = values.to(input.dtype).broadcast_to(numbers.shape).flatten()
     change = input.flatten().index_add if accumulate else input.flatten().scatter
@@ -341,7 +342,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
     if p == 0:
         return (apart != 0).sum(-1).to(apart.dtype)
     total = (apart * apart if p == 2 else apart**p).sum(-1)
-    # Equal rows: a distance of 0 with a gradient of 0.
+    # Equal rows have a distance of 0 and a gradient of 0.
     same = total == 0
     return where(same, 0.0, where(same, 1.0, total) ** (1.0 / p))
 
@@ -351,10 +352,10 @@ def fmod(input: Tensor, other: Any) -> Tensor:
     """The remainder of a division, with the sign of ``input``."""
     rest = input % other
     if not rest.is_floating_point():
-        # The magnitude of the smallest integer does not fit its type.
+        # The absolute value of the smallest integer overflows its dtype.
         return where((rest != 0) & ((rest < 0) != (input < 0)), rest - other, rest)
-    # From magnitudes, since a float's floored remainder may have been rounded; in the dtype of the result, since the
-    # magnitude of the smallest integer does not fit its own.
+    # Computed from absolute values, since a float's floored remainder may have been rounded. The absolute value is
+    # taken in the result's dtype, because that of the smallest integer overflows its own.
     kind = rest.dtype
     if isinstance(other, (int, float)):
         size: Any = abs(other)
@@ -432,7 +433,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     return turned.flip(first if k % 4 == 1 else second)
 
 
-#: So many more parts than elements may be asked for.
+#: The number of parts may exceed the number of elements by this much.
 _EMPTY_PARTS = 1 << 16
 
 
@@ -445,7 +446,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     """
     size = input.shape[dim]
     most = size + _EMPTY_PARTS
-    # What tensors and NumPy's arrays hold, in lists.
+    # Converts tensors and NumPy arrays to lists.
     given = indices_or_sections.tolist() if hasattr(indices_or_sections, "tolist") else indices_or_sections
     if hasattr(given, "__index__"):
         parts = operator.index(given)
@@ -456,7 +457,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
         least, longer = divmod(size, parts)
         cuts = [least * number + builtins.min(number, longer) for number in range(1, parts)]
     else:
-        # As slices: a position from the end, and none beyond it.
+        # Slice semantics: negative positions count from the end, and positions are clamped to the size.
         cuts = [slice(None, cut).indices(size)[1] for cut in itertools.islice(given, most + 1)]
         if len(cuts) > most:
             raise ValueError(f"tensor_split: at most {most} positions are expected for {size} elements")

@@ -1,4 +1,4 @@
-"""Functions over axes, by the Python array API standard and PyTorch.
+"""Reductions and scans over axes: Python array API standard and PyTorch.
 
 Where both define a function, positional arguments and ``axis=``, ``keepdims=`` follow the standard, ``dim=`` and
 ``keepdim=`` follow PyTorch.
@@ -119,7 +119,7 @@ def min(
 def _extreme(pair: Any, alone: Any, axis: Any, as_pair: bool, keepdim: bool) -> Any:
     if isinstance(axis, Tensor):
         return pair(axis)
-    # An integer of NumPy's is one axis, too; an array may also hold several.
+    # A NumPy integer is a single axis, too; an array may also hold one, or several.
     if as_pair and hasattr(axis, "__index__") and getattr(axis, "ndim", 0) == 0:
         return pair(operator.index(axis), keepdim)
     return alone(axis, keepdim)

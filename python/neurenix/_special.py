@@ -60,12 +60,12 @@ def erfc(input: Tensor) -> Tensor:
     1.0
     """
     x, kind = _wide(input)
-    # Each part is kept a little round where it is chosen: what is not chosen must not have a gradient that is no number, and
-    # there is none at a limit.
+    # Each formula's argument is clamped to slightly more than its range: an unselected branch must not produce a NaN
+    # gradient, and clamping at the boundary itself would cut off the gradient there.
     middle, far = x.clamp(0.25, 5.0), x.clamp(3.0, 30.0)
     inverse = 1.0 / (far * far)
     tail = where(x < 4.0, _ratio(middle, *_MIDDLE), (1.0 / math.sqrt(math.pi) - inverse * _ratio(inverse, *_FAR)) / far)
-    # exp(-x * x): the square of a number of few bits does not round, and what is left is small.
+    # exp(-x * x): the square of a number with few significant bits is exact, and the remainder is small.
     bounded = x.clamp(0.25, 30.0)
     short = (bounded.detach() * 16.0).floor() / 16.0
     decay = (-short * short).exp() * ((short - bounded) * (bounded + short)).exp()
@@ -115,7 +115,7 @@ def erfinv(input: Tensor) -> Tensor:
     x, kind = _wide(input)
     half = x * 0.5
     centre = half.clamp(-0.43, 0.43)
-    # The share of the distribution beyond the place, which may be very small; 0 has no logarithm.
+    # The probability of the tail beyond the point, which may be tiny; clamped because log(0) is infinite.
     beyond = (0.5 - half.abs()).clamp(1e-37, 0.1)
     root = (-beyond.log()).sqrt()
     tail, end = root.clamp(max=6.0) - 1.6, root.clamp(min=4.0) - 5.0
@@ -136,7 +136,7 @@ def xlogy(input: Any, other: Any) -> Tensor:
     if not isinstance(other, Tensor):
         other = _engine.full((), other, dtype=input.dtype if input.is_floating_point() else "float32", device=input.device)
     y = other if other.is_floating_point() else other.to("float32")
-    # There the logarithm is left out; elsewhere a factor of 0 makes it 0, with a slope of log(y).
+    # There the logarithm is not evaluated; elsewhere, multiplying it by 0 gives 0 with a gradient of log(y).
     without = (input == 0) & ((y <= 0) | (y == math.inf))
     return input * where(without, 1.0, y).log()
 

@@ -48,7 +48,7 @@ fn run(step: Library, inputs: &[(&Buffer, usize)], outputs: &[&Buffer]) -> phyne
     cpu().compile(&Step::Library(step))?.run(&bindings)
 }
 
-/// A batch of products whose second operand is transposed and whose first is the same for all of the batch.
+/// A batch of products whose second operand is transposed and whose first is shared by the whole batch.
 fn dot_step() -> Library {
     Library {
         node: node(Op::Dot, &[2, 3, 2]),
