@@ -12,6 +12,7 @@ use phynexus::{
     DType, Device, Error, Result,
     device::{
         Backend, Binding, Buffer, DeviceInfo, DeviceNature, Executable, Memory, MemoryStatistics, Support,
+        register_aliases,
     },
     kernel::step::Step,
     op::{Op, ir::IrNode},
@@ -29,7 +30,10 @@ const ALIGNMENT: usize = 64;
 /// Registers the CPU. Further calls are cheap and return the same device.
 pub fn register() -> Device {
     static DEVICE: OnceLock<Device> = OnceLock::new();
-    *DEVICE.get_or_init(|| phynexus::device::register(Box::new(Cpu { pool: Arc::new(Pool::new(NAME)) })))
+    *DEVICE.get_or_init(|| {
+        register_aliases(NAME, &["host"]);
+        phynexus::device::register(Box::new(Cpu { pool: Arc::new(Pool::new(NAME)) }))
+    })
 }
 
 /// The host CPU with the system's memory.

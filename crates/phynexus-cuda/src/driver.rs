@@ -20,7 +20,7 @@ use cudarc::driver::{
 use phynexus::{
     DType, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, DeviceNature, HostRead, Peaks, register_missing},
+    device::{DeviceInfo, DeviceNature, HostRead, Peaks, register_aliases, register_missing},
     dtype::scalar_bytes,
     gpu::{
         Driver, Gpu, Handles, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Staging,
@@ -42,6 +42,7 @@ pub fn register() {
 }
 
 fn look() {
+    register_aliases("cuda", &["nvidia"]);
     let found = match usable() {
         Ok(found) => found,
         Err(reason) => return register_missing("cuda", reason),

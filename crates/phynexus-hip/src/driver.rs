@@ -5,7 +5,7 @@ use std::sync::{Arc, Once};
 use phynexus::{
     DType, Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, DeviceNature, HostRead, register_missing},
+    device::{DeviceInfo, DeviceNature, HostRead, register_aliases, register_missing},
     dtype::scalar_bytes,
     gpu::{
         Addresses, Driver, Gpu, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Staging,
@@ -34,6 +34,7 @@ pub fn register() {
 }
 
 fn look() {
+    register_aliases("hip", &["amd", "rocm"]);
     let number = match hip().and_then(count) {
         Ok(0) => return register_missing("hip", "AMD's HIP runtime is installed, but it reports no GPU"),
         Ok(number) => number,

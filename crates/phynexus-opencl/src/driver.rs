@@ -15,7 +15,7 @@ use opencl3::{
     command_queue::{
         enqueue_migrate_mem_object, enqueue_nd_range_kernel, enqueue_read_buffer, enqueue_write_buffer,
     },
-    device::{CL_DEVICE_TYPE_ALL, get_device_ids},
+    device::{CL_DEVICE_TYPE_ALL, get_device_ids, register_aliases},
     event::{CL_COMPLETE, CL_PROFILING_COMMAND_END, get_event_profiling_data},
     kernel::{CL_KERNEL_WORK_GROUP_SIZE, create_kernel, get_kernel_work_group_data, set_kernel_arg},
     memory::{CL_FALSE, CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED},
@@ -49,6 +49,7 @@ pub fn register() {
 }
 
 fn look() {
+    register_aliases("opencl", &["ocl", "pocl"]);
     let mut found = match platforms() {
         Ok(found) => found,
         Err(reason) => return register_missing("opencl", reason),

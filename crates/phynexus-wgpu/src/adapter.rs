@@ -4,7 +4,7 @@ use std::{sync::Once, thread::available_parallelism};
 
 use phynexus::{
     DType,
-    device::{DeviceInfo, DeviceNature, register_missing},
+    device::{DeviceInfo, DeviceNature, register_aliases, register_missing},
     gpu::Gpu,
     kernel::{check::Limits, lower::Target, print::WgslArithmetic},
 };
@@ -55,6 +55,10 @@ pub fn register() {
 }
 
 fn look() {
+    register_aliases("vulkan", &["vk"]);
+    register_aliases("metal", &["apple", "mps"]);
+    register_aliases("dx12", &["d3d12", "directx"]);
+    register_aliases("gl", &["opengl"]);
     let found = quietly(|| adapters(Backends::VULKAN | Backends::METAL | Backends::DX12));
     register_missing("gl", NO_OPENGL);
     for (backend, kind, reason) in APIS {
