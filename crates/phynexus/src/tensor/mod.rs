@@ -4,17 +4,22 @@
 #[cfg(test)]
 mod advanced_tests;
 mod binary;
+mod blend;
 mod convert;
 #[cfg(test)]
 mod core_tests;
+mod count;
 mod create;
 mod decomposition;
+mod difference;
 mod einsum;
 mod extremes;
 #[cfg(test)]
 mod golden;
 mod index;
 mod join;
+#[cfg(test)]
+mod mathematics_tests;
 mod matrix;
 mod movement;
 mod neural;
@@ -25,20 +30,27 @@ pub(crate) use null::null_device;
 mod operands;
 mod operators;
 mod overwrite;
+mod place;
 mod print;
 mod product;
 mod random;
+mod rank;
+#[cfg(test)]
+mod rank_tests;
 mod read;
 mod reduce;
 mod repeat;
+mod represent;
 mod scan;
 mod select;
 mod sort;
+mod special;
 mod unary;
 
 pub(crate) use extremes::{Extremes, Reliance};
 pub use index::IndexSpec;
 pub use random::{Generator, GeneratorState, manual_seed};
+pub use rank::QuantileMethod;
 pub use read::Reading;
 pub use sort::Unique;
 
