@@ -5,6 +5,7 @@ use crate::{
     DType, Element, Error, Tensor,
     graph::gradient::tests::harness::{check, values},
     oracle::reference_device,
+    tensor::{Generator, MatrixNorm},
 };
 
 const NAN: f64 = f64::NAN;
@@ -26,10 +27,10 @@ fn empty(dtype: DType, shape: &[usize]) -> Tensor {
 #[track_caller]
 fn is(result: crate::Result<Tensor>, expected: &[f64]) {
     let result = result.unwrap().to_vec::<f64>().unwrap();
-    let close = |(&a, &e): (&f64, &f64)| {
-        a.is_nan() && e.is_nan() || a == e && (a != 0.0 || a.is_sign_negative() == e.is_sign_negative()) || {
-            (a - e).abs() <= 1e-11 * e.abs()
-        }
+    let close = |(&a, &e): (&f64, &f64)| match e {
+        _ if e.is_nan() => a.is_nan(),
+        0.0 => a == 0.0 && a.is_sign_negative() == e.is_sign_negative(),
+        _ => a == e || (a - e).abs() <= 1e-11 * e.abs(),
     };
     let same = result.len() == expected.len() && result.iter().zip(expected).all(close);
     assert!(same, "{result:?} instead of {expected:?}");
@@ -262,4 +263,56 @@ fn distances_are_those_of_scipy() {
     for p in [1.0, 2.0, 3.5] {
         check(&inputs, 1, &|x| x[0].cdist(&x[1], p));
     }
+}
+
+#[test]
+fn norms_of_matrices_are_those_of_numpy() {
+    // np.linalg.norm(m, ord) and np.linalg.cond(m, p); decompositions need a device that runs custom kernels.
+    let m = array(&[1.0, -2.0, 3.0, 4.0, 5.0, -6.0], &[2, 3]);
+    let norms = [
+        (MatrixNorm::Frobenius, 9.539392014169456),
+        (MatrixNorm::Columns, 9.0),
+        (MatrixNorm::LeastColumn, 5.0),
+        (MatrixNorm::Rows, 15.0),
+        (MatrixNorm::LeastRow, 6.0),
+    ];
+    for (norm, expected) in norms {
+        is(m.matrix_norm(norm, false), &[expected]);
+        assert_eq!(m.unsqueeze(0).unwrap().matrix_norm(norm, true).unwrap().shape(), &[1, 1, 1]);
+        assert!(matches!(vector(&[1.0]).matrix_norm(norm, false), Err(Error::Shape { .. })));
+    }
+    check(&[values(&[2, 3], 0.5, 2.0)], 1, &|x| x[0].matrix_norm(MatrixNorm::Columns, false));
+}
+
+#[test]
+fn powers_and_triangles_are_those_of_numpy() {
+    let device = reference_device();
+    is(Tensor::logspace(0.0, 3.0, 4, 2.0, DType::F64, device), &[1.0, 2.0, 4.0, 8.0]);
+    is(Tensor::logspace(-1.0, 1.0, 3, 10.0, DType::F64, device), &[0.1, 1.0, 10.0]);
+    assert_eq!(Tensor::logspace(0.0, 1.0, 0, 10.0, DType::F32, device).unwrap().shape(), &[0]);
+    let places = |tensor: crate::Result<Tensor>| tensor.unwrap().to_vec::<i64>().unwrap();
+    let (lower, upper) = (Tensor::tril_indices, Tensor::triu_indices);
+    assert_eq!(places(lower(2, 3, 0, DType::I64, device)), [0, 1, 1, 0, 0, 1]);
+    assert_eq!(places(upper(2, 3, 1, DType::I64, device)), [0, 0, 1, 1, 2, 2]);
+    assert_eq!(lower(2, 2, -5, DType::I32, device).unwrap().shape(), &[2, 0]);
+    assert!(matches!(upper(2, 2, 0, DType::F32, device), Err(Error::DType { .. })));
+}
+
+#[test]
+fn samples_follow_their_weights() {
+    let weights = array(&[0.0f32, 1.0, 0.0, 3.0], &[4]);
+    let drawn = Generator::new(1).multinomial(&weights, 400, true).unwrap().to_vec::<i64>().unwrap();
+    let threes = drawn.iter().filter(|&&place| place == 3).count();
+    assert!(drawn.iter().all(|place| [1, 3].contains(place)) && (250..350).contains(&threes));
+    let mut both = Generator::new(2).multinomial(&weights, 2, false).unwrap().to_vec::<i64>().unwrap();
+    both.sort_unstable();
+    assert_eq!(both, [1, 3]);
+    assert_eq!(array(&[1.0; 6], &[2, 3]).multinomial(2, false).unwrap().shape(), &[2, 2]);
+    for wrong in [[1.0, -1.0], [NAN, 1.0], [INF, 1.0], [0.0, 0.0]] {
+        assert!(matches!(vector(&wrong).multinomial(1, true), Err(Error::Argument { .. })));
+    }
+    assert!(matches!(weights.multinomial(3, false), Err(Error::Argument { .. })));
+    assert!(matches!(empty(DType::F32, &[0, 0]).multinomial(1, true), Err(Error::Argument { .. })));
+    assert!(matches!(array(&[1i32], &[1]).multinomial(1, true), Err(Error::DType { .. })));
+    assert!(matches!(array(&[1.0], &[]).multinomial(1, true), Err(Error::Shape { .. })));
 }

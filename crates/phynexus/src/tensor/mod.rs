@@ -21,6 +21,7 @@ mod join;
 #[cfg(test)]
 mod mathematics_tests;
 mod matrix;
+mod matrix_norm;
 mod movement;
 mod neural;
 #[cfg(test)]
@@ -49,6 +50,7 @@ mod unary;
 
 pub(crate) use extremes::{Extremes, Reliance};
 pub use index::IndexSpec;
+pub use matrix_norm::MatrixNorm;
 pub use random::{Generator, GeneratorState, manual_seed};
 pub use rank::QuantileMethod;
 pub use read::Reading;

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::{
-    DType, Error, Result, Scalar, Tensor,
+    DType, Device, Error, Result, Scalar, Tensor,
     shape::{Dims, normalize_axis},
 };
 
@@ -68,6 +68,38 @@ impl Tensor {
             _ => rest.next().unwrap_or(0),
         };
         placed.permute(&(0..rank).map(from).collect::<Dims>())
+    }
+
+    /// The positions of the lower triangle of a matrix in row-major order, `[2, count]`: a row of rows and one of columns.
+    /// `offset` 0 includes the main diagonal and what is below, positive ones diagonals above it. Computed at the call.
+    ///
+    /// # Errors
+    /// [`Error::DType`] if the dtype is not of integers.
+    pub fn tril_indices(
+        rows: usize,
+        columns: usize,
+        offset: i64,
+        dtype: DType,
+        device: Device,
+    ) -> Result<Tensor> {
+        super::select::check_index("tril_indices", &Tensor::zeros(&[], dtype, device)?)?;
+        Tensor::ones(&[rows, columns], DType::Bool, device)?.tril(offset)?.nonzero()?.t()?.to_dtype(dtype)
+    }
+
+    /// The positions of the upper triangle of a matrix, with the main diagonal for an `offset` of 0; as
+    /// [`Tensor::tril_indices`].
+    ///
+    /// # Errors
+    /// As [`Tensor::tril_indices`].
+    pub fn triu_indices(
+        rows: usize,
+        columns: usize,
+        offset: i64,
+        dtype: DType,
+        device: Device,
+    ) -> Result<Tensor> {
+        super::select::check_index("triu_indices", &Tensor::zeros(&[], dtype, device)?)?;
+        Tensor::ones(&[rows, columns], DType::Bool, device)?.triu(offset)?.nonzero()?.t()?.to_dtype(dtype)
     }
 
     /// The tensor rotated by 90 degrees `k` times in the plane of two axes, from the first towards the second.
