@@ -211,12 +211,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     [False, True, False]
     """
     x = _tensor(elements, test_elements if isinstance(test_elements, Tensor) else None)
-    wanted = _tensor(test_elements, x).ravel().sort(0)[0]
-    if wanted.numel() == 0:
-        found = _engine.full(x.shape, False, device=x.device)
-    else:
-        # NaN has a place in the sort order but equals nothing.
-        found = x == wanted.take(wanted._searchsorted(x).clamp(max=wanted.numel() - 1))
+    found = _engine.isin(x, _tensor(test_elements, x))
     return ~found if invert else found
 
 
@@ -253,20 +248,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
     """
     if y.ndim == 0:
         raise ValueError("trapezoid: expected at least 1 dimension")
-    size = y.shape[dim]
-    if size == 0:
-        return y.sum(dim) * dx
-    pairs = y.narrow(dim, 1, size - 1) + y.narrow(dim, 0, size - 1)
-    if x is None:
-        return pairs.sum(dim) * (dx / 2)
-    if x.ndim == 1:
-        sizes = [1] * y.ndim
-        sizes[dim] = x.shape[0]
-        x = x.reshape(sizes)
-    if x.shape[dim] != size:
-        raise ValueError(f"trapezoid: expected {size} sample points along dimension {dim}, got {x.shape[dim]}")
-    widths = x.narrow(dim, 1, size - 1) - x.narrow(dim, 0, size - 1)
-    return (pairs * widths).sum(dim) / 2
+    return _engine.trapezoid(y, x, dx, dim)
 
 
 trapz = trapezoid

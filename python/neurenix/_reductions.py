@@ -248,13 +248,7 @@ def diff(
     parts = [part for part in (prepend, x, append) if part is not None]
     if len(parts) > 1:
         x = _engine.cat(parts, axis)
-    if n >= x.shape[axis]:
-        return x.narrow(axis, 0, 0)
-    for _ in range(n):
-        size = x.shape[axis]
-        later, earlier = x.narrow(axis, builtins.min(1, size), builtins.max(size - 1, 0)), x.narrow(axis, 0, builtins.max(size - 1, 0))
-        x = later != earlier if x.dtype.name == "bool" else later - earlier
-    return x
+    return x if n <= 0 < x.shape[axis] else _engine.diff(x, builtins.max(n, 0), axis)
 
 
 _guard(globals())

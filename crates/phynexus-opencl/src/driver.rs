@@ -15,7 +15,7 @@ use opencl3::{
     command_queue::{
         enqueue_migrate_mem_object, enqueue_nd_range_kernel, enqueue_read_buffer, enqueue_write_buffer,
     },
-    device::{CL_DEVICE_TYPE_ALL, get_device_ids, register_aliases},
+    device::{CL_DEVICE_TYPE_ALL, get_device_ids},
     event::{CL_COMPLETE, CL_PROFILING_COMMAND_END, get_event_profiling_data},
     kernel::{CL_KERNEL_WORK_GROUP_SIZE, create_kernel, get_kernel_work_group_data, set_kernel_arg},
     memory::{CL_FALSE, CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED},
@@ -24,7 +24,7 @@ use opencl3::{
 use phynexus::{
     Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::{DeviceInfo, HostRead, register_missing},
+    device::{DeviceInfo, HostRead, register_aliases, register_missing},
     gpu::{Driver, Gpu, NotCompiled, Progress, SourceLaunch, Submission},
     kernel::{
         loops::Kernel,

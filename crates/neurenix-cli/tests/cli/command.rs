@@ -144,7 +144,11 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() -> Outcome {
     let report = std::fs::read_to_string(&page)?;
     assert!(report.contains(", in which the run was resumed."));
     let again = neurenix(&["train", "--resume", "parts"], folder.path())?;
-    assert!(!again.status.success() && message(&again).contains("is already finished"), "{}", message(&again));
+    assert!(
+        !again.status.success() && message(&again).contains("is already finished"),
+        "{}",
+        message(&again)
+    );
     assert_eq!(report, std::fs::read_to_string(&page)?);
     Ok(())
 }
