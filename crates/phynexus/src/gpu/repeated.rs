@@ -324,11 +324,11 @@ mod tests {
         }
 
         fn info(&self) -> DeviceInfo {
-            unreachable!("nobody asks")
+            unreachable!("not called")
         }
 
         fn target(&self) -> &Target {
-            unreachable!("nobody asks")
+            unreachable!("not called")
         }
 
         fn available_memory(&self) -> Option<u64> {
