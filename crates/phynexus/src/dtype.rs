@@ -1,4 +1,4 @@
-//! Element types, their properties, and promotion.
+//! Element types (dtypes), their properties, and promotion.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub use elements::{Elements, ElementsMut, scalar_bytes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DType {
-    /// Truth values, one byte each, 0 or 1.
+    /// Booleans, one byte each, 0 or 1.
     Bool,
     /// Unsigned 8-bit integers.
     U8,
@@ -41,7 +41,7 @@ pub enum DType {
     F64,
 }
 
-/// What kind of number a [`DType`] holds.
+/// The kind of values of a [`DType`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// `bool`.
@@ -57,11 +57,11 @@ pub enum Kind {
 use DType::*;
 
 impl DType {
-    /// Every element type.
+    /// All dtypes.
     pub const ALL: [DType; 13] = [Bool, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64];
-    /// The floating-point types.
+    /// The floating-point dtypes.
     pub const FLOATS: [DType; 4] = [F16, BF16, F32, F64];
-    /// The integer types, without `bool`.
+    /// The integer dtypes, without `bool`.
     pub const INTEGERS: [DType; 8] = [U8, U16, U32, U64, I8, I16, I32, I64];
 
     /// Bytes of one element.
@@ -74,7 +74,7 @@ impl DType {
         }
     }
 
-    /// What kind of number it is.
+    /// Returns the kind of its values.
     pub const fn kind(self) -> Kind {
         match self {
             Bool => Kind::Bool,
@@ -84,17 +84,17 @@ impl DType {
         }
     }
 
-    /// True for `f16`, `bf16`, `f32`, `f64`.
+    /// Returns true for `f16`, `bf16`, `f32` and `f64`.
     pub const fn is_float(self) -> bool {
         matches!(self.kind(), Kind::Float)
     }
 
-    /// True for the integer types, signed and unsigned; false for `bool`.
+    /// Returns true for the integer dtypes, signed and unsigned, and false for `bool`.
     pub const fn is_integer(self) -> bool {
         matches!(self.kind(), Kind::Signed | Kind::Unsigned)
     }
 
-    /// The name as users write it: `"float32"`, `"int64"`, `"bool"`.
+    /// The public name: `"float32"`, `"int64"`, `"bool"`.
     pub const fn name(self) -> &'static str {
         match self {
             Bool => "bool",
@@ -113,7 +113,7 @@ impl DType {
         }
     }
 
-    /// Reads [`DType::name`] or the short Rust spelling (`"f32"`).
+    /// Parses [`DType::name`] or the short Rust name (`"f32"`).
     pub fn parse(name: &str) -> Option<DType> {
         let short = match name {
             "u8" => U8,
@@ -133,9 +133,9 @@ impl DType {
         Some(short)
     }
 
-    /// The type of `a op b`, by the promotion table of the Python array API standard 2024.12, extended where the
-    /// standard leaves it open as PyTorch does: integers with floats give the float, `bool` with anything gives the
-    /// other, `f16` with `bf16` gives `f32`, `u64` with a signed integer gives `f32`.
+    /// Returns the dtype of `a op b`. This follows the promotion table of the Python array API standard 2024.12. Cases
+    /// that the standard leaves open follow PyTorch: an integer with a float gives the float, and `bool` with any other
+    /// dtype gives the other. `f16` with `bf16` gives `f32`, and `u64` with a signed integer gives `f32`.
     pub fn promote(self, other: DType) -> DType {
         if self == other {
             return self;
@@ -159,8 +159,8 @@ impl DType {
         }
     }
 
-    /// The type in which sums and products of this type are returned when the caller names none: 64-bit integers for
-    /// integers and `bool`, the type itself for floats.
+    /// Returns the default dtype of sums and products of this dtype: 64-bit integers for integers and `bool`, otherwise
+    /// the dtype itself.
     pub const fn accumulator(self) -> DType {
         match self.kind() {
             Kind::Bool | Kind::Signed => I64,
@@ -169,7 +169,7 @@ impl DType {
         }
     }
 
-    /// The type in which kernels compute: `f32` for the 16-bit floats, the type itself otherwise.
+    /// Returns the dtype in which kernels compute: `f32` for 16-bit floats, otherwise the dtype itself.
     pub const fn compute(self) -> DType {
         match self {
             F16 | BF16 => F32,
@@ -184,29 +184,29 @@ impl fmt::Display for DType {
     }
 }
 
-/// A Rust type that can be a tensor's element.
+/// A Rust type that can be a tensor element.
 pub trait Element: Copy + Default + PartialEq + PartialOrd + fmt::Debug + Send + Sync + 'static {
     /// Its [`DType`].
     const DTYPE: DType;
-    /// The value as a scalar, exact.
+    /// Converts the value to a scalar, exactly.
     fn to_scalar(self) -> Scalar;
-    /// The scalar converted as a cast does: floats to integers are truncated and saturate at the type's limits, integers
-    /// wrap, NaN becomes 0.
+    /// Converts from a scalar as a cast does: floats are truncated to integers and saturate at the type's limits,
+    /// integers wrap, and NaN becomes 0.
     fn from_scalar(scalar: Scalar) -> Self;
     /// Appends the little-endian bytes of `values`.
     fn write_bytes(values: &[Self], out: &mut Vec<u8>);
-    /// Reads values from little-endian bytes; trailing bytes that do not fill an element are ignored.
+    /// Reads values from little-endian bytes. Trailing bytes that do not fill an element are ignored.
     fn read_bytes(bytes: &[u8]) -> Vec<Self>;
-    /// The values, if they are of this type.
+    /// Returns the values, if they have this type.
     fn elements<'a>(elements: &'a Elements<'_>) -> Option<&'a [Self]>;
-    /// The values, if they are of this type.
+    /// Returns the values, if they have this type.
     fn elements_mut<'a>(elements: &'a mut ElementsMut<'_>) -> Option<&'a mut [Self]>;
 }
 
-/// One number of any element type, exact: what constants and fills are made of.
+/// One exact number of any dtype, used for constants and fill values.
 #[derive(Clone, Copy, Debug)]
 pub enum Scalar {
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A signed integer.
     Int(i64),
@@ -217,7 +217,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// As a float (integers beyond 2^53 are rounded).
+    /// Converts to a float. Integers beyond 2^53 are rounded.
     pub fn as_f64(self) -> f64 {
         match self {
             Scalar::Bool(b) => f64::from(u8::from(b)),
@@ -227,7 +227,7 @@ impl Scalar {
         }
     }
 
-    /// As a signed integer: floats saturate, unsigned integers wrap.
+    /// Converts to a signed integer. Floats saturate, unsigned integers wrap.
     pub fn as_i64(self) -> i64 {
         match self {
             Scalar::Bool(b) => i64::from(b),
@@ -237,7 +237,7 @@ impl Scalar {
         }
     }
 
-    /// As an unsigned integer: floats saturate, signed integers wrap.
+    /// Converts to an unsigned integer. Floats saturate, signed integers wrap.
     pub fn as_u64(self) -> u64 {
         match self {
             Scalar::Bool(b) => u64::from(b),
@@ -247,7 +247,7 @@ impl Scalar {
         }
     }
 
-    /// True unless zero (NaN is true).
+    /// Returns true unless the value is zero. NaN is true.
     pub fn as_bool(self) -> bool {
         match self {
             Scalar::Bool(b) => b,
@@ -257,8 +257,8 @@ impl Scalar {
         }
     }
 
-    /// Converted to what `dtype` can hold: rounded to its precision; integers wrapped to its width, floats brought to its
-    /// nearest limit and NaN to 0.
+    /// Converts to a value that `dtype` can hold. Floats are rounded to its precision. Integers wrap to its width;
+    /// floats converted to integers saturate, and NaN becomes 0.
     pub fn cast(self, dtype: DType) -> Scalar {
         macro_rules! via {
             ($t:ty) => {
@@ -282,7 +282,7 @@ impl Scalar {
         }
     }
 
-    /// The bits that identify it: equal bits, equal constant (so NaN equals itself and -0.0 differs from 0.0).
+    /// Returns the bits that identify the constant. NaN equals itself, and -0.0 differs from 0.0.
     pub fn key(self) -> (u8, u64) {
         match self {
             Scalar::Bool(b) => (0, u64::from(b)),
@@ -292,7 +292,7 @@ impl Scalar {
         }
     }
 
-    /// The kind of type it came from.
+    /// Returns the kind of the value.
     pub const fn kind(self) -> Kind {
         match self {
             Scalar::Bool(_) => Kind::Bool,
@@ -369,7 +369,7 @@ macro_rules! element {
 
 macro_rules! integer {
     ($t:ty, $dtype:ident, $number:ident, $wide:ident) => {
-        // `as` saturates floats, and wraps integers.
+        // `as` saturates floats and wraps integers.
         element!($t, $dtype, |v| Scalar::$number(v.into()), |s| match s {
             Scalar::Float(x) => x as $t,
             whole => whole.$wide() as $t,

@@ -1,4 +1,4 @@
-//! What can go wrong, as data: the operation, the shapes and types involved, and what to do about it.
+//! Errors as data: the operation, the shapes and dtypes involved, and what to do about it.
 
 use std::{fmt, sync::Arc};
 
@@ -9,11 +9,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the engine. Every message names the operation and the remedy.
 ///
-/// `Debug` gives the message too, so that `fn main() -> phynexus::Result<()>` shows it.
+/// `Debug` prints the message too, so `fn main() -> phynexus::Result<()>` shows it.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The shapes of the operands do not fit the operation.
+    /// The operands' shapes do not fit the operation.
     #[error("{op}: shapes {} do not fit: {hint}", shapes.iter().map(|s| show_shape(s)).collect::<Vec<_>>().join(" and "))]
     Shape {
         /// The operation.
@@ -23,12 +23,12 @@ pub enum Error {
         /// What would fit.
         hint: String,
     },
-    /// The element types of the operands do not fit the operation.
+    /// The operands' dtypes do not fit the operation.
     #[error("{op}: dtype {} is not supported here: {hint}", dtypes.iter().map(|d| d.name()).collect::<Vec<_>>().join(" with "))]
     DType {
         /// The operation.
         op: &'static str,
-        /// The operands' types.
+        /// The operands' dtypes.
         dtypes: Vec<DType>,
         /// What would fit, or how to convert.
         hint: String,
@@ -38,102 +38,102 @@ pub enum Error {
     Axis {
         /// The operation.
         op: &'static str,
-        /// The axis as the caller gave it.
+        /// The axis as given by the caller.
         axis: i64,
         /// The tensor's shape.
         shape: Vec<usize>,
     },
-    /// An index outside its dimension.
+    /// An index is out of range for its dimension.
     #[error("{op}: index {index} is out of range for {} of size {size}", show_axis(*axis))]
     Index {
         /// The operation.
         op: &'static str,
-        /// The index as the caller gave it; the position that an index of several axes makes, where only that is known.
+        /// The index as given by the caller. For an index over several axes, the flat position if only that is known.
         index: i64,
         /// The dimension's size.
         size: usize,
-        /// The axis, where it is known.
+        /// The axis, if known.
         axis: Option<usize>,
     },
-    /// An index outside its dimension that a device met, which does not say which it was.
-    #[error("{op}: an index is out of range, as {device} found")]
+    /// An index is out of range, but the device does not report which.
+    #[error("{op}: an index is out of range (found on {device})")]
     SomeIndex {
         /// The step.
         op: String,
         /// The device.
         device: String,
     },
-    /// An argument other than a tensor that makes no sense.
+    /// An argument other than a tensor is invalid.
     #[error("{op}: {message}")]
     Argument {
         /// The operation.
         op: &'static str,
-        /// What is wrong and what would be right.
+        /// What is wrong, and what would be right.
         message: String,
     },
-    /// Tensors of one operation on different devices.
+    /// The tensors of one operation are on different devices.
     #[error("{op}: tensors are on different devices ({left} and {right}): move one with .to_device()")]
     DeviceMismatch {
         /// The operation.
         op: &'static str,
         /// The first tensor's device.
         left: String,
-        /// The other's.
+        /// The other tensor's device.
         right: String,
     },
-    /// A device name that nothing answers to.
+    /// No device has this name.
     #[error("{}{hint}", show_unknown(name, *variable))]
     UnknownDevice {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The environment variable that has this name, if it is not an argument.
+        /// The environment variable that holds the name, if it did not come from an argument.
         variable: Option<&'static str>,
-        /// The devices there are.
+        /// The available devices.
         hint: String,
     },
-    /// A gradient was asked for through an operation that has none.
+    /// A gradient was requested through an operation that has none.
     #[error("{op} has no gradient: {hint}")]
     NoGradient {
         /// The operation.
         op: &'static str,
-        /// How to leave it out of the gradient's path.
+        /// How to avoid the problem.
         hint: String,
     },
     /// Memory ran out, or a limit was reached.
-    #[error("{device}: out of memory: {requested} bytes asked for, {in_use} in use, {}: {hint}", show_limit(*limit))]
+    #[error("{device}: out of memory: {requested} bytes requested, {in_use} in use, {}: {hint}", show_limit(*limit))]
     OutOfMemory {
         /// The device.
         device: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         requested: usize,
         /// Bytes in use by tensors.
         in_use: usize,
-        /// The limit in force (`usize::MAX` if none is set).
+        /// The current limit (`usize::MAX` if none is set).
         limit: usize,
         /// What to do.
         hint: String,
     },
-    /// The system refused memory that the host computes in.
+    /// The system refused host memory.
     #[error(
-        "out of memory: the system refused {requested} bytes: use less data at once, or drop what is no longer needed"
+        "out of memory: the system refused to allocate {requested} bytes: process less data at once, or drop data that is no longer needed"
     )]
     HostMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         requested: usize,
     },
-    /// The arguments of a custom kernel are not what its signature says.
+    /// The arguments of a custom kernel do not match its signature.
     #[error("custom kernel {kernel}: {argument}: expected {expected}, given {given}")]
     KernelArgument {
         /// The kernel.
         kernel: String,
-        /// The parameter, or what else of the launch.
+        /// The parameter, or another property of the launch.
         argument: String,
-        /// What the signature says.
+        /// What the signature requires.
         expected: String,
         /// What was given.
         given: String,
     },
-    /// An input of a custom kernel has another dtype than its signature says.
+    /// An input of a custom kernel has a dtype other than the one in its signature.
     #[error(
         "custom kernel {kernel}: {argument}: expected {expected}, given {given}: convert with .to_dtype({expected})"
     )]
@@ -142,7 +142,7 @@ pub enum Error {
         kernel: String,
         /// The parameter.
         argument: String,
-        /// What the signature says.
+        /// What the signature requires.
         expected: DType,
         /// What was given.
         given: DType,
@@ -156,26 +156,26 @@ pub enum Error {
         language: &'static str,
         /// The device.
         device: String,
-        /// The compiler's messages, with the source's lines.
+        /// The compiler's messages, with the source lines.
         message: String,
     },
-    /// A custom kernel has nothing that a device runs.
+    /// A custom kernel has no source that the device accepts.
     #[error(
-        "custom kernel {kernel} does not run on {device}, which takes {expected}: the kernel has {available}"
+        "custom kernel {kernel} does not run on {device}, which accepts {expected}: the kernel has {available}"
     )]
     KernelLanguage {
         /// The kernel.
         kernel: String,
         /// The device.
         device: String,
-        /// What the device takes.
+        /// What the device accepts.
         expected: String,
         /// What the kernel has.
         available: String,
     },
-    /// A device runs a custom kernel but not the kernel of its gradient.
+    /// A device can run a custom kernel but not the kernel of its gradient.
     #[error(
-        "custom kernel {kernel} runs on {device}, its gradient {gradient} does not: {device} takes {expected}, {gradient} has {available}: give {gradient} such a source or a function for the CPU, or launch {kernel} without gradients (no_grad)"
+        "custom kernel {kernel} runs on {device}, its gradient {gradient} does not: {device} accepts {expected}, {gradient} has {available}: give {gradient} such a source or a function for the CPU, or launch {kernel} without gradients (no_grad)"
     )]
     KernelGradient {
         /// The kernel.
@@ -184,18 +184,17 @@ pub enum Error {
         gradient: String,
         /// The device.
         device: String,
-        /// What the device takes.
+        /// What the device accepts.
         expected: String,
-        /// What the gradient has.
+        /// What the gradient's kernel has.
         available: String,
     },
-    /// A device has no kernel for a step, or its compiler refuses one. It does so every time, so the step is planned on the
-    /// CPU.
+    /// A device has no kernel for a step, or its compiler refuses one. This is permanent, so the step runs on the CPU.
     #[error("{device}: {message}")]
     Unsupported {
         /// The device.
         device: String,
-        /// What is missing, or the compiler's words.
+        /// What is missing, or the compiler's message.
         message: String,
     },
     /// A device failed. The next attempt may succeed.
@@ -203,34 +202,34 @@ pub enum Error {
     Device {
         /// The device.
         device: String,
-        /// Its own words.
+        /// The device's message.
         message: String,
     },
-    /// The computation was ended from outside, see [`interrupt`](crate::interrupt). Tensors are as they were before.
+    /// The computation was interrupted, see [`interrupt`](crate::interrupt). Tensors are unchanged.
     #[error("the computation was interrupted")]
     Interrupted,
-    /// A process computed, was forked, and the child wants to compute too: the threads that it needs were not copied.
+    /// A forked child of a process that has computed tries to compute. The threads it needs were not copied.
     #[error(
-        "process {child} was forked from process {parent} after that had computed: fork first, or start a program of its own"
+        "process {child} was forked from process {parent} after {parent} had computed: fork before computing, or start a new program"
     )]
     Forked {
         /// The process that computed first.
         parent: u32,
-        /// The one that asks.
+        /// The child process.
         child: u32,
     },
-    /// A function that a user gave failed: a gradient's, a hook.
+    /// A user-supplied function failed, such as a gradient or a hook.
     #[error("{0}")]
     Callback(Arc<dyn std::error::Error + Send + Sync>),
-    /// A matrix lacks what a decomposition or an inverse needs.
+    /// A matrix does not meet the requirements of a decomposition or an inverse.
     #[error("{op}: {message}")]
     LinearAlgebra {
         /// The operation.
         op: &'static str,
-        /// What it lacks.
+        /// Which requirement is not met.
         message: String,
     },
-    /// An invariant of the engine was broken: a bug to report, never the caller's fault.
+    /// An invariant of the engine was broken. This is a bug to report, never the caller's fault.
     #[error("internal error in {place}: {message}; please report it")]
     Internal {
         /// Where.
@@ -247,30 +246,30 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// A [`Error::Shape`] from anything that looks like shapes.
+    /// Makes an [`Error::Shape`].
     pub fn shape(op: &'static str, shapes: &[&[usize]], hint: impl Into<String>) -> Error {
         Error::Shape { op, shapes: shapes.iter().map(|s| s.to_vec()).collect(), hint: hint.into() }
     }
-    /// A [`Error::DType`].
+    /// Makes an [`Error::DType`].
     pub fn dtype(op: &'static str, dtypes: &[DType], hint: impl Into<String>) -> Error {
         Error::DType { op, dtypes: dtypes.to_vec(), hint: hint.into() }
     }
-    /// A [`Error::Argument`].
+    /// Makes an [`Error::Argument`].
     pub fn argument(op: &'static str, message: impl Into<String>) -> Error {
         Error::Argument { op, message: message.into() }
     }
-    /// A [`Error::Internal`].
+    /// Makes an [`Error::Internal`].
     pub fn internal(place: &'static str, message: impl Into<String>) -> Error {
         Error::Internal { place, message: message.into() }
     }
 }
 
-/// An axis for a message.
+/// Formats an axis for a message.
 fn show_axis(axis: Option<usize>) -> String {
     axis.map_or_else(|| "a dimension".to_owned(), |axis| format!("axis {axis}"))
 }
 
-/// What asked for a device that nothing answers to, for a message.
+/// Formats the unknown name and its source for a message.
 fn show_unknown(name: &str, variable: Option<&str>) -> String {
     match variable {
         Some(variable) => format!("the environment variable {variable} names no device: {name:?}; "),
@@ -278,7 +277,7 @@ fn show_unknown(name: &str, variable: Option<&str>) -> String {
     }
 }
 
-/// A limit of memory for a message: the greatest number there is means none.
+/// Formats a memory limit for a message. `usize::MAX` means no limit.
 fn show_limit(limit: usize) -> String {
     if limit == usize::MAX { "no limit".to_owned() } else { format!("limit {limit}") }
 }
@@ -296,7 +295,7 @@ mod tests {
             limit,
             hint: "use less".into(),
         };
-        let start = "cpu: out of memory: 8 bytes asked for, 4 in use, ";
+        let start = "cpu: out of memory: 8 bytes requested, 4 in use, ";
         assert_eq!(error(16).to_string(), format!("{start}limit 16: use less"));
         assert_eq!(error(usize::MAX).to_string(), format!("{start}no limit: use less"));
     }

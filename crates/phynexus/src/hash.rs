@@ -1,8 +1,8 @@
-//! A fast hash for keys that no adversary chooses.
+//! A fast hash for keys that no adversary controls.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A fast hash for keys that no adversary chooses (the multiply-rotate scheme of rustc's FxHash).
+/// A fast hash for keys that no adversary controls (the multiply-rotate scheme of rustc's FxHash).
 #[derive(Default, Clone, Copy)]
 pub(crate) struct FastHasher(u64);
 

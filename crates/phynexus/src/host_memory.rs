@@ -1,14 +1,15 @@
-//! Memory of the host in sizes that users decide: what the system refuses is an error, not the end of the process.
+//! Host memory of user-controlled size. If the system refuses an allocation, the result is an error instead of an
+//! abort.
 
 use crate::{Element, Error, Result, interrupt};
 
-/// Elements that are written between two questions whether to go on.
+/// The number of elements written between two interrupt checks.
 pub(crate) const BLOCK: usize = 1 << 20;
 
-/// Makes room for `more` elements after those that are there.
+/// Reserves room for `more` additional elements.
 ///
 /// # Errors
-/// [`Error::HostMemory`].
+/// [`Error::HostMemory`] if the system refuses the memory.
 pub fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
     let refused = |_| Error::HostMemory { requested: more.saturating_mul(size_of::<T>()) };
     vec.try_reserve_exact(more).map_err(refused)
@@ -17,30 +18,30 @@ pub fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
 /// Appends an element.
 ///
 /// # Errors
-/// [`Error::HostMemory`].
+/// [`Error::HostMemory`] if the system refuses the memory.
 pub fn push<T>(vec: &mut Vec<T>, element: T) -> Result<()> {
     if vec.len() == vec.capacity() {
-        // As much again, so that many cost no more than a few copies.
+        // Double the capacity, so appending takes amortized constant time.
         reserve(vec, vec.len().max(8))?;
     }
     vec.push(element);
     Ok(())
 }
 
-/// An empty vector with room for `count` elements.
+/// Returns an empty vector with room for `count` elements.
 ///
 /// # Errors
-/// [`Error::HostMemory`].
+/// [`Error::HostMemory`] if the system refuses the memory.
 pub fn room<T>(count: usize) -> Result<Vec<T>> {
     let mut vec = Vec::new();
     reserve(&mut vec, count)?;
     Ok(vec)
 }
 
-/// `count` times the same value.
+/// Returns `count` copies of a value.
 ///
 /// # Errors
-/// [`Error::HostMemory`], [`Error::Interrupted`].
+/// [`Error::HostMemory`] if the system refuses the memory, [`Error::Interrupted`].
 pub fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>> {
     let mut vec = room(count)?;
     while vec.len() < count {
@@ -50,7 +51,7 @@ pub fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>> {
     Ok(vec)
 }
 
-/// The elements that little-endian bytes are.
+/// Converts little-endian bytes to elements.
 pub(crate) fn elements<T: Element>(bytes: &[u8]) -> Result<Vec<T>> {
     let size = T::DTYPE.size();
     let mut elements = room(bytes.len() / size)?;
@@ -61,7 +62,7 @@ pub(crate) fn elements<T: Element>(bytes: &[u8]) -> Result<Vec<T>> {
     Ok(elements)
 }
 
-/// The little-endian bytes of elements.
+/// Converts elements to little-endian bytes.
 pub(crate) fn bytes_of<T: Element>(values: &[T]) -> Result<Vec<u8>> {
     let mut bytes = room(size_of_val(values))?;
     for part in values.chunks(BLOCK) {

@@ -1,10 +1,12 @@
-//! Ending a long computation from outside, as Ctrl-C does in Python.
+//! Interrupts long computations, as Ctrl-C does in Python.
 //!
-//! A thread that computes says with [`watch`] how it is asked whether to go on. The engine asks between the steps of a plan,
-//! between the tasks of a long kernel on the CPU, and while it waits for a device or for another thread, about every 20
-//! milliseconds and never while it holds a lock. What is ended gives [`Error::Interrupted`]; tensors stay as they were, and
-//! can be computed later. Once a plan stores into memory that it took over, it goes on to its end. Without a watch nothing is
-//! asked, and no time is read.
+//! A thread calls [`watch`] with a check function that decides whether to stop. The engine calls it between the steps
+//! of a plan, between the tasks of a long CPU kernel, and while it waits for a device or another thread. It does so
+//! about every 20 ms, and never while it holds a lock.
+//!
+//! An interrupted computation returns [`Error::Interrupted`]. Its tensors are unchanged and can be computed later. A
+//! plan that has begun to overwrite memory it took over runs to its end. Without a watch, no check is called and no
+//! clock is read.
 
 use std::{
     any::Any,
@@ -18,41 +20,41 @@ use std::{
 
 use crate::{Error, Result};
 
-/// How often the thread is asked.
+/// The time between two calls of the check.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// A wait for a device is active for so long, and looks again after so long from then on.
+/// A wait for a device spins for `ACTIVE`, then polls every `NAP`.
 const ACTIVE: Duration = Duration::from_micros(200);
 const NAP: Duration = Duration::from_micros(100);
 
-/// Asked whether the computation is to end. It may compute tensors itself.
+/// Returns whether the computation should stop. It may compute tensors itself.
 pub type Check = fn() -> bool;
 
 #[derive(Clone, Copy)]
 struct Watched {
     check: Check,
-    /// When it is asked next; nothing before the first time that it could be.
+    /// The time of the next check; `None` before the first opportunity.
     due: Option<Instant>,
-    /// It said that the computation is to end, and need not be asked again.
+    /// True once the check has requested a stop. It is not called again.
     ended: bool,
 }
 
 thread_local! {
     static WATCHED: Cell<Option<Watched>> = const { Cell::new(None) };
-    /// Parts that must not be ended, entered one inside another.
+    /// The number of nested sections that must not be interrupted.
     static SHIELDS: Cell<u32> = const { Cell::new(0) };
-    /// Checks that run.
+    /// The number of checks now running.
     static CHECKS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// As long as it lives, computations of this thread are ended when its check says so. Then the watch before it is back.
+/// Makes computations of this thread interruptible while it lives. Restores the previous watch when dropped.
 #[must_use = "the watch ends when it is dropped"]
 pub struct Watch {
     before: Option<Watched>,
-    /// It stays on its thread.
+    /// Not `Send`: it belongs to its thread.
     thread: PhantomData<*const ()>,
 }
 
-/// Begins to ask `check` on this thread.
+/// Watches this thread with `check`.
 pub fn watch(check: Check) -> Watch {
     let before = WATCHED.replace(Some(Watched { check, due: None, ended: false }));
     Watch { before, thread: PhantomData }
@@ -64,13 +66,13 @@ impl Drop for Watch {
     }
 }
 
-/// Whether computations of this thread may be ended.
+/// Returns whether computations of this thread can be interrupted.
 #[inline]
 pub fn is_watched() -> bool {
     WATCHED.get().is_some()
 }
 
-/// Whether the computation of this thread is to end: asks the watch, if it is time.
+/// Returns whether this thread's computation should stop. Calls the check if it is due.
 #[inline]
 pub fn requested() -> bool {
     match WATCHED.get() {
@@ -92,7 +94,7 @@ fn ask(watched: Watched) -> bool {
     let mut ended = false;
     if due {
         CHECKS.set(CHECKS.get() + 1);
-        // What it computes is not ended by the same watch.
+        // The check's own computations are not interrupted by the same watch.
         WATCHED.set(None);
         ended = (watched.check)();
         CHECKS.set(CHECKS.get() - 1);
@@ -103,31 +105,31 @@ fn ask(watched: Watched) -> bool {
     ended
 }
 
-/// An error if the computation of this thread is to end.
+/// Returns [`Error::Interrupted`] if this thread's computation should stop.
 #[inline]
 pub fn check() -> Result<()> {
     if requested() { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// What a kernel unwinds with that is ended in its midst.
+/// The panic payload of an interrupted kernel.
 struct Left(Error);
 
-/// Leaves a kernel in its midst, up to the plan that runs it.
+/// Unwinds from a kernel to the plan that runs it.
 pub fn leave() -> ! {
     resume_unwind(payload())
 }
 
-/// What [`leave`] unwinds with, for a thread that unwinds on another one's behalf.
+/// Returns the payload of [`leave`], for a thread that unwinds on behalf of another.
 pub fn payload() -> Box<dyn Any + Send> {
     Box::new(Left(Error::Interrupted))
 }
 
-/// The value; or leaves a kernel in its midst with the error, up to the plan that runs it.
+/// Returns the value, or unwinds from a kernel with the error, to the plan that runs it.
 pub fn or_leave<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| resume_unwind(Box::new(Left(error))))
 }
 
-/// Does some work, from whose midst [`leave`] and [`or_leave`] lead here.
+/// Runs `work`. Catches [`leave`] and [`or_leave`] and returns their error.
 pub(crate) fn catch<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| match panic.downcast::<Left>() {
         Ok(left) => Err(left.0),
@@ -135,13 +137,14 @@ pub(crate) fn catch<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
     })
 }
 
-/// Until it is dropped, this thread is not asked: something is being overwritten, and half of it would be wrong.
+/// Suppresses checks on this thread until it is dropped. Use it while overwriting something that must not be left half
+/// done.
 #[must_use = "the shield ends when it is dropped"]
 pub struct Shield(PhantomData<*const ()>);
 
 #[expect(clippy::new_without_default, reason = "a shield is raised, not a value")]
 impl Shield {
-    /// Raises it.
+    /// Raises the shield.
     pub fn new() -> Shield {
         SHIELDS.set(SHIELDS.get() + 1);
         Shield(PhantomData)
@@ -154,12 +157,12 @@ impl Drop for Shield {
     }
 }
 
-/// Whether this thread runs a check, and so is in the midst of another computation.
+/// Returns whether this thread is running a check, and so is inside another computation.
 pub(crate) fn is_checking() -> bool {
     CHECKS.get() > 0
 }
 
-/// Waits until `done`, asking meanwhile.
+/// Waits until `done` returns true, with checks in between.
 pub(crate) fn wait_until(done: &dyn Fn() -> bool) -> Result<()> {
     let begun = Instant::now();
     while !done() {
@@ -169,18 +172,19 @@ pub(crate) fn wait_until(done: &dyn Fn() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Does a wait for other threads.
+/// Runs a wait for other threads.
 pub type Wait = fn(&mut (dyn FnMut() + Send));
 
 static WAIT: OnceLock<Wait> = OnceLock::new();
 
-/// Says how a thread waits for another one that computes what it needs: `around` is called with the wait, and gives up
-/// before it what the other may need to be asked, such as a language's global lock. Only the first call counts.
+/// Sets the function that runs every wait for another thread. `around` is called with the wait. It must release
+/// whatever the other thread may need, such as a language's global lock, before it calls the wait. Only the first call
+/// takes effect.
 pub fn set_wait(around: Wait) {
     let _ = WAIT.set(around);
 }
 
-/// Waits for other threads. The caller holds no lock of the engine's.
+/// Waits for other threads. The caller holds no engine lock.
 pub(crate) fn wait(wait: &mut (dyn FnMut() + Send)) {
     match WAIT.get() {
         Some(around) => around(wait),
@@ -188,7 +192,7 @@ pub(crate) fn wait(wait: &mut (dyn FnMut() + Send)) {
     }
 }
 
-/// How long a thread that waits for another sleeps at most before it asks.
+/// The maximum time that a thread sleeps between checks while it waits for another.
 pub(crate) const PATIENCE: Duration = INTERVAL;
 
 #[cfg(test)]
@@ -220,7 +224,7 @@ mod tests {
         assert_eq!(ASKED.get(), 0);
         pass();
         assert!(matches!(check(), Err(Error::Interrupted)));
-        // It is not asked twice.
+        // The check is not called again.
         assert!(check().is_err());
         assert_eq!(ASKED.get(), 1);
         drop(watch);

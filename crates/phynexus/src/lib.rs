@@ -18,7 +18,7 @@
 //! let first = y.to_vec::<f32>()?[0];
 //! assert!((first - (2f32.exp() + 4f32.exp())).abs() < 1e-3);
 //!
-//! // Mistakes are reported where they are made, with what would fit.
+//! // Errors are reported where they occur, with what would fit.
 //! let error = x.reshape(&[3]).unwrap_err();
 //! assert!(matches!(error, phynexus::Error::Shape { .. }));
 //! # Ok::<(), phynexus::Error>(())
@@ -35,15 +35,15 @@
 //! | [`device`] | the trait a device implements, the registry, the memory pool |
 //! | [`custom`] | kernels written by users |
 //! | `linalg` | decompositions of matrices, on the host |
-//! | [`gpu`] | what GPUs of all families share |
-//! | [`host_memory`] | memory of the host in sizes that users decide |
-//! | [`interrupt`] | ending a long computation |
+//! | [`gpu`] | the part of the engine that all GPU families share |
+//! | [`host_memory`] | host memory of user-controlled size |
+//! | [`interrupt`] | interrupting a long computation |
 //! | [`profile`] | what ran where, how often and for how long |
-//! | [`oracle`] | what every operation means, exactly |
+//! | [`oracle`] | exact reference definitions of every operation |
 //!
 //! The engine names no vendor and knows nothing of layers or files.
 
-// Tests that this crate shares with device crates name it.
+// Tests shared with device crates refer to this crate by name.
 #[cfg(test)]
 extern crate self as phynexus;
 

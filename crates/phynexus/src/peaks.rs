@@ -1,4 +1,4 @@
-//! What a device can do at most, measured where its driver does not tell.
+//! Measures a device's peak rates if its driver does not report them.
 
 use std::{
     collections::HashMap,
@@ -15,26 +15,27 @@ use crate::{
 };
 
 impl Profile {
-    /// Measures what devices can do that do not tell it, by a copy and a matrix product; once a process.
+    /// Measures the peak rates that drivers do not report, with a copy and a matrix product. Each device is measured
+    /// once per process.
     ///
     /// # Errors
-    /// Those of computing on the device.
+    /// Errors of computing on the device.
     pub fn measure_peaks(&mut self) -> Result<()> {
         self.measure_peaks_with(&mut |_| {})
     }
 
-    /// The same, and calls `tell` with what is measured next, in words: a device that is slow, or compiles slowly, takes
-    /// seconds.
+    /// Like [`measure_peaks`](Profile::measure_peaks), but calls `tell` with a description of each measurement before
+    /// it starts. A device that computes or compiles slowly takes seconds.
     ///
     /// # Errors
-    /// As there.
+    /// Like [`measure_peaks`](Profile::measure_peaks).
     pub fn measure_peaks_with(&mut self, tell: &mut dyn FnMut(&str)) -> Result<()> {
         let Profile { rows, devices, .. } = self;
         for device in devices {
             if device.peaks.bytes.is_none() || device.peaks.operations.is_none() {
                 device.peaks = measured(device.device, tell)?;
-                // Other programs may have held the measurement up. What was reached can be reached; not so with bytes, which
-                // may have come from a cache.
+                // Other programs may have slowed the measurement, so a rate reached in the profile raises the peak.
+                // This does not apply to bytes, which may have come from a cache.
                 let own = rows.iter().filter(|row| row.device == device.device.name() && row.has_roof());
                 let reached = own.filter_map(ProfileRow::operations_per_second).fold(0.0, f64::max);
                 device.peaks.operations = device.peaks.operations.map(|most| most.max(reached));
@@ -45,19 +46,19 @@ impl Profile {
     }
 }
 
-/// A run that takes less is followed by one with more data.
+/// A run shorter than this is repeated with more data.
 const LONG_ENOUGH: Duration = Duration::from_millis(10);
-/// The shortest of so many runs counts.
+/// The number of runs, of which the shortest counts.
 const RUNS: usize = 5;
-/// A measurement makes no further run when its runs have taken this long.
+/// No further run starts once a measurement has taken this long.
 const MEASUREMENT: Duration = Duration::from_millis(50);
 
-/// Who is told what is measured now.
+/// Receives the description of the next measurement.
 type Tell<'a> = dyn FnMut(&str) + 'a;
 
 static KNOWN: Mutex<Option<HashMap<u64, Peaks>>> = Mutex::new(None);
 
-/// The peaks of a device by a copy and a product; known ones after the first time.
+/// Returns a device's peaks, measured by a copy and a product. The result is cached.
 fn measured(device: Device, tell: &mut Tell<'_>) -> Result<Peaks> {
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(peaks) = known().as_ref().and_then(|known| known.get(&device.identity())) {
@@ -68,7 +69,8 @@ fn measured(device: Device, tell: &mut Tell<'_>) -> Result<Peaks> {
     Ok(peaks)
 }
 
-/// Bytes a second read and written by a kernel that changes a sign. The tensors grow until caches do not hold them.
+/// Returns the bytes per second read and written by a kernel that negates a tensor. The tensors grow until they no
+/// longer fit in caches.
 fn copy(device: Device, tell: &mut Tell<'_>) -> Result<f64> {
     const MOST: usize = 1 << 26;
     let mut elements = 1usize << 16;
@@ -84,7 +86,7 @@ fn copy(device: Device, tell: &mut Tell<'_>) -> Result<f64> {
     }
 }
 
-/// Operations a second of a product of square matrices.
+/// Returns the operations per second of a product of square matrices.
 fn product(device: Device, tell: &mut Tell<'_>) -> Result<f64> {
     const MOST: usize = 1 << 12;
     let (mut size, mut best) = (1usize << 6, 0f64);
@@ -100,8 +102,9 @@ fn product(device: Device, tell: &mut Tell<'_>) -> Result<f64> {
     }
 }
 
-/// How many times as long the next tensors' sides are, whose work grows with this power of it: a power of two, for a run that
-/// is hardly [`LONG_ENOUGH`], and no more than `most`. Every size has a kernel of its own, which some devices compile slowly.
+/// Returns the factor by which the sides of the next tensors grow: a power of two, at least 2 and at most `most`. The
+/// next run should take about [`LONG_ENOUGH`] or less, if work grows with the side to the power `power`. Every size
+/// needs a separate kernel, which some devices compile slowly.
 fn growth(time: Duration, power: u32, most: usize) -> usize {
     let lack = LONG_ENOUGH.as_secs_f64() / time.as_secs_f64();
     let mut factor = 2usize;
@@ -111,7 +114,7 @@ fn growth(time: Duration, power: u32, most: usize) -> usize {
     factor
 }
 
-/// The shortest of several runs, after one that makes the plan.
+/// Returns the shortest of several runs, after one that makes the plan.
 fn shortest(device: Device, run: impl Fn() -> Result<Tensor>) -> Result<Duration> {
     let _guard = no_grad();
     let timed = || -> Result<Duration> {
@@ -157,7 +160,7 @@ mod tests {
         assert!(told.iter().all(|what| what.starts_with("reference: a ")), "{told:?}");
         assert!(told[0].contains("a copy of 262"), "{told:?}");
         assert!(told.iter().any(|what| what.contains("a product of 64 x 64")), "{told:?}");
-        // The second time they are known.
+        // The second call returns the cached result.
         let again = measured(device, &mut |what: &str| panic!("{what}")).unwrap();
         assert_eq!(again, peaks);
     }

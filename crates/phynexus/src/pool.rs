@@ -1,4 +1,4 @@
-//! The caching memory pool that device crates put over their allocator.
+//! A caching memory pool that device crates put on top of their allocator.
 
 use std::{
     collections::BTreeMap,
@@ -9,30 +9,30 @@ use crate::{Error, Result, device::MemoryStatistics, profile};
 
 /// Blocks of one allocator, cached by size. `B` is the allocator's block.
 ///
-/// Requests are rounded up to size classes (eight per power of two, so at most 12.5% waste) and a freed block serves
-/// the next request of its class. The cache gives memory back when a limit is met or [`Pool::empty_cache`] is called.
+/// Requests are rounded up to size classes: eight per power of two, so at most 12.5% is wasted. A freed block serves
+/// the next request of its class. Cached memory is freed when a limit is reached or [`Pool::empty_cache`] is called.
 pub struct Pool<B> {
     state: Mutex<PoolState<B>>,
     device: String,
-    /// The most that is kept in the cache, or what is wrong with the wish.
+    /// The maximum size of the cache in bytes, or the reason why the setting is invalid.
     keep: Result<usize, String>,
 }
 
 struct PoolState<B> {
     free: BTreeMap<usize, Vec<B>>,
     cached: usize,
-    /// The class of the largest request that was served.
+    /// The class of the largest request served so far.
     largest: usize,
     statistics: MemoryStatistics,
 }
 
-/// The smallest class, and the alignment of all of them.
+/// The smallest class, and the alignment of every class.
 const GRANULE: usize = 64;
 
-/// The variable that says how much is cached.
+/// The environment variable that sets how much is cached.
 const VARIABLE: &str = "RNN_GPU_MEMORY_POOL";
 
-/// The bytes that a pool may keep.
+/// Parses the maximum size of the cache.
 fn kept(given: &str) -> Result<usize, String> {
     let value = given.trim().to_ascii_uppercase();
     match &*value {
@@ -50,11 +50,13 @@ fn kept(given: &str) -> Result<usize, String> {
     };
     let size = value[..digits].parse::<usize>().ok().filter(|_| power > 0);
     size.and_then(|size| size.checked_mul(1 << power)).ok_or_else(|| {
-        format!("{given:?} is neither 0 (cache nothing), 1 (cache all) nor a size such as 512M or 4G")
+        format!(
+            "expected 0 (cache nothing), 1 (cache everything) or a size such as 512M or 4G, given {given:?}"
+        )
     })
 }
 
-/// The size of the block that serves a request: the next of eight steps per power of two.
+/// Returns the size of the block that serves a request: the next of eight steps per power of two.
 pub fn size_class(bytes: usize) -> usize {
     let bytes = bytes.max(GRANULE);
     let power = bytes.checked_next_power_of_two().unwrap_or(1 << (usize::BITS - 1));
@@ -63,22 +65,23 @@ pub fn size_class(bytes: usize) -> usize {
 }
 
 impl<B> Pool<B> {
-    /// An empty pool for the device of this name.
+    /// Makes an empty pool for the device of this name.
     pub fn new(device: impl Into<String>) -> Pool<B> {
         let statistics = MemoryStatistics::default();
         let state = PoolState { free: BTreeMap::new(), cached: 0, largest: 0, statistics };
         Pool { state: Mutex::new(state), device: device.into(), keep: Ok(usize::MAX) }
     }
 
-    /// As the environment's `RNN_GPU_MEMORY_POOL` says: with `0` or `off` nothing is cached or rounded, with `1`, `on` or nothing all
-    /// is, with a size such as `512M` or `4G` so much at most. With anything else every allocation is an error.
+    /// Makes a pool configured by `RNN_GPU_MEMORY_POOL`. `0` or `off` disables caching and rounding. `1`, `on` or an
+    /// unset variable caches everything. A size such as `512M` or `4G` limits the cache. With any other value, every
+    /// allocation is an error.
     pub fn from_environment(device: impl Into<String>) -> Pool<B> {
         let value = std::env::var(VARIABLE).unwrap_or_default();
         Pool { keep: kept(&value), ..Pool::new(device) }
     }
 
-    /// The size of the block that serves a request. Without a cache it is no larger than asked for, so that tools which
-    /// watch over a device's memory see each access beyond a tensor.
+    /// Returns the size of the block that serves a request. Without a cache there is no rounding, so memory checkers
+    /// detect every access beyond a tensor.
     fn class(&self, bytes: usize) -> usize {
         if self.keep == Ok(0) { bytes.max(1) } else { size_class(bytes) }
     }
@@ -87,8 +90,9 @@ impl<B> Pool<B> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block for `bytes`: from the cache, else from `allocate` (called with the class size, without the lock held).
-    /// When a limit or `allocate` refuses, the cache is emptied and tried once more.
+    /// Returns a block for `bytes` bytes, from the cache or from `allocate`. `allocate` is called with the class size
+    /// and without the lock. If a limit is reached or `allocate` fails, the cache is emptied and the request tried once
+    /// more.
     pub fn allocate(&self, bytes: usize, allocate: impl Fn(usize) -> Option<B>) -> Result<B> {
         let class = self.class(bytes);
         let out_of_memory = |statistics: &MemoryStatistics| Error::OutOfMemory {
@@ -151,7 +155,7 @@ impl<B> Pool<B> {
         }
     }
 
-    /// Takes back a block that served `bytes`.
+    /// Takes back a block that served `bytes` bytes.
     pub fn release(&self, bytes: usize, block: B) {
         let class = self.class(bytes);
         let mut state = self.lock();
@@ -171,20 +175,20 @@ impl<B> Pool<B> {
         profile::memory(&self.device, &now);
     }
 
-    /// Drops every cached block.
+    /// Frees every cached block.
     pub fn empty_cache(&self) {
         let mut dropped = Vec::new();
         self.lock().take_cache(&mut dropped);
     }
 
-    /// The figures now.
+    /// Returns the current statistics.
     pub fn statistics(&self) -> MemoryStatistics {
         let state = self.lock();
         let small = state.free.range(..state.largest).map(|(class, blocks)| class * blocks.len());
         MemoryStatistics { cached: state.cached, stranded: small.sum(), ..state.statistics }
     }
 
-    /// Counts the peak anew, from what is allocated now.
+    /// Resets the peak to the bytes now allocated.
     pub fn reset_peak(&self) {
         let mut state = self.lock();
         state.statistics.peak = state.statistics.allocated;
@@ -197,7 +201,7 @@ impl<B> Pool<B> {
 }
 
 impl<B> PoolState<B> {
-    /// Counts an allocation that was served; the figures then.
+    /// Counts a successful allocation and returns the new statistics.
     fn served(&mut self, class: usize) -> MemoryStatistics {
         self.largest = self.largest.max(class);
         self.statistics.allocations += 1;
@@ -288,7 +292,7 @@ mod tests {
         assert_eq!((none.statistics().reserved, none.statistics().cached), (0, 0));
         let wrong = Pool::<u8> { keep: kept("Many gb"), ..Pool::new("test") };
         let error = wrong.allocate(8, |_| Some(0)).unwrap_err().to_string();
-        assert!(error.contains("RNN_GPU_MEMORY_POOL") && error.contains("\"Many gb\" is neither"), "{error}");
+        assert!(error.contains("RNN_GPU_MEMORY_POOL") && error.contains("given \"Many gb\""), "{error}");
     }
 
     #[test]

@@ -4,23 +4,23 @@ use smallvec::SmallVec;
 
 use crate::{Error, Result};
 
-/// A list of extents, one a dimension; most tensors have at most four.
+/// A list of extents, one per dimension. Most tensors have at most four.
 pub type Dims = SmallVec<[usize; 4]>;
 
-/// These extents as a list of their own: for numbers, faster than what the list's type offers for all types.
+/// Copies the extents into a list. For plain numbers this is faster than the list's generic conversion.
 pub(crate) fn dims(shape: &[usize]) -> Dims {
     Dims::from_slice(shape)
 }
 
-/// True if these are the same extents. Shapes are short: a loop is faster than comparing memory.
+/// Returns whether the extents are equal. Shapes are short, so a loop is faster than comparing memory.
 pub(crate) fn same_extents(a: &[usize], b: &[usize]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
 }
 
-/// The greatest number of dimensions of a tensor: sets of axes are 64 bits.
+/// The maximum number of dimensions. Sets of axes are 64 bits wide.
 pub const MAX_RANK: usize = 64;
 
-/// Refuses shapes of more than [`MAX_RANK`] dimensions.
+/// Rejects shapes with more than [`MAX_RANK`] dimensions.
 pub(crate) fn check_rank(op: &'static str, shape: &[usize]) -> Result<()> {
     if shape.len() > MAX_RANK {
         return Err(Error::shape(op, &[shape], format!("at most {MAX_RANK} dimensions are supported")));
@@ -28,8 +28,8 @@ pub(crate) fn check_rank(op: &'static str, shape: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// The number of elements, or `None` if it overflows, or would without the extents of 0: strides are products of the
-/// others.
+/// Returns the number of elements. Returns `None` if the product of the nonzero extents overflows `isize`, because
+/// strides are products of these extents.
 pub fn checked_element_count(shape: &[usize]) -> Option<usize> {
     let others = shape.iter().filter(|d| **d != 0).try_fold(1usize, |n, &d| n.checked_mul(d))?;
     if others > isize::MAX as usize {
@@ -38,12 +38,12 @@ pub fn checked_element_count(shape: &[usize]) -> Option<usize> {
     Some(if shape.contains(&0) { 0 } else { others })
 }
 
-/// The number of elements of a shape already checked not to overflow.
+/// Returns the number of elements of a shape that was already checked for overflow.
 pub fn element_count(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-/// The strides, in elements, of a row-major tensor of this shape.
+/// Returns the strides, in elements, of a row-major tensor of this shape.
 pub fn contiguous_strides(shape: &[usize]) -> SmallVec<[isize; 4]> {
     let mut strides = SmallVec::from_elem(1isize, shape.len());
     for axis in (0..shape.len().saturating_sub(1)).rev() {
@@ -52,7 +52,7 @@ pub fn contiguous_strides(shape: &[usize]) -> SmallVec<[isize; 4]> {
     strides
 }
 
-/// The shape both broadcast to: sizes are aligned at the end, and 1 stretches.
+/// Returns the broadcast shape of two shapes. They are aligned at the last dimension, and extents of 1 are repeated.
 pub fn broadcast(op: &'static str, a: &[usize], b: &[usize]) -> Result<Dims> {
     let rank = a.len().max(b.len());
     let at = |s: &[usize], axis: usize| (axis + s.len()).checked_sub(rank).map_or(1, |i| s[i]);
@@ -66,7 +66,7 @@ pub fn broadcast(op: &'static str, a: &[usize], b: &[usize]) -> Result<Dims> {
         .collect()
 }
 
-/// An axis counted from either end, as an index into `shape`.
+/// Converts an axis counted from either end to an index into `shape`.
 pub fn normalize_axis(op: &'static str, axis: i64, shape: &[usize]) -> Result<usize> {
     let rank = shape.len() as i64;
     if axis >= -rank && axis < rank {
@@ -76,24 +76,25 @@ pub fn normalize_axis(op: &'static str, axis: i64, shape: &[usize]) -> Result<us
     }
 }
 
-/// Where the elements of a tensor lie in its buffer.
+/// The position of a tensor's elements in its buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     /// The extents.
     pub shape: Dims,
-    /// Steps between neighbours along each dimension, in elements; 0 repeats, negative runs backwards.
+    /// The step between neighbours along each dimension, in elements. 0 repeats elements; a negative step runs
+    /// backwards.
     pub strides: SmallVec<[isize; 4]>,
     /// The first element's position in the buffer, in elements.
     pub offset: usize,
 }
 
 impl Layout {
-    /// Row-major from the buffer's start.
+    /// Returns a row-major layout from the buffer's start.
     pub fn contiguous(shape: &[usize]) -> Layout {
         Layout { shape: shape.into(), strides: contiguous_strides(shape), offset: 0 }
     }
 
-    /// True if the elements lie one after another in row-major order (from any offset).
+    /// Returns whether the elements are consecutive in row-major order, from any offset.
     pub fn is_contiguous(&self) -> bool {
         if self.shape.contains(&0) {
             return true;
@@ -107,7 +108,7 @@ impl Layout {
         element_count(&self.shape)
     }
 
-    /// True if there is no element.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)
     }

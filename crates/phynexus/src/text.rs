@@ -1,6 +1,6 @@
-//! Shapes and quantities in words.
+//! Formats shapes and quantities as text.
 
-/// `(2, 3)`, `(5,)`, `()`: as NumPy prints shapes.
+/// Formats a shape as NumPy does: `(2, 3)`, `(5,)`, `()`.
 pub fn show_shape(shape: &[usize]) -> String {
     match shape {
         [one] => format!("({one},)"),
@@ -8,17 +8,17 @@ pub fn show_shape(shape: &[usize]) -> String {
     }
 }
 
-/// A count with its noun, whose plural ends in "s": `1 element`, `2 elements`.
+/// Formats a count with its noun, whose plural ends in "s": `1 element`, `2 elements`.
 pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Bytes in words: `3.2 MB`.
+/// Formats a number of bytes: `3.2 MB`.
 pub fn show_bytes(bytes: usize) -> String {
     scaled(bytes as f64, &[" B", " kB", " MB", " GB", " TB"])
 }
 
-/// A count in words: `3.2 M`.
+/// Formats a count: `3.2 M`.
 pub fn show_count(count: u64) -> String {
     scaled(count as f64, &["", " k", " M", " G", " T"])
 }

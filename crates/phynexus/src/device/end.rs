@@ -1,4 +1,5 @@
-//! The end of the process. Drivers' libraries take themselves down then, whatever their own threads do.
+//! Shutdown at the end of the process. Driver libraries tear themselves down at that point, even while their own
+//! threads run.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -13,23 +14,22 @@ use std::{
 
 use super::{DeviceNature, devices};
 
-/// The process that registered devices; 0 while none is registered.
+/// The process that registered devices; 0 if none is registered.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Set when somebody has waited long enough.
+/// Set once [`finish_within`] has timed out.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
-/// Notes that devices are this process's, if they are not another's of which this is a child.
+/// Records that the devices belong to this process, unless an ancestor process registered devices already.
 pub(super) fn note() {
     let _ = PROCESS.compare_exchange(0, process::id(), Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// Waits for what is under way on devices that a driver makes of the processor, so that the process may end: such drivers
-/// compile kernels in threads of their own, which must not lose their libraries in the midst of it. Others take care of
-/// themselves.
+/// Waits for work on software devices, so the process can exit safely. Their drivers compile kernels on threads that
+/// must not lose their libraries midway. Other devices need no wait.
 ///
-/// Devices that nobody has used are not opened for it. What goes wrong is not told, and a child made by `fork` waits for
-/// nothing: it has none of the threads.
+/// Unused devices are not opened. Errors are ignored. A child made by `fork` waits for nothing, because it has none of
+/// the threads.
 pub fn finish() {
     let (done, finished) = channel();
     if begin(move || done.send(()).unwrap_or(())) {
@@ -37,8 +37,8 @@ pub fn finish() {
     }
 }
 
-/// As [`finish`], which the command `neurenix` and Python call by themselves, but not longer than this. What is not done by then
-/// is not waited for again.
+/// Like [`finish`], but waits at most `time`. After a timeout, later calls do not wait again. The command `neurenix`
+/// and the Python package call this at exit.
 pub fn finish_within(time: Duration) {
     let (done, finished) = channel();
     if begin(move || done.send(()).unwrap_or(())) && finished.recv_timeout(time).is_err() {
@@ -46,18 +46,18 @@ pub fn finish_within(time: Duration) {
     }
 }
 
-/// Waits in a thread of its own, and then calls `done`; false if there is nothing to wait for.
+/// Waits on a new thread, then calls `done`. Returns false if there is nothing to wait for.
 fn begin(done: impl FnOnce() + Send + 'static) -> bool {
     if PROCESS.load(Ordering::Relaxed) != process::id() || GIVEN_UP.load(Ordering::Relaxed) {
         return false;
     }
     let wait = || {
         for device in devices().into_iter().filter(|device| device.info().nature == DeviceNature::Emulator) {
-            // There is nobody left to tell.
+            // At exit, errors cannot be reported.
             let _ = catch_unwind(AssertUnwindSafe(|| device.synchronize()));
         }
         done();
     };
-    // A thread that ends has no locals any more, which drivers ask for; nor is anybody asked in a new one whether to go on.
+    // An exiting thread has lost its thread-locals, which drivers need. A new thread also has no interrupt watch.
     thread::Builder::new().spawn(wait).is_ok()
 }

@@ -1,31 +1,31 @@
-//! Handing memory to other libraries that use the same device, and taking theirs: what DLPack needs of a device.
+//! Memory exchange with other libraries that use the same device: what DLPack needs from a device.
 
 use std::any::Any;
 
 use super::Buffer;
 use crate::Result;
 
-/// A device whose memory other libraries reach. Queues are the handles of its driver: of CUDA, streams.
+/// A device whose memory other libraries can access. Queues are the driver's handles; for CUDA they are streams.
 pub trait Exchange: Sync {
-    /// The address of a buffer's memory, and what keeps it there.
+    /// Returns the address of a buffer's memory, and a value that keeps the memory alive and in place.
     fn address(&self, buffer: &Buffer) -> Result<(u64, Box<dyn Any + Send>)>;
-    /// The queue in whose order this device's work is done.
+    /// Returns the queue that runs this device's work.
     fn queue(&self) -> u64;
-    /// What is submitted to another queue from now on comes after what was submitted here.
+    /// Orders future work on another queue after the work submitted here so far.
     ///
     /// # Safety
-    /// The handle is that of a queue of this device.
+    /// `queue` must be a handle to a queue of this device.
     unsafe fn precede(&self, queue: u64) -> Result<()>;
-    /// What is submitted here from now on comes after what was submitted to another queue.
+    /// Orders future work here after the work submitted to another queue so far.
     ///
     /// # Safety
-    /// The handle is that of a queue of this device.
+    /// `queue` must be a handle to a queue of this device.
     unsafe fn follow(&self, queue: u64) -> Result<()>;
-    /// Waits for everything that anybody submitted to the device.
+    /// Waits for all work on the device, whoever submitted it.
     fn settle(&self) -> Result<()>;
-    /// Copies to the beginning of a buffer, in the order of this device's work.
+    /// Copies `bytes` bytes at `address` to the beginning of a buffer, in order with this device's work.
     ///
     /// # Safety
-    /// At the address is memory of this device, with so many bytes, until the copy is done.
+    /// `address` must point to at least `bytes` bytes of this device's memory, valid until the copy is done.
     unsafe fn take(&self, target: &Buffer, address: u64, bytes: usize) -> Result<()>;
 }

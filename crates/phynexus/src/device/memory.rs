@@ -1,41 +1,41 @@
-//! What a device tells of its memory.
+//! Memory statistics of a device.
 
-/// What a device's memory pool holds, in bytes.
+/// State of a device's memory pool. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStatistics {
-    /// Held by live tensors, as asked for.
+    /// Bytes requested by live tensors.
     pub allocated: usize,
-    /// The most that `allocated` has been, since the start or the last reset.
+    /// The maximum of `allocated` since the start or the last reset.
     pub peak: usize,
-    /// Taken from the system: live, cached and rounding, and what the device's kernels keep to work in.
+    /// Bytes taken from the system: live blocks, cached blocks and rounding, and the kernels' working memory.
     pub reserved: usize,
-    /// Of that, in blocks that wait for the next request of their size.
+    /// The part of `reserved` in cached blocks that can serve later requests of their size.
     pub cached: usize,
-    /// Of the cached, in blocks smaller than the largest request so far needs: they could not serve it.
+    /// The part of `cached` in blocks too small for the largest request so far.
     pub stranded: usize,
-    /// The limit in force.
+    /// The current memory limit.
     pub limit: Option<usize>,
-    /// Allocations served since the start; those refused are not counted.
+    /// Successful allocations since the start.
     pub allocations: u64,
-    /// Of those, served from the cache.
+    /// The part of `allocations` served from the cache.
     pub reused: u64,
-    /// The device's memory that nobody has, if it tells.
+    /// Free memory of the device, if it reports that.
     pub available: Option<u64>,
-    /// The device's memory, if it tells.
+    /// Total memory of the device, if it reports that.
     pub total: Option<u64>,
-    /// Tensors whose data the host's memory holds, since the device was full.
+    /// Tensors whose data was spilled to host memory because the device was full.
     pub spilled_tensors: usize,
-    /// Their bytes.
+    /// Bytes of the spilled tensors.
     pub spilled_bytes: usize,
-    /// How often tensors were moved there.
+    /// How often a tensor was spilled.
     pub spills: u64,
-    /// Bytes of the host's memory that copies to and from the device go through.
+    /// Bytes of pinned host memory used for copies to and from the device.
     pub pinned: usize,
 }
 
 impl MemoryStatistics {
-    /// The share of the reserved memory that is cached and too small for the largest request so far:
-    /// `stranded / reserved`, 0 if nothing is reserved.
+    /// Returns the share of the reserved memory that is cached and too small for the largest request so far: `stranded
+    /// / reserved`, or 0 if nothing is reserved.
     pub fn fragmentation(&self) -> f64 {
         if self.reserved == 0 { 0.0 } else { self.stranded as f64 / self.reserved as f64 }
     }

@@ -1,4 +1,4 @@
-//! Devices: the trait that a device crate implements, the registry, memory statistics.
+//! Devices: the trait that a device crate implements, the registry, and memory statistics.
 
 mod end;
 mod exchange;
@@ -19,23 +19,23 @@ use crate::{
     shape::Layout,
 };
 
-/// What a device is, so that reports never say more than is true.
+/// What a device physically is, so that reports do not overstate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceNature {
-    /// The processor this program runs on.
+    /// The processor that this program runs on.
     HostCpu,
     /// An accelerator.
     Hardware,
-    /// Software that behaves like an accelerator (lavapipe, PoCL, an NPU's emulator).
+    /// Software that behaves like an accelerator (lavapipe, PoCL, an NPU emulator).
     Emulator,
 }
 
-/// What a device says of itself. A figure that cannot be read is absent.
+/// A device's description. Figures that cannot be read are `None`.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
-    /// The name the product uses: `cpu`, `cuda:0`.
+    /// The device name: `cpu`, `cuda:0`.
     pub name: String,
-    /// The model as the vendor names it.
+    /// The vendor's model name.
     pub model: String,
     /// Host processor, hardware or emulator.
     pub nature: DeviceNature,
@@ -43,34 +43,35 @@ pub struct DeviceInfo {
     pub compute_units: Option<usize>,
     /// Memory in bytes.
     pub total_memory: Option<u64>,
-    /// Instruction sets and features in use, in the device's own words.
+    /// Instruction sets and features in use, as the device names them.
     pub features: Vec<String>,
 }
 
-/// What a device can do at most in a second. A figure that nobody knows is absent.
+/// A device's peak rates per second. Unknown figures are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Peaks {
-    /// Bytes between the device and its memory.
+    /// Bytes moved between the device and its memory.
     pub bytes: Option<f64>,
-    /// Operations on `float32`, a multiply-add counted as two, without matrix instructions.
+    /// `float32` operations without matrix instructions. A multiply-add counts as two.
     pub operations: Option<f64>,
 }
 
 /// How a device runs an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// As a part of a fused kernel.
+    /// As part of a fused kernel.
     Fused,
-    /// As a step of its own, by a routine that takes whole buffers.
+    /// As a separate step, by a routine on whole buffers.
     Routine,
-    /// By the body of this composite.
+    /// By expanding the composite into its body.
     Body,
-    /// It cannot, for this reason: the operation is planned on the CPU, see [`crate::schedule::placement`].
+    /// Not at all, for this reason. The operation then runs on the CPU; see [`crate::schedule::placement`].
     Unsupported(String),
 }
 
 impl Support {
-    /// How a device runs an operation that has kernels for expressions and reductions, and routines for everything else.
+    /// Returns the support of a device that has kernels for elementwise operations and reductions, and routines for
+    /// everything else.
     pub fn usual(op: &Op) -> Support {
         match op {
             Op::Composite(_) => Support::Body,
@@ -106,13 +107,13 @@ impl Support {
     }
 }
 
-/// Memory on a device. Dropping it gives it back.
+/// Memory on a device, freed on drop.
 pub trait Memory: Send + Sync + Any {
-    /// Bytes.
+    /// Size in bytes.
     fn size(&self) -> usize;
-    /// The address, where the host can reach it.
+    /// The address, if the host can access the memory.
     fn host_pointer(&self) -> Option<*mut u8>;
-    /// For the device crate that made it.
+    /// Lets the device crate that made the memory downcast it.
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -121,11 +122,11 @@ pub trait Memory: Send + Sync + Any {
 pub struct Buffer(pub Arc<dyn Memory>);
 
 impl Buffer {
-    /// Bytes.
+    /// Size in bytes.
     pub fn size(&self) -> usize {
         self.0.size()
     }
-    /// True if both are the same memory.
+    /// Returns whether both are the same memory.
     pub fn is_same(&self, other: &Buffer) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -137,27 +138,27 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// A buffer bound to a step's parameter: where its first element lies.
+/// A buffer bound to a step's parameter.
 #[derive(Clone, Debug)]
 pub struct Binding {
     /// The memory.
     pub buffer: Buffer,
-    /// The first element's place, in bytes.
+    /// The byte offset of the first element.
     pub offset: usize,
 }
 
-/// A copy to the host that is under way. Dropping it gives it up.
+/// A pending copy to the host. Dropping it cancels it.
 pub trait HostRead: Send {
-    /// True if the bytes are there, or the copy has failed.
+    /// Returns whether the copy has finished or failed.
     fn is_done(&self) -> bool;
-    /// Waits for the bytes and gives them to `take`.
+    /// Waits for the bytes and passes them to `take`.
     ///
     /// # Errors
-    /// The device's, of the copy or of the work before it; and those of `take`.
+    /// Device errors of the copy or of earlier work, and errors of `take`.
     fn finish(self: Box<Self>, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 }
 
-/// Bytes that are there already.
+/// A finished copy.
 pub(crate) struct Copied(pub(crate) Vec<u8>);
 
 impl HostRead for Copied {
@@ -169,123 +170,127 @@ impl HostRead for Copied {
     }
 }
 
-/// What a run needs besides its bindings; nothing if it needs nothing.
+/// The resources that a run needs besides its bindings; `None` if it needs none.
 pub type Prepared = Option<Box<dyn Any>>;
 
 /// A compiled step.
 pub trait Executable: Any + Send + Sync {
-    /// Runs with `bindings` in the order of the step's parameters: inputs, then outputs. On a device with a queue it
+    /// Runs with `bindings` in the order of the step's parameters: inputs, then outputs. On a device with a queue, this
     /// returns once the work is submitted.
     fn run(&self, bindings: &[Binding]) -> Result<()>;
-    /// Takes what a run with these bindings needs: memory, and kernels for data that lies like theirs. A plan does so for
+    /// Acquires the resources for a run with these bindings: memory, and kernels for their alignment. A plan prepares
     /// all of its steps before the first one stores anything.
     fn prepare(&self, bindings: &[Binding]) -> Result<Prepared> {
         let _ = bindings;
         Ok(None)
     }
-    /// Runs with what [`prepare`](Executable::prepare) took for these bindings.
+    /// Runs with the resources that [`prepare`](Executable::prepare) acquired for these bindings.
     fn run_prepared(&self, bindings: &[Binding], prepared: Prepared) -> Result<()> {
         drop(prepared);
         self.run(bindings)
     }
 }
 
-/// Compiled steps that are submitted as one. Bindings are those of all steps, one step's after the other's.
+/// Compiled steps submitted together. Their bindings are concatenated in step order.
 pub trait Sequence: Send + Sync {
-    /// Takes what a run with these bindings needs, as [`Executable::prepare`] does.
+    /// Acquires the resources for a run with these bindings, like [`Executable::prepare`].
     fn prepare(&self, bindings: &[Binding]) -> Result<Prepared>;
-    /// Runs with what [`prepare`](Sequence::prepare) took for these bindings.
+    /// Runs with the resources that [`prepare`](Sequence::prepare) acquired for these bindings.
     fn run(&self, bindings: &[Binding], prepared: Prepared) -> Result<()>;
 }
 
-/// One device. Implemented by a device crate; everybody else holds a [`Device`].
+/// One device. Device crates implement this; all other code uses [`Device`].
 pub trait Backend: Send + Sync {
-    /// What it is.
+    /// Returns the device's description.
     fn info(&self) -> DeviceInfo;
-    /// Its name, as in [`DeviceInfo::name`].
+    /// The device name, as in [`DeviceInfo::name`].
     fn name(&self) -> &str;
-    /// What its kernels can have, if they are made of loop trees.
+    /// The features that its kernels can use, if they are generated from loop trees.
     fn target(&self) -> Option<&Target> {
         None
     }
-    /// How it runs this operation, given its operands' types.
+    /// Returns how it runs this operation, given the operands' types.
     fn support(&self, node: &IrNode, operands: &[DType]) -> Support;
-    /// Whether it reads an operand of a library operation that lies like this, not row-major; else the operand is copied
-    /// first.
+    /// Returns whether it can read this operand of a library operation in `layout`, which is not row-major. Otherwise
+    /// the operand is copied first.
     fn reads_layout(&self, node: &IrNode, operand: usize, layout: &Layout) -> bool {
         let _ = (node, operand, layout);
         true
     }
-    /// Makes a step ready to run.
+    /// Compiles a step.
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>>;
-    /// Makes steps ready to run, perhaps side by side; the results are in their order.
+    /// Compiles several steps, possibly in parallel. Results are in the order of the steps.
     fn compile_all(&self, steps: &[&Step]) -> Vec<Result<Arc<dyn Executable>>> {
         steps.iter().map(|step| self.compile(step)).collect()
     }
-    /// The first of these steps, each with the number of its bindings, as one submission, and how many they are; `None`
-    /// if the first one must be run by itself.
+    /// Links a prefix of these steps, each given with its number of bindings, into one submission. Returns the number
+    /// of linked steps and the submission, or `None` if the first step must run by itself.
     fn link(&self, steps: &[(Arc<dyn Executable>, usize)]) -> Option<(usize, Arc<dyn Sequence>)> {
         let _ = steps;
         None
     }
-    /// Memory of at least `bytes` bytes, contents undefined.
+    /// Allocates at least `bytes` bytes with undefined contents.
     fn allocate(&self, bytes: usize) -> Result<Buffer>;
-    /// Copies from the host.
+    /// Copies from the host to the device.
     fn write(&self, target: &Buffer, offset: usize, bytes: &[u8]) -> Result<()>;
-    /// Copies to the host; waits for the work that produces the data.
+    /// Copies to the host. Waits for the work that produces the data.
     fn read(&self, source: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()>;
-    /// Begins a copy to the host, of the data as everything submitted before makes it. Where the device cannot copy while
-    /// the host goes on, it is made now.
+    /// Begins a copy to the host, ordered after all work submitted so far. A device that cannot copy asynchronously
+    /// copies now.
     fn begin_read(&self, source: &Buffer, offset: usize, bytes: usize) -> Result<Box<dyn HostRead>> {
         let mut copy = host_memory::filled(0, bytes)?;
         self.read(source, offset, &mut copy)?;
         Ok(Box::new(Copied(copy)))
     }
-    /// Copies from another device's memory to the beginning of a buffer, without the host. False if it cannot.
+    /// Copies from another device's memory to the beginning of a buffer, without going through the host. Returns false
+    /// if that is not possible.
     fn copy_from(&self, target: &Buffer, source: &Buffer, offset: usize, bytes: usize) -> Result<bool> {
         let _ = (target, source, offset, bytes);
         Ok(false)
     }
-    /// Waits until everything submitted has finished.
+    /// Waits until all submitted work has finished.
     fn synchronize(&self) -> Result<()>;
-    /// What its memory pool holds.
+    /// Returns the statistics of its memory pool.
     fn memory(&self) -> MemoryStatistics;
-    /// Counts the pool's peak anew, from what is allocated now.
+    /// Resets the peak of the pool to the bytes now allocated.
     fn reset_peak_memory(&self);
-    /// Refuses allocations beyond this many bytes in use; `None` lifts the limit.
+    /// Refuses allocations that would exceed this many bytes in use. `None` lifts the limit.
     fn set_memory_limit(&self, limit: Option<usize>);
-    /// Gives cached memory back to the system.
+    /// Returns cached memory to the system.
     fn empty_cache(&self);
-    /// Whether tensors used longest ago are moved to the host's memory where the device is full.
+    /// Turns spilling on or off: while the device is full, the least recently used tensors move to host memory.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the device has no memory of its own.
+    /// [`Error::Argument`] if the device cannot spill tensors.
     fn set_spilling(&self, spilling: bool) -> Result<()> {
         match spilling {
-            true => Err(Error::argument("set_spilling", format!("{} does not move tensors", self.name()))),
+            true => {
+                Err(Error::argument("set_spilling", format!("{} does not support spilling", self.name())))
+            }
             false => Ok(()),
         }
     }
-    /// Brings back what was moved to the host of these buffers; they stay as long as the result does.
+    /// Brings spilled buffers back to the device. They stay resident while the returned value lives.
     fn hold(&self, buffers: &mut dyn Iterator<Item = &Buffer>) -> Result<Option<Box<dyn Any>>> {
         let _ = buffers;
         Ok(None)
     }
-    /// What the hardware can do at most, by its own figures.
+    /// Returns the hardware's peak rates, as it reports them.
     fn peaks(&self) -> Peaks {
         Peaks::default()
     }
-    /// Whether it runs elementwise work on this library operation's result together with the operation, as the step's
-    /// [`epilogue`](crate::kernel::step::Library::epilogue).
+    /// Returns whether it can run elementwise work on this library operation's result as part of the operation, as the
+    /// step's [`epilogue`](crate::kernel::step::Library::epilogue).
     fn epilogue(&self, node: &IrNode) -> bool {
         let _ = node;
         false
     }
-    /// Makes a custom kernel ready, for launches of so many groups along each axis.
+    /// Prepares a custom kernel for launches with this number of groups along each axis.
     ///
     /// # Errors
-    /// [`Error::KernelSource`] if its source does not compile, [`Error::KernelLanguage`] if it has none for the device and
-    /// no function for the CPU, [`Error::KernelArgument`] if the device cannot launch groups of its size or so many.
+    /// [`Error::KernelSource`] if its source does not compile. [`Error::KernelLanguage`] if it has neither a source for
+    /// the device nor a function for the CPU. [`Error::KernelArgument`] if the device does not support its group size
+    /// or the number of groups.
     fn prepare_custom(&self, kernel: &CustomKernel, groups: [usize; 3]) -> Result<()> {
         let _ = groups;
         match kernel.has_cpu_function() {
@@ -293,80 +298,81 @@ pub trait Backend: Send + Sync {
             false => Err(kernel.no_source_for(self.name(), "a function for the CPU")),
         }
     }
-    /// How other libraries reach the device's memory; nothing if they cannot.
+    /// Returns the interface for other libraries to access the device's memory, or `None` if there is none.
     fn exchange(&self) -> Option<&dyn Exchange> {
         None
     }
-    /// The greatest number of buffers one kernel can take.
+    /// The maximum number of buffers of one kernel.
     fn binding_limit(&self) -> usize {
         64
     }
-    /// The greatest number of buffers that the kernels of a [`Step::Batch`] can take together.
+    /// The maximum total number of buffers of the kernels of a [`Step::Batch`].
     fn batch_limit(&self) -> usize {
         self.binding_limit()
     }
 }
 
-/// A handle to a device: small, copied freely.
+/// A handle to a device. It is small and `Copy`.
 #[derive(Clone, Copy)]
 pub struct Device(pub(crate) &'static dyn Backend);
 
 impl Device {
-    /// Its name: `cpu`, `cuda:0`.
+    /// The device name: `cpu`, `cuda:0`.
     pub fn name(self) -> &'static str {
         self.0.name()
     }
-    /// What it says of itself.
+    /// Returns the device's description.
     pub fn info(self) -> DeviceInfo {
         self.0.info()
     }
-    /// What its memory pool holds.
+    /// Returns the statistics of its memory pool.
     pub fn memory(self) -> MemoryStatistics {
         self.0.memory()
     }
-    /// Counts the pool's peak anew, from what is allocated now: what a part of a program needs at most.
+    /// Resets the peak of the pool to the bytes now allocated, to measure the peak of one part of a program.
     pub fn reset_peak_memory(self) {
         self.0.reset_peak_memory();
     }
-    /// Refuses allocations beyond this many bytes in use; `None` lifts the limit.
+    /// Refuses allocations that would exceed this many bytes in use. `None` lifts the limit.
     pub fn set_memory_limit(self, limit: Option<usize>) {
         self.0.set_memory_limit(limit);
     }
-    /// Gives cached memory back to the system.
+    /// Returns cached memory to the system.
     pub fn empty_cache(self) {
         self.0.empty_cache();
     }
-    /// With `true`, tensors used longest ago are moved to the host's memory where the device is full, or its limit is
-    /// reached, and come back when they are needed; with `false`, as at the start, a full device is an error. Only tensors
-    /// made while it is on are moved. [`MemoryStatistics`] tells what was.
+    /// Turns spilling on or off. With `true`, when the device is full or its limit is reached, the least recently used
+    /// tensors move to host memory. They move back when they are needed. With `false`, the default, a full device is an
+    /// error. Only tensors made while spilling is on can move. [`MemoryStatistics`] reports the spilled tensors.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the device has no memory of its own, as the CPU.
+    /// [`Error::Argument`] if the device cannot spill tensors, such as the CPU.
     pub fn set_spilling(self, spilling: bool) -> Result<()> {
         self.0.set_spilling(spilling)
     }
-    /// Waits until everything submitted has finished.
+    /// Waits until all submitted work has finished.
     pub fn synchronize(self) -> Result<()> {
         self.0.synchronize()
     }
-    /// The device of this name, as `Device::find("cpu")?`. A kind alone is its first device, as `cuda` is `cuda:0`, and
-    /// `cpu:0` is `cpu`.
+    /// Finds a device by name: `Device::find("cpu")?`. A kind without a number means its first device: `cuda` is
+    /// `cuda:0`. `cpu:0` is `cpu`.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`] with what was probably meant, why a kind of device is missing, and the devices there are.
+    /// [`Error::UnknownDevice`] with a likely correction, the reason if that kind of device is missing, and the
+    /// available devices.
     pub fn find(name: &str) -> Result<Device> {
         find(name)
     }
-    /// The device that new tensors are made on unless another is named: an accelerator if there is one (the one that
-    /// `RNN_GPU_DEVICE` says, by name or number), else the CPU. An emulator is never chosen.
+    /// Returns the device that new tensors use by default: the one that `RNN_GPU_DEVICE` selects by name or number,
+    /// otherwise the first accelerator, otherwise the CPU. An emulator is used only if `RNN_GPU_DEVICE` names it.
     pub fn default_device() -> Result<Device> {
         registry::default_device()
     }
-    /// A number that tells this device from the others of this process.
+    /// A number that identifies this device within the process.
     pub(crate) fn identity(self) -> u64 {
         std::ptr::from_ref(self.0).cast::<()>().addr() as u64
     }
-    /// The trait behind the handle, for device crates and the scheduler.
+    /// Returns the trait object, for device crates and the scheduler.
     pub fn backend(self) -> &'static dyn Backend {
         self.0
     }
@@ -389,11 +395,11 @@ impl fmt::Display for Device {
     }
 }
 
-/// A tensor's data: memory and where the elements lie in it.
+/// A tensor's data: a buffer and the layout of the elements in it.
 #[derive(Clone, Debug)]
 pub struct Storage {
     /// The memory.
     pub buffer: Buffer,
-    /// Where the elements lie.
+    /// The layout of the elements.
     pub layout: Layout,
 }

@@ -1,29 +1,29 @@
-//! The devices of this process, and why others are missing.
+//! The devices of this process, and the reasons why others are missing.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{Backend, Device, DeviceNature, end};
 use crate::{Error, Result};
 
-/// A kind of device that was looked for and not found.
+/// A kind of device that was not found.
 #[derive(Clone, Debug)]
 pub struct Missing {
     /// The kind: `cuda`, `vulkan`.
     pub kind: String,
-    /// Why, in plain words.
+    /// The reason, in plain words.
     pub reason: String,
 }
 
 struct Registry {
     found: Vec<Device>,
-    /// Those of `found` that are hardware: devices are asked once, for they may have to ask their drivers.
+    /// The hardware devices of `found`. Stored, because asking a device for its nature may involve its driver.
     accelerators: Vec<Device>,
     missing: Vec<Missing>,
-    /// Other names of kinds, with the kinds.
+    /// Aliases of kinds, with the kinds they stand for.
     aliases: Vec<(&'static str, &'static str)>,
 }
 
-/// The variable that names the default device.
+/// The environment variable that selects the default device.
 const VARIABLE: &str = "RNN_GPU_DEVICE";
 
 static REGISTRY: RwLock<Registry> = RwLock::new(Registry {
@@ -41,7 +41,7 @@ fn write() -> RwLockWriteGuard<'static, Registry> {
     REGISTRY.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds a device, for the life of the process. A second device of the same name is refused and the first returned.
+/// Registers a device for the life of the process. If the name is already taken, returns the existing device.
 pub fn register(backend: Box<dyn Backend>) -> Device {
     end::note();
     let is_accelerator = backend.info().nature == DeviceNature::Hardware;
@@ -57,7 +57,7 @@ pub fn register(backend: Box<dyn Backend>) -> Device {
     device
 }
 
-/// Notes why a kind of device is not there.
+/// Records why a kind of device is missing.
 pub fn register_missing(kind: impl Into<String>, reason: impl Into<String>) {
     let entry = Missing { kind: kind.into(), reason: reason.into() };
     let mut registry = write();
@@ -65,7 +65,7 @@ pub fn register_missing(kind: impl Into<String>, reason: impl Into<String>) {
     registry.missing.push(entry);
 }
 
-/// Notes other names that people use for a kind of device. An error about an unknown device suggests the kind.
+/// Registers alternative names for a kind of device. An error about an unknown device suggests the kind.
 pub fn register_aliases(kind: &'static str, aliases: &[&'static str]) {
     let mut registry = write();
     for alias in aliases {
@@ -75,17 +75,17 @@ pub fn register_aliases(kind: &'static str, aliases: &[&'static str]) {
     }
 }
 
-/// Every device found, in the order of registration.
+/// Returns every device found, in order of registration.
 pub fn devices() -> Vec<Device> {
     read().found.clone()
 }
 
-/// Every kind of device not found, with the reason.
+/// Returns every missing kind of device, with the reason.
 pub fn missing() -> Vec<Missing> {
     read().missing.clone()
 }
 
-/// The name that a device has: a kind alone means its first device, as in PyTorch, and there is one CPU.
+/// Normalizes a device name. A kind without a number means its first device, as in PyTorch, and there is only one CPU.
 fn canonical(name: &str) -> String {
     match name {
         "cpu" | "cpu:0" => "cpu".to_owned(),
@@ -100,13 +100,13 @@ impl Registry {
         exact(name).or_else(|| exact(&canonical(name)))
     }
 
-    /// The name that was probably meant by one that nothing answers to.
+    /// Guesses the intended device name, if `name` is not known.
     fn meant(&self, name: &str) -> Option<String> {
         let lower = name.trim().to_ascii_lowercase();
         let known = self.found.iter().map(|device| device.name().split(':').next().unwrap_or_default());
         let missing = self.missing.iter().map(|missing| missing.kind.split(':').next().unwrap_or_default());
         let aliases = self.aliases.iter().map(|(alias, _)| *alias);
-        // The kind and a number, whatever stands between them; the longest kind that fits.
+        // Splits the name into a kind and a number, with any separator. The longest matching kind wins.
         let split = |kind: &str| {
             let rest = lower.strip_prefix(kind).filter(|rest| !rest.starts_with(":-"))?;
             let rest = rest.trim_start_matches([':', '-', '_', '/', '.', ' ']);
@@ -123,7 +123,7 @@ impl Registry {
         (meant != canonical(name)).then_some(meant)
     }
 
-    /// The names of all devices.
+    /// Lists the names of all devices.
     fn found_here(&self) -> String {
         let names: Vec<_> = self.found.iter().map(|d| d.name()).collect();
         match names.is_empty() {
@@ -132,7 +132,7 @@ impl Registry {
         }
     }
 
-    /// What to know of names of devices that this one goes against.
+    /// Explains the naming rule that this name breaks, if there is one.
     fn rule(name: &str) -> &'static str {
         let lower = name.trim().to_ascii_lowercase();
         if lower.contains(":-") {
@@ -144,7 +144,7 @@ impl Registry {
         }
     }
 
-    /// Why there is no device of this name, what was probably meant, and which there are.
+    /// Explains why there is no device of this name, suggests a likely name, and lists the available devices.
     fn hint(&self, name: &str) -> String {
         let meant = self.meant(name);
         let wanted = meant.clone().unwrap_or_else(|| canonical(name));
@@ -161,7 +161,7 @@ impl Registry {
     }
 }
 
-/// The device of this name; `cuda` is `cuda:0`, and so with every kind, and `cpu:0` is `cpu`.
+/// Finds a device by name. `cuda` is `cuda:0`, likewise for the other kinds, and `cpu:0` is `cpu`.
 pub fn find(name: &str) -> Result<Device> {
     let registry = read();
     let unknown =
@@ -169,8 +169,8 @@ pub fn find(name: &str) -> Result<Device> {
     registry.find(name).ok_or_else(unknown)
 }
 
-/// The device that `RNN_GPU_DEVICE` names: a name, or the number of an accelerator; else the first accelerator; else the
-/// first device.
+/// Returns the device that `RNN_GPU_DEVICE` selects by name or by accelerator number. If it is not set: the first
+/// accelerator, otherwise the first device.
 pub(super) fn default_device() -> Result<Device> {
     let registry = read();
     let wanted = std::env::var(VARIABLE).unwrap_or_default();

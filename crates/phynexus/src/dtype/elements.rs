@@ -1,4 +1,4 @@
-//! Elements of any type in memory of the host, and as bytes.
+//! Elements of any dtype, in host memory and as bytes.
 
 use std::borrow::Cow;
 
@@ -21,30 +21,30 @@ macro_rules! elements {
         }
 
         impl Elements<'_> {
-            /// Their type.
+            /// Returns the dtype.
             pub fn dtype(&self) -> DType {
                 match self { $(Elements::$variant(_) => DType::$variant),+ }
             }
-            /// From little-endian bytes.
+            /// Reads little-endian bytes.
             pub(crate) fn from_bytes(dtype: DType, bytes: &[u8]) -> Elements<'static> {
                 match dtype { $(DType::$variant => Elements::$variant(Cow::Owned(<$t>::read_bytes(bytes)))),+ }
             }
-            /// As little-endian bytes.
+            /// Appends little-endian bytes.
             pub(crate) fn write_bytes(&self, out: &mut Vec<u8>) {
                 match self { $(Elements::$variant(values) => <$t>::write_bytes(values, out)),+ }
             }
-            /// The elements to write; borrowed ones are copied.
+            /// Returns mutable elements. Borrowed ones are copied first.
             pub(crate) fn to_mut(&mut self) -> ElementsMut<'_> {
                 match self { $(Elements::$variant(values) => ElementsMut::$variant(values.to_mut())),+ }
             }
         }
 
         impl ElementsMut<'_> {
-            /// Their type.
+            /// Returns the dtype.
             pub fn dtype(&self) -> DType {
                 match self { $(ElementsMut::$variant(_) => DType::$variant),+ }
             }
-            /// Takes the elements of others, which are as many and of the same type.
+            /// Copies elements from `others`, which must have the same dtype and length.
             pub(crate) fn copy_from(&mut self, others: &Elements<'_>) {
                 match (self, others) {
                     $((ElementsMut::$variant(own), Elements::$variant(others)) => own.copy_from_slice(others),)+
@@ -59,7 +59,7 @@ elements!(
     Bool bool, U8 u8, U16 u16, U32 u32, U64 u64, I8 i8, I16 i16, I32 i32, I64 i64, F16 f16, BF16 bf16, F32 f32, F64 f64
 );
 
-/// The bytes of a scalar as an element of `dtype`.
+/// Returns the bytes of a scalar as an element of `dtype`.
 pub fn scalar_bytes(scalar: Scalar, dtype: DType) -> smallvec::SmallVec<[u8; 8]> {
     macro_rules! bytes {
         ($t:ty) => {
@@ -83,7 +83,7 @@ pub fn scalar_bytes(scalar: Scalar, dtype: DType) -> smallvec::SmallVec<[u8; 8]>
     }
 }
 
-/// The elements in these bytes.
+/// Reads the elements in these bytes.
 pub(crate) fn read_scalars(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
     fn read<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
         T::read_bytes(bytes).into_iter().map(T::to_scalar).collect()

@@ -1,4 +1,4 @@
-//! Machine code on disk.
+//! An on-disk cache of machine code.
 
 use std::{
     env, fs,
@@ -12,23 +12,23 @@ use std::{
     time::SystemTime,
 };
 
-/// A folder keeps no more than this.
+/// The maximum size of a cache folder, in bytes.
 const CACHE_BYTES: u64 = 512 << 20;
 
-/// At a process's first new file, and after so many more, the oldest are looked for.
+/// The folder is trimmed at a process's first new file and after every `LOOK_EVERY` further files.
 const LOOK_EVERY: u64 = 64;
 
-/// A folder of machine code, found by what it was made from. What is damaged is made anew.
+/// A folder of machine code, keyed by what it was compiled from. Damaged entries are recompiled.
 pub struct DiskCache {
-    /// Absent where no folder of the user's can be had: then nothing is kept.
+    /// `None` if no usable folder exists. Nothing is cached then.
     folder: Option<PathBuf>,
     written: AtomicU64,
 }
 
 impl DiskCache {
-    /// The folder that the environment's `variable` names, else one for this `family` of devices in the user's cache. It
-    /// belongs to this user alone: what lies there is run. Where that cannot be, nothing is kept; of a folder that was named,
-    /// standard error is told so.
+    /// Opens the folder named by the environment variable `variable`, otherwise one for this `family` of devices in the
+    /// user's cache directory. Its contents are executed, so only this user may own and write it. If that fails,
+    /// nothing is cached; for a folder named by the variable, a warning goes to standard error.
     pub fn new(family: &str, variable: &str) -> DiskCache {
         let set = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
         let usual = || {
@@ -49,11 +49,11 @@ impl DiskCache {
         DiskCache { folder, written: AtomicU64::new(0) }
     }
 
-    /// The code made from `key` (source, compiler and options), from the disk or from `make`. A cache that cannot be
-    /// written costs time, nothing else.
+    /// Returns the code for `key` (source, compiler and options), from the disk or from `make`. If the cache cannot be
+    /// written, only time is lost.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// Errors of `make`.
     pub fn get<E>(&self, key: &str, make: impl FnOnce() -> Result<Vec<u8>, E>) -> Result<Vec<u8>, E> {
         let file = self.folder.as_ref().map(|folder| folder.join(file_name(key)));
         if let Some(code) = file.as_deref().and_then(|file| read(file, key)) {
@@ -71,13 +71,15 @@ impl DiskCache {
     }
 }
 
-/// Whether a source may include other files. They may change while the source stays as it is, so what is made of it is not to
-/// be kept on disk. The word alone decides: there are many ways to write the directive, and in vain it only costs time.
+/// Returns whether a source may include other files. Those can change while the source stays the same, so its code must
+/// not be cached on disk. Any occurrence of the word counts, because the directive has many spellings. A false positive
+/// only costs time.
 pub fn may_include(source: &str) -> bool {
     source.contains("include")
 }
 
-/// What is said of a folder that a variable names and that is not used: once a process, though every device has a cache.
+/// Returns a warning about an unusable folder named by a variable. Each variable is reported once per process, although
+/// every device has a cache.
 fn refusal(variable: &str, folder: &Path, error: &io::Error) -> Option<String> {
     static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,10 +87,10 @@ fn refusal(variable: &str, folder: &Path, error: &io::Error) -> Option<String> {
         return None;
     }
     told.push(variable.to_owned());
-    Some(format!("{variable}: compiled kernels are not kept in {}: {error}", folder.display()))
+    Some(format!("{variable}: compiled kernels cannot be cached in {}: {error}", folder.display()))
 }
 
-/// Makes the folder, for this user alone; refuses one that others own or may write.
+/// Creates the folder for this user alone. Fails if another user owns it or may write to it.
 fn private(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {
@@ -101,13 +103,16 @@ fn private(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)
 }
 
-/// An error unless a folder of this owner and mode is the user's, and nobody else may write it.
+/// Fails unless the user owns the folder and no other user may write to it.
 #[cfg(unix)]
 fn is_alone(owner: u32, mode: u32, user: u32) -> io::Result<()> {
     if owner == user && mode & 0o022 == 0 {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is another user's, or others may write it"))
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "it belongs to another user, or other users may write to it",
+    ))
 }
 
 fn hash(value: &(impl Hash + ?Sized)) -> u64 {
@@ -120,8 +125,8 @@ fn file_name(key: &str) -> String {
     format!("{:016x}.bin", hash(key))
 }
 
-/// The machine code in a file, if it is whole and that of this key: a file is the length of its key, a hash of the code,
-/// the key and the code.
+/// Reads the machine code from a file, if it is intact and belongs to this key. File format: length of the key, hash of
+/// the code, key, code.
 fn read(file: &Path, key: &str) -> Option<Vec<u8>> {
     let bytes = fs::read(file).ok()?;
     let (length, rest) = bytes.split_first_chunk::<8>()?;
@@ -130,9 +135,9 @@ fn read(file: &Path, key: &str) -> Option<Vec<u8>> {
     (found == key.as_bytes() && u64::from_le_bytes(*hashed) == hash(code)).then(|| code.to_vec())
 }
 
-/// Writes a file that is there completely or not at all.
+/// Writes a file atomically.
 fn write(file: &Path, key: &str, code: &[u8]) -> io::Result<()> {
-    // Several devices may have a cache in one folder, and several threads write to it.
+    // Several devices may share a folder, and several threads may write to it.
     static WRITES: AtomicU64 = AtomicU64::new(0);
     let number = WRITES.fetch_add(1, Ordering::Relaxed);
     let temporary = file.with_extension(format!("{}.{number}.tmp", std::process::id()));
@@ -143,7 +148,7 @@ fn write(file: &Path, key: &str, code: &[u8]) -> io::Result<()> {
     fs::rename(&temporary, file).inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
-/// Removes the oldest files beyond so many bytes, by `remove`. In the place of one that cannot be removed the next one goes.
+/// Removes the oldest files until at most `most` bytes remain, with `remove`. A file that cannot be removed is skipped.
 fn shrink(folder: &Path, most: u64, remove: impl Fn(PathBuf) -> io::Result<()>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let file = |entry: fs::DirEntry| {
@@ -159,7 +164,7 @@ fn shrink(folder: &Path, most: u64, remove: impl Fn(PathBuf) -> io::Result<()>) 
         }
         let is_gone = match remove(path) {
             Ok(()) => true,
-            // Another process was faster.
+            // Another process removed it first.
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         };
         if is_gone {
@@ -214,7 +219,7 @@ mod tests {
         assert!(!may_include("__kernel void f(__global float* y) { y[0] = 1; }"));
     }
 
-    /// A file of so many bytes, as old as it can be and so many seconds younger.
+    /// Makes a file of `bytes` bytes, dated `seconds` after the Unix epoch.
     fn aged(path: &Path, bytes: u64, seconds: u64) {
         let file = fs::File::create(path).unwrap();
         file.set_len(bytes).unwrap();
@@ -242,7 +247,7 @@ mod tests {
     fn the_first_new_file_of_a_process_makes_room() {
         let folder = tempfile::tempdir().unwrap();
         let old = folder.path().join("old.bin");
-        // A file of zeros takes no room on the disk.
+        // A sparse file takes no space on disk.
         aged(&old, CACHE_BYTES, 0);
         let cache = DiskCache { folder: Some(folder.path().to_owned()), written: AtomicU64::new(0) };
         assert_eq!(cache.get("k", || Ok::<_, ()>(vec![7])), Ok(vec![7]));
@@ -281,7 +286,7 @@ mod tests {
         assert!(is_alone(owner, 0o700, owner).is_ok());
         assert!(is_alone(owner, 0o700, owner + 1).is_err());
         assert!(is_alone(owner, 0o720, owner).is_err() && is_alone(owner, 0o702, owner).is_err());
-        // Only the system's administrator may give folders away.
+        // Only a privileged user may change a file's owner.
         if std::os::unix::fs::chown(&own, Some(owner + 1), None).is_ok() {
             assert!(private(&own).is_err());
         }

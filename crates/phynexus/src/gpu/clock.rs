@@ -1,4 +1,4 @@
-//! When the device did what: launches and copies between two marks of its own time.
+//! Device timing: launches and copies, each between two marks of the device's clock.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,22 +15,22 @@ use crate::{
     schedule::debug,
 };
 
-/// Parts of a large copy that are under way at once.
+/// Parts of a large copy in flight at once.
 const AHEAD: usize = 4;
-/// With more spans than this the device is waited for and asked.
+/// At this many pending spans, the device is synchronized and queried.
 const PENDING: usize = 8192;
 
-/// What a profiler has yet to be told.
+/// Timings not yet reported to the profiler.
 pub(super) struct Clock<D: Driver>(Mutex<State<D::Mark>>);
 
 struct State<M> {
-    /// The profiler that asked.
+    /// The profiler session that asked for the times.
     session: u64,
     has_clock: bool,
-    /// The last mark that was asked for, and the profiler's time then.
+    /// The latest mark queried, and the profiler's time at that mark.
     origin: Option<(M, Duration)>,
     pending: Vec<Pending<M>>,
-    /// The device's time for each step so far.
+    /// The device time of each step so far.
     runs: HashMap<Run, Duration>,
 }
 
@@ -58,14 +58,14 @@ impl<D: Driver> Clock<D> {
 }
 
 impl<D: Driver> Heap<D> {
-    /// Submits a kernel by itself.
+    /// Submits one kernel.
     pub(super) fn launch(self: &Arc<Self>, submission: &Submission<'_, D>) -> Result<()> {
         let Submission { kernel, .. } = submission;
         let geometry = || (kernel.grid(), kernel.block(), kernel.shared_bytes());
         self.watched(&kernel.name, geometry, || self.driver.launch(submission))
     }
 
-    /// Submits a kernel of this name, with its grid, its block and its bytes of shared memory, by `work`.
+    /// Submits a kernel by calling `work`. `geometry` returns its grid, its block and its bytes of shared memory.
     pub(super) fn watched(
         self: &Arc<Self>,
         name: &str,
@@ -85,17 +85,17 @@ impl<D: Driver> Heap<D> {
         self.timed(Track::Kernels, span, work).map_err(|error| self.with_usage(error))
     }
 
-    /// Copies from the host.
+    /// Copies from the host to the device.
     pub(super) fn write(self: &Arc<Self>, block: &D::Block, offset: usize, bytes: &[u8]) -> Result<()> {
         let span = || self.span(Track::Transfers, "copy to the device", String::new(), bytes.len());
         let work = || self.driver.write(block, offset, bytes);
         self.timed(Track::Transfers, span, work).map_err(|error| self.with_usage(error))
     }
 
-    /// Copies to the host.
+    /// Copies from the device to the host.
     pub(super) fn read(self: &Arc<Self>, block: &D::Block, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let length = bytes.len();
-        // What the copy waits for is the waiting, not the copy.
+        // Wait first, so that waiting is not counted as copying.
         if profile::timeline().is_some() {
             self.synchronize()?;
         }
@@ -104,7 +104,7 @@ impl<D: Driver> Heap<D> {
         self.timed(Track::Transfers, span, || self.read_in_parts(block, offset, bytes))
     }
 
-    /// Copies to the host. Of much, a part is taken while the next ones are under way.
+    /// Copies from the device to the host. Large copies are pipelined in parts.
     fn read_in_parts(&self, block: &D::Block, offset: usize, bytes: &mut [u8]) -> Result<()> {
         if bytes.len() <= PIECE {
             return self.driver.read(block, offset, bytes);
@@ -127,7 +127,7 @@ impl<D: Driver> Heap<D> {
         }
         let mut done = 0;
         while let Some(part) = parts.pop_front() {
-            // A profiler holds the clock's lock.
+            // With a profiler, the clock's lock is held here, so no interrupt check may run.
             if profile::timeline().is_none() {
                 interrupt::check()?;
             }
@@ -138,12 +138,12 @@ impl<D: Driver> Heap<D> {
             })?;
             parts.extend(next()?);
         }
-        // What the driver cannot begin is waited for.
+        // Copy what the driver could not begin with a blocking read.
         let rest = &mut bytes[done..];
         if rest.is_empty() { Ok(()) } else { self.driver.read(block, offset + done, rest) }
     }
 
-    /// Begins a copy to the host. While a profiler wants times, it is made now.
+    /// Begins a copy to the host. While a profiler records times, copies now.
     pub(super) fn begin_read(
         self: &Arc<Self>,
         block: &D::Block,
@@ -163,7 +163,7 @@ impl<D: Driver> Heap<D> {
         Ok(Box::new(Copied(copy)))
     }
 
-    /// Copies from another device of this family; false if the two cannot.
+    /// Copies from another device of this family. Returns false if the two devices cannot.
     pub(super) fn copy_from(
         self: &Arc<Self>,
         target: &D::Block,
@@ -191,7 +191,7 @@ impl<D: Driver> Heap<D> {
         self.driver.synchronize()
     }
 
-    /// Where this thread can be interrupted, waits so that it can: until the device has done what was submitted so far.
+    /// On a watched thread, waits interruptibly until the device has done everything submitted so far.
     pub(super) fn wait_asking(&self) -> Result<()> {
         if interrupt::is_watched()
             && let Some(done) = self.driver.progress()?
@@ -205,8 +205,8 @@ impl<D: Driver> Heap<D> {
         Span { track, device: self.driver.name().into(), name: name.into(), detail, bytes: bytes as u64 }
     }
 
-    /// Does the work, and notes its span if a profiler wants it. Then one thread at a time submits: the marks of two that
-    /// submit at once would lie between one another.
+    /// Runs `work`, and records its span if a profiler wants a timeline. In that case one thread at a time submits,
+    /// since marks of concurrent submissions would interleave.
     fn timed(
         self: &Arc<Self>,
         track: Track,
@@ -217,13 +217,13 @@ impl<D: Driver> Heap<D> {
             return work();
         }
         let mut state = self.clock.lock();
-        // The profiler may have ended before the lock was had.
+        // The profiler may have ended while this thread waited for the lock.
         let Some(session) = profile::timeline() else {
             drop(state);
             return work();
         };
         self.attach(&mut state, session)?;
-        // A copy is no launch: a driver that collects launches would take its marks to the device with later ones.
+        // A driver that batches launches would submit the marks of a copy together with later launches.
         let mark = || {
             let mark = self.driver.mark()?;
             if track == Track::Transfers {
@@ -237,7 +237,7 @@ impl<D: Driver> Heap<D> {
         let to = if from.is_some() { mark()? } else { None };
         let span = span();
         let (Some(from), Some(to)) = (from, to) else {
-            // A launch is timed with its step.
+            // Without a device clock, the step's own time covers its launches.
             if track == Track::Transfers {
                 profile::host_span(span, begun);
             }
@@ -248,7 +248,7 @@ impl<D: Driver> Heap<D> {
         Ok(())
     }
 
-    /// Begins to tell this profiler the time, unless that is done.
+    /// Registers this clock with the profiler session, unless that is done.
     fn attach(self: &Arc<Self>, state: &mut State<D::Mark>, session: u64) -> Result<()> {
         if state.session == session {
             return if state.pending.len() >= PENDING { self.ask(state) } else { Ok(()) };
@@ -262,7 +262,7 @@ impl<D: Driver> Heap<D> {
         Ok(())
     }
 
-    /// Asks the device when what is pending ran. What it does not tell is left out.
+    /// Queries the device for the times of pending spans. Spans without a time are dropped.
     fn ask(&self, state: &mut State<D::Mark>) -> Result<()> {
         let pending = std::mem::take(&mut state.pending);
         let Some((origin, time)) = &mut state.origin else { return Ok(()) };
@@ -278,7 +278,7 @@ impl<D: Driver> Heap<D> {
         Ok(())
     }
 
-    /// The time of some work that nothing else runs beside, in words.
+    /// Runs some work alone and returns its time as text.
     fn timed_alone(&self, work: impl FnOnce() -> Result<()>) -> Result<String> {
         let _alone = self.clock.lock();
         self.driver.synchronize()?;
@@ -301,7 +301,7 @@ impl<D: Driver> DeviceClock for Heap<D> {
     fn tell(&self) -> Result<()> {
         let mut state = self.clock.lock();
         let asked = self.ask(&mut state);
-        // The steps of two threads lie between one another, so their times are known only now.
+        // Steps of several threads interleave, so their times are complete only now.
         std::mem::take(&mut state.runs)
             .into_iter()
             .for_each(|(run, time)| profile::count_device_time(run, time));
@@ -309,7 +309,7 @@ impl<D: Driver> DeviceClock for Heap<D> {
     }
 }
 
-/// A device's time as the host has it.
+/// Converts nanoseconds of the device's clock.
 fn nanoseconds(time: f64) -> Duration {
     Duration::from_nanos(time.max(0.0).round() as u64)
 }

@@ -1,16 +1,16 @@
-//! Why a kernel is not compiled, and what is tried before that is believed.
+//! Compilation failures: refusals, transient failures and retries.
 
 use std::fmt;
 
 use super::{Driver, memory::Heap};
 use crate::{Error, Result};
 
-/// Why a driver does not compile a kernel.
+/// The reason why a driver did not compile a kernel.
 #[derive(Debug)]
 pub enum NotCompiled {
-    /// The compiler refuses the source, or the device the code, and will every time: the compiler's messages.
+    /// The compiler rejects the source, or the device rejects the code, every time. Contains the compiler's messages.
     Refused(String),
-    /// Something failed that may succeed another time: no memory, a call of the driver's that went wrong.
+    /// A transient failure, such as lack of memory or a failed driver call.
     Failed(Error),
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for NotCompiled {
 }
 
 impl NotCompiled {
-    /// The same with words before a refusal's.
+    /// Prefixes a refusal's message with `what`.
     pub fn doing(self, what: &str) -> NotCompiled {
         match self {
             NotCompiled::Refused(messages) => NotCompiled::Refused(format!("{what}: {messages}")),
@@ -47,7 +47,7 @@ impl NotCompiled {
         }
     }
 
-    /// No room for so many bytes of machine code on this device.
+    /// The device has no room for this many bytes of machine code.
     pub fn out_of_memory(device: &str, bytes: usize) -> NotCompiled {
         NotCompiled::Failed(Error::OutOfMemory {
             device: device.to_owned(),
@@ -62,8 +62,8 @@ impl NotCompiled {
 }
 
 impl<D: Driver> Heap<D> {
-    /// What `compile` makes. Where the device has no room for it, the pool's cache is emptied, what is still to be given
-    /// back is waited for, and it is tried once more.
+    /// Runs `compile`. If the device is out of memory, empties the pool's cache, waits for pending frees, and tries
+    /// once more.
     pub(super) fn compiled<T>(&self, compile: impl Fn() -> Result<T, NotCompiled>) -> Result<T, NotCompiled> {
         match compile() {
             Err(NotCompiled::Failed(Error::OutOfMemory { .. })) => {}
@@ -78,7 +78,7 @@ impl<D: Driver> Heap<D> {
         })
     }
 
-    /// The error of a kernel that the engine printed.
+    /// Converts the error of a generated kernel.
     pub(super) fn not_compiled(&self, reason: NotCompiled) -> Error {
         match reason {
             NotCompiled::Refused(message) => {
@@ -89,7 +89,7 @@ impl<D: Driver> Heap<D> {
     }
 }
 
-/// A value that is made when it is first needed. What was made stays, and so does a refusal; a failure does not.
+/// A value made on first use. Both the value and a refusal are kept; a transient failure is not.
 pub(super) struct Kept<T>(std::sync::OnceLock<Result<T>>);
 
 impl<T> Kept<T> {
@@ -97,7 +97,7 @@ impl<T> Kept<T> {
         Kept(std::sync::OnceLock::new())
     }
 
-    /// The value, or what `make` makes of it. Of two threads that make it, one does so in vain.
+    /// Returns the value, made by `make` if necessary. If two threads make it at once, one result is discarded.
     pub(super) fn get(&self, make: impl FnOnce() -> Result<T>) -> Result<&T> {
         let kept = match self.0.get() {
             Some(kept) => kept,

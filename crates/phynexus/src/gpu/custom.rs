@@ -28,14 +28,14 @@ use crate::{
     shape::element_count,
 };
 
-/// The modules of custom kernels. They stay while somebody has the kernel.
+/// The modules of custom kernels. Each stays until its kernel is dropped.
 pub(super) struct CustomModules<D: Driver> {
     known: Mutex<Known<D::Module>>,
 }
 
 struct Known<M> {
     modules: HashMap<CustomKernel, Arc<M>>,
-    /// Entries whose kernels nobody else has are removed when there are so many.
+    /// At this many entries, those whose kernels are gone are removed.
     sweep_at: usize,
 }
 
@@ -44,7 +44,7 @@ impl<D: Driver> CustomModules<D> {
         CustomModules { known: Mutex::new(Known { modules: HashMap::new(), sweep_at: 64 }) }
     }
 
-    /// The kernel's module, compiled if it is not known.
+    /// Returns the kernel's module, and compiles it if necessary.
     pub(super) fn get(&self, heap: &Heap<D>, kernel: &CustomKernel) -> Result<Arc<D::Module>> {
         let driver = &heap.driver;
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,7 +76,7 @@ impl<D: Driver> CustomModules<D> {
     }
 }
 
-/// The kernel's source in the first of the device's languages that it has.
+/// Returns the kernel's source in the first of the device's languages that the kernel has.
 pub(super) fn source_of<'a, D: Driver>(driver: &D, kernel: &'a CustomKernel) -> Result<&'a Source> {
     let languages = driver.source_languages();
     languages.iter().find_map(|&language| kernel.source(language)).ok_or_else(|| {
@@ -86,7 +86,7 @@ pub(super) fn source_of<'a, D: Driver>(driver: &D, kernel: &'a CustomKernel) -> 
     })
 }
 
-/// Whether the device can launch so many groups of the kernel's size, on so many buffers.
+/// Checks that the device can launch this many groups of the kernel's size, with this many buffers.
 pub(super) fn check_launch<D: Driver>(driver: &D, kernel: &CustomKernel, groups: [usize; 3]) -> Result<()> {
     let limits = &driver.target().limits;
     let over = |what: &str, most: String, given: String| {
@@ -114,27 +114,28 @@ pub(super) fn check_launch<D: Driver>(driver: &D, kernel: &CustomKernel, groups:
     Ok(())
 }
 
-/// A launch of a custom kernel as a step.
+/// A step that launches a custom kernel.
 pub(super) struct CustomStep<D: Driver> {
     resources: Resources<D>,
     call: CustomCall,
     module: Arc<D::Module>,
-    /// One an input or output, in the order of the parameters.
+    /// One per input or output, in the order of the parameters.
     tensors: Vec<TensorArgument<D>>,
 }
 
 struct TensorArgument<D: Driver> {
-    /// The binding, and where in it the tensor begins, in bytes.
+    /// The binding, and the byte offset of the tensor in it.
     binding: usize,
     start: usize,
     elements: usize,
     dtype: DType,
     written: bool,
-    /// Makes it zeros, where it must be.
+    /// Fills the tensor with zeros, if required.
     zero: Option<GpuStep<D>>,
-    /// The binding that it begins as a copy of.
+    /// The binding that the tensor starts as a copy of.
     begins: Option<usize>,
-    /// Copies it: made when it begins as a copy, or first lies at an address that cannot be bound.
+    /// Copies the tensor. Made when it starts as a copy, or when its address first turns out to be unusable as a
+    /// binding.
     copy: Kept<GpuStep<D>>,
 }
 
@@ -154,7 +155,7 @@ impl<D: Driver> CustomStep<D> {
         let mut outputs = starts.into_iter().zip(call.outputs());
         let mut inputs = library.operands.iter().enumerate();
         let read = call.kernel().parameters().iter().filter(|p| p.kind == ParameterKind::Input).count();
-        // What outputs begin as copies of comes after the inputs.
+        // The operands that outputs start as copies of follow the inputs.
         let mut begun = read..library.operands.len();
         let mut tensors = Vec::new();
         let missing = || Error::internal("gpu", "a custom kernel without a tensor of its signature");
@@ -198,14 +199,15 @@ impl<D: Driver> TensorArgument<D> {
         self.elements * self.dtype.size()
     }
 
-    /// Where the tensor lies.
+    /// Returns the tensor's binding.
     fn place(&self, bindings: &[Binding]) -> Result<Binding> {
         let binding =
             bindings.get(self.binding).ok_or_else(|| Error::internal("gpu", "a missing binding"))?;
         Ok(Binding { buffer: binding.buffer.clone(), offset: binding.offset + self.start })
     }
 
-    /// From where to where it is copied: results from where the kernel has them to where they belong.
+    /// Returns the source and destination of the copy. Results are copied from the kernel's buffer to their place,
+    /// inputs to the kernel's buffer.
     fn way(&self, own: &Binding, belongs: &Binding) -> [Binding; 2] {
         match self.written {
             true => [own.clone(), belongs.clone()],
@@ -213,31 +215,31 @@ impl<D: Driver> TensorArgument<D> {
         }
     }
 
-    /// The step that copies it.
+    /// Returns the step that copies the tensor.
     fn copy(&self, resources: &Resources<D>) -> Result<&GpuStep<D>> {
         self.copy.get(|| GpuStep::new(resources.clone(), &Step::Fused(copy(self.dtype, self.elements))))
     }
 }
 
-/// Where a tensor lies for the kernel, and what is taken to bring it there.
+/// The kernel's buffer for a tensor, and the resources to fill it.
 struct Placed {
     own: Binding,
-    /// Where it belongs, if the kernel cannot be given that, and what copying it takes.
+    /// The tensor's place, if the kernel cannot use it directly, and the resources to copy.
     belongs: Option<(Binding, Prepared)>,
     zero: Prepared,
-    /// What it begins as a copy of, and what copying that takes.
+    /// The binding that the tensor starts as a copy of, and the resources to copy.
     begins: Option<(Binding, Prepared)>,
 }
 
 /// The tensors of one run.
 struct Taken {
     placed: Vec<Placed>,
-    /// They stay on the device until then.
+    /// Keeps them resident on the device.
     _held: Option<Box<dyn Any>>,
 }
 
 impl<D: Driver> CustomStep<D> {
-    /// Submits the kernel with its tensors where they are placed.
+    /// Submits the kernel with its tensors at their bindings.
     fn launch(&self, placed: &[Placed]) -> Result<()> {
         let heap = &self.resources.heap;
         let mut scalars = self.call.scalars().iter();
@@ -316,7 +318,7 @@ impl<D: Driver> Executable for CustomStep<D> {
         }
         let mut taken = prepared
             .and_then(|taken| taken.downcast::<Taken>().ok())
-            .ok_or_else(|| Error::internal("gpu", "a custom kernel that was not prepared"))?;
+            .ok_or_else(|| Error::internal("gpu", "the custom kernel was not prepared"))?;
         for (tensor, placed) in self.tensors.iter().zip(&mut taken.placed) {
             if let Some((place, prepared)) = placed.belongs.as_mut().filter(|_| !tensor.written) {
                 let way = tensor.way(&placed.own, place);
@@ -343,7 +345,7 @@ impl<D: Driver> Executable for CustomStep<D> {
     }
 }
 
-/// The step of a custom kernel, if it is one.
+/// Returns the custom call of a step, if it is one.
 pub(super) fn call(step: &Step) -> Option<(&Library, &CustomCall)> {
     match step {
         Step::Library(library) => match &library.node.op {
@@ -367,14 +369,14 @@ fn each(elements: usize, operation: impl FnOnce(Index) -> Operation, parameters:
     }
 }
 
-/// A kernel that copies so many elements.
+/// Returns a kernel that copies this many elements.
 fn copy(dtype: DType, elements: usize) -> Fused {
     let load = |index| Operation::Load { parameter: 0, index, mask: None, fill: Scalar::Int(0).cast(dtype) };
     let parameters = [false, true].map(|written| Parameter { dtype, written });
     each(elements, load, parameters.to_vec())
 }
 
-/// A kernel that stores so many zeros.
+/// Returns a kernel that stores this many zeros.
 fn zeros(dtype: DType, elements: usize) -> Fused {
     let zero = |_| Operation::Constant(Scalar::Int(0).cast(dtype));
     each(elements, zero, vec![Parameter { dtype, written: true }])

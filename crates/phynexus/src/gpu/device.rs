@@ -1,4 +1,4 @@
-//! A driver behind the engine's trait.
+//! Implements the engine's device trait on top of a driver.
 
 use std::{
     any::Any,
@@ -38,7 +38,7 @@ use crate::{
 pub struct Gpu<D: Driver>(Resources<D>);
 
 impl<D: Driver> Gpu<D> {
-    /// On a driver that is ready.
+    /// Wraps an initialized driver.
     pub fn new(driver: D) -> Gpu<D> {
         let pool = Pool::from_environment(driver.name());
         let heap = Arc::new(Heap { driver, pool, clock: Clock::new(), spilling: Spilling::new() });
@@ -68,7 +68,7 @@ impl<D: Driver> Backend for Gpu<D> {
     }
 
     fn support(&self, node: &IrNode, operands: &[DType]) -> Support {
-        // What else has no kernel is refused when its step is compiled.
+        // Other operations without a kernel are refused when their step is compiled.
         match node.op {
             Op::Composite(Composite::Tf32 { .. }) if self.driver().target().multiplies_tf32() => {
                 Support::Routine
@@ -101,7 +101,7 @@ impl<D: Driver> Backend for Gpu<D> {
                 custom::check_launch(self.driver(), kernel, groups)?;
                 self.0.custom.get(&self.0.heap, kernel).map(drop)
             }
-            // Then it is planned on the CPU, with this reason.
+            // The launch then falls back to the CPU, with this reason.
             Err(_) if kernel.has_cpu_function() => Ok(()),
             Err(error) => Err(error),
         }
@@ -112,7 +112,7 @@ impl<D: Driver> Backend for Gpu<D> {
         if threads < 2 {
             return steps.iter().map(|step| self.compile(step)).collect();
         }
-        // Steps differ much in their cost, so each thread takes the next one that nobody has.
+        // Compile times vary widely, so each thread takes the next unclaimed step.
         let next = AtomicUsize::new(0);
         let ended = AtomicBool::new(false);
         let compile = || {
@@ -126,12 +126,12 @@ impl<D: Driver> Backend for Gpu<D> {
             };
             std::iter::from_fn(take).collect::<Vec<_>>()
         };
-        let missing = || Err(Error::internal("gpu", "a thread that compiles has panicked"));
+        let missing = || Err(Error::internal("gpu", "a compiler thread panicked"));
         let mut all: Vec<Result<Arc<dyn Executable>>> = steps.iter().map(|_| missing()).collect();
         thread::scope(|scope| {
             let worker = |_| thread::Builder::new().spawn_scoped(scope, compile).ok();
             let workers: Vec<_> = (0..threads).map_while(worker).collect();
-            // Where the system gives no thread, this one does the work.
+            // If the system refuses to start threads, compile on this one.
             let own = if workers.is_empty() { compile() } else { Vec::new() };
             if interrupt::is_watched() {
                 let done = || workers.iter().all(|worker| worker.is_finished());
@@ -223,12 +223,12 @@ impl<D: Driver> Backend for Gpu<D> {
     }
 
     fn binding_limit(&self) -> usize {
-        // The greatest number of buffers that a fused kernel is given, whatever more the device could take.
+        // Fused kernels get at most 64 buffers, even if the device supports more.
         self.driver().target().limits.bindings.min(64)
     }
 
     fn batch_limit(&self) -> usize {
-        // Of a batch that is too large for one kernel more are made.
+        // A batch too large for one kernel is split into several.
         usize::MAX
     }
 }

@@ -1,4 +1,4 @@
-//! Memory and queues for other libraries.
+//! Access to memory and queues for other libraries.
 
 use std::any::Any;
 
@@ -11,34 +11,35 @@ use crate::{
     device::{Buffer, Exchange},
 };
 
-/// What a driver gives for [`Exchange`]; the functions are those of that trait.
+/// A driver's part of [`Exchange`]. The functions match those of that trait.
 pub trait Handles<B> {
-    /// Where a block is.
+    /// Returns the address of a block.
     fn address(&self, block: &B) -> u64;
-    /// The queue in whose order everything is done.
+    /// Returns the queue that runs all work.
     fn queue(&self) -> u64;
-    /// Lets another queue wait for this one.
+    /// Makes another queue wait for this one.
     ///
     /// # Safety
-    /// The handle is that of a queue of this device.
+    /// `queue` must be a handle to a queue of this device.
     unsafe fn precede(&self, queue: u64) -> Result<()>;
-    /// Lets this queue wait for another one.
+    /// Makes this queue wait for another one.
     ///
     /// # Safety
-    /// The handle is that of a queue of this device.
+    /// `queue` must be a handle to a queue of this device.
     unsafe fn follow(&self, queue: u64) -> Result<()>;
     /// Waits for all queues.
     fn settle(&self) -> Result<()>;
-    /// Copies so many bytes to the beginning of a block.
+    /// Copies `bytes` bytes at `address` to the beginning of a block.
     ///
     /// # Safety
-    /// They are there, in memory of this device, until the copy is done.
+    /// `address` must point to at least `bytes` bytes of this device's memory, valid until the copy is done.
     unsafe fn take(&self, target: &B, address: u64, bytes: usize) -> Result<()>;
 }
 
 impl<D: Driver> Gpu<D> {
     fn handles(&self) -> Result<&dyn Handles<D::Block>> {
-        let none = || Error::internal("gpu", format!("{} gives no handles", self.driver().name()));
+        let none =
+            || Error::internal("gpu", format!("{} has no handles for other libraries", self.driver().name()));
         self.driver().handles().ok_or_else(none)
     }
 }
@@ -54,12 +55,12 @@ impl<D: Driver> Exchange for Gpu<D> {
     }
 
     unsafe fn precede(&self, queue: u64) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.handles()?.precede(queue) }
     }
 
     unsafe fn follow(&self, queue: u64) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.handles()?.follow(queue) }
     }
 
@@ -69,7 +70,7 @@ impl<D: Driver> Exchange for Gpu<D> {
 
     unsafe fn take(&self, target: &Buffer, address: u64, bytes: usize) -> Result<()> {
         let memory = pin(self.heap(), target)?;
-        // SAFETY: the target has so many bytes; the rest is the caller's promise.
+        // SAFETY: `place` checks that the target has this many bytes; the caller guarantees the rest.
         unsafe { self.handles()?.take(memory.place(0, bytes)?.0, address, bytes) }
     }
 }

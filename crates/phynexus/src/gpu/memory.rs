@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Driver, clock::Clock, spill::Spilling};
 use crate::{Error, Result, device::MemoryStatistics, pool::Pool};
 
-/// A device's blocks; shared by everything that holds one.
+/// A device's driver and memory pool, shared by all of its blocks.
 pub(super) struct Heap<D: Driver> {
     pub(super) driver: D,
     pub(super) pool: Pool<D::Block>,
@@ -14,7 +14,7 @@ pub(super) struct Heap<D: Driver> {
 }
 
 impl<D: Driver> Heap<D> {
-    /// What the pool holds, with the device's own figures.
+    /// Returns the pool's statistics, with the device's own figures.
     pub(super) fn statistics(&self) -> MemoryStatistics {
         self.spilling.add_to(MemoryStatistics {
             available: self.driver.available_memory(),
@@ -24,13 +24,13 @@ impl<D: Driver> Heap<D> {
         })
     }
 
-    /// Gives back what nobody uses.
+    /// Frees all unused memory.
     pub(super) fn empty_cache(&self) {
         self.pool.empty_cache();
         self.driver.trim();
     }
 
-    /// An error of the driver's, which does not know what is in use, with what the pool and the device have.
+    /// Adds the pool's and the device's figures to a driver's out-of-memory error.
     pub(super) fn with_usage(&self, error: Error) -> Error {
         match error {
             Error::OutOfMemory { device, requested, hint, .. } => {
@@ -42,7 +42,7 @@ impl<D: Driver> Heap<D> {
         }
     }
 
-    /// Adds to an error what the device has.
+    /// Adds the device's free memory to an out-of-memory error.
     pub(super) fn with_figures(&self, mut error: Error) -> Error {
         if let Error::OutOfMemory { hint, .. } = &mut error
             && let Some(available) = self.driver.available_memory()
@@ -54,7 +54,7 @@ impl<D: Driver> Heap<D> {
     }
 }
 
-/// A block in use; it goes back to the pool when dropped.
+/// A block in use, returned to the pool on drop.
 pub(super) struct GpuBlock<D: Driver> {
     block: Option<D::Block>,
     bytes: usize,
@@ -62,8 +62,8 @@ pub(super) struct GpuBlock<D: Driver> {
 }
 
 impl<D: Driver> GpuBlock<D> {
-    /// So many bytes from the pool. Where the device has none, the cache is emptied, what is still to be given back is
-    /// waited for, and it is tried once more; then tensors are spilled, if that is wanted.
+    /// Allocates from the pool. If the device is out of memory, empties the cache, waits for pending frees, and tries
+    /// once more. If that fails too, spills tensors, if spilling is on.
     pub(super) fn new(heap: &Arc<Heap<D>>, bytes: usize) -> Result<GpuBlock<D>> {
         let allocate = || heap.pool.allocate(bytes, |class| heap.driver.allocate(class));
         let block = match allocate() {
@@ -83,22 +83,22 @@ impl<D: Driver> GpuBlock<D> {
         Ok(GpuBlock { block: Some(block), bytes, heap: heap.clone() })
     }
 
-    /// How many it serves.
+    /// The number of bytes requested.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The device's blocks.
+    /// Returns the heap it belongs to.
     pub(super) fn heap(&self) -> &Arc<Heap<D>> {
         &self.heap
     }
 
-    /// True if it is of this device.
+    /// Returns whether it belongs to this heap.
     pub(super) fn is_of(&self, heap: &Arc<Heap<D>>) -> bool {
         Arc::ptr_eq(&self.heap, heap)
     }
 
-    /// So many bytes from an offset on.
+    /// Returns the place at `offset`, after checking that `bytes` bytes fit.
     pub(super) fn place(&self, offset: usize, bytes: usize) -> Result<(&D::Block, usize)> {
         match &self.block {
             Some(block) if offset.checked_add(bytes).is_some_and(|end| end <= self.bytes) => {

@@ -1,4 +1,4 @@
-//! Kernels compiled before: steps with the same kernel share its machine code.
+//! Steps with the same kernel share its machine code.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ pub(super) struct Modules<D: Driver> {
 
 struct Known<M> {
     modules: HashMap<Arc<Kernel>, Weak<M>>,
-    /// Entries whose modules are gone are removed when there are more than this.
+    /// Above this many entries, those whose modules are gone are removed.
     sweep_at: usize,
 }
 
@@ -24,8 +24,8 @@ impl<D: Driver> Modules<D> {
         Modules { known: Mutex::new(Known { modules: HashMap::new(), sweep_at: 1024 }) }
     }
 
-    /// The kernel's module: a known one, or one that is compiled now. Of two threads that compile the same kernel, one
-    /// does so in vain.
+    /// Returns the kernel's module, compiled if necessary. If two threads compile the same kernel at once, one result
+    /// is discarded.
     pub(super) fn get(&self, heap: &Heap<D>, kernel: &Arc<Kernel>) -> Result<Arc<D::Module>> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(module) = lock().modules.get(kernel).and_then(Weak::upgrade) {

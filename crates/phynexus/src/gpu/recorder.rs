@@ -1,5 +1,5 @@
-//! A device that computes nothing: it notes the kernels that steps become on a GPU of some kind, so that their sources can
-//! be compiled where there is no such GPU.
+//! A device that computes nothing and records the kernels generated for some GPU. Their sources can then be compiled on
+//! a machine without that GPU.
 
 use std::{
     collections::HashSet,
@@ -13,12 +13,12 @@ use crate::{
     kernel::{loops::Kernel, lower::Target},
 };
 
-/// The kernels that a recorder was given.
+/// The kernels given to a recorder.
 #[derive(Clone, Default)]
 pub struct Recorded(Arc<Mutex<HashSet<Kernel>>>);
 
 impl Recorded {
-    /// Every kernel so far, each once, in the order of their names.
+    /// Takes all kernels recorded so far, without duplicates, sorted by name.
     pub fn take(&self) -> Vec<Kernel> {
         let mut kernels: Vec<Kernel> = std::mem::take(&mut *lock(&self.0)).into_iter().collect();
         kernels.sort_by(|a, b| a.name.cmp(&b.name));
@@ -26,8 +26,8 @@ impl Recorded {
     }
 }
 
-/// A device on which what is read is what was written, or zeros, and kernels do nothing. It lives as long as the process
-/// and is not registered.
+/// Makes a device whose kernels do nothing. Reads return what was written, or zeros. The device lives as long as the
+/// process and is not registered.
 pub fn recorder(target: Target) -> (Device, Recorded) {
     let recorded = Recorded::default();
     let name = target.limits.device.clone();
@@ -46,7 +46,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 fn outside() -> Error {
-    Error::internal("gpu::recorder", "a copy beyond its block")
+    Error::internal("gpu::recorder", "a copy extends past the end of its block")
 }
 
 impl Driver for Recorder {

@@ -1,5 +1,5 @@
-//! Launches that are repeated, as one graph of a driver's: it then launches all of them at the cost of a few, and kernels
-//! that do not need each other's results may run side by side.
+//! Runs repeated launches as one driver graph. The driver launches the whole graph at the cost of a few launches, and
+//! independent kernels may run concurrently.
 
 use std::{
     mem,
@@ -13,66 +13,66 @@ use smallvec::SmallVec;
 use super::{Driver, Submission};
 use crate::Result;
 
-/// Fewer launches than this are made one by one.
+/// The minimum number of launches for a graph.
 const LEAST: usize = 3;
-/// Graphs that are kept, each for its addresses: those of steps that take turns.
+/// The maximum number of graphs kept per sequence. Several are useful for steps that alternate between sets of buffers.
 const GRAPHS: usize = 4;
 
 /// The addresses of a launch's buffers.
 pub type Addresses = SmallVec<[u64; 8]>;
 
-/// A graph of launches, as a family of GPUs has it. Dropping it gives it back; what was launched of it still runs.
+/// A graph of launches in a GPU family. Dropping it frees it; work already launched still runs.
 pub trait LaunchGraph: Sized + Send {
-    /// The family.
+    /// The driver of the family.
     type Driver: Driver;
 
-    /// Whether launches wait only for those whose results they need; else each waits for the one before.
+    /// Whether each launch waits only for the launches it depends on. Otherwise each waits for the previous one.
     const SIDE_BY_SIDE: bool = true;
 
-    /// The addresses of a launch's buffers.
+    /// Returns the addresses of a launch's buffers.
     fn addresses(submission: &Submission<'_, Self::Driver>) -> Addresses;
-    /// A graph of these launches; `waits` tells of each those before it that it waits for. Nothing if the driver cannot: then
-    /// they are made one by one.
+    /// Makes a graph of these launches. `waits` lists, for each launch, the earlier ones it waits for. Returns `None`
+    /// if the driver cannot; the launches are then submitted one by one.
     fn new(
         driver: &Self::Driver,
         submissions: &[Submission<'_, Self::Driver>],
         waits: &[Vec<usize>],
     ) -> Option<Self>;
-    /// Gives launch number `at`, whose module stays the same, other addresses: those of later launches of the graph. False if
-    /// the driver cannot: then the graph is not used any more.
+    /// Changes the buffer addresses of launch number `at` for later launches of the graph. The module stays the same.
+    /// Returns false if the driver cannot; the graph is then discarded.
     fn patch(&mut self, at: usize, submission: &Submission<'_, Self::Driver>) -> bool;
-    /// Launches it, in the order of the driver's queue.
+    /// Launches the graph, in the order of the driver's queue.
     fn launch(&self, driver: &Self::Driver) -> Result<()>;
 }
 
-/// The graphs of one sequence of launches: what [`Driver::Recording`] is for a family that has graphs.
+/// The graphs of one sequence of launches. Families with graphs use it as [`Driver::Recording`].
 pub struct Repeated<G> {
     state: Mutex<State<G>>,
 }
 
 struct State<G> {
-    /// True once the launches have been made: those that are made once are not worth a graph.
+    /// True once the launches have run. A sequence that runs only once is not worth a graph.
     repeated: bool,
-    /// The one that was used longest ago comes first. A graph in use is not here.
+    /// Least recently used first. A graph in use is not in the list.
     graphs: Vec<Kept<G>>,
 }
 
-/// A graph for some modules and addresses.
+/// A graph with its modules and addresses.
 struct Kept<G> {
-    /// Of each launch its module's address and those of its buffers.
+    /// For each launch, its module's address and its buffers' addresses.
     key: Vec<u64>,
-    /// Of each launch those that it waits for.
+    /// For each launch, the launches it waits for.
     waits: Vec<Vec<usize>>,
     graph: G,
 }
 
-/// What there is for some launches.
+/// How to submit some launches.
 enum Found<G> {
-    /// They are made one by one.
+    /// One by one.
     Nothing,
-    /// A graph of them is to be made.
+    /// With a new graph.
     Room,
-    /// A graph of them, perhaps for other addresses.
+    /// With an existing graph, possibly after patching its addresses.
     Graph(Kept<G>),
 }
 
@@ -83,10 +83,10 @@ impl<G> Default for Repeated<G> {
 }
 
 impl<G: LaunchGraph> Repeated<G> {
-    /// Makes the launches: the first time, or where the driver makes no graph of them, one by one.
+    /// Submits the launches. Uses no graph the first time, or if the driver cannot make one.
     ///
     /// # Errors
-    /// Those of the driver's launches.
+    /// Errors of the driver's launches.
     pub fn launch(&self, driver: &G::Driver, submissions: &[Submission<'_, G::Driver>]) -> Result<()> {
         let all: Vec<Addresses> = submissions.iter().map(G::addresses).collect();
         let lock = || self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +104,7 @@ impl<G: LaunchGraph> Repeated<G> {
         };
         let make = |key| Kept::<G>::new(driver, submissions, &all, key);
         let kept = match found {
-            // Its modules or what waits for what may be others.
+            // The modules or dependencies may differ, and then a new graph is made.
             Found::Graph(kept) => kept.fitted(submissions, &all, &key).or_else(|| make(key)),
             Found::Room => make(key),
             Found::Nothing => None,
@@ -139,7 +139,8 @@ impl<G: LaunchGraph> Kept<G> {
         Some(Kept { key, waits, graph })
     }
 
-    /// The graph for these addresses, if it can be had: with them the same launches must wait for each other.
+    /// Patches the graph to these addresses. Returns `None` if the modules or the dependencies differ, or the driver
+    /// cannot patch.
     fn fitted(
         mut self,
         submissions: &[Submission<'_, G::Driver>],
@@ -170,7 +171,7 @@ impl<G: LaunchGraph> Kept<G> {
     }
 }
 
-/// Of each launch those that it waits for.
+/// Returns, for each launch, the launches it waits for.
 fn waits<G: LaunchGraph>(submissions: &[Submission<'_, G::Driver>], all: &[Addresses]) -> Vec<Vec<usize>> {
     match G::SIDE_BY_SIDE {
         true => dependencies(submissions, all),
@@ -182,14 +183,14 @@ fn in_order(launches: usize) -> Vec<Vec<usize>> {
     (0..launches).map(|at| at.checked_sub(1).into_iter().collect()).collect()
 }
 
-/// What a launch touches: a range of addresses, and whether it writes there.
+/// A range of addresses that a launch accesses, and whether it writes there.
 struct Touched {
     range: Range<u64>,
     written: bool,
 }
 
-/// For each launch those before it whose results it needs, or whose memory it writes; of these only the ones that are
-/// not waited for already.
+/// Returns, for each launch, the earlier launches that access the same memory where at least one of the two writes.
+/// Launches already reached through another dependency are omitted.
 fn dependencies<D: Driver>(submissions: &[Submission<'_, D>], all: &[Addresses]) -> Vec<Vec<usize>> {
     let touched: Vec<Vec<Touched>> = submissions
         .iter()
@@ -210,7 +211,7 @@ fn dependencies<D: Driver>(submissions: &[Submission<'_, D>], all: &[Addresses])
             })
         })
     };
-    // By launch, all that come before it in the graph.
+    // For each launch, all of its predecessors in the graph.
     let mut before: Vec<Vec<bool>> = Vec::with_capacity(touched.len());
     let mut waits = Vec::with_capacity(touched.len());
     for (at, this) in touched.iter().enumerate() {
@@ -245,16 +246,16 @@ mod tests {
         },
     };
 
-    /// What a driver was asked to do.
+    /// A call that the driver received.
     #[derive(Clone, Debug, PartialEq, Eq)]
     enum Done {
-        /// A launch by itself, by its first address.
+        /// A single launch, by its first address.
         One(u64),
-        /// A graph, with what its launches wait for.
+        /// A new graph, with the dependencies of its launches.
         Made(Vec<Vec<usize>>),
-        /// A launch of a graph got other addresses: these.
+        /// New addresses for a launch of a graph.
         Patched(usize, Vec<u64>),
-        /// A graph was launched.
+        /// A launch of a graph.
         Graph,
     }
 
@@ -262,7 +263,7 @@ mod tests {
 
     type Log = Arc<Mutex<Vec<Done>>>;
 
-    /// A driver whose blocks are addresses, and that only notes what it is asked to do.
+    /// A driver whose blocks are addresses, and which only logs its calls.
     #[derive(Default)]
     struct Noting {
         log: Log,
@@ -323,11 +324,11 @@ mod tests {
         }
 
         fn info(&self) -> DeviceInfo {
-            unreachable!("nobody asks")
+            unreachable!("not called")
         }
 
         fn target(&self) -> &Target {
-            unreachable!("nobody asks")
+            unreachable!("not called")
         }
 
         fn available_memory(&self) -> Option<u64> {
@@ -360,15 +361,15 @@ mod tests {
         }
     }
 
-    /// Modules of kernels: they are told apart by their addresses.
+    /// Modules of kernels, distinguished by their addresses.
     static MODULES: [u8; 5] = [0; 5];
 
-    /// The modules of four launches, the last of which may be another.
+    /// The modules of four launches, the last of which is chosen.
     fn modules(last: usize) -> [&'static u8; 4] {
         [0, 1, 2, last].map(|module| &MODULES[module])
     }
 
-    /// What is done for launches of kernels that each read 16 bytes at one address and write 16 at another.
+    /// Returns the calls made for launches of kernels that each read 16 bytes at one address and write 16 at another.
     fn done(
         driver: &Noting,
         recording: &Repeated<NotingGraph>,
@@ -386,7 +387,7 @@ mod tests {
         mem::take(&mut *driver.log.lock().unwrap())
     }
 
-    /// The last waits for the second alone, which waits for the first; the third waits for nobody.
+    /// The last waits for the second only, which waits for the first. The third waits for none.
     const LAUNCHES: [[u64; 2]; 4] = [[1000, 1100], [1100, 1200], [1000, 1300], [1200, 1100]];
 
     fn expected() -> Vec<Vec<usize>> {
@@ -421,12 +422,12 @@ mod tests {
         for turn in 0..GRAPHS as u64 {
             assert_eq!(run(&moved(4096 * turn)), [Graph]);
         }
-        // The oldest is that of the first turn: only what differs from it is patched.
+        // The least recently used graph is that of the first turn. Only the difference is patched.
         let mut launches = LAUNCHES;
         launches[2][1] = 1400;
         assert_eq!(run(&launches), [Patched(2, vec![1000, 1400]), Graph]);
         assert_eq!(run(&launches), [Graph]);
-        // It has these addresses now. The oldest is that of the second turn, in which everything differs.
+        // That graph has these addresses now. The oldest graph is that of the second turn, in which everything differs.
         let patched = LAUNCHES.iter().enumerate().map(|(at, places)| Patched(at, places.to_vec()));
         assert_eq!(run(&LAUNCHES), patched.chain([Graph]).collect::<Vec<Done>>());
         assert_eq!(run(&moved(4096 * 2)), [Graph]);
@@ -440,12 +441,12 @@ mod tests {
         for turn in 0..GRAPHS as u64 {
             run(3, &moved(4096 * turn));
         }
-        // The third reads what the first writes, so that the last waits for it too.
+        // The third reads what the first writes, so the last waits for it too.
         let mut launches = moved(1 << 20);
         launches[2][0] = launches[0][1];
         let others = vec![vec![], vec![0], vec![0], vec![2, 1]];
         assert_eq!(run(3, &launches), [Made(others), Graph]);
-        // The last launch has another module: what was patched before that is found is of no use.
+        // The last launch has another module. The patches before that is detected are wasted.
         let log = run(4, &moved(1 << 21));
         assert_eq!(log[log.len() - 2..], [Made(expected()), Graph]);
     }

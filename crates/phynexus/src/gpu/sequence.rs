@@ -13,23 +13,23 @@ use crate::{
     device::{Binding, Executable, Prepared, Sequence},
 };
 
-/// Steps of which none can fail, and what the driver keeps of their launches.
+/// Steps that cannot fail, and the driver's state for their launches.
 pub(super) struct GpuSequence<D: Driver> {
     heap: Arc<Heap<D>>,
-    /// Dropped before the steps: it uses their modules.
+    /// Declared before the steps so that it drops first: it uses their modules.
     recording: D::Recording,
-    /// Each with the number of its bindings.
+    /// Each step with its number of bindings.
     steps: Vec<(Arc<dyn Executable>, usize)>,
 }
 
-/// The step behind the engine's trait, if it is one of this driver's that can be submitted with others.
+/// Downcasts a step to this driver's type, if it can be submitted together with others.
 fn linkable<D: Driver>(step: &Arc<dyn Executable>) -> Option<&GpuStep<D>> {
     let step: &dyn Any = &**step;
     step.downcast_ref::<GpuStep<D>>().filter(|step| !step.may_fail())
 }
 
 impl<D: Driver> GpuSequence<D> {
-    /// As many of the steps, from the first on, as can be submitted together.
+    /// Links the longest prefix of the steps that can be submitted together.
     pub(super) fn of(
         heap: &Arc<Heap<D>>,
         steps: &[(Arc<dyn Executable>, usize)],
@@ -72,10 +72,10 @@ impl<D: Driver> Sequence for GpuSequence<D> {
 
     fn run(&self, bindings: &[Binding], prepared: Prepared) -> Result<()> {
         let parts = self.parts(bindings)?;
-        // They stay until everything is submitted: nobody else may be given their memory before.
+        // Kept until everything is submitted, so that their memory is not reused before.
         let temporaries = prepared
             .and_then(|prepared| prepared.downcast::<Vec<Temporaries<D>>>().ok())
-            .ok_or_else(|| Error::internal("gpu", "a sequence that was not prepared"))?;
+            .ok_or_else(|| Error::internal("gpu", "the sequence was not prepared"))?;
         let pins: Vec<Pins<'_, D>> =
             parts.iter().map(|(_, bindings)| pin_all(&self.heap, bindings)).collect::<Result<_>>()?;
         let mut submissions = Vec::with_capacity(2 * self.steps.len());

@@ -1,7 +1,8 @@
-//! Tensors' memory: a block of the device, or, where the device was full and spilling is wanted, bytes of the host.
+//! Tensor memory: a block of the device, or host memory for a tensor that was spilled because the device was full.
 //!
-//! A tensor that was used longest ago goes first. It comes back when a plan or a copy needs it. What is in use is pinned:
-//! somebody else holds its block. A tensor's own lock is held while it moves; who moves one never waits for another's.
+//! The least recently used tensor is spilled first. It moves back when a plan or a copy needs it. A block in use is
+//! pinned, because its handle is shared. Moving a tensor holds that tensor's lock, and a thread that moves one never
+//! waits for another tensor's lock.
 
 use std::{
     any::Any,
@@ -25,15 +26,15 @@ use crate::{
     interrupt::Shield,
 };
 
-/// Which tensors may be spilled, and what was.
+/// Tracks the tensors that may be spilled, and statistics.
 pub(super) struct Spilling<D: Driver> {
     enabled: AtomicBool,
-    /// True from the first time it was enabled on: only then there are tensors that move.
+    /// True once spilling has been enabled. Before that no tensor can move.
     begun: AtomicBool,
-    /// Rises with each use.
+    /// Incremented with each use.
     clock: AtomicU64,
     members: Mutex<Vec<Weak<GpuMemory<D>>>>,
-    /// Whose turn it is to spill.
+    /// Held by the thread that spills.
     turn: Mutex<()>,
     figures: Mutex<Figures>,
 }
@@ -52,7 +53,7 @@ enum State<D: Driver> {
 
 /// The memory of a tensor.
 pub(super) enum GpuMemory<D: Driver> {
-    /// Made while nothing was to be spilled: it stays.
+    /// Allocated while spilling was off; never moves.
     Fixed(GpuBlock<D>),
     Movable(Movable<D>),
 }
@@ -65,7 +66,7 @@ pub(super) struct Movable<D: Driver> {
     heap: Arc<Heap<D>>,
 }
 
-/// A block that stays where it is as long as this does.
+/// A block that stays resident while this value lives.
 pub(super) enum Pin<'a, D: Driver> {
     Fixed(&'a GpuBlock<D>),
     Held(Arc<GpuBlock<D>>),
@@ -113,13 +114,13 @@ impl<D: Driver> Spilling<D> {
         MemoryStatistics { spilled_tensors: tensors, spilled_bytes: bytes, spills: times, ..statistics }
     }
 
-    /// Those that are still there, the one used longest ago first.
+    /// Returns the tensors that still exist, least recently used first.
     fn by_use(&self) -> Vec<Arc<GpuMemory<D>>> {
         let mut members = lock(&self.members);
         let mut there: Vec<Arc<GpuMemory<D>>> = members.iter().filter_map(Weak::upgrade).collect();
         members.retain(|member| member.strong_count() > 0);
         drop(members);
-        // Read once each: other threads use them meanwhile.
+        // Cached keys: other threads change the times during the sort.
         there.sort_by_cached_key(|member| {
             member.movable().map(|movable| movable.used.load(Ordering::Relaxed))
         });
@@ -128,8 +129,8 @@ impl<D: Driver> Spilling<D> {
 }
 
 impl<D: Driver> Heap<D> {
-    /// A block from `allocate`, which has failed for want of memory, with tensors spilled one after the other until there
-    /// is room; the last failure if nothing is left to spill, or nothing is to be spilled.
+    /// Spills tensors until `allocate`, which ran out of memory, succeeds. Returns the last failure if spilling is off
+    /// or nothing is left to spill.
     pub(super) fn spill_for(
         &self,
         bytes: usize,
@@ -139,7 +140,7 @@ impl<D: Driver> Heap<D> {
         if !self.spilling.is_enabled() {
             return Err(failure);
         }
-        // One thread at a time: what another one gives back may be enough.
+        // One thread at a time, since memory freed by another thread may suffice.
         let _turn = lock(&self.spilling.turn);
         loop {
             match allocate() {
@@ -153,7 +154,7 @@ impl<D: Driver> Heap<D> {
         }
     }
 
-    /// Spills tensors until so many bytes have been given back; false if none could be.
+    /// Spills tensors until at least `bytes` bytes are freed. Returns false if none could be spilled.
     fn make_room(&self, bytes: usize) -> Result<bool> {
         let mut freed = 0;
         for member in self.spilling.by_use() {
@@ -171,7 +172,7 @@ impl<D: Driver> Heap<D> {
 }
 
 impl<D: Driver> GpuMemory<D> {
-    /// So many bytes, contents undefined.
+    /// Allocates this many bytes with undefined contents.
     pub(super) fn new(heap: &Arc<Heap<D>>, bytes: usize) -> Result<Arc<GpuMemory<D>>> {
         let block = GpuBlock::new(heap, bytes)?;
         if !heap.spilling.is_enabled() {
@@ -197,7 +198,7 @@ impl<D: Driver> GpuMemory<D> {
 }
 
 impl<D: Driver> Movable<D> {
-    /// The block, brought back if it was spilled. It is not spilled while somebody holds it.
+    /// Returns the block, moved back if it was spilled. It cannot be spilled while the handle lives.
     fn hold(&self) -> Result<Arc<GpuBlock<D>>> {
         let mut state = lock(&self.state);
         let bytes = match &*state {
@@ -228,14 +229,14 @@ impl<D: Driver> Movable<D> {
         figures.bytes -= self.bytes;
     }
 
-    /// Copies the contents to the host and gives the block back, unless it is in use; the bytes given back.
+    /// Copies the contents to the host and frees the block, unless it is in use. Returns the bytes freed.
     fn spill(&self) -> Result<usize> {
         let Ok(mut state) = self.state.try_lock() else { return Ok(0) };
         let State::Resident(block) = &*state else { return Ok(0) };
         if Arc::strong_count(block) > 1 || self.bytes == 0 {
             return Ok(0);
         }
-        // Under the lock nobody may be asked.
+        // No interrupt check may run while the lock is held.
         let _shield = Shield::new();
         let mut bytes = host_memory::filled(0, self.bytes)?;
         let (place, offset) = block.place(0, self.bytes)?;
@@ -273,17 +274,17 @@ impl<D: Driver> Memory for GpuMemory<D> {
     }
 }
 
-/// A buffer as memory of this device.
+/// Downcasts a buffer to this device's memory.
 fn memory<'a, D: Driver>(heap: &Arc<Heap<D>>, buffer: &'a Buffer) -> Result<&'a GpuMemory<D>> {
     let own = buffer.0.as_any().downcast_ref::<GpuMemory<D>>().filter(|memory| match memory {
         GpuMemory::Fixed(block) => block.is_of(heap),
         GpuMemory::Movable(movable) => Arc::ptr_eq(&movable.heap, heap),
     });
-    let foreign = || format!("a buffer of another device than {}", heap.driver.name());
+    let foreign = || format!("the buffer does not belong to {}", heap.driver.name());
     own.ok_or_else(|| Error::internal("gpu", foreign()))
 }
 
-/// The block of a buffer, brought back if it was spilled.
+/// Returns the block of a buffer, moved back if it was spilled.
 pub(super) fn pin<'a, D: Driver>(heap: &Arc<Heap<D>>, buffer: &'a Buffer) -> Result<Pin<'a, D>> {
     match memory(heap, buffer)? {
         GpuMemory::Fixed(block) => Ok(Pin::Fixed(block)),
@@ -291,7 +292,7 @@ pub(super) fn pin<'a, D: Driver>(heap: &Arc<Heap<D>>, buffer: &'a Buffer) -> Res
     }
 }
 
-/// What is told of a buffer's block, and what keeps it there.
+/// Calls `look` on a buffer's block. Returns the result, and a value that keeps the block in place.
 pub(super) fn keep<D: Driver, R>(
     heap: &Arc<Heap<D>>,
     buffer: &Buffer,
@@ -302,10 +303,10 @@ pub(super) fn keep<D: Driver, R>(
     Ok((found, Box::new((buffer.clone(), held))))
 }
 
-/// A block, and the device of its family that has it.
+/// A block, and the device of the same family that owns it.
 type Foreign<'a, D> = (Arc<Heap<D>>, Pin<'a, D>);
 
-/// The block of a buffer, and the device of this family that has it; nothing if it is another family's.
+/// Returns the block of a buffer and its device, or `None` if the buffer belongs to another family.
 pub(super) fn pin_foreign<D: Driver>(buffer: &Buffer) -> Result<Option<Foreign<'_, D>>> {
     let heap = match buffer.0.as_any().downcast_ref::<GpuMemory<D>>() {
         None => return Ok(None),
@@ -316,12 +317,12 @@ pub(super) fn pin_foreign<D: Driver>(buffer: &Buffer) -> Result<Option<Foreign<'
     Ok(Some((heap, pin)))
 }
 
-/// The blocks of bindings.
+/// Pins the blocks of bindings.
 pub(super) fn pin_all<'a, D: Driver>(heap: &Arc<Heap<D>>, bindings: &'a [Binding]) -> Result<Pins<'a, D>> {
     bindings.iter().map(|binding| pin(heap, &binding.buffer)).collect()
 }
 
-/// Brings back what was spilled of these buffers; they stay as long as the result does.
+/// Moves spilled buffers back to the device. They stay resident while the returned value lives.
 pub(super) fn hold<D: Driver>(
     heap: &Arc<Heap<D>>,
     buffers: &mut dyn Iterator<Item = &Buffer>,

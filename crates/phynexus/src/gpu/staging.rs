@@ -1,8 +1,8 @@
-//! Copies through pinned memory: memory of the host that a device reads and writes by itself, while the host goes on.
+//! Copies through pinned memory: host memory that a device reads and writes directly while the host continues.
 //!
-//! Writes go through pieces: the bytes are copied into one, the device is told to fetch them, and the next part is copied
-//! meanwhile. A piece is used again when the device has passed the event behind its last part. Reads have memory of their
-//! own until the host has taken what is in it. There is so much of it at most; where there is none, copies wait instead.
+//! A write copies its bytes into a piece of pinned memory and submits the transfer, while the host fills the next part.
+//! A piece is reused once the device has passed the event after its last part. A read owns its pinned memory until the
+//! host has taken the data. The total is limited; when it is used up, writes wait for a piece.
 
 use std::{
     collections::VecDeque,
@@ -11,27 +11,27 @@ use std::{
 
 use crate::{Result, device::HostRead, pool::Pool};
 
-/// Bytes of a piece, and of the parts in which large reads are made.
+/// The size of a piece in bytes, and of the parts of large reads.
 pub(super) const PIECE: usize = 4 << 20;
-/// Pieces that the device has yet to fetch, at most.
+/// The maximum number of pieces that the device has yet to fetch.
 const FLYING: usize = 8;
-/// Bytes of pinned memory at most.
+/// The maximum size of the pinned memory in bytes.
 const MOST: usize = 64 << 20;
 
-/// What a driver gives for copies through pinned memory.
+/// A driver's operations for copies through pinned memory.
 pub trait Medium: Send + Sync + 'static {
-    /// Pinned memory; dropping it gives it back.
+    /// Pinned memory, freed on drop.
     type Pinned: AsRef<[u8]> + AsMut<[u8]> + Send;
     /// A point in the device's queue.
     type Event: Send;
 
-    /// So many bytes, if the system has them.
+    /// Pins this many bytes, if the system allows it.
     fn pin(&self, bytes: usize) -> Option<Self::Pinned>;
-    /// An event behind everything submitted so far.
+    /// Records an event after everything submitted so far.
     fn event(&self) -> Result<Self::Event>;
-    /// True if the device has passed it, or has failed.
+    /// Returns whether the device has passed the event or has failed.
     fn has_happened(&self, event: &Self::Event) -> bool;
-    /// Waits until the device has passed it.
+    /// Waits until the device has passed the event.
     fn wait(&self, event: &Self::Event) -> Result<()>;
 }
 
@@ -43,14 +43,14 @@ pub struct Staging<M: Medium> {
 }
 
 struct Writing<M: Medium> {
-    /// The piece that is being filled, and how much of it is.
+    /// The piece being filled, and the bytes already used.
     current: Option<(M::Pinned, usize)>,
-    /// Those that the device has yet to fetch, with the event behind each.
+    /// The pieces that the device has yet to fetch, each with the event after it.
     flying: VecDeque<(M::Event, M::Pinned)>,
 }
 
 impl<M: Medium> Staging<M> {
-    /// Without any memory yet; `device` names the device for errors.
+    /// Makes an empty staging area. `device` is the name used in errors.
     pub fn new(medium: Arc<M>, device: &str) -> Arc<Staging<M>> {
         let pool = Pool::new(format!("pinned memory of {device}"));
         pool.set_limit(Some(MOST));
@@ -62,20 +62,20 @@ impl<M: Medium> Staging<M> {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that are pinned.
+    /// Bytes of pinned memory.
     pub fn bytes(&self) -> usize {
         self.pool.statistics().reserved
     }
 
-    /// Gives back what is not in use.
+    /// Frees unused pinned memory.
     pub fn trim(&self) {
         self.collect(&mut self.lock());
         self.pool.empty_cache();
     }
 
-    /// Copies to the device. `submit` tells it to fetch a part, which lies so many bytes after the first; the part stays
-    /// until the device has done so. Returns how many bytes were submitted: fewer than there are if no memory could be
-    /// pinned.
+    /// Copies to the device. `submit` makes the device fetch a part, given its offset from the first byte; the part
+    /// stays valid until the device has done so. Returns the number of bytes submitted, which is less than the total if
+    /// no memory can be pinned.
     pub fn write(&self, bytes: &[u8], submit: impl Fn(&[u8], usize) -> Result<()>) -> Result<usize> {
         let mut writing = self.lock();
         let mut done = 0;
@@ -83,7 +83,7 @@ impl<M: Medium> Staging<M> {
             let Some((piece, used)) = self.room(&mut writing, part.len())? else { return Ok(done) };
             let place = &mut piece.as_mut()[*used..*used + part.len()];
             place.copy_from_slice(part);
-            // What is submitted in vain may be fetched all the same, so the place is not used again.
+            // A failed submission may still be fetched, so its space is not reused.
             *used += part.len().next_multiple_of(ALIGNMENT);
             submit(place, done)?;
             done += part.len();
@@ -91,7 +91,7 @@ impl<M: Medium> Staging<M> {
         Ok(done)
     }
 
-    /// The piece with room for so many bytes.
+    /// Returns a piece with room for this many bytes, or `None` if no memory can be pinned.
     fn room<'a>(
         &self,
         writing: &'a mut Writing<M>,
@@ -102,7 +102,7 @@ impl<M: Medium> Staging<M> {
                 match self.medium.event() {
                     Ok(event) => writing.flying.push_back((event, piece)),
                     Err(error) => {
-                        // The device may still read it.
+                        // The device may still read the piece.
                         writing.current = Some((piece, used.max(PIECE)));
                         return Err(error);
                     }
@@ -132,7 +132,7 @@ impl<M: Medium> Staging<M> {
         Ok(())
     }
 
-    /// Takes back the pieces that the device has fetched.
+    /// Reclaims the pieces that the device has fetched.
     fn collect(&self, writing: &mut Writing<M>) {
         while writing.flying.front().is_some_and(|(event, _)| self.medium.has_happened(event)) {
             if let Some((_, piece)) = writing.flying.pop_front() {
@@ -141,7 +141,8 @@ impl<M: Medium> Staging<M> {
         }
     }
 
-    /// Begins a copy from the device: `submit` tells it to fill the memory. Nothing if no memory can be pinned.
+    /// Begins a copy from the device. `submit` makes the device fill the memory. Returns `None` if no memory can be
+    /// pinned.
     pub fn read(
         self: &Arc<Self>,
         bytes: usize,
@@ -156,7 +157,7 @@ impl<M: Medium> Staging<M> {
                 Ok(Some(Box::new(StagedRead { staging: self.clone(), event, pinned: Some(pinned), bytes })))
             }
             Err(error) => {
-                // The device may write to it still.
+                // The device may still write to it.
                 std::mem::forget(pinned);
                 Err(error)
             }
@@ -164,7 +165,7 @@ impl<M: Medium> Staging<M> {
     }
 }
 
-/// Where parts of a piece begin.
+/// The alignment of the parts in a piece.
 const ALIGNMENT: usize = 256;
 
 impl<M: Medium> Drop for Staging<M> {
@@ -173,14 +174,14 @@ impl<M: Medium> Drop for Staging<M> {
         let current = writing.current.take();
         let flying = std::mem::take(&mut writing.flying);
         drop(writing);
-        // One event behind everything is behind all of them.
+        // A new event comes after all submitted work, so one wait is enough.
         if self.medium.event().and_then(|event| self.medium.wait(&event)).is_err() {
             std::mem::forget((current, flying));
         }
     }
 }
 
-/// A copy to the host that is under way.
+/// A pending copy to the host.
 struct StagedRead<M: Medium> {
     staging: Arc<Staging<M>>,
     event: M::Event,
@@ -207,7 +208,7 @@ impl<M: Medium> Drop for StagedRead<M> {
         let Some(pinned) = self.pinned.take() else { return };
         match self.staging.medium.wait(&self.event) {
             Ok(()) => self.staging.pool.release(self.bytes, pinned),
-            // The device may write to it still.
+            // The device may still write to it.
             Err(_) => std::mem::forget(pinned),
         }
     }
@@ -223,14 +224,14 @@ mod tests {
     use super::*;
     use crate::Error;
 
-    /// A device that fetches what it was told to when an event is waited for. Events are counted.
+    /// A device that fetches its parts only when an event is waited for. Events are counted.
     #[derive(Default)]
     struct Slow {
         pinned: AtomicUsize,
         most: usize,
         recorded: AtomicUsize,
         passed: AtomicUsize,
-        /// The addresses of parts, each with the number of the event behind it, and where it belongs.
+        /// The number of the event after each part, with the part's address range.
         fetching: Mutex<Vec<(usize, Range<usize>)>>,
     }
 
@@ -277,7 +278,7 @@ mod tests {
         (medium.clone(), Staging::new(medium, "slow:0"))
     }
 
-    /// Writes, and checks that nothing is overwritten that is still to be fetched.
+    /// Writes, and checks that no part is overwritten before it is fetched.
     fn write(medium: &Slow, staging: &Staging<Slow>, bytes: &[u8]) -> (usize, Vec<u8>) {
         let fetched = Mutex::new(Vec::new());
         let done = staging
@@ -309,7 +310,7 @@ mod tests {
             assert_eq!(write(&medium, &staging, part), (part.len(), part.to_vec()), "{round}");
         }
         assert!(staging.bytes() <= MOST && staging.bytes() >= PIECE);
-        // Many small ones share a piece.
+        // Small writes share a piece.
         let before = medium.recorded.load(Ordering::SeqCst);
         for _ in 0..1000 {
             write(&medium, &staging, &bytes[..64]);
@@ -325,7 +326,7 @@ mod tests {
         let (medium, staging) = slow(0);
         assert_eq!(write(&medium, &staging, &[1; 100]).0, 0);
         assert!(staging.read(100, |_| Ok(())).unwrap().is_none());
-        // With one piece, what comes next waits for it.
+        // With a single piece, the next write waits for it.
         let (medium, staging) = slow(PIECE);
         let bytes = vec![7; 2 * PIECE + 5];
         assert_eq!(write(&medium, &staging, &bytes), (bytes.len(), bytes.clone()));
@@ -356,7 +357,7 @@ mod tests {
         let before = staging.bytes();
         drop(read(1));
         assert_eq!(staging.bytes(), before, "what was given up is used again");
-        // Beyond the limit there is none, until some is taken.
+        // Over the limit, no memory is available until a read is finished or dropped.
         let large = staging.read(MOST, |_| Ok(())).unwrap().expect("room");
         assert!(staging.read(PIECE, |_| Ok(())).unwrap().is_none());
         drop(large);

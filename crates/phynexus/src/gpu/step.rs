@@ -1,4 +1,4 @@
-//! A compiled step: its launches, and what is bound to them.
+//! A compiled step: its launches and their bindings.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// What a step needs of its device.
+/// The device state that a step needs.
 pub(super) struct Resources<D: Driver> {
     pub(super) heap: Arc<Heap<D>>,
     pub(super) modules: Arc<Modules<D>>,
@@ -35,7 +35,8 @@ impl<D: Driver> Clone for Resources<D> {
     }
 }
 
-/// A step, compiled for bindings that are aligned as its wide accesses need, and, once one is not, for any.
+/// A step compiled for bindings with the alignment of its wide accesses. A version for any alignment is compiled when
+/// it is first needed.
 pub(super) struct GpuStep<D: Driver> {
     resources: Resources<D>,
     step: Step,
@@ -43,14 +44,14 @@ pub(super) struct GpuStep<D: Driver> {
     unaligned: Kept<Loaded<D>>,
 }
 
-/// Buffers that live as long as a step runs.
+/// Buffers that live while a step runs.
 pub(super) type Temporaries<D> = SmallVec<[GpuBlock<D>; 2]>;
 
 /// Launches with their machine code.
 pub(super) struct Loaded<D: Driver> {
     launches: Vec<LoadedLaunch<D>>,
     temporaries: Vec<usize>,
-    /// True if a launch may find an index out of range.
+    /// True if a launch can find an index out of range.
     may_fail: bool,
 }
 
@@ -62,9 +63,9 @@ struct LoadedLaunch<D: Driver> {
 
 struct LoadedArgument {
     argument: Argument,
-    /// What is added to the start of the binding, in bytes.
+    /// Added to the binding's offset, in bytes.
     start: i64,
-    /// What the address must be a multiple of, in bytes.
+    /// The required alignment of the address, in bytes.
     alignment: usize,
 }
 
@@ -102,7 +103,7 @@ impl<D: Driver> GpuStep<D> {
 }
 
 impl<D: Driver> Loaded<D> {
-    /// True if every binding is aligned as the launches need it.
+    /// Returns whether every binding has the alignment that the launches need.
     fn fits(&self, bindings: &[Binding]) -> bool {
         self.launches.iter().flat_map(|launch| &launch.arguments).all(|a| match a.argument.source {
             Source::Binding(binding) => (bindings[binding].offset as i64 + a.start) % a.alignment as i64 == 0,
@@ -110,12 +111,12 @@ impl<D: Driver> Loaded<D> {
         })
     }
 
-    /// Memory for the time between the launches.
+    /// Allocates memory for data passed between the launches.
     pub(super) fn temporaries(&self, heap: &Arc<Heap<D>>) -> Result<Temporaries<D>> {
         self.temporaries.iter().map(|&bytes| GpuBlock::new(heap, bytes)).collect()
     }
 
-    /// The launches with what is bound to them.
+    /// Appends the launches with their bindings.
     pub(super) fn submissions<'a>(
         &'a self,
         bindings: &[Binding],
@@ -144,12 +145,12 @@ impl<D: Driver> Loaded<D> {
 }
 
 impl<D: Driver> GpuStep<D> {
-    /// True if a launch may find an index out of range.
+    /// Returns whether a launch can find an index out of range.
     pub(super) fn may_fail(&self) -> bool {
         self.aligned.may_fail
     }
 
-    /// The launches for bindings of this alignment.
+    /// Returns the launches for bindings of this alignment.
     pub(super) fn loaded(&self, bindings: &[Binding]) -> Result<&Loaded<D>> {
         if self.aligned.fits(bindings) {
             return Ok(&self.aligned);
@@ -162,7 +163,7 @@ impl<D: Driver> GpuStep<D> {
 /// Memory of one run.
 struct Memory<D: Driver> {
     temporaries: Temporaries<D>,
-    /// Where launches say that an index is out of range.
+    /// Launches report an out-of-range index here.
     status: Option<GpuBlock<D>>,
 }
 
@@ -198,7 +199,7 @@ impl<D: Driver> Executable for GpuStep<D> {
         let mut submissions = Vec::with_capacity(loaded.launches.len());
         loaded.submissions(bindings, &memories, &temporaries, status.as_ref(), &mut submissions)?;
         submissions.iter().try_for_each(|submission| heap.launch(submission))?;
-        // What fails must fail before a later step overwrites anything, so it is waited for here.
+        // The status must be known before a later step overwrites anything, so wait for it here.
         if let Some(status) = &status {
             let mut value = [0; 4];
             heap.read(status.place(0, 4)?.0, 0, &mut value)?;

@@ -1,7 +1,7 @@
-//! The sum of a tensor's gradients, one for each use.
+//! Sums the gradients that a tensor receives, one per use.
 //!
-//! A slice's gradient lies among zeros. Where slices tile a tensor (queries, keys and values of one product, say), adding
-//! those tensors of mostly zeros would read every element once for each slice: they are put side by side instead.
+//! The gradient of a slice is zero outside the slice. If slices tile a tensor (such as queries, keys and values of one
+//! product), adding these mostly-zero tensors would read every element once per slice. They are concatenated instead.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     op::{Op, formula::Formula},
 };
 
-/// The sum of at least one tensor, all of one shape and dtype.
+/// Sums at least one tensor. All have the same shape and dtype.
 pub(super) fn total(contributions: SmallVec<[Tensor; 2]>) -> Result<Tensor> {
     if let [only] = contributions.as_slice() {
         return Ok(only.clone());
@@ -32,7 +32,7 @@ pub(super) fn total(contributions: SmallVec<[Tensor; 2]>) -> Result<Tensor> {
             None => add(Formula::of(contribution)),
         }
     }
-    // Slices come last whether they can be joined or not, so that every element is summed in one order.
+    // Slices come last whether or not they can be joined, so every element is summed in the same order.
     slices.sort_by(|a, b| a.padding.cmp(&b.padding));
     let mut joined: Vec<Slices> = Vec::new();
     for slice in slices {
@@ -42,22 +42,22 @@ pub(super) fn total(contributions: SmallVec<[Tensor; 2]>) -> Result<Tensor> {
         }
     }
     joined.iter().for_each(|slices| add(slices.formula()));
-    sum.map_or_else(|| Err(Error::internal("gradients", "there is nothing to add")), Formula::tensor)
+    sum.map_or_else(|| Err(Error::internal("gradients", "there are no gradients to add")), Formula::tensor)
 }
 
-/// Neighbouring slices of a tensor that is zero elsewhere.
+/// Adjacent slices of a tensor that is zero elsewhere.
 struct Slices {
     parts: Vec<Tensor>,
-    /// Along which they follow one another, if there are several.
+    /// The axis along which the parts are adjacent, if there are several.
     axis: Option<usize>,
-    /// The zeros around.
+    /// The surrounding zeros.
     padding: SmallVec<[(usize, usize); 4]>,
-    /// A slice that was evaluated together with its zeros, which cannot be joined.
+    /// A slice that was evaluated together with its zeros and cannot be joined.
     padded: Option<Tensor>,
 }
 
 impl Slices {
-    /// The slice that this tensor was made of, if zeros were put around one.
+    /// Returns the slice inside this tensor, if the tensor is a zero-padded slice.
     fn of(tensor: &Tensor) -> Option<Slices> {
         match tensor.node().op() {
             Op::Pad { padding, value } if value.as_f64() == 0.0 => {
@@ -73,7 +73,7 @@ impl Slices {
         }
     }
 
-    /// The axis along which `next` begins where these end, if both extend as far along all others.
+    /// Returns the axis along which `next` directly follows these slices, if their extents agree along all other axes.
     fn axis_before(&self, next: &Slices) -> Option<usize> {
         if self.padded.is_some() || next.padded.is_some() {
             return None;
@@ -104,7 +104,7 @@ impl Slices {
         whole.pad(&self.padding, 0.0)
     }
 
-    /// The parts as one slice of the flat buffer in which they lie one after another.
+    /// Returns the parts as one slice, if they are adjacent in one flat buffer.
     fn one_slice(&self, axis: usize) -> Option<Formula> {
         let mut shape: Vec<usize> = self.parts.first()?.shape().to_vec();
         let (buffer, first) = place(&self.parts[0])?;
@@ -121,7 +121,7 @@ impl Slices {
     }
 }
 
-/// Where a reshaped slice of a flat tensor lies: the tensor, and its first element there.
+/// Finds a reshaped slice of a flat tensor: the flat tensor, and the position of the slice's first element in it.
 fn place(tensor: &Tensor) -> Option<(Arc<Node>, usize)> {
     let mut node = tensor.node().clone();
     loop {

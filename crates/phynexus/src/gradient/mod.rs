@@ -1,4 +1,4 @@
-//! Gradients: the sweep that applies each operation's rule from a loss to its leaves.
+//! Reverse-mode differentiation: the sweep that applies each operation's gradient rule from a loss to its leaves.
 
 mod accumulate;
 mod sweep;

@@ -1,5 +1,5 @@
-//! The sweep from a loss back to its leaves: nodes in falling order of creation, so every node's gradient is complete
-//! when its turn comes, and no recursion whatever the graph's depth. Time and memory are linear in the graph.
+//! The backward sweep from a loss to its leaves. It visits nodes in decreasing order of creation, so each node's
+//! gradient is complete when it is visited. There is no recursion. Time and memory are linear in the graph.
 
 use std::{
     cmp::Reverse,
@@ -27,16 +27,17 @@ use crate::{
 
 /// Gradients of a loss with respect to its leaves.
 ///
-/// An optimiser takes the value and moves each gradient out of it, so that no handle to a gradient stays alive while
-/// the update is computed and its memory can be reused at once.
+/// An optimiser takes this by value and moves each gradient out. No handle to a gradient then stays alive while the
+/// update is computed, and the gradient's memory can be reused at once.
 #[derive(Default)]
 pub struct Gradients {
-    /// By the leaf's number, ascending.
+    /// Sorted by the leaf's number, ascending.
     leaves: Vec<(u64, Option<Tensor>)>,
 }
 
 impl Gradients {
-    /// Moves the gradients collected by [`Tensor::backward`] out of these leaves; leaves without one are left out.
+    /// Moves the gradients collected by [`Tensor::backward`] out of these leaves. Leaves without a gradient are
+    /// skipped.
     pub fn take_from(leaves: &[&Tensor]) -> Gradients {
         let take = |leaf: &&Tensor| {
             let gradient = leaf.node().body().grad.take()?;
@@ -51,23 +52,23 @@ impl Gradients {
         self.leaves.binary_search_by_key(&leaf.node().number, |(number, _)| *number).ok()
     }
 
-    /// The gradient for this leaf, if the loss depends on it.
+    /// Returns the gradient of this leaf, if the loss depends on it.
     pub fn get(&self, leaf: &Tensor) -> Option<&Tensor> {
         self.leaves[self.position(leaf)?].1.as_ref()
     }
 
-    /// Moves the gradient for this leaf out.
+    /// Moves the gradient of this leaf out.
     pub fn take(&mut self, leaf: &Tensor) -> Option<Tensor> {
         let position = self.position(leaf)?;
         self.leaves[position].1.take()
     }
 
-    /// The gradients that have not been taken, in the order in which the leaves were made.
+    /// Iterates over the gradients not yet taken, in order of creation of their leaves.
     pub fn iter(&self) -> impl Iterator<Item = &Tensor> {
         self.leaves.iter().filter_map(|(_, gradient)| gradient.as_ref())
     }
 
-    /// Replaces every gradient by a function of it (clipping, scaling).
+    /// Replaces every gradient by a function of it, such as clipping or scaling.
     pub fn try_map(mut self, mut function: impl FnMut(Tensor) -> Result<Tensor>) -> Result<Gradients> {
         for (_, gradient) in &mut self.leaves {
             *gradient = gradient.take().map(&mut function).transpose()?;
@@ -75,46 +76,49 @@ impl Gradients {
         Ok(self)
     }
 
-    /// The number of gradients that have not been taken.
+    /// The number of gradients not yet taken.
     pub fn len(&self) -> usize {
         self.iter().count()
     }
 
-    /// True if every gradient has been taken, or there was none.
+    /// Returns whether no gradients are left.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl Tensor {
-    /// Differentiates this scalar loss and adds the result into [`Tensor::grad`] of every leaf that asked for gradients.
+    /// Computes the gradients of this scalar loss and adds them to [`Tensor::grad`] of every leaf that requires
+    /// gradients.
     ///
-    /// Afterwards the graph is released: intermediate results go as soon as nothing needs them, and a second call
+    /// The graph is then released: intermediate results are freed as soon as nothing needs them, and a second call
     /// through them is an error.
     ///
     /// # Errors
-    /// [`Error::Shape`] unless there is exactly one element; [`Error::NoGradient`] if no leaf asked for gradients, if an
-    /// operation on the way has none, or if the graph was released before.
+    /// [`Error::Shape`] unless the tensor has exactly one element. [`Error::NoGradient`] if no leaf requires gradients,
+    /// if an operation on the path has no gradient, or if the graph was released.
     pub fn backward(&self) -> Result<()> {
         self.backward_from(&self.unit_gradient("backward")?, false)
     }
 
-    /// As [`Tensor::backward`], but the graph stays for another call.
+    /// Like [`Tensor::backward`], but keeps the graph for another call.
     pub fn backward_retain(&self) -> Result<()> {
         self.backward_from(&self.unit_gradient("backward")?, true)
     }
 
-    /// As [`Tensor::backward`] for a tensor of any shape, given the gradient of some loss with respect to it.
+    /// Like [`Tensor::backward`] for a tensor of any shape, given the gradient of some loss with respect to it.
+    /// `output_gradient` has this tensor's shape and dtype.
     pub fn backward_from(&self, output_gradient: &Tensor, retain_graph: bool) -> Result<()> {
         let _guard = no_grad();
         let gradients = self.sweep_to_leaves(output_gradient, retain_graph, false)?;
-        // The graph may be gone: every leaf gets its gradient.
+        // The graph may already be released, so an interruption must not leave some leaves without their gradients.
         let _shield = Shield::new();
         gradients.iter().try_for_each(|(leaf, gradient)| leaf.add_grad(gradient))
     }
 
-    /// As [`Tensor::backward_from`], by default from 1 for a scalar, with gradients that can be differentiated again. The
-    /// graph stays: it lives as long as a leaf keeps such a gradient, so take it from there in the end.
+    /// Like [`Tensor::backward_from`], but the collected gradients can be differentiated again. `output_gradient`
+    /// defaults to 1 for a scalar. The graph lives as long as a leaf keeps such a gradient, so take the gradients out
+    /// in the end.
     pub fn backward_create_graph(&self, output_gradient: Option<&Tensor>) -> Result<()> {
         let unit =
             output_gradient.map_or_else(|| self.unit_gradient("backward"), |given| Ok(given.clone()))?;
@@ -124,14 +128,14 @@ impl Tensor {
         gradients.iter().try_for_each(|(leaf, gradient)| leaf.add_grad(gradient))
     }
 
-    /// Adds to the collected gradient. Another thread may do so at the same time: the sum takes the place of what it was
-    /// computed from, or is computed again.
+    /// Adds to the collected gradient. If another thread replaces it in the meantime, the sum is computed again.
     fn add_grad(&self, gradient: &Tensor) -> Result<()> {
         if self.node().body().replaced {
-            let hint = "a value was put into its place after the forward pass (by an update or a change in place), so \
-                        that the gradient would be lost: differentiate first, or compute the loss anew"
-                .to_owned();
-            return Err(Error::NoGradient { op: "a leaf that was replaced", hint });
+            let hint =
+                "its value was replaced after the forward pass (by an update or an in-place change), so \
+                        the gradient would be lost: call backward() first, or compute the loss again"
+                    .to_owned();
+            return Err(Error::NoGradient { op: "a replaced leaf", hint });
         }
         let number = |grad: &Option<Tensor>| grad.as_ref().map(|t| t.node().number);
         loop {
@@ -150,7 +154,7 @@ impl Tensor {
         }
     }
 
-    /// The leaves that asked for gradients and on which this tensor depends.
+    /// Returns the leaves that require gradients and on which this tensor depends.
     ///
     /// # Errors
     /// [`Error::NoGradient`] if the graph was released.
@@ -163,13 +167,13 @@ impl Tensor {
         Ok(leaves.collect())
     }
 
-    /// Says whether another leaf stands in this one's place: [`Tensor::backward`] to one that was replaced is an error, since
-    /// nobody would see the gradient.
+    /// Marks whether another leaf has replaced this one. [`Tensor::backward`] to a replaced leaf is an error, because
+    /// its gradient would be lost.
     pub fn set_replaced(&self, replaced: bool) {
         self.node().body().replaced = replaced;
     }
 
-    /// As [`Tensor::backward`], but the gradients are returned rather than stored.
+    /// Like [`Tensor::backward`], but returns the gradients instead of storing them.
     pub fn leaf_gradients(&self) -> Result<Gradients> {
         let swept = self.sweep_to_leaves(&self.unit_gradient("leaf_gradients")?, false, false)?;
         let mut leaves: Vec<_> = swept.into_iter().map(|(leaf, g)| (leaf.node().number, Some(g))).collect();
@@ -177,24 +181,26 @@ impl Tensor {
         Ok(Gradients { leaves })
     }
 
-    /// The gradients of this scalar with respect to any tensors of its graph. The graph stays; `grad()` is not touched.
+    /// Returns the gradients of this scalar with respect to any tensors of its graph. The graph is kept, and `grad()`
+    /// does not change.
     ///
-    /// A tensor on which the loss does not depend has a gradient of zeros. The results themselves have no gradient: see
+    /// If the loss does not depend on a tensor, its gradient is zero. The results do not require gradients; see
     /// [`Tensor::gradients_create_graph`].
     ///
     /// # Errors
-    /// As [`Tensor::backward`]; [`Error::NoGradient`] too for a tensor that does not require gradients.
+    /// Like [`Tensor::backward`]; also [`Error::NoGradient`] for a tensor that does not require gradients.
     pub fn gradients(&self, with_respect_to: &[&Tensor]) -> Result<Vec<Tensor>> {
         self.vector_jacobian_product(&self.unit_gradient("gradients")?, with_respect_to, false)
     }
 
-    /// As [`Tensor::gradients`], with results that can be differentiated again.
+    /// Like [`Tensor::gradients`], with results that can be differentiated again.
     pub fn gradients_create_graph(&self, with_respect_to: &[&Tensor]) -> Result<Vec<Tensor>> {
         self.vector_jacobian_product(&self.unit_gradient("gradients")?, with_respect_to, true)
     }
 
-    /// The product of `output_gradient` (of this tensor's shape and dtype) with the Jacobian of this tensor with respect
-    /// to each of `with_respect_to`. If `create_graph`, the results can be differentiated again.
+    /// Computes the product of `output_gradient` with the Jacobian of this tensor with respect to each tensor in
+    /// `with_respect_to`. `output_gradient` has this tensor's shape and dtype. If `create_graph`, the results can be
+    /// differentiated again.
     pub fn vector_jacobian_product(
         &self,
         output_gradient: &Tensor,
@@ -203,7 +209,7 @@ impl Tensor {
     ) -> Result<Vec<Tensor>> {
         self.check_output_gradient("gradients", output_gradient)?;
         if with_respect_to.iter().any(|t| !t.requires_grad()) {
-            let op = "a tensor to differentiate by";
+            let op = "a tensor to differentiate with respect to";
             return Err(Error::NoGradient { op, hint: ASK_FOR_GRADIENTS.to_owned() });
         }
         let mut swept =
@@ -220,7 +226,7 @@ impl Tensor {
         Ok(results)
     }
 
-    /// The gradients of leaves, and of other tensors that retain theirs.
+    /// Returns the gradients of leaves, and of other tensors that retain theirs.
     fn sweep_to_leaves(
         &self,
         output_gradient: &Tensor,
@@ -251,8 +257,8 @@ impl Tensor {
         if self.len() != 1 {
             let given = if op == "gradients" { "vector_jacobian_product()" } else { "backward_from()" };
             let hint = format!(
-                "a gradient can be made implicitly only for a scalar: reduce it with sum() or mean(), or give the \
-                 output's gradient with {given}"
+                "the output gradient is implicit only for a scalar: reduce it with sum() or mean(), or pass the \
+                 output gradient with {given}"
             );
             return Err(Error::shape(op, &[self.shape()], hint));
         }
@@ -267,24 +273,24 @@ impl Tensor {
             return Err(Error::shape(
                 op,
                 &[self.shape(), gradient.shape()],
-                "the output's gradient has its shape",
+                "the output gradient must have the output's shape",
             ));
         }
         if gradient.dtype() != self.dtype() {
             return Err(Error::dtype(
                 op,
                 &[self.dtype(), gradient.dtype()],
-                "the output's gradient has its dtype",
+                "the output gradient must have the output's dtype",
             ));
         }
         Ok(())
     }
 }
 
-const ASK_FOR_GRADIENTS: &str = "no tensor that it was computed from asked for gradients: make leaves with .with_grad(), and compute outside \
+const ASK_FOR_GRADIENTS: &str = "it depends on no tensor that requires gradients: make leaves with .with_grad(), and compute outside \
      no_grad()";
 
-/// The derivative of a composite by way of its body, for those of its `inputs` that `needs` marks.
+/// Differentiates a composite through its body, for the `inputs` marked in `needs`.
 fn differentiate_body(composite: &Composite, call: &rule::Call) -> Result<rule::InputGradients> {
     let create_graph = is_enabled();
     let output = {
@@ -297,7 +303,7 @@ fn differentiate_body(composite: &Composite, call: &rule::Call) -> Result<rule::
     }
     let inputs: Vec<Tensor> = call.inputs.iter().map(Tensor::from_term).collect::<Result<_>>()?;
     let targets: Vec<&Tensor> = inputs.iter().zip(call.needs).filter(|(_, n)| **n).map(|(t, _)| t).collect();
-    // Whatever is older than the body belongs to the caller's sweep.
+    // Nodes older than the body belong to the caller's sweep.
     let boundary = inputs.iter().map(|t| t.node().number).max();
     let gradient = Tensor::from_term(call.gradient)?;
     let mut swept = Sweep::towards(&output, &targets, boundary)?.run(&output, &gradient, create_graph)?;
@@ -305,26 +311,26 @@ fn differentiate_body(composite: &Composite, call: &rule::Call) -> Result<rule::
         let is_inner = |node: &&Arc<Node>| Some(node.number) > boundary;
         swept.path.iter().filter(is_inner).for_each(|node| node.release());
     }
-    // An input that appears twice has one gradient, which goes to its first place.
+    // An input that appears twice has one gradient, which is assigned to its first position.
     for (gradient, input) in gradients.iter_mut().zip(&inputs) {
         *gradient = swept.gradients.remove(&input.node().number).map(|found| found.term());
     }
     Ok(gradients)
 }
 
-/// Where a sweep goes.
+/// The path of a sweep.
 struct Sweep {
-    /// The nodes on the way, latest first.
+    /// The nodes to visit, latest first.
     path: Vec<Arc<Node>>,
-    /// Whose gradients are wanted; `None`: the leaves'.
+    /// The nodes whose gradients are wanted; `None` for the leaves.
     targets: Option<HashSet<u64, FastBuild>>,
-    /// Of the path, the nodes on which a target depends; `None`: all.
+    /// The nodes of the path that depend on a target; `None` for all.
     useful: Option<HashSet<u64, FastBuild>>,
-    /// Nodes up to this number are not passed through.
+    /// The sweep stops at nodes up to this number.
     boundary: Option<u64>,
 }
 
-/// What a sweep found.
+/// The result of a sweep.
 struct Swept {
     path: Vec<Arc<Node>>,
     gradients: HashMap<u64, Tensor, FastBuild>,
@@ -355,12 +361,12 @@ impl Sweep {
         Ok(sweep)
     }
 
-    /// True if the sweep goes on from this node to its operands.
+    /// Returns whether the sweep continues from this node to its operands.
     fn passes(&self, node: &Node) -> bool {
         *node.op() != Op::Buffer && Some(node.number) > self.boundary
     }
 
-    /// Finds the nodes between the root and those not older than number `first`.
+    /// Collects the nodes between the root and those numbered at least `first`.
     fn collect(&mut self, root: &Tensor, first: u64) -> Result<()> {
         let mut seen: HashSet<u64, FastBuild> = HashSet::default();
         let mut stack = vec![root.node().clone()];
@@ -369,7 +375,7 @@ impl Sweep {
             if self.passes(&node) && node.number > first {
                 if node.is_released() {
                     return Err(Error::NoGradient {
-                        // Its operations may be none that the caller knows of.
+                        // The caller may not know any of the operations in this graph.
                         op: "a graph that was released",
                         hint: "backward() has already run through it: keep it with backward_retain(), or compute the \
                                loss again"
@@ -399,8 +405,8 @@ impl Sweep {
         }
     }
 
-    /// Computes the gradients that leaves have collected: what they follow from would stay until the sums with the next ones
-    /// are read.
+    /// Evaluates the gradients already collected in the leaves. Otherwise the graph they depend on would stay alive
+    /// until their sums with the new gradients are read.
     fn evaluate_collected(&self) -> Result<()> {
         if is_recording() {
             return Ok(());
@@ -410,7 +416,7 @@ impl Sweep {
         Tensor::evaluate_all(&collected.iter().collect::<Vec<_>>())
     }
 
-    /// Applies the rules along the path.
+    /// Applies the gradient rules along the path.
     fn run(self, root: &Tensor, output_gradient: &Tensor, create_graph: bool) -> Result<Swept> {
         let _guard: GradientMode = record_gradients(create_graph);
         let mut pending: HashMap<u64, SmallVec<[Tensor; 2]>, FastBuild> = HashMap::default();

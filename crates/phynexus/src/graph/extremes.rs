@@ -1,5 +1,5 @@
-//! Between what integers are known to lie. An index that is known to be in range needs no check on the device, for which
-//! the host would have to wait.
+//! Known bounds of integers. An index known to be in range needs no check on the device, which would make the host
+//! wait.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,18 +11,18 @@ use crate::{
     op::{Binary, Combine, Op, PoolKind},
 };
 
-/// Between what integers are known to lie.
+/// Known bounds of a tensor's integers.
 #[derive(Clone)]
 pub(crate) struct Extremes {
     least: i64,
     greatest: i64,
-    /// True if both are elements, and not only bounds.
+    /// True if both bounds are attained by elements.
     exact: bool,
-    /// The arguments of a function that is being captured from which elements come: for other arguments it may not hold.
+    /// Arguments of the function being captured on which the bounds depend. They may not hold for other arguments.
     arguments: SmallVec<[Arc<Reliance>; 1]>,
 }
 
-/// Between what the elements of a captured function's argument must lie for what was recorded, if it relies on that.
+/// The range that the elements of a captured function's argument must lie in, if the recording relies on one.
 #[derive(Default)]
 pub(crate) struct Reliance(Mutex<Option<(i64, i64)>>);
 
@@ -42,7 +42,8 @@ impl Extremes {
         Extremes { least, greatest, exact: false, arguments: SmallVec::new() }
     }
 
-    /// The extremes of row-major elements; none of 64 unsigned bits.
+    /// Returns the extremes of little-endian elements; `None` for empty data and for dtypes other than integers up to
+    /// 64 signed bits.
     pub(crate) fn of_bytes(bytes: &[u8], dtype: DType) -> Option<Extremes> {
         macro_rules! of {
             ($t:ty) => {{
@@ -66,12 +67,12 @@ impl Extremes {
         Some(Extremes { exact: true, ..Extremes::between(least, greatest) })
     }
 
-    /// Of which only some elements remain.
+    /// For a result that has only some of the elements.
     pub(crate) fn into_bounds(self) -> Extremes {
         Extremes { exact: false, ..self }
     }
 
-    /// Those of both together.
+    /// Returns the bounds of both together.
     pub(crate) fn with(mut self, other: &Extremes) -> Extremes {
         for argument in &other.arguments {
             if !self.arguments.iter().any(|known| Arc::ptr_eq(known, argument)) {
@@ -82,7 +83,7 @@ impl Extremes {
         Extremes { least, greatest, exact: self.exact && other.exact, ..self }
     }
 
-    /// What follows for the result of an operation.
+    /// Derives the bounds of an operation's result.
     pub(crate) fn of_result(
         op: &Op,
         dtype: DType,
@@ -114,7 +115,7 @@ impl Extremes {
             Op::Binary(function) => of_arithmetic(*function, of(0), of(1))?,
             _ => return None,
         };
-        // What does not fit wraps.
+        // A cast wraps values that do not fit.
         let fits = |end: i64| match Scalar::Int(end).cast(dtype) {
             Scalar::Int(cast) => cast == end,
             Scalar::UInt(cast) => end >= 0 && cast == end as u64,
@@ -134,7 +135,8 @@ fn of_scalar(value: Scalar) -> Option<Extremes> {
     Some(Extremes { exact: true, ..Extremes::between(value, value) })
 }
 
-/// What follows for a function of integers that do not come from arguments, on whose own bounds a recording would rely then.
+/// Derives the bounds of integer arithmetic, but not for captured arguments. A recording would then rely on the bounds
+/// of the operands themselves.
 fn of_arithmetic(function: Binary, a: Option<Extremes>, b: Option<Extremes>) -> Option<Extremes> {
     let fixed = |known: &Extremes| known.arguments.is_empty();
     let b = b.filter(fixed)?;
@@ -148,7 +150,7 @@ fn of_arithmetic(function: Binary, a: Option<Extremes>, b: Option<Extremes>) -> 
         let results: Vec<i64> = pairs.into_iter().map(|(a, b)| f(a, b)).collect::<Option<_>>()?;
         Some(Extremes::between(*results.iter().min()?, *results.iter().max()?))
     };
-    // Monotonic in either operand, so that the extremes are among those of the ends.
+    // Each function is monotonic in either operand, so its extremes are at the ends.
     match function {
         Binary::Add => each(i64::checked_add),
         Binary::Sub => each(i64::checked_sub),
@@ -166,7 +168,7 @@ impl Tensor {
         }
     }
 
-    /// Between what its integers or truth values are known to lie.
+    /// Returns the known bounds of the tensor's integers or booleans.
     fn known(&self) -> Option<Extremes> {
         match self.node().op() {
             Op::Constant(value) => of_scalar(*value),
@@ -175,20 +177,21 @@ impl Tensor {
         }
     }
 
-    /// The least and the greatest element, if both are known: of integers that came from the host.
+    /// Returns the least and the greatest element, if they are known. They are known for integers that came from the
+    /// host.
     pub fn extremes(&self) -> Option<(i64, i64)> {
         self.known().filter(|known| known.exact).map(|known| (known.least, known.greatest))
     }
 
-    /// True if every element is known to lie between these, both included. While a function is captured, its recording relies on
-    /// that from then on.
+    /// Returns whether every element is known to lie in this range, inclusive. If a function is being captured, its
+    /// recording relies on this from now on.
     pub(crate) fn is_known_within(&self, least: i64, greatest: i64) -> bool {
         let known = self.known().filter(|known| least <= known.least && known.greatest <= greatest);
         known.iter().flat_map(|known| &known.arguments).for_each(|argument| argument.add((least, greatest)));
         known.is_some()
     }
 
-    /// Takes over what is known of another tensor with the same elements, as an argument of a function that is being captured.
+    /// Copies the bounds known for another tensor with the same elements, for an argument of a function being captured.
     pub(crate) fn note_argument(&self, other: &Tensor, reliance: Arc<Reliance>) {
         self.note(
             other.known().map(|known| Extremes { arguments: SmallVec::from_elem(reliance, 1), ..known }),

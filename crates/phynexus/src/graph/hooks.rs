@@ -1,4 +1,4 @@
-//! What happens when the gradient of a tensor is known: functions of users that see it, and may replace it.
+//! Gradient hooks: user functions that see a tensor's gradient and may replace it.
 
 use std::{
     any::Any,
@@ -12,9 +12,9 @@ use std::{
 use super::{Tensor, node::Node};
 use crate::{Error, Result};
 
-/// A function of a gradient.
+/// A user function of a gradient.
 pub trait HookFunction: Any + Send + Sync {
-    /// What it gives takes the gradient's place.
+    /// Returns the gradient that replaces `gradient`, or `None` to leave it unchanged.
     fn call(&self, gradient: &Tensor) -> Result<Option<Tensor>>;
 }
 
@@ -24,10 +24,10 @@ impl<F: Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static> HookFunct
     }
 }
 
-/// A function of a gradient, shared by the backward passes that call it.
+/// A hook, shared with the backward passes that call it.
 pub type Hook = Arc<dyn HookFunction>;
 
-/// A hook among those of its tensor. It does not keep them.
+/// Identifies a hook of a tensor. It does not keep the hooks alive.
 #[derive(Debug)]
 pub struct HookHandle {
     hooks: Weak<Shared>,
@@ -35,7 +35,7 @@ pub struct HookHandle {
 }
 
 impl HookHandle {
-    /// Takes the hook away; nothing if it is gone.
+    /// Removes the hook. Does nothing if it is already gone.
     pub fn remove(&self) {
         let Some(hooks) = self.hooks.upgrade() else { return };
         let mut list = hooks.list.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,7 +45,7 @@ impl HookHandle {
     }
 }
 
-/// The hooks of one tensor. Clones share them: see [`Tensor::set_hooks`].
+/// The hooks of one tensor. Clones share them; see [`Tensor::set_hooks`].
 #[derive(Clone, Default)]
 pub struct Hooks(Arc<Shared>);
 
@@ -70,8 +70,8 @@ impl Hooks {
         number
     }
 
-    /// Shows the functions that nobody but these hooks and their one holder has. It waits for nothing, so that a garbage
-    /// collector may call it anywhere.
+    /// Visits the functions that only these hooks hold, if these hooks have a single owner. Never blocks, so a garbage
+    /// collector may call it at any time.
     pub fn visit_own(&self, visit: &mut dyn FnMut(&dyn HookFunction)) {
         if Arc::strong_count(&self.0) != 1 {
             return;
@@ -80,7 +80,7 @@ impl Hooks {
         list.iter().filter(|(_, hook)| Arc::strong_count(hook) == 1).for_each(|(_, hook)| visit(&**hook));
     }
 
-    /// Takes out what [`Hooks::visit_own`] shows. To be dropped where no lock is held.
+    /// Takes out the functions that [`Hooks::visit_own`] visits. Drop them where no lock is held.
     pub fn take_own(&self) -> Vec<Hook> {
         if Arc::strong_count(&self.0) != 1 {
             return Vec::new();
@@ -89,13 +89,13 @@ impl Hooks {
         list.extract_if(.., |(_, hook)| Arc::strong_count(hook) == 1).map(|(_, hook)| hook).collect()
     }
 
-    /// What the functions make of a gradient, in the order in which they were added.
+    /// Applies the functions to a gradient, in the order in which they were added.
     pub(crate) fn apply(&self, mut gradient: Tensor) -> Result<Tensor> {
         let list = self.0.list.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (_, hook) in list {
             let Some(new) = hook.call(&gradient)? else { continue };
             if new.shape() != gradient.shape() || new.device() != gradient.device() {
-                let hint = "a hook gives a gradient of the shape, and on the device, of the one it was given";
+                let hint = "a hook must return a gradient with the shape and device of its argument";
                 return Err(Error::shape("hook", &[gradient.shape(), new.shape()], hint));
             }
             gradient = new.to_dtype(gradient.dtype())?;
@@ -108,33 +108,34 @@ impl Hooks {
     }
 }
 
-/// The hooks of a node, if it has any.
+/// Returns the hooks of a node, if it has any.
 pub(crate) fn of(node: &Node) -> Option<Hooks> {
     node.body().hooks.as_deref().cloned()
 }
 
 impl Tensor {
-    /// The hooks, made if there are none yet.
+    /// Returns the hooks. Creates them if necessary.
     fn hooks(&self, op: &'static str) -> Result<Hooks> {
         if !self.requires_grad() {
-            let hint = "it takes no part in gradients".to_owned();
+            let hint = "it does not require gradients".to_owned();
             return Err(Error::NoGradient { op, hint });
         }
         Ok(self.node().body().hooks.get_or_insert_default().as_ref().clone())
     }
 
-    /// Calls a function with this tensor's gradient whenever one is found; what it gives takes the gradient's place.
+    /// Registers a function that is called with this tensor's gradient whenever one is computed. The gradient it
+    /// returns replaces the original.
     ///
     /// # Errors
-    /// [`Error::NoGradient`] if no gradient flows here.
+    /// [`Error::NoGradient`] if the tensor does not require gradients.
     pub fn add_hook(&self, hook: Hook) -> Result<HookHandle> {
         let hooks = self.hooks("add_hook")?;
         let number = hooks.add(hook);
         Ok(HookHandle { hooks: Arc::downgrade(&hooks.0), number })
     }
 
-    /// Lets `look` see this tensor's hooks if this is the only handle of the tensor, so that no graph calls them and nobody
-    /// else shows them. It waits for nothing.
+    /// Calls `look` with this tensor's hooks if this is the tensor's only handle. In that case no graph calls the hooks
+    /// and no other handle visits them. Never blocks.
     pub fn with_own_hooks(&self, look: &mut dyn FnMut(&Hooks)) {
         if self.is_only_handle()
             && let Some(body) = self.node().try_body()
@@ -144,10 +145,10 @@ impl Tensor {
         }
     }
 
-    /// From now on [`Tensor::backward`] leaves this tensor's gradient in [`Tensor::grad`], as it does for leaves.
+    /// Makes [`Tensor::backward`] store this tensor's gradient in [`Tensor::grad`], as it does for leaves.
     ///
     /// # Errors
-    /// [`Error::NoGradient`] if no gradient flows here.
+    /// [`Error::NoGradient`] if the tensor does not require gradients.
     pub fn retain_grad(&self) -> Result<()> {
         if !self.is_leaf() {
             self.hooks("retain_grad")?.0.retains.store(true, Ordering::Release);
@@ -155,17 +156,17 @@ impl Tensor {
         Ok(())
     }
 
-    /// True if [`Tensor::retain_grad`] was asked for of a tensor that is no leaf.
+    /// Returns whether [`Tensor::retain_grad`] was called on this non-leaf tensor.
     pub fn retains_grad(&self) -> bool {
         of(self.node()).is_some_and(|hooks| hooks.retains())
     }
 
-    /// The hooks, if there are any.
+    /// Returns the hooks, if there are any.
     pub fn hooks_of_gradient(&self) -> Option<Hooks> {
         of(self.node())
     }
 
-    /// Gives this tensor the hooks of another one, whose place it takes.
+    /// Gives this tensor the hooks of the tensor that it replaces.
     pub fn set_hooks(&self, hooks: Hooks) {
         self.node().body().hooks = Some(Box::new(hooks));
     }

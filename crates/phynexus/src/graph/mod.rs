@@ -1,4 +1,4 @@
-//! The graph that operations are recorded in: nodes, users' handles to them, what is known of their values, hooks.
+//! The graph of recorded operations: nodes, user handles, known bounds of values, and hooks.
 
 mod extremes;
 mod hooks;

@@ -1,4 +1,4 @@
-//! Nodes as users' handles hold them: an operation and its operands until the data is there, then the data.
+//! Graph nodes. A node holds an operation and its operands until it is computed, and then its data.
 
 use std::{
     cell::RefCell,
@@ -21,16 +21,16 @@ use crate::{
     shape::{Dims, same_extents},
 };
 
-/// What a node computes, without its operands. Equal signatures are one object, so that plan keys compare ids.
+/// What a node computes, without its operands. Equal signatures are one object, so plan keys can compare ids.
 #[derive(Debug)]
 pub(crate) struct Signature {
     /// The operation.
     pub op: Op,
-    /// The result's element type.
+    /// The result's dtype.
     pub dtype: DType,
     /// The result's shape.
     pub shape: Dims,
-    /// Unique among all signatures ever made in this process.
+    /// Unique among all signatures of this process.
     pub id: u64,
 }
 
@@ -67,15 +67,15 @@ struct Interner {
 
 static INTERNER: Mutex<Option<Interner>> = Mutex::new(None);
 
-/// Signatures that a thread used last, each at a place that its hash tells: most nodes repeat one of few, and finding it
-/// here takes no lock.
+/// The size of each thread's table of recently used signatures, indexed by hash. Most nodes repeat one of a few
+/// signatures, and finding it here takes no lock.
 const RECENT: usize = 256;
 
 thread_local! {
     static RECENTLY_USED: RefCell<[Option<Arc<Signature>>; RECENT]> = const { RefCell::new([const { None }; RECENT]) };
 }
 
-/// The one signature object for these.
+/// Returns the unique signature object.
 pub(crate) fn intern(op: Op, dtype: DType, shape: Dims) -> Arc<Signature> {
     let mut hasher = FastHasher::default();
     hash_parts(&op, dtype, &shape, &mut hasher);
@@ -89,7 +89,7 @@ pub(crate) fn intern(op: Op, dtype: DType, shape: Dims) -> Arc<Signature> {
         return known;
     }
     let signature = intern_globally(op, dtype, shape);
-    // While a thread ends there is no such table. What was there before is dropped after the table was let go.
+    // The table is unavailable while the thread exits. The replaced entry is dropped after the table's borrow ends.
     let replaced = RECENTLY_USED.try_with(|recent| recent.borrow_mut()[place].replace(signature.clone()));
     drop(replaced);
     signature
@@ -115,10 +115,10 @@ fn intern_globally(op: Op, dtype: DType, shape: Dims) -> Arc<Signature> {
     signature
 }
 
-/// Operands of a node.
+/// The operands of a node.
 pub(crate) type Sources = SmallVec<[Arc<Node>; 3]>;
 
-/// Handles to the same nodes. One by one, for they are few: the list's own clone is made for many.
+/// Clones the handles one by one. For so few this is faster than the list's own `clone`.
 pub(crate) fn shared(sources: &Sources) -> Sources {
     let mut handles = Sources::new();
     sources.iter().for_each(|source| handles.push(source.clone()));
@@ -127,38 +127,38 @@ pub(crate) fn shared(sources: &Sources) -> Sources {
 
 /// A node of the lazy graph.
 pub(crate) struct Node {
-    /// What it computes.
+    /// What the node computes.
     pub signature: Arc<Signature>,
-    /// Where it lives and is computed.
+    /// The device that computes it and holds its data.
     pub device: Device,
-    /// Rises with creation: operands have smaller numbers.
+    /// Increases with creation, so operands have smaller numbers.
     pub number: u64,
-    /// True if a gradient can flow through it to a leaf that asked for one.
+    /// True if a gradient can flow through it to a leaf that requires one.
     pub requires_grad: bool,
-    /// Where the last walk of the scheduler met the node; meaningful only under its lock.
+    /// The node's position in the scheduler's last walk. Valid only under the claims lock.
     pub(crate) mark: AtomicU64,
     released: AtomicBool,
-    /// True while a thread computes it; meaningful only under the scheduler's lock.
+    /// True while a thread computes it. Valid only under the claims lock.
     pub(crate) in_flight: AtomicBool,
-    /// Set once the body has the data: told without a lock.
+    /// Set once the body has data. Readable without a lock.
     ready: AtomicBool,
     body: Mutex<Body>,
 }
 
-/// Most nodes never have data of their own, so that it is apart and the others are small.
+/// The mutable part of a node. Data is boxed to keep nodes small, because most never have data.
 #[derive(Default)]
 pub(crate) struct Body {
     pub(crate) sources: Sources,
     pub(crate) data: Option<Box<Storage>>,
     pub(crate) grad: Option<Tensor>,
-    /// Of a gradient, the value that was differentiated: computed with it if somebody still holds it, while what both follow
-    /// from is at hand.
+    /// For a gradient, the value that was differentiated. If still held, it is computed together with the gradient,
+    /// while their common inputs are at hand.
     pub(crate) beside: Option<Weak<Node>>,
-    /// True for a leaf in whose place another stands now: nobody would see a gradient collected here.
+    /// True for a leaf that another leaf has replaced. A gradient collected here would be lost.
     pub(crate) replaced: bool,
-    /// What is done with its gradient.
+    /// The hooks on its gradient.
     pub(crate) hooks: Option<Box<Hooks>>,
-    /// Between what its integers are known to lie.
+    /// The known bounds of its integers.
     pub(crate) extremes: Option<Box<Extremes>>,
 }
 
@@ -203,7 +203,7 @@ impl Node {
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The body, unless somebody has it now.
+    /// Returns the body, or `None` if it is locked.
     pub(crate) fn try_body(&self) -> Option<MutexGuard<'_, Body>> {
         self.body.try_lock().ok()
     }
@@ -213,27 +213,27 @@ impl Node {
         &self.signature.op
     }
 
-    /// The operands; empty for leaves and for computed nodes that let them go.
+    /// Returns the operands. Empty for leaves and for computed nodes that released theirs.
     pub(crate) fn sources(&self) -> Sources {
         shared(&self.body().sources)
     }
 
-    /// True if the data is there.
+    /// Returns whether the node has data.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
 
-    /// The data, if it is there.
+    /// Returns the data, if the node is computed.
     pub(crate) fn data(&self) -> Option<Storage> {
         self.body().data.as_deref().cloned()
     }
 
-    /// True if the operands must stay after the data is there, because a gradient may still be asked for.
+    /// Returns whether the node keeps its operands after it is computed, because a gradient may still be requested.
     pub(crate) fn keeps_sources(&self) -> bool {
         self.requires_grad && !self.released.load(Ordering::Acquire)
     }
 
-    /// Says that no gradient will be asked for through this node again.
+    /// Marks that no gradient will be requested through this node again.
     pub(crate) fn release(&self) {
         self.released.store(true, Ordering::Release);
         let mut body = self.body();
@@ -246,7 +246,7 @@ impl Node {
         self.released.load(Ordering::Acquire)
     }
 
-    /// Stores the data and lets the operands go unless a gradient needs them.
+    /// Stores the data, and releases the operands unless a gradient needs them.
     pub(crate) fn fulfil(&self, data: Storage) {
         let keep = self.keeps_sources();
         let data = Box::new(data);
@@ -260,7 +260,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// Long chains are taken apart in a loop: recursion would overflow the stack.
+    /// Drops long chains iteratively. Recursion would overflow the stack.
     fn drop(&mut self) {
         let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
         if body.sources.is_empty() && body.grad.is_none() {
@@ -276,7 +276,7 @@ impl Drop for Node {
     }
 }
 
-/// Moves the nodes that a body holds to those that are still to be dropped.
+/// Moves the nodes that a body holds to the list of nodes to drop.
 fn take_apart(body: &mut Body, pending: &mut SmallVec<[Arc<Node>; 8]>) {
     while let Some(source) = body.sources.pop() {
         pending.push(source);
@@ -305,7 +305,7 @@ mod tests {
         ] {
             assert_ne!((other.id, &*other), (first.id, &*first));
         }
-        // More than a thread remembers: what is found anew is the same.
+        // More signatures than the thread's table holds: each is still unique.
         let many: Vec<Arc<Signature>> = (0..3 * RECENT).map(sum).collect();
         assert!(many.iter().enumerate().all(|(extent, known)| Arc::ptr_eq(known, &sum(extent))));
         assert!(Arc::ptr_eq(&first, &many[31]));

@@ -1,4 +1,4 @@
-//! The handle that users hold: a reference to a node.
+//! The tensor handle that users hold: a reference to a node.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
 
 /// A multi-dimensional array: a cheap, shared, immutable handle.
 ///
-/// Tensors are values: an operation never changes one, and views do not alias. Clones share the data.
+/// Tensors are values: no operation changes one, and views do not alias. Clones share the data.
 #[derive(Clone)]
 pub struct Tensor(Arc<Node>);
 
@@ -21,7 +21,7 @@ impl Tensor {
     pub fn shape(&self) -> &[usize] {
         &self.0.signature.shape
     }
-    /// The element type.
+    /// The dtype.
     pub fn dtype(&self) -> DType {
         self.0.signature.dtype
     }
@@ -37,20 +37,20 @@ impl Tensor {
     pub fn len(&self) -> usize {
         element_count(self.shape())
     }
-    /// True if there is no element.
+    /// Returns whether the tensor has no elements.
     pub fn is_empty(&self) -> bool {
         self.shape().contains(&0)
     }
-    /// True if gradients flow to or through this tensor.
+    /// Returns whether gradients flow to or through this tensor.
     pub fn requires_grad(&self) -> bool {
         self.0.requires_grad
     }
-    /// True if the data is there, and reading it computes nothing.
+    /// Returns whether the data is ready, so that reading it computes nothing.
     pub fn is_evaluated(&self) -> bool {
         self.0.is_ready()
     }
 
-    /// True if both are one node of the graph: handles to the same result.
+    /// Returns whether both are handles to the same node of the graph.
     pub fn is_same(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -65,23 +65,23 @@ impl Tensor {
         Tensor(node)
     }
 
-    /// A leaf over data that exists.
+    /// Makes a leaf from existing data.
     pub fn from_storage(device: Device, dtype: DType, storage: Storage) -> Tensor {
         let signature = intern(Op::Buffer, dtype, storage.layout.shape.clone());
         Tensor(Node::ready(signature, device, storage, false))
     }
 
-    /// True if neither a graph nor anybody else has the tensor.
+    /// Returns whether this is the only handle: no graph and no other handle refers to the node.
     pub(crate) fn is_only_handle(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 
-    /// True for a tensor that is data rather than the result of recorded operations.
+    /// Returns whether the tensor is a leaf, that is, data rather than the result of a recorded operation.
     pub fn is_leaf(&self) -> bool {
         *self.0.op() == Op::Buffer
     }
 
-    /// The gradient collected by [`Tensor::backward`], on leaves that asked for one.
+    /// The gradient collected by [`Tensor::backward`], for leaves that require one and for tensors that retain theirs.
     pub fn grad(&self) -> Option<Tensor> {
         self.0.body().grad.clone()
     }

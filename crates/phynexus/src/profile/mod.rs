@@ -1,7 +1,7 @@
-//! What ran where, how often and for how long.
+//! Profiling: what ran where, how often and for how long.
 //!
-//! A [`Profiler`] notes the work of all threads from its start to its end. Kernels and transfers are timed by the device's
-//! own clock where its driver has one, else by the host's, and every figure says by which.
+//! A [`Profiler`] records the work of all threads from its start to its end. Kernels and transfers are timed by the
+//! device's clock if its driver has one, otherwise by the host's. Every figure states its clock.
 //!
 //! ```
 //! use phynexus::{Tensor, oracle::reference_device, profile::{Detail, Profiler}};
@@ -19,9 +19,9 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `recorder` | what is noted while a profiler runs |
+//! | `recorder` | what is recorded while a profiler runs |
 //! | `result` | a finished profile: rows, figures, the table |
-//! | `trace` | the timeline as Chrome's trace format |
+//! | `trace` | the timeline in Chrome's trace format |
 
 mod recorder;
 mod result;
@@ -44,13 +44,13 @@ pub use result::{
 
 use crate::{Error, Result};
 
-/// How much a profiler notes.
+/// How much a profiler records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Every kind of step: how often, and the host's time. On a device with a queue, that is the time to submit it.
+    /// Every kind of step, with its count and host time. On a device with a queue, the host time is the time to submit.
     Counts,
-    /// Also every kernel, transfer and change of memory with its time, by the device's clock where it has one, and what the
-    /// host does in between. Where a device has no clock, every step is waited for.
+    /// Also every kernel, transfer and change of memory with its time, by the device's clock if it has one, and the
+    /// host's work in between. A device without a clock is synchronized after every step.
     Timeline,
 }
 
@@ -59,22 +59,22 @@ const COUNTS: u8 = 1;
 const TIMELINE: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(OFF);
-/// Counts profilers, so that what one of them began is not taken for the next one's.
+/// Numbers the profilers, so that late reports for one are not attributed to the next.
 static SESSION: AtomicU64 = AtomicU64::new(0);
 
-/// Notes what runs until it is finished or dropped. There is one at a time in a process.
+/// Records work until it is finished or dropped. Only one can run in a process.
 #[derive(Debug)]
 pub struct Profiler(u64);
 
 impl Profiler {
-    /// Begins to note the work of every thread.
+    /// Starts recording the work of every thread.
     ///
     /// # Errors
-    /// [`Error::Argument`] if another profiler runs.
+    /// [`Error::Argument`] if another profiler is running.
     pub fn start(detail: Detail) -> Result<Profiler> {
         let mut recorder = recorder::lock();
         if recorder.is_some() {
-            let message = "another profiler is running: finish it first; there is one for all threads";
+            let message = "another profiler is running: finish it first, since only one can run per process";
             return Err(Error::argument("profile", message));
         }
         let session = SESSION.fetch_add(1, Ordering::Relaxed) + 1;
@@ -83,11 +83,11 @@ impl Profiler {
         Ok(Profiler(session))
     }
 
-    /// Ends it, waits for the devices whose times are still to come, and tells what was noted. A device that does not tell,
-    /// as one that was lost, is among the profile's [`failures`](Profile::failures).
+    /// Stops recording, waits for devices with outstanding times, and returns the profile. A device that fails to
+    /// report, for example because it was lost, is listed in [`failures`](Profile::failures).
     ///
     /// # Errors
-    /// [`Error::Internal`] if what was noted is gone.
+    /// [`Error::Internal`] if the recording is lost.
     pub fn finish(self) -> Result<Profile> {
         STATE.store(OFF, Ordering::Release);
         let clocks = recorder::lock().as_mut().map(|r| std::mem::take(&mut r.clocks)).unwrap_or_default();
@@ -102,7 +102,7 @@ impl Profiler {
 impl Drop for Profiler {
     fn drop(&mut self) {
         let mut recorder = recorder::lock();
-        // After it was finished there may be another one.
+        // A finished profiler may already have a successor.
         if recorder.as_ref().is_some_and(|recorder| recorder.session == self.0) {
             STATE.store(OFF, Ordering::Release);
             drop(recorder.take());
@@ -110,19 +110,19 @@ impl Drop for Profiler {
     }
 }
 
-/// True while a profiler runs.
+/// Returns whether a profiler is running.
 #[inline]
 pub(crate) fn is_enabled() -> bool {
     STATE.load(Ordering::Relaxed) != OFF
 }
 
-/// The number of the profiler that wants a timeline, if one does.
+/// Returns the number of the running profiler, if it records a timeline.
 #[inline]
 pub(crate) fn timeline() -> Option<u64> {
     (STATE.load(Ordering::Relaxed) == TIMELINE).then(|| SESSION.load(Ordering::Relaxed))
 }
 
-/// The time of an instant since another, 0 if it came before.
+/// Returns the time from `origin` to `instant`, or 0 if `instant` is earlier.
 fn since(instant: Instant, origin: Instant) -> Duration {
     instant.saturating_duration_since(origin)
 }

@@ -1,4 +1,4 @@
-//! What is noted while a profiler runs.
+//! Records events while a profiler runs.
 
 use std::{
     cell::{Cell, RefCell},
@@ -23,7 +23,7 @@ use crate::{
     kernel::step::StepSummary,
 };
 
-/// More events, and more changes of memory, than this are counted only.
+/// The maximum number of events kept, and of memory samples. Further ones are only counted.
 const EVENTS: usize = 400_000;
 
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
@@ -34,7 +34,7 @@ thread_local! {
     static RUN: Cell<Option<Run>> = const { Cell::new(None) };
     /// When this thread recorded the first operation that is not evaluated yet.
     static RECORDING: Cell<Option<Instant>> = const { Cell::new(None) };
-    /// For each phase that this thread is in, the time of the phases inside it.
+    /// For each phase that this thread is in, the time spent in nested phases.
     static PHASES: RefCell<Vec<Duration>> = const { RefCell::new(Vec::new()) };
     static THREAD: u32 = THREADS.fetch_add(1, Ordering::Relaxed);
 }
@@ -43,7 +43,7 @@ pub(super) fn lock() -> MutexGuard<'static, Option<Recorder>> {
     RECORDER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does something with the recorder, if there is one.
+/// Runs `action` on the recorder, if a profiler is running.
 fn with<T>(action: impl FnOnce(&mut Recorder) -> T) -> Option<T> {
     lock().as_mut().map(action)
 }
@@ -54,23 +54,23 @@ pub(crate) struct Run {
     session: u64,
     kind: usize,
     number: u64,
-    /// True once the device's clock is at work on it.
+    /// True once the device's clock times part of the step.
     timed: bool,
 }
 
-/// A device that tells times later.
+/// A device that reports times later.
 pub(crate) trait DeviceClock: Send + Sync {
-    /// Waits until it knows them, and notes what it was asked to time by [`finished_span`] and [`count_device_time`].
+    /// Waits for the outstanding times and reports them with [`finished_span`] and [`count_device_time`].
     fn tell(&self) -> Result<()>;
 }
 
-/// Something timed on a device.
+/// A span of time on a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) track: Track,
     pub(crate) device: Arc<str>,
     pub(crate) name: Arc<str>,
-    /// How it was launched, for people; may be empty.
+    /// How it was launched, for display. May be empty.
     pub(crate) detail: String,
     pub(crate) bytes: u64,
 }
@@ -92,7 +92,7 @@ impl Times {
     }
 }
 
-/// What rows are made of: the steps of one kind, or the transfers of one direction.
+/// The data of one row: the steps of one kind, or the transfers in one direction.
 struct Kind {
     track: Track,
     name: Arc<str>,
@@ -109,7 +109,7 @@ pub(crate) struct Recorder {
     pub(super) session: u64,
     started: Instant,
     kinds: Vec<Kind>,
-    /// By the address of a summary, which `summaries` keeps alive.
+    /// Indexed by the address of a summary, which `summaries` keeps alive.
     by_summary: HashMap<usize, usize>,
     summaries: Vec<Arc<StepSummary>>,
     by_name: HashMap<(Track, Arc<str>, Arc<str>), usize>,
@@ -159,7 +159,7 @@ impl Recorder {
         self.kinds.len() - 1
     }
 
-    /// The number of a kind of step.
+    /// Returns the index of a kind of step.
     fn kind(&mut self, device: Device, summary: &Arc<StepSummary>) -> usize {
         let address = Arc::as_ptr(summary).addr();
         if let Some(&kind) = self.by_summary.get(&address) {
@@ -288,7 +288,7 @@ impl Recorder {
     }
 }
 
-/// Runs a step of `device` and notes it. A step that fails is not counted.
+/// Runs a step of `device` and records it. A step that fails is not counted.
 pub(crate) fn step(
     device: Device,
     summary: &Arc<StepSummary>,
@@ -300,7 +300,7 @@ pub(crate) fn step(
     let detailed = timeline().is_some();
     let Some((session, kind)) = with(|r| (r.session, r.kind(device, summary))) else { return run() };
     let number = RUNS.fetch_add(1, Ordering::Relaxed);
-    /// The run around this one, which is back even if an interruption unwinds through this one.
+    /// Restores the enclosing run, even if an interruption unwinds.
     struct Outer(Option<Run>);
     impl Drop for Outer {
         fn drop(&mut self) {
@@ -315,7 +315,7 @@ pub(crate) fn step(
     result?;
     let Some(this) = this else { return Ok(()) };
     if detailed && !this.timed {
-        // Else the host's time would be that of the submission.
+        // Without this, the host time would only be the time to submit.
         device.synchronize()?;
     }
     let time = begun.elapsed();
@@ -327,14 +327,14 @@ pub(crate) fn step(
     Ok(())
 }
 
-/// The step that this thread runs, from now on known to be timed by its device's clock.
+/// Returns the step that this thread runs, and marks it as timed by its device's clock.
 pub(crate) fn current_run() -> Option<Run> {
     let run = RUN.get().map(|run| Run { timed: true, ..run });
     RUN.set(run);
     run
 }
 
-/// Adds a clock that is asked for its times in the end.
+/// Adds a clock that is queried at the end.
 pub(crate) fn attach(session: u64, clock: Arc<dyn DeviceClock>) {
     with(|r| {
         if r.session == session {
@@ -343,12 +343,12 @@ pub(crate) fn attach(session: u64, clock: Arc<dyn DeviceClock>) {
     });
 }
 
-/// The time since the profiler was started.
+/// Returns the time since the profiler started.
 pub(crate) fn now() -> Duration {
     with(|r| r.started.elapsed()).unwrap_or_default()
 }
 
-/// Notes something that a device timed, if the profiler is still the one that asked for it.
+/// Records a span that a device timed, if its profiler is still running.
 pub(crate) fn finished_span(session: u64, span: Span, start: Duration, time: Duration) {
     with(|r| {
         if r.session == session {
@@ -357,7 +357,7 @@ pub(crate) fn finished_span(session: u64, span: Span, start: Duration, time: Dur
     });
 }
 
-/// Notes a device's time for the whole of a step.
+/// Records the device time of a whole step.
 pub(crate) fn count_device_time(run: Run, time: Duration) {
     with(|r| {
         if r.session == run.session {
@@ -366,7 +366,7 @@ pub(crate) fn count_device_time(run: Run, time: Duration) {
     });
 }
 
-/// Notes something that the host timed from `begun` until now.
+/// Records a span that the host timed, from `begun` until now.
 pub(crate) fn host_span(span: Span, begun: Instant) {
     let time = begun.elapsed();
     with(|r| {
@@ -375,7 +375,7 @@ pub(crate) fn host_span(span: Span, begun: Instant) {
     });
 }
 
-/// Notes what a pool holds.
+/// Records the state of a memory pool.
 pub(crate) fn memory(device: &str, statistics: &MemoryStatistics) {
     if timeline().is_none() {
         return;
@@ -394,13 +394,13 @@ pub(crate) fn memory(device: &str, statistics: &MemoryStatistics) {
     });
 }
 
-/// What a thread does until this is dropped.
+/// Ends a phase of this thread when dropped.
 pub(crate) struct PhaseGuard {
     phase: Phase,
     begun: Instant,
 }
 
-/// Notes that this thread begins something; nothing if nobody wants to know.
+/// Begins a phase of this thread. Returns `None` if no profiler records a timeline.
 pub(crate) fn phase(phase: Phase) -> Option<PhaseGuard> {
     timeline()?;
     PHASES.with_borrow_mut(|phases| phases.push(Duration::ZERO));
@@ -421,7 +421,7 @@ impl Drop for PhaseGuard {
     }
 }
 
-/// Notes a phase: its time from beginning to end, and without those inside it.
+/// Records a phase: its total time, and its own time without nested phases.
 fn finish_phase(phase: Phase, begun: Instant, time: Duration, own: Duration) {
     with(|r| {
         if begun < r.started {
@@ -444,7 +444,7 @@ fn finish_phase(phase: Phase, begun: Instant, time: Duration, own: Duration) {
     });
 }
 
-/// Notes that this thread records an operation.
+/// Records that this thread records an operation.
 #[inline]
 pub(crate) fn note_recording() {
     if timeline().is_some() && RECORDING.get().is_none() {
@@ -452,7 +452,7 @@ pub(crate) fn note_recording() {
     }
 }
 
-/// Notes that what this thread has recorded is evaluated now.
+/// Records that this thread now evaluates what it has recorded.
 pub(crate) fn end_recording() {
     if timeline().is_some()
         && let Some(begun) = RECORDING.take()

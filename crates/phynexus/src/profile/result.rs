@@ -13,46 +13,46 @@ use crate::{
     text::show_count,
 };
 
-/// Whose time it is.
+/// The clock that measured a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Clock {
-    /// The device's own: from when it began to when it had finished. A kernel of a few microseconds on an idle device
-    /// includes its way there.
+    /// The device's clock, from the start of the work to its end. For a kernel of a few microseconds on an idle device,
+    /// this includes the launch latency.
     Device,
-    /// The host's.
+    /// The host's clock.
     Host,
 }
 
-/// What kind of thing it is.
+/// The kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Track {
-    /// Computing, on a device.
+    /// Computation on a device.
     Kernels,
-    /// Copying between host and device.
+    /// Copies between host and device.
     Transfers,
-    /// What the host does meanwhile.
+    /// Work of the host.
     Host,
 }
 
-/// What the host does besides kernels and transfers.
+/// Work of the host other than kernels and transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
-    /// From the first operation recorded to its evaluation, with what the program does in between.
+    /// From the first recorded operation to its evaluation, including the program's own work in between.
     Recording,
     /// Walking the graph and finding its plan.
     Evaluating,
     /// Making a plan.
     Planning,
-    /// Making a plan's steps ready to run.
+    /// Compiling a plan's steps.
     Compiling,
-    /// Giving steps to a device that has a clock of its own.
+    /// Submitting steps to a device with its own clock.
     Submitting,
-    /// Waiting for a device, to read from it or because somebody asked.
+    /// Waiting for a device, to read from it or on request.
     Waiting,
 }
 
 impl Phase {
-    /// In a word.
+    /// Returns the name of the phase.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Recording => "recording",
@@ -65,45 +65,46 @@ impl Phase {
     }
 }
 
-/// The steps of one kind on one device, or the transfers of one direction.
+/// The steps of one kind on one device, or the transfers in one direction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileRow {
     /// Kernels or transfers.
     pub track: Track,
-    /// What they are and compute.
+    /// The name of the step or transfer, including what it computes.
     pub name: String,
     /// The device they ran on.
     pub device: String,
-    /// How many ran.
+    /// The number of runs.
     pub count: u64,
-    /// Their time together.
+    /// The total time.
     pub time: Duration,
-    /// The shortest.
+    /// The shortest time.
     pub least: Duration,
-    /// The longest.
+    /// The longest time.
     pub most: Duration,
-    /// Whose time that is. If the host's, and in a profile that only counts, a device with a queue was given the work in it.
+    /// The clock of these times. With the host's clock in a profile of [`Detail::Counts`](super::Detail::Counts), the
+    /// time on a device with a queue is the time to submit.
     pub clock: Clock,
-    /// Bytes of the tensors read and written together, or copied.
+    /// Total bytes of the tensors read and written, or of the copies.
     pub bytes: u64,
-    /// Arithmetic operations together, each function counted as one and each multiply-add as two.
+    /// Total arithmetic operations. A function counts as one and a multiply-add as two.
     pub operations: u64,
-    /// Matrix products and convolutions of factors other than whole `float32`s, whose peak is another.
+    /// True for matrix products and convolutions of factors other than full `float32`. These have a different peak.
     pub own_peak: bool,
 }
 
 impl ProfileRow {
-    /// The time of one.
+    /// Returns the mean time of a run.
     pub fn mean(&self) -> Duration {
         self.time.div_f64(self.count.max(1) as f64)
     }
 
-    /// Bytes a second; absent if no time was measured.
+    /// Returns bytes per second, or `None` if no time was measured.
     pub fn bytes_per_second(&self) -> Option<f64> {
         self.rate(self.bytes)
     }
 
-    /// Operations a second; absent if no time was measured.
+    /// Returns operations per second, or `None` if no time was measured.
     pub fn operations_per_second(&self) -> Option<f64> {
         self.rate(self.operations)
     }
@@ -112,36 +113,37 @@ impl ProfileRow {
         (!self.time.is_zero()).then(|| amount as f64 / self.time.as_secs_f64())
     }
 
-    /// The share of the roofline (Williams, Waterman, Patterson 2009): the time that the bytes or the operations take at
-    /// least, whichever is longer, over the time it took. More than 1 means that data came from a cache: bytes are those of
-    /// the tensors, the peak is that of the device's memory. Absent for transfers, where a peak is not known, and for products of other types than `float32`, which have peaks of their own.
+    /// Returns the fraction of the roofline (Williams, Waterman, Patterson 2009): the minimum time for the bytes or for
+    /// the operations, whichever is longer, divided by the measured time. A value above 1 means that data came from a
+    /// cache, because bytes are those of the tensors and the peak is that of the device's memory. Returns `None` for
+    /// transfers, for unknown peaks, and for products of dtypes other than `float32`, which have different peaks.
     pub fn roofline(&self, peaks: &Peaks) -> Option<f64> {
         let (bytes, operations) = peaks.bytes.zip(peaks.operations)?;
         let least = (self.bytes as f64 / bytes).max(self.operations as f64 / operations);
         (self.has_roof() && !self.time.is_zero()).then(|| least / self.time.as_secs_f64())
     }
 
-    /// Whether the peaks are those of its work.
+    /// Returns whether the device's peaks apply to this work.
     pub(crate) fn has_roof(&self) -> bool {
         self.track == Track::Kernels && !self.own_peak
     }
 }
 
-/// What the host did: one phase.
+/// One phase of the host's work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostRow {
-    /// What.
+    /// The phase.
     pub phase: Phase,
-    /// How often.
+    /// The number of occurrences.
     pub count: u64,
-    /// The time together, without that of phases inside it.
+    /// The total time without nested phases.
     pub time: Duration,
 }
 
-/// Where the figures of what a device can do at most come from.
+/// The source of a device's peak rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeakOrigin {
-    /// Clock rates and widths that the driver tells.
+    /// Clock rates and widths reported by the driver.
     Specification,
     /// A copy of large tensors and a product of large matrices, timed in this process.
     Measured,
@@ -150,49 +152,49 @@ pub enum PeakOrigin {
 /// A device that ran something.
 #[derive(Clone, Debug)]
 pub struct DeviceProfile {
-    /// Which.
+    /// The device.
     pub device: Device,
     /// Its model.
     pub model: String,
-    /// What it can do at most.
+    /// Its peak rates.
     pub peaks: Peaks,
-    /// How that is known.
+    /// The source of the peak rates.
     pub origin: PeakOrigin,
-    /// What its pool held in the end.
+    /// The state of its memory pool at the end.
     pub memory: MemoryStatistics,
 }
 
-/// One thing on the timeline.
+/// One event on the timeline.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// Kernels, transfers or the host.
+    /// The kind of work.
     pub track: Track,
     /// The device.
     pub device: Arc<str>,
-    /// The kernel's name, or what was done.
+    /// The name of the kernel or of the work.
     pub name: Arc<str>,
-    /// How a kernel was launched, or for what. May be empty.
+    /// How a kernel was launched, or other details. May be empty.
     pub detail: String,
-    /// When it began, since the profiler's start.
+    /// The start, relative to the profiler's start.
     pub start: Duration,
-    /// How long it took.
+    /// The duration.
     pub time: Duration,
-    /// Bytes of the tensors, where the event is a whole step or a transfer.
+    /// Bytes of the tensors, if the event is a whole step or a transfer.
     pub bytes: u64,
-    /// Arithmetic operations, where the event is a whole step.
+    /// Arithmetic operations, if the event is a whole step.
     pub operations: u64,
-    /// Whose time it is.
+    /// The clock of these times.
     pub clock: Clock,
-    /// The number of the host's thread.
+    /// The number of the host thread.
     pub thread: u32,
 }
 
-/// What a device's pool held at a time.
+/// The state of a device's memory pool at one time.
 #[derive(Clone, Debug)]
 pub struct MemorySample {
     /// The device.
     pub device: Arc<str>,
-    /// When, since the profiler's start.
+    /// The time since the profiler's start.
     pub at: Duration,
     /// Bytes held by live tensors.
     pub allocated: usize,
@@ -200,41 +202,41 @@ pub struct MemorySample {
     pub reserved: usize,
 }
 
-/// What a profiler has noted.
+/// The result of a profiler.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// From its start to its end.
+    /// From the profiler's start to its end.
     pub duration: Duration,
-    /// Kernels by kind, the longest time first, then transfers.
+    /// Kernels by kind, longest time first, then transfers.
     pub rows: Vec<ProfileRow>,
-    /// What the host did; empty for [`Detail::Counts`](super::Detail::Counts), as are events and memory.
+    /// The host's phases. Empty for [`Detail::Counts`](super::Detail::Counts), as are `events` and `memory`.
     pub host: Vec<HostRow>,
     /// The devices that ran something.
     pub devices: Vec<DeviceProfile>,
-    /// The timeline, by start.
+    /// The timeline, sorted by start.
     pub events: Vec<Event>,
     /// Memory over time.
     pub memory: Vec<MemorySample>,
-    /// Events and changes of memory that were too many to keep. The rows count them.
+    /// The number of events and memory samples that were not kept. The rows include them.
     pub left_out: u64,
-    /// Why devices did not tell their times; what ran on them last is missing.
+    /// Errors of devices that did not report their times. Their latest work is missing.
     pub failures: Vec<Error>,
 }
 
 impl Profile {
-    /// The rows of kernels.
+    /// Returns the rows of kernels.
     pub fn kernels(&self) -> impl Iterator<Item = &ProfileRow> {
         self.rows.iter().filter(|row| row.track == Track::Kernels)
     }
 
-    /// What the device of a row can do at most; nothing known if it is not one of the profile's.
+    /// Returns the peak rates of a row's device. They are unknown if the profile does not include that device.
     pub fn peaks(&self, row: &ProfileRow) -> Peaks {
         let device = self.devices.iter().find(|d| d.device.name() == row.device);
         device.map(|d| d.peaks).unwrap_or_default()
     }
 }
 
-/// A table: a line for each row, then the host, devices and their memory.
+/// Formats a table with one line per row, followed by the host, devices and memory.
 impl Display for Profile {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let all: Duration = self.kernels().map(|row| row.time).sum();
@@ -310,21 +312,21 @@ impl Display for Profile {
             writeln!(f, "times are missing: {failure}")?;
         }
         if self.left_out > 0 {
-            writeln!(f, "{} events were too many for the timeline; the rows count them", self.left_out)?;
+            writeln!(f, "{} events did not fit in the timeline; the rows include them", self.left_out)?;
         }
         Ok(())
     }
 }
 
-/// What a share of the roofline above 1 means.
-pub const ABOVE_THE_ROOF: &str = "more than 100% of the roof: the roof is the device's memory, and tensors that a cache holds come faster; \
-    of a table that is looked up all rows count, though only some are read";
+/// Explains a roofline fraction above 1.
+pub const ABOVE_THE_ROOF: &str = "more than 100% of the roof: the roof is the device's memory, and cached tensors are read faster; \
+    a table lookup counts all rows, though only some are read";
 
 fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.1}%", share * 100.0))
 }
 
-/// A rate with the prefix that fits, of three digits at least: `3.35 TB/s`, `87.2 MFLOP/s`.
+/// Formats a rate with a fitting prefix and at least three digits: `3.35 TB/s`, `87.2 MFLOP/s`.
 pub fn show_rate(rate: f64, unit: &str) -> String {
     let prefixes = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let (scale, prefix) = prefixes.into_iter().find(|(scale, _)| rate >= *scale).unwrap_or((1.0, ""));
@@ -333,7 +335,7 @@ pub fn show_rate(rate: f64, unit: &str) -> String {
     format!("{value:.digits$} {prefix}{unit}")
 }
 
-/// A rate in billions: `3350.2`; of a small one two digits that are not 0: `0.0013`.
+/// Formats a rate in billions: `3350.2`. A small one gets two significant digits: `0.0013`.
 pub fn show_giga(rate: f64) -> String {
     let giga = rate / 1e9;
     let digits = match giga {
@@ -343,7 +345,7 @@ pub fn show_giga(rate: f64) -> String {
     format!("{giga:.digits$}")
 }
 
-/// A time in words: `3.21 ms`.
+/// Formats a time: `3.21 ms`.
 pub(crate) fn show_time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds {

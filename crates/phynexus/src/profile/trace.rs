@@ -1,7 +1,7 @@
-//! The timeline in Chrome's trace event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+//! Exports the timeline in Chrome's trace event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 //!
-//! The host is a process with a track for each thread; every device is one with a track of kernels, one of transfers and a
-//! counter of its memory. Times are in microseconds from the profiler's start.
+//! The host is a process with one track per thread. Each device is a process with a track of kernels, a track of
+//! transfers and a memory counter. Times are in microseconds since the profiler's start.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::result::{Clock, Event, Profile, Track};
 const HOST: usize = 1;
 
 impl Profile {
-    /// The timeline as a JSON document.
+    /// Returns the timeline as a JSON document.
     pub fn chrome_trace(&self) -> String {
         let mut out = Lines(String::from("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"), true);
         let mut devices: Vec<&str> = self.devices.iter().map(|d| d.device.name()).collect();
@@ -31,7 +31,7 @@ impl Profile {
         for event in &self.events {
             let (process, track, name) = match event.track {
                 Track::Host => (HOST, event.thread, format!("thread {}", event.thread)),
-                // What the host timed may overlap with what another thread timed.
+                // Events timed by the host may overlap with those of another thread, so each thread has a track.
                 Track::Kernels if event.clock == Clock::Host => {
                     (process(&event.device), 2 * event.thread, "kernels".to_owned())
                 }
@@ -60,7 +60,7 @@ impl Profile {
     }
 }
 
-/// The list of events, and whether the next is the first.
+/// The list of events, and whether the next one is the first.
 struct Lines(String, bool);
 
 impl Lines {
@@ -98,7 +98,7 @@ impl Lines {
     }
 }
 
-/// A string of JSON.
+/// A JSON string.
 struct Text<'a>(&'a str);
 
 impl std::fmt::Display for Text<'_> {

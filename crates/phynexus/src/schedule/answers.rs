@@ -1,4 +1,4 @@
-//! What a device answers for each node of a graph: a part of a fused kernel, a routine, or not at all.
+//! How a device supports each node of a graph: as part of a fused kernel, as a separate routine, or not at all.
 
 use smallvec::SmallVec;
 
@@ -8,7 +8,7 @@ use crate::{
     op::ir::{Id, Ir, IrNode},
 };
 
-/// The answers for the nodes of a rewritten graph, in their order.
+/// The device's support for each node of a rewritten graph, in node order.
 pub(super) struct Answers(Vec<Support>);
 
 impl Answers {
@@ -16,7 +16,7 @@ impl Answers {
         Answers::by(ir, |node, operands| device.backend().support(node, operands))
     }
 
-    /// The answers that a function gives.
+    /// Uses the given function in place of a device.
     pub(super) fn by(ir: &Ir, support: impl Fn(&IrNode, &[DType]) -> Support) -> Answers {
         let answer = |node: &IrNode| {
             let dtypes: SmallVec<[DType; 4]> = node.inputs.iter().map(|&i| ir.node(i).dtype).collect();
@@ -25,7 +25,8 @@ impl Answers {
         Answers(ir.nodes.iter().map(answer).collect())
     }
 
-    /// Whether the node is a step of its own. One that the device refuses runs on the CPU in the usual way.
+    /// Returns whether the node is a separate step. A node that the device refuses runs on the CPU as its operation
+    /// usually does.
     pub(super) fn is_routine(&self, ir: &Ir, node: Id) -> bool {
         match &self.0[node as usize] {
             Support::Fused => false,
@@ -34,7 +35,7 @@ impl Answers {
         }
     }
 
-    /// Why the device does not compute the node, if it refuses it.
+    /// Returns why the device refuses the node, or `None` if it does not.
     pub(super) fn refusal(&self, node: Id) -> Option<String> {
         match &self.0[node as usize] {
             Support::Unsupported(reason) => Some(reason.clone()),

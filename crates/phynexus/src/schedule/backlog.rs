@@ -1,9 +1,11 @@
 //! Bounds on pending work.
 //!
-//! Each thread lists the nodes that it records. Values that somebody holds are computed by themselves when the memory that
-//! only pending nodes keep alive, or the number of nodes recorded since the last evaluation, exceeds a bound: forgotten reads
-//! cannot pile up work. The list is looked through where memory is allocated, which is between the parts of a computation
-//! rather than within them, so that the graphs of a loop's steps stay equal from step to step.
+//! Each thread lists the nodes that it records. Held values are computed automatically when a bound is exceeded: either
+//! the memory that only pending nodes keep alive, or the number of nodes recorded since the last evaluation. A program
+//! that never reads its results therefore cannot accumulate unbounded work.
+//!
+//! The list is scanned where memory is allocated. That happens between the parts of a computation, not within them, so
+//! the graphs of a loop's steps stay equal from step to step.
 
 mod survey;
 
@@ -18,17 +20,17 @@ use self::survey::Survey;
 use super::{capture::is_recording, evaluate_roots};
 use crate::{Device, Error, Result, Tensor, graph::node::Node, interrupt::Shield};
 
-/// Nodes that may be recorded without an evaluation.
+/// Nodes that may be recorded before an evaluation is forced.
 const NODES: usize = 1 << 15;
-/// Pending nodes that two evaluations may have left over.
+/// Pending nodes that may survive two evaluations.
 const LEFT_OVER: usize = 1 << 12;
-/// Bytes that pending nodes may always keep alive.
+/// Bytes that pending nodes may keep alive on any device.
 const BYTES: usize = 1 << 18;
-/// The share of a device's memory in use that pending nodes may keep alive.
+/// Pending nodes may keep alive one part in `SHARE` of the device memory in use.
 const SHARE: usize = 32;
-/// Bytes allocated for each pending node before the nodes are looked through again.
+/// Bytes that must be allocated per pending node before the list is scanned again.
 const PAYS: usize = 256;
-/// Uploads smaller than this are counted but never lead to an evaluation: seeds, counters and settings of a step.
+/// Uploads smaller than this are counted but never trigger an evaluation: seeds, counters and settings of a step.
 const SMALL: usize = 1 << 12;
 
 thread_local! {
@@ -36,20 +38,20 @@ thread_local! {
 }
 
 struct Backlog {
-    /// What this thread has recorded; much of it is computed or gone.
+    /// Nodes that this thread recorded. Many are already computed or dropped.
     nodes: Vec<Weak<Node>>,
     /// Nodes recorded since the last evaluation.
     recorded: usize,
-    /// The number of the newest node, and what it was at the last evaluation.
+    /// The number of the newest node, and its value at the last evaluation.
     newest: u64,
     evaluated: u64,
-    /// Bytes that pending nodes were found to keep alive, and those allocated since.
+    /// Bytes that pending nodes keep alive, as of the last scan, plus the bytes allocated since.
     grown: usize,
-    /// The bytes at which the list is looked through.
+    /// The value of `grown` above which the list is scanned.
     limit: usize,
-    /// The length at which it is.
+    /// The length of the list at which it is scanned.
     longest: usize,
-    /// True while work runs because of a bound.
+    /// True while work runs because a bound was exceeded.
     is_relieving: bool,
 }
 
@@ -68,12 +70,12 @@ impl Backlog {
     }
 }
 
-/// Changes this thread's backlog; nothing while the thread ends.
+/// Updates this thread's backlog. Does nothing while the thread is being torn down.
 fn with<R: Default>(change: impl FnOnce(&mut Backlog) -> R) -> R {
     BACKLOG.try_with(|backlog| change(&mut backlog.borrow_mut())).unwrap_or_default()
 }
 
-/// Lists a node that was recorded, and computes what is held if too many are pending.
+/// Lists a recorded node, and evaluates held values if too many nodes are pending.
 pub(crate) fn note_recorded(node: &Arc<Node>) -> Result<()> {
     if is_recording() {
         return Ok(());
@@ -87,7 +89,7 @@ pub(crate) fn note_recorded(node: &Arc<Node>) -> Result<()> {
     if is_full { relieve(Bound::Recorded) } else { Ok(()) }
 }
 
-/// Counts memory that the host filled.
+/// Counts memory uploaded from the host.
 pub(crate) fn note_uploaded(bytes: usize) -> Result<()> {
     let is_due = with(|backlog| {
         backlog.grown = backlog.grown.saturating_add(bytes);
@@ -96,7 +98,7 @@ pub(crate) fn note_uploaded(bytes: usize) -> Result<()> {
     if is_due && !is_recording() { relieve(Bound::Bytes) } else { Ok(()) }
 }
 
-/// Counts the results of an evaluation. What was asked for is there: nothing that follows is an error.
+/// Counts the results of an evaluation. The requested data is ready, so later failures are not reported here.
 pub(super) fn note_evaluated(bytes: usize) {
     let bound = with(|backlog| {
         backlog.recorded = 0;
@@ -107,22 +109,22 @@ pub(super) fn note_evaluated(bytes: usize) {
     });
     if let Some(bound) = bound.filter(|_| !is_recording()) {
         let _shield = Shield::new();
-        // Under the shield there is no interruption, and whoever reads what failed has its error.
+        // The shield excludes interruption. Other errors reappear when the failed tensor is read.
         let _ = relieve(bound);
     }
 }
 
-/// Which bound was met. That of memory holds always.
+/// The bound that was exceeded. The memory bound is checked in every case.
 #[derive(Clone, Copy)]
 enum Bound {
     Bytes,
-    /// So many nodes were recorded.
+    /// Too many nodes were recorded.
     Recorded,
-    /// Nodes up to this number may be left over.
+    /// Nodes up to this number count as left over.
     LeftOver(u64),
 }
 
-/// Computes what exceeds the bound. What cannot be computed stays pending: whoever reads it has the error.
+/// Computes what exceeds the bound. Nodes that fail stay pending and raise their error when they are read.
 fn relieve(bound: Bound) -> Result<()> {
     let nodes = with(|backlog| {
         backlog.is_relieving = true;
@@ -137,7 +139,7 @@ fn relieve(bound: Bound) -> Result<()> {
 }
 
 fn look_through(nodes: Vec<Weak<Node>>, bound: Bound) -> Result<()> {
-    // What a walk has met and left pending lies inside something computed: a gradient may need it.
+    // A node that a walk visited and left pending is internal to a computed graph. A gradient may still need it.
     let is_left = |node: &Arc<Node>| !node.is_ready() && node.mark.load(Ordering::Relaxed) == 0;
     let left: Vec<Arc<Node>> = nodes.into_iter().filter_map(|node| node.upgrade()).filter(is_left).collect();
     let survey = Survey::of(&left);
@@ -159,10 +161,10 @@ fn look_through(nodes: Vec<Weak<Node>>, bound: Bound) -> Result<()> {
         backlog.nodes = left.iter().map(Arc::downgrade).chain(recorded_since).collect();
         backlog.longest = backlog.nodes.len() + LEFT_OVER;
         backlog.grown = 0;
-        // Looking through many nodes pays only after much has been allocated.
+        // Scanning many nodes is worthwhile only after much has been allocated.
         backlog.limit = (limit - kept.min(limit)).max(limit / 4).max(left.len() * PAYS);
     });
-    // Who holds a node is counted.
+    // The walk counts handles to decide which nodes are held, so release these first.
     drop(left);
     let all: SmallVec<[&Tensor; 8]> = wanted.iter().collect();
     let Err(error) = evaluate_roots(&all, &[]) else { return Ok(()) };
@@ -171,7 +173,7 @@ fn look_through(nodes: Vec<Weak<Node>>, bound: Bound) -> Result<()> {
     all.iter().try_for_each(|&tensor| evaluate_roots(&[tensor], &[]).map(drop).or_else(interruption))
 }
 
-/// Bytes in use on the device that has most of them, of those on which these nodes are computed.
+/// Bytes in use on the device with the highest use, among the devices of these nodes.
 fn memory_in_use(nodes: &[Arc<Node>]) -> usize {
     let mut devices: SmallVec<[Device; 2]> = SmallVec::new();
     for node in nodes {

@@ -1,4 +1,4 @@
-//! From a group to the fused specification of its kernel.
+//! Builds the fused kernel specification of a group.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub(super) struct Built {
     pub(super) parameters: Vec<Id>,
 }
 
-/// Builds the kernel of a group, or the epilogue of one that is a library operation. `layouts` are those of the leaves.
+/// Builds the kernel of a group, or the epilogue of a library operation's group. `layouts` are those of the leaves.
 pub(super) fn build(
     ir: &Ir,
     grouping: &Grouping,
@@ -35,7 +35,7 @@ pub(super) fn build(
 ) -> Result<Built> {
     let group = &grouping.groups[id as usize];
     let columns = group.columns.as_deref().unwrap_or(&[]);
-    // Row ranges come first in a kernel, then the columns; an epilogue runs over the ranges of its operation's result.
+    // A kernel's row ranges come before its columns. An epilogue runs over the ranges of its operation's result.
     let order: SmallVec<[usize; 6]> =
         (0..group.ranges.len()).filter(|r| !columns.contains(r)).chain(columns.iter().copied()).collect();
     let (ranges, replacements) = match &group.epilogue {
@@ -66,11 +66,11 @@ pub(super) fn build(
     };
     builder.kernel.rows = builder.ranges.0[..row_count].into();
     builder.kernel.columns = builder.ranges.0[row_count..].into();
-    // An epilogue's first parameter is the result that it works on.
+    // An epilogue's first parameter is the result it works on.
     if let Some(node) = group.library {
         builder.parameter(node, ir.node(node).dtype, false);
     }
-    // In topological order, so that a root computed for another is stored and not loaded.
+    // In topological order, so a root that another root needs is stored directly and not loaded.
     let mut roots: Vec<&(Id, Coordinates)> = group.roots.iter().collect();
     roots.sort_unstable_by_key(|(root, _)| *root);
     for (root, coordinates) in roots {
@@ -78,7 +78,7 @@ pub(super) fn build(
         let node = ir.node(*root);
         let index = builder.placed(&view::flat(coordinates, &contiguous_strides(&node.shape), 0));
         let parameter = builder.parameter(*root, node.dtype, true);
-        // A per-row value that fills a tensor as wide as the columns is stored in each of them.
+        // A per-row value stored into a tensor that spans the columns is stored once per column.
         let wide = (row_count..builder.ranges.len()).any(|r| index.depends_on(r));
         let value = if wide { builder.per_column(value) } else { value };
         builder.kernel.stores.push(Store { parameter, value, index });
@@ -87,7 +87,7 @@ pub(super) fn build(
     Ok(if group.library.is_some() { reads_first(built) } else { built })
 }
 
-/// The same kernel with the parameters that it reads before those that it stores.
+/// Reorders the kernel's parameters so that those it reads precede those it stores.
 fn reads_first(built: Built) -> Built {
     let Built { mut kernel, parameters } = built;
     let mut order: Vec<usize> = (0..parameters.len()).collect();
@@ -109,12 +109,12 @@ struct Builder<'a> {
     homes: &'a [Home],
     layouts: &'a HashMap<Id, Layout>,
     id: GroupId,
-    /// Coordinates of nodes are over this group's ranges, as they were when it was formed: only so do equal places have
-    /// equal coordinates.
+    /// Node coordinates stay in terms of this group's ranges as they were when the group was formed. Otherwise equal
+    /// positions could have unequal coordinates.
     group: &'a Group,
-    /// The kernel's ranges, over which indices and masks are written down.
+    /// The kernel's ranges. Its indices and masks are in terms of these.
     ranges: Ranges,
-    /// Each of the group's ranges over the kernel's.
+    /// Each of the group's ranges in terms of the kernel's ranges.
     replacements: Coordinates,
     row_count: usize,
     values: HashMap<(Id, Coordinates, Mask), Value, FastBuild>,
@@ -154,7 +154,7 @@ impl Builder<'_> {
         value
     }
 
-    /// The value of a node at coordinates; where `mask` does not hold, anything.
+    /// Returns the value of a node at `coordinates`. The value is unspecified where `mask` is false.
     fn value(&mut self, id: Id, coordinates: &Coordinates, mask: &Mask) -> Result<Value> {
         let key = (id, coordinates.clone(), mask.clone());
         if let Some(&value) = self.values.get(&key) {
@@ -168,15 +168,15 @@ impl Builder<'_> {
         Ok(value)
     }
 
-    /// An index over the group's ranges as one over the kernel's.
+    /// Converts an index over the group's ranges to one over the kernel's ranges.
     fn placed(&self, index: &Index) -> Index {
         index.substitute(&self.replacements, &self.ranges)
     }
 
-    /// True if the node's value at these coordinates comes from a buffer.
+    /// Returns whether the node's value at these coordinates comes from a buffer.
     ///
     /// # Errors
-    /// If it is this kernel that stores the node, and at other coordinates: it would read what it has not stored yet.
+    /// If this kernel itself stores the node at other coordinates: it would read elements before storing them.
     fn stored(&self, id: Id, coordinates: &Coordinates) -> Result<bool> {
         match self.homes[id as usize] {
             _ if matches!(self.ir.node(id).op, Op::Constant(_) | Op::Iota { .. }) => Ok(false),
@@ -216,7 +216,7 @@ impl Builder<'_> {
         if self.group.library != Some(id) || node.dtype.compute() == node.dtype {
             return loaded;
         }
-        // What an operation hands to its epilogue has not been rounded yet.
+        // An operation passes its result to the epilogue unrounded.
         let wide = self.widened(loaded);
         self.emit(Operation::Cast(wide), node.dtype)
     }
@@ -266,8 +266,8 @@ impl Builder<'_> {
         Ok(self.emit_rounded(operation, node.dtype))
     }
 
-    /// Emits an operation of a node. One that a 16-bit float cannot hold exactly is computed in `f32` and rounded at once:
-    /// a value is the same number whether it is stored and loaded or used where it is computed.
+    /// Emits a node's operation. If a 16-bit float cannot hold the result exactly, it is computed in `f32` and rounded
+    /// at once. A value is thus the same whether it is stored and loaded or used directly.
     fn emit_rounded(&mut self, operation: Operation, dtype: DType) -> Value {
         let is_exact = match &operation {
             Operation::Unary(op, _) => op.is_exact(),
@@ -283,7 +283,7 @@ impl Builder<'_> {
         self.emit(Operation::Cast(exact), dtype)
     }
 
-    /// A 16-bit float as `f32`.
+    /// Widens a 16-bit float to `f32`.
     fn widened(&mut self, value: Value) -> Value {
         let Instruction { operation, dtype, .. } = &self.kernel.instructions[value as usize];
         let wide = dtype.compute();
@@ -294,7 +294,7 @@ impl Builder<'_> {
         self.emit(operation, wide)
     }
 
-    /// A value that is the same in every column counts once for each of them when it is reduced.
+    /// Makes a value that is the same in every column count once per column when it is reduced.
     fn per_column(&mut self, value: Value) -> Value {
         let instruction = &self.kernel.instructions[value as usize];
         if instruction.per_column || self.kernel.columns.iter().all(|&d| d == 1) {
@@ -304,7 +304,7 @@ impl Builder<'_> {
         if let Some(&known) = self.known.get(&widened) {
             return known;
         }
-        // Selecting by a condition on the column that always holds makes the value vary by column without changing it.
+        // Selecting on a per-column condition that is always true makes the value per-column without changing it.
         let column = (self.row_count..self.ranges.len()).find(|&r| self.ranges.0[r] > 1);
         let column = Index::range(column.unwrap_or(self.row_count), &self.ranges);
         let dtype = instruction.dtype;
@@ -322,7 +322,7 @@ impl Builder<'_> {
             view::through(op, &self.ir.node(input).shape, &node.shape, coordinates, ranges)?;
         let Some(mask) = mask.filter(|m| !m.is_always()) else { return self.value(input, &inner, outer) };
         let both = outer.and(&mask);
-        // Directly behind the padding lies a buffer: the load itself fills.
+        // If the padding's input is a buffer, the load itself supplies the fill value.
         loop {
             if self.stored(input, &inner)? {
                 return Ok(self.load(input, &inner, &both, fill));

@@ -1,4 +1,4 @@
-//! Plans by key. A hit compares the whole key, so equal hashes of different graphs cannot be confused.
+//! Plans by key. A lookup compares the whole key, so a hash collision cannot return a wrong plan.
 
 use std::{
     collections::HashMap,
@@ -8,9 +8,9 @@ use std::{
 use super::plan::Plan;
 use crate::hash::FastBuild;
 
-/// More plans than this are never kept.
+/// The maximum number of plans kept.
 const CAPACITY: usize = 512;
-/// Nor more bytes than this, by estimate, except of the plan used last.
+/// The maximum size of the cache in bytes, by estimate. The most recent plan is kept even if it is larger.
 const BYTES: usize = 128 << 20;
 
 struct Cache<P> {
@@ -67,12 +67,12 @@ impl<P> Cache<P> {
         }
     }
 
-    /// What had to go for it, to be dropped without the lock.
+    /// Inserts a plan and returns the evicted entries. The caller drops them after releasing the lock.
     fn insert(&mut self, key: Vec<u64>, plan: Arc<P>, bytes: usize) -> Vec<Entry<P>> {
         let bytes = bytes.saturating_add(size_of_val(&key[..]));
         let mut dropped = Vec::new();
         if self.plans.len() >= CAPACITY || self.bytes.saturating_add(bytes) > BYTES {
-            // The older half goes at once, so that the search for it is paid rarely.
+            // Evicts the older half at once, to amortize the scan.
             let mut ages: Vec<(u64, usize)> =
                 self.plans.values().map(|entry| (entry.used, entry.bytes)).collect();
             ages.sort_unstable();
@@ -98,7 +98,7 @@ impl<P> Cache<P> {
     }
 }
 
-/// How often a plan was known, and how often one had to be made, since the start.
+/// Returns the number of plan cache hits and misses since the start of the process.
 pub fn plan_statistics() -> (u64, u64) {
     lock().as_ref().map_or((0, 0), |cache| (cache.hits, cache.misses))
 }
@@ -112,7 +112,7 @@ mod tests {
         let mut cache: Cache<usize> = Cache::default();
         let plan = BYTES / 10;
         for number in 0..100 {
-            // The first is in use all the time.
+            // Entry 0 is used in every iteration.
             assert_eq!(cache.find(&[0]).map(|plan| *plan), (number > 0).then_some(0));
             assert!(cache.find(&[number]).is_none() || number == 0);
             cache.insert(vec![number], Arc::new(number as usize), plan);
@@ -121,12 +121,12 @@ mod tests {
             assert!(cache.find(&[number]).is_some());
         }
         assert!(cache.plans.len() > 2);
-        // One that is larger than all are to be is kept, until the next.
+        // A plan larger than the limit is kept until the next insertion.
         cache.insert(vec![100], Arc::new(100), 2 * BYTES);
         assert_eq!(cache.find(&[100]).map(|plan| *plan), Some(100));
         cache.insert(vec![101], Arc::new(101), plan);
         assert_eq!((cache.plans.len(), cache.find(&[101]).map(|plan| *plan)), (1, Some(101)));
-        // As many small ones as there may be.
+        // Fills the cache with small plans up to its capacity.
         for number in 200..200 + 3 * CAPACITY as u64 {
             cache.insert(vec![number], Arc::new(0), 100);
             assert!(cache.plans.len() <= CAPACITY);

@@ -1,10 +1,9 @@
-//! Capture and replay: a function of tensors is recorded once for each combination of shapes, and then only its plan is
-//! run.
+//! Capture and replay: a function of tensors is recorded once per combination of shapes. Later calls only run its plan.
 //!
 //! A repeated computation finds its plan in the cache, but its graph is recorded and walked every time. A [`Captured`]
-//! function skips both: it knows which buffer goes into which slot of the plan. What the function makes from host data
-//! inside is a constant of the recording; random numbers are drawn anew at each call, as if the function had run (of a
-//! generator that it makes itself, the next ones).
+//! function skips both, because it knows which buffer goes into which slot of the plan. Host data used inside the
+//! function is baked into the recording. Random numbers are drawn anew at each call, as if the function had run. A
+//! generator created inside the function continues its sequence from call to call.
 
 mod recording;
 
@@ -22,39 +21,39 @@ use crate::{
     random::Generator,
 };
 
-/// More recordings than this are not kept: each has a plan.
+/// The maximum number of recordings kept. Each one has a plan.
 const CAPACITY: usize = 64;
 
 thread_local! {
     static MODE: RefCell<Mode> = const { RefCell::new(Mode::Evaluating) };
 }
 
-/// What becomes of the operations that this thread records.
+/// What happens to the operations that this thread records.
 enum Mode {
-    /// They are computed when somebody reads.
+    /// They are computed when they are read.
     Evaluating,
-    /// They are a captured function, of which this was noted so far.
+    /// They belong to a captured function; `Notes` has what is known of it so far.
     Capturing(Notes),
 }
 
-/// What is noted of a function while it is captured.
+/// Side effects noted while a function is captured.
 #[derive(Default)]
 struct Notes {
     draws: Vec<Draw>,
-    /// Whether it set the state of a random generator.
+    /// Whether the function set the state of a random generator.
     seeds: bool,
 }
 
 /// Random numbers drawn while a function was captured.
 struct Draw {
     generator: Generator,
-    /// Blocks drawn.
+    /// The number of blocks drawn.
     blocks: u64,
-    /// The leaf that holds key and counter.
+    /// The leaf that holds the key and the counter.
     leaf: Buffer,
 }
 
-/// Puts the mode back that was there before.
+/// Restores the previous mode when dropped.
 struct ModeGuard(Option<Mode>);
 
 impl ModeGuard {
@@ -75,20 +74,20 @@ impl Drop for ModeGuard {
     }
 }
 
-/// True while operations are recorded that must not be evaluated yet.
+/// Returns whether this thread is recording operations that must not be evaluated yet.
 pub fn is_recording() -> bool {
     MODE.with_borrow(|mode| !matches!(mode, Mode::Evaluating))
 }
 
-/// True while this thread captures a function, whose random numbers are drawn when it is replayed.
+/// Returns whether this thread is capturing a function. Its random numbers are drawn at replay.
 pub(crate) fn is_capturing() -> bool {
     MODE.with_borrow(|mode| matches!(mode, Mode::Capturing(_)))
 }
 
-/// An error if this thread is capturing a function: for whoever hands a tensor's memory out, as reading does.
+/// Fails if this thread is capturing a function. Call this before exposing a tensor's memory, as reading does.
 ///
 /// # Errors
-/// [`Error::Argument`], which tells what to do instead.
+/// [`Error::Argument`] while a function is captured.
 pub fn refuse_reading() -> Result<()> {
     match is_capturing() {
         true => Err(Error::argument(
@@ -99,7 +98,7 @@ pub fn refuse_reading() -> Result<()> {
     }
 }
 
-/// Notes random numbers drawn on this thread, for a function that is being captured.
+/// Notes random numbers drawn on this thread, if it is capturing a function.
 pub(crate) fn note_draw(generator: &Generator, blocks: u64, leaf: &Tensor) {
     MODE.with_borrow_mut(|mode| {
         if let Mode::Capturing(notes) = mode
@@ -110,7 +109,7 @@ pub(crate) fn note_draw(generator: &Generator, blocks: u64, leaf: &Tensor) {
     });
 }
 
-/// Notes that this thread sets the state of a random generator, which a replay would not.
+/// Notes that this thread sets the state of a random generator. A replay would not repeat that.
 pub(crate) fn note_seeding() {
     MODE.with_borrow_mut(|mode| {
         if let Mode::Capturing(notes) = mode {
@@ -121,10 +120,10 @@ pub(crate) fn note_seeding() {
 
 /// A function of tensors that is recorded once and replayed.
 ///
-/// The function gets two lists of tensors: those *given*, whose memory the results may take over (parameters and
-/// optimiser state that a step replaces), and those *kept*. It must compute its results from these alone: other tensors
-/// that it uses, numbers of the host and branches are taken as they were when it was recorded. It is recorded anew for
-/// other shapes, dtypes or devices of its arguments, and another precision of products.
+/// The function takes two lists of tensors, *given* and *kept*. Results may take over the memory of *given* tensors,
+/// such as parameters and optimiser state that a step replaces. The function must compute its results from these two
+/// lists alone. Other tensors, host numbers and branches are baked into the recording. The function is recorded again
+/// for new shapes, dtypes or devices of its arguments, and when strict mode or the matmul precision changes.
 ///
 /// ```
 /// use phynexus::{Result, Tensor, oracle::reference_device, schedule::capture::Captured};
@@ -155,14 +154,15 @@ where
         Captured { function, recordings: Mutex::default() }
     }
 
-    /// The function's results, computed. On success `given` is empty: its tensors are used up. On an error they are as
-    /// they were.
+    /// Calls the function and returns its computed results. On success `given` is empty, because its tensors are
+    /// consumed. On an error they are unchanged.
     ///
-    /// Results are data: no gradient flows through them.
+    /// Results are plain data: no gradient flows through them.
     ///
     /// # Errors
-    /// Those of the function and of the computation; [`Error::Argument`] if the function reads a value, copies between
-    /// devices, or leaves pending tensors elsewhere than in its results.
+    /// Errors of the function and of the computation. [`Error::Argument`] if the function reads a value, copies between
+    /// devices, sets the state of a random generator, changes the mode, or keeps a pending tensor that is not one of
+    /// its results.
     pub fn call(&self, given: &mut Vec<Tensor>, kept: &[Tensor]) -> Result<Vec<Tensor>, E> {
         refuse_reading()?;
         for tensor in given.iter_mut() {
@@ -194,7 +194,7 @@ where
     }
 
     fn record(&self, given: &[Tensor], kept: &[Tensor]) -> Result<Recording, E> {
-        // Copies, so that memory tells which argument it is.
+        // Copies have distinct memory, which identifies the argument.
         let copies: Vec<(Tensor, Arc<Reliance>)> =
             given.iter().chain(kept).map(copied).collect::<Result<_>>()?;
         let (copies, reliances): (Vec<Tensor>, Vec<Arc<Reliance>>) = copies.into_iter().unzip();
@@ -206,19 +206,21 @@ where
         };
         let results = results?;
         if notes.seeds {
-            let message = "the captured function sets the state of a random generator: do that outside";
+            let message =
+                "the captured function sets the state of a random generator: set it outside the function";
             return Err(Error::argument("capture", message).into());
         }
         let recording = Recording::new(&copies, &reliances, given.len(), results, &notes.draws)?;
         if recording.modes != before {
-            let message = "another mode was chosen while the function was recorded: choose it outside";
+            let message =
+                "the strict mode or matmul precision changed during recording: set it outside the function";
             return Err(Error::argument("capture", message).into());
         }
         Ok(recording)
     }
 }
 
-/// The tensor's data in row-major order, if it is not already so.
+/// Returns the tensor in row-major order, or `None` if it already is.
 fn row_major(tensor: &Tensor) -> Result<Option<Tensor>> {
     if tensor.storage()?.layout.is_contiguous() {
         return Ok(None);
@@ -227,7 +229,8 @@ fn row_major(tensor: &Tensor) -> Result<Option<Tensor>> {
     Tensor::record(Op::Contiguous, tensor.dtype(), tensor.shape().into(), &[tensor])?.evaluated().map(Some)
 }
 
-/// A leaf with the same values in memory of its own, and what is relied on of what is known of them.
+/// Returns a leaf with the same values in separate memory, and a record of the value bounds that the recording relies
+/// on.
 fn copied(tensor: &Tensor) -> Result<(Tensor, Arc<Reliance>)> {
     let copy = Tensor::uploaded(&tensor.to_bytes()?, tensor.dtype(), tensor.shape(), tensor.device())?;
     let reliance = Arc::default();

@@ -1,4 +1,4 @@
-//! What a node costs where it is computed inside a kernel rather than loaded.
+//! The cost of recomputing a node inside a kernel instead of loading it.
 
 use smallvec::SmallVec;
 
@@ -8,26 +8,26 @@ use crate::op::{
     ir::{Id, Ir},
 };
 
-/// A chain with at most this many loads and operations is computed again rather than stored.
+/// A chain with at most this many loads and operations is recomputed rather than stored.
 const CHEAP_LOADS: usize = 3;
 const CHEAP_OPERATIONS: u32 = 6;
-/// As [`CHEAP_OPERATIONS`], for a chain of one load that two kernels need: computing it twice takes no longer than to
-/// store and load it.
+/// The limit that replaces [`CHEAP_OPERATIONS`] for a chain of one load that two kernels need. Computing it twice is as
+/// fast as storing and loading it.
 const SHORT_OPERATIONS: u32 = 16;
-/// An operand repeated so many times counts for nothing: it stays in cache.
+/// An operand that is broadcast at least this many times counts as free: it stays in cache.
 const REPEATED: usize = 16;
 
-/// What a node costs where it is computed inline.
+/// The cost of computing a node inline.
 #[derive(Clone, Default)]
 pub(super) struct Cost {
-    /// Large buffers read, each once; no more than tell that they are too many.
+    /// Distinct large buffers read. Collection stops once there are too many.
     loads: SmallVec<[Id; 4]>,
-    /// Functions computed, the slow ones counted as several.
+    /// Functions computed. Slow ones count more than once.
     pub(super) operations: u32,
 }
 
 impl Cost {
-    /// True if computing it in several kernels costs less than storing and loading it.
+    /// Returns whether computing it in this many kernels is cheaper than storing and loading it.
     pub(super) fn is_cheap(&self, kernels: usize) -> bool {
         let loads = self.loads.len();
         loads <= CHEAP_LOADS && self.operations <= CHEAP_OPERATIONS
@@ -48,7 +48,7 @@ impl Cost {
     }
 }
 
-/// What each node costs inline, counting what it would pull in with it.
+/// Returns each node's inline cost, including the nodes that it pulls in.
 pub(super) fn costs(ir: &Ir, answers: &Answers) -> Vec<Cost> {
     let mut costs: Vec<Cost> = Vec::with_capacity(ir.nodes.len());
     for (id, node) in ir.nodes.iter().enumerate() {

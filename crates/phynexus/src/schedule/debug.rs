@@ -1,4 +1,4 @@
-//! `RNN_GPU_DEBUG=1`: every step and kernel on standard error, with its time and a look at its results.
+//! `RNN_GPU_DEBUG=1` prints every step and kernel to standard error, with its time and a check of its results.
 
 use std::{
     fmt::Arguments,
@@ -19,7 +19,7 @@ use crate::{
     text::counted,
 };
 
-/// Reads the variable, once a process.
+/// Reads the variable, once per process.
 pub(crate) fn is_enabled() -> bool {
     static ENABLED: OnceLock<bool> = OnceLock::new();
     *ENABLED.get_or_init(|| {
@@ -28,12 +28,12 @@ pub(crate) fn is_enabled() -> bool {
     })
 }
 
-/// A line on standard error; where that is closed, nothing.
+/// Prints a line to standard error. Write errors are ignored.
 pub(crate) fn say(line: Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "RNN_GPU_DEBUG {line}");
 }
 
-/// Runs a step, and, if it is wanted, waits for it and tells its time and what is wrong with its results.
+/// Runs a step. If debugging is enabled, waits for it and prints its time and any NaN or infinite results.
 pub(super) fn watch(
     device: Device,
     step: &PlannedStep,
@@ -61,13 +61,13 @@ pub(super) fn watch(
     }
 }
 
-/// A float result of a step.
+/// Statistics of a float result.
 struct Looked {
     dtype: DType,
     elements: usize,
     not_numbers: usize,
     infinities: usize,
-    /// The first element that is not a number.
+    /// The index of the first NaN.
     first: Option<usize>,
 }
 
@@ -99,7 +99,7 @@ fn results(device: Device, step: &PlannedStep, bindings: &[Binding]) -> Result<V
         }
         let end = binding.offset.saturating_add(parameter.bytes);
         if end > binding.buffer.size() {
-            return Err(Error::internal("debug", "a result that lies outside its buffer"));
+            return Err(Error::internal("debug", "a result extends past the end of its buffer"));
         }
         let mut bytes = vec![0; parameter.bytes];
         device.backend().read(&binding.buffer, binding.offset, &mut bytes)?;
@@ -120,7 +120,7 @@ fn look(dtype: DType, bytes: &[u8]) -> Looked {
     }
 }
 
-/// The types of what a step stores, in the order of its bindings.
+/// The dtypes of a step's results, in the order of its bindings.
 fn written_dtypes(step: &Step) -> SmallVec<[DType; 4]> {
     let fused = |kernel: &Fused| -> SmallVec<[DType; 4]> {
         kernel.parameters.iter().filter(|p| p.written).map(|p| p.dtype).collect()

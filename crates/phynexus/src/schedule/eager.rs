@@ -1,4 +1,4 @@
-//! Evaluating every operation where it is recorded: the same values one at a time, as tests compare them.
+//! Eager evaluation: each operation is computed when it is recorded. Tests compare it with lazy evaluation.
 
 use std::{cell::Cell, marker::PhantomData};
 
@@ -6,14 +6,14 @@ thread_local! {
     static EAGER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While the guard lives, every operation that this thread records is computed at once and alone. Values are those of
-/// lazy evaluation, to the last bit; only time and memory differ.
+/// Evaluates every operation that this thread records, at once and separately, while the guard lives. Values are
+/// bitwise equal to those of lazy evaluation; only time and memory differ.
 #[must_use = "operations are evaluated at once only while the guard lives"]
 pub fn eager() -> EagerMode {
     EagerMode { before: EAGER.replace(true), thread_bound: PhantomData }
 }
 
-/// A guard that restores, when dropped, when this thread evaluates. See [`eager`].
+/// Restores this thread's previous evaluation mode when dropped. See [`eager`].
 pub struct EagerMode {
     before: bool,
     thread_bound: PhantomData<*const ()>,

@@ -1,4 +1,4 @@
-//! A plan in words: its steps, what they read and write, and what they compute.
+//! Renders a plan as text: its steps, what they read and write, and what they compute.
 
 use std::{
     fmt::{self, Display, Formatter},
@@ -18,14 +18,14 @@ use crate::{
 };
 
 impl Plan {
-    /// The steps in order.
+    /// Returns the summaries of the steps, in order.
     pub fn summaries(&self) -> Vec<StepSummary> {
         self.steps.iter().map(|step| StepSummary::clone(&step.summary(self.device))).collect()
     }
 }
 
 impl PlannedStep {
-    /// What is told of it, made once.
+    /// Returns the step's summary, which is computed once.
     pub(super) fn summary(&self, device: Device) -> Arc<StepSummary> {
         self.summary.get_or_init(|| Arc::new(self.summarize(device))).clone()
     }
@@ -91,7 +91,7 @@ fn library_operations(step: &PlannedStep) -> u64 {
     let result = library.node.len() as u64;
     match library.node.op.exact() {
         Op::Dot => 2 * result * shape(0).last().copied().unwrap_or(0) as u64,
-        // Every output position meets every element of its filter; the gradients do the same products.
+        // Every output element uses every element of its filter. The gradients compute the same products.
         Op::Conv(kind, geometry) => {
             let (output, filter) = match kind {
                 ConvKind::Forward => (result, shape(1)),
@@ -106,7 +106,7 @@ fn library_operations(step: &PlannedStep) -> u64 {
     }
 }
 
-/// The functions of a kernel in order: `sub exp sum div`.
+/// Lists the functions of a kernel in order: `sub exp sum div`.
 fn fused_detail(kernel: &Fused) -> String {
     let name = |operation: &Operation| match operation {
         Operation::Unary(op, _) => Some(op.name().to_owned()),

@@ -1,12 +1,16 @@
-//! Which nodes are one kernel.
+//! Decides which nodes share a kernel.
 //!
-//! One pass from the outputs to the inputs. A node with one use inherits its user's kernel and coordinates. A node
-//! that must have a buffer joins the kernel of a user that computes it at every element exactly once, as one more
-//! output, if no path between the two leaves the kernel; else it becomes the root of a kernel. A reduction joins a
-//! kernel as a phase where its result is constant along the kernel's columns; one that would be a kernel of its own
-//! joins one that reads the same elements along the same columns. A cheap chain used in several places is
-//! computed in each; an expensive one gets a buffer. At the end elementwise kernels on the results of library operations
-//! become their epilogues.
+//! Grouping is one pass from the outputs to the inputs:
+//!
+//! - A node with one use inherits its user's kernel and coordinates.
+//! - A node that needs a buffer joins the kernel of a user as an additional output. That user must compute it at every
+//!   element exactly once, and no path between the two may leave the kernel. Otherwise the node becomes the root of a
+//!   new kernel.
+//! - A reduction joins a kernel as a phase if its result is constant along the kernel's columns. Otherwise it joins a
+//!   kernel that reads the same elements along the same columns, if there is one.
+//! - A cheap chain with several uses is recomputed in each of them; an expensive one gets a buffer.
+//!
+//! At the end, elementwise kernels on the results of library operations become their epilogues.
 
 mod epilogues;
 mod paths;
@@ -35,42 +39,42 @@ use crate::{
     shape::{Layout, contiguous_strides, element_count},
 };
 
-/// A kernel-to-be's position in [`Grouping::groups`].
+/// A future kernel's position in [`Grouping::groups`].
 pub(super) type GroupId = u32;
 
-/// A kernel-to-be.
+/// A future kernel.
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    /// The ranges over which it runs.
+    /// The ranges it iterates over.
     pub(super) ranges: Ranges,
-    /// Which of them are reduced, in order; `None` while nothing is.
+    /// The ranges that are reduced, in order; `None` if nothing is reduced yet.
     pub(super) columns: Option<SmallVec<[usize; 4]>>,
-    /// The nodes it stores, with the coordinates at which it computes them.
+    /// The nodes it stores, and the coordinates at which it computes them.
     pub(super) roots: Vec<(Id, Coordinates)>,
-    /// The elementwise node that is all of it, because the device refuses that node.
+    /// The only node of the group, if the device refuses that elementwise node.
     pub(super) refused: Option<Id>,
-    /// The library operation it is, if it is not a fused kernel. With roots, these are what its epilogue stores.
+    /// The library operation, if the group is not a fused kernel. In that case `roots` are what its epilogue stores.
     pub(super) library: Option<Id>,
     /// How the group runs as the epilogue of `library`.
     pub(super) epilogue: Option<Epilogue>,
-    /// Kernels that read what this one stores.
+    /// Groups that read what this one stores.
     pub(super) readers: SmallVec<[GroupId; 4]>,
-    /// Kernels that have stored what this one reads; some may be gone.
+    /// Groups that stored what this one reads. Stale edges may remain.
     pub(super) writers: SmallVec<[GroupId; 4]>,
-    /// Greater than those of the readers.
+    /// Greater than the level of every reader.
     pub(super) level: u32,
-    /// How many nodes it computes.
+    /// The number of nodes it computes.
     pub(super) size: usize,
 }
 
-/// A group that runs over the ranges of a library operation's result instead of its own.
+/// A group that iterates over the ranges of a library operation's result instead of its own.
 #[derive(Debug)]
 pub(super) struct Epilogue {
     /// The ranges of the operation's result.
     pub(super) ranges: Ranges,
-    /// Each of the group's ranges over those.
+    /// Each of the group's ranges in terms of `ranges`.
     pub(super) replacements: Coordinates,
-    /// The coordinates of the result, over the group's ranges, at which the group reads it.
+    /// The coordinates at which the group reads the result, in terms of the group's ranges.
     pub(super) coordinates: Coordinates,
 }
 
@@ -87,11 +91,11 @@ pub(super) enum Home {
     View(Id, Layout),
 }
 
-/// The decision.
+/// The result of grouping.
 pub(super) struct Grouping {
     /// The kernels, in no particular order.
     pub(super) groups: Vec<Group>,
-    /// For each node.
+    /// The home of each node.
     pub(super) homes: Vec<Home>,
 }
 
@@ -102,24 +106,24 @@ struct Use {
     masked: bool,
 }
 
-/// A node this few operations from the result of a library operation is stored by its epilogue if several kernels read it;
-/// what follows from it is computed in each.
+/// If several kernels read a node at most this many operations after a library operation, the operation's epilogue
+/// stores it. The nodes that follow are computed in each kernel.
 const NEAR_OPERATIONS: u32 = 2;
-/// Kernels larger than this many nodes are cut.
+/// Kernels with more nodes than this are split.
 const LARGEST_KERNEL: usize = 160;
-/// Coordinates that mention ranges more often than this are not passed on: the node gets a buffer.
+/// A node gets a buffer if its coordinates mention ranges more often than this.
 const LARGEST_COORDINATES: usize = 64;
 
 /// What the device and the caller allow.
 #[derive(Clone, Copy)]
 pub(super) struct Limits<'a> {
-    /// The greatest number of buffers one kernel can take.
+    /// The maximum number of buffers per kernel.
     pub(super) binding_limit: usize,
-    /// Whether it runs an epilogue with the operation.
+    /// Whether the device can run an epilogue with this operation.
     pub(super) epilogue: &'a dyn Fn(&IrNode) -> bool,
-    /// Whether the memory of the leaf in this slot may be taken over by a result.
+    /// Whether a result may take over the memory of the leaf in this slot.
     pub(super) donatable: &'a dyn Fn(usize) -> bool,
-    /// What it does with each node.
+    /// The device's support for each node.
     pub(super) answers: &'a Answers,
 }
 
@@ -161,19 +165,19 @@ struct Grouper<'a> {
     ir: &'a Ir,
     leaf_layouts: std::collections::HashMap<Id, &'a Layout>,
     costs: Vec<Cost>,
-    /// For each node, whether it is a reduction or follows from one by elementwise work and views.
+    /// For each node, whether it is a reduction or follows from one through elementwise operations and views.
     follows: Vec<bool>,
-    /// How many nodes read each node.
+    /// The number of readers of each node.
     reader_counts: Vec<u32>,
     homes: Vec<Home>,
     groups: Vec<Group>,
-    /// Where each node is needed by fused kernels.
+    /// The uses of each node in fused kernels.
     uses: Vec<SmallVec<[Use; 2]>>,
-    /// Library operations that need the node's buffer.
+    /// The library operations that need each node's buffer.
     readers: Vec<SmallVec<[GroupId; 2]>>,
     /// Nodes that must have a buffer.
     stored: Vec<bool>,
-    /// The leaves that each kernel reads, once all are placed.
+    /// The leaves that each kernel reads. Filled once all nodes are placed.
     leaves_of: Vec<SmallVec<[Id; 4]>>,
     visits: RefCell<Visits>,
     limits: Limits<'a>,
@@ -194,7 +198,8 @@ impl Grouper<'_> {
         if node.op.is_view() {
             return self.place_view(id);
         }
-        // A node left to the CPU is a kernel by itself: what is summed beside it would otherwise be summed in the CPU's order.
+        // A node that falls back to the CPU gets a kernel of its own. If it shared one with a reduction, that would
+        // also run on the CPU, and in the CPU's summation order.
         if node.op.is_elementwise() && self.limits.answers.refusal(id).is_some() {
             return self.place_alone(id);
         }
@@ -239,7 +244,7 @@ impl Grouper<'_> {
             return Ok(Some(uses.into()));
         }
         if uses.len() > 1 {
-            // Several readers of an epilogue's result would otherwise read the bare result and repeat the work.
+            // Otherwise several readers of an epilogue's result would read the bare result and repeat the work.
             let stored_for_free = |library: Id| node.bytes() <= self.ir.node(library).bytes();
             let near = self.costs[i].operations <= NEAR_OPERATIONS && !self.follows_from_shared(node);
             if !self.costs[i].is_cheap(uses.len())
@@ -254,14 +259,15 @@ impl Grouper<'_> {
         Ok(Some(uses.into()))
     }
 
-    /// True if the node is made from an elementwise result that others read too: that one is stored rather than this.
+    /// Returns whether an elementwise operand of the node has several readers. In that case the operand is stored, not
+    /// this node.
     fn follows_from_shared(&self, node: &IrNode) -> bool {
         node.inputs
             .iter()
             .any(|&input| self.ir.node(input).op.is_elementwise() && self.reader_counts[input as usize] > 1)
     }
 
-    /// True if computing the node inside this kernel would do the same expensive work many times.
+    /// Returns whether computing the node inside this kernel would repeat expensive work many times.
     fn repeats_work(&self, node: &IrNode, i: usize, u: &Use) -> bool {
         if self.costs[i].operations < 3 {
             return false;
@@ -275,13 +281,13 @@ impl Grouper<'_> {
         evaluations >= node.len().max(1).saturating_mul(16)
     }
 
-    /// A kernel among the users that can store the node as one more output.
+    /// Finds a kernel among the users that can store the node as an additional output.
     fn host(&mut self, id: Id, uses: &[Use]) -> Result<Option<Use>> {
         let node = self.ir.node(id);
         if node.is_empty() {
             return Ok(None);
         }
-        // A library operation's epilogue stores the node before a kernel that also reduces it would.
+        // If a library operation's epilogue can store the node, do not leave it to a kernel that also reduces.
         let reduces = |grouper: &Self, u: &Use| grouper.groups[u.group as usize].columns.is_some();
         let in_epilogue =
             !node.op.is_view() && uses.iter().any(|u| reduces(self, u)) && self.epilogue_of(id)?.is_some();
@@ -297,7 +303,7 @@ impl Grouper<'_> {
                 continue;
             }
             let group = &self.groups[candidate.group as usize];
-            // A reduction first becomes a phase, which may decide the columns; undone if the store does not fit.
+            // A reduction first becomes a phase, which may fix the columns. This is undone if the store does not fit.
             let (ranges, columns) = (group.ranges.clone(), group.columns.clone());
             if let Op::Reduce { axes, .. } = node.op {
                 if !self.join_phase(candidate, node, axes) {
@@ -308,7 +314,7 @@ impl Grouper<'_> {
                     continue;
                 }
             } else if let Some((reduction, axes)) = self.reduction_behind(id) {
-                // What follows from a reduction is one value a row, if the reduction's axes become the columns.
+                // If the reduction's axes become the columns, what follows from it has one value per row.
                 let unused = (0..ranges.len())
                     .filter(|&r| ranges.0[r] != 1 && !candidate.coordinates.iter().any(|c| c.depends_on(r)));
                 let input = &self.ir.node(self.ir.node(reduction).inputs[0]).shape;
@@ -327,7 +333,7 @@ impl Grouper<'_> {
         Ok(None)
     }
 
-    /// True if a fused kernel can store one more node, which these other kernels read: none of them comes before it.
+    /// Returns whether a fused kernel can store one more node that `others` read. None of them may precede it.
     fn has_room(&self, candidate: &Use, others: impl Iterator<Item = GroupId>) -> bool {
         let group = &self.groups[candidate.group as usize];
         !candidate.masked
@@ -352,7 +358,7 @@ impl Grouper<'_> {
         Ok(Use { group: self.groups.len() as GroupId - 1, coordinates, masked: false })
     }
 
-    /// Passes a use of the node on to its inputs.
+    /// Propagates a use of the node to its inputs.
     fn need_inputs(&mut self, id: Id, u: &Use) -> Result<()> {
         let node = self.ir.node(id);
         self.groups[u.group as usize].size += 1;
@@ -394,7 +400,7 @@ impl Grouper<'_> {
         self.store_from_buffers(id, group);
     }
 
-    /// An elementwise node as a kernel of nothing else.
+    /// Makes an elementwise node a kernel by itself.
     fn place_alone(&mut self, id: Id) -> Result<()> {
         let group = self.new_group(id)?.group;
         self.groups[group as usize].size = 1;
@@ -403,7 +409,7 @@ impl Grouper<'_> {
         Ok(())
     }
 
-    /// Says that the group stores the node, and reads buffers of its inputs.
+    /// Records that the group stores the node and reads its inputs from buffers.
     fn store_from_buffers(&mut self, id: Id, group: GroupId) {
         let i = id as usize;
         self.homes[i] = Home::Stored(group);
@@ -417,7 +423,7 @@ impl Grouper<'_> {
     }
 }
 
-/// The coordinates of a reduction's input: its own, with the kernel's columns in the reduced axes.
+/// Returns the coordinates of a reduction's input: its own coordinates, with the kernel's columns in the reduced axes.
 pub(super) fn reduce_coordinates(own: &[Index], axes: Axes, input: &[usize], group: &Group) -> Coordinates {
     let mut columns = group.columns.iter().flatten().filter(|&&c| group.ranges.0[c] != 1);
     (0..input.len())
@@ -432,7 +438,7 @@ pub(super) fn reduce_coordinates(own: &[Index], axes: Axes, input: &[usize], gro
         .collect()
 }
 
-/// True if the kernel, computing a tensor of this shape at these coordinates, stores each element exactly once.
+/// Returns whether a kernel that computes a tensor of this shape at these coordinates stores each element exactly once.
 fn stores_once(group: &Group, shape: &[usize], coordinates: &[Index]) -> bool {
     let flat = view::flat(coordinates, &contiguous_strides(shape), 0);
     let Some((0, strides)) = flat.strides(group.ranges.len()) else { return false };

@@ -1,5 +1,5 @@
-//! Operands of library operations in the order in which the device's routine reads them: copies are steps of the plan, so
-//! that their memory is the arena's.
+//! Copies operands of library operations into layouts that the device's routines can read. The copies are steps of the
+//! plan, so their memory comes from the arena.
 
 use std::collections::HashMap;
 
@@ -14,9 +14,9 @@ use crate::{
     shape::Layout,
 };
 
-/// The graph with `Contiguous` nodes before operands that are views, or leaves, that the device does not read as they lie.
-/// `leaves` are the layouts of the leaves, in slot order.
-/// Also what the device answers for its nodes.
+/// Inserts `Contiguous` nodes before operands of routines that are views or leaves in a layout that the device cannot
+/// read. Returns the new graph and the device's support for its nodes. `leaves` are the layouts of the leaves, in slot
+/// order.
 pub(super) fn lay_out(ir: Ir, leaves: &[Layout], device: Device) -> (Ir, Answers) {
     let backend = device.backend();
     let answers = Answers::of(&ir, device);
@@ -57,8 +57,8 @@ pub(super) fn lay_out(ir: Ir, leaves: &[Layout], device: Device) -> (Ir, Answers
     (laid_out, answers)
 }
 
-/// How each node would lie in the buffer of a leaf or of the node that it is a view of: row-major where strides cannot
-/// say it, for then it has a buffer of its own. Absent behind constants.
+/// Returns each node's layout in the buffer of the leaf or node that it is a view of. A view that strides cannot
+/// express has a buffer of its own, so it is row-major. Views of constants have no layout.
 fn layouts(ir: &Ir, leaves: &[Layout]) -> Vec<Option<Layout>> {
     let slots: HashMap<Id, &Layout> = ir.leaves.iter().copied().zip(leaves).collect();
     let mut layouts: Vec<Option<Layout>> = Vec::with_capacity(ir.nodes.len());

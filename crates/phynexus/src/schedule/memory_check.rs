@@ -1,8 +1,8 @@
-//! Checks that results are stored: a plan's memory is filled with a pattern before the plan runs, and a result that still
-//! has the pattern afterwards is an internal error rather than whatever was in freed memory.
+//! Checks that results are stored. A plan's memory is filled with a pattern before it runs. A result that still
+//! contains the pattern afterwards is an internal error, rather than silently holding freed memory.
 //!
-//! On for the devices on the host in builds with debug assertions; elsewhere on request, since every result is read back,
-//! and a GPU is waited for.
+//! Always on for host devices in builds with debug assertions. Elsewhere it must be requested, because it reads every
+//! result back and synchronizes the GPU.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,15 +11,16 @@ use crate::{
     device::{Backend, Buffer},
 };
 
-/// Eight bytes that no computation makes: NaNs as `f16`, `bf16`, `f32` and `f64`, four different integers of 16 bits.
+/// Eight bytes that no computation produces: NaNs as `f16`, `bf16`, `f32` and `f64`, and four different 16-bit
+/// integers.
 const PATTERN: [u8; 8] = [0xF3, 0x7F, 0xF6, 0xFF, 0xFA, 0x7F, 0xFD, 0xFF];
 /// Bytes written or read at once.
 const PART: usize = 1 << 20;
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether plans of every device fill their memory with a pattern before they run and check that it is gone from every
-/// result. In builds with debug assertions those of devices on the host always do.
+/// Turns memory checks on or off for every device: plans fill their memory with a pattern before they run and verify
+/// that no result still contains it. In builds with debug assertions, host devices are always checked.
 pub fn set_memory_checks(enabled: bool) {
     REQUESTED.store(enabled, Ordering::Relaxed);
 }
@@ -37,11 +38,11 @@ pub(super) fn fill(backend: &dyn Backend, buffer: &Buffer, bytes: usize) -> Resu
     Ok(())
 }
 
-/// Looks for the pattern in the first `bytes` bytes of a result. Eight bytes of it in a row count, or all bytes of a
-/// smaller result: single elements of 8 or 16 bits may have it by right.
+/// Searches the first `bytes` bytes of a result for the pattern. Only eight consecutive bytes count, or all bytes of a
+/// smaller result. A single 8-bit or 16-bit element may match by chance.
 ///
 /// # Errors
-/// If it is there: nothing was stored in that place.
+/// If the pattern is found: nothing was stored there.
 pub(super) fn check(backend: &dyn Backend, buffer: &Buffer, bytes: usize) -> Result<()> {
     let mut part = vec![0; bytes.min(PART)];
     for at in (0..bytes).step_by(PART) {

@@ -1,8 +1,8 @@
-//! From a pending graph to a plan, and from a plan to data.
+//! Turns a pending graph into a plan, and runs plans.
 //!
-//! Evaluation walks what is pending behind the tensors asked for, in an order that only structure decides, and writes
-//! it down as a key. A known key has its plan; else one is made. Every pending node that somebody outside still holds
-//! is computed too, so nothing is ever computed twice because it was read in the wrong order.
+//! Evaluation walks the pending graph of the requested tensors, in an order that depends only on its structure, and
+//! encodes it as a key. If the key is cached, its plan is reused; otherwise a new plan is made. Every pending node in
+//! the graph that is still held elsewhere is computed too, so the order of reads never causes recomputation.
 
 mod answers;
 pub(crate) mod backlog;
@@ -55,18 +55,18 @@ use plan::{Leaf, Plan};
 pub(crate) use record::random_state;
 use walk::{Pending, Privacy, Walk, Walker};
 
-/// Guards the marks and claims of nodes: held while walking, never while planning or computing.
+/// Guards the marks and claims of nodes. Held while walking, never while planning or computing.
 static CLAIMS: Mutex<u32> = Mutex::new(0);
 static RELEASED: Condvar = Condvar::new();
-/// How often claims were given up. It changes while [`CLAIMS`] is held.
+/// Counts released claims. It changes only while [`CLAIMS`] is held.
 static RELEASES: AtomicU64 = AtomicU64::new(0);
 
 fn claims() -> MutexGuard<'static, u32> {
     CLAIMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Computes the data of these tensors. The memory of `given`, if nobody else holds it, may be overwritten; the handles
-/// are dropped on success, and on an error nothing was overwritten.
+/// Computes the data of these tensors. Memory that only `given` holds may be overwritten. On success the handles are
+/// dropped; on an error nothing was overwritten.
 pub(crate) fn evaluate(roots: &[&Tensor], given: &mut Vec<Tensor>) -> Result<()> {
     let bytes = evaluate_roots(roots, given)?;
     given.clear();
@@ -76,7 +76,7 @@ pub(crate) fn evaluate(roots: &[&Tensor], given: &mut Vec<Tensor>) -> Result<()>
     Ok(())
 }
 
-/// As [`evaluate`], without regard to what else is pending: the bytes of the results.
+/// Like [`evaluate`], but leaves the backlog alone. Returns the bytes of the results.
 fn evaluate_roots(roots: &[&Tensor], given: &[Tensor]) -> Result<usize> {
     let mut devices: SmallVec<[Device; 2]> = SmallVec::new();
     for root in roots.iter().filter(|root| !root.is_evaluated()) {
@@ -92,7 +92,7 @@ fn evaluate_roots(roots: &[&Tensor], given: &[Tensor]) -> Result<usize> {
     match devices[..] {
         [] => Ok(0),
         [_] => evaluate_graph(roots, given),
-        // One graph a device. Nothing is overwritten: the first may succeed where the second fails.
+        // One graph per device. Nothing is overwritten, because an earlier graph may succeed and a later one fail.
         _ => devices.iter().try_fold(0usize, |bytes, &device| {
             let roots: Vec<&Tensor> = roots.iter().copied().filter(|r| r.device() == device).collect();
             Ok(bytes.saturating_add(evaluate_graph(&roots, &[])?))
@@ -100,7 +100,7 @@ fn evaluate_roots(roots: &[&Tensor], given: &[Tensor]) -> Result<usize> {
     }
 }
 
-/// Waits until claims are given up that were not when there had been so many; for a moment only if the thread is watched.
+/// Waits until the release counter differs from `releases`. On a watched thread, waits only briefly.
 fn wait_for_release(releases: u64) {
     let mut guard = claims();
     while RELEASES.load(Ordering::Relaxed) == releases {
@@ -115,14 +115,13 @@ fn wait_for_release(releases: u64) {
 fn evaluate_graph(roots: &[&Tensor], given: &[Tensor]) -> Result<usize> {
     let _phase = profile::phase(Phase::Evaluating);
     loop {
-        // Declared before the lock is taken, so dropped after it is released.
+        // Declared before the lock is taken, so they are dropped after it is released.
         let mut walker = Walker::default();
         let mut epoch = claims();
         let copies = match walker.walk(roots, given, Privacy::Open, &mut epoch)? {
             Walk::Done => return Ok(0),
             Walk::Busy if interrupt::is_checking() => {
-                let message =
-                    "this tensor is being computed, perhaps by the computation that is being interrupted";
+                let message = "this tensor is being computed, possibly by the computation being interrupted";
                 return Err(Error::argument("evaluate", message));
             }
             Walk::Busy => {
@@ -142,18 +141,18 @@ fn evaluate_graph(roots: &[&Tensor], given: &[Tensor]) -> Result<usize> {
         };
         drop(epoch);
         drop(walker);
-        // Data from other devices is brought over first; what is behind it is a graph of its own.
+        // Transfers data from other devices first. The source of each copy is evaluated as a separate graph.
         for copy in copies {
             transfer(&copy)?;
         }
     }
 }
 
-/// Bytes of a copy through the host that are on their way at once, in so many parts.
+/// A copy through the host moves parts of `PART` bytes and keeps up to `PARTS` of them in flight.
 const PART: usize = 4 << 20;
 const PARTS: usize = 4;
 
-/// Runs a copy between devices: from one to the other where they can, else through the host.
+/// Copies between devices: directly if they support it, otherwise through the host.
 fn transfer(copy: &Arc<Node>) -> Result<()> {
     let Some(source) = copy.sources().first().cloned() else { return Ok(()) };
     let source = Tensor::from_node(source);
@@ -184,13 +183,13 @@ fn transfer(copy: &Arc<Node>) -> Result<()> {
 }
 
 impl Pending {
-    /// The bytes of the results.
+    /// Returns the bytes of the results.
     fn compute(self) -> Result<usize> {
         let claim = Claim(&self);
         let (plan, is_new) = self.plan()?;
         let done = self.run(&plan);
         drop(claim);
-        // Who holds a node is counted.
+        // Other evaluations count the handles of these nodes.
         drop(self);
         if is_new {
             placement::tell(&plan);
@@ -202,7 +201,10 @@ impl Pending {
         let results = plan.run(&self.leaves, &|_| true)?;
         if results.len() != self.outputs.len() {
             let (made, asked) = (results.len(), self.outputs.len());
-            return Err(Error::internal("evaluate", format!("a plan made {made} results of {asked}")));
+            return Err(Error::internal(
+                "evaluate",
+                format!("expected {asked} results, the plan made {made}"),
+            ));
         }
         let mut bytes = 0usize;
         for (&output, storage) in self.outputs.iter().zip(results) {
@@ -212,7 +214,7 @@ impl Pending {
         Ok(bytes)
     }
 
-    /// The plan, and whether it was made just now.
+    /// Returns the plan and whether it is new.
     fn plan(&self) -> Result<(Arc<Plan>, bool)> {
         if let Some(plan) = cache::find(&self.key) {
             return Ok((plan, false));
@@ -226,14 +228,14 @@ impl Pending {
     }
 }
 
-/// A plan that was made while nothing is claimed.
+/// Makes a plan while nothing is claimed.
 fn planned(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     let plan = plan::plan(ir, leaves, device)?;
     placement::tell(&plan);
     Ok(plan)
 }
 
-/// Pending nodes claimed by this thread; given up when dropped, whatever happened.
+/// Pending nodes claimed by this thread. The claim is released on drop, even on an error.
 struct Claim<'a>(&'a Pending);
 
 impl Drop for Claim<'_> {
@@ -246,7 +248,10 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// The plan by which a tensor's data would be computed, without computing it; `None` if the data is there.
+/// Returns the plan that would compute a tensor's data, without running it; `None` if the data is ready.
+///
+/// # Errors
+/// [`Error::Argument`] if the tensor depends on work in flight or on data from another device.
 pub fn explain(tensor: &Tensor) -> Result<Option<Arc<Plan>>> {
     let mut walker = Walker::default();
     let mut epoch = claims();
@@ -266,13 +271,14 @@ pub fn explain(tensor: &Tensor) -> Result<Option<Arc<Plan>>> {
             Ok(Some(plan))
         }
         Walk::Busy | Walk::Copies(_) => {
-            let message = "the tensor depends on work in flight or on another device: evaluate that first";
+            let message =
+                "the tensor depends on work in flight or on another device: evaluate its inputs first";
             Err(Error::argument("explain", message))
         }
     }
 }
 
-/// Runs a graph on a device, with the leaves in slot order: how the conformance suite meets a device.
+/// Runs a graph on a device, with the leaves in slot order. The conformance suite uses this to test a device.
 pub fn execute_ir(ir: &Ir, leaves: &[Tensor], device: Device) -> Result<Vec<Tensor>> {
     let data: Vec<Storage> = leaves.iter().map(Tensor::storage).collect::<Result<_>>()?;
     let described: Vec<Leaf> =

@@ -1,4 +1,4 @@
-//! The order in which a plan's steps run, and which of them run together.
+//! The order in which a plan's steps run, and which steps run together.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,11 +11,11 @@ use crate::{
     op::ir::{Id, Ir},
 };
 
-/// The pieces in an order that respects what they read.
+/// Orders the pieces so that each follows the pieces it depends on.
 ///
-/// Those that only make results come last, fused ones at the very end: once the first of these has stored in place,
-/// nothing that can fail on its data is left. Of the others that are ready, the one goes first that leaves the least
-/// memory in use: a gradient of weights, which lets an activation go, before the gradient of the layer below.
+/// Pieces that only make results come last, with fused ones at the very end. Once the first of these stores in place,
+/// no remaining step can fail on its data. Among the other ready pieces, the one that leaves the least memory in use
+/// goes first. For example, a weight gradient, which releases an activation, precedes the gradient of the layer below.
 pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
     let mut waits = vec![0usize; pieces.len()];
     let mut readers: Vec<SmallVec<[usize; 4]>> = vec![SmallVec::new(); pieces.len()];
@@ -23,7 +23,7 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
     for (index, piece) in pieces.iter().enumerate() {
         producer.extend(piece.stored().map(|node| (node, index)));
     }
-    // How many pieces have yet to read each intermediate result.
+    // The number of pieces that have yet to read each intermediate result.
     let mut unread: HashMap<Id, usize> = HashMap::new();
     for (index, piece) in pieces.iter().enumerate() {
         let read = distinct(piece.read().map(|(_, node)| node));
@@ -53,7 +53,7 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
             readers_of.entry(*node).or_default().push(index);
         }
     }
-    // Bytes in use afterwards that are not now. Results have memory from the beginning.
+    // The change in bytes in use. Results are allocated from the start and do not count.
     let bytes = |node: &Id| ir.node(*node).bytes() as i128;
     let mut growth: Vec<i128> = (pieces.iter().zip(&reads))
         .map(|(piece, read)| {
@@ -79,7 +79,7 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
             if *count != 1 {
                 continue;
             }
-            // The only one left to read it lets it go.
+            // The last remaining reader frees the node.
             for &reader in readers_of[node].iter().filter(|&&reader| !is_done[reader]) {
                 let was_ready = ready.remove(&rank(reader, &growth));
                 growth[reader] -= bytes(node);
@@ -98,10 +98,12 @@ pub(super) fn order(ir: &Ir, pieces: &[Piece]) -> Vec<usize> {
     when_needed(order, pieces, &producer, &readers)
 }
 
-/// Checks that the order has every piece once, behind all that store what it reads, and that every result is stored.
+/// Checks that the order contains each piece once, after the pieces that store what it reads, and that every result is
+/// stored.
 ///
 /// # Errors
-/// Where that does not hold, a step would read memory that nothing has written: a kernel that waits for itself, say.
+/// If the check fails. A step would then read memory that nothing has written, for example because a kernel waits for
+/// itself.
 pub(super) fn check(ir: &Ir, pieces: &[Piece], order: &[usize], results: &[Id]) -> Result<()> {
     let broken = |message: String| Err(Error::internal("schedule::order", message));
     let mut stored: HashSet<Id> = ir.leaves.iter().copied().collect();
@@ -115,12 +117,12 @@ pub(super) fn check(ir: &Ir, pieces: &[Piece], order: &[usize], results: &[Id]) 
             ));
         }
         if std::mem::replace(&mut placed[index], true) {
-            return broken(format!("step {index} is there twice"));
+            return broken(format!("step {index} appears twice in the order"));
         }
         stored.extend(pieces[index].stored());
     }
     if let Some(index) = placed.iter().position(|placed| !placed) {
-        return broken(format!("step {index} of {} has no place in the order", pieces.len()));
+        return broken(format!("step {index} of {} is missing from the order", pieces.len()));
     }
     match results.iter().find(|result| !stored.contains(result)) {
         Some(&result) => broken(format!("no step stores the result of {}", ir.node(result).op.name())),
@@ -128,7 +130,7 @@ pub(super) fn check(ir: &Ir, pieces: &[Piece], order: &[usize], results: &[Id]) 
     }
 }
 
-/// The same order, but what is made of leaves alone comes right before its first reader: until then it would only take
+/// Moves each piece that depends only on leaves to just before its first reader. Any earlier it would only occupy
 /// memory.
 fn when_needed(
     order: Vec<usize>,
@@ -163,17 +165,17 @@ fn distinct(nodes: impl Iterator<Item = Id>) -> SmallVec<[Id; 8]> {
     nodes
 }
 
-/// The order as launches. Fused kernels that only make results, the last of the order, do not depend on one another:
-/// they are run together, as many as their buffers allow.
+/// Splits the order into launches. Fused kernels that only make results come last and are independent of one another,
+/// so they run together, as many as the buffer limit allows.
 pub(super) fn batch(pieces: &[Piece], order: Vec<usize>, limit: usize) -> Vec<SmallVec<[usize; 1]>> {
     let read: HashSet<Id> = pieces.iter().flat_map(|piece| piece.read().map(|(_, node)| node)).collect();
     let can_join = |piece: &Piece| {
-        // What the device refuses takes nothing with it to the CPU.
+        // A refused kernel must not take others with it to the CPU.
         let fused = piece.step.fused().is_some() && piece.refusal.is_none();
         fused && !piece.stored().any(|node| read.contains(&node))
     };
     let mut launches: Vec<SmallVec<[usize; 1]>> = Vec::new();
-    // Buffers of the last launch, if others may join it.
+    // The number of buffers in the last launch, if others may join it.
     let mut open: Option<usize> = None;
     for index in order {
         let count = pieces[index].parameters.len();

@@ -1,8 +1,8 @@
-//! Where steps run: on their device, or, where that refuses, on the CPU, with the reason.
+//! Decides where steps run: on their device, or on the CPU if the device refuses.
 //!
-//! A step that a device has no kernel for is planned on the CPU: its operands are copied to the host, computed there,
-//! and its results copied back. Nothing of this is silent: the plan, reports and a callback tell the step and the reason,
-//! and in strict mode it is an error.
+//! If a device has no kernel for a step, its operands are copied to the host, the CPU computes it, and its results are
+//! copied back. This is never silent. The plan, reports and a callback name the step and the reason. In strict mode it
+//! is an error.
 
 use std::{
     cell::RefCell,
@@ -28,16 +28,16 @@ use crate::{
     shape::Layout,
 };
 
-/// A step that runs elsewhere than on the device it was meant for.
+/// A step that runs on a device other than the requested one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// What it is.
+    /// The step's name.
     pub step: String,
-    /// The device it was meant for.
+    /// The requested device.
     pub wanted: String,
     /// The device on which it runs.
     pub device: String,
-    /// Why.
+    /// Why the requested device refused it.
     pub reason: String,
 }
 
@@ -47,42 +47,44 @@ static STRICT: AtomicBool = AtomicBool::new(false);
 static CALLBACK: Mutex<Option<Callback>> = Mutex::new(None);
 
 thread_local! {
-    /// The steps of this thread that ran elsewhere, while somebody wants to know.
+    /// Steps of this thread that ran on another device, while [`observe`] collects them.
     static OBSERVED: RefCell<Option<Vec<Placement>>> = const { RefCell::new(None) };
 }
 
-/// Does some work, and tells which of the steps that this thread ran meanwhile ran elsewhere than on their device.
+/// Runs `work` and returns its result, and the steps that this thread ran meanwhile on a device other than the
+/// requested one.
 pub fn observe<T>(work: impl FnOnce() -> T) -> (T, Vec<Placement>) {
     let outer = OBSERVED.replace(Some(Vec::new()));
     let result = work();
     (result, OBSERVED.replace(outer).unwrap_or_default())
 }
 
-/// Notes that a step ran elsewhere.
+/// Records that a step ran on another device.
 pub(super) fn note(placement: &Placement) {
     OBSERVED.with_borrow_mut(|observed| observed.iter_mut().for_each(|all| all.push(placement.clone())));
 }
 
-/// With `true`, a step that its device refuses is an error; with `false`, as at the start, it is planned on the CPU.
-/// Plans made before are not used across a change.
+/// With `true`, a step that its device refuses is an error. With `false`, the default, it runs on the CPU. Plans made
+/// before a change are not reused after it.
 pub fn set_strict(strict: bool) {
     STRICT.store(strict, Ordering::Release);
 }
 
-/// True in strict mode.
+/// Returns whether strict mode is on.
 pub fn is_strict() -> bool {
     STRICT.load(Ordering::Acquire)
 }
 
-/// Calls `callback` for every step that is planned elsewhere than on its device, once for each plan; `None` ends it. Of a plan
-/// that is run it is called behind that, on the thread that asked for the result, and may read tensors.
+/// Sets a callback for every step planned on a device other than the requested one; `None` removes it. It is called
+/// once per plan. If the plan is also run, the callback follows the run, on the thread that asked for the result. It
+/// may read tensors.
 pub fn on_fallback(callback: Option<Callback>) {
     let old = std::mem::replace(&mut *CALLBACK.lock().unwrap_or_else(PoisonError::into_inner), callback);
     drop(old);
 }
 
-/// Calls the callback for the steps of a new plan that are planned elsewhere. Nothing may be claimed: the callback may read
-/// what the plan computes, which would wait for the claim.
+/// Calls the callback for the fallback steps of a new plan. The caller must hold no claim. The callback may read what
+/// the plan computes, which would wait for that claim.
 pub(super) fn tell(plan: &Plan) {
     let callback = CALLBACK.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let Some(callback) = callback else { return };
@@ -91,8 +93,7 @@ pub(super) fn tell(plan: &Plan) {
     }
 }
 
-/// The step ready to run: on its device if the attempt to compile it there succeeded, or, if the device refused, on the
-/// CPU.
+/// Returns the executable step: compiled for its device if `attempt` succeeded, or for the CPU if the device refused.
 pub(super) fn place(
     device: Device,
     step: &Step,
@@ -102,7 +103,7 @@ pub(super) fn place(
     let reason = match attempt {
         Ok(executable) => return Ok((executable, None)),
         Err(Error::Unsupported { message, .. }) => message,
-        // A failure is not a refusal: the next attempt may succeed, and nothing of this one is kept.
+        // A failure is not a refusal. The next attempt may succeed, so nothing of this one is kept.
         Err(error) => return Err(error),
     };
     let error = |message: String| Error::Unsupported { device: device.name().to_owned(), message };
@@ -111,7 +112,7 @@ pub(super) fn place(
         return Err(error(format!("{} is not supported: {reason}", step.name())));
     };
     if device.info().nature == DeviceNature::HostCpu || is_strict() {
-        let mode = if is_strict() { " (strict mode: nothing is done on another device)" } else { "" };
+        let mode = if is_strict() { " (strict mode: no fallback to another device)" } else { "" };
         return Err(error(format!("{} is not supported: {reason}{mode}", step.name())));
     }
     let nor =
@@ -137,13 +138,13 @@ pub(super) fn place(
     Ok((Arc::new(HostStep { device, host, inner, transfers }), Some(placement)))
 }
 
-/// A parameter of a step on the host: the bytes that the step touches, counted from the binding's address.
+/// A parameter of a step on the host: the bytes that the step touches, relative to the binding's address.
 struct Transfer {
     written: bool,
     extent: Range<i64>,
 }
 
-/// A step of a device that the CPU does.
+/// A step that the CPU runs on behalf of another device.
 struct HostStep {
     device: Device,
     host: Device,
@@ -151,14 +152,14 @@ struct HostStep {
     transfers: Vec<Transfer>,
 }
 
-/// The host's memory for one run of a step.
+/// Host memory for one run of a step.
 struct HostMemory {
     bindings: Vec<Binding>,
     inner: Prepared,
 }
 
 impl HostStep {
-    /// The bytes of a binding's buffer that the step touches.
+    /// Returns the range of the binding's buffer, in bytes, that the step touches.
     fn range(binding: &Binding, transfer: &Transfer) -> Range<usize> {
         let place =
             |byte: i64| binding.offset.saturating_add_signed(byte as isize).min(binding.buffer.size());
@@ -187,7 +188,7 @@ impl Executable for HostStep {
         let (device, host) = (self.device.backend(), self.host.backend());
         let HostMemory { bindings: own, inner } = *prepared
             .and_then(|memory| memory.downcast::<HostMemory>().ok())
-            .ok_or_else(|| Error::internal("placement", "a step that was not prepared"))?;
+            .ok_or_else(|| Error::internal("placement", "the step was not prepared"))?;
         let moved = || bindings.iter().zip(&self.transfers).zip(&own);
         for ((binding, transfer), own) in moved() {
             let range = HostStep::range(binding, transfer);
@@ -211,7 +212,7 @@ impl Executable for HostStep {
     }
 }
 
-/// The bytes each of a step's parameters touches, counted from its first element.
+/// Returns the bytes that each parameter of a step touches, relative to its first element.
 fn extents(step: &Step) -> Vec<Range<i64>> {
     match step {
         Step::Fused(kernel) => fused_extents(kernel),

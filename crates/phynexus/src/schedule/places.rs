@@ -1,5 +1,5 @@
-//! Where the buffers of a plan lie: in leaves, in the arena, or in results of their own, which may take over the memory
-//! of a leaf.
+//! Assigns the buffers of a plan to leaves, to the arena, or to separate result buffers. A result may take over the
+//! memory of a leaf.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,7 +16,7 @@ use crate::{
 
 const ALIGNMENT: usize = 64;
 
-/// Where every buffer of a plan lies.
+/// The place of every buffer of a plan.
 pub(super) struct Places {
     pub(super) of: HashMap<Id, Place>,
     pub(super) owned: Vec<Owned>,
@@ -24,7 +24,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Finds a place for every buffer of the launches, which run in order.
+    /// Assigns a place to every buffer of the launches, which run in order.
     pub(super) fn assign(
         ir: &Ir,
         pieces: &[Piece],
@@ -35,7 +35,7 @@ impl Places {
         let slots = ir.leaves.iter().enumerate();
         let mut of: HashMap<Id, Place> = slots.map(|(slot, &id)| (id, Place::Leaf(slot))).collect();
         let mut last_read: HashMap<Id, usize> = HashMap::new();
-        // Library steps can fail on their data. Nothing is stored in place before the last of them.
+        // Library steps can fail on their data, so nothing is stored in place before the last of them.
         let mut in_place_from = 0;
         for (time, launch) in launches.iter().enumerate() {
             for &index in launch.as_ref() {
@@ -45,7 +45,7 @@ impl Places {
                 }
             }
         }
-        // A leaf that is handed on as a result stays what it is.
+        // A leaf that is also a result must not be overwritten.
         let results: HashSet<Id> = outputs.iter().map(|(base, _)| *base).collect();
         let mut owned = Vec::new();
         for (base, _) in outputs {
@@ -60,7 +60,7 @@ impl Places {
             let launch = launch.as_ref();
             for &index in launch {
                 let piece = &pieces[index];
-                // What nobody reads after this piece, and nobody else reads now.
+                // Not read after this piece, nor by another piece of this launch.
                 let is_free = |node: Id, taken: &HashSet<Id>| {
                     let elsewhere =
                         |&other: &usize| other != index && pieces[other].parameters.contains(&node);
@@ -104,7 +104,8 @@ impl Places {
     }
 }
 
-/// What this step reads only at the very elements where it stores `node`, so that the one may lie in the other's place.
+/// Returns the nodes that this step reads only at the elements where it stores `node`. It may store `node` over any of
+/// them.
 fn replaced<'a>(ir: &'a Ir, piece: &'a Piece, node: Id) -> impl Iterator<Item = Id> + 'a {
     let kernel = piece.step.fused();
     let position = piece.position_of_stored(node);
@@ -133,11 +134,11 @@ fn replaced<'a>(ir: &'a Ir, piece: &'a Piece, node: Id) -> impl Iterator<Item = 
 #[derive(Default)]
 struct Blocks {
     all: Vec<Block>,
-    /// Which block each node lies in.
+    /// The block of each node.
     of: HashMap<Id, usize>,
 }
 
-/// Memory for one node, or for several of which each takes the place of the one before.
+/// Memory for one node, or for several nodes that successively replace one another.
 struct Block {
     bytes: usize,
     /// The steps during which it is in use.
@@ -146,7 +147,7 @@ struct Block {
 }
 
 impl Blocks {
-    /// Gives the node a block for so many steps, or the one of a node that is read for the last time.
+    /// Gives the node a block for these steps: the donor's block if there is a donor, otherwise a new one.
     fn take(&mut self, node: Id, bytes: usize, times: RangeInclusive<usize>, donor: Option<Id>) {
         let block = match donor.and_then(|donor| self.of.get(&donor).copied()) {
             Some(block) => {
@@ -163,12 +164,12 @@ impl Blocks {
         self.of.insert(node, block);
     }
 
-    /// Finds the offsets, and tells the bytes of them all: from the largest block to the smallest, each gets the lowest
-    /// place that is free for all of its time. Small ones so fill the gaps between large ones.
+    /// Assigns offsets and returns the total in bytes. Blocks are placed from the largest to the smallest, each at the
+    /// lowest offset that is free for all of its time. Small blocks thus fill the gaps between large ones.
     fn pack(&mut self) -> usize {
         let mut order: Vec<usize> = (0..self.all.len()).collect();
         order.sort_by_key(|&block| std::cmp::Reverse(self.all[block].bytes));
-        // Those that have a place, by offset.
+        // Placed blocks, by offset.
         let mut placed: Vec<usize> = Vec::with_capacity(order.len());
         let mut total = 0;
         for block in order {
@@ -181,7 +182,7 @@ impl Blocks {
                 if offset.saturating_add(*bytes) <= other.offset {
                     break;
                 }
-                // Beyond the address space the allocation fails, and says so.
+                // Saturates past the address space. The allocation then reports the error.
                 offset = offset.max(other.offset.saturating_add(other.bytes));
             }
             total = total.max(offset.saturating_add(*bytes));
@@ -208,7 +209,7 @@ mod tests {
 
     #[test]
     fn large_blocks_go_first_and_small_ones_fill_the_gaps() {
-        // Placed as they come, the second would lie in the way of the third.
+        // In the given order, the second block would be in the way of the third.
         let (offsets, total) = packed(&[(640, 0..=1), (320, 0..=2), (960, 2..=3)]);
         assert_eq!((offsets, total), (vec![0, 960, 0], 1280));
         assert_eq!(packed(&[]), (vec![], 0));

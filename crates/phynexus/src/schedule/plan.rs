@@ -1,4 +1,4 @@
-//! A plan: compiled steps, where every buffer lies, and how to run them.
+//! A plan: compiled steps, the places of all buffers, and the code that runs them.
 
 use std::{
     cell::Cell,
@@ -41,7 +41,7 @@ use crate::{
 pub enum Place {
     /// The data of leaf `i`.
     Leaf(usize),
-    /// The plan's own memory, at this byte.
+    /// The plan's own memory, at this byte offset.
     Arena(usize),
     /// Result buffer `i`.
     Owned(usize),
@@ -49,11 +49,11 @@ pub enum Place {
 
 /// A step with its buffers.
 pub struct PlannedStep {
-    /// What it does.
+    /// The operation.
     pub step: Step,
     /// Its buffers, in the order of its bindings.
     pub parameters: Vec<PlannedParameter>,
-    /// Where it runs and why, if not on the plan's device.
+    /// The device that runs it and the reason, if that is not the plan's device.
     pub placement: Option<Placement>,
     executable: Arc<dyn Executable>,
     pub(super) summary: OnceLock<Arc<StepSummary>>,
@@ -64,9 +64,9 @@ pub struct PlannedStep {
 pub struct PlannedParameter {
     /// Where the buffer is.
     pub place: Place,
-    /// Where in it the step's data starts, in bytes.
+    /// The byte offset of the step's data in the buffer.
     pub offset: usize,
-    /// Bytes of the tensor behind it.
+    /// Bytes of the whole tensor.
     pub bytes: usize,
     /// True if the step writes it.
     pub written: bool,
@@ -75,23 +75,23 @@ pub struct PlannedParameter {
 /// A result buffer.
 #[derive(Clone, Debug)]
 pub struct Owned {
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: usize,
-    /// The leaf whose memory it takes over if nobody else holds that.
+    /// The leaf whose memory it takes over, if nothing else holds that memory.
     pub donor: Option<usize>,
 }
 
 /// Everything needed to compute a graph's outputs from its leaves.
 pub struct Plan {
-    /// Where it runs.
+    /// The device of the plan.
     pub device: Device,
-    /// The steps in order.
+    /// The steps, in order.
     pub steps: Vec<PlannedStep>,
     /// Bytes of intermediate results.
     pub arena_bytes: usize,
     /// The result buffers.
     pub owned: Vec<Owned>,
-    /// For each result buffer, whether the step that stores it computes long.
+    /// For each result buffer, whether the step that stores it takes long.
     long: Vec<bool>,
     submissions: Vec<Submission>,
     outputs: Vec<(Place, Layout)>,
@@ -101,11 +101,11 @@ pub struct Plan {
 /// Steps that are submitted together.
 struct Submission {
     steps: Range<usize>,
-    /// What runs all of them; without it there is one.
+    /// Runs all of the steps. Without it there is exactly one step.
     sequence: Option<Arc<dyn Sequence>>,
 }
 
-/// What the caller knows of a leaf.
+/// What the caller knows about a leaf.
 #[derive(Clone, Debug)]
 pub(super) struct Leaf {
     /// Extents and strides.
@@ -174,7 +174,9 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
     for (step, parameters, refusal) in wanted {
         let attempt = match refusal {
             Some(reason) => Err(Error::Unsupported { device: device.name().to_owned(), message: reason }),
-            None => compiled.next().unwrap_or_else(|| Err(Error::internal("plan", "a step is not compiled"))),
+            None => {
+                compiled.next().unwrap_or_else(|| Err(Error::internal("plan", "a step was not compiled")))
+            }
         };
         let (executable, placement) = placement::place(device, &step, &parameters, attempt)?;
         steps.push(PlannedStep { step, parameters, placement, executable, summary: OnceLock::new() });
@@ -194,7 +196,7 @@ pub(super) fn plan(ir: &Ir, leaves: &[Leaf], device: Device) -> Result<Plan> {
 }
 
 impl PlannedStep {
-    /// The result buffers that it writes.
+    /// Returns the result buffers that it writes.
     fn stores(&self) -> impl Iterator<Item = usize> {
         self.parameters.iter().filter(|p| p.written).filter_map(|p| match p.place {
             Place::Owned(index) => Some(index),
@@ -202,12 +204,12 @@ impl PlannedStep {
         })
     }
 
-    /// Whether it launches a kernel that a user wrote.
+    /// Returns whether it launches a user-written kernel.
     fn is_custom(&self) -> bool {
         matches!(&self.step, Step::Library(library) if matches!(library.node.op, Op::Custom(_)))
     }
 
-    /// Whether it is an elementwise kernel whose computing takes long, rather than its loads and stores.
+    /// Returns whether it is a fused kernel that takes long and is bound by arithmetic rather than by loads and stores.
     fn is_long(&self) -> bool {
         let operations = self.step.fused().map_or(0, Fused::operations);
         let bytes = self.parameters.iter().fold(0u64, |all, p| all.saturating_add(p.bytes as u64));
@@ -215,10 +217,10 @@ impl PlannedStep {
     }
 }
 
-/// Operations that take about a tenth of a second on a few cores.
+/// The number of operations that take about 0.1 s on a few cores.
 const LONG: u64 = 1 << 28;
 
-/// The steps in as few submissions as the device can take them.
+/// Groups the steps into as few submissions as the device supports.
 fn submissions(steps: &[PlannedStep], device: Device) -> Vec<Submission> {
     let compiled: Vec<(Arc<dyn Executable>, usize)> =
         steps.iter().map(|step| (step.executable.clone(), step.parameters.len())).collect();
@@ -233,29 +235,29 @@ fn submissions(steps: &[PlannedStep], device: Device) -> Vec<Submission> {
     submissions
 }
 
-/// A step before it has buffers.
+/// A step without buffers.
 pub(super) struct Piece {
     pub(super) step: Step,
     pub(super) parameters: Vec<Id>,
-    /// Where in the parameter's buffer its data starts, in bytes.
+    /// The byte offset of each parameter's data in its buffer.
     offsets: Vec<usize>,
     written: Vec<bool>,
-    /// Why the device does not do it.
+    /// Why the device refuses it.
     pub(super) refusal: Option<String>,
 }
 
 impl Piece {
-    /// The nodes it stores.
+    /// Returns the nodes it stores.
     pub(super) fn stored(&self) -> impl Iterator<Item = Id> {
         self.parameters.iter().zip(&self.written).filter(|(_, written)| **written).map(|(&node, _)| node)
     }
 
-    /// The positions and nodes of the parameters that it reads.
+    /// Returns the positions and nodes of the parameters that it reads.
     pub(super) fn read(&self) -> impl Iterator<Item = (usize, Id)> {
         self.parameters.iter().copied().enumerate().filter(|&(i, _)| !self.written[i])
     }
 
-    /// The position of the parameter by which it stores the node.
+    /// Returns the position of the parameter that stores the node.
     pub(super) fn position_of_stored(&self, node: Id) -> Option<usize> {
         (0..self.parameters.len()).find(|&i| self.written[i] && self.parameters[i] == node)
     }
@@ -296,7 +298,7 @@ fn library(
         parameters.push(id);
         written.push(true);
     } else {
-        // What the epilogue reads besides the result, then what it stores.
+        // First what the epilogue reads besides the result, then what it stores.
         let built = build::build(ir, grouping, group, layouts)?;
         parameters.extend(built.parameters.iter().skip(1));
         written.extend(built.kernel.parameters.iter().skip(1).map(|p| p.written));
@@ -314,7 +316,7 @@ fn library(
     })
 }
 
-/// The node whose buffer holds this node's data, and the layout in it.
+/// Returns the node whose buffer holds this node's data, and the layout in that buffer.
 fn resolve(ir: &Ir, grouping: &Grouping, layouts: &HashMap<Id, Layout>, id: Id) -> (Id, Layout) {
     match &grouping.homes[id as usize] {
         Home::View(base, layout) => (*base, layout.clone()),
@@ -325,12 +327,12 @@ fn resolve(ir: &Ir, grouping: &Grouping, layouts: &HashMap<Id, Layout>, id: Id) 
     }
 }
 
-/// Host memory of a compiled step, and of one of its kernel's instructions: about what the CPU's executables take.
+/// Estimated host memory of a compiled step, and of each instruction of its kernel. Based on the CPU's executables.
 const STEP_BYTES: usize = 4096;
 const INSTRUCTION_BYTES: usize = 512;
 
 impl Plan {
-    /// The host's memory that it takes, by estimate.
+    /// Returns an estimate of the host memory that the plan occupies, in bytes.
     pub(super) fn host_bytes(&self) -> usize {
         let kernel = |kernel: &Fused| STEP_BYTES + INSTRUCTION_BYTES * kernel.instructions.len();
         let step = |step: &PlannedStep| match &step.step {
@@ -341,30 +343,31 @@ impl Plan {
         self.steps.iter().map(step).sum()
     }
 
-    /// Computes the outputs. All memory is taken before anything is stored.
-    /// A leaf's memory is taken over only if `may_take` says so of its slot and nobody but the leaf's tensor holds it.
+    /// Computes the outputs. All memory is allocated before anything is stored. A leaf's memory is taken over only if
+    /// `may_take` allows it for the leaf's slot and only the leaf's tensor holds it.
     pub(super) fn run(&self, leaves: &[Storage], may_take: &dyn Fn(usize) -> bool) -> Result<Vec<Storage>> {
         if leaves.len() != self.leaf_element_sizes.len() {
             return Err(Error::internal(
                 "plan",
-                format!("{} leaves for {}", leaves.len(), self.leaf_element_sizes.len()),
+                format!("got {} leaves, expected {}", leaves.len(), self.leaf_element_sizes.len()),
             ));
         }
         ruined::check(leaves)?;
         let backend = self.device.backend();
-        // Whatever was moved to the host is there before anything is stored, and stays.
+        // Brings spilled buffers back before anything is stored, and keeps them resident.
         let _leaves = backend.hold(&mut leaves.iter().map(|leaf| &leaf.buffer))?;
         let arena = match self.arena_bytes {
             0 => None,
             bytes => Some(backend.allocate(bytes)?),
         };
-        // What must not be ended once it stores in place gets memory of its own, if it takes long on this thread.
+        // A step that stores in place cannot be interrupted. On a watched thread, a long one therefore gets fresh
+        // memory.
         let watched = interrupt::is_watched();
         let ended = |index: usize| watched && self.long[index] && backend.target().is_none();
         let mut overwritten = vec![false; self.owned.len()];
         let mut owned: SmallVec<[Buffer; 16]> = SmallVec::new();
         for (index, buffer) in self.owned.iter().enumerate() {
-            // Besides the tensor's handle and the one in `leaves` there may be others: then the memory is not free.
+            // The memory is free only if the tensor and `leaves` hold its only two handles.
             let donor =
                 buffer.donor.filter(|&slot| may_take(slot)).map(|slot| &leaves[slot]).filter(|leaf| {
                     leaf.layout.offset == 0
@@ -399,7 +402,7 @@ impl Plan {
                 }
                 Place::Arena(start) => match &arena {
                     Some(arena) => (arena.clone(), start),
-                    None => return Err(Error::internal("plan", "a buffer in an arena of no bytes")),
+                    None => return Err(Error::internal("plan", "a buffer is placed in an empty arena")),
                 },
                 Place::Owned(index) => (owned[index].clone(), 0),
             };
@@ -411,12 +414,12 @@ impl Plan {
         let end = self.steps.iter().position(in_place).unwrap_or(self.steps.len());
         let begun = Cell::new(false);
         interrupt::catch(|| self.submit(&bindings, end, &begun)).inspect_err(|error| {
-            // A kernel may have stored a part when it was refused memory to work in.
+            // A kernel that failed to allocate working memory may have stored part of its result.
             if begun.get() && matches!(error, Error::HostMemory { .. }) {
                 ruined::note((0..owned.len()).filter(|&index| overwritten[index]).map(|index| &owned[index]));
             }
         })?;
-        // What a kernel of a user stores is its author's.
+        // A custom kernel need not store every element.
         let known =
             |index: &usize| !self.steps.iter().any(|s| s.is_custom() && s.stores().any(|at| at == *index));
         for index in (0..owned.len()).filter(fresh).filter(known) {
@@ -429,14 +432,14 @@ impl Plan {
                 Ok(Storage { buffer: leaf.buffer.clone(), layout: Layout { offset, ..layout.clone() } })
             }
             Place::Owned(index) => Ok(Storage { buffer: owned[index].clone(), layout: layout.clone() }),
-            Place::Arena(_) => Err(Error::internal("plan", "an output without a buffer of its own")),
+            Place::Arena(_) => Err(Error::internal("plan", "an output is placed in the arena")),
         };
         self.outputs.iter().map(storage).collect()
     }
 
-    /// Runs the steps with the bindings of all of them. What they need besides, they take before the first one stores
-    /// anything. They can be interrupted before step `in_place`, which stores into memory that was taken over; `begun` is set
-    /// there.
+    /// Runs the steps with the bindings of all of them. The steps allocate any further memory before the first one
+    /// stores anything. They can be interrupted until step `in_place`, which overwrites memory that was taken over.
+    /// `begun` is set at that point.
     fn submit(&self, bindings: &[Binding], in_place: usize, begun: &Cell<bool>) -> Result<()> {
         let observed = profile::is_enabled() || debug::is_enabled();
         let mut ready: Vec<(usize, Ready<'_>, &[Binding], Prepared)> =
@@ -487,7 +490,7 @@ impl Plan {
     }
 }
 
-/// What is run at once.
+/// A unit of execution.
 enum Ready<'a> {
     Sequence(&'a dyn Sequence),
     Step(&'a PlannedStep),

@@ -1,4 +1,4 @@
-//! Recording an operation, and computing what was recorded.
+//! Records operations, and computes what was recorded.
 
 use std::{any::Any, sync::Arc};
 
@@ -25,8 +25,8 @@ use crate::{
 };
 
 impl Tensor {
-    /// Adds a node. `shape` and `dtype` are the result's, already checked against the operands by the caller; here the
-    /// operands' devices are compared, sizes are checked for overflow, and views of data that is there become data.
+    /// Adds a node. The caller has already checked the result's `shape` and `dtype` against the operands. This function
+    /// compares the operands' devices, checks sizes for overflow, and turns views of existing data into data.
     #[inline]
     pub(crate) fn record(op: Op, dtype: DType, shape: Dims, operands: &[&Tensor]) -> Result<Tensor> {
         let Some(first) = operands.first() else {
@@ -90,30 +90,31 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Computes the data now, if it is not there yet.
+    /// Computes the data now, unless it is ready.
     pub fn evaluate(&self) -> Result<()> {
         evaluate(&[self], &mut Vec::new())
     }
 
-    /// The tensor itself, computed.
+    /// Computes the tensor and returns it.
     pub fn evaluated(self) -> Result<Tensor> {
         self.evaluate()?;
         Ok(self)
     }
 
-    /// Computes several tensors together: work they share is done once.
+    /// Computes several tensors together. Work that they share is done once.
     pub fn evaluate_all(tensors: &[&Tensor]) -> Result<()> {
         evaluate(tensors, &mut Vec::new())
     }
 
-    /// As [`Tensor::evaluate_all`], and the results may take over the memory of `replaced` where nobody else holds these
-    /// tensors: how an update overwrites what it replaces. On success `replaced` is empty; on an error its tensors are
-    /// as they were, unless a kernel was refused memory after it had begun to overwrite them: reading those is an error.
+    /// Like [`Tensor::evaluate_all`], but the results may take over the memory of `replaced` if nothing else holds
+    /// those tensors. Use this for updates that overwrite their inputs. On success `replaced` is empty; on an error its
+    /// tensors are unchanged. The exception is a kernel that fails to allocate working memory after it has begun to
+    /// overwrite them. Reading the overwritten tensors is then an error.
     pub fn evaluate_replacing(tensors: &[&Tensor], replaced: &mut Vec<Tensor>) -> Result<()> {
         evaluate(tensors, replaced)
     }
 
-    /// The data, computed if need be.
+    /// Returns the data, and computes it if necessary.
     pub fn storage(&self) -> Result<Storage> {
         self.evaluate()?;
         let internal = || Error::internal("storage", format!("{} has no data", self.node().op().name()));
@@ -122,8 +123,8 @@ impl Tensor {
         Ok(storage)
     }
 
-    /// The same values in a buffer of their own, from which everybody reads them: what compares an element with a result
-    /// must not compare two computations of it.
+    /// The same values in a separate buffer that all readers share. Code that compares an element with a result needs
+    /// this, because it must not compare two separate computations.
     pub(crate) fn stored(&self) -> Result<Tensor> {
         if self.is_evaluated() {
             return Ok(self.clone());
@@ -131,7 +132,7 @@ impl Tensor {
         Tensor::record(Op::Contiguous, self.dtype(), dims(self.shape()), &[self])
     }
 
-    /// [`Tensor::stored`] if there will be a gradient, else the tensor itself.
+    /// Returns [`Tensor::stored`] if a gradient will be needed, otherwise the tensor itself.
     pub(crate) fn stored_for_gradient(&self) -> Result<Tensor> {
         if self.requires_grad() && gradient::is_enabled() { self.stored() } else { Ok(self.clone()) }
     }
@@ -148,7 +149,10 @@ impl Tensor {
         Tensor::record(Op::Reshape, self.dtype(), dims(self.shape()), &[self])
     }
 
-    /// A leaf with this tensor's values (computed now) for which gradients are collected.
+    /// Computes this tensor and returns a leaf with its values that collects gradients.
+    ///
+    /// # Errors
+    /// [`Error::DType`] if the tensor is not floating-point.
     pub fn with_grad(&self) -> Result<Tensor> {
         if !self.dtype().is_float() {
             return Err(Error::dtype(
@@ -197,19 +201,19 @@ impl From<&Tensor> for Formula {
 }
 
 impl Formula {
-    /// The tensor, or the first error.
+    /// Returns the tensor, or the first error.
     pub(crate) fn tensor(self) -> Result<Tensor> {
         Tensor::from_term(&self.term()?)
     }
 }
 
 impl Tensor {
-    /// The tensor as formulas see it.
+    /// Returns the tensor as a term of formulas.
     pub(crate) fn term(&self) -> Term {
         Term::Recorded(self.node().clone())
     }
 
-    /// The tensor of a node of the graph.
+    /// Returns the tensor of a recorded node.
     pub(crate) fn from_term(term: &Term) -> Result<Tensor> {
         let node = match term {
             Term::Recorded(node) => node.clone().into_any().downcast::<Node>().ok(),
@@ -218,13 +222,13 @@ impl Tensor {
         node.map(Tensor::from_node).ok_or_else(|| Error::internal("record", "not a node of the graph"))
     }
 
-    /// Dtype and shape.
+    /// Returns the dtype and shape.
     pub(crate) fn tensor_type(&self) -> TensorType<'_> {
         TensorType::new(self.dtype(), self.shape())
     }
 
-    /// Records a product or a convolution that a user asked for: its factors may be rounded as
-    /// [`set_float32_matmul_precision`](crate::set_float32_matmul_precision) says.
+    /// Records a matrix product or a convolution that a user asked for. Its factors may be rounded as set by
+    /// [`set_float32_matmul_precision`](crate::set_float32_matmul_precision).
     pub(crate) fn record_product(
         op: Op,
         dtype: DType,
@@ -245,7 +249,7 @@ impl Composite {
     }
 }
 
-/// Key and counter as the leaf of an [`Op::RandomBits`].
+/// Uploads a key and counter as the leaf of an [`Op::RandomBits`].
 pub(crate) fn random_state(state: GeneratorState, device: Device) -> Result<Tensor> {
     let GeneratorState { seed, counter } = state;
     let words = [seed as u32, (seed >> 32) as u32, counter as u32, (counter >> 32) as u32];

@@ -1,7 +1,8 @@
-//! Rewrites of the graph before scheduling: composites opened, constants folded, algebra, common subexpressions.
+//! Rewrites the graph before scheduling: expands composites, folds constants, applies algebraic rules and eliminates
+//! common subexpressions.
 //!
-//! One pass in topological order builds a new graph; a node that equals an earlier one is that node. Every rule keeps
-//! NaN, infinities and the sign of zero.
+//! One pass in topological order builds a new graph and merges equal nodes. Every rule preserves NaN, infinities and
+//! the sign of zero.
 
 use std::collections::HashMap;
 
@@ -17,7 +18,7 @@ use crate::{
     },
 };
 
-/// The graph simplified for a device: composites that the device does not claim are replaced by their bodies.
+/// Simplifies the graph for a device. Composites that the device does not support are replaced by their bodies.
 pub(crate) fn rewrite(ir: &Ir, device: Device) -> Result<Ir> {
     let known = HashMap::with_capacity_and_hasher(ir.nodes.len(), FastBuild::default());
     let mut rewriter = Rewriter { device, out: Ir::default(), known };
@@ -33,7 +34,7 @@ struct Rewriter {
 }
 
 impl Rewriter {
-    /// Adds the nodes of `ir`; its leaves are `operands`, or leaves of the result where there are none.
+    /// Adds the nodes of `ir`. Its leaves become `operands`, or new leaves if that is `None`.
     fn import(&mut self, ir: &Ir, operands: Option<&[Id]>) -> Result<Vec<Id>> {
         let mut renamed: Vec<Id> = Vec::with_capacity(ir.nodes.len());
         let mut leaf = 0;
@@ -183,7 +184,7 @@ impl Rewriter {
 
     fn simplify_binary(&mut self, binary: Binary, mut node: IrNode) -> Result<Simplified> {
         use Simplified::{Is, Node};
-        // Constants to the right, so that each rule is written once.
+        // Move constants to the right, so each rule is written once.
         if binary.is_commutative()
             && self.constant(node.inputs[0]).is_some()
             && self.constant(node.inputs[1]).is_none()
@@ -210,7 +211,8 @@ impl Rewriter {
         if neutral {
             return Ok(Is(a));
         }
-        // The CPU and every printed kernel compute this power so when the exponent is data.
+        // The CPU and every generated kernel compute this power as a product when the exponent is data, so the result
+        // is the same.
         if binary == Binary::Pow && float && constant.as_f64() == 2.0 {
             node.op = Op::Binary(Binary::Mul);
             node.inputs = smallvec![a, a];
@@ -218,8 +220,9 @@ impl Rewriter {
         Ok(Node(node))
     }
 
-    /// The condition `x <= 0` of anything but `max(x, 0)` itself asks the same of `max(x, 0)`, where that is there: the
-    /// mask of a rectifier's gradient then reads what the next layer keeps, and `x` need not be stored.
+    /// Replaces the condition `x <= 0` by `max(x, 0) <= 0` if `max(x, 0)` is already in the graph, except inside
+    /// `max(x, 0)` itself. The mask of a ReLU gradient then reads what the next layer keeps, and `x` need not be
+    /// stored.
     fn sign_of_rectified(&mut self, condition: Id, otherwise: Id) -> Result<Option<Id>> {
         let node = self.out.node(condition).clone();
         let Op::Binary(Binary::Le) = node.op else { return Ok(None) };
@@ -235,8 +238,8 @@ impl Rewriter {
         }
     }
 
-    /// The transpose of a product is the product of the transposes in reverse order, which costs nothing: products take
-    /// operands as they lie, while what reads a transposed result would have to gather it.
+    /// Replaces the transpose of a product by the product of the transposes in reverse order. This is free: products
+    /// read operands in any layout, while a reader of a transposed result would have to gather it.
     fn transpose(&mut self, node: IrNode) -> Result<Id> {
         let product = self.out.node(node.inputs[0]).clone();
         let op = match product.op {
@@ -262,7 +265,7 @@ impl Rewriter {
         self.add(IrNode { op, inputs: operands, ..node })
     }
 
-    /// A product over one term is a broadcast multiplication, which fuses with its neighbours.
+    /// Replaces a product with inner dimension 1 by a broadcast multiplication, which fuses with its neighbours.
     fn outer_product(&mut self, node: IrNode) -> Result<Simplified> {
         let (a, b) = (node.inputs[0], node.inputs[1]);
         let (left, right) = (self.out.node(a), self.out.node(b));
@@ -279,7 +282,7 @@ impl Rewriter {
     }
 }
 
-/// True for the permutation that exchanges the last two axes and nothing else.
+/// Returns whether the permutation only swaps the last two axes.
 fn swaps_last_two(permutation: &[u8]) -> bool {
     let rank = permutation.len();
     rank >= 2
@@ -295,10 +298,10 @@ enum Simplified {
     Node(IrNode),
 }
 
-/// The value of an operation on two constants, where computing it here gives what every device gives.
+/// Folds an operation on two constants, if the result is the same on every device.
 fn fold(binary: Binary, x: Scalar, y: Scalar, dtype: DType) -> Option<Scalar> {
     let scalar = if dtype.is_float() {
-        // In f64 and rounded once: for f32 and shorter types this is the correctly rounded result (Figueroa, 1995).
+        // Computed in f64 and rounded once. For f32 and shorter types this is correctly rounded (Figueroa, 1995).
         let (x, y) = (x.as_f64(), y.as_f64());
         Scalar::Float(match binary {
             Binary::Add => x + y,
@@ -319,7 +322,7 @@ fn fold(binary: Binary, x: Scalar, y: Scalar, dtype: DType) -> Option<Scalar> {
     (dtype != DType::Bool).then(|| scalar.cast(dtype))
 }
 
-/// The same graph with only what the outputs need. Leaves stay, since their order is the caller's.
+/// Removes nodes that the outputs do not need. Leaves stay, because the caller depends on their order.
 fn without_dead_nodes(ir: Ir) -> Ir {
     let mut live = vec![false; ir.nodes.len()];
     ir.outputs.iter().chain(&ir.leaves).for_each(|&o| live[o as usize] = true);
@@ -364,7 +367,7 @@ mod tests {
         assert_eq!((&result.op, result.shape.as_slice()), (&Op::Dot, &[5, 3][..]));
         let shapes: Vec<&[usize]> = result.inputs.iter().map(|&i| out.node(i).shape.as_slice()).collect();
         assert_eq!(shapes, [&[5, 4][..], &[4, 3]]);
-        // A product that is wanted itself is computed once and read transposed.
+        // A product that is itself an output is computed once and read transposed.
         ir.outputs.push(product);
         let out = rewrite(&ir, crate::tensor::null_device()).unwrap();
         assert_eq!(out.nodes.iter().filter(|n| n.op == Op::Dot).count(), 1);
@@ -385,7 +388,7 @@ mod tests {
         let condition = |id: Id| out.node(out.node(id).inputs[0]);
         assert_eq!(condition(out.outputs[1]).inputs[0], out.outputs[0]);
         assert_eq!(out.node(condition(out.outputs[0]).inputs[0]).op, Op::Buffer);
-        // What is not compared with 0 stays.
+        // A comparison with a constant other than 0 stays.
         let one = ir.push(Op::Constant(Scalar::Float(1.0)), DType::F32, shape(), []);
         let other = ir.push(Op::Binary(Binary::Le), DType::Bool, shape(), [x, one]);
         ir.push(Op::Where, DType::F32, shape(), [other, one, x]);

@@ -1,5 +1,5 @@
-//! Memory that a plan had taken over and left half overwritten, since a kernel was refused memory to work in. The tensors
-//! that were to be computed from it are still pending, and would be wrong.
+//! Tracks memory that a plan took over and left half overwritten because a kernel failed to allocate working memory.
+//! Tensors that still depend on it are pending and would be computed wrongly.
 
 use std::sync::{
     Arc, Mutex, PoisonError, Weak,
@@ -11,18 +11,18 @@ use crate::{
     device::{Buffer, Memory, Storage},
 };
 
-/// Whether there was ever any.
+/// Whether any memory was ever ruined.
 static ANY: AtomicBool = AtomicBool::new(false);
 static RUINED: Mutex<Vec<Weak<dyn Memory>>> = Mutex::new(Vec::new());
 
-/// Notes that the contents are lost.
+/// Records that the contents of these buffers are lost.
 pub(super) fn note<'a>(buffers: impl Iterator<Item = &'a Buffer>) {
     ANY.store(true, Ordering::Relaxed);
     let buffers = buffers.map(|buffer| Arc::downgrade(&buffer.0));
     RUINED.lock().unwrap_or_else(PoisonError::into_inner).extend(buffers);
 }
 
-/// An error if the contents of one of these are lost.
+/// Fails if the contents of one of these leaves are lost.
 pub(crate) fn check(leaves: &[Storage]) -> Result<()> {
     if !ANY.load(Ordering::Relaxed) {
         return Ok(());
@@ -35,7 +35,7 @@ pub(crate) fn check(leaves: &[Storage]) -> Result<()> {
     if leaves.iter().any(is_lost) {
         return Err(Error::argument(
             "evaluate",
-            "an earlier computation ran out of memory after it had begun to overwrite this tensor: load or compute it again",
+            "an earlier computation ran out of memory while it overwrote this tensor: load or compute it again",
         ));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What becomes one kernel.
+//! Tests of what becomes one kernel.
 
 mod epilogues;
 mod memory;
@@ -18,7 +18,7 @@ use crate::{
     shape::{Dims, Layout},
 };
 
-/// A graph written by hand.
+/// A handwritten graph.
 #[derive(Default)]
 struct Graph(Ir);
 
@@ -36,7 +36,7 @@ impl Graph {
         let shape = self.shape(a);
         self.add(Op::Unary(op), &shape, &[a])
     }
-    /// A binary operation, the right operand broadcast to the left one's shape.
+    /// Adds a binary operation. The right operand is broadcast to the left one's shape.
     fn binary(&mut self, op: Binary, a: Id, b: Id) -> Id {
         let shape = self.shape(a);
         let b = if self.shape(b) == shape { b } else { self.add(Op::Expand, &shape, &[b]) };
@@ -57,11 +57,11 @@ impl Graph {
         let sum = self.reduce(Combine::Sum, e, axis);
         (self.binary(Binary::Div, e, sum), sum)
     }
-    /// The fused kernels for these outputs; library operations are left out.
+    /// Returns the fused kernels for these outputs, without library operations.
     fn kernels(self, outputs: &[Id]) -> Vec<Fused> {
         self.kernels_without(None, outputs)
     }
-    /// The same on a device that has no such function.
+    /// The same, on a device that lacks the function `missing`.
     fn kernels_without(mut self, missing: Option<Unary>, outputs: &[Id]) -> Vec<Fused> {
         self.0.outputs = outputs.to_vec();
         let layouts: Vec<Layout> =
@@ -114,7 +114,7 @@ fn a_function_that_the_device_lacks_is_a_kernel_by_itself() {
     let x = g.leaf(&[32, 1000]);
     let (y, _) = g.softmax(x, 1);
     let kernels = g.kernels_without(Some(Unary::Exp), &[y]);
-    // The maxima and the differences, the exponentials, the sums and the quotients.
+    // Maxima and differences, exponentials, sums and quotients.
     assert_eq!(kernels.len(), 3, "{kernels:?}");
     let alone = kernels.iter().filter(|k| k.columns.is_empty()).collect::<Vec<_>>();
     assert_eq!(alone.len(), 1, "{kernels:?}");
@@ -157,7 +157,7 @@ fn the_sum_of_a_softmax_stays_with_it_for_other_readers() {
 
 #[test]
 fn reductions_of_what_both_read_are_one_kernel() {
-    // Cross-entropy: the sum of exponentials and the pick of the target, which the mean over rows reads.
+    // Cross-entropy: the sum of exponentials and the target's value, which the mean over rows reads.
     let mut g = Graph::default();
     let (x, hit) = (g.leaf(&[128, 10]), g.leaf(&[128, 10]));
     let max = g.reduce(Combine::Max, x, 1);
@@ -222,7 +222,7 @@ fn results_that_depend_on_each_other_through_a_library_operation_are_apart() {
     let a = g.unary(Unary::Exp, x);
     let product = g.add(Op::Dot, &[64, 64], &[a, w]);
     let b = g.binary(Binary::Add, product, a);
-    // `a` cannot be a second result of the kernel that makes `b`: `b` waits for the product of `a`.
+    // `a` cannot be a second result of the kernel that makes `b`, because `b` waits for the product of `a`.
     assert_eq!(g.kernels(&[a, b]).len(), 2);
 }
 
@@ -278,7 +278,7 @@ fn long_chains_are_cut_into_kernels_of_bounded_size() {
 
 #[test]
 fn the_sum_of_a_softmax_gradient_does_not_tear_the_softmax_apart() {
-    // A bias gradient sums over the batch what the softmax's kernel makes along the classes.
+    // A bias gradient sums over the batch what the softmax kernel makes along the classes.
     let mut g = Graph::default();
     let x = g.leaf(&[128, 10]);
     let w = g.leaf(&[10, 4]);

@@ -1,4 +1,4 @@
-//! What is pending behind some tensors: the walk that finds it, and the key it has.
+//! Finds the pending graph of some tensors and encodes it as a key.
 
 use std::sync::{Arc, Weak, atomic::Ordering};
 
@@ -16,62 +16,62 @@ use crate::{
     },
 };
 
-/// What a walk came to.
+/// The outcome of a walk.
 pub(super) enum Walk {
-    /// All the data is there.
+    /// All the data is ready.
     Done,
     /// Another thread is computing a node of this graph.
     Busy,
-    /// These copies between devices must be run first.
+    /// These copies between devices must run first.
     Copies(Vec<Arc<Node>>),
-    /// The graph, its pending nodes marked as in flight.
+    /// The graph, with its pending nodes marked as in flight.
     Claimed(Pending),
 }
 
-/// Who else may want what lies inside the graph.
+/// Whether code outside the walk may need the graph's inner nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Privacy {
-    /// Gradients may still be asked for through nodes that keep their operands.
+    /// A later backward pass may need them, through nodes that keep their operands.
     Open,
-    /// Nobody but the roots' holders.
+    /// Only the holders of the roots.
     Private,
 }
 
-/// A pending graph: nodes in topological order with the positions of their operands.
+/// A pending graph: nodes in topological order, with the positions of their operands.
 #[derive(Default)]
 pub(super) struct Pending {
     pub(super) nodes: Vec<Arc<Node>>,
     operands: Vec<SmallVec<[Id; 3]>>,
-    /// Which nodes have their data.
+    /// Whether each node has its data.
     is_leaf: Vec<bool>,
-    /// That data, in slot order.
+    /// The leaves' data, in slot order.
     pub(super) leaves: Vec<Storage>,
-    /// Leaf slots whose memory may be taken over.
+    /// For each leaf slot, whether its memory may be taken over.
     pub(super) donatable: Vec<bool>,
     pub(super) outputs: Vec<Id>,
     pub(super) key: Vec<u64>,
 }
 
-/// Goes through what is pending. It lives longer than the lock under which it is used: what it lets go may be the last
-/// handle to memory.
+/// Walks pending graphs. It must outlive the lock under which it is used, because it may drop the last handle to a
+/// node's memory.
 #[derive(Default)]
 pub(super) struct Walker {
     pending: Pending,
     /// For each node, the handles of this walk and of the graph's own edges.
     held: Vec<u32>,
-    /// Each frame: a node, its operands, and how many of them have been entered.
+    /// Each frame: a node, its operands, and the number of operands already entered.
     stack: Vec<(Arc<Node>, Sources, usize)>,
     copies: Vec<Arc<Node>>,
-    /// What is computed beside nodes on the way, if somebody holds it.
+    /// Nodes computed beside the visited ones, if still held.
     beside: Vec<Weak<Node>>,
-    /// Of those, nodes that are not part of the walk: kept, since the last handle may be the walk's.
+    /// Nodes from `beside` that are not part of the walk. Kept here, since the walk may have the last handle.
     passed: Vec<Arc<Node>>,
     mark: u64,
 }
 
 impl Walker {
-    /// Walks from the roots. `given` are handles that do not count as somebody's: what only they hold may be
-    /// overwritten. The caller holds the lock of the claims.
+    /// Walks from the roots. Handles in `given` do not count as outside handles, so what only they hold may be
+    /// overwritten. The caller holds the claims lock.
     pub(super) fn walk(
         &mut self,
         roots: &[&Tensor],
@@ -120,13 +120,13 @@ impl Walker {
         Ok(Walk::Claimed(pending))
     }
 
-    /// The position this walk gave the node, if it met it.
+    /// Returns the position that this walk gave the node, if it visited it.
     fn visited(&self, node: &Node) -> Option<Id> {
         let seen = node.mark.load(Ordering::Relaxed);
         (seen & !0xffff_ffff == self.mark).then_some(seen as u32)
     }
 
-    /// Adds a leaf, or puts a pending node on the stack; false if another thread is computing it.
+    /// Adds a leaf, or pushes a pending node onto the stack. Returns false if another thread is computing it.
     fn enter(&mut self, node: &Arc<Node>) -> Result<bool> {
         if node.in_flight.load(Ordering::Relaxed) {
             return Ok(false);
@@ -137,7 +137,7 @@ impl Walker {
             drop(body);
             self.add(node.clone(), SmallVec::new(), Some(data));
         } else if body.sources.is_empty() && !matches!(node.op(), Op::Constant(_) | Op::Iota { .. }) {
-            let message = format!("a {} without data or operands", node.op().name());
+            let message = format!("{} has neither data nor operands", node.op().name());
             return Err(Error::internal("evaluate", message));
         } else {
             let sources = shared(&body.sources);
@@ -151,10 +151,10 @@ impl Walker {
         Ok(true)
     }
 
-    /// Works the stack off; false if another thread is computing a node.
+    /// Processes the stack. Returns false if another thread is computing a node.
     fn descend(&mut self) -> Result<bool> {
         while let Some((node, sources, next)) = self.stack.last_mut() {
-            // The operands of a copy live on another device and are not part of this graph.
+            // The operands of a copy are on another device and not part of this graph.
             if *next < sources.len() && *node.op() != Op::Copy {
                 let source = sources[*next].clone();
                 *next += 1;
@@ -192,15 +192,15 @@ impl Walker {
 }
 
 impl Pending {
-    /// Decides outputs and donations, and writes the key. `held` counts, for each node, the handles that are nobody's:
-    /// any more are somebody's.
+    /// Determines outputs and donations, and writes the key. `held` counts, for each node, the handles of the walk, the
+    /// graph and `given`. Any more are outside handles.
     ///
-    /// The key is the device and the mode, then for each node a word (its signature's number, whether it is a leaf, whether somebody
-    /// outside holds it), a count, and so many numbers: the positions of its operands, or the strides of a leaf that is
-    /// not row-major. So equal keys are equal graphs.
+    /// The key starts with the device and the mode. For each node follow a word (its signature's number, whether it is
+    /// a leaf, whether it is kept or held outside), a count, and that many numbers. These are the positions of its
+    /// operands, or the strides of a leaf that is not row-major. Equal keys therefore mean equal graphs.
     fn finish(&mut self, held: &[u32], privacy: Privacy) {
-        // Leaves of nodes that keep their operands for a gradient stay alive and must not be overwritten. Of what is computed, the
-        // values that the gradient reads are kept; the rest would follow from them again.
+        // If a node keeps its operands for a gradient, its leaf operands stay alive and must not be overwritten. Of the
+        // computed values, those that the gradient reads are kept; the rest can be recomputed from them.
         let mut kept = vec![false; self.nodes.len()];
         for (i, (node, operands)) in self.nodes.iter().zip(&self.operands).enumerate() {
             if self.is_leaf[i] || privacy == Privacy::Private || !node.keeps_sources() {
@@ -213,7 +213,7 @@ impl Pending {
                 kept[operand as usize] |= self.is_leaf[operand as usize] || reads.operand(position, needs);
             }
         }
-        // Constants that are not data yet are written into whatever reads them.
+        // Pending constants are inlined into their readers.
         for (i, node) in self.nodes.iter().enumerate().filter(|(i, _)| !self.is_leaf[*i]) {
             kept[i] &= !matches!(node.op(), Op::Constant(_) | Op::Iota { .. });
         }
@@ -226,7 +226,7 @@ impl Pending {
             match leaves.next_if(|_| self.is_leaf[i]) {
                 Some(data) => {
                     self.donatable.push(!outside);
-                    // For a leaf the count is that of its strides, if they must be told.
+                    // A leaf's count is the number of its strides, or 0 if it is row-major.
                     let strides =
                         if data.layout.is_contiguous() { &[][..] } else { &data.layout.strides[..] };
                     self.key.extend([word | 2, strides.len() as u64]);
@@ -243,7 +243,7 @@ impl Pending {
         }
     }
 
-    /// The graph as plain data.
+    /// Returns the graph as plain data.
     pub(super) fn ir(&self) -> Ir {
         let mut ir = Ir::default();
         for ((node, operands), &leaf) in self.nodes.iter().zip(&self.operands).zip(&self.is_leaf) {
@@ -254,22 +254,22 @@ impl Pending {
         ir
     }
 
-    /// True if this position is that node's.
+    /// Returns whether the node at this position is `node`.
     pub(super) fn is(&self, position: Id, node: &Arc<Node>) -> bool {
         Arc::ptr_eq(&self.nodes[position as usize], node)
     }
 
-    /// The number among the outputs of a node.
+    /// Returns the node's index among the outputs.
     pub(super) fn output(&self, node: &Arc<Node>) -> Option<usize> {
         self.outputs.iter().position(|&output| self.is(output, node))
     }
 
-    /// Where it is computed.
+    /// The device of the graph.
     pub(super) fn device(&self) -> Device {
         self.nodes[0].device
     }
 
-    /// Marks the pending nodes as in flight, or no longer. The caller holds the lock of the claims.
+    /// Sets or clears the in-flight mark of the pending nodes. The caller holds the claims lock.
     pub(super) fn mark_in_flight(&self, in_flight: bool) {
         let computed = self.nodes.iter().zip(&self.is_leaf).filter(|(_, leaf)| !**leaf);
         computed.for_each(|(node, _)| node.in_flight.store(in_flight, Ordering::Relaxed));

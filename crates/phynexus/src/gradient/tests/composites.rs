@@ -94,7 +94,7 @@ fn attention() {
         ]
     };
     for causal in [false, true] {
-        // All of the packed result, so that the logarithms have a gradient too.
+        // Use the whole packed result, so the logarithms have a gradient too.
         check(&operands(), 2, &|x| apply(&Composite::Attention(attributes(causal, false)), x));
         let truths: Vec<bool> = (0..24).map(|i| i % 4 == 0 || i % 3 == 1).collect();
         check_with(&operands(), &[fixed(&truths, &[1, 2, 3, 4])], 2, &|x| {
@@ -104,7 +104,7 @@ fn attention() {
     let mut inputs = operands();
     inputs.push(values(&[1, 2, 3, 4], -1.0, 1.0));
     check(&inputs, 2, &|x| apply(&Composite::Attention(attributes(false, true)), x));
-    // A row that may attend to nothing.
+    // With a row that may not attend to anything.
     let nothing: Vec<bool> = (0..24).map(|i| i / 4 != 1 && i % 3 > 0).collect();
     check_with(&operands(), &[fixed(&nothing, &[1, 2, 3, 4])], 1, &|x| {
         let packed = apply(&Composite::Attention(attributes(false, true)), x)?;
@@ -138,7 +138,7 @@ fn recurrent_layers() {
                 }
                 sum.tensor()
             });
-            // All of the packed result, so that what was saved has a gradient too.
+            // Use the whole packed result, so the saved values have a gradient too.
             check(&inputs, 1, &|x| apply(&Composite::Recurrent(recurrence), x));
         }
     }

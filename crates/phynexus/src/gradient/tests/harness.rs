@@ -1,4 +1,4 @@
-//! Central differences of a recorded function against its recorded gradient.
+//! Compares central differences of a recorded function with its recorded gradient.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,7 +23,7 @@ pub(crate) fn device() -> Device {
     *DEVICE.get_or_init(crate::tensor::null_device)
 }
 
-/// A leaf without data for which gradients are collected.
+/// Makes a leaf without data that requires gradients.
 pub(crate) fn variable(shape: &[usize]) -> Tensor {
     Tensor::from_node(Node::pending(
         intern(Op::Buffer, DType::F64, shape.into()),
@@ -33,12 +33,12 @@ pub(crate) fn variable(shape: &[usize]) -> Tensor {
     ))
 }
 
-/// A leaf without data.
+/// Makes a leaf without data.
 pub(crate) fn placeholder(dtype: DType, shape: &[usize]) -> Tensor {
     Tensor::from_node(Node::pending(intern(Op::Buffer, dtype, shape.into()), device(), Sources::new(), false))
 }
 
-/// The graph between leaves and a result that was recorded from them.
+/// Returns the graph from the leaves to a result computed from them.
 fn import(leaves: &[Tensor], result: &Tensor) -> Ir {
     let mut ir = Ir::default();
     let mut ids: HashMap<u64, Id> = HashMap::new();
@@ -52,7 +52,7 @@ fn import(leaves: &[Tensor], result: &Tensor) -> Ir {
         nodes.extend(node.sources().into_iter().filter(|source| seen.insert(source.number)));
         next += 1;
     }
-    // Numbers rise with creation, so sorting by them is a topological order.
+    // Numbers increase with creation, so sorting by number gives a topological order.
     nodes.sort_unstable_by_key(|node| node.number);
     for node in nodes.iter().filter(|node| *node.op() != Op::Buffer) {
         let inputs: Vec<Id> = node.sources().iter().map(|source| ids[&source.number]).collect();
@@ -85,14 +85,14 @@ pub(crate) fn fixed<T: Element>(values: &[T], shape: &[usize]) -> Fixed {
     Fixed { bytes, dtype: T::DTYPE, shape: shape.to_vec() }
 }
 
-/// Values from `low` to `high` without order or ties.
+/// Returns scattered values from `low` to `high` without ties.
 pub(crate) fn values(shape: &[usize], low: f64, high: f64) -> (Vec<f64>, Vec<usize>) {
     let scattered =
         |i: usize| ((i as f64 + 0.5) * 0.618_033_988_749_894_9 + 0.137 * shape.len() as f64).fract();
     ((0..element_count(shape)).map(|i| low + (high - low) * scattered(i)).collect(), shape.to_vec())
 }
 
-/// A function of leaves, as a graph.
+/// A function of leaves as a graph.
 pub(crate) struct Program(Ir);
 
 impl Program {
@@ -117,7 +117,7 @@ fn array(values: &[f64], shape: &[usize]) -> OracleArray {
     OracleArray::from_bytes(&bytes, DType::F64, shape).unwrap()
 }
 
-/// The sum of the elements, each with a weight of its own.
+/// Sums the elements with distinct weights.
 pub(crate) fn weighted(t: &Tensor) -> Formula {
     let t = Formula::of(t).then(|t| Formula::of(t).reshape(&[t.len()]).term());
     let weights = (t.iota_like(DType::F64, 0) * 1.3 + 0.4).sin() + 0.3;
@@ -126,7 +126,7 @@ pub(crate) fn weighted(t: &Tensor) -> Formula {
 
 type Function<'a> = &'a dyn Fn(&[Tensor]) -> Result<Tensor>;
 
-/// Checks the gradients of `function` at these inputs, and those of the gradients if `order` is 2.
+/// Checks the gradients of `function` at these inputs; if `order` is 2, also the second-order gradients.
 #[track_caller]
 pub(crate) fn check_with(
     inputs: &[(Vec<f64>, Vec<usize>)],
@@ -162,7 +162,7 @@ pub(crate) fn check(inputs: &[(Vec<f64>, Vec<usize>)], order: usize, function: F
     check_with(inputs, &[], order, function);
 }
 
-/// Steps of central differences, and what they leave in relative error for functions of moderate curvature.
+/// The step of central differences, and their relative error for functions of moderate curvature.
 const STEP: f64 = 1e-5;
 const TOLERANCE: f64 = 2e-7;
 

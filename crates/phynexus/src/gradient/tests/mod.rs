@@ -1,4 +1,4 @@
-//! Every rule against finite differences, in `f64` on the oracle, so that no device takes part.
+//! Tests every gradient rule against finite differences in `f64`, on the oracle and without a device.
 
 mod composites;
 pub(crate) mod harness;

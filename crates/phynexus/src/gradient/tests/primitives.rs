@@ -1,4 +1,4 @@
-//! One test an operation of the op set.
+//! One test per operation of the op set.
 
 use super::harness::{check, check_with, fixed, values};
 use crate::{
@@ -18,14 +18,14 @@ fn functions_of_one_element() {
             continue;
         }
         let (low, high) = function.row().domain;
-        // The same offset for all would put an element on a step of `round`.
+        // A common offset would put an element on a step of `round`.
         check(&[values(&[7], low + 0.013, high)], 2, &|x| Formula::of(&x[0]).unary(function).tensor());
     }
 }
 
 #[test]
 fn sinc_around_0() {
-    // By the series on both sides of its end, and at 0, twice differentiated.
+    // The series on both sides of its boundary, and at 0, differentiated twice.
     for low in [-0.05, -0.001, 0.0] {
         check(&[values(&[5], low, low + 0.1)], 2, &|x| Formula::of(&x[0]).unary(Unary::Sinc).tensor());
     }
@@ -44,7 +44,7 @@ fn functions_of_two_elements() {
         check(&[first.clone(), (second.0, vec![2, 3])], order, &|x| {
             Formula::of(&x[0]).binary(function, &Formula::of(&x[1])).tensor()
         });
-        // Stretched operands, and one tensor as both.
+        // Broadcast operands, and one tensor as both operands.
         check(&[first.clone(), values(&[1, 3], 0.6, 1.4)], order, &|x| {
             Formula::of(&x[0]).binary(function, &Formula::of(&x[1])).tensor()
         });

@@ -1,4 +1,4 @@
-//! What is swept, released and refused.
+//! Tests of what the sweep visits, releases and refuses.
 
 use super::harness::{Program, placeholder, variable};
 use crate::{
@@ -84,7 +84,7 @@ fn paths_without_gradients() {
     assert!(matches!(outside.backward(), Err(Error::NoGradient { op: "this tensor", .. })));
     let detached = Formula::of(&x).tensor().unwrap().detach().unwrap();
     assert!(!detached.requires_grad());
-    // A product with a constant: the constant has no gradient and none is computed.
+    // A product with a constant. No gradient is computed for the constant.
     let y = (Formula::of(&x) * Formula::of(&outside)).tensor().unwrap();
     assert_eq!(value(&x, 0.0, &y.gradients(&[&x]).unwrap()[0]), 1.0);
     let fixed = placeholder(DType::F64, &[]);
@@ -97,7 +97,7 @@ fn refusals() {
     let y = Formula::of(&x).exp().tensor().unwrap();
     let told = y.backward().unwrap_err().to_string();
     assert!(
-        told.starts_with("backward: ") && told.contains("give the output's gradient with backward_from()"),
+        told.starts_with("backward: ") && told.contains("pass the output gradient with backward_from()"),
         "{told}"
     );
     let told = y.gradients(&[&x]).unwrap_err().to_string();
@@ -105,7 +105,7 @@ fn refusals() {
     assert!(matches!(y.backward_from(&variable(&[3]), false), Err(Error::Shape { .. })));
     let bits = Tensor::record(Op::Bitcast, DType::F64, [2].as_slice().into(), &[&x]).unwrap();
     assert!(matches!(bits.backward_from(&y, false), Err(Error::NoGradient { op: "bitcast", .. })));
-    // Not on the way to what is asked for, so not in the way either.
+    // `bitcast` is not on the path to the target, so it is not an error.
     let other = variable(&[2]);
     let sum = (Formula::of(&bits) + Formula::of(&other)).tensor().unwrap();
     sum.vector_jacobian_product(&y, &[&other], false).unwrap();
@@ -127,7 +127,8 @@ fn an_optimiser_takes_gradients_out() {
     assert!(x.grad().is_none() && w.grad().is_none());
 }
 
-/// The gradient of a sum of slices of a tensor, each weighted: `(axis, start, count)`, weights 1, 2, 3 ...
+/// Returns the gradient of a weighted sum of slices of a tensor. Slices are `(axis, start, count)`; the weights are 1,
+/// 2, 3 ...
 fn of_slices(shape: &[usize], slices: &[(usize, usize, usize)]) -> (Tensor, Vec<f64>) {
     let x = variable(shape);
     let mut loss = Formula::of(&variable(&[]));
@@ -157,14 +158,14 @@ fn of_slices(shape: &[usize], slices: &[(usize, usize, usize)]) -> (Tensor, Vec<
 #[test]
 fn gradients_of_slices_are_put_side_by_side() {
     let is_cat = |t: &Tensor| matches!(t.node().op(), Op::Cat { .. });
-    // A tensor in pieces, whatever their order.
+    // Slices that tile the tensor, in any order.
     assert!(is_cat(&of_slices(&[7, 4], &[(0, 3, 2), (0, 0, 3), (0, 5, 2)]).0));
     assert!(is_cat(&of_slices(&[2, 3, 4], &[(2, 2, 2), (2, 0, 2)]).0));
     // Zeros remain at the ends or in between.
     assert!(matches!(of_slices(&[7], &[(0, 1, 2), (0, 3, 1)]).0.node().op(), Op::Pad { .. }));
     of_slices(&[7, 2], &[(0, 0, 2), (0, 5, 2)]);
     of_slices(&[9], &[(0, 0, 2), (0, 2, 1), (0, 5, 2), (0, 7, 2)]);
-    // What overlaps is added.
+    // Overlapping slices are added.
     of_slices(&[7, 2], &[(0, 0, 4), (0, 3, 4), (0, 3, 4), (0, 0, 3)]);
     of_slices(&[3, 4], &[(0, 0, 1), (1, 0, 2), (0, 1, 2), (1, 2, 2), (0, 0, 3)]);
 }

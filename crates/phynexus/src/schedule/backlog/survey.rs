@@ -1,4 +1,4 @@
-//! What pending nodes keep alive, and who holds them: decided by counting handles.
+//! Counts handles to find the memory that pending nodes keep alive and the nodes that are still held.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,18 +6,18 @@ use smallvec::SmallVec;
 
 use crate::{Tensor, graph::node::Node, hash::FastBuild};
 
-/// A node that has its data and is read by pending ones.
+/// A node with data that pending nodes read.
 struct Kept {
     node: Arc<Node>,
-    /// Handles that pending nodes have.
+    /// Handles held by pending nodes.
     handles: usize,
-    /// True if nobody else has one.
+    /// True if only pending nodes hold it.
     is_exclusive: bool,
     /// The position of its gradient among the pending nodes.
     gradient: Option<usize>,
-    /// True if something that somebody holds reads it.
+    /// True if a held node depends on it.
     is_live: bool,
-    /// Bytes that are freed with it.
+    /// Bytes freed when it is dropped.
     bytes: usize,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Survey<'a> {
     nodes: &'a [Arc<Node>],
     sources: Vec<SmallVec<[Source; 3]>>,
     kept: Vec<Kept>,
-    /// For each node, whether somebody other than pending nodes holds it, and what they hold is not garbage.
+    /// For each node, whether it is held from outside the pending nodes by something other than garbage.
     held: Vec<bool>,
 }
 
@@ -39,7 +39,7 @@ enum Source {
 }
 
 impl Survey<'_> {
-    /// `nodes` are in the order in which they were recorded, with one handle each.
+    /// `nodes` are in recording order. The caller holds exactly one handle to each.
     pub(super) fn of(nodes: &[Arc<Node>]) -> Survey<'_> {
         let position: HashMap<u64, usize, FastBuild> =
             nodes.iter().enumerate().map(|(at, node)| (node.number, at)).collect();
@@ -78,7 +78,8 @@ impl Survey<'_> {
         survey
     }
 
-    /// A gradient that only its leaf holds is live if the leaf is: it may keep the leaf alive itself.
+    /// A gradient that only its leaf holds is live if the leaf is live. The gradient may itself be what keeps the leaf
+    /// alive.
     fn find_held(&mut self, handles: &[usize]) {
         let mut by_leaves = vec![0usize; self.nodes.len()];
         self.kept.iter().filter_map(|kept| kept.gradient).for_each(|at| by_leaves[at] += 1);
@@ -120,7 +121,7 @@ impl Survey<'_> {
         counted.into_iter().for_each(|(at, bytes)| self.kept[at].bytes = bytes);
     }
 
-    /// Lets go the gradients of leaves that nothing but these gradients keeps alive.
+    /// Drops the gradients of leaves that only these gradients keep alive.
     pub(super) fn drop_garbage(&self) {
         for kept in self.kept.iter().filter(|kept| kept.gradient.is_some() && !kept.is_live) {
             let gradient = kept.node.body().grad.take();
@@ -133,7 +134,7 @@ impl Survey<'_> {
         self.kept.iter().map(|kept| kept.bytes).sum()
     }
 
-    /// What somebody holds of the oldest so many, or of all if there is none among those.
+    /// Returns the held tensors among the `oldest` nodes, or all held tensors if there are none among those.
     pub(super) fn held(&self, oldest: usize) -> Vec<Tensor> {
         let oldest = oldest.min(self.nodes.len());
         let count =
@@ -141,7 +142,7 @@ impl Survey<'_> {
         (0..count).filter(|&at| self.held[at]).map(|at| self.tensor(at)).collect()
     }
 
-    /// What somebody holds that keeps memory alive.
+    /// Returns the held tensors that keep memory alive.
     pub(super) fn holding_memory(&self) -> Vec<Tensor> {
         let mut holds: Vec<bool> = Vec::with_capacity(self.nodes.len());
         for sources in &self.sources {

@@ -1,5 +1,5 @@
-//! What a captured function does for one combination of arguments: a plan, what its leaves are bound to, and where the
-//! results come from.
+//! A captured function recorded for one combination of arguments: a plan, the bindings of its leaves, and the sources
+//! of the results.
 
 use std::sync::Arc;
 
@@ -26,19 +26,19 @@ use crate::{
     shape::{Dims, Layout},
 };
 
-/// What a plan's leaf is bound to.
+/// What a leaf of the plan is bound to.
 #[derive(Clone)]
 enum Source {
-    /// Data of the argument with this number, from so many elements after its first.
+    /// Data of the argument with this number. The layout's offset is relative to the argument's first element.
     Argument(usize, Layout),
-    /// Data that does not change.
+    /// Data baked into the recording.
     Constant(Storage),
-    /// Key and counter of random numbers: of which generator, and how many blocks after its first draw.
+    /// Key and counter of random numbers: the generator's number, and the blocks after its first draw.
     Random(usize, u64),
 }
 
 impl Source {
-    /// True if both are the same data, seen in the same way.
+    /// Returns whether both denote the same data in the same layout.
     fn is_same(&self, other: &Source) -> bool {
         match (self, other) {
             (Source::Argument(a, seen_a), Source::Argument(b, seen_b)) => a == b && seen_a == seen_b,
@@ -53,16 +53,16 @@ impl Source {
 enum Outcome {
     /// The plan's result with this number.
     Computed(usize),
-    /// A leaf.
+    /// A leaf's data.
     Leaf(Source),
 }
 
-/// An argument as it was recorded.
+/// An argument as recorded.
 pub(super) struct Argument {
     dtype: DType,
     shape: Dims,
     device: Device,
-    /// Between what its integers must lie, if the recording relies on that.
+    /// The range that its integers must lie in, if the recording relies on one.
     needed: Option<(i64, i64)>,
 }
 
@@ -76,7 +76,7 @@ impl Argument {
         }
     }
 
-    /// True if what was recorded for this argument is right for the tensor.
+    /// Returns whether the recording is valid for this tensor as the argument.
     fn fits(&self, tensor: &Tensor) -> bool {
         tensor.dtype() == self.dtype
             && tensor.shape() == &self.shape[..]
@@ -85,7 +85,7 @@ impl Argument {
     }
 }
 
-/// What a recording depends on beside its arguments: strict mode and the precision of products.
+/// The modes that a recording depends on besides its arguments: strict mode and the matmul precision.
 pub(super) fn modes() -> (bool, MatmulPrecision) {
     (is_strict(), float32_matmul_precision())
 }
@@ -93,20 +93,20 @@ pub(super) fn modes() -> (bool, MatmulPrecision) {
 /// A captured function for one combination of arguments.
 pub(super) struct Recording {
     arguments: Vec<Argument>,
-    /// The modes in which it was recorded.
+    /// The modes during recording.
     pub(super) modes: (bool, MatmulPrecision),
     given: usize,
-    /// Absent if nothing is computed.
+    /// `None` if nothing is computed.
     plan: Option<Plan>,
     leaves: Vec<Source>,
     results: Vec<(Outcome, DType, Device)>,
-    /// Each generator and the blocks it gives out in a call.
+    /// Each generator and the blocks that a call draws from it.
     generators: Vec<(Generator, u64)>,
 }
 
 impl Recording {
-    /// What was recorded: of copies of the arguments and what is relied on of them, so many of them given, the results and the
-    /// random numbers drawn.
+    /// Builds a recording. `copies` are the copied arguments, the first `given` of which are given; `reliances` hold
+    /// what the recording relies on for each. `results` are the function's results and `draws` its random numbers.
     pub(super) fn new(
         copies: &[Tensor],
         reliances: &[Arc<Reliance>],
@@ -144,7 +144,12 @@ impl Recording {
             let outcome = match (position, result.node().data()) {
                 (Some(position), _) => Outcome::Computed(position),
                 (None, Some(data)) => Outcome::Leaf(source(&data)),
-                (None, None) => return Err(Error::internal("capture", "a result that is not computed")),
+                (None, None) => {
+                    return Err(Error::internal(
+                        "capture",
+                        "a result has neither data nor a pending computation",
+                    ));
+                }
             };
             outcomes.push((outcome, result.dtype(), result.device()));
         }
@@ -155,7 +160,7 @@ impl Recording {
                 let message = "the captured function keeps a pending tensor: return it as one of the results";
                 return Err(Error::argument("capture", message));
             }
-            // An argument that is handed on as a result stays what it is.
+            // An argument that is also a result must not be overwritten.
             let handed_on = |source: &Source| {
                 outcomes.iter().any(|(o, ..)| match (o, source) {
                     (Outcome::Leaf(Source::Argument(handed, _)), Source::Argument(number, _)) => {
@@ -179,7 +184,7 @@ impl Recording {
         Ok(Recording { arguments, modes: modes(), given, plan, leaves, results: outcomes, generators })
     }
 
-    /// True if it was recorded for arguments like these.
+    /// Returns whether the recording is valid for these arguments.
     pub(super) fn fits(&self, given: &[Tensor], kept: &[Tensor]) -> bool {
         self.modes == modes()
             && given.len() == self.given
@@ -187,19 +192,19 @@ impl Recording {
             && given.iter().chain(kept).zip(&self.arguments).all(|(tensor, argument)| argument.fits(tensor))
     }
 
-    /// The function's results for these arguments.
+    /// Returns the function's results for these arguments.
     pub(super) fn replay(&self, given: &[Tensor], kept: &[Tensor]) -> Result<Vec<Tensor>> {
         fork::check()?;
         let states: SmallVec<[GeneratorState; 2]> =
             self.generators.iter().map(|(generator, blocks)| generator.advance(*blocks)).collect();
-        // A call that fails has drawn nothing, wherever it fails, unless another thread has drawn since.
+        // A failed call gives its random numbers back, unless another thread has drawn since.
         self.run(given, kept, &states).inspect_err(|_| {
             let drawn = self.generators.iter().zip(&states);
             drawn.for_each(|((generator, blocks), state)| generator.give_back(*state, *blocks));
         })
     }
 
-    /// Computes the results with random numbers from these states on.
+    /// Computes the results. `states` are the generators' states at the start of the call.
     fn run(&self, given: &[Tensor], kept: &[Tensor], states: &[GeneratorState]) -> Result<Vec<Tensor>> {
         let argument = |number: usize| given.get(number).unwrap_or_else(|| &kept[number - given.len()]);
         let data = |source: &Source, device: Device| -> Result<Storage> {
@@ -220,7 +225,7 @@ impl Recording {
             Some(plan) => {
                 let leaves: Vec<Storage> =
                     self.leaves.iter().map(|source| data(source, plan.device)).collect::<Result<_>>()?;
-                // A given tensor of which the caller has another handle keeps its memory.
+                // A given tensor with another handle keeps its memory.
                 let unshared = |source: &Source| match source {
                     Source::Argument(number, _) => Arc::strong_count(argument(*number).node()) == 1,
                     _ => true,
@@ -241,8 +246,8 @@ impl Recording {
     }
 }
 
-/// The graph with leaves of the same source as one, and their sources: an argument with a gradient and the same argument
-/// without are two leaves, but one memory.
+/// Merges leaves with the same source, and returns the graph and the distinct sources. An argument with and without a
+/// gradient makes two leaves that share memory.
 fn merged(ir: &Ir, sources: impl Iterator<Item = Source>) -> (Ir, Vec<Source>) {
     let mut merged = Ir::default();
     let mut renamed: Vec<Id> = Vec::with_capacity(ir.nodes.len());
@@ -264,7 +269,7 @@ fn merged(ir: &Ir, sources: impl Iterator<Item = Source>) -> (Ir, Vec<Source>) {
     (merged, distinct)
 }
 
-/// True if a leaf's memory may become a result's.
+/// Returns whether a result may take over the leaf's memory.
 fn may_take(source: &Source, given: usize) -> bool {
     match source {
         Source::Argument(number, _) => *number < given,
@@ -273,7 +278,7 @@ fn may_take(source: &Source, given: usize) -> bool {
     }
 }
 
-/// What is pending behind the results of a captured function; it stays pending.
+/// Finds the pending graph of a captured function's results. Its nodes stay pending.
 fn claim(results: &[Tensor]) -> Result<Option<Pending>> {
     let roots: Vec<&Tensor> = results.iter().collect();
     let mut walker = Walker::default();
@@ -287,10 +292,10 @@ fn claim(results: &[Tensor]) -> Result<Option<Pending>> {
             Ok(Some(pending))
         }
         Walk::Busy => {
-            Err(Error::argument("capture", "another thread computes a tensor of the captured function"))
+            Err(Error::argument("capture", "another thread is computing a tensor of the captured function"))
         }
         Walk::Copies(_) => {
-            let message = "the captured function copies between devices: bring its arguments there before";
+            let message = "the captured function copies between devices: copy its arguments before the call";
             Err(Error::argument("capture", message))
         }
     }

@@ -1,5 +1,5 @@
-//! Which elementwise kernels become the epilogue of a library operation: a kernel that reads the operation's result at
-//! the kernel's own elements, each once, while the operation still has it at hand.
+//! Decides which elementwise kernels become the epilogue of a library operation. An epilogue reads each element of the
+//! operation's result once, at its own position, while the operation still holds it.
 
 use std::collections::HashSet;
 
@@ -17,14 +17,15 @@ use crate::{
     shape::contiguous_strides,
 };
 
-/// How far back from a node its library operation is looked for, in nodes.
+/// The maximum number of nodes searched for a library operation.
 const FARTHEST: usize = 64;
 
 impl Grouper<'_> {
-    /// True if the device runs elementwise work together with this node's operation.
+    /// Returns whether the device can run an epilogue with this node's operation.
     fn takes_epilogue(&self, id: Id) -> bool {
         let node = self.ir.node(id);
-        // What can fail on its data comes before anything is stored in place, which an epilogue may do.
+        // An epilogue may store in place. An operation that can fail on its data must run before anything is stored in
+        // place.
         let fails = matches!(node.op, Op::Gather(_) | Op::Scatter(..));
         self.limits.answers.is_routine(self.ir, id)
             && !fails
@@ -32,15 +33,15 @@ impl Grouper<'_> {
             && (self.limits.epilogue)(node)
     }
 
-    /// The library operation of which this node could be stored by the epilogue: the node follows from it element by
-    /// element, and nothing else that the node is made of depends on it.
+    /// Finds the library operation whose epilogue could store this node. The node must follow from the operation
+    /// element by element, and no other input of the node may depend on it.
     pub(super) fn epilogue_of(&self, id: Id) -> Result<Option<Id>> {
         let node = self.ir.node(id);
         if node.is_empty() {
             return Ok(None);
         }
         let kernel = Group { ranges: Ranges::of(&node.shape), ..Group::default() };
-        // Nodes to look at; those before `next` have been.
+        // Nodes to visit. Those before `next` are done.
         let mut nodes: SmallVec<[(Id, Coordinates); 16]> = SmallVec::new();
         nodes.push((id, kernel.ranges.coordinates()));
         let mut next = 0;
@@ -61,10 +62,10 @@ impl Grouper<'_> {
             let stored = at != id && (self.stored[at as usize] || !self.readers[at as usize].is_empty());
             match &node.op {
                 Op::Reduce { .. } => return Ok(None),
-                // Read in two places.
+                // The result is read at two different places.
                 _ if found == Some(at) => return Ok(None),
                 _ if self.takes_epilogue(at) && stores_once(&kernel, &node.shape, &coordinates) => {
-                    // The last one waits for the others.
+                    // The later of two library operations waits for the earlier one.
                     sources.extend(found.map(|other| other.min(at)));
                     found = found.max(Some(at));
                 }
@@ -83,9 +84,9 @@ impl Grouper<'_> {
         Ok(found.filter(legal))
     }
 
-    /// True if node `id` is `on` or follows from it.
+    /// Returns whether node `id` is `on` or depends on it.
     fn depends(&self, id: Id, on: Id) -> bool {
-        // Operands have smaller ids.
+        // Operands have smaller ids than their users.
         let mut seen: HashSet<Id, FastBuild> = HashSet::default();
         let mut stack: SmallVec<[Id; 16]> = SmallVec::from_slice(&[id]);
         while let Some(id) = stack.pop() {
@@ -99,7 +100,7 @@ impl Grouper<'_> {
         false
     }
 
-    /// Joins library operations with the kernels that can be their epilogues.
+    /// Merges library operations with the kernels that can be their epilogues.
     pub(super) fn form_epilogues(&mut self) {
         self.leaves_of = vec![SmallVec::new(); self.groups.len()];
         for &leaf in &self.ir.leaves {
@@ -123,7 +124,7 @@ impl Grouper<'_> {
         self.drop_groups(&absorbed);
     }
 
-    /// A kernel that may run as the epilogue of this operation, and where it reads the result.
+    /// Finds a kernel that can run as the epilogue of this operation, and the coordinates at which it reads the result.
     fn find_epilogue(&self, id: Id, library: GroupId) -> Option<(GroupId, Coordinates)> {
         let node = self.ir.node(id);
         let uses = &self.uses[id as usize];
@@ -135,15 +136,16 @@ impl Grouper<'_> {
                 && !self.updates(kernel, node.len())
                 && stores_once(group, &node.shape, coordinates)
                 && self.bindings(kernel) + node.inputs.len() <= self.limits.binding_limit
-                // A path that leaves the two and comes back would make them wait for themselves.
+                // A path from the operation through another kernel back to this one would be a cycle once they are
+                // merged.
                 && !self.reaches(others_than(kernel, &self.groups[library as usize].readers), kernel)
         };
         let found = uses.iter().find(|u| !u.masked && fits(u.group, &u.coordinates))?;
         Some((found.group, found.coordinates.clone()))
     }
 
-    /// True if no other step reads what the kernel stores, and it can store it in place, over a leaf of so many elements.
-    /// Updates of parameters are of this kind: they wait until all have read the parameter, and run together.
+    /// Returns whether no other step reads what the kernel stores, and it can store in place over a leaf of `elements`
+    /// elements. Parameter updates are of this kind. They run together, after every reader of the parameter.
     fn updates(&self, kernel: GroupId, elements: usize) -> bool {
         self.groups[kernel as usize].readers.is_empty()
             && self.leaves_of[kernel as usize].iter().any(|leaf| {
@@ -152,7 +154,7 @@ impl Grouper<'_> {
             })
     }
 
-    /// The most buffers that a kernel reads and stores, the result of its library operation counted once.
+    /// An upper bound on the buffers that a kernel reads and stores. The result of its library operation counts once.
     fn bindings(&self, kernel: GroupId) -> usize {
         let group = &self.groups[kernel as usize];
         let writers = group.writers.iter().map(|&writer| &self.groups[writer as usize]);
@@ -161,8 +163,8 @@ impl Grouper<'_> {
         self.leaves_of[kernel as usize].len() + stored + group.roots.len()
     }
 
-    /// Makes the kernel the operation's epilogue: it runs over the result's axes, and stores the result itself too if
-    /// anybody else reads it.
+    /// Makes the kernel the operation's epilogue. It iterates over the result's axes. It also stores the bare result if
+    /// another step reads that.
     fn join_epilogue(&mut self, id: Id, library: GroupId, kernel: GroupId, coordinates: Coordinates) {
         let node = self.ir.node(id);
         let strides = contiguous_strides(&node.shape);
@@ -170,7 +172,7 @@ impl Grouper<'_> {
         let element = view::flat(&ranges.coordinates(), &strides, 0);
         let readers = std::mem::take(&mut self.groups[library as usize].readers);
         let group = &mut self.groups[kernel as usize];
-        // Each range of the kernel is a digit of the element's number.
+        // Each range of the kernel is a digit of the element's flat index.
         let digits = view::flat(&coordinates, &strides, 0).strides(group.ranges.len());
         let digits = digits.map(|(_, strides)| strides).unwrap_or_default();
         let replacements: Coordinates = (group.ranges.0.iter().zip(&digits))
@@ -198,7 +200,7 @@ impl Grouper<'_> {
         }
     }
 
-    /// Takes groups out and numbers the others anew.
+    /// Removes the marked groups and renumbers the rest.
     fn drop_groups(&mut self, dropped: &[bool]) {
         let mut next = 0;
         let renamed: Vec<GroupId> = (dropped.iter())

@@ -1,21 +1,21 @@
-//! Which kernels depend on which. Each kernel has a level above those of its readers, so that a search for a path looks at the
-//! levels between its ends only.
+//! Dependencies between kernels. Each kernel has a level above those of its readers, so a path search visits only the
+//! levels between its two ends.
 
 use smallvec::SmallVec;
 
 use super::{GroupId, Grouper};
 
-/// What a search has visited. It is kept from search to search, which would else begin with clearing it.
+/// The visited set of a search, reused because clearing it for each search would be slow.
 #[derive(Default)]
 pub(super) struct Visits {
-    /// For each group, the search that visited it last.
+    /// For each group, the last search that visited it.
     seen: Vec<u32>,
     search: u32,
     stack: Vec<GroupId>,
 }
 
 impl Grouper<'_> {
-    /// Says that `to` reads what `from` stores.
+    /// Adds an edge: `to` reads what `from` stores.
     pub(super) fn add_edge(&mut self, from: GroupId, to: GroupId) {
         let readers = &mut self.groups[from as usize].readers;
         if from == to || readers.contains(&to) {
@@ -30,7 +30,7 @@ impl Grouper<'_> {
         self.raise(from, level);
     }
 
-    /// Lifts a group, and those that it reads from, to at least this level.
+    /// Raises a group and, transitively, its writers to at least this level.
     fn raise(&mut self, group: GroupId, level: u32) {
         let mut stack: SmallVec<[(GroupId, u32); 16]> = SmallVec::from_slice(&[(group, level)]);
         while let Some((group, level)) = stack.pop() {
@@ -42,7 +42,7 @@ impl Grouper<'_> {
         }
     }
 
-    /// True if `to` is one of these groups or depends on one.
+    /// Returns whether `to` is one of these groups or depends on one.
     pub(super) fn reaches(&self, from: impl IntoIterator<Item = GroupId>, to: GroupId) -> bool {
         let mut visits = self.visits.borrow_mut();
         let Visits { seen, search, stack } = &mut *visits;

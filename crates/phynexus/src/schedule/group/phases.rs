@@ -1,4 +1,4 @@
-//! Which reductions become phases of which kernels.
+//! Decides which reductions become phases of which kernels.
 
 use smallvec::SmallVec;
 
@@ -15,13 +15,13 @@ use crate::{
     },
 };
 
-/// Rows that are fewer and longer than this are not fused with the work that follows their reduction: there would be
-/// too little to share among processors.
+/// If a kernel would have fewer rows than `FEW_ROWS` and each has at least `LONG_ROW` elements, its reduction is not
+/// fused with the work that follows. Too few rows would leave most processors idle.
 const FEW_ROWS: usize = 8;
 const LONG_ROW: usize = 1 << 14;
 
-/// For each node, whether it is a reduction or follows from one by elementwise work and views: what does not is not searched
-/// for one.
+/// Returns, for each node, whether it is a reduction or follows from one through elementwise operations and views.
+/// Searches for a reduction skip the other nodes.
 pub(super) fn follow_from_reductions(ir: &Ir) -> Vec<bool> {
     let mut follows: Vec<bool> = Vec::with_capacity(ir.nodes.len());
     for node in &ir.nodes {
@@ -36,7 +36,7 @@ pub(super) fn follow_from_reductions(ir: &Ir) -> Vec<bool> {
 
 impl Grouper<'_> {
     /// Makes the reduction a phase of the kernel that uses it, if its result is constant along the kernel's columns.
-    /// Decides the columns if nothing was reduced there yet.
+    /// Fixes the columns if the kernel reduces nothing yet.
     pub(super) fn join_phase(&mut self, u: &Use, node: &IrNode, axes: Axes) -> bool {
         let input = self.ir.node(node.inputs[0]);
         if input.is_empty() {
@@ -71,8 +71,8 @@ impl Grouper<'_> {
         true
     }
 
-    /// A kernel that computes some of what the reduction combines, at the same columns: together they read it once. The
-    /// reduction becomes one more output of it.
+    /// Finds a kernel that computes part of the reduction's input at the same columns, so the two read it once. The
+    /// reduction becomes an additional output of that kernel.
     pub(super) fn sibling(&mut self, id: Id, uses: &[Use]) -> Result<Option<Use>> {
         let node = self.ir.node(id);
         let Op::Reduce { axes, .. } = node.op else { return Ok(None) };
@@ -105,7 +105,7 @@ impl Grouper<'_> {
         Ok(None)
     }
 
-    /// True if what a kernel stores follows from reductions along its rows, which could have been phases of it.
+    /// Returns whether the kernel's results follow from reductions along its rows, which could have been its phases.
     fn waits_for_other_columns(&self, group: GroupId) -> Result<bool> {
         let Group { roots, columns, .. } = &self.groups[group as usize];
         for (id, coordinates) in roots {
@@ -117,7 +117,7 @@ impl Grouper<'_> {
         Ok(false)
     }
 
-    /// Where kernels use a node or what it is computed from element by element, constants left out.
+    /// Returns where kernels use a node or its elementwise inputs, except constants.
     fn uses_behind(&self, id: Id) -> Vec<Use> {
         let mut found: Vec<Use> = Vec::new();
         let mut stack: SmallVec<[Id; 16]> = SmallVec::from_slice(&[id]);
@@ -143,8 +143,8 @@ impl Grouper<'_> {
         found
     }
 
-    /// True if the node follows from a reduction along the kernel's rows: such a reduction needs a kernel of its own
-    /// here, but could be a phase of the node's own kernel.
+    /// Returns whether the node follows from a reduction along the kernel's rows. Such a reduction needs a separate
+    /// kernel here, but could be a phase if the node had its own kernel.
     pub(super) fn wants_other_columns(&self, id: Id, u: &Use, columns: &[usize]) -> Result<bool> {
         let ranges = &self.groups[u.group as usize].ranges;
         let mut stack: SmallVec<[(Id, Coordinates); 16]> = SmallVec::new();
@@ -184,7 +184,7 @@ impl Grouper<'_> {
         Ok(false)
     }
 
-    /// The nearest reduction from which this node follows by elementwise work and views.
+    /// Returns the nearest reduction from which this node follows through elementwise operations and views.
     pub(super) fn reduction_behind(&self, id: Id) -> Option<(Id, Axes)> {
         let inputs = self.ir.node(id).inputs.iter().copied();
         let mut stack: SmallVec<[Id; 16]> = inputs.filter(|&input| self.follows[input as usize]).collect();

@@ -1,4 +1,4 @@
-//! Which views have buffers of their own, and which are said by strides of another node's.
+//! Decides which views get a buffer and which are strided views of another node's buffer.
 
 use smallvec::SmallVec;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Grouper<'_> {
-    /// The operand gets a buffer, or is a view of one.
+    /// Gives the operand a buffer, or makes it a view of one.
     pub(super) fn need_buffer(&mut self, operand: Id, reader: GroupId) {
         let (base, layout) = self.view_of(operand);
         if base != operand {
@@ -28,8 +28,8 @@ impl Grouper<'_> {
         !matches!(self.ir.node(id).op, Op::Constant(_) | Op::Iota { .. })
     }
 
-    /// The nearest node behind a chain of views of whose buffer strides can say where the view's elements lie, and that
-    /// layout. It is the chain's end, or a view on the way that no strides can say.
+    /// Follows a chain of views back to the nearest node whose buffer can express the view with strides. Returns that
+    /// node and the layout. The node is the end of the chain, or a view on the way that strides cannot express.
     fn view_of(&self, id: Id) -> (Id, Layout) {
         let mut chain: SmallVec<[Id; 8]> = SmallVec::new();
         let mut base = id;
@@ -51,21 +51,22 @@ impl Grouper<'_> {
                 Layout::contiguous(&node.shape)
             });
         }
-        // A part of such a view is stored without the rest.
+        // If only part of such a view is needed, only that part is stored.
         match self.ir.node(base).op.is_view() && self.ir.node(base).len() > self.ir.node(id).len() {
             true => (id, Layout::contiguous(&self.ir.node(id).shape)),
             false => (base, layout),
         }
     }
 
-    /// A view is computed where it is needed, unless it must have a buffer or can be said by strides of another.
+    /// Places a view. It is computed where it is needed, unless it needs a buffer or is a strided view of another
+    /// node's buffer.
     pub(super) fn place_view(&mut self, id: Id) -> Result<()> {
         let i = id as usize;
         let node = self.ir.node(id);
         let uses = std::mem::take(&mut self.uses[i]);
         let mut stored_itself = !self.readers[i].is_empty();
         if self.stored[i] && !stored_itself {
-            // Where a library operation reads the view from its base's buffer, that buffer is there anyway.
+            // If a library operation already reads the view from its base's buffer, that buffer exists anyway.
             let aliased = matches!(self.homes[i], Home::View(..));
             let (base, layout) = self.view_of(id);
             if base != id && (aliased || self.worth_aliasing(base, node)) {
@@ -75,7 +76,7 @@ impl Grouper<'_> {
                 stored_itself = true;
             }
         }
-        // Views of views that no stride can express double an index each time.
+        // Each view that strides cannot express doubles the size of an index.
         stored_itself |= uses.iter().any(|u| {
             let size: usize = u.coordinates.iter().map(Index::size).sum();
             size > LARGEST_COORDINATES || self.groups[u.group as usize].size >= LARGEST_KERNEL
@@ -97,7 +98,8 @@ impl Grouper<'_> {
         self.need_inputs(id, &group)
     }
 
-    /// True if an output should be a view of its base's buffer rather than a copy: it then keeps that buffer alive.
+    /// Returns whether an output should be a view of its base's buffer rather than a copy. A view keeps that buffer
+    /// alive.
     fn worth_aliasing(&self, base: Id, view: &IrNode) -> bool {
         let node = self.ir.node(base);
         !node.op.is_view() && (node.op == Op::Buffer || view.len() * 2 > node.len())

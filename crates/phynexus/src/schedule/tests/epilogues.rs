@@ -1,4 +1,4 @@
-//! What becomes an epilogue, and what must not.
+//! Tests of what becomes an epilogue and what must not.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Graph {
         let bias = self.leaf(&shape);
         self.binary(Binary::Add, x, bias)
     }
-    /// Library operations with their epilogues, in the order of the operations.
+    /// Returns the library operations' epilogues, in the order of the operations.
     pub(super) fn epilogues(&mut self, outputs: &[Id], binding_limit: usize) -> Vec<Option<Fused>> {
         self.0.outputs = outputs.to_vec();
         let layouts: Vec<Layout> =
@@ -83,7 +83,7 @@ fn a_result_with_other_readers_is_stored_by_the_epilogue_too() {
 
 #[test]
 fn a_path_through_another_step_forbids_an_epilogue() {
-    // The sum waits for the second product, which waits for the first: only the second can store it.
+    // The sum waits for the second product, which waits for the first. Only the second can store it.
     let mut g = Graph::default();
     let (x, w, v) = (g.leaf(&[32, 32]), g.leaf(&[32, 32]), g.leaf(&[32, 32]));
     let first = g.dot(x, w);
@@ -91,7 +91,7 @@ fn a_path_through_another_step_forbids_an_epilogue() {
     let sum = g.binary(Binary::Add, first, second);
     let kernels = g.epilogues(&[sum], 64);
     assert!(kernels[0].is_none() && kernels[1].as_ref().is_some_and(|k| loads(k) == 2));
-    // Through a scan, which takes no epilogue, and through a kernel of other ranges.
+    // The path leads through a scan, which takes no epilogue, and through a kernel with other ranges.
     let mut g = Graph::default();
     let (x, w) = (g.leaf(&[32, 32]), g.leaf(&[32, 32]));
     let product = g.dot(x, w);
@@ -187,11 +187,11 @@ fn an_epilogue_stores_what_a_norm_reads() {
     let (normal, _) = g.softmax(sum, 1);
     let [Some(kernel)] = &g.epilogues(&[sum, normal], 64)[..] else { panic!("no epilogue") };
     assert_eq!(kernel.stores.len(), 1);
-    // Read by the norm alone it is computed there.
+    // A norm that is the only reader computes it.
     assert_eq!(g.formed(&[normal]), [false]);
 }
 
-/// The plan of a graph whose leaves nobody else holds.
+/// Plans a graph whose leaves are all donatable.
 pub(super) fn planned(g: &mut Graph, outputs: &[Id]) -> Plan {
     g.0.outputs = outputs.to_vec();
     let leaf = |&id: &Id| Leaf { layout: Layout::contiguous(&g.0.node(id).shape), donatable: true };
@@ -214,14 +214,14 @@ fn updates_stay_kernels_of_their_own_and_are_stored_in_place() {
     let p = update(&mut g);
     let plan = planned(&mut g, &[p]);
     assert_eq!((plan.steps.len(), donors(&plan)), (2, vec![Some(2)]));
-    // What another step reads is an epilogue, which stores over nothing.
+    // A result that another step reads becomes an epilogue and overwrites nothing.
     let mut g = Graph::default();
     let p = update(&mut g);
     let w = g.leaf(&[16, 8]);
     let y = g.dot(p, w);
     let plan = planned(&mut g, &[p, y]);
     assert_eq!((plan.steps.len(), donors(&plan)), (2, vec![None, None]));
-    // Leaves that somebody holds are not stored over.
+    // Leaves that are held elsewhere are not overwritten.
     let mut g = Graph::default();
     let p = update(&mut g);
     assert_eq!(g.formed(&[p]), [true]);
@@ -242,7 +242,7 @@ fn plans_with_donations_compute_what_the_graph_means() {
     let leaves: Vec<Storage> = (values.iter())
         .map(|v| CaseLeaf::contiguous(v.clone()).upload(reference_device()).unwrap().storage().unwrap())
         .collect();
-    // The plan's caller holds leaves twice.
+    // A second handle to each leaf, as the plan's caller would have.
     let held = leaves.clone();
     let results = plan.run(&leaves, &|_| true).unwrap();
     assert!(results[0].buffer.is_same(&held[2].buffer) && Arc::strong_count(&results[0].buffer.0) > 1);

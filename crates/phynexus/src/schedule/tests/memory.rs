@@ -1,4 +1,4 @@
-//! What is stored between kernels, and where.
+//! Tests of what is stored between kernels, and where.
 
 use super::{
     epilogues::{donors, planned},
@@ -23,7 +23,7 @@ fn names(plan: &Plan) -> Vec<String> {
     plan.steps.iter().map(|step| step.step.name()).collect()
 }
 
-/// Runs the plan on data and compares its results with the definition.
+/// Runs the plan on data and compares its results with the reference.
 fn check(g: &Graph, plan: &Plan) {
     let mut choice = Choice::new(11);
     let values: Vec<_> = (g.0.leaves.iter())
@@ -97,7 +97,7 @@ fn intermediate_results_take_the_place_of_what_is_read_for_the_last_time() {
         (vec!["dot".into(), "rows".into(), "dot".into()], 16 * 32 * 4)
     );
     check(&g, &plan);
-    // Not where it is read again later, nor where it is read at another place.
+    // Not if it is read again later, nor if it is read at another position.
     let both = g.dot(scores, v);
     let plan = planned(&mut g, &[y, both]);
     assert_eq!(plan.arena_bytes, 2 * 16 * 32 * 4);
