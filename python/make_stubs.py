@@ -1,7 +1,7 @@
 """Writes what follows from the native part: ``neurenix/_engine.pyi``, its types, from what PyO3 knows of them, and
-``neurenix/_table.py``, the functions of the engine's table.
+``neurenix/_table.py``, the functions of the engine's tables.
 
-Run it after a change of the native part's signatures or of the table: ``python make_stubs.py`` (needs maturin). With
+Run it after a change of the native part's signatures or of a table: ``python make_stubs.py`` (needs maturin). With
 ``--check`` it writes nothing and tells whether the files are what it would write. PyO3 does not see the types that our own conversions take, nor
 what an operator gives; they are put in here.
 """
@@ -21,9 +21,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 STUBS = HERE / "neurenix" / "_engine.pyi"
 TABLE = HERE / "neurenix" / "_table.py"
-ROWS = HERE.parent / "crates" / "phynexus" / "src" / "op" / "unary.rs"
-# Python's functions of these have other names or arguments.
-OTHERWISE = ("bitwise_not", "neg", "round", "sign")
+OPERATIONS = HERE.parent / "crates" / "phynexus" / "src" / "op"
+# Python's functions of these have other names or arguments, or are operators.
+OTHERWISE = set("bitwise_not neg round sign add sub mul div floor_divide remainder pow and or xor shift_left shift_right lt le eq ne".split())
 HEADER = '''# Made by make_stubs.py: do not edit.
 import builtins
 from collections.abc import Callable, Iterator, Sequence
@@ -176,18 +176,25 @@ def made() -> str:
 
 
 def table() -> str:
-    """A function for each row of the table."""
-    row = re.compile(r"^ +/// (?P<doc>.*)\n +[A-Z]\w* (?P<name>\w+) \"\w+\" \w+\(", re.MULTILINE)
-    rows = [found for found in row.finditer(ROWS.read_text()) if found["name"] not in OTHERWISE]
-    lines = ['"""The functions of one element. Made by make_stubs.py: do not edit."""', "", "from ._operands import _unary", ""]
-    lines += ["__all__ = [", *(f'    "{found["name"]}",' for found in rows), "]", ""]
-    lines += [f'{found["name"]} = _unary("{found["name"]}", "{found["doc"]}")' for found in rows]
+    """A function for each row of the engine's tables."""
+    row = re.compile(r"(?P<doc>(?:^ +/// .*\n)+) +[A-Z]\w* (?P<name>\w+) (?:\w+ )?\"\w+\" \w+\(", re.MULTILINE)
+    unary, binary = (
+        {found["name"]: " ".join(re.findall("/// (.*)", found["doc"])) for found in row.finditer((OPERATIONS / file).read_text())}
+        for file in ("unary.rs", "binary.rs")
+    )
+    lines = ['"""The functions of the engine\'s tables. Made by make_stubs.py: do not edit."""', ""]
+    lines += ["from ._operands import _binary, _unary", ""]
+    lines += ["__all__ = [", *(f'    "{name}",' for name in (*unary, *binary) if name not in OTHERWISE), "]", ""]
+    lines += [f'{name} = _unary("{name}", "{doc}")' for name, doc in unary.items() if name not in OTHERWISE]
+    # Methods have self where functions have input.
+    binary = {name: re.sub(r"\bself\b", "input", doc) for name, doc in binary.items() if name not in OTHERWISE}
+    lines += [f'{name} = _binary("{name}", "{name}", "{doc}")' for name, doc in binary.items()]
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
     """Writes the files, or with ``--check`` compares them."""
-    parser = argparse.ArgumentParser(description="Writes what follows from the native part: types, and functions of its table.")
+    parser = argparse.ArgumentParser(description="Writes what follows from the native part: types, and functions of its tables.")
     parser.add_argument("--check", action="store_true", help="write nothing: 1 if a file is not what would be written")
     check, differs = parser.parse_args().check, False
     for file, text in ((TABLE, table()), (STUBS, made())):

@@ -8,17 +8,8 @@ from . import _engine
 from ._arguments import guard as _guard
 from ._engine import Tensor
 from ._creation import full_like
-from ._operands import _tensor, _unary
-from ._table import abs, acos, acosh, asin, asinh, atan, atanh
-
-
-def _pair(x1: Any, x2: Any) -> tuple[Tensor, Any]:
-    """Two operands, at least one of which is a tensor; the first one is converted to a tensor."""
-    if isinstance(x1, Tensor):
-        return x1, x2
-    if isinstance(x2, Tensor):
-        return _tensor(x1, x2), x2
-    return _tensor(x1), x2
+from ._operands import _binary, _pair, _tensor, _unary
+from ._table import abs, acos, acosh, asin, asinh, atan, atan2, atanh
 
 
 def _named(name: str, method: str, doc: str) -> Any:
@@ -27,25 +18,7 @@ def _named(name: str, method: str, doc: str) -> Any:
     return function
 
 
-def _binary(name: str, method: str, doc: str) -> Any:
-    combine = getattr(Tensor, method)
-
-    def function(input: Any, other: Any) -> Tensor:
-        x1, x2 = _pair(input, other)
-        result: Any = combine(x1, x2)
-        # An operator returns NotImplemented to defer to the other operand; a function has to raise.
-        if result is NotImplemented:
-            result = combine(x1, _tensor(x2, x1))
-        if result is NotImplemented:
-            raise TypeError(f"{name}: expected a tensor or a number, got {type(x2).__name__}")
-        return result
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
-
-
-# Unary functions; those in the engine's table are in _table.
+# Unary functions; those in the engine's tables are in _table.
 log10 = _unary("log10", "The logarithm to base 10 of each element.")
 square = _unary("square", "Each element times itself.")
 isfinite = _unary("isfinite", "True where an element is neither infinite nor NaN.")
@@ -61,7 +34,7 @@ bitwise_not = bitwise_invert
 absolute = abs
 positive = _named("positive", "__pos__", "Each element unchanged.")
 
-# Binary functions.
+# Binary functions. Those that are not operators, and whose methods have the same names and arguments, are in _table.
 _add = _binary("add", "__add__", "")
 _subtract = _binary("subtract", "__sub__", "")
 _divide = _binary("divide", "__truediv__", "")
@@ -99,9 +72,6 @@ multiply = _binary("multiply", "__mul__", "``input * other``.")
 sub, mul, div = subtract, multiply, divide
 floor_divide = _binary("floor_divide", "__floordiv__", "The quotient rounded down, as ``//``.")
 remainder = _binary("remainder", "__mod__", "The remainder with the divisor's sign, as ``%``.")
-maximum = _binary("maximum", "maximum", "The greater of each pair; NaN if one is NaN.")
-minimum = _binary("minimum", "minimum", "The smaller of each pair; NaN if one is NaN.")
-atan2 = _binary("atan2", "atan2", "The angle in radians of the point (other, input).")
 arctan2 = atan2
 bitwise_and = _binary("bitwise_and", "__and__", "The bits set in both.")
 bitwise_or = _binary("bitwise_or", "__or__", "The bits set in either.")

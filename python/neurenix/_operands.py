@@ -35,3 +35,32 @@ def _unary(name: str, doc: str) -> Any:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
+
+
+def _pair(x1: Any, x2: Any) -> tuple[Tensor, Any]:
+    """Two operands, at least one of which is a tensor; the first one is converted to a tensor."""
+    if isinstance(x1, Tensor):
+        return x1, x2
+    if isinstance(x2, Tensor):
+        return _tensor(x1, x2), x2
+    return _tensor(x1), x2
+
+
+def _binary(name: str, method: str, doc: str) -> Any:
+    combine = getattr(Tensor, method)
+
+    def function(input: Any, other: Any) -> Tensor:
+        x1, x2 = _pair(input, other)
+        result: Any = combine(x1, x2)
+        # An operator leaves what it does not know to the other operand; a function has nobody to leave it to.
+        if result is NotImplemented:
+            result = combine(x1, _tensor(x2, x1))
+        if result is NotImplemented:
+            raise TypeError(f"{name}: expected a tensor or a number, got {type(x2).__name__}")
+        return result
+
+    function.__name__ = function.__qualname__ = name
+    # Where users, and pickle, find it.
+    function.__module__ = "neurenix"
+    function.__doc__ = doc
+    return function

@@ -1,6 +1,6 @@
-"""The functions of one element. Made by make_stubs.py: do not edit."""
+"""The functions of the engine's tables. Made by make_stubs.py: do not edit."""
 
-from ._operands import _unary
+from ._operands import _binary, _unary
 
 __all__ = [
     "abs",
@@ -32,6 +32,9 @@ __all__ = [
     "trunc",
     "isnan",
     "isinf",
+    "maximum",
+    "minimum",
+    "atan2",
 ]
 
 abs = _unary("abs", "The absolute value. The least signed integer stays as it is.")
@@ -63,3 +66,6 @@ ceil = _unary("ceil", "The least whole number not below x.")
 trunc = _unary("trunc", "x without its fraction.")
 isnan = _unary("isnan", "True (``bool``) where the element is NaN; false everywhere for integers and ``bool``.")
 isinf = _unary("isinf", "True (``bool``) where the element is infinite; false everywhere for integers and ``bool``.")
+maximum = _binary("maximum", "maximum", "The greater of each pair; NaN if either is NaN.")
+minimum = _binary("minimum", "minimum", "The lesser of each pair; NaN if either is NaN.")
+atan2 = _binary("atan2", "atan2", "The angle in radians of the point (other, input), from -pi to pi. Integers give ``float32``.")

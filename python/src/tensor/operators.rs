@@ -234,6 +234,28 @@ impl PyTensor {
     }
 }
 
+/// A method for each function of the engine's table.
+macro_rules! table {
+    ($($(#[doc = $doc:literal])+ $variant:ident $method:ident $scalar:ident $name:literal $class:ident($($meaning:tt)+)
+        $rest:tt)+) => {
+        $( method! { $variant $method $scalar $(#[doc = $doc])+ } )+
+    };
+}
+
+macro_rules! method {
+    // They take another argument here.
+    (Add $($rest:tt)+) => {};
+    (Sub $($rest:tt)+) => {};
+    (Div $($rest:tt)+) => {};
+    // They have other names here.
+    (And $($rest:tt)+) => {};
+    (Or $($rest:tt)+) => {};
+    (Xor $($rest:tt)+) => {};
+    (Shl $($rest:tt)+) => {};
+    (Shr $($rest:tt)+) => {};
+    ($variant:ident $method:ident $scalar:ident $($doc:tt)+) => { named! { $($doc)+ $method = $method $scalar; } };
+}
+
 macro_rules! named {
     ($($(#[doc = $doc:literal])+ $name:ident = $both:ident $scalar:ident;)+) => {
         #[pymethods]
@@ -246,25 +268,13 @@ macro_rules! named {
     };
 }
 
+phynexus::binary_functions!(table);
+
 named! {
     /// ``self - other``.
     subtract = sub sub_scalar;
     /// ``self * other``.
-    mul = mul mul_scalar;
-    /// ``self * other``.
     multiply = mul mul_scalar;
-    /// The quotient rounded down, as ``//``.
-    floor_divide = floor_divide floor_divide_scalar;
-    /// The remainder with the divisor's sign, as ``%``.
-    remainder = remainder remainder_scalar;
-    /// ``self ** other``.
-    pow = pow pow_scalar;
-    /// The greater of each pair.
-    maximum = maximum maximum_scalar;
-    /// The lesser of each pair.
-    minimum = minimum minimum_scalar;
-    /// The angle of the point (other, self).
-    atan2 = atan2 atan2_scalar;
     /// Bits set in both.
     bitwise_and = and and_scalar;
     /// Bits set in either.
@@ -275,18 +285,10 @@ named! {
     bitwise_left_shift = shift_left shift_left_scalar;
     /// Bits moved down.
     bitwise_right_shift = shift_right shift_right_scalar;
-    /// ``self < other``.
-    lt = lt lt_scalar;
-    /// ``self <= other``.
-    le = le le_scalar;
     /// ``self > other``.
     gt = gt gt_scalar;
     /// ``self >= other``.
     ge = ge ge_scalar;
-    /// ``self == other``.
-    eq = eq eq_scalar;
-    /// ``self != other``.
-    ne = ne ne_scalar;
 }
 
 #[pymethods]

@@ -73,27 +73,36 @@ macro_rules! window_calls {
     };
 }
 
-/// The functions of the engine's table.
-macro_rules! table {
+/// The functions of the engine's tables.
+macro_rules! unary_table {
     ($($(#[doc = $doc:literal])+ $variant:ident $method:ident $name:literal $class:ident($meaning:expr) $rest:tt)+) => {
-        const TABLE: &[(&str, Call)] = unary_calls! { $($method)+ };
+        const UNARY: &[(&str, Call)] = unary_calls! { $($method)+ };
     };
 }
-phynexus::unary_functions!(table);
+phynexus::unary_functions!(unary_table);
+
+macro_rules! binary_table {
+    ($($(#[doc = $doc:literal])+ $variant:ident $method:ident $scalar:ident $name:literal $class:ident($($meaning:tt)+)
+        $rest:tt)+) => {
+        const BINARY: &[(&str, Call)] = binary_calls! { $($method)+ };
+        const WITH_NUMBERS: &[(&str, Call)] = scalar_calls! { $($scalar)+ };
+    };
+}
+phynexus::binary_functions!(binary_table);
 
 const CALLS: &[&[(&str, Call)]] = &[
-    TABLE,
+    UNARY,
+    BINARY,
+    WITH_NUMBERS,
     unary_calls! {
         square log10 logical_not isfinite relu sigmoid silu mish logsigmoid relu6 selu hardsigmoid hardswish softsign tanhshrink contiguous detach with_grad
         zeros_like ones_like squeeze_all t nonzero trace erfc erfinv frac signbit
     },
     binary_calls! {
-        add sub mul div floor_divide remainder pow atan2 maximum minimum lt le gt ge eq ne and or
-        xor shift_left shift_right logical_and logical_or logical_xor matmul dot_i32 dot outer kron masked_select prelu copysign
-        fmod hypot inner isin logaddexp nextafter xlogy
+        gt ge logical_and logical_or logical_xor matmul dot_i32 dot outer kron masked_select prelu copysign fmod hypot
+        inner isin logaddexp nextafter xlogy
     },
-    scalar_calls! { add_scalar sub_scalar mul_scalar div_scalar floor_divide_scalar remainder_scalar pow_scalar
-    rsub_scalar rdiv_scalar rpow_scalar lt_scalar eq_scalar full_like fmod_scalar },
+    scalar_calls! { gt_scalar ge_scalar rsub_scalar rdiv_scalar rpow_scalar full_like fmod_scalar },
     axis_calls! { softmax log_softmax softmin cumsum cumprod squeeze unsqueeze glu tril triu diag },
     reduction_calls! { sum prod mean max min all any logsumexp count_nonzero nansum nanmean },
     window_calls! {

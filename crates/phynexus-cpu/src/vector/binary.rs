@@ -69,33 +69,70 @@ macro_rules! wrapping {
 }
 wrapping!(u8, u16, u32, u64);
 
-/// `T` is the type. `U` is the unsigned type of the same width, used where signedness makes no difference.
-fn integer<T, U>(set: InstructionSet, op: Binary) -> Option<BinaryKernels>
-where
-    T: Integer + Ord,
-    U: Wrapping + Integer + Eq + BitAnd<Output = U> + BitOr<Output = U> + BitXor<Output = U>,
-{
-    Some(match op {
-        Binary::Add => loops::binary(set, U::add),
-        Binary::Sub => loops::binary(set, U::sub),
-        Binary::Mul => loops::binary(set, U::mul),
-        Binary::And => loops::binary(set, |a: U, b: U| a & b),
-        Binary::Or => loops::binary(set, |a: U, b: U| a | b),
-        Binary::Xor => loops::binary(set, |a: U, b: U| a ^ b),
-        Binary::Shl => loops::binary(set, U::shl),
-        Binary::Shr => loops::binary(set, T::shr),
-        Binary::Max => loops::binary(set, |a: T, b: T| if a > b { a } else { b }),
-        Binary::Min => loops::binary(set, |a: T, b: T| if a < b { a } else { b }),
-        Binary::Lt => loops::binary(set, |a: T, b: T| u8::from(a < b)),
-        Binary::Le => loops::binary(set, |a: T, b: T| u8::from(a <= b)),
-        Binary::Eq => loops::binary(set, |a: U, b: U| u8::from(a == b)),
-        Binary::Ne => loops::binary(set, |a: U, b: U| u8::from(a != b)),
-        // No processor has vector integer division, so one compilation suffices.
-        Binary::FloorDiv => plain_binary(T::floor_div),
-        Binary::Remainder => plain_binary(T::remainder),
-        Binary::Pow => plain_binary(T::pow),
-        Binary::Div | Binary::Atan2 => return None,
-    })
+/// The kernel of a function of integers of type `T`; `U` is the unsigned type of its width, which stands for both where the
+/// sign makes no difference. Functions without a kernel here compute their definition.
+macro_rules! integer_kernel {
+    ($set:ident Add $($_:tt)+) => {
+        loops::binary($set, U::add)
+    };
+    ($set:ident Sub $($_:tt)+) => {
+        loops::binary($set, U::sub)
+    };
+    ($set:ident Mul $($_:tt)+) => {
+        loops::binary($set, U::mul)
+    };
+    ($set:ident And $($_:tt)+) => {
+        loops::binary($set, |a: U, b: U| a & b)
+    };
+    ($set:ident Or $($_:tt)+) => {
+        loops::binary($set, |a: U, b: U| a | b)
+    };
+    ($set:ident Xor $($_:tt)+) => {
+        loops::binary($set, |a: U, b: U| a ^ b)
+    };
+    ($set:ident Shl $($_:tt)+) => {
+        loops::binary($set, U::shl)
+    };
+    ($set:ident Shr $($_:tt)+) => {
+        loops::binary($set, T::shr)
+    };
+    ($set:ident Max $($_:tt)+) => {
+        loops::binary($set, |a: T, b: T| if a > b { a } else { b })
+    };
+    ($set:ident Min $($_:tt)+) => {
+        loops::binary($set, |a: T, b: T| if a < b { a } else { b })
+    };
+    ($set:ident Lt $($_:tt)+) => {
+        loops::binary($set, |a: T, b: T| u8::from(a < b))
+    };
+    ($set:ident Le $($_:tt)+) => {
+        loops::binary($set, |a: T, b: T| u8::from(a <= b))
+    };
+    ($set:ident Eq $($_:tt)+) => {
+        loops::binary($set, |a: U, b: U| u8::from(a == b))
+    };
+    ($set:ident Ne $($_:tt)+) => {
+        loops::binary($set, |a: U, b: U| u8::from(a != b))
+    };
+    // No processor divides vectors of integers: one compilation.
+    ($set:ident FloorDiv $($_:tt)+) => {
+        plain_binary(T::floor_div)
+    };
+    ($set:ident Remainder $($_:tt)+) => {
+        plain_binary(T::remainder)
+    };
+    ($set:ident Pow $($_:tt)+) => {
+        plain_binary(T::pow)
+    };
+    ($set:ident $variant:ident floats) => {
+        return None
+    };
+    ($set:ident $variant:ident comparisons $definition:expr) => {
+        plain_binary(|a: T, b: T| u8::from(($definition)(a.wide(), b.wide(), T::WIDTH) != 0))
+    };
+    ($set:ident $variant:ident $class:ident $definition:expr) => {
+        plain_binary(|a: T, b: T| T::wrapped(($definition)(a.wide(), b.wide(), T::WIDTH)))
+    };
 }
 
 /// Python's `%`: the remainder has the divisor's sign, also if it is zero.
@@ -112,54 +149,107 @@ macro_rules! remainder {
     }};
 }
 
-/// The operations with identical code for both float types.
-macro_rules! float {
-    ($set:ident, $op:ident, $t:ident, pow: $pow:expr, atan2: $atan2:expr) => {
-        Some(match $op {
-            Binary::Add => loops::binary($set, |a: $t, b: $t| a + b),
-            Binary::Sub => loops::binary($set, |a: $t, b: $t| a - b),
-            Binary::Mul => loops::binary($set, |a: $t, b: $t| a * b),
-            Binary::Div => loops::binary($set, |a: $t, b: $t| a / b),
-            Binary::Max => loops::binary($set, |a: $t, b: $t| if a > b || a.is_nan() { a } else { b }),
-            Binary::Min => loops::binary($set, |a: $t, b: $t| if a < b || a.is_nan() { a } else { b }),
-            Binary::Lt => loops::binary($set, |a: $t, b: $t| u8::from(a < b)),
-            Binary::Le => loops::binary($set, |a: $t, b: $t| u8::from(a <= b)),
-            Binary::Eq => loops::binary($set, |a: $t, b: $t| u8::from(a == b)),
-            Binary::Ne => loops::binary($set, |a: $t, b: $t| u8::from(a != b)),
-            // `%` is exact and has the dividend's sign; it is computed one element at a time.
-            Binary::Remainder => plain_binary(|a: $t, b: $t| remainder!(a, b)),
-            Binary::FloorDiv => plain_binary(|a: $t, b: $t| {
-                // The special cases of the Python array API standard.
-                if a == 0.0 || b == 0.0 || a.is_infinite() || b.is_infinite() {
-                    return a / b;
-                }
-                let r = a % b;
-                // An integer, up to rounding.
-                let quotient = (a - r) / b - if r != 0.0 && (r < 0.0) != (b < 0.0) { 1.0 } else { 0.0 };
-                if quotient == 0.0 { (0.0 as $t).copysign(a / b) } else { quotient.round() }
-            }),
-            Binary::Pow => $pow,
-            Binary::Atan2 => $atan2,
-            Binary::And | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => return None,
-        })
+/// A function of `f32` that is compiled for sets with and without fused multiply-add.
+macro_rules! elementary {
+    ($set:ident, $name:ident) => {
+        if $set == InstructionSet::Plain {
+            plain_binary(single::$name::<Separate>)
+        } else {
+            vector_binary($set, single::$name::<Contracted>)
+        }
     };
 }
 
-fn float32(set: InstructionSet, op: Binary) -> Option<BinaryKernels> {
-    macro_rules! elementary {
-        ($name:ident) => {
-            if set == InstructionSet::Plain {
-                plain_binary(single::$name::<Separate>)
-            } else {
-                vector_binary(set, single::$name::<Contracted>)
+/// The kernel of a function of floats. Functions without a kernel here compute their definition, in `f64`.
+macro_rules! float_kernel {
+    ($set:ident $t:ident Add $($_:tt)+) => {
+        loops::binary($set, |a: $t, b: $t| a + b)
+    };
+    ($set:ident $t:ident Sub $($_:tt)+) => {
+        loops::binary($set, |a: $t, b: $t| a - b)
+    };
+    ($set:ident $t:ident Mul $($_:tt)+) => {
+        loops::binary($set, |a: $t, b: $t| a * b)
+    };
+    ($set:ident $t:ident Div $($_:tt)+) => {
+        loops::binary($set, |a: $t, b: $t| a / b)
+    };
+    ($set:ident $t:ident Max $($_:tt)+) => {
+        loops::binary($set, |a: $t, b: $t| if a > b || a.is_nan() { a } else { b })
+    };
+    ($set:ident $t:ident Min $($_:tt)+) => {
+        loops::binary($set, |a: $t, b: $t| if a < b || a.is_nan() { a } else { b })
+    };
+    ($set:ident $t:ident Lt $($_:tt)+) => {
+        loops::binary($set, |a: $t, b: $t| u8::from(a < b))
+    };
+    ($set:ident $t:ident Le $($_:tt)+) => {
+        loops::binary($set, |a: $t, b: $t| u8::from(a <= b))
+    };
+    ($set:ident $t:ident Eq $($_:tt)+) => {
+        loops::binary($set, |a: $t, b: $t| u8::from(a == b))
+    };
+    ($set:ident $t:ident Ne $($_:tt)+) => {
+        loops::binary($set, |a: $t, b: $t| u8::from(a != b))
+    };
+    // `%` is exact and takes the dividend's sign; it is computed one element at a time.
+    ($set:ident $t:ident Remainder $($_:tt)+) => {
+        plain_binary(|a: $t, b: $t| remainder!(a, b))
+    };
+    ($set:ident $t:ident FloorDiv $($_:tt)+) => {
+        plain_binary(|a: $t, b: $t| {
+            // The special cases of the Python array API standard.
+            if a == 0.0 || b == 0.0 || a.is_infinite() || b.is_infinite() {
+                return a / b;
             }
-        };
-    }
-    float!(set, op, f32, pow: elementary!(pow), atan2: elementary!(atan2))
+            let r = a % b;
+            // An integer up to rounding.
+            let quotient = (a - r) / b - if r != 0.0 && (r < 0.0) != (b < 0.0) { 1.0 } else { 0.0 };
+            if quotient == 0.0 { (0.0 as $t).copysign(a / b) } else { quotient.round() }
+        })
+    };
+    ($set:ident f32 Pow $($_:tt)+) => {
+        elementary!($set, pow)
+    };
+    // A power that is known to be 2 is a product.
+    ($set:ident f64 Pow $($_:tt)+) => {
+        plain_binary(|x: f64, y: f64| if y == 2.0 { x * x } else { x.powf(y) })
+    };
+    ($set:ident f32 Atan2 $($_:tt)+) => {
+        elementary!($set, atan2)
+    };
+    ($set:ident $t:ident $variant:ident bits $definition:expr) => {
+        return None
+    };
+    ($set:ident $t:ident $variant:ident shifts $definition:expr) => {
+        return None
+    };
+    ($set:ident $t:ident $variant:ident comparisons $definition:expr) => {
+        plain_binary(|a: $t, b: $t| u8::from(($definition)(a.into(), b.into()) != 0.0))
+    };
+    ($set:ident $t:ident $variant:ident $class:ident $definition:expr) => {
+        plain_binary(|a: $t, b: $t| -> $t { ($definition)(a.into(), b.into()) as $t })
+    };
 }
 
-fn float64(set: InstructionSet, op: Binary) -> Option<BinaryKernels> {
-    // A constant exponent of 2 is a product.
-    let pow = |x: f64, y: f64| if y == 2.0 { x * x } else { x.powf(y) };
-    float!(set, op, f64, pow: plain_binary(pow), atan2: plain_binary(f64::atan2))
+macro_rules! kernels {
+    ($($(#[doc = $doc:literal])+ $variant:ident $method:ident $scalar:ident $name:literal
+        $class:ident($meaning:expr $(, $integer:expr)?) $rest:tt)+) => {
+        fn integer<T, U>(set: InstructionSet, op: Binary) -> Option<BinaryKernels>
+        where
+            T: Integer + Ord,
+            U: Wrapping + Integer + Eq + BitAnd<Output = U> + BitOr<Output = U> + BitXor<Output = U>,
+        {
+            Some(match op { $(Binary::$variant => integer_kernel!(set $variant $class $($integer)?),)+ })
+        }
+
+        fn float32(set: InstructionSet, op: Binary) -> Option<BinaryKernels> {
+            Some(match op { $(Binary::$variant => float_kernel!(set f32 $variant $class $meaning),)+ })
+        }
+
+        fn float64(set: InstructionSet, op: Binary) -> Option<BinaryKernels> {
+            Some(match op { $(Binary::$variant => float_kernel!(set f64 $variant $class $meaning),)+ })
+        }
+    };
 }
+phynexus::binary_functions!(kernels);

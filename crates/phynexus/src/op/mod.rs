@@ -1,10 +1,14 @@
 //! The op set: one row an operation. What each row means, exactly, is the oracle's code ([`crate::oracle`]).
 
+mod binary;
 mod elementwise;
+pub mod integer;
 pub mod special;
 mod unary;
 
-pub use elementwise::{Binary, Combine};
+pub use binary::Binary;
+pub(crate) use binary::BinaryClass;
+pub use elementwise::Combine;
 pub(crate) use unary::Class;
 pub use unary::Unary;
 

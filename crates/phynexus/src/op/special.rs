@@ -56,3 +56,33 @@ pub fn acosh(x: f64) -> f64 {
         (t + (t * (t + 2.0)).sqrt()).ln_1p()
     }
 }
+
+/// The quotient rounded towards negative infinity. With an infinity, and of a zero, it is the quotient itself, the zero's
+/// sign included: the special cases of the Python array API standard.
+pub fn floor_divide(a: f64, b: f64) -> f64 {
+    let quotient = a / b;
+    let special = a == 0.0 || b.is_infinite() || !quotient.is_finite();
+    if special { quotient } else { exact_floor(a, b, quotient) }
+}
+
+/// The floor of the unrounded quotient of two finite numbers, given the rounded one.
+pub(crate) fn exact_floor(a: f64, b: f64, rounded: f64) -> f64 {
+    let floor = rounded.floor();
+    // floor(rounded) is too large only if the quotient was rounded up to an integer: then a - floor * b has the sign
+    // opposite to b's. The fused multiply-add has the sign of the exact difference.
+    let rest = (-floor).mul_add(b, a);
+    if rest != 0.0 && (rest < 0.0) != (b < 0.0) { floor - 1.0 } else { floor }
+}
+
+/// The remainder with the divisor's sign, that of a zero too: C's `fmod` (exact), plus the divisor where the signs differ,
+/// as Python's `%`.
+pub fn remainder(a: f64, b: f64) -> f64 {
+    let remainder = a % b;
+    if remainder == 0.0 {
+        remainder.copysign(b)
+    } else if (remainder < 0.0) != (b < 0.0) {
+        remainder + b
+    } else {
+        remainder
+    }
+}

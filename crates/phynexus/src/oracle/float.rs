@@ -9,11 +9,8 @@ use std::f64::consts::{FRAC_PI_2, PI};
 use super::number::{Interval, Number, ulp};
 use crate::{
     DType,
-    op::{Binary, Unary},
+    op::{Binary, BinaryClass, Unary, special},
 };
-
-const POW_ULPS: f64 = 16.0;
-const ATAN2_ULPS: f64 = 6.0;
 
 /// A unary operation on an operand of `dtype`.
 pub(super) fn unary(op: Unary, x: Interval, dtype: DType) -> Number {
@@ -173,9 +170,8 @@ pub(super) fn binary(op: Binary, a: Interval, b: Interval, dtype: DType) -> Numb
     if a.is_nan() || b.is_nan() {
         return Number::NAN;
     }
+    let row = op.row();
     match op {
-        Binary::Add => corners(a, b, 0.0, dtype, |x, y| x + y),
-        Binary::Sub => corners(a, b, 0.0, dtype, |x, y| x - y),
         Binary::Mul => match product(a, b) {
             Number::Float(p) => Number::Float(p.settled(dtype)),
             other => other,
@@ -184,14 +180,15 @@ pub(super) fn binary(op: Binary, a: Interval, b: Interval, dtype: DType) -> Numb
         Binary::Div if b.contains_zero() && !a.is_point() && a.contains_zero() => Number::Undetermined,
         // Zeros of both signs admissible below: either infinity.
         Binary::Div if b.contains_zero() && b.low.to_bits() != b.high.to_bits() => Number::Undetermined,
-        Binary::Div => corners(a, b, 0.0, dtype, |x, y| x / y),
         Binary::FloorDiv => floor_divide(a, b, dtype),
         Binary::Remainder => remainder(a, b, dtype),
         Binary::Pow => power(a, b, dtype),
         Binary::Max => extreme(a, b, f64::max),
         Binary::Min => extreme(a, b, f64::min),
-        Binary::Atan2 => arc(a, b, dtype),
-        _ => Number::Undetermined,
+        Binary::Atan2 if meets_cut(a, b) => Number::Undetermined,
+        _ if matches!(row.class, BinaryClass::bits | BinaryClass::shifts) => Number::Undetermined,
+        _ if !row.monotone && !(a.is_point() && b.is_point()) => Number::Undetermined,
+        _ => corners(a, b, row.ulps, dtype, row.meaning),
     }
 }
 
@@ -238,24 +235,25 @@ fn power_is_one(a: Interval, b: Interval) -> Option<Number> {
 }
 
 fn power(a: Interval, b: Interval, dtype: DType) -> Number {
+    let (ulps, meaning) = (Binary::Pow.row().ulps, Binary::Pow.row().meaning);
     if a.is_point() && b.is_point() {
         if a.contains_zero() && a.low.to_bits() != a.high.to_bits() {
             return Number::Undetermined;
         }
-        return corners(a, b, POW_ULPS, dtype, f64::powf);
+        return corners(a, b, ulps, dtype, meaning);
     }
     if a.low > 0.0 {
-        return corners(a, b, POW_ULPS, dtype, f64::powf);
+        return corners(a, b, ulps, dtype, meaning);
     }
     // A fixed integer exponent: monotone on either side of zero.
     if !b.is_point() || b.value.fract() != 0.0 || (a.contains_zero() && b.value < 0.0) {
         return Number::Undetermined;
     }
-    let f = |x: f64| x.powf(b.value);
+    let f = |x: f64| meaning(x, b.value);
     let (p, q) = (f(a.low), f(a.high));
     let even = b.value.rem_euclid(2.0) == 0.0;
     let bounds = if even && a.contains_zero() { [0.0, p.max(q)] } else { [p, q] };
-    finish(f(a.value), bounds, false, POW_ULPS, dtype, UNBOUNDED)
+    finish(f(a.value), bounds, false, ulps, dtype, UNBOUNDED)
 }
 
 /// The quotient rounded down. A device may round the quotient first, so where the rounded quotient reaches the next
@@ -277,7 +275,7 @@ fn floor_divide(a: Interval, b: Interval, dtype: DType) -> Number {
     }
     let mut bounds = [rounded.low.floor(), rounded.high.floor()];
     if exact && rounded.value.is_finite() {
-        bounds[0] = bounds[0].min(exact_floor(a.value, b.value, rounded.value));
+        bounds[0] = bounds[0].min(special::exact_floor(a.value, b.value, rounded.value));
     }
     let mut whole = Interval::hull(bounds[0], bounds);
     if !exact {
@@ -296,27 +294,11 @@ fn floor_divide(a: Interval, b: Interval, dtype: DType) -> Number {
     Number::Float(if whole.low == 0.0 && whole.high == 0.0 { OPEN_ZERO } else { whole })
 }
 
-/// floor(a / b) for the unrounded quotient, given the rounded one.
-fn exact_floor(a: f64, b: f64, rounded: f64) -> f64 {
-    let floor = rounded.floor();
-    // floor(rounded) is too large only if the quotient was rounded up to an integer: then a - floor * b has the sign
-    // opposite to b's. The fused multiply-add has the sign of the exact difference.
-    let rest = (-floor).mul_add(b, a);
-    if rest != 0.0 && (rest < 0.0) != (b < 0.0) { floor - 1.0 } else { floor }
-}
-
-/// With the divisor's sign: C's `fmod` (exact), moved by the divisor where the signs differ, as Python's `%`.
-fn modulo(x: f64, y: f64) -> f64 {
-    let remainder = x % y;
-    if remainder != 0.0 && (remainder < 0.0) != (y < 0.0) { remainder + y } else { remainder }
-}
-
 fn remainder(a: Interval, b: Interval, dtype: DType) -> Number {
     if a.is_point() && b.is_point() {
-        let value = modulo(a.value, b.value);
+        let value = (Binary::Remainder.row().meaning)(a.value, b.value);
         if value == 0.0 {
-            // The divisor is no zero here: that gives NaN.
-            return Number::float(0f64.copysign(b.value));
+            return Number::float(value);
         }
         return finish(value, [value; 2], true, 0.0, dtype, UNBOUNDED);
     }
@@ -331,16 +313,11 @@ fn remainder(a: Interval, b: Interval, dtype: DType) -> Number {
     corners(a, b, 1.0, dtype, |x, y| (-quotients[0]).mul_add(y, x))
 }
 
-/// The angle of the point (x, y): monotone along every edge of a rectangle that has neither the origin in it nor the
-/// cut along the negative x axis.
-fn arc(y: Interval, x: Interval, dtype: DType) -> Number {
+/// Whether an angle of points (x, y) is not monotone along every edge of their rectangle: if it contains the origin, or
+/// meets the cut along the negative x axis.
+fn meets_cut(y: Interval, x: Interval) -> bool {
     let one_zero = |i: Interval| i.low.to_bits() == i.high.to_bits();
     let touches_cut = y.contains_zero() && x.low.is_sign_negative();
-    if touches_cut && !(one_zero(y) && one_zero(x)) && !(one_zero(y) && x.high < 0.0) {
-        return Number::Undetermined;
-    }
-    if !y.is_point() && y.contains_zero() && x.contains_zero() {
-        return Number::Undetermined;
-    }
-    corners(y, x, ATAN2_ULPS, dtype, f64::atan2)
+    touches_cut && !(one_zero(y) && one_zero(x)) && !(one_zero(y) && x.high < 0.0)
+        || !y.is_point() && y.contains_zero() && x.contains_zero()
 }

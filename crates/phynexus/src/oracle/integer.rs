@@ -42,56 +42,8 @@ pub(super) fn unary(op: Unary, x: i128, dtype: DType) -> Option<i128> {
 
 /// A binary operation on integers of `dtype`; comparisons give 0 or 1.
 pub(super) fn binary(op: Binary, a: i128, b: i128, dtype: DType) -> Option<i128> {
-    // A negative amount is a large one when its bits are read as unsigned.
-    let shift = if b < 0 || b >= i128::from(width(dtype)) { None } else { Some(b as u32) };
-    let result = match op {
-        Binary::Add => a.wrapping_add(b),
-        Binary::Sub => a.wrapping_sub(b),
-        Binary::Mul => a.wrapping_mul(b),
-        Binary::FloorDiv if b == 0 => 0,
-        Binary::FloorDiv => a.div_euclid(b) - i128::from(b < 0 && a.rem_euclid(b) != 0),
-        Binary::Remainder if b == 0 => 0,
-        Binary::Remainder => {
-            let remainder = a.rem_euclid(b);
-            if b < 0 && remainder != 0 { remainder + b } else { remainder }
-        }
-        Binary::Pow => power(a, b, dtype),
-        Binary::Max => a.max(b),
-        Binary::Min => a.min(b),
-        Binary::And => a & b,
-        Binary::Or => a | b,
-        Binary::Xor => a ^ b,
-        Binary::Shl => shift.map_or(0, |s| a << s),
-        Binary::Shr => shift.map_or(if a < 0 { -1 } else { 0 }, |s| a >> s),
-        Binary::Lt => i128::from(a < b),
-        Binary::Le => i128::from(a <= b),
-        Binary::Eq => i128::from(a == b),
-        Binary::Ne => i128::from(a != b),
-        Binary::Div | Binary::Atan2 => return None,
-    };
+    let result = op.row().integer?(a, b, width(dtype));
     Some(if op.is_comparison() { result } else { wrap(result, dtype) })
-}
-
-/// `base` to the power `exponent`, wrapping. With a negative exponent the quotient is truncated: 1 for a base of 1, 1 or
-/// -1 for -1, and 0 for every other base (0 included, as the other divisions by zero).
-fn power(base: i128, exponent: i128, dtype: DType) -> i128 {
-    if exponent < 0 {
-        return match base {
-            1 => 1,
-            -1 if exponent % 2 == 0 => 1,
-            -1 => -1,
-            _ => 0,
-        };
-    }
-    let (mut result, mut square, mut left) = (1i128, base, exponent);
-    while left > 0 {
-        if left & 1 == 1 {
-            result = wrap(result.wrapping_mul(square), dtype);
-        }
-        square = wrap(square.wrapping_mul(square), dtype);
-        left >>= 1;
-    }
-    result
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::answers::Answers;
 use crate::op::{
-    Binary, Class, Op,
+    Class, Op,
     ir::{Id, Ir},
 };
 
@@ -63,8 +63,8 @@ pub(super) fn costs(ir: &Ir, answers: &Answers) -> Vec<Cost> {
                     {
                         1
                     }
-                    Op::Unary(_)
-                    | Op::Binary(Binary::Pow | Binary::Atan2 | Binary::FloorDiv | Binary::Remainder) => 4,
+                    Op::Unary(_) => 4,
+                    Op::Binary(op) if op.row().slow => 4,
                     Op::Binary(_) | Op::Where | Op::Cast | Op::Bitcast | Op::Pad { .. } => 1,
                     _ => 0,
                 };

@@ -3,7 +3,7 @@
 use super::operands::{broadcast2, fitting, floating, promote2, whole, with_scalar};
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    op::{Binary, Op},
+    op::{Binary, BinaryClass, Op},
     shape::{broadcast, dims, same_extents},
 };
 
@@ -12,11 +12,11 @@ fn record(name: &'static str, op: Binary, a: &Tensor, b: &Tensor) -> Result<Tens
     let dtype = a.dtype();
     let op = on_bool(op, dtype);
     if !op.accepts(dtype) {
-        let hint = match op {
-            Binary::And | Binary::Or | Binary::Xor => {
+        let hint = match op.row().class {
+            BinaryClass::bits => {
                 "bit operations need integers or bool: use logical_and, logical_or or logical_xor"
             }
-            Binary::Shl | Binary::Shr => "shifts need integers: convert with .to_dtype()",
+            BinaryClass::shifts => "shifts need integers: convert with .to_dtype()",
             _ => {
                 "bool is not numeric: convert with .to_dtype(), or use logical_and, logical_or or logical_xor"
             }
@@ -41,10 +41,7 @@ fn on_bool(op: Binary, dtype: DType) -> Binary {
 
 /// The dtype in which `op` computes on operands promoted to `dtype`.
 fn working(op: Binary, dtype: DType) -> DType {
-    match op {
-        Binary::Div | Binary::Atan2 => floating(dtype),
-        _ => dtype,
-    }
+    if op.row().class == BinaryClass::floats { floating(dtype) } else { dtype }
 }
 
 impl Tensor {
@@ -86,80 +83,60 @@ impl Tensor {
     }
 }
 
-/// Two methods a row: with a tensor, and with a number.
-macro_rules! binary_functions {
-    ($($(#[doc = $doc:literal])+ $name:ident, $scalar:ident = $op:ident $(, $swapped:literal)?;)+) => {
-        impl Tensor {
-            $(
-                $(#[doc = $doc])+
-                ///
-                /// Shapes are broadcast, dtypes promoted.
-                pub fn $name(&self, other: &Tensor) -> Result<Tensor> {
-                    binary_functions!(@tensor self, other, stringify!($name), $op $(, $swapped)?)
-                }
+/// Two methods for each row of the table: with a tensor, and with a number.
+macro_rules! methods {
+    ($($(#[doc = $doc:literal])+ $variant:ident $method:ident $scalar:ident $name:literal $class:ident($($meaning:tt)+)
+        $rest:tt)+) => {
+        impl Tensor { $(
+            $(#[doc = $doc])+
+            ///
+            /// Shapes are broadcast, dtypes promoted.
+            pub fn $method(&self, other: &Tensor) -> Result<Tensor> {
+                self.binary(stringify!($method), Binary::$variant, other)
+            }
+            with_number! { $variant $method $scalar }
+        )+ }
+    };
+}
 
-                #[doc = concat!("[`Tensor::", stringify!($name), "`] with a number for the right operand. The number")]
-                /// does not change the dtype unless its kind is higher: a float with integers gives `float32`. Beside 16-bit
-                /// floats it is a `float32`; only comparisons, maxima and minima round it to the dtype first.
-                pub fn $scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
-                    self.binary_scalar(stringify!($name), Binary::$op, value.into(), false $(|| $swapped)?)
-                }
-            )+
+macro_rules! with_number {
+    // It has a method below.
+    (Pow $method:ident $scalar:ident) => {};
+    ($variant:ident $method:ident $scalar:ident) => {
+        #[doc = concat!("[`Tensor::", stringify!($method), "`] with a number for the right operand. The number")]
+        /// does not change the dtype unless its kind is higher: a float with integers gives `float32`. Beside 16-bit
+        /// floats it is a `float32`; only comparisons, maxima and minima round it to the dtype first.
+        pub fn $scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
+            self.binary_scalar(stringify!($method), Binary::$variant, value.into(), false)
         }
     };
-    (@tensor $a:expr, $b:expr, $name:expr, $op:ident) => { $a.binary($name, Binary::$op, $b) };
-    (@tensor $a:expr, $b:expr, $name:expr, $op:ident, $swapped:literal) => { $b.binary($name, Binary::$op, $a) };
 }
 
-binary_functions! {
-    /// `a + b`; `or` of truth values. Integers wrap.
-    add, add_scalar = Add;
-    /// `a - b`. Integers wrap.
-    sub, sub_scalar = Sub;
-    /// `a * b`; `and` of truth values. Integers wrap.
-    mul, mul_scalar = Mul;
-    /// True division: integers and `bool` give `float32`.
-    div, div_scalar = Div;
-    /// The quotient rounded towards negative infinity, as Python's `//`. An integer divided by zero gives 0.
-    floor_divide, floor_divide_scalar = FloorDiv;
-    /// The remainder with the divisor's sign, as Python's `%`. An integer remainder by zero gives 0.
-    remainder, remainder_scalar = Remainder;
-    /// The greater of each pair; NaN if either is NaN.
-    maximum, maximum_scalar = Max;
-    /// The lesser of each pair; NaN if either is NaN.
-    minimum, minimum_scalar = Min;
-    /// The angle in radians of the point (b, a), from -pi to pi. Integers give `float32`.
-    atan2, atan2_scalar = Atan2;
-    /// The bits set in both; integers and `bool`.
-    and, and_scalar = And;
-    /// The bits set in either; integers and `bool`.
-    or, or_scalar = Or;
-    /// The bits set in one only; integers and `bool`.
-    xor, xor_scalar = Xor;
-    /// `a << b` of integers; shifts by the width or more give 0.
-    shift_left, shift_left_scalar = Shl;
-    /// `a >> b` of integers, arithmetic for signed types; shifts by the width or more give 0 or -1.
-    shift_right, shift_right_scalar = Shr;
-    /// `a < b` as `bool`; false if either is NaN.
-    lt, lt_scalar = Lt;
-    /// `a <= b` as `bool`; false if either is NaN.
-    le, le_scalar = Le;
-    /// `a > b` as `bool`; false if either is NaN.
-    gt, gt_scalar = Lt, true;
-    /// `a >= b` as `bool`; false if either is NaN.
-    ge, ge_scalar = Le, true;
-    /// `a == b` as `bool`; false if either is NaN.
-    eq, eq_scalar = Eq;
-    /// `a != b` as `bool`; true if either is NaN.
-    ne, ne_scalar = Ne;
-}
+crate::binary_functions!(methods);
 
 impl Tensor {
-    /// a to the power b. Integers wrap; a negative integer power of an integer is 0 unless the base is 1 or -1.
+    /// ``self > other`` as ``bool``; false if either is NaN.
     ///
     /// Shapes are broadcast, dtypes promoted.
-    pub fn pow(&self, exponent: &Tensor) -> Result<Tensor> {
-        self.binary("pow", Binary::Pow, exponent)
+    pub fn gt(&self, other: &Tensor) -> Result<Tensor> {
+        other.binary("gt", Binary::Lt, self)
+    }
+
+    /// [`Tensor::gt`] with a number for the right operand, as in [`Tensor::lt_scalar`].
+    pub fn gt_scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
+        self.binary_scalar("gt", Binary::Lt, value.into(), true)
+    }
+
+    /// ``self >= other`` as ``bool``; false if either is NaN.
+    ///
+    /// Shapes are broadcast, dtypes promoted.
+    pub fn ge(&self, other: &Tensor) -> Result<Tensor> {
+        other.binary("ge", Binary::Le, self)
+    }
+
+    /// [`Tensor::ge`] with a number for the right operand, as in [`Tensor::le_scalar`].
+    pub fn ge_scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
+        self.binary_scalar("ge", Binary::Le, value.into(), true)
     }
 
     /// [`Tensor::pow`] with a number for the exponent; exponents 1 and 2 and -1 (of floats) cost no power.

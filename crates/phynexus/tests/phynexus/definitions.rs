@@ -58,7 +58,9 @@ fn functions() -> BTreeMap<&'static str, Vec<Point<f64>>> {
 fn operations() -> Vec<(Op, &'static str)> {
     let unary = Unary::ALL.into_iter().filter(|op| op.accepts(DType::F64));
     // The other functions of two floats are IEEE 754's arithmetic and comparisons.
-    let binary = [Binary::FloorDiv, Binary::Remainder, Binary::Pow, Binary::Atan2];
+    use Binary::*;
+    let is_plain = |op: Binary| op.is_comparison() || matches!(op, Add | Sub | Mul | Div | Max | Min);
+    let binary = Binary::ALL.into_iter().filter(|&op| op.accepts(DType::F64) && !is_plain(op));
     unary.map(|op| (Op::Unary(op), op.name())).chain(binary.map(|op| (Op::Binary(op), op.name()))).collect()
 }
 

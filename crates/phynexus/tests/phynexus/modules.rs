@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Names that `lib.rs` takes from a module.
-const NAMES: [(&str, &str); 12] = [
+const NAMES: [(&str, &str); 13] = [
     ("DType", "dtype"),
     ("Element", "dtype"),
     ("Kind", "dtype"),
@@ -18,6 +18,7 @@ const NAMES: [(&str, &str); 12] = [
     ("Gradients", "gradient"),
     ("GradientMode", "op"),
     ("no_grad", "op"),
+    ("binary_functions", "op"),
     ("unary_functions", "op"),
     ("Tensor", "graph"),
 ];

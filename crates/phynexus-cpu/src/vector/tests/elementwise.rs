@@ -50,7 +50,8 @@ fn unary_reference(op: Unary, x: Scalar) -> Option<Scalar> {
     })
 }
 
-fn binary_reference(op: Binary, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
+/// The same for two operands; `None` for the functions that only `definitions.rs` tests.
+fn binary_reference(op: Binary, a: Scalar, b: Scalar, dtype: DType) -> Option<Scalar> {
     if let (Scalar::Float(a), Scalar::Float(b)) = (a, b) {
         return float_reference(op, a, b, dtype);
     }
@@ -86,16 +87,16 @@ fn binary_reference(op: Binary, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
         Binary::Xor => x ^ y,
         Binary::Shl => count.map_or(0, |count| x << count),
         Binary::Shr => x >> count.unwrap_or(bits),
-        Binary::Lt => return Scalar::Bool(x < y),
-        Binary::Le => return Scalar::Bool(x <= y),
-        Binary::Eq => return Scalar::Bool(x == y),
-        Binary::Ne => return Scalar::Bool(x != y),
-        Binary::Div | Binary::Atan2 => unreachable!("floats only"),
+        Binary::Lt => return Some(Scalar::Bool(x < y)),
+        Binary::Le => return Some(Scalar::Bool(x <= y)),
+        Binary::Eq => return Some(Scalar::Bool(x == y)),
+        Binary::Ne => return Some(Scalar::Bool(x != y)),
+        _ => return None,
     };
-    Scalar::UInt(result as u64).cast(dtype)
+    Some(Scalar::UInt(result as u64).cast(dtype))
 }
 
-fn float_reference(op: Binary, a: f64, b: f64, dtype: DType) -> Scalar {
+fn float_reference(op: Binary, a: f64, b: f64, dtype: DType) -> Option<Scalar> {
     let nan = a.is_nan() || b.is_nan();
     let result = match op {
         Binary::Add => a + b,
@@ -110,13 +111,13 @@ fn float_reference(op: Binary, a: f64, b: f64, dtype: DType) -> Scalar {
         Binary::Min if nan => f64::NAN,
         Binary::Max => a.max(b),
         Binary::Min => a.min(b),
-        Binary::Lt => return Scalar::Bool(a < b),
-        Binary::Le => return Scalar::Bool(a <= b),
-        Binary::Eq => return Scalar::Bool(a == b),
-        Binary::Ne => return Scalar::Bool(a != b),
-        _ => unreachable!("integers only"),
+        Binary::Lt => return Some(Scalar::Bool(a < b)),
+        Binary::Le => return Some(Scalar::Bool(a <= b)),
+        Binary::Eq => return Some(Scalar::Bool(a == b)),
+        Binary::Ne => return Some(Scalar::Bool(a != b)),
+        _ => return None,
     };
-    Scalar::Float(result).cast(dtype)
+    Some(Scalar::Float(result).cast(dtype))
 }
 
 /// CPython's `float_divmod`, with sums rounded to the dtype. For a divisor of zero, the remainder is NaN; the quotient
@@ -232,7 +233,7 @@ fn binary_operations_mean_what_they_say() {
                     let check = |bytes: Vec<u8>, a: &[Scalar], b: &[Scalar]| {
                         for (i, got) in from_bytes(&bytes, result).into_iter().enumerate() {
                             let (x, y) = (a[i % a.len()], b[i % b.len()]);
-                            let expected = binary_reference(op, x, y, dtype);
+                            let Some(expected) = binary_reference(op, x, y, dtype) else { continue };
                             assert!(
                                 close(got, expected, epsilon),
                                 "{} {op:?} {dtype} {x}, {y} -> {got}, not {expected}",

@@ -274,10 +274,7 @@ fn needed_again(fused: &Fused, roots: &[Vec<Instructed>], functions: bool) -> Ve
     let keepable = |operation: &Operation| match operation {
         Operation::Load { .. } => true,
         Operation::Unary(op, _) => functions && !op.is_exact(),
-        Operation::Binary(op, ..) => {
-            use Binary::*;
-            functions && matches!(op, Div | FloorDiv | Remainder | Pow | Atan2)
-        }
+        Operation::Binary(op, ..) => functions && (*op == Binary::Div || op.row().slow),
         _ => false,
     };
     let mut first: HashMap<Instructed, usize> = HashMap::new();

@@ -5,7 +5,7 @@ use super::language::{Language, fill, spelled};
 use crate::{
     DType, Scalar,
     dtype::Kind,
-    op::{Binary, Unary},
+    op::{Binary, BinaryClass, Unary},
 };
 
 /// An integer type's least and greatest number, and between which floats its numbers are: from `low` on, below `high`.
@@ -145,14 +145,20 @@ impl Functions {
         let row = op.row();
         match row.c {
             None => format!("{}({a})", self.math(row.name, dtype)),
-            Some(spelling) => spelled(spelling, |word| match word {
-                "a" => a.to_owned(),
-                word => match word.parse() {
-                    Ok(number) => self.constant(dtype, Scalar::Float(number)),
-                    Err(_) => self.math(word, dtype),
-                },
-            }),
+            Some(spelling) => self.spell(spelling, dtype, a, ""),
         }
+    }
+
+    /// A spelling of the tables of functions.
+    fn spell(&self, spelling: &'static str, dtype: DType, a: &str, b: &str) -> String {
+        spelled(spelling, |word| match word {
+            "a" => a.to_owned(),
+            "b" => b.to_owned(),
+            word => match word.parse() {
+                Ok(number) => self.constant(dtype, Scalar::Float(number)),
+                Err(_) => self.math(word, dtype),
+            },
+        })
     }
 
     pub(super) fn math(&self, name: &str, dtype: DType) -> String {
@@ -164,41 +170,11 @@ impl Functions {
         use Binary::*;
         let t = self.value_type(dtype);
         let signed = dtype.kind() == Kind::Signed;
-        let infix = |sign: &str| format!("{a} {sign} {b}");
         match op {
-            Lt => infix("<"),
-            Le => infix("<="),
-            Eq => infix("=="),
-            Ne => infix("!="),
             Max | Min if dtype.compute() == DType::F32 && self.language.extremes.is_some() => {
                 let body = self.language.extremes.map_or("", |bodies| bodies[usize::from(op == Min)]);
                 let name = self.function(format!("{}_float32", op.name()), t, "float a, float b", body);
                 format!("{name}({a}, {b})")
-            }
-            // NaN if either is: the second is taken wherever no comparison holds.
-            Max => format!("({a} > {b} || {a} != {a} ? {a} : {b})"),
-            Min => format!("({a} < {b} || {a} != {a} ? {a} : {b})"),
-            And => format!("({t})({a} & {b})"),
-            Or => format!("({t})({a} | {b})"),
-            Xor => format!("({t})({a} ^ {b})"),
-            Add | Sub | Mul | Div if dtype.is_float() => infix(match op {
-                Add => "+",
-                Sub => "-",
-                Mul => "*",
-                _ => "/",
-            }),
-            Add | Sub | Mul => {
-                let (u, sign) = (
-                    self.wrapping(dtype),
-                    if op == Add {
-                        "+"
-                    } else if op == Sub {
-                        "-"
-                    } else {
-                        "*"
-                    },
-                );
-                format!("({t})(({u}){a} {sign} ({u}){b})")
             }
             Shl => format!(
                 "(({w}){b} >= {} ? 0 : ({t})(({w}){a} << {b}))",
@@ -210,17 +186,31 @@ impl Functions {
                 let w = self.wrapping(dtype);
                 format!("({t})(({w}){b} >= {} ? {beyond} : {a} >> {b})", dtype.size() * 8)
             }
-            // A power that is known to be 2 is a product.
-            Pow if dtype.is_float() => {
-                format!("({b} == 2 ? {a} * {a} : {}({a}, {b}))", self.math("pow", dtype))
-            }
-            Atan2 => format!("{}({a}, {b})", self.math("atan2", dtype)),
-            Div | FloorDiv | Remainder | Pow => {
+            Pow if dtype.is_float() => self.plain(op, dtype, a, b),
+            FloorDiv | Remainder | Pow => {
                 let body = self.division_or_power(op, dtype);
                 let name =
                     self.function(format!("{}_{dtype}", op.name()), t, &format!("{t} a, {t} b"), &body);
                 format!("{name}({a}, {b})")
             }
+            _ => self.plain(op, dtype, a, b),
+        }
+    }
+
+    /// A function of two numbers as the table of functions has it.
+    fn plain(&self, op: Binary, dtype: DType, a: &str, b: &str) -> String {
+        let (row, t) = (op.row(), self.value_type(dtype));
+        match (row.operator, row.class) {
+            (Some(sign), BinaryClass::numbers) if !dtype.is_float() => {
+                let u = self.wrapping(dtype);
+                format!("({t})(({u}){a} {sign} ({u}){b})")
+            }
+            (Some(sign), BinaryClass::bits) => format!("({t})({a} {sign} {b})"),
+            (Some(sign), _) => format!("{a} {sign} {b}"),
+            (None, _) => match row.c {
+                None => format!("{}({a}, {b})", self.math(row.name, dtype)),
+                Some(spelling) => self.spell(spelling, dtype, a, b),
+            },
         }
     }
 

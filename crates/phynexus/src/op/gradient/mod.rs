@@ -1,7 +1,6 @@
 //! Gradient rules, graph to graph: a table from each operation to the operations of its derivative, which fuse, print and
 //! differentiate again like any other; and whether this thread records gradients.
 
-mod elementwise;
 mod indexing;
 pub(super) mod linear;
 mod reduction;

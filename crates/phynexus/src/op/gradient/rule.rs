@@ -2,10 +2,10 @@
 
 use smallvec::SmallVec;
 
-use super::{elementwise, indexing, linear, reduction};
+use super::{indexing, linear, reduction};
 use crate::{
     Error, Result,
-    op::{Binary, Combine, Op, PoolKind, custom, formula::Formula, term::Term},
+    op::{Binary, Combine, Op, PoolKind, Unary, custom, formula::Formula, term::Term},
 };
 
 /// What a rule knows: a node, its operands, the gradient of its result, and which operands need theirs.
@@ -103,15 +103,9 @@ fn by_rule(call: &Call) -> Result<InputGradients> {
         }
         Op::Cat { axis } => indexing::cat(call, *axis),
 
-        Op::Unary(function) => {
-            call.in_compute_dtype(|call| call.each(|_| elementwise::unary(*function, call)))
-        }
-        Op::Binary(function @ (Binary::Add | Binary::Sub)) => {
-            call.each(|i| elementwise::binary(*function, call, i))
-        }
-        Op::Binary(function) => {
-            call.in_compute_dtype(|call| call.each(|i| elementwise::binary(*function, call, i)))
-        }
+        Op::Unary(function) => call.in_compute_dtype(|call| call.each(|_| unary(*function, call))),
+        Op::Binary(function @ (Binary::Add | Binary::Sub)) => call.each(|i| binary(*function, call, i)),
+        Op::Binary(function) => call.in_compute_dtype(|call| call.each(|i| binary(*function, call, i))),
         Op::Where => call.each(|i| {
             let zero = g().like(0.0);
             if i == 1 { call.input(0).choose(&g(), &zero) } else { call.input(0).choose(&zero, &g()) }
@@ -140,6 +134,18 @@ fn by_rule(call: &Call) -> Result<InputGradients> {
     }
 }
 
+/// The gradient of the operand of a function of one element. Where a derivative does not exist the value is PyTorch's: 0 for
+/// steps and for `abs` at 0, half to each operand where a maximum or minimum meets equals.
+fn unary(function: Unary, call: &Call) -> Formula {
+    (function.row().gradient)(&call.gradient(), &call.input(0), &call.output())
+}
+
+/// The gradient of operand `position` of a function of two elements.
+fn binary(function: Binary, call: &Call, position: usize) -> Formula {
+    let gradient = function.row().gradient[position];
+    gradient(&call.gradient(), &call.input(0), &call.input(1), &call.output())
+}
+
 /// What the rule of an operation reads: of what it does not, no value is kept for the gradient.
 #[derive(Clone, Copy)]
 pub(crate) struct Reads {
@@ -163,7 +169,7 @@ impl Reads {
     pub(crate) const NOTHING: Reads = Reads { operands: Operands::Nothing, result: false };
     pub(crate) const RESULT: Reads = Reads { operands: Operands::Nothing, result: true };
     const FIRST: Reads = Reads { operands: Operands::First, result: false };
-    const CROSSWISE: Reads = Reads { operands: Operands::Crosswise, result: false };
+    pub(in crate::op) const CROSSWISE: Reads = Reads { operands: Operands::Crosswise, result: false };
     pub(crate) const OPERANDS: Reads = Reads { operands: Operands::All, result: false };
     pub(in crate::op) const EVERYTHING: Reads = Reads { operands: Operands::All, result: true };
 
@@ -186,12 +192,7 @@ pub(crate) fn reads(op: &Op) -> Reads {
         Op::Bitcast | Op::Reshape | Op::Permute(_) | Op::Expand | Op::Contiguous | Op::Copy => Reads::NOTHING,
         Op::Pad { .. } | Op::Slice { .. } | Op::Cat { .. } | Op::Cast => Reads::NOTHING,
         Op::Unary(function) => function.row().reads,
-        Op::Binary(function) => match function {
-            Binary::Add | Binary::Sub => Reads::NOTHING,
-            Binary::Mul => Reads::CROSSWISE,
-            Binary::Div | Binary::Pow => Reads::EVERYTHING,
-            _ => Reads::OPERANDS,
-        },
+        Op::Binary(function) => function.row().reads,
         Op::Where => Reads::FIRST,
         Op::Reduce { combine: Combine::Sum, .. } | Op::Scan { combine: Combine::Sum, .. } => Reads::NOTHING,
         Op::Reduce { .. } | Op::Scan { .. } => Reads::EVERYTHING,

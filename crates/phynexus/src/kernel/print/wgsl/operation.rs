@@ -6,7 +6,7 @@ use crate::{
     DType, Error, Result, Scalar,
     dtype::Kind,
     kernel::print::language::{fill, spelled},
-    op::{Binary, Class, Op, Unary},
+    op::{Binary, BinaryClass, Class, Op, Unary},
 };
 
 /// The functions a source needs.
@@ -188,15 +188,19 @@ impl Functions {
             Not => return Err(Error::internal("kernel::print", "not of a float")),
             other => match other.row().wgsl {
                 None => self.library(other.row().library),
-                Some(spelling) => {
-                    return Ok(spelled(spelling, |word| match word {
-                        "a" => a.to_owned(),
-                        function => self.library(function).to_owned(),
-                    }));
-                }
+                Some(spelling) => return Ok(self.spell(spelling, a, "")),
             },
         };
         Ok(format!("{name}({a})"))
+    }
+
+    /// A spelling of the tables of functions.
+    fn spell(&mut self, spelling: &'static str, a: &str, b: &str) -> String {
+        spelled(spelling, |word| match word {
+            "a" => a.to_owned(),
+            "b" => b.to_owned(),
+            function => self.library(function).to_owned(),
+        })
     }
 
     /// A function of two numbers of one type.
@@ -222,7 +226,6 @@ impl Functions {
             Lt | Le | Eq => self.compare(op, dtype, a, b),
             // Its translation may be false for NaN.
             Ne if kind == Kind::Float => format!("!({})", self.compare(Eq, dtype, a, b)),
-            Ne => infix("!="),
             // NaN if either is: the second is taken wherever no comparison holds.
             Max | Min => {
                 let first = match op {
@@ -235,30 +238,20 @@ impl Functions {
                 };
                 format!("select({b}, {a}, {first}{nan})")
             }
-            And => infix("&"),
-            Or => infix("|"),
-            Xor => infix("^"),
-            Div if kind == Kind::Float => self.quotient(dtype, a, b),
-            Add | Sub | Mul if kind == Kind::Float => infix(match op {
-                Add => "+",
-                Sub => "-",
-                _ => "*",
-            }),
-            Add => self.wrap(dtype, infix("+")),
-            Sub => self.wrap(dtype, infix("-")),
-            Mul => self.wrap(dtype, infix("*")),
+            Div => self.quotient(dtype, a, b),
             Shl | Shr => self.shift(op, dtype, a, b),
-            Pow | Atan2 if dtype == DType::F64 => return Err(missing(op.name())),
-            // A power that is known to be 2 is a product.
-            Pow if kind == Kind::Float => {
-                format!("select({}({a}, {b}), {a} * {a}, {b} == 2.0)", self.library("pow_"))
-            }
-            Atan2 => format!("{}({a}, {b})", self.library("atan2_")),
-            Div | FloorDiv | Remainder | Pow => {
+            _ if is_elementary(op) && dtype == DType::F64 => return Err(missing(op.name())),
+            FloorDiv | Remainder | Pow if op != Pow || kind != Kind::Float => {
                 let name = format!("{}_{}", op.name(), value_type(dtype));
                 let name = self.function(name, |f| f.division_or_power(op, dtype));
                 self.wrap(dtype, format!("{name}({a}, {b})"))
             }
+            _ => match (op.row().operator, op.row().wgsl) {
+                (Some(sign), _) if op.row().class == BinaryClass::numbers => self.wrap(dtype, infix(sign)),
+                (Some(sign), _) => infix(sign),
+                (None, Some(spelling)) => self.spell(spelling, a, b),
+                (None, None) => format!("{}({a}, {b})", self.library(op.row().library)),
+            },
         })
     }
 
@@ -478,13 +471,18 @@ impl Functions {
     }
 }
 
+/// True for functions of the printer's own library, which has those of `float32` only.
+fn is_elementary(op: Binary) -> bool {
+    op == Binary::Pow || op.row().class == BinaryClass::floats && op.row().operator.is_none()
+}
+
 /// Why WGSL has no such elementwise operation on operands of these types, if it has none: elementary functions of
 /// `float64`.
 pub fn refuses(op: &Op, operands: &[DType]) -> Option<String> {
     let name = match op {
         Op::Unary(Unary::Recip | Unary::Sqrt | Unary::Rsqrt) => return None,
         Op::Unary(unary) if unary.row().class == Class::floats => unary.name(),
-        Op::Binary(binary @ (Binary::Pow | Binary::Atan2)) => binary.name(),
+        Op::Binary(binary) if is_elementary(*binary) => binary.name(),
         _ => return None,
     };
     (operands.first() == Some(&DType::F64)).then(|| without(name))
