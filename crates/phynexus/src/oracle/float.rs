@@ -1,8 +1,8 @@
 //! Elementwise functions of floats, on intervals.
 //!
-//! Arithmetic and square roots are correctly rounded (IEEE 754); for the other functions a device may be off by as
-//! many units in the last place of its compute type as the OpenCL 3.0 full profile allows (table "ULP values for
-//! single precision built-in math functions"), and no function leaves its mathematical range.
+//! Arithmetic and square roots are correctly rounded (IEEE 754). For the other functions, a device's error may reach
+//! the ULP bound of the OpenCL 3.0 full profile for its compute type (table "ULP values for single precision built-in
+//! math functions"). Results never leave the mathematical range of the function.
 
 use std::f64::consts::{FRAC_PI_2, PI};
 
@@ -62,7 +62,7 @@ pub(super) fn unary(op: Unary, x: Interval, dtype: DType) -> Number {
     finish(value, bounds, x.is_point(), op.row().ulps, dtype, op.row().range)
 }
 
-/// Bounds of a sine or cosine; `None` where a bound is infinite, so that NaN is possible but not certain.
+/// The bounds of a sine or cosine; `None` if a bound is infinite, in which case NaN is possible but not certain.
 fn wave(op: Unary, x: Interval) -> Option<[f64; 2]> {
     let f = op.row().meaning;
     let (a, b) = (f(x.low), f(x.high));
@@ -72,7 +72,7 @@ fn wave(op: Unary, x: Interval) -> Option<[f64; 2]> {
     if !x.low.is_finite() || !x.high.is_finite() {
         return None;
     }
-    // Extrema lie at `first + n pi`: maxima for even n, minima for odd.
+    // Extrema are at `first + n pi`: maxima for even n, minima for odd n.
     let first = if op == Unary::Sin { FRAC_PI_2 } else { 0.0 };
     let (from, to) = (((x.low - first) / PI).ceil(), ((x.high - first) / PI).floor());
     let has_even = to - from >= 1.0 || (from == to && from.rem_euclid(2.0) == 0.0);
@@ -80,7 +80,7 @@ fn wave(op: Unary, x: Interval) -> Option<[f64; 2]> {
     Some([if has_odd { -1.0 } else { a.min(b) }, if has_even { 1.0 } else { a.max(b) }])
 }
 
-/// Orders the bounds, adds the function's error and rounds as a device computing in `dtype` does.
+/// Orders the bounds, adds the function's error, and rounds as a device that computes in `dtype` does.
 fn finish(
     value: f64,
     bounds: [f64; 2],
@@ -100,7 +100,7 @@ fn finish(
         interval.high = interval.high.next_up();
     }
     if ulps > 0.0 {
-        // The oracle's own functions may be off by a unit of `f64` too.
+        // The oracle's own functions may be off by a unit in the last place of `f64` as well.
         let own = if dtype == DType::F64 { 2.0 } else { 0.0 };
         interval = interval.widened(ulps + own, dtype.compute());
     }
@@ -113,7 +113,7 @@ fn finish(
 const OPEN_ZERO: Interval = Interval { value: 0.0, low: -0.0, high: 0.0 };
 const UNBOUNDED: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
 
-/// The function at the four corners of two intervals.
+/// Evaluates a function at the four corners of two intervals.
 fn corners(a: Interval, b: Interval, ulps: f64, dtype: DType, f: impl Fn(f64, f64) -> f64) -> Number {
     let values = [f(a.low, b.low), f(a.low, b.high), f(a.high, b.low), f(a.high, b.high)];
     let value = f(a.value, b.value);
@@ -125,7 +125,7 @@ fn corners(a: Interval, b: Interval, ulps: f64, dtype: DType, f: impl Fn(f64, f6
     finish(value, [hull.low, hull.high], a.is_point() && b.is_point(), ulps, dtype, UNBOUNDED)
 }
 
-/// A product before any rounding to `dtype`: what enters a sum of products.
+/// A product before rounding to `dtype`, as it enters a sum of products.
 pub(super) fn product(a: Interval, b: Interval) -> Number {
     let could_be_nan =
         |x: Interval, y: Interval| !x.is_point() && x.contains_zero() && y.magnitude().is_infinite();
@@ -138,10 +138,10 @@ pub(super) fn product(a: Interval, b: Interval) -> Number {
     }
 }
 
-/// A `float32` that a device may have rounded to the nearest of TF32, whose significands have 11 bits.
+/// Widens a `float32` by rounding to TF32, whose significand has 11 bits.
 pub(super) fn round_to_tf32(number: &mut Number) {
     const ROUNDING: f64 = 1.0 / (1 << 11) as f64;
-    /// Half the distance of subnormal numbers.
+    /// Half the spacing of subnormal numbers.
     const LEAST: f64 = f32::MIN_POSITIVE as f64 * ROUNDING;
     if let Number::Float(x) = number
         && !x.is_nan()
@@ -182,7 +182,7 @@ pub(super) fn binary(op: Binary, a: Interval, b: Interval, dtype: DType) -> Numb
         },
         Binary::Div if b.contains_zero() && !b.is_point() => Number::Undetermined,
         Binary::Div if b.contains_zero() && !a.is_point() && a.contains_zero() => Number::Undetermined,
-        // Zeros of both signs admissible below: either infinity.
+        // The divisor may be a zero of either sign, so either infinity is right.
         Binary::Div if b.contains_zero() && b.low.to_bits() != b.high.to_bits() => Number::Undetermined,
         Binary::Div => corners(a, b, 0.0, dtype, |x, y| x / y),
         Binary::FloorDiv => floor_divide(a, b, dtype),
@@ -195,7 +195,7 @@ pub(super) fn binary(op: Binary, a: Interval, b: Interval, dtype: DType) -> Numb
     }
 }
 
-/// The greater or the lesser; which zero is left open.
+/// The maximum or minimum; the sign of a zero is left open.
 fn extreme(a: Interval, b: Interval, pick: fn(f64, f64) -> f64) -> Number {
     let mut interval =
         Interval { value: pick(a.value, b.value), low: pick(a.low, b.low), high: pick(a.high, b.high) };
@@ -231,7 +231,7 @@ fn compare(op: Binary, a: Interval, b: Interval) -> Number {
     Number::bool(answer)
 }
 
-/// 1 to any power and anything to the power 0 are 1, NaN included (C99's `pow`, as NumPy and PyTorch have it).
+/// 1 to any power and any number to the power 0 are 1, including NaN (as in C99's `pow`, NumPy and PyTorch).
 fn power_is_one(a: Interval, b: Interval) -> Option<Number> {
     let is = |x: Interval, v: f64| x.low == v && x.high == v;
     (is(a, 1.0) || is(b, 0.0)).then_some(Number::float(1.0))
@@ -247,7 +247,7 @@ fn power(a: Interval, b: Interval, dtype: DType) -> Number {
     if a.low > 0.0 {
         return corners(a, b, POW_ULPS, dtype, f64::powf);
     }
-    // A fixed integer exponent: monotone on either side of zero.
+    // A fixed integer exponent: monotonic on either side of zero.
     if !b.is_point() || b.value.fract() != 0.0 || (a.contains_zero() && b.value < 0.0) {
         return Number::Undetermined;
     }
@@ -258,9 +258,9 @@ fn power(a: Interval, b: Interval, dtype: DType) -> Number {
     finish(f(a.value), bounds, false, POW_ULPS, dtype, UNBOUNDED)
 }
 
-/// The quotient rounded down. A device may round the quotient first, so where the rounded quotient reaches the next
-/// integer both are right. With an infinity, or with a zero as the dividend, it is the quotient itself, the zero's sign
-/// included: the special cases of the Python array API standard, of which Python and NumPy differ.
+/// The quotient rounded down. A device may round the quotient first, so if the rounded quotient reaches the next
+/// integer, both results are right. For an infinite operand or a zero dividend, the result is the quotient itself,
+/// including the sign of zero, as the Python array API standard specifies; Python and NumPy differ from it.
 fn floor_divide(a: Interval, b: Interval, dtype: DType) -> Number {
     let exact = a.is_point() && b.is_point();
     let (rounded, wide) = match [dtype.compute(), DType::F64].map(|t| binary(Binary::Div, a, b, t)) {
@@ -281,7 +281,7 @@ fn floor_divide(a: Interval, b: Interval, dtype: DType) -> Number {
     }
     let mut whole = Interval::hull(bounds[0], bounds);
     if !exact {
-        // One answer only if it is the same before and after the quotient is rounded, and nothing underflowed to zero.
+        // The answer is unique only if rounding the quotient does not change it and nothing underflowed to zero.
         let same = whole.is_point() && wide.low.floor() == whole.low && wide.high.floor() == whole.low;
         let vanished = b.magnitude().is_infinite() || wide.low == 0.0 || wide.high == 0.0;
         if !same || vanished {
@@ -305,7 +305,7 @@ fn exact_floor(a: f64, b: f64, rounded: f64) -> f64 {
     if rest != 0.0 && (rest < 0.0) != (b < 0.0) { floor - 1.0 } else { floor }
 }
 
-/// With the divisor's sign: C's `fmod` (exact), moved by the divisor where the signs differ, as Python's `%`.
+/// The remainder with the divisor's sign, as Python's `%`: C's `fmod` (exact), plus the divisor if the signs differ.
 fn modulo(x: f64, y: f64) -> f64 {
     let remainder = x % y;
     if remainder != 0.0 && (remainder < 0.0) != (y < 0.0) { remainder + y } else { remainder }
@@ -315,7 +315,7 @@ fn remainder(a: Interval, b: Interval, dtype: DType) -> Number {
     if a.is_point() && b.is_point() {
         let value = modulo(a.value, b.value);
         if value == 0.0 {
-            // The divisor is no zero here: that gives NaN.
+            // The divisor is not zero here; a zero divisor gives NaN.
             return Number::float(0f64.copysign(b.value));
         }
         return finish(value, [value; 2], true, 0.0, dtype, UNBOUNDED);
@@ -327,12 +327,12 @@ fn remainder(a: Interval, b: Interval, dtype: DType) -> Number {
     if quotients.iter().any(|q| *q != quotients[0]) {
         return Number::Undetermined;
     }
-    // The same multiple is taken off everywhere, so the rest is linear in both operands.
+    // The same multiple is subtracted everywhere, so the remainder is linear in both operands.
     corners(a, b, 1.0, dtype, |x, y| (-quotients[0]).mul_add(y, x))
 }
 
-/// The angle of the point (x, y): monotone along every edge of a rectangle that has neither the origin in it nor the
-/// cut along the negative x axis.
+/// The angle of the point (x, y). It is monotonic along every edge of a rectangle that contains neither the origin nor
+/// the branch cut along the negative x axis.
 fn arc(y: Interval, x: Interval, dtype: DType) -> Number {
     let one_zero = |i: Interval| i.low.to_bits() == i.high.to_bits();
     let touches_cut = y.contains_zero() && x.low.is_sign_negative();

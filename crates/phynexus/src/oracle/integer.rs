@@ -1,4 +1,4 @@
-//! Integers and truth values: exact, wrapped to the width.
+//! Integers and bools: exact, wrapped to the width.
 
 use crate::{
     DType,
@@ -42,7 +42,7 @@ pub(super) fn unary(op: Unary, x: i128, dtype: DType) -> Option<i128> {
 
 /// A binary operation on integers of `dtype`; comparisons give 0 or 1.
 pub(super) fn binary(op: Binary, a: i128, b: i128, dtype: DType) -> Option<i128> {
-    // A negative amount is a large one when its bits are read as unsigned.
+    // A negative shift is a large one when its bits are read as unsigned.
     let shift = if b < 0 || b >= i128::from(width(dtype)) { None } else { Some(b as u32) };
     let result = match op {
         Binary::Add => a.wrapping_add(b),
@@ -72,8 +72,8 @@ pub(super) fn binary(op: Binary, a: i128, b: i128, dtype: DType) -> Option<i128>
     Some(if op.is_comparison() { result } else { wrap(result, dtype) })
 }
 
-/// `base` to the power `exponent`, wrapping. With a negative exponent the quotient is truncated: 1 for a base of 1, 1 or
-/// -1 for -1, and 0 for every other base (0 included, as the other divisions by zero).
+/// `base` to the power `exponent`, wrapping. For a negative exponent, the quotient is truncated: 1 for base 1, 1 or -1
+/// for base -1, and 0 for every other base (including 0, as other divisions by zero).
 fn power(base: i128, exponent: i128, dtype: DType) -> i128 {
     if exponent < 0 {
         return match base {
