@@ -157,7 +157,7 @@ struct Group<'a> {
     subgroup: usize,
     scalars: &'a [Scalar],
     group: usize,
-    /// Barriers passed.
+    /// The number of barriers passed.
     interval: usize,
     /// Invocations that left the innermost loop, or an enclosing loop that continues without them.
     left: HashSet<usize>,
