@@ -80,7 +80,7 @@ fn refusals_name_the_operation_and_a_remedy() {
     assert_eq!(message(f32s(&[2, 3]).sum(&[0, -2], false)), "sum: axis -2 is repeated");
     assert_eq!(
         message(f32s(&[2, 0]).max(&[1], false)),
-        "max: shapes (2, 0) do not fit: an empty axis has no extreme element"
+        "max: shapes (2, 0) do not fit: an empty axis has no maximum or minimum"
     );
     assert_eq!(
         message(tensor(&[2], DType::I32).pow_scalar(-1)),
