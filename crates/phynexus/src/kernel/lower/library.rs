@@ -13,8 +13,9 @@ use crate::{
     shape::contiguous_strides,
 };
 
-/// The operation as a single fused kernel with the epilogue applied to its result; the kernel's parameters are the step's
-/// bindings. For a matrix product or a convolution, also the product that it sums. `None` if it is not a single kernel.
+/// The operation as a single fused kernel, with the epilogue applied to its result; the kernel's parameters are the
+/// step's bindings. For a matrix product or a convolution, also the product that it sums. `None` if it is not a single
+/// kernel.
 pub(super) fn fused(library: &Library) -> Option<(Fused, Option<Product>)> {
     let node = &library.node;
     let summed = |(draft, product): (Draft, Product)| (finish(draft, product.sum, library), Some(product));
