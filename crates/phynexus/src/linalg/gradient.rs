@@ -126,7 +126,7 @@ pub(super) fn qr(call: &GradientCall<'_>) -> Gradients {
     let (by_q, by_r) = (&call.gradients[0], &call.gradients[1]);
     let columns = call.inputs[0].shape().last();
     if r.shape().iter().nth_back(1) != columns || q.shape().last() != columns {
-        let hint = "it has one for square matrices and, in mode \"reduced\", for matrices with more rows than columns";
+        let hint = "it has one for square matrices, and in mode \"reduced\" for more rows than columns";
         return Err(Error::NoGradient { op: "qr", hint: hint.to_owned() });
     }
     let m = r.matmul(&t(by_r)?)?.sub(&t(by_q)?.matmul(q)?)?;
