@@ -59,9 +59,9 @@ fn shown(tensor: &Tensor) -> Result<String> {
         return Ok("[]".to_owned());
     }
     let _guard = crate::no_grad();
-    let summarised = tensor.len() > THRESHOLD;
+    let summarized = tensor.len() > THRESHOLD;
     tensor.evaluate()?;
-    let edges = if summarised { edges(tensor)? } else { tensor.clone() };
+    let edges = if summarized { edges(tensor)? } else { tensor.clone() };
     let elements = texts(&read(&edges)?);
     let mut text = String::new();
     write_axis(&mut text, &elements, tensor.shape(), edges.shape(), 0, 0);
