@@ -31,8 +31,8 @@ impl Tensor {
         Ok(x)
     }
 
-    /// The integral along an axis by the trapezoidal rule, for samples spaced `dx` apart. Fewer than two samples give
-    /// 0. Integers give `float32`.
+    /// The integral along an axis by the trapezoidal rule, for samples spaced `dx` apart. It is 0 for fewer than two
+    /// samples. Integers give `float32`.
     ///
     /// # Errors
     /// [`Error::Axis`] for an axis out of range, or a 0-dimensional tensor.
