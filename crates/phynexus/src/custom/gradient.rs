@@ -10,24 +10,24 @@ use crate::{
     },
 };
 
-/// What a derivative knows of a launch.
+/// The arguments of a derivative.
 pub struct GradientCall<'a> {
-    /// The tensors that it was launched on: the kernel's inputs, then what outputs are copies of.
+    /// The operands of the launch: the kernel's inputs, then the tensors that copied outputs start from.
     pub inputs: &'a [Tensor],
-    /// The numbers.
+    /// The scalar arguments.
     pub scalars: &'a [Scalar],
-    /// What it made.
+    /// The outputs of the launch.
     pub outputs: &'a [Tensor],
-    /// The gradients of the outputs, of their shapes and dtype.
+    /// The gradients of the outputs, with their shapes and dtype.
     pub gradients: &'a [Tensor],
-    /// Which inputs need a gradient; others may have `None`.
+    /// For each operand, whether it needs a gradient. Operands that do not may get `None`.
     pub needs: &'a [bool],
 }
 
 impl CustomKernelBuilder {
-    /// The derivative as tensor code: a function from what the kernel is launched on (its inputs, then what outputs are copies
-    /// of), the outputs and their gradients to a gradient for each that it is launched on, of its shape and dtype (`None` where
-    /// there is none).
+    /// Sets the derivative as tensor code. The function receives the operands of the launch (the inputs, then the
+    /// tensors that copied outputs start from), the outputs and their gradients. It returns a gradient of the same
+    /// shape and dtype for each operand, or `None` where there is none.
     pub fn gradient(
         self,
         function: impl Fn(&GradientCall<'_>) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,

@@ -11,20 +11,21 @@ use crate::{
 };
 
 impl CustomKernel {
-    /// Makes the kernel ready on a device: its source is compiled now, or taken from the disk. A launch does so too; this
-    /// is for those who want to know early.
+    /// Prepares the kernel for a device: compiles its source, or loads the result from the disk cache. A launch does
+    /// this implicitly; call it to detect errors early.
     ///
     /// # Errors
-    /// [`Error::KernelSource`] with the compiler's messages and the source's lines if it does not compile or has no such
-    /// entry point; [`Error::KernelLanguage`] if it has no source for the device (and no function for the CPU, on which
-    /// it would run instead). The same of the kernel of its gradient, while gradients are recorded:
-    /// [`Error::KernelGradient`] if that has no source for the device.
+    /// [`Error::KernelSource`] with the compiler's messages and the source lines if the source does not compile or
+    /// lacks the entry point; [`Error::KernelLanguage`] if there is no source for the device and no CPU function to run
+    /// instead. The same applies to the kernel of the gradient while gradients are recorded: [`Error::KernelGradient`]
+    /// if it has no source for the device.
     pub fn compile(&self, device: Device) -> Result<()> {
         device.backend().prepare_custom(self, [1; 3])?;
         if gradient::is_enabled() { self.prepare_gradient(device) } else { Ok(()) }
     }
 
-    /// Makes the kernel of its gradient ready on a device, if it has one: what is wrong is told before the backward pass.
+    /// Prepares the kernel of the gradient for a device, if there is one, so that its errors are reported before the
+    /// backward pass.
     fn prepare_gradient(&self, device: Device) -> Result<()> {
         let Some(gradient) = self.gradient_kernel() else { return Ok(()) };
         device.backend().prepare_custom(gradient, [1; 3]).map_err(|error| match error {
@@ -41,19 +42,21 @@ impl CustomKernel {
         })
     }
 
-    /// Records a launch on tensors and numbers, in the order of the inputs and scalars among the parameters; after the inputs
-    /// come the tensors that outputs begin as a copy of. The outputs, in order, are on the inputs' device.
+    /// Records a launch. `inputs` are the tensors for the input parameters, followed by those that copied outputs start
+    /// from; `scalars` are the numbers for the scalar parameters. Returns the outputs in order, on the device of the
+    /// inputs.
     ///
-    /// Numbers are part of the plan: those that change at every call are better given as a tensor of one element.
+    /// Scalars are part of the plan. Pass numbers that change with every call as a tensor with one element instead.
     ///
     /// # Errors
-    /// [`Error::KernelArgument`] for arguments that the signature does not take, [`Error::KernelDType`] for inputs of other
-    /// dtypes; [`Error::DeviceMismatch`] for inputs on several devices; those of [`CustomKernel::compile`].
+    /// [`Error::KernelArgument`] for arguments that do not match the signature; [`Error::KernelDType`] for inputs of
+    /// other dtypes; [`Error::DeviceMismatch`] for inputs on different devices; the errors of
+    /// [`CustomKernel::compile`].
     pub fn launch(&self, inputs: &[&Tensor], scalars: &[Scalar]) -> Result<Vec<Tensor>> {
         let types: Vec<TensorType> = inputs.iter().map(|input| input.tensor_type()).collect();
         let call = CustomCall::new(self, &types, scalars)?;
         let Some(device) = inputs.first().map(|input| input.device()) else {
-            return Err(Error::internal("custom", "a kernel without inputs"));
+            return Err(Error::internal("custom", "the kernel has no inputs"));
         };
         if let Some(other) = inputs.iter().find(|other| other.device() != device) {
             return Err(Error::DeviceMismatch {
@@ -70,10 +73,10 @@ impl CustomKernel {
         outputs.iter().map(Tensor::from_term).collect()
     }
 
-    /// As [`CustomKernel::launch`], for a kernel with one output.
+    /// As [`CustomKernel::launch`], for a kernel with a single output.
     ///
     /// # Errors
-    /// As there; [`Error::KernelArgument`] if there are several outputs.
+    /// As [`CustomKernel::launch`]; [`Error::KernelArgument`] if there are several outputs.
     pub fn call(&self, inputs: &[&Tensor], scalars: &[Scalar]) -> Result<Tensor> {
         let count = self.of_kind(ParameterKind::Output).count();
         let mut outputs = match count {
@@ -86,6 +89,6 @@ impl CustomKernel {
                 ));
             }
         };
-        outputs.pop().ok_or_else(|| Error::internal("custom", "a launch without an output"))
+        outputs.pop().ok_or_else(|| Error::internal("custom", "the launch has no output"))
     }
 }

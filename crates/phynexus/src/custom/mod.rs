@@ -1,9 +1,9 @@
-//! Custom kernels: a user's own source as an operation of the graph.
+//! Custom kernels: user-written source code as an operation of the graph.
 //!
 //! A [`CustomKernel`] has a signature (its buffers and scalars in the order of the kernel's parameters), a launch
-//! geometry, source in one language or several, and, for the CPU, a function in Rust. Launched on tensors it gives nodes
-//! like any other: lazy, planned with the rest, shown by `explain`, replayed by captured functions. It is a function:
-//! from the same inputs and scalars it must make the same outputs, and it may write nothing else.
+//! geometry, source code in one or several languages, and a Rust function for the CPU. Launching it on tensors creates
+//! ordinary nodes: lazy, planned with the rest, shown by `explain`, replayed by captured functions. It must be a pure
+//! function: equal inputs and scalars give equal outputs, and it writes nothing else.
 //!
 //! ```
 //! use phynexus::{DType, Tensor, custom::{CustomKernel, SourceLanguage}, oracle::reference_device};
@@ -24,14 +24,15 @@
 //!         Ok(())
 //!     })
 //!     .build()?;
-//! // A device for tests, which runs the function.
+//! // A test device, which runs the CPU function.
 //! let x = Tensor::from_slice(&[1f32, 2.0, -3.0], &[3], reference_device())?;
 //! let y = square_plus_one.call(&[&x], &[3.into()])?;
 //! assert_eq!(y.to_vec::<f32>()?, [2.0, 5.0, 10.0]);
 //! # Ok::<(), phynexus::Error>(())
 //! ```
 //!
-//! The definition of a kernel, which the graph's operations hold, is in `op/custom`; here it meets tensors.
+//! The definition of a kernel, as stored in the graph's operations, is in `op/custom`. This module applies it to
+//! tensors.
 //!
 //! | file | subject |
 //! |---|---|

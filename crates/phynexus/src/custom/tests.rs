@@ -1,4 +1,4 @@
-//! Custom kernels on the device `reference`, which runs their functions for the CPU.
+//! Custom kernels on the device `reference`, which runs their CPU functions.
 
 use std::sync::{
     Arc,
@@ -27,7 +27,7 @@ fn cube() -> CustomKernelBuilder {
         })
 }
 
-/// The gradient of [`cube`] as a kernel, with a gradient of its own in tensor code.
+/// The gradient of [`cube`] as a kernel whose own gradient is tensor code.
 fn cube_gradient() -> Result<CustomKernel> {
     CustomKernel::builder("cube_gradient")
         .input("x", DType::F64, "shape..")
@@ -48,7 +48,7 @@ fn cube_gradient() -> Result<CustomKernel> {
         .build()
 }
 
-/// The gradient of [`cube`] as a kernel that works in place of the output's gradient.
+/// The gradient of [`cube`] as a kernel that overwrites the output's gradient.
 fn gradient_in_place() -> CustomKernelBuilder {
     CustomKernel::builder("cube_gradient_in_place")
         .input("x", DType::F64, "shape..")
@@ -62,7 +62,7 @@ fn gradient_in_place() -> CustomKernelBuilder {
         })
 }
 
-/// `[m, k] x [k, n]`: the row sums of x times a factor, `[m]`, and those of y, `[k]`; packed results.
+/// `[m, k] x [k, n]`: the row sums of x times a factor, `[m]`, and those of y, `[k]`; tests packed results.
 fn sums(scale: DType) -> CustomKernelBuilder {
     CustomKernel::builder("sums")
         .input("x", DType::F64, "m k")
@@ -104,7 +104,7 @@ fn argument_error(result: Result<impl Sized>) -> (String, String) {
 fn a_launch_is_a_node_like_any_other() -> Result<()> {
     let kernel = cube().build()?;
     let x = tensor(&numbers(6), &[2, 3]);
-    // A transposed operand is brought into rows; what follows fuses.
+    // A transposed operand is copied to row-major order; later operations fuse.
     let turned = x.t()?;
     let y = kernel.call(&[&turned], &[])?.add_scalar(1.0)?;
     assert!(!y.is_evaluated());
@@ -112,7 +112,7 @@ fn a_launch_is_a_node_like_any_other() -> Result<()> {
     assert!(plan.contains("custom cube") && plan.contains("(3, 2) -> (3, 2)"), "{plan}");
     let expected: Vec<f64> = turned.to_vec::<f64>()?.iter().map(|x| x * x * x + 1.0).collect();
     assert_eq!(y.to_vec::<f64>()?, expected);
-    // Two launches of the same contents on the same operands are one, whoever made the kernels.
+    // Launches of equal kernels on the same operands are merged, even if the kernels were created separately.
     let source_only = || CustomKernel::builder("k").input("x", DType::F64, "n").output("y", DType::F64, "n");
     let [a, b] =
         [source_only(), source_only()].map(|k| k.source(SourceLanguage::CudaC, SOURCE).build().unwrap());
@@ -137,7 +137,7 @@ fn several_outputs_scalars_and_shapes() -> Result<()> {
     assert_eq!(results[0].to_vec::<f64>()?, rows(&numbers(6), 3, 0.5));
     assert_eq!(results[1].to_vec::<f64>()?, rows(&numbers(12), 4, 1.0));
     assert_eq!(argument_error(kernel.call(&[&x, &y], &[Scalar::Float(0.5)])).0, "outputs");
-    // One of them empty.
+    // One of the outputs is empty.
     let results = kernel.launch(&[&tensor(&[], &[0, 3]), &y], &[Scalar::Float(0.5)])?;
     assert_eq!(results[0].to_vec::<f64>()?, [0.0; 0]);
     assert_eq!(results[1].to_vec::<f64>()?, rows(&numbers(12), 4, 1.0));
@@ -228,7 +228,7 @@ fn in_language(language: SourceLanguage) -> CustomKernelBuilder {
     CustomKernel::builder("k").input("x", DType::F32, "n").output("y", DType::F32, "n").source(language, "k")
 }
 
-/// A kernel of the signature of the gradient of [`in_language`].
+/// A kernel with the signature of the gradient of [`in_language`].
 fn gradient_in(language: SourceLanguage) -> CustomKernel {
     let inputs = ["x", "y", "gy"];
     let builder = inputs.iter().fold(CustomKernel::builder("g"), |k, name| k.input(name, DType::F32, "n"));
@@ -257,12 +257,12 @@ fn a_gradient_that_the_device_does_not_run_is_refused_before_the_backward_pass()
             assert!(told.contains(part), "{told}");
         }
     }
-    // Where no gradient is wanted, none is needed.
+    // Without gradients, no gradient kernel is needed.
     assert_eq!(kernel.call(&[&x], &[])?.to_vec::<f64>()?, [8.0]);
     let _guard = crate::op::gradient::no_grad();
     kernel.compile(x.device())?;
     assert_eq!(kernel.call(&[&variable], &[])?.to_vec::<f64>()?, [8.0]);
-    // Languages of the same devices go together.
+    // Languages that share devices can be combined.
     in_language(SourceLanguage::Wgsl).gradient_kernel(gradient_in(SourceLanguage::Msl)).build()?;
     Ok(())
 }
@@ -292,20 +292,23 @@ fn what_makes_no_kernel_is_refused() {
         (CustomKernel::builder("k").output("y", DType::F32, "3").cpu(|_| Ok(())), "an input and an output"),
         (CustomKernel::builder("k").input("y", DType::F32, "3").cpu(|_| Ok(())), "an input and an output"),
         (CustomKernel::builder(""), "needs a name"),
-        (CustomKernel::builder("a b"), "not the name of a function"),
+        (CustomKernel::builder("a b"), "not a valid function name"),
         (base().input("x", DType::F32, "n"), "two parameters"),
         (base().input("z", DType::F32, "n-1"), "neither a number"),
-        (base().output("z", DType::F32, "m"), "what m is"),
-        (base().output("z", DType::F32, "_"), "what _ is"),
-        (base().output("z", DType::I32, "n"), "one dtype"),
+        (base().output("z", DType::F32, "m"), "defines m"),
+        (base().output("z", DType::F32, "_"), "defines _"),
+        (base().output("z", DType::I32, "n"), "the same dtype"),
         (base().scalar("s", DType::F16), "a scalar cannot be float16"),
-        (base().scalar("s", DType::F64).source(SourceLanguage::Wgsl, "x"), "WGSL take no scalar of float64"),
+        (
+            base().scalar("s", DType::F64).source(SourceLanguage::Wgsl, "x"),
+            "WGSL do not support float64 scalars",
+        ),
         (
             base().scalar("s", DType::I64).binary(SourceLanguage::SpirV, &[0]),
-            "SPIR-V take no scalar of int64",
+            "SPIR-V do not support int64 scalars",
         ),
-        (base().source(SourceLanguage::SpirV, "x"), "give it with binary()"),
-        (base().binary(SourceLanguage::Msl, b"x"), "give it with source()"),
+        (base().source(SourceLanguage::SpirV, "x"), "pass it with binary()"),
+        (base().binary(SourceLanguage::Msl, b"x"), "pass it with source()"),
         (
             base().source(SourceLanguage::CudaC, "a").source(SourceLanguage::CudaC, "b"),
             "two sources in CUDA C",
@@ -315,7 +318,7 @@ fn what_makes_no_kernel_is_refused() {
         (base().work_group_size([usize::MAX, 2, 1]), "work group"),
         (base().gradient_kernel(base().build().unwrap()), "must have the inputs [float32, float32, float32]"),
         (
-            // Its copied output is one more that it would be launched on.
+            // Its copied output adds an operand.
             cube().gradient_kernel(gradient_in_place().input("more", DType::F64, "shape..").build().unwrap()),
             "must have the inputs [float64, float64, float64], it has [float64, float64, float64, float64]",
         ),
@@ -396,7 +399,7 @@ fn gradients_by_tensor_code_with_several_outputs() -> Result<()> {
         let results = kernel.launch(&[&x[0], &x[1]], &[Scalar::Float(2.5)])?;
         results[0].sum(&[], false)?.mul(&results[1].exp()?)
     })?;
-    // One of the outputs alone.
+    // A single one of the outputs.
     check_gradients(&inputs, |x| Ok(kernel.launch(&[&x[0], &x[1]], &[Scalar::Float(2.5)])?.remove(1)))
 }
 
@@ -414,7 +417,7 @@ fn gradients_that_are_not_there_or_wrong_are_errors() -> Result<()> {
         let loss = builder.build()?.call(&[&x], &[])?.sum(&[], false)?;
         assert_eq!(argument_error(loss.backward()).0, expected);
     }
-    // Where no gradient is asked for, none is needed.
+    // Without gradients, no derivative is needed.
     let plain = cube().build()?.call(&[&x.detach()?], &[])?;
     assert!(!plain.requires_grad());
     plain.evaluate()
@@ -440,7 +443,7 @@ fn captured_functions_replay_launches() -> Result<()> {
     Ok(())
 }
 
-/// Twice what it begins as, in the first elements only.
+/// Doubles the first elements of its copied output and leaves the others.
 fn partly_doubled() -> Result<CustomKernel> {
     CustomKernel::builder("partly_doubled")
         .copied_output("x", DType::F64, "n")
@@ -461,7 +464,7 @@ fn outputs_begin_as_copies() -> Result<()> {
     assert_eq!(y.to_vec::<f64>()?, [2.0, 4.0, 3.0]);
     assert_eq!(x.to_vec::<f64>()?, [1.0, 2.0, 3.0]);
     assert_eq!(y.sum(&[], false)?.gradients(&[&x])?[0].to_vec::<f64>()?, [2.0; 3]);
-    // After all inputs, whatever the order of the parameters; names are of one shape.
+    // Copied operands follow all inputs, regardless of the order of parameters; shapes share names.
     let kernel = CustomKernel::builder("add")
         .copied_output("sum", DType::F64, "n")
         .input("x", DType::F64, "n")

@@ -1,4 +1,4 @@
-//! Building loop trees: numbers values and axes, and keeps track of the body that statements go to.
+//! Builds loop trees: numbers values and axes, and tracks the body that receives statements.
 
 use super::{
     index::{Index, Ranges},
@@ -13,7 +13,8 @@ use crate::{
     op::{Binary, Combine, Unary},
 };
 
-/// A kernel in the making. Statements are added to the innermost open body; methods that take a closure open one.
+/// A kernel under construction. Statements are appended to the innermost open body; methods that take a closure open a
+/// new one.
 pub struct Builder {
     kernel: Kernel,
     ranges: Ranges,
@@ -33,48 +34,48 @@ impl Builder {
         Kernel { body: self.open, ..self.kernel }
     }
 
-    /// A buffer that is read.
+    /// Adds a buffer that is only read.
     pub fn input(&mut self, dtype: DType, length: usize) -> Memory {
         self.buffer(BufferParameter { dtype, length, written: false, exclusive: true })
     }
 
-    /// A buffer that is written.
+    /// Adds a buffer that is written.
     pub fn output(&mut self, dtype: DType, length: usize) -> Memory {
         self.buffer(BufferParameter { dtype, length, written: true, exclusive: true })
     }
 
-    /// A buffer parameter.
+    /// Adds a buffer parameter.
     pub fn buffer(&mut self, parameter: BufferParameter) -> Memory {
         self.kernel.buffers.push(parameter);
         Memory::Buffer(self.kernel.buffers.len() as u16 - 1)
     }
 
-    /// A scalar parameter.
+    /// Adds a scalar parameter.
     pub fn parameter(&mut self, dtype: DType) -> Operation {
         self.kernel.scalars.push(dtype);
         Operation::Parameter(self.kernel.scalars.len() as u16 - 1)
     }
 
-    /// A shared array.
+    /// Adds a shared array.
     pub fn shared(&mut self, dtype: DType, length: usize) -> Memory {
         self.kernel.shared.push(Array { dtype, length });
         Memory::Shared(self.kernel.shared.len() as u16 - 1)
     }
 
-    /// Registers of each invocation.
+    /// Adds registers for each invocation.
     pub fn registers(&mut self, dtype: DType, length: usize) -> Memory {
         self.kernel.registers.push(Array { dtype, length });
         Memory::Register(self.kernel.registers.len() as u16 - 1)
     }
 
-    /// Fragments of each subgroup; the function picks one of them.
+    /// Adds fragments for each subgroup. The returned function selects one of them.
     pub fn fragments(&mut self, fragment: Fragment) -> impl Fn(Index) -> Tile + Copy + use<> {
         self.kernel.fragments.push(fragment);
         let fragment = self.kernel.fragments.len() as u16 - 1;
         move |index| Tile { fragment, index }
     }
 
-    /// A new axis, to be looped over once or several times: its number and its value as an index.
+    /// Adds an axis, which one or several loops may run over. Returns its number and its value as an index.
     pub fn axis(&mut self, extent: usize, kind: AxisKind) -> (u8, Index) {
         self.kernel.axes.push(Axis { extent, kind });
         self.ranges.0.push(extent);
@@ -82,7 +83,7 @@ impl Builder {
         (axis as u8, Index::range(axis, &self.ranges))
     }
 
-    /// The extents of the axes so far: what indices are simplified over.
+    /// The extents of the axes so far, for simplifying indices.
     pub fn ranges(&self) -> &Ranges {
         &self.ranges
     }
@@ -93,24 +94,24 @@ impl Builder {
         std::mem::replace(&mut self.open, outside)
     }
 
-    /// A loop over an axis made before.
+    /// A loop over an existing axis.
     pub fn repeat(&mut self, axis: u8, build: impl FnOnce(&mut Builder)) {
         let body = self.body(build);
         self.open.push(Statement::Loop { axis, body });
     }
 
-    /// A loop over a new axis; the closure is given its value.
+    /// A loop over a new axis, whose value is passed to the closure.
     pub fn over(&mut self, extent: usize, kind: AxisKind, build: impl FnOnce(&mut Builder, &Index)) {
         let (axis, index) = self.axis(extent, kind);
         self.repeat(axis, |b| build(b, &index));
     }
 
-    /// Statements for where a mask holds.
+    /// Statements that run where a mask holds.
     pub fn when(&mut self, mask: Mask, then: impl FnOnce(&mut Builder)) {
         self.choose(mask, then, |_| {});
     }
 
-    /// Statements for where a mask holds and others for where it does not.
+    /// Statements that run where a mask holds, and others where it does not.
     pub fn choose(
         &mut self,
         mask: Mask,
@@ -125,17 +126,17 @@ impl Builder {
         self.open.push(Statement::If { mask, then, otherwise });
     }
 
-    /// Waits for the group.
+    /// A barrier of the group.
     pub fn barrier(&mut self) {
         self.open.push(Statement::Barrier);
     }
 
-    /// Work on fragments.
+    /// A matrix operation.
     pub fn matrix(&mut self, matrix: Matrix) {
         self.open.push(Statement::Matrix(Box::new(matrix)));
     }
 
-    /// Copies that go on by themselves.
+    /// An asynchronous copy.
     pub fn async_copy(&mut self, copy: AsyncCopy) {
         self.open.push(Statement::AsyncCopy(copy));
     }
@@ -159,58 +160,58 @@ impl Builder {
         self.bind(Type::scalar(dtype), Operation::Constant(scalar.cast(dtype)))
     }
 
-    /// An element.
+    /// Loads an element.
     pub fn load(&mut self, memory: Memory, index: &Index) -> Value {
         self.load_lanes(memory, index, 1)
     }
 
-    /// Consecutive elements.
+    /// Loads consecutive elements.
     pub fn load_lanes(&mut self, memory: Memory, index: &Index, lanes: u8) -> Value {
         self.load_place(Place::at(memory, index), Scalar::Int(0), lanes)
     }
 
-    /// An element where the mask holds, else `fill`.
+    /// Loads an element where the mask holds; elsewhere the value is `fill`.
     pub fn load_where(&mut self, memory: Memory, index: &Index, mask: Mask, fill: Scalar) -> Value {
         self.load_place(Place { mask, ..Place::at(memory, index) }, fill, 1)
     }
 
-    /// Consecutive elements of the row that data say.
+    /// Loads consecutive elements of a row that is selected by data.
     pub fn load_row(&mut self, memory: Memory, index: &Index, row: Row, lanes: u8) -> Value {
         self.load_place(Place { row: Some(row), ..Place::at(memory, index) }, Scalar::Int(0), lanes)
     }
 
-    /// Consecutive elements of a place, `fill` where its mask does not hold.
+    /// Loads consecutive elements of a place; the value is `fill` where its mask does not hold.
     pub fn load_place(&mut self, place: Place, fill: Scalar, lanes: u8) -> Value {
         let dtype = self.dtype(place.memory);
         self.bind(Type { dtype, lanes }, Operation::Load(place, fill.cast(dtype)))
     }
 
-    /// Writes a value.
+    /// Stores a value.
     pub fn store(&mut self, memory: Memory, index: &Index, value: Value) {
         self.store_where(memory, index, Mask::default(), value);
     }
 
-    /// Writes a value where the mask holds.
+    /// Stores a value where the mask holds.
     pub fn store_where(&mut self, memory: Memory, index: &Index, mask: Mask, value: Value) {
         self.store_place(Place { mask, ..Place::at(memory, index) }, value);
     }
 
-    /// Writes a value to a place.
+    /// Stores a value to a place.
     pub fn store_place(&mut self, place: Place, value: Value) {
         self.open.push(Statement::Store { place, value });
     }
 
-    /// Combines a value into an element, as one step, where the condition holds.
+    /// Atomically combines a value into an element where the condition holds.
     pub fn atomic(&mut self, place: Place, combine: Combine, value: Value, when: Value) {
         self.open.push(Statement::Atomic { place, combine, value, when });
     }
 
-    /// Leaves the innermost loop where the condition holds.
+    /// Breaks out of the innermost loop where the condition holds.
     pub fn leave(&mut self, when: Value) {
         self.open.push(Statement::Break { when });
     }
 
-    /// The value of an index in 32 bits if these hold it, else in 64.
+    /// The value of an index, in 32 bits if its bounds fit, otherwise in 64.
     pub fn number(&mut self, index: &Index) -> Value {
         let (low, high) = index.bounds(&self.ranges);
         let narrow = low >= i32::MIN.into() && high <= i32::MAX.into();
@@ -218,7 +219,7 @@ impl Builder {
         self.bind(Type::scalar(dtype), Operation::Index(index.clone()))
     }
 
-    /// One value or the other.
+    /// Selects one of two values.
     pub fn select(&mut self, condition: Value, a: Value, b: Value) -> Value {
         let of = self.type_of(a);
         self.bind(of, Operation::Select(condition, a, b))
@@ -246,7 +247,7 @@ impl Builder {
         self.binary(Binary::Add, product, c)
     }
 
-    /// Conversion.
+    /// Converts a value.
     pub fn cast(&mut self, dtype: DType, a: Value) -> Value {
         let of = self.type_of(a);
         if of.dtype == dtype { a } else { self.bind(Type { dtype, ..of }, Operation::Cast(a)) }
@@ -261,7 +262,7 @@ impl Builder {
 
     /// The element type of an array.
     pub fn dtype(&self, memory: Memory) -> DType {
-        // Memory values come from this builder, so the array exists; were it another's, `check` reports it.
+        // Memory values come from this builder, so the array exists. `check` reports arrays of another builder.
         self.kernel.array(memory).map_or(DType::F32, |(dtype, _)| dtype)
     }
 }

@@ -1,4 +1,4 @@
-//! What a loop tree must satisfy before it is printed or interpreted, and what a device can take.
+//! Validates a loop tree before it is printed or interpreted, also against the limits of a device.
 
 mod fragments;
 
@@ -14,38 +14,40 @@ use super::{
 };
 use crate::{DType, Error, Result, dtype::Kind, op::Combine};
 
-/// What a device can take.
+/// The limits of a device.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The device's name, for messages.
     pub device: String,
-    /// Buffers a kernel.
+    /// Buffers per kernel.
     pub bindings: usize,
-    /// Bytes of shared memory a group.
+    /// Bytes of shared memory per group.
     pub shared_bytes: usize,
-    /// Invocations of a group along each dimension.
+    /// Invocations per group along each dimension.
     pub block: [usize; 3],
-    /// Invocations of a group.
+    /// Invocations per group.
     pub block_size: usize,
-    /// Groups along each dimension.
+    /// Groups per grid along each dimension.
     pub grid: [usize; 3],
-    /// Invocations of a subgroup, if kernels can exchange values within one.
+    /// Invocations per subgroup, if the invocations of a subgroup can exchange values.
     pub subgroup: Option<usize>,
-    /// Element types.
+    /// Supported element types.
     pub dtypes: Vec<DType>,
     /// Matrix instructions: shape, type of the factors, type of the accumulator.
     pub matrices: Vec<(MatrixShape, DType, DType)>,
-    /// Whether copies to shared memory can go on by themselves.
+    /// Whether asynchronous copies to shared memory are supported.
     pub async_copies: bool,
 }
 
-/// Checks that the kernel is well formed and within the limits: every axis is looped over where it is used, grid and
-/// block axes outside everything else; every value is bound before it is used, and types agree; no barrier, subgroup
-/// operation or matrix instruction stands where only some of the participants come; and every access is in bounds
-/// wherever its mask and the conditions around it hold.
+/// Checks that the kernel is well formed and within the limits:
+///
+/// - Every axis is looped over where it is used, with grid and block axes outermost.
+/// - Every value is bound before it is used, and types agree.
+/// - Barriers, subgroup operations and matrix instructions are reached by all of their participants.
+/// - Every access is in bounds wherever its mask and the enclosing conditions hold.
 ///
 /// # Errors
-/// [`Error::Internal`] for a malformed kernel, [`Error::Device`] for one beyond the limits.
+/// [`Error::Internal`] for a malformed kernel; [`Error::Device`] for one that exceeds the limits.
 pub fn check(kernel: &Kernel, limits: &Limits) -> Result<()> {
     check_limits(kernel, limits)?;
     let mut checker = Checker {
@@ -73,7 +75,7 @@ fn is_parallel(kind: AxisKind) -> bool {
     matches!(kind, AxisKind::Grid(_) | AxisKind::Block(_))
 }
 
-/// True if a loop with this body may be left before its end.
+/// True if a loop with this body may end early.
 fn may_break(body: &[Statement]) -> bool {
     body.iter().any(|statement| match statement {
         Statement::Break { .. } => true,
@@ -112,7 +114,7 @@ fn check_limits(kernel: &Kernel, limits: &Limits) -> Result<()> {
         supported(kernel, limits, dtype)?;
     }
     if kernel.registers.iter().any(|a| a.dtype != a.dtype.compute()) {
-        return Err(malformed(kernel, "registers of a 16-bit float: hold its sums in float32"));
+        return Err(malformed(kernel, "registers of a 16-bit float: accumulate in float32"));
     }
     for f in &kernel.fragments {
         let fits = |&(shape, factor, sum): &(MatrixShape, DType, DType)| {
@@ -138,8 +140,8 @@ fn malformed(kernel: &Kernel, message: impl std::fmt::Display) -> Error {
     Error::internal("kernel::check", format!("kernel {}: {message}", kernel.name))
 }
 
-/// Whether every invocation of a subgroup gets the same value of `index`: the block's dimension 0, which counts
-/// fastest, is written as `width * whole + lane`, and then the lane must not matter.
+/// Whether all invocations of a subgroup get the same value of `index`. The block's dimension 0, which varies fastest,
+/// is written as `width * whole + lane`; the index must not depend on the lane.
 pub(super) fn constant_in_subgroup(kernel: &Kernel, width: usize, index: &Index) -> bool {
     let Some(fastest) = kernel.axes.iter().position(|a| a.kind == AxisKind::Block(0)) else {
         return kernel.block() == [1; 3];
@@ -164,21 +166,21 @@ struct Checker<'a> {
     kernel: &'a Kernel,
     limits: &'a Limits,
     ranges: Ranges,
-    /// The axes of the loops around.
+    /// The axes of the enclosing loops.
     open: Vec<u8>,
-    /// What holds here.
+    /// The conditions that hold here.
     conditions: Mask,
-    /// All invocations of the group come here together.
+    /// All invocations of the group reach this point together.
     group_uniform: bool,
-    /// All invocations of a subgroup do.
+    /// All invocations of a subgroup reach this point together.
     subgroup_uniform: bool,
-    /// The innermost loop is one that can be left.
+    /// The innermost loop can be broken out of.
     breakable: bool,
     /// The values in scope.
     bound: Vec<(Value, Type)>,
-    /// Every value that was ever bound.
+    /// All values bound so far.
     seen: HashSet<Value>,
-    /// Loops over grid and block axes.
+    /// The number of loops over grid and block axes.
     launched: usize,
 }
 
@@ -216,7 +218,7 @@ impl Checker<'_> {
                 let before = (self.group_uniform, self.subgroup_uniform, self.breakable);
                 self.breakable = !is_parallel(kind) && !matches!(kind, AxisKind::Part(_));
                 if self.breakable && may_break(body) {
-                    // Some are gone in later iterations.
+                    // Some invocations may have left in an earlier iteration.
                     (self.group_uniform, self.subgroup_uniform) = (false, false);
                 }
                 self.open.push(*axis);
@@ -407,7 +409,7 @@ impl Checker<'_> {
         self.in_bounds(place, of.lanes.into())
     }
 
-    /// Proves that `count` elements from the place's index are within the array wherever the access happens.
+    /// Proves that `count` elements from the place's index are inside the array wherever the access happens.
     fn in_bounds(&self, place: &Place, count: usize) -> Result<()> {
         self.index(&place.index)?;
         for c in place.mask.conditions() {
@@ -430,7 +432,7 @@ impl Checker<'_> {
     fn mask_is_constant_in_subgroup(&self, mask: &Mask) -> bool {
         let width = self.limits.subgroup.unwrap_or(1);
         mask.conditions().iter().all(|c| {
-            // A comparison with multiples of the width is one of whole subgroups.
+            // A comparison with a multiple of the width holds for a whole subgroup or not at all.
             let whole = |bound: i64, trivial: bool| trivial || bound % width as i64 == 0;
             let (least, greatest) = c.index.bounds(&self.ranges);
             let index = if whole(c.low, c.low <= least) && whole(c.high, c.high > greatest) {
@@ -442,7 +444,7 @@ impl Checker<'_> {
         })
     }
 
-    /// The subgroups' width, if all invocations of a subgroup come here together.
+    /// The width of the subgroups, if all invocations of a subgroup reach this point together.
     fn subgroup(&self) -> Result<usize> {
         let Some(width) = self.limits.subgroup else {
             let message = format!("kernel {} needs subgroups", self.kernel.name);

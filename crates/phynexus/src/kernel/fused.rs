@@ -1,9 +1,9 @@
-//! The fused specification: what one kernel computes, before any decision on how.
+//! The fused specification: what a kernel computes, independent of how it is scheduled.
 //!
-//! A kernel runs over *rows* and, within each row, over *columns*. Without reductions there are no columns and every
-//! instruction runs once a row. With reductions, an instruction is *per column* or *per row*; a [`Operation::Reduce`]
-//! combines a per-column value over all columns of the row into a per-row value, which later instructions may use at
-//! every column. So softmax, norms and their gradients are one kernel each.
+//! A kernel runs over *rows* and, within each row, over *columns*. Without reductions there are no columns, and every
+//! instruction runs once per row. With reductions, an instruction is *per column* or *per row*. A [`Operation::Reduce`]
+//! combines a per-column value over all columns of the row into a per-row value, which later instructions may use in
+//! every column. Softmax, norms and their gradients are therefore one kernel each.
 
 use smallvec::SmallVec;
 
@@ -14,21 +14,22 @@ use crate::{
     shape::element_count,
 };
 
-/// An instruction's position in [`Fused::instructions`]; operands come before their users.
+/// The position of an instruction in [`Fused::instructions`]. Operands precede their users.
 pub type Value = u32;
 
 /// One step of the expression.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// An element of parameter `parameter`, at `index` elements from its start; where the mask does not hold, `fill`.
+    /// Loads the element of parameter `parameter` that is `index` elements from its start; `fill` where the mask does
+    /// not hold.
     Load {
-        /// Which parameter.
+        /// The parameter.
         parameter: u16,
-        /// Where, in elements.
+        /// The offset in elements.
         index: Index,
-        /// Where there is something to load.
+        /// Where there is an element to load.
         mask: Option<Mask>,
-        /// What is there otherwise.
+        /// The value elsewhere.
         fill: Scalar,
     },
     /// A constant.
@@ -43,9 +44,9 @@ pub enum Operation {
     Select(Value, Value, Value),
     /// Conversion to the instruction's dtype.
     Cast(Value),
-    /// The same bits as the instruction's dtype.
+    /// Reinterprets the bits as the instruction's dtype.
     Bitcast(Value),
-    /// The combination of a per-column value over the columns of a row.
+    /// Combines a per-column value over the columns of a row.
     Reduce(Combine, Value),
 }
 
@@ -62,7 +63,7 @@ impl Operation {
         }
     }
 
-    /// With other operands, asked for in order.
+    /// Replaces the operands, which are requested in order.
     pub fn mapped(&self, mut operand: impl FnMut(Value) -> Value) -> Operation {
         match *self {
             Operation::Load { .. } | Operation::Constant(_) | Operation::Coordinate(_) => self.clone(),
@@ -76,11 +77,11 @@ impl Operation {
     }
 }
 
-/// An operation with its result's type. Values of `f16` and `bf16` are held as `f32` by kernels. Operations on them are
-/// exact: what has to be rounded is computed in `f32` and cast.
+/// An operation with the type of its result. Kernels hold values of `f16` and `bf16` as `f32`. Operations do not round:
+/// 16-bit results are computed in `f32` and cast.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Instruction {
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
     /// The result's type.
     pub dtype: DType,
@@ -91,34 +92,34 @@ pub struct Instruction {
 /// A value stored to a parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Store {
-    /// Which parameter.
+    /// The parameter.
     pub parameter: u16,
-    /// What.
+    /// The value.
     pub value: Value,
-    /// Where, in elements; depends on column ranges exactly if the value is per column.
+    /// The offset in elements. It depends on column ranges if and only if the value is per column.
     pub index: Index,
 }
 
-/// A buffer the kernel reads or writes.
+/// A buffer that the kernel reads or writes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Parameter {
     /// Element type.
     pub dtype: DType,
-    /// True if the kernel writes it. A parameter is either read or written, never both: a buffer updated in place is
-    /// two parameters bound to one address, and then every load from it is at the index of the store.
+    /// True if the kernel writes it. A parameter is either read or written, never both. A buffer that is updated in
+    /// place is two parameters bound to the same address; then every load from it is at the index of the store.
     pub written: bool,
 }
 
-/// One fused kernel. Ranges `0..rows.len()` are the rows', the following ones the columns'.
+/// A fused kernel. Ranges `0..rows.len()` are the rows, the following ones the columns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Fused {
     /// Extents of the row ranges.
     pub rows: SmallVec<[usize; 4]>,
-    /// Extents of the column ranges; empty if nothing is reduced.
+    /// Extents of the column ranges; empty if there is no reduction.
     pub columns: SmallVec<[usize; 4]>,
     /// The expression.
     pub instructions: Vec<Instruction>,
-    /// What is stored.
+    /// The stores.
     pub stores: Vec<Store>,
     /// The buffers.
     pub parameters: Vec<Parameter>,
@@ -133,7 +134,7 @@ impl Fused {
     pub fn column_count(&self) -> usize {
         element_count(&self.columns)
     }
-    /// Floating-point or integer operations of one run, counting each function as one.
+    /// The number of arithmetic operations of one run. Each function counts as one.
     pub fn operations(&self) -> u64 {
         let (rows, columns) = (self.row_count() as u64, self.column_count() as u64);
         let cost = |i: &Instruction| match i.operation {

@@ -1,11 +1,9 @@
 //! Integer index expressions over ranges, simplified as they are built.
 //!
-//! An [`Index`] is a sum `constant + factor * atom + ...`, sorted, without zero factors or repeated atoms. An atom is
-//! a range, or the quotient or remainder of another index by a constant that could not be simplified. Division rounds
-//! towards negative infinity, so `x == k * (x / k) + x % k` with `0 <= x % k < k` holds for negative `x` too; every
-//! rule below follows from that identity and from bounds.
-//!
-//! Normal forms: `(x / a) / b` is `x / ab`; `(x % ab) / a` is `(x / a) % b`; `a * (x / a) + x % a` is `x`.
+//! An [`Index`] is a sum `constant + factor * atom + ...`, sorted, without zero factors or repeated atoms. An atom is a
+//! range, or the quotient or remainder of another index by a constant that could not be simplified. Division rounds
+//! towards negative infinity, so `x == k * (x / k) + x % k` with `0 <= x % k < k` holds for negative `x` too. All rules
+//! below follow from that identity and from bounds.
 //!
 //! Values and factors must fit `i64`: callers index buffers, whose element counts do.
 
@@ -13,38 +11,38 @@ use std::fmt;
 
 use smallvec::{SmallVec, smallvec};
 
-/// The extents of the ranges of a kernel: range `i` runs over `0..extent`.
+/// The extents of a kernel's ranges: range `i` runs over `0..extent`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Ranges(pub SmallVec<[usize; 6]>);
 
 impl Ranges {
-    /// One range a dimension of `shape`.
+    /// One range per dimension of `shape`.
     pub fn of(shape: &[usize]) -> Ranges {
         Ranges(shape.into())
     }
 
-    /// How many ranges there are.
+    /// The number of ranges.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if there is no range: the one point of a zero-dimensional space.
+    /// True if there are no ranges: a zero-dimensional space with a single point.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Every range as an index: the coordinates of a tensor whose shape is the extents.
+    /// Each range as an index: the coordinates of a tensor whose shape is the extents.
     pub fn coordinates(&self) -> SmallVec<[Index; 4]> {
         (0..self.len()).map(|range| Index::range(range, self)).collect()
     }
 
-    /// The greatest value of a range; 0 for an empty one, which has no value at all.
+    /// The greatest value of a range; 0 for an empty range, which has no values.
     fn last(&self, range: u8) -> i64 {
         self.0.get(usize::from(range)).map_or(0, |&extent| extent.saturating_sub(1) as i64)
     }
 }
 
-/// A sum of constants and scaled atoms in normal form. Two equal `Index` values are the same function; the reverse
+/// A sum of constants and scaled atoms in normal form. Equal `Index` values denote the same function. The converse
 /// holds for affine expressions, and in most cases for others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Index {
@@ -55,20 +53,20 @@ pub struct Index {
 /// One summand: `factor * atom`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Term {
-    /// What the terms are sorted by.
+    /// The sort key of the terms.
     pub atom: Atom,
     /// Never 0.
     pub factor: i64,
 }
 
-/// What a sum is made of.
+/// An atom of a sum.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Atom {
     /// The value of a range.
     Range(u8),
     /// Floor of the index divided by a constant of at least 2.
     Quotient(Box<Index>, i64),
-    /// What the floor division leaves: 0 to the divisor less 1.
+    /// Remainder of the floor division: 0 to the divisor - 1.
     Remainder(Box<Index>, i64),
 }
 
@@ -85,18 +83,18 @@ impl From<Atom> for Index {
 }
 
 impl Index {
-    /// A number.
+    /// A constant index.
     pub fn constant(constant: i64) -> Index {
         Index { constant, terms: SmallVec::new() }
     }
 
-    /// The value of range `range`; 0 where that is its only value.
+    /// The value of range `range`; 0 if that is its only value.
     pub fn range(range: usize, ranges: &Ranges) -> Index {
         let range = range as u8;
         if ranges.last(range) == 0 { Index::default() } else { Index::atom(Atom::Range(range)) }
     }
 
-    /// Divided by a number that divides every factor.
+    /// Divides by a common divisor of all factors.
     pub(super) fn exact_quotient(&self, divisor: i64) -> Index {
         let divided = |t: &Term| Term { atom: t.atom.clone(), factor: t.factor / divisor };
         Index { constant: self.constant / divisor, terms: self.terms.iter().map(divided).collect() }
@@ -106,22 +104,22 @@ impl Index {
         Index { constant: 0, terms: smallvec![Term { atom, factor: 1 }] }
     }
 
-    /// The summand without a range.
+    /// The constant term.
     pub fn offset(&self) -> i64 {
         self.constant
     }
 
-    /// The other summands.
+    /// The other terms.
     pub fn terms(&self) -> &[Term] {
         &self.terms
     }
 
-    /// The value, if it is the same everywhere.
+    /// The value, if it is constant.
     pub fn as_constant(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// The atom, if that is all there is.
+    /// The atom, if the index is a single atom.
     pub fn as_atom(&self) -> Option<&Atom> {
         match (self.constant, self.terms.as_slice()) {
             (0, [Term { atom, factor: 1 }]) => Some(atom),
@@ -129,22 +127,22 @@ impl Index {
         }
     }
 
-    /// The sum of both.
+    /// The sum of two indices.
     pub fn add(&self, other: &Index) -> Index {
         Index::sum(self.constant + other.constant, self.terms.iter().chain(&other.terms).cloned().collect())
     }
 
-    /// The difference.
+    /// The difference of two indices.
     pub fn sub(&self, other: &Index) -> Index {
         self.add(&other.scale(-1))
     }
 
-    /// With a number added.
+    /// Adds a constant.
     pub fn shift(&self, constant: i64) -> Index {
         Index { constant: self.constant + constant, terms: self.terms.clone() }
     }
 
-    /// Multiplied by a number.
+    /// Multiplies by a constant.
     pub fn scale(&self, factor: i64) -> Index {
         if factor == 0 {
             return Index::default();
@@ -153,7 +151,7 @@ impl Index {
         Index { constant: self.constant * factor, terms: self.terms.iter().map(scaled).collect() }
     }
 
-    /// Sorts, merges equal atoms, and joins quotients with their remainders.
+    /// Sorts terms, merges equal atoms, and joins quotients with their remainders.
     fn sum(constant: i64, mut terms: SmallVec<[Term; 4]>) -> Index {
         terms.sort_unstable_by(|a, b| a.atom.cmp(&b.atom));
         terms.dedup_by(|later, first| {
@@ -168,8 +166,8 @@ impl Index {
         sum.join().unwrap_or(sum)
     }
 
-    /// One of two identities, if it applies: `m * (x / m) + x % m == x`, and, because `0 <= x % m < m`,
-    /// `m * (z % n) + x % m == (m * z + x % m) % (m * n)` where `m * z + x % m` joins in its turn.
+    /// Applies one of two identities, if possible: `m * (x / m) + x % m == x`; and, because `0 <= x % m < m`, `m * (z %
+    /// n) + x % m == (m * z + x % m) % (m * n)`, where `m * z + x % m` joins in turn.
     fn join(&self) -> Option<Index> {
         let remainders = self.terms.iter().enumerate().filter_map(|(at, t)| match &t.atom {
             Atom::Remainder(x, m) => Some((at, t, x, *m)),
@@ -200,7 +198,7 @@ impl Index {
         None
     }
 
-    /// The atom that `self / divisor` is where no bound helps: `(y / a) / b` is `y / ab`.
+    /// The atom for `self / divisor` when bounds do not simplify it: `(y / a) / b` is `y / ab`.
     fn nested_quotient(&self, divisor: i64) -> Atom {
         match self.as_atom() {
             Some(Atom::Quotient(inner, first)) => Atom::Quotient(inner.clone(), first * divisor),
@@ -208,12 +206,12 @@ impl Index {
         }
     }
 
-    /// The greatest number that divides every factor; 0 for a constant.
+    /// The greatest common divisor of the factors; 0 for a constant.
     pub fn common_factor(&self) -> i64 {
         self.terms.iter().fold(0, |common, t| gcd(common, t.factor))
     }
 
-    /// How many times the summands of `part` are among those of this index; 0 if some is not.
+    /// The number of times that the terms of `part` are contained in this index; 0 if one of them is missing.
     pub(super) fn times_contained(&self, part: &Index) -> i64 {
         let factor = |atom: &Atom| self.terms.iter().find(|t| t.atom == *atom).map_or(0, |t| t.factor);
         let times = part.terms.first().map_or(0, |first| factor(&first.atom) / first.factor);
@@ -221,7 +219,7 @@ impl Index {
         if contained { times } else { 0 }
     }
 
-    /// The least and greatest value over the ranges (sound, and exact for affine expressions).
+    /// The minimum and maximum over the ranges. They are sound bounds, and exact for affine expressions.
     pub fn bounds(&self, ranges: &Ranges) -> (i64, i64) {
         self.terms.iter().fold((self.constant, self.constant), |(low, high), term| {
             let (least, greatest) = term.atom.bounds(ranges);
@@ -243,8 +241,8 @@ impl Index {
         })
     }
 
-    /// Floor division by `divisor`. Divisors below 1 count as 1: they come from empty dimensions, which no
-    /// coordinate reaches.
+    /// Floor division by `divisor`. Divisors below 1 count as 1: they come from empty dimensions, which have no
+    /// coordinates.
     pub fn quotient(&self, divisor: i64, ranges: &Ranges) -> Index {
         if divisor <= 1 {
             return self.clone();
@@ -267,7 +265,7 @@ impl Index {
         whole.add(&Index::atom(Atom::Quotient(Box::new(rest), divisor)))
     }
 
-    /// What floor division by `divisor` leaves: 0 to `divisor - 1`. Divisors below 1 count as 1.
+    /// The remainder of floor division by `divisor`: 0 to `divisor - 1`. Divisors below 1 count as 1.
     pub fn remainder(&self, divisor: i64, ranges: &Ranges) -> Index {
         if divisor <= 1 {
             return Index::default();
@@ -279,7 +277,7 @@ impl Index {
         if let Some((factor, multiple, small)) = rest.extract_factor(divisor, ranges) {
             return multiple.remainder(divisor / factor, ranges).scale(factor).add(&small);
         }
-        // A remainder inside, by a multiple of the divisor, changes nothing modulo the divisor.
+        // An inner remainder by a multiple of the divisor has no effect modulo the divisor.
         let redundant = |t: &&Term| matches!(t.atom, Atom::Remainder(_, m) if (t.factor * m) % divisor == 0);
         if let Some(term) = rest.terms.iter().find(redundant)
             && let Atom::Remainder(x, _) = &term.atom
@@ -291,7 +289,7 @@ impl Index {
     }
 
     /// `(whole, rest, exact)` with `self == divisor * whole + rest`; `exact` if `0 <= rest < divisor` everywhere. The
-    /// rest keeps each factor's sign; where that is not exact, the factors nearest to zero are tried.
+    /// rest keeps the sign of each factor. If that is not exact, it uses the factors nearest to zero.
     fn divide(&self, divisor: i64, ranges: &Ranges) -> (Index, Index, bool) {
         let attempt = |round: fn(i64, i64) -> i64| {
             let mut whole = Index::constant(self.constant.div_euclid(divisor));
@@ -345,7 +343,7 @@ impl Index {
         })
     }
 
-    /// `(rest + y / m) / divisor` is `(m * rest + y) / (m * divisor)`, if there is one such quotient.
+    /// `(rest + y / m) / divisor` is `(m * rest + y) / (m * divisor)`, if there is exactly one such quotient.
     fn pull_quotient(&self, divisor: i64, ranges: &Ranges) -> Option<Index> {
         let mut quotients = self.terms.iter().filter(|t| matches!(t.atom, Atom::Quotient(..)));
         let (Some(Term { atom, factor: 1 }), None) = (quotients.next(), quotients.next()) else {
@@ -356,7 +354,7 @@ impl Index {
         Some(rest.scale(*m).add(y).quotient(divisor.checked_mul(*m)?, ranges))
     }
 
-    /// With `replacements[i]` in the place of range `i`; the replacements are over `ranges`.
+    /// Replaces range `i` by `replacements[i]`, which are over `ranges`.
     pub fn substitute(&self, replacements: &[Index], ranges: &Ranges) -> Index {
         self.terms.iter().fold(Index::constant(self.constant), |sum, term| {
             let value = match &term.atom {
@@ -368,7 +366,7 @@ impl Index {
         })
     }
 
-    /// Calls `visit` with every range the value may change with, some more than once.
+    /// Calls `visit` with every range that the value may depend on; some occur more than once.
     pub fn visit_ranges(&self, visit: &mut impl FnMut(usize)) {
         for term in &self.terms {
             match &term.atom {
@@ -378,21 +376,21 @@ impl Index {
         }
     }
 
-    /// True if the value may change with the range.
+    /// True if the value may depend on the range.
     pub fn depends_on(&self, range: usize) -> bool {
         let mut found = false;
         self.visit_ranges(&mut |r| found |= r == range);
         found
     }
 
-    /// How often a range is mentioned: what the expression costs to hold and to evaluate.
+    /// The number of occurrences of ranges, as the cost of storing and evaluating the expression.
     pub fn size(&self) -> usize {
         let mut size = 0;
         self.visit_ranges(&mut |_| size += 1);
         size
     }
 
-    /// `(offset, strides)`, one stride for each of the first `count` ranges, if the index is affine in them.
+    /// `(offset, strides)`, with one stride for each of the first `count` ranges, if the index is affine in them.
     pub fn strides(&self, count: usize) -> Option<(i64, SmallVec<[i64; 6]>)> {
         let mut strides = SmallVec::from_elem(0, count);
         for term in &self.terms {
@@ -404,7 +402,7 @@ impl Index {
 }
 
 impl Atom {
-    /// The least and greatest value; see [`Index::bounds`].
+    /// The minimum and maximum; see [`Index::bounds`].
     pub fn bounds(&self, ranges: &Ranges) -> (i64, i64) {
         match self {
             Atom::Range(range) => (0, ranges.last(*range)),
@@ -429,7 +427,7 @@ fn gcd(a: i64, b: i64) -> i64 {
     a
 }
 
-/// `r0*4 + (r1 + 2)/3 - 1`: ranges are `r0`, `r1`, ...; `/` and `%` are floor division and its remainder.
+/// Displayed as `r0*4 + (r1 + 2)/3 - 1`: ranges are `r0`, `r1`, ...; `/` and `%` are floor division and its remainder.
 impl fmt::Display for Index {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, Term { atom, factor }) in self.terms.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! Loop trees: how a kernel runs, in the form that GPUs' languages are printed from.
+//! Loop trees: how a kernel runs, in the form from which GPU source code is printed.
 //!
-//! A [`Kernel`] is executed by a grid of *groups*, each a block of *invocations*. Its body is one nest of loops over
-//! grid and block axes, inside which every invocation executes the statements for its own values of those axes.
-//! There is one way to bind a value ([`Statement::Let`]), and three kinds of memory behind one load and one store:
-//! buffers, arrays shared by a group, and registers of an invocation (accumulators). Extents are constants, so control
-//! flow is known before anything runs, and [`check`](super::check::check) proves every access in bounds.
+//! A [`Kernel`] is executed by a grid of *groups*, each a block of *invocations*. Its body is a single nest of loops
+//! over grid and block axes. Inside it, every invocation executes the statements for its own values of those axes.
+//! Values are bound by [`Statement::Let`]. One load and one store operation access three kinds of memory: buffers,
+//! arrays shared by a group, and registers of an invocation (accumulators). Extents are constants, so control flow is
+//! static, and [`check`](super::check::check) proves every access in bounds.
 
 use smallvec::SmallVec;
 
@@ -17,27 +17,27 @@ use crate::{
     op::{Binary, Combine, Unary},
 };
 
-/// The number of a bound value; each is bound once in the kernel.
+/// The number of a bound value. Each value is bound once per kernel.
 pub type Value = u32;
 
-/// One kernel: its parameters, its arrays, and what an invocation does.
+/// A kernel: its parameters, its arrays, and the code of an invocation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Kernel {
-    /// The function's name: an identifier.
+    /// The name of the function; an identifier.
     pub name: String,
-    /// The buffers it is given.
+    /// The buffer parameters.
     pub buffers: Vec<BufferParameter>,
-    /// The numbers it is given, after the buffers.
+    /// The types of the scalar parameters, which follow the buffers.
     pub scalars: Vec<DType>,
-    /// Arrays that a group shares.
+    /// Arrays shared by a group.
     pub shared: Vec<Array>,
-    /// Arrays that each invocation has for itself; length 1 is a variable.
+    /// Arrays private to each invocation; length 1 is a variable.
     pub registers: Vec<Array>,
-    /// Arrays of matrix fragments that each subgroup has.
+    /// Arrays of matrix fragments of each subgroup.
     pub fragments: Vec<Fragment>,
     /// The axes; range `i` of every index is axis `i`.
     pub axes: Vec<Axis>,
-    /// What is done.
+    /// The statements.
     pub body: Vec<Statement>,
 }
 
@@ -48,7 +48,7 @@ pub struct BufferParameter {
     pub dtype: DType,
     /// Number of elements.
     pub length: usize,
-    /// True if the kernel writes it; one that is written may be read too, by the invocation that wrote.
+    /// True if the kernel writes it. The invocation that wrote an element may read it, too.
     pub written: bool,
     /// True if it overlaps no other parameter.
     pub exclusive: bool,
@@ -66,21 +66,21 @@ pub struct Array {
 /// How the iterations of a loop are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AxisKind {
-    /// By different groups, along this dimension (0 to 2) of the grid.
+    /// By different groups along this dimension (0 to 2) of the grid.
     Grid(u8),
-    /// By different invocations of a group, along this dimension (0 to 2) of the block.
+    /// By different invocations of a group along this dimension (0 to 2) of the block.
     Block(u8),
-    /// By the groups from this one on along dimension 0 of the grid, one each; the others skip the body.
+    /// By consecutive groups along dimension 0 of the grid, starting at this one; other groups skip the body.
     Part(u32),
-    /// One after another.
+    /// Sequentially.
     Serial,
-    /// One after another, with the loop written out: its value is a constant to the compiler.
+    /// Sequentially and unrolled: the axis value is a compile-time constant.
     Unroll,
-    /// One after another, each combining its part into registers; the order does not matter.
+    /// Sequentially, each iteration combining its part into registers; the order does not matter.
     Reduce,
 }
 
-/// An axis of the iteration space: what a loop runs over.
+/// An axis of the iteration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Axis {
     /// Number of iterations.
@@ -89,74 +89,74 @@ pub struct Axis {
     pub kind: AxisKind,
 }
 
-/// What a value is: `lanes` numbers of one type, as wide as one memory access. Numbers of `f16` and `bf16` are held as
-/// `f32` and rounded where they are stored or cast to.
+/// The type of a value: `lanes` numbers of one dtype, the width of one memory access. Numbers of `f16` and `bf16` are
+/// held as `f32` and rounded when they are stored or cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Type {
-    /// The numbers' type.
+    /// The type of the numbers.
     pub dtype: DType,
     /// 1, 2 or 4.
     pub lanes: u8,
 }
 
 impl Type {
-    /// One number.
+    /// A single number.
     pub const fn scalar(dtype: DType) -> Type {
         Type { dtype, lanes: 1 }
     }
 }
 
-/// Which array an access is to.
+/// The array of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Memory {
-    /// A parameter: seen by all groups.
+    /// A parameter, visible to all groups.
     Buffer(u16),
-    /// Seen by the invocations of a group.
+    /// Visible to the invocations of a group.
     Shared(u16),
-    /// Seen by one invocation.
+    /// Private to an invocation.
     Register(u16),
 }
 
-/// Consecutive elements of an array, as many as the value has lanes.
+/// Consecutive elements of an array, one per lane of the value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Which array.
+    /// The array.
     pub memory: Memory,
     /// The first element; a multiple of the number of lanes.
     pub index: Index,
-    /// What is added to the index where the data say which row it is.
+    /// An address offset that depends on data.
     pub row: Option<Row>,
-    /// Where it is accessed at all.
+    /// The condition of the access.
     pub mask: Mask,
 }
 
 impl Place {
-    /// The elements from an index on.
+    /// The elements starting at an index.
     pub fn at(memory: Memory, index: &Index) -> Place {
         Place { memory, index: index.clone(), row: None, mask: Mask::default() }
     }
 }
 
-/// The part of an address that comes from data: `clamp(value, 0, count - 1) * stride`, so that it is in bounds whatever
-/// the data are.
+/// The part of an address that comes from data: `clamp(value, 0, count - 1) * stride`. The clamp keeps it in bounds for
+/// any data.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
-    /// The row's number: one integer.
+    /// The row number: a single integer.
     pub value: Value,
-    /// How many rows there are; not 0.
+    /// The number of rows; not 0.
     pub count: usize,
-    /// Elements from row to row; a multiple of the number of lanes.
+    /// Elements between rows; a multiple of the number of lanes.
     pub stride: usize,
 }
 
 impl Row {
-    /// The greatest value it has.
+    /// The greatest offset.
     pub fn last(&self) -> i64 {
         (self.count.saturating_sub(1) * self.stride) as i64
     }
 }
 
-/// What a value is bound to. Operations work on each lane.
+/// The operation that defines a value. Operations apply to each lane.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// A constant.
@@ -165,7 +165,7 @@ pub enum Operation {
     Parameter(u16),
     /// The value of an index expression, as `i32` or `i64`.
     Index(Index),
-    /// What memory holds; where the place's mask does not hold, the scalar.
+    /// Loads from memory; the scalar where the place's mask does not hold.
     Load(Place, Scalar),
     /// A function of one value.
     Unary(Unary, Value),
@@ -173,19 +173,19 @@ pub enum Operation {
     Binary(Binary, Value, Value),
     /// The product of two floats plus a third, rounded once.
     MultiplyAdd(Value, Value, Value),
-    /// The second where the first (`bool`) holds, else the third.
+    /// The second value where the first (`bool`) holds, otherwise the third.
     Select(Value, Value, Value),
-    /// Conversion to the bound type.
+    /// Converts to the bound type.
     Cast(Value),
-    /// The same bits as the bound type.
+    /// Reinterprets the bits as the bound type.
     Bitcast(Value),
-    /// One number in every lane.
+    /// A number repeated in every lane.
     Splat(Value),
     /// One lane of a vector.
     Lane(Value, u8),
-    /// A vector of numbers, one a lane.
+    /// A vector of numbers, one per lane.
     Pack(SmallVec<[Value; 4]>),
-    /// The value of the invocation whose position in the subgroup differs in these bits.
+    /// The value of the invocation whose position in the subgroup differs in exactly these bits.
     ShuffleXor(Value, u32),
 }
 
@@ -206,7 +206,7 @@ impl Operation {
     }
 }
 
-/// Which operand of `accumulator += left * right` a fragment is.
+/// The role of a fragment in `accumulator += left * right`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// `rows x depth`.
@@ -217,10 +217,10 @@ pub enum Role {
     Accumulator,
 }
 
-/// An array of matrix fragments, each spread over the invocations of a subgroup as the device likes.
+/// An array of matrix fragments. Their distribution over the invocations of a subgroup is up to the device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fragment {
-    /// Which operand.
+    /// The role.
     pub role: Role,
     /// The matrix instruction's shape.
     pub shape: MatrixShape,
@@ -250,28 +250,28 @@ impl Fragment {
     }
 }
 
-/// One of an array of fragments.
+/// A fragment of an array.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tile {
-    /// Which array of [`Kernel::fragments`].
+    /// The array in [`Kernel::fragments`].
     pub fragment: u16,
-    /// Which of the array.
+    /// The position in the array.
     pub index: Index,
 }
 
-/// What all invocations of a subgroup do together with fragments.
+/// A matrix operation, executed jointly by all invocations of a subgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Matrix {
-    /// Every element is this scalar.
+    /// Sets every element to this scalar.
     Fill(Tile, Scalar),
-    /// Loads a matrix from its first element. In memory its rows, or its columns if it is transposed there, are `stride`
+    /// Loads a matrix, starting from its first element. Its rows in memory (its columns if transposed) are `stride`
     /// elements apart.
     Load {
-        /// What is loaded.
+        /// The destination.
         tile: Tile,
-        /// From where: a shared array, without a mask.
+        /// The source: a shared array, without a mask.
         place: Place,
-        /// Elements from row to row, or from column to column.
+        /// Elements between rows, or between columns if transposed.
         stride: usize,
         /// Whether the matrix is transposed in memory.
         transposed: bool,
@@ -287,110 +287,111 @@ pub enum Matrix {
     },
     /// Stores an accumulator as a row-major matrix.
     Store {
-        /// What is stored.
+        /// The fragment.
         tile: Tile,
-        /// To where; without a mask.
+        /// The destination, without a mask.
         place: Place,
-        /// Elements from row to row.
+        /// Elements between rows.
         stride: usize,
     },
 }
 
-/// Copies from buffers to shared arrays that go on while the invocation does other things.
+/// Asynchronous copies from buffers to shared arrays.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AsyncCopy {
-    /// Begins to copy consecutive elements, [`AsyncCopy::BYTES`] in all; zeros where the mask of `from` does not hold.
+    /// Starts copying consecutive elements, [`AsyncCopy::BYTES`] in total; zeros where the mask of `from` does not
+    /// hold.
     Begin {
-        /// From where: a buffer.
+        /// The source: a buffer.
         from: Box<Place>,
-        /// To where: a shared array; without a mask.
+        /// The destination: a shared array, without a mask.
         to: Box<Place>,
     },
-    /// What was begun since the last such mark, perhaps nothing, is a batch.
+    /// Groups the copies since the last mark into a batch, which may be empty.
     Mark,
-    /// Waits until at most so many of the latest batches are under way. Only after the next barrier do other invocations
-    /// see what was copied.
+    /// Waits until at most this many of the latest batches are pending. Other invocations see the copied data after the
+    /// next barrier.
     Wait(u8),
 }
 
 impl AsyncCopy {
-    /// Bytes that are copied at once, and what both addresses are multiples of.
+    /// The size of a copy in bytes, and the alignment of both addresses.
     pub const BYTES: usize = 16;
 }
 
-/// A step of an invocation.
+/// A statement of an invocation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Statement {
-    /// The body for every value of an axis. Loops over grid and block axes enclose everything else.
+    /// Runs the body for every value of an axis. Loops over grid and block axes enclose everything else.
     Loop {
         /// The axis.
         axis: u8,
-        /// What is repeated.
+        /// The body.
         body: Vec<Statement>,
     },
     /// Binds a value until the end of the enclosing body.
     Let {
-        /// Its number.
+        /// The number of the value.
         value: Value,
         /// Its type.
         of: Type,
-        /// What it is.
+        /// The operation that defines it.
         operation: Operation,
     },
     /// Writes a value to memory.
     Store {
-        /// Where.
+        /// The destination.
         place: Place,
-        /// What.
+        /// The value.
         value: Value,
     },
-    /// The first body where the mask holds, else the second.
+    /// Runs the first body where the mask holds, otherwise the second.
     If {
         /// The condition.
         mask: Mask,
-        /// Where it holds.
+        /// The body where it holds.
         then: Vec<Statement>,
-        /// Where it does not.
+        /// The body where it does not hold.
         otherwise: Vec<Statement>,
     },
-    /// Where `when` (one `bool`) holds, `memory = memory op value` as one step that nobody comes between, of 32-bit
-    /// integers in a buffer that is written or a shared array. Products are not there.
+    /// Where `when` (one `bool`) holds, atomically performs `memory = memory op value`. The memory is a written buffer
+    /// or a shared array of 32-bit integers. Products are not supported.
     Atomic {
-        /// Where.
+        /// The destination.
         place: Place,
-        /// How.
+        /// The operation.
         combine: Combine,
-        /// With what.
+        /// The value.
         value: Value,
         /// The condition.
         when: Value,
     },
-    /// Leaves the innermost loop where the value (one `bool`) holds.
+    /// Breaks out of the innermost loop where the value (one `bool`) holds.
     Break {
         /// The condition.
         when: Value,
     },
-    /// Waits until every invocation of the group is here; what they wrote to shared arrays and buffers is then seen by
-    /// all of them.
+    /// Waits for every invocation of the group. Their writes to shared arrays and buffers are then visible to the whole
+    /// group.
     Barrier,
-    /// Work on fragments.
+    /// A matrix operation.
     Matrix(Box<Matrix>),
-    /// A copy that others do not wait for.
+    /// An asynchronous copy.
     AsyncCopy(AsyncCopy),
 }
 
 impl Kernel {
-    /// The extents of the axes: what indices are over.
+    /// The extents of the axes, over which indices are defined.
     pub fn ranges(&self) -> Ranges {
         Ranges(self.axes.iter().map(|axis| axis.extent).collect())
     }
 
-    /// Groups along each dimension.
+    /// The number of groups along each dimension.
     pub fn grid(&self) -> [usize; 3] {
         self.extents(AxisKind::Grid)
     }
 
-    /// Invocations of a group along each dimension. Their numbers in the group count dimension 0 fastest.
+    /// The number of invocations in a group along each dimension. Dimension 0 varies fastest in their numbering.
     pub fn block(&self) -> [usize; 3] {
         self.extents(AxisKind::Block)
     }
@@ -399,7 +400,7 @@ impl Kernel {
         [0, 1, 2].map(|d| self.axes.iter().find(|a| a.kind == kind(d)).map_or(1, |a| a.extent))
     }
 
-    /// Bytes of shared memory of a group; every array begins at a multiple of [`Kernel::SHARED_ALIGNMENT`].
+    /// Bytes of shared memory per group. Every array starts at a multiple of [`Kernel::SHARED_ALIGNMENT`].
     pub fn shared_bytes(&self) -> usize {
         self.shared.iter().map(Array::aligned_bytes).sum()
     }
@@ -407,10 +408,10 @@ impl Kernel {
     /// The alignment of shared arrays: the widest vector.
     pub const SHARED_ALIGNMENT: usize = 32;
 
-    /// The alignment of the rows of matrices in memory that fragments are loaded from and stored to.
+    /// The alignment of matrix rows in memory that fragments are loaded from and stored to.
     pub const MATRIX_ALIGNMENT: usize = 16;
 
-    /// Calls `visit` with every statement, outer ones before inner ones, in the order of execution.
+    /// Calls `visit` with every statement in program order, outer statements before inner ones.
     pub fn visit<'a>(&'a self, visit: &mut impl FnMut(&'a Statement)) {
         fn walk<'a>(body: &'a [Statement], visit: &mut impl FnMut(&'a Statement)) {
             for statement in body {
@@ -428,7 +429,7 @@ impl Kernel {
         walk(&self.body, visit);
     }
 
-    /// Element type and length of an array, if there is such an array.
+    /// Element type and length of an array, if it exists.
     pub fn array(&self, memory: Memory) -> Option<(DType, usize)> {
         let array = |arrays: &[Array], at: u16| arrays.get(usize::from(at)).map(|a| (a.dtype, a.length));
         match memory {
@@ -440,7 +441,7 @@ impl Kernel {
 }
 
 impl Array {
-    /// Bytes, rounded up to the alignment of shared arrays.
+    /// The size in bytes, rounded up to the alignment of shared arrays.
     pub fn aligned_bytes(&self) -> usize {
         (self.length * self.dtype.size()).next_multiple_of(Kernel::SHARED_ALIGNMENT)
     }

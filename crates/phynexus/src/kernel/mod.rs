@@ -1,4 +1,4 @@
-//! The kernel language: index expressions, what views do to them, loop trees, their checker and printers; steps of plans.
+//! The kernel language: index expressions, views, loop trees, their checker and printers; and the steps of plans.
 
 pub mod build;
 pub mod check;

@@ -7,51 +7,51 @@ use crate::{
     shape::Layout,
 };
 
-/// An operand of a library step: its type and how it lies in memory (from the binding's address: offset 0).
+/// An operand of a library step: its type and memory layout.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
     /// Element type.
     pub dtype: DType,
-    /// Extents and strides. The offset is 0: the binding's address has it.
+    /// Extents and strides. The offset is 0, because the binding's address includes it.
     pub layout: Layout,
 }
 
-/// One operation done by a routine of the device.
+/// An operation that a routine of the device computes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Library {
-    /// The operation, its result's dtype and shape. `inputs` is not used here: operands are numbered by position.
+    /// The operation and the dtype and shape of its result. `inputs` is unused: operands are numbered by position.
     pub node: IrNode,
     /// The operands. The result is row-major.
     pub operands: Vec<Operand>,
-    /// Elementwise work on the result before it is stored.
+    /// Elementwise operations on the result before it is stored.
     ///
-    /// It runs over the result's elements (one row range a dimension of the result). Its parameter 0 is the
-    /// operation's result, read at each element's own place; the kernel may leave it unstored, for then nobody else
-    /// reads it. Then come its other read parameters, which follow the step's operands in the bindings, then its written
-    /// ones, the step's outputs. An output may lie in the memory of a read parameter (never of an operand) whose every load is at the
-    /// index of the store.
+    /// The epilogue runs over the elements of the result, with one row range per dimension. Its parameter 0 is the
+    /// operation's result, read at each element's own position. The epilogue need not store it if nothing else reads
+    /// it. The other read parameters follow the step's operands in the bindings, then come the written ones, which are
+    /// the step's outputs. An output may share memory with a read parameter (never an operand) if every load of that
+    /// parameter is at the index of the store.
     pub epilogue: Option<Fused>,
 }
 
 /// A step of a plan.
 ///
-/// Bindings of a fused step are its parameters in order; of a batch, those of its kernels in turn. Bindings of a library
-/// step are its operands, then the epilogue's read parameters (from 1), then the outputs: the result, or what the
-/// epilogue stores.
+/// The bindings of a fused step are its parameters in order; those of a batch are the parameters of its kernels in
+/// turn. The bindings of a library step are its operands, then the epilogue's read parameters (from 1), then the
+/// outputs: the result, or the stores of the epilogue.
 #[expect(clippy::large_enum_variant, reason = "a plan has few steps, made once")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// A kernel made for this graph.
+    /// A kernel generated for this graph.
     Fused(Fused),
-    /// Kernels that do not depend on one another, as the updates of all parameters of a network: run together, in one
-    /// launch where the device can.
+    /// Independent kernels, such as the updates of all parameters of a network. They run in a single launch if the
+    /// device can.
     Batch(Vec<Fused>),
     /// A routine of the device.
     Library(Library),
 }
 
 impl Step {
-    /// What it is, in a word or two.
+    /// A short name.
     pub fn name(&self) -> String {
         match self {
             Step::Fused(kernel) if kernel.columns.is_empty() => "elementwise".to_owned(),
@@ -79,10 +79,10 @@ impl Step {
     }
 }
 
-/// A step of a plan, for people and reports.
+/// A summary of a plan's step for display and reports.
 #[derive(Clone, Debug)]
 pub struct StepSummary {
-    /// What it is: `elementwise`, `rows`, `dot`.
+    /// The kind: `elementwise`, `rows`, `dot`.
     pub name: String,
     /// What it computes: the functions of a kernel in order, or an operation's operands.
     pub detail: String,
@@ -96,12 +96,12 @@ pub struct StepSummary {
     pub bytes_read: usize,
     /// Bytes of the tensors written.
     pub bytes_written: usize,
-    /// Arithmetic operations, each function counted as one and each multiply-add as two.
+    /// Arithmetic operations. Each function counts as one, each multiply-add as two.
     pub operations: u64,
-    /// A matrix product or a convolution of factors other than whole `float32`s, whose peak is another.
+    /// A matrix product or convolution whose factors are not plain `float32`, so a different peak performance applies.
     pub own_peak: bool,
     /// The kernel as text, for fused steps.
     pub listing: Option<String>,
-    /// Why it does not run on the plan's device, if so.
+    /// Why it does not run on the plan's device, if it does not.
     pub reason: Option<String>,
 }

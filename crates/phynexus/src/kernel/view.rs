@@ -1,4 +1,4 @@
-//! What views do to indices: where an element of a view's result lies in its input.
+//! Views as index transformations: maps an element of a view's result to its place in the input.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use smallvec::SmallVec;
 use super::index::{Atom, Index, Ranges, Term};
 use crate::{Error, Result, op::Op, shape::element_count};
 
-/// A list of coordinates, one an axis.
+/// A list of coordinates, one per axis.
 pub type Coordinates = SmallVec<[Index; 4]>;
 
-/// Where a padded tensor has elements: every condition must hold. Without conditions it always holds.
+/// Where a padded tensor has elements: all conditions must hold. Without conditions, it holds everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Mask(Vec<Condition>);
 
-/// `low <= index < high`. In a [`Mask`] the index has no constant summand, its factors have no common divisor, the
-/// first is positive, and the interval is within the index's bounds.
+/// `low <= index < high`. In a [`Mask`], the index has no constant term, its factors have no common divisor, the first
+/// is positive, and the interval is within the index's bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Condition {
-    /// What is compared.
+    /// The index that is compared.
     pub index: Index,
-    /// The least value that passes.
+    /// The least value that satisfies the condition.
     pub low: i64,
-    /// The least value above that does not.
+    /// The end of the interval, exclusive.
     pub high: i64,
 }
 
@@ -44,13 +44,13 @@ impl Mask {
         if low == least && high == greatest + 1 {
             return Mask::default();
         }
-        // All conditions that never hold are the same one.
+        // All unsatisfiable conditions have the same form.
         let never = Condition { index: Index::default(), low: 0, high: 0 };
         let condition = if low >= high { never } else { Condition { index, low, high } };
         Mask(vec![condition])
     }
 
-    /// Where both hold.
+    /// The intersection of two masks.
     pub fn and(&self, other: &Mask) -> Mask {
         let mut conditions = self.0.clone();
         for condition in &other.0 {
@@ -89,7 +89,7 @@ impl Mask {
         self.0.iter().all(|c| (c.low..c.high).contains(&c.index.evaluate(point)))
     }
 
-    /// Where it does not hold, if that is one interval too.
+    /// The complement, if it is a single interval too.
     pub fn negation(&self, ranges: &Ranges) -> Option<Mask> {
         let [Condition { index, low, high }] = self.0.as_slice() else { return None };
         let (least, greatest) = index.bounds(ranges);
@@ -102,8 +102,8 @@ impl Mask {
         }
     }
 
-    /// Bounds of an index where the mask holds: a condition on one atom narrows that atom, a condition on a sum narrows
-    /// the multiple of that sum which the index contains.
+    /// Bounds of an index where the mask holds. A condition on an atom narrows that atom. A condition on a sum narrows
+    /// the multiple of that sum that the index contains.
     pub fn bounds_of(&self, index: &Index, ranges: &Ranges) -> (i64, i64) {
         let narrowed = |index: &Index| {
             index.terms().iter().fold((index.offset(), index.offset()), |(low, high), term| {
@@ -124,7 +124,7 @@ impl Mask {
             let first = finer((c.index.clone(), c.low, c.high - 1), ranges);
             known.extend(std::iter::successors(first, |fact| finer(fact.clone(), ranges)).take(3));
         }
-        // They may overlap in the index, and then the order matters: each is taken first once.
+        // Conditions may overlap in the index, so the order matters: try each as the first.
         (0..known.len()).fold(narrowed(index), |(least, greatest), first| {
             let (mut rest, mut low, mut high) = (index.clone(), 0, 0);
             for (part, part_low, part_high) in known[first..].iter().chain(&known[..first]) {
@@ -140,7 +140,7 @@ impl Mask {
         })
     }
 
-    /// With `replacements[i]` in the place of range `i`; see [`Index::substitute`].
+    /// Replaces range `i` by `replacements[i]`; see [`Index::substitute`].
     pub fn substitute(&self, replacements: &[Index], ranges: &Ranges) -> Mask {
         self.0.iter().fold(Mask::default(), |mask, c| {
             let index = c.index.substitute(replacements, ranges);
@@ -159,7 +159,7 @@ impl fmt::Display for Mask {
     }
 }
 
-/// What bounds of `x % m` say of `x`, whose quotient has bounds of its own.
+/// Derives bounds of `x` from bounds of `x % m`; the quotient has its own bounds.
 fn dividend(atom: &Atom, low: i64, high: i64, ranges: &Ranges) -> Option<(Index, i64, i64)> {
     let Atom::Remainder(x, m) = atom else { return None };
     let (least, greatest) = x.bounds(ranges);
@@ -167,9 +167,9 @@ fn dividend(atom: &Atom, low: i64, high: i64, ranges: &Ranges) -> Option<(Index,
     Some(((**x).clone(), block(least, low)?.max(least), block(greatest, high)?.min(greatest)))
 }
 
-/// What bounds of an index that contains a quotient `x / m` say of one that contains `x`: because
-/// `m * (x / m) + x % m == x`, `m` times the index differs from that one by `0 <= x % m < m` (times its factor). And
-/// with a remainder `(y + x / m) % n` it is one that contains `(m * y + x) % (m * n)`.
+/// Derives bounds of an index that contains `x` from those of an index that contains the quotient `x / m`: because `m *
+/// (x / m) + x % m == x`, `m` times the latter differs from the former by `0 <= x % m < m` (times its factor).
+/// Likewise, a remainder `(y + x / m) % n` becomes `(m * y + x) % (m * n)`.
 fn finer((index, low, high): (Index, i64, i64), ranges: &Ranges) -> Option<(Index, i64, i64)> {
     let numerator = |sum: &Index, quotient: &Term| match &quotient.atom {
         Atom::Quotient(x, m) if quotient.factor == 1 => {
@@ -193,15 +193,15 @@ fn finer((index, low, high): (Index, i64, i64), ranges: &Ranges) -> Option<(Inde
     })
 }
 
-/// What a condition says of a quotient: for `atom` = `y / m` and `times * c.index == m * a + y`, which a canonical
-/// division leaves as `a + y / m`, that sum with its least and greatest value.
+/// Derives bounds of a quotient from a condition. For `atom` = `y / m` and `times * c.index == m * a + y`, the
+/// canonical division is `a + y / m`; returns that sum with its minimum and maximum.
 fn quotient_of(c: &Condition, atom: &Atom) -> Option<(Index, i64, i64)> {
     let Atom::Quotient(y, m) = atom else { return None };
     let times = c.index.terms().iter().find_map(|t| {
         let same = y.terms().iter().find(|u| u.atom == t.atom)?;
         (same.factor % t.factor == 0 && same.factor / t.factor > 0).then_some(same.factor / t.factor)
     });
-    // The innermost range is the one that the division did not reduce; its factors are in the true proportion.
+    // The division does not reduce the innermost range, so its factors have the true ratio.
     let innermost = c.index.terms().iter().min_by_key(|t| t.factor.abs())?;
     let proportion = y.terms().iter().find(|u| u.atom == innermost.atom).map(|u| u.factor / innermost.factor);
     [proportion, times].into_iter().flatten().filter(|&times| times > 0).find_map(|times| {
@@ -213,11 +213,11 @@ fn quotient_of(c: &Condition, atom: &Atom) -> Option<(Index, i64, i64)> {
     })
 }
 
-/// The coordinates that the view `op` reads of its input for the coordinates `coordinates` of its output, and where it
-/// reads at all: outside the mask (of `Pad` only) the result is the padding value and the coordinates mean nothing.
+/// The input coordinates that the view `op` reads for the output coordinates `coordinates`, and where it reads. Outside
+/// the mask (only for `Pad`), the result is the padding value and the coordinates are meaningless.
 ///
 /// # Errors
-/// [`Error::Internal`] if `op` is not a view or the shapes are not its input's and output's.
+/// [`Error::Internal`] if `op` is not a view, or if the shapes do not fit.
 pub fn through(
     op: &Op,
     input_shape: &[usize],
@@ -269,8 +269,8 @@ pub fn through(
     }
 }
 
-/// Flattens and unflattens, separately for each group of neighbouring axes with the same number of elements: what no
-/// division touches stays affine.
+/// Flattens and unflattens each group of neighbouring axes with the same number of elements separately. Coordinates
+/// that need no division stay affine.
 fn through_reshape(input: &[usize], output: &[usize], coordinates: &[Index], ranges: &Ranges) -> Coordinates {
     let mut result = Coordinates::from_elem(Index::default(), input.len());
     if input.contains(&0) {
@@ -281,7 +281,7 @@ fn through_reshape(input: &[usize], output: &[usize], coordinates: &[Index], ran
         let (first_in, first_out) = (from, to);
         let (mut size_in, mut size_out) = (1, 1);
         loop {
-            // The side that is behind takes an axis; both must take one before they can agree.
+            // Take an axis from the side with fewer elements so far. Both sides must take one before they can match.
             if from < input.len() && (size_in < size_out || from == first_in) {
                 size_in *= input[from];
                 from += 1;
@@ -305,8 +305,8 @@ fn flatten(shape: &[usize], coordinates: &[Index]) -> Index {
         .fold(Index::default(), |flat, (c, &extent)| flat.scale(extent as i64).add(c))
 }
 
-/// Writes the coordinates of element `flat`; `flat` is in range wherever it means anything, so the first coordinate
-/// needs no remainder.
+/// Writes the coordinates of element `flat`. `flat` is in range wherever it is used, so the first coordinate needs no
+/// remainder.
 pub(super) fn unflatten(shape: &[usize], flat: &Index, ranges: &Ranges, coordinates: &mut [Index]) {
     let mut stride = 1;
     let first = shape.iter().position(|&extent| extent > 1).unwrap_or(0);
@@ -328,31 +328,31 @@ pub fn flat(coordinates: &[Index], strides: &[isize], offset: usize) -> Index {
         .fold(Index::constant(offset as i64), |sum, (c, &stride)| sum.add(&c.scale(stride as i64)))
 }
 
-/// Ranges split into several so that quotients and remainders of them become affine.
+/// Ranges split into several, so that their quotients and remainders become affine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Split {
-    /// The new ranges: the parts of range 0 from the outermost, then those of range 1, and so on.
+    /// The new ranges: the parts of range 0, outermost first, then those of range 1, and so on.
     pub ranges: Ranges,
-    /// How many parts each old range has.
+    /// The number of parts of each old range.
     pub parts: SmallVec<[u8; 6]>,
-    /// Each old range over the new ones; what [`Split::index`] substitutes.
+    /// Each old range in terms of the new ones, for [`Split::index`].
     pub replacements: Coordinates,
 }
 
 impl Split {
-    /// An index over the old ranges, over the new ones.
+    /// Rewrites an index over the old ranges in terms of the new ones.
     pub fn index(&self, index: &Index) -> Index {
         index.substitute(&self.replacements, &self.ranges)
     }
 
-    /// A mask over the old ranges, over the new ones.
+    /// Rewrites a mask over the old ranges in terms of the new ones.
     pub fn mask(&self, mask: &Mask) -> Mask {
         mask.substitute(&self.replacements, &self.ranges)
     }
 }
 
-/// The split that makes quotients and remainders of single ranges in `indices` affine. A range is left whole where its
-/// divisors do not divide each other and its extent; `None` if no range is split.
+/// The split that makes quotients and remainders of single ranges in `indices` affine. A range stays whole if its
+/// divisors do not divide each other and its extent. `None` if no range is split.
 pub fn splits<'a>(indices: impl IntoIterator<Item = &'a Index>, ranges: &Ranges) -> Option<Split> {
     let mut divisors = vec![SmallVec::<[usize; 4]>::new(); ranges.len()];
     for index in indices {
@@ -362,7 +362,7 @@ pub fn splits<'a>(indices: impl IntoIterator<Item = &'a Index>, ranges: &Ranges)
         Split { ranges: Ranges::default(), parts: SmallVec::new(), replacements: SmallVec::new() };
     let mut origin = Vec::new();
     for (range, (&extent, mut strides)) in ranges.0.iter().zip(divisors).enumerate() {
-        // Strides of the parts, from the innermost: each must divide the next, the last the extent.
+        // Strides of the parts, innermost first. Each must divide the next, and the last one the extent.
         strides.extend([1, extent]);
         strides.sort_unstable();
         strides.dedup();
@@ -386,7 +386,7 @@ pub fn splits<'a>(indices: impl IntoIterator<Item = &'a Index>, ranges: &Ranges)
     Some(split)
 }
 
-/// What single ranges are divided by: `k` of `r / k` and `r % k`, and `ab` of `(r / a) % b`.
+/// Collects the divisors of single ranges: `k` of `r / k` and `r % k`, and `ab` of `(r / a) % b`.
 fn collect_divisors(index: &Index, divisors: &mut [SmallVec<[usize; 4]>]) {
     for term in index.terms() {
         let (Atom::Quotient(inner, divisor) | Atom::Remainder(inner, divisor)) = &term.atom else { continue };

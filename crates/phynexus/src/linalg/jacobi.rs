@@ -1,30 +1,30 @@
-//! Eigenvalues of symmetric matrices and singular values, by Jacobi's rotations: two-sided ones make a symmetric matrix
-//! diagonal (Golub and Van Loan, Matrix Computations, 4th edition, 8.5), one-sided ones make the columns of a matrix
-//! orthogonal (Hestenes 1958; Drmač and Veselić 2008, with the QR factorisation before them).
+//! Eigenvalues of symmetric matrices and singular values by Jacobi rotations. Two-sided rotations diagonalise a
+//! symmetric matrix (Golub and Van Loan, Matrix Computations, 4th edition, 8.5). One-sided rotations orthogonalise the
+//! columns of a matrix (Hestenes 1958; Drmač and Veselić 2008, with a preceding QR factorisation).
 //!
-//! They are short and exact. They take several times as long as reduction to a tridiagonal or bidiagonal matrix would.
+//! These methods are short and accurate, but several times slower than reduction to a tridiagonal or bidiagonal matrix.
 
 use super::{Matrix, failure, reflections, triangular};
 use crate::{Result, interrupt};
 
-/// Rotations of all pairs converge quadratically; about ten sweeps suffice for any matrix of numbers.
+/// Rotations of all pairs converge quadratically; about ten sweeps suffice for any finite matrix.
 const SWEEPS: usize = 60;
 
-/// Cosine, sine and tangent of the angle with `(1 - t^2) / (2 t) = cotangent`, at most 45 degrees.
+/// Cosine, sine and tangent of the angle of at most 45 degrees with `(1 - t^2) / (2 t) = cotangent`.
 fn rotation(cotangent: f64) -> (f64, f64, f64) {
     let tangent = 1f64.copysign(cotangent) / (cotangent.abs() + cotangent.hypot(1.0));
     let cosine = 1.0 / tangent.hypot(1.0);
     (cosine, tangent * cosine, tangent)
 }
 
-/// `x` and `y` become `c x - s y` and `s x + c y`.
+/// Replaces `x` and `y` by `c x - s y` and `s x + c y`.
 fn rotate((x, y): (&mut [f64], &mut [f64]), cosine: f64, sine: f64) {
     for (x, y) in x.iter_mut().zip(y) {
         (*x, *y) = (cosine * *x - sine * *y, sine * *x + cosine * *y);
     }
 }
 
-/// Eigenvalues, ascending, and eigenvectors, which are the columns; of A the lower triangle is read.
+/// Eigenvalues in ascending order, and eigenvectors as columns. Only the lower triangle of A is read.
 pub(super) fn eigen(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     let n = inputs[0].rows;
     let mut a = inputs[0].clone();
@@ -79,7 +79,7 @@ pub(super) fn eigen(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     Ok(vec![values, columns.values])
 }
 
-/// Sweeps until one rotates nothing.
+/// Sweeps until a sweep rotates nothing.
 fn until_settled(op: &'static str, mut sweep: impl FnMut() -> Result<bool>) -> Result<()> {
     for _ in 0..SWEEPS {
         if !sweep()? {
@@ -89,7 +89,7 @@ fn until_settled(op: &'static str, mut sweep: impl FnMut() -> Result<bool>) -> R
     Err(failure(op, "the rotations did not converge"))
 }
 
-/// `A = U diag(S) Vh`: S descending, U and Vh square if `full`.
+/// `A = U diag(S) Vh` with S in descending order; U and Vh are square if `full`.
 struct Svd {
     u: Matrix,
     s: Vec<f64>,
@@ -115,7 +115,7 @@ fn decompose(a: &Matrix, full: bool) -> Result<Svd> {
     let (mut u, mut r) = reflections::factor(&scaled, width)?;
     r.values.truncate(n * n);
     r.rows = n;
-    // Rows here are what is rotated: the columns of R.
+    // Rotations apply to rows, so these are the columns of R.
     let (mut columns, mut vectors) = (r.transposed(), Matrix::identity(n, n));
     orthogonalise(&mut columns, &mut vectors)?;
     let lengths: Vec<f64> = (0..n).map(|i| dot(columns.row(i), columns.row(i)).sqrt()).collect();
@@ -126,7 +126,7 @@ fn decompose(a: &Matrix, full: bool) -> Result<Svd> {
         order.iter().enumerate().for_each(|(row, &i)| ordered.row_mut(row).copy_from_slice(matrix.row(i)));
         ordered
     };
-    // Orthogonal columns are Q of their own QR factorisation up to signs, and Q completes what columns of zeros lack.
+    // Up to signs, orthogonal columns are the Q of their own QR factorisation, which also completes columns of zeros.
     let (mut q, diagonal) = reflections::factor(&ordered(&columns).transposed(), n)?;
     for j in (0..n).filter(|&j| diagonal[(j, j)] < 0.0) {
         for i in 0..n {
@@ -141,7 +141,7 @@ fn decompose(a: &Matrix, full: bool) -> Result<Svd> {
     Ok(Svd { u, s, vh: ordered(&vectors) })
 }
 
-/// Rotates pairs of rows of `columns` until all are orthogonal, and those of `vectors` with them.
+/// Rotates pairs of rows of `columns` until all are orthogonal, and applies the same rotations to `vectors`.
 fn orthogonalise(columns: &mut Matrix, vectors: &mut Matrix) -> Result<()> {
     let n = columns.rows;
     let negligible = 4.0 * f64::EPSILON * (n as f64).sqrt();
@@ -152,7 +152,7 @@ fn orthogonalise(columns: &mut Matrix, vectors: &mut Matrix) -> Result<()> {
             for q in p + 1..n {
                 let (x, y) = columns.two_rows(p, q);
                 let (alpha, beta, gamma) = (dot(x, x), dot(y, y), dot(x, y));
-                // Of a column whose square vanishes nothing is left that could be rotated.
+                // A column whose square underflows cannot be rotated any further.
                 let vanished = alpha < f64::MIN_POSITIVE || beta < f64::MIN_POSITIVE;
                 if vanished || gamma.abs() <= negligible * alpha.sqrt() * beta.sqrt() {
                     continue;
@@ -171,7 +171,7 @@ fn dot(x: &[f64], y: &[f64]) -> f64 {
     x.iter().zip(y).map(|(x, y)| x * y).sum()
 }
 
-/// U has as many columns as there are singular values, Vh as many rows.
+/// U has as many columns, and Vh as many rows, as there are singular values.
 pub(super) fn reduced_svd(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     let Svd { u, s, vh } = decompose(&inputs[0], false)?;
     Ok(vec![u.values, s, vh.values])
@@ -183,7 +183,8 @@ pub(super) fn full_svd(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     Ok(vec![u.values, s, vh.values])
 }
 
-/// The inverse of what the singular values above a part of the greatest make; the part is the second input.
+/// The pseudoinverse, which inverts the singular values above a fraction of the greatest. The second input is that
+/// fraction.
 pub(super) fn pseudo_inverse(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     let (a, part) = (&inputs[0], inputs[1].values[0]);
     let Svd { u, s, vh } = decompose(a, false)?;
@@ -201,7 +202,8 @@ pub(super) fn pseudo_inverse(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     Ok(vec![left.times(&u.transposed()).values])
 }
 
-/// The cofactors of the elements: of `U S Vh` the same rotation of the products of all singular values but one.
+/// The cofactors of the elements. For `U S Vh`, they are the products of all singular values but one, rotated the same
+/// way.
 pub(super) fn cofactors(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     if let Some(regular) = triangular::regular_cofactors(&inputs[0])? {
         return Ok(vec![regular.values]);
@@ -239,7 +241,7 @@ fn orientation(u: &Matrix, vh: &Matrix) -> Result<f64> {
     Ok(determinant[0][0].signum())
 }
 
-/// The product of all values but those at two places.
+/// The product of all values except those at two positions.
 fn product_without(values: &[f64], without: [usize; 2]) -> f64 {
     values.iter().enumerate().filter(|(k, _)| !without.contains(k)).map(|(_, value)| value).product()
 }

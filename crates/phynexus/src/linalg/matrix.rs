@@ -1,4 +1,4 @@
-//! A matrix on the host, which the routines compute with.
+//! The host matrix used by the routines.
 
 use std::ops::{Index, IndexMut};
 
@@ -16,7 +16,7 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// All elements are `value`.
+    /// A matrix filled with `value`.
     pub(super) fn filled(rows: usize, columns: usize, value: f64) -> Matrix {
         Matrix { rows, columns, values: or_leave(filled(value, rows * columns)) }
     }
@@ -38,7 +38,7 @@ impl Matrix {
         &mut self.values[row * self.columns..][..self.columns]
     }
 
-    /// Two rows to write, of which `second` comes after `first`.
+    /// Two mutable rows; `second` must come after `first`.
     pub(super) fn two_rows(&mut self, first: usize, second: usize) -> (&mut [f64], &mut [f64]) {
         let columns = self.columns;
         let (above, below) = self.values.split_at_mut(second * columns);
@@ -74,12 +74,12 @@ impl Matrix {
         product
     }
 
-    /// True if there is neither NaN nor an infinity.
+    /// True if no element is NaN or infinite.
     pub(super) fn is_finite(&self) -> bool {
         self.values.iter().all(|value| value.is_finite())
     }
 
-    /// The greatest magnitude of an element; 0 of none.
+    /// The greatest absolute value of an element; 0 for an empty matrix.
     pub(super) fn magnitude(&self) -> f64 {
         self.values.iter().fold(0.0, |greatest: f64, value| greatest.max(value.abs()))
     }

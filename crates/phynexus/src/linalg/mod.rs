@@ -1,8 +1,8 @@
-//! Decompositions of matrices: routines on the host, one matrix of a batch after another, in `f64` whatever the dtype.
+//! Matrix decompositions: host routines that process the matrices of a batch in turn, in `f64` for every dtype.
 //!
-//! Each is a [`CustomKernel`] with a function for the CPU and a derivative as tensor code. So a GPU gives its matrices to
-//! the CPU, which placement tells, and gradients flow, of second order too. [`Tensor`](crate::Tensor) has the methods that
-//! check and record them.
+//! Each is a [`CustomKernel`] with a CPU function and a derivative as tensor code. A GPU therefore hands its matrices
+//! to the CPU, which the placement report shows, and gradients of first and second order are available. The methods of
+//! [`Tensor`](crate::Tensor) check and record them.
 //!
 //! | file | subject |
 //! |---|---|
@@ -34,16 +34,16 @@ use crate::{
     shape::element_count,
 };
 
-/// What can be computed of matrices A.
+/// The decompositions and functions of matrices A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Decomposition {
     /// The determinant.
     Determinant,
-    /// The determinant's sign and the logarithm of its magnitude.
+    /// The sign of the determinant, and the logarithm of its absolute value.
     LogDeterminant,
-    /// The cofactors of the elements: the determinant's derivative.
+    /// The cofactors of the elements, which are the determinant's derivative.
     Cofactors,
-    /// The derivative of the cofactors' inner product with the second input.
+    /// The derivative of the inner product of the cofactors and the second input.
     CofactorSlope,
     /// The inverse.
     Inverse,
@@ -51,43 +51,42 @@ pub(crate) enum Decomposition {
     Solution,
     /// Lower triangular L of `A = L L^T`.
     Cholesky,
-    /// Q and R, of as many columns and rows as the lesser of A's extents.
+    /// Q with as many columns, and R with as many rows, as the lesser extent of A.
     Qr,
-    /// Q, square, and R.
+    /// Square Q, and R.
     CompleteQr,
-    /// Eigenvalues, ascending, and eigenvectors, of symmetric A.
+    /// Eigenvalues in ascending order and eigenvectors of symmetric A.
     Eigen,
-    /// U, S and Vh, of the lesser of A's extents.
+    /// U, S and Vh, reduced to the lesser extent of A.
     Svd,
-    /// U and Vh square.
+    /// U, S and Vh, with square U and Vh.
     FullSvd,
-    /// The pseudoinverse; the second input is the part of the greatest singular value up to which others are taken for
-    /// zeros.
+    /// The pseudoinverse. Singular values up to a fraction of the greatest, which is the second input, count as zero.
     PseudoInverse,
 }
 
-/// Computes the outputs, row-major, from a matrix of each input. Numbers are matrices of one element.
+/// Computes the outputs, row-major, from a matrix per input. Scalars are 1 x 1 matrices.
 type Routine = fn(&[Matrix]) -> Result<Vec<Vec<f64>>>;
 /// The derivative.
 type Derivative = fn(&GradientCall<'_>) -> Result<Vec<Option<Tensor>>>;
 
-/// The kernels made so far: equal ones share plans only if their functions are the same.
+/// The kernels created so far. Equal kernels share plans only if they share their functions, so they are reused.
 static KERNELS: LazyLock<Mutex<HashMap<(Decomposition, DType), CustomKernel>>> =
     LazyLock::new(Mutex::default);
 
 impl Decomposition {
-    /// Records it for tensors of `float32` or of `float64`, which are not empty.
+    /// Records it for nonempty tensors of `float32` or `float64`.
     pub(crate) fn record(self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let Some(first) = inputs.first() else {
-            return Err(Error::internal("linalg", "a decomposition of nothing"));
+            return Err(Error::internal("linalg", "the decomposition has no input"));
         };
         self.kernel(first.dtype())?.launch(inputs, &[])
     }
 
-    /// As [`Decomposition::record`], of what has one output.
+    /// As [`Decomposition::record`], for a decomposition with a single output.
     pub(crate) fn record_one(self, inputs: &[&Tensor]) -> Result<Tensor> {
         let mut outputs = self.record(inputs)?;
-        outputs.pop().ok_or_else(|| Error::internal("linalg", "a decomposition without a result"))
+        outputs.pop().ok_or_else(|| Error::internal("linalg", "the decomposition has no output"))
     }
 
     fn kernel(self, dtype: DType) -> Result<CustomKernel> {
@@ -166,15 +165,15 @@ impl Decomposition {
     }
 }
 
-/// The shape of an output of which a matrix of m by n makes these extents.
+/// The shape of an output whose last extents are a function of the matrix size, m by n.
 fn extents(of_matrix: impl Fn(usize, usize) -> Vec<usize> + Send + Sync + 'static) -> OutputShape {
     OutputShape::function(move |inputs| match inputs[0] {
         [batch @ .., m, n] => Ok(batch.iter().copied().chain(of_matrix(*m, *n)).collect()),
-        _ => Err(Error::internal("linalg", "a matrix has two dimensions")),
+        _ => Err(Error::internal("linalg", "expected a matrix")),
     })
 }
 
-/// Runs a routine on the matrices of a batch in turn.
+/// Runs a routine on each matrix of a batch.
 fn run<T: Element>(routine: Routine, call: HostCall<'_>) -> Result<()> {
     let HostCall { inputs, mut outputs, .. } = call;
     let batch = inputs[0].shape.len() - 2;
@@ -203,7 +202,7 @@ fn matrix_of<T: Element>(input: &HostInput<'_>, batch: usize, item: usize) -> Re
     Ok(Matrix { rows, columns, values: matrix })
 }
 
-/// What a matrix lacks for `op`.
+/// The error for a matrix that `op` cannot handle.
 fn failure(op: &'static str, message: &str) -> Error {
     Error::LinearAlgebra { op, message: message.to_owned() }
 }

@@ -1,9 +1,9 @@
-//! QR by Householder's reflections. Golub and Van Loan, Matrix Computations, 4th edition: algorithms 5.1.1 and 5.2.1.
+//! QR by Householder reflections. Golub and Van Loan, Matrix Computations, 4th edition: algorithms 5.1.1 and 5.2.1.
 
 use super::Matrix;
 use crate::{Result, interrupt};
 
-/// `I - factor v v^T` on the rows from `first` on.
+/// `I - factor v v^T`, applied to the rows from `first` on.
 struct Reflection {
     first: usize,
     vector: Vec<f64>,
@@ -11,7 +11,7 @@ struct Reflection {
 }
 
 impl Reflection {
-    /// Of columns `from` on.
+    /// Applies the reflection to the columns from `from` on.
     fn apply(&self, a: &mut Matrix, from: usize) {
         let mut sums = vec![0.0; a.columns - from];
         for (i, &v) in self.vector.iter().enumerate() {
@@ -26,8 +26,8 @@ impl Reflection {
     }
 }
 
-/// `A = Q R`: Q has `width` columns, R as many rows; `width` is the number of rows of A, or the lesser of its extents. A
-/// column's error is relative to that column, so columns of very different lengths do no harm.
+/// `A = Q R`: Q has `width` columns, R as many rows; `width` is the number of rows of A, or the lesser of its extents.
+/// The error of a column is relative to that column, so columns of very different lengths are harmless.
 pub(super) fn factor(a: &Matrix, width: usize) -> Result<(Matrix, Matrix)> {
     let mut r = a.clone();
     if !a.is_finite() {
@@ -40,11 +40,11 @@ pub(super) fn factor(a: &Matrix, width: usize) -> Result<(Matrix, Matrix)> {
         if vector[1..].iter().all(|&x| x == 0.0) {
             continue;
         }
-        // Neither squares nor their sum leave the range of numbers.
+        // Scale, so that neither the squares nor their sum overflow or underflow.
         let scale = vector.iter().fold(0.0, |greatest: f64, x| greatest.max(x.abs()));
         vector.iter_mut().for_each(|x| *x /= scale);
         let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
-        // Of the sign that adds to the first element.
+        // Choose the sign that avoids cancellation in the first element.
         let image = -length.copysign(vector[0]);
         vector[0] -= image;
         let factor = 2.0 / vector.iter().map(|x| x * x).sum::<f64>();
@@ -66,7 +66,7 @@ pub(super) fn factor(a: &Matrix, width: usize) -> Result<(Matrix, Matrix)> {
     Ok((q, r))
 }
 
-/// Q with as many columns as A has rows or columns, whichever are fewer.
+/// Q has as many columns as the lesser extent of A.
 pub(super) fn reduced(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     let a = &inputs[0];
     let (q, r) = factor(a, a.rows.min(a.columns))?;

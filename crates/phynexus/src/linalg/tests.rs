@@ -1,4 +1,4 @@
-//! Decompositions put together again, answers worked out by hand, and derivatives against finite differences.
+//! Reassembles decompositions, and checks against answers worked out by hand and derivatives by finite differences.
 
 use super::Decomposition;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     oracle::reference_device,
 };
 
-/// Numbers without order, of both signs.
+/// Irregular numbers of both signs.
 fn matrices(shape: &[usize]) -> Tensor {
     let (numbers, _) = values(shape, -1.0, 1.2);
     Tensor::from_slice(&numbers, shape, reference_device()).unwrap()
@@ -38,8 +38,8 @@ fn assert_orthonormal_columns(q: &Tensor) {
     assert_close(&product, &identity.broadcast_to(product.shape()).unwrap());
 }
 
-/// Ordinary matrices, and such as are hard: of low rank, of zeros, of columns of very different lengths, beyond the range
-/// of squares.
+/// Ordinary and difficult matrices: of low rank, zero, with columns of very different lengths, or with squares that
+/// overflow or underflow.
 fn hard(m: usize, n: usize) -> Vec<Tensor> {
     let plain = matrices(&[m, n]);
     let low = matrices(&[m, 1]).matmul(&matrices(&[1, n])).unwrap();
@@ -55,7 +55,7 @@ fn hard(m: usize, n: usize) -> Vec<Tensor> {
     ]
 }
 
-/// The same with elements up to 1.
+/// The matrices, scaled to elements of at most 1.
 fn scaled(x: &Tensor, by: &Tensor) -> Tensor {
     let greatest = by.abs().unwrap().max(&[], false).unwrap().item::<f64>().unwrap();
     x.div_scalar(if greatest > 0.0 { greatest } else { 1.0 }).unwrap()
@@ -69,7 +69,7 @@ fn singular_values_have_slopes_beyond_the_range_of_squares() {
         let a = matrices(&[4, 3]).mul_scalar(scale).unwrap().with_grad().unwrap();
         let (u, s, vh) = a.svd(false).unwrap();
         s.sum(&[], false).unwrap().backward().unwrap();
-        // The slope of their sum is the nearest matrix of orthonormal columns.
+        // The gradient of the sum of singular values is the nearest matrix with orthonormal columns.
         assert_close(&a.grad().unwrap(), &u.matmul(&vh).unwrap());
     }
 }
@@ -105,7 +105,7 @@ fn svd_is_put_together_again() {
             }
         }
     }
-    // Small singular values are as exact as great ones.
+    // Small singular values are as accurate as large ones.
     let graded = matrix(&[1.0, 0.0, 0.0, 1e-14], &[2, 2]);
     assert_eq!(graded.svdvals().unwrap().to_vec::<f64>().unwrap(), [1.0, 1e-14]);
 }
@@ -169,7 +169,7 @@ fn answers_by_hand() {
     assert_eq!(logarithm.item::<f64>().unwrap(), f64::NEG_INFINITY);
     assert_eq!(singular.matrix_rank(None).unwrap().item::<i64>().unwrap(), 1);
     assert_close(&singular.pinv(None).unwrap(), &singular.div_scalar(25.0).unwrap());
-    // Half of the greatest is taken for zero.
+    // Values up to half of the greatest count as zero.
     let part = matrix(&[0.5], &[]);
     let diagonal = matrix(&[4.0, 0.0, 0.0, 1.0], &[2, 2]);
     assert_close(&diagonal.pinv(Some(&part)).unwrap(), &matrix(&[0.25, 0.0, 0.0, 0.0], &[2, 2]));
@@ -195,7 +195,7 @@ fn what_does_not_exist_is_an_error() {
     assert!(matches!(matrices(&[2, 3]).inv(), Err(Error::Shape { op: "inv", .. })));
     assert!(matches!(matrices(&[3]).qr(false), Err(Error::Shape { op: "qr", .. })));
     assert!(matches!(singular.solve(&matrices(&[3])), Err(Error::Shape { op: "solve", .. })));
-    // No derivative, rather than a wrong one.
+    // An error rather than a wrong derivative.
     let wide = matrices(&[2, 3]).with_grad().unwrap();
     let tall = matrices(&[3, 2]).with_grad().unwrap();
     let results = [wide.qr(false).unwrap().1, tall.qr(true).unwrap().1, tall.svd(true).unwrap().1];
@@ -218,7 +218,7 @@ fn nan_and_infinities_end() {
             a.cholesky(false).unwrap().to_vec::<f64>(),
             Err(Error::LinearAlgebra { op: "cholesky", .. })
         ));
-        // Whatever follows from the numbers, it is an answer.
+        // Any result is fine, but it must not fail.
         let _ = (a.det().unwrap().to_vec::<f64>(), a.inv().unwrap().to_vec::<f64>());
     }
 }
@@ -254,7 +254,7 @@ fn nothing_has_a_decomposition() {
     }
 }
 
-/// 1, 2, 3, .. on the diagonal, and `x` added: singular values apart from each other.
+/// 1, 2, 3, .. on the diagonal, plus `x`: well separated singular values.
 fn apart(x: &Tensor) -> Result<Tensor> {
     let &[m, n] = x.shape() else { return Err(Error::internal("tests", "a matrix")) };
     let steps = Tensor::arange(1.0, n as f64 + 1.0, 1.0, x.dtype(), x.device())?;
@@ -291,7 +291,7 @@ fn determinants_of_singular_matrices_have_derivatives() {
         let factors = matrix(&left, &[n, rank]).matmul(&matrix(&right, &[rank, n])).unwrap();
         (factors.to_vec::<f64>().unwrap(), vec![n, n])
     };
-    // Of a lower rank than n - 1 the first derivative vanishes, of one lower than n - 2 the second.
+    // Below rank n - 1, the first derivative vanishes; below rank n - 2, the second one does.
     for (n, rank) in [(2, 1), (3, 2), (4, 3), (4, 2), (4, 1), (5, 3)] {
         check(&[product(n, rank)], 2, &|x| x[0].det());
     }
@@ -300,7 +300,7 @@ fn determinants_of_singular_matrices_have_derivatives() {
     let x = matrix(&[1.0, 2.0, 2.0, 4.0], &[2, 2]).with_grad().unwrap();
     x.det().unwrap().backward().unwrap();
     assert_close(&x.grad().unwrap(), &matrix(&[4.0, -2.0, -2.0, 1.0], &[2, 2]));
-    // A regular one beside it, with products that only leave the range of numbers together.
+    // A regular matrix next to it, whose products overflow only jointly.
     let two = matrix(&[1e200, 0.0, 0.0, 1e200, 0.0, 3.0, 0.0, 0.0], &[2, 2, 2]).with_grad().unwrap();
     two.det().unwrap().sum(&[], false).unwrap().backward().unwrap();
     let expected = matrix(&[1e200, 0.0, 0.0, 1e200, 0.0, 0.0, -3.0, 0.0], &[2, 2, 2]);
@@ -322,7 +322,7 @@ fn derivatives_of_orthogonal_factors() {
         check(&[values(&shape, -0.3, 0.3)], 2, &qr);
     }
     check(&[values(&[3, 3], -0.3, 0.3)], 1, &|x| apart(&x[0])?.qr(true).map(|(q, _)| q));
-    // The signs of vectors are open.
+    // The signs of the vectors are arbitrary.
     check(&[values(&[3, 3], -0.3, 0.3)], 1, &|x| {
         let (values, vectors) = apart(&x[0].add(&x[0].transpose(0, 1)?)?)?.eigh()?;
         let product = vectors.mul(&values.square()?)?.matmul(&vectors.transpose(0, 1)?)?;
@@ -338,14 +338,14 @@ fn derivatives_of_orthogonal_factors() {
         check(&[values(&shape, -0.3, 0.3)], 1, &|x| apart(&x[0])?.svdvals());
         check(&[values(&shape, -0.3, 0.3)], 2, &|x| apart(&x[0])?.pinv(None));
     }
-    // Of rank 2, whatever the factors are.
+    // Rank 2 for all factors.
     let factors = [values(&[4, 2], -1.0, 1.0), values(&[2, 3], -1.0, 1.0)];
     check(&factors, 1, &|x| apart(&x[0])?.matmul(&apart(&x[1])?)?.pinv(None));
 }
 
 #[test]
 fn equal_values_leave_a_derivative_of_what_has_one() {
-    // The sum of singular values, and of the squares of eigenvalues, at the identity.
+    // At the identity: the sum of singular values, and the sum of squared eigenvalues.
     let identity = Tensor::eye(3, 3, DType::F64, reference_device()).unwrap();
     let x = identity.with_grad().unwrap();
     x.svdvals().unwrap().sum(&[], false).unwrap().backward().unwrap();
@@ -353,7 +353,7 @@ fn equal_values_leave_a_derivative_of_what_has_one() {
     let x = identity.with_grad().unwrap();
     x.eigvalsh().unwrap().square().unwrap().sum(&[], false).unwrap().backward().unwrap();
     assert_close(&x.grad().unwrap(), &identity.mul_scalar(2.0).unwrap());
-    // A direction in a plane of equal values has none.
+    // A single direction in the eigenspace of equal values has no derivative.
     let x = identity.with_grad().unwrap();
     x.eigh().unwrap().1.mul(&matrices(&[3, 3])).unwrap().sum(&[], false).unwrap().backward().unwrap();
     assert!(x.grad().unwrap().to_vec::<f64>().unwrap().iter().any(|g| !g.is_finite()));

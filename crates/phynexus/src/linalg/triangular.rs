@@ -1,15 +1,15 @@
-//! Factors that are triangles: LU with partial pivoting and Cholesky's, and what follows from them. Golub and Van Loan,
-//! Matrix Computations, 4th edition: algorithms 3.4.1 and 4.2.1.
+//! Triangular factors: LU with partial pivoting, Cholesky, and functions based on them. Golub and Van Loan, Matrix
+//! Computations, 4th edition: algorithms 3.4.1 and 4.2.1.
 
 use super::{Matrix, failure};
 use crate::{Result, interrupt};
 
-/// `P A = L U`: L below the diagonal, where it has ones, U on and above it.
+/// `P A = L U`: L is below the diagonal and has a unit diagonal; U is on and above it.
 struct Lu {
     factors: Matrix,
     /// Row i of `P A` is row `order[i]` of A.
     order: Vec<usize>,
-    /// The determinant of P is -1.
+    /// True if the determinant of P is -1.
     odd: bool,
 }
 
@@ -48,7 +48,7 @@ impl Lu {
         (0..self.factors.rows).map(|i| self.factors[(i, i)])
     }
 
-    /// X of `A X = B`.
+    /// Solves `A X = B` for X.
     fn solve(&self, op: &'static str, b: &Matrix) -> Result<Matrix> {
         if self.diagonal().any(|pivot| pivot == 0.0) {
             return Err(failure(op, "a matrix is singular: it has no inverse"));
@@ -88,7 +88,7 @@ pub(super) fn determinant(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     Ok(vec![vec![if lu.odd { -product } else { product }]])
 }
 
-/// The determinant's sign, and the logarithm of its magnitude.
+/// The sign of the determinant, and the logarithm of its absolute value.
 pub(super) fn log_determinant(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     let lu = factor(&inputs[0])?;
     let sign_of = |pivot: f64| if pivot == 0.0 { 0.0 } else { pivot.signum() };
@@ -97,14 +97,14 @@ pub(super) fn log_determinant(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     Ok(vec![vec![if lu.odd { -sign } else { sign }], vec![logarithm]])
 }
 
-/// The cofactors of a matrix that is far from singular; `None` of others, where the inverse has lost its digits.
+/// The cofactors of a matrix that is far from singular; `None` for others, for which the inverse loses accuracy.
 pub(super) fn regular_cofactors(a: &Matrix) -> Result<Option<Matrix>> {
     let lu = factor(a)?;
     let (least, greatest) = lu
         .diagonal()
         .fold((f64::INFINITY, 0.0f64), |(least, greatest), p| (least.min(p.abs()), greatest.max(p.abs())));
     let product: f64 = lu.diagonal().product();
-    // Also not where the determinant leaves the range of numbers: products without one factor may be within it.
+    // Nor if the determinant overflows or underflows: products without one factor may still be representable.
     if !(least > 1e-6 * greatest && product.is_normal()) {
         return Ok(None);
     }
@@ -123,7 +123,7 @@ pub(super) fn solution(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     Ok(vec![factor(&inputs[0])?.solve("solve", &inputs[1])?.values])
 }
 
-/// L of `A = L L^T`; of A the lower triangle is read.
+/// L of `A = L L^T`. Only the lower triangle of A is read.
 pub(super) fn cholesky(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
     let a = &inputs[0];
     let mut l = Matrix::filled(a.rows, a.rows, 0.0);
@@ -137,7 +137,7 @@ pub(super) fn cholesky(inputs: &[Matrix]) -> Result<Vec<Vec<f64>>> {
             } else if rest > 0.0 {
                 rest.sqrt()
             } else {
-                return Err(failure("cholesky", "a matrix is not positive definite: it has no such factor"));
+                return Err(failure("cholesky", "a matrix is not positive definite"));
             };
         }
     }

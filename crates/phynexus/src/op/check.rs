@@ -1,4 +1,4 @@
-//! The rules of a well-formed graph: what every op requires of its operands and its node.
+//! The rules of a well-formed graph: the requirements of every op on its operands and its result.
 
 use super::{
     Combine, ConvKind, Geometry, Op, PoolKind, ScatterMode,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{DType, Error, Result, text::show_shape};
 
-/// Checks that inputs come before their users and that every node's shape and dtype are what its op gives.
+/// Checks that inputs precede their users, and that the shape and dtype of every node match its op.
 pub fn check(ir: &Ir) -> Result<()> {
     for (id, node) in ir.nodes.iter().enumerate() {
         let broken = |what: &str| {
@@ -19,7 +19,7 @@ pub fn check(ir: &Ir) -> Result<()> {
             Error::internal("graph", message)
         };
         if node.inputs.iter().any(|&input| input as usize >= id) {
-            return Err(broken("its inputs do not come before it"));
+            return Err(broken("its inputs do not precede it"));
         }
         let inputs: Vec<&IrNode> = node.inputs.iter().map(|&input| ir.node(input)).collect();
         check_node(node, &inputs).map_err(broken)?;
@@ -107,7 +107,7 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
             let grown = |(&(before, after), (&from, &to)): (&(usize, usize), (&usize, &usize))| {
                 before + from + after == to
             };
-            need(padding.len() == rank && inputs[0].shape.len() == rank, "a padding an axis")?;
+            need(padding.len() == rank && inputs[0].shape.len() == rank, "expected one padding per axis")?;
             need(
                 padding.iter().zip(inputs[0].shape.iter().zip(&node.shape)).all(grown),
                 "not the padded shape",
@@ -117,7 +117,7 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
             same_dtype()?;
             need(
                 start.len() == rank && step.len() == rank && inputs[0].shape.len() == rank,
-                "a start and a step an axis",
+                "expected one start and step per axis",
             )?;
             let inside = |axis: usize| {
                 let last = start[axis] as i128 + step[axis] as i128 * (node.shape[axis] as i128 - 1);
@@ -169,7 +169,7 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
             need(matches!(combine, Combine::Max | Combine::Min), "only extremes have a place")?;
             need(node.dtype == DType::I64, "places are int64")?;
             need(reduced(&inputs[0].shape, &node.shape, |a| a == *axis), "not the reduced shape")?;
-            need(node.is_empty() || !inputs[0].is_empty(), "an empty axis has no extreme")
+            need(node.is_empty() || !inputs[0].is_empty(), "an empty axis has no maximum or minimum")
         }
         Op::Scan { combine, axis, .. } => {
             same_dtype()?;
@@ -207,7 +207,7 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
         Op::SearchSorted { .. } => {
             need(inputs[0].shape.len() == 1 && inputs[1].shape.len() == 1, "vectors only")?;
             need(inputs[0].dtype == inputs[1].dtype && node.dtype == DType::I64, "wrong dtypes")?;
-            need(inputs[1].shape == node.shape, "a position a value")
+            need(inputs[1].shape == node.shape, "expected one position per value")
         }
         Op::Dot => {
             let (a, b) = (inputs[0], inputs[1]);
@@ -243,7 +243,7 @@ fn check_node(node: &IrNode, inputs: &[&IrNode]) -> Check {
             let dtype = if *kind == PoolKind::ArgMax { DType::I64 } else { inputs[0].dtype };
             need(node.dtype == dtype, "not the dtype this pooling gives")?;
             let sums = matches!(kind, PoolKind::Sum | PoolKind::Spread);
-            need(!(sums && node.dtype == DType::Bool), "truth values have no sum")?;
+            need(!(sums && node.dtype == DType::Bool), "bool cannot be summed")?;
             check_geometry(geometry, &x.shape, &y.shape)?;
             need(x.shape[1] == y.shape[1], "pooling keeps channels")
         }
@@ -254,7 +254,7 @@ fn reduced(from: &[usize], to: &[usize], is_reduced: impl Fn(usize) -> bool) -> 
     from.len() == to.len() && (0..to.len()).all(|a| to[a] == if is_reduced(a) { 1 } else { from[a] })
 }
 
-/// The number of spatial dimensions.
+/// Checks a geometry, and returns the number of spatial dimensions.
 fn check_geometry(geometry: &Geometry, x: &[usize], y: &[usize]) -> Result<usize, &'static str> {
     let spatial = geometry.kernel.len();
     need(

@@ -1,6 +1,6 @@
-//! Formulas over terms whose shapes and dtypes are known to fit: what gradient rules and composite bodies are written
-//! in. `x * 2.0 + y.exp()` records the same nodes as the checked methods of `Tensor`, without their checks. The first
-//! error is kept and returned at the end.
+//! Formulas over terms whose shapes and dtypes are known to fit, as used by gradient rules and composite bodies. `x *
+//! 2.0 + y.exp()` records the same nodes as the checked methods of `Tensor`, without their checks. The first error is
+//! stored and returned at the end.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 use super::{Axes, Binary, Combine, IndexRange, Op, ScatterMode, Unary, composite::tf32, term::Term};
 use crate::{DType, Error, Result, Scalar, shape::Dims};
 
-/// A term under construction, or the first error on the way. Operands of binary operations have one rank and dtype;
-/// axes of size 1 stretch.
+/// A term under construction, or the first error. Operands of binary operations must have the same rank and dtype; axes
+/// of size 1 are broadcast.
 #[derive(Clone)]
 pub(crate) struct Formula(Result<Term>);
 
@@ -26,7 +26,7 @@ impl From<Result<Term>> for Formula {
 }
 
 impl Formula {
-    /// The formula that starts from this value.
+    /// Starts a formula from this value.
     pub(crate) fn of(value: impl Into<Formula>) -> Formula {
         value.into()
     }
@@ -36,12 +36,12 @@ impl Formula {
         self.0
     }
 
-    /// A tensor of this shape whose every element is `value`, on this formula's device.
+    /// A tensor of this shape filled with `value`, on this formula's device.
     pub(crate) fn constant(&self, dtype: DType, shape: &[usize], value: Scalar) -> Formula {
         self.then(|t| t.record_beside(Op::Constant(value.cast(dtype)), dtype, shape.into(), &[]))
     }
 
-    /// The index along `axis` in this shape, on this formula's device.
+    /// A tensor of this shape with the index along `axis`, on this formula's device.
     pub(crate) fn iota(&self, dtype: DType, shape: &[usize], axis: usize) -> Formula {
         self.then(|t| t.record_beside(Op::Iota { axis }, dtype, shape.into(), &[]))
     }
@@ -51,12 +51,12 @@ impl Formula {
         self.then(|t| Formula::of(t).constant(t.dtype(), t.shape(), value.into()).0)
     }
 
-    /// The index along `axis`, in this formula's shape.
+    /// A tensor of this formula's shape with the index along `axis`.
     pub(crate) fn iota_like(&self, dtype: DType, axis: usize) -> Formula {
         self.then(|t| Formula::of(t).iota(dtype, t.shape(), axis).0)
     }
 
-    /// The same numbers in the dtype in which a body computes: `float32` for 16-bit floats.
+    /// Converts to the compute dtype: `float32` for 16-bit floats.
     pub(crate) fn wide(term: &Term) -> Formula {
         Formula::of(term).cast(term.dtype().compute())
     }
@@ -73,12 +73,12 @@ impl Formula {
         self.then(|t| Term::record(op, t.dtype(), shape(t), &[t]))
     }
 
-    /// A function of each element.
+    /// Applies an elementwise function of one argument.
     pub(crate) fn unary(&self, function: Unary) -> Formula {
         self.then(|t| Term::record(Op::Unary(function), function.result(t.dtype()), t.shape().into(), &[t]))
     }
 
-    /// A function of each pair of elements.
+    /// Applies an elementwise function of two arguments.
     pub(crate) fn binary(&self, function: Binary, other: &Formula) -> Formula {
         let (a, b) = match (&self.0, &other.0) {
             (Ok(a), Ok(b)) => (a, b),
@@ -92,7 +92,7 @@ impl Formula {
         Formula(record())
     }
 
-    /// `self` (a `bool` tensor) chooses between the elements of two others.
+    /// Selects elements of `then` where `self` (`bool`) is true, of `otherwise` elsewhere.
     pub(crate) fn choose(&self, then: &Formula, otherwise: &Formula) -> Formula {
         let record = || {
             let (condition, then, otherwise) = (self.0.clone()?, then.0.clone()?, otherwise.0.clone()?);
@@ -109,7 +109,7 @@ impl Formula {
         condition.choose(self, &self.like(0.0))
     }
 
-    /// Another dtype.
+    /// Converts to another dtype.
     pub(crate) fn cast(&self, dtype: DType) -> Formula {
         self.then(|t| {
             if t.dtype() == dtype {
@@ -119,7 +119,7 @@ impl Formula {
         })
     }
 
-    /// Axes combined to size 1.
+    /// Reduces axes to size 1.
     pub(crate) fn reduce(&self, combine: Combine, axes: Axes) -> Formula {
         let shrink = |t: &Term| {
             t.shape().iter().enumerate().map(|(axis, &d)| if axes.contains(axis) { 1 } else { d }).collect()
@@ -127,17 +127,17 @@ impl Formula {
         self.node(Op::Reduce { combine, axes }, shrink)
     }
 
-    /// The sum over axes, which become size 1.
+    /// Sums over axes, which become size 1.
     pub(crate) fn sum(&self, axes: Axes) -> Formula {
         self.reduce(Combine::Sum, axes)
     }
 
-    /// The running combination along an axis.
+    /// The cumulative combination along an axis.
     pub(crate) fn scan(&self, combine: Combine, axis: usize, reverse: bool) -> Formula {
         self.node(Op::Scan { combine, axis, reverse }, |t| t.shape().into())
     }
 
-    /// The same elements in row-major order, another shape.
+    /// Changes the shape; elements keep their row-major order.
     pub(crate) fn reshape(&self, shape: &[usize]) -> Formula {
         self.then(|t| {
             if t.shape() == shape {
@@ -153,7 +153,7 @@ impl Formula {
         self.node(Op::Permute(order), |t| permutation.iter().map(|&axis| t.shape()[axis]).collect())
     }
 
-    /// The last two axes exchanged.
+    /// Swaps the last two axes.
     pub(crate) fn transpose(&self) -> Formula {
         self.then(|t| {
             let mut order: SmallVec<[usize; 8]> = (0..t.rank()).collect();
@@ -164,7 +164,7 @@ impl Formula {
         })
     }
 
-    /// Axes of size 1 repeated to `shape` (of the same rank).
+    /// Broadcasts axes of size 1 to `shape` (of the same rank).
     pub(crate) fn expand(&self, shape: &[usize]) -> Formula {
         self.then(|t| expanded(t, shape))
     }
@@ -184,7 +184,7 @@ impl Formula {
         })
     }
 
-    /// One index along `axis`, which goes away.
+    /// Selects one index along `axis`, and removes the axis.
     pub(crate) fn select(&self, axis: usize, index: usize) -> Formula {
         self.narrow(axis, index, 1).then(|t| {
             let mut shape: Dims = t.shape().into();
@@ -193,7 +193,7 @@ impl Formula {
         })
     }
 
-    /// The elements in reverse order along `axis`.
+    /// Reverses the elements along `axis`.
     pub(crate) fn flip(&self, axis: usize) -> Formula {
         self.then(|t| {
             let mut start = Dims::from_elem(0, t.rank());
@@ -204,7 +204,7 @@ impl Formula {
         })
     }
 
-    /// Elements of this value added around, `(before, after)` an axis.
+    /// Pads with this value: one `(before, after)` pair per axis.
     pub(crate) fn pad(&self, padding: &[(usize, usize)], value: impl Into<Scalar>) -> Formula {
         self.then(|t| {
             if padding.iter().all(|&p| p == (0, 0)) {
@@ -216,7 +216,7 @@ impl Formula {
         })
     }
 
-    /// Elements added before and after one axis.
+    /// Pads one axis before and after.
     pub(crate) fn pad_axis(
         &self,
         axis: usize,
@@ -231,12 +231,12 @@ impl Formula {
         })
     }
 
-    /// Tensors one after another along `axis`.
+    /// Concatenates tensors along `axis`.
     pub(crate) fn cat(parts: &[Formula], axis: usize) -> Formula {
         let record = || {
             let parts: Vec<Term> = parts.iter().map(|p| p.0.clone()).collect::<Result<_>>()?;
             let [first, rest @ ..] = parts.as_slice() else {
-                return Err(Error::internal("cat", "nothing to concatenate"));
+                return Err(Error::internal("cat", "expected at least one part"));
             };
             if rest.is_empty() {
                 return Ok(first.clone());
@@ -248,12 +248,12 @@ impl Formula {
         Formula(record())
     }
 
-    /// The matrix product over the last two axes; leading axes are equal.
+    /// The matrix product over the last two axes; the leading axes must be equal.
     pub(crate) fn dot(&self, other: &Formula) -> Formula {
         self.product(other, false)
     }
 
-    /// The same, of factors that may be rounded to TF32 if `may_round`.
+    /// As [`Formula::dot`], but factors may be rounded to TF32 if `may_round`.
     pub(crate) fn product(&self, other: &Formula, may_round: bool) -> Formula {
         let record = || {
             let (a, b) = (self.0.clone()?, other.0.clone()?);
@@ -264,7 +264,7 @@ impl Formula {
         Formula(record())
     }
 
-    /// Rows of `self [N, D]` at `index [M]`.
+    /// Selects rows of `self [N, D]` at `index [M]`.
     pub(crate) fn gather(&self, index: &Formula, range: IndexRange) -> Formula {
         let record = || {
             let (x, index) = (self.0.clone()?, index.0.clone()?);
@@ -274,7 +274,7 @@ impl Formula {
         Formula(record())
     }
 
-    /// `self [N, D]` with rows at `index [M]` updated by `updates [M, D]`.
+    /// Updates rows of `self [N, D]` at `index [M]` by `updates [M, D]`.
     pub(crate) fn scatter(
         &self,
         (mode, range): (ScatterMode, IndexRange),
@@ -307,9 +307,9 @@ impl Formula {
         }
     }
 
-    /// The logistic function `1 / (1 + exp(-x))`, of floats. It is `e / (1 + e)` or `1 / (1 + e)` with `e = exp(-|x|)`, so
-    /// that nothing overflows, here or in a derivative. The absolute value is a choice by the sign, for `abs` has no
-    /// slope at 0.
+    /// The logistic function `1 / (1 + exp(-x))` of floats. It is computed as `e / (1 + e)` or `1 / (1 + e)` with `e =
+    /// exp(-|x|)`, so neither it nor its derivatives overflow. The absolute value is a selection by sign, because the
+    /// derivative of `abs` at 0 is 0.
     pub(crate) fn sigmoid(&self) -> Formula {
         let negative = self.lt(&self.like(0.0));
         let e = negative.choose(self, &-self).exp();
@@ -322,7 +322,7 @@ impl Formula {
     }
 }
 
-/// The shape both stretch to, rank by rank.
+/// The common shape of two terms of the same rank, by broadcasting.
 fn stretched(a: &Term, b: &Term) -> Result<Dims> {
     if a.rank() != b.rank() || a.dtype() != b.dtype() {
         let found = format!("{} {:?} with {} {:?}", a.dtype(), a.shape(), b.dtype(), b.shape());
@@ -336,7 +336,7 @@ fn expanded(t: &Term, shape: &[usize]) -> Result<Term> {
         return Ok(t.clone());
     }
     if t.rank() != shape.len() || t.shape().iter().zip(shape).any(|(&d, &s)| d != s && d != 1) {
-        return Err(Error::internal("formula", format!("{:?} does not stretch to {shape:?}", t.shape())));
+        return Err(Error::internal("formula", format!("{:?} cannot be broadcast to {shape:?}", t.shape())));
     }
     Term::record(Op::Expand, t.dtype(), shape.into(), &[t])
 }

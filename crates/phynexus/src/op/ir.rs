@@ -1,4 +1,4 @@
-//! The graph as plain data: what rewrites, the scheduler and the oracle read. A node's inputs come before it.
+//! The graph as plain data, as used by rewrites, the scheduler and the oracle. The inputs of a node precede it.
 
 use smallvec::SmallVec;
 
@@ -14,7 +14,7 @@ pub type Id = u32;
 /// An operation applied to earlier nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IrNode {
-    /// What is done.
+    /// The operation.
     pub op: Op,
     /// The result's element type.
     pub dtype: DType,
@@ -25,11 +25,11 @@ pub struct IrNode {
 }
 
 impl IrNode {
-    /// Dtype and shape of the result.
+    /// The dtype and shape of the result.
     pub fn tensor_type(&self) -> TensorType<'_> {
         TensorType::new(self.dtype, &self.shape)
     }
-    /// Elements of the result.
+    /// The number of elements of the result.
     pub fn len(&self) -> usize {
         element_count(&self.shape)
     }
@@ -37,16 +37,16 @@ impl IrNode {
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)
     }
-    /// Bytes of the result.
+    /// The size of the result in bytes.
     pub fn bytes(&self) -> usize {
         self.len() * self.dtype.size()
     }
 }
 
-/// A graph: nodes in topological order, the leaves (`Op::Buffer`) in slot order, and what is asked for.
+/// A graph: nodes in topological order, leaves (`Op::Buffer`) in slot order, and outputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ir {
-    /// The nodes; every input's id is smaller than the node's.
+    /// The nodes. The id of every input is smaller than the node's.
     pub nodes: Vec<IrNode>,
     /// Leaf `i` is bound to slot `i`.
     pub leaves: Vec<Id>,

@@ -1,4 +1,4 @@
-//! The op set: one row an operation. What each row means, exactly, is the oracle's code ([`crate::oracle`]).
+//! The op set, one variant per operation. Their exact semantics are defined by the oracle ([`crate::oracle`]).
 
 mod binary;
 mod elementwise;
@@ -29,7 +29,7 @@ pub use term::TensorType;
 use crate::{Scalar, shape::Dims};
 use custom::CustomCall;
 
-/// What a scatter does where an update meets an element.
+/// How a scatter combines an update with an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum ScatterMode {
@@ -38,12 +38,12 @@ pub enum ScatterMode {
     Combine(Combine),
 }
 
-/// What is known of the indices of a gather or a scatter when it is recorded.
+/// What is known about the indices of a gather or scatter when it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IndexRange {
-    /// Nothing: the device looks, and one that is out of range is an error.
+    /// Nothing: the device checks them, and an index out of range is an error.
     Unknown,
-    /// All are in range: a GPU does not look, and the host need not wait for what it found.
+    /// All are in range: a GPU skips the check, and the host need not wait for its result.
     Known,
 }
 
@@ -52,7 +52,7 @@ pub enum IndexRange {
 pub struct Axes(pub u64);
 
 impl Axes {
-    /// The set of these axes.
+    /// Creates the set of these axes.
     pub fn of(axes: impl IntoIterator<Item = usize>) -> Axes {
         Axes(axes.into_iter().fold(0, |set, axis| set | 1 << axis))
     }
@@ -66,14 +66,14 @@ impl Axes {
     }
 }
 
-/// The geometry of a convolution or a pooling window over the trailing spatial dimensions.
+/// The geometry of a convolution or pooling window over the trailing spatial dimensions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
-    /// The window's extents (the filter's spatial shape).
+    /// The extents of the window (the filter's spatial shape).
     pub kernel: Dims,
     /// Steps between windows.
     pub stride: Dims,
-    /// Steps between a window's elements.
+    /// Steps between the elements of a window.
     pub dilation: Dims,
     /// Padding before and after each spatial dimension.
     pub padding: SmallVec<[(usize, usize); 3]>,
@@ -82,8 +82,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The output's extent along spatial dimension `d` for an input of extent `size`; `None` if the window does not
-    /// fit: `floor((size + padding - dilation * (kernel - 1) - 1) / stride) + 1`.
+    /// The extent of the output along spatial dimension `d` for an input of extent `size`: `floor((size + padding -
+    /// dilation * (kernel - 1) - 1) / stride) + 1`. `None` if the window does not fit.
     pub fn output_size(&self, d: usize, size: usize) -> Option<usize> {
         let padded = size.checked_add(self.padding[d].0)?.checked_add(self.padding[d].1)?;
         let window = self.dilation[d].checked_mul(self.kernel[d].checked_sub(1)?)?.checked_add(1)?;
@@ -91,143 +91,145 @@ impl Geometry {
     }
 }
 
-/// A convolution and its two gradients: one bilinear form `sum(y * conv(x, w))`, solved for each of the three.
+/// A convolution and its two gradients: the bilinear form `sum(y * conv(x, w))`, solved for each of its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConvKind {
-    /// Inputs x `[N, C, spatial..]`, w `[O, C / groups, kernel..]`; result `[N, O, out..]`.
+    /// Inputs x `[N, C, spatial..]` and w `[O, C / groups, kernel..]`; the result is `[N, O, out..]`.
     Forward,
-    /// Inputs y `[N, O, out..]`, w; result has x's shape. Also the transposed convolution.
+    /// Inputs y `[N, O, out..]` and w; the result has x's shape. Also the transposed convolution.
     InputGradient,
-    /// Inputs x, y; result has w's shape.
+    /// Inputs x and y; the result has w's shape.
     FilterGradient,
 }
 
-/// Pooling and what its gradients need.
+/// Pooling, and the operations that its gradients need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PoolKind {
-    /// The greatest element of each window; padding never wins.
+    /// The maximum of each window; padding is ignored.
     Max,
-    /// The flat position of that element within its plane of spatial dimensions, `int64`; the first of equals.
+    /// The flat position (`int64`) of the maximum within its spatial plane; the first of equal elements.
     ArgMax,
     /// The sum of each window; padding counts as zero.
     Sum,
-    /// The adjoint of `Sum`: every output element is added to its window's positions; result has the input's shape.
+    /// The adjoint of `Sum`: adds every element to the positions of its window. The result has the shape of the
+    /// pooling's input.
     Spread,
 }
 
-/// An operation. The node's shape and dtype are the result's.
+/// An operation. Shape and dtype of the result are those of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Every element is this scalar.
+    /// A tensor filled with this scalar.
     Constant(Scalar),
-    /// A tensor that already has its data: a leaf.
+    /// A leaf: a tensor that already has its data.
     Buffer,
-    /// The index along `axis`.
+    /// Each element is its index along `axis`.
     Iota {
-        /// The axis that counts.
+        /// The axis.
         axis: usize,
     },
     /// Random 32-bit words (`uint32`). The input is `uint32 [4]`: a key of two words and a 64-bit counter c, low word
     /// first. Word i is half `i % 2` of Threefry-2x32-20 with that key at counter `c + i / 2` (words: low, high).
     RandomBits,
 
-    /// Same elements in row-major order, another shape.
+    /// Changes the shape; elements keep their row-major order.
     Reshape,
     /// Axis i of the result is axis `permutation[i]` of the input.
     Permute(SmallVec<[u8; 8]>),
-    /// Axes of size 1 repeated to the node's shape (same rank).
+    /// Broadcasts axes of size 1 to the node's shape (of the same rank).
     Expand,
-    /// Elements added around, `(before, after)` an axis.
+    /// Pads with a value.
     Pad {
-        /// Counts an axis.
+        /// One `(before, after)` pair per axis.
         padding: SmallVec<[(usize, usize); 4]>,
-        /// What the new elements are.
+        /// The value of the padding.
         value: Scalar,
     },
-    /// `x[start : : step]` along every axis, as many as the node's shape says; a negative step runs backwards.
+    /// `x[start : : step]` along every axis, with the number of elements from the node's shape. A negative step runs
+    /// backwards.
     Slice {
-        /// The first index an axis.
+        /// The first index along each axis.
         start: Dims,
-        /// The step an axis, not 0.
+        /// The step along each axis; not 0.
         step: SmallVec<[isize; 4]>,
     },
-    /// Inputs one after another along `axis`.
+    /// Concatenates the inputs along `axis`.
     Cat {
         /// The axis.
         axis: usize,
     },
 
-    /// A function of each element.
+    /// An elementwise function of one argument.
     Unary(Unary),
-    /// A function of each pair of elements; operands have the node's shape.
+    /// An elementwise function of two arguments; operands have the node's shape.
     Binary(Binary),
-    /// inputs: condition (`bool`), then, else.
+    /// Inputs: condition (`bool`), value if true, value if false.
     Where,
-    /// Another dtype, as [`Scalar::cast`]: floats to integers truncate, saturate at 64 bits and wrap (NaN gives 0),
-    /// integers wrap, to `bool` is `!= 0`.
+    /// Converts the dtype, as [`Scalar::cast`]. Floats are truncated to integers: they saturate at 64 bits, then wrap,
+    /// and NaN gives 0. Integers wrap. Conversion to `bool` is `!= 0`.
     Cast,
-    /// The same bits read as another dtype of the same size.
+    /// Reinterprets the bits as another dtype of the same size.
     Bitcast,
 
-    /// Axes combined to size 1. Sums and products of 16-bit floats are accumulated in `f32`.
+    /// Reduces axes to size 1. Sums and products of 16-bit floats are accumulated in `f32`.
     Reduce {
-        /// How.
+        /// The combination.
         combine: Combine,
-        /// Which axes.
+        /// The reduced axes.
         axes: Axes,
     },
-    /// The index (`int64`) of the greatest or least element along an axis, which becomes size 1; the first of equals;
-    /// NaN counts as the extreme.
+    /// The index (`int64`) of the maximum or minimum along an axis, which becomes size 1. The first of equal elements
+    /// wins; NaN counts as the extreme.
     ArgReduce {
         /// `Max` or `Min`.
         combine: Combine,
         /// The axis.
         axis: usize,
     },
-    /// Running combination along an axis, including the element itself.
+    /// The cumulative combination along an axis (inclusive).
     Scan {
-        /// How.
+        /// The combination.
         combine: Combine,
         /// The axis.
         axis: usize,
-        /// From the end towards the start.
+        /// If true, from the end towards the start.
         reverse: bool,
     },
-    /// Inputs x `[N, D]`, index `[M]` (any integer dtype, -N to N-1): rows of x, `[M, D]`.
+    /// Inputs x `[N, D]` and index `[M]` (any integer dtype, -N to N-1): selects rows of x, `[M, D]`.
     Gather(IndexRange),
-    /// Inputs x `[N, D]`, index `[M]`, updates `[M, D]`: x with rows updated, in index order.
+    /// Inputs x `[N, D]`, index `[M]` and updates `[M, D]`: x with rows updated, in index order.
     Scatter(ScatterMode, IndexRange),
-    /// The positions (`int64`) that sort the last axis; stable; NaN is the greatest.
+    /// The positions (`int64`) that sort the last axis. The sort is stable; NaN counts as the greatest.
     ArgSort {
-        /// From the greatest to the least.
+        /// If true, from the greatest to the least.
         descending: bool,
     },
-    /// Inputs sorted `[N]`, values `[M]`: where each value would be inserted, `int64`.
+    /// Inputs sorted `[N]` and values `[M]`: the positions (`int64`) at which the values would be inserted.
     SearchSorted {
-        /// After equal elements rather than before.
+        /// If true, after equal elements rather than before.
         right: bool,
     },
 
-    /// `[.., M, K]` times `[.., K, N]`: leading dimensions equal. Sums are accumulated in `f32` for 16-bit floats and
-    /// in the node's dtype otherwise (so `int8` operands with an `int32` node give exact products).
+    /// Matrix product `[.., M, K]` times `[.., K, N]` with equal leading dimensions. Sums are accumulated in `f32` for
+    /// 16-bit floats and in the node's dtype otherwise (so `int8` operands with an `int32` node give exact products).
     Dot,
     /// A convolution over trailing spatial dimensions, or one of its gradients.
     Conv(ConvKind, Geometry),
     /// Pooling over trailing spatial dimensions of `[N, C, spatial..]`.
     Pool(PoolKind, Geometry),
 
-    /// A named operation with a body of other operations.
+    /// A named operation whose body consists of other operations.
     Composite(Composite),
-    /// A launch of a kernel written by a user: what its source does.
+    /// A launch of a user-written kernel.
     Custom(CustomCall),
-    /// The same data on the node's device.
+    /// Copies the data to the node's device.
     Copy,
-    /// The same values laid out row-major in a buffer of their own.
+    /// Copies the values to a row-major buffer.
     Contiguous,
 }
 
 impl Op {
-    /// The op's name in messages and listings.
+    /// The name of the op in messages and listings.
     pub fn name(&self) -> &'static str {
         match self {
             Op::Constant(_) => "constant",
@@ -268,7 +270,7 @@ impl Op {
         }
     }
 
-    /// The operation, without the leave to round its factors.
+    /// The operation without permission to round its factors.
     pub fn exact(&self) -> &Op {
         match self {
             Op::Composite(Composite::Tf32 { op, .. }) => op,
@@ -276,12 +278,12 @@ impl Op {
         }
     }
 
-    /// True for ops that only say where an element is found: they cost nothing inside a kernel.
+    /// True for ops that only change where an element is read: they are free inside a kernel.
     pub fn is_view(&self) -> bool {
         matches!(self, Op::Reshape | Op::Permute(_) | Op::Expand | Op::Slice { .. })
     }
 
-    /// True for ops whose every output element depends on the elements at one place of their inputs.
+    /// True for ops whose output elements depend only on the input elements at the same position.
     pub fn is_elementwise(&self) -> bool {
         matches!(self, Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Cast | Op::Bitcast)
     }

@@ -1,17 +1,17 @@
-//! Functions in `f64` that the standard library lacks, or has with fewer digits.
+//! Functions in `f64` that the standard library lacks, or computes less accurately.
 
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, PI};
 
-/// The error function, within 2 units in the last place: its Taylor series near 0 and, beyond, one less the continued
-/// fraction of the complement (Abramowitz and Stegun 7.1.5 and 7.1.14).
+/// The error function, within 2 ULP. Uses the Taylor series near 0 and, farther out, one minus the continued fraction
+/// of the complement (Abramowitz and Stegun 7.1.5 and 7.1.14).
 pub fn erf(x: f64) -> f64 {
     let a = x.abs();
     let square = a * a;
     if x.is_nan() || a == 0.0 {
         x
     } else if a < 0.9 {
-        // erf(a) = 2 / sqrt(pi) * sum over n of (-1)^n a^(2n+1) / (n! (2n+1)), where a itself is left out of the sum and
-        // added last: the errors are those of the small rest.
+        // erf(a) = 2 / sqrt(pi) * sum over n of (-1)^n a^(2n+1) / (n! (2n+1)). The first term, a, is added last, so the
+        // error is relative to the small remainder.
         let (mut power, mut rest, mut n) = (a, 0.0, 1.0);
         while power.abs() > a * 1e-18 {
             power *= -square / n;
@@ -29,23 +29,23 @@ pub fn erf(x: f64) -> f64 {
     }
 }
 
-/// sin(pi x) / (pi x), which is 1 at 0: by the distance to the nearest whole number, so that no digits are lost.
+/// sin(pi x) / (pi x), and 1 at 0. Uses the distance to the nearest integer to avoid cancellation.
 pub fn sinc(x: f64) -> f64 {
     let nearest = x.round();
     let sign = if nearest % 2.0 == 0.0 { 1.0 } else { -1.0 };
     if x == 0.0 { 1.0 } else { sign * (PI * (x - nearest)).sin() / (PI * x) }
 }
 
-/// From here on `asinh` and `acosh` are ln(2 x) to the last digit, while squares come near overflow.
+/// Above this, `asinh` and `acosh` equal ln(2 x) to the last digit, while squares approach overflow.
 const LARGE: f64 = 1e100;
 
-/// The inverse hyperbolic sine. The standard library's form overflows above 1e154.
+/// The inverse hyperbolic sine. The standard library's version overflows above 1e154.
 pub fn asinh(x: f64) -> f64 {
     if x.abs() > LARGE { (x.abs().ln() + LN_2).copysign(x) } else { x.asinh() }
 }
 
-/// The inverse hyperbolic cosine, in a form that keeps the digits of x - 1 near 1, which the standard library's loses; it
-/// overflows above 1e154 too.
+/// The inverse hyperbolic cosine, in a form that preserves the digits of x - 1 near 1. The standard library's version
+/// loses them, and overflows above 1e154.
 pub fn acosh(x: f64) -> f64 {
     let t = x - 1.0;
     if x > LARGE {

@@ -1,11 +1,11 @@
-//! The layout of views of data.
+//! The memory layout of views.
 
 use smallvec::SmallVec;
 
 use super::Op;
 use crate::shape::Layout;
 
-/// The layout of a view of laid-out data, if strides can say it.
+/// The layout of a view, if strides can express it.
 pub(crate) fn view_layout(op: &Op, shape: &[usize], input: &Layout) -> Option<Layout> {
     match op {
         Op::Reshape => reshape_layout(shape, input),
@@ -36,13 +36,13 @@ pub(crate) fn view_layout(op: &Op, shape: &[usize], input: &Layout) -> Option<La
     }
 }
 
-/// Strides that lay the same elements out as `shape`, if there are any (the rule of NumPy's no-copy reshape).
+/// Strides that give the same elements the shape `shape`, if there are any (as in NumPy's reshape without a copy).
 fn reshape_layout(shape: &[usize], input: &Layout) -> Option<Layout> {
     if shape.contains(&0) {
         return Some(Layout { shape: shape.into(), ..Layout::contiguous(shape) });
     }
     let mut strides: SmallVec<[isize; 4]> = SmallVec::from_elem(0, shape.len());
-    // Runs of input dimensions that are one block in memory, from the last.
+    // Runs of input dimensions that are contiguous in memory, last first.
     let mut blocks: SmallVec<[(usize, isize); 4]> = SmallVec::new();
     for (&extent, &stride) in input.shape.iter().zip(&input.strides).rev().filter(|(d, _)| **d != 1) {
         match blocks.last_mut() {

@@ -1,4 +1,4 @@
-//! Combining many numbers: sums, products, extremes, in any order a device likes.
+//! Sums, products and extremes of many numbers, in any order that a device may choose.
 
 use super::{
     float::{binary, product},
@@ -8,32 +8,32 @@ use super::{
 use crate::{DType, op::Combine};
 
 /// Combines numbers of one dtype. The bounds of the result hold for every order of combination and for fused
-/// multiply-adds: a sum of n terms is within n + 1 roundings of the sum of their magnitudes (Higham, "Accuracy and
-/// Stability of Numerical Algorithms", 4.2), a product of n factors within n roundings of itself.
+/// multiply-adds. A sum of n terms is within n + 1 roundings of the sum of their magnitudes (Higham, "Accuracy and
+/// Stability of Numerical Algorithms", 4.2). A product of n factors is within n roundings of its value.
 #[derive(Clone, Debug)]
 pub(super) struct Accumulator {
     combine: Combine,
     dtype: DType,
-    /// The type whose rounding each combination suffers.
+    /// The type to which each combination is rounded.
     precision: DType,
     count: usize,
     integer: i128,
     float: Interval,
-    /// Sum: of the terms' magnitudes. Product: of the factors' magnitudes above 1.
+    /// Sum: the sum of the terms' magnitudes. Product: the product of the factors' magnitudes above 1.
     largest: f64,
-    /// Product: of the factors' magnitudes below 1, zeros left out.
+    /// Product: the product of the factors' magnitudes below 1, except zeros.
     smallest: f64,
-    /// Infinite terms or factors seen, negative and positive.
+    /// Whether infinite terms or factors occurred, negative and positive.
     infinities: [bool; 2],
-    /// Sum: finite terms below and above zero were seen, or may have been.
+    /// Sum: whether finite terms below and above zero may have occurred.
     signs: [bool; 2],
-    /// Sum: terms are products, which may underflow.
+    /// Sum: whether terms are products, which may underflow.
     products: bool,
-    /// Product: a factor was, or may have been, zero.
+    /// Product: whether a factor may have been zero.
     zero: bool,
     /// Product: the sign of the finite factors.
     negative: bool,
-    /// Product: how many factors were -inf.
+    /// Product: the number of factors that were -inf.
     negative_infinities: usize,
     nan: bool,
     undetermined: bool,
@@ -45,7 +45,7 @@ impl Accumulator {
         Accumulator::with_precision(combine, dtype, dtype.compute())
     }
 
-    /// An empty combination, every step of which may be rounded to `precision`.
+    /// An empty combination whose steps may each be rounded to `precision`.
     pub(super) fn with_precision(combine: Combine, dtype: DType, precision: DType) -> Accumulator {
         let identity = combine.identity(dtype);
         Accumulator {
@@ -68,7 +68,7 @@ impl Accumulator {
         }
     }
 
-    /// Adds a number.
+    /// Adds a number to the combination.
     pub(super) fn push(&mut self, number: Number) {
         self.count += 1;
         match number {
@@ -82,13 +82,13 @@ impl Accumulator {
         }
     }
 
-    /// Adds a product of two numbers, rounded or not before the addition.
+    /// Adds a product of two numbers, which a device may or may not round before the addition.
     pub(super) fn push_product(&mut self, a: Number, b: Number) {
         self.products = true;
         match (a, b) {
             (Number::Integer(a), Number::Integer(b)) => self.push(Number::Integer(a.wrapping_mul(b))),
             (Number::Float(a), Number::Float(b)) => match product(a, b) {
-                // Too great for `f64`: an infinity if the product is rounded, none if a fused addition brings it back.
+                // Overflows `f64`: an infinity if the product is rounded, finite if a fused addition brings it back.
                 Number::Float(p)
                     if p.magnitude().is_infinite()
                         && a.magnitude().is_finite()
@@ -104,7 +104,7 @@ impl Accumulator {
         }
     }
 
-    /// A device may or may not have added zero times this number: without effect unless that is NaN.
+    /// Adds zero times this number, which a device may skip. It has an effect only if the product is NaN.
     pub(super) fn push_zero_times(&mut self, number: Number) {
         self.undetermined |= match number {
             Number::Integer(_) => false,
@@ -159,10 +159,10 @@ impl Accumulator {
         }
     }
 
-    /// The combination of what was pushed so far.
+    /// The combination of all numbers so far.
     pub(super) fn result(&self) -> Number {
         if self.undetermined {
-            // Nothing that follows can undo a NaN.
+            // A NaN is final.
             return if self.nan { Number::NAN } else { Number::Undetermined };
         }
         if !self.dtype.is_float() {
@@ -180,7 +180,7 @@ impl Accumulator {
 
     fn roundings(&self) -> f64 {
         let count = self.count as f64 + 1.0;
-        // The oracle's own sums are rounded to `f64` too.
+        // The oracle's own sums are rounded to `f64` as well.
         let own = if self.precision == DType::F64 { count } else { 0.0 };
         (count + own) * unit_roundoff(self.precision)
     }
@@ -192,7 +192,7 @@ impl Accumulator {
         match self.infinities {
             [true, true] => return Number::NAN,
             [false, false] => {}
-            // Terms that overflow to the other infinity on the way would make NaN.
+            // If a partial sum may overflow to the opposite infinity, the result may be NaN.
             _ if may_overflow => return Number::Undetermined,
             [_, positive] => {
                 let sign = if positive { 1.0 } else { -1.0 };
@@ -207,7 +207,7 @@ impl Accumulator {
             sum.low = (sum.low - bound).next_down();
             sum.high = (sum.high + bound).next_up();
         } else if sum.low == 0.0 && sum.high == 0.0 {
-            // Zero, from either a start at +0 or a sum of negative zeros.
+            // Either zero is right: a device may start from +0 or from a negative zero.
             (sum.low, sum.high) = (-0.0, 0.0);
         }
         if sum.low.is_nan() || sum.high.is_nan() {
@@ -221,7 +221,7 @@ impl Accumulator {
         if infinite && self.zero {
             return Number::NAN;
         }
-        // Another order may overflow, or lose digits or everything, on the way.
+        // Another order may overflow or underflow on the way.
         let overflow = self.largest * 2.0 > greatest(self.precision);
         let underflow = self.smallest / 2.0 < least_normal(self.precision);
         if self.count > 1
@@ -251,7 +251,7 @@ impl Accumulator {
     }
 }
 
-/// An identity of an integer reduction.
+/// The identity of an integer reduction.
 fn scalar_integer(scalar: crate::Scalar) -> i128 {
     match scalar {
         crate::Scalar::UInt(u) => u.into(),

@@ -9,7 +9,7 @@ use crate::{
     shape::{Dims, checked_element_count, contiguous_strides, element_count},
 };
 
-/// The oracle's tensor.
+/// A tensor of the oracle.
 #[derive(Clone, Debug)]
 pub struct OracleArray {
     /// The element type.
@@ -21,24 +21,20 @@ pub struct OracleArray {
 }
 
 impl OracleArray {
-    /// From little-endian bytes in row-major order.
+    /// Reads little-endian bytes in row-major order.
     ///
     /// # Errors
     /// If the bytes do not fill the shape.
     pub fn from_bytes(bytes: &[u8], dtype: DType, shape: &[usize]) -> Result<OracleArray> {
         let expected = checked_element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
         if expected != Some(bytes.len()) {
-            return Err(Error::shape(
-                "oracle",
-                &[shape],
-                format!("there are {} bytes of {dtype}", bytes.len()),
-            ));
+            return Err(Error::shape("oracle", &[shape], format!("got {} bytes of {dtype}", bytes.len())));
         }
         let elements = read_scalars(bytes, dtype).into_iter().map(from_scalar).collect();
         Ok(OracleArray { dtype, shape: shape.into(), elements })
     }
 
-    /// As little-endian bytes: the computation in `f64`, rounded; 0 where nothing is determined.
+    /// Writes little-endian bytes: the `f64` value, rounded; 0 for undetermined elements.
     pub fn to_bytes(&self) -> Vec<u8> {
         let scalar = |number: &Number| match number {
             Number::Integer(x) if self.dtype.kind() == crate::Kind::Unsigned => Scalar::UInt(*x as u64),
@@ -49,7 +45,7 @@ impl OracleArray {
         self.elements.iter().flat_map(|n| scalar_bytes(scalar(n), self.dtype)).collect()
     }
 
-    /// Every element is this scalar.
+    /// Fills an array with this scalar.
     pub(super) fn filled(scalar: Scalar, dtype: DType, shape: &[usize]) -> OracleArray {
         let element = from_scalar(scalar.cast(dtype));
         OracleArray { dtype, shape: shape.into(), elements: vec![element; element_count(shape)] }
@@ -71,7 +67,7 @@ pub(crate) fn from_scalar(scalar: Scalar) -> Number {
     }
 }
 
-/// A number that counts, as an element of `dtype`.
+/// A count or position as an element of `dtype`.
 pub(super) fn counted(i: usize, dtype: DType) -> Number {
     if dtype.is_float() {
         Number::Float(super::number::Interval::point(i as f64).settled(dtype))
@@ -80,7 +76,7 @@ pub(super) fn counted(i: usize, dtype: DType) -> Number {
     }
 }
 
-/// The coordinates of every element in row-major order.
+/// The coordinates of all elements in row-major order.
 pub(super) fn every_coordinate(shape: &[usize]) -> impl Iterator<Item = Dims> + use<> {
     let strides = contiguous_strides(shape);
     let shape: Dims = shape.into();
@@ -88,7 +84,7 @@ pub(super) fn every_coordinate(shape: &[usize]) -> impl Iterator<Item = Dims> + 
         .map(move |flat| shape.iter().zip(&strides).map(|(&size, &s)| flat / s as usize % size).collect())
 }
 
-/// The place of these coordinates in row-major order.
+/// The row-major position of these coordinates.
 pub(super) fn flat_index(shape: &[usize], coordinates: &[usize]) -> usize {
     coordinates.iter().zip(contiguous_strides(shape)).map(|(&c, s)| c * s as usize).sum()
 }

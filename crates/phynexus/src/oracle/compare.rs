@@ -1,4 +1,4 @@
-//! Comparing a device's answer with the oracle's.
+//! Compares a device's results with the oracle's.
 
 use std::fmt;
 
@@ -9,42 +9,42 @@ use super::{
 use crate::dtype::read_scalars;
 use crate::{DType, shape::Dims};
 
-/// An element that no correct device would have computed.
+/// An element outside the oracle's bounds.
 #[derive(Clone, Debug)]
 pub struct Mismatch {
-    /// Where.
+    /// The coordinates.
     pub index: Dims,
-    /// What is right.
+    /// The oracle's value.
     pub expected: Number,
-    /// What was computed.
+    /// The device's value.
     pub actual: Number,
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
-    /// Elements compared.
+    /// Number of elements compared.
     pub compared: usize,
-    /// Elements not compared because more than one answer is right.
+    /// Number of elements skipped because several values are right.
     pub skipped: usize,
-    /// Elements that are wrong.
+    /// Number of wrong elements.
     pub mismatches: usize,
-    /// The first of them.
+    /// The first wrong element.
     pub first: Option<Mismatch>,
-    /// The greatest error among the elements that are right and finite, as a share of the error that the oracle allows
-    /// there: 0 is the computation in `f64`, rounded; 1 is the last right answer.
+    /// The greatest error of the right, finite elements, as a fraction of the error that the oracle allows there: 0 is
+    /// the rounded `f64` value, 1 is the bound.
     pub worst_share: f64,
-    /// Something other than an element is wrong: the dtype or the number of bytes.
+    /// A fault other than a wrong element: the dtype or the number of bytes.
     pub malformed: Option<String>,
 }
 
 impl Comparison {
-    /// True if nothing is wrong.
+    /// True if no fault was found.
     pub fn passed(&self) -> bool {
         self.mismatches == 0 && self.malformed.is_none()
     }
 
-    /// Adds the figures of another comparison.
+    /// Adds the counts of another comparison.
     pub fn merge(&mut self, other: Comparison) {
         self.compared += other.compared;
         self.skipped += other.skipped;
@@ -55,7 +55,7 @@ impl Comparison {
     }
 }
 
-/// Compares a device's answer, row-major little-endian bytes, with the oracle's.
+/// Compares a device's result (row-major little-endian bytes) with the oracle's.
 pub fn compare(expected: &OracleArray, actual: &[u8], dtype: DType) -> Comparison {
     let mut result = Comparison::default();
     if dtype != expected.dtype || actual.len() != expected.elements.len() * dtype.size() {
@@ -65,7 +65,7 @@ pub fn compare(expected: &OracleArray, actual: &[u8], dtype: DType) -> Compariso
         return result;
     }
     if let Some(byte) = actual.iter().find(|b| dtype == DType::Bool && **b > 1) {
-        result.malformed = Some(format!("a bool of {byte}: truth values are 0 or 1"));
+        result.malformed = Some(format!("a bool of {byte}: expected 0 or 1"));
         return result;
     }
     let places = every_coordinate(&expected.shape);
@@ -88,9 +88,9 @@ pub fn compare(expected: &OracleArray, actual: &[u8], dtype: DType) -> Compariso
 }
 
 enum Verdict {
-    /// Right, with this share of the error that is allowed.
+    /// Right, with this fraction of the allowed error.
     Right(f64),
-    /// Anything would be right.
+    /// Undetermined: any value is right.
     Open,
     Wrong,
 }
@@ -118,7 +118,7 @@ fn judge(expected: Number, actual: Number, dtype: DType) -> Verdict {
     }
     let distance = (actual - stored.value).abs();
     let bound = if actual > stored.value { stored.high - stored.value } else { stored.value - stored.low };
-    // Without an error there may be no bound, and with an infinite one there is no share.
+    // If there is no error, the bound may be 0; if it is infinite, the fraction is meaningless.
     Verdict::Right(if distance > 0.0 && bound.is_finite() { distance / bound } else { 0.0 })
 }
 

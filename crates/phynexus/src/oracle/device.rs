@@ -1,5 +1,5 @@
-//! The oracle as a device, `reference`: slow, plain, and the same code as the meanings themselves. What the scheduler
-//! makes of a graph can be checked on it without any other device.
+//! The oracle as the device `reference`: slow and simple, and based on the same code as the definitions of the ops. It
+//! tests the scheduler without any other device.
 
 use std::{
     any::Any,
@@ -30,15 +30,15 @@ use crate::{
     op::{Composite, Op, ir::IrNode},
 };
 
-/// The reference device. It is not registered: who wants it names it here.
+/// Returns the reference device, which is not registered.
 pub fn reference_device() -> Device {
     static REFERENCE: Reference =
         Reference { name: String::new(), target: None, allocations: AtomicU64::new(0) };
     Device(&REFERENCE)
 }
 
-/// A device that lowers its steps for `target` and interprets the loop trees, so that what GPUs run is tested without
-/// one. It lives as long as the process and is not registered.
+/// A device that lowers its steps for `target` and interprets the resulting loop trees, which tests GPU kernels without
+/// a GPU. It is never freed and is not registered.
 pub fn lowered_device(name: &str, target: Target) -> Device {
     let (name, allocations) = (name.to_owned(), AtomicU64::new(0));
     Device(Box::leak(Box::new(Reference { name, target: Some(target), allocations })))
@@ -46,7 +46,7 @@ pub fn lowered_device(name: &str, target: Target) -> Device {
 
 struct Reference {
     name: String,
-    /// What steps are lowered for; without it the oracle runs them.
+    /// The target for which steps are lowered; without one, the oracle runs them.
     target: Option<Target>,
     allocations: AtomicU64,
 }
@@ -72,7 +72,7 @@ impl Memory for HostBytes {
 }
 
 pub(super) fn bytes_of(buffer: &Buffer) -> Result<MutexGuard<'_, Vec<u8>>> {
-    let foreign = || Error::internal("reference", "a buffer of another device");
+    let foreign = || Error::internal("reference", "the buffer belongs to another device");
     buffer.0.as_any().downcast_ref::<HostBytes>().map(HostBytes::lock).ok_or_else(foreign)
 }
 
@@ -120,7 +120,7 @@ impl Bytes for Bound<'_> {
 }
 
 pub(super) fn address(binding: &Binding, start: i64) -> Result<usize> {
-    let before = || Error::internal("reference", format!("byte {start} lies before the buffer"));
+    let before = || Error::internal("reference", format!("byte {start} is before the buffer"));
     binding.offset.checked_add_signed(start as isize).ok_or_else(before)
 }
 
@@ -202,13 +202,13 @@ impl Backend for Reference {
             ref op => Support::usual(op),
         }
     }
-    /// Every one, so that what the scheduler makes of them is checked.
+    /// Accepts every epilogue, so that the scheduler's fusion is tested.
     fn epilogue(&self, _: &IrNode) -> bool {
         true
     }
     fn compile(&self, step: &Step) -> Result<Arc<dyn Executable>> {
         match &self.target {
-            // A custom kernel is its function for the CPU here.
+            // Here a custom kernel runs its CPU function.
             Some(_)
                 if matches!(step, Step::Library(Library { node: IrNode { op: Op::Custom(_), .. }, .. })) =>
             {
@@ -218,7 +218,7 @@ impl Backend for Reference {
             Some(target) => Ok(Arc::new(LoweredStep::new(self.name(), step, target)?)),
         }
     }
-    /// Fresh memory is filled with a pattern, so that reading what nobody wrote shows.
+    /// New memory is filled with a pattern, so that reads of unwritten memory show up.
     fn allocate(&self, bytes: usize) -> Result<Buffer> {
         self.allocations.fetch_add(1, Ordering::Relaxed);
         Ok(Buffer(Arc::new(HostBytes(Mutex::new(vec![0xA5; bytes])))))

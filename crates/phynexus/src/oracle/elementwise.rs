@@ -1,4 +1,4 @@
-//! Ops of one place: functions, selection, conversion.
+//! Elementwise ops: functions, selection, conversion.
 
 use super::{
     array::{OracleArray, from_scalar},
@@ -12,7 +12,7 @@ use crate::{
     op::{Binary, Unary},
 };
 
-/// A function of one number of `dtype`.
+/// A unary function of a number of `dtype`.
 pub(crate) fn unary(op: Unary, x: Number, dtype: DType) -> Number {
     match x {
         Number::Integer(x) => integer::unary(op, x, dtype).map_or(Number::Undetermined, Number::Integer),
@@ -21,7 +21,7 @@ pub(crate) fn unary(op: Unary, x: Number, dtype: DType) -> Number {
     }
 }
 
-/// A function of two numbers of `dtype`.
+/// A binary function of two numbers of `dtype`.
 pub(crate) fn binary(op: Binary, a: Number, b: Number, dtype: DType) -> Number {
     match (a, b) {
         (Number::Integer(a), Number::Integer(b)) => {
@@ -32,7 +32,7 @@ pub(crate) fn binary(op: Binary, a: Number, b: Number, dtype: DType) -> Number {
     }
 }
 
-/// One of two numbers.
+/// Selects one of two numbers.
 pub(super) fn select(condition: Number, then: Number, otherwise: Number) -> Number {
     match condition {
         Number::Integer(0) => otherwise,
@@ -41,7 +41,7 @@ pub(super) fn select(condition: Number, then: Number, otherwise: Number) -> Numb
     }
 }
 
-/// Conversion between dtypes.
+/// Converts to another dtype.
 pub(crate) fn cast(x: Number, to: DType) -> Number {
     match x {
         Number::Undetermined => Number::Undetermined,
@@ -60,7 +60,7 @@ pub(crate) fn cast(x: Number, to: DType) -> Number {
         Number::Float(x) if to == DType::Bool && x.contains_zero() && !x.is_point() => Number::Undetermined,
         Number::Float(x) if to == DType::Bool => Number::bool(x.value != 0.0),
         Number::Float(x) => match integer::from_float(x.low, to) {
-            // NaN has no bounds but itself.
+            // NaN is a single value.
             whole if whole == integer::from_float(x.high, to) => Number::Integer(whole),
             _ => Number::Undetermined,
         },
@@ -79,14 +79,14 @@ fn integer_to_float(x: i128, to: DType) -> Interval {
     let direct = match to {
         DType::F64 => return Interval::point(x as f64),
         DType::F32 => return Interval::point(f64::from(x as f32)),
-        // Rounding to odd at 53 bits keeps what the second rounding must know.
+        // Rounding to odd at 53 bits preserves the information that the second rounding needs.
         _ => round(round_to_odd(x), to),
     };
     Interval::hull(direct, [stepwise])
 }
 
-/// The integer as an `f64` whose last bit is set if digits were lost, so that rounding it further is as rounding the
-/// integer itself.
+/// The integer as an `f64`, with the last bit set if digits were lost. Rounding that further gives the same result as
+/// rounding the integer.
 fn round_to_odd(x: i128) -> f64 {
     let lost = x.unsigned_abs().checked_ilog2().map_or(0, |log| log.saturating_sub(52));
     let kept = x.unsigned_abs() >> lost;
@@ -95,7 +95,8 @@ fn round_to_odd(x: i128) -> f64 {
     if x < 0 { -magnitude } else { magnitude }
 }
 
-/// The same bits as another dtype. The bits of a NaN, or of a float that is not known exactly, are not determined.
+/// Reinterprets the bits as another dtype. The bits of a NaN, or of a float that is not known exactly, are
+/// undetermined.
 pub(super) fn bitcast(x: Number, from: DType, to: DType) -> Number {
     let scalar = match x {
         Number::Undetermined => return Number::Undetermined,
@@ -116,7 +117,7 @@ pub(super) fn bitcast(x: Number, from: DType, to: DType) -> Number {
     read_scalars(&bytes, to).first().map_or(Number::Undetermined, |s| from_scalar(*s))
 }
 
-/// The same numbers as they lie in a buffer.
+/// The values as stored in a buffer.
 pub(super) fn stored(x: &OracleArray) -> Vec<Number> {
     let store = |n: &Number| match n {
         Number::Float(interval) => Number::Float(interval.rounded(x.dtype)),

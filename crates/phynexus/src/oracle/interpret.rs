@@ -1,8 +1,9 @@
-//! Executes loop trees on the host: the meaning that printed kernels are tested against.
+//! Executes loop trees on the host. The result defines the meaning of printed kernels.
 //!
-//! The invocations of a group go through the body together, a statement at a time. That order is one of those a device
-//! may take, so what depends on it is an error here: accesses of different invocations to one element without a
-//! barrier between them, of which one is a write. So are accesses out of bounds and reads of what nobody wrote.
+//! The invocations of a group execute the body together, one statement at a time. That is only one of the orders a
+//! device may choose, so anything that depends on it is an error: accesses of different invocations to the same element
+//! without a barrier between them, if one is a write. Accesses out of bounds and reads of unwritten memory are errors
+//! too.
 
 mod fragments;
 
@@ -23,13 +24,13 @@ use crate::{
     op::Combine,
 };
 
-/// Runs a kernel over the whole grid, in subgroups of `subgroup` invocations. `buffers` are its buffer parameters,
+/// Runs a kernel over the whole grid, in subgroups of `subgroup` invocations. `buffers` are its buffer arguments,
 /// `scalars` its scalar ones.
 ///
 /// # Errors
-/// [`Error::Internal`] if the arguments do not fit, or for what no kernel may do: an access out of bounds, a race, a
-/// read of a shared array, register or fragment before it is written, a barrier or subgroup operation that only part
-/// of the participants reach.
+/// [`Error::Internal`] if the arguments do not fit, or for an invalid operation: an access out of bounds, a race, a
+/// read of a shared array, register or fragment before it is written, a barrier or subgroup operation that only some of
+/// the participants reach.
 pub fn interpret(
     kernel: &Kernel,
     subgroup: usize,
@@ -90,18 +91,18 @@ fn broken(kernel: &Kernel, message: impl std::fmt::Display) -> Error {
     Error::internal("kernel::interpret", format!("kernel {}: {message}", kernel.name))
 }
 
-/// Who touched an element, and in which interval between two barriers.
+/// Which invocation accessed an element, and in which interval between barriers.
 #[derive(Clone, Copy)]
 struct Access {
     group: usize,
     interval: usize,
     invocation: usize,
-    /// As one step with what is there.
+    /// The access is an atomic read-modify-write.
     atomic: bool,
 }
 
 impl Access {
-    /// True if nothing orders the two.
+    /// True if nothing orders the two accesses.
     fn races(self, other: Access) -> bool {
         if self.atomic && other.atomic {
             false
@@ -147,22 +148,22 @@ impl Cell {
     }
 }
 
-/// The numbers of a value, one a lane.
+/// The numbers of a value, one per lane.
 type Lanes = SmallVec<[Scalar; 4]>;
 
-/// One group at work.
+/// The execution state of one group.
 struct Group<'a> {
     kernel: &'a Kernel,
     subgroup: usize,
     scalars: &'a [Scalar],
     group: usize,
-    /// Barriers passed.
+    /// The number of barriers passed.
     interval: usize,
-    /// Invocations that left the innermost loop, or one around it that goes on without them.
+    /// Invocations that left the innermost loop, or an enclosing loop that continues without them.
     left: HashSet<usize>,
     /// The axes' values of each invocation.
     points: Vec<SmallVec<[usize; 8]>>,
-    /// The type and each invocation's numbers of each bound value.
+    /// The type of each bound value and its numbers per invocation.
     values: HashMap<Value, (Type, Vec<Lanes>)>,
     buffers: Vec<Vec<Cell>>,
     shared: Vec<Vec<Cell>>,
@@ -170,11 +171,11 @@ struct Group<'a> {
     registers: Vec<Vec<Vec<Cell>>>,
     /// By array, subgroup and position: the matrix, row-major.
     fragments: Vec<Vec<Vec<Option<Vec<Scalar>>>>>,
-    /// By invocation: copies that belong to no batch yet, and the batches under way.
+    /// By invocation: copies that are not in a batch yet, and the pending batches.
     copies: Vec<(Vec<Copied>, Vec<Vec<Copied>>)>,
 }
 
-/// An element of a copy under way.
+/// An element of a pending copy.
 type Copied = (Place, Scalar);
 
 impl Group<'_> {
@@ -201,7 +202,7 @@ impl Group<'_> {
                 let axis = self.kernel.axes[at];
                 match axis.kind {
                     AxisKind::Grid(_) | AxisKind::Block(_) => return self.body(body, active),
-                    // Every invocation of the group has the same place in the part.
+                    // All invocations of the group have the same position in the part.
                     AxisKind::Part(_) if self.points[0][at] >= axis.extent => return Ok(()),
                     AxisKind::Part(_) => return self.body(body, active),
                     _ => {}
@@ -365,7 +366,7 @@ impl Group<'_> {
     }
 
     fn known(&self, operation: &Operation, result: Option<Scalar>) -> Result<Scalar> {
-        result.ok_or_else(|| broken(self.kernel, format!("what {operation:?} gives is not determined")))
+        result.ok_or_else(|| broken(self.kernel, format!("the result of {operation:?} is undetermined")))
     }
 
     /// Element `offset` of a place, for one invocation, with the access to it.
@@ -425,18 +426,18 @@ impl Group<'_> {
         let access = Access { atomic: true, ..access };
         let done = cell.read(access).and_then(|before| {
             let after = scalar::binary(combine.binary(), dtype, before, value);
-            cell.write(after.ok_or("is not determined")?, access)
+            cell.write(after.ok_or("is undetermined")?, access)
         });
         done.map_err(|fault| broken(kernel, format!("{:?} at {} {fault}", place.memory, place.index)))
     }
 
-    /// The value of an index for the whole subgroup of `first`.
+    /// The value of an index, which must be the same for the whole subgroup of `first`.
     fn same_in_subgroup(&self, index: &Index, first: usize) -> Result<usize> {
         let value = index.evaluate(&self.points[first]);
         let members = &self.points[first..first + self.subgroup];
         match usize::try_from(value) {
             Ok(at) if members.iter().all(|p| index.evaluate(p) == value) => Ok(at),
-            _ => self.fail(format!("{index} is not one value for a subgroup")),
+            _ => self.fail(format!("{index} is not uniform in a subgroup")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An interpreter of fused kernels: one element at a time, in the order of the specification.
+//! Interprets fused kernels, one element at a time, in the specified order.
 
 use super::{
     accumulate::Accumulator,
@@ -13,15 +13,15 @@ use crate::{
     kernel::fused::{Fused, Instruction, Operation},
 };
 
-/// A kernel's view of memory.
+/// A kernel's access to memory.
 pub(super) trait Bytes {
     /// Bytes of parameter `parameter`, from `start` counted from its first element (negative where strides are).
     fn read(&self, parameter: usize, start: i64, bytes: &mut [u8]) -> Result<()>;
-    /// Overwrites them.
+    /// Overwrites bytes, addressed as for `read`.
     fn write(&self, parameter: usize, start: i64, bytes: &[u8]) -> Result<()>;
 }
 
-/// The one number a device that computes like the oracle would hold.
+/// The single value that a device computing like the oracle holds.
 pub(super) fn computed(number: Number) -> Number {
     match number {
         Number::Float(x) => Number::float(x.value),
@@ -30,7 +30,7 @@ pub(super) fn computed(number: Number) -> Number {
     }
 }
 
-/// A number as a scalar of `dtype`; what nothing determines is 0 (NaN for a float).
+/// A number as a scalar of `dtype`; undetermined numbers are 0 (NaN for a float).
 pub(super) fn to_scalar(number: Number, dtype: DType) -> Scalar {
     match number {
         Number::Integer(x) if dtype.kind() == crate::Kind::Signed => Scalar::Int(x as i64),
@@ -49,10 +49,11 @@ fn points(prefix: &[usize], extents: &[usize]) -> Vec<Vec<usize>> {
 /// Runs a kernel.
 ///
 /// # Errors
-/// If an index leaves its buffer, or an instruction uses a value out of order: a bug of whoever made the kernel.
+/// If an index exceeds its buffer or an instruction uses a value before it is computed, either of which is a bug in the
+/// code that created the kernel.
 pub(super) fn run(kernel: &Fused, memory: &dyn Bytes) -> Result<()> {
     for row in points(&[], &kernel.rows) {
-        // A per-column value is a list with an entry a column.
+        // A per-column value is a list with one entry per column.
         let columns = points(&row, &kernel.columns);
         let mut values: Vec<Vec<Number>> = Vec::with_capacity(kernel.instructions.len());
         for instruction in &kernel.instructions {
@@ -130,7 +131,7 @@ fn step(
         Operation::Cast(x) => elementwise::cast(value(*x)?, dtype),
         Operation::Bitcast(x) => elementwise::bitcast(value(*x)?, dtype_of(*x), dtype),
         Operation::Reduce(..) => {
-            return Err(Error::internal("kernel", "a reduction is not a step of one element"));
+            return Err(Error::internal("kernel", "a reduction is not an elementwise step"));
         }
     };
     Ok(computed(number))

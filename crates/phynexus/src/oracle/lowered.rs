@@ -1,4 +1,4 @@
-//! A lowered step on the host: its loop trees, interpreted.
+//! Runs a lowered step on the host by interpreting its loop trees.
 
 use super::{
     device::{address, read, write},
@@ -28,7 +28,7 @@ impl LoweredStep {
         let refused =
             |reason: Unsupported| Error::Unsupported { device: device.to_owned(), message: reason.0 };
         let lowered = lower(step, target).map_err(refused)?;
-        // What is interpreted can be printed too.
+        // Check that everything interpreted can be printed too.
         lowered.launches.iter().try_for_each(|launch| print(&launch.kernel, &CUDA).map(drop))?;
         Ok(LoweredStep { lowered, subgroup })
     }
@@ -63,7 +63,7 @@ impl Executable for LoweredStep {
     }
 }
 
-/// The elements of a parameter. It may reach over the ends of its memory where no access does.
+/// The elements of a parameter. It may extend beyond its memory where nothing is accessed.
 fn load(
     argument: &Argument,
     parameter: &BufferParameter,
@@ -95,7 +95,7 @@ fn load(
     (0..parameter.length as i64).map(element).collect()
 }
 
-/// Writes back what changed.
+/// Writes back the elements that changed.
 fn store(
     argument: &Argument,
     dtype: DType,
@@ -105,7 +105,7 @@ fn store(
     new: &[Scalar],
 ) -> Result<()> {
     for (at, (old, new)) in old.iter().zip(new).enumerate() {
-        // Memory that nobody wrote holds no truth value, but reads as one.
+        // Unwritten memory may hold an invalid bool that reads as a valid one, so always write bools back.
         if old == new && dtype != DType::Bool {
             continue;
         }
@@ -127,11 +127,11 @@ fn store(
     Ok(())
 }
 
-/// Which of the host's buffers it is; the status is the last.
+/// The position in the host's list of buffers; the status is the last one.
 fn at_host(source: Source, count: usize) -> usize {
     if let Source::Temporary(temporary) = source { temporary } else { count - 1 }
 }
 
 fn unbound() -> Error {
-    Error::internal("oracle::lowered", "a parameter without memory")
+    Error::internal("oracle::lowered", "the parameter has no memory")
 }

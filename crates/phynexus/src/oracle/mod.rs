@@ -1,20 +1,19 @@
-//! The oracle: a plain interpreter of the graph that defines what every op means and how exactly a device must compute
-//! it.
+//! The oracle: a plain interpreter of the graph. It defines what every op means and how accurately a device must
+//! compute it.
 //!
-//! Integers are exact, with wrap-around. A float is an interval: the computation done in `f64`, and the least and the
-//! greatest result that a correct device may give. So tolerances follow from the computation and are not picked by
-//! hand:
+//! Integers are exact and wrap. A float is an interval: the value computed in `f64`, and the least and greatest results
+//! that a correct device may give. Tolerances therefore follow from the computation rather than from hand-picked
+//! constants:
 //!
-//! - leaves and constants are exact;
-//! - arithmetic and square roots are correctly rounded, other functions are within the units in the last place that
-//!   the OpenCL
-//!   full profile allows, sums and products within Higham's bounds for every order of their terms;
-//! - `f16` and `bf16` are computed in `f32`, and every result is rounded to 16 bits at once;
-//! - operations with steps (comparisons, rounding, sorting, conversion to integers) whose operands' bounds straddle a
-//!   step are [`Number::Undetermined`], as are overflows that depend on the order of a sum. They are skipped and
-//!   counted by [`compare`].
+//! - Leaves and constants are exact.
+//! - Arithmetic and square roots are correctly rounded. Other functions are within the ULP bounds of the OpenCL full
+//!   profile. Sums and products are within Higham's bounds for every order of their terms.
+//! - `f16` and `bf16` are computed in `f32`, and every result is immediately rounded to 16 bits.
+//! - Discontinuous operations (comparisons, rounding, sorting, conversion to integers) are [`Number::Undetermined`] if
+//!   the bounds of their operands straddle a step. So are overflows that depend on the order of a sum. [`compare`]
+//!   skips and counts them.
 //!
-//! The sign of a zero is checked where only one is right: not after a sum, a minimum or maximum of both zeros, a
+//! The sign of a zero is checked only where it is unique: not after a sum, a minimum or maximum of both zeros, a
 //! remainder, a sign or a composite.
 
 mod accumulate;
@@ -57,24 +56,24 @@ use crate::{
     },
 };
 
-/// The outputs of a graph whose leaves have these values.
+/// Evaluates the outputs of a graph for these leaf values.
 ///
 /// # Errors
-/// For a graph that breaks the rules of [`check`], leaves of other shapes or dtypes than the graph's, and an index out
-/// of range.
+/// For a graph that violates the rules of [`check`], leaves whose shapes or dtypes differ from the graph's, and an
+/// index out of range.
 pub fn evaluate(ir: &Ir, leaves: &[OracleArray]) -> Result<Vec<OracleArray>> {
     let nodes = evaluate_nodes(ir, leaves)?;
     Ok(ir.outputs.iter().map(|&id| nodes[id as usize].clone()).collect())
 }
 
-/// Every node of a graph, in its order.
+/// Evaluates every node of a graph, in order.
 ///
 /// # Errors
 /// As [`evaluate`].
 pub fn evaluate_nodes(ir: &Ir, leaves: &[OracleArray]) -> Result<Vec<OracleArray>> {
     check(ir)?;
     if leaves.len() != ir.leaves.len() {
-        let message = format!("{} leaves for a graph of {}", leaves.len(), ir.leaves.len());
+        let message = format!("got {} leaves for a graph with {}", leaves.len(), ir.leaves.len());
         return Err(Error::argument("oracle", message));
     }
     let mut nodes: Vec<OracleArray> = Vec::with_capacity(ir.nodes.len());
@@ -86,7 +85,11 @@ pub fn evaluate_nodes(ir: &Ir, leaves: &[OracleArray]) -> Result<Vec<OracleArray
         let result = match leaf {
             Some(leaf) if leaf.dtype == node.dtype && leaf.shape == node.shape => leaf.clone(),
             Some(leaf) => {
-                return Err(Error::shape("oracle", &[&leaf.shape, &node.shape], "a leaf unlike its node"));
+                return Err(Error::shape(
+                    "oracle",
+                    &[&leaf.shape, &node.shape],
+                    "a leaf differs from its node",
+                ));
             }
             None => {
                 let inputs: Vec<&OracleArray> = node.inputs.iter().map(|&i| &nodes[i as usize]).collect();
@@ -163,7 +166,8 @@ fn elements(node: &IrNode, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
     })
 }
 
-/// A composite means what its body means, but for the sign of zeros: a device's own kernel may take other ways to them.
+/// A composite is evaluated through its body, except that the signs of zeros are open: a device's own kernel may
+/// compute them differently.
 fn opened(composite: &Composite, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
     let types: Vec<TensorType> = inputs.iter().map(|i| TensorType::new(i.dtype, &i.shape)).collect();
     let body = composite.draft(&types)?;
@@ -181,7 +185,7 @@ fn opened(composite: &Composite, inputs: &[&OracleArray]) -> Result<Vec<Number>>
     Ok(outputs.into_iter().next().into_iter().flat_map(|output| output.elements).map(unsigned).collect())
 }
 
-/// A custom kernel means what its function for the CPU makes of exact inputs.
+/// A custom kernel is defined by its CPU function on exact inputs.
 fn custom(call: &CustomCall, inputs: &[&OracleArray], dtype: DType) -> Result<Vec<Number>> {
     if inputs.iter().flat_map(|input| &input.elements).any(|x| matches!(x, Number::Undetermined)) {
         return Ok(vec![Number::Undetermined; call.packing()?.1]);

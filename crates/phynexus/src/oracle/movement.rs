@@ -50,7 +50,7 @@ pub(super) fn moved(node: &IrNode, inputs: &[&OracleArray]) -> Vec<Number> {
     every_coordinate(&node.shape).map(element).collect()
 }
 
-/// A row index from -N to N-1 as 0 to N-1; `None` where the index is not determined.
+/// Maps a row index from -N to N-1 to 0 to N-1; `None` if the index is undetermined.
 fn row(op: &'static str, index: Number, rows: usize) -> Result<Option<usize>> {
     match index {
         Number::Integer(i) => {
@@ -66,7 +66,7 @@ fn row(op: &'static str, index: Number, rows: usize) -> Result<Option<usize>> {
     }
 }
 
-/// Rows of a matrix.
+/// Selects rows of a matrix.
 pub(super) fn gather(x: &OracleArray, index: &OracleArray) -> Result<Vec<Number>> {
     let (rows, width) = (x.shape[0], x.shape[1]);
     let mut out = Vec::with_capacity(index.elements.len() * width);
@@ -79,7 +79,7 @@ pub(super) fn gather(x: &OracleArray, index: &OracleArray) -> Result<Vec<Number>
     Ok(out)
 }
 
-/// A matrix with rows updated.
+/// Updates rows of a matrix.
 pub(super) fn scatter(mode: ScatterMode, node: &IrNode, inputs: &[&OracleArray]) -> Result<Vec<Number>> {
     let (x, index, updates) = (inputs[0], inputs[1], inputs[2]);
     let (rows, width) = (x.shape[0], x.shape[1]);
@@ -97,7 +97,7 @@ pub(super) fn scatter(mode: ScatterMode, node: &IrNode, inputs: &[&OracleArray])
             }
         }
         ScatterMode::Combine(combine) => {
-            // A device may keep the running value in a buffer of the node's own type.
+            // A device may keep the running value in a buffer of the node's dtype.
             let mut running: Vec<Option<Accumulator>> = vec![None; out.len()];
             for (update, &target) in targets.iter().enumerate() {
                 for column in 0..width {

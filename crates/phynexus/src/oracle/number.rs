@@ -1,26 +1,26 @@
-//! A number as the oracle knows it: an exact integer, an interval in which a correct device's float lies, or nothing.
+//! The oracle's numbers: an exact integer, an interval that contains the float of a correct device, or undetermined.
 
 use crate::DType;
 
-/// What a correct device may have computed for one element.
+/// The value that a correct device may compute for one element.
 #[derive(Clone, Copy, Debug)]
 pub enum Number {
-    /// Exactly this integer (or truth value, 0 or 1).
+    /// Exactly this integer (or 0 or 1 for a bool).
     Integer(i128),
     /// A float within these bounds.
     Float(Interval),
-    /// More than one answer is right (a comparison of two values closer than their error, say): not compared.
+    /// Several values are right (such as for a comparison of two values closer than their error); not compared.
     Undetermined,
 }
 
-/// The floats that a correct device may have computed. NaN is the interval whose three members are NaN.
+/// The floats that a correct device may compute. NaN is an interval whose three fields are NaN.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval {
-    /// The computation done in `f64`.
+    /// The value computed in `f64`.
     pub value: f64,
     /// The least admissible result.
     pub low: f64,
-    /// The greatest.
+    /// The greatest admissible result.
     pub high: f64,
 }
 
@@ -30,7 +30,7 @@ impl Interval {
         Interval { value, low: value, high: value }
     }
 
-    /// True if there is only one admissible result (zeros of both signs are one).
+    /// True if only one result is admissible (zeros of both signs count as one).
     pub fn is_point(&self) -> bool {
         self.low == self.high || self.is_nan()
     }
@@ -50,7 +50,7 @@ impl Interval {
         self.low.abs().max(self.high.abs())
     }
 
-    /// Ordered bounds of these values, none of which is NaN; -0 is below +0.
+    /// Ordered bounds of these values, none of which is NaN; -0 orders below +0.
     pub(super) fn hull(value: f64, bounds: impl IntoIterator<Item = f64>) -> Interval {
         let widen = |i: Interval, x: f64| Interval {
             low: if x.total_cmp(&i.low).is_lt() { x } else { i.low },
@@ -69,12 +69,13 @@ impl Interval {
         }
     }
 
-    /// As a device that computes in `dtype` has it: every bound rounded, for the 16-bit floats to `f32` first.
+    /// The interval as a device that computes in `dtype` holds it: bounds are rounded, for 16-bit floats to `f32`
+    /// first.
     pub(super) fn settled(self, dtype: DType) -> Interval {
         self.rounded(dtype.compute()).rounded(dtype)
     }
 
-    /// As it is stored in a buffer or left by a cast: every bound rounded to `dtype`.
+    /// The interval as stored in a buffer or produced by a cast: bounds are rounded to `dtype`.
     pub(super) fn rounded(self, dtype: DType) -> Interval {
         Interval {
             value: round(self.value, dtype),
@@ -90,7 +91,7 @@ impl Number {
         Number::Float(Interval::point(value))
     }
 
-    /// A truth value.
+    /// A bool.
     pub const fn bool(value: bool) -> Number {
         Number::Integer(value as i128)
     }
@@ -124,12 +125,13 @@ fn power_of_two(exponent: i32) -> f64 {
     }
 }
 
-/// The exponent e of a finite `x` with 2^e <= |x| < 2^(e+1); that of the least normal number for subnormal `f64`s.
+/// The exponent e of a finite `x` with 2^e <= |x| < 2^(e+1). For subnormal `f64`s, it is that of the least normal
+/// number.
 fn exponent(x: f64) -> i32 {
     (((x.to_bits() >> 52) & 0x7ff) as i32 - 1023).max(-1022)
 }
 
-/// The distance between neighbours of `dtype` around `x`; 0 for infinities and NaN.
+/// The spacing of `dtype` around `x`; 0 for infinities and NaN.
 pub fn ulp(x: f64, dtype: DType) -> f64 {
     if !x.is_finite() {
         return 0.0;
@@ -159,7 +161,7 @@ pub(super) fn least_normal(dtype: DType) -> f64 {
     power_of_two(format(dtype).least_exponent)
 }
 
-/// The relative error of one rounding, half the distance from 1 to its neighbour.
+/// The relative error of one rounding: half the spacing at 1.
 pub(super) fn unit_roundoff(dtype: DType) -> f64 {
     power_of_two(-format(dtype).precision)
 }

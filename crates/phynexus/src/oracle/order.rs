@@ -1,4 +1,4 @@
-//! Ops that depend on the order of values: places of extremes, sorting, searching. NaN is beyond every number.
+//! Ops that depend on the order of values: positions of extremes, sorting, searching. NaN is beyond every number.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::op::{Combine, ir::IrNode};
 
-/// How two numbers compare, NaN being the greatest and equal to itself; `None` if their bounds overlap.
+/// Compares two numbers, with NaN as the greatest and equal to itself; `None` if their bounds overlap.
 fn compare(a: Number, b: Number) -> Option<Ordering> {
     match (a, b) {
         (Number::Integer(a), Number::Integer(b)) => Some(a.cmp(&b)),
@@ -25,7 +25,7 @@ fn compare(a: Number, b: Number) -> Option<Ordering> {
     }
 }
 
-/// The first of the extremes; NaN is one.
+/// The position of the first extreme; NaN counts as an extreme.
 pub(super) fn first_extreme(combine: Combine, values: &[Number]) -> Number {
     let is_nan = |n: &Number| matches!(n, Number::Float(x) if x.is_nan());
     if values.iter().any(|n| matches!(n, Number::Undetermined)) {
@@ -44,7 +44,7 @@ pub(super) fn first_extreme(combine: Combine, values: &[Number]) -> Number {
             }
         })
     };
-    // Only the best by value can beat all.
+    // Only the extreme by value can be beyond all others.
     let key = |i: usize| match values[i] {
         Number::Integer(x) => (x, 0.0),
         Number::Float(x) => (0, x.value),
@@ -57,7 +57,7 @@ pub(super) fn first_extreme(combine: Combine, values: &[Number]) -> Number {
     best.filter(beats_all).map_or(Number::Undetermined, |i| Number::Integer(i as i128))
 }
 
-/// The place of the extreme along an axis.
+/// The position of the extreme along an axis.
 pub(super) fn arg_reduce(node: &IrNode, x: &OracleArray, combine: Combine, axis: usize) -> Vec<Number> {
     let along = |mut at: crate::shape::Dims| {
         let values: Vec<Number> = (0..x.shape[axis])
@@ -97,7 +97,7 @@ fn sort_row(row: &[Number], descending: bool) -> Vec<Number> {
         if descending { order.reverse() } else { order }
     };
     order.sort_by(by_value);
-    // Neighbours whose order is not certain, and whatever lies between two such, are left out.
+    // Leave out neighbours whose order is uncertain, and everything between them.
     let certain = |a: usize, b: usize| match compare(row[a], row[b]) {
         Some(Ordering::Equal) => a < b,
         Some(_) => true,
@@ -116,7 +116,7 @@ fn sort_row(row: &[Number], descending: bool) -> Vec<Number> {
     order.iter().zip(&doubtful).map(position).collect()
 }
 
-/// Where each value would be inserted into a sorted vector.
+/// The positions at which values would be inserted into a sorted vector.
 pub(super) fn search_sorted(sorted: &OracleArray, values: &OracleArray, right: bool) -> Vec<Number> {
     let place = |value: &Number| {
         let mut count = 0;
@@ -138,7 +138,7 @@ pub(super) fn search_sorted(sorted: &OracleArray, values: &OracleArray, right: b
     values.elements.iter().map(place).collect()
 }
 
-/// Applies `f` to every line along an axis and writes its results back along that axis.
+/// Applies `f` to every line along an axis and writes its results back.
 pub(super) fn map_lines(
     x: &OracleArray,
     axis: usize,

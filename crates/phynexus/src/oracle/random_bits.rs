@@ -19,7 +19,7 @@ pub(super) fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     x
 }
 
-/// Word `i` of the op `RandomBits` whose input is `state`: a key of two words and a 64-bit counter, low word first.
+/// Word `i` of the op `RandomBits` with input `state`: a key of two words and a 64-bit counter, low word first.
 pub(super) fn word(state: [u32; 4], i: usize) -> u32 {
     let start = u64::from(state[2]) | u64::from(state[3]) << 32;
     let counter = start.wrapping_add(i as u64 / 2);
@@ -30,7 +30,7 @@ pub(super) fn word(state: [u32; 4], i: usize) -> u32 {
 mod tests {
     use super::*;
 
-    /// Random123's known-answer vectors, `tests/kat_vectors`, the rows `threefry2x32 20`.
+    /// Known-answer vectors of Random123, `tests/kat_vectors`, the rows `threefry2x32 20`.
     #[test]
     fn known_answers() {
         assert_eq!(threefry2x32([0, 0], [0, 0]), [0x6b20_0159, 0x99ba_4efe]);

@@ -1,4 +1,4 @@
-//! The oracle's meaning of elementwise operations, for single numbers: what the interpreter of loop trees computes.
+//! The oracle's elementwise operations on single numbers, as used by the interpreter of loop trees.
 
 use crate::dtype::read_scalars;
 use crate::{
@@ -8,33 +8,33 @@ use crate::{
     oracle::{self, Number, from_scalar},
 };
 
-/// A function of one number of `dtype`; `None` where the oracle does not say.
+/// A unary function of a number of `dtype`; `None` if the result is undetermined.
 pub(super) fn unary(op: Unary, dtype: DType, a: Scalar) -> Option<Scalar> {
     number(oracle::unary(op, from_scalar(a), dtype), op.result(dtype))
 }
 
-/// A function of two numbers of `dtype`; `None` where the oracle does not say.
+/// A binary function of two numbers of `dtype`; `None` if the result is undetermined.
 pub(super) fn binary(op: Binary, dtype: DType, a: Scalar, b: Scalar) -> Option<Scalar> {
     number(oracle::binary(op, from_scalar(a), from_scalar(b), dtype), op.result(dtype))
 }
 
-/// Conversion to `dtype`; `None` where the oracle does not say.
+/// Converts to `dtype`; `None` if the result is undetermined.
 pub(super) fn cast(dtype: DType, a: Scalar) -> Option<Scalar> {
     number(oracle::cast(from_scalar(a), dtype), dtype)
 }
 
-/// As kernels hold a number of `dtype`: 16-bit floats as `f32`.
+/// A number of `dtype` as kernels hold it: 16-bit floats as `f32`.
 fn number(number: Number, dtype: DType) -> Option<Scalar> {
     match number {
         Number::Integer(x) if dtype == DType::U64 => Some(Scalar::UInt(x as u64)),
         Number::Integer(x) => Some(Scalar::Int(x as i64).cast(dtype)),
         Number::Float(x) => Some(Scalar::Float(x.value).cast(dtype.compute())),
-        // A device gives some number; NaN shows wherever it is used.
+        // A device gives some number; NaN makes every use of it visible.
         Number::Undetermined => dtype.is_float().then_some(Scalar::Float(f64::NAN)),
     }
 }
 
-/// The bits of a number of type `from`, read as type `to` of the same size.
+/// Reinterprets the bits of a number of type `from` as type `to` of the same size.
 pub(super) fn bitcast(from: DType, to: DType, a: Scalar) -> Option<Scalar> {
     read_scalars(&scalar_bytes(a.cast(from), from), to).first().copied()
 }

@@ -1,4 +1,5 @@
-//! Each op against answers worked out by hand or by PyTorch 2.15, and the bounds against direct `f32` computations.
+//! Checks each op against results worked out by hand or by PyTorch 2.15, and the bounds against direct `f32`
+//! computations.
 
 use smallvec::smallvec;
 
@@ -14,7 +15,7 @@ fn array<T: Element>(values: &[T], shape: &[usize]) -> OracleArray {
     OracleArray::from_bytes(&bytes, T::DTYPE, shape).unwrap()
 }
 
-/// One op on leaves.
+/// Evaluates one op on leaves.
 fn apply(op: Op, dtype: DType, shape: &[usize], leaves: &[OracleArray]) -> OracleArray {
     let mut ir = Ir::default();
     let inputs: Vec<u32> = leaves.iter().map(|l| ir.push(Op::Buffer, l.dtype, l.shape.clone(), [])).collect();
@@ -109,7 +110,7 @@ fn sums_that_could_overflow_on_the_way_are_undetermined() {
     assert!(matches!(sum(&[big, big]), Number::Float(x) if x.low > 1e38 && x.high == f64::INFINITY));
     assert!(matches!(sum(&[f32::INFINITY, 1.0]), Number::Float(x) if x.low == f64::INFINITY));
     assert!(matches!(sum(&[f32::INFINITY, f32::NEG_INFINITY]), Number::Float(x) if x.is_nan()));
-    // Both products are infinite in `f32`, though beside the first the second vanishes in `f64`.
+    // Both products overflow `f32`, although in `f64` the second one vanishes beside the first.
     let products = [array(&[-big, 1e30], &[1, 2]), array(&[big, 1e30], &[2, 1])];
     let product = apply(Op::Dot, DType::F32, &[1, 1], &products).elements[0];
     assert!(matches!(product, Number::Undetermined), "{product}");
@@ -215,7 +216,7 @@ fn special_values_of_functions() {
             let limit = f64::from(dividend / divisor);
             assert!(exactly(two(Binary::FloorDiv, dividend, divisor), limit), "{dividend} {divisor}");
         }
-        // A finite number over an infinity, and a zero over a number, are zeros of the quotient's sign.
+        // A finite number divided by infinity, and zero divided by a number, are zeros with the sign of the quotient.
         for finite in [5.0, -5.0, 1e-40, -1e-40, 0.0, -0.0] {
             let limit = f64::from(finite / dividend);
             assert!(exactly(two(Binary::FloorDiv, finite, dividend), limit), "{finite} {dividend}");
@@ -228,7 +229,7 @@ fn special_values_of_functions() {
     assert!(exactly(two(Binary::FloorDiv, 1.0, 0.0), f64::INFINITY));
     assert!(exactly(two(Binary::Remainder, -5.0, f32::INFINITY), f64::INFINITY));
     assert!(exactly(two(Binary::Remainder, 1.0, f32::NEG_INFINITY), f64::NEG_INFINITY));
-    // 1 / 0.1f: the exact quotient lies just below 10 and rounds to it.
+    // 1 / 0.1f: the exact quotient is just below 10 and rounds to it.
     let tenth = two(Binary::FloorDiv, 1.0, 0.1);
     assert!(matches!(tenth, Number::Float(i) if i.low == 9.0 && i.high == 10.0), "{tenth}");
 }
@@ -294,7 +295,7 @@ fn convolution_and_its_gradients_are_one_bilinear_form() {
         values(&apply(Op::Conv(kind, geometry()), DType::I64, shape, &[a.clone(), b.clone()]))
     };
     let forward = conv(ConvKind::Forward, &y, &xs, &ws);
-    // Output 0 of group 0 sees the padding and x[.., 0]: the second taps of the filter's two channels.
+    // Output 0 of group 0 covers the padding and x[.., 0], so it uses the second taps of the filter's two channels.
     let (xv, wv) = (values(&xs), values(&ws));
     assert_eq!(forward[0], wv[1] * xv[0] + wv[3] * xv[5]);
     assert_eq!(forward[5], wv[4] * xv[13] + wv[5] * xv[14] + wv[6] * xv[18] + wv[7] * xv[19]);

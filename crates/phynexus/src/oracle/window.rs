@@ -34,7 +34,8 @@ pub(super) fn dot(node: &IrNode, a: &OracleArray, b: &OracleArray) -> Vec<Number
     out
 }
 
-/// Where element `tap` of the window at `output` lies in one spatial plane of extents `input`; `None` in the padding.
+/// The position in one spatial plane of extents `input` of element `tap` of the window at `output`; `None` in the
+/// padding.
 fn tap_place(geometry: &Geometry, input: &[usize], output: &[usize], tap: &[usize]) -> Option<Dims> {
     (0..input.len())
         .map(|d| {
@@ -44,8 +45,9 @@ fn tap_place(geometry: &Geometry, input: &[usize], output: &[usize], tap: &[usiz
         .collect()
 }
 
-/// A convolution or one of its gradients: every product of the bilinear form is added where its kind wants it. A device
-/// may fill the padding, and for the input's gradient the gaps between strides, with zeros and multiply them too.
+/// A convolution or one of its gradients: every product of the bilinear form is added to the element that `kind`
+/// assigns it to. A device may also fill the padding, and for the input's gradient the gaps between strides, with zeros
+/// and multiply those.
 pub(super) fn conv(
     kind: ConvKind,
     geometry: &Geometry,
@@ -89,8 +91,8 @@ pub(super) fn conv(
         }
     }
     if kind == ConvKind::InputGradient {
-        // Which elements of the output a tap misses depends on the place only: a filter that is not finite leaves open
-        // what any of its taps may have missed.
+        // Which elements of the output a tap misses depends only on the position. A non-finite filter element therefore
+        // leaves open every sum that one of its taps may have missed.
         for (sum, at) in sums.iter_mut().zip(every_coordinate(x)) {
             let (group, channel) = (at[1] / inputs_a_group, at[1] % inputs_a_group);
             for tap in taps.iter().filter(|tap| !is_met(geometry, &y[2..], &at[2..], tap)) {
@@ -143,7 +145,7 @@ pub(super) fn pool(kind: PoolKind, geometry: &Geometry, node: &IrNode, a: &Oracl
     every_coordinate(&node.shape).map(window).collect()
 }
 
-/// The flat position of a window's first greatest element; a window of nothing but padding has none.
+/// The flat position of the first maximum of a window; none for a window that is all padding.
 fn arg_max(window: &[(usize, Number)]) -> Number {
     let values: Vec<Number> = window.iter().map(|(_, element)| *element).collect();
     match first_extreme(Combine::Max, &values) {

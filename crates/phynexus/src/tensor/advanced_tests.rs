@@ -1,4 +1,4 @@
-//! What the methods beyond the core refuse, and what random tensors record. Values are compared in `golden`.
+//! Errors of the methods beyond the core, and the graphs of random tensors. Values are compared in `golden`.
 
 use super::null::null_device;
 use crate::{
@@ -27,7 +27,7 @@ fn indices_are_checked_at_the_call() {
         format!("index: index {} is out of range for axis 0 of size 2", i64::MIN)
     );
     let all = || IndexSpec::ALL;
-    assert_eq!(message(&[all(), all(), all()]), "index: 3 axes are indexed of a tensor with 2 dimensions");
+    assert_eq!(message(&[all(), all(), all()]), "index: too many indices: 3 for a tensor with 2 dimensions");
     assert_eq!(
         message(&[IndexSpec::Ellipsis, IndexSpec::Ellipsis]),
         "index: an index can have only one ellipsis"
@@ -70,15 +70,15 @@ fn equations_are_checked_at_the_call() {
     let message =
         |equation: &str, operands: &[&Tensor]| Tensor::einsum(equation, operands).unwrap_err().to_string();
     let (a, b) = (f32s(&[2, 3]), f32s(&[4, 5]));
-    assert_eq!(message("ij,jk", &[&a]), "einsum: \"ij,jk\" has 2 operands, 1 tensors were given");
-    assert_eq!(message("ijk->i", &[&a]), "einsum: \"ijk\" names 3 dimensions of a tensor with 2");
-    assert_eq!(message("ij->k", &[&a]), "einsum: the result \"k\" names a letter that no operand has");
-    assert_eq!(message("ij->ii", &[&a]), "einsum: the result \"ii\" names a letter twice");
+    assert_eq!(message("ij,jk", &[&a]), "einsum: \"ij,jk\" has 2 operands, got 1");
+    assert_eq!(message("ijk->i", &[&a]), "einsum: \"ijk\" names 3 dimensions, the operand has 2");
+    assert_eq!(message("ij->k", &[&a]), "einsum: the result \"k\" contains a letter that no operand has");
+    assert_eq!(message("ij->ii", &[&a]), "einsum: the result \"ii\" repeats a letter");
     assert_eq!(message("i1", &[&a]), "einsum: '1' in \"i1\" is not a letter, \"...\", \",\" or \"->\"");
     assert_eq!(message("......", &[&a]), "einsum: \"......\" has more than one ellipsis");
     assert_eq!(
         message("ij,jk", &[&a, &b]),
-        "einsum: shapes (2, 3) and (4, 5) do not fit: one letter has sizes 3 and 4"
+        "einsum: shapes (2, 3) and (4, 5) do not fit: the same letter has sizes 3 and 4"
     );
     assert!(Tensor::einsum("", &[]).is_err());
     assert_eq!(Tensor::einsum("", &[&f32s(&[])]).unwrap().shape(), &[0; 0]);
@@ -104,7 +104,7 @@ fn other_refusals() {
     assert!(f32s(&[2, 0]).norm(f64::INFINITY, &[1], false).is_err());
 }
 
-/// The leaf of the random bits behind a tensor.
+/// The contents of the random-bits leaf that a tensor depends on, and the number of words.
 fn bits(tensor: &Tensor) -> Option<(Vec<u32>, usize)> {
     if *tensor.node().op() == Op::RandomBits {
         let leaf = Tensor::from_node(tensor.node().sources()[0].clone());
@@ -118,7 +118,7 @@ fn random_tensors_carry_key_and_counter_in_a_leaf() {
     let (generator, device) = (Generator::new(7 | 9 << 32), null_device());
     let first = generator.rand(&[3, 3], DType::F32, device).unwrap();
     assert_eq!(bits(&first), Some((vec![7, 9, 0, 0], 9)));
-    // Nine words are five blocks of two.
+    // Nine words take five blocks of two.
     let second = generator.randn(&[4], DType::F32, device).unwrap();
     assert_eq!(bits(&second), Some((vec![7, 9, 5, 0], 8)));
     assert_eq!(generator.state(), GeneratorState { seed: 7 | 9 << 32, counter: 9 });
@@ -126,7 +126,7 @@ fn random_tensors_carry_key_and_counter_in_a_leaf() {
     let last = generator.rand(&[2], DType::F64, device).unwrap();
     assert_eq!(bits(&last), Some((vec![1, 0, u32::MAX, u32::MAX], 4)));
     assert_eq!(generator.state().counter, 1);
-    // What somebody has drawn since is not given out again.
+    // Values drawn since then are not handed out again.
     let before = generator.advance(3);
     generator.give_back(before, 3);
     assert_eq!(generator.state(), before);

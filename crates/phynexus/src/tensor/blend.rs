@@ -1,4 +1,4 @@
-//! Sums of products: interpolation, products added to a tensor, sums of products over axes, distances.
+//! Sums of products: interpolation, fused multiply-add, contraction over axes, distances, matrix powers.
 
 use super::operands::{broadcast2, promote2};
 use crate::{
@@ -15,7 +15,7 @@ impl Tensor {
         self.add(&end.sub(self)?.mul(weight)?)
     }
 
-    /// [`Tensor::lerp`] with a number for the weight.
+    /// [`Tensor::lerp`] with a scalar weight.
     ///
     /// # Errors
     /// As [`Tensor::lerp`].
@@ -31,7 +31,7 @@ impl Tensor {
         self.add(&a.mul(b)?.mul_scalar(value)?)
     }
 
-    /// `self + value * a / b`. Shapes are broadcast, dtypes promoted; quotients of integers are `float32`.
+    /// `self + value * a / b`. Shapes are broadcast, dtypes promoted; integer quotients are `float32`.
     ///
     /// # Errors
     /// [`Error::Shape`] if the shapes cannot be broadcast.
@@ -39,8 +39,9 @@ impl Tensor {
         self.add(&a.div(b)?.mul_scalar(value)?)
     }
 
-    /// `beta * self + alpha * (a @ b)`, with [`Tensor::matmul`]'s shapes; this tensor is broadcast. With `beta` 0 its
-    /// values are not read, so NaN in them has no effect. Also PyTorch's `addmv` and `baddbmm`.
+    /// `beta * self + alpha * (a @ b)`, with the shapes of [`Tensor::matmul`]; this tensor is broadcast to the product.
+    /// If `beta` is 0, this tensor is not read, so NaN in it has no effect. Also covers PyTorch's `addmv` and
+    /// `baddbmm`.
     ///
     /// # Errors
     /// As [`Tensor::matmul`] and [`Tensor::add`].
@@ -61,11 +62,11 @@ impl Tensor {
         }
     }
 
-    /// The sums of products over the last axis of both: `[.., K]` and `[.., K]` give the axes of this tensor without its
-    /// last, then those of the other without its last. With a scalar it is the product.
+    /// Inner product over the last axis of both tensors. The result has the remaining axes of this tensor, then those
+    /// of the other. If either is a scalar, it is the elementwise product.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the last axes differ.
+    /// [`Error::Shape`] if the sizes of the last axes differ.
     pub fn inner(&self, other: &Tensor) -> Result<Tensor> {
         if self.rank() == 0 || other.rank() == 0 {
             return self.mul(other);
@@ -73,19 +74,19 @@ impl Tensor {
         self.tensordot(other, &[-1], &[-1])
     }
 
-    /// The sums of products over `axes` of this tensor and `other_axes` of the other, in pairs; the result has the axes
-    /// that are left, this tensor's first. Dtypes are those of [`Tensor::matmul`].
+    /// Tensor contraction: sums of products over `axes` of this tensor and `other_axes` of the other, matched in order.
+    /// The result has the remaining axes of this tensor, then those of the other. Dtypes are as for [`Tensor::matmul`].
     ///
     /// # Errors
-    /// [`Error::Shape`] unless the axes of each pair have one size; [`Error::Axis`] for an axis out of range;
-    /// [`Error::Argument`] for an axis named twice.
+    /// [`Error::Shape`] unless the axes of each pair have the same size; [`Error::Axis`] for an axis out of range;
+    /// [`Error::Argument`] for a repeated axis.
     pub fn tensordot(&self, other: &Tensor, axes: &[i64], other_axes: &[i64]) -> Result<Tensor> {
         let (kept, summed) = self.parted("tensordot", axes)?;
         let (other_kept, other_summed) = other.parted("tensordot", other_axes)?;
         let sizes = |t: &Tensor, axes: &[usize]| axes.iter().map(|&axis| t.shape()[axis]).collect::<Dims>();
         let (inner, other_inner) = (sizes(self, &summed), sizes(other, &other_summed));
         if inner != other_inner {
-            let hint = format!("axes {axes:?} and {other_axes:?} must have the same sizes in pairs");
+            let hint = format!("axes {axes:?} and {other_axes:?} must have matching sizes");
             return Err(Error::shape("tensordot", &[self.shape(), other.shape()], hint));
         }
         let (rows, columns) = (sizes(self, &kept), sizes(other, &other_kept));
@@ -98,21 +99,21 @@ impl Tensor {
         left.matmul(&right)?.reshaped(rows.iter().chain(&columns).copied().collect())
     }
 
-    /// The axes that are not named, in order, and those that are, as given.
+    /// The axes that are not in `axes`, in order, and those that are, as given.
     fn parted(&self, op: &'static str, axes: &[i64]) -> Result<(Dims, Dims)> {
         let mut named = Dims::new();
         for &axis in axes {
             let normal = normalize_axis(op, axis, self.shape())?;
             if named.contains(&normal) {
-                return Err(Error::argument(op, format!("axis {axis} is named twice")));
+                return Err(Error::argument(op, format!("axis {axis} is repeated")));
             }
             named.push(normal);
         }
         Ok(((0..self.rank()).filter(|axis| !named.contains(axis)).collect(), named))
     }
 
-    /// The inner products of vectors along an axis of both, which are broadcast elsewhere. The result has the promoted
-    /// dtype, also of integers.
+    /// Dot product of vectors along an axis; the other axes are broadcast. The result has the promoted dtype, for
+    /// integers too.
     ///
     /// # Errors
     /// [`Error::Shape`] unless the sizes along the axis agree and the shapes can be broadcast; [`Error::Axis`].
@@ -128,7 +129,7 @@ impl Tensor {
         a.mul(&b)?.sum(&[dim], false)?.to_dtype(a.dtype())
     }
 
-    /// The p-norm of the difference, over all elements of the broadcast shape; orders as for [`Tensor::norm`].
+    /// The p-norm of `self - other` over all elements of the broadcast shape. `p` is as for [`Tensor::norm`].
     ///
     /// # Errors
     /// As [`Tensor::sub`] and [`Tensor::norm`].
@@ -136,13 +137,15 @@ impl Tensor {
         self.sub(other)?.norm(p, &[], false)
     }
 
-    /// The p-norm distances between all rows of two batches of matrices: `[.., P, M]` and `[.., R, M]` give `[.., P, R]`;
-    /// for infinity the greatest magnitude, for 0 the number of elements that differ. Equal rows have a distance of 0 with
-    /// a gradient of 0. Integers give `float32`, but 64-bit integers for 1, and their own dtype for 0 and infinity.
+    /// Pairwise p-norm distances between the rows of two batches of matrices: `[.., P, M]` and `[.., R, M]` give `[..,
+    /// P, R]`. `p` = infinity gives the greatest difference, 0 the number of elements that differ. The gradient between
+    /// equal rows is 0.
+    ///
+    /// The result of integers is `float32`; for `p` = 1 it has 64 bits, for 0 and infinity it keeps the dtype.
     ///
     /// # Errors
-    /// [`Error::Shape`] for shapes that cannot be broadcast, or an infinite norm of rows without elements;
-    /// [`Error::Axis`] for too few dimensions.
+    /// [`Error::Shape`] if the shapes cannot be broadcast, or for `p` = infinity over empty rows; [`Error::Axis`] for
+    /// too few dimensions.
     pub fn cdist(&self, other: &Tensor, p: impl Into<Scalar>) -> Result<Tensor> {
         let order: Scalar = p.into();
         let apart = self.unsqueeze(-2)?.sub(&other.unsqueeze(-3)?)?.abs()?;
@@ -158,23 +161,23 @@ impl Tensor {
         }
         let powers = if p == 2.0 { apart.square()? } else { apart.pow_scalar(order)? };
         let total = powers.signed()?.sum(&[-1], false)?.floating()?;
-        // The root's infinite slope at 0 would meet a zero and give NaN.
+        // The infinite derivative of the root at 0, times 0, would give NaN.
         let same = total.eq_scalar(0)?;
         let root = same.where_(&total.ones_like()?, &total)?.pow_scalar(1.0 / p)?;
         same.where_(&root.zeros_like()?, &root)
     }
 
-    /// The n-th power of square matrices `[.., N, N]` by repeated squaring; for a negative `n`, of their inverses. The
-    /// power 0 is the identity.
+    /// The n-th power of square matrices `[.., N, N]`, by repeated squaring. A negative `n` is a power of the inverse.
+    /// Power 0 is the identity.
     ///
     /// # Errors
-    /// [`Error::Shape`] unless the matrices are square; those of [`Tensor::inv`] for a negative `n`.
+    /// [`Error::Shape`] unless the matrices are square; the errors of [`Tensor::inv`] for a negative `n`.
     pub fn matrix_power(&self, n: i64) -> Result<Tensor> {
         let &[.., rows, columns] = self.shape() else {
-            return Err(Error::shape("matrix_power", &[self.shape()], "a power needs square matrices"));
+            return Err(Error::shape("matrix_power", &[self.shape()], "the matrices must be square"));
         };
         if rows != columns {
-            return Err(Error::shape("matrix_power", &[self.shape()], "a power needs square matrices"));
+            return Err(Error::shape("matrix_power", &[self.shape()], "the matrices must be square"));
         }
         let mut result = Tensor::eye(rows, rows, self.dtype(), self.device())?.stretched(self.shape())?;
         let mut power = if n < 0 { self.inv()? } else { self.clone() };

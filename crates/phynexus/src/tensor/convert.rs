@@ -3,8 +3,8 @@
 use crate::{DType, Error, Result, Tensor, device::Device, op::Op};
 
 impl Tensor {
-    /// The same values as another dtype. Floats become integers by truncation, saturate at 64 bits and wrap (NaN becomes
-    /// 0), integers wrap, and anything becomes `bool` by `!= 0`.
+    /// Converts to another dtype. Floats are truncated towards zero to integers: they saturate at 64 bits, then wrap to
+    /// narrower dtypes, and NaN becomes 0. Integers wrap. Conversion to `bool` is `!= 0`.
     pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
         if self.dtype() == dtype {
             return Ok(self.clone());
@@ -16,7 +16,7 @@ impl Tensor {
         Tensor::record(Op::Cast, dtype, self.shape().into(), &[self])
     }
 
-    /// The same bits read as another dtype of the same size.
+    /// Reinterprets the bits as another dtype of the same size.
     ///
     /// # Errors
     /// [`Error::DType`] if the sizes differ or `dtype` is `bool` (whose bytes must be 0 or 1).
@@ -25,13 +25,13 @@ impl Tensor {
             return Ok(self.clone());
         }
         if self.dtype().size() != dtype.size() || dtype == DType::Bool {
-            let hint = "the bits can be read as another dtype of the same size other than bool";
+            let hint = "the dtype must have the same size and must not be bool";
             return Err(Error::dtype("bitcast", &[self.dtype(), dtype], hint));
         }
         Tensor::record(Op::Bitcast, dtype, self.shape().into(), &[self])
     }
 
-    /// The same values on another device.
+    /// Copies to another device; on the same device, returns this tensor.
     pub fn to_device(&self, device: Device) -> Result<Tensor> {
         if self.device() == device {
             return Ok(self.clone());
@@ -42,7 +42,7 @@ impl Tensor {
         Tensor::record_on(device, Op::Copy, self.dtype(), self.shape().into(), &[self])
     }
 
-    /// The same values laid out row-major in a buffer: a copy of views, and nothing for what is row-major already.
+    /// Copies the elements to a row-major buffer. Returns this tensor if it is row-major already.
     pub fn contiguous(&self) -> Result<Tensor> {
         let row_major = match self.node().data() {
             Some(storage) => storage.layout.is_contiguous(),

@@ -1,4 +1,4 @@
-//! What the core methods record and refuse. Values are tested where a device computes them.
+//! Graphs and errors of the core methods. Values are tested on devices that compute.
 
 use super::null::null_device;
 use crate::{DType, Error, Result, Scalar, Tensor, op::Op};
@@ -77,10 +77,10 @@ fn refusals_name_the_operation_and_a_remedy() {
         message(f32s(&[2, 3]).matmul(&f32s(&[2, 3]))),
         "matmul: shapes (2, 3) and (2, 3) do not fit: the inner sizes 3 and 2 must be equal"
     );
-    assert_eq!(message(f32s(&[2, 3]).sum(&[0, -2], false)), "sum: axis -2 is named twice");
+    assert_eq!(message(f32s(&[2, 3]).sum(&[0, -2], false)), "sum: axis -2 is repeated");
     assert_eq!(
         message(f32s(&[2, 0]).max(&[1], false)),
-        "max: shapes (2, 0) do not fit: an empty axis has no extreme element"
+        "max: shapes (2, 0) do not fit: an empty axis has no maximum or minimum"
     );
     assert_eq!(
         message(tensor(&[2], DType::I32).pow_scalar(-1)),

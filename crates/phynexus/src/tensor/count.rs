@@ -1,11 +1,11 @@
-//! Counting elements, and sums that ignore NaN.
+//! Counts of elements, and reductions that ignore NaN.
 
 use std::cmp::Ordering;
 
 use crate::{DType, Error, Result, Scalar, Tensor, shape::Dims};
 
 impl Tensor {
-    /// How many elements over `axes` (all if empty) are nonzero, `int64`. NaN is nonzero.
+    /// The number of nonzero elements over `axes` (all if empty), as `int64`. NaN counts as nonzero.
     ///
     /// # Errors
     /// As [`Tensor::sum`].
@@ -13,7 +13,7 @@ impl Tensor {
         self.to_dtype(DType::Bool)?.sum(axes, keepdim)
     }
 
-    /// [`Tensor::sum`] of the elements that are not NaN; 0 if all are.
+    /// [`Tensor::sum`] that ignores NaN; 0 if every element is NaN.
     ///
     /// # Errors
     /// As [`Tensor::sum`].
@@ -24,25 +24,29 @@ impl Tensor {
         self.isnan()?.where_(&self.zeros_like()?, self)?.sum(axes, keepdim)
     }
 
-    /// [`Tensor::mean`] of the elements that are not NaN; NaN if all are. 16-bit floats are computed in `float32`.
+    /// [`Tensor::mean`] that ignores NaN; NaN if every element is NaN. 16-bit floats are computed in `float32`.
     ///
     /// # Errors
-    /// [`Error::DType`] unless the dtype is a float; as [`Tensor::sum`].
+    /// [`Error::DType`] unless the dtype is a float; otherwise as [`Tensor::sum`].
     pub fn nanmean(&self, axes: &[i64], keepdim: bool) -> Result<Tensor> {
         if !self.dtype().is_float() {
-            return Err(Error::dtype("nanmean", &[self.dtype()], "only floats can be NaN; use mean"));
+            return Err(Error::dtype(
+                "nanmean",
+                &[self.dtype()],
+                "expected a float dtype; integers have no NaN, use mean",
+            ));
         }
         let count = self.isnan()?.logical_not()?.sum(axes, keepdim)?;
         self.in_compute_dtype(|x| x.nansum(axes, keepdim)?.div(&count.to_dtype(x.dtype())?))
     }
 
-    /// How often each whole number from 0 occurs in a vector of integers (`int64`), or the sum of the weights where it
-    /// does (in their dtype). The result has `minlength` elements, or more for a greater number. The greatest number is
-    /// computed at the call.
+    /// Counts the occurrences of each value in a vector of non-negative integers: element i of the result (`int64`) is
+    /// the number of elements equal to i. With `weights`, it is the sum of their weights, in the dtype of the weights.
+    /// The result has at least `minlength` elements. Computed immediately, since the greatest value sets the size.
     ///
     /// # Errors
-    /// [`Error::Argument`] unless this is a vector of non-negative integers; as [`Tensor::scatter_add`] for weights of
-    /// another shape.
+    /// [`Error::Argument`] unless this is a vector of non-negative integers; the errors of [`Tensor::scatter_add`] if
+    /// the shape of the weights differs.
     pub fn bincount(&self, weights: Option<&Tensor>, minlength: usize) -> Result<Tensor> {
         let wrong = || Error::argument("bincount", "expected a vector of non-negative integers");
         if self.rank() != 1 || self.dtype().is_float() {
@@ -62,12 +66,12 @@ impl Tensor {
         Tensor::zeros(&[size], counted.dtype(), self.device())?.scatter_add(0, &label, counted)
     }
 
-    /// How many elements lie in each of `bins` equal parts between `min` and `max`, or between the least and the greatest
-    /// element if these are equal: a vector of this dtype. The last part includes `max`; elements outside are left out.
-    /// Computed at the call.
+    /// Histogram of `bins` equal bins between `min` and `max`, as a vector of this dtype. If `min` equals `max`, the
+    /// bins span the least to the greatest element. The last bin includes `max`; elements outside the range are
+    /// ignored. Computed immediately.
     ///
     /// # Errors
-    /// [`Error::Argument`] for no parts, or limits that are not in order.
+    /// [`Error::Argument`] if `bins` is 0 or unless `min <= max`.
     pub fn histc(&self, bins: usize, min: impl Into<Scalar>, max: impl Into<Scalar>) -> Result<Tensor> {
         let (mut min, mut max): (Scalar, Scalar) = (min.into(), max.into());
         let x = self.reshaped(Dims::from_slice(&[self.len()]))?.detach()?;
@@ -86,7 +90,8 @@ impl Tensor {
             (min, max) = (Scalar::Float(min.as_f64() - 1.0), Scalar::Float(max.as_f64() + 1.0));
         }
         if bins == 0 || min.as_f64().partial_cmp(&max.as_f64()) != Some(Ordering::Less) {
-            let message = format!("{bins} parts between {min} and {max}");
+            let message =
+                format!("expected at least one bin and min <= max, got {bins} bins from {min} to {max}");
             return Err(Error::argument("histc", message));
         }
         let width = max.as_f64() - min.as_f64();

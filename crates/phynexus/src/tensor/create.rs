@@ -1,4 +1,4 @@
-//! Making tensors.
+//! Creating tensors.
 
 use std::borrow::Cow;
 
@@ -15,21 +15,21 @@ use crate::{
 };
 
 impl Tensor {
-    /// A tensor of these values in row-major order.
+    /// A tensor with these values in row-major order.
     pub fn from_slice<T: Element>(values: &[T], shape: &[usize], device: Device) -> Result<Tensor> {
         Tensor::from_bytes(&host_memory::bytes_of(values)?, T::DTYPE, shape, device)
     }
 
-    /// A tensor of these little-endian bytes in row-major order. Of bools every byte but 0 is true.
+    /// A tensor with these little-endian bytes in row-major order. For `bool`, every nonzero byte is true.
     pub fn from_bytes(bytes: &[u8], dtype: DType, shape: &[usize], device: Device) -> Result<Tensor> {
         check_rank("from_bytes", shape)?;
         let expected = checked_element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
         if expected != Some(bytes.len()) {
             let elements = counted(bytes.len() / dtype.size(), "element");
-            let hint = format!("{} of {dtype} make {elements}", counted(bytes.len(), "byte"));
+            let hint = format!("{} of {dtype} are {elements}", counted(bytes.len(), "byte"));
             return Err(Error::shape("from_bytes", &[shape], hint));
         }
-        // Kernels rely on a bool being 0 or 1; bytes from a file or another library may be anything.
+        // Kernels rely on a bool being 0 or 1; bytes from a file or another library may hold other values.
         let bytes = match dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
             true => Cow::Owned(bytes.iter().map(|&byte| u8::from(byte != 0)).collect()),
             false => Cow::Borrowed(bytes),
@@ -40,7 +40,7 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// As [`Tensor::from_bytes`], for bytes that fit the shape, without a note of what they are.
+    /// As [`Tensor::from_bytes`] for bytes that fit the shape, but without recording the range of the values.
     pub(crate) fn uploaded(bytes: &[u8], dtype: DType, shape: &[usize], device: Device) -> Result<Tensor> {
         let buffer = device.backend().allocate(bytes.len())?;
         device.backend().write(&buffer, 0, bytes)?;
@@ -48,17 +48,17 @@ impl Tensor {
         Ok(Tensor::from_storage(device, dtype, Storage { buffer, layout: Layout::contiguous(shape) }))
     }
 
-    /// Every element is `value`.
+    /// A tensor filled with `value`.
     pub fn full(shape: &[usize], value: impl Into<Scalar>, dtype: DType, device: Device) -> Result<Tensor> {
         Tensor::record_on(device, Op::Constant(value.into().cast(dtype)), dtype, shape.into(), &[])
     }
 
-    /// Every element is 0 (or false).
+    /// A tensor filled with 0 (or false).
     pub fn zeros(shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
         Tensor::full(shape, 0, dtype, device)
     }
 
-    /// Every element is 1 (or true).
+    /// A tensor filled with 1 (or true).
     pub fn ones(shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
         Tensor::full(shape, 1, dtype, device)
     }
@@ -73,28 +73,29 @@ impl Tensor {
         self.constant_like(Scalar::Int(1), self.dtype())
     }
 
-    /// A tensor of this one's shape, dtype and device with every element `value`.
+    /// A tensor of this one's shape, dtype and device, filled with `value`.
     pub fn full_like(&self, value: impl Into<Scalar>) -> Result<Tensor> {
         self.constant_like(value.into(), self.dtype())
     }
 
-    /// A tensor of no dimensions with this value. It is data, unlike [`Tensor::full`]: a graph in which only this value
-    /// changes has the same plan, so it is the way to write a learning rate.
+    /// A 0-dimensional tensor with this value. Unlike [`Tensor::full`] it is data rather than a constant, so graphs
+    /// that differ only in this value share a plan. Use it for values that change between steps, such as a learning
+    /// rate.
     pub fn scalar<T: Element>(value: T, device: Device) -> Result<Tensor> {
         Tensor::from_slice(&[value], &[], device)
     }
 
-    /// The index along `axis` of each element, as `dtype`.
+    /// Each element is its index along `axis`, as `dtype`.
     pub(super) fn iota(shape: Dims, axis: usize, dtype: DType, device: Device) -> Result<Tensor> {
         Tensor::record_on(device, Op::Iota { axis }, dtype, shape, &[])
     }
 
-    /// `start`, `start + step`, ... as long as they have not reached `stop`: a vector. Element i is
+    /// A vector of the values from `start` (inclusive) to `stop` (exclusive) in increments of `step`. Element i is
     /// `start + i * step`, computed in `dtype` (16-bit floats in `float32`).
     ///
     /// # Errors
-    /// [`Error::Argument`] if `step` is 0 or not finite, or the first or last whole number does not fit the dtype;
-    /// [`Error::DType`] for `bool`, and for fractions with an integer dtype.
+    /// [`Error::Argument`] if `step` is 0, a bound or the step is not finite, or the first or last integer does not fit
+    /// the dtype; [`Error::DType`] for `bool`, and for fractions with an integer dtype.
     pub fn arange(
         start: impl Into<Scalar>,
         stop: impl Into<Scalar>,
@@ -108,12 +109,15 @@ impl Tensor {
                 return Err(Error::dtype(
                     "arange",
                     &[dtype],
-                    format!("{scalar} needs a number type that can hold it"),
+                    format!("{scalar} needs a numeric dtype that can represent it"),
                 ));
             }
         }
         if step.as_f64() == 0.0 || ![start, stop, step].iter().all(|s| s.as_f64().is_finite()) {
-            return Err(Error::argument("arange", "the bounds must be finite and the step not 0"));
+            return Err(Error::argument(
+                "arange",
+                "the bounds and the step must be finite, and the step nonzero",
+            ));
         }
         let count = if dtype.is_float() {
             ((stop.as_f64() - start.as_f64()) / step.as_f64()).ceil().max(0.0) as usize
@@ -134,7 +138,7 @@ impl Tensor {
             }
             usize::try_from(count).unwrap_or(usize::MAX)
         };
-        // A step down from an unsigned start wraps, and comes out right.
+        // A negative step wraps in an unsigned dtype; the wrapped sums are still right.
         let step = if dtype.is_integer() { step.cast(dtype) } else { step };
         let index = Tensor::iota(Dims::from_slice(&[count]), 0, dtype.compute(), device)?;
         let scaled = if step.as_f64() == 1.0 { index } else { index.mul_scalar(step)? };
@@ -146,18 +150,14 @@ impl Tensor {
         moved.to_dtype(dtype)
     }
 
-    /// `count` equally spaced values from `start` to `stop`, both included: a vector. Both ends are exact: the first
-    /// half is counted from `start`, the second from `stop`.
+    /// A vector of `count` equally spaced values from `start` to `stop`, both inclusive. Both ends are exact: the first
+    /// half is computed from `start`, the second from `stop`.
     ///
     /// # Errors
     /// [`Error::DType`] unless `dtype` is a float.
     pub fn linspace(start: f64, stop: f64, count: usize, dtype: DType, device: Device) -> Result<Tensor> {
         if !dtype.is_float() {
-            return Err(Error::dtype(
-                "linspace",
-                &[dtype],
-                "equally spaced values are fractions: name a float dtype",
-            ));
+            return Err(Error::dtype("linspace", &[dtype], "expected a float dtype"));
         }
         if count < 2 {
             return Tensor::full(&[count], start, dtype, device);
@@ -169,8 +169,8 @@ impl Tensor {
         index.lt_scalar((count / 2) as f64)?.where_(&forwards, &backwards)?.to_dtype(dtype)
     }
 
-    /// `count` powers of `base` whose exponents are equally spaced from `start` to `end`: a vector. Integers are cut off from
-    /// powers in `float64`.
+    /// A vector of `count` powers of `base` whose exponents are equally spaced from `start` to `end`. For an integer
+    /// dtype, powers are computed in `float64` and truncated.
     pub fn logspace(
         start: f64,
         end: f64,
@@ -183,7 +183,7 @@ impl Tensor {
         Tensor::linspace(start, end, count, exponents, device)?.rpow_scalar(base)?.to_dtype(dtype)
     }
 
-    /// A matrix with ones where row and column are equal and zeros elsewhere.
+    /// A matrix with ones on the main diagonal and zeros elsewhere.
     pub fn eye(rows: usize, columns: usize, dtype: DType, device: Device) -> Result<Tensor> {
         let shape = Dims::from_slice(&[rows, columns]);
         let row = Tensor::iota(shape.clone(), 0, DType::I64, device)?;

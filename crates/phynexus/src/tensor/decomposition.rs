@@ -1,8 +1,9 @@
-//! Decompositions of matrices, and what follows from them. The last two dimensions are matrices, those before them a batch.
+//! Matrix decompositions and functions based on them. The last two dimensions are matrices, the others are batch
+//! dimensions.
 //!
-//! They take `float32` and `float64`, are computed on the CPU in `float64`, and round to the dtype. That a matrix is singular
-//! is found when the result is computed: [`Error::LinearAlgebra`]. Of matrices with NaN or an infinity QR, eigenvalues,
-//! singular values and pseudoinverses are NaN.
+//! Inputs are `float32` or `float64`. Results are computed on the CPU in `float64` and rounded to the dtype. A singular
+//! matrix is detected when the result is computed: [`Error::LinearAlgebra`]. For matrices that contain NaN or infinity,
+//! QR, eigenvalues, singular values and pseudoinverses are NaN.
 
 use crate::{
     DType, Error, Result, Tensor,
@@ -14,17 +15,18 @@ impl Tensor {
     /// The determinants of square matrices.
     ///
     /// # Errors
-    /// [`Error::Shape`] unless the matrices are square, [`Error::DType`] for other than `float32` and `float64`.
+    /// [`Error::Shape`] unless the matrices are square; [`Error::DType`] unless the dtype is `float32` or `float64`.
     pub fn det(&self) -> Result<Tensor> {
         self.square_matrices("det")?;
         if self.is_empty() {
-            // The determinant of no rows is 1.
+            // The determinant of a 0 x 0 matrix is 1.
             return self.sum(&[-2, -1], false)?.add_scalar(1.0);
         }
         Decomposition::Determinant.record_one(&[self])
     }
 
-    /// The signs of determinants and the logarithms of their magnitudes: 0 and minus infinity for a singular matrix.
+    /// The sign and the logarithm of the absolute value of each determinant. For a singular matrix these are 0 and
+    /// -infinity.
     ///
     /// # Errors
     /// As [`Tensor::det`].
@@ -40,7 +42,7 @@ impl Tensor {
     /// The inverses of square matrices.
     ///
     /// # Errors
-    /// As [`Tensor::det`]; when it is computed, [`Error::LinearAlgebra`] for a singular matrix.
+    /// As [`Tensor::det`]; [`Error::LinearAlgebra`] for a singular matrix, when the result is computed.
     pub fn inv(&self) -> Result<Tensor> {
         self.square_matrices("inv")?;
         if self.is_empty() {
@@ -49,11 +51,11 @@ impl Tensor {
         Decomposition::Inverse.record_one(&[self])
     }
 
-    /// X of `self X = other`, whose leading dimensions are broadcast. A vector `other` is one column, and so is X then;
-    /// with more dimensions `other` is matrices.
+    /// Solves `self X = other` for X; batch dimensions are broadcast. If `other` is a vector, so is X; otherwise the
+    /// last two dimensions of `other` are matrices.
     ///
     /// # Errors
-    /// As [`Tensor::inv`], and [`Error::Shape`] unless `other` has as many rows.
+    /// As [`Tensor::inv`]; [`Error::Shape`] unless `other` has as many rows as this tensor.
     pub fn solve(&self, other: &Tensor) -> Result<Tensor> {
         let (a, b) = super::operands::promote2(self, other)?;
         let n = a.square_matrices("solve")?;
@@ -61,7 +63,7 @@ impl Tensor {
             return a.solve(&b.unsqueeze(-1)?)?.squeeze(-1);
         }
         let [b_batch @ .., rows, columns] = b.shape() else {
-            let hint = "the right-hand side is a vector or matrices";
+            let hint = "the right-hand side must be a vector or matrices";
             return Err(Error::shape("solve", &[self.shape(), other.shape()], hint));
         };
         if *rows != n {
@@ -77,11 +79,12 @@ impl Tensor {
         Decomposition::Solution.record_one(&[&a, &b])
     }
 
-    /// Triangular L with `self = L L^T`, or, if `upper`, its transpose. Of the symmetric positive definite matrices the
-    /// lower triangle is read.
+    /// The Cholesky factor of symmetric positive definite matrices: lower triangular L with `self = L L^T`, or its
+    /// transpose if `upper`. Only the lower triangle of the input is read.
     ///
     /// # Errors
-    /// As [`Tensor::det`]; when it is computed, [`Error::LinearAlgebra`] for a matrix that is not positive definite.
+    /// As [`Tensor::det`]; [`Error::LinearAlgebra`] for a matrix that is not positive definite, when the result is
+    /// computed.
     pub fn cholesky(&self, upper: bool) -> Result<Tensor> {
         self.square_matrices("cholesky")?;
         if self.is_empty() {
@@ -91,11 +94,11 @@ impl Tensor {
         if upper { l.transpose(-2, -1) } else { Ok(l) }
     }
 
-    /// Q with orthonormal columns and upper triangular R with `self = Q R`; Q has as many columns as the matrices' lesser
-    /// extent, or, if `complete`, is square.
+    /// The QR decomposition `self = Q R` of `[.., M, N]`: Q has orthonormal columns and R is upper triangular. Q is
+    /// `[.., M, min(M, N)]`, or `[.., M, M]` if `complete`.
     ///
     /// # Errors
-    /// [`Error::Shape`] for fewer than two dimensions, [`Error::DType`] for other than `float32` and `float64`.
+    /// [`Error::Shape`] for fewer than two dimensions; [`Error::DType`] unless the dtype is `float32` or `float64`.
     pub fn qr(&self, complete: bool) -> Result<(Tensor, Tensor)> {
         let (m, n) = self.matrices("qr")?;
         if self.is_empty() {
@@ -106,8 +109,8 @@ impl Tensor {
         pair(kind.record(&[self])?)
     }
 
-    /// The eigenvalues of symmetric matrices, ascending, and their eigenvectors, which are the columns. The lower triangle
-    /// is read.
+    /// The eigenvalues of symmetric matrices in ascending order, and the eigenvectors as columns. Only the lower
+    /// triangle of the input is read.
     ///
     /// # Errors
     /// As [`Tensor::det`].
@@ -119,7 +122,7 @@ impl Tensor {
         pair(Decomposition::Eigen.record(&[self])?)
     }
 
-    /// The eigenvalues of symmetric matrices, ascending.
+    /// The eigenvalues of symmetric matrices in ascending order.
     ///
     /// # Errors
     /// As [`Tensor::det`].
@@ -127,8 +130,8 @@ impl Tensor {
         Ok(self.eigh()?.0)
     }
 
-    /// U, S and Vh with `self = U diag(S) Vh`: the singular values descend, U's columns and Vh's rows are orthonormal, as
-    /// many as there are singular values, or, if `full`, U and Vh are square.
+    /// The singular value decomposition `self = U diag(S) Vh` of `[.., M, N]`. The singular values S are in descending
+    /// order; U has orthonormal columns and Vh orthonormal rows, min(M, N) of them. If `full`, U and Vh are square.
     ///
     /// # Errors
     /// As [`Tensor::qr`].
@@ -141,11 +144,11 @@ impl Tensor {
         }
         let kind = if full { Decomposition::FullSvd } else { Decomposition::Svd };
         let parts: Result<[Tensor; 3], _> = kind.record(&[self])?.try_into();
-        let [u, s, vh] = parts.map_err(|_| Error::internal("svd", "not three parts"))?;
+        let [u, s, vh] = parts.map_err(|_| Error::internal("svd", "expected three parts"))?;
         Ok((u, s, vh))
     }
 
-    /// The singular values, descending.
+    /// The singular values in descending order.
     ///
     /// # Errors
     /// As [`Tensor::qr`].
@@ -153,12 +156,12 @@ impl Tensor {
         Ok(self.svd(false)?.1)
     }
 
-    /// The pseudoinverses of Moore and Penrose. Singular values up to `tolerance` (one, or one a matrix) times the greatest are
-    /// taken for zeros; without it that is the greater of the matrices' extents times the dtype's distance of 1 to the next
-    /// number.
+    /// The Moore-Penrose pseudoinverse of `[.., M, N]`. Singular values up to `tolerance` times the greatest count as
+    /// zero. `tolerance` is a scalar or has one element per matrix; the default is max(M, N) times the dtype's machine
+    /// epsilon.
     ///
     /// # Errors
-    /// As [`Tensor::qr`]; [`Error::Shape`] if the tolerance is not broadcast to the batch.
+    /// As [`Tensor::qr`]; [`Error::Shape`] if the tolerance cannot be broadcast to the batch.
     pub fn pinv(&self, tolerance: Option<&Tensor>) -> Result<Tensor> {
         let (m, n) = self.matrices("pinv")?;
         let tolerance = self.tolerance(tolerance)?.broadcast_to(self.batch())?;
@@ -168,8 +171,8 @@ impl Tensor {
         Decomposition::PseudoInverse.record_one(&[self, &tolerance])
     }
 
-    /// How many singular values are greater than `tolerance` (one, or one a matrix) times the greatest, as `int64`; without it
-    /// as for [`Tensor::pinv`].
+    /// The number of singular values greater than `tolerance` times the greatest, as `int64`. `tolerance` is as for
+    /// [`Tensor::pinv`].
     ///
     /// # Errors
     /// As [`Tensor::pinv`].
@@ -184,35 +187,31 @@ impl Tensor {
         values.gt(&limit)?.sum(&[-1], false)
     }
 
-    /// The part of the greatest singular value that counts as zero.
+    /// The fraction of the greatest singular value that counts as zero.
     fn tolerance(&self, given: Option<&Tensor>) -> Result<Tensor> {
         if let Some(given) = given {
             return given.to_dtype(self.dtype())?.detach();
         }
         let [.., m, n] = self.shape() else {
-            return Err(Error::internal("tolerance", "not matrices"));
+            return Err(Error::internal("tolerance", "expected matrices"));
         };
         let epsilon = if self.dtype() == DType::F32 { f64::from(f32::EPSILON) } else { f64::EPSILON };
         Tensor::full(&[], epsilon * *m.max(n) as f64, self.dtype(), self.device())
     }
 
-    /// The extents of matrices that can be decomposed.
+    /// The sizes of matrices that can be decomposed.
     fn matrices(&self, op: &'static str) -> Result<(usize, usize)> {
         let [.., m, n] = self.shape() else {
-            return Err(Error::shape(
-                op,
-                &[self.shape()],
-                "matrices have two dimensions, after those of a batch",
-            ));
+            return Err(Error::shape(op, &[self.shape()], "expected matrices (.., M, N)"));
         };
         if !matches!(self.dtype(), DType::F32 | DType::F64) {
-            let hint = "it takes float32 and float64: convert with .to_dtype(float32)";
+            let hint = "expected float32 or float64: convert with .to_dtype(float32)";
             return Err(Error::dtype(op, &[self.dtype()], hint));
         }
         Ok((*m, *n))
     }
 
-    /// The extent of square matrices that can be decomposed.
+    /// The size of square matrices that can be decomposed.
     fn square_matrices(&self, op: &'static str) -> Result<usize> {
         let (m, n) = self.matrices(op)?;
         if m != n {
@@ -221,18 +220,18 @@ impl Tensor {
         Ok(n)
     }
 
-    /// The dimensions before the matrices.
+    /// The batch dimensions.
     fn batch(&self) -> &[usize] {
         &self.shape()[..self.rank().saturating_sub(2)]
     }
 
-    /// Identities in the place of these matrices.
+    /// Identity matrices with this tensor's batch dimensions.
     fn identity(&self, rows: usize, columns: usize) -> Result<Tensor> {
         let shape: Dims = self.batch().iter().copied().chain([rows, columns]).collect();
         Tensor::eye(rows, columns, self.dtype(), self.device())?.stretched(&shape)
     }
 
-    /// A result without an element in the place of these matrices.
+    /// An empty result with this tensor's batch dimensions.
     fn nothing(&self, extents: &[usize]) -> Result<Tensor> {
         let shape: Dims = self.batch().iter().chain(extents).copied().collect();
         Tensor::zeros(&shape, self.dtype(), self.device())
@@ -241,6 +240,6 @@ impl Tensor {
 
 fn pair(parts: Vec<Tensor>) -> Result<(Tensor, Tensor)> {
     let parts: Result<[Tensor; 2], _> = parts.try_into();
-    let [first, second] = parts.map_err(|_| Error::internal("linalg", "not two parts"))?;
+    let [first, second] = parts.map_err(|_| Error::internal("linalg", "expected two parts"))?;
     Ok((first, second))
 }

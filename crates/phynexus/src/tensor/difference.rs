@@ -1,4 +1,4 @@
-//! Differences of neighbours, and integrals by the trapezoidal rule.
+//! Differences of adjacent elements, and integrals by the trapezoidal rule.
 
 use crate::{
     DType, Error, Result, Tensor,
@@ -6,18 +6,18 @@ use crate::{
 };
 
 impl Tensor {
-    /// The elements along an axis without the first, and without the last; two empty tensors for an empty axis.
+    /// The elements along an axis without the first, and without the last. Both are empty for an empty axis.
     fn neighbours(&self, axis: usize) -> Result<(Tensor, Tensor)> {
         let size = self.shape()[axis];
         let rest = size.saturating_sub(1);
         Ok((self.sliced_axis(axis, size - rest, 1, rest)?, self.sliced_axis(axis, 0, 1, rest)?))
     }
 
-    /// The differences of adjacent elements along an axis, `n` times: element i is `x[i + 1] - x[i]`, and the axis loses
-    /// `n` elements (all if there are fewer). Integers wrap; of `bool` it is whether neighbours differ.
+    /// The n-th difference of adjacent elements along an axis: `x[i + 1] - x[i]`, applied `n` times. The axis shrinks
+    /// by `n` elements, to 0 at least. Integers wrap; the difference of `bool` elements is `!=`.
     ///
     /// # Errors
-    /// [`Error::Axis`].
+    /// [`Error::Axis`] for an axis out of range.
     pub fn diff(&self, n: usize, dim: i64) -> Result<Tensor> {
         let axis = normalize_axis("diff", dim, self.shape())?;
         if n >= self.shape()[axis] {
@@ -31,11 +31,11 @@ impl Tensor {
         Ok(x)
     }
 
-    /// The integral along an axis by the trapezoidal rule, of values at points `dx` apart. Fewer than two values give 0;
-    /// integers give `float32`.
+    /// The integral along an axis by the trapezoidal rule, for samples spaced `dx` apart. It is 0 for fewer than two
+    /// samples. Integers give `float32`.
     ///
     /// # Errors
-    /// [`Error::Axis`], also for a tensor of no dimensions.
+    /// [`Error::Axis`] for an axis out of range, or a 0-dimensional tensor.
     pub fn trapezoid(&self, dx: f64, dim: i64) -> Result<Tensor> {
         let axis = normalize_axis("trapezoid", dim, self.shape())?;
         if self.shape()[axis] == 0 {
@@ -45,11 +45,12 @@ impl Tensor {
         later.add(&earlier)?.signed()?.sum(&[dim], false)?.mul_scalar(dx / 2.0)
     }
 
-    /// [`Tensor::trapezoid`] of values at the points `x`: a vector, or a tensor that can be broadcast with this one and
-    /// has its size along the axis.
+    /// [`Tensor::trapezoid`] for samples at the points `x`. `x` is a vector, or broadcasts with this tensor and has its
+    /// size along the axis.
     ///
     /// # Errors
-    /// [`Error::Axis`]; [`Error::Argument`] if there is another number of points; [`Error::Shape`].
+    /// [`Error::Axis`] for an axis out of range; [`Error::Argument`] if the number of points differs from the number of
+    /// samples; [`Error::Shape`] if the shapes cannot be broadcast.
     pub fn trapezoid_at(&self, x: &Tensor, dim: i64) -> Result<Tensor> {
         let axis = normalize_axis("trapezoid", dim, self.shape())?;
         let size = self.shape()[axis];

@@ -7,20 +7,21 @@ use crate::{
     shape::{Dims, element_count},
 };
 
-/// A dimension's name: 0 to 51 for letters, from 52 on for the dimensions under an ellipsis (52 is the last one).
+/// The label of a dimension: 0 to 51 for letters; 52 and up for dimensions covered by an ellipsis, 52 being the last
+/// one.
 type Label = u8;
 
 const ELLIPSIS: Label = 52;
 const OP: &str = "einsum";
 
-/// A tensor with a name for each dimension, every name once.
+/// A tensor whose dimensions have distinct labels.
 #[derive(Clone)]
 struct Named {
     tensor: Tensor,
     labels: Vec<Label>,
 }
 
-/// The labels of one operand: letters before the ellipsis, if there is one, and after it.
+/// The labels of one operand: letters before and after the ellipsis, if any.
 struct Term {
     before: Vec<Label>,
     ellipsis: bool,
@@ -63,7 +64,7 @@ impl Term {
         let letters = self.before.len() + self.after.len();
         let covered = rank.checked_sub(letters).filter(|&n| (n == 0 || self.ellipsis) && n < 64);
         let Some(covered) = covered else {
-            let message = format!("{text:?} names {letters} dimensions of a tensor with {rank}");
+            let message = format!("{text:?} names {letters} dimensions, the operand has {rank}");
             return Err(Error::argument(OP, message));
         };
         Ok(self.with_covered(covered))
@@ -76,16 +77,16 @@ impl Term {
 }
 
 impl Tensor {
-    /// Einstein summation by NumPy's rules: `Tensor::einsum("bij,bjk->bik", &[&a, &b])`.
+    /// Einstein summation with NumPy's rules: `Tensor::einsum("bij,bjk->bik", &[&a, &b])`.
     ///
-    /// Every letter names a dimension; letters that the result does not name are summed over. A letter twice in one
-    /// operand takes its diagonal; `...` stands for any dimensions, broadcast between operands. Without `->` the result
-    /// has the ellipsis' dimensions and then the letters that occur once, sorted (capitals first). dtypes are promoted
-    /// and sums stay in the promoted dtype.
+    /// Each letter labels a dimension. Letters that do not appear in the result are summed over. A letter repeated
+    /// within an operand takes its diagonal. `...` covers any number of dimensions, which are broadcast between
+    /// operands. Without `->`, the result has the dimensions of the ellipsis, then the letters that occur once, sorted
+    /// (uppercase first). Dtypes are promoted, and sums stay in the promoted dtype.
     ///
     /// # Errors
-    /// [`Error::Argument`] for an equation that cannot be read or does not fit the tensors' ranks; [`Error::Shape`] if
-    /// one letter has two sizes (other than 1); [`Error::DType`] for truth values alone.
+    /// [`Error::Argument`] for an invalid equation or one that does not fit the operands' ranks; [`Error::Shape`] if a
+    /// letter has two sizes (other than 1); [`Error::DType`] if all operands are `bool`.
     pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         let (inputs, output) = match equation.split_once("->") {
             Some((inputs, output)) => (inputs, Some(output)),
@@ -93,17 +94,12 @@ impl Tensor {
         };
         let texts: Vec<&str> = inputs.split(',').collect();
         if texts.len() != operands.len() || operands.is_empty() {
-            let message =
-                format!("{equation:?} has {} operands, {} tensors were given", texts.len(), operands.len());
+            let message = format!("{equation:?} has {} operands, got {}", texts.len(), operands.len());
             return Err(Error::argument(OP, message));
         }
         if operands.iter().all(|t| t.dtype() == DType::Bool) {
             let dtypes: Vec<DType> = operands.iter().map(|t| t.dtype()).collect();
-            return Err(Error::dtype(
-                OP,
-                &dtypes,
-                "truth values have no sums: convert with .to_dtype() first",
-            ));
+            return Err(Error::dtype(OP, &dtypes, "bool cannot be summed: convert with .to_dtype() first"));
         }
         let mut named = Vec::with_capacity(operands.len());
         let dtype = operands.iter().fold(DType::Bool, |dtype, t| dtype.promote(t.dtype()));
@@ -147,12 +143,12 @@ impl Tensor {
 fn check_output(text: &str, labels: &[Label], named: &[(Vec<Label>, &Tensor)]) -> Result<()> {
     for (i, label) in labels.iter().enumerate() {
         if labels[..i].contains(label) {
-            return Err(Error::argument(OP, format!("the result {text:?} names a letter twice")));
+            return Err(Error::argument(OP, format!("the result {text:?} repeats a letter")));
         }
         if !named.iter().any(|(operand, _)| operand.contains(label)) {
             return Err(Error::argument(
                 OP,
-                format!("the result {text:?} names a letter that no operand has"),
+                format!("the result {text:?} contains a letter that no operand has"),
             ));
         }
     }
@@ -165,7 +161,7 @@ fn implicit_output(named: &[(Vec<Label>, &Tensor)], ellipsis: usize) -> Vec<Labe
     under.chain((0..ELLIPSIS).filter(|&label| times(label) == 1)).collect()
 }
 
-/// The size of each label: 1 gives way to any other.
+/// The size of each label; a size of 1 broadcasts to any other.
 fn sizes(named: &[(Vec<Label>, &Tensor)]) -> Result<Vec<usize>> {
     let mut sizes = vec![1; 256];
     for (labels, tensor) in named {
@@ -173,7 +169,11 @@ fn sizes(named: &[(Vec<Label>, &Tensor)]) -> Result<Vec<usize>> {
             let known = &mut sizes[usize::from(label)];
             if *known != 1 && size != 1 && *known != size {
                 let shapes: Vec<&[usize]> = named.iter().map(|(_, t)| t.shape()).collect();
-                return Err(Error::shape(OP, &shapes, format!("one letter has sizes {known} and {size}")));
+                return Err(Error::shape(
+                    OP,
+                    &shapes,
+                    format!("the same letter has sizes {known} and {size}"),
+                ));
             }
             if *known == 1 {
                 *known = size;
@@ -183,8 +183,8 @@ fn sizes(named: &[(Vec<Label>, &Tensor)]) -> Result<Vec<usize>> {
     Ok(sizes)
 }
 
-/// The operand with every label once: repeated ones are replaced by their diagonal, and dimensions of size 1 whose
-/// label is larger elsewhere are dropped, for they only repeat.
+/// The operand with distinct labels. A repeated label becomes a diagonal. A dimension of size 1 is dropped if its label
+/// is larger elsewhere, since it only broadcasts.
 fn unique(mut labels: Vec<Label>, tensor: &Tensor, sizes: &[usize]) -> Result<Named> {
     let mut tensor = tensor.clone();
     let mut axis = 0;
@@ -197,7 +197,7 @@ fn unique(mut labels: Vec<Label>, tensor: &Tensor, sizes: &[usize]) -> Result<Na
         }
         if let Some(first) = labels[..axis].iter().position(|&l| l == label) {
             let size = tensor.shape()[axis];
-            // The diagonal of two axes: as one axis of size^2, every size + 1st element.
+            // The diagonal of two merged axes of `size` elements is every (size + 1)-th element.
             let paired = tensor.move_axis(axis as i64, first as i64)?;
             let merged = paired.flatten(first as i64, first as i64 + 1)?;
             tensor = merged.sliced_axis(first, 0, size as isize + 1, size)?;
@@ -209,7 +209,7 @@ fn unique(mut labels: Vec<Label>, tensor: &Tensor, sizes: &[usize]) -> Result<Na
     Ok(Named { tensor, labels })
 }
 
-/// The pair whose product is smallest.
+/// The pair of operands whose product has the fewest elements.
 fn cheapest_pair(terms: &[Named], wanted: &[Label], sizes: &[usize]) -> (usize, usize) {
     let mut best = (usize::MAX, (0, 1));
     for i in 0..terms.len() {
@@ -230,7 +230,7 @@ fn cheapest_pair(terms: &[Named], wanted: &[Label], sizes: &[usize]) -> (usize, 
 }
 
 impl Named {
-    /// Summed over the labels that need not be kept.
+    /// Sums over the labels that `keep` rejects.
     fn summed(&self, keep: impl Fn(Label) -> bool) -> Result<Named> {
         let axes = Axes::of((0..self.labels.len()).filter(|&axis| !keep(self.labels[axis])));
         if axes == Axes::default() {
@@ -242,13 +242,13 @@ impl Named {
         })
     }
 
-    /// The tensor with exactly these labels in this order; those it lacks are repeated.
+    /// The tensor with exactly these labels in this order; missing ones are broadcast.
     fn arranged(&self, labels: &[Label], sizes: &[usize]) -> Result<Tensor> {
         let shape: Dims = labels.iter().map(|&l| sizes[usize::from(l)]).collect();
         self.aligned(labels)?.stretched(&shape)
     }
 
-    /// The tensor with these labels in this order; those it lacks have size 1.
+    /// The tensor with these labels in this order; missing ones have size 1.
     fn aligned(&self, labels: &[Label]) -> Result<Tensor> {
         let order: Dims = labels.iter().filter_map(|l| self.labels.iter().position(|m| m == l)).collect();
         let shape: Dims = labels
@@ -259,7 +259,7 @@ impl Named {
     }
 }
 
-/// The product of two operands, summed over the labels that both have and nobody needs.
+/// The product of two operands, summed over the shared labels that `keep` rejects.
 fn contract(a: &Named, b: &Named, keep: impl Fn(Label) -> bool, sizes: &[usize]) -> Result<Named> {
     let (mut batch, mut inner, mut left) = (Vec::new(), Vec::new(), Vec::new());
     for &label in &a.labels {

@@ -1,8 +1,8 @@
-//! Indexing by NumPy's rules: integers, slices, new axes, an ellipsis, integer tensors and masks, for reading and (as a
-//! function that returns a new tensor) for assignment.
+//! NumPy-style indexing: integers, slices, new axes, an ellipsis, integer tensors and masks. Used for reading and for
+//! assignment, which returns a new tensor.
 //!
-//! An index is resolved in two stages. The *basic* one (integers, slices) is a strided slice that keeps every axis; the
-//! *advanced* one gathers rows of what is left. Assignment runs both backwards.
+//! An index is resolved in two stages. The *basic* stage (integers, slices) is a strided slice that keeps every axis.
+//! The *advanced* stage gathers rows of the result. Assignment runs both in reverse.
 
 use smallvec::SmallVec;
 
@@ -16,26 +16,26 @@ use crate::{
     shape::{Dims, broadcast, element_count},
 };
 
-/// One part of an index: what stands between the commas in Python's `x[1, ::2, None, ..., rows]`.
+/// One component of an index: an item between the commas of Python's `x[1, ::2, None, ..., rows]`.
 #[derive(Clone)]
 pub enum IndexSpec {
-    /// One position; the axis disappears. Negative positions count from the end.
+    /// One position; removes the axis. Negative positions count from the end.
     At(i64),
     /// Python's `start:stop:step`.
     Slice {
-        /// The first position, from the end if negative; the first in the direction of the step if absent.
+        /// The first position; negative counts from the end. Defaults to the first in the direction of the step.
         start: Option<i64>,
-        /// Where to stop, not included; all if absent.
+        /// The end, exclusive; negative counts from the end. Defaults to the end in the direction of the step.
         stop: Option<i64>,
-        /// The step, not 0.
+        /// The step; must not be 0.
         step: i64,
     },
     /// A new axis of size 1: Python's `None`.
     NewAxis,
-    /// As many full axes as are left: Python's `...`.
+    /// All axes that the other components leave: Python's `...`.
     Ellipsis,
-    /// Integer positions of any shape, which takes the place of the axis; or a mask (`bool`) over as many axes as it
-    /// has.
+    /// Integer positions of any shape, which replaces the axis; or a mask (`bool`), which covers as many axes as it has
+    /// dimensions.
     Tensor(Tensor),
 }
 
@@ -79,22 +79,22 @@ impl From<std::ops::RangeTo<i64>> for IndexSpec {
     }
 }
 
-/// What becomes of one axis of the sliced tensor, or stands between its axes.
+/// The effect of an index on one axis of the sliced tensor, or between two axes.
 enum Part {
-    /// The axis stays.
+    /// The axis is kept.
     Keep,
-    /// The axis has size 1 and disappears.
+    /// The axis has size 1 and is removed.
     Drop,
-    /// An axis of size 1 appears.
+    /// A new axis of size 1.
     New,
-    /// An ellipsis that covers no axis: it still separates the choices on its two sides.
+    /// An ellipsis that covers no axis; it still separates the advanced indices on its two sides.
     Gap,
-    /// The axis is chosen from by these positions.
+    /// Elements of the axis are selected by these positions.
     Choose(Tensor, IndexRange),
 }
 
-/// An index resolved against a shape. Axes under one mask count as one: `merged` is the tensor's shape with those axes
-/// merged; `start`, `step` and `sizes` slice it; `parts` say what becomes of the slice's axes.
+/// An index resolved against a shape. Axes under one mask are merged: `merged` is the tensor's shape after that.
+/// `start`, `step` and `sizes` slice it; `parts` apply to the axes of the slice.
 struct Plan {
     merged: Dims,
     start: Dims,
@@ -116,7 +116,7 @@ fn resolve(shape: &[usize], specs: &[IndexSpec]) -> Result<Plan> {
     if used > shape.len() {
         return Err(Error::argument(
             OP,
-            format!("{used} axes are indexed of a tensor with {} dimensions", shape.len()),
+            format!("too many indices: {used} for a tensor with {} dimensions", shape.len()),
         ));
     }
     let ellipses = specs.iter().filter(|s| matches!(s, IndexSpec::Ellipsis)).count();
@@ -162,7 +162,7 @@ fn resolve(shape: &[usize], specs: &[IndexSpec]) -> Result<Plan> {
             IndexSpec::Tensor(mask) if mask.dtype() == DType::Bool => {
                 let covered = &shape[axis..axis + mask.rank()];
                 if mask.rank() == 0 || mask.shape() != covered {
-                    let hint = "a mask must have the sizes of the axes that it covers, and at least one axis";
+                    let hint = "a mask must have at least one dimension and the sizes of the axes it covers";
                     return Err(Error::shape(OP, &[shape, mask.shape()], hint));
                 }
                 let places = mask.true_positions(OP)?;
@@ -178,7 +178,7 @@ fn resolve(shape: &[usize], specs: &[IndexSpec]) -> Result<Plan> {
             IndexSpec::Tensor(index) => {
                 check_index(OP, index)?;
                 if shape[axis] == 0 && !index.is_empty() {
-                    let hint = "an empty axis has no elements to choose";
+                    let hint = "cannot select elements of an empty axis";
                     return Err(Error::shape(OP, &[shape, index.shape()], hint));
                 }
                 let range = check_range(OP, Some(axis), shape[axis], index)?;
@@ -203,7 +203,7 @@ impl Plan {
         self.parts.iter().any(|p| matches!(p, Part::Choose(..)))
     }
 
-    /// The shape after the basic stage: what a basic index returns.
+    /// The shape after the basic stage.
     fn basic_shape(&self) -> Dims {
         let mut sizes = self.sizes.iter();
         let kept = |part: &Part| match part {
@@ -215,7 +215,7 @@ impl Plan {
         self.parts.iter().filter_map(kept).collect()
     }
 
-    /// The advanced stage over the basic one's result.
+    /// The advanced stage, applied to the result of the basic one.
     fn advanced(&self) -> Result<Advanced> {
         let (mut chosen, mut indices, mut shape) = (Dims::new(), Vec::new(), Dims::new());
         let mut range = IndexRange::Known;
@@ -230,8 +230,8 @@ impl Plan {
                 }
             }
         }
-        // NumPy: the chosen axes stay in place if nothing stands between them (integers count as choices), and come
-        // first otherwise.
+        // As in NumPy, the selected axes stay in place if they are adjacent (integers count as selections); otherwise
+        // they come first.
         let choices = || self.parts.iter().map(|p| matches!(p, Part::Choose(..) | Part::Drop));
         let first = choices().position(|c| c).unwrap_or(0);
         let last = choices().rposition(|c| c).unwrap_or(0);
@@ -241,33 +241,33 @@ impl Plan {
     }
 }
 
-/// Rows chosen by integer tensors.
+/// Rows selected by integer tensors.
 struct Advanced {
-    /// The axes chosen from.
+    /// The axes that are indexed.
     chosen: Dims,
-    /// The positions along each.
+    /// The positions along each of them.
     indices: Vec<Tensor>,
-    /// What is known of all of them.
+    /// Whether all positions are known to be in range.
     range: IndexRange,
-    /// What the positions' shapes are broadcast to.
+    /// The broadcast shape of the positions.
     shape: Dims,
-    /// Before which of the other axes that shape appears in the result.
+    /// The number of other axes that come before that shape in the result.
     place: usize,
 }
 
 impl Advanced {
-    /// The order of axes with the chosen ones first.
+    /// The axis order with the selected ones first.
     fn chosen_first(&self, rank: usize) -> Dims {
         self.chosen.iter().copied().chain((0..rank).filter(|a| !self.chosen.contains(a))).collect()
     }
 
-    /// The order of axes that takes those of the positions from the front to their place.
+    /// The axis order that moves the axes of the positions from the front to their place.
     fn to_place(&self, rank: usize) -> Dims {
         let r = self.shape.len();
         (r..r + self.place).chain(0..r).chain(r + self.place..rank).collect()
     }
 
-    /// The matrix whose rows are chosen, its row numbers, and the shape of a row.
+    /// The matrix whose rows are selected, the row numbers, and the shape of a row.
     fn matrix(&self, x: &Tensor) -> Result<(Tensor, Tensor, Dims)> {
         let first = x.permute(&self.chosen_first(x.rank()))?;
         let (outer, row) = first.shape().split_at(self.chosen.len());
@@ -322,36 +322,37 @@ impl Advanced {
     }
 }
 
-/// The order that undoes a permutation.
+/// The inverse of a permutation.
 fn inverse(order: &[usize]) -> Dims {
     let mut back = Dims::from_elem(0, order.len());
     order.iter().enumerate().for_each(|(i, &axis)| back[axis] = i);
     back
 }
 
-/// A value broadcast to the shape that is assigned to; leading axes of size 1 may be too many.
+/// The value broadcast to the shape that is assigned to. It may have surplus leading axes of size 1.
 fn assignable(value: &Tensor, shape: &[usize]) -> Result<Tensor> {
     let surplus = value.rank().saturating_sub(shape.len());
     let (front, rest) = value.shape().split_at(surplus);
     let fits = front.iter().all(|&d| d == 1)
         && rest.iter().rev().zip(shape.iter().rev()).all(|(&from, &to)| from == to || from == 1);
     if !fits {
-        let hint = "the value must have the shape of the indexed elements or broadcast to it";
+        let hint = "the value must broadcast to the shape of the indexed elements";
         return Err(Error::shape("index_put", &[value.shape(), shape], hint));
     }
     value.reshaped(rest.into())?.stretched(shape)
 }
 
 impl Tensor {
-    /// Elements by NumPy's indexing rules: `x.index(&[IndexSpec::At(0), (1..3).into()])?` is Python's `x[0, 1:3]`.
+    /// Indexing with NumPy's rules: `x.index(&[IndexSpec::At(0), (1..3).into()])?` is Python's `x[0, 1:3]`.
     ///
-    /// Axes that are not named stay whole. Integer tensors are broadcast against each other and their shape takes the
-    /// place of the axes they choose from, or comes first if these are not neighbours. A mask is computed at the call.
+    /// Trailing axes without an index are kept whole. Integer tensors are broadcast against each other. The broadcast
+    /// shape replaces the indexed axes if these are adjacent, and comes first otherwise. A mask is computed
+    /// immediately.
     ///
     /// # Errors
-    /// [`Error::Argument`] for too many parts, [`Error::Index`] for a number out of range, [`Error::Shape`] and
-    /// [`Error::DType`] for index tensors that do not fit. An element of an index tensor out of range is an error at
-    /// once if the index came from the host, and else when the result is computed.
+    /// [`Error::Argument`] for too many indices; [`Error::Index`] for a position out of range; [`Error::Shape`] and
+    /// [`Error::DType`] for index tensors that do not fit. If the range of an index tensor is known on the host,
+    /// positions out of range are reported immediately, otherwise when the result is computed.
     pub fn index(&self, specs: &[IndexSpec]) -> Result<Tensor> {
         let plan = resolve(self.shape(), specs)?;
         let basic = self.basic(&plan)?;
@@ -363,17 +364,17 @@ impl Tensor {
         merged.sliced(plan.start.clone(), plan.step.clone(), plan.sizes.clone())?.reshaped(plan.basic_shape())
     }
 
-    /// This tensor with the elements that [`Tensor::index`] would return replaced by `value`, which is broadcast and
-    /// converted to this dtype: Python's `x[index] = value` as a function. Of several values for one element the last
-    /// wins.
+    /// A copy of this tensor in which `value` replaces the elements that [`Tensor::index`] would return: the functional
+    /// form of Python's `x[index] = value`. The value is broadcast and converted to this dtype. If an element is
+    /// assigned several times, the last value wins.
     ///
     /// # Errors
-    /// As [`Tensor::index`]; [`Error::Shape`] if the value does not broadcast to the indexed shape.
+    /// As [`Tensor::index`]; [`Error::Shape`] if the value cannot be broadcast to the indexed shape.
     pub fn index_put(&self, specs: &[IndexSpec], value: &Tensor) -> Result<Tensor> {
         self.index_update(specs, value, ScatterMode::Set)
     }
 
-    /// [`Tensor::index_put`] where values are added to the elements; an element named several times gets every value.
+    /// [`Tensor::index_put`] that adds to the elements. Repeated positions accumulate.
     ///
     /// # Errors
     /// As [`Tensor::index_put`]; [`Error::DType`] for `bool`.
@@ -390,7 +391,7 @@ impl Tensor {
             && mask.shape() == self.shape()
             && value.len() == 1
         {
-            // One value for all: no need to know where the mask is true.
+            // A single value needs no positions.
             return mask.where_(&value.reshaped(Dims::new())?, self);
         }
         let plan = resolve(self.shape(), specs)?;
@@ -404,7 +405,7 @@ impl Tensor {
         whole.with_slice(&plan, &replaced.reshaped(plan.sizes.clone())?)?.reshaped(self.shape().into())
     }
 
-    /// This tensor with a strided slice replaced: the values are spread to their places and chosen by a mask.
+    /// Replaces a strided slice: the values are padded to this tensor's shape and selected by a mask.
     fn with_slice(&self, plan: &Plan, values: &Tensor) -> Result<Tensor> {
         if values.is_empty() {
             return Ok(self.clone());
@@ -433,7 +434,7 @@ impl Tensor {
     }
 }
 
-/// `step - 1` zeros between neighbours along an axis.
+/// Inserts `step - 1` zeros between neighbours along an axis.
 fn dilated(x: &Tensor, axis: usize, step: usize) -> Result<Tensor> {
     let len = x.shape()[axis];
     let apart = x.unsqueeze(axis as i64 + 1)?;

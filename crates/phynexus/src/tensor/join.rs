@@ -6,17 +6,17 @@ use crate::{
     shape::{Dims, normalize_axis},
 };
 
-/// Memory that a piece takes beside its elements.
+/// Host memory per piece, besides its elements.
 const PIECE_BYTES: usize = 1024;
 
 impl Tensor {
-    /// The tensors one after another along axis `dim`. Their other sizes must be equal; dtypes are promoted.
+    /// Concatenates tensors along axis `dim`. All other sizes must be equal; dtypes are promoted.
     ///
     /// # Errors
-    /// [`Error::Argument`] for an empty list, [`Error::Shape`] if sizes differ elsewhere than along the axis.
+    /// [`Error::Argument`] for an empty list; [`Error::Shape`] if sizes differ other than along the axis.
     pub fn cat(tensors: &[&Tensor], dim: i64) -> Result<Tensor> {
         let Some(first) = tensors.first() else {
-            return Err(Error::argument("cat", "an empty list has no shape and no device"));
+            return Err(Error::argument("cat", "expected at least one tensor"));
         };
         let axis = normalize_axis("cat", dim, first.shape())?;
         let mut shape: Dims = first.shape().into();
@@ -41,25 +41,25 @@ impl Tensor {
         Tensor::record(Op::Cat { axis }, dtype, shape, &converted.iter().collect::<Vec<_>>())
     }
 
-    /// Tensors of one shape joined along a new axis `dim` of the result.
+    /// Joins tensors of the same shape along a new axis `dim` of the result.
     pub fn stack(tensors: &[&Tensor], dim: i64) -> Result<Tensor> {
         if let Some(other) = tensors.iter().find(|t| t.shape() != tensors[0].shape()) {
-            let hint = "stacked tensors must have one shape; cat joins along an existing axis";
+            let hint = "tensors must have the same shape; cat joins along an existing axis";
             return Err(Error::shape("stack", &[tensors[0].shape(), other.shape()], hint));
         }
         let raised = tensors.iter().map(|t| t.unsqueeze(dim)).collect::<Result<Vec<_>>>()?;
         Tensor::cat(&raised.iter().collect::<Vec<_>>(), dim)
     }
 
-    /// Pieces of `size` along an axis; the last may be smaller.
+    /// Splits into pieces of `size` along an axis; the last may be smaller.
     pub fn split(&self, size: usize, dim: i64) -> Result<Vec<Tensor>> {
         let axis = normalize_axis("split", dim, self.shape())?;
         if size == 0 {
-            return Err(Error::argument("split", "the size of a piece must not be 0"));
+            return Err(Error::argument("split", "the split size must not be 0"));
         }
         let extent = self.shape()[axis];
         let count = extent.div_ceil(size).max(1);
-        // Small memory cannot be refused: what all pieces need is asked for before.
+        // Failed small allocations abort the process, so check up front that the memory for all pieces is available.
         drop(host_memory::room::<[u8; PIECE_BYTES]>(count)?);
         let mut pieces = host_memory::room(count)?;
         for i in 0..count {
@@ -69,7 +69,7 @@ impl Tensor {
         Ok(pieces)
     }
 
-    /// Pieces of these sizes along an axis; the sizes must add up to its extent.
+    /// Splits into pieces of these sizes along an axis. The sizes must add up to its extent.
     pub fn split_sizes(&self, sizes: &[usize], dim: i64) -> Result<Vec<Tensor>> {
         let axis = normalize_axis("split", dim, self.shape())?;
         let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
@@ -86,11 +86,12 @@ impl Tensor {
         starts.zip(sizes).map(|(start, &size)| self.sliced_axis(axis, start, 1, size)).collect()
     }
 
-    /// At most `count` pieces of equal size along an axis; the last may be smaller. Of an empty axis, `count` empty pieces.
+    /// Splits into at most `count` pieces of equal size along an axis; the last may be smaller. An empty axis gives
+    /// `count` empty pieces.
     pub fn chunk(&self, count: usize, dim: i64) -> Result<Vec<Tensor>> {
         let axis = normalize_axis("chunk", dim, self.shape())?;
         if count == 0 {
-            return Err(Error::argument("chunk", "the number of pieces must not be 0"));
+            return Err(Error::argument("chunk", "the number of chunks must not be 0"));
         }
         if self.shape()[axis] == 0 {
             drop(host_memory::room::<[u8; PIECE_BYTES]>(count)?);

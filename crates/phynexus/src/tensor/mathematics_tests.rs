@@ -1,5 +1,5 @@
-//! Special functions, representations, interpolation, products and distances: values of mpmath (40 digits), NumPy 2 and
-//! SciPy, computed on the reference device in `float64`; and gradients by finite differences.
+//! Special functions, representations, interpolation, products and distances. Values are from mpmath (40 digits), NumPy
+//! 2 and SciPy, computed on the reference device in `float64`. Gradients are checked by finite differences.
 
 use std::f64::consts::{LN_2, SQRT_2};
 
@@ -25,7 +25,7 @@ fn empty(dtype: DType, shape: &[usize]) -> Tensor {
     Tensor::zeros(shape, dtype, reference_device()).unwrap()
 }
 
-/// Compares within a relative error; NaN equals NaN, and zeros have signs.
+/// Compares up to a relative error. NaN equals NaN; the signs of zeros must match.
 #[track_caller]
 fn is(result: crate::Result<Tensor>, expected: &[f64]) {
     let result = result.unwrap().to_vec::<f64>().unwrap();
@@ -256,7 +256,7 @@ fn distances_are_those_of_scipy() {
     assert_eq!(a.cdist(&empty(DType::F64, &[0, 3]), 2).unwrap().shape(), &[2, 0]);
     assert!(matches!(a.cdist(&empty(DType::F64, &[2, 2]), 2), Err(Error::Shape { .. })));
     is(a.dist(&array(&[0.0, 1.0, 2.0], &[3]), 2.0), &[5.385164807134504]);
-    // Equal rows have a gradient of 0.
+    // The gradient between equal rows is 0.
     let same = a.with_grad().unwrap();
     same.cdist(&a, 2).unwrap().sum(&[], false).unwrap().backward().unwrap();
     assert!(same.grad().unwrap().to_vec::<f64>().unwrap().iter().all(|slope| slope.is_finite()));
@@ -268,7 +268,7 @@ fn distances_are_those_of_scipy() {
 
 #[test]
 fn norms_of_matrices_are_those_of_numpy() {
-    // np.linalg.norm(m, ord) and np.linalg.cond(m, p); decompositions need a device that runs custom kernels.
+    // np.linalg.norm(m, ord) and np.linalg.cond(m, p). Decompositions need a device that runs custom kernels.
     let m = array(&[1.0, -2.0, 3.0, 4.0, 5.0, -6.0], &[2, 3]);
     let norms = [
         (MatrixNorm::Frobenius, 9.539392014169456),

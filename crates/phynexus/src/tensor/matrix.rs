@@ -1,4 +1,4 @@
-//! Matrices by their structure: triangles, diagonals, grids, one-hot rows; and small products.
+//! Triangles, diagonals, grids, one-hot encoding, and small products.
 
 use super::operands::promote2;
 use crate::{
@@ -8,24 +8,24 @@ use crate::{
 };
 
 impl Tensor {
-    /// The elements on and below a diagonal of the matrices in the last two dimensions, zeros above. `diagonal` 0 is the
-    /// main one, positive ones lie above it.
+    /// The lower triangle of the matrices in the last two dimensions; elements above `diagonal` are set to 0. 0 is the
+    /// main diagonal, positive values are above it, negative ones below.
     pub fn tril(&self, diagonal: i64) -> Result<Tensor> {
         self.triangle("tril", diagonal, Binary::Le)
     }
 
-    /// The elements on and above a diagonal of the matrices in the last two dimensions, zeros below. `diagonal` 0 is the
-    /// main one, positive ones lie above it.
+    /// The upper triangle of the matrices in the last two dimensions; elements below `diagonal` are set to 0. 0 is the
+    /// main diagonal, positive values are above it, negative ones below.
     pub fn triu(&self, diagonal: i64) -> Result<Tensor> {
         self.triangle("triu", diagonal, Binary::Lt)
     }
 
-    /// `Le` keeps columns up to the diagonal, `Lt` those from it on.
+    /// `Le` keeps the columns up to the diagonal, `Lt` those from the diagonal on.
     fn triangle(&self, op: &'static str, diagonal: i64, side: Binary) -> Result<Tensor> {
         let &[.., rows, columns] = self.shape() else {
-            return Err(Error::shape(op, &[self.shape()], "a triangle needs at least two dimensions"));
+            return Err(Error::shape(op, &[self.shape()], "expected at least two dimensions"));
         };
-        // Beyond the corners nothing changes, and the sum below stays in range.
+        // Beyond the corners the result does not change, and clamping keeps the sum below in range.
         let diagonal = diagonal.clamp(-(rows as i64), columns as i64);
         let (dtype, rank) = (super::select::position_dtype(rows.max(columns).saturating_mul(2)), self.rank());
         let row = Tensor::iota(self.shape().into(), rank - 2, dtype, self.device())?.add_scalar(diagonal)?;
@@ -34,11 +34,11 @@ impl Tensor {
         keep.where_(self, &self.zeros_like()?)
     }
 
-    /// Of a vector: the matrix with it on a diagonal. Of a matrix: the vector on a diagonal. `offset` 0 is the main
-    /// diagonal, positive ones lie above it.
+    /// For a vector, the square matrix with it on a diagonal. For a matrix, the vector of the elements on a diagonal.
+    /// `offset` 0 is the main diagonal, positive values are above it. A diagonal outside the matrix is empty.
     ///
     /// # Errors
-    /// [`Error::Shape`] for other than one or two dimensions; a diagonal outside of the matrix is empty.
+    /// [`Error::Shape`] unless the tensor has one or two dimensions.
     pub fn diag(&self, offset: i64) -> Result<Tensor> {
         match *self.shape() {
             [n] => {
@@ -64,15 +64,15 @@ impl Tensor {
                 let start = if len == 0 { 0 } else { row * columns + column };
                 flat.sliced_axis(0, start, columns as isize + 1, len)
             }
-            _ => Err(Error::shape("diag", &[self.shape()], "only vectors and matrices have a diagonal here")),
+            _ => Err(Error::shape("diag", &[self.shape()], "expected one or two dimensions; see diagonal")),
         }
     }
 
-    /// Rows of zeros with a one at each label: shape `[.., classes]`.
+    /// One-hot encoding: shape `[.., classes]` with 1 at each label and 0 elsewhere.
     ///
     /// # Errors
     /// [`Error::DType`] unless the labels are integers; [`Error::Argument`] for a label out of range. Labels are
-    /// computed at the call.
+    /// computed immediately to check this.
     pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor> {
         super::select::check_index("one_hot", self)?;
         let outside = |label: &i128| !(0..classes as i128).contains(label);
@@ -82,7 +82,7 @@ impl Tensor {
             self.to_dtype(DType::I64)?.to_vec::<i64>()?.into_iter().map(i128::from).find(outside)
         };
         if let Some(label) = label {
-            let message = format!("label {label} is outside the {classes} classes, which are counted from 0");
+            let message = format!("label {label} is out of range for {classes} classes");
             return Err(Error::argument("one_hot", message));
         }
         let shape: Dims = self.shape().iter().copied().chain([classes]).collect();
@@ -92,14 +92,14 @@ impl Tensor {
         self.to_dtype(dtype_of_labels)?.unsqueeze(-1)?.eq(&class)?.to_dtype(dtype)
     }
 
-    /// Vectors as coordinates of a grid: tensor i of the result holds vector i's values along axis i and has the shape
-    /// of all lengths (NumPy's `indexing="ij"`).
+    /// Coordinate grids: tensor i of the result has the values of vector i along axis i. Each has the lengths of all
+    /// vectors as its shape (NumPy's `indexing="ij"`).
     ///
     /// # Errors
     /// [`Error::Shape`] unless every tensor is a vector or a scalar.
     pub fn meshgrid(vectors: &[&Tensor]) -> Result<Vec<Tensor>> {
         if let Some(other) = vectors.iter().find(|v| v.rank() > 1) {
-            return Err(Error::shape("meshgrid", &[other.shape()], "the coordinates must be vectors"));
+            return Err(Error::shape("meshgrid", &[other.shape()], "expected vectors"));
         }
         let shape: Dims = vectors.iter().map(|v| v.len()).collect();
         let spread = |(axis, vector): (usize, &&Tensor)| {
@@ -110,25 +110,25 @@ impl Tensor {
         vectors.iter().enumerate().map(spread).collect()
     }
 
-    /// The sum of products of two vectors of one length.
+    /// Dot product of two vectors of the same length.
     pub fn dot(&self, other: &Tensor) -> Result<Tensor> {
         if self.rank() != 1 || other.rank() != 1 {
-            let hint = "dot takes two vectors; see matmul";
+            let hint = "expected two vectors; see matmul";
             return Err(Error::shape("dot", &[self.shape(), other.shape()], hint));
         }
         self.matmul(other)
     }
 
-    /// The products of all pairs of elements of two vectors: `[N]` and `[M]` give `[N, M]`.
+    /// Outer product of two vectors: `[N]` and `[M]` give `[N, M]`.
     pub fn outer(&self, other: &Tensor) -> Result<Tensor> {
         if self.rank() != 1 || other.rank() != 1 {
-            return Err(Error::shape("outer", &[self.shape(), other.shape()], "outer takes two vectors"));
+            return Err(Error::shape("outer", &[self.shape(), other.shape()], "expected two vectors"));
         }
         self.unsqueeze(1)?.mul(other)
     }
 
-    /// The Kronecker product: every element of this tensor times the whole of the other. Shapes are aligned at the last
-    /// dimension, sizes multiply.
+    /// Kronecker product: each element of this tensor is replaced by its product with the whole other tensor. Shapes
+    /// are aligned at the last dimension, and sizes multiply.
     pub fn kron(&self, other: &Tensor) -> Result<Tensor> {
         let rank = self.rank().max(other.rank());
         let at = |t: &Tensor, axis: usize| (axis + t.rank()).checked_sub(rank).map_or(1, |i| t.shape()[i]);
@@ -142,7 +142,7 @@ impl Tensor {
         self.reshaped(left)?.mul(&other.reshaped(right)?)?.reshaped(shape)
     }
 
-    /// The vector product along an axis of size 3; operands are broadcast.
+    /// Cross product along an axis of size 3; operands are broadcast.
     pub fn cross(&self, other: &Tensor, dim: i64) -> Result<Tensor> {
         let (a, b) = promote2(self, other)?;
         let (a, b) = super::operands::broadcast2("cross", &a, &b)?;
@@ -152,14 +152,14 @@ impl Tensor {
         }
         let axis = [axis as i64];
         let (next_a, next_b) = (a.roll(&[-1], &axis)?, b.roll(&[-1], &axis)?);
-        // a[i+1] b[i+2] - a[i+2] b[i+1] is, one place further on, a[i] b[i+1] - a[i+1] b[i].
+        // The product a[i+1] b[i+2] - a[i+2] b[i+1] is a[i] b[i+1] - a[i+1] b[i], rolled by -1.
         a.mul(&next_b)?.sub(&next_a.mul(&b)?)?.roll(&[-1], &axis)
     }
 
-    /// The sum of the elements on the main diagonal of a matrix.
+    /// The sum of the main diagonal of a matrix.
     pub fn trace(&self) -> Result<Tensor> {
         if self.rank() != 2 {
-            return Err(Error::shape("trace", &[self.shape()], "only a matrix has a trace"));
+            return Err(Error::shape("trace", &[self.shape()], "expected a matrix"));
         }
         self.diag(0)?.sum(&[], false)
     }

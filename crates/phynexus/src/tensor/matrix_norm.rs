@@ -1,8 +1,8 @@
-//! Norms of matrices, and condition numbers.
+//! Matrix norms and condition numbers.
 
 use crate::{Error, Result, Tensor, shape::Dims};
 
-/// A norm of matrices.
+/// The norm that [`Tensor::matrix_norm`] and [`Tensor::cond`] compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MatrixNorm {
     /// The square root of the sum of squares.
@@ -10,30 +10,30 @@ pub enum MatrixNorm {
     Frobenius,
     /// The sum of the singular values.
     Nuclear,
-    /// The greatest singular value: the 2-norm.
+    /// The largest singular value: the 2-norm.
     Spectral,
-    /// The least singular value: order -2.
+    /// The smallest singular value: order -2.
     LeastSingular,
-    /// The greatest sum of a column's magnitudes: the 1-norm.
+    /// The largest sum of absolute values in a column: the 1-norm.
     Columns,
-    /// The least sum of a column's magnitudes: order -1.
+    /// The smallest sum of absolute values in a column: order -1.
     LeastColumn,
-    /// The greatest sum of a row's magnitudes: the infinity norm.
+    /// The largest sum of absolute values in a row: the infinity norm.
     Rows,
-    /// The least sum of a row's magnitudes: order -infinity.
+    /// The smallest sum of absolute values in a row: order -infinity.
     LeastRow,
 }
 
 impl Tensor {
-    /// A norm of the matrices `[.., M, N]` in the last two dimensions, which are removed, or kept with size 1 if `keepdim`.
-    /// Dtypes are those of [`Tensor::norm`]; those of the singular values for norms of these.
+    /// A norm of the matrices `[.., M, N]` in the last two dimensions. These are removed, or kept with size 1 if
+    /// `keepdim`. The dtype is as for [`Tensor::norm`], or as for [`Tensor::svdvals`] if the norm uses singular values.
     ///
     /// # Errors
-    /// [`Error::Shape`] for fewer than two dimensions, or an extreme of no sums or singular values; those of
-    /// [`Tensor::svdvals`] for the norms of singular values.
+    /// [`Error::Shape`] for fewer than two dimensions, or an empty maximum or minimum; the errors of
+    /// [`Tensor::svdvals`] for norms that use singular values.
     pub fn matrix_norm(&self, norm: MatrixNorm, keepdim: bool) -> Result<Tensor> {
         if self.rank() < 2 {
-            let hint = "a matrix has two dimensions; see norm for vectors";
+            let hint = "expected at least two dimensions; see norm for vectors";
             return Err(Error::shape("matrix_norm", &[self.shape()], hint));
         }
         let sums = |axis: i64| self.abs()?.sum(&[axis], true);
@@ -53,12 +53,12 @@ impl Tensor {
         }
     }
 
-    /// The condition numbers of matrices `[.., M, N]`. For the spectral norm it is the greatest singular value divided by the
-    /// least, infinite where that is 0; for [`MatrixNorm::LeastSingular`] the least divided by the greatest; for the others
-    /// the norm of a square matrix times that of its inverse.
+    /// The condition numbers of matrices `[.., M, N]`. For [`MatrixNorm::Spectral`] this is the largest singular value
+    /// divided by the smallest, and infinite if the smallest is 0. For [`MatrixNorm::LeastSingular`] it is the smallest
+    /// divided by the largest. Otherwise it is the norm of a square matrix times the norm of its inverse.
     ///
     /// # Errors
-    /// Those of [`Tensor::matrix_norm`], and of [`Tensor::inv`].
+    /// As [`Tensor::matrix_norm`] and [`Tensor::inv`].
     pub fn cond(&self, norm: MatrixNorm) -> Result<Tensor> {
         if !matches!(norm, MatrixNorm::Spectral | MatrixNorm::LeastSingular) {
             return self.matrix_norm(norm, false)?.mul(&self.inv()?.matrix_norm(norm, false)?);

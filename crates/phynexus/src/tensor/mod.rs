@@ -1,5 +1,5 @@
-//! What a user holds: tensors. Methods check shapes and types at once and add nodes to the graph; nothing is computed
-//! until somebody reads.
+//! The user's API: tensors. Methods check shapes and dtypes immediately and add nodes to the graph. Nothing is computed
+//! until a value is read.
 
 #[cfg(test)]
 mod advanced_tests;

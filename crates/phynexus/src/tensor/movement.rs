@@ -1,4 +1,4 @@
-//! Moving elements: reshapes, permutations, broadcasting, padding, slices. Views of data cost nothing.
+//! Rearranging elements: reshapes, permutations, broadcasting, padding, slices. Views of computed data are free.
 
 use smallvec::SmallVec;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Tensor {
-    /// Records a reshape to a shape already checked, unless nothing changes.
+    /// Records a reshape to a valid shape, unless the shape is unchanged.
     pub(super) fn reshaped(&self, shape: Dims) -> Result<Tensor> {
         if self.shape() == &shape[..] {
             return Ok(self.clone());
@@ -21,7 +21,7 @@ impl Tensor {
         Tensor::record(Op::Reshape, self.dtype(), shape, &[self])
     }
 
-    /// The same elements in row-major order with another shape of as many elements.
+    /// Changes the shape; elements keep their row-major order.
     ///
     /// # Errors
     /// [`Error::Shape`] if the number of elements differs.
@@ -36,7 +36,7 @@ impl Tensor {
         self.reshaped(shape.into())
     }
 
-    /// [`Tensor::reshape`] where one extent may be -1: it is whatever makes the number of elements fit.
+    /// [`Tensor::reshape`] where one extent may be -1, which is inferred from the number of elements.
     ///
     /// # Errors
     /// [`Error::Argument`] for a second -1 or another negative extent; [`Error::Shape`] if no extent fits.
@@ -44,7 +44,7 @@ impl Tensor {
         if shape.iter().any(|&d| d < -1) || shape.iter().filter(|&&d| d == -1).count() > 1 {
             return Err(Error::argument(
                 "reshape",
-                format!("{shape:?}: one extent may be -1, others are sizes"),
+                format!("{shape:?}: only one extent may be -1, the others must not be negative"),
             ));
         }
         let known: Dims = shape.iter().filter(|&&d| d >= 0).map(|&d| d as usize).collect();
@@ -65,14 +65,14 @@ impl Tensor {
         }
     }
 
-    /// Axis i of the result is axis `order[i]` of this tensor.
+    /// Permutes the axes: axis i of the result is axis `order[i]` of this tensor.
     ///
     /// # Errors
-    /// [`Error::Argument`] unless `order` names every axis once.
+    /// [`Error::Argument`] unless `order` contains every axis once.
     pub fn permute(&self, order: &[usize]) -> Result<Tensor> {
         let rank = self.rank();
         if order.len() != rank || (0..rank).any(|axis| !order.contains(&axis)) {
-            let message = format!("{order:?} must name every axis of a tensor with {rank} dimensions once");
+            let message = format!("{order:?} must contain each of the {rank} axes once");
             return Err(Error::argument("permute", message));
         }
         if order.iter().enumerate().all(|(i, &axis)| i == axis) {
@@ -86,7 +86,7 @@ impl Tensor {
         Tensor::record(Op::Permute(order), self.dtype(), shape, &[self])
     }
 
-    /// Two axes exchanged.
+    /// Swaps two axes.
     pub fn transpose(&self, a: i64, b: i64) -> Result<Tensor> {
         let a = normalize_axis("transpose", a, self.shape())?;
         let b = normalize_axis("transpose", b, self.shape())?;
@@ -95,10 +95,10 @@ impl Tensor {
         self.permute(&order)
     }
 
-    /// The transpose of a matrix; vectors and scalars are returned as they are.
+    /// Transposes a matrix. Vectors and scalars are returned unchanged.
     ///
     /// # Errors
-    /// [`Error::Shape`] for more than two dimensions: name the axes with [`Tensor::transpose`].
+    /// [`Error::Shape`] for more than two dimensions; use [`Tensor::transpose`] instead.
     pub fn t(&self) -> Result<Tensor> {
         match self.rank() {
             0 | 1 => Ok(self.clone()),
@@ -111,7 +111,7 @@ impl Tensor {
         }
     }
 
-    /// One axis moved to another place; the others keep their order.
+    /// Moves one axis to another position; the others keep their order.
     pub fn move_axis(&self, from: i64, to: i64) -> Result<Tensor> {
         let from = normalize_axis("move_axis", from, self.shape())?;
         let to = normalize_axis("move_axis", to, self.shape())?;
@@ -121,10 +121,10 @@ impl Tensor {
         self.permute(&order)
     }
 
-    /// The tensor broadcast to `shape`: axes of size 1 are repeated and axes are added in front.
+    /// Broadcasts to `shape`: axes of size 1 are repeated, and axes are added in front.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an axis neither fits nor has size 1.
+    /// [`Error::Shape`] if the tensor cannot be broadcast to `shape`.
     pub fn expand(&self, shape: &[usize]) -> Result<Tensor> {
         let fits = shape.len() >= self.rank()
             && self.shape().iter().rev().zip(shape.iter().rev()).all(|(&from, &to)| from == to || from == 1);
@@ -140,13 +140,13 @@ impl Tensor {
         self.expand(shape)
     }
 
-    /// Elements of `value` added around: `padding` counts them `(before, after)` each axis.
+    /// Pads with `value`: `padding` has one `(before, after)` pair per axis.
     ///
     /// # Errors
-    /// [`Error::Argument`] unless there is one pair an axis, and if `value` does not fit the dtype.
+    /// [`Error::Argument`] unless there is one pair per axis, and if `value` does not fit the dtype.
     pub fn pad(&self, padding: &[(usize, usize)], value: impl Into<Scalar>) -> Result<Tensor> {
         if padding.len() != self.rank() {
-            let message = format!("{} pairs given for {} dimensions", padding.len(), self.rank());
+            let message = format!("got {} pairs for {} dimensions", padding.len(), self.rank());
             return Err(Error::argument("pad", message));
         }
         let value = super::operands::fitting("pad", value.into(), self.dtype())?;
@@ -162,9 +162,10 @@ impl Tensor {
         Tensor::record(Op::Pad { padding: padding.into(), value }, self.dtype(), shape, &[self])
     }
 
-    /// Records a strided slice already checked: `shape[i]` elements from `start[i]` with `step[i]` along each axis.
+    /// Records a valid strided slice: `shape[i]` elements from `start[i]` with `step[i]` along each axis.
     pub(super) fn sliced(&self, start: Dims, mut step: SmallVec<[isize; 4]>, shape: Dims) -> Result<Tensor> {
-        // A step that is never taken may be any number: strides are multiplied by it.
+        // A step along an axis of at most one element has no effect; normalise it, because strides are multiplied by
+        // it.
         step.iter_mut().zip(&shape).filter(|(_, size)| **size <= 1).for_each(|(step, _)| *step = 1);
         if self.shape() == &shape[..] && start.iter().all(|&s| s == 0) && step.iter().all(|&s| s == 1) {
             return Ok(self.clone());
@@ -175,7 +176,7 @@ impl Tensor {
         Tensor::record(Op::Slice { start, step }, self.dtype(), shape, &[self])
     }
 
-    /// A slice of one axis, already checked.
+    /// Slices one axis; the range must be valid.
     pub(super) fn sliced_axis(&self, axis: usize, start: usize, step: isize, len: usize) -> Result<Tensor> {
         let mut starts = Dims::from_elem(0, self.rank());
         let mut steps = SmallVec::from_elem(1isize, self.rank());
@@ -187,19 +188,19 @@ impl Tensor {
     /// `len` elements from `start` along an axis.
     ///
     /// # Errors
-    /// [`Error::Argument`] if they reach beyond the axis.
+    /// [`Error::Argument`] if the range exceeds the axis.
     pub fn narrow(&self, dim: i64, start: usize, len: usize) -> Result<Tensor> {
         let axis = normalize_axis("narrow", dim, self.shape())?;
         let size = self.shape()[axis];
         if start.checked_add(len).is_none_or(|end| end > size) {
-            let message = format!("{len} elements from {start} reach beyond axis {axis} of size {size}");
+            let message = format!("{len} elements from {start} exceed axis {axis} of size {size}");
             return Err(Error::argument("narrow", message));
         }
         self.sliced_axis(axis, start, 1, len)
     }
 
-    /// Python's `x[start:stop:step]` along one axis: negative bounds count from the end, bounds beyond the axis are
-    /// clipped, absent ones mean all of it, a negative step runs backwards.
+    /// Python's `x[start:stop:step]` along one axis. Negative bounds count from the end; bounds beyond the axis are
+    /// clipped; missing bounds select everything. A negative step reverses the order.
     ///
     /// # Errors
     /// [`Error::Argument`] if `step` is 0.
@@ -209,7 +210,7 @@ impl Tensor {
         self.sliced_axis(axis, first, step as isize, len)
     }
 
-    /// The order of elements reversed along these axes; an empty list means all.
+    /// Reverses the order of elements along these axes, or along all if empty.
     pub fn flip(&self, axes: &[i64]) -> Result<Tensor> {
         let axes = super::reduce::axes_of("flip", axes, self.shape())?;
         let mut start = Dims::from_elem(0, self.rank());
@@ -220,7 +221,7 @@ impl Tensor {
         self.sliced(start, step, self.shape().into())
     }
 
-    /// The axis removed if its size is 1; otherwise the tensor as it is.
+    /// Removes an axis of size 1; an axis of another size is kept.
     pub fn squeeze(&self, dim: i64) -> Result<Tensor> {
         let axis = normalize_axis("squeeze", dim, self.shape())?;
         if self.shape()[axis] != 1 {
@@ -231,12 +232,12 @@ impl Tensor {
         self.reshaped(shape)
     }
 
-    /// All axes of size 1 removed.
+    /// Removes all axes of size 1.
     pub fn squeeze_all(&self) -> Result<Tensor> {
         self.reshaped(self.shape().iter().copied().filter(|&d| d != 1).collect())
     }
 
-    /// An axis of size 1 added before axis `dim`; `dim` counts in the result, so -1 adds one at the end.
+    /// Inserts an axis of size 1. `dim` is its position in the result, so -1 appends it.
     pub fn unsqueeze(&self, dim: i64) -> Result<Tensor> {
         let mut shape: Dims = self.shape().into();
         shape.push(1);
@@ -246,7 +247,7 @@ impl Tensor {
         self.reshaped(shape)
     }
 
-    /// The axes from `start` to `end` (inclusive) merged to one. A scalar becomes a vector.
+    /// Merges the axes from `start` to `end` (inclusive) into one. A scalar becomes a vector.
     pub fn flatten(&self, start: i64, end: i64) -> Result<Tensor> {
         if self.rank() == 0 {
             return self.reshape(&[1]);
@@ -262,10 +263,10 @@ impl Tensor {
         self.reshaped(shape)
     }
 
-    /// One axis split into several of these sizes.
+    /// Splits one axis into several of these sizes.
     ///
     /// # Errors
-    /// [`Error::Shape`] if their product is not the axis' size.
+    /// [`Error::Shape`] if the product of `sizes` differs from the size of the axis.
     pub fn unflatten(&self, dim: i64, sizes: &[usize]) -> Result<Tensor> {
         let axis = normalize_axis("unflatten", dim, self.shape())?;
         if checked_element_count(sizes) != Some(self.shape()[axis]) {
@@ -279,7 +280,7 @@ impl Tensor {
     }
 }
 
-/// Python's slice of a dimension: the first index and the number of elements. Of an empty slice the first index is 0.
+/// Resolves a Python slice: the first index and the number of elements. The first index of an empty slice is 0.
 pub(super) fn python_range(
     op: &'static str,
     start: Option<i64>,

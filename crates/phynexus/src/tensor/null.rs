@@ -1,4 +1,4 @@
-//! A device that holds data and computes nothing, for tests of what is recorded and refused.
+//! A device that stores data but computes nothing, for tests of recorded graphs and errors.
 
 use std::{
     any::Any,
@@ -76,7 +76,6 @@ impl Backend for Null {
     fn empty_cache(&self) {}
 }
 
-/// The device.
 pub(crate) fn null_device() -> Device {
     register(Box::new(Null))
 }

@@ -1,4 +1,4 @@
-//! How operands are brought together: one dtype, one shape. Every method that takes several tensors goes through here.
+//! Promotion and broadcasting of operands, shared by all methods that take several tensors.
 
 use crate::{
     DType, Error, Kind, Result, Scalar, Tensor,
@@ -7,8 +7,8 @@ use crate::{
 };
 
 impl Tensor {
-    /// The same tensor stretched to `shape`, which the caller has checked. No node is added if nothing changes, and one
-    /// if the tensor is a constant.
+    /// Broadcasts to `shape`, which the caller has validated. Records no node if the shape is unchanged, and a single
+    /// one for a constant.
     pub(super) fn stretched(&self, shape: &[usize]) -> Result<Tensor> {
         if self.shape() == shape {
             return Ok(self.clone());
@@ -29,12 +29,12 @@ impl Tensor {
         Tensor::record(Op::Expand, self.dtype(), shape.into(), &[&aligned])
     }
 
-    /// A constant of this tensor's shape and device.
+    /// A constant with this tensor's shape and device.
     pub(super) fn constant_like(&self, value: Scalar, dtype: DType) -> Result<Tensor> {
         Tensor::record_on(self.device(), Op::Constant(value.cast(dtype)), dtype, dims(self.shape()), &[])
     }
 
-    /// A function of several steps: 16-bit floats go through it as `float32` and are rounded once, at its end.
+    /// Applies a function of several steps. 16-bit floats are computed in `float32` and rounded once, at the end.
     pub(super) fn in_compute_dtype(
         &self,
         function: impl FnOnce(&Tensor) -> Result<Tensor>,
@@ -42,7 +42,7 @@ impl Tensor {
         function(&self.to_dtype(self.dtype().compute())?)?.to_dtype(self.dtype())
     }
 
-    /// As [`Tensor::in_compute_dtype`], for a function of two tensors whose promoted dtype is a 16-bit float.
+    /// As [`Tensor::in_compute_dtype`] for a function of two tensors.
     pub(super) fn in_compute_dtype_with(
         &self,
         other: &Tensor,
@@ -56,29 +56,29 @@ impl Tensor {
         function(&self.to_dtype(wide)?, &other.to_dtype(wide)?)?.to_dtype(dtype)
     }
 
-    /// Unsigned integers as `int64`, so that a sum of differences which wrapped is right; other tensors as they are.
+    /// Unsigned integers as `int64`; other tensors unchanged. Wrapped differences then have the right sign in a sum.
     pub(super) fn signed(&self) -> Result<Tensor> {
         if self.dtype().kind() == Kind::Unsigned { self.to_dtype(DType::I64) } else { Ok(self.clone()) }
     }
 
-    /// The tensor as floating point: integers and `bool` become `float32`.
+    /// Integers and `bool` as `float32`; floats unchanged.
     pub(super) fn floating(&self) -> Result<Tensor> {
         self.to_dtype(floating(self.dtype()))
     }
 }
 
-/// The dtype in which floating-point functions of this one are given.
+/// The result dtype of floating-point functions for arguments of this dtype.
 pub(super) fn floating(dtype: DType) -> DType {
     if dtype.is_float() { dtype } else { DType::F32 }
 }
 
-/// Both operands in their promoted dtype.
+/// Converts both operands to their promoted dtype.
 pub(super) fn promote2(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
     let dtype = a.dtype().promote(b.dtype());
     Ok((a.to_dtype(dtype)?, b.to_dtype(dtype)?))
 }
 
-/// Both operands in their common shape.
+/// Broadcasts both operands to their common shape.
 pub(super) fn broadcast2(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
     if a.shape() == b.shape() {
         return Ok((a.clone(), b.clone()));
@@ -87,8 +87,8 @@ pub(super) fn broadcast2(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Te
     Ok((a.stretched(&shape)?, b.stretched(&shape)?))
 }
 
-/// The dtype of a tensor combined with a plain number: the tensor's own, unless the number is of a higher kind (`bool`,
-/// integer, float); then the default of that kind (`int64`, `float32`).
+/// The dtype of a tensor combined with a scalar. It is the tensor's dtype unless the scalar is of a higher kind (`bool`
+/// < integer < float); then it is the default of that kind (`int64`, `float32`).
 pub(super) fn with_scalar(dtype: DType, scalar: Scalar) -> DType {
     match scalar.kind() {
         Kind::Float => floating(dtype),
@@ -97,7 +97,7 @@ pub(super) fn with_scalar(dtype: DType, scalar: Scalar) -> DType {
     }
 }
 
-/// The number as an element of `dtype`; whole numbers that do not fit are an error rather than wrapped.
+/// Converts a scalar to `dtype`. Integers that do not fit an integer dtype are an error; they do not wrap.
 pub(super) fn fitting(op: &'static str, scalar: Scalar, dtype: DType) -> Result<Scalar> {
     let cast = scalar.cast(dtype);
     let exact = match scalar {
@@ -114,7 +114,7 @@ pub(super) fn fitting(op: &'static str, scalar: Scalar, dtype: DType) -> Result<
     ))
 }
 
-/// The value of a whole number.
+/// The value of an integer scalar.
 pub(super) fn whole(scalar: Scalar) -> i128 {
     match scalar {
         Scalar::UInt(u) => u.into(),

@@ -1,4 +1,4 @@
-//! Rust's operators on tensors. They give `Result<Tensor>`, as the methods do: `(&a + &b)? * 2.0`.
+//! Operator overloads for tensors. They return `Result<Tensor>`, as the methods do: `(&a + &b)? * 2.0`.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Sub};
 
@@ -54,7 +54,7 @@ operator!(BitAnd, bitand, and, and_scalar);
 operator!(BitOr, bitor, or, or_scalar);
 operator!(BitXor, bitxor, xor, xor_scalar);
 
-// Only one float and one integer type: with more, `2.0 - &tensor` would not tell which is meant.
+// Only one float and one integer type: with more, the type of the literal in `2.0 - &tensor` would be ambiguous.
 macro_rules! number_first {
     ($trait:ident, $function:ident, $scalar:ident: $($number:ty),+) => {
         $(

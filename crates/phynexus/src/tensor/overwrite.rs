@@ -1,16 +1,17 @@
-//! Writing over one element of a tensor that has one holder.
+//! Overwriting a single element in place.
 
 use std::sync::Arc;
 
 use crate::{Result, Tensor, graph::Extremes, schedule::capture::is_recording};
 
 impl Tensor {
-    /// Writes over the element at these indices, one for each axis, if only the holder of this handle can see it: the data is
-    /// computed and lies in memory that the host reaches, no other handle to it exists, and no gradient flows. Returns
-    /// false and changes nothing otherwise, or if an index is out of range. `bytes` are those of one element.
+    /// Overwrites the element at `index` (one position per axis) in place, provided that only this handle can observe
+    /// it: the data is computed and accessible to the host, there is no other handle to it, and the tensor does not
+    /// require gradients. Otherwise, or if an index is out of range, returns false and changes nothing. `bytes` is one
+    /// element.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn overwrite_element(&mut self, index: &[usize], bytes: &[u8]) -> Result<bool> {
         let in_range =
             index.len() == self.rank() && index.iter().zip(self.shape()).all(|(&at, &size)| at < size);
@@ -22,7 +23,7 @@ impl Tensor {
             return Ok(false);
         }
         if !self.is_leaf() {
-            // What was computed is told by its operation elsewhere, and its elements no longer are what that made.
+            // After the write, the node's operation no longer describes the elements, so replace the node by a leaf.
             let Some(data) = self.node().data() else { return Ok(false) };
             *self = Tensor::from_storage(self.device(), self.dtype(), data);
         }

@@ -1,4 +1,4 @@
-//! Elements placed and found by position: diagonals, rotations, slices written at indices, masks, membership.
+//! Placing and finding elements by position: diagonals, rotations, indexed slices, masks, membership.
 
 use smallvec::SmallVec;
 
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl Tensor {
-    /// Two different axes.
+    /// Validates two distinct axes.
     fn axis_pair(op: &'static str, shape: &[usize], first: i64, second: i64) -> Result<(usize, usize)> {
         let (a, b) = (normalize_axis(op, first, shape)?, normalize_axis(op, second, shape)?);
         if a == b {
@@ -18,11 +18,11 @@ impl Tensor {
         Ok((a, b))
     }
 
-    /// The diagonals over two axes, as a last axis; the other axes come before it. `offset` 0 is the main diagonal,
-    /// positive ones lie above it, with `dim1` for the rows; a diagonal outside is empty.
+    /// The diagonals over two axes, moved to the last axis of the result. `dim1` are the rows. `offset` 0 is the main
+    /// diagonal, positive values are above it; a diagonal outside the matrix is empty.
     ///
     /// # Errors
-    /// [`Error::Axis`]; [`Error::Argument`] if both axes are one.
+    /// [`Error::Axis`] for an axis out of range; [`Error::Argument`] if both axes are the same.
     pub fn diagonal(&self, offset: i64, dim1: i64, dim2: i64) -> Result<Tensor> {
         let (a, b) = Tensor::axis_pair("diagonal", self.shape(), dim1, dim2)?;
         let order: Dims = (0..self.rank()).filter(|axis| ![a, b].contains(axis)).chain([a, b]).collect();
@@ -37,15 +37,15 @@ impl Tensor {
         self.permute(&order)?.reshaped(flat)?.sliced_axis(axis, start, columns as isize + 1, len)
     }
 
-    /// Matrices with the last axis of this tensor on a diagonal and zeros elsewhere; their rows and columns are the axes
-    /// `dim1` and `dim2` of the result. `offset` 0 is the main diagonal, positive ones lie above it.
+    /// Matrices with the last axis of this tensor on a diagonal and zeros elsewhere. `dim1` and `dim2` are the row and
+    /// column axes in the result. `offset` 0 is the main diagonal, positive values are above it.
     ///
     /// # Errors
-    /// [`Error::Shape`] for a tensor of no dimensions; [`Error::Axis`]; [`Error::Argument`] if both axes are one, or the
-    /// matrices would exceed the address space.
+    /// [`Error::Shape`] for a 0-dimensional tensor; [`Error::Axis`] for an axis out of range; [`Error::Argument`] if
+    /// both axes are the same, or the matrices would exceed the address space.
     pub fn diag_embed(&self, offset: i64, dim1: i64, dim2: i64) -> Result<Tensor> {
         let Some(&count) = self.shape().last() else {
-            return Err(Error::shape("diag_embed", &[self.shape()], "a diagonal is a vector"));
+            return Err(Error::shape("diag_embed", &[self.shape()], "expected at least one dimension"));
         };
         let beyond = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
         let Some(size) = count.checked_add(beyond).filter(|&size| i64::try_from(size).is_ok()) else {
@@ -70,11 +70,12 @@ impl Tensor {
         placed.permute(&(0..rank).map(from).collect::<Dims>())
     }
 
-    /// The positions of the lower triangle of a matrix in row-major order, `[2, count]`: a row of rows and one of columns.
-    /// `offset` 0 includes the main diagonal and what is below, positive ones diagonals above it. Computed at the call.
+    /// The positions of the lower triangle of a matrix in row-major order, as `[2, count]`: row 0 has the row numbers,
+    /// row 1 the column numbers. `offset` 0 includes the main diagonal and everything below it; positive values include
+    /// diagonals above. Computed immediately.
     ///
     /// # Errors
-    /// [`Error::DType`] if the dtype is not of integers.
+    /// [`Error::DType`] unless `dtype` is an integer.
     pub fn tril_indices(
         rows: usize,
         columns: usize,
@@ -86,8 +87,8 @@ impl Tensor {
         Tensor::ones(&[rows, columns], DType::Bool, device)?.tril(offset)?.nonzero()?.t()?.to_dtype(dtype)
     }
 
-    /// The positions of the upper triangle of a matrix, with the main diagonal for an `offset` of 0; as
-    /// [`Tensor::tril_indices`].
+    /// The positions of the upper triangle of a matrix, as [`Tensor::tril_indices`]. `offset` 0 includes the main
+    /// diagonal.
     ///
     /// # Errors
     /// As [`Tensor::tril_indices`].
@@ -102,10 +103,10 @@ impl Tensor {
         Tensor::ones(&[rows, columns], DType::Bool, device)?.triu(offset)?.nonzero()?.t()?.to_dtype(dtype)
     }
 
-    /// The tensor rotated by 90 degrees `k` times in the plane of two axes, from the first towards the second.
+    /// Rotates by 90 degrees `k` times in the plane of two axes, from the first towards the second.
     ///
     /// # Errors
-    /// [`Error::Axis`]; [`Error::Argument`] if both axes are one.
+    /// [`Error::Axis`] for an axis out of range; [`Error::Argument`] if both axes are the same.
     pub fn rot90(&self, k: i64, dims: [i64; 2]) -> Result<Tensor> {
         let [first, second] = dims;
         Tensor::axis_pair("rot90", self.shape(), first, second)?;
@@ -117,7 +118,7 @@ impl Tensor {
         }
     }
 
-    /// An index of positions along an axis, stretched over the others.
+    /// Broadcasts a vector of positions along one axis to the other axes.
     fn spread_index(&self, op: &'static str, dim: i64, index: &Tensor) -> Result<Tensor> {
         let axis = normalize_axis(op, dim, self.shape())?;
         let (mut sizes, mut shape) = (Dims::from_elem(1, self.rank()), Dims::from_slice(self.shape()));
@@ -125,8 +126,8 @@ impl Tensor {
         index.reshaped(sizes)?.stretched(&shape)
     }
 
-    /// This tensor with the slices of `source` at a vector of indices along an axis; of several for one position the last
-    /// wins.
+    /// Copies the slices of `source` to the positions `index` (a vector) along an axis. If a position is repeated, the
+    /// last slice wins.
     ///
     /// # Errors
     /// As [`Tensor::scatter`].
@@ -134,7 +135,7 @@ impl Tensor {
         self.scatter(dim, &self.spread_index("index_copy", dim, index)?, source)
     }
 
-    /// This tensor with `value` at a vector of indices along an axis.
+    /// Sets the slices at the positions `index` (a vector) along an axis to `value`.
     ///
     /// # Errors
     /// As [`Tensor::scatter`]; [`Error::Argument`] if the value does not fit the dtype.
@@ -144,17 +145,17 @@ impl Tensor {
         self.scatter(dim, &index, &index.constant_like(value, self.dtype())?)
     }
 
-    /// This tensor with the elements of `source`, in row-major order, where the mask (`bool`, broadcast to this shape) is
-    /// true. The mask is counted at the call.
+    /// Copies the elements of `source`, in row-major order, to the positions where the mask is true. The mask is `bool`
+    /// and broadcast to this shape. The number of true elements is computed immediately.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the source has fewer elements than the mask has places; [`Error::DType`] unless the mask is
-    /// `bool`; [`Error::Shape`].
+    /// [`Error::Argument`] if `source` has fewer elements than the mask has true ones; [`Error::DType`] unless the mask
+    /// is `bool`; [`Error::Shape`] if it cannot be broadcast.
     pub fn masked_scatter(&self, mask: &Tensor, source: &Tensor) -> Result<Tensor> {
         let mask = mask.broadcast_to(self.shape())?;
         let count = mask.to_dtype(DType::Bool)?.sum(&[], false)?.item::<i64>()?;
         if usize::try_from(count).is_ok_and(|count| count > source.len()) {
-            let message = format!("{count} places for {} elements", source.len());
+            let message = format!("the mask selects {count} elements, the source has {}", source.len());
             return Err(Error::argument("masked_scatter", message));
         }
         if count == 0 {
@@ -166,7 +167,7 @@ impl Tensor {
         mask.where_(&given.to_dtype(self.dtype())?, self)
     }
 
-    /// True (`bool`) where an element is among those of `set`, of any shape. NaN equals nothing.
+    /// True (`bool`) where an element occurs in `set`, which may have any shape. NaN equals nothing.
     pub fn isin(&self, set: &Tensor) -> Result<Tensor> {
         let sorted = set.reshaped(Dims::from_slice(&[set.len()]))?.sort(0, false)?.0;
         if sorted.is_empty() {

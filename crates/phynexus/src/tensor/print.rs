@@ -1,23 +1,23 @@
-//! Printing tensors, in the manner of NumPy and PyTorch.
+//! Printing tensors in the style of NumPy and PyTorch.
 
 use std::fmt::{self, Write};
 
 use crate::{DType, Element, Result, Scalar, Tensor};
 
-/// Tensors with more elements are shown by their edges.
+/// Larger tensors are summarised.
 const THRESHOLD: usize = 1000;
-/// So many elements at either end of a dimension that is cut.
+/// Elements shown at either end of a summarised dimension.
 const EDGE: usize = 3;
 /// Digits after the decimal point.
 const PRECISION: usize = 4;
-/// Columns of a line.
+/// Maximum line width.
 const LINE: usize = 80;
-/// What stands before the first bracket; later lines are indented as far.
+/// The text before the first bracket; further lines are indented to its width.
 const OPENING: &str = "tensor(";
 
 impl fmt::Display for Tensor {
-    /// The values (computed if need be), and the dtype and device unless they are the usual ones. If they cannot be
-    /// computed, the reason stands in their place.
+    /// The values, then dtype and device unless they are the defaults. Computes pending values; if that fails, the
+    /// error is printed in their place.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(OPENING)?;
         match shown(self) {
@@ -41,14 +41,14 @@ impl fmt::Display for Tensor {
 }
 
 impl fmt::Debug for Tensor {
-    /// Shape, dtype and device only: it computes nothing, so that it can stand in logs and panic messages.
+    /// Only shape, dtype and device. Computes nothing, so it is safe in logs and panic messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shape = crate::text::show_shape(self.shape());
         write!(f, "Tensor(shape={shape}, dtype={}, device={})", self.dtype(), self.device())
     }
 }
 
-/// The elements to show, in row-major order.
+/// The formatted elements in row-major order.
 struct Elements {
     texts: Vec<String>,
     width: usize,
@@ -103,9 +103,9 @@ fn read(tensor: &Tensor) -> Result<Vec<Scalar>> {
     }
 }
 
-/// How the floats of a tensor are written, by PyTorch's rules.
+/// How floats are written; the rules are PyTorch's.
 enum Notation {
-    /// All are whole: `1.`.
+    /// All values are integers: `1.`.
     Whole,
     /// `0.2500`.
     Fixed,
@@ -144,7 +144,7 @@ fn element_text(scalar: Scalar, notation: &Notation) -> String {
             Notation::Fixed => format!("{x:.PRECISION$}"),
             Notation::Scientific => {
                 let text = format!("{x:.PRECISION$e}");
-                // Rust writes e-5 and e5 where everybody else writes e-05 and e+05.
+                // Rust writes e-5 and e5; PyTorch writes e-05 and e+05.
                 let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
                 let (sign, digits) =
                     exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
@@ -156,7 +156,7 @@ fn element_text(scalar: Scalar, notation: &Notation) -> String {
     }
 }
 
-/// Writes the part of the tensor at `at` (counted in shown elements), from `axis` on.
+/// Writes the part of the tensor that starts at `at` (an index into the shown elements), from `axis` on.
 fn write_axis(
     text: &mut String,
     elements: &Elements,
@@ -167,7 +167,7 @@ fn write_axis(
 ) {
     if axis == shape.len() {
         let element = elements.texts.get(at).map_or("", String::as_str);
-        // A lone scalar is not padded; nothing stands beside it.
+        // A scalar is not padded.
         let width = elements.width;
         text.push_str(&format!("{element:>width$}"));
         return;
@@ -191,7 +191,7 @@ fn write_axis(
     text.push(']');
 }
 
-/// A comma, and a space or as many line ends as dimensions begin.
+/// Writes a comma, then a space or one newline per new dimension.
 fn separate(text: &mut String, same_line: bool, dimensions: usize, indent: usize) {
     text.push(',');
     if same_line {
@@ -208,7 +208,7 @@ mod tests {
     use crate::{DType, Element, Tensor};
 
     fn text<T: Element>(values: &[T], shape: &[usize]) -> String {
-        // The device's name is not the usual one.
+        // Removes the name of the test device.
         Tensor::from_slice(values, shape, null_device()).unwrap().to_string().replace(", device=null", "")
     }
 

@@ -8,23 +8,28 @@ use crate::{
 };
 
 impl Tensor {
-    /// The matrix product, by NumPy's rules: vectors are rows on the left and columns on the right, leading dimensions
-    /// are batches and are broadcast. `[.., M, K] @ [.., K, N]` gives `[.., M, N]`; a vector's dimension disappears.
+    /// The matrix product with NumPy's rules: `[.., M, K] @ [.., K, N]` gives `[.., M, N]`. Leading dimensions are
+    /// batch dimensions and are broadcast. A vector on the left is a row, on the right a column; its added dimension is
+    /// removed from the result.
     ///
-    /// dtypes are promoted; integers are summed in the promoted dtype and wrap (see [`Tensor::dot_i32`] for `int8`);
+    /// Dtypes are promoted. Integers are summed in the promoted dtype and wrap (see [`Tensor::dot_i32`] for `int8`);
     /// 16-bit floats are summed in `float32`.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the inner sizes differ or an operand is a scalar, [`Error::DType`] for `bool`.
+    /// [`Error::Shape`] if the inner sizes differ or an operand is a scalar; [`Error::DType`] for `bool`.
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
         let (a, b) = promote2(self, other)?;
         if a.dtype() == DType::Bool {
-            return Err(Error::dtype("matmul", &[DType::Bool], "convert to a number with .to_dtype() first"));
+            return Err(Error::dtype(
+                "matmul",
+                &[DType::Bool],
+                "convert to a numeric dtype with .to_dtype() first",
+            ));
         }
         product("matmul", &a, &b, a.dtype())
     }
 
-    /// The exact matrix product of `int8` operands as `int32`; shapes as for [`Tensor::matmul`].
+    /// The exact matrix product of `int8` operands as `int32`. Shapes are as for [`Tensor::matmul`].
     ///
     /// # Errors
     /// As [`Tensor::matmul`]; [`Error::DType`] unless both are `int8`.
@@ -40,14 +45,10 @@ impl Tensor {
     }
 }
 
-/// The product of operands whose dtypes are settled.
+/// The matrix product of operands that have their final dtypes.
 fn product(op: &'static str, a: &Tensor, b: &Tensor, dtype: DType) -> Result<Tensor> {
     if a.rank() == 0 || b.rank() == 0 {
-        return Err(Error::shape(
-            op,
-            &[a.shape(), b.shape()],
-            "scalars have no matrix product: multiply with mul",
-        ));
+        return Err(Error::shape(op, &[a.shape(), b.shape()], "an operand is a scalar: use mul"));
     }
     let row = if a.rank() == 1 { a.unsqueeze(0)? } else { a.clone() };
     let column = if b.rank() == 1 { b.unsqueeze(1)? } else { b.clone() };
@@ -65,7 +66,7 @@ fn product(op: &'static str, a: &Tensor, b: &Tensor, dtype: DType) -> Result<Ten
         |batch: &[usize], m: usize, n: usize| -> Dims { batch.iter().copied().chain([m, n]).collect() };
     let (mut shape, result);
     if column_batch.is_empty() {
-        // One matrix on the right: all rows of all batches are rows of one product.
+        // With a single matrix on the right, the rows of all batches form one product.
         shape = matrix(row_batch, rows, columns);
         let folded: Dims = [row_batch.iter().product::<usize>() * rows, inner].into_iter().collect();
         let out = matrix(&[], folded[0], columns);

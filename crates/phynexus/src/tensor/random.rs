@@ -1,4 +1,5 @@
-//! Random tensors: a counter-based generator, so that a seed gives the same bits, integers and uniforms on every device.
+//! Random tensors from a counter-based generator: a seed gives the same bits, integers and uniform numbers on every
+//! device.
 
 use std::{f64::consts::TAU, sync::LazyLock};
 
@@ -12,45 +13,45 @@ use crate::{
 
 static DEFAULT: LazyLock<Generator> = LazyLock::new(|| Generator::new(0));
 
-/// Seeds the generator that random methods of [`Tensor`] use.
+/// Seeds the default generator, which the random methods of [`Tensor`] use.
 pub fn manual_seed(seed: u64) {
     DEFAULT.set_state(GeneratorState { seed, counter: 0 });
 }
 
 impl Generator {
-    /// The generator that random methods of [`Tensor`] use. Its seed is 0 until [`manual_seed`] sets another.
+    /// The generator that the random methods of [`Tensor`] use. Its seed is 0 until [`manual_seed`] is called.
     pub fn default_generator() -> &'static Generator {
         &DEFAULT
     }
 
-    /// Continues from a state.
+    /// Restores a state.
     pub fn set_state(&self, state: GeneratorState) {
         capture::note_seeding();
         self.replace_state(state);
     }
 
-    /// Random 32-bit words, `uint32`. Key and counter are a leaf, so that equal computations are one plan.
+    /// Random 32-bit words, `uint32`. Key and counter are a leaf, so repeated computations share a plan.
     pub fn bits(&self, shape: &[usize], device: Device) -> Result<Tensor> {
         let Some(words) = checked_element_count(shape) else {
             return Err(Error::shape("random", &[shape], "the result would exceed the address space"));
         };
         let blocks = (words as u64).div_ceil(2);
-        // A function that is being captured draws when it is replayed: meanwhile other threads may draw.
+        // A captured function draws when it is replayed, not now: other threads may draw in between.
         let state = if capture::is_capturing() { self.state() } else { self.advance(blocks) };
         let leaf = random_state(state, device)?;
         capture::note_draw(self, blocks, &leaf);
         Tensor::record(Op::RandomBits, DType::U32, shape.into(), &[&leaf])
     }
 
-    /// `count` tensors of random words of one shape: slices of one draw.
+    /// `count` tensors of random words of the same shape, from one draw.
     fn words(&self, count: usize, shape: &[usize], device: Device) -> Result<Vec<Tensor>> {
         let whole: Dims = std::iter::once(count).chain(shape.iter().copied()).collect();
         let bits = self.bits(&whole, device)?;
         (0..count).map(|i| bits.narrow(0, i, 1)?.squeeze(0)).collect()
     }
 
-    /// Uniform numbers from 0 (included) to 1 (excluded): multiples of 2^-24 for `float32`, 2^-53 for `float64`, 2^-11
-    /// for `float16` and 2^-8 for `bfloat16`, the same on every device.
+    /// Uniform numbers in [0, 1), the same on every device. They are multiples of 2^-24 for `float32`, 2^-53 for
+    /// `float64`, 2^-11 for `float16` and 2^-8 for `bfloat16`.
     ///
     /// # Errors
     /// [`Error::DType`] unless `dtype` is a float.
@@ -59,7 +60,7 @@ impl Generator {
             DType::F64 => {
                 let words = self.words(2, shape, device)?;
                 let [high, low] = words.as_slice() else {
-                    return Err(Error::internal("rand", "two words were asked for"));
+                    return Err(Error::internal("rand", "expected two words"));
                 };
                 unit_f64(high, low)
             }
@@ -67,8 +68,8 @@ impl Generator {
         }
     }
 
-    /// Standard normal numbers (mean 0, variance 1), by the method of Box and Muller from two uniforms each, computed
-    /// in `float32`, or in `float64` if that is the dtype. Magnitudes are at most 5.8 (8.6 for `float64`).
+    /// Standard normal numbers (mean 0, variance 1), by the Box-Muller transform of two uniform numbers. Computed in
+    /// `float32`, or `float64` for that dtype. Absolute values are at most 5.8 (8.6 for `float64`).
     ///
     /// # Errors
     /// [`Error::DType`] unless `dtype` is a float.
@@ -76,23 +77,23 @@ impl Generator {
         let (radius, angle) = if float("randn", dtype)? == DType::F64 {
             let words = self.words(4, shape, device)?;
             let [a, b, c, d] = words.as_slice() else {
-                return Err(Error::internal("randn", "four words were asked for"));
+                return Err(Error::internal("randn", "expected four words"));
             };
             (unit_f64(a, b)?, unit_f64(c, d)?)
         } else {
             let words = self.words(2, shape, device)?;
             let [a, b] = words.as_slice() else {
-                return Err(Error::internal("randn", "two words were asked for"));
+                return Err(Error::internal("randn", "expected two words"));
             };
             (unit(a, DType::F32)?, unit(b, DType::F32)?)
         };
-        // 1 - u lies in (0, 1], so that its logarithm is finite; the difference is exact.
+        // 1 - u lies in (0, 1], so the logarithm is finite; the difference is exact.
         let radius = radius.rsub_scalar(1)?.log()?.mul_scalar(-2)?.sqrt()?;
         radius.mul(&angle.mul_scalar(TAU)?.cos()?)?.to_dtype(dtype)
     }
 
-    /// Whole numbers from `low` (included) to `high` (excluded), the same on every device: a random word modulo the
-    /// range, so that numbers are equally likely within range / 2^32 (2^64 for ranges above 2^32).
+    /// Integers from `low` (inclusive) to `high` (exclusive), the same on every device. Each is a random word modulo
+    /// the range, so the probabilities are equal to within a relative range / 2^32 (2^64 for ranges above 2^32).
     ///
     /// # Errors
     /// [`Error::Argument`] if the range is empty or does not fit the dtype; [`Error::DType`] for `bool`.
@@ -108,16 +109,16 @@ impl Generator {
             return Err(Error::dtype(
                 "randint",
                 &[dtype],
-                "whole numbers need a number dtype; see bernoulli",
+                "expected a numeric dtype; see bernoulli for bool",
             ));
         }
         if low >= high {
-            return Err(Error::argument("randint", format!("the range from {low} up to {high} is empty")));
+            return Err(Error::argument("randint", format!("the range from {low} to {high} is empty")));
         }
         for bound in [low, high - 1] {
             let value = super::operands::fitting("randint", Scalar::Int(bound), dtype)?;
             if !value.as_f64().is_finite() {
-                let message = format!("{bound} is beyond the finite numbers of {dtype}: name a wider dtype");
+                let message = format!("{bound} exceeds the range of {dtype}: choose a wider dtype");
                 return Err(Error::argument("randint", message));
             }
         }
@@ -128,59 +129,60 @@ impl Generator {
         } else {
             let words = self.words(2, shape, device)?;
             let [high, low] = words.as_slice() else {
-                return Err(Error::internal("randint", "two words were asked for"));
+                return Err(Error::internal("randint", "expected two words"));
             };
             let high = high.to_dtype(DType::U64)?.shift_left_scalar(32)?;
             high.or(&low.to_dtype(DType::U64)?)?.remainder_scalar(range)?
         };
-        // Sums of integers wrap, so that they are right modulo the dtype's range, in which the result lies.
+        // Integer addition wraps, so the sum is right modulo the dtype's range, which contains the result.
         let working = if dtype.is_float() { DType::I64 } else { dtype };
         let offset = offset.to_dtype(working)?;
         let moved = if low == 0 { offset } else { offset.add_scalar(low)? };
         moved.to_dtype(dtype)
     }
 
-    /// The numbers from 0 to `n - 1` in random order, `int64`: positions that sort random words.
+    /// A random permutation of the integers from 0 to `n - 1`, `int64`.
     pub fn randperm(&self, n: usize, device: Device) -> Result<Tensor> {
         self.bits(&[n], device)?.argsort(0, false)
     }
 
-    /// Ones with probability `p` and zeros otherwise.
+    /// 1 with probability `p`, otherwise 0.
     ///
     /// # Errors
-    /// [`Error::Argument`] unless p lies between 0 and 1.
+    /// [`Error::Argument`] unless `p` is between 0 and 1.
     pub fn bernoulli(&self, p: f64, shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&p) {
             return Err(Error::argument(
                 "bernoulli",
-                format!("{p} is no probability: it must lie between 0 and 1"),
+                format!("the probability must be between 0 and 1, got {p}"),
             ));
         }
         self.rand(shape, DType::F32, device)?.lt_scalar(p)?.to_dtype(dtype)
     }
 
-    /// Positions (`int64`) drawn by weights along the last axis, `count` for each row: `[N]` gives `[count]`, `[B, N]` gives
-    /// `[B, count]`. Without `replacement` all are different: the smallest of exponential waiting times win (Efraimidis and
-    /// Spirakis, 2006). The weights are computed at the call, to check them.
+    /// `count` positions (`int64`) for each row of weights, drawn with probability proportional to the weight: `[N]`
+    /// gives `[count]`, `[B, N]` gives `[B, count]`. Without `replacement`, the positions of a row are distinct: those
+    /// with the smallest exponential waiting times (Efraimidis and Spirakis, 2006). The weights are computed
+    /// immediately to validate them.
     ///
     /// # Errors
-    /// [`Error::DType`] unless the weights are floats; [`Error::Shape`] for other than one or two dimensions;
-    /// [`Error::Argument`] for a weight that is negative, infinite or NaN, weights that sum to zero, no samples, or fewer
-    /// positive weights than samples without replacement.
+    /// [`Error::DType`] unless the weights are floats; [`Error::Shape`] unless they have one or two dimensions;
+    /// [`Error::Argument`] for a negative, infinite or NaN weight, weights that sum to 0, no samples, or fewer positive
+    /// weights than samples without replacement.
     pub fn multinomial(&self, weights: &Tensor, count: usize, replacement: bool) -> Result<Tensor> {
         let wrong = |message: &str| Err(Error::argument("multinomial", message));
         let &[.., size] = weights.shape() else {
             return Err(Error::shape(
                 "multinomial",
                 &[weights.shape()],
-                "weights have one or two dimensions",
+                "weights must have one or two dimensions",
             ));
         };
         if weights.rank() > 2 {
             return Err(Error::shape(
                 "multinomial",
                 &[weights.shape()],
-                "weights have one or two dimensions",
+                "weights must have one or two dimensions",
             ));
         }
         float("multinomial", weights.dtype())?;
@@ -211,15 +213,15 @@ impl Generator {
     }
 }
 
-/// Refuses dtypes that are no floats.
+/// Requires a float dtype.
 fn float(op: &'static str, dtype: DType) -> Result<DType> {
     if dtype.is_float() {
         return Ok(dtype);
     }
-    Err(Error::dtype(op, &[dtype], "these are fractions: name a float dtype, or see randint"))
+    Err(Error::dtype(op, &[dtype], "expected a float dtype; see randint for integers"))
 }
 
-/// The leading bits of words as fractions of as many bits as the dtype has.
+/// The leading bits of each word as a fraction with the precision of the dtype.
 fn unit(bits: &Tensor, dtype: DType) -> Result<Tensor> {
     let kept = match dtype {
         DType::F16 => 11,
@@ -229,7 +231,7 @@ fn unit(bits: &Tensor, dtype: DType) -> Result<Tensor> {
     bits.shift_right_scalar(32 - kept)?.to_dtype(dtype)?.mul_scalar(0.5f64.powi(kept))
 }
 
-/// 53 bits of two words as fractions.
+/// 53 bits of two words as a fraction.
 fn unit_f64(high: &Tensor, low: &Tensor) -> Result<Tensor> {
     let high = high.to_dtype(DType::F64)?.mul_scalar(0.5f64.powi(32))?;
     high.add(&low.shift_right_scalar(11)?.to_dtype(DType::F64)?.mul_scalar(0.5f64.powi(53))?)
@@ -261,7 +263,7 @@ impl Tensor {
         DEFAULT.bernoulli(p, shape, dtype, device)
     }
 
-    /// [`Generator::multinomial`] of the default generator, with this tensor for the weights.
+    /// [`Generator::multinomial`] of the default generator, with this tensor as the weights.
     ///
     /// # Errors
     /// As [`Generator::multinomial`].

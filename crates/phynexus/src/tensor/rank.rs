@@ -1,4 +1,4 @@
-//! Elements by their rank: medians, quantiles, the k-th smallest, the most frequent.
+//! Order statistics: medians, quantiles, k-th smallest elements, and modes.
 
 use super::operands::floating;
 use crate::{
@@ -6,24 +6,24 @@ use crate::{
     shape::{Dims, normalize_axis},
 };
 
-/// What a quantile is that lies between two elements.
+/// How to compute a quantile that lies between two elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuantileMethod {
-    /// In proportion to its distance from both.
+    /// Linear interpolation.
     #[default]
     Linear,
-    /// The lower one.
+    /// The lower element.
     Lower,
-    /// The higher one.
+    /// The higher element.
     Higher,
-    /// Their mean.
+    /// The mean of both.
     Midpoint,
-    /// The nearer one; between both, the one of even rank.
+    /// The nearer element; halfway, the one of even rank.
     Nearest,
 }
 
 impl QuantileMethod {
-    /// The weight of the higher element, of a place this far along, where the lower has rank `low`.
+    /// The weight of the higher element at the fractional rank `place`, where `low` is the rank of the lower one.
     fn weight(self, place: f64, low: f64) -> f64 {
         match self {
             QuantileMethod::Linear => place - low,
@@ -36,7 +36,7 @@ impl QuantileMethod {
 }
 
 impl Tensor {
-    /// The axis, and its number of elements, of which there must be one.
+    /// The axis and its size, which must not be 0.
     fn ranked_axis(&self, op: &'static str, dim: i64) -> Result<(usize, usize)> {
         let axis = normalize_axis(op, dim, self.shape())?;
         match self.shape()[axis] {
@@ -45,7 +45,7 @@ impl Tensor {
         }
     }
 
-    /// What a function of ranks gives for a tensor of no dimensions along its only axis: the element, and position 0.
+    /// The result for a 0-dimensional tensor: the element and position 0.
     fn alone(&self, dim: i64) -> Result<Option<(Tensor, Tensor)>> {
         if self.rank() > 0 || !matches!(dim, -1 | 0) {
             return Ok(None);
@@ -53,12 +53,12 @@ impl Tensor {
         Ok(Some((self.clone(), self.constant_like(Scalar::Int(0), DType::I64)?)))
     }
 
-    /// Ranks of the size of `order` with one element along an axis.
+    /// A constant rank, with the shape of `order` reduced to size 1 along the axis.
     fn rank_like(order: &Tensor, axis: usize, rank: usize) -> Result<Tensor> {
         order.sliced_axis(axis, 0, 1, 1)?.full_like(rank as i64)
     }
 
-    /// The elements at ranks of the sorted order, and their positions.
+    /// The elements at these ranks of the sorted order, and their positions.
     fn at_ranks(
         &self,
         order: &Tensor,
@@ -72,10 +72,11 @@ impl Tensor {
         if keepdim { Ok((value, position)) } else { Ok((value.squeeze(dim)?, position.squeeze(dim)?)) }
     }
 
-    /// The median along an axis, the lower of two, and its position (`int64`). Of elements with NaN it is the first NaN.
+    /// The median along an axis (the lower of two middle elements) and its position (`int64`). If any element is NaN,
+    /// the result is the first NaN.
     ///
     /// # Errors
-    /// [`Error::Axis`]; [`Error::Shape`] for an axis without elements.
+    /// [`Error::Axis`] for an axis out of range; [`Error::Shape`] for an empty axis.
     pub fn median(&self, dim: i64, keepdim: bool) -> Result<(Tensor, Tensor)> {
         if let Some(alone) = self.alone(dim)? {
             return Ok(alone);
@@ -84,15 +85,15 @@ impl Tensor {
         let order = self.argsort(dim, false)?;
         let mut rank = Tensor::rank_like(&order, axis, (size - 1) / 2)?;
         if self.dtype().is_float() {
-            // NaN stands last in the order: the first of them is the result.
+            // NaNs are last in the order; the first of them is the result.
             let present = self.isnan()?.sum(&[dim], true)?.rsub_scalar(size as i64)?;
             rank = present.lt_scalar(size as i64)?.where_(&present, &rank)?;
         }
         self.at_ranks(&order, &rank, axis, keepdim)
     }
 
-    /// The median along an axis without its NaNs, the lower of two, and its position (`int64`); NaN if there is nothing
-    /// else.
+    /// The median along an axis ignoring NaN (the lower of two middle elements) and its position (`int64`). NaN if all
+    /// elements are.
     ///
     /// # Errors
     /// As [`Tensor::median`].
@@ -107,8 +108,8 @@ impl Tensor {
         self.at_ranks(&self.argsort(dim, false)?, &rank, axis, keepdim)
     }
 
-    /// The most frequent element along an axis, the smallest of equally frequent ones, and the last position (`int64`)
-    /// where it occurs. NaN differs from every element, itself included.
+    /// The most frequent element along an axis, the smallest if several are, and its last position (`int64`). NaN
+    /// differs from every element, including itself.
     ///
     /// # Errors
     /// As [`Tensor::median`].
@@ -123,7 +124,8 @@ impl Tensor {
         let mut shape = Dims::from_elem(1, self.rank());
         shape[axis] = size;
         let place = Tensor::iota(shape, axis, DType::I64, self.device())?;
-        // Equal elements stand in runs: where each begins, and so how long those are that end at each place.
+        // Equal elements form runs. For each place, find where its run begins; the longest distance from there is the
+        // mode.
         let differs =
             ordered.sliced_axis(axis, 1, 1, size - 1)?.ne(&ordered.sliced_axis(axis, 0, 1, size - 1)?)?;
         let first = order.sliced_axis(axis, 0, 1, 1)?.constant_like(Scalar::Bool(true), DType::Bool)?;
@@ -136,12 +138,12 @@ impl Tensor {
     /// The k-th smallest element along an axis, counted from 1, and its position (`int64`). NaN counts as the greatest.
     ///
     /// # Errors
-    /// [`Error::Axis`]; [`Error::Argument`] unless `k` is between 1 and the size of the axis.
+    /// [`Error::Axis`] for an axis out of range; [`Error::Argument`] unless `k` is between 1 and the size of the axis.
     pub fn kthvalue(&self, k: usize, dim: i64, keepdim: bool) -> Result<(Tensor, Tensor)> {
         let axis = normalize_axis("kthvalue", dim, self.shape())?;
         let size = self.shape()[axis];
         if k == 0 || k > size {
-            let message = format!("k {k} is out of range for dimension {dim} of size {size}");
+            let message = format!("k = {k} is out of range for dimension {dim} of size {size}");
             return Err(Error::argument("kthvalue", message));
         }
         let order = self.argsort(dim, false)?;
@@ -149,13 +151,13 @@ impl Tensor {
         self.at_ranks(&order, &rank, axis, keepdim)
     }
 
-    /// The quantiles `q`, numbers between 0 and 1, along an axis or of all elements, which are along a first dimension of
-    /// the result; NaN beside any NaN. Quantile `q` of n elements has the rank `q * (n - 1)`, counted from 0. Integers
-    /// give `float32`, or `float64` where promotion does.
+    /// The quantiles `q` (between 0 and 1) along an axis, or of all elements for `None`. The result has a leading
+    /// dimension for `q`. Quantile `q` of n elements has rank `q * (n - 1)`, counted from 0. If any element is NaN, so
+    /// is the result. Integers give `float32`, or `float64` where promotion does.
     ///
     /// # Errors
-    /// [`Error::Argument`] for `q` outside 0 to 1, or none at all; [`Error::Axis`]; [`Error::Shape`] if there are no
-    /// elements.
+    /// [`Error::Argument`] if `q` is empty or has a value outside 0 to 1; [`Error::Axis`] for an axis out of range;
+    /// [`Error::Shape`] if there are no elements.
     pub fn quantile(
         &self,
         q: &[f64],
@@ -164,7 +166,7 @@ impl Tensor {
         method: QuantileMethod,
     ) -> Result<Tensor> {
         if let Some(wrong) = q.iter().find(|&&q| !(0.0..=1.0).contains(&q)) {
-            return Err(Error::argument("quantile", format!("q is {wrong}, it must be between 0 and 1")));
+            return Err(Error::argument("quantile", format!("q must be between 0 and 1, got {wrong}")));
         }
         let Some(dim) = dim else {
             let flat = self.reshaped(Dims::from_slice(&[self.len()]))?.quantile(q, Some(0), false, method)?;

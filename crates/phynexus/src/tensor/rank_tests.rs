@@ -1,5 +1,5 @@
-//! Elements by rank and place, counts, differences and integrals: values of NumPy 2 (named in the tests) or worked out by
-//! hand, computed on the reference device; and gradients by finite differences.
+//! Order statistics, counts, differences and integrals. Values are from NumPy 2 (the calls are in the tests) or worked
+//! out by hand, computed on the reference device. Gradients are checked by finite differences.
 
 use crate::{
     DType, Element, Error, Result, Tensor,

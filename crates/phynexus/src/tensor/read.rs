@@ -1,4 +1,4 @@
-//! Reading tensors: the calls that make pending work run.
+//! Reading tensors, which runs pending work.
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
@@ -10,23 +10,23 @@ use crate::{
     schedule::{self, plan::Plan},
 };
 
-/// Elements that are on their way to the host, from [`Tensor::to_vec_async`]. They are those that the tensor has, whatever
-/// becomes of it. Dropping it gives them up.
+/// A pending read of a tensor's elements, from [`Tensor::to_vec_async`]. Later changes of the tensor do not affect it.
+/// Dropping it abandons the read.
 pub struct Reading<T> {
     copy: Box<dyn HostRead>,
     elements: PhantomData<fn() -> T>,
 }
 
 impl<T: Element> Reading<T> {
-    /// True if [`wait`](Reading::wait) would not wait: the elements are there, or the device has failed.
+    /// True if [`wait`](Reading::wait) would return immediately: the elements have arrived or the device has failed.
     pub fn is_done(&self) -> bool {
         self.copy.is_done()
     }
 
-    /// The elements in row-major order, once they are there.
+    /// Waits for the elements and returns them in row-major order.
     ///
     /// # Errors
-    /// Those of the device, which it met in the computation or in the copy.
+    /// Errors of the device in the computation or the copy.
     pub fn wait(self) -> Result<Vec<T>> {
         let mut elements = Vec::new();
         self.copy.finish(&mut |bytes| {
@@ -52,7 +52,8 @@ impl Tensor {
         Ok(bytes)
     }
 
-    /// The memory in which the elements lie in row-major order, where they begin there, and their bytes.
+    /// The buffer that holds the elements in row-major order, the offset of the first one, and their size; both in
+    /// bytes.
     pub(crate) fn data_in_rows(&self) -> Result<(Buffer, usize, usize)> {
         crate::schedule::capture::refuse_reading()?;
         let storage = self.storage()?;
@@ -66,21 +67,21 @@ impl Tensor {
         Ok((storage.buffer, storage.layout.offset * size, self.len() * size))
     }
 
-    /// The elements in row-major order. `T` must be the tensor's own dtype.
+    /// The elements in row-major order. `T` must match the tensor's dtype.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.check_read::<T>("to_vec")?;
         host_memory::elements(&self.to_bytes()?)
     }
 
-    /// Begins to read the elements, and goes on: the computation is submitted, and the copy behind it. On a device that
-    /// computes while the host goes on, a training loop reads its losses so without waiting for each. `T` must be the
-    /// tensor's own dtype.
+    /// Starts reading the elements and returns immediately: the computation and the copy are submitted to the device.
+    /// On an asynchronous device, a training loop can read losses this way without waiting for each step. `T` must
+    /// match the tensor's dtype.
     ///
     /// ```
     /// # use phynexus::{Tensor, oracle::reference_device};
     /// let x = Tensor::from_slice(&[1.0f32, 2.0], &[2], reference_device())?;
     /// let reading = x.square()?.to_vec_async::<f32>()?;
-    /// // ... what else there is to do ...
+    /// // ... other work ...
     /// assert_eq!(reading.wait()?, [1.0, 4.0]);
     /// # Ok::<(), phynexus::Error>(())
     /// ```
@@ -99,19 +100,19 @@ impl Tensor {
         Err(Error::dtype(op, &[self.dtype(), T::DTYPE], hint))
     }
 
-    /// The only element.
+    /// The value of a tensor with a single element.
     pub fn item<T: Element>(&self) -> Result<T> {
         if self.len() != 1 {
-            return Err(Error::shape("item", &[self.shape()], "only a tensor with one element has an item"));
+            return Err(Error::shape("item", &[self.shape()], "expected exactly one element"));
         }
         Ok(self.to_vec::<T>()?[0])
     }
 
-    /// The plan by which the elements would be computed, without computing them; `None` if they are there. Printed, it
-    /// has a line for each step; [`Plan::summaries`] has the figures.
+    /// The plan that would compute the elements, without running it; `None` if they are already computed. Its display
+    /// form has a line per step; [`Plan::summaries`] has the figures.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the tensor depends on work that another thread is doing, or on another device.
+    /// [`Error::Argument`] if the tensor depends on work in progress on another thread, or on another device.
     pub fn explain(&self) -> Result<Option<Arc<Plan>>> {
         schedule::explain(self)
     }

@@ -1,4 +1,4 @@
-//! Repetition and rotation.
+//! Repeating and rolling.
 
 use crate::{
     Error, Result, Tensor,
@@ -6,8 +6,8 @@ use crate::{
 };
 
 impl Tensor {
-    /// The tensor repeated `counts[i]` times along each axis, aligned at the last: NumPy's `tile`. Axes are added in
-    /// front if there are more counts.
+    /// Repeats the tensor `counts[i]` times along each axis, as NumPy's `tile`. Counts are aligned at the last axis;
+    /// surplus counts add axes in front.
     pub fn tile(&self, counts: &[usize]) -> Result<Tensor> {
         let rank = self.rank().max(counts.len());
         let at = |list: &[usize], axis: usize| (axis + list.len()).checked_sub(rank).map_or(1, |i| list[i]);
@@ -32,7 +32,7 @@ impl Tensor {
         self.reshaped(paired)?.stretched(&wide)?.reshaped(shape)
     }
 
-    /// [`Tensor::tile`] under PyTorch's name, which asks for a count for every axis.
+    /// [`Tensor::tile`] as PyTorch's `repeat`, which needs a count for every axis.
     ///
     /// # Errors
     /// [`Error::Argument`] if there are fewer counts than axes.
@@ -45,7 +45,7 @@ impl Tensor {
         self.tile(counts)
     }
 
-    /// Every element repeated `count` times in a row along an axis.
+    /// Repeats each element `count` times along an axis.
     pub fn repeat_interleave(&self, count: usize, dim: i64) -> Result<Tensor> {
         let axis = normalize_axis("repeat_interleave", dim, self.shape())?;
         let mut wide: Dims = self.shape().into();
@@ -57,11 +57,11 @@ impl Tensor {
         self.unsqueeze(axis as i64 + 1)?.stretched(&wide)?.reshaped(shape)
     }
 
-    /// Elements moved on by `shifts[i]` places along axis `dims[i]`; those pushed out come in at the other end. Without
-    /// axes the tensor is rolled in row-major order by the only shift.
+    /// Rolls the elements by `shifts[i]` places along axis `dims[i]`; elements beyond the end re-enter at the start.
+    /// Without `dims`, the flattened tensor is rolled by the only shift.
     ///
     /// # Errors
-    /// [`Error::Argument`] unless there is one shift an axis.
+    /// [`Error::Argument`] unless there is one shift per axis.
     pub fn roll(&self, shifts: &[i64], dims: &[i64]) -> Result<Tensor> {
         if let ([shift], []) = (shifts, dims) {
             let flat = self.reshaped(Dims::from_slice(&[self.len()]))?;

@@ -1,9 +1,9 @@
-//! Functions of how numbers are represented: signs, neighbours, what is not finite, fractions and remainders.
+//! Functions of the representation of numbers: signs, adjacent floats, non-finite values, fractions, remainders.
 
 use super::operands::{broadcast2, promote2};
 use crate::{DType, Error, Kind, Result, Scalar, Tensor, op::gradient};
 
-/// The integers with as many bits as a float, and the smallest of them, whose only bit is the sign.
+/// The integer dtype of a float's width, and its least value, which is the sign bit alone.
 fn bits_of(dtype: DType) -> Option<(DType, i64)> {
     match dtype {
         DType::F16 | DType::BF16 => Some((DType::I16, i64::from(i16::MIN))),
@@ -13,7 +13,7 @@ fn bits_of(dtype: DType) -> Option<(DType, i64)> {
     }
 }
 
-/// The greatest finite number of a float.
+/// The greatest finite value of a float dtype.
 fn greatest(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 65504.0,
@@ -24,7 +24,7 @@ fn greatest(dtype: DType) -> f64 {
 }
 
 impl Tensor {
-    /// True (`bool`) where the sign bit is set, including that of -0.0 and NaN. Unsigned integers and `bool` have none.
+    /// True (`bool`) where the sign bit is set, including -0.0 and NaN. Always false for unsigned integers and `bool`.
     pub fn signbit(&self) -> Result<Tensor> {
         match (bits_of(self.dtype()), self.dtype().kind()) {
             (Some((bits, _)), _) => self.bitcast(bits)?.lt_scalar(0),
@@ -33,8 +33,8 @@ impl Tensor {
         }
     }
 
-    /// The magnitude of this tensor with the sign bit of `sign`. Shapes are broadcast, dtypes promoted. The slope by
-    /// `sign` is zero.
+    /// The magnitude of this tensor with the sign bit of `sign`. Shapes are broadcast, dtypes promoted. The gradient of
+    /// `sign` is 0.
     ///
     /// # Errors
     /// [`Error::DType`] for `bool`; [`Error::Shape`] if the shapes cannot be broadcast.
@@ -50,12 +50,13 @@ impl Tensor {
         result.mul(&number.mul_scalar(0)?.add_scalar(1)?)
     }
 
-    /// The next representable number after this one towards `other`; `other` where both are equal; NaN if either is NaN.
-    /// Shapes are broadcast, dtypes promoted to one float.
+    /// The next representable number after this one towards `other`; `other` if both are equal; NaN if either is NaN.
+    /// Shapes are broadcast, dtypes promoted.
     ///
     /// # Errors
-    /// [`Error::DType`] unless the promoted dtype is a float; [`Error::NoGradient`] if an operand requires gradients (and
-    /// they are recorded): the function has none; [`Error::Shape`] if the shapes cannot be broadcast.
+    /// [`Error::DType`] unless the promoted dtype is a float; [`Error::NoGradient`] if an operand requires gradients
+    /// while they are recorded, since the function has no derivative; [`Error::Shape`] if the shapes cannot be
+    /// broadcast.
     pub fn nextafter(&self, other: &Tensor) -> Result<Tensor> {
         if gradient::is_enabled() && (self.requires_grad() || other.requires_grad()) {
             return Err(Error::NoGradient {
@@ -66,11 +67,11 @@ impl Tensor {
         let (a, b) = promote2(self, other)?;
         let dtype = a.dtype();
         let Some((integer, sign_bit)) = bits_of(dtype) else {
-            let hint = "only floating-point numbers have neighbours: convert with .to_dtype(float32)";
+            let hint = "expected a float dtype: convert with .to_dtype(float32)";
             return Err(Error::dtype("nextafter", &[self.dtype(), other.dtype()], hint));
         };
         let (a, b) = broadcast2("nextafter", &a, &b)?;
-        // The bits of floats of one sign are ordered as their magnitudes.
+        // For floats of the same sign, the order of the bits is the order of the magnitudes.
         let bits = a.bitcast(integer)?;
         let grows = b.gt(&a)?.eq(&a.gt_scalar(0)?)?;
         let away = grows.where_(&bits.add_scalar(1)?, &bits.sub_scalar(1)?)?;
@@ -81,9 +82,9 @@ impl Tensor {
         missing.where_(&a.add(&b)?, &a.eq(&b)?.where_(&b, &moved)?)
     }
 
-    /// NaN replaced by `nan`, infinity by `posinf` and -infinity by `neginf`; by default infinities become the greatest
-    /// and the least finite number of the dtype. Integers and `bool` are returned as they are. Elements that are replaced
-    /// have a slope of zero.
+    /// Replaces NaN by `nan`, infinity by `posinf` and -infinity by `neginf`. Infinities default to the greatest and
+    /// least finite values of the dtype. Integers and `bool` are returned unchanged. The gradient of replaced elements
+    /// is 0.
     pub fn nan_to_num(&self, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> Result<Tensor> {
         if !self.dtype().is_float() {
             return Ok(self.clone());
@@ -95,7 +96,7 @@ impl Tensor {
         result.eq_scalar(f64::NEG_INFINITY)?.where_(&self.full_like(low)?, &result)
     }
 
-    /// The fractional part `x - trunc(x)`, with the sign of x; NaN for infinities. Integers give 0.
+    /// The fractional part `x - trunc(x)`, which has the sign of x; NaN for infinities. 0 for integers.
     ///
     /// # Errors
     /// [`Error::DType`] for `bool`.
@@ -103,8 +104,9 @@ impl Tensor {
         self.sub(&self.trunc()?)
     }
 
-    /// The remainder of a division with this tensor's sign, as C's `fmod`; see [`Tensor::remainder`] for the divisor's. An
-    /// integer remainder by zero gives 0, a float's NaN. Shapes are broadcast, dtypes promoted.
+    /// The remainder of a truncated division, as C's `fmod`: it has the sign of this tensor ([`Tensor::remainder`] has
+    /// that of the divisor). A zero divisor gives 0 for integers and NaN for floats. Shapes are broadcast, dtypes
+    /// promoted.
     ///
     /// # Errors
     /// [`Error::DType`] for `bool`; [`Error::Shape`] if the shapes cannot be broadcast.
@@ -113,17 +115,17 @@ impl Tensor {
         if !floored.dtype().is_float() {
             return self.truncated(&floored, &floored.sub(other)?);
         }
-        // From magnitudes, since a float's floored remainder may have been rounded; in the dtype of the result, since the
-        // magnitude of the least integer does not fit its own.
+        // Computed from magnitudes, since a float's floored remainder may be rounded. Converted to the result dtype
+        // first, because the magnitude of the least integer does not fit an integer dtype.
         let dtype = floored.dtype();
         let rest = self.to_dtype(dtype)?.abs()?.remainder(&other.to_dtype(dtype)?.abs()?)?;
         self.lt_scalar(0)?.where_(&rest.neg()?, &rest)
     }
 
-    /// [`Tensor::fmod`] with a number for the divisor.
+    /// [`Tensor::fmod`] with a scalar divisor.
     ///
     /// # Errors
-    /// As [`Tensor::fmod`]; [`Error::Argument`] for a whole number that does not fit an integer dtype.
+    /// As [`Tensor::fmod`]; [`Error::Argument`] for an integer that does not fit an integer dtype.
     pub fn fmod_scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
         let value = value.into();
         let floored = self.remainder_scalar(value)?;
@@ -139,9 +141,9 @@ impl Tensor {
         self.lt_scalar(0)?.where_(&rest.neg()?, &rest)
     }
 
-    /// The truncated remainder of integers, given the floored one, and that less the divisor.
+    /// The truncated remainder of integers. `floored` is the floored remainder, `less` is `floored` minus the divisor.
     fn truncated(&self, floored: &Tensor, less: &Tensor) -> Result<Tensor> {
-        // The magnitude of the least integer does not fit its type, so signs are compared instead.
+        // Compares signs, because the magnitude of the least integer does not fit its dtype.
         let apart = floored.lt_scalar(0)?.ne(&self.lt_scalar(0)?)?;
         floored.ne_scalar(0)?.and(&apart)?.where_(less, floored)
     }

@@ -1,4 +1,4 @@
-//! Running sums, products and extremes, and norms.
+//! Cumulative sums, products and extremes, and vector norms.
 
 use smallvec::SmallVec;
 
@@ -13,23 +13,23 @@ use crate::{
 };
 
 impl Tensor {
-    /// The running sum along an axis, each element included. Integers and `bool` are summed in 64 bits.
+    /// The cumulative sum along an axis (inclusive). Integers and `bool` are summed in 64 bits.
     pub fn cumsum(&self, dim: i64) -> Result<Tensor> {
         self.scan("cumsum", Combine::Sum, dim)
     }
 
-    /// The running product along an axis, each element included. Integers and `bool` are multiplied in 64 bits.
+    /// The cumulative product along an axis (inclusive). Integers and `bool` are multiplied in 64 bits.
     pub fn cumprod(&self, dim: i64) -> Result<Tensor> {
         self.scan("cumprod", Combine::Prod, dim)
     }
 
-    /// The running maximum along an axis, each element included, and where it was found (`int64`): the latest of equals.
-    /// From a NaN on it is NaN.
+    /// The cumulative maximum along an axis (inclusive), and its position (`int64`). The last of equal elements wins.
+    /// The result is NaN from the first NaN on.
     pub fn cummax(&self, dim: i64) -> Result<(Tensor, Tensor)> {
         self.running_extreme("cummax", Combine::Max, dim)
     }
 
-    /// The running minimum along an axis, as [`Tensor::cummax`].
+    /// The cumulative minimum along an axis, as [`Tensor::cummax`].
     pub fn cummin(&self, dim: i64) -> Result<(Tensor, Tensor)> {
         self.running_extreme("cummin", Combine::Min, dim)
     }
@@ -57,7 +57,7 @@ impl Tensor {
         Ok((values, along(&holder, Combine::Max)?))
     }
 
-    /// The logarithm of the running sum of `exp` along an axis, each element included, without overflow. Integers give
+    /// The logarithm of the cumulative sum of `exp` along an axis (inclusive), without overflow. Integers give
     /// `float32`; 16-bit floats are computed in `float32`.
     pub fn logcumsumexp(&self, dim: i64) -> Result<Tensor> {
         let dtype = floating(self.dtype());
@@ -67,7 +67,7 @@ impl Tensor {
         }
         let axis = normalize_axis("logcumsumexp", dim, self.shape())?;
         let size = self.shape()[axis];
-        // After each pass an element has the sum over twice as many (Hillis and Steele, 1986).
+        // Each pass doubles the number of elements that a sum covers (Hillis and Steele, 1986).
         let mut reach = 1;
         while reach < size {
             let mut padding: SmallVec<[(usize, usize); 4]> = SmallVec::from_elem((0, 0), self.rank());
@@ -81,7 +81,7 @@ impl Tensor {
 
     /// `log(exp(self) + exp(other))`.
     fn log_of_sum(&self, other: &Tensor) -> Result<Tensor> {
-        // Equal infinities have no difference.
+        // The difference of equal infinities would be NaN.
         let equal = self.eq(other)?;
         let difference = equal.where_(&self.zeros_like()?, &self.sub(other)?)?;
         self.maximum(other)?.add(&difference.abs()?.neg()?.exp()?.log1p()?)
@@ -99,30 +99,30 @@ impl Tensor {
         Tensor::record(Op::Scan { combine, axis, reverse: false }, x.dtype(), self.shape().into(), &[&x])
     }
 
-    /// The p-norm over `axes` (all if empty): `sum(|x|^p)^(1/p)`; the greatest magnitude for infinity, the least for
-    /// -infinity, the number of nonzero elements for 0. Its gradient at a zero vector is zero for p = 2.
+    /// The p-norm over `axes` (all if empty): `sum(|x|^p)^(1/p)`. p = infinity gives the greatest absolute value,
+    /// -infinity the least, 0 the number of nonzero elements. The gradient of the 2-norm at a zero vector is zero.
     ///
     /// Integers give `float32`; 16-bit floats are computed in `float32`.
     ///
     /// # Errors
-    /// [`Error::Argument`] if p is NaN; [`Error::Shape`] for an infinite norm of nothing.
+    /// [`Error::Argument`] if p is NaN; [`Error::Shape`] for an infinite norm of no elements.
     pub fn norm(&self, p: f64, axes: &[i64], keepdim: bool) -> Result<Tensor> {
         if p.is_nan() {
-            return Err(Error::argument("norm", "the order of a norm must be a number"));
+            return Err(Error::argument("norm", "the order of a norm must not be NaN"));
         }
         let axes = axes_of("norm", axes, self.shape())?;
         let dtype = floating(self.dtype());
         let x = self.to_dtype(dtype.compute())?;
         let result = if p == 2.0 {
             let squares = x.square()?.reduced(Combine::Sum, axes, keepdim)?;
-            // The root's infinite slope at 0 would meet a zero and give NaN.
+            // The infinite derivative of the root at 0, times 0, would give NaN.
             let is_zero = squares.eq_scalar(0)?;
             let root = is_zero.where_(&squares.ones_like()?, &squares)?.sqrt()?;
             is_zero.where_(&squares.zeros_like()?, &root)?
         } else if p.is_infinite() {
             let nothing = self.count_along(axes) == 0;
             if nothing && element_count(&reduced_shape(self.shape(), axes, false)) > 0 {
-                return Err(Error::shape("norm", &[self.shape()], "an empty axis has no extreme element"));
+                return Err(Error::shape("norm", &[self.shape()], "an empty axis has no maximum or minimum"));
             }
             let combine = if p > 0.0 { Combine::Max } else { Combine::Min };
             x.abs()?.stored_for_gradient()?.reduced(combine, axes, keepdim)?
@@ -131,7 +131,8 @@ impl Tensor {
         } else if p == 1.0 {
             x.abs()?.reduced(Combine::Sum, axes, keepdim)?
         } else {
-            // A power of 0 has a slope of 0 or infinity; here it is 0, as PyTorch has it, for elements and for their sum.
+            // The derivative of a power at 0 may be infinite. As in PyTorch, use 0 instead, for the elements and for
+            // their sum.
             let power = |x: &Tensor, p: f64| {
                 let is_zero = x.eq_scalar(0)?;
                 let zero = x.constant_like(Scalar::Float(0f64.powf(p)), x.dtype())?;
@@ -142,7 +143,7 @@ impl Tensor {
         result.to_dtype(dtype)
     }
 
-    /// The Frobenius norm of the matrices in the last two dimensions: the root of the sum of squares.
+    /// The Frobenius norm of the matrices in the last two dimensions: the square root of the sum of squares.
     ///
     /// # Errors
     /// [`Error::Axis`] for fewer than two dimensions.

@@ -1,5 +1,5 @@
-//! Elements chosen by integer tensors or masks, and written by them. All go through the row-wise `Gather` and `Scatter`
-//! of the op set: indices into several axes are combined to one flat row index.
+//! Selecting and updating elements by integer tensors or masks. All methods use the row-wise `Gather` and `Scatter`
+//! primitives; indices into several axes are combined to one flat row index.
 
 use smallvec::SmallVec;
 
@@ -10,12 +10,12 @@ use crate::{
     shape::{Dims, element_count, normalize_axis},
 };
 
-/// The dtype in which positions among `count` elements are computed: 32 bits where they suffice.
+/// The dtype for positions among `count` elements: 32 bits if they suffice.
 pub(super) fn position_dtype(count: usize) -> DType {
     if count < i32::MAX as usize { DType::I32 } else { DType::I64 }
 }
 
-/// Refuses tensors that are no indices.
+/// Requires an integer dtype.
 pub(super) fn check_index(op: &'static str, index: &Tensor) -> Result<()> {
     if index.dtype().is_integer() {
         return Ok(());
@@ -23,8 +23,9 @@ pub(super) fn check_index(op: &'static str, index: &Tensor) -> Result<()> {
     Err(Error::dtype(op, &[index.dtype()], "indices must be integers: convert with .to_dtype(int64)"))
 }
 
-/// What is known of an index into `size` elements. One whose extremes are known is refused if it is out of range; others are
-/// checked when they are used, and so are those of a captured function, whose arguments change.
+/// Whether an index into `size` elements is known to be in range. If its extremes are known and out of range, this is
+/// an error. Otherwise the index is checked on use. The arguments of a captured function are always checked on use,
+/// because they change.
 pub(super) fn check_range(
     op: &'static str,
     axis: Option<usize>,
@@ -43,16 +44,16 @@ pub(super) fn check_range(
     }
 }
 
-/// Refuses sums of what has none.
+/// Rejects `bool`, which has no sum.
 pub(super) fn check_sum(op: &'static str, dtype: DType) -> Result<()> {
     if dtype != DType::Bool {
         return Ok(());
     }
-    Err(Error::dtype(op, &[dtype], "truth values have no sums: convert with .to_dtype(int64)"))
+    Err(Error::dtype(op, &[dtype], "bool cannot be summed: convert with .to_dtype(int64)"))
 }
 
-/// `index` along an axis of `size`, as positions from 0 in `dtype`, and whether each was in range; negative indices
-/// count from the end.
+/// Converts `index` along an axis of `size` to non-negative positions in `dtype`, and reports which are in range.
+/// Negative indices count from the end.
 pub(super) fn positions(index: &Tensor, size: usize, dtype: DType) -> Result<(Tensor, Tensor)> {
     let below = index.lt_scalar(size as i64)?;
     if index.dtype().kind() == crate::Kind::Unsigned {
@@ -66,13 +67,13 @@ pub(super) fn positions(index: &Tensor, size: usize, dtype: DType) -> Result<(Te
 }
 
 impl Tensor {
-    /// Rows of a matrix: x `[N, D]` at index `[M]` is `[M, D]`.
+    /// Selects rows of a matrix: `[N, D]` at index `[M]` gives `[M, D]`.
     pub(super) fn rows(&self, index: &Tensor, range: IndexRange) -> Result<Tensor> {
         let shape = Dims::from_slice(&[index.len(), self.shape()[1]]);
         Tensor::record(Op::Gather(range), self.dtype(), shape, &[self, index])
     }
 
-    /// A matrix `[N, D]` with rows at index `[M]` updated by `[M, D]`.
+    /// Updates rows of a matrix `[N, D]` at index `[M]` by `[M, D]`.
     pub(super) fn with_rows(
         &self,
         mode: ScatterMode,
@@ -82,17 +83,17 @@ impl Tensor {
         Tensor::record(Op::Scatter(mode, range), self.dtype(), self.shape().into(), &[self, index, updates])
     }
 
-    /// The order of axes with `axis` first.
+    /// The axis order with `axis` first.
     fn axis_first(&self, axis: usize) -> Dims {
         std::iter::once(axis).chain((0..self.rank()).filter(|&a| a != axis)).collect()
     }
 
-    /// Elements at `index` along an axis, which is replaced by the index' shape; of the flattened tensor for `None`.
-    /// Negative indices count from the end.
+    /// Elements at `index` along an axis, which is replaced by the shape of the index. `None` indexes the flattened
+    /// tensor. Negative indices count from the end.
     ///
     /// # Errors
-    /// [`Error::DType`] unless the index is of integers. An index out of range is [`Error::Index`] at once if the index
-    /// came from the host, and else when the result is computed.
+    /// [`Error::DType`] unless the index is an integer tensor; [`Error::Index`] for an index out of range: immediately
+    /// if the range of the index is known on the host, otherwise when the result is computed.
     pub fn take(&self, index: &Tensor, axis: Option<i64>) -> Result<Tensor> {
         check_index("take", index)?;
         let Some(axis) = axis else {
@@ -110,22 +111,22 @@ impl Tensor {
         let rows = matrix.rows(&index.reshaped(Dims::from_slice(&[index.len()]))?, range)?;
         let shape: Dims = index.shape().iter().chain(&rest).copied().collect();
         let taken = rows.reshaped(shape)?;
-        // The index' axes move from the front to the place of the axis.
+        // Moves the axes of the index from the front to the place of the axis.
         let r = index.rank();
         let order: Dims = (r..r + axis).chain(0..r).chain(r + axis..taken.rank()).collect();
         taken.permute(&order)
     }
 
-    /// Nothing can be chosen from an empty axis.
+    /// Rejects a nonempty index into an empty axis.
     fn refuse_empty(&self, op: &'static str, axis: usize, index: &Tensor) -> Result<()> {
         if self.shape()[axis] == 0 && !index.is_empty() {
-            let hint = "an empty axis has no elements to choose";
+            let hint = "cannot select elements of an empty axis";
             return Err(Error::shape(op, &[self.shape(), index.shape()], hint));
         }
         Ok(())
     }
 
-    /// Elements at a vector of indices along an axis: [`Tensor::take`] as PyTorch names it.
+    /// [`Tensor::take`] for a vector of indices along an axis, under PyTorch's name.
     ///
     /// # Errors
     /// As [`Tensor::take`]; [`Error::Shape`] unless the index has one dimension.
@@ -140,8 +141,8 @@ impl Tensor {
         self.take(index, Some(dim))
     }
 
-    /// The flat positions in this tensor that `index` (of the same rank) names along `axis`: every other coordinate is
-    /// that of the index' own element. Indices out of range give a position out of range.
+    /// The flat positions in this tensor of the elements that `index` (of the same rank) selects along `axis`: the
+    /// other coordinates are those of the index element. An index out of range gives a position out of range.
     fn flat_positions(&self, op: &'static str, axis: usize, index: &Tensor) -> Result<(Tensor, IndexRange)> {
         check_index(op, index)?;
         self.refuse_empty(op, axis, index)?;
@@ -172,16 +173,17 @@ impl Tensor {
         if fits {
             return Ok(());
         }
-        let hint =
-            format!("the index must have as many dimensions and be no larger except along axis {axis}");
+        let hint = format!(
+            "the index must have the same number of dimensions and be no larger except along axis {axis}"
+        );
         Err(Error::shape(op, &[self.shape(), index.shape()], hint))
     }
 
-    /// Elements at indices along an axis, PyTorch's `gather`: `result[i][j] = self[index[i][j]][j]` for axis 0. The
-    /// index has this tensor's rank and may be smaller elsewhere; negative indices count from the end.
+    /// Selects elements along an axis, as PyTorch's `gather`: `result[i][j] = self[index[i][j]][j]` for axis 0. The
+    /// index has the same rank and may be smaller along the other axes. Negative indices count from the end.
     ///
     /// # Errors
-    /// [`Error::Shape`], [`Error::DType`]; an index out of range as [`Tensor::take`] has it.
+    /// [`Error::Shape`] and [`Error::DType`] for an index that does not fit; [`Error::Index`] as for [`Tensor::take`].
     pub fn gather(&self, dim: i64, index: &Tensor) -> Result<Tensor> {
         let axis = normalize_axis("gather", dim, self.shape())?;
         self.check_along("gather", axis, index)?;
@@ -189,12 +191,12 @@ impl Tensor {
         self.reshaped(Dims::from_slice(&[self.len(), 1]))?.rows(&place, range)?.reshaped(index.shape().into())
     }
 
-    /// [`Tensor::gather`] with the index and this tensor broadcast against each other off the axis: NumPy's
+    /// [`Tensor::gather`] that broadcasts the index and this tensor against each other along the other axes: NumPy's
     /// `take_along_axis`.
     pub fn take_along_dim(&self, index: &Tensor, dim: i64) -> Result<Tensor> {
         let axis = normalize_axis("take_along_dim", dim, self.shape())?;
         if index.rank() != self.rank() {
-            let hint = "the index must have as many dimensions as the tensor";
+            let hint = "the index must have the same number of dimensions as the tensor";
             return Err(Error::shape("take_along_dim", &[self.shape(), index.shape()], hint));
         }
         let without = |shape: &[usize]| -> Dims {
@@ -209,7 +211,7 @@ impl Tensor {
         self.stretched(&with(self.shape()[axis]))?.gather(dim, &index)
     }
 
-    /// The part that lies within `shape`, if the rank is the same: PyTorch scatters the leading part of a source.
+    /// The leading part that fits `shape`, if the ranks are equal: PyTorch ignores the rest of a larger source.
     fn leading(&self, shape: &[usize]) -> Result<Tensor> {
         if self.rank() != shape.len() {
             return Ok(self.clone());
@@ -238,9 +240,9 @@ impl Tensor {
         matrix.with_rows(mode, (&place, range), &updates)?.reshaped(self.shape().into())
     }
 
-    /// This tensor with elements replaced: `result[index[i][j]][j] = source[i][j]` for axis 0. The source is broadcast
-    /// to the index' shape (of a larger one with as many dimensions the leading part is taken) and converted to this
-    /// dtype; of several updates to one element the last wins.
+    /// Replaces elements: `result[index[i][j]][j] = source[i][j]` for axis 0. The source is broadcast to the shape of
+    /// the index and converted to this dtype. If it is larger and has the same rank, its leading part is used. If an
+    /// element is updated several times, the last update wins.
     ///
     /// # Errors
     /// As [`Tensor::gather`].
@@ -248,7 +250,7 @@ impl Tensor {
         self.scattered("scatter", ScatterMode::Set, dim, index, source)
     }
 
-    /// [`Tensor::scatter`] where updates are added to the elements, in index order.
+    /// [`Tensor::scatter`] that adds updates to the elements, in index order.
     ///
     /// # Errors
     /// As [`Tensor::scatter`]; [`Error::DType`] for `bool`.
@@ -256,8 +258,8 @@ impl Tensor {
         self.scattered("scatter_add", ScatterMode::Combine(Combine::Sum), dim, index, source)
     }
 
-    /// [`Tensor::scatter`] where updates are combined with the elements and with one another. Without `include_self` the
-    /// elements that are updated do not take part. Equals share the gradient of an extreme.
+    /// [`Tensor::scatter`] that combines updates with the elements and with each other. Without `include_self`, the
+    /// previous values of updated elements are ignored. Equal elements share the gradient of a maximum or minimum.
     ///
     /// # Errors
     /// As [`Tensor::scatter`]; [`Error::DType`] for `bool`.
@@ -274,17 +276,17 @@ impl Tensor {
         if include_self {
             return self.scattered(OP, mode, dim, index, source);
         }
-        // They begin at what changes nothing.
+        // Updated elements start from the identity of the combination.
         let nothing = index.constant_like(combine.identity(self.dtype()), self.dtype())?;
         self.scattered(OP, ScatterMode::Set, dim, index, &nothing)?.scattered(OP, mode, dim, index, source)
     }
 
-    /// This tensor with `source`'s slices added at a vector of indices along an axis: the adjoint of
+    /// Adds the slices of `source` at the positions `index` (a vector) along an axis: the adjoint of
     /// [`Tensor::index_select`].
     ///
     /// # Errors
-    /// [`Error::Shape`] unless `source` has this shape with the index' length along the axis; [`Error::DType`] for
-    /// `bool`.
+    /// [`Error::Shape`] unless `source` has this tensor's shape with the length of the index along the axis;
+    /// [`Error::DType`] for `bool`.
     pub fn index_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
         check_index("index_add", index)?;
         check_sum("index_add", self.dtype())?;
@@ -308,7 +310,7 @@ impl Tensor {
         sum.reshaped(first.shape().into())?.move_axis(0, axis as i64)
     }
 
-    /// `value` where the mask (`bool`, broadcast to this shape) is true, this tensor elsewhere.
+    /// Replaces elements by `value` where the mask (`bool`, broadcast to this shape) is true.
     ///
     /// # Errors
     /// [`Error::DType`] unless the mask is `bool`; [`Error::Shape`] if it cannot be broadcast to this shape;
@@ -318,14 +320,14 @@ impl Tensor {
         mask.expand(self.shape())?.where_(&self.constant_like(value, self.dtype())?, self)
     }
 
-    /// The elements where the mask (`bool`) is true, as a vector; both are broadcast. The mask is computed at the call.
+    /// The elements where the mask (`bool`) is true, as a vector. Both are broadcast. The mask is computed immediately.
     pub fn masked_select(&self, mask: &Tensor) -> Result<Tensor> {
         let (x, mask) = super::operands::broadcast2("masked_select", self, mask)?;
         let place = mask.true_positions("masked_select")?;
         x.take(&place, None)
     }
 
-    /// The flat positions (`int64`) of the true elements of a mask, computed now.
+    /// The flat positions (`int64`) of the true elements of a mask. Computed immediately.
     pub(super) fn true_positions(&self, op: &'static str) -> Result<Tensor> {
         if self.dtype() != DType::Bool {
             return Err(Error::dtype(op, &[self.dtype()], "a mask must be bool: compare with .ne_scalar(0)"));
@@ -336,7 +338,7 @@ impl Tensor {
         Tensor::from_slice(&places, &[places.len()], self.device())
     }
 
-    /// The coordinates of the nonzero elements in row-major order, `int64 [count, rank]`. Computed at the call.
+    /// The coordinates of the nonzero elements in row-major order, as `int64 [count, rank]`. Computed immediately.
     pub fn nonzero(&self) -> Result<Tensor> {
         let flags = self.to_dtype(DType::Bool)?.to_bytes()?;
         let count = count_true(&flags)?;
@@ -353,14 +355,14 @@ impl Tensor {
     }
 }
 
-/// How many of a mask's elements are true.
+/// The number of true elements of a mask.
 fn count_true(mask: &[u8]) -> Result<usize> {
     let mut count = 0;
     for_true(mask, |_| count += 1)?;
     Ok(count)
 }
 
-/// Calls `visit` with the positions of a mask's true elements.
+/// Calls `visit` with the position of each true element of a mask.
 fn for_true(mask: &[u8], mut visit: impl FnMut(usize)) -> Result<()> {
     for (block, part) in mask.chunks(host_memory::BLOCK).enumerate() {
         interrupt::check()?;

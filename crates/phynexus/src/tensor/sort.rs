@@ -7,20 +7,20 @@ use crate::{
     shape::{Dims, normalize_axis},
 };
 
-/// The distinct elements of a tensor.
+/// The result of [`Tensor::unique`].
 #[derive(Clone)]
 pub struct Unique {
-    /// The distinct values in ascending order: a vector.
+    /// The distinct values in ascending order, as a vector.
     pub values: Tensor,
-    /// For each element of the tensor its position in `values`, `int64`, in the tensor's shape.
+    /// The position of each element in `values`, `int64`, in the tensor's shape.
     pub inverse: Tensor,
-    /// How often each value occurs, `int64`.
+    /// The number of occurrences of each value, `int64`.
     pub counts: Tensor,
 }
 
 impl Tensor {
-    /// The positions (`int64`) along an axis that sort it. Equal elements keep their order; NaN is the greatest: last, or
-    /// first if `descending`.
+    /// The positions (`int64`) that sort the tensor along an axis. The sort is stable. NaN counts as the greatest: it
+    /// comes last, or first if `descending`.
     pub fn argsort(&self, dim: i64, descending: bool) -> Result<Tensor> {
         if self.rank() == 0 && matches!(dim, -1 | 0) {
             return Tensor::zeros(&[], DType::I64, self.device());
@@ -31,31 +31,31 @@ impl Tensor {
         order.move_axis(-1, axis)
     }
 
-    /// The tensor sorted along an axis, and the positions (`int64`) that sort it. Equal elements keep their order; NaN is
-    /// the greatest: last, or first if `descending`.
+    /// Sorts along an axis, and returns the positions (`int64`) that sort it. The sort is stable. NaN counts as the
+    /// greatest: it comes last, or first if `descending`.
     pub fn sort(&self, dim: i64, descending: bool) -> Result<(Tensor, Tensor)> {
         let order = self.argsort(dim, descending)?;
         let sorted = if self.rank() == 0 { self.clone() } else { self.gather(dim, &order)? };
         Ok((sorted, order))
     }
 
-    /// The `k` greatest (or least) elements along an axis in order, and their positions (`int64`). NaN counts as the
-    /// greatest.
+    /// The `k` greatest elements along an axis (the least unless `largest`), sorted, and their positions (`int64`). NaN
+    /// counts as the greatest.
     ///
     /// # Errors
     /// [`Error::Argument`] if the axis has fewer than `k` elements.
     pub fn topk(&self, k: usize, dim: i64, largest: bool) -> Result<(Tensor, Tensor)> {
         let axis = normalize_axis("topk", dim, self.shape())?;
         if k > self.shape()[axis] {
-            let message = format!("{k} elements asked for of axis {axis} with {}", self.shape()[axis]);
+            let message = format!("k = {k} exceeds the size of axis {axis}, {}", self.shape()[axis]);
             return Err(Error::argument("topk", message));
         }
         let order = self.argsort(dim, largest)?.sliced_axis(axis, 0, 1, k)?;
         Ok((self.gather(dim, &order)?, order))
     }
 
-    /// Where each of `values` (any shape) would be inserted into this sorted vector to keep it sorted, `int64` of their
-    /// shape: before equal elements, or after them if `right`.
+    /// The positions (`int64`) in this sorted vector where `values` (any shape) would be inserted to keep it sorted:
+    /// before equal elements, or after them if `right`.
     ///
     /// # Errors
     /// [`Error::Shape`] unless this tensor has one dimension.
@@ -64,7 +64,7 @@ impl Tensor {
             return Err(Error::shape(
                 "searchsorted",
                 &[self.shape()],
-                "the sorted tensor must have one dimension",
+                "the sorted sequence must have one dimension",
             ));
         }
         let (sorted, wanted) = promote2(self, values)?;
@@ -74,15 +74,15 @@ impl Tensor {
             .reshaped(values.shape().into())
     }
 
-    /// The distinct elements in ascending order, where each element went, and how often each occurs. Every NaN counts
-    /// as distinct. Computed at the call.
+    /// The distinct elements in ascending order, the position of each element among them, and the number of
+    /// occurrences. Each NaN is distinct. Computed immediately.
     pub fn unique(&self) -> Result<Unique> {
         let _guard = crate::no_grad();
         let flat = self.reshaped(Dims::from_slice(&[self.len()]))?;
         let (sorted, order) = flat.sort(0, false)?;
         let count = self.len();
         let device = self.device();
-        // True where a group of equals begins.
+        // True where a run of equal elements begins.
         let begins = match count {
             0 => Tensor::zeros(&[0], DType::Bool, device)?,
             _ => {

@@ -1,11 +1,11 @@
-//! Special functions of one element or two, composed of the op set's functions.
+//! Special functions of one or two arguments, composed of the primitive functions.
 
 use std::f64::consts::{LN_2, PI};
 
 use super::operands::floating;
 use crate::{DType, Result, Scalar, Tensor};
 
-/// Numerator and denominator of a rational function, coefficients from the highest power.
+/// A rational function: coefficients of numerator and denominator, from the highest power down.
 type Ratio = (&'static [f64], &'static [f64]);
 
 // W. J. Cody, "Rational Chebyshev approximations for the error function", 1969: erfc(x) * exp(x * x) between 0.46875 and 4.
@@ -121,12 +121,12 @@ const END: Ratio = (
 );
 
 impl Tensor {
-    /// The tensor in the dtype in which rational approximations are computed: `float64` stays, all others are `float32`.
+    /// Converts to the dtype of the rational approximations: `float64` is kept, all others become `float32`.
     fn approximable(&self) -> Result<Tensor> {
         self.to_dtype(if self.dtype() == DType::F64 { DType::F64 } else { DType::F32 })
     }
 
-    /// A polynomial in this tensor by Horner's rule, coefficients from the highest power; at least two.
+    /// A polynomial in this tensor by Horner's rule. There are at least two coefficients, from the highest power down.
     fn polynomial(&self, coefficients: &[f64]) -> Result<Tensor> {
         let [first, second, rest @ ..] = coefficients else {
             return self.full_like(coefficients.first().copied().unwrap_or(0.0));
@@ -143,20 +143,20 @@ impl Tensor {
         self.clamp(Some(Scalar::Float(min)), Some(Scalar::Float(max)))
     }
 
-    /// The complementary error function `1 - erf(x)`, accurate where it is small: rational approximations by W. J. Cody
-    /// (1969) above 0.5, and `1 - erf(x)` below.
+    /// The complementary error function `1 - erf(x)`, without cancellation for large x. Uses W. J. Cody's rational
+    /// approximations (1969) above 0.5, and `1 - erf(x)` below.
     ///
-    /// The shape stays; floats keep their dtype (16-bit floats are computed in `float32`), integers and `bool` give
+    /// The shape is kept. Floats keep their dtype (16-bit floats are computed in `float32`); integers and `bool` give
     /// `float32`.
     pub fn erfc(&self) -> Result<Tensor> {
         let x = self.approximable()?;
-        // Each part is kept near where it is chosen: what is not chosen must have a finite gradient, and there is none at
-        // a limit.
+        // Clamp each part to a neighbourhood of the range where it is selected, so that unselected parts have finite
+        // gradients. The bounds lie outside that range, since a clamp has no gradient at its bounds.
         let (middle, far) = (x.between(0.25, 5.0)?, x.between(3.0, 30.0)?);
         let inverse = far.square()?.rdiv_scalar(1.0)?;
         let beyond = inverse.mul(&inverse.ratio(FAR)?)?.rsub_scalar(1.0 / PI.sqrt())?.div(&far)?;
         let tail = x.lt_scalar(4.0)?.where_(&middle.ratio(MIDDLE)?, &beyond)?;
-        // exp(-x * x): the square of a number of few bits does not round, and what is left is small.
+        // exp(-x * x): split x into a short number, whose square is exact, and a small remainder.
         let bounded = x.between(0.25, 30.0)?;
         let short = bounded.detach()?.mul_scalar(16.0)?.floor()?.div_scalar(16.0)?;
         let left = short.sub(&bounded)?.mul(&bounded.add(&short)?)?;
@@ -165,16 +165,16 @@ impl Tensor {
         x.gt_scalar(0.5)?.where_(&decay.mul(&tail)?, &near)?.to_dtype(floating(self.dtype()))
     }
 
-    /// The inverse of [`Tensor::erf`]: infinite for 1 and -1, NaN beyond them. Rational approximations by M. J. Wichura
+    /// The inverse of [`Tensor::erf`]: infinite at 1 and -1, NaN outside. Uses M. J. Wichura's rational approximations
     /// ("Algorithm AS 241", 1988).
     ///
-    /// The shape stays; floats keep their dtype (16-bit floats are computed in `float32`), integers and `bool` give
+    /// The shape is kept. Floats keep their dtype (16-bit floats are computed in `float32`); integers and `bool` give
     /// `float32`.
     pub fn erfinv(&self) -> Result<Tensor> {
         let x = self.approximable()?;
         let half = x.mul_scalar(0.5)?;
         let centre = half.between(-0.43, 0.43)?;
-        // The share of the distribution beyond the place, which may be very small; 0 has no logarithm.
+        // The tail probability, which may be tiny; clamped, since 0 has no logarithm.
         let beyond = half.abs()?.rsub_scalar(0.5)?.between(1e-37, 0.1)?;
         let root = beyond.log()?.neg()?.sqrt()?;
         let tail = root.clamp(None, Some(Scalar::Float(6.0)))?.sub_scalar(1.6)?;
@@ -189,25 +189,26 @@ impl Tensor {
         inside.where_(&result, &x.full_like(f64::NAN)?)?.to_dtype(floating(self.dtype()))
     }
 
-    /// `self * log(other)`; 0 where this tensor is 0 and `other` is not NaN, with a slope by this tensor of `log(other)`
-    /// where that is finite and of 0 elsewhere.
+    /// `self * log(other)`, and 0 where this tensor is 0 and `other` is not NaN. There, the gradient of this tensor is
+    /// `log(other)` if that is finite and 0 otherwise.
     ///
-    /// Shapes are broadcast, dtypes promoted; an `other` of integers or `bool` is taken as `float32`.
+    /// Shapes are broadcast, dtypes promoted. Integer and `bool` values of `other` are converted to `float32`.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] if the shapes cannot be broadcast.
     pub fn xlogy(&self, other: &Tensor) -> Result<Tensor> {
         let y = other.floating()?;
-        // There the logarithm is left out; elsewhere a factor of 0 makes it 0, with a slope of log(y).
+        // Where the logarithm is not finite, replace it by log(1). Elsewhere the factor 0 gives 0 with the gradient
+        // log(y).
         let limit = y.le_scalar(0)?.or(&y.eq_scalar(f64::INFINITY)?)?;
         let without = self.eq_scalar(0)?.and(&limit)?;
         self.mul(&without.where_(&y.ones_like()?, &y)?.log()?)
     }
 
-    /// `sqrt(self^2 + other^2)` without overflow: the greater magnitude times `sqrt(1 + ratio^2)`. Infinite if either is
-    /// infinite, even beside NaN; otherwise NaN if either is NaN.
+    /// `sqrt(self^2 + other^2)` without overflow: the greater magnitude times `sqrt(1 + ratio^2)`. Infinite if either
+    /// operand is infinite, even if the other is NaN; otherwise NaN if either is NaN.
     ///
-    /// Shapes are broadcast, dtypes promoted; integers give `float32`.
+    /// Shapes are broadcast, dtypes promoted. Integers give `float32`.
     ///
     /// # Errors
     /// [`crate::Error::DType`] for `bool`; [`crate::Error::Shape`] if the shapes cannot be broadcast.
@@ -220,10 +221,10 @@ impl Tensor {
         a.isinf()?.or(&b.isinf()?)?.where_(&result.full_like(f64::INFINITY)?, &result)
     }
 
-    /// `log(exp(self) + exp(other))` without overflow: `max + log1p(exp(min - max))`. Equal infinities stay; NaN if either
-    /// is NaN.
+    /// `log(exp(self) + exp(other))` without overflow: `max + log1p(exp(min - max))`. Equal infinities give that
+    /// infinity; NaN if either operand is NaN.
     ///
-    /// Shapes are broadcast, dtypes promoted; integers give `float32`.
+    /// Shapes are broadcast, dtypes promoted. Integers give `float32`.
     ///
     /// # Errors
     /// [`crate::Error::DType`] for `bool`; [`crate::Error::Shape`] if the shapes cannot be broadcast.

@@ -1,4 +1,4 @@
-//! Functions of each element.
+//! Elementwise functions of one argument.
 
 use super::operands::floating;
 use crate::{
@@ -12,8 +12,8 @@ impl Tensor {
     pub(crate) fn unary(&self, op: Unary) -> Result<Tensor> {
         if !op.accepts(self.dtype()) {
             let hint = match op {
-                Unary::Not => "bit operations need integers or bool: convert with .to_dtype()",
-                _ => "convert to a number with .to_dtype() first",
+                Unary::Not => "expected integers or bool: convert with .to_dtype()",
+                _ => "convert to a numeric dtype with .to_dtype() first",
             };
             return Err(Error::dtype(op.name(), &[self.dtype()], hint));
         }
@@ -21,7 +21,7 @@ impl Tensor {
     }
 }
 
-/// A method for each row of the table.
+/// Defines a method for each row of the table.
 macro_rules! methods {
     ($($(#[doc = $doc:literal])+ $variant:ident $method:ident $name:literal $class:ident($meaning:expr) $rest:tt)+) => {
         impl Tensor {
@@ -34,7 +34,7 @@ macro_rules! method {
     (floats $variant:ident $method:ident $($doc:tt)+) => {
         $($doc)+
         ///
-        /// The shape stays; floats keep their dtype, integers and `bool` give `float32`.
+        /// The shape is kept. Floats keep their dtype; integers and `bool` give `float32`.
         pub fn $method(&self) -> Result<Tensor> {
             if self.dtype().is_float() { self.unary(Unary::$variant) } else { self.floating()?.unary(Unary::$variant) }
         }
@@ -42,7 +42,7 @@ macro_rules! method {
     (roundings $variant:ident $method:ident $($doc:tt)+) => {
         $($doc)+
         ///
-        /// Shape and dtype stay; integers and `bool` are returned as they are.
+        /// Shape and dtype are kept; integers and `bool` are returned unchanged.
         pub fn $method(&self) -> Result<Tensor> {
             if self.dtype().is_float() { self.unary(Unary::$variant) } else { Ok(self.clone()) }
         }
@@ -84,7 +84,7 @@ impl Tensor {
         self.mul(self)
     }
 
-    /// The logarithm to base 10: the natural logarithm divided by that of 10, within about one rounding more.
+    /// The base-10 logarithm: the natural logarithm divided by log(10), with about one more rounding error.
     pub fn log10(&self) -> Result<Tensor> {
         self.in_compute_dtype(|x| x.log()?.div_scalar(std::f64::consts::LN_10))
     }
@@ -102,7 +102,7 @@ impl Tensor {
         self.isnan()?.or(&self.isinf()?)?.unary(Unary::Not)
     }
 
-    /// `max(x, 0)`: NaN stays NaN; the slope at 0 is 0.
+    /// `max(x, 0)`. NaN is propagated; the derivative at 0 is 0.
     pub fn relu(&self) -> Result<Tensor> {
         self.le_scalar(0)?.where_(&self.zeros_like()?, self)
     }

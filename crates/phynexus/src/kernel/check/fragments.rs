@@ -1,4 +1,4 @@
-//! Work on fragments, and the copies that feed it.
+//! Checks of matrix operations, and of the copies that feed them.
 
 use super::*;
 
@@ -70,7 +70,7 @@ impl Checker<'_> {
     ) -> Result<()> {
         let dtype = self.kernel.array(place.memory).map(|(dtype, _)| dtype);
         let memory = dtype == Some(fragment.dtype) && !matches!(place.memory, Memory::Register(_));
-        // Rows are at multiples of 16 bytes.
+        // Rows start at multiples of 16 bytes.
         let (size, alignment) = (fragment.dtype.size() as i64, Kernel::MATRIX_ALIGNMENT as i64);
         let offsets = [place.index.common_factor(), place.index.offset()];
         let aligned = (stride as i64 * size) % 16 == 0 && offsets.iter().all(|o| (o * size) % alignment == 0);

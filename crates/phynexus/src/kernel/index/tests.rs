@@ -2,7 +2,7 @@ use proptest::{prelude::*, test_runner::RngSeed};
 
 use super::*;
 
-/// An expression as written, before any simplification.
+/// An expression as written, before simplification.
 #[derive(Clone, Debug)]
 enum Written {
     Constant(i64),
@@ -131,8 +131,8 @@ proptest! {
         }
     }
 
-    /// The index of a row-major tensor, unflattened by one factorization of its size and flattened again, is the range
-    /// it began as; and unflattening a flattened index gives back the coordinates.
+    /// Flattening after unflattening by a factorization of a row-major tensor's size gives the original range, and
+    /// unflattening a flattened index gives the original coordinates.
     #[test]
     fn flattening_undoes_unflattening(
         primes in prop::collection::vec(prop::sample::select(vec![2usize, 2, 3, 3, 5]), 0..6),

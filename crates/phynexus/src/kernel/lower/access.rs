@@ -1,4 +1,4 @@
-//! The buffers of a fused kernel, and how wide they are accessed.
+//! The buffers of a fused kernel, and the width of accesses to them.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::kernel::{
     view::{Coordinates, Mask},
 };
 
-/// A buffer of the kernel and where it begins in its memory, in elements.
+/// A buffer of the kernel, and its start relative to its memory, in elements.
 #[derive(Clone, Copy)]
 pub(super) struct Buffer {
     pub(super) memory: Memory,
@@ -24,9 +24,9 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// The place of `lanes` elements from `index`, counted from the memory's start, on. Where what `holds` around the
-    /// access does not show that it is in bounds, as for some views of views, the index is clamped when the kernel
-    /// runs.
+    /// The place of `lanes` elements starting at `index`, which counts from the start of the memory. If the enclosing
+    /// conditions (`holds`) do not prove that the access is in bounds, as for some views of views, the index is clamped
+    /// at run time.
     pub(super) fn place(
         &self,
         b: &mut Builder,
@@ -49,7 +49,7 @@ impl Buffer {
     }
 }
 
-/// Where a fused kernel touches a parameter.
+/// The accesses of a fused kernel to its parameters.
 fn accesses(fused: &Fused) -> impl Iterator<Item = (u16, &Index, Option<&Mask>, bool)> {
     let loads = fused.instructions.iter().filter_map(|i| match &i.operation {
         Operation::Load { parameter, index, mask, .. } => {
@@ -64,12 +64,12 @@ fn accesses(fused: &Fused) -> impl Iterator<Item = (u16, &Index, Option<&Mask>, 
     loads.chain(stores)
 }
 
-/// Row ranges, then column ranges.
+/// The row ranges, then the column ranges.
 pub(super) fn ranges(fused: &Fused) -> Ranges {
     Ranges(fused.rows.iter().chain(&fused.columns).copied().collect())
 }
 
-/// Declares the parameters as buffers as long as the accesses reach.
+/// Declares the parameters as buffers that span all accesses.
 pub(super) fn declare(b: &mut Builder, fused: &Fused, sources: &[Source]) -> (Vec<Buffer>, Vec<Argument>) {
     let ranges = ranges(fused);
     let declared = fused.parameters.iter().enumerate().map(|(at, parameter)| {
@@ -95,8 +95,8 @@ pub(super) fn declare(b: &mut Builder, fused: &Fused, sources: &[Source]) -> (Ve
     declared.unzip()
 }
 
-/// True if a plan may bind this parameter and another to one address: one is written, the other of the same type is read
-/// at the very elements where the first is written.
+/// True if a plan may bind this parameter and another one to the same address: one is written, and the other one has
+/// the same type and is read at exactly the elements where the first is written.
 fn may_be_donated(fused: &Fused, at: usize) -> bool {
     let parameters = || fused.parameters.iter().enumerate();
     let pair = |read: usize, written: usize| {
@@ -112,23 +112,23 @@ fn may_be_donated(fused: &Fused, at: usize) -> bool {
     })
 }
 
-/// True if `lanes` consecutive elements from this index are at a multiple of `lanes`.
+/// True if `lanes` consecutive elements from this index start at a multiple of `lanes`.
 pub(super) fn is_aligned(index: &Index, lanes: usize) -> bool {
     let lanes = lanes as i64;
     index.common_factor() % lanes == 0 && index.offset() % lanes == 0
 }
 
-/// How the lanes of an invocation access a buffer.
+/// The access pattern of an invocation's lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pattern {
-    /// All of them one element.
+    /// All lanes access the same element.
     Broadcast,
-    /// Consecutive elements, aligned.
+    /// Consecutive, aligned elements.
     Vector,
     Scattered,
 }
 
-/// The pattern of these places, one a lane.
+/// The pattern of these places, one per lane.
 pub(super) fn pattern(lanes: &[(Index, Mask)]) -> Pattern {
     let [(index, mask), rest @ ..] = lanes else { return Pattern::Broadcast };
     if rest.iter().all(|(i, m)| i == index && m == mask) {
@@ -138,9 +138,9 @@ pub(super) fn pattern(lanes: &[(Index, Mask)]) -> Pattern {
     if consecutive && is_aligned(index, lanes.len()) { Pattern::Vector } else { Pattern::Scattered }
 }
 
-/// The number of lanes of an invocation: more than one where that makes every access one vector or a broadcast.
-/// `points` gives the coordinates of each lane, for a number of lanes, over the ranges beside them; only accesses that
-/// are per column count if there are columns.
+/// The number of lanes of an invocation: more than one if every access is then a vector or a broadcast. For a given
+/// number of lanes, `points` returns the coordinates of each lane and the ranges they are over. If there are columns,
+/// only per-column accesses count.
 pub(super) fn lanes(
     fused: &Fused,
     target: &Target,
@@ -167,8 +167,8 @@ pub(super) fn lanes(
     [4, 2].into_iter().find(|&lanes| fits(lanes)).unwrap_or(1)
 }
 
-/// The loops over `groups` groups, in as many dimensions of the grid as the device needs, and over the invocations of a
-/// block. The closure is given the group's number and the block's axes, of which the second counts fastest.
+/// Emits the loops over `groups` groups, in as many grid dimensions as the device needs, and over the invocations of a
+/// block. The closure receives the group's number and the block's axes, of which the second varies fastest.
 pub(super) fn launch(
     b: &mut Builder,
     limits: &Limits,
@@ -190,7 +190,7 @@ pub(super) fn launch(
     });
 }
 
-/// The widest access to a buffer parameter, in bytes.
+/// The size in bytes of the widest access to a buffer parameter.
 pub(super) fn alignment(kernel: &Kernel, argument: usize) -> usize {
     let memory = Memory::Buffer(argument as u16);
     let size = kernel.array(memory).map_or(1, |(dtype, _)| dtype.size());

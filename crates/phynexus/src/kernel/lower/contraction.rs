@@ -1,6 +1,6 @@
-//! Sums of products over columns where some row ranges belong to the left factor alone and some to the right: matrix
-//! products, and convolutions seen as such. A group computes a tile of the result from tiles of the factors that it
-//! holds in shared memory; the next ones are loaded while it multiplies.
+//! Sums of products over columns in which some row ranges belong only to the left factor and some only to the right:
+//! matrix products and convolutions. A group computes a tile of the result from tiles of the factors in shared memory,
+//! and loads the next tiles while it multiplies.
 
 use super::{
     Launch, Source, Target,
@@ -21,35 +21,35 @@ use crate::{
     },
 };
 
-/// Rows, columns and depth below which there is nothing to reuse.
+/// Minimum number of rows, columns and terms for which tiling pays off.
 const LEAST: usize = 8;
 
-/// A specification that is such a sum.
+/// A specification that is a contraction.
 pub(super) struct Contraction<'a> {
     pub(super) fused: &'a Fused,
     /// The reduction.
     pub(super) sum: Value,
-    /// The factors: loads, the left one's rows being the result's.
+    /// The loads of the factors. The rows of the left one are rows of the result.
     pub(super) factors: [Value; 2],
-    /// The type that sums are held in.
+    /// The type of the accumulators.
     pub(super) held: DType,
-    /// The row ranges of both factors, of the left one, of the right one; then the columns.
+    /// The row ranges of both factors, of the left one only, of the right one only; then the columns.
     groups: [Vec<usize>; 4],
 }
 
-/// A row of tiles of one size.
+/// The tile shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Extents of a group's tile.
+    /// Extents of the tile of a group.
     pub(super) rows: usize,
     pub(super) columns: usize,
     /// Columns of the specification that are summed between two barriers.
     pub(super) depth: usize,
-    /// Extents of an invocation's part of the tile; with matrix instructions of a subgroup's.
+    /// Extents of the part of the tile that an invocation computes (a subgroup, with matrix instructions).
     pub(super) part: [usize; 2],
 }
 
-/// Where a specification sums products over its columns.
+/// A sum of products over the columns of a specification.
 #[derive(Clone, Copy)]
 pub(super) struct Product {
     /// The reduction.
@@ -59,7 +59,7 @@ pub(super) struct Product {
 }
 
 impl<'a> Contraction<'a> {
-    /// The product by tiles, if there is something to reuse.
+    /// The contraction of this product, if there is something to reuse.
     pub(super) fn of(fused: &'a Fused, product: Product) -> Option<Contraction<'a>> {
         let Product { sum, mut factors } = product;
         let depends = |value: Value, range: usize| match &fused.instructions[value as usize].operation {
@@ -81,7 +81,7 @@ impl<'a> Contraction<'a> {
             groups[group].push(range);
         }
         groups[3] = (fused.rows.len()..fused.rows.len() + fused.columns.len()).collect();
-        // The columns of the result should be those that are neighbours in memory.
+        // The columns of the result should be contiguous in memory.
         let last = (0..fused.rows.len()).rev().find(|&r| fused.rows[r] > 1)?;
         if groups[1].contains(&last) {
             groups.swap(1, 2);
@@ -99,7 +99,7 @@ impl Contraction<'_> {
         self.groups[group].iter().map(|&r| ranges.0[r]).collect()
     }
 
-    /// The number of batches (0), rows (1), columns (2) or summands (3).
+    /// The number of batches (0), rows (1), columns (2) or terms (3).
     pub(super) fn extent(&self, group: usize) -> usize {
         self.extents(group).iter().product()
     }
@@ -109,12 +109,12 @@ impl Contraction<'_> {
         self.factors.map(|f| self.fused.instructions[f as usize].dtype)
     }
 
-    /// How many tiles there are.
+    /// The number of tiles.
     pub(super) fn tiles(&self, shape: Shape) -> usize {
         self.extent(0) * self.extent(1).div_ceil(shape.rows) * self.extent(2).div_ceil(shape.columns)
     }
 
-    /// Every range of the specification, for a batch, a row, a column and a summand.
+    /// The values of all ranges of the specification for a batch, a row, a column and a term.
     pub(super) fn point(&self, at: [&Index; 4], ranges: &Ranges) -> Coordinates {
         let mut point =
             Coordinates::from_elem(Index::default(), self.fused.rows.len() + self.fused.columns.len());
@@ -129,7 +129,7 @@ impl Contraction<'_> {
         point
     }
 
-    /// The tiles that keep a device busiest, or none that fit.
+    /// The tile shape that keeps the device busiest; `None` if none fits.
     pub(super) fn shape(&self, target: &Target) -> Option<Shape> {
         let instruction = fragments::instruction(self, target);
         let candidates = instruction.map_or(&tile::SHAPES[..], fragments::shapes);
@@ -143,7 +143,7 @@ impl Contraction<'_> {
         if usable.first() == Some(&tile::SHAPES[0]) {
             usable.retain(|shape| *shape != tile::WHERE_THE_LARGEST_DOES_NOT_FIT);
         }
-        // Groups should not be too small; results that are, are split along the sum.
+        // Avoid small groups; results that are small are split along the sum instead.
         let whole = |shape: &Shape| self.block(*shape, target) >= 64;
         if usable.iter().any(whole) {
             usable.retain(whole);
@@ -184,7 +184,7 @@ impl Contraction<'_> {
             let across = self.extent(2).div_ceil(shape.columns) as i64;
             let down = self.extent(1).div_ceil(shape.rows) as i64;
             let ranges = b.ranges().clone();
-            // Groups that run at the same time share rows and columns of tiles: they go through bands of rows.
+            // Traverse the tiles in bands of rows, so that concurrent groups share rows and columns of tiles.
             let band = [8, 4, 2].into_iter().find(|band| down % band == 0).unwrap_or(1);
             let of_band = group.remainder(band * across, &ranges);
             let row = group.remainder(down * across, &ranges).quotient(band * across, &ranges);
@@ -209,13 +209,13 @@ impl Contraction<'_> {
     }
 }
 
-/// A group's tile.
+/// The tile of a group.
 pub(super) struct Tile<'a> {
     pub(super) contraction: &'a Contraction<'a>,
     pub(super) shape: Shape,
     pub(super) buffers: &'a [Buffer],
     pub(super) target: &'a Target,
-    /// Invocations of the group.
+    /// The number of invocations of the group.
     pub(super) block: usize,
     pub(super) invocation: Index,
     pub(super) batch: Index,
@@ -225,7 +225,7 @@ pub(super) struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Stores what the specification makes of neighbouring sums: `lanes` of them from this row and column on.
+    /// Computes the specification's stores for `lanes` neighbouring sums from this row and column on.
     pub(super) fn finish(&self, b: &mut Builder, row: &Index, column: &Index, sums: &[Bound]) {
         let contraction = self.contraction;
         let ranges = b.ranges().clone();

@@ -1,4 +1,4 @@
-//! Writing fused specifications by hand.
+//! Builds fused specifications by hand.
 
 use crate::{
     DType, Scalar,
@@ -9,7 +9,7 @@ use crate::{
     op::{Binary, Combine},
 };
 
-/// A specification in the making.
+/// A specification under construction.
 pub(super) struct Draft {
     pub(super) fused: Fused,
 }
@@ -19,7 +19,7 @@ impl Draft {
         Draft { fused: Fused { rows: rows.into(), columns: columns.into(), ..Fused::default() } }
     }
 
-    /// Row ranges, then column ranges.
+    /// The row ranges, then the column ranges.
     pub(super) fn ranges(&self) -> Ranges {
         super::access::ranges(&self.fused)
     }
@@ -29,7 +29,7 @@ impl Draft {
         self.fused.parameters.len() as u16 - 1
     }
 
-    /// Adds an instruction. It is per column if what it reads is.
+    /// Adds an instruction. It is per column if one of its operands is.
     pub(super) fn emit(&mut self, operation: Operation, dtype: DType) -> Value {
         let first = self.fused.rows.len();
         let last = first + self.fused.columns.len();
@@ -83,7 +83,7 @@ impl Draft {
         self.fused.stores.push(Store { parameter, value, index });
     }
 
-    /// Whether a mask holds, as a value; `None` if it always does.
+    /// The condition of a mask as a value; `None` if it always holds.
     pub(super) fn holds(&mut self, mask: &Mask) -> Option<Value> {
         let mut all = None;
         for condition in mask.conditions() {

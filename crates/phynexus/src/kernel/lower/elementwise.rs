@@ -1,5 +1,5 @@
-//! Kernels without columns: every invocation computes one element of the rows' space, or a vector of neighbours. The
-//! specifications of a batch are one kernel, in which each has a part of the grid.
+//! Kernels without columns: each invocation computes one element of the row space, or a vector of neighbours. The
+//! specifications of a batch are compiled to one kernel, in which each has a part of the grid.
 
 use std::collections::HashMap;
 
@@ -16,18 +16,19 @@ use crate::kernel::{
     view::{Coordinates, unflatten},
 };
 
-/// Invocations of a group.
+/// Invocations per group.
 const BLOCK: usize = 256;
-/// Specifications of one kernel: a group goes past those before its own, and all of them are compiled at once.
+/// Maximum number of specifications per kernel: a group skips those before its own, and all of them are compiled
+/// together.
 const MOST: usize = 64;
 
-/// A specification without columns, with at least one row, and what is bound to it.
+/// A specification without columns and with at least one row, and its arguments.
 pub(super) struct Task<'a> {
     pub(super) fused: &'a Fused,
     pub(super) sources: Vec<Source>,
 }
 
-/// The kernels of specifications that do not depend on one another: as few as can take their buffers.
+/// Lowers independent specifications to as few kernels as their buffers allow.
 pub(super) fn lower_all(tasks: &[Task], target: &Target) -> Vec<Launch> {
     let limits = &target.limits;
     let mut launches = Vec::new();
@@ -49,11 +50,11 @@ pub(super) fn lower_all(tasks: &[Task], target: &Target) -> Vec<Launch> {
     launches
 }
 
-/// The kernel of one specification or several; the groups of several fit in one dimension of the grid.
+/// Lowers one or several specifications to one kernel. The groups of several must fit in one dimension of the grid.
 pub(super) fn lower(tasks: &[Task], target: &Target) -> Launch {
     let most = BLOCK.min(target.limits.block_size).max(1);
     let elements: usize = tasks.iter().map(|task| task.fused.row_count()).sum();
-    // Wide accesses pay where there is work for everybody.
+    // Wide accesses pay off only if there is enough work for all processors.
     let wide = elements >= target.processors * most * 4;
     let lanes: Vec<usize> =
         tasks.iter().map(|task| if wide { lanes(task.fused, target) } else { 1 }).collect();
@@ -86,7 +87,7 @@ pub(super) fn lower(tasks: &[Task], target: &Target) -> Launch {
     Launch { kernel: b.finish(), arguments }
 }
 
-/// How many neighbours an invocation computes at once.
+/// The number of neighbouring elements per invocation.
 fn lanes(fused: &Fused, target: &Target) -> usize {
     access::lanes(fused, target, |lanes| {
         let ranges = Ranges([fused.row_count().div_ceil(lanes)].into_iter().collect());
@@ -96,7 +97,7 @@ fn lanes(fused: &Fused, target: &Target) -> usize {
     })
 }
 
-/// A specification in its part of the grid.
+/// A specification and its part of the grid.
 struct Part<'a> {
     fused: &'a Fused,
     buffers: Vec<Buffer>,
@@ -105,7 +106,7 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Computes and stores the elements of one invocation.
+    /// Computes and stores the elements of an invocation.
     fn store(&self, b: &mut Builder, thread: &Index) {
         let Part { fused, lanes, .. } = *self;
         let count = fused.row_count();
@@ -135,14 +136,14 @@ impl Part<'_> {
     }
 }
 
-/// The rows' coordinates of element `flat`.
+/// The row coordinates of element `flat`.
 fn coordinates(fused: &Fused, flat: &Index, ranges: &Ranges) -> Coordinates {
     let mut coordinates = Coordinates::from_elem(Index::default(), fused.rows.len());
     unflatten(&fused.rows, flat, ranges, &mut coordinates);
     coordinates
 }
 
-/// All loads come before the first store: one may be of the same memory.
+/// Performs all loads before the first store, since both may access the same memory.
 fn store_all(b: &mut Builder, fused: &Fused, buffers: &[Buffer], points: Vec<Coordinates>, holds: &Mask) {
     let (holds, guard) = (holds.clone(), Mask::default());
     let mut scope = Scope { fused, buffers, points, holds, guard, known: HashMap::new(), kept: None };

@@ -1,5 +1,5 @@
-//! The expression of a fused kernel at given coordinates, as values of a loop tree. Numbers are held in the type that
-//! kernels compute in; values are made where they are first asked for.
+//! Evaluates the expression of a fused kernel at given coordinates, as values of a loop tree. Numbers are held in the
+//! kernels' compute type, and values are computed on first use.
 
 use std::collections::HashMap;
 
@@ -18,36 +18,36 @@ use crate::{
     op::Binary,
 };
 
-/// An instruction's value: one a lane, or one for all of them.
+/// The value of an instruction: one per lane, or one for all lanes.
 pub(super) type Lanes = SmallVec<[Value; 4]>;
 
 /// Values that an invocation keeps in registers between loops over the columns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept {
-    /// Which of them, and the registers.
+    /// The kept instructions and their registers.
     pub(super) registers: HashMap<Instructed, Memory>,
-    /// How many lanes have a register each; none while nothing is written.
+    /// The number of lanes that have their own register; empty until the registers are written.
     lanes: HashMap<Instructed, usize>,
 }
 
-/// Where an expression is evaluated, and what is known there already.
+/// The context in which an expression is evaluated.
 pub(super) struct Scope<'a> {
     pub(super) fused: &'a Fused,
     pub(super) buffers: &'a [Buffer],
     /// The value of every range, for each lane.
     pub(super) points: Vec<Coordinates>,
-    /// What the conditions around make hold.
+    /// What the enclosing conditions guarantee.
     pub(super) holds: Mask,
-    /// Where there is anything to load.
+    /// The condition of all loads.
     pub(super) guard: Mask,
-    /// Values of instructions.
+    /// The values of instructions computed so far.
     pub(super) known: HashMap<Instructed, Lanes>,
-    /// Registers, and the first one of this scope.
+    /// The kept values, and the first register of this scope.
     pub(super) kept: Option<(&'a mut Kept, Index)>,
 }
 
 impl Scope<'_> {
-    /// The value of an instruction. Reductions must be known.
+    /// The value of an instruction. Reductions must have been computed.
     pub(super) fn value(&mut self, b: &mut Builder, value: Instructed) -> Lanes {
         if let Some(known) = self.known.get(&value) {
             return known.clone();
@@ -64,7 +64,7 @@ impl Scope<'_> {
         lanes
     }
 
-    /// From the registers that an earlier loop filled.
+    /// Loads the value from the registers that an earlier loop filled.
     fn recall(&mut self, b: &mut Builder, value: Instructed) -> Option<Lanes> {
         let (kept, first) = self.kept.as_ref()?;
         let (register, lanes) = (*kept.registers.get(&value)?, *kept.lanes.get(&value)?);
@@ -92,7 +92,7 @@ impl Scope<'_> {
             Operation::Load { parameter, index, mask, fill } => {
                 self.load(b, usize::from(*parameter), index, mask.as_ref(), *fill, dtype)
             }
-            // As the oracle has it: a reduction that is not known is one over nothing.
+            // As in the oracle, a reduction without a value is one over no elements.
             Operation::Reduce(combine, _) => {
                 smallvec![b.constant(dtype.compute(), combine.identity(dtype))]
             }
@@ -115,7 +115,7 @@ impl Scope<'_> {
         }
     }
 
-    /// An operation on each lane, or once where no operand differs between lanes.
+    /// Applies an operation to each lane, or once if no operand differs between lanes.
     fn each(
         &mut self,
         b: &mut Builder,
@@ -130,7 +130,7 @@ impl Scope<'_> {
         (0..lanes).map(|lane| operation(b, &one(lane))).collect()
     }
 
-    /// The values of an index, once if the lanes agree.
+    /// The values of an index, or a single one if all lanes agree.
     fn coordinate(&self, b: &mut Builder, index: &Index, dtype: DType) -> Lanes {
         let ranges = b.ranges().clone();
         let each: SmallVec<[Index; 4]> = self.points.iter().map(|at| index.substitute(at, &ranges)).collect();
@@ -143,7 +143,7 @@ impl Scope<'_> {
         each[..count].iter().map(value).collect()
     }
 
-    /// A comparison of 64-bit coordinates and constants that fit in 32 bits.
+    /// A comparison of 64-bit coordinates with constants, done in 32 bits if they fit.
     fn narrow(&mut self, b: &mut Builder, op: Binary, x: Instructed, y: Instructed) -> Option<Lanes> {
         let fits = |bounds: (i64, i64)| bounds.0 >= i32::MIN.into() && bounds.1 <= i32::MAX.into();
         let ranges = super::access::ranges(self.fused);
@@ -224,7 +224,7 @@ impl Scope<'_> {
                 let place = buffer.place(b, &places[0].0, mask.clone(), &self.holds, places.len());
                 b.store_place(place, vector);
             }
-            // Stores are at different elements, so only a single lane is a broadcast.
+            // Stores go to different elements, so only a single lane can be a broadcast.
             _ => {
                 for (at, (index, mask)) in places.into_iter().enumerate() {
                     let place = buffer.place(b, &index, mask, &self.holds, 1);
@@ -235,7 +235,7 @@ impl Scope<'_> {
     }
 }
 
-/// Conversion to `dtype`, held as kernels hold it.
+/// Converts to `dtype`, held in the kernels' compute type.
 pub(super) fn convert(b: &mut Builder, value: Value, dtype: DType) -> Value {
     let rounded = b.cast(dtype, value);
     b.cast(dtype.compute(), rounded)

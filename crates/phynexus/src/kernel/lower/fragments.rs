@@ -1,5 +1,5 @@
-//! The tile of a contraction of 16-bit floats, or of `float32` that may be rounded, by matrix instructions: each subgroup
-//! has a rectangle of fragments.
+//! Contraction tiles of 16-bit floats, or of `float32` that may be rounded, by matrix instructions. Each subgroup
+//! computes a rectangle of fragments.
 
 use super::{
     Target,
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// The shapes to choose from, the best for large results first; parts are those of a subgroup.
+/// Candidate shapes, those for large results first; parts are per subgroup.
 const SHAPES: [Shape; 4] = [
     Shape { rows: 128, columns: 256, depth: 32, part: [64, 64] },
     Shape { rows: 128, columns: 128, depth: 32, part: [64, 64] },
@@ -24,7 +24,7 @@ const SHAPES: [Shape; 4] = [
     Shape { rows: 32, columns: 32, depth: 32, part: [16, 16] },
 ];
 
-/// The same for factors of 32 bits.
+/// Candidate shapes for 32-bit factors.
 const WIDE_SHAPES: [Shape; 4] = [
     Shape { rows: 128, columns: 256, depth: 16, part: [64, 64] },
     Shape { rows: 128, columns: 128, depth: 16, part: [64, 64] },
@@ -32,23 +32,23 @@ const WIDE_SHAPES: [Shape; 4] = [
     Shape { rows: 32, columns: 32, depth: 16, part: [16, 16] },
 ];
 
-/// Rows and columns of an instruction.
+/// Rows and columns of a matrix instruction.
 const SIDE: usize = 16;
-/// Elements between rows of a factor in shared memory beyond their length, so that they spread over the memory's banks.
+/// Padding of a factor's rows in shared memory, in elements, which spreads them over the memory banks.
 const PAD: usize = 8;
-/// The same in bytes where rows are of neighbouring summands.
+/// The same padding in bytes, for rows of neighbouring terms.
 const PAD_BYTES: usize = 16;
-/// From row to row of the array through which a fragment's elements reach the invocations.
+/// Elements between rows of the array that passes a fragment's elements to the invocations.
 const PITCH: usize = SIDE + 4;
 
-/// What the device multiplies with: the type of the factors, and the instruction's summands.
+/// The matrix instruction used: the type of the factors, and the number of terms.
 #[derive(Clone, Copy)]
 pub(super) struct Instruction {
     dtype: DType,
     depth: usize,
 }
 
-/// The instruction for these factors, if the device has one.
+/// The matrix instruction for these factors, if the device has one.
 pub(super) fn instruction(contraction: &Contraction, target: &Target) -> Option<Instruction> {
     let [left, right] = contraction.dtypes();
     let fits = |&&(shape, factor, sum): &&(MatrixShape, DType, DType)| {
@@ -60,12 +60,12 @@ pub(super) fn instruction(contraction: &Contraction, target: &Target) -> Option<
     divides.then_some(Instruction { dtype: *dtype, depth: shape.depth })
 }
 
-/// The shapes to choose from.
+/// The candidate shapes.
 pub(super) fn shapes(instruction: Instruction) -> &'static [Shape] {
     if instruction.dtype.size() > 2 { &WIDE_SHAPES } else { &SHAPES }
 }
 
-/// Bytes of shared memory of a group.
+/// Bytes of shared memory per group.
 pub(super) fn shared_bytes(shape: Shape, stages: usize, Instruction { dtype, .. }: Instruction) -> usize {
     let tile =
         |extent: usize| (extent * (shape.depth + PAD_BYTES / dtype.size())).max(shape.depth * (extent + PAD));
@@ -74,11 +74,12 @@ pub(super) fn shared_bytes(shape: Shape, stages: usize, Instruction { dtype, .. 
     stages * tiles * dtype.size() + subgroups * SIDE * PITCH * DType::F32.size()
 }
 
-/// The statements of a group.
+/// Emits the statements of a group.
 pub(super) fn lower(b: &mut Builder, tile: &Tile, Instruction { dtype, depth }: Instruction) {
     let Tile { contraction, shape, ref invocation, .. } = *tile;
     let width = tile.target.limits.subgroup.unwrap_or(1);
-    // Tiles lie as the factors do, so that neighbours stay neighbours; fragments are loaded either way.
+    // Tiles keep the factors' memory order, so contiguous elements stay contiguous. Fragments can be loaded from either
+    // order.
     let along = [0, 1].map(|factor| along_depth(contraction, factor));
     let extents = [shape.rows, shape.columns];
     let layouts = [0, 1].map(|factor| match along[factor] {
@@ -113,7 +114,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, Instruction { dtype, depth }: 
             b.matrix(Matrix::Fill(sums(at.clone()), Scalar::Float(0.0).cast(contraction.held)));
         });
     });
-    // The fragment of a factor at a row of the left one or a column of the right one, and a summand.
+    // Loads the fragment of a factor at a row of the left one or a column of the right one, and a term.
     let load = |b: &mut Builder, tile, factor: usize, slot: &Index, outer: &Index, summand: &Index| {
         let Layout { outer: across, depth: step, size, .. } = layouts[factor];
         let index = slot.scale(size as i64).add(&outer.scale(across as i64)).add(&summand.scale(step as i64));
@@ -134,7 +135,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, Instruction { dtype, depth }: 
         });
     });
 
-    // Only the device knows which invocation has which element of a fragment, so they go through shared memory.
+    // Only the device knows how elements are distributed over invocations, so they pass through shared memory.
     let lane = invocation.remainder(width as i64, b.ranges());
     let first = subgroup.scale((SIDE * PITCH) as i64);
     b.repeat(rows, |b| {

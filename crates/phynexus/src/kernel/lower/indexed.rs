@@ -1,4 +1,4 @@
-//! Rows by index, and searching.
+//! Rows selected by index, and searching.
 
 use super::{
     Lowered, Source, Target, Unsupported,
@@ -16,10 +16,10 @@ use crate::{
     op::{Binary, Combine, IndexRange, Unary},
 };
 
-/// Invocations of a group.
+/// Invocations per group.
 pub(super) const BLOCK: usize = 256;
 
-/// A launch with one invocation for each of `count` things; the closure is given the number of one.
+/// A launch with one invocation per item of `count`; the closure receives the item's number.
 pub(super) fn each(work: &mut Work, target: &Target, count: usize, body: impl FnOnce(&mut Builder, &Index)) {
     let block = BLOCK.min(target.limits.block_size).min(count.next_power_of_two()).max(1);
     access::launch(&mut work.b, &target.limits, count.div_ceil(block), [1, block], |b, group, _, x| {
@@ -29,7 +29,7 @@ pub(super) fn each(work: &mut Work, target: &Target, count: usize, body: impl Fn
     });
 }
 
-/// An index from `-rows` on as one from 0 on, and whether it was out of range.
+/// Converts an index that may be negative (from `-rows`) to one from 0, and returns whether it was out of range.
 pub(super) fn wrapped(b: &mut Builder, index: Value, rows: usize) -> (Value, Value) {
     let dtype = b.type_of(index).dtype;
     let wide = match (dtype.size(), dtype.kind()) {
@@ -52,18 +52,18 @@ pub(super) fn wrapped(b: &mut Builder, index: Value, rows: usize) -> (Value, Val
     (index, outside)
 }
 
-/// The word that says whether an index is out of range, if one may be.
+/// The status word for indices out of range, if there may be any.
 pub(super) fn status(work: &mut Work, range: IndexRange) -> Option<Buffer> {
     (range == IndexRange::Unknown).then(|| work.buffer(DType::U32, 1, Source::Status, true))
 }
 
-/// Raises the status where the condition holds.
+/// Sets the status where the condition holds.
 pub(super) fn report(b: &mut Builder, status: Buffer, outside: Value) {
     let one = b.constant(DType::U32, 1u32);
     b.atomic(Place::at(status.memory, &only()), Combine::Max, one, outside);
 }
 
-/// The place of column `column` in the row that data say.
+/// The place of column `column` in the row that is selected by data.
 pub(super) fn row_place(
     b: &mut Builder,
     buffer: Buffer,
@@ -75,7 +75,7 @@ pub(super) fn row_place(
     let mut index = column.scale(operand.layout.strides[1] as i64).shift(-buffer.start);
     let mut value = row;
     if stride < 0 {
-        // Counted from the last row, which comes first in memory.
+        // A negative stride: count from the last row, which comes first in memory.
         index = index.shift((count as i64 - 1) * stride as i64);
         let last = b.constant(b.type_of(row).dtype, Scalar::UInt(count as u64 - 1));
         value = b.binary(Binary::Sub, last, row);
@@ -88,7 +88,7 @@ pub(super) fn no_rows() -> Unsupported {
     Unsupported("rows of a tensor that has none".to_owned())
 }
 
-/// Rows of a matrix.
+/// Selects rows of a matrix.
 pub(super) fn gather(
     library: &Library,
     range: IndexRange,
@@ -134,8 +134,8 @@ pub(super) fn gather(
     Ok(())
 }
 
-/// How many of the first elements the closure holds for, where it holds for none behind the first for which it does not:
-/// `element` loads one. The count is an `int32`, or an `int64` where that does not hold it.
+/// Binary search: the number of leading elements for which the closure holds, which must not hold for any later
+/// element. The closure receives the position of an element. The count is an `int32`, or an `int64` if it does not fit.
 pub(super) fn partition(
     b: &mut Builder,
     count: usize,
@@ -164,7 +164,7 @@ pub(super) fn partition(
     b.load(low, &only())
 }
 
-/// Where values would be inserted into a sorted vector.
+/// The positions at which values would be inserted into a sorted vector.
 pub(super) fn search_sorted(
     library: &Library,
     right: bool,
@@ -211,7 +211,7 @@ pub(super) fn search_sorted(
     work.finish(lowered);
 }
 
-/// Whether one number comes strictly before another; NaN is the greatest.
+/// Whether a number comes strictly before another. NaN counts as the greatest.
 pub(super) fn precedes(b: &mut Builder, x: Value, y: Value, descending: bool) -> Value {
     let (x, y) = if descending { (y, x) } else { (x, y) };
     let less = b.binary(Binary::Lt, x, y);

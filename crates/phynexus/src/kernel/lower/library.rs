@@ -1,4 +1,4 @@
-//! Library operations that are fused kernels in disguise: products and windows are reductions, the rest elementwise.
+//! Library operations as fused kernels: products and windows are reductions, the others are elementwise.
 
 use super::{contraction::Product, draft::Draft};
 use crate::{
@@ -13,8 +13,9 @@ use crate::{
     shape::contiguous_strides,
 };
 
-/// The operation as one fused kernel whose parameters are the step's bindings, with the epilogue on its result, and the
-/// product that it sums, if it is a matrix product or a convolution; `None` if it is not one kernel.
+/// The operation as a single fused kernel, with the epilogue applied to its result; the kernel's parameters are the
+/// step's bindings. For a matrix product or a convolution, also the product that it sums. `None` if it is not a single
+/// kernel.
 pub(super) fn fused(library: &Library) -> Option<(Fused, Option<Product>)> {
     let node = &library.node;
     let summed = |(draft, product): (Draft, Product)| (finish(draft, product.sum, library), Some(product));
@@ -28,7 +29,7 @@ pub(super) fn fused(library: &Library) -> Option<(Fused, Option<Product>)> {
     })
 }
 
-/// A specification over the result's elements, with the operands as its first parameters.
+/// A specification over the elements of the result, with the operands as its first parameters.
 fn over(library: &Library, columns: &[usize]) -> Draft {
     let mut draft = Draft::new(&library.node.shape, columns);
     for operand in &library.operands {
@@ -37,7 +38,7 @@ fn over(library: &Library, columns: &[usize]) -> Draft {
     draft
 }
 
-/// Stores the result, or what the epilogue makes of it.
+/// Stores the result, or applies the epilogue to it.
 fn finish(mut draft: Draft, result: Value, library: &Library) -> Fused {
     let Some(epilogue) = &library.epilogue else {
         let output = draft.parameter(library.node.dtype, true);
@@ -47,7 +48,7 @@ fn finish(mut draft: Draft, result: Value, library: &Library) -> Fused {
         draft.store(output, result, index);
         return draft.fused;
     };
-    // Its parameter 0 is the result; the others follow the operands.
+    // Parameter 0 is the result; the others follow the operands.
     let parameters = &epilogue.parameters;
     draft.fused.parameters.extend(parameters.iter().skip(1).cloned());
     let parameter = |p: u16| p + library.operands.len() as u16 - 1;
@@ -77,7 +78,7 @@ fn finish(mut draft: Draft, result: Value, library: &Library) -> Fused {
     draft.fused
 }
 
-/// An element of an operand.
+/// Loads an element of an operand.
 fn element(
     draft: &mut Draft,
     library: &Library,
@@ -90,7 +91,7 @@ fn element(
     draft.load(operand as u16, flat(at, &layout.strides, 0), mask, fill)
 }
 
-/// The sum over the columns of the product of two elements, in the node's type.
+/// The sum of products of two elements over the columns, in the node's type.
 fn product(draft: &mut Draft, library: &Library, left: (&[Index], Mask), right: (&[Index], Mask)) -> Product {
     let zero = Scalar::Int(0);
     let a = element(draft, library, 0, left.0, left.1, zero);
@@ -113,8 +114,7 @@ fn dot(library: &Library) -> (Draft, Product) {
     (draft, sum)
 }
 
-/// Where the windows' elements lie along the spatial dimensions, and where that is within the input: the element `tap`
-/// of the window `output`.
+/// The spatial position of element `tap` of the window `output`, and where that is inside the input.
 fn tap(
     geometry: &Geometry,
     input: &[usize],
@@ -134,7 +134,7 @@ fn tap(
     (places, mask)
 }
 
-/// The windows whose element `tap` lies at `input`, and where there is one.
+/// The windows whose element `tap` is at `input`, and where there is one.
 fn window(
     geometry: &Geometry,
     outputs: &[usize],
@@ -256,7 +256,7 @@ fn arg_reduce(library: &Library, combine: Combine, axis: usize) -> (Draft, Value
     (draft, result)
 }
 
-/// The least position below `size`, where the mask holds, of the values' extreme; NaN is one.
+/// The first position below `size` of the values' extreme where the mask holds. NaN counts as an extreme.
 fn first(
     draft: &mut Draft,
     combine: Combine,
@@ -282,7 +282,7 @@ fn first(
     draft.cast(least, DType::I64)
 }
 
-/// The copies of the inputs to their places, one a launch: parameter 0 is the input, 1 the result.
+/// The copies of the inputs to their places, one per launch: parameter 0 is the input, 1 the result.
 pub(super) fn cat(library: &Library, axis: usize) -> Vec<Fused> {
     let strides = contiguous_strides(&library.node.shape);
     let mut before = 0;
@@ -302,7 +302,7 @@ pub(super) fn cat(library: &Library, axis: usize) -> Vec<Fused> {
 const ROTATIONS: [u32; 8] = [13, 15, 26, 6, 17, 29, 16, 24];
 const PARITY: u32 = 0x1BD1_1BDA;
 
-/// Threefry-2x32 with 20 rounds: both words of a counter at once where the number of words is even.
+/// Threefry-2x32 with 20 rounds. If the number of words is even, an instance computes both words of a counter.
 pub(super) fn random_bits(library: &Library) -> Fused {
     let count = library.node.len();
     let pairs = count.is_multiple_of(2);

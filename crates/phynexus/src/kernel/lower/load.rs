@@ -1,4 +1,4 @@
-//! Tiles of a contraction's factors, from buffers to shared arrays.
+//! Loads tiles of a contraction's factors from buffers to shared arrays.
 
 use super::{
     access::{Buffer, Pattern, is_aligned, pattern},
@@ -17,36 +17,36 @@ use crate::{
 
 /// Elements that an invocation loads together.
 const PIECE: usize = 4;
-/// Tiles that are in shared memory at once, where the next ones come by themselves; else there are two.
+/// The number of tiles in shared memory at once if copies are asynchronous; otherwise there are two.
 pub(super) const STAGES: usize = 4;
 
-/// Where an element of a factor's tile lies in a shared array.
+/// The layout of a factor's tile in a shared array.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     pub(super) dtype: DType,
-    /// From one row of the left factor, or column of the right one, to the next.
+    /// Elements between rows of the left factor, or columns of the right one.
     pub(super) outer: usize,
-    /// From one summand to the next.
+    /// Elements between terms.
     pub(super) depth: usize,
-    /// Elements of one tile.
+    /// Elements of a tile.
     pub(super) size: usize,
 }
 
 /// Loads the tiles of one factor.
 struct Loader<'a> {
     tile: &'a Tile<'a>,
-    /// 0 for the left one, 1 for the right one.
+    /// 0 for the left factor, 1 for the right one.
     factor: usize,
     layout: Layout,
     /// The shared array that holds its tiles.
     array: Memory,
-    /// Neighbouring elements of a piece are neighbouring summands.
+    /// Whether neighbouring elements of a piece are neighbouring terms.
     along_depth: bool,
-    /// Its tiles come by copies that go on by themselves.
+    /// Whether its tiles are copied asynchronously.
     copied: bool,
 }
 
-/// Whether a factor's elements are neighbours in memory along the summands.
+/// Whether a factor's elements are contiguous in memory along the terms.
 pub(super) fn along_depth(contraction: &Contraction, factor: usize) -> bool {
     let fused = contraction.fused;
     let last = (fused.rows.len()..fused.rows.len() + fused.columns.len())
@@ -60,18 +60,18 @@ pub(super) fn along_depth(contraction: &Contraction, factor: usize) -> bool {
     }
 }
 
-/// What an invocation loaded: the elements from a place of the tile on, in one vector or one by one.
+/// Elements that an invocation loaded from a place of the tile on, as a vector or one by one.
 struct Piece {
     outer: Index,
     depth: Index,
-    /// Where there is such a place.
+    /// Whether the piece is inside the tile.
     exists: Mask,
     values: Vec<Value>,
 }
 
 impl Loader<'_> {
-    /// This invocation's pieces of a tile, of so many elements: a row of the left factor or column of the right one, a
-    /// summand, and where there is such a piece.
+    /// This invocation's pieces of a tile, of `length` elements each: a row of the left factor or column of the right
+    /// one, a term, and whether the piece exists.
     fn pieces(&self, ranges: &Ranges, length: usize) -> Vec<(Index, Index, Mask)> {
         let Tile { shape, block, .. } = *self.tile;
         let extent = [shape.rows, shape.columns][self.factor];
@@ -94,7 +94,7 @@ impl Loader<'_> {
         (0..pieces.div_ceil(block)).map(piece).collect()
     }
 
-    /// The places in the factor's buffer of `length` elements from a place of the tile and a summand on.
+    /// The places in the factor's buffer of `length` elements, starting at a row or column of the tile and a term.
     fn places(&self, ranges: &Ranges, outer: &Index, summand: &Index, length: usize) -> Vec<(Index, Mask)> {
         let Tile { contraction, batch, row, column, .. } = self.tile;
         let instruction = &contraction.fused.instructions[contraction.factors[self.factor] as usize];
@@ -132,13 +132,13 @@ impl Loader<'_> {
         }
     }
 
-    /// Elements of a copy.
+    /// Elements per copy.
     fn copy_length(&self) -> usize {
         AsyncCopy::BYTES / self.dtype().size()
     }
 
-    /// Whether all tiles can come by copies: the elements are as they are in memory, neighbours there, and each copy is
-    /// of elements that all exist or all do not.
+    /// Whether all tiles can be copied asynchronously. Elements must be stored unconverted and contiguous, and the
+    /// elements of a copy must either all exist or all not exist.
     fn can_copy(&self, b: &Builder) -> bool {
         let length = self.copy_length();
         let Layout { dtype, outer, depth, .. } = self.layout;
@@ -160,8 +160,8 @@ impl Loader<'_> {
         })
     }
 
-    /// The ranges with one more, which is that of the tiles, those that are begun beyond the last too; and the first summand
-    /// of a tile over them.
+    /// The ranges plus one for the number of the tile, which includes tiles started beyond the last one; and the first
+    /// term of a tile in these ranges.
     fn tiles(&self, b: &Builder) -> (Ranges, Index) {
         let Tile { contraction, shape, .. } = *self.tile;
         let mut ranges = b.ranges().clone();
@@ -170,11 +170,12 @@ impl Loader<'_> {
         (ranges, tile.scale(shape.depth as i64))
     }
 
-    /// Begins to copy the tile of this number to this place of the array.
+    /// Starts copying tile `number` to this slot of the array.
     fn copy(&self, b: &mut Builder, number: &Index, slot: &Index) {
         let length = self.copy_length();
         let Layout { outer: across, depth: along, size, .. } = self.layout;
-        // Indices are those that were found to be aligned, of any tile: of one with a number they may look otherwise.
+        // Use the indices for a general tile, whose alignment was checked. For a specific number they may be simplified
+        // differently.
         let (ranges, first) = self.tiles(b);
         let mut coordinates = b.ranges().coordinates();
         coordinates.push(number.clone());
@@ -195,7 +196,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Loads this invocation's pieces of the tile that begins at summand `first`.
+    /// Loads this invocation's pieces of the tile that starts at term `first`.
     fn fetch(&self, b: &mut Builder, first: &Index) -> Vec<Piece> {
         let pieces = self.pieces(b.ranges(), PIECE);
         let each = pieces.into_iter().map(|(outer, depth, exists)| {
@@ -205,7 +206,7 @@ impl Loader<'_> {
         each.collect()
     }
 
-    /// The elements from a place of the tile and a summand on.
+    /// Loads the elements starting at a row or column of the tile and a term.
     fn load(&self, b: &mut Builder, outer: &Index, summand: &Index, exists: &Mask) -> Vec<Value> {
         let Some(&buffer) = self.buffer() else { return Vec::new() };
         let places: Vec<(Index, Mask)> = self
@@ -229,7 +230,7 @@ impl Loader<'_> {
         loaded.into_iter().map(|value| b.cast(self.layout.dtype, value)).collect()
     }
 
-    /// Stores pieces to this place of the shared array.
+    /// Stores pieces to this slot of the shared array.
     fn put(&self, b: &mut Builder, pieces: Vec<Piece>, slot: &Index) {
         let Layout { dtype, outer, depth, size } = self.layout;
         let array = self.array;
@@ -266,12 +267,12 @@ impl Loader<'_> {
 /// The loaders of both factors.
 pub(super) struct Loaders<'a> {
     loaders: [Loader<'a>; 2],
-    /// Tiles of each factor that shared memory holds at once.
+    /// The number of tiles of each factor in shared memory at once.
     stages: usize,
 }
 
 impl<'a> Loaders<'a> {
-    /// Loaders into shared arrays of their own.
+    /// Creates loaders, each with its own shared array.
     pub(super) fn new(b: &mut Builder, tile: &'a Tile<'a>, layouts: [Layout; 2]) -> Loaders<'a> {
         let mut loaders = [0, 1].map(|factor| {
             let along_depth = along_depth(tile.contraction, factor);
@@ -299,8 +300,8 @@ impl<'a> Loaders<'a> {
         self.loaders.each_ref().map(|loader| loader.array)
     }
 
-    /// The loop over the summands: `multiply` works on the tiles in the place of the arrays that it is given, while the
-    /// next ones are on their way into the others.
+    /// Emits the loop over the terms. `multiply` uses the tiles in the slot it receives, while the next ones are loaded
+    /// to other slots.
     pub(super) fn pipeline(&self, b: &mut Builder, multiply: impl FnOnce(&mut Builder, &Index)) {
         let Some(Tile { shape, contraction, .. }) = self.loaders.first().map(|loader| loader.tile) else {
             return;
@@ -330,7 +331,8 @@ impl<'a> Loaders<'a> {
             if copied {
                 b.async_copy(AsyncCopy::Wait(ahead as u8 - 1));
             }
-            // Everybody sees the tiles, and is done with those whose place the next ones take.
+            // Make the tiles visible to all invocations, and wait until those that are about to be overwritten are no
+            // longer used.
             b.barrier();
             let next = step.shift(ahead as i64);
             let slot = next.remainder(stages, b.ranges());

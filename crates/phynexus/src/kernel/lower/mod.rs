@@ -1,12 +1,14 @@
-//! Lowering: from a plan's steps to loop trees.
+//! Lowering: converts the steps of a plan to loop trees.
 //!
-//! A step becomes one launch or several, each a [`Kernel`] with what is bound to it. A fused kernel without columns is
-//! done element by element (`elementwise`), one with columns by groups of invocations that share rows (`rows`), in
-//! parts where rows are few (`split`). Library operations are fused kernels in disguise (`library`), which are done by
-//! tiles where they are sums of products whose factors are used again (`contraction`), or have kernels of their own
-//! (`indexed`, `scatter`, `scan`, `sort`). Which invocation does what, how wide accesses are and where values are kept is decided
-//! here, from constants alone. The order in which the numbers of a reduction are combined follows from their count
-//! (`rows`), so results vary neither between runs nor with what is fused.
+//! A step becomes one or several launches, each a [`Kernel`] with its arguments. Fused kernels without columns are
+//! computed element by element (`elementwise`). Those with columns are computed by groups of invocations that share
+//! rows (`rows`), in parts if there are few rows (`split`). Library operations that are equivalent to fused kernels are
+//! converted to them (`library`). Among these, sums of products that reuse their factors are computed by tiles
+//! (`contraction`). The remaining library operations have their own kernels (`indexed`, `scatter`, `scan`, `sort`).
+//!
+//! Lowering decides which invocation does what, how wide accesses are and where values are kept, from constants alone.
+//! The order in which a reduction combines its numbers depends only on their count (`rows`), so results vary neither
+//! between runs nor with fusion.
 
 mod access;
 mod contraction;
@@ -40,32 +42,32 @@ use crate::{
     op::{Composite, Op},
 };
 
-/// What lowering needs to know of a device. Two targets that are equal give the same kernels.
+/// The properties of a device that lowering depends on. Equal targets give the same kernels.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// What a kernel can have.
+    /// The limits of kernels.
     pub limits: Limits,
-    /// Bytes of the widest load or store of one invocation; vectors are not used if it is less than two elements.
+    /// Bytes of the widest load or store of an invocation. If that is less than two elements, vectors are not used.
     pub vector_bytes: usize,
-    /// Multiprocessors, or compute units.
+    /// The number of multiprocessors or compute units.
     pub processors: usize,
-    /// Sums of a product that an invocation should hold in its registers, at most.
+    /// The maximum number of a product's sums that an invocation should hold in registers.
     pub sums: usize,
 }
 
 impl Target {
-    /// The same device where no address is aligned to more than its element: what a step is lowered for when a binding
-    /// does not fulfil [`Launch::alignment`].
+    /// The same device with addresses aligned only to single elements. Used to lower a step if a binding does not
+    /// satisfy [`Launch::alignment`].
     pub fn unaligned(&self) -> Target {
         Target { vector_bytes: 0, ..self.clone() }
     }
 
-    /// Whether there is a matrix instruction that rounds factors of `float32`.
+    /// Whether there is a matrix instruction that rounds `float32` factors.
     pub fn multiplies_tf32(&self) -> bool {
         self.limits.matrices.iter().any(|(_, factor, _)| *factor == DType::F32)
     }
 
-    /// The same device without that instruction, for what may not round.
+    /// The same device without that instruction, for products that must not round.
     fn exact(&self) -> Target {
         let mut exact = self.clone();
         exact.limits.matrices.retain(|(_, factor, _)| *factor != DType::F32);
@@ -73,50 +75,50 @@ impl Target {
     }
 }
 
-/// Why a step cannot be lowered for a device, in words for users.
+/// Why a step cannot be lowered for a device, in terms for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsupported(pub String);
 
-/// What a step becomes: launches in order, each of which sees what those before it wrote.
+/// The result of lowering a step: launches in order. Each sees the writes of those before it.
 #[derive(Clone, Debug, Default)]
 pub struct Lowered {
     /// The kernels.
     pub launches: Vec<Launch>,
-    /// Bytes of the buffers that live from the first launch to the last; their contents are undefined before.
+    /// Sizes in bytes of the buffers that exist during the step. Their contents are initially undefined.
     pub temporaries: Vec<usize>,
 }
 
-/// A kernel and what is bound to its parameters.
+/// A kernel and its arguments.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The kernel.
     pub kernel: Kernel,
-    /// One a buffer parameter, in order.
+    /// One argument per buffer parameter, in order.
     pub arguments: Vec<Argument>,
 }
 
-/// What is bound to a buffer parameter.
+/// The argument of a buffer parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argument {
     /// The memory.
     pub source: Source,
-    /// Where the parameter begins, in elements from where the memory does: below 0 where strides are.
+    /// The start of the parameter relative to the memory, in elements; negative for negative strides.
     pub start: i64,
 }
 
-/// The memory behind a buffer parameter.
+/// The memory of a buffer parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// This one of the step's bindings.
+    /// A binding of the step.
     Binding(usize),
-    /// This one of [`Lowered::temporaries`].
+    /// An entry of [`Lowered::temporaries`].
     Temporary(usize),
-    /// One number of `uint32` that the device keeps: 0, until a kernel finds an index out of range and makes it 1.
+    /// A `uint32` owned by the device. It is 0 until a kernel finds an index out of range and sets it to 1.
     Status,
 }
 
 impl Lowered {
-    /// A buffer for the time of the step.
+    /// Adds a buffer that exists during the step.
     fn temporary(&mut self, elements: usize, dtype: DType) -> Source {
         self.temporaries.push(elements * dtype.size());
         Source::Temporary(self.temporaries.len() - 1)
@@ -124,16 +126,16 @@ impl Lowered {
 }
 
 impl Launch {
-    /// What the address of this argument must be a multiple of, in bytes: its widest access.
+    /// The required alignment of this argument's address in bytes: its widest access.
     pub fn alignment(&self, argument: usize) -> usize {
         access::alignment(&self.kernel, argument)
     }
 }
 
-/// The launches of a step.
+/// Lowers a step.
 ///
 /// # Errors
-/// If the device cannot do it: types, shared memory or instructions that it has not.
+/// If the device lacks a required dtype, instruction, or amount of shared memory.
 pub fn lower(step: &Step, target: &Target) -> Result<Lowered, Unsupported> {
     let mut lowered = Lowered::default();
     let may_round = |library: &Library| matches!(library.node.op, Op::Composite(Composite::Tf32 { .. }));
@@ -168,7 +170,7 @@ pub fn lower(step: &Step, target: &Target) -> Result<Lowered, Unsupported> {
     Ok(lowered)
 }
 
-/// A device's refusal in its own words; anything else as it is.
+/// A device's refusal without the error prefix; other errors unchanged.
 fn reason(error: Error) -> String {
     match error {
         Error::Unsupported { message, .. } => message,
@@ -217,8 +219,8 @@ fn lower_library(library: &Library, target: &Target, lowered: &mut Lowered) -> R
     lower_fused(epilogue, &sources, target, lowered)
 }
 
-/// Sums of products by tiles, where that reuses what is loaded. They are added one after another and their products not
-/// rounded, so a fused kernel, whose sums are those of stored products, is never lowered so.
+/// Lowers sums of products by tiles, if that reuses loaded factors. Terms are added in sequence without rounding the
+/// products. A fused kernel's sums are of stored (rounded) products, so it must not be lowered this way.
 fn lower_product(
     fused: &Fused,
     product: Product,

@@ -1,4 +1,4 @@
-//! Buffers of kernels that are written by hand.
+//! Buffers of hand-written kernels.
 
 use super::{Argument, Launch, Lowered, Source, access::Buffer};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     kernel::{Index, build::Builder, loops::BufferParameter},
 };
 
-/// A kernel in the making with what is bound to it.
+/// A kernel under construction and its arguments.
 pub(super) struct Work {
     pub(super) b: Builder,
     arguments: Vec<Argument>,
@@ -18,12 +18,12 @@ impl Work {
         Work { b: Builder::new(name), arguments: Vec::new() }
     }
 
-    /// Row-major elements.
+    /// Adds a buffer of row-major elements.
     pub(super) fn buffer(&mut self, dtype: DType, length: usize, source: Source, written: bool) -> Buffer {
         self.declare(dtype, length.max(1), source, 0, written)
     }
 
-    /// An operand of a library step, wherever its strides lead.
+    /// Adds an operand of a library step, with any strides.
     pub(super) fn operand(&mut self, operand: &Operand, source: Source) -> Buffer {
         let layout = &operand.layout;
         let reach = |d: usize| layout.strides[d] as i64 * (layout.shape[d].max(1) - 1) as i64;

@@ -1,5 +1,5 @@
-//! Combining one value of each invocation over the invocations that share a row. Every one of them gets the result, in
-//! an order that only their number decides.
+//! Combines one value per invocation over the invocations that share a row. All of them get the result, in an order
+//! that depends only on their number.
 
 use std::collections::HashMap;
 
@@ -14,8 +14,8 @@ use crate::{
     op::Combine,
 };
 
-/// The type in which values of `dtype` are combined: at least 32 bits, which subgroups can exchange. Integers wrap
-/// there to the same result.
+/// The type in which values of `dtype` are combined: at least 32 bits, which subgroups can exchange. Integers wrap to
+/// the same result.
 pub(super) fn accumulator(dtype: DType) -> DType {
     match (dtype.compute(), dtype.kind()) {
         (wide, _) if wide.size() >= 4 => wide,
@@ -24,38 +24,38 @@ pub(super) fn accumulator(dtype: DType) -> DType {
     }
 }
 
-/// The invocations of a group as teams that share a row.
+/// The division of a group into teams that share a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Team {
-    /// Members; a power of two.
+    /// Members per team; a power of two.
     pub(super) size: usize,
-    /// From one member's number in the group to the next's.
+    /// The distance between the numbers of neighbouring members in the group.
     pub(super) stride: usize,
-    /// Invocations of the group.
+    /// Invocations per group.
     pub(super) block: usize,
 }
 
-/// Combines for one team after another, with shared arrays of its own. Members are combined by pairs whose numbers differ
-/// in the lowest bit first, whatever it is done with.
+/// Combines values over the members of each team, in its own shared arrays. Pairs of members whose numbers differ in
+/// the lowest bit are combined first, with every method.
 pub(super) struct Combiner {
     team: Team,
     subgroup: Option<usize>,
-    /// By turn, position in the turn and type: neighbouring turns use different arrays, so that one barrier is enough.
+    /// By turn, position in the turn, and type. Consecutive turns use different arrays, so one barrier is enough.
     arrays: HashMap<(bool, usize, DType), Memory>,
     turn: bool,
 }
 
 impl Combiner {
     pub(super) fn new(team: Team, limits: &Limits) -> Combiner {
-        // A team exchanges within subgroups, then its subgroups' results within each of them.
+        // A team is combined within subgroups, then each subgroup combines the results of all subgroups.
         let fits = |width: &usize| {
             team.stride == 1 && team.block.is_multiple_of(*width) && team.size <= width * width
         };
         Combiner { team, subgroup: limits.subgroup.filter(fits), arrays: HashMap::new(), turn: false }
     }
 
-    /// How many members with neighbouring numbers are combined by [`Combiner::neighbours`]: those of a subgroup, or all
-    /// of a team whose members are neighbours in the group.
+    /// The number of neighbouring members that [`Combiner::neighbours`] combines: a subgroup, or the whole team if its
+    /// members are neighbours in the group.
     pub(super) fn near(&self) -> usize {
         match (self.subgroup, self.team.stride) {
             (Some(width), _) => self.team.size.min(width),
@@ -64,8 +64,8 @@ impl Combiner {
         }
     }
 
-    /// These values, combined over neighbouring members. `invocation` is the number in the group, `member` that in the
-    /// team.
+    /// Combines these values over neighbouring members. `invocation` is the number in the group, `member` the number in
+    /// the team.
     pub(super) fn neighbours(
         &mut self,
         b: &mut Builder,
@@ -85,7 +85,7 @@ impl Combiner {
         each.collect()
     }
 
-    /// The results of values that are combined over neighbours already.
+    /// Completes values that were combined by [`Combiner::neighbours`].
     pub(super) fn results(
         &mut self,
         b: &mut Builder,
@@ -100,7 +100,7 @@ impl Combiner {
         }
     }
 
-    /// One value a subgroup through shared memory.
+    /// Exchanges one value per subgroup through shared memory.
     fn exchange(
         &mut self,
         b: &mut Builder,
@@ -132,7 +132,7 @@ impl Combiner {
         results.collect()
     }
 
-    /// In shared memory, half as many members after each barrier.
+    /// Combines in shared memory, with half as many members after each barrier.
     fn halve(
         &mut self,
         b: &mut Builder,
@@ -170,7 +170,7 @@ impl Combiner {
     }
 }
 
-/// Combines over the `width` neighbours of a subgroup whose numbers differ in the lowest bits.
+/// Combines over `width` neighbours of a subgroup whose numbers differ in the lowest bits.
 fn butterfly(b: &mut Builder, combine: Combine, mut value: Value, width: usize) -> Value {
     let mut bit = 1;
     while bit < width {

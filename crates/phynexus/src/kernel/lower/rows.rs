@@ -1,14 +1,14 @@
-//! Kernels with columns: a team of invocations shares a row, and a group has one team or several. Each reduction that
-//! others wait for is a loop over the columns; what later loops need again is kept in registers where it fits. All
-//! stores come last, for memory may be read and written.
+//! Kernels with columns. A team of invocations shares a row, and a group has one or several teams. Each reduction that
+//! other instructions depend on is a loop over the columns. Values that later loops need again are kept in registers if
+//! they fit. All stores come last, because memory may be both read and written.
 //!
 //! # The order of sums
 //!
-//! The columns of a row are numbered in row-major order. Of so many columns follows how many partial sums there are, a
-//! power of two ([`partial_sums`]). Column `c` is added to partial sum `c` modulo their number, in ascending order; the
-//! partial sums are added by pairs of neighbours, then the pairs' sums by pairs of neighbours, to the last. So a sum
-//! does not depend on what is fused with it, on where its operands lie, or on the number of rows. Which invocation has
-//! which partial sums is free: an aligned run of them is a subtree.
+//! The columns of a row are numbered in row-major order. Their number determines the number of partial sums, a power of
+//! two ([`partial_sums`]). Column `c` is added to partial sum `c` modulo their number, in ascending order. Neighbouring
+//! partial sums are added in pairs, then neighbouring pairs, and so on. A sum therefore does not depend on fusion, on
+//! the layout of its operands, or on the number of rows. The assignment of partial sums to invocations is free, because
+//! an aligned run of them is a subtree.
 //!
 //! | bits of a partial sum's number, from the lowest | rows' columns are neighbours | rows are neighbours |
 //! |---|---|---|
@@ -38,39 +38,40 @@ use crate::{
     op::{Binary, Combine},
 };
 
-/// Invocations of a group of several teams.
+/// Invocations per group of several teams.
 const BLOCK: usize = 256;
-/// Columns of a partial sum, at most, so that an invocation's loads overlap.
+/// Maximum number of columns per partial sum, which lets an invocation's loads overlap.
 const COLUMNS: usize = 4;
-/// Partial sums that there are where there are as many columns: what neighbouring invocations of a subgroup load at once.
+/// Minimum number of partial sums, if there are as many columns: what neighbouring invocations of a subgroup load at
+/// once.
 const NEIGHBOURS: usize = 32;
-/// Rows of at most this many columns are one invocation's, where there are rows for everybody.
+/// A row of at most this many columns is computed by a single invocation, if there are enough rows for all processors.
 const SHORT: usize = 16;
-/// Bytes that neighbouring invocations should load each.
+/// Bytes that each of several neighbouring invocations should load.
 const WORD: usize = 4;
-/// Registers of 32 bits an invocation may keep values in.
+/// Maximum number of 32-bit registers per invocation for kept values.
 const KEPT: usize = 32;
 
-/// Who does what.
+/// The assignment of work to invocations.
 #[derive(Clone, Copy, Debug)]
 struct Geometry {
-    /// Neighbouring columns that an invocation takes at once; or rows, if neighbouring invocations have those.
+    /// Neighbouring columns per invocation; or neighbouring rows if `across`.
     lanes: usize,
-    /// Invocations of a team; a power of two.
+    /// Invocations per team; a power of two.
     team: usize,
-    /// Teams of a group; each has one row, or one for each lane.
+    /// Teams per group; each has one row, or one per lane.
     rows: usize,
-    /// Neighbouring invocations have neighbouring rows rather than columns.
+    /// Whether neighbouring invocations have neighbouring rows rather than columns.
     across: bool,
 }
 
-/// How many partial sums a row of so many columns has.
+/// The number of partial sums of a row with `columns` columns.
 pub(super) fn partial_sums(columns: usize) -> usize {
     let power = usize::next_power_of_two;
     power(columns.div_ceil(COLUMNS)).max(power(columns).min(NEIGHBOURS))
 }
 
-/// The kernel of a specification with columns, with at least one row, and with so many partial sums a row.
+/// The kernel of a specification with columns and at least one row, with `sums` partial sums per row.
 pub(super) fn lower(fused: &Fused, sources: &[Source], sums: usize, target: &Target) -> Launch {
     let geometry = geometry(fused, sums, target);
     let Geometry { lanes, team, rows, across } = geometry;
@@ -138,7 +139,7 @@ pub(super) fn lower(fused: &Fused, sources: &[Source], sums: usize, target: &Tar
     Launch { kernel: b.finish(), arguments }
 }
 
-/// Every range, for a row and a column.
+/// The values of all ranges for a row and a column.
 fn coordinates(fused: &Fused, row: &Index, column: &Index, ranges: &Ranges) -> Coordinates {
     let mut at = Coordinates::from_elem(Index::default(), fused.rows.len() + fused.columns.len());
     let (rows, columns) = at.split_at_mut(fused.rows.len());
@@ -147,8 +148,8 @@ fn coordinates(fused: &Fused, row: &Index, column: &Index, ranges: &Ranges) -> C
     at
 }
 
-/// Neighbouring rows that an invocation takes at once where neighbouring invocations have neighbouring rows: as many as
-/// make loads of a word.
+/// The number of neighbouring rows per invocation, if neighbouring invocations have neighbouring rows: as many as fill
+/// a word.
 pub(super) fn rows_at_once(fused: &Fused, target: &Target) -> usize {
     let (rows, columns) = (fused.row_count(), fused.column_count());
     let widest = fused.instructions.iter().filter(|i| i.per_column).filter_map(|i| match &i.operation {
@@ -157,7 +158,7 @@ pub(super) fn rows_at_once(fused: &Fused, target: &Target) -> usize {
         }
         _ => None,
     });
-    // More than two gain nothing that was measured, and lavapipe (Mesa 22.3) gives wrong numbers for four rows of bytes.
+    // More than two rows gave no measured gain, and lavapipe (Mesa 22.3) gives wrong numbers for four rows of bytes.
     let most = (WORD / widest.max().unwrap_or(WORD)).min(2);
     access::lanes(fused, target, |lanes| {
         let ranges = Ranges([rows / lanes, columns].into_iter().collect());
@@ -168,7 +169,7 @@ pub(super) fn rows_at_once(fused: &Fused, target: &Target) -> usize {
     })
 }
 
-/// Only who does what: the order of sums is the same with each.
+/// Chooses only the assignment of work: the order of sums does not depend on it.
 fn geometry(fused: &Fused, sums: usize, target: &Target) -> Geometry {
     let limits = &target.limits;
     let (rows, columns) = (fused.row_count(), fused.column_count());
@@ -214,7 +215,7 @@ pub(super) fn neighbours_are_rows(fused: &Fused) -> bool {
         Operation::Load { index, .. } => Some(index),
         _ => None,
     });
-    // An operand counts by the number of its elements: a small one stays in the caches.
+    // Weight operands by their number of elements: small ones stay in the caches.
     let elements = |index: &Index| -> f64 {
         let used = ranges.0.iter().enumerate().filter(|(range, _)| index.depends_on(*range));
         used.map(|(_, &extent)| extent as f64).product()
@@ -223,7 +224,7 @@ pub(super) fn neighbours_are_rows(fused: &Fused) -> bool {
     loads.map(|index| vote(index) * elements(index)).sum::<f64>() > 0.0
 }
 
-/// The reductions by the loop that does them: those of a pass need nothing but those of the passes before.
+/// Groups the reductions into passes. Those of a pass depend only on those of earlier passes.
 fn passes(fused: &Fused) -> Vec<Vec<Reduction>> {
     let mut level = vec![0; fused.instructions.len()];
     let mut passes: Vec<Vec<Reduction>> = Vec::new();
@@ -246,13 +247,13 @@ struct Reduction {
     of: Instructed,
 }
 
-/// What is per column and stored.
+/// The stores of per-column values.
 fn column_stores(fused: &Fused) -> impl Iterator<Item = &Store> {
     fused.stores.iter().filter(|s| fused.instructions[s.value as usize].per_column)
 }
 
-/// Registers for the values that more than one loop needs and that are worth keeping: loads, and functions that take
-/// longer than a load if these fit as well.
+/// Registers for values that several loops need and that are worth keeping: loads, and functions that take longer than
+/// a load if they fit as well.
 fn keep(b: &mut Builder, fused: &Fused, passes: &[Vec<Reduction>], each: usize) -> Kept {
     let roots = passes.iter().map(|pass| pass.iter().map(|r| r.of).collect::<Vec<_>>());
     let roots: Vec<Vec<Instructed>> =
@@ -299,19 +300,19 @@ fn needed_again(fused: &Fused, roots: &[Vec<Instructed>], functions: bool) -> Ve
     again
 }
 
-/// One invocation at work on its row.
+/// The code of an invocation for its row.
 struct Worker<'a> {
     fused: &'a Fused,
     buffers: &'a [Buffer],
     /// The coordinates of its lanes.
     points: Vec<Coordinates>,
-    /// The rows that these are of.
+    /// The number of rows among these coordinates.
     rows: usize,
-    /// The loops over its leaves, by the bits of their number from the lowest.
+    /// The loops over its leaves, one per bit of the leaf number, lowest bit first.
     bits: Vec<u8>,
     /// The loop over the columns of a leaf's partial sums.
     step: u8,
-    /// The first register of the loops' iteration.
+    /// The first register for the current iteration of the loops.
     first: Index,
     /// Where there is a row.
     inside: Mask,
@@ -320,13 +321,13 @@ struct Worker<'a> {
     invocation: Index,
     member: Index,
     combiner: Combiner,
-    /// What is known of the row.
+    /// The per-row values computed so far.
     known: HashMap<Instructed, super::expression::Lanes>,
     kept: Kept,
 }
 
 impl Worker<'_> {
-    /// Binds what the values need of the row, outside any loop.
+    /// Binds the per-row values that `roots` depend on, outside of loops.
     fn prepare(&mut self, b: &mut Builder, roots: &[Instructed]) {
         let mut scope = Scope {
             fused: self.fused,
@@ -349,7 +350,7 @@ impl Worker<'_> {
         self.known = scope.known;
     }
 
-    /// The values at the loop's columns.
+    /// The scope at the columns of the current iteration.
     fn columns(&mut self) -> Scope<'_> {
         Scope {
             fused: self.fused,
@@ -362,8 +363,8 @@ impl Worker<'_> {
         }
     }
 
-    /// One loop over the columns, and the results of its reductions. Without columns they are not computed: then the
-    /// expression takes them for what reductions of nothing give.
+    /// One loop over the columns, and the results of its reductions. If there are no columns, nothing is computed: the
+    /// expression then uses the reductions of no elements.
     fn reduce(&mut self, b: &mut Builder, pass: &[Reduction], any: bool) {
         if !any {
             return;
@@ -373,14 +374,14 @@ impl Worker<'_> {
         let results = self.combiner.results(b, &self.invocation, &self.member, parts);
         for (reduction, results) in pass.iter().zip(results.chunks(self.rows)) {
             let dtype = self.fused.instructions[reduction.result as usize].dtype;
-            // Sums of 16-bit floats stay as wide as they are.
+            // Sums of 16-bit floats stay in their accumulator type.
             let result = |&result| if dtype.is_float() { result } else { convert(b, result, dtype) };
             let results = results.iter().map(result).collect();
             self.known.insert(reduction.result, results);
         }
     }
 
-    /// Registers for `count` values of each reduction of a pass, at first what it gives of nothing.
+    /// Registers for `count` values of each reduction of a pass, initialised to the identity.
     fn registers(&self, b: &mut Builder, pass: &[Reduction], count: usize) -> Vec<Memory> {
         let each = pass.iter().map(|r| {
             let dtype = self.fused.instructions[r.of as usize].dtype;
@@ -393,7 +394,7 @@ impl Worker<'_> {
         each.collect()
     }
 
-    /// One value of each reduction and row, of the partial sums of `2^bits` neighbouring leaves.
+    /// One value per reduction and row: the partial sums of `2^bits` neighbouring leaves, combined.
     fn fold(&mut self, b: &mut Builder, pass: &[Reduction], bits: usize) -> Vec<(Combine, Value)> {
         let Some(bit) = bits.checked_sub(1) else { return self.leaf(b, pass) };
         let rows = self.rows;
@@ -413,7 +414,7 @@ impl Worker<'_> {
         parts
     }
 
-    /// One value of each reduction and row, of the partial sums of one leaf: those of all lanes, or of each lane, and of
+    /// One value per reduction and row: the partial sums of one leaf, combined over the lanes (or per lane) and over
     /// neighbouring members.
     fn leaf(&mut self, b: &mut Builder, pass: &[Reduction]) -> Vec<(Combine, Value)> {
         let lanes = self.points.len();
@@ -446,7 +447,7 @@ impl Worker<'_> {
         self.combiner.neighbours(b, &self.invocation, &self.member, parts)
     }
 
-    /// The last loop, and what there is one of a row.
+    /// The last loop, and the stores of per-row values.
     fn store(&mut self, b: &mut Builder, any: bool) {
         let fused = self.fused;
         let stores: Vec<&Store> = column_stores(fused).collect();
@@ -465,7 +466,7 @@ impl Worker<'_> {
             }
         }
     }
-    /// The loops over `2^bits` neighbouring leaves that store what is per column.
+    /// The loops over `2^bits` neighbouring leaves that store per-column values.
     fn store_columns(&mut self, b: &mut Builder, stores: &[&Store], bits: usize) {
         if let Some(bit) = bits.checked_sub(1) {
             return b.repeat(self.bits[bit], |b| self.store_columns(b, stores, bit));

@@ -1,4 +1,5 @@
-//! Running combinations along an axis: a line is one invocation's where there are lines for everybody, else a group's.
+//! Cumulative operations along an axis. A line is computed by one invocation if there are enough lines for all
+//! processors, otherwise by a group.
 
 use super::{
     Lowered, Source, Target, access,
@@ -18,10 +19,10 @@ use crate::{
     shape::{Dims, contiguous_strides},
 };
 
-/// Lines of at most this many elements are one invocation's.
+/// A line of at most this many elements is computed by a single invocation.
 const SHORT: usize = 32;
 
-/// Lowers a scan: how, along which axis, and whether from the end.
+/// Lowers a scan with this combination along this axis, from the end if `reverse`.
 pub(super) fn lower(
     library: &Library,
     (combine, axis, reverse): (Combine, usize, bool),
@@ -41,7 +42,7 @@ pub(super) fn lower(
     let mut work = Work::new("scan");
     let input = work.operand(x, Source::Binding(0));
     let output = work.buffer(dtype, library.node.len(), result, true);
-    // Where element `i` of a line is read and written.
+    // The places where element `i` of a line is read and written.
     let places = |line: &Index, i: &Index, ranges: &Ranges| {
         let mut at = Coordinates::from_elem(Index::default(), shape.len());
         unflatten(&outer, line, ranges, &mut at);

@@ -1,7 +1,7 @@
-//! Updates of rows by index. The updates are sorted by row, so that the order in which they are combined depends on the
-//! indices alone. However many meet one row, they are not combined one after another: runs of [`RUN`] sorted updates of
-//! one row are combined first, each by an invocation a column, then runs of these runs, and so on. An element of the
-//! result takes whole runs where it can.
+//! Updates of rows by index. The updates are sorted by row, so the order in which they are combined depends only on the
+//! indices. If many updates hit the same row, they are not combined sequentially: runs of [`RUN`] sorted updates of one
+//! row are combined first, with one invocation per column, then runs of these runs, and so on. An element of the result
+//! uses whole runs where possible.
 
 use super::{
     Lowered, Source, Target, Unsupported,
@@ -23,12 +23,12 @@ use crate::{
     op::{Binary, IndexRange, ScatterMode},
 };
 
-/// What is combined one after another; a power of two.
+/// The number of updates or runs that are combined sequentially; a power of two.
 const RUN: usize = 32;
-/// As many runs are not combined to runs of runs.
+/// Up to this many runs, no further level of runs is built.
 const FEW: usize = 4 * RUN;
 
-/// A matrix with rows updated, in the order of the updates.
+/// Updates rows of a matrix, in the order of the updates.
 pub(super) fn lower(
     library: &Library,
     (mode, range): (ScatterMode, IndexRange),
@@ -94,21 +94,21 @@ pub(super) fn lower(
     Ok(())
 }
 
-/// Updates in the order of their rows.
+/// The updates in the order of their rows.
 struct Sorted<'a> {
     updates: &'a Operand,
     count: usize,
-    /// The type in which they are combined.
+    /// The type of the accumulators.
     held: DType,
-    /// The row of each.
+    /// The row of each update.
     keys: Source,
-    /// Its number among the updates.
+    /// The original position of each update.
     order: Source,
-    /// The first of each row, and how many there are.
+    /// The position of the first update of each row, followed by the total number.
     starts: Source,
 }
 
-/// Combined updates: `span` at a time where these are of one row, of each column.
+/// Combined updates: one result per `span` updates (if these are of the same row) and column.
 struct Runs {
     span: usize,
     source: Source,
@@ -144,7 +144,7 @@ impl<'a> Sorted<'a> {
         Ok(Sorted { updates, count, held: accumulator(updates.dtype), keys, order, starts })
     }
 
-    /// What a kernel reads of the updates and of the runs of them.
+    /// Binds the updates and their runs as buffers of a kernel.
     fn parts(&self, work: &mut Work, runs: &[Runs]) -> Parts<'a> {
         let (updates, count) = (self.updates, self.count);
         let buffer = work.operand(updates, Source::Binding(2));
@@ -157,7 +157,7 @@ impl<'a> Sorted<'a> {
         Parts { updates, buffer, order, count, held: self.held, runs: runs.collect() }
     }
 
-    /// The last runs, of those before them.
+    /// Computes the last level of runs from the previous ones.
     fn combine_runs(&self, runs: &[Runs], function: Binary, target: &Target, lowered: &mut Lowered) {
         let Some((Runs { span, source }, shorter)) = runs.split_last() else { return };
         let width = self.updates.layout.shape[1];
@@ -191,26 +191,26 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// Sorted updates and runs of them, as buffers of a kernel.
+/// Sorted updates and their runs, as buffers of a kernel.
 struct Parts<'a> {
     updates: &'a Operand,
     buffer: Buffer,
     order: Buffer,
     count: usize,
     held: DType,
-    /// How many updates each run has, and the runs.
+    /// The number of updates per run, and the runs, for each level.
     runs: Vec<(usize, Buffer)>,
 }
 
 impl Parts<'_> {
-    /// A column of the update at a place of the order.
+    /// A column of the update at a sorted position.
     fn update(&self, b: &mut Builder, at: Value, column: &Index) -> Value {
         let number = b.load_place(element(self.order.memory, self.count, at), Scalar::Int(0), 1);
         let place = row_place(b, self.buffer, self.updates, number, column);
         b.load_place(place, Scalar::Int(0), 1)
     }
 
-    /// A column of the update (`level` 0) or run, to be combined, that begins at a place of the order.
+    /// A column of the update (`level` 0) or run that starts at a sorted position, for combining.
     fn load(&self, b: &mut Builder, level: usize, at: Value, column: &Index) -> Value {
         let Some(&(span, buffer)) = level.checked_sub(1).and_then(|level| self.runs.get(level)) else {
             let value = self.update(b, at, column);
@@ -222,8 +222,8 @@ impl Parts<'_> {
         b.load_place(Place { row: Some(row), ..Place::at(buffer.memory, column) }, Scalar::Int(0), 1)
     }
 
-    /// Calls `combine` with the updates from `begin` to `end`, which are of one row: one by one up to where a run begins, run by
-    /// run up to where a longer one begins, and so on, and in the other direction at the end.
+    /// Calls `combine` with the updates from `begin` to `end`, which are of the same row. Uses single updates up to the
+    /// start of a run, runs up to the start of a longer run, and so on; then the same in reverse at the end.
     fn combine(
         &self,
         b: &mut Builder,
@@ -259,12 +259,12 @@ impl Parts<'_> {
     }
 }
 
-/// An element of a buffer that data say.
+/// The element of a buffer at a position given by data.
 fn element(memory: Memory, count: usize, at: Value) -> Place {
     Place { row: Some(Row { value: at, count, stride: 1 }), ..Place::at(memory, &only()) }
 }
 
-/// Indices as row numbers of 32 bits.
+/// Converts indices to 32-bit row numbers.
 fn wrap_indices(
     index: &Operand,
     rows: usize,

@@ -1,6 +1,6 @@
-//! Sorting rows: a bitonic network (Batcher, "Sorting networks and their applications", 1968) on keys and positions.
-//! Positions decide between equal keys, so the order is total and the sort stable. Rows are filled up to a power of two
-//! with positions beyond the row, which come last.
+//! Sorts rows with a bitonic network (Batcher, "Sorting networks and their applications", 1968) on keys and positions.
+//! Positions break ties between equal keys, so the order is total and the sort stable. Rows are padded to a power of
+//! two with positions beyond the row, which sort last.
 
 use super::{
     Lowered, Source, Target, Unsupported,
@@ -20,10 +20,10 @@ use crate::{
     op::{Binary, Unary},
 };
 
-/// Elements that a group sorts in shared memory, at most.
+/// Maximum number of elements that a group sorts in shared memory.
 const TILE: usize = 1024;
 
-/// What is sorted.
+/// The rows to sort.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
     pub(super) dtype: DType,
@@ -42,14 +42,14 @@ pub(super) fn lower(
 ) -> Result<(), Unsupported> {
     let x = &library.operands[0];
     let width = x.layout.shape.last().copied().unwrap_or(1);
-    // Truth values as numbers: shared memory of truth values is not what every driver of Vulkan gets right.
+    // Represent bools as numbers, since some Vulkan drivers mishandle shared memory of bools.
     let dtype = if x.dtype == DType::Bool { DType::U8 } else { x.dtype };
     let rows = Rows { dtype, count: library.node.len() / width.max(1), width, descending };
     sort(rows, Some(x), Source::Binding(0), (result, DType::I64), None, target, lowered)
 }
 
-/// Sorts the rows of `keys`, row-major unless an operand says otherwise, into positions of a given type, and keys if
-/// somebody wants them.
+/// Sorts the rows of `keys`, row-major unless an operand is given, into positions of a given dtype, and optionally into
+/// sorted keys.
 pub(super) fn sort(
     rows: Rows,
     operand: Option<&Operand>,
@@ -104,7 +104,7 @@ struct Network<'a> {
 type Item = (Value, Value);
 
 impl Network<'_> {
-    /// Whether one item comes behind another.
+    /// Whether an item sorts after another.
     fn follows(&self, b: &mut Builder, x: Item, y: Item) -> Value {
         let held = self.rows.dtype.compute();
         let (x_key, y_key) = (b.cast(held, x.0), b.cast(held, y.0));
@@ -123,7 +123,7 @@ impl Network<'_> {
         b.select(fill, later, follows)
     }
 
-    /// The two items in the order that the network wants at `index` of the row while it merges runs of `size`.
+    /// Orders two items as the network requires at `index` of the row while it merges runs of `size`.
     fn ordered(&self, b: &mut Builder, x: Item, y: Item, index: &Index, size: usize) -> (Item, Item) {
         let mut swap = self.follows(b, x, y);
         let run = index.quotient(size as i64, b.ranges()).remainder(2, b.ranges());
@@ -137,8 +137,8 @@ impl Network<'_> {
         (pick(b, x, y), pick(b, y, x))
     }
 
-    /// Each group works on a tile in shared memory: with `size` 2 it sorts the tile, else it finishes merging runs of
-    /// `size`. Without `held` the tile is the row.
+    /// Each group processes a tile in shared memory: with `size` 2 it sorts the tile, otherwise it finishes merging
+    /// runs of `size`. Without `held`, the tile is the whole row.
     fn tiles(&self, held: Option<(Source, Source)>, size: usize, target: &Target, lowered: &mut Lowered) {
         let Rows { dtype, count, width, .. } = self.rows;
         let (padded, tile) = (self.padded, self.tile);
@@ -207,7 +207,7 @@ impl Network<'_> {
         work.finish(lowered);
     }
 
-    /// Item `index` of a row of the input; beyond its end a filler.
+    /// Item `index` of a row of the input; padding beyond its end.
     fn read(&self, b: &mut Builder, input: Buffer, row: &Index, index: &Index) -> Item {
         let width = self.rows.width as i64;
         let inside = Mask::within(index, 0, width, b.ranges());

@@ -1,6 +1,6 @@
-//! Reductions of few long rows, as several fused kernels: parts of the columns are reduced by groups of their own, then
-//! the parts; what waits for the results follows. A part is an aligned run of partial sums, so their number does not change
-//! the order of sums.
+//! Reductions of few long rows as several fused kernels: separate groups reduce parts of the columns, then the parts
+//! are combined, then the instructions that depend on the results follow. A part is an aligned run of partial sums, so
+//! the number of parts does not change the order of sums.
 
 use std::collections::HashMap;
 
@@ -21,28 +21,29 @@ use crate::{
     shape::contiguous_strides,
 };
 
-/// Columns of a part, at least: neighbouring ones, or ones across which rows are neighbours.
+/// Minimum number of columns per part, if columns are neighbours. `PART_ACROSS` is the minimum if rows are.
 const PART: usize = 1024;
 const PART_ACROSS: usize = 64;
-/// Neighbouring columns that an invocation of the largest group takes. Fewer are not worth another launch; parts of more
-/// would make loops that wait for their loads one after another.
+/// Neighbouring columns per invocation of the largest group. Fewer do not justify another launch; parts with more would
+/// wait for their loads in sequence.
 const STEPS: usize = 16;
 
-/// How the columns of each row are split: a part has so many runs of columns, as far apart as all parts' runs are long.
+/// The split of each row's columns. A part has `runs` runs of columns; the distance between them is the combined length
+/// of all parts' runs.
 #[derive(Clone, Copy)]
 pub(super) struct Parts {
     count: usize,
     runs: usize,
-    /// Columns of a run.
+    /// Columns per run.
     length: usize,
-    /// The product that is summed: its terms are added one after another.
+    /// The product that is summed, if any; its terms are added in sequence.
     product: Option<Product>,
 }
 
-/// The parts in which the columns of each row should be reduced; `None` if the rows alone keep the device busy.
+/// The parts in which to reduce the columns of each row; `None` if the rows alone keep the device busy.
 pub(super) fn parts(fused: &Fused, target: &Target) -> Option<Parts> {
     let reduces = fused.instructions.iter().any(|i| matches!(i.operation, Operation::Reduce(..)));
-    // Results of reductions are passed on as wide as they are held, so nothing may ask for their bits.
+    // Results are passed on in their accumulator type, so their bits must not be observed.
     let bits = fused.instructions.iter().any(|i| matches!(i.operation, Operation::Bitcast(_)));
     if !reduces || bits {
         return None;
@@ -57,17 +58,17 @@ pub(super) fn parts(fused: &Fused, target: &Target) -> Option<Parts> {
     }
     let (most, least) = if across { (columns / PART_ACROSS, 1) } else { (columns / PART, columns / alone) };
     let wanted = (4 * target.processors / groups).max(least).min(most).max(1);
-    // The nearest power of two.
+    // Round to the nearest power of two.
     let count = (wanted * 3).div_ceil(4).next_power_of_two();
     let sums = rows::partial_sums(columns);
     let parts = Parts { count, runs: columns.div_ceil(sums), length: sums / count, product: None };
     (count > 1).then_some(parts)
 }
 
-/// Columns of a part of a contraction, at least.
+/// Minimum number of columns per part of a contraction.
 const PART_CONTRACTED: usize = 64;
 
-/// The parts in which a contraction's columns should be summed: as many as make tiles for everybody.
+/// The parts in which to sum a contraction's columns: as many as give all processors tiles.
 pub(super) fn parts_of_contraction(
     contraction: &Contraction,
     product: Product,
@@ -81,18 +82,18 @@ pub(super) fn parts_of_contraction(
     (tiles < target.processors && wanted > 1).then_some(parts)
 }
 
-/// A reduction that waits for no other.
+/// A reduction that does not depend on others.
 struct Partial {
     /// The instruction.
     value: Value,
     combine: Combine,
-    /// The type that kernels hold its result in.
+    /// The accumulator type.
     held: DType,
-    /// One result of each part of each row.
+    /// One result per part and row.
     source: Source,
 }
 
-/// Lowers a specification whose first reductions are done in parts.
+/// Lowers a specification and computes its first reductions in parts.
 pub(super) fn lower(
     fused: &Fused,
     sources: &[Source],
@@ -178,7 +179,7 @@ fn reduce_parts(
             continue;
         };
         let mut operand = rebuild.value(of);
-        // Products of factors that are not there are 0 already.
+        // Products of missing factors are 0 already.
         let sums_products = combine == Combine::Sum && sums_loads(fused, of);
         if !sums_products && let Some(holds) = rebuild.draft.holds(&inside) {
             let nothing = rebuild.draft.constant(dtype, combine.identity(dtype));
@@ -201,12 +202,12 @@ fn reduce_parts(
     Ok(partials)
 }
 
-/// True for a product of two loaded values, through conversions, that are 0 where there is nothing to load.
+/// True for a product of two loads (possibly converted) that give 0 where there is nothing to load.
 fn sums_loads(fused: &Fused, product: Value) -> bool {
     let operation = |value: Value| &fused.instructions[value as usize].operation;
     let loaded = |mut value: Value| {
         while let Operation::Cast(inner) = operation(value) {
-            // Rounding on the way, or a change of type, is only followed where nothing is lost.
+            // Follow only lossless conversions.
             let (from, to) =
                 (fused.instructions[*inner as usize].dtype, fused.instructions[value as usize].dtype);
             if from.promote(to) != to {
@@ -220,7 +221,7 @@ fn sums_loads(fused: &Fused, product: Value) -> bool {
     loaded(a) && loaded(b)
 }
 
-/// The reductions of what no reduction is needed for.
+/// The reductions that do not depend on other reductions.
 fn first_reductions(fused: &Fused) -> Vec<Value> {
     let mut waits = vec![false; fused.instructions.len()];
     let mut first = Vec::new();
@@ -236,24 +237,24 @@ fn first_reductions(fused: &Fused) -> Vec<Value> {
     first
 }
 
-/// Part of a specification, over other ranges: only what its stores need.
+/// A part of a specification over other ranges, reduced to what its stores need.
 struct Rebuild<'a> {
     fused: &'a Fused,
     draft: Draft,
-    /// The old ranges over the new ones.
+    /// The old ranges in terms of the new ones.
     at: Coordinates,
-    /// Where there is anything to load.
+    /// The condition of all loads.
     guard: Mask,
-    /// Instructions by their old numbers.
+    /// New instructions by their old numbers.
     values: HashMap<Value, Value>,
-    /// Parameters by their old numbers.
+    /// New parameters by their old numbers.
     parameters: HashMap<u16, u16>,
     old_sources: &'a [Source],
     sources: Vec<Source>,
 }
 
 impl<'a> Rebuild<'a> {
-    /// The old ranges are the first of the new ones, as many as there are.
+    /// Starts with new ranges whose first ones are the old ranges.
     fn new(fused: &'a Fused, old_sources: &'a [Source], rows: &[usize], columns: &[usize]) -> Rebuild<'a> {
         let draft = Draft::new(rows, columns);
         let at = draft.ranges().coordinates();
@@ -325,13 +326,13 @@ impl<'a> Rebuild<'a> {
         }
     }
 
-    /// Adds the stores of these values, and lowers the specification with so many partial sums a row.
+    /// Adds the stores of these values, and lowers the specification with `sums` partial sums per row.
     fn reduce(mut self, wanted: impl Fn(Value) -> bool, sums: usize, target: &Target, lowered: &mut Lowered) {
         self.add_stores(wanted);
         lowered.launches.push(rows::lower(&self.draft.fused, &self.sources, sums, target));
     }
 
-    /// Adds the stores of these values, and lowers the specification if it stores anything.
+    /// Adds the stores of these values, and lowers the specification if it has any stores.
     fn finish(
         mut self,
         wanted: impl Fn(Value) -> bool,

@@ -1,5 +1,4 @@
-//! The tile of a contraction by multiplications and additions: each invocation has a rectangle of the result in its
-//! registers.
+//! Contraction tiles by multiplications and additions. Each invocation computes a rectangle of the result in registers.
 
 use super::{
     contraction::{Shape, Tile},
@@ -14,7 +13,7 @@ use crate::{
     },
 };
 
-/// The shapes to choose from, the best for large results first.
+/// Candidate shapes, those for large results first.
 pub(super) const SHAPES: [Shape; 7] = [
     Shape { rows: 128, columns: 128, depth: 16, part: [8, 8] },
     WHERE_THE_LARGEST_DOES_NOT_FIT,
@@ -25,25 +24,25 @@ pub(super) const SHAPES: [Shape; 7] = [
     Shape { rows: 16, columns: 16, depth: 8, part: [4, 4] },
 ];
 
-/// Reads as little for a product as the largest, with a quarter of its invocations. Where that fits, smaller parts keep
-/// a GPU busier.
+/// Reads as little per product as the largest shape, with a quarter of its invocations. If the largest one fits,
+/// smaller parts keep a GPU busier.
 pub(super) const WHERE_THE_LARGEST_DOES_NOT_FIT: Shape =
     Shape { rows: 64, columns: 64, depth: 16, part: [8, 8] };
 
-/// Rows of an invocation that are neighbours, and columns.
+/// The number of neighbouring rows, and of neighbouring columns, of an invocation.
 const QUAD: usize = 4;
 
-/// Elements from one summand's row in a shared array to the next's: of a length that spreads over the memory's banks.
+/// Elements between the rows of consecutive terms in a shared array, chosen to spread over the memory banks.
 fn pitch(extent: usize) -> usize {
     extent + QUAD
 }
 
-/// Bytes of shared memory of a group.
+/// Bytes of shared memory per group.
 pub(super) fn shared_bytes(shape: Shape, held: DType, stages: usize) -> usize {
     stages * shape.depth * (pitch(shape.rows) + pitch(shape.columns)) * held.size()
 }
 
-/// The statements of an invocation in row `y` and column `x` of the block.
+/// Emits the statements of the invocation in row `y` and column `x` of the block.
 pub(super) fn lower(b: &mut Builder, tile: &Tile, y: &Index, x: &Index) {
     let Tile { contraction, shape, .. } = *tile;
     let held = contraction.held;
@@ -58,7 +57,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, y: &Index, x: &Index) {
     let nothing = b.constant(held, 0i32);
     b.over(height * width, AxisKind::Unroll, |b, i| b.store(sums, i, nothing));
 
-    // Quads of rows are apart by the number of invocations, so that neighbours read neighbouring quads.
+    // Rows of quads are interleaved between invocations, so that neighbours read neighbouring quads.
     let apart = |extent: usize, part: usize| extent / (part / QUAD);
     loaders.pipeline(b, |b, slot| {
         b.over(shape.depth, AxisKind::Unroll, |b, summand| {
@@ -106,7 +105,7 @@ pub(super) fn lower(b: &mut Builder, tile: &Tile, y: &Index, x: &Index) {
     });
 }
 
-/// Four neighbouring elements of a shared array, in accesses as wide as the device has.
+/// Loads four neighbouring elements of a shared array, with the widest accesses of the device.
 pub(super) fn quad_at(
     b: &mut Builder,
     tile: &Tile,

@@ -5,12 +5,12 @@ use super::*;
 use crate::Scalar;
 use crate::shape::{Dims, contiguous_strides};
 
-/// A view with its output's shape, for any input shape, chosen by random numbers.
+/// A random view and its output's shape, for any input shape.
 fn view_of(shape: &[usize], kind: u8, seeds: &[usize]) -> (Op, Vec<usize>) {
     let seed = |i: usize| seeds[i % seeds.len()];
     match kind % 5 {
         0 => {
-            // Another factorization: all primes of the size, grouped at random, with ones thrown in.
+            // Another factorization: all primes of the size, grouped at random, plus some ones.
             let mut size: usize = shape.iter().product();
             let (mut output, mut i) = (vec![1], 0);
             let mut prime = 2;
@@ -61,7 +61,7 @@ fn view_of(shape: &[usize], kind: u8, seeds: &[usize]) -> (Op, Vec<usize>) {
     }
 }
 
-/// The view applied to an array the slow way: every element placed by its definition in the op set.
+/// Applies the view to an array directly by its definition in the op set.
 fn apply(op: &Op, shape: &[usize], data: &[i64], output: &[usize]) -> Vec<i64> {
     let strides = contiguous_strides(shape);
     let read = |at: &[i64]| {
@@ -105,7 +105,7 @@ fn apply(op: &Op, shape: &[usize], data: &[i64], output: &[usize]) -> Vec<i64> {
 proptest! {
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(3000) })]
 
-    /// Chains of views, followed from the result back to the source by indices, read what the arrays hold; and so do
+    /// Chains of views, traced by indices from the result back to the source, read the same values as the arrays. So do
     /// the indices rewritten on split ranges.
     #[test]
     fn chains_of_views_read_what_arrays_hold(
@@ -244,7 +244,7 @@ fn padding_masks_are_bounds() {
     assert_eq!(inner[0].to_string(), "r0 - 2");
     let mask = mask.unwrap();
     assert_eq!(mask.conditions(), &[Condition { index: Index::range(0, &ranges), low: 2, high: 5 }]);
-    // Reading only where there are elements leaves no mask.
+    // Reading only existing elements leaves no mask.
     let slice = Op::Slice { start: SmallVec::from_slice(&[2]), step: SmallVec::from_slice(&[1]) };
     let three = Ranges::of(&[3]);
     let (padded, _) = through(&slice, &[5], &[3], &three.coordinates(), &three).unwrap();

@@ -1,4 +1,4 @@
-//! Tensors and numbers against the signature.
+//! Checks tensors and scalars against the signature.
 
 use super::{
     builder::Rule,
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl CustomKernel {
-    /// The outputs' shapes for these inputs, which are checked against the signature.
+    /// Checks the inputs against the signature, and returns the shapes of the outputs.
     pub(super) fn output_shapes(&self, inputs: &[TensorType]) -> Result<Vec<Dims>> {
         let expected = operands(self.parameters()).count();
         if inputs.len() != expected {
@@ -52,9 +52,9 @@ impl CustomKernel {
         let shape: Dims = match &output.shape {
             Some(Rule::Pattern(pattern)) => pattern
                 .shape(bound)
-                .ok_or_else(|| Error::internal("custom", "an output's shape has a name that is not bound"))?,
+                .ok_or_else(|| Error::internal("custom", "an output's shape has an unbound name"))?,
             Some(Rule::Function(function)) => function.0(inputs)?.into(),
-            None => return Err(Error::internal("custom", "an output without a shape")),
+            None => return Err(Error::internal("custom", "an output has no shape")),
         };
         let bytes = checked_element_count(&shape).and_then(|n| n.checked_mul(output.dtype.size()));
         match bytes {
@@ -66,7 +66,7 @@ impl CustomKernel {
         }
     }
 
-    /// The numbers in their parameters' dtypes. Whole numbers must fit; a float is no integer.
+    /// Converts scalars to the dtypes of their parameters. Integers must fit; a float is not accepted as an integer.
     pub(super) fn check_scalars(&self, scalars: &[Scalar]) -> Result<Vec<Scalar>> {
         let expected = self.of_kind(ParameterKind::Scalar).count();
         if scalars.len() != expected {
@@ -86,7 +86,8 @@ impl CustomKernel {
         scalars.iter().zip(self.of_kind(ParameterKind::Scalar)).map(one).collect()
     }
 
-    /// The groups to launch for these outputs: none along some axis only if there is nothing to write.
+    /// The number of groups to launch for these outputs. It may be zero along an axis only if there is nothing to
+    /// write.
     pub(super) fn groups(&self, outputs: &[Dims]) -> Result<[usize; 3]> {
         let first = outputs.first().map(|shape| shape.as_slice()).unwrap_or_default();
         let nothing = outputs.iter().all(|shape| shape.contains(&0));
@@ -113,7 +114,7 @@ fn count(number: usize, what: &str) -> String {
 
 fn kind_name(scalar: Scalar) -> &'static str {
     match scalar {
-        Scalar::Bool(_) => "a truth value",
+        Scalar::Bool(_) => "a bool",
         Scalar::Int(_) | Scalar::UInt(_) => "an integer",
         Scalar::Float(_) => "a float",
     }

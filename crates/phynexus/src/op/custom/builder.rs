@@ -1,4 +1,4 @@
-//! Making a kernel, and what is checked then.
+//! Building a kernel, and validating it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{DType, Error, Result};
 
-/// The extents of an output from those of the inputs.
+/// Computes the extents of an output from those of the inputs.
 pub(super) type ShapeFunction = dyn Fn(&[&[usize]]) -> Result<Vec<usize>> + Send + Sync;
 
 /// The shape of a parameter.
@@ -23,12 +23,12 @@ pub(super) enum Rule {
     Function(Shared<ShapeFunction>),
 }
 
-/// The shape of an output: a pattern of names that the inputs' patterns have and of numbers, or a function.
+/// The shape of an output: a pattern of numbers and of names from the inputs' patterns, or a function.
 #[derive(Clone, Debug)]
 pub struct OutputShape(Result<Rule, String>);
 
 impl OutputShape {
-    /// The shape that `function` makes of the shapes of the inputs.
+    /// A shape computed from the shapes of the inputs.
     pub fn function(
         function: impl Fn(&[&[usize]]) -> Result<Vec<usize>> + Send + Sync + 'static,
     ) -> OutputShape {
@@ -42,18 +42,18 @@ impl From<&str> for OutputShape {
     }
 }
 
-/// Collects what a kernel consists of; see [`CustomKernel::builder`].
+/// Builds a kernel; see [`CustomKernel::builder`].
 ///
-/// Parameters are named in the order in which the source takes them. Shapes are patterns: words, one an axis, that are a
-/// number, a name (the same extent wherever it stands), `_` (any extent), or, once, a name with `..` (any axes): `"m k"`,
-/// `"batch.. 3"`, `"shape.."`.
+/// Declare parameters in the order in which the source takes them. Shapes are patterns of one word per axis: a number,
+/// a name (the same extent wherever it occurs), `_` (any extent), or, at most once, a name with `..` (any number of
+/// axes). Examples: `"m k"`, `"batch.. 3"`, `"shape.."`.
 #[must_use = "build() makes the kernel"]
 pub struct CustomKernelBuilder {
     definition: Definition,
     mistakes: Vec<String>,
 }
 
-/// The types of scalars: those that every language can pass by value.
+/// The dtypes of scalars that can be passed by value.
 const SCALARS: [DType; 6] = [DType::I32, DType::U32, DType::F32, DType::I64, DType::U64, DType::F64];
 
 impl CustomKernelBuilder {
@@ -73,23 +73,24 @@ impl CustomKernelBuilder {
         CustomKernelBuilder { definition, mistakes: Vec::new() }
     }
 
-    /// A routine of `linalg`, named so where placement is told.
+    /// Marks a routine of `linalg`, which placement reports name differently.
     pub(crate) fn linear_algebra(mut self) -> CustomKernelBuilder {
         self.definition.is_linear_algebra = true;
         self
     }
 
-    /// A tensor that the kernel reads. It is given row-major: other layouts are copied first.
+    /// A tensor that the kernel reads. It is passed row-major; other layouts are copied first.
     pub fn input(self, name: &str, dtype: DType, shape: &str) -> CustomKernelBuilder {
         self.parameter(name, dtype, ParameterKind::Input, shape.into())
     }
 
-    /// A tensor that the kernel writes, row-major; undefined on a GPU before. It must write every element.
+    /// A tensor that the kernel writes, row-major. Its initial contents are undefined on a GPU, so the kernel must
+    /// write every element.
     pub fn output(self, name: &str, dtype: DType, shape: impl Into<OutputShape>) -> CustomKernelBuilder {
         self.parameter(name, dtype, ParameterKind::Output, shape.into())
     }
 
-    /// A tensor that the kernel writes, row-major; zeros before. For kernels that add to it.
+    /// A tensor that the kernel writes, row-major, and that is initially zero. For kernels that accumulate.
     pub fn zeroed_output(
         self,
         name: &str,
@@ -99,14 +100,14 @@ impl CustomKernelBuilder {
         self.parameter(name, dtype, ParameterKind::Output, shape.into()).latest(|output| output.zeroed = true)
     }
 
-    /// A tensor that the kernel changes, row-major: before, a copy of one that each launch is given after the inputs, and
-    /// that has this shape. For kernels that work in place, or write a part.
+    /// A tensor that the kernel modifies, row-major. It starts as a copy of a tensor of this shape that each launch
+    /// receives after the inputs. For kernels that work in place or write only a part.
     pub fn copied_output(self, name: &str, dtype: DType, shape: &str) -> CustomKernelBuilder {
         self.parameter(name, dtype, ParameterKind::Output, shape.into()).latest(|output| output.copied = true)
     }
 
-    /// A number: `int32`, `uint32` or `float32`, and in CUDA C, HIP C and OpenCL C their 64-bit kin. In WGSL, SPIR-V and MSL
-    /// scalars are the members of a structure, in order, at the binding after those of the tensors.
+    /// A scalar: `int32`, `uint32` or `float32`; in CUDA C, HIP C and OpenCL C also the 64-bit types. In WGSL, SPIR-V
+    /// and MSL, the scalars are the members of a structure, in order, at the binding after those of the tensors.
     pub fn scalar(mut self, name: &str, dtype: DType) -> CustomKernelBuilder {
         let name = name.to_owned();
         let kind = ParameterKind::Scalar;
@@ -135,7 +136,7 @@ impl CustomKernelBuilder {
         self
     }
 
-    /// Says more of the parameter that was named last.
+    /// Modifies the last declared parameter.
     fn latest(mut self, change: impl FnOnce(&mut Parameter)) -> CustomKernelBuilder {
         if let Some(parameter) = self.definition.parameters.last_mut() {
             change(parameter);
@@ -143,32 +144,32 @@ impl CustomKernelBuilder {
         self
     }
 
-    /// The source in a language; one a language.
+    /// The source in a language; at most one per language.
     pub fn source(mut self, language: SourceLanguage, source: &str) -> CustomKernelBuilder {
         if language.is_binary() {
-            self.mistakes.push(format!("{language} is no text: give it with binary()"));
+            self.mistakes.push(format!("{language} is binary: pass it with binary()"));
         }
         self.definition.sources.push(Source::new(language, source.as_bytes()));
         self
     }
 
-    /// The binary in a language that has them, as [`SourceLanguage::SpirV`]; one a language.
+    /// The binary in a binary language such as [`SourceLanguage::SpirV`]; at most one per language.
     pub fn binary(mut self, language: SourceLanguage, binary: &[u8]) -> CustomKernelBuilder {
         if !language.is_binary() {
-            self.mistakes.push(format!("{language} is text: give it with source()"));
+            self.mistakes.push(format!("{language} is text: pass it with source()"));
         }
         self.definition.sources.push(Source::new(language, binary));
         self
     }
 
-    /// The name of the function in the sources, if it is not the kernel's.
+    /// The name of the function in the sources; defaults to the kernel's name.
     pub fn entry_point(mut self, name: &str) -> CustomKernelBuilder {
         name.clone_into(&mut self.definition.entry_point);
         self
     }
 
-    /// The function that computes the kernel on the CPU, where the outputs are zeros before, or the copies that they begin
-    /// as. It is also what the device `reference` runs.
+    /// The function that computes the kernel on the CPU. Its outputs are initially zero, or copies for copied outputs.
+    /// The device `reference` runs it, too.
     pub fn cpu(
         mut self,
         function: impl Fn(HostCall<'_>) -> Result<()> + Send + Sync + 'static,
@@ -177,15 +178,15 @@ impl CustomKernelBuilder {
         self
     }
 
-    /// The invocations of a group along each axis; 256 along x unless it is said. In WGSL it must be that of the source's
-    /// `@workgroup_size`.
+    /// The number of invocations of a group along each axis; defaults to 256 along x. In WGSL it must match the
+    /// source's `@workgroup_size`.
     pub fn work_group_size(mut self, size: [usize; 3]) -> CustomKernelBuilder {
         self.definition.work_group_size = size;
         self
     }
 
-    /// The number of groups along each axis. Unless it is said, there are as many along x that every element of the first
-    /// output has an invocation.
+    /// The number of groups along each axis. By default, there are enough along x for one invocation per element of the
+    /// first output.
     pub fn groups(mut self, groups: [usize; 3]) -> CustomKernelBuilder {
         self.definition.groups = Groups::Fixed(groups);
         self
@@ -200,26 +201,26 @@ impl CustomKernelBuilder {
         self
     }
 
-    /// The derivative as a function of terms.
+    /// The derivative as a function on terms.
     pub(crate) fn gradient_function(mut self, function: Arc<GradientFunction>) -> CustomKernelBuilder {
         self.definition.gradient = Some(GradientRule::Function(Shared(function)));
         self
     }
 
-    /// The derivative as another kernel. It is launched on what this kernel is launched on (its inputs, then what outputs are
-    /// copies of), then this kernel's outputs, then their gradients; its scalars are this kernel's; its outputs are the gradients
-    /// of the first, where these are of floating-point types. It must have something for the devices on which this kernel is to
-    /// be differentiated: a source in their language, or a function for the CPU.
+    /// The derivative as another kernel. Its inputs are the operands of this kernel (the inputs, then the tensors that
+    /// copied outputs start from), this kernel's outputs, and their gradients. Its scalars are those of this kernel.
+    /// Its outputs are the gradients of the operands of floating-point dtype. It must support the devices on which this
+    /// kernel is differentiated, by a source in their language or by a CPU function.
     pub fn gradient_kernel(mut self, kernel: CustomKernel) -> CustomKernelBuilder {
         self.definition.gradient = Some(GradientRule::Kernel(kernel));
         self
     }
 
-    /// The kernel.
+    /// Builds the kernel.
     ///
     /// # Errors
-    /// [`Error::Argument`] if what was said does not make a kernel. Whether a source compiles is found by
-    /// [`CustomKernel::compile`] or by the first launch, for the device at hand.
+    /// [`Error::Argument`] for an invalid declaration. Sources are compiled by [`CustomKernel::compile`] or the first
+    /// launch, for the device in use.
     pub fn build(mut self) -> Result<CustomKernel> {
         self.check_parameters();
         self.check_sources();
@@ -241,7 +242,7 @@ impl CustomKernelBuilder {
             mistakes.push("a kernel needs a name".to_owned());
         }
         if !is_identifier(entry_point) {
-            mistakes.push(format!("the entry point {entry_point:?} is not the name of a function"));
+            mistakes.push(format!("the entry point {entry_point:?} is not a valid function name"));
         }
         for (at, parameter) in parameters.iter().enumerate() {
             if parameters[..at].iter().any(|earlier| earlier.name == parameter.name) {
@@ -254,12 +255,14 @@ impl CustomKernelBuilder {
         }
         let of = |kind| parameters.iter().filter(move |parameter| parameter.kind == kind);
         if operands(parameters).next().is_none() || of(ParameterKind::Output).next().is_none() {
-            let message = "a kernel has an input and an output at least, or an output that begins as a copy";
+            let message = "a kernel needs at least an input and an output, or a copied output";
             mistakes.push(message.to_owned());
         }
         let dtypes: Vec<DType> = of(ParameterKind::Output).map(|output| output.dtype).collect();
         if dtypes.iter().any(|dtype| *dtype != dtypes[0]) {
-            mistakes.push("all outputs have one dtype: use another kernel for another".to_owned());
+            mistakes.push(
+                "all outputs must have the same dtype: use a separate kernel for another dtype".to_owned(),
+            );
         }
         let mut bound: Vec<String> = Vec::new();
         for input in operands(parameters) {
@@ -273,12 +276,12 @@ impl CustomKernelBuilder {
                     Ok(names) => names.into_iter().find(|name| !bound.contains(name)),
                     Err(word) => Some(word),
                 };
-                let says = |word| format!("{}: no input's shape says what {word} is", output.name);
+                let says = |word| format!("{}: no input's shape defines {word}", output.name);
                 mistakes.extend(unknown.map(says));
             }
         }
         if work_group_size.iter().try_fold(1usize, |n, &e| n.checked_mul(e)).is_none_or(|n| n == 0) {
-            mistakes.push(format!("a work group of {work_group_size:?} invocations"));
+            mistakes.push(format!("invalid work group size {work_group_size:?}"));
         }
         self.mistakes.extend(mistakes);
     }
@@ -299,12 +302,12 @@ impl CustomKernelBuilder {
             let wide = |p: &&Parameter| p.kind == ParameterKind::Scalar && p.dtype.size() != 4;
             if let Some(wide) = parameters.iter().find(wide).filter(|_| language.has_scalar_structure()) {
                 let (name, dtype) = (&wide.name, wide.dtype);
-                self.mistakes.push(format!("{name}: kernels in {language} take no scalar of {dtype}"));
+                self.mistakes.push(format!("{name}: kernels in {language} do not support {dtype} scalars"));
             }
         }
     }
 
-    /// A gradient that is a kernel must have the signature that follows from this one.
+    /// Checks the signature of a gradient kernel against this one.
     fn check_gradient(&mut self) {
         let Definition { parameters, gradient, .. } = &self.definition;
         let Some(GradientRule::Kernel(kernel)) = gradient else { return };
@@ -338,14 +341,14 @@ impl CustomKernelBuilder {
         self.check_places();
     }
 
-    /// There must be a device that runs both the kernel and the kernel of its gradient.
+    /// Checks that some device runs both the kernel and the kernel of its gradient.
     fn check_places(&mut self) {
         let Definition { sources, host, gradient: Some(GradientRule::Kernel(gradient)), .. } =
             &self.definition
         else {
             return;
         };
-        // A function for the CPU is planned there from every device.
+        // A CPU function is available to every device.
         let anywhere = host.is_some() || gradient.has_cpu_function();
         let meet = |own: &Source| {
             gradient.0.sources.iter().any(|other| own.language.shares_devices_with(other.language))

@@ -1,15 +1,15 @@
-//! A compiler's messages with the source's lines.
+//! Compiler messages with the source lines they refer to.
 //!
-//! Compilers name a place as `file(line)` (NVRTC), or as `file:line:column` (those made of Clang, and naga). Where a message
-//! names a line of the source and does not show it itself, the line is shown below with its neighbours.
+//! Compilers give locations as `file(line)` (NVRTC), or as `file:line:column` (compilers based on Clang, and naga). If
+//! a message refers to a line of the source but does not quote it, the line is shown below it with its neighbours.
 
-/// Lines shown before and after the one that a message is about.
+/// Number of lines shown before and after the line of a message.
 const NEIGHBOURS: usize = 1;
 
-/// More messages than this are not given lines: what follows a first mistake is often noise.
+/// Maximum number of annotated messages. Those that follow a first mistake are often noise.
 const MOST: usize = 20;
 
-/// The compiler's messages, with the lines of the source that they are about.
+/// Adds to the compiler's messages the source lines they refer to.
 pub fn annotate(source: &str, messages: &str) -> String {
     let lines: Vec<&str> = source.lines().collect();
     let messages: Vec<&str> = messages.trim_end().lines().collect();
@@ -32,7 +32,7 @@ pub fn annotate(source: &str, messages: &str) -> String {
     out
 }
 
-/// The line, and the column if there is one, that a message names first; both counted from 1.
+/// The first line number in a message, and its column if given; both count from 1.
 fn place(message: &str) -> Option<(usize, Option<usize>)> {
     for (at, mark) in message.match_indices(['(', ':']) {
         let rest = &message[at + 1..];
@@ -61,7 +61,7 @@ fn show(out: &mut String, lines: &[&str], line: usize, column: Option<usize>) {
         out.push_str(format!("  {mark} {number:width$} | {text}").trim_end());
         out.push('\n');
         if let Some(column) = column.filter(|_| number == line) {
-            // Tabs are kept, so that the caret stands below its character.
+            // Keep tabs, so that the caret lines up with its character.
             let before = text.chars().take(column.saturating_sub(1));
             let space: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
             out.push_str(&format!("    {:width$} | {space}^\n", ""));

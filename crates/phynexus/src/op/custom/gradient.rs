@@ -13,10 +13,10 @@ use crate::{
     text::show_shape,
 };
 
-/// Computes the gradients of a launch's operands from the parts of its result and their gradients.
+/// Computes the gradients of a launch's operands from the outputs and their gradients.
 pub(crate) type GradientFunction = dyn Fn(&CustomGradient) -> Result<Vec<Option<Term>>> + Send + Sync;
 
-/// What such a function is given.
+/// The arguments of a gradient function.
 pub(crate) struct CustomGradient<'a> {
     pub(crate) inputs: &'a [Term],
     pub(crate) scalars: &'a [Scalar],
@@ -32,7 +32,7 @@ pub(super) enum GradientRule {
 }
 
 impl CustomCall {
-    /// Records the launch on operands whose types it was made for: the outputs.
+    /// Records the launch on operands of the expected types, and returns the outputs.
     pub(crate) fn record(self, operands: &[&Term]) -> Result<Vec<Term>> {
         let dtype = self.kernel().output_dtype();
         if let [shape] = self.outputs() {
@@ -44,7 +44,7 @@ impl CustomCall {
         self.parts(&Term::record(packed, dtype, [elements].as_slice().into(), operands)?)
     }
 
-    /// The outputs, or their gradients, in a launch's result.
+    /// Splits the result of a launch into outputs, or into their gradients.
     fn parts(&self, result: &Term) -> Result<Vec<Term>> {
         let shapes = self.outputs();
         if shapes.len() == 1 {
@@ -63,7 +63,7 @@ pub(crate) fn input_gradients(custom: &CustomCall, call: &Call) -> Result<InputG
     let kernel = custom.kernel();
     let Some(rule) = &kernel.0.gradient else {
         let hint = format!(
-            "the kernel {} was made without one: give it one with .gradient(), or detach() its inputs",
+            "the kernel {} has no derivative: give it one with .gradient(), or detach() its inputs",
             kernel.name()
         );
         return Err(Error::NoGradient { op: "custom kernel", hint });
@@ -92,11 +92,11 @@ pub(crate) fn input_gradients(custom: &CustomCall, call: &Call) -> Result<InputG
     checked(kernel, call, found)
 }
 
-/// What a derivative gave, if it is a gradient of its shape and dtype for each input that needs one.
+/// Checks that a derivative returned a gradient of the right shape and dtype for each input that needs one.
 fn checked(kernel: &CustomKernel, call: &Call, found: Vec<Option<Term>>) -> Result<InputGradients> {
     let (expected, given) = (call.inputs.len(), found.len());
     if expected != given {
-        return Err(kernel.misfit("gradients", format!("{expected}, one an input"), given.to_string()));
+        return Err(kernel.misfit("gradients", format!("{expected}, one per input"), given.to_string()));
     }
     let names = operands(kernel.parameters()).map(|operand| &operand.name);
     let one = |((name, input), (gradient, &needed)): ((&String, &Term), (Option<Term>, &bool))| {

@@ -1,4 +1,4 @@
-//! The function for the CPU: what it is given, and how it is called.
+//! The CPU function: its arguments, and how it is called.
 
 use super::kernel::{CustomCall, Parameter, ParameterKind, operands};
 use crate::{
@@ -10,17 +10,17 @@ use crate::{
 /// The function of [`cpu`](super::CustomKernelBuilder::cpu).
 pub(super) type HostFunction = dyn Fn(HostCall<'_>) -> Result<()> + Send + Sync;
 
-/// What the function for the CPU is given.
+/// The arguments of a CPU function.
 pub struct HostCall<'a> {
-    /// The tensors to read, in the order of the inputs among the parameters.
+    /// The input tensors, in the order of the input parameters.
     pub inputs: Vec<HostInput<'a>>,
-    /// The tensors to write, in the order of the outputs; zeros, or the copies that they begin as.
+    /// The output tensors, in the order of the outputs. They start as zeros, or as copies for copied outputs.
     pub outputs: Vec<HostOutput<'a>>,
-    /// The numbers, in the order of the scalars, in their parameters' dtypes.
+    /// The scalars, in the order of the scalar parameters and in their dtypes.
     pub scalars: &'a [Scalar],
 }
 
-/// A tensor to read, row-major.
+/// A row-major input tensor.
 pub struct HostInput<'a> {
     /// Its shape.
     pub shape: &'a [usize],
@@ -28,7 +28,7 @@ pub struct HostInput<'a> {
     pub elements: Elements<'a>,
 }
 
-/// A tensor to write, row-major.
+/// A row-major output tensor.
 pub struct HostOutput<'a> {
     /// Its shape.
     pub shape: &'a [usize],
@@ -58,15 +58,15 @@ impl HostOutput<'_> {
 }
 
 fn other_type<T: Element>(own: DType) -> Error {
-    Error::dtype("custom kernel", &[own, T::DTYPE], format!("take the values as {own}"))
+    Error::dtype("custom kernel", &[own, T::DTYPE], format!("read the values as {own}"))
 }
 
 impl CustomCall {
-    /// Calls the function for the CPU. `inputs` are the elements of what the launch was given with their shapes, `outputs`
-    /// those of the outputs, of the shapes that [`CustomCall::outputs`] tells: zeros.
+    /// Calls the CPU function. `inputs` are the shapes and elements of the operands of the launch. `outputs` are the
+    /// elements of the outputs, initially zero, with the shapes of [`CustomCall::outputs`].
     ///
     /// # Errors
-    /// What the function returns; [`Error::KernelLanguage`] if there is none.
+    /// The error of the function; [`Error::KernelLanguage`] if there is none.
     pub fn run_on_host(
         &self,
         mut inputs: Vec<(&[usize], Elements<'_>)>,
@@ -82,7 +82,7 @@ impl CustomCall {
         let fits = operands(kernel.parameters()).map(dtype).eq(inputs.iter().map(|(_, e)| e.dtype()))
             && outputs_of().map(dtype).eq(outputs.iter().map(ElementsMut::dtype));
         if !fits {
-            return Err(Error::internal("custom", "other buffers than the signature has"));
+            return Err(Error::internal("custom", "the buffers do not match the signature"));
         }
         let begun = inputs.split_off(kernel.of_kind(ParameterKind::Input).count());
         let copied = outputs_of().zip(&mut outputs).filter(|(parameter, _)| parameter.copied);
@@ -95,7 +95,7 @@ impl CustomCall {
         })
     }
 
-    /// As [`CustomCall::run_on_host`] with little-endian bytes: those of the result, packed.
+    /// As [`CustomCall::run_on_host`] with little-endian bytes; returns those of the packed result.
     pub(crate) fn run_on_bytes(&self, inputs: &[(&[usize], &[u8])], device: &str) -> Result<Vec<u8>> {
         let dtype = self.kernel().output_dtype();
         let dtypes = operands(self.kernel().parameters()).map(|operand| operand.dtype);

@@ -1,4 +1,4 @@
-//! The kernel, and a launch as an operation.
+//! The definition of a kernel, and a launch as an operation.
 
 use std::{
     fmt,
@@ -13,25 +13,25 @@ use super::{
 };
 use crate::{DType, Error, Result, Scalar, hash::FastHasher, op::TensorType, shape::Dims};
 
-/// A language of custom kernels' sources.
+/// A source language of custom kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SourceLanguage {
-    /// For NVIDIA's GPUs.
+    /// CUDA C, for NVIDIA GPUs.
     CudaC,
-    /// For AMD's GPUs through HIP.
+    /// HIP C, for AMD GPUs.
     HipC,
-    /// For devices of OpenCL.
+    /// OpenCL C, for OpenCL devices.
     OpenClC,
-    /// For Vulkan, Metal and DirectX 12.
+    /// WGSL, for Vulkan, Metal and DirectX 12.
     Wgsl,
-    /// For the same, as a binary module: [`CustomKernelBuilder::binary`].
+    /// SPIR-V, for the same devices, as a binary module: see [`CustomKernelBuilder::binary`].
     SpirV,
-    /// Apple's, for Metal.
+    /// The Metal Shading Language of Apple.
     Msl,
 }
 
 impl SourceLanguage {
-    /// Its name in messages.
+    /// The name used in messages.
     pub fn name(self) -> &'static str {
         match self {
             SourceLanguage::CudaC => "CUDA C",
@@ -43,7 +43,7 @@ impl SourceLanguage {
         }
     }
 
-    /// Every language.
+    /// All languages.
     pub const ALL: [SourceLanguage; 6] = [
         SourceLanguage::CudaC,
         SourceLanguage::HipC,
@@ -53,7 +53,7 @@ impl SourceLanguage {
         SourceLanguage::Msl,
     ];
 
-    /// Its short name, by which [`SourceLanguage::from_name`] knows it.
+    /// The short name, as accepted by [`SourceLanguage::from_name`].
     pub fn short_name(self) -> &'static str {
         match self {
             SourceLanguage::CudaC => "cuda",
@@ -65,37 +65,34 @@ impl SourceLanguage {
         }
     }
 
-    /// The language by its short name: `"cuda"`, `"hip"`, `"opencl"`, `"wgsl"`, `"spirv"`, `"msl"`.
+    /// Finds a language by its short name: `"cuda"`, `"hip"`, `"opencl"`, `"wgsl"`, `"spirv"`, `"msl"`.
     ///
     /// # Errors
-    /// [`Error::Argument`] with these names for any other.
+    /// [`Error::Argument`] that lists these names, for any other name.
     pub fn from_name(name: &str) -> Result<SourceLanguage> {
         SourceLanguage::ALL.into_iter().find(|language| language.short_name() == name).ok_or_else(|| {
             let known = SourceLanguage::ALL.map(|language| format!("{:?}", language.short_name())).join(", ");
-            Error::argument(
-                "custom kernel",
-                format!("{name:?} is not a language of kernels: use one of {known}"),
-            )
+            Error::argument("custom kernel", format!("{name:?} is not a kernel language: use one of {known}"))
         })
     }
 
-    /// Whether sources in it are bytes rather than text.
+    /// Whether sources are binary rather than text.
     pub fn is_binary(self) -> bool {
         self == SourceLanguage::SpirV
     }
 
-    /// Whether there are devices that run both.
+    /// Whether some devices run both languages.
     pub(super) fn shares_devices_with(self, other: SourceLanguage) -> bool {
         self == other || self.has_scalar_structure() && other.has_scalar_structure()
     }
 
-    /// Whether scalars are the members of a structure of 32-bit words, not passed by value.
+    /// Whether scalars are passed as members of a structure of 32-bit words instead of by value.
     pub(super) fn has_scalar_structure(self) -> bool {
         matches!(self, SourceLanguage::Wgsl | SourceLanguage::SpirV | SourceLanguage::Msl)
     }
 }
 
-/// What a kernel is written in, and that text or binary.
+/// The source of a kernel in a language: text or binary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
     /// The language.
@@ -108,16 +105,16 @@ impl Source {
         Source { language, code: code.to_vec() }
     }
 
-    /// Its bytes.
+    /// The source as bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.code
     }
 
-    /// Its text; empty for a binary.
+    /// The text of the source; empty for a binary.
     pub fn text(&self) -> &str {
         match self.language.is_binary() {
             true => "",
-            // It was text when it was given.
+            // The source was valid text when it was added.
             false => std::str::from_utf8(&self.code).unwrap_or_default(),
         }
     }
@@ -129,41 +126,41 @@ impl fmt::Display for SourceLanguage {
     }
 }
 
-/// What a parameter is.
+/// The kind of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterKind {
-    /// A tensor that is read.
+    /// A tensor that the kernel reads.
     Input,
-    /// A tensor that is made.
+    /// A tensor that the kernel writes.
     Output,
-    /// A number.
+    /// A scalar.
     Scalar,
 }
 
 /// A parameter of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// Its name in messages.
+    /// The name used in messages.
     pub name: String,
     /// The type of its elements.
     pub dtype: DType,
-    /// What it is.
+    /// The kind.
     pub kind: ParameterKind,
-    /// The shape of a tensor; absent for numbers.
+    /// The shape of a tensor; `None` for scalars.
     pub(super) shape: Option<Rule>,
-    /// True for an output that is zeros before the kernel runs.
+    /// True for an output that is initially zero.
     pub zeroed: bool,
-    /// True for an output that is a copy of an operand of the launch before the kernel runs.
+    /// True for an output that starts as a copy of an operand of the launch.
     pub copied: bool,
 }
 
-/// What a launch is given, in order: the inputs, then what outputs are copies of.
+/// The operands of a launch in order: the inputs, then the tensors that copied outputs start from.
 pub(super) fn operands(parameters: &[Parameter]) -> impl Iterator<Item = &Parameter> {
     let inputs = parameters.iter().filter(|parameter| parameter.kind == ParameterKind::Input);
     inputs.chain(parameters.iter().filter(|parameter| parameter.copied))
 }
 
-/// A function that users give: equal only to itself.
+/// A user's function, which is equal only to itself.
 pub(super) struct Shared<F: ?Sized>(pub(super) Arc<F>);
 
 impl<F: ?Sized> Clone for Shared<F> {
@@ -182,17 +179,17 @@ impl<F: ?Sized> fmt::Debug for Shared<F> {
     }
 }
 
-/// How many groups of invocations are launched.
+/// The number of groups to launch.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Groups {
-    /// As many along x that every element of the first output has an invocation.
+    /// Enough along x for one invocation per element of the first output.
     PerElement,
     Fixed([usize; 3]),
-    /// From the first output's extents.
+    /// A function of the first output's extents.
     Function(Shared<GroupsFunction>),
 }
 
-/// Groups from the extents of the first output.
+/// Computes the number of groups from the extents of the first output.
 pub(super) type GroupsFunction = dyn Fn(&[usize]) -> [usize; 3] + Send + Sync;
 
 #[derive(Debug, PartialEq)]
@@ -205,14 +202,14 @@ pub(super) struct Definition {
     pub(super) groups: Groups,
     pub(super) host: Option<Shared<HostFunction>>,
     pub(super) gradient: Option<GradientRule>,
-    /// True for a routine of `linalg`, which no user wrote.
+    /// True for a routine of `linalg`, which is not user code.
     pub(super) is_linear_algebra: bool,
     /// A hash of names and sources.
     pub(super) hash: u64,
 }
 
-/// A kernel written by a user. A handle: clones are the same kernel. Two kernels of the same contents are equal, and
-/// share plans and machine code.
+/// A user-written kernel. It is a handle: clones refer to the same kernel. Kernels with the same contents are equal,
+/// and share plans and machine code.
 #[derive(Clone)]
 pub struct CustomKernel(pub(super) Arc<Definition>);
 
@@ -234,12 +231,12 @@ impl fmt::Debug for CustomKernel {
 }
 
 impl CustomKernel {
-    /// Begins a kernel of this name, which is its entry point too unless another is named.
+    /// Starts building a kernel. `name` is also the entry point, unless another one is set.
     pub fn builder(name: &str) -> CustomKernelBuilder {
         CustomKernelBuilder::new(name)
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -247,28 +244,28 @@ impl CustomKernel {
     pub fn entry_point(&self) -> &str {
         &self.0.entry_point
     }
-    /// Its parameters, in order.
+    /// The parameters in order.
     pub fn parameters(&self) -> &[Parameter] {
         &self.0.parameters
     }
-    /// The source in this language, if it has one.
+    /// The source in a language, if there is one.
     pub fn source(&self, language: SourceLanguage) -> Option<&Source> {
         self.0.sources.iter().find(|source| source.language == language)
     }
-    /// The invocations of a group, an axis each.
+    /// The number of invocations of a group along each axis.
     pub fn work_group_size(&self) -> [usize; 3] {
         self.0.work_group_size
     }
-    /// True if it has a function for the CPU.
+    /// True if there is a CPU function.
     pub fn has_cpu_function(&self) -> bool {
         self.0.host.is_some()
     }
-    /// True if a gradient flows through it.
+    /// True if gradients flow through it.
     pub fn is_differentiable(&self) -> bool {
         self.0.gradient.is_some()
     }
 
-    /// The kernel of its gradient, if the gradient is a kernel.
+    /// The kernel of the gradient, if the gradient is a kernel.
     pub(crate) fn gradient_kernel(&self) -> Option<&CustomKernel> {
         match &self.0.gradient {
             Some(GradientRule::Kernel(kernel)) => Some(kernel),
@@ -281,7 +278,7 @@ impl CustomKernel {
         self.0.is_linear_algebra
     }
 
-    /// True if nobody else has this kernel.
+    /// True if this is the only handle.
     pub(crate) fn is_last_handle(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -290,7 +287,7 @@ impl CustomKernel {
         self.0.parameters.iter().filter(move |parameter| parameter.kind == kind)
     }
 
-    /// The one dtype of all outputs.
+    /// The dtype of all outputs.
     pub fn output_dtype(&self) -> DType {
         self.of_kind(ParameterKind::Output).next().map_or(DType::F32, |output| output.dtype)
     }
@@ -299,7 +296,7 @@ impl CustomKernel {
         Error::KernelArgument { kernel: self.0.name.clone(), argument: argument.to_owned(), expected, given }
     }
 
-    /// What a device that takes `expected` says of a kernel that has nothing for it.
+    /// The error of a device that needs `expected`, if the kernel has no source for it.
     pub fn no_source_for(&self, device: &str, expected: &str) -> Error {
         if self.is_linear_algebra() {
             let message =
@@ -314,7 +311,7 @@ impl CustomKernel {
         }
     }
 
-    /// What it can run as, in words.
+    /// Lists what the kernel can run as, for messages.
     pub(super) fn available(&self) -> String {
         let mut all: Vec<&str> = self.0.sources.iter().map(|source| source.language.name()).collect();
         all.extend(self.has_cpu_function().then_some("a function for the CPU"));
@@ -322,9 +319,10 @@ impl CustomKernel {
     }
 }
 
-/// A launch of a kernel as an operation of the graph: its scalars, and what follows from the inputs' shapes.
+/// A launch of a kernel as an operation of the graph: its scalars, and the properties that follow from the inputs'
+/// shapes.
 ///
-/// Several outputs lie one after another in one flat result, each at a multiple of [`CustomCall::ALIGNMENT`] bytes.
+/// Several outputs are packed into a flat result, each at a multiple of [`CustomCall::ALIGNMENT`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CustomCall {
     pub(super) kernel: CustomKernel,
@@ -334,13 +332,13 @@ pub struct CustomCall {
 }
 
 impl CustomCall {
-    /// Outputs that lie in one buffer begin at multiples of so many bytes: what every driver can bind.
+    /// The alignment in bytes of outputs that share a buffer, which every driver can bind.
     pub const ALIGNMENT: usize = 256;
 
     /// A launch on inputs of these types and shapes.
     ///
     /// # Errors
-    /// [`Error::KernelArgument`] and [`Error::KernelDType`] for arguments that the signature does not take.
+    /// [`Error::KernelArgument`] and [`Error::KernelDType`] for arguments that do not match the signature.
     pub fn new(kernel: &CustomKernel, inputs: &[TensorType], scalars: &[Scalar]) -> Result<CustomCall> {
         let outputs = kernel.output_shapes(inputs)?;
         let groups = kernel.groups(&outputs)?;
@@ -352,11 +350,11 @@ impl CustomCall {
     pub fn kernel(&self) -> &CustomKernel {
         &self.kernel
     }
-    /// The numbers, one a scalar parameter, in its dtype.
+    /// The scalars, one per scalar parameter, in its dtype.
     pub fn scalars(&self) -> &[Scalar] {
         &self.scalars
     }
-    /// Groups of invocations along each axis.
+    /// The number of groups along each axis.
     pub fn groups(&self) -> [usize; 3] {
         self.groups
     }
@@ -365,10 +363,10 @@ impl CustomCall {
         &self.outputs
     }
 
-    /// Where each output begins in the result, in elements, and how many elements the result has.
+    /// The start of each output in the result, in elements, and the number of elements of the result.
     ///
     /// # Errors
-    /// If that exceeds the address space.
+    /// If the result exceeds the address space.
     pub fn packing(&self) -> Result<(Vec<usize>, usize)> {
         let align = Self::ALIGNMENT / self.kernel.output_dtype().size();
         let mut end = 0usize;
@@ -386,14 +384,18 @@ impl CustomCall {
         Ok((starts, end))
     }
 
-    /// What the graph's rules require: as many inputs of these dtypes as the signature has.
+    /// The rules of the graph: the number and dtypes of the inputs must match the signature.
     pub(crate) fn check(&self, dtype: DType, elements: usize, inputs: &[DType]) -> Result<(), &'static str> {
         let expected = operands(self.kernel.parameters()).map(|operand| operand.dtype);
         if !expected.eq(inputs.iter().copied()) {
-            return Err("not the inputs of the kernel's signature");
+            return Err("the inputs do not match the kernel's signature");
         }
         let fits = self.packing().is_ok_and(|(_, all)| all == elements);
-        if dtype == self.kernel.output_dtype() && fits { Ok(()) } else { Err("not the kernel's outputs") }
+        if dtype == self.kernel.output_dtype() && fits {
+            Ok(())
+        } else {
+            Err("the result does not match the kernel's outputs")
+        }
     }
 }
 

@@ -1,15 +1,15 @@
-//! Kernels written by users, as operations of the graph: their signature, sources, function for the CPU and derivative.
+//! User-written kernels as operations of the graph: their signature, sources, CPU function and derivative.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `kernel` | the kernel, and a launch as an operation |
-//! | `builder` | making one, and what is checked then |
+//! | `kernel` | the definition of a kernel, and a launch as an operation |
+//! | `builder` | building and validating a kernel |
 //! | `pattern` | shapes of parameters as patterns of names and numbers |
-//! | `arguments` | tensors and numbers against the signature |
-//! | `parameters` | what machine code takes against the signature |
-//! | `host` | the function for the CPU |
+//! | `arguments` | checks of tensors and scalars against the signature |
+//! | `parameters` | checks of machine code against the signature |
+//! | `host` | the CPU function |
 //! | `gradient` | the derivative, as another kernel or as a function |
-//! | `diagnostics` | a compiler's messages with the source's lines |
+//! | `diagnostics` | compiler messages with the source lines they refer to |
 
 mod arguments;
 mod builder;

@@ -1,14 +1,14 @@
-//! What machine code takes against the signature.
+//! Checks the parameters of machine code against the signature.
 
 use super::kernel::{CustomKernel, ParameterKind};
 use crate::DType;
 
 impl CustomKernel {
-    /// Compares the signature with what machine code of CUDA C or HIP C takes: its kernels' names, each with the bytes of its
-    /// parameters in order.
+    /// Compares the signature with the machine code of CUDA C or HIP C: the names of its kernels, each with the sizes
+    /// of its parameters in bytes.
     ///
     /// # Errors
-    /// What differs, in words.
+    /// A description of the difference.
     pub fn check_parameters(&self, kernels: &[(String, Vec<usize>)]) -> Result<(), String> {
         let entry = self.entry_point();
         let Some((_, sizes)) = kernels.iter().find(|(name, _)| name == entry) else {
@@ -41,7 +41,7 @@ impl CustomKernel {
     }
 }
 
-/// The name that C gives to the type of a scalar.
+/// The C type of a scalar.
 fn in_c(dtype: DType) -> &'static str {
     match dtype {
         DType::I32 => "int",
@@ -50,7 +50,7 @@ fn in_c(dtype: DType) -> &'static str {
         DType::U64 => "unsigned long long",
         DType::F32 => "float",
         DType::F64 => "double",
-        // Scalars are not of these: the builder refuses them.
+        // The builder rejects scalars of these types.
         DType::Bool | DType::U8 | DType::U16 | DType::I8 | DType::I16 | DType::F16 | DType::BF16 => {
             dtype.name()
         }

@@ -1,8 +1,8 @@
-//! Shapes of parameters as patterns.
+//! Shape patterns of parameters.
 //!
-//! A pattern is a list of words, one an axis: a number is that extent, a name is any extent, the same wherever the name
-//! stands, `_` is any extent. One word may end with `..` and stands for any number of axes. So `"m k"`, `"k n"` and `"m n"`
-//! are a matrix product's shapes, and `"shape.."` is any shape.
+//! A pattern is a list of words, one per axis. A number is that extent. A name is any extent, which must be the same
+//! wherever the name occurs. `_` is any extent. One word may end with `..`, which matches any number of axes. For
+//! example, `"m k"`, `"k n"` and `"m n"` are the shapes of a matrix product, and `"shape.."` is any shape.
 
 use std::{collections::HashMap, fmt};
 
@@ -19,18 +19,18 @@ enum Word {
     Extent(usize),
     Any,
     Name(String),
-    /// Any number of axes, under a name if it is not empty.
+    /// Any number of axes, bound to a name unless it is empty.
     Rest(String),
 }
 
-/// What names stand for; those of several axes end with `..`.
+/// The values of names; names of several axes end with `..`.
 pub(super) type Bound = HashMap<String, Dims>;
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the mistake.
     pub(super) fn parse(text: &str) -> Result<Pattern, String> {
         let words: Vec<Word> = text.split_whitespace().map(word).collect::<Result<_, _>>()?;
         if words.iter().filter(|word| matches!(word, Word::Rest(_))).count() > 1 {
@@ -39,7 +39,7 @@ impl Pattern {
         Ok(Pattern(words))
     }
 
-    /// Every name, as it is bound; an error for words that stand for nothing in particular.
+    /// All names, as they are bound; an error for words that do not determine an extent.
     pub(super) fn names(&self) -> Result<Vec<String>, String> {
         let name = |word: &Word| match word {
             Word::Extent(_) => None,
@@ -51,7 +51,7 @@ impl Pattern {
         self.0.iter().filter_map(name).collect()
     }
 
-    /// The names that a shape of this pattern binds.
+    /// The names that matching this pattern binds.
     pub(super) fn bound_names(&self) -> impl Iterator<Item = String> {
         self.0.iter().filter_map(|word| match word {
             Word::Name(name) => Some(name.clone()),
@@ -60,7 +60,7 @@ impl Pattern {
         })
     }
 
-    /// True if the shape fits with what is bound; its names are bound then.
+    /// True if the shape matches the pattern and the bound names; binds its names.
     pub(super) fn bind(&self, shape: &[usize], bound: &mut Bound) -> bool {
         let rest = self.0.iter().position(|word| matches!(word, Word::Rest(_)));
         let single = self.0.len() - usize::from(rest.is_some());
@@ -81,7 +81,7 @@ impl Pattern {
         })
     }
 
-    /// The shape, if every name is bound.
+    /// The shape of this pattern, if all names are bound.
     pub(super) fn shape(&self, bound: &Bound) -> Option<Dims> {
         let mut shape = Dims::new();
         for word in &self.0 {
@@ -95,7 +95,7 @@ impl Pattern {
         Some(shape)
     }
 
-    /// The pattern with what its names are bound to: `(k = 4, n)`.
+    /// The pattern with the values of its bound names: `(k = 4, n)`.
     pub(super) fn describe(&self, bound: &Bound) -> String {
         let show = |name: &str, extents: &Dims| {
             let extents: Vec<String> = extents.iter().map(usize::to_string).collect();
@@ -124,7 +124,7 @@ fn word(text: &str) -> Result<Word, String> {
     let name = |name: &str| match is_identifier(name) {
         true => Ok(name.to_owned()),
         false => {
-            Err(format!("{text:?} in a shape's pattern is neither a number, a name, _ nor a name with .."))
+            Err(format!("{text:?} in a shape pattern is neither a number, a name, _ nor a name with .."))
         }
     };
     match text.strip_suffix("..") {
@@ -138,7 +138,7 @@ fn word(text: &str) -> Result<Word, String> {
     }
 }
 
-/// True for what every language takes as a name.
+/// True for valid identifiers in every language.
 pub(super) fn is_identifier(text: &str) -> bool {
     let mut bytes = text.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')

@@ -1,4 +1,4 @@
-//! Derivatives of operations that move elements.
+//! Derivatives of operations that move or select elements.
 
 use super::rule::{Call, InputGradients};
 use crate::{
@@ -7,20 +7,20 @@ use crate::{
     shape::Dims,
 };
 
-/// The permutation that undoes `order`.
+/// Applies the inverse of a permutation.
 pub(super) fn inverse_permute(g: &Formula, order: &[u8]) -> Formula {
     let mut inverse = vec![0; order.len()];
     order.iter().enumerate().for_each(|(place, &axis)| inverse[axis as usize] = place);
     g.permute(&inverse)
 }
 
-/// The adjoint of padding: the part that was not added.
+/// The adjoint of padding: removes the padding.
 pub(super) fn unpad(g: &Formula, padding: &[(usize, usize)], shape: &[usize]) -> Formula {
     let narrow = |g: Formula, axis: usize| g.narrow(axis, padding[axis].0, shape[axis]);
     (0..shape.len()).fold(g.clone(), narrow)
 }
 
-/// The adjoint of a slice: its elements at their places among zeros.
+/// The adjoint of a slice: writes the elements to their positions, among zeros.
 pub(super) fn unslice(g: &Formula, start: &[usize], step: &[isize], shape: &[usize]) -> Formula {
     g.then(|t| {
         if t.is_empty() {
@@ -45,7 +45,7 @@ pub(super) fn unslice(g: &Formula, start: &[usize], step: &[isize], shape: &[usi
     })
 }
 
-/// Zeros between the elements along `axis`, so that they lie `stride` apart.
+/// Inserts zeros between the elements along `axis`, so that they are `stride` apart.
 fn spread(g: &Formula, axis: usize, stride: usize, span: usize) -> Formula {
     g.then(|t| {
         let mut split: Dims = t.shape().into();
@@ -57,7 +57,7 @@ fn spread(g: &Formula, axis: usize, stride: usize, span: usize) -> Formula {
     })
 }
 
-/// Every part takes its own piece.
+/// Each input gets its slice of the gradient.
 pub(super) fn cat(call: &Call, axis: usize) -> Result<InputGradients> {
     let mut start = 0;
     let mut starts = Vec::with_capacity(call.inputs.len());
@@ -68,7 +68,7 @@ pub(super) fn cat(call: &Call, axis: usize) -> Result<InputGradients> {
     call.each(|i| call.gradient().narrow(axis, starts[i], call.inputs[i].shape()[axis]))
 }
 
-/// Rows that were read several times collect several gradients.
+/// Rows that were read several times accumulate their gradients.
 pub(super) fn gather(range: IndexRange, call: &Call) -> Formula {
     call.input(0).like(0.0).scatter((SUM, range), &call.input(1), &call.gradient())
 }
@@ -77,8 +77,8 @@ const SUM: ScatterMode = ScatterMode::Combine(Combine::Sum);
 
 /// The gradient of a scatter's target (position 0) or of its updates (position 2).
 ///
-/// Equals share the gradient of an extreme. The gradient of a product is exact to first order only where a row has
-/// zeros among its factors.
+/// Equal elements share the gradient of a maximum or minimum. The gradient of a product is exact only to first order
+/// where a row has zeros among its factors.
 pub(super) fn scatter(mode: ScatterMode, range: IndexRange, call: &Call, position: usize) -> Formula {
     let (x, index, updates) = (call.input(0), call.input(1), call.input(2));
     let (g, y) = (call.gradient(), call.output());
@@ -93,7 +93,7 @@ pub(super) fn scatter(mode: ScatterMode, range: IndexRange, call: &Call, positio
         }
         ScatterMode::Set if to_target => g.scatter((mode, range), &index, &updates.like(0.0)),
         ScatterMode::Set => {
-            // Only the last update of a row has reached the result.
+            // Only the last update of a row affects the result.
             let numbers = updates.narrow(1, 0, 1).iota_like(DType::I64, 0);
             let last = x.narrow(1, 0, 1).iota_like(DType::I64, 0).scatter(
                 (ScatterMode::Set, range),

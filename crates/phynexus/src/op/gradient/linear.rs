@@ -1,5 +1,5 @@
-//! Derivatives of products, convolutions and pooling. A convolution and its gradients are one bilinear form solved for
-//! each of its three places, so they are closed under differentiation; so are sum pooling and its adjoint.
+//! Derivatives of products, convolutions and pooling. A convolution and its gradients are one bilinear form, solved for
+//! each of its three operands, so they are closed under differentiation. So are sum pooling and its adjoint.
 
 use super::{reduction::scatter_along, rule::Call};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     shape::{Dims, element_count},
 };
 
-/// The gradient of one factor of a matrix product, which may round its factors to TF32 if the product may.
+/// The gradient of a factor of a matrix product. It may round its factors to TF32 if the product may.
 pub(in crate::op) fn dot(call: &Call, position: usize, may_round: bool) -> Formula {
     // The product may be wider than its factors (16-bit factors, a float32 product).
     let dtype = call.output.dtype();
@@ -18,7 +18,8 @@ pub(in crate::op) fn dot(call: &Call, position: usize, may_round: bool) -> Formu
     product.cast(own)
 }
 
-/// The gradient of one operand of a convolution or of one of its gradients, which may round factors as that may.
+/// The gradient of an operand of a convolution or of one of its gradients. It may round its factors to TF32 if they
+/// may.
 pub(in crate::op) fn conv(
     kind: ConvKind,
     geometry: &Geometry,
@@ -43,7 +44,7 @@ pub(in crate::op) fn conv(
     }
 }
 
-/// The gradient of a pooling's operand.
+/// The gradient of a pooling operand.
 pub(super) fn pool(kind: PoolKind, geometry: &Geometry, call: &Call) -> Formula {
     let (x, g) = (&call.inputs[0], call.gradient);
     let record = |kind: PoolKind, dtype, shape: &[usize], operand: &Term| {

@@ -1,5 +1,5 @@
-//! Gradient rules, graph to graph: a table from each operation to the operations of its derivative, which fuse, print and
-//! differentiate again like any other; and whether this thread records gradients.
+//! Gradient rules, graph to graph: a table that maps each operation to the operations of its derivative, which can be
+//! fused, printed and differentiated like any other. Also the per-thread switch for recording gradients.
 
 mod indexing;
 pub(super) mod linear;
@@ -12,24 +12,24 @@ thread_local! {
     static ENABLED: Cell<bool> = const { Cell::new(true) };
 }
 
-/// True unless a [`no_grad`] guard lives on this thread.
+/// True unless this thread has disabled gradients, for example with [`no_grad`].
 pub fn is_enabled() -> bool {
     ENABLED.get()
 }
 
-/// While the guard lives, operations recorded by this thread take no part in gradients.
+/// Disables gradients for operations that this thread records, until the guard is dropped.
 #[must_use = "gradients are off only while the guard lives"]
 pub fn no_grad() -> GradientMode {
     record_gradients(false)
 }
 
-/// While the guard lives, operations recorded by this thread take part in gradients exactly if `enabled`.
+/// Enables or disables gradients for operations that this thread records, until the guard is dropped.
 #[must_use = "the mode holds only while the guard lives"]
 pub fn record_gradients(enabled: bool) -> GradientMode {
     GradientMode { before: ENABLED.replace(enabled), thread_bound: PhantomData }
 }
 
-/// A guard that restores, when dropped, whether this thread records gradients. See [`no_grad`].
+/// Restores the previous mode when dropped. See [`no_grad`].
 pub struct GradientMode {
     before: bool,
     thread_bound: PhantomData<*const ()>,

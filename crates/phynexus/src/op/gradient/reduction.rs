@@ -7,7 +7,7 @@ use crate::{
     shape::{Dims, element_count},
 };
 
-/// The adjoint of `Expand`: sums over the axes that were stretched from 1.
+/// The adjoint of `Expand`: sums over the axes that were expanded from 1.
 pub(super) fn sum_to(g: &Formula, shape: &[usize]) -> Formula {
     g.then(|t| {
         let stretched = (0..shape.len()).filter(|&axis| shape[axis] == 1 && t.shape()[axis] != 1);
@@ -16,7 +16,7 @@ pub(super) fn sum_to(g: &Formula, shape: &[usize]) -> Formula {
     })
 }
 
-/// The gradient of a reduction's operand.
+/// The gradient of the operand of a reduction.
 pub(super) fn reduce(combine: Combine, axes: Axes, call: &Call) -> Formula {
     let x = call.input(0);
     let shape = call.inputs[0].shape();
@@ -24,7 +24,8 @@ pub(super) fn reduce(combine: Combine, axes: Axes, call: &Call) -> Formula {
     match combine {
         Combine::Sum => g,
         Combine::Max | Combine::Min => {
-            // Equals share it. Over all axes NaNs are equals; else they leave nobody to share.
+            // Equal elements share the gradient. If all axes are reduced, NaNs count as equal; otherwise a NaN has no
+            // equals, and the gradients become NaN.
             let equal = x.eq(&y.expand(shape));
             let whole = (0..shape.len()).all(|axis| axes.contains(axis));
             let chosen = if whole { equal.or(&x.is_nan()) } else { equal };
@@ -34,7 +35,8 @@ pub(super) fn reduce(combine: Combine, axes: Axes, call: &Call) -> Formula {
         }
         Combine::Prod if is_enabled() => g * others_along(&x, axes, shape),
         Combine::Prod => {
-            // Without zeros the others' product is y / x. With one zero only its own is not 0; with more, none is.
+            // Without zeros, the product of the others is y / x. With one zero, only the zero's own is nonzero; with
+            // more, none is.
             let zero = x.eq(&x.like(0.0));
             let zeros = zero.cast(DType::I64).sum(axes);
             let nonzero = zero.choose(&x.like(1.0), &x);
@@ -47,8 +49,8 @@ pub(super) fn reduce(combine: Combine, axes: Axes, call: &Call) -> Formula {
     }
 }
 
-/// The product of the other elements along `axes`, for every element: exact with zeros, and so are its derivatives.
-/// It holds n elements for each of the n factors, so it serves only where the gradient is to be differentiated again.
+/// For every element, the product of the other elements along `axes`. It and its derivatives are exact even with zeros.
+/// It needs n elements for each of the n factors, so it is used only if the gradient is differentiated again.
 fn others_along(x: &Formula, axes: Axes, shape: &[usize]) -> Formula {
     let rank = shape.len();
     let (kept, reduced): (Vec<usize>, Vec<usize>) = (0..rank).partition(|&axis| !axes.contains(axis));
@@ -72,15 +74,15 @@ fn without_diagonal(matrices: &Formula) -> Formula {
     })
 }
 
-/// The gradient of a scan's operand.
+/// The gradient of the operand of a scan.
 pub(super) fn scan(combine: Combine, axis: usize, reverse: bool, call: &Call) -> Formula {
     let (g, x) = (call.gradient(), call.input(0));
     match combine {
         Combine::Sum => g.scan(Combine::Sum, axis, !reverse),
         Combine::Prod if is_enabled() => running_product_exact(axis, reverse, call),
         Combine::Prod => {
-            // dL/dx_i = sum over k from i on of g_k y_k / x_i. Up to the first zero that is safe; at the first zero
-            // the sum is taken with 1 in its place; after it every product keeps a zero.
+            // dL/dx_i = sum over k >= i of g_k y_k / x_i. This is safe before the first zero. At the first zero, the
+            // sum is computed with 1 in its place. After it, every product contains a zero.
             let zero = x.eq(&x.like(0.0));
             let zeros = zero.cast(DType::I64).scan(Combine::Sum, axis, reverse);
             let before = zeros.eq(&zeros.like(0i64));
@@ -95,8 +97,8 @@ pub(super) fn scan(combine: Combine, axis: usize, reverse: bool, call: &Call) ->
     }
 }
 
-/// As for the running product, by the `n` by `n` table of products without one factor: exact with zeros, and so are
-/// its derivatives.
+/// The gradient of a cumulative product, from the `n` by `n` table of products without one factor. It and its
+/// derivatives are exact even with zeros.
 fn running_product_exact(axis: usize, reverse: bool, call: &Call) -> Formula {
     let shape = call.inputs[0].shape();
     let (rank, n) = (shape.len(), shape[axis]);
@@ -116,7 +118,7 @@ fn running_product_exact(axis: usize, reverse: bool, call: &Call) -> Formula {
     sum.reshape(&moved).permute(&back)
 }
 
-/// The gradient of a running extreme goes to the element that holds it, the latest of equals.
+/// The gradient of a cumulative extreme goes to the element that provides it, the last of equal ones.
 fn running_extreme(axis: usize, reverse: bool, call: &Call) -> Formula {
     let x = call.input(0);
     let holds = x.eq(&call.output()).or(&x.is_nan());
@@ -129,7 +131,8 @@ fn running_extreme(axis: usize, reverse: bool, call: &Call) -> Formula {
     scatter_along(&call.gradient(), &holder, axis, call.inputs[0].shape())
 }
 
-/// Zeros of `shape` with `values` added at `positions` along `axis`, which are in range; other coordinates stay.
+/// Zeros of `shape` with `values` added at `positions` along `axis`, which must be in range. The other coordinates are
+/// kept.
 pub(super) fn scatter_along(values: &Formula, positions: &Formula, axis: usize, shape: &[usize]) -> Formula {
     let flat = flat_positions(positions, axis, shape);
     values.then(|v| {
@@ -139,11 +142,11 @@ pub(super) fn scatter_along(values: &Formula, positions: &Formula, axis: usize, 
     })
 }
 
-/// Positions along `axis` of a tensor of `shape` as positions among all its elements, in one dimension.
+/// Converts positions along `axis` of a tensor of `shape` to flat positions, as a vector.
 fn flat_positions(positions: &Formula, axis: usize, shape: &[usize]) -> Formula {
     positions.then(|p| {
         if p.rank() != shape.len() {
-            return Err(Error::internal("scatter_along", "positions and target differ in rank"));
+            return Err(Error::internal("scatter_along", "positions and target have different ranks"));
         }
         let index = Formula::of(p);
         let mut flat = index.like(0i64);

@@ -1,26 +1,26 @@
-//! One value, one number: a graph evaluated with any of its nodes held, read early or let go has the values, and its
-//! leaves the gradients, of the same graph evaluated one operation at a time.
+//! Consistency: a graph evaluated with any of its nodes held, read early or dropped has the same values and gradients
+//! as the same graph evaluated one operation at a time.
 
 use super::{Case, Choice};
 use crate::{DType, Error, Result, Tensor, device::Device, op::Op, schedule};
 
-/// Bytes of the outputs, then of the gradients of the leaves.
+/// The bytes of the outputs, then of the leaf gradients.
 type Values = Vec<(String, DType, Vec<u8>)>;
 
 const GRADIENT: &str = "gradient";
 
-/// Runs the case one operation at a time, and then as one graph with random nodes held and read early, and compares all
-/// outputs and gradients bit by bit (any NaN equals any other). `None` if they are equal.
+/// Runs the case one operation at a time, then as one graph with random nodes held and read early, and compares all
+/// outputs and gradients bit by bit (all NaNs are equal). Returns `None` if they are equal.
 ///
 /// # Errors
-/// Those of the device, unless both ways give the same one.
+/// Errors of the device, unless both runs give the same one.
 pub fn inconsistency(case: &Case, device: Device, seed: u64) -> Result<Option<String>> {
     let mut choice = Choice::new(seed);
     let expected = {
         let _eager = schedule::eager();
         run(case, device, &mut Way { read: 0, hold: 1, choice: choice.clone() })
     };
-    // All held, some, none; some read early.
+    // Hold all, some or none; read some early.
     let hold = choice.of(&[1, 2, 3, usize::MAX, usize::MAX]);
     let read = choice.of(&[0, 0, 4, 8]);
     let actual = run(case, device, &mut Way { read, hold, choice });
@@ -33,11 +33,11 @@ pub fn inconsistency(case: &Case, device: Device, seed: u64) -> Result<Option<St
     }
 }
 
-/// How a graph is run.
+/// How to run a graph.
 struct Way {
-    /// One in so many nodes is evaluated when it is recorded; 0 for none.
+    /// One in `read` nodes is evaluated when it is recorded; 0 for none.
     read: usize,
-    /// One in so many nodes is held until the end.
+    /// One in `hold` nodes is kept until the end.
     hold: usize,
     choice: Choice,
 }
@@ -49,7 +49,7 @@ fn run(case: &Case, device: Device, way: &mut Way) -> Result<Values> {
         leaves.push(if leaf.dtype().is_float() { leaf.with_grad()? } else { leaf });
     }
     let mut given = leaves.iter();
-    // How many nodes have yet to read each node: an operand is let go with its last one, as in a program.
+    // The remaining uses of each node: an operand is dropped after its last use, as in a program.
     let mut unread = vec![0usize; case.ir.nodes.len()];
     case.ir.nodes.iter().flat_map(|n| &n.inputs).for_each(|&i| unread[i as usize] += 1);
     case.ir.outputs.iter().for_each(|&o| unread[o as usize] += 1);
@@ -63,7 +63,7 @@ fn run(case: &Case, device: Device, way: &mut Way) -> Result<Values> {
             op => {
                 let operands: Vec<&Tensor> =
                     node.inputs.iter().filter_map(|&i| nodes[i as usize].as_ref()).collect();
-                // Which NaN a result is, sign and payload, is not defined.
+                // The sign and payload of a NaN result are unspecified.
                 let one_nan = match (op, operands.as_slice()) {
                     (Op::Bitcast, [x]) if x.dtype().is_float() => Some(x.masked_fill(&x.isnan()?, f64::NAN)?),
                     _ => None,
@@ -136,7 +136,7 @@ fn difference(expected: &Values, actual: &Values) -> Option<String> {
         let size = dtype.size();
         let number = |bytes: &[u8]| crate::dtype::read_scalars(bytes, *dtype)[0].as_f64();
         let is_nan = |bytes: &[u8]| dtype.is_float() && number(bytes).is_nan();
-        // Where gradients of slices are put side by side rather than added, a negative zero keeps its sign.
+        // Gradients of slices may be concatenated rather than added, which preserves negative zeros.
         let is_zero = |bytes: &[u8]| name.starts_with(GRADIENT) && dtype.is_float() && number(bytes) == 0.0;
         let same = |a: &[u8], b: &[u8]| a == b || is_nan(a) && is_nan(b) || is_zero(a) && is_zero(b);
         let mut pairs = expected.chunks(size).zip(actual.chunks(size));

@@ -1,5 +1,5 @@
-//! Random graphs: chains of operations on a few leaves, with the shapes that go wrong (empty, size one, broadcast,
-//! strided) and every dtype.
+//! Random graphs: chains of operations on a few leaves, with error-prone shapes (empty, size one, broadcast, strided)
+//! and every dtype.
 
 mod products;
 
@@ -16,16 +16,16 @@ use crate::{
     shape::{Dims, element_count},
 };
 
-/// Nodes stay below this many elements, so that the oracle is quick.
+/// The maximum number of elements of a node, which keeps the oracle fast.
 const GREATEST: usize = 6000;
 
-/// A graph of up to `operations` operations, the same for the same seed.
+/// A graph of up to `operations` operations, determined by the seed.
 pub fn random_case(seed: u64, operations: usize) -> Case {
     random(seed, operations, &DType::FLOATS, false)
 }
 
-/// As [`random_case`], with most of the leaves of these dtypes, with matrices of many rows and columns, and with reshapes
-/// whose sizes do not nest. (Some compilers take minutes for the indices that follow from many of those.)
+/// As [`random_case`], but most leaves have these dtypes, and there are matrices with many rows and columns and
+/// reshapes whose sizes do not nest. (Some compilers take minutes for the indices that many such reshapes produce.)
 pub fn random_case_of(seed: u64, operations: usize, dtypes: &'static [DType]) -> Case {
     random(seed, operations, dtypes, true)
 }
@@ -55,7 +55,7 @@ struct Builder {
     choice: Choice,
     values: Values,
     dtypes: &'static [DType],
-    /// True if there are matrices of many rows and columns, and reshapes whose sizes do not nest.
+    /// True for matrices with many rows and columns, and reshapes whose sizes do not nest.
     crosses: bool,
 }
 
@@ -65,7 +65,7 @@ impl Builder {
     }
 
     fn shape(&mut self) -> Dims {
-        // Sums over either axis of the last two are done by several members on a GPU.
+        // On a GPU, several invocations share each sum over either of the last two axes.
         match self.choice.below(if self.crosses { 14 } else { 12 }) {
             0 => smallvec![],
             1 => smallvec![0],
@@ -111,7 +111,7 @@ impl Builder {
         self.case.ir.node(id).len()
     }
 
-    /// A node, one of the latest more often than not.
+    /// A random node, most often a recent one.
     fn any(&mut self) -> u32 {
         let count = self.case.ir.nodes.len();
         let back =
@@ -119,7 +119,7 @@ impl Builder {
         (count - 1 - back) as u32
     }
 
-    /// A node of this dtype and shape: one that exists, broadcast if need be, else a constant or a leaf.
+    /// A node of this dtype and shape: an existing one, broadcast if needed, otherwise a constant or a leaf.
     fn partner(&mut self, dtype: DType, shape: &[usize]) -> u32 {
         let fits = |node: &crate::op::ir::IrNode| {
             let rank = node.shape.len();
@@ -224,7 +224,7 @@ impl Builder {
         self.push(Op::Binary(op), op.result(dtype), &shape, &inputs);
     }
 
-    /// Elementwise work on the latest node, through reshapes that do not nest among others.
+    /// Elementwise operations on the latest node, including reshapes that do not nest.
     fn follow(&mut self) {
         for _ in 0..self.choice.below(if self.crosses { 5 } else { 4 }) {
             let latest = self.case.ir.nodes.len() as u32 - 1;
@@ -256,7 +256,7 @@ impl Builder {
         self.push(if bits { Op::Bitcast } else { Op::Cast }, to, &shape, &[x]);
     }
 
-    /// A reduction, often put back over its operand as softmax and norms do.
+    /// A reduction, often combined with its operand again as in softmax and norms.
     fn reduce(&mut self, x: u32) {
         let (dtype, shape) = (self.dtype_of(x), self.shape_of(x));
         let combine =
@@ -332,7 +332,7 @@ impl Builder {
         }
     }
 
-    /// Start, size and step of a slice of an axis of `d` elements.
+    /// A random slice of an axis of `d` elements: start, size and step.
     fn slice_of(&mut self, d: usize) -> (usize, usize, isize) {
         if d == 0 || self.choice.one_in(8) {
             return (0, 0, 1);
@@ -348,7 +348,7 @@ impl Builder {
         let count = element_count(shape);
         match self.choice.below(if self.crosses { 5 } else { 3 }) {
             0 => smallvec![count],
-            // Of [4, 6] becomes [3, 8]: no axis is a product or a part of others.
+            // [4, 6] becomes [3, 8]: no axis is a product or a factor of the others.
             1 | 2 if self.crosses && count > 1 => {
                 let divisors: SmallVec<[usize; 32]> =
                     (1..=count).filter(|d| count.is_multiple_of(*d)).collect();
@@ -386,7 +386,7 @@ impl Builder {
             }
             2 => {
                 let descending = self.choice.one_in(2);
-                // Long rows of computed floats overlap in their bounds; the order is then left open anyway.
+                // The bounds of computed floats in long rows overlap, which would leave the order undetermined.
                 if shape.last().is_some_and(|&width| width <= 64) {
                     self.push(Op::ArgSort { descending }, DType::I64, &shape, &[x]);
                 }
@@ -402,7 +402,7 @@ impl Builder {
         }
     }
 
-    /// Gather or scatter of the rows of a matrix.
+    /// A gather or scatter of matrix rows.
     fn rows(&mut self, x: u32) {
         let (dtype, len) = (self.dtype_of(x), self.len_of(x));
         if len == 0 {
@@ -432,7 +432,7 @@ impl Builder {
         }
     }
 
-    /// A convolution or a pooling of the operand as one plane.
+    /// A convolution or pooling of the operand as a single plane.
     fn window(&mut self, x: u32) {
         let (dtype, len) = (self.dtype_of(x), self.len_of(x));
         if len == 0 || len > 1500 || dtype == DType::Bool {

@@ -1,4 +1,4 @@
-//! Generated cases: a graph, its leaves' values and how they lie in memory.
+//! Generated cases: a graph, the values of its leaves, and their memory layouts.
 
 mod consistency;
 mod graph;
@@ -26,18 +26,18 @@ use crate::{
 pub struct CaseLeaf {
     /// The values.
     pub values: OracleArray,
-    /// Where they lie in a buffer.
+    /// Their layout in a buffer.
     pub layout: Layout,
 }
 
 impl CaseLeaf {
-    /// Laid out row-major.
+    /// A leaf in row-major layout.
     pub fn contiguous(values: OracleArray) -> CaseLeaf {
         let layout = Layout::contiguous(&values.shape);
         CaseLeaf { values, layout }
     }
 
-    /// Laid out with the axes in another order, gaps, an offset, and some axes backwards.
+    /// A leaf with permuted axes, gaps, an offset, and some reversed axes.
     pub fn scattered(values: OracleArray, choice: &mut Choice) -> CaseLeaf {
         let rank = values.shape.len();
         let mut layout = Layout::contiguous(&values.shape);
@@ -57,10 +57,10 @@ impl CaseLeaf {
         CaseLeaf { values, layout }
     }
 
-    /// The leaf on a device.
+    /// Uploads the leaf to a device.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn upload(&self, device: Device) -> Result<Tensor> {
         let size = self.values.dtype.size();
         let place = |at: &[usize]| {
@@ -82,7 +82,7 @@ impl CaseLeaf {
 /// A graph with values for its leaves.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it tests, or the seed it was made from.
+    /// The subject of the test, or the seed.
     pub name: String,
     /// The graph.
     pub ir: Ir,
@@ -122,7 +122,7 @@ impl Case {
     pub fn pruned(&self) -> Case {
         let mut needed = vec![false; self.ir.nodes.len()];
         self.ir.outputs.iter().for_each(|&o| needed[o as usize] = true);
-        // Operands have smaller ids, so one walk from the end reaches all.
+        // Operands have smaller ids, so a single backward walk reaches all of them.
         for id in (0..needed.len()).rev() {
             if needed[id] {
                 self.ir.nodes[id].inputs.iter().for_each(|&i| needed[i as usize] = true);
@@ -146,7 +146,7 @@ impl Case {
 }
 
 impl fmt::Display for Case {
-    /// The graph, a node a line, and the values of small leaves.
+    /// The graph, one node per line, and the values of small leaves.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.name)?;
         let mut slots = self.leaves.iter();
@@ -182,7 +182,7 @@ mod tests {
         schedule::execute_ir,
     };
 
-    /// What went wrong, if anything did.
+    /// Runs the case and describes the failure, if any.
     fn run(case: &Case) -> Option<String> {
         let device = crate::oracle::reference_device();
         let work = || -> Result<Option<String>> {
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// The oracle's own kernels, run as the scheduler groups them: this tests the scheduler.
+    /// Runs the oracle's own kernels as the scheduler groups them, which tests the scheduler.
     #[test]
     fn planned_random_graphs_mean_what_the_graph_means() {
         let mut failures = Vec::new();

@@ -13,7 +13,7 @@ use crate::{DType, shape::element_count};
 pub struct Choice(u64);
 
 impl Choice {
-    /// The sequence of this seed.
+    /// Starts the sequence of this seed.
     pub fn new(seed: u64) -> Choice {
         Choice(seed)
     }
@@ -26,12 +26,12 @@ impl Choice {
         z ^ z >> 31
     }
 
-    /// One of `0..n`; 0 if there is none.
+    /// A number in `0..n`; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         if n == 0 { 0 } else { (self.bits() % n as u64) as usize }
     }
 
-    /// True once in `n` times.
+    /// True with probability 1 / `n`.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
@@ -41,24 +41,24 @@ impl Choice {
         items[self.below(items.len())]
     }
 
-    /// From -1 to 1.
+    /// A number between -1 and 1.
     fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
 }
 
-/// What values a leaf holds.
+/// The distribution of a leaf's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// Small numbers of both signs, as networks have them.
+    /// Small numbers of both signs, typical of networks.
     Tame,
     /// Small numbers above zero.
     Positive,
-    /// Among them NaN, infinities, both zeros, subnormals and the extremes of the type.
+    /// Includes NaN, infinities, both zeros, subnormals and the extremes of the dtype.
     Special,
 }
 
-/// A leaf of random values.
+/// A leaf with random values.
 pub fn random_array(choice: &mut Choice, values: Values, dtype: DType, shape: &[usize]) -> OracleArray {
     let element =
         |_| if dtype.is_float() { float(choice, values, dtype) } else { whole(choice, values, dtype) };
@@ -89,7 +89,7 @@ fn float(choice: &mut Choice, values: Values, dtype: DType) -> Number {
         Values::Special if choice.one_in(3) => choice.of(&special),
         Values::Special => choice.unit() * 2f64.powi(choice.below(24) as i32 - 12),
         Values::Positive => choice.unit().abs() * 2.0 + 0.05,
-        // Whole numbers often, so that equal values occur.
+        // Often integers, so that equal values occur.
         Values::Tame if choice.one_in(4) => (choice.unit() * 4.0).round(),
         Values::Tame => choice.unit() * 2.0,
     };
@@ -130,7 +130,7 @@ pub fn random_sorted(choice: &mut Choice, dtype: DType, count: usize) -> OracleA
         Number::Undetermined => 0.0,
     };
     array.elements.sort_by(|a, b| key(a).total_cmp(&key(b)));
-    // -0 before +0 is a matter of bits, not of order: make all zeros one.
+    // The order of -0 and +0 is not defined by comparison: make all zeros positive.
     for element in &mut array.elements {
         if key(element) == 0.0 && dtype.is_float() {
             *element = from_scalar(crate::Scalar::Float(0.0));

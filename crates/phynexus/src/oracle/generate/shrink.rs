@@ -1,10 +1,10 @@
-//! Making a failing case small enough to read.
+//! Shrinks failing cases.
 
 use super::{Case, CaseLeaf};
 use crate::oracle::{OracleArray, evaluate_nodes};
 
-/// The smallest case found that still fails: one output, as early in the graph as possible, behind as few operations as
-/// possible (an operation that is not to blame becomes a leaf with its values).
+/// The smallest case found that still fails: one output, as early in the graph as possible, with as few operations as
+/// possible. Operations that are not needed for the failure become leaves with their values.
 pub fn shrink(case: &Case, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
     let mut smallest = case.pruned();
     for id in 0..case.ir.nodes.len() as u32 {
@@ -16,7 +16,7 @@ pub fn shrink(case: &Case, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
             break;
         }
     }
-    // Where it takes several outputs to fail, those that it does not take.
+    // If the failure needs several outputs, remove those that it does not need.
     let mut output = smallest.ir.outputs.len();
     while output > 0 && smallest.ir.outputs.len() > 1 {
         output -= 1;
@@ -27,7 +27,7 @@ pub fn shrink(case: &Case, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
             smallest = candidate;
         }
     }
-    // Later operations first: cutting one removes all that only it needed.
+    // Later operations first: cutting one also removes the operations that only it needed.
     let mut id = smallest.ir.nodes.len();
     while id > 0 {
         id -= 1;

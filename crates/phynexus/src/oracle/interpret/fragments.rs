@@ -1,4 +1,4 @@
-//! Work on fragments, and the copies that feed it.
+//! Operations on fragments, and the copies that feed them.
 
 use super::*;
 
@@ -18,7 +18,7 @@ impl Group<'_> {
             .ok_or_else(|| broken(kernel, "a fragment is read before it is written"))
     }
 
-    /// What is copied is seen when it is waited for: as late as a device may do it.
+    /// Copied data becomes visible when the copy is awaited, which is the latest a device may do it.
     pub(super) fn async_copy(&mut self, copy: &AsyncCopy, invocation: usize) -> Result<()> {
         match copy {
             AsyncCopy::Begin { from, to } => {
@@ -92,7 +92,7 @@ impl Group<'_> {
     }
 }
 
-/// The nearest number of TF32, of two equally near the one further from 0: how factors of `float32` are taken.
+/// Rounds a `float32` factor to the nearest TF32 number, ties away from zero.
 fn rounded_to_tf32(number: Scalar) -> Scalar {
     const DROPPED: u32 = 13;
     let float = number.as_f64() as f32;

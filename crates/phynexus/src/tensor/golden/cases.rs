@@ -1,9 +1,9 @@
-//! The cases: each computes what `make_golden.py` asked NumPy, SciPy and PyTorch for under the same name.
+//! The cases. Each computes what `make_golden.py` computes under the same name with NumPy, SciPy or PyTorch.
 
 use super::{Combine, DType, Device, IndexSpec, Result, Tensor};
 
-/// Asserts the answers to lines of `golden.txt`; `values` computes a tensor's elements, or `None` where more than one
-/// answer is right.
+/// Checks the results of the lines of `golden.txt`. `values` computes a tensor's elements, or `None` if one has several
+/// valid values.
 pub(super) fn check<'a>(
     lines: impl Iterator<Item = &'a str>,
     device: Device,
@@ -21,7 +21,7 @@ pub(super) fn check<'a>(
     assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// What is wrong with the answer to a line.
+/// The difference between the result of a line and its expected value, if any.
 fn failure(
     line: &str,
     device: Device,
@@ -36,7 +36,7 @@ fn failure(
         return Ok(Some(format!("{tensor:?} instead of {dtype} {shape:?}")));
     }
     let Some(actual) = values(&tensor)? else {
-        return Ok(Some("more than one answer is right: choose other inputs".to_owned()));
+        return Ok(Some("the result is not unique: choose other inputs".to_owned()));
     };
     let same = actual.len() == expected.len() && actual.iter().zip(&expected).all(|(&a, &e)| close(a, e));
     Ok((!same).then(|| format!("{actual:?} instead of {expected:?}")))
@@ -47,7 +47,7 @@ fn close(actual: f64, expected: f64) -> bool {
     actual == expected || (actual.is_nan() && expected.is_nan()) || (actual - expected).abs() <= tolerance
 }
 
-/// The inputs, as the script makes them: multiples of 1/16 between -3.125 and 3.125, or whole numbers.
+/// Inputs as the script creates them: multiples of 1/16 between -3.125 and 3.125, or integers.
 fn ramp(device: Device, shape: &[usize], dtype: DType, seed: usize) -> Result<Tensor> {
     let whole = (0..shape.iter().product()).map(|i: usize| ((i * 37 + seed * 11) % 101) as f32 - 50.0);
     let values: Vec<f32> = match dtype {
@@ -58,7 +58,7 @@ fn ramp(device: Device, shape: &[usize], dtype: DType, seed: usize) -> Result<Te
     Tensor::from_slice(&values, shape, device)?.to_dtype(dtype)
 }
 
-/// The tensors that most cases use.
+/// The tensors that most cases share.
 struct Inputs {
     device: Device,
     x: Tensor,
@@ -79,7 +79,7 @@ impl Inputs {
         let float = |shape: &[usize], seed| ramp(device, shape, DType::F32, seed);
         let x = float(&[3, 4], 0)?;
         let special = [0.0, -0.0, 1.0, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 0.5];
-        // A mask read at the call must be data where the device is the oracle.
+        // A mask that is read immediately must be data, since the null device computes nothing.
         let above: Vec<bool> = (0..12).map(|i| (i * 37 % 101) as f32 - 50.0 > 8.0).collect();
         Ok(Inputs {
             device,
@@ -105,13 +105,13 @@ impl Inputs {
         Tensor::from_slice(values, shape, self.device)
     }
 
-    /// Whole numbers with equals among them, then a NaN and a greater number.
+    /// Integers with ties, then a NaN and a greater number.
     fn steps(&self) -> Result<Tensor> {
         let end = Tensor::from_slice(&[f32::NAN, 9.0], &[2], self.device)?;
         Tensor::cat(&[&self.x.div_scalar(2)?.floor()?.reshape(&[12])?, &end], 0)
     }
 
-    /// Positions as a part of an index.
+    /// A component of an index that selects these positions.
     fn at(&self, values: &[i64]) -> Result<IndexSpec> {
         Ok(IndexSpec::Tensor(self.indices(values, &[values.len()])?))
     }
@@ -121,7 +121,7 @@ fn slice(start: impl Into<Option<i64>>, stop: impl Into<Option<i64>>, step: i64)
     IndexSpec::Slice { start: start.into(), stop: stop.into(), step }
 }
 
-/// The result of the case of this name; `None` if there is none.
+/// The result of the case with this name; `None` if there is no such case.
 fn run(name: &str, device: Device) -> Result<Option<Tensor>> {
     let inputs = Inputs::new(device)?;
     for family in [elementwise, movement, reductions, products, indexing, order_and_structure] {

@@ -1,5 +1,5 @@
-//! The methods against NumPy, SciPy and PyTorch, by way of the oracle: what a method records means what they compute.
-//! The devices' own tests run the same cases.
+//! Compares the methods with NumPy, SciPy and PyTorch by evaluating the recorded graphs with the oracle. The devices'
+//! own tests run the same cases.
 
 mod cases;
 mod random;
@@ -17,10 +17,10 @@ use crate::{
 
 const GOLDEN: &str = include_str!("golden.txt");
 
-/// Computed at the call from pending work, for which a device that computes is needed.
+/// These compute pending work immediately, which the null device cannot do.
 const NEED_A_DEVICE: [&str; 3] = ["unique_values", "unique_inverse", "unique_counts"];
 
-/// The graph behind a tensor; nodes that have their data are leaves.
+/// The graph that a tensor depends on, with computed nodes as leaves.
 fn graph(tensor: &Tensor) -> Result<(Ir, Vec<OracleArray>)> {
     let (mut ir, mut leaves, mut known) = (Ir::default(), Vec::new(), HashMap::new());
     let mut nodes = BTreeSet::new();
@@ -32,7 +32,7 @@ fn graph(tensor: &Tensor) -> Result<(Ir, Vec<OracleArray>)> {
             found.insert(node.number, node);
         }
     }
-    // Operands have smaller numbers.
+    // Operands have smaller numbers, so this order is topological.
     for number in nodes {
         let node = &found[&number];
         let signature = &node.signature;
@@ -47,7 +47,7 @@ fn graph(tensor: &Tensor) -> Result<(Ir, Vec<OracleArray>)> {
     Ok((ir, leaves))
 }
 
-/// The bytes of data in any layout.
+/// The elements as row-major bytes, from any layout.
 fn row_major(storage: &crate::device::Storage, node: &Node) -> Result<Vec<u8>> {
     let size = node.signature.dtype.size();
     let mut whole = vec![0; storage.buffer.size()];
@@ -64,7 +64,7 @@ fn row_major(storage: &crate::device::Storage, node: &Node) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What the oracle computes; `None` where more than one answer is right.
+/// The values that the oracle computes; `None` if an element has several valid values.
 fn values_of(tensor: &Tensor) -> Result<Option<Vec<f64>>> {
     let (ir, leaves) = graph(tensor)?;
     let value = |number: &Number| match number {

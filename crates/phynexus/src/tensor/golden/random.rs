@@ -1,4 +1,4 @@
-//! Random tensors have the distributions that they claim, within what the seed's draw must keep to.
+//! Random tensors have their specified distributions, within bounds that these fixed seeds satisfy.
 
 use super::{null_device, values_of};
 use crate::{DType, Tensor, tensor::Generator};

@@ -1,35 +1,35 @@
-//! Activations. Slopes at kinks are PyTorch's; NaN stays NaN.
+//! Activation functions. Derivatives at kinks are PyTorch's; NaN is propagated.
 
 use crate::{DType, Error, Result, Scalar, Tensor, op::Composite, shape::normalize_axis};
 
-/// How [`Tensor::gelu`] computes the normal distribution function.
+/// How [`Tensor::gelu`] computes the cumulative normal distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum GeluApproximation {
-    /// By the error function.
+    /// With the error function.
     #[default]
     None,
-    /// By a tanh, within 5e-4.
+    /// With a tanh approximation, within 5e-4.
     Tanh,
 }
 
-/// `selu`'s constants (Klambauer et al., 2017, to double precision).
+/// The constants of `selu` (Klambauer et al., 2017) in double precision.
 const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 
-/// Beyond it softplus is the identity in every dtype.
+/// Above this, softplus is the identity in every dtype.
 const EXACT_THRESHOLD: f64 = 50.0;
 
 impl Tensor {
     /// `exp(x) / sum(exp(x))` along `dim`. 16-bit floats are computed in `float32`.
     ///
     /// # Errors
-    /// [`Error::DType`] unless the tensor is of floats.
+    /// [`Error::DType`] unless the dtype is a float.
     pub fn softmax(&self, dim: i64) -> Result<Tensor> {
         let axis = normalize_axis("softmax", dim, self.shape())?;
         Composite::Softmax { axis }.apply(&[self])
     }
 
-    /// The logarithm of [`Tensor::softmax`], without its rounding.
+    /// The logarithm of [`Tensor::softmax`], computed without rounding the softmax.
     pub fn log_softmax(&self, dim: i64) -> Result<Tensor> {
         let axis = normalize_axis("log_softmax", dim, self.shape())?;
         Composite::LogSoftmax { axis }.apply(&[self])
@@ -50,7 +50,7 @@ impl Tensor {
         Composite::Silu.apply(&[self])
     }
 
-    /// `log(1 + exp(beta * x)) / beta`, and x itself where `beta * x` exceeds `threshold` (PyTorch's defaults: 1 and 20).
+    /// `log(1 + exp(beta * x)) / beta`, and x where `beta * x` exceeds `threshold` (PyTorch's defaults: 1 and 20).
     ///
     /// # Errors
     /// [`Error::Argument`] unless beta is positive.
@@ -72,7 +72,7 @@ impl Tensor {
         self.neg()?.softplus(1.0, EXACT_THRESHOLD)?.neg()
     }
 
-    /// `x` limited to `min_val..=max_val`; the slope is 0 at both and outside.
+    /// x clamped to `min_val..=max_val`. The derivative is 0 at both bounds and outside.
     pub fn hardtanh(&self, min_val: f64, max_val: f64) -> Result<Tensor> {
         if min_val > max_val {
             let message = format!("min_val {min_val} exceeds max_val {max_val}");
@@ -88,13 +88,13 @@ impl Tensor {
         self.hardtanh(0.0, 6.0)
     }
 
-    /// x where positive, `negative_slope * x` elsewhere.
+    /// x where x is positive, `negative_slope * x` elsewhere.
     pub fn leaky_relu(&self, negative_slope: f64) -> Result<Tensor> {
         let x = self.float("leaky_relu")?;
         x.gt_scalar(0)?.where_(x, &x.mul_scalar(negative_slope)?)
     }
 
-    /// x where positive, `weight * x` elsewhere; the weight has one element, or one a channel (axis 1).
+    /// x where x is positive, `weight * x` elsewhere. The weight has one element, or one per channel (axis 1).
     pub fn prelu(&self, weight: &Tensor) -> Result<Tensor> {
         let x = self.float("prelu")?;
         let channels = x.shape().get(1).copied().unwrap_or(1);
@@ -106,28 +106,29 @@ impl Tensor {
                 weight.reshape(&shape)?
             }
             _ => {
-                let hint = format!("the weight has one element, or one for each of the {channels} channels");
+                let hint =
+                    format!("the weight must have one element, or one for each of the {channels} channels");
                 return Err(Error::shape("prelu", &[x.shape(), weight.shape()], hint));
             }
         };
         x.gt_scalar(0)?.where_(x, &x.mul(&weight)?)
     }
 
-    /// x where positive, `alpha * (exp(x) - 1)` elsewhere.
+    /// x where x is positive, `alpha * (exp(x) - 1)` elsewhere.
     pub fn elu(&self, alpha: f64) -> Result<Tensor> {
         self.float("elu")?
             .in_compute_dtype(|x| x.where_positive(&x.where_negative()?.expm1()?.mul_scalar(alpha)?))
     }
 
-    /// `scale * elu(x, alpha)` with the constants that keep mean 0 and variance 1 (Klambauer et al., 2017).
+    /// `scale * elu(x, alpha)` with the constants that preserve mean 0 and variance 1 (Klambauer et al., 2017).
     pub fn selu(&self) -> Result<Tensor> {
         self.float("selu")?.in_compute_dtype(|x| x.elu(SELU_ALPHA)?.mul_scalar(SELU_SCALE))
     }
 
-    /// x where positive, `alpha * (exp(x / alpha) - 1)` elsewhere.
+    /// x where x is positive, `alpha * (exp(x / alpha) - 1)` elsewhere.
     pub fn celu(&self, alpha: f64) -> Result<Tensor> {
         if alpha == 0.0 {
-            return Err(Error::argument("celu", "alpha may not be 0"));
+            return Err(Error::argument("celu", "alpha must not be 0"));
         }
         self.float("celu")?.in_compute_dtype(|x| {
             let scaled = x.where_negative()?.div_scalar(alpha)?;
@@ -166,14 +167,14 @@ impl Tensor {
         x.abs()?.le_scalar(lambd)?.where_(&x.zeros_like()?, x)
     }
 
-    /// x moved towards 0 by `lambd`, and 0 where `|x| <= lambd`.
+    /// x moved towards 0 by `lambd`; 0 where `|x| <= lambd`.
     pub fn softshrink(&self, lambd: f64) -> Result<Tensor> {
         let x = self.float("softshrink")?;
         let moved = x.sub(&x.sign()?.mul_scalar(lambd)?)?;
         x.abs()?.le_scalar(lambd)?.where_(&x.zeros_like()?, &moved)
     }
 
-    /// x where it exceeds `threshold`, `value` elsewhere.
+    /// x where x exceeds `threshold`, `value` elsewhere.
     pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
         let x = self.float("threshold")?;
         x.le_scalar(threshold)?.where_(&x.full_like(value)?, x)
@@ -190,7 +191,7 @@ impl Tensor {
             return Err(Error::shape(
                 "glu",
                 &[self.shape()],
-                "the axis is split in halves: its size must be even",
+                "the axis is split in two halves: its size must be even",
             ));
         }
         let half = |start| self.narrow(dim, start, size / 2);
@@ -199,7 +200,7 @@ impl Tensor {
         gated.to_dtype(self.dtype())
     }
 
-    /// The tensor itself, if it is of floats.
+    /// Returns this tensor if its dtype is a float.
     fn float(&self, op: &'static str) -> Result<&Tensor> {
         if self.dtype().is_float() {
             return Ok(self);
@@ -207,12 +208,12 @@ impl Tensor {
         Err(Error::dtype(op, &[self.dtype()], format!("convert to a float with .to_dtype({})", DType::F32)))
     }
 
-    /// x where positive, `otherwise` elsewhere.
+    /// x where x is positive, `otherwise` elsewhere.
     fn where_positive(&self, otherwise: &Tensor) -> Result<Tensor> {
         self.gt_scalar(0)?.where_(self, otherwise)
     }
 
-    /// 0 where positive, x elsewhere: what a function of the negative half may see without overflow.
+    /// 0 where x is positive, x elsewhere: an argument for which the function of the negative half cannot overflow.
     fn where_negative(&self) -> Result<Tensor> {
         self.gt_scalar(0)?.where_(&self.zeros_like()?, self)
     }

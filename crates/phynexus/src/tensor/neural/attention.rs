@@ -8,16 +8,17 @@ use crate::{
     tensor::Generator,
 };
 
-/// The optional arguments of [`Tensor::scaled_dot_product_attention`].
+/// Optional arguments of [`Tensor::scaled_dot_product_attention`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionOptions {
-    /// The probability with which an attention weight is dropped. The whole score matrix is then held in memory.
+    /// The probability of dropping an attention weight. If nonzero, the whole score matrix is held in memory.
     pub dropout_p: f64,
-    /// A query attends to keys up to its own index only.
+    /// If true, a query attends only to keys up to its own index.
     pub is_causal: bool,
-    /// The factor of the scores; `1 / sqrt(E)` without.
+    /// The factor of the scores; defaults to `1 / sqrt(E)`.
     pub scale: Option<f64>,
-    /// Queries may have a multiple of the heads of keys and values: neighbours share them.
+    /// Grouped-query attention: there may be a multiple of query heads, and neighbouring ones share a key and value
+    /// head.
     pub enable_gqa: bool,
 }
 
@@ -27,7 +28,9 @@ const NAME: &str = "scaled_dot_product_attention";
 fn four_dimensional(x: &Tensor) -> Result<Tensor> {
     let shape = x.shape();
     match shape.len() {
-        0 | 1 => Err(Error::shape(NAME, &[shape], "queries, keys and values are (.., positions, features)")),
+        0 | 1 => {
+            Err(Error::shape(NAME, &[shape], "queries, keys and values must be (.., positions, features)"))
+        }
         2 => x.reshape(&[1, 1, shape[0], shape[1]]),
         3 => x.reshape(&[shape[0], 1, shape[1], shape[2]]),
         4 => Ok(x.clone()),
@@ -38,22 +41,23 @@ fn four_dimensional(x: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// Each head repeated for `times` neighbouring queries' heads.
+/// Repeats each head for `times` neighbouring query heads.
 fn repeated_heads(x: &Tensor, times: usize) -> Result<Tensor> {
     let &[b, h, s, e] = x.shape() else {
-        return Err(Error::internal(NAME, "four dimensions"));
+        return Err(Error::internal(NAME, "expected four dimensions"));
     };
     x.reshape(&[b, h, 1, s, e])?.expand(&[b, h, times, s, e])?.reshape(&[b, h * times, s, e])
 }
 
 impl Tensor {
-    /// `softmax(scale * q k^T + mask) v` for this tensor as queries `[.., L, E]`, keys `[.., S, E]` and values `[.., S, V]`:
-    /// `[.., L, V]`. Leading dimensions are broadcast. A mask is broadcast to `[.., L, S]`; `bool`: true takes part; floats
-    /// are added to the scores. A query that may attend to nothing gives zeros.
+    /// `softmax(scale * q k^T + mask) v` for this tensor as the queries `[.., L, E]`, keys `[.., S, E]` and values
+    /// `[.., S, V]`; the result is `[.., L, V]`. Leading dimensions are broadcast. A mask is broadcast to `[.., L, S]`:
+    /// in a `bool` mask, true positions take part; a float mask is added to the scores. If all keys of a query are
+    /// masked, its result is 0.
     ///
     /// # Errors
-    /// [`Error::Shape`] if shapes do not fit; [`Error::DType`] unless all are floats of one dtype (the mask may be
-    /// `bool`); [`Error::Argument`] for a probability outside 0 to 1.
+    /// [`Error::Shape`] if the shapes do not fit; [`Error::DType`] unless all operands are floats of the same dtype
+    /// (the mask may be `bool`); [`Error::Argument`] unless the dropout probability is between 0 and 1.
     pub fn scaled_dot_product_attention(
         &self,
         key: &Tensor,
@@ -65,7 +69,7 @@ impl Tensor {
         self.scaled_dot_product_attention_with(key, value, attn_mask, options, generator)
     }
 
-    /// [`Tensor::scaled_dot_product_attention`] with a generator of one's own for dropout.
+    /// [`Tensor::scaled_dot_product_attention`] with a given generator for dropout.
     pub fn scaled_dot_product_attention_with(
         &self,
         key: &Tensor,
@@ -75,7 +79,7 @@ impl Tensor {
         generator: &Generator,
     ) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&options.dropout_p) {
-            let message = format!("the probability must lie between 0 and 1, not {}", options.dropout_p);
+            let message = format!("the probability must be between 0 and 1, got {}", options.dropout_p);
             return Err(Error::argument(NAME, message));
         }
         let shapes = [self.shape(), key.shape(), value.shape()];
@@ -83,7 +87,7 @@ impl Tensor {
             return Err(Error::shape(
                 NAME,
                 &shapes,
-                "queries, keys and values are (.., positions, features)",
+                "queries, keys and values must be (.., positions, features)",
             ));
         }
         let mut batch: Vec<Dims> = shapes.iter().map(|shape| shape[..shape.len() - 2].into()).collect();
@@ -92,7 +96,7 @@ impl Tensor {
         if options.enable_gqa && shapes.iter().all(|shape| shape.len() >= 3) {
             let heads = batch.iter().map(|b| b[b.len() - 1]).collect::<Vec<_>>();
             if heads[1] == 0 || heads[2] != heads[1] || !heads[0].is_multiple_of(heads[1]) {
-                let hint = "the queries' heads must be a multiple of the keys' and values'";
+                let hint = "the query heads must be a multiple of the key and value heads";
                 return Err(Error::shape(NAME, &shapes, hint));
             }
             let times = heads[0] / heads[1];
@@ -118,7 +122,7 @@ impl Tensor {
         let last = |x: &Tensor| (x.shape()[x.rank() - 2], x.shape()[x.rank() - 1]);
         let ((l, e), (s, ke), (vs, v)) = (last(self), last(&key), last(&value));
         if e != ke || s != vs {
-            let hint = "queries and keys share their features, keys and values their positions";
+            let hint = "queries and keys must have the same features, keys and values the same positions";
             return Err(Error::shape(NAME, &shapes, hint));
         }
         let (q, k, value) = (full(self, l, e)?, full(&key, s, e)?, full(&value, s, v)?);
@@ -143,7 +147,7 @@ impl Tensor {
     }
 }
 
-/// Attention whose weights are dropped at random, in plain operations.
+/// Attention with dropout of the weights, composed of tensor methods.
 fn with_dropout(
     q: &Tensor,
     k: &Tensor,
@@ -164,7 +168,7 @@ fn with_dropout(
         let allowed = Tensor::full(&[q.shape()[2], k.shape()[2]], true, DType::Bool, q.device())?.tril(0)?;
         scores = allowed.where_(&scores, &nothing)?;
     }
-    // A row of minus infinities would give NaN.
+    // The softmax of a row of -infinity would be NaN.
     let empty = scores.detach()?.max(&[-1], true)?.eq_scalar(f64::NEG_INFINITY)?;
     let scores = empty.where_(&scores.zeros_like()?, &scores)?;
     let weights = scores.softmax(-1)?;

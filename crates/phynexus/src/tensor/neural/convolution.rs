@@ -6,7 +6,7 @@ use crate::{
     shape::Dims,
 };
 
-/// The arguments that all of them share.
+/// The arguments common to all convolutions.
 struct Arguments<'a> {
     op: &'static str,
     weight: &'a Tensor,
@@ -30,7 +30,7 @@ impl Arguments<'_> {
         let dims = self.spatial();
         if x.rank() != dims + 2 || self.weight.rank() != dims + 2 {
             let hint = format!(
-                "the input has {} dimensions (or one less without a batch), the weight {0}",
+                "the input must have {} dimensions (or one less without a batch), the weight {0}",
                 dims + 2
             );
             return Err(self.shape_error(x, hint));
@@ -42,7 +42,7 @@ impl Arguments<'_> {
             return Err(self.shape_error(x, "the kernel is empty"));
         }
         if self.weight.dtype().promote(x.dtype()) == DType::Bool {
-            let hint = "truth values have no sums of products: convert with .to_dtype()";
+            let hint = "bool is not numeric: convert with .to_dtype()";
             return Err(Error::dtype(self.op, &[x.dtype(), self.weight.dtype()], hint));
         }
         Ok(())
@@ -58,8 +58,8 @@ impl Arguments<'_> {
         }
     }
 
-    /// Shortens a stride by which a window leaves an image of this size at once: the result is the same, and devices need
-    /// not reckon with huge steps.
+    /// Limits a stride that skips the rest of the image anyway. The result is the same, and devices need not handle
+    /// huge strides.
     fn shorten_stride(geometry: &mut Geometry, d: usize, size: usize) {
         let single = Geometry { stride: Dims::from_elem(1, geometry.stride.len()), ..geometry.clone() };
         if let Some(places) = single.output_size(d, size) {
@@ -67,13 +67,13 @@ impl Arguments<'_> {
         }
     }
 
-    /// The input with a batch, and whether it had none.
+    /// The input with a batch dimension, and whether it was missing.
     fn batched(&self, x: &Tensor) -> Result<(Tensor, bool)> {
         let lacks = x.rank() == self.spatial() + 1;
         Ok((if lacks { x.unsqueeze(0)? } else { x.clone() }, lacks))
     }
 
-    /// Input and weight in one dtype.
+    /// Input and weight in their promoted dtype.
     fn promoted(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         let dtype = x.dtype().promote(self.weight.dtype());
         Ok((x.to_dtype(dtype)?, self.weight.to_dtype(dtype)?))
@@ -143,7 +143,8 @@ impl Arguments<'_> {
             let message = "output_padding must be smaller than the stride or the dilation";
             return Err(Error::argument(self.op, message));
         }
-        // Output padding takes from the padding at the end; what is left of it lies beyond every kernel: zeros.
+        // Output padding reduces the padding at the end. What exceeds it is beyond every kernel, so it is filled with
+        // zeros.
         let after = |d: usize| self.padding[d].saturating_sub(output_padding[d]);
         let mut geometry = self.geometry((0..self.spatial()).map(|d| (self.padding[d], after(d))));
         let channels = weight[1].saturating_mul(self.groups);
@@ -176,13 +177,13 @@ impl Arguments<'_> {
 
 macro_rules! convolutions {
     ($($dims:literal $conv:ident $transposed:ident)+) => { impl Tensor { $(
-        /// The cross-correlation of `[N, C, spatial..]` (or one sample without N) with `weight` `[O, C / groups,
-        /// kernel..]`, plus `bias` `[O]`: `[N, O, out..]` with `out = floor((size + 2 padding - dilation (kernel - 1) - 1)
-        /// / stride) + 1`. Integers wrap around.
+        /// The cross-correlation of `[N, C, spatial..]` (N is optional) with `weight` `[O, C / groups, kernel..]`, plus
+        /// `bias` `[O]`. The result is `[N, O, out..]` with `out = floor((size + 2 padding - dilation (kernel - 1) - 1)
+        /// / stride) + 1`. Integers wrap.
         ///
         /// # Errors
-        /// [`Error::Shape`] if shapes do not fit each other or the kernel exceeds the padded input; [`Error::Argument`]
-        /// for a stride, dilation or number of groups of 0; [`Error::DType`] for `bool`.
+        /// [`Error::Shape`] if the shapes do not fit or the kernel exceeds the padded input; [`Error::Argument`] if a
+        /// stride, a dilation or the number of groups is 0; [`Error::DType`] for `bool`.
         pub fn $conv(
             &self,
             weight: &Tensor,
@@ -196,12 +197,13 @@ macro_rules! convolutions {
             Arguments { op: stringify!($conv), weight, bias, stride, padding, dilation, groups }.convolve(self)
         }
 
-        /// The transposed convolution of `[N, C, spatial..]` (or one sample without N) with `weight` `[C, O / groups,
-        /// kernel..]`, plus `bias` `[O]`: `[N, O, out..]` with `out = (size - 1) stride - 2 padding + dilation (kernel - 1)
-        /// + output_padding + 1`.
+        /// The transposed convolution of `[N, C, spatial..]` (N is optional) with `weight` `[C, O / groups, kernel..]`,
+        /// plus `bias` `[O]`. The result is `[N, O, out..]` with `out = (size - 1) stride - 2 padding + dilation
+        /// (kernel - 1) + output_padding + 1`.
         ///
         /// # Errors
-        /// As for the convolution; [`Error::Argument`] unless `output_padding` is smaller than stride or dilation.
+        /// As for the convolution; [`Error::Argument`] unless `output_padding` is smaller than the stride or the
+        /// dilation.
         pub fn $transposed(
             &self,
             weight: &Tensor,

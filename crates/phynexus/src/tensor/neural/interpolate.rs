@@ -1,37 +1,41 @@
-//! Resampling of images and signals.
+//! Resampling images and signals.
 
 use crate::{DType, Error, Result, Tensor, shape::Dims};
 
-/// How [`Tensor::interpolate`] fills the places between samples.
+/// The interpolation method of [`Tensor::interpolate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interpolation {
-    /// The sample at `floor(place * size / new size)`.
+    /// The sample at `floor(position * size / new size)`.
     Nearest,
-    /// A weighted mean of the neighbours along every spatial dimension: PyTorch's `linear`, `bilinear`, `trilinear`.
+    /// Linear interpolation along every spatial dimension: PyTorch's `linear`, `bilinear`, `trilinear`.
     Linear {
-        /// The corner samples stay at the corners; else samples are areas, and the outer ones extend beyond their centre.
+        /// If true, the corner samples are aligned with the corners of the result. Otherwise samples are areas, and the
+        /// outer ones extend beyond their centre.
         align_corners: bool,
     },
 }
 
 impl Tensor {
-    /// `[N, C, spatial..]` resampled to the spatial extents `size` (one to three). 16-bit floats are computed in `float32`.
+    /// Resamples `[N, C, spatial..]` to the spatial extents `size` (one to three). 16-bit floats are computed in
+    /// `float32`.
     ///
     /// # Errors
     /// [`Error::Shape`] if the number of spatial dimensions differs or an extent is 0; [`Error::DType`] unless the
-    /// tensor is of floats.
+    /// dtype is a float.
     pub fn interpolate(&self, size: &[usize], mode: Interpolation) -> Result<Tensor> {
         self.resampled(size, None, mode)
     }
 
-    /// Resampled to `size`; the steps between samples are `1 / factor` if a factor is given, else `size / new size`.
+    /// Resamples to `size`. The distance between samples is `1 / factor` if a factor is given, otherwise `size / new
+    /// size`.
     fn resampled(&self, size: &[usize], factor: Option<f64>, mode: Interpolation) -> Result<Tensor> {
         if self.rank() != size.len() + 2
             || size.is_empty()
             || size.contains(&0)
             || self.shape()[2..].contains(&0)
         {
-            let hint = format!("(N, C, ..) with as many spatial dimensions as {size:?}, none of them empty");
+            let hint =
+                format!("expected (N, C, ..) with as many nonempty spatial dimensions as the size {size:?}");
             return Err(Error::shape("interpolate", &[self.shape()], hint));
         }
         if !self.dtype().is_float() {
@@ -40,7 +44,7 @@ impl Tensor {
         let mut y = self.to_dtype(self.dtype().compute())?;
         for (axis, &new) in (2..).zip(size) {
             let old = self.shape()[axis];
-            // Steps that come out at `old / new` are those without a factor.
+            // A factor that gives the distance `old / new` can be ignored.
             let factor = factor.filter(|factor| old as f64 * factor != new as f64);
             y = match mode {
                 Interpolation::Nearest => match factor {
@@ -66,14 +70,14 @@ impl Tensor {
         y.to_dtype(self.dtype())
     }
 
-    /// [`Tensor::interpolate`] to extents `floor(size * scale_factor)`. Where these are rounded, samples are nevertheless
+    /// [`Tensor::interpolate`] to the extents `floor(size * scale_factor)`. Even if an extent is rounded, samples are
     /// `1 / scale_factor` apart (unless corners are aligned), as in PyTorch without `recompute_scale_factor`.
     ///
     /// # Errors
-    /// [`Error::Argument`] unless the factor is positive and finite, else as [`Tensor::interpolate`].
+    /// [`Error::Argument`] unless the factor is positive and finite; otherwise as [`Tensor::interpolate`].
     pub fn interpolate_by(&self, scale_factor: f64, mode: Interpolation) -> Result<Tensor> {
         if !(scale_factor.is_finite() && scale_factor > 0.0) {
-            let message = format!("the scale factor must be positive, not {scale_factor}");
+            let message = format!("the scale factor must be positive and finite, got {scale_factor}");
             return Err(Error::argument("interpolate", message));
         }
         let spatial = self.shape().get(2..).unwrap_or_default();
@@ -82,12 +86,12 @@ impl Tensor {
     }
 }
 
-/// 0, 1, .. up to `count`.
+/// The vector 0, 1, .., `count - 1`.
 fn counter(like: &Tensor, count: usize, dtype: DType) -> Result<Tensor> {
     Tensor::iota(Dims::from_slice(&[count]), 0, dtype, like.device())
 }
 
-/// Every element along `axis` repeated.
+/// Repeats every element along `axis`.
 fn repeated(x: &Tensor, axis: usize, times: usize) -> Result<Tensor> {
     let mut split: Dims = x.shape().into();
     split.insert(axis + 1, 1);
@@ -98,7 +102,7 @@ fn repeated(x: &Tensor, axis: usize, times: usize) -> Result<Tensor> {
     x.reshape(&split)?.expand(&wide)?.reshape(&merged)
 }
 
-/// Where each new place lies between the samples, counted from the first.
+/// The fractional source position of each new sample.
 fn linear_source(
     x: &Tensor,
     old: usize,
@@ -116,8 +120,8 @@ fn linear_source(
     source.minimum_scalar((old - 1) as f64)
 }
 
-/// The samples at `source` along an axis, a weighted mean of two neighbours each. Where a place is that of a sample, its
-/// neighbour has no part in it, be it infinite or NaN.
+/// Linear interpolation at the positions `source` along an axis. At an exact sample position, the neighbour is ignored
+/// even if it is infinite or NaN.
 fn between(x: &Tensor, axis: usize, source: &Tensor) -> Result<Tensor> {
     let mut shape = Dims::from_elem(1, x.rank());
     shape[axis] = source.len();

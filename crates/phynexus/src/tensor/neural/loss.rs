@@ -1,35 +1,35 @@
-//! Losses.
+//! Loss functions.
 
 use crate::{
     DType, Error, Result, Scalar, Tensor,
     op::{Composite, Op},
 };
 
-/// What [`Tensor::cosine_embedding_loss`] adds to squared lengths: PyTorch's number, which is a `float32`.
+/// The constant that [`Tensor::cosine_embedding_loss`] adds to squared lengths, a `float32` as in PyTorch.
 const LEAST_SQUARE: f64 = 1e-12f32 as f64;
 
-/// What becomes of the losses of single elements or samples.
+/// How to reduce the losses of elements or samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Reduction {
-    /// Nothing: they are the result.
+    /// No reduction.
     None,
-    /// Their mean. Class weights are divided out; ignored samples do not count.
+    /// The mean. Ignored samples do not count; with class weights, it is the weighted mean.
     #[default]
     Mean,
-    /// Their sum.
+    /// The sum.
     Sum,
 }
 
-/// The optional arguments of [`Tensor::cross_entropy_with`] and [`Tensor::nll_loss`]; the default is PyTorch's.
+/// Optional arguments of [`Tensor::cross_entropy_with`] and [`Tensor::nll_loss`]. The defaults are PyTorch's.
 #[derive(Clone, Copy)]
 pub struct CrossEntropyOptions<'a> {
-    /// A weight for each class, `[C]`.
+    /// The weight of each class, `[C]`.
     pub weight: Option<&'a Tensor>,
-    /// Samples of this class do not count.
+    /// The class whose samples are ignored.
     pub ignore_index: i64,
-    /// The part of the target that is spread over all classes, 0 to 1.
+    /// The part of the target that is distributed over all classes, between 0 and 1.
     pub label_smoothing: f64,
-    /// What becomes of the samples' losses.
+    /// The reduction of the samples' losses.
     pub reduction: Reduction,
 }
 
@@ -52,26 +52,27 @@ fn reduced(losses: Tensor, reduction: Reduction) -> Result<Tensor> {
     }
 }
 
-/// Losses compare elements of equal shapes: a broadcast is nearly always a mistake.
+/// Requires equal shapes, since broadcasting in a loss is nearly always a mistake, and floats.
 fn check_pair(op: &'static str, input: &Tensor, target: &Tensor) -> Result<()> {
     if input.shape() != target.shape() {
         return Err(Error::shape(
             op,
             &[input.shape(), target.shape()],
-            "input and target must have one shape",
+            "input and target must have the same shape",
         ));
     }
     if !input.dtype().promote(target.dtype()).is_float() {
         return Err(Error::dtype(
             op,
             &[input.dtype(), target.dtype()],
-            "losses need floats: convert with .to_dtype()",
+            "expected floats: convert with .to_dtype()",
         ));
     }
     Ok(())
 }
 
-/// `[N, C, d..]` (or `[C]`) as `[N d.., C]`, and the target in one dimension, checked when it is computed.
+/// Reshapes the input `[N, C, d..]` (or `[C]`) to `[N d.., C]` and the target to a vector. Unless its range is known,
+/// the target is checked when it is computed.
 fn rows_of_classes(
     op: &'static str,
     input: &Tensor,
@@ -92,7 +93,7 @@ fn rows_of_classes(
         return Err(Error::dtype(
             op,
             &[target.dtype()],
-            "class indices are integers: convert with .to_dtype(int64)",
+            "class indices must be integers: convert with .to_dtype(int64)",
         ));
     }
     let classes = if shape.len() == 1 { shape[0] } else { shape[1] };
@@ -108,13 +109,13 @@ fn rows_of_classes(
     Ok((last.reshape(&[target.len(), classes])?, index))
 }
 
-/// Whether a target is `index`: `None` if its dtype cannot hold that.
+/// The ignored class index, or `None` if the target's dtype cannot represent it.
 fn ignored(target: &Tensor, index: i64) -> Option<i64> {
     let signed = target.dtype().kind() == crate::Kind::Signed;
     (signed || index >= 0).then_some(index)
 }
 
-/// The mean over samples that count, each by its class's weight.
+/// Reduces the losses of samples. The mean is weighted by class and skips ignored samples.
 fn class_reduced(
     losses: Tensor,
     target: &Tensor,
@@ -143,8 +144,8 @@ fn class_reduced(
     }
 }
 
-/// The element of each row (or of the only row) at the target's column, 0 if there is no such column. By comparison with
-/// the column's number, so that it fuses with what is around it.
+/// The element of each row (or of the only row) at the target's column, 0 if there is no such column. Compares column
+/// numbers rather than gathering, so that it fuses with surrounding operations.
 fn one_of(rows: &Tensor, target: &Tensor) -> Result<Tensor> {
     let shape = [target.len(), rows.shape()[1]];
     let column = Tensor::record_on(rows.device(), Op::Iota { axis: 1 }, DType::I64, shape[..].into(), &[])?;
@@ -153,8 +154,8 @@ fn one_of(rows: &Tensor, target: &Tensor) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// The mean over samples of `-log(softmax(logits)[target])`, for logits `[N, C, ..]` (or `[C]`) and class indices
-    /// `[N, ..]`; samples of class -100 do not count. See [`Tensor::cross_entropy_with`].
+    /// The mean of `-log(softmax(logits)[target])` over samples, for logits `[N, C, ..]` (or `[C]`) and class indices
+    /// `[N, ..]`. Samples of class -100 are ignored. See [`Tensor::cross_entropy_with`] for options.
     pub fn cross_entropy(
         &self,
         target: &Tensor,
@@ -167,19 +168,19 @@ impl Tensor {
         )
     }
 
-    /// The cross-entropy between class indices `[N, ..]` and the softmax of these logits `[N, C, ..]` (or of `[C]`), with
-    /// class weights, label smoothing, classes that do not count and a choice of reduction.
+    /// The cross-entropy between class indices `[N, ..]` and the softmax of these logits `[N, C, ..]` (or `[C]`), with
+    /// class weights, label smoothing, an ignored class and a choice of reduction.
     ///
-    /// A floating-point target of the logits' shape holds probabilities instead; `ignore_index` plays no part then.
+    /// A floating-point target of the logits' shape holds class probabilities instead; `ignore_index` is then unused.
     ///
     /// # Errors
-    /// [`Error::Shape`] if shapes do not fit, [`Error::DType`] for other dtypes, [`Error::Argument`] for a smoothing
-    /// outside 0 to 1. A target that is no class is an [`Error::Index`] when the result is computed.
+    /// [`Error::Shape`] if the shapes do not fit; [`Error::DType`] for other dtypes; [`Error::Argument`] unless the
+    /// smoothing is between 0 and 1. A target that is not a valid class is an [`Error::Index`] when the result is
+    /// computed.
     pub fn cross_entropy_with(&self, target: &Tensor, options: &CrossEntropyOptions) -> Result<Tensor> {
         const OP: &str = "cross_entropy";
         if !(0.0..=1.0).contains(&options.label_smoothing) {
-            let message =
-                format!("label_smoothing must lie between 0 and 1, not {}", options.label_smoothing);
+            let message = format!("label_smoothing must be between 0 and 1, got {}", options.label_smoothing);
             return Err(Error::argument(OP, message));
         }
         if target.dtype().is_float() {
@@ -229,8 +230,8 @@ impl Tensor {
         reduced(products.sum(&[axis], false)?.neg()?, options.reduction)
     }
 
-    /// The negative log-likelihood: minus the element at the target's class, for log-probabilities `[N, C, ..]` (or
-    /// `[C]`) and class indices `[N, ..]`; label smoothing plays no part.
+    /// The negative log-likelihood, `-input[target]`, for log-probabilities `[N, C, ..]` (or `[C]`) and class indices
+    /// `[N, ..]`. Label smoothing is not used.
     ///
     /// # Errors
     /// As [`Tensor::cross_entropy_with`].
@@ -263,13 +264,16 @@ impl Tensor {
         reduced(self.sub(target)?.abs()?, reduction)
     }
 
-    /// `d^2 / (2 beta)` for a distance d below beta, `d - beta / 2` from there on.
+    /// `d^2 / (2 beta)` for distances d below beta, `d - beta / 2` otherwise.
     ///
     /// # Errors
     /// [`Error::Argument`] for a negative beta.
     pub fn smooth_l1_loss(&self, target: &Tensor, beta: f64, reduction: Reduction) -> Result<Tensor> {
         if beta.is_nan() || beta < 0.0 {
-            return Err(Error::argument("smooth_l1_loss", format!("beta may not be {beta}")));
+            return Err(Error::argument(
+                "smooth_l1_loss",
+                format!("beta must not be negative or NaN, got {beta}"),
+            ));
         }
         if beta == 0.0 {
             return self.l1_loss(target, reduction);
@@ -277,7 +281,7 @@ impl Tensor {
         self.huber("smooth_l1_loss", target, beta, 1.0 / beta, reduction)
     }
 
-    /// `d^2 / 2` for a distance d below delta, `delta (d - delta / 2)` from there on (Huber, 1964).
+    /// `d^2 / 2` for distances d below delta, `delta (d - delta / 2)` otherwise (Huber, 1964).
     ///
     /// # Errors
     /// [`Error::Argument`] unless delta is positive.
@@ -306,8 +310,8 @@ impl Tensor {
         })
     }
 
-    /// `-(target log(input) + (1 - target) log(1 - input))` for probabilities; logarithms are at least -100.
-    /// The gradient is PyTorch's, finite at 0 and 1: `(input - target) / max(input (1 - input), 1e-12)`.
+    /// `-(target log(input) + (1 - target) log(1 - input))` for probabilities. Logarithms are clamped to at least -100.
+    /// The gradient is PyTorch's, which is finite at 0 and 1: `(input - target) / max(input (1 - input), 1e-12)`.
     pub fn binary_cross_entropy(
         &self,
         target: &Tensor,
@@ -321,8 +325,8 @@ impl Tensor {
         weighted(losses, weight, reduction)
     }
 
-    /// [`Tensor::binary_cross_entropy`] of the sigmoid of these logits, without its overflow; `pos_weight` scales the
-    /// positive part.
+    /// [`Tensor::binary_cross_entropy`] of the sigmoid of these logits, without overflow. `pos_weight` scales the
+    /// positive term.
     pub fn binary_cross_entropy_with_logits(
         &self,
         target: &Tensor,
@@ -346,8 +350,8 @@ impl Tensor {
         })
     }
 
-    /// `target (log(target) - input)` for an input of log-probabilities, 0 where the target is 0; with `log_target` the
-    /// target holds logarithms too. The sum divided by the batch is the divergence of Kullback and Leibler: see
+    /// `target (log(target) - input)` for log-probabilities `input`; 0 where the target is 0. With `log_target`, the
+    /// target holds log-probabilities too. For the Kullback-Leibler divergence, divide the sum by the batch size: see
     /// [`Tensor::kl_div_batch_mean`].
     pub fn kl_div(&self, target: &Tensor, log_target: bool, reduction: Reduction) -> Result<Tensor> {
         check_pair("kl_div", self, target)?;
@@ -361,11 +365,11 @@ impl Tensor {
         })
     }
 
-    /// The divergence of Kullback and Leibler, averaged over the first dimension: the sum of [`Tensor::kl_div`] divided
-    /// by that dimension's size (PyTorch's reduction `batchmean`).
+    /// The Kullback-Leibler divergence, averaged over the batch: the sum of [`Tensor::kl_div`] divided by the size of
+    /// the first dimension (PyTorch's reduction `batchmean`).
     pub fn kl_div_batch_mean(&self, target: &Tensor, log_target: bool) -> Result<Tensor> {
         let Some(&batch) = self.shape().first() else {
-            let hint = "the first dimension is the batch";
+            let hint = "expected a batch dimension";
             return Err(Error::shape("kl_div_batch_mean", &[self.shape()], hint));
         };
         self.in_compute_dtype_with(target, |x, target| {
@@ -380,7 +384,7 @@ impl Tensor {
         reduced(target.eq_scalar(1)?.where_(self, &apart)?, reduction)
     }
 
-    /// The cosine of the angle between vectors along `dim`; shapes are broadcast. Norms are at least `eps`.
+    /// The cosine of the angle between vectors along `dim`. Shapes are broadcast. Norms are clamped to at least `eps`.
     pub fn cosine_similarity(&self, other: &Tensor, dim: i64, eps: f64) -> Result<Tensor> {
         let length = |x: &Tensor| -> Result<Tensor> {
             let square = x.square()?.sum(&[dim], false)?;
@@ -392,8 +396,8 @@ impl Tensor {
         })
     }
 
-    /// `1 - cosine` of two vectors `[N, D]` (or `[D]`) where the target is 1, `max(0, cosine - margin)` where it is -1,
-    /// 0 elsewhere. As in PyTorch, 1e-12 is added to the squared lengths.
+    /// For pairs of vectors `[N, D]` (or `[D]`): `1 - cosine` where the target is 1, `max(0, cosine - margin)` where it
+    /// is -1, 0 elsewhere. As in PyTorch, 1e-12 is added to the squared lengths.
     pub fn cosine_embedding_loss(
         &self,
         other: &Tensor,
@@ -404,10 +408,10 @@ impl Tensor {
         const OP: &str = "cosine_embedding_loss";
         check_pair(OP, self, other)?;
         let Some((_, vectors)) = self.shape().split_last() else {
-            return Err(Error::shape(OP, &[self.shape()], "vectors have at least one dimension"));
+            return Err(Error::shape(OP, &[self.shape()], "expected at least one dimension"));
         };
         if target.shape() != vectors {
-            let hint = "there is one target (1 or -1) for each pair of vectors";
+            let hint = "expected one target (1 or -1) for each pair of vectors";
             return Err(Error::shape(OP, &[self.shape(), target.shape()], hint));
         }
         let dot = |a: &Tensor, b: &Tensor| a.mul(b)?.sum(&[-1], false);

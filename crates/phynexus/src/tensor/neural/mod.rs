@@ -1,5 +1,5 @@
-//! The functions of neural networks, with PyTorch's names, argument names and conventions. Most record one composite of
-//! [`crate::op::composite`]; the others are written in tensor methods.
+//! Functions of neural networks, with PyTorch's names, argument names and conventions. Most record one composite of
+//! [`crate::op::composite`]; the others call tensor methods.
 
 mod activation;
 mod attention;

@@ -2,7 +2,7 @@
 
 use crate::{Error, Result, Scalar, Tensor, no_grad, op::Composite};
 
-/// The tensor in `x`'s dtype: parameters follow the activations.
+/// Converts parameters to the dtype of `x`.
 fn parameters<'a>(x: &Tensor, given: impl IntoIterator<Item = Option<&'a Tensor>>) -> Result<Vec<Tensor>> {
     given.into_iter().flatten().map(|parameter| parameter.to_dtype(x.dtype())).collect()
 }
@@ -13,11 +13,11 @@ fn apply(composite: Composite, x: &Tensor, parameters: &[Tensor]) -> Result<Tens
 }
 
 impl Tensor {
-    /// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last axes, whose sizes are `normalized_shape`; weight
-    /// and bias have that shape. The variance is the population's. 16-bit floats are computed in `float32`.
+    /// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last axes, whose sizes are `normalized_shape`.
+    /// Weight and bias have that shape. Uses the population variance. 16-bit floats are computed in `float32`.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the last axes or the parameters have other sizes.
+    /// [`Error::Shape`] if the sizes of the last axes or of the parameters differ.
     pub fn layer_norm(
         &self,
         normalized_shape: &[usize],
@@ -35,8 +35,8 @@ impl Tensor {
         apply(composite, self, &parameters(self, [weight, bias])?)
     }
 
-    /// `x / sqrt(mean(x^2) + eps) * weight` over the last axes (Zhang and Sennrich, 2019). Without `eps` it is the
-    /// distance from 1 to the next number of the dtype in which it is computed.
+    /// `x / sqrt(mean(x^2) + eps) * weight` over the last axes (Zhang and Sennrich, 2019). `eps` defaults to the
+    /// machine epsilon of the dtype in which it is computed.
     pub fn rms_norm(
         &self,
         normalized_shape: &[usize],
@@ -53,7 +53,7 @@ impl Tensor {
         apply(composite, self, &parameters(self, [weight])?)
     }
 
-    /// Normalises each of `num_groups` groups of channels of each sample of `[N, C, ..]`; weight and bias are `[C]`.
+    /// Normalises each of `num_groups` groups of channels in each sample of `[N, C, ..]`. Weight and bias are `[C]`.
     pub fn group_norm(
         &self,
         num_groups: usize,
@@ -70,7 +70,7 @@ impl Tensor {
         apply(composite, self, &parameters(self, [weight, bias])?)
     }
 
-    /// Normalises each channel of each sample of `[N, C, ..]`; weight and bias are `[C]`.
+    /// Normalises each channel in each sample of `[N, C, ..]`. Weight and bias are `[C]`.
     pub fn instance_norm(&self, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         let Some(&channels) = self.shape().get(1) else {
             return Err(Error::shape("instance_norm", &[self.shape()], "the input must be (N, C, ..)"));
@@ -78,9 +78,9 @@ impl Tensor {
         self.group_norm(channels, weight, bias, eps)
     }
 
-    /// Normalises each channel of `[N, C, ..]`: by the batch's statistics if `training` or if no running ones are given,
-    /// by `running_mean` and `running_var` `[C]` otherwise. Tensors are values, so the running statistics are not changed
-    /// here: see [`Tensor::running_statistics`].
+    /// Normalises each channel of `[N, C, ..]`. Uses the statistics of the batch if `training` or if no running
+    /// statistics are given, otherwise `running_mean` and `running_var` `[C]`. The running statistics are not updated,
+    /// because tensors are immutable values: see [`Tensor::running_statistics`].
     pub fn batch_norm(
         &self,
         running_mean: Option<&Tensor>,
@@ -97,7 +97,7 @@ impl Tensor {
                 apply(composite(false), self, &parameters(self, [running_mean, running_var, weight, bias])?)
             }
             (Some(_), None) | (None, Some(_)) if !training => {
-                Err(Error::argument("batch_norm", "running_mean and running_var are given both or neither"))
+                Err(Error::argument("batch_norm", "give both running_mean and running_var, or neither"))
             }
             _ => {
                 self.check_batch("batch_norm")?;
@@ -107,7 +107,7 @@ impl Tensor {
     }
 
     /// The running mean and (unbiased) variance after this batch `[N, C, ..]`: `(1 - momentum) * running + momentum *
-    /// batch's`. No gradient flows through them.
+    /// batch`. No gradient flows through them.
     pub fn running_statistics(
         &self,
         running_mean: &Tensor,
@@ -135,13 +135,13 @@ impl Tensor {
         Err(Error::shape(op, &[self.shape()], hint))
     }
 
-    /// A variance needs more than one value a channel.
+    /// A variance needs more than one value per channel.
     fn check_batch(&self, op: &'static str) -> Result<()> {
         let per_channel = |shape: &[usize]| shape[0] * shape[2..].iter().product::<usize>();
         if self.rank() >= 2 && per_channel(self.shape()) > 1 {
             return Ok(());
         }
-        let hint = "training needs (N, C, ..) with more than one value a channel";
+        let hint = "training needs (N, C, ..) with more than one value per channel";
         Err(Error::shape(op, &[self.shape()], hint))
     }
 }

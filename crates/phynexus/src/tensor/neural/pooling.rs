@@ -6,7 +6,7 @@ use crate::{
     shape::Dims,
 };
 
-/// The arguments that window pooling shares.
+/// The arguments common to all window pooling.
 struct Window<'a> {
     op: &'static str,
     kernel: &'a [usize],
@@ -17,27 +17,28 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// The input as `[N, C, spatial..]`, and whether it came without N.
+    /// The input as `[N, C, spatial..]`, and whether N was missing.
     fn batched(&self, x: &Tensor) -> Result<(Tensor, bool)> {
         let dims = self.kernel.len();
         match x.rank().checked_sub(dims) {
             Some(2) => Ok((x.clone(), false)),
             Some(1) => Ok((x.unsqueeze(0)?, true)),
             _ => {
-                let hint = format!("the input has {} dimensions, or one less without a batch", dims + 2);
+                let hint =
+                    format!("the input must have {} dimensions, or one less without a batch", dims + 2);
                 Err(Error::shape(self.op, &[x.shape()], hint))
             }
         }
     }
 
-    /// The geometry and the output's spatial extents. With `ceil_mode` the last window may overhang the padded input at
-    /// its end, as long as it starts before that end's padding.
+    /// The geometry and the spatial extents of the output. With `ceil_mode`, the last window may overhang the end of
+    /// the padded input if it starts before the padding there.
     fn geometry(&self, x: &Tensor) -> Result<(Geometry, Dims)> {
         if self.kernel.contains(&0) || self.stride.contains(&0) || self.dilation.contains(&0) {
             return Err(Error::argument(self.op, "kernel_size, stride and dilation must be at least 1"));
         }
         if self.padding.iter().zip(self.kernel).any(|(&padding, &kernel)| padding > kernel / 2) {
-            return Err(Error::argument(self.op, "padding may be at most half the kernel_size"));
+            return Err(Error::argument(self.op, "padding must be at most half the kernel_size"));
         }
         let mut geometry = Geometry {
             kernel: self.kernel.into(),
@@ -86,7 +87,7 @@ impl Window<'_> {
         if is_uniform {
             return sum.div_scalar(whole as f64)?.to_dtype(x.dtype());
         }
-        // Windows differ in how many elements they hold: those are counted by pooling ones.
+        // Windows cover different numbers of elements; count them by pooling ones.
         let mut shape: Vec<usize> = batched.shape().into();
         (shape[0], shape[1]) = (1, 1);
         let ones = Tensor::full(&shape, 1.0, wide.dtype(), x.device())?;
@@ -109,16 +110,16 @@ impl Window<'_> {
     }
 }
 
-/// Means need floats, and so do maxima over windows of unequal sizes.
+/// Requires floats: for means, and for maxima over windows of unequal sizes.
 fn check_float(op: &'static str, x: &Tensor) -> Result<()> {
     if x.dtype().is_float() {
         return Ok(());
     }
-    Err(Error::dtype(op, &[x.dtype()], "this pooling needs floats: convert with .to_dtype()"))
+    Err(Error::dtype(op, &[x.dtype()], "expected floats: convert with .to_dtype()"))
 }
 
-/// The window of output `o` along an axis: from `floor(o size / out)` to `ceil((o + 1) size / out)`. Whether position s
-/// (rows) lies in the window of o (columns), `bool [size, out]`.
+/// `bool [size, out]`: whether a position (row) lies in the window of an output (column). Window `o` spans `floor(o
+/// size / out)` to `ceil((o + 1) size / out)`.
 fn adaptive_windows(x: &Tensor, size: usize, out: usize) -> Result<Tensor> {
     let iota = |axis: usize| {
         let shape = Dims::from_slice(&[size, out]);
@@ -140,13 +141,13 @@ fn adaptive(op: &'static str, x: &Tensor, output_size: &[usize], kind: Adaptive)
     let dims = output_size.len();
     let rank = x.rank();
     if rank != dims + 2 && rank != dims + 1 {
-        let hint = format!("the input has {} dimensions, or one less without a batch", dims + 2);
+        let hint = format!("the input must have {} dimensions, or one less without a batch", dims + 2);
         return Err(Error::shape(op, &[x.shape()], hint));
     }
     check_float(op, x)?;
     let first = rank - dims;
     if output_size.contains(&0) || x.shape()[first..].contains(&0) {
-        return Err(Error::shape(op, &[x.shape()], "neither input nor output may be empty"));
+        return Err(Error::shape(op, &[x.shape()], "input and output must not be empty"));
     }
     let size = |d: usize| x.shape()[first + d];
     if (0..dims).all(|d| size(d).is_multiple_of(output_size[d])) {
@@ -165,13 +166,13 @@ fn adaptive(op: &'static str, x: &Tensor, output_size: &[usize], kind: Adaptive)
             Adaptive::Max => window.one(x, PoolKind::Max),
         };
     }
-    // Windows of unequal sizes: one axis after another.
+    // Windows of unequal sizes: pool one axis after another.
     let mut y = x.to_dtype(x.dtype().compute())?;
     for (d, &out) in output_size.iter().enumerate() {
         let axis = (first + d) as i64;
         let inside = adaptive_windows(&y, size(d), out)?;
         let last = y.move_axis(axis, -1)?;
-        // What lies outside a window is left out rather than multiplied by 0: it may be infinite or NaN.
+        // Elements outside a window are replaced, not multiplied by 0, since they may be infinite or NaN.
         let within = |nothing: f64| {
             let nothing = Tensor::full(&[], Scalar::Float(nothing), y.dtype(), y.device())?;
             inside.where_(&last.unsqueeze(-1)?, &nothing)
@@ -191,12 +192,12 @@ fn adaptive(op: &'static str, x: &Tensor, output_size: &[usize], kind: Adaptive)
 macro_rules! pooling {
     ($($dims:literal $max:ident $max_with_indices:ident $average:ident $adaptive_max:ident $adaptive_average:ident)+) => {
         impl Tensor { $(
-            /// The greatest element of each window of `[N, C, spatial..]` (or one sample without N); padding never wins.
-            /// Without `stride` windows lie side by side. With `ceil_mode` a last window may overhang the end.
+            /// The maximum of each window of `[N, C, spatial..]` (N is optional). Padding is ignored. `stride` defaults
+            /// to the window size. With `ceil_mode`, the last window may overhang the end.
             ///
             /// # Errors
-            /// [`Error::Shape`] if a window exceeds the padded input, [`Error::Argument`] for sizes of 0 or padding of
-            /// more than half a window.
+            /// [`Error::Shape`] if a window exceeds the padded input; [`Error::Argument`] if a size is 0 or the padding
+            /// exceeds half a window.
             pub fn $max(
                 &self,
                 kernel_size: [usize; $dims],
@@ -211,8 +212,8 @@ macro_rules! pooling {
                 Window { op: stringify!($max), kernel, stride, padding, dilation, ceil_mode }.one(self, PoolKind::Max)
             }
 
-            /// As the pooling without indices; also the flat positions (`int64`) of the greatest elements within their
-            /// planes of spatial dimensions, the first of equals.
+            /// Max pooling that also returns the flat positions (`int64`) of the maxima within their spatial plane. The
+            /// first of equal elements wins.
             pub fn $max_with_indices(
                 &self,
                 kernel_size: [usize; $dims],
@@ -228,12 +229,12 @@ macro_rules! pooling {
                 Ok((window.one(self, PoolKind::Max)?, window.one(self, PoolKind::ArgMax)?))
             }
 
-            /// The mean of each window of `[N, C, spatial..]` (or one sample without N). Without `stride` windows lie
-            /// side by side. With `count_include_pad` padding counts as zeros, else it is left out of the mean; what
-            /// overhangs because of `ceil_mode` never counts. 16-bit floats are summed in `float32`.
+            /// The mean of each window of `[N, C, spatial..]` (N is optional). `stride` defaults to the window size.
+            /// With `count_include_pad`, padding counts as zeros; otherwise it is ignored. The overhang of `ceil_mode`
+            /// is always ignored. 16-bit floats are summed in `float32`.
             ///
             /// # Errors
-            /// As for the greatest element; [`Error::DType`] unless the elements are floats.
+            /// As for max pooling; [`Error::DType`] unless the dtype is a float.
             pub fn $average(
                 &self,
                 kernel_size: [usize; $dims],
@@ -249,11 +250,11 @@ macro_rules! pooling {
                 window.average(self, count_include_pad)
             }
 
-            /// The greatest element of each of `output_size` windows that cover `[N, C, spatial..]` evenly. Where windows
-            /// differ in size, equals share the gradient.
+            /// The maximum of each of `output_size` windows that cover `[N, C, spatial..]` evenly. If windows differ in
+            /// size, equal elements share the gradient.
             ///
             /// # Errors
-            /// [`Error::Shape`] if input or output is empty, [`Error::DType`] unless the elements are floats.
+            /// [`Error::Shape`] if input or output is empty; [`Error::DType`] unless the dtype is a float.
             pub fn $adaptive_max(&self, output_size: [usize; $dims]) -> Result<Tensor> {
                 adaptive(stringify!($adaptive_max), self, &output_size, Adaptive::Max)
             }
@@ -261,7 +262,7 @@ macro_rules! pooling {
             /// The mean of each of `output_size` windows that cover `[N, C, spatial..]` evenly.
             ///
             /// # Errors
-            /// As for the greatest element.
+            /// As for adaptive max pooling.
             pub fn $adaptive_average(&self, output_size: [usize; $dims]) -> Result<Tensor> {
                 adaptive(stringify!($adaptive_average), self, &output_size, Adaptive::Average)
             }

@@ -1,4 +1,4 @@
-//! Recurrent layers over sequences, and their cells: one layer, one direction.
+//! Recurrent layers and cells: one layer, one direction.
 
 use crate::{
     Error, Result, Tensor,
@@ -8,38 +8,38 @@ use crate::{
     },
 };
 
-/// The weights of a recurrent layer of `H` units, with PyTorch's names and order of gates (`G` of them: 4 for the LSTM, 3
-/// for the GRU, 1 for plain recurrence).
+/// The weights of a recurrent layer with `H` units. Names and the order of the `G` gates are PyTorch's. `G` is 4 for
+/// the LSTM, 3 for the GRU, 1 for a plain recurrent layer.
 #[derive(Clone, Copy)]
 pub struct RecurrentWeights<'a> {
     /// `[G H, features]`.
     pub weight_ih: &'a Tensor,
     /// `[G H, H]`.
     pub weight_hh: &'a Tensor,
-    /// `[G H]`; zeros without.
+    /// `[G H]`; defaults to zeros.
     pub bias_ih: Option<&'a Tensor>,
-    /// `[G H]`; zeros without.
+    /// `[G H]`; defaults to zeros.
     pub bias_hh: Option<&'a Tensor>,
 }
 
-/// What a recurrent layer gives.
+/// The result of a recurrent layer.
 #[derive(Clone)]
 pub struct RecurrentOutput {
-    /// The hidden states of all steps, `[T, B, H]`.
+    /// The hidden state of each step, `[T, B, H]`.
     pub output: Tensor,
-    /// The hidden state after the last step taken, `[B, H]`.
+    /// The hidden state after the last step processed, `[B, H]`.
     pub h_n: Tensor,
-    /// The LSTM's cell state after the last step taken, `[B, H]`.
+    /// The cell state of the LSTM after the last step processed, `[B, H]`.
     pub c_n: Option<Tensor>,
 }
 
 impl Tensor {
-    /// A recurrent layer over this sequence `[T, B, features]`, from the hidden state `h_0` and, for the LSTM, the cell
-    /// state `c_0` (`[B, H]`, zeros without), in reverse order of time if asked for.
+    /// Runs a recurrent layer over this sequence `[T, B, features]`. `h_0` is the initial hidden state and `c_0` the
+    /// initial cell state of the LSTM (both `[B, H]`, default zeros). If `reverse`, runs backwards in time.
     ///
     /// # Errors
-    /// [`Error::Shape`] if shapes do not fit or there is no step, [`Error::DType`] unless all are floats of one dtype,
-    /// [`Error::Argument`] for a cell state where the cell has none.
+    /// [`Error::Shape`] if the shapes do not fit or there are no steps; [`Error::DType`] unless all operands are floats
+    /// of the same dtype; [`Error::Argument`] for a cell state if the cell has none.
     pub fn recurrent(
         &self,
         cell: Cell,
@@ -102,7 +102,8 @@ impl Tensor {
         self.recurrent(Cell::Gru, weights, h_0, None, false)
     }
 
-    /// One step of a recurrent layer for this input `[B, features]`: the new hidden state and, for the LSTM, cell state.
+    /// One step of a recurrent layer for this input `[B, features]`: the new hidden state, and the cell state of the
+    /// LSTM.
     pub fn recurrent_cell(
         &self,
         cell: Cell,

@@ -1,4 +1,4 @@
-//! Neural functions against PyTorch's numbers and finite differences, in `f64` on the oracle.
+//! Compares neural functions with PyTorch's values and with finite differences, in `f64` on the oracle.
 
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ fn floats(of: &Value) -> Vec<f64> {
     of["values"].as_array().unwrap().iter().map(number).collect()
 }
 
-/// An input as a leaf of the graph and its data.
+/// An input as a leaf of the graph, and its data.
 fn input(of: &Value) -> Fixed {
     match of["dtype"].as_str().unwrap() {
         "float64" => fixed(&floats(of), &shape(of)),
@@ -38,9 +38,9 @@ fn input(of: &Value) -> Fixed {
     }
 }
 
-/// What differs by more than rounding.
+/// Reports differences that exceed rounding.
 fn differences(what: &str, found: &[f64], expected: &[f64]) -> Vec<String> {
-    // PyTorch's gradient of hardsigmoid has 1/6 in single precision.
+    // PyTorch's gradient of hardsigmoid uses 1/6 in single precision.
     let tolerance = if what.contains("hardsigmoid") { 1e-7 } else { 1e-10 };
     let close = |found: f64, expected: f64| (found - expected).abs() <= tolerance * (1.0 + expected.abs());
     assert_eq!(found.len(), expected.len(), "{what}");
@@ -92,8 +92,8 @@ fn results_and_gradients_are_those_of_pytorch() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Where the function has a kink or an end at one of the inputs, bends much within a difference's step, or its input
-/// does not vary it.
+/// Cases that finite differences cannot check: an input at a kink or a bound, strong curvature within a difference's
+/// step, or an input that does not affect the result.
 const NOT_SMOOTH: [&str; 15] = [
     "binary_cross_entropy_ends",
     "binary_cross_entropy_missed",
@@ -120,7 +120,8 @@ fn gradients_are_slopes() {
         let gradients = case["gradients"].as_object().unwrap();
         let inputs = case["inputs"].as_array().unwrap();
         let is_variable = |place: &usize| gradients.contains_key(&place.to_string());
-        // The embedding's padding row varies the result without a gradient; far-out values leave differences no digits.
+        // The embedding's padding row affects the result but has no gradient. Far-out values leave no digits to
+        // differences.
         let is_wild = |of: &Value| floats(of).iter().any(|x| x.abs() > 60.0);
         if *name == "embedding" || (0..inputs.len()).any(|p| is_variable(&p) && is_wild(&inputs[p])) {
             continue;

@@ -10,8 +10,8 @@ use crate::{
 };
 
 impl Builder {
-    /// A product whose left factor is the operand, or one of few rows and columns and many terms, whose sums devices add in
-    /// other ways.
+    /// A product whose left factor is the operand; or one with few rows and columns and many terms, which devices sum
+    /// differently.
     pub(super) fn product(&mut self, x: u32) {
         if self.choice.one_in(5) {
             return self.deep_product(x);
@@ -52,7 +52,7 @@ impl Builder {
         self.push(Op::Permute(smallvec![1, 0]), dtype, &[columns, rows], &[dot]);
     }
 
-    /// A new matrix: row-major, the transpose of one that is, or every second column of one through a pending sum.
+    /// A new matrix in row-major layout, transposed, or every second column of one through a pending sum.
     fn lying(&mut self, dtype: DType, [rows, columns]: [usize; 2]) -> u32 {
         let transposed = |builder: &mut Builder, shape: [usize; 2], x: u32| {
             builder.push(Op::Permute(smallvec![1, 0]), dtype, &shape, &[x])
