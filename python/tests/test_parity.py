@@ -129,16 +129,18 @@ def python_names() -> set[str]:
 def rust_names() -> set[str]:
     """The public methods of the engine's tensors and generators, also those of macros and of the table of functions."""
     names: set[str] = set()
-    for file in [*(ENGINE / "tensor").rglob("*.rs"), *(ENGINE / "graph" / "gradient").glob("*.rs")]:
+    folders = ("tensor", "graph", "gradient", "schedule")
+    for file in (file for folder in folders for file in (ENGINE / folder).rglob("*.rs")):
         text = file.read_text()
         names |= set(re.findall(r"pub fn (\w+)", text))
         # Rows of macros: `add, add_scalar = Add;` and `1 conv1d conv_transpose1d`.
         names |= {name for row in re.findall(r"^ +(\w+, \w+) = \w+", text, re.MULTILINE) for name in row.split(", ")}
         names |= {name for row in re.findall(r"^    [123] ([\w ]+)$", text, re.MULTILINE) for name in row.split()}
-    if "#[derive(Clone)]\npub struct Tensor" in (ENGINE / "tensor" / "mod.rs").read_text():
+    if "#[derive(Clone)]\npub struct Tensor" in (ENGINE / "graph" / "tensor.rs").read_text():
         names.add("clone")
-    table = (ENGINE / "graph" / "op" / "unary.rs").read_text()
-    return names | set(re.findall(r"^ +[A-Z]\w* (\w+) \"\w+\" \w+\(", table, re.MULTILINE))
+    tables = "".join((ENGINE / "op" / f"{name}.rs").read_text() for name in ("unary", "binary"))
+    rows = re.findall(r"^ +[A-Z]\w* (\w+)(?: (\w+))? \"\w+\" \w+\(", tables, re.MULTILINE)
+    return names | {name for row in rows for name in row if name}
 
 
 def test_rust_has_what_python_has() -> None:
