@@ -1,0 +1,355 @@
+//! What the operators and methods of values do; `slots` has them in Python's form.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use pyo3::{
+    exceptions::{PyTypeError, PyValueError},
+    prelude::*,
+    pyclass::CompareOp,
+    types::PyFloat,
+};
+
+use crate::{
+    Reduced, backward,
+    device::{Place, PlaceDevice},
+    launch, reduced,
+    value::{
+        Value,
+        graph::{Function, Kind},
+        object::{self, Held, as_value, share},
+    },
+};
+
+impl Value {
+    /// A result on a device: computed now on the CPU, with all others when it is read on a GPU.
+    #[inline]
+    pub(crate) fn result(py: Python<'_>, place: Place, kind: Kind) -> PyResult<Py<Value>> {
+        if !place.is_cpu() {
+            return Value::recorded(py, place, kind);
+        }
+        let data = kind.evaluate();
+        object::new(py, Value::with(data, place, kind))
+    }
+
+    /// A result on a GPU. Out of line, so that what sums and products on the CPU need fits into their slots.
+    #[inline(never)]
+    fn recorded(py: Python<'_>, place: Place, kind: Kind) -> PyResult<Py<Value>> {
+        let value = object::new(py, Value::with(0.0, place, kind))?;
+        value.get().pending.store(true, Relaxed);
+        launch::remember(py, &value);
+        Ok(value)
+    }
+}
+
+#[inline]
+fn sum(py: Python<'_>, a: Py<Value>, b: Py<Value>) -> PyResult<Py<Value>> {
+    let place = common(a.get().place, b.get().place)?;
+    Value::result(py, place, Kind::Add(a, b))
+}
+
+#[inline]
+fn product(py: Python<'_>, a: Py<Value>, b: Py<Value>) -> PyResult<Py<Value>> {
+    let place = common(a.get().place, b.get().place)?;
+    Value::result(py, place, Kind::Mul(a, b))
+}
+
+#[inline]
+fn inverse(value: &Bound<'_, Value>) -> PyResult<Py<Value>> {
+    Value::result(value.py(), value.get().place, Kind::Pow(share(value), -1.0))
+}
+
+/// The one place of both operands.
+#[inline]
+pub(crate) fn common(a: Place, b: Place) -> PyResult<Place> {
+    if a == b {
+        return Ok(a);
+    }
+    Err(PyValueError::new_err(format!(
+        "Cannot perform operation on values from different devices: {} and {}. Use .to() to move values to the same \
+         device.",
+        a.kind(),
+        b.kind()
+    )))
+}
+
+/// A number of Python's, or of what has `__float__` and no length; `None` for anything else.
+#[inline]
+fn number(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+    let number = match object::exact_number(given) {
+        Some(number) => number,
+        // NumPy makes a number of an array that holds but one, whatever its axes.
+        None if !given.is_instance_of::<PyFloat>() && given.len().is_ok() => return Ok(None),
+        None => given.extract::<f64>(),
+    };
+    match number {
+        Ok(number) => Ok(Some(number)),
+        Err(error) if error.is_instance_of::<PyTypeError>(given.py()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The other operand of an operator: a value, or a number as a leaf on the same device; `None` for anything else.
+#[inline]
+fn operand(value: &Bound<'_, Value>, other: &Bound<'_, PyAny>) -> PyResult<Option<Py<Value>>> {
+    if let Some(other) = as_value(other) {
+        return Ok(Some(share(other)));
+    }
+    let leaf = |number| Value::leaf(value.py(), number, value.get().place);
+    number(other)?.map(leaf).transpose()
+}
+
+/// What an operator gives: the result, or `None` for Python's `NotImplemented`, of which it makes a `TypeError`.
+pub(crate) type Answer = PyResult<Option<Py<Value>>>;
+
+/// The operands of an operator, one of which is a value.
+enum Operands<'a, 'py> {
+    /// The value is on the left.
+    Left(&'a Bound<'py, Value>, &'a Bound<'py, PyAny>),
+    /// What is on the left is no value. The value comes first here too.
+    Right(&'a Bound<'py, Value>, &'a Bound<'py, PyAny>),
+    /// Python asks with such operands only if somebody calls the class's methods by hand.
+    Neither,
+}
+
+impl<'a, 'py> Operands<'a, 'py> {
+    #[inline]
+    fn of(left: &'a Bound<'py, PyAny>, right: &'a Bound<'py, PyAny>) -> Operands<'a, 'py> {
+        match as_value(left) {
+            Some(value) => Operands::Left(value, right),
+            None => as_value(right).map_or(Operands::Neither, |value| Operands::Right(value, left)),
+        }
+    }
+}
+
+/// ``a + b``; the value comes first among the operands.
+#[inline]
+pub(crate) fn add(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
+    match Operands::of(left, right) {
+        Operands::Left(value, other) | Operands::Right(value, other) => {
+            let Some(other) = operand(value, other)? else { return Ok(None) };
+            sum(value.py(), share(value), other).map(Some)
+        }
+        Operands::Neither => Ok(None),
+    }
+}
+
+/// ``a * b``; the value comes first among the operands.
+#[inline]
+pub(crate) fn multiply(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
+    match Operands::of(left, right) {
+        Operands::Left(value, other) | Operands::Right(value, other) => {
+            let Some(other) = operand(value, other)? else { return Ok(None) };
+            product(value.py(), share(value), other).map(Some)
+        }
+        Operands::Neither => Ok(None),
+    }
+}
+
+/// ``a - b`` is ``a + b * -1``; a number is subtracted by adding its negative.
+#[inline]
+pub(crate) fn subtract(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
+    match Operands::of(left, right) {
+        Operands::Left(a, b) => {
+            let (py, place) = (a.py(), a.get().place);
+            let negated = match as_value(b) {
+                Some(b) => {
+                    common(place, b.get().place)?;
+                    negative(b)?
+                }
+                None => match number(b)? {
+                    Some(number) => Value::leaf(py, -number, place)?,
+                    None => return Ok(None),
+                },
+            };
+            sum(py, share(a), negated).map(Some)
+        }
+        Operands::Right(b, a) => {
+            let Some(a) = operand(b, a)? else { return Ok(None) };
+            sum(b.py(), negative(b)?, a).map(Some)
+        }
+        Operands::Neither => Ok(None),
+    }
+}
+
+/// ``a / b`` is ``a * b**-1``.
+#[inline]
+pub(crate) fn divide(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
+    match Operands::of(left, right) {
+        Operands::Left(a, b) => {
+            let (py, place) = (a.py(), a.get().place);
+            let inverse = match as_value(b) {
+                Some(b) => {
+                    common(place, b.get().place)?;
+                    inverse(b)?
+                }
+                None => match number(b)? {
+                    Some(number) => Value::leaf(py, number.powf(-1.0), place)?,
+                    None => return Ok(None),
+                },
+            };
+            product(py, share(a), inverse).map(Some)
+        }
+        Operands::Right(b, a) => {
+            let Some(a) = operand(b, a)? else { return Ok(None) };
+            product(b.py(), inverse(b)?, a).map(Some)
+        }
+        Operands::Neither => Ok(None),
+    }
+}
+
+/// ``-a`` is ``a * -1``.
+#[inline]
+pub(crate) fn negative(value: &Bound<'_, Value>) -> PyResult<Py<Value>> {
+    let minus_one = Value::leaf(value.py(), -1.0, value.get().place)?;
+    product(value.py(), share(value), minus_one)
+}
+
+/// ``a ** n``, whose exponent is a number.
+#[inline]
+pub(crate) fn power(base: &Bound<'_, PyAny>, exponent: &Bound<'_, PyAny>) -> Answer {
+    let Some(value) = as_value(base) else { return Ok(None) };
+    if as_value(exponent).is_some() {
+        return Ok(None);
+    }
+    let power = |number| Value::result(value.py(), value.get().place, Kind::Pow(share(value), number));
+    number(exponent)?.map(power).transpose()
+}
+
+/// Numbers compared; ``==`` and ``!=`` are left to Python, which compares the objects themselves.
+#[inline]
+pub(crate) fn compare(
+    left: &Bound<'_, PyAny>,
+    right: &Bound<'_, PyAny>,
+    comparison: CompareOp,
+) -> PyResult<Option<bool>> {
+    let Some(left) = as_value(left) else { return Ok(None) };
+    if matches!(comparison, CompareOp::Eq | CompareOp::Ne) {
+        return Ok(None);
+    }
+    let right = match as_value(right) {
+        Some(right) => data(right)?,
+        None => match number(right)? {
+            Some(number) => number,
+            None => return Ok(None),
+        },
+    };
+    let left = data(left)?;
+    Ok(Some(match comparison {
+        CompareOp::Lt => left < right,
+        CompareOp::Le => left <= right,
+        CompareOp::Gt => left > right,
+        _ => left >= right,
+    }))
+}
+
+/// A function of a value.
+#[inline]
+pub(crate) fn apply(value: &Bound<'_, Value>, function: Function) -> PyResult<Py<Value>> {
+    Value::result(value.py(), value.get().place, Kind::Apply(function, share(value)))
+}
+
+/// A value that was given.
+pub(crate) fn made(data: &Bound<'_, PyAny>, device: &Bound<'_, PyAny>) -> PyResult<Py<Value>> {
+    let number = data.extract::<f64>()?;
+    let device = if device.is_none() { None } else { Some(place_device(device)?) };
+    Value::leaf(data.py(), number, PlaceDevice::chosen(data.py(), device.map(|device| device.get()))?)
+}
+
+fn place_device<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PlaceDevice>> {
+    Ok(object.cast::<PlaceDevice>()?)
+}
+
+/// The number of a leaf or a result, computed.
+#[inline]
+pub(crate) fn data(value: &Bound<'_, Value>) -> PyResult<f64> {
+    if value.get().pending.load(Relaxed) {
+        launch::evaluate(value)?;
+    }
+    Ok(value.get().data.get())
+}
+
+/// Another number in place of the one there is.
+#[inline]
+pub(crate) fn set_data(value: &Bound<'_, Value>, number: f64) -> PyResult<()> {
+    let held = value.get();
+    if !held.place.is_cpu() {
+        // What was recorded before means the number of before.
+        launch::evaluate_all(value.py(), held.place)?;
+    }
+    held.data.set(number);
+    Ok(())
+}
+
+pub(crate) fn grad(value: &Bound<'_, Value>) -> f64 {
+    value.get().grad.get()
+}
+
+pub(crate) fn set_grad(value: &Bound<'_, Value>, gradient: f64) {
+    value.get().grad.set(gradient);
+}
+
+pub(crate) fn device(value: &Bound<'_, Value>) -> PyResult<PlaceDevice> {
+    Ok(PlaceDevice::at(value.get().place))
+}
+
+/// The operands, in order.
+pub(crate) fn operands(value: &Bound<'_, Value>) -> PyResult<Vec<Py<Value>>> {
+    Ok(value.get().kind.operands(value.py()))
+}
+
+/// The operation that made a value; empty for a leaf.
+pub(crate) fn operation(value: &Bound<'_, Value>) -> PyResult<String> {
+    Ok(match &value.get().kind {
+        Kind::Leaf => String::new(),
+        Kind::Add(..) => "+".to_owned(),
+        Kind::Mul(..) => "*".to_owned(),
+        Kind::Pow(_, exponent) => format!("**{exponent}"),
+        Kind::Apply(function, _) => function.name().to_owned(),
+        Kind::Moved(_) => "to_device".to_owned(),
+        Kind::Dot(_) => "dot".to_owned(),
+    })
+}
+
+/// The value on another device; on the same device the value itself.
+pub(crate) fn to(value: &Bound<'_, Value>, device: &Bound<'_, PyAny>) -> PyResult<Py<Value>> {
+    let place = place_device(device)?.get().place(value.py())?;
+    if place == value.get().place {
+        return Ok(share(value));
+    }
+    object::new(value.py(), Value::with(data(value)?, place, Kind::Moved(share(value))))
+}
+
+/// Adds to the gradient of every value that this one was made from; gives `None` of Python's.
+pub(crate) fn differentiate(value: &Bound<'_, Value>) -> PyResult<Py<PyAny>> {
+    backward::run(value)?;
+    Ok(value.py().None())
+}
+
+/// Sets the gradient to 0; gives `None` of Python's.
+pub(crate) fn zero_grad(value: &Bound<'_, Value>) -> PyResult<Py<PyAny>> {
+    value.get().grad.set(0.0);
+    Ok(value.py().None())
+}
+
+/// Pickles and copies are leaves: the number, the gradient and the device. What the value was made from stays behind.
+pub(crate) fn reduce<'py>(value: &Bound<'py, Value>) -> Reduced<'py, (f64, f64, &'static str)> {
+    let held = value.get();
+    reduced::<Value, _>(value.py(), (data(value)?, held.grad.get(), held.place.name()))
+}
+
+/// What comes out of a pickle or a copy.
+pub(crate) fn restored(
+    data: &Bound<'_, PyAny>,
+    grad: &Bound<'_, PyAny>,
+    device: &Bound<'_, PyAny>,
+) -> PyResult<Py<Value>> {
+    let py = data.py();
+    let place = Place::restored(py, &device.extract::<String>()?)?;
+    let value = Value::leaf(py, data.extract::<f64>()?, place)?;
+    value.get().grad.set(grad.extract::<f64>()?);
+    Ok(value)
+}
+
+pub(crate) fn shown(value: &Bound<'_, Value>) -> PyResult<String> {
+    Ok(format!("Value(data={}, grad={})", data(value)?, value.get().grad.get()))
+}

@@ -1,0 +1,103 @@
+//! Changes in place, and views, which they do not go through.
+
+use neurenix::nn::{Parameter, Watch};
+use phynexus::{Error, Tensor, gradient::is_enabled};
+use pyo3::{exceptions::PyUserWarning, prelude::*};
+
+use super::PyTensor;
+use crate::{
+    dtype::tensor_of,
+    error::{Result, runtime_error},
+};
+
+impl PyTensor {
+    /// A new place for what PyTorch has as a view of this tensor.
+    pub(super) fn view_of(&self, tensor: Tensor) -> PyTensor {
+        let viewed = match &self.viewed {
+            Some(watch) if watch.is_held() => watch.clone(),
+            _ => self.owner.as_ref().map_or_else(|| self.place().watch(), Parameter::watch),
+        };
+        PyTensor { viewed: Some(viewed), ..PyTensor::wrap(tensor) }
+    }
+
+    /// A view from this tensor's value.
+    #[inline]
+    pub(super) fn map_view(
+        &self,
+        function: impl FnOnce(&Tensor) -> phynexus::Result<Tensor>,
+    ) -> Result<PyTensor> {
+        Ok(self.view_of(function(&self.tensor()?)?))
+    }
+
+    /// True for a view whose tensor somebody holds.
+    pub(super) fn is_view(&self) -> bool {
+        self.viewed.as_ref().is_some_and(Watch::is_held)
+    }
+
+    /// Warns of a change in place of a view: PyTorch would change the tensor that it was taken from, too.
+    fn warn_of_view(&self) -> Result<()> {
+        if !self.is_view() {
+            return Ok(());
+        }
+        Python::attach(|py| {
+            let message = c"an operation in place changes this view alone, not the tensor it was taken from: assign to an \
+                            index of that tensor (x[1:3] = value), or change a clone() and copy it back with x.copy_()";
+            PyErr::warn(py, &py.get_type::<PyUserWarning>(), message, 1)
+        })
+        .map_err(Into::into)
+    }
+
+    /// Puts a value of the same shape into the place, brought to its dtype and device.
+    pub(crate) fn assign(&self, value: Tensor) -> Result<()> {
+        self.warn_of_view()?;
+        self.replace(value)
+    }
+
+    /// As `assign`, of a view too.
+    pub(super) fn replace(&self, value: Tensor) -> Result<()> {
+        let place = self.place();
+        let old = if place.is_trainable() { place.leaf()? } else { place.tensor() };
+        if value.shape() != old.shape() {
+            let hint = "an operation in place cannot change the shape";
+            return Err(Error::shape("in place", &[old.shape(), value.shape()], hint).into());
+        }
+        if value.dtype().is_float() && !old.dtype().is_float() {
+            let hint = format!("{} cannot take {} values in place", tensor_of(old.dtype()), value.dtype());
+            return Err(Error::dtype("in place", &[old.dtype(), value.dtype()], hint).into());
+        }
+        let value = value.to_dtype(old.dtype())?.to_device(old.device())?;
+        if self.collects() && is_enabled() {
+            return Err(runtime_error(
+                "a leaf that requires gradients is changed in place: change it under `with neurenix.no_grad():`",
+            ));
+        }
+        if self.special.is_plain() && value.requires_grad() && is_enabled() {
+            // Gradients flow through this tensor from now on, and not through the one that it shares its values with.
+            self.special.part(Parameter::buffer(value.clone()));
+            return put(&self.own, value.detach()?);
+        }
+        let is_constant = place.is_trainable() || self.special.is_plain();
+        let value = if is_constant { value.detach()? } else { value };
+        if let Some(owner) = &self.owner {
+            let leaf = owner.leaf()?;
+            if leaf.grad().is_some_and(|grad| grad.is_same(&old)) {
+                leaf.set_grad(Some(value.clone()));
+            }
+        }
+        if self.special.is_apart() {
+            let shared = self.own.tensor();
+            put(&self.own, value.detach()?.to_dtype(shared.dtype())?.to_device(shared.device())?)?;
+        }
+        put(&place, value)
+    }
+}
+
+/// Puts a value into a place that keeps its gradient.
+fn put(place: &Parameter, value: Tensor) -> Result<()> {
+    let gradient = if place.is_trainable() { place.leaf()?.grad() } else { None };
+    place.set(value)?;
+    if gradient.is_some() {
+        place.leaf()?.set_grad(gradient);
+    }
+    Ok(())
+}
