@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::{
     error::{Failure, Result, type_error, value_error},
-    tensor::{PyTensor, numpy},
+    place::PyTensor,
 };
 
 /// What an object is, for messages: its type's name.
@@ -273,46 +273,6 @@ pub(crate) fn number(object: &Bound<'_, PyAny>) -> Result<Option<Scalar>> {
         return number(&object.call_method0("item")?);
     }
     Ok(None)
-}
-
-/// The other operand of an operator: a tensor or a number.
-pub(crate) enum Operand {
-    /// A tensor, or what NumPy has an array of.
-    Tensor(Tensor),
-    /// A number, which does not decide the dtype.
-    Number(Scalar),
-}
-
-impl Operand {
-    /// The operand beside a tensor, if it is one.
-    pub(crate) fn beside(tensor: &Tensor, object: &Bound<'_, PyAny>) -> Result<Option<Operand>> {
-        if let Ok(other) = object.cast::<PyTensor>() {
-            return Ok(Some(Operand::Tensor(other.get().tensor()?)));
-        }
-        if let Some(scalar) = number(object)? {
-            return Ok(Some(Operand::Number(scalar)));
-        }
-        if object.hasattr("__array_interface__")? {
-            return Ok(Some(Operand::Tensor(numpy::import(object, None, tensor.device())?)));
-        }
-        Ok(None)
-    }
-    /// As a tensor on the device of another.
-    pub(crate) fn into_tensor(self, beside: &Tensor) -> Result<Tensor> {
-        match self {
-            Operand::Tensor(tensor) => Ok(tensor),
-            Operand::Number(scalar) => {
-                let dtype = match scalar {
-                    Scalar::Float(_) if beside.dtype().is_float() => beside.dtype(),
-                    Scalar::Float(_) => phynexus::DType::F32,
-                    Scalar::Bool(_) => phynexus::DType::Bool,
-                    _ if beside.dtype() == phynexus::DType::Bool => phynexus::DType::I64,
-                    _ => beside.dtype(),
-                };
-                Ok(Tensor::full(&[], scalar, dtype, beside.device())?)
-            }
-        }
-    }
 }
 
 /// Several tensors: a list or tuple.

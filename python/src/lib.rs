@@ -22,6 +22,7 @@ mod linalg;
 mod mathematics;
 mod optim;
 mod picture;
+mod place;
 mod placement;
 mod precision;
 mod profile;
@@ -104,13 +105,13 @@ mod _engine {
         },
         optim::PyOptimizer,
         picture::curves_png,
+        place::{PyTensor, stand_in::StandIns},
         placement::{PyPlacement, is_strict_placement, on_fallback, set_strict_placement},
         plan_count,
         precision::{autocast_dtype, set_autocast_dtype},
         profile::PyProfiler,
         run_command, stop_training,
         tensor::{
-            PyTensor,
             autograd::{
                 GradientHook, GradientMode, as_variable, depends_on_others, evaluate, gradients,
                 is_grad_enabled, switch_gradients,
@@ -118,7 +119,6 @@ mod _engine {
             dlpack::import::from_dlpack,
             movement::{broadcast_shapes, cat, einsum, meshgrid, stack, where_},
             numpy::from_bytes,
-            stand_in::StandIns,
         },
     };
     #[allow(non_upper_case_globals)]

@@ -4,10 +4,10 @@ use phynexus::{Error, Tensor, shape::normalize_axis, tensor::QuantileMethod};
 use pyo3::prelude::*;
 
 use crate::{
-    argument::{Count, Number, Operand, kind},
+    argument::{Count, Number, kind},
     error::{Result, index_error, type_error, value_error},
     interrupt::compute,
-    tensor::{PyTensor, reduce::some_element},
+    tensor::{PyTensor, operand::Operand, reduce::some_element},
 };
 
 macro_rules! of_one {

@@ -11,7 +11,7 @@ use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyType};
 use crate::{
     Reduced,
     host::{exception, host},
-    launch::is_wide,
+    kernel::is_wide,
     reduced,
 };
 

@@ -3,28 +3,32 @@
 //! | file | subject |
 //! |---|---|
 //! | `device` | the class `Device` |
-//! | `graph` | how a value was made: its rules forward and backward |
-//! | `value` | what a value is, and what operators and methods do |
-//! | `object` | the objects that hold values, and their class: making, freeing, dropping long chains |
-//! | `slots` | what that class tells Python of its operators, methods and attributes |
-//! | `backward` | the order of values, and gradients |
+//! | `value` | what a value is |
+//! | `value/graph` | how a value was made: its rules forward and backward |
+//! | `value/object` | the objects that hold values, and their class: making, freeing, dropping long chains |
+//! | `walk` | the order of values |
+//! | `kernel` | the kernel that computes an expression on a GPU |
 //! | `launch` | expressions on a GPU: one launch each |
+//! | `backward` | gradients |
+//! | `operators` | what operators and methods do |
+//! | `slots` | what the class tells Python of its operators, methods and attributes |
 //! | `network` | `Neuron`, `Layer`, `MLP` |
 //! | `host` | what the extension module does for them |
 
 mod backward;
 mod device;
-mod graph;
 mod host;
+mod kernel;
 mod launch;
 mod network;
-mod object;
+mod operators;
 mod slots;
 mod value;
+mod walk;
 
 pub use host::{Host, Work};
-pub use object::is_held_elsewhere;
 use pyo3::{PyTypeInfo, prelude::*};
+pub use value::object::is_held_elsewhere;
 
 /// What `__reduce__` gives: the class's `_restored`, which pickles and copies call, and its arguments.
 type Reduced<'py, A> = PyResult<(Bound<'py, PyAny>, A)>;
@@ -38,7 +42,7 @@ fn reduced<'py, T: PyTypeInfo, A>(py: Python<'py>, arguments: A) -> Reduced<'py,
 pub fn register(engine: &Bound<'_, PyModule>, host: Host) -> PyResult<()> {
     host::begin(host);
     let module = PyModule::new(engine.py(), "micrograd")?;
-    module.add("Value", object::class(engine.py())?)?;
+    module.add("Value", slots::class(engine.py())?)?;
     module.add_class::<network::Neuron>()?;
     module.add_class::<network::Layer>()?;
     module.add_class::<network::Mlp>()?;

@@ -13,11 +13,14 @@ use pyo3::{
 use crate::{
     Reduced,
     device::{Place, PlaceDevice},
-    graph::{Dot, Function, Inputs, Kind},
     host::Count,
-    object::Held,
+    operators::common,
     reduced,
-    value::{Value, common},
+    value::{
+        Value,
+        graph::{Dot, Function, Inputs, Kind},
+        object::Held,
+    },
 };
 
 /// A neuron's parameters.

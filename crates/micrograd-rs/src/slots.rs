@@ -1,4 +1,4 @@
-//! The class ``Value`` as Python calls it: functions of C's kind round those of `value`, and the tables that name them.
+//! The class ``Value`` as Python calls it: functions of C's kind round those of `operators`, and the tables that name them.
 //!
 //! Python is attached whenever it calls one of them, but PyO3 does not know. Nothing depends on that but the drop of a `Py`,
 //! which PyO3 then puts off until its next call into Rust. So PyO3 is told (`Python::attach`) unless what is done is *plain*,
@@ -18,14 +18,17 @@ use pyo3::{
     panic::PanicException,
     prelude::*,
     pyclass::CompareOp,
-    types::{PyBool, PyDict, PyFloat, PyInt, PyTuple},
+    types::{PyBool, PyDict, PyFloat, PyInt, PyTuple, PyType},
 };
 
 use crate::{
     device::Place,
-    graph::{Function, Kind},
-    object::{Held, as_value, share},
-    value::{self, Answer, Value},
+    operators::{self, Answer},
+    value::{
+        Value,
+        graph::{Function, Kind},
+        object::{self, Held, as_value, share},
+    },
 };
 
 type Pointer = *mut ffi::PyObject;
@@ -126,7 +129,7 @@ macro_rules! binary_operators {
                 return result.into_ptr();
             })?
             let plain = is_plain(&left) && is_plain(&right);
-            operator(left.py(), plain, || value::$name(&left, &right))
+            operator(left.py(), plain, || operators::$name(&left, &right))
         }
     )*};
 }
@@ -143,7 +146,7 @@ unsafe extern "C" fn power(base: Pointer, exponent: Pointer, modulus: Pointer) -
     let (base, exponent, modulus) = unsafe { (passed(base), passed(exponent), passed(modulus)) };
     let plain = is_plain(&base) && is_plain(&exponent);
     operator(base.py(), plain, || match modulus.is_none() {
-        true => value::power(&base, &exponent),
+        true => operators::power(&base, &exponent),
         false => Ok(None),
     })
 }
@@ -151,7 +154,7 @@ unsafe extern "C" fn power(base: Pointer, exponent: Pointer, modulus: Pointer) -
 unsafe extern "C" fn negative(value: Pointer) -> Pointer {
     // SAFETY: as for methods.
     let value = unsafe { this(value) };
-    operator(value.py(), is_here(&value), || value::negative(&value).map(Some))
+    operator(value.py(), is_here(&value), || operators::negative(&value).map(Some))
 }
 
 macro_rules! functions {
@@ -159,7 +162,7 @@ macro_rules! functions {
         unsafe extern "C" fn $name(value: Pointer, _: Pointer) -> Pointer {
             // SAFETY: Python calls methods with values that it holds until they return, on attached threads.
             let value = unsafe { this(value) };
-            operator(value.py(), is_here(&value), || value::apply(&value, Function::$function).map(Some))
+            operator(value.py(), is_here(&value), || operators::apply(&value, Function::$function).map(Some))
         }
     )*};
 }
@@ -178,7 +181,7 @@ unsafe extern "C" fn compare(left: Pointer, right: Pointer, comparison: c_int) -
     let (py, plain) = (left.py(), is_plain(&left) && is_plain(&right));
     run(py, plain, null_mut(), || {
         let truth = match CompareOp::from_raw(comparison) {
-            Some(comparison) => value::compare(&left, &right, comparison)?,
+            Some(comparison) => operators::compare(&left, &right, comparison)?,
             None => None,
         };
         Ok(match truth {
@@ -225,7 +228,7 @@ unsafe fn is_plainly_given(number: Pointer) -> bool {
 unsafe extern "C" fn data(value: Pointer, _: *mut c_void) -> Pointer {
     // SAFETY: as for methods.
     let value = unsafe { this(value) };
-    run(value.py(), is_here(&value), null_mut(), || value::data(&value).map(float))
+    run(value.py(), is_here(&value), null_mut(), || operators::data(&value).map(float))
 }
 
 unsafe extern "C" fn set_data(value: Pointer, number: Pointer, _: *mut c_void) -> c_int {
@@ -235,7 +238,7 @@ unsafe extern "C" fn set_data(value: Pointer, number: Pointer, _: *mut c_void) -
     let plain = is_here(&value) && unsafe { is_plainly_given(number) };
     run(value.py(), plain, -1, || {
         // SAFETY: Python holds the number, or passes null.
-        value::set_data(&value, unsafe { number_given(number) }?)?;
+        operators::set_data(&value, unsafe { number_given(number) }?)?;
         Ok(0)
     })
 }
@@ -243,7 +246,7 @@ unsafe extern "C" fn set_data(value: Pointer, number: Pointer, _: *mut c_void) -
 unsafe extern "C" fn grad(value: Pointer, _: *mut c_void) -> Pointer {
     // SAFETY: as for methods.
     let value = unsafe { this(value) };
-    run(value.py(), true, null_mut(), || Ok(float(value::grad(&value))))
+    run(value.py(), true, null_mut(), || Ok(float(operators::grad(&value))))
 }
 
 unsafe extern "C" fn set_grad(value: Pointer, number: Pointer, _: *mut c_void) -> c_int {
@@ -253,7 +256,7 @@ unsafe extern "C" fn set_grad(value: Pointer, number: Pointer, _: *mut c_void) -
     let plain = unsafe { is_plainly_given(number) };
     run(value.py(), plain, -1, || {
         // SAFETY: Python holds the number, or passes null.
-        value::set_grad(&value, unsafe { number_given(number) }?);
+        operators::set_grad(&value, unsafe { number_given(number) }?);
         Ok(0)
     })
 }
@@ -265,7 +268,7 @@ macro_rules! givers {
             // SAFETY: as for methods.
             let value = unsafe { this(value) };
             let py = value.py();
-            run(py, false, null_mut(), || Ok(value::$function(&value)?.into_py_any(py)?.into_ptr()))
+            run(py, false, null_mut(), || Ok(operators::$function(&value)?.into_py_any(py)?.into_ptr()))
         }
     )*};
 }
@@ -283,7 +286,7 @@ unsafe extern "C" fn shown(value: Pointer) -> Pointer {
     // SAFETY: as for methods.
     let value = unsafe { this(value) };
     let py = value.py();
-    run(py, false, null_mut(), || Ok(value::shown(&value)?.into_py_any(py)?.into_ptr()))
+    run(py, false, null_mut(), || Ok(operators::shown(&value)?.into_py_any(py)?.into_ptr()))
 }
 
 /// Arguments in the order of their names, which Python passes by position or by name. `None` stands for one that is missing;
@@ -344,7 +347,7 @@ unsafe extern "C" fn new(_: *mut ffi::PyTypeObject, positional: Pointer, named: 
     run(py, false, null_mut(), || {
         // SAFETY: a tuple, and a dictionary or null, which Python holds.
         let [data, device] = unsafe { arguments("Value", ["data", "device"], 1, positional, named) }?;
-        Ok(value::made(&data, &device)?.into_ptr())
+        Ok(operators::made(&data, &device)?.into_ptr())
     })
 }
 
@@ -354,7 +357,7 @@ unsafe extern "C" fn to(value: Pointer, positional: Pointer, named: Pointer) -> 
     run(value.py(), false, null_mut(), || {
         // SAFETY: a tuple, and a dictionary or null, which Python holds.
         let [device] = unsafe { arguments("to", ["device"], 1, positional, named) }?;
-        Ok(value::to(&value, &device)?.into_ptr())
+        Ok(operators::to(&value, &device)?.into_ptr())
     })
 }
 
@@ -365,7 +368,7 @@ unsafe extern "C" fn restored(_: Pointer, positional: Pointer) -> Pointer {
         let names = ["data", "grad", "device"];
         // SAFETY: a tuple, which Python holds.
         let [data, grad, device] = unsafe { arguments("_restored", names, 3, positional, null_mut()) }?;
-        Ok(value::restored(&data, &grad, &device)?.into_ptr())
+        Ok(operators::restored(&data, &grad, &device)?.into_ptr())
     })
 }
 
@@ -383,8 +386,14 @@ A number on a device, whose gradient can be found.
 
 ``==`` and ``hash`` are those of the object, so that values can be kept in sets; ``<`` and its kin compare numbers.";
 
+/// The class ``Value``.
+pub(crate) fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    // SAFETY: each slot has the type of its number. The tables are leaked, and end with an empty entry.
+    unsafe { object::class(py, all) }
+}
+
 /// The slots of the class, but for the one that frees.
-pub(crate) fn all() -> Vec<ffi::PyType_Slot> {
+fn all() -> Vec<ffi::PyType_Slot> {
     let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
     vec![
         slot(ffi::Py_tp_doc, DOC.as_ptr().cast_mut().cast()),

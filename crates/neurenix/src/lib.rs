@@ -32,6 +32,7 @@
 //! optimisers and learning rate schedules, [`data`] data sets and their files, [`train`] the training loop with checkpoints, [`io`]
 //! files that are there completely or not at all. Names, defaults and parameter names are PyTorch's where it has them.
 
+mod array;
 pub mod compile;
 pub mod data;
 pub mod error;

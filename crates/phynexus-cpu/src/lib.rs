@@ -14,11 +14,13 @@
 //! [`ops`] implement library steps. [`pool`] manages the threads. Vector code is compiled for every instruction set and
 //! selected at run time ([`vector::InstructionSet`]). Results do not depend on the number of threads.
 
+mod backend;
 mod by_dtype;
 pub mod conv;
 mod device;
 pub mod fused;
 pub mod gemm;
+mod kernels;
 mod library;
 pub mod ops;
 pub mod pool;
@@ -27,7 +29,7 @@ mod system_memory;
 pub mod vector;
 mod working_memory;
 
-pub use device::register;
+pub use backend::register;
 
 #[cfg(test)]
 mod test_values;

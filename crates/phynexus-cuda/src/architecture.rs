@@ -7,7 +7,7 @@ use phynexus::kernel::{
     print::{CUDA, print},
 };
 
-use crate::{compile::Compiler, driver::target, library, versions::Nvrtc};
+use crate::{compile::Compiler, gpu::target, library, versions::Nvrtc};
 
 /// Maximum shared memory per block in bytes, from the compute capability table of NVIDIA's CUDA C++ Programming Guide.
 fn shared_bytes(number: usize) -> usize {

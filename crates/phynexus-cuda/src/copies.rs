@@ -14,7 +14,7 @@ use phynexus::{
 
 use crate::{
     context::{Context, Event},
-    driver::{Block, Cuda},
+    gpu::{Block, Cuda},
 };
 
 /// Host memory that GPUs access directly.

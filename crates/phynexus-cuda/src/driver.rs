@@ -1,34 +1,24 @@
 //! NVIDIA GPUs as drivers of the engine's GPU layer.
 
-use std::{
-    ffi::c_void,
-    sync::{Arc, Once},
-};
+use std::{ffi::c_void, sync::Once};
 
 use crate::{
-    compile::Compiler,
-    context::{Addresses, Context, Event, Module, capability, is_ordinary, start},
+    context::{Event, Module, is_ordinary, start},
     cubin,
+    gpu::{Block, Cuda, addresses},
     graph::Recording,
     library,
     versions::{Nvrtc, Version},
 };
-use cudarc::driver::{
-    result,
-    sys::{CUdevice_attribute as Attribute, CUdeviceptr},
-};
+use cudarc::driver::{result, sys::CUdevice_attribute as Attribute};
 use phynexus::{
-    DType, Result,
+    Result,
     custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, DeviceNature, HostRead, Peaks, register_aliases, register_missing},
     dtype::scalar_bytes,
-    gpu::{
-        Driver, Gpu, Handles, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Staging,
-        Submission,
-    },
+    gpu::{Driver, Gpu, Handles, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Submission},
     kernel::{
-        check::Limits,
-        loops::{Kernel, MatrixShape},
+        loops::Kernel,
         lower::Target,
         print::{CUDA, print},
     },
@@ -48,7 +38,7 @@ fn look() {
         Err(reason) => return register_missing("cuda", reason),
     };
     for gpu in 0..found.count {
-        match Cuda::new(gpu, &found) {
+        match Cuda::new(gpu, found.driver, &found.nvrtc) {
             Ok(cuda) => drop(phynexus::device::register(Box::new(Gpu::new(cuda)))),
             Err(reason) => register_missing(format!("cuda:{gpu}"), reason),
         }
@@ -86,93 +76,8 @@ fn usable() -> Result<Found, String> {
     Ok(Found { driver, count, nvrtc: Nvrtc::ask()? })
 }
 
-/// A GPU.
-pub(crate) struct Cuda {
-    pub(crate) context: Arc<Context>,
-    compiler: Compiler,
-    target: Target,
-    staging: Arc<Staging<Context>>,
-}
-
 /// Copies up to this size are left to the driver, which places the bytes directly into its queue.
 const AT_ONCE: usize = 64 << 10;
-
-/// A block of the driver's memory.
-pub(crate) struct Block {
-    address: CUdeviceptr,
-    context: Arc<Context>,
-}
-
-impl Block {
-    pub(crate) fn address(&self) -> CUdeviceptr {
-        self.address
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: the address came from the same context and is the only reference; this stream waits for other streams
-        // that used it.
-        unsafe { self.context.free(self.address) };
-    }
-}
-
-impl Cuda {
-    fn new(number: usize, found: &Found) -> Result<Cuda, String> {
-        // Checked before the GPU is opened, because that allocates memory on it.
-        let (major, minor) = capability(number)?;
-        if let Some(reason) = found.nvrtc.refusal(10 * major + minor, Some(found.driver)) {
-            return Err(reason);
-        }
-        let context = Arc::new(Context::new(number).map_err(|error| error.to_string())?);
-        let compiler = Compiler::new(&format!("sm_{major}{minor}"), found.nvrtc.version);
-        let target = target(&context.name, major, |attribute| context.attribute(attribute));
-        let staging = Staging::new(context.clone(), &context.name);
-        Ok(Cuda { context, compiler, target, staging })
-    }
-}
-
-/// The buffer addresses of a launch.
-pub(crate) fn addresses(submission: &Submission<'_, Cuda>) -> Addresses {
-    submission.arguments.iter().map(|(block, start)| block.address.wrapping_add_signed(*start)).collect()
-}
-
-/// The features that kernels of this GPU may use. Limits that the driver does not report default to those of every GPU.
-pub(crate) fn target(name: &str, major: usize, attribute: impl Fn(Attribute) -> Option<usize>) -> Target {
-    let figure = |what, otherwise| attribute(what).unwrap_or(otherwise);
-    let limits = Limits {
-        device: name.to_owned(),
-        // Kernel parameters take at most 4 KB.
-        bindings: 500,
-        shared_bytes: figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 48 << 10),
-        block: [
-            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024),
-            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024),
-            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, 64),
-        ],
-        block_size: figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024),
-        grid: [
-            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 0x7fff_ffff),
-            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 0xffff),
-            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 0xffff),
-        ],
-        subgroup: attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
-        dtypes: DType::ALL.to_vec(),
-        matrices: matrices(major),
-        async_copies: major >= 8,
-    };
-    let processors = figure(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16);
-    Target { limits, vector_bytes: 16, processors, sums: 64 }
-}
-
-/// The matrix instructions that kernels use on a major compute capability.
-fn matrices(major: usize) -> Vec<(MatrixShape, DType, DType)> {
-    // `float32` operands are rounded to TF32.
-    let factors = [(DType::F16, 16), (DType::BF16, 16), (DType::F32, 8)].into_iter().filter(|_| major >= 8);
-    factors
-        .map(|(factor, depth)| (MatrixShape { rows: 16, columns: 16, depth }, factor, DType::F32))
-        .collect()
-}
 
 impl Driver for Cuda {
     type Block = Block;
@@ -209,13 +114,12 @@ impl Driver for Cuda {
     }
 
     fn allocate(&self, bytes: usize) -> Option<Block> {
-        let address = self.context.allocate(bytes)?;
-        Some(Block { address, context: self.context.clone() })
+        Block::new(&self.context, bytes)
     }
 
     fn write(&self, block: &Block, offset: usize, bytes: &[u8]) -> Result<()> {
         self.context.bind()?;
-        let target = block.address + offset as u64;
+        let target = block.address() + offset as u64;
         let copy = |part: &[u8], at: usize| {
             // SAFETY: the part lies within the block. Pinned memory stays valid until the copy is done. From pageable
             // memory, the driver has copied when the call returns; any other copy is waited for below.
@@ -248,14 +152,14 @@ impl Driver for Cuda {
         }
         self.context.bind()?;
         // SAFETY: the part lies within the block, and the bytes stay valid until the stream has been waited for.
-        unsafe { result::memcpy_dtoh_async(bytes, block.address + offset as u64, self.context.stream()) }
+        unsafe { result::memcpy_dtoh_async(bytes, block.address() + offset as u64, self.context.stream()) }
             .map_err(|e| self.context.error("copying from the GPU", e))?;
         self.context.synchronize()
     }
 
     fn begin_read(&self, block: &Block, offset: usize, bytes: usize) -> Result<Option<Box<dyn HostRead>>> {
         self.context.bind()?;
-        let source = block.address + offset as u64;
+        let source = block.address() + offset as u64;
         self.staging.read(bytes, |pinned| {
             // SAFETY: the part lies within the block, and the pinned memory stays valid until the copy is done.
             unsafe { result::memcpy_dtoh_async(pinned, source, self.context.stream()) }
@@ -275,9 +179,9 @@ impl Driver for Cuda {
         offset: usize,
         bytes: usize,
     ) -> Result<()> {
-        let source = source.address + offset as u64;
+        let source = source.address() + offset as u64;
         // SAFETY: both parts lie within their blocks.
-        unsafe { self.context.copy_from(target.address, &device.context, source, bytes) }
+        unsafe { self.context.copy_from(target.address(), &device.context, source, bytes) }
     }
 
     fn pinned_memory(&self) -> usize {
@@ -329,7 +233,7 @@ impl Driver for Cuda {
             let mut value = [0; 8];
             match argument {
                 SourceArgument::Buffer { block, start, .. } => {
-                    value = (block.address + *start as u64).to_ne_bytes();
+                    value = (block.address() + *start as u64).to_ne_bytes();
                 }
                 SourceArgument::Scalar { dtype, value: scalar } => {
                     let bytes = scalar_bytes(*scalar, *dtype);

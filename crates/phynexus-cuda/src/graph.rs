@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use crate::{
     context::{Addresses, parameters},
-    driver::{Cuda, addresses},
+    gpu::{Cuda, addresses},
 };
 
 /// The recorded launches that repeat together.

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `library` | finding and opening the driver and NVRTC |
 //! | `versions` | which versions and GPUs work together |
-//! | `context` | a GPU: its figures, stream and modules |
+//! | `context` | a GPU's context: its figures, stream and modules |
+//! | `gpu` | a GPU as the engine uses it: compiler, memory, features that kernels may use |
 //! | `copies` | pinned memory, copies from GPU to GPU |
 //! | `graph` | repeated launches as one graph |
 //! | `compile` | from source to machine code |
@@ -22,6 +23,7 @@ mod context;
 mod copies;
 mod cubin;
 mod driver;
+mod gpu;
 mod graph;
 mod library;
 mod versions;

@@ -6,7 +6,7 @@ use phynexus::kernel::{
     print::{HIP, print},
 };
 
-use crate::{compile::Compiler, context::Attribute, driver::target, library::hip};
+use crate::{compile::Compiler, context::Attribute, gpu::target, library::hip};
 
 /// An AMD architecture to compile kernels for.
 pub struct Architecture {

@@ -1,19 +1,15 @@
 //! AMD GPUs as drivers of the engine's GPU layer.
 
-use std::sync::{Arc, Once};
+use std::sync::Once;
 
 use phynexus::{
-    DType, Error, Result,
+    Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
     device::{DeviceInfo, DeviceNature, HostRead, register_aliases, register_missing},
     dtype::scalar_bytes,
-    gpu::{
-        Addresses, Driver, Gpu, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Staging,
-        Submission,
-    },
+    gpu::{Driver, Gpu, Medium, NotCompiled, Progress, SourceArgument, SourceLaunch, Submission},
     kernel::{
-        check::Limits,
-        loops::{Kernel, MatrixShape},
+        loops::Kernel,
         lower::Target,
         print::{HIP, print},
     },
@@ -21,10 +17,10 @@ use phynexus::{
 
 use crate::{
     code_object,
-    compile::Compiler,
-    context::{Attribute, Context, Event, Module, Packed, count},
+    context::{Attribute, Event, Module, Packed, count},
+    gpu::{Block, HipGpu, addresses},
     graph::Recording,
-    library::{Handle, hip},
+    library::hip,
 };
 
 /// Registers every GPU that HIP's runtime reports, or the reason why there is none. Runs once per process.
@@ -46,99 +42,6 @@ fn look() {
             Err(error) => register_missing(format!("hip:{gpu}"), error.to_string()),
         }
     }
-}
-
-/// A GPU.
-pub(crate) struct HipGpu {
-    pub(crate) context: Arc<Context>,
-    compiler: Compiler,
-    source_compiler: Compiler,
-    target: Target,
-    architecture: String,
-    staging: Arc<Staging<Context>>,
-}
-
-/// A block of the runtime's memory.
-pub(crate) struct Block {
-    address: Handle,
-    context: Arc<Context>,
-}
-
-// SAFETY: the address is used only through the runtime.
-unsafe impl Send for Block {}
-// SAFETY: as above.
-unsafe impl Sync for Block {}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: the address came from the same context and is the only reference.
-        unsafe { self.context.free(self.address) };
-    }
-}
-
-impl HipGpu {
-    fn new(number: usize) -> Result<HipGpu> {
-        let name = format!("hip:{number}");
-        let error = |message: String| Error::Device { device: name.clone(), message };
-        let hip = hip().map_err(error)?;
-        let context = Arc::new(Context::new(hip, number)?);
-        let unknown = || error("the runtime does not report the GPU's architecture".to_owned());
-        let architecture = context.architecture().ok_or_else(unknown)?;
-        let compiler = Compiler::new(hip, &architecture);
-        let source_compiler = Compiler::of_sources(hip, &architecture);
-        let target = target(&name, &architecture, |attribute| context.attribute(attribute));
-        let staging = Staging::new(context.clone(), &name);
-        Ok(HipGpu { context, compiler, source_compiler, target, architecture, staging })
-    }
-}
-
-/// The buffer addresses of a launch.
-pub(crate) fn addresses(submission: &Submission<'_, HipGpu>) -> Addresses {
-    let address = |(block, start): &(&Block, i64)| (block.address as u64).wrapping_add_signed(*start);
-    submission.arguments.iter().map(address).collect()
-}
-
-/// The features that kernels of a GPU with this architecture and these attributes may use. Limits that the runtime does
-/// not report default to those of every GPU.
-pub(crate) fn target(
-    name: &str,
-    architecture: &str,
-    attribute: impl Fn(Attribute) -> Option<usize>,
-) -> Target {
-    /// A launch counts all its invocations in 32 bits.
-    const GROUPS: usize = (1 << 22) - 1;
-    let figure = |what, otherwise| attribute(what).unwrap_or(otherwise);
-    let limits = Limits {
-        device: name.to_owned(),
-        // Kernel parameters take at most 4 KB.
-        bindings: 500,
-        shared_bytes: figure(Attribute::MaxSharedMemoryPerBlock, 64 << 10),
-        block: [
-            figure(Attribute::MaxBlockX, 1024),
-            figure(Attribute::MaxBlockY, 1024),
-            figure(Attribute::MaxBlockZ, 1024),
-        ],
-        block_size: figure(Attribute::MaxThreadsPerBlock, 1024),
-        grid: [
-            figure(Attribute::MaxGridX, GROUPS).min(GROUPS),
-            figure(Attribute::MaxGridY, 0xffff).min(0xffff),
-            figure(Attribute::MaxGridZ, 0xffff).min(0xffff),
-        ],
-        subgroup: attribute(Attribute::WarpSize),
-        dtypes: DType::ALL.to_vec(),
-        matrices: matrices(architecture),
-        async_copies: false,
-    };
-    Target { limits, vector_bytes: 16, processors: figure(Attribute::MultiprocessorCount, 16), sums: 64 }
-}
-
-/// The matrix instructions that kernels use on an architecture: MFMA on CDNA 2 and 3, WMMA on RDNA 3.
-fn matrices(architecture: &str) -> Vec<(MatrixShape, DType, DType)> {
-    let name = architecture.split(':').next().unwrap_or_default();
-    let known = matches!(name, "gfx90a" | "gfx940" | "gfx941" | "gfx942") || name.starts_with("gfx11");
-    let shape = MatrixShape { rows: 16, columns: 16, depth: 16 };
-    let factors = [DType::F16, DType::BF16].into_iter().filter(|_| known);
-    factors.map(|factor| (shape, factor, DType::F32)).collect()
 }
 
 impl Driver for HipGpu {
@@ -174,12 +77,11 @@ impl Driver for HipGpu {
     }
 
     fn allocate(&self, bytes: usize) -> Option<Block> {
-        let address = self.context.allocate(bytes)?;
-        Some(Block { address, context: self.context.clone() })
+        Block::new(&self.context, bytes)
     }
 
     fn write(&self, block: &Block, offset: usize, bytes: &[u8]) -> Result<()> {
-        let target = block.address.wrapping_byte_add(offset);
+        let target = block.address().wrapping_byte_add(offset);
         // SAFETY: the part lies within the block, and stays valid until the copy is done: it is pinned, or waited for
         // below.
         let copy =
@@ -200,12 +102,12 @@ impl Driver for HipGpu {
             });
         }
         // SAFETY: the part lies within the block, and the copy is waited for.
-        unsafe { self.context.copy_to_host(block.address.wrapping_byte_add(offset), bytes) }?;
+        unsafe { self.context.copy_to_host(block.address().wrapping_byte_add(offset), bytes) }?;
         self.context.synchronize()
     }
 
     fn begin_read(&self, block: &Block, offset: usize, bytes: usize) -> Result<Option<Box<dyn HostRead>>> {
-        let source = block.address.wrapping_byte_add(offset);
+        let source = block.address().wrapping_byte_add(offset);
         // SAFETY: the part lies within the block, and the pinned memory stays valid until the copy is done.
         self.staging.read(bytes, |pinned| unsafe { self.context.copy_to_host(source, pinned) })
     }
@@ -222,9 +124,9 @@ impl Driver for HipGpu {
         offset: usize,
         bytes: usize,
     ) -> Result<()> {
-        let source = source.address.wrapping_byte_add(offset);
+        let source = source.address().wrapping_byte_add(offset);
         // SAFETY: both parts lie within their blocks.
-        unsafe { self.context.copy_from(target.address, &device.context, source, bytes) }
+        unsafe { self.context.copy_from(target.address(), &device.context, source, bytes) }
     }
 
     fn pinned_memory(&self) -> usize {
@@ -277,7 +179,7 @@ impl Driver for HipGpu {
         for argument in launch.arguments {
             let fits = match argument {
                 SourceArgument::Buffer { block, start, .. } => {
-                    parameters.push(&(block.address as u64 + *start as u64).to_ne_bytes())
+                    parameters.push(&(block.address() as u64 + *start as u64).to_ne_bytes())
                 }
                 SourceArgument::Scalar { dtype, value } => parameters.push(&scalar_bytes(*value, *dtype)),
             };

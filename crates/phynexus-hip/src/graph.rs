@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use crate::{
     context::{Context, parameters},
-    driver::{HipGpu, addresses},
+    gpu::{HipGpu, addresses},
     library::{Graphs, Handle},
 };
 

@@ -8,7 +8,8 @@
 //! | file | subject |
 //! |---|---|
 //! | `library` | finding and opening HIP; the HIP functions in use |
-//! | `context` | a GPU: its figures, stream and modules |
+//! | `context` | a GPU's context: its figures, stream and modules |
+//! | `gpu` | a GPU as the engine uses it: compiler, memory, features that kernels may use |
 //! | `graph` | repeated launches as one graph |
 //! | `copies` | pinned memory, copies from GPU to GPU |
 //! | `compile` | from source to machine code |
@@ -23,6 +24,7 @@ mod compile;
 mod context;
 mod copies;
 mod driver;
+mod gpu;
 mod graph;
 mod library;
 mod message_pack;

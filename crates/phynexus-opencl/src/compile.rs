@@ -15,9 +15,9 @@ use opencl3::{
 use phynexus::gpu::{DiskCache, NotCompiled, may_include};
 
 use crate::{
-    driver::platforms,
     figures::{Figures, text},
     object::{Code, Object},
+    platforms::platforms,
 };
 
 /// Compiles programs for one device.

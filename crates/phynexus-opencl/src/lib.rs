@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `object` | OpenCL's objects and errors |
 //! | `figures` | a device's properties, and the features that its kernels may use |
+//! | `platforms` | finding the devices of all installed platforms |
 //! | `compile` | from source to machine code |
 //! | `queue` | a device's commands, in order |
 //! | `driver` | the engine's trait |
@@ -19,6 +20,7 @@ mod driver;
 mod exit;
 mod figures;
 mod object;
+mod platforms;
 mod queue;
 
 pub use compile::compile_source;

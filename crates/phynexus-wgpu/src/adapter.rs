@@ -1,43 +1,26 @@
 //! The GPUs that the APIs report.
 
-use std::{sync::Once, thread::available_parallelism};
+use std::thread::available_parallelism;
 
 use phynexus::{
     DType,
-    device::{DeviceInfo, DeviceNature, register_aliases, register_missing},
-    gpu::Gpu,
+    device::{DeviceInfo, DeviceNature},
     kernel::{check::Limits, lower::Target, print::WgslArithmetic},
 };
-use wgpu::{Adapter, Backend, Backends, DeviceType, Features, Instance, InstanceDescriptor};
+use wgpu::{Adapter, Backends, DeviceType, Features, Instance, InstanceDescriptor};
 
 use crate::{
-    connection::wait_for,
-    driver::Wgpu,
     float_controls::float_controls,
+    future::wait_for,
     memory::memory,
-    quiet::quietly,
     spirv::{DENORM_PRESERVE, FloatControl},
-    times::TIMES,
 };
 
-/// The APIs in discovery order, their device names, and the reason if none is found.
-const APIS: [(Backend, &str, &str); 3] = [
-    (
-        Backend::Vulkan,
-        "vulkan",
-        "the Vulkan loader reports no device (Linux: libvulkan1 and the GPU's driver)",
-    ),
-    (Backend::Metal, "metal", "Metal is only available on Apple systems"),
-    (Backend::Dx12, "dx12", "DirectX 12 is only available on Windows"),
-];
-
-/// The reason why OpenGL is not in the list: with Mesa 22.3 through wgpu's OpenGL backend, simplifications ignore NaN,
-/// some integer results are wrong, networks train differently than on the CPU, and a six-second kernel ends the process
-/// when another thread copies.
-const NO_OPENGL: &str = "OpenGL is not supported: results were wrong on the tested driver";
-
 /// Required features: the first elements of buffers are passed in immediates.
-const NEEDED: Features = Features::IMMEDIATES;
+pub(crate) const NEEDED: Features = Features::IMMEDIATES;
+
+/// The features for timestamps between launches.
+pub(crate) const TIMES: Features = Features::TIMESTAMP_QUERY.union(Features::TIMESTAMP_QUERY_INSIDE_ENCODERS);
 
 /// Features that are used if available.
 const USED: Features = Features::IMMEDIATES
@@ -48,37 +31,8 @@ const USED: Features = Features::IMMEDIATES
     .union(Features::PIPELINE_CACHE)
     .union(TIMES);
 
-/// Registers every GPU that the APIs report, or the reasons why there are none. Runs once per process.
-pub fn register() {
-    static DONE: Once = Once::new();
-    DONE.call_once(look);
-}
-
-fn look() {
-    register_aliases("vulkan", &["vk"]);
-    register_aliases("metal", &["apple", "mps"]);
-    register_aliases("dx12", &["d3d12", "directx"]);
-    register_aliases("gl", &["opengl"]);
-    let found = quietly(|| adapters(Backends::VULKAN | Backends::METAL | Backends::DX12));
-    register_missing("gl", NO_OPENGL);
-    for (backend, kind, reason) in APIS {
-        let own = || found.iter().filter(|adapter| adapter.get_info().backend == backend);
-        if own().next().is_none() {
-            register_missing(kind, reason);
-        }
-        for (number, adapter) in own().enumerate() {
-            let name = format!("{kind}:{number}");
-            if adapter.features().contains(NEEDED) {
-                let driver = Wgpu::new(describe(adapter, name));
-                phynexus::device::register(Box::new(Gpu::new(driver)));
-            } else {
-                register_missing(name, "its driver does not support immediates (push constants)");
-            }
-        }
-    }
-}
-
-fn adapters(backends: Backends) -> Vec<Adapter> {
+/// The adapters of these APIs.
+pub(crate) fn adapters(backends: Backends) -> Vec<Adapter> {
     let instance =
         Instance::new(InstanceDescriptor { backends, ..InstanceDescriptor::new_without_display_handle() });
     wait_for(instance.enumerate_adapters(backends))
@@ -97,7 +51,8 @@ pub(crate) struct Found {
     pub(crate) arithmetic: WgslArithmetic,
 }
 
-fn describe(adapter: &Adapter, name: String) -> Found {
+/// What is known about an adapter, whose device gets this name.
+pub(crate) fn describe(adapter: &Adapter, name: String) -> Found {
     let (about, limits) = (adapter.get_info(), adapter.limits());
     let features = adapter.features() & USED;
     let software = about.device_type == DeviceType::Cpu;

@@ -13,28 +13,25 @@ use phynexus::{
     },
 };
 use wgpu::{
-    Backend, BindGroupLayout, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingType,
-    BufferBindingType, ComputePipeline, ComputePipelineDescriptor, Device, Features,
-    PassthroughShaderEntryPoint, PipelineCache, PipelineLayoutDescriptor, ShaderModule,
-    ShaderModuleDescriptor, ShaderModuleDescriptorPassthrough, ShaderRuntimeChecks, ShaderSource,
-    ShaderStages,
+    Backend, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingType, BufferBindingType,
+    ComputePipelineDescriptor, Device, Features, PassthroughShaderEntryPoint, PipelineCache,
+    PipelineLayoutDescriptor, ShaderModule, ShaderModuleDescriptor, ShaderModuleDescriptorPassthrough,
+    ShaderRuntimeChecks, ShaderSource, ShaderStages,
     naga::{back::spv, front::wgsl, proc::BoundsCheckPolicies, valid},
 };
 
-use crate::{adapter::Found, connection::Connection, spirv::exact};
-
-/// A compiled kernel.
-pub(crate) struct Pipeline {
-    pub(crate) pipeline: ComputePipeline,
-    pub(crate) layout: BindGroupLayout,
-    /// The bindings that a user-written source declares; a printed kernel has one per buffer.
-    pub(crate) bindings: Vec<u32>,
-}
+use crate::{
+    adapter::Found,
+    connection::Connection,
+    pipelines::{Pipeline, Pipelines},
+    spirv::exact,
+};
 
 /// The pipeline of a kernel.
 pub(crate) fn compile(
     found: &Found,
     connection: &Connection,
+    pipelines: &Pipelines,
     kernel: &Kernel,
 ) -> Result<Pipeline, NotCompiled> {
     let has = found.target.limits.shared_bytes;
@@ -57,7 +54,7 @@ pub(crate) fn compile(
     let source = print_wgsl(kernel, found.arithmetic)?;
     // A panic of the translator must only fail this kernel.
     let made = catch_unwind(AssertUnwindSafe(|| {
-        connection.pipeline(&source, |device, cache| {
+        pipelines.make(connection, &source, |device, cache| {
             let module = module(found, device, &source, kernel)?;
             Ok(pipeline(device, &module, kernel.buffers.len(), cache))
         })

@@ -1,24 +1,22 @@
 //! An open GPU: its queue, pending commands, copies and errors.
 
 use std::{
-    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use phynexus::{Error, Result, device::DeviceNature, gpu::NotCompiled};
+use phynexus::{Error, Result, gpu::NotCompiled};
 use smallvec::SmallVec;
 use wgpu::{
     BindGroup, Buffer, BufferDescriptor, BufferUsages, COPY_BUFFER_ALIGNMENT, CommandEncoder, ComputePass,
-    ComputePipeline, Device, DeviceDescriptor, ErrorFilter, MapMode, MemoryHints, PollType, Queue,
+    ComputePipeline, Device, DeviceDescriptor, ErrorFilter, MapMode, MemoryHints, PollType, QuerySet, Queue,
 };
 
-use crate::{adapter::Found, exit, pipelines::Kept, times::Times};
+use crate::{adapter::Found, future::wait_for};
 
 /// Maximum number of launches per submission.
 const TOGETHER: usize = 64;
@@ -27,23 +25,11 @@ pub(crate) const AT_ONCE: usize = 64 << 20;
 /// Maximum time for a finished device to report it.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// The result of a future that makes progress without an executor, like wgpu's outside browsers.
-pub(crate) fn wait_for<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::yield_now(),
-        }
-    }
-}
-
 /// A pending command.
 enum Command {
     Launch(Launch),
-    /// A timestamp, by its number.
-    Note(u32),
+    /// A timestamp: the query with this number.
+    Note(QuerySet, u32),
 }
 
 /// A kernel launch.
@@ -73,8 +59,6 @@ pub(crate) struct Connection {
     device: Device,
     queue: Queue,
     pending: Mutex<Vec<Command>>,
-    times: Option<Times>,
-    kept: Option<Kept>,
     /// The staging buffer for reads: mapped by one thread at a time.
     staging: Mutex<Option<Buffer>>,
     /// The first uncaptured error.
@@ -112,24 +96,17 @@ impl Connection {
         device.set_device_lost_callback(move |_, message| {
             let _ = lost.set(format!("the device is lost: {message}"));
         });
-        let times = Times::new(&device, &queue);
-        let connection = Connection {
+        Ok(Connection {
             name,
             device,
             queue,
             pending: Mutex::new(Vec::new()),
-            times,
-            kept: Kept::new(found),
             staging: Mutex::new(None),
             failure,
             alignment: limits.min_storage_buffer_offset_alignment as usize,
             largest_binding: limits.max_storage_buffer_binding_size / 4 * 4,
             largest_buffer: limits.max_buffer_size,
-        };
-        if found.info.nature == DeviceNature::Emulator {
-            exit::guard(&connection);
-        }
-        Ok(connection)
+        })
     }
 
     pub(crate) fn error(&self, doing: &str, message: impl std::fmt::Display) -> Error {
@@ -186,14 +163,19 @@ impl Connection {
         &self.device
     }
 
+    /// Nanoseconds per tick of the device's clock.
+    pub(crate) fn timestamp_period(&self) -> f64 {
+        f64::from(self.queue.get_timestamp_period())
+    }
+
     /// Queues a launch; it may be submitted later.
     pub(crate) fn launch(&self, launch: Launch) -> Result<()> {
         self.add(Command::Launch(launch))
     }
 
-    /// Queues a timestamp after everything launched so far; see [`Times`].
-    pub(crate) fn note(&self, number: u32) -> Result<()> {
-        self.add(Command::Note(number))
+    /// Queues a timestamp after everything launched so far: a query of the set receives it.
+    pub(crate) fn note(&self, queries: &QuerySet, number: u32) -> Result<()> {
+        self.add(Command::Note(queries.clone(), number))
     }
 
     fn add(&self, command: Command) -> Result<()> {
@@ -222,31 +204,20 @@ impl Connection {
         self.submit(&mut self.pending(), last)
     }
 
-    /// The machine code cached on disk; `None` if the API provides none.
-    pub(crate) fn kept(&self) -> Option<&Kept> {
-        self.kept.as_ref()
-    }
-
-    /// The device's timestamps; `None` if not supported.
-    pub(crate) fn times(&self) -> Option<&Times> {
-        self.times.as_ref()
-    }
-
     fn submit(&self, pending: &mut Vec<Command>, last: impl FnOnce(&mut CommandEncoder)) -> Result<()> {
         let mut encoder = self.device.create_command_encoder(&Default::default());
         let mut pass: Option<ComputePass<'static>> = None;
         for command in pending.drain(..) {
-            match (command, &self.times) {
-                (Command::Launch(launch), _) => {
+            match command {
+                Command::Launch(launch) => {
                     let begin = || encoder.begin_compute_pass(&Default::default()).forget_lifetime();
                     launch.record(pass.get_or_insert_with(begin));
                 }
-                (Command::Note(number), Some(times)) => {
+                Command::Note(queries, number) => {
                     // A pass ends when it is dropped.
                     pass = None;
-                    times.record(&mut encoder, number);
+                    encoder.write_timestamp(&queries, number);
                 }
-                (Command::Note(_), None) => {}
             }
         }
         drop(pass);

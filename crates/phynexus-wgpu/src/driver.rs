@@ -1,56 +1,128 @@
 //! wgpu's GPUs as drivers of the engine's GPU layer.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 use phynexus::{
     DType, Error, Result,
     custom::{CustomKernel, Source, SourceLanguage},
-    device::DeviceInfo,
-    gpu::{Driver, NotCompiled, Progress, SourceLaunch, Submission},
+    device::{DeviceInfo, DeviceNature, register_aliases, register_missing},
+    gpu::{Driver, Gpu, NotCompiled, Progress, SourceLaunch, Submission},
     kernel::{loops::Kernel, lower::Target, print::wgsl_refuses},
     op::Op,
 };
 use smallvec::SmallVec;
 use wgpu::{
-    Backend, BindGroupDescriptor, BindGroupEntry, BindingResource, Buffer, BufferBinding, BufferSize,
-    Features,
+    Backend, Backends, BindGroupDescriptor, BindGroupEntry, BindingResource, Buffer, BufferBinding,
+    BufferSize, Features,
 };
 
 use crate::{
-    adapter::Found,
-    compile::{Pipeline, compile},
+    adapter::{Found, NEEDED, adapters, describe},
+    compile::compile,
     connection::{AT_ONCE, Connection, Launch},
+    exit,
     memory::memory,
+    pipelines::{Pipeline, Pipelines},
+    quiet::quietly,
     source,
-    times::Mark,
+    times::{Mark, Times},
 };
+
+/// The APIs in discovery order, their device names, and the reason if none is found.
+const APIS: [(Backend, &str, &str); 3] = [
+    (
+        Backend::Vulkan,
+        "vulkan",
+        "the Vulkan loader reports no device (Linux: libvulkan1 and the GPU's driver)",
+    ),
+    (Backend::Metal, "metal", "Metal is only available on Apple systems"),
+    (Backend::Dx12, "dx12", "DirectX 12 is only available on Windows"),
+];
+
+/// The reason why OpenGL is not in the list: with Mesa 22.3 through wgpu's OpenGL backend, simplifications ignore NaN,
+/// some integer results are wrong, networks train differently than on the CPU, and a six-second kernel ends the process
+/// when another thread copies.
+const NO_OPENGL: &str = "OpenGL is not supported: results were wrong on the tested driver";
+
+/// Registers every GPU that the APIs report, or the reasons why there are none. Runs once per process.
+pub fn register() {
+    static DONE: Once = Once::new();
+    DONE.call_once(look);
+}
+
+fn look() {
+    register_aliases("vulkan", &["vk"]);
+    register_aliases("metal", &["apple", "mps"]);
+    register_aliases("dx12", &["d3d12", "directx"]);
+    register_aliases("gl", &["opengl"]);
+    let found = quietly(|| adapters(Backends::VULKAN | Backends::METAL | Backends::DX12));
+    register_missing("gl", NO_OPENGL);
+    for (backend, kind, reason) in APIS {
+        let own = || found.iter().filter(|adapter| adapter.get_info().backend == backend);
+        if own().next().is_none() {
+            register_missing(kind, reason);
+        }
+        for (number, adapter) in own().enumerate() {
+            let name = format!("{kind}:{number}");
+            if adapter.features().contains(NEEDED) {
+                let driver = Wgpu::new(describe(adapter, name));
+                phynexus::device::register(Box::new(Gpu::new(driver)));
+            } else {
+                register_missing(name, "its driver does not support immediates (push constants)");
+            }
+        }
+    }
+}
+
+/// An open GPU.
+struct Open {
+    connection: Connection,
+    pipelines: Pipelines,
+    /// `None` if the device does not support timestamps.
+    times: Option<Times>,
+}
+
+impl Open {
+    fn new(found: &Found) -> Result<Open> {
+        let connection = Connection::new(found)?;
+        let (pipelines, times) = (Pipelines::new(found), Times::new(&connection));
+        if found.info.nature == DeviceNature::Emulator {
+            exit::guard(&connection);
+        }
+        Ok(Open { connection, pipelines, times })
+    }
+}
 
 /// A GPU, opened on first use.
 pub(crate) struct Wgpu {
     found: Found,
-    connection: OnceLock<Connection>,
+    open: OnceLock<Open>,
     /// Held while opening.
     opening: Mutex<()>,
 }
 
 impl Wgpu {
     pub(crate) fn new(found: Found) -> Wgpu {
-        Wgpu { found, connection: OnceLock::new(), opening: Mutex::new(()) }
+        Wgpu { found, open: OnceLock::new(), opening: Mutex::new(()) }
     }
 
-    fn connection(&self) -> Result<&Connection> {
-        if let Some(connection) = self.connection.get() {
-            return Ok(connection);
+    fn open(&self) -> Result<&Open> {
+        if let Some(open) = self.open.get() {
+            return Ok(open);
         }
         // One thread at a time. A failure is not cached: the next attempt may succeed.
         let _turn = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.connection.get() {
-            Some(connection) => Ok(connection),
+        match self.open.get() {
+            Some(open) => Ok(open),
             None => {
-                let opened = Connection::new(&self.found)?;
-                Ok(self.connection.get_or_init(|| opened))
+                let opened = Open::new(&self.found)?;
+                Ok(self.open.get_or_init(|| opened))
             }
         }
+    }
+
+    fn connection(&self) -> Result<&Connection> {
+        Ok(&self.open()?.connection)
     }
 }
 
@@ -97,7 +169,8 @@ impl Driver for Wgpu {
     }
 
     fn compile(&self, kernel: &Kernel) -> Result<Pipeline, NotCompiled> {
-        compile(&self.found, self.connection()?, kernel)
+        let open = self.open()?;
+        compile(&self.found, &open.connection, &open.pipelines, kernel)
     }
 
     fn launch(&self, submission: &Submission<'_, Wgpu>) -> Result<()> {
@@ -130,8 +203,8 @@ impl Driver for Wgpu {
     }
 
     fn mark(&self) -> Result<Option<Mark>> {
-        let connection = self.connection()?;
-        connection.times().map(|times| times.mark(connection)).transpose()
+        let Open { connection, times, .. } = self.open()?;
+        times.as_ref().map(|times| times.mark(connection)).transpose()
     }
 
     fn submit(&self) -> Result<()> {
@@ -139,8 +212,8 @@ impl Driver for Wgpu {
     }
 
     fn elapsed(&self, from: &Mark, to: &Mark) -> Result<f64> {
-        let connection = self.connection()?;
-        match connection.times() {
+        let Open { connection, times, .. } = self.open()?;
+        match times {
             Some(times) => times.elapsed(connection, from, to),
             None => Err(Error::internal("gpu", format!("{} does not support timestamps", self.name()))),
         }
@@ -155,7 +228,8 @@ impl Driver for Wgpu {
     }
 
     fn compile_source(&self, kernel: &CustomKernel, source: &Source) -> Result<Pipeline, NotCompiled> {
-        source::compile(self.connection()?, kernel, source)
+        let open = self.open()?;
+        source::compile(&open.connection, &open.pipelines, kernel, source)
     }
 
     fn launch_source(&self, module: &Pipeline, launch: &SourceLaunch<'_, Buffer>) -> Result<()> {
@@ -172,15 +246,15 @@ impl Driver for Wgpu {
     }
 
     fn progress(&self) -> Result<Option<Progress<'_>>> {
-        match self.connection.get() {
-            Some(connection) => Ok(Some(Box::new(connection.progress()?))),
+        match self.open.get() {
+            Some(open) => Ok(Some(Box::new(open.connection.progress()?))),
             None => Ok(None),
         }
     }
 
     fn synchronize(&self) -> Result<()> {
-        match self.connection.get() {
-            Some(connection) => connection.synchronize(),
+        match self.open.get() {
+            Some(open) => open.connection.synchronize(),
             None => Ok(()),
         }
     }

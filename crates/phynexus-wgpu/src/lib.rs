@@ -8,12 +8,13 @@
 //! | `adapter` | the GPUs that the APIs report, and the features that their kernels may use |
 //! | `connection` | an open GPU: its queue, pending commands, copies, errors |
 //! | `compile` | from a loop tree to a pipeline |
-//! | `pipelines` | machine code cached on disk |
+//! | `pipelines` | creating pipelines, with machine code cached on disk |
 //! | `times` | timestamps of the device |
 //! | `source` | user-written kernels |
 //! | `spirv` | SPIR-V decorations for exact arithmetic |
 //! | `float_controls` | the float behaviour that a Vulkan driver supports |
 //! | `memory` | the memory of a GPU |
+//! | `future` | waiting for wgpu's futures |
 //! | `driver` | the engine's trait |
 //! | `quiet` | silences loaders during device discovery |
 //! | `exit` | waits at process exit for compilations of CPU drivers |
@@ -24,6 +25,7 @@ mod connection;
 mod driver;
 mod exit;
 mod float_controls;
+mod future;
 mod memory;
 mod pipelines;
 mod quiet;
@@ -31,5 +33,5 @@ mod source;
 mod spirv;
 mod times;
 
-pub use adapter::register;
 pub use compile::compile_source;
+pub use driver::register;

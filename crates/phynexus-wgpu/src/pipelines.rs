@@ -1,12 +1,20 @@
-//! Machine code of pipelines cached on disk, if the API provides it, as Vulkan does.
+//! Pipelines, with their machine code cached on disk if the API provides it, as Vulkan does.
 
 use phynexus::gpu::{DiskCache, NotCompiled};
-use wgpu::{Device, Features, PipelineCache, PipelineCacheDescriptor};
+use wgpu::{BindGroupLayout, ComputePipeline, Device, Features, PipelineCache, PipelineCacheDescriptor};
 
-use crate::{adapter::Found, compile::Pipeline, connection::Connection};
+use crate::{adapter::Found, connection::Connection};
+
+/// A compiled kernel.
+pub(crate) struct Pipeline {
+    pub(crate) pipeline: ComputePipeline,
+    pub(crate) layout: BindGroupLayout,
+    /// The bindings that a user-written source declares; a printed kernel has one per buffer.
+    pub(crate) bindings: Vec<u32>,
+}
 
 /// A device's cached machine code.
-pub(crate) struct Kept {
+struct Kept {
     disk: DiskCache,
     /// The device and driver: what machine code depends on besides the source.
     version: String,
@@ -14,7 +22,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// `None` if the API does not expose its machine code.
-    pub(crate) fn new(found: &Found) -> Option<Kept> {
+    fn new(found: &Found) -> Option<Kept> {
         found.features.contains(Features::PIPELINE_CACHE).then(|| {
             let about = found.adapter.get_info();
             let (name, driver, more) = (about.name, about.driver, about.driver_info);
@@ -24,21 +32,31 @@ impl Kept {
     }
 }
 
-impl Connection {
-    /// Creates the pipeline with `make`, using machine code from the cache if available.
+/// Creates a device's pipelines.
+pub(crate) struct Pipelines {
+    kept: Option<Kept>,
+}
+
+impl Pipelines {
+    pub(crate) fn new(found: &Found) -> Pipelines {
+        Pipelines { kept: Kept::new(found) }
+    }
+
+    /// Creates the pipeline of `source` with `make`, using machine code from the cache if available.
     ///
     /// # Errors
     /// As for [`Connection::checked`], and those of `make`.
-    pub(crate) fn pipeline(
+    pub(crate) fn make(
         &self,
+        connection: &Connection,
         source: &str,
         make: impl Fn(&Device, Option<&PipelineCache>) -> Result<Pipeline, String>,
     ) -> Result<Pipeline, NotCompiled> {
-        let plain = || Ok::<_, NotCompiled>(self.checked(|device| make(device, None))??);
-        let Some(kept) = self.kept() else { return plain() };
+        let plain = || Ok::<_, NotCompiled>(connection.checked(|device| make(device, None))??);
+        let Some(kept) = &self.kept else { return plain() };
         let mut made = None;
         let code = kept.disk.get(&format!("{}\n{source}", kept.version), || {
-            let (pipeline, code) = self.checked(|device| {
+            let (pipeline, code) = connection.checked(|device| {
                 let cache = cache(device, None);
                 (make(device, Some(&cache)), cache.get_data())
             })?;
@@ -48,7 +66,7 @@ impl Connection {
         match made {
             Some(pipeline) => Ok(pipeline),
             None => {
-                let kept = self.checked(|device| make(device, Some(&cache(device, Some(&code)))));
+                let kept = connection.checked(|device| make(device, Some(&cache(device, Some(&code)))));
                 // A driver may refuse its own machine code.
                 kept.and_then(|pipeline| Ok(pipeline?)).or_else(|_| plain())
             }

@@ -32,8 +32,8 @@ use wgpu::{
 };
 
 use crate::{
-    compile::Pipeline,
     connection::{Connection, Launch},
+    pipelines::{Pipeline, Pipelines},
 };
 
 /// The first word of a SPIR-V module.
@@ -49,6 +49,7 @@ const TENSOR: BufferBindingType = BufferBindingType::Storage { read_only: false 
 /// The pipeline of a source.
 pub(crate) fn compile(
     connection: &Connection,
+    pipelines: &Pipelines,
     kernel: &CustomKernel,
     source: &Source,
 ) -> Result<Pipeline, NotCompiled> {
@@ -58,7 +59,7 @@ pub(crate) fn compile(
         }
         let (module, info) = read(source)?;
         let (module, bindings) = declared(kernel, module, &info, source.language)?;
-        connection.pipeline(&key(kernel, source), |device, cache| {
+        pipelines.make(connection, &key(kernel, source), |device, cache| {
             let source = ShaderSource::Naga(Cow::Owned(module.clone()));
             let shader = device.create_shader_module(ShaderModuleDescriptor { label: None, source });
             Ok(pipeline(device, kernel, &shader, &bindings, cache))

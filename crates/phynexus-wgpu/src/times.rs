@@ -4,14 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use phynexus::Result;
 use wgpu::{
-    Buffer, BufferDescriptor, BufferUsages, CommandEncoder, Device, Features, QUERY_SET_MAX_QUERIES,
-    QUERY_SIZE, QuerySet, QuerySetDescriptor, QueryType, Queue,
+    Buffer, BufferDescriptor, BufferUsages, QUERY_SET_MAX_QUERIES, QUERY_SIZE, QuerySet, QuerySetDescriptor,
+    QueryType,
 };
 
-use crate::connection::Connection;
-
-/// The features for timestamps between launches.
-pub(crate) const TIMES: Features = Features::TIMESTAMP_QUERY.union(Features::TIMESTAMP_QUERY_INSIDE_ENCODERS);
+use crate::{adapter::TIMES, connection::Connection};
 
 /// A timestamp: ticks of the device's clock, once they have been read.
 pub(crate) type Mark = Arc<OnceLock<u64>>;
@@ -29,8 +26,8 @@ pub(crate) struct Times {
 
 impl Times {
     /// `None` if the device does not support timestamps.
-    pub(crate) fn new(device: &Device, queue: &Queue) -> Option<Times> {
-        let period = f64::from(queue.get_timestamp_period());
+    pub(crate) fn new(connection: &Connection) -> Option<Times> {
+        let (device, period) = (connection.device(), connection.timestamp_period());
         if !device.features().contains(TIMES) || period <= 0.0 {
             return None;
         }
@@ -52,11 +49,6 @@ impl Times {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the timestamp with this number.
-    pub(crate) fn record(&self, encoder: &mut CommandEncoder, query: u32) {
-        encoder.write_timestamp(&self.queries, query);
-    }
-
     /// A timestamp after everything launched so far.
     pub(crate) fn mark(&self, connection: &Connection) -> Result<Mark> {
         let mut marks = self.marks();
@@ -65,7 +57,7 @@ impl Times {
             self.ask(connection, &mut marks)?;
         }
         let mark = Mark::default();
-        connection.note(marks.len() as u32)?;
+        connection.note(&self.queries, marks.len() as u32)?;
         marks.push(mark.clone());
         if is_full {
             // The launch that the timestamp ends was submitted above.

@@ -10,12 +10,13 @@ use phynexus::{
 };
 use pyo3::{prelude::*, types::PyTuple};
 
-use super::{PyTensor, collect::PyHook, stand_in::Special};
+use super::{PyTensor, collect::PyHook};
 use crate::{
     argument::tensors,
     dtype::tensor_of,
     error::{Failure, Result, runtime_error, type_error},
     interrupt::compute,
+    place::stand_in::Special,
 };
 
 impl PyTensor {

@@ -9,9 +9,9 @@ use pyo3::{
 };
 use smallvec::SmallVec;
 
-use super::{PyTensor, numpy};
+use super::{PyTensor, numpy, operand::Operand};
 use crate::{
-    argument::{Operand, fits, kind, number, tensors},
+    argument::{fits, kind, number, tensors},
     error::{Failure, Result, type_error},
     interrupt::compute,
 };

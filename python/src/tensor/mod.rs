@@ -1,24 +1,19 @@
-//! The class ``Tensor``: a place that holds a tensor of the engine.
-//!
-//! The engine's tensors are values. Python's are places: an operation in place puts a new value into its place, an
-//! optimiser too, and everybody who holds the place sees it, what `data` and `detach` give too. Other views are values of
-//! their own.
+//! The attributes and methods of the class ``Tensor``.
 
 pub(crate) mod autograd;
 mod collect;
 pub(crate) mod dlpack;
 mod elementwise;
+mod in_place;
 mod index;
 mod lists;
 pub(crate) mod movement;
 pub(crate) mod numpy;
+pub(crate) mod operand;
 mod operators;
-mod place;
 pub(crate) mod reduce;
 mod select;
-pub(crate) mod stand_in;
 
-use neurenix::nn::{Parameter, Watch};
 use phynexus::{DType, Device, Error, Tensor, schedule::capture::is_recording, text::show_shape};
 use pyo3::{
     PyTraverseError, PyVisit,
@@ -26,7 +21,8 @@ use pyo3::{
     types::{PyBool, PyInt, PyList, PyString, PyTuple, PyType},
 };
 
-use self::{lists::numbers, stand_in::Special};
+use self::lists::numbers;
+pub(crate) use crate::place::PyTensor;
 use crate::{
     argument::{Given, Shape, spread, spread_sizes},
     device::{Named, PyDevice, chosen},
@@ -34,65 +30,6 @@ use crate::{
     error::{Result, type_error, value_error},
     interrupt::compute,
 };
-
-/// A multi-dimensional array of numbers of one type on one device, whose gradients can be found.
-///
-/// Operations are recorded and computed when somebody reads: printing, ``item``, ``numpy``, an optimiser's step.
-///
-/// >>> import neurenix as nx
-/// >>> x = nx.Tensor([[1.0, 2.0], [3.0, 4.0]])
-/// >>> (x @ x).sum().item()
-/// 54.0
-#[pyclass(name = "Tensor", module = "neurenix", frozen, subclass, weakref)]
-pub(crate) struct PyTensor {
-    /// The place, but where this thread has a stand-in for it: see [`PyTensor::place`].
-    own: Parameter,
-    /// The parameter whose gradient this is: changes in place go there too.
-    owner: Option<Parameter>,
-    /// The place that this is a view of: changes in place do not go there.
-    viewed: Option<Watch>,
-    /// Whether it is the values of a place without its gradients, which ``data`` gives, or has stand-ins.
-    special: Special,
-}
-
-impl PyTensor {
-    /// A new place.
-    pub(crate) fn wrap(tensor: Tensor) -> PyTensor {
-        PyTensor::at(Parameter::buffer(tensor), Special::none())
-    }
-
-    fn at(own: Parameter, special: Special) -> PyTensor {
-        PyTensor { own, owner: None, viewed: None, special }
-    }
-
-    fn trainable(tensor: &Tensor) -> Result<PyTensor> {
-        Ok(PyTensor::at(Parameter::new(tensor)?, Special::none()))
-    }
-
-    /// The value now: for one that requires gradients, the leaf that collects them.
-    #[inline]
-    pub(crate) fn tensor(&self) -> Result<Tensor> {
-        if self.special.is_any() {
-            return self.special_tensor();
-        }
-        if self.own.is_trainable() { Ok(self.own.leaf()?) } else { Ok(self.own.tensor()) }
-    }
-
-    /// A new tensor from this one's value.
-    #[inline]
-    fn map(&self, function: impl FnOnce(&Tensor) -> phynexus::Result<Tensor>) -> Result<PyTensor> {
-        Ok(PyTensor::wrap(function(&self.tensor()?)?))
-    }
-
-    /// The value, computed, while other threads of Python go on.
-    pub(crate) fn evaluated(&self, py: Python<'_>) -> Result<Tensor> {
-        let tensor = self.tensor()?;
-        if !tensor.is_evaluated() {
-            compute(py, || tensor.evaluate())?;
-        }
-        Ok(tensor)
-    }
-}
 
 /// A tensor from whatever Python has: a tensor, numbers, lists, NumPy's arrays.
 pub(crate) fn convert(

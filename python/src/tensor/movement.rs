@@ -429,7 +429,7 @@ pub(crate) fn where_(
             return tensor.get().tensor();
         }
         match (number(object)?, beside) {
-            (Some(scalar), Some(beside)) => crate::argument::Operand::Number(scalar).into_tensor(beside),
+            (Some(scalar), Some(beside)) => super::operand::Operand::Number(scalar).into_tensor(beside),
             (Some(scalar), None) => {
                 let dtype = match scalar {
                     phynexus::Scalar::Bool(_) => phynexus::DType::Bool,

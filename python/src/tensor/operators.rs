@@ -4,9 +4,9 @@ use micrograd_rs::is_held_elsewhere;
 use phynexus::{Scalar, Tensor};
 use pyo3::{prelude::*, types::PyAny};
 
-use super::PyTensor;
+use super::{PyTensor, operand::Operand};
 use crate::{
-    argument::{Operand, kind, number},
+    argument::{kind, number},
     error::{Result, type_error},
     precision,
 };

@@ -3,9 +3,9 @@
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 
-use super::array::HostArray;
 use super::dataset::Dataset;
 use super::random::epoch_order;
+use crate::array::HostArray;
 use crate::{Error, Result};
 
 /// Some rows of a data set.

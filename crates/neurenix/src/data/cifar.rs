@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use phynexus::DType;
 
-use super::array::HostArray;
 use super::dataset::{Dataset, Normalization};
+use crate::array::HostArray;
 use crate::error::Result;
 use crate::io::Source;
 

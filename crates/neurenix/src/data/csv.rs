@@ -5,8 +5,8 @@ use std::path::Path;
 
 use csv::{ReaderBuilder, StringRecord};
 
-use super::array::HostArray;
 use super::dataset::{Columns, Dataset};
+use crate::array::HostArray;
 use crate::error::{Error, Place, Result};
 use crate::io::Source;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use phynexus::{DType, Scalar};
 
-use super::array::HostArray;
 use super::batches::Batch;
 use super::random::epoch_order;
+use crate::array::HostArray;
 use crate::{Error, Result};
 
 /// Inputs and targets of a supervised task, row by row.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use phynexus::DType;
 
-use super::array::{HostArray, byte_count};
 use super::dataset::{Dataset, Normalization};
+use crate::array::{HostArray, byte_count};
 use crate::error::{Error, Result};
 use crate::io::{Source, write_atomically};
 

@@ -14,7 +14,6 @@
 //! # Ok::<(), neurenix::Error>(())
 //! ```
 
-mod array;
 mod batches;
 mod cifar;
 mod csv;
@@ -27,7 +26,7 @@ pub mod random;
 #[cfg(test)]
 pub(crate) mod test_support;
 
-pub use array::{HostArray, byte_count};
+pub use crate::array::{HostArray, byte_count};
 pub use batches::{Batch, BatchOptions, Batches};
 pub use cifar::cifar10;
 pub use csv::{CsvOptions, CsvTask, FeatureColumns, LabelColumn, read_csv, read_csv_features};

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use phynexus::DType;
 
-use super::array::{HostArray, byte_count};
+use crate::array::{HostArray, byte_count};
 use crate::error::{Error, Result};
 use crate::io::{Source, write_atomically};
 

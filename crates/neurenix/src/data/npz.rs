@@ -9,8 +9,8 @@ use zip::result::ZipError;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use super::array::HostArray;
 use super::npy;
+use crate::array::HostArray;
 use crate::error::{Error, Place, Result};
 use crate::io::{Source, deflate_bound, write_atomically};
 

@@ -14,7 +14,7 @@ use phynexus::{DType, interrupt};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use super::{Source, checksum::Crc32c, write_atomically};
-use crate::data::HostArray;
+use crate::array::HostArray;
 use crate::error::{Error, Place, Result};
 
 /// What errors call the format.

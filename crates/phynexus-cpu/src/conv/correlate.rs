@@ -7,14 +7,14 @@ use phynexus::DType;
 
 use super::Finished;
 use super::axes::{Axis, Phase};
-use super::kernels::{Gather, Segment, Taps};
 use super::slab::{Box3, Slab, cut, fill_zero, volume};
 use crate::gemm::blocked::Shared;
-use crate::gemm::kernels::Kernels;
 use crate::gemm::pack::Accumulator;
 use crate::gemm::scratch::Scratch;
-use crate::gemm::tile::Tile;
 use crate::gemm::{InstructionSet, part};
+use crate::kernels::Kernels;
+use crate::kernels::patches::{Gather, Segment, Taps};
+use crate::kernels::tile::Tile;
 use crate::pool;
 
 /// Number of panels of positions after which a part of the result is reported as final.

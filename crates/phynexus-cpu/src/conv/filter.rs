@@ -4,14 +4,14 @@
 use phynexus::DType;
 
 use super::axes::Axis;
-use super::kernels::{Gather, Taps};
 use super::slab::{Box3, Slab, cut, fill_zero, volume};
 use crate::gemm::blocked::Shared;
-use crate::gemm::kernels::Kernels;
 use crate::gemm::pack::{Accumulator, Lines, panel};
 use crate::gemm::scratch::Scratch;
-use crate::gemm::tile::Tile;
 use crate::gemm::{InstructionSet, part};
+use crate::kernels::Kernels;
+use crate::kernels::patches::{Gather, Taps};
+use crate::kernels::tile::Tile;
 use crate::pool;
 
 /// Patch elements gathered at a time: they fit in the second-level cache.

@@ -6,7 +6,6 @@
 mod axes;
 mod correlate;
 mod filter;
-pub(crate) mod kernels;
 mod slab;
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use phynexus::DType;
 
 use super::axes::{Axis, Phase};
-use super::kernels::Segment;
 use crate::gemm::pack::Accumulator;
 use crate::gemm::scratch::Scratch;
+use crate::kernels::patches::Segment;
 
 /// Ranges of positions along the three axes.
 pub(super) type Box3 = [std::ops::Range<usize>; 3];

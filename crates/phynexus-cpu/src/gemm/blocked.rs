@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::kernels::Kernels;
 use super::pack::{Accumulator, Lines, panel};
 use super::scratch::Scratch;
-use super::tile::Tile;
 use super::{Output, Problem, part};
+use crate::kernels::Kernels;
+use crate::kernels::tile::Tile;
 use crate::pool;
 
 /// Steps of k for which B is packed at a time.

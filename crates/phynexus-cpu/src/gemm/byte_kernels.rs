@@ -3,7 +3,7 @@
 //! Each step of a kernel multiplies groups of adjacent elements along k that fill 32 bits: four bytes if the machine
 //! has VNNI, otherwise two 16-bit integers.
 
-use super::kernels::InstructionSet;
+use crate::kernels::InstructionSet;
 
 /// The contents of a 32-bit word of a packed operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,20 +5,14 @@
 //! contiguous along k and packing would not pay off, and streaming of a matrix against a few vectors (`skinny`).
 //! Integers have separate code (`integer`).
 
-mod axpy;
 pub(crate) mod blocked;
 mod byte_kernels;
 mod bytes;
-mod dot;
 mod integer;
-pub(crate) mod kernels;
-pub(crate) mod lanes;
 pub(crate) mod pack;
 pub(crate) mod panels;
 pub(crate) mod scratch;
 mod skinny;
-pub(crate) mod tile;
-mod transpose;
 
 #[cfg(test)]
 mod tests;
@@ -27,7 +21,7 @@ use std::ops::Range;
 
 use phynexus::{DType, Error, Result};
 
-pub use kernels::InstructionSet;
+pub use crate::kernels::InstructionSet;
 use pack::Accumulator;
 
 use crate::pool;

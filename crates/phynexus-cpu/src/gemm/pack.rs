@@ -4,8 +4,8 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use phynexus::DType;
 
-use super::kernels::{HasKernels, Kernels};
-use super::lanes::Number;
+use crate::kernels::lanes::Number;
+use crate::kernels::{HasKernels, Kernels};
 
 /// Elements converted at a time.
 const CHUNK: usize = 128;

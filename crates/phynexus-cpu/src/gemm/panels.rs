@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use phynexus::DType;
 
-use super::kernels::{HasKernels, InstructionSet, Kernels};
 use super::pack::{Accumulator, Lines, panel};
-use super::tile::Tile;
 use super::{Operand, part};
+use crate::kernels::tile::Tile;
+use crate::kernels::{HasKernels, InstructionSet, Kernels};
 
 fn kernels() -> &'static Kernels<f32> {
     f32::kernels(InstructionSet::best())

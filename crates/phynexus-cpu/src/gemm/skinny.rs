@@ -1,11 +1,11 @@
 //! Products that packing would slow down: a few vectors times a matrix, and few rows with a deep k.
 
-use super::axpy::{STREAM_ROWS, Stream};
 use super::blocked::Shared;
-use super::dot::{DOT_COLUMNS, DOT_ROWS, Dots};
 use super::pack::Accumulator;
 use super::scratch::Scratch;
 use super::{Problem, part};
+use crate::kernels::axpy::{STREAM_ROWS, Stream};
+use crate::kernels::dot::{DOT_COLUMNS, DOT_ROWS, Dots};
 use crate::pool;
 
 /// Steps of k per dot kernel call if A has many rows: those of A then stay in the second-level cache.

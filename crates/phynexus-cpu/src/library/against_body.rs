@@ -42,7 +42,7 @@ impl Given {
         if let (true, [.., rows, columns]) = (self.transposed, other.strides.as_mut_slice()) {
             (*rows, *columns) = (1, self.shape[self.shape.len() - 2] as isize);
         }
-        let is_read = || crate::device::register().backend().reads_layout(node, at, &other);
+        let is_read = || crate::register().backend().reads_layout(node, at, &other);
         if (self.transposed || self.gap > 0) && is_read() { other } else { row_major }
     }
 
@@ -63,7 +63,7 @@ impl Given {
 
     /// The operand in `float64`.
     fn wide(&self) -> Tensor {
-        let x = Tensor::from_slice(&self.values, &self.shape, crate::device::register()).unwrap();
+        let x = Tensor::from_slice(&self.values, &self.shape, crate::register()).unwrap();
         x.to_dtype(if self.is_bool { DType::Bool } else { DType::F64 }).unwrap()
     }
 }
@@ -82,7 +82,7 @@ pub(super) fn given(shape: &[usize], seed: u64) -> Given {
 
 /// The packed results of the device's routine, and of the body in `float64`.
 fn both(composite: Composite, operands: &[Given]) -> (Vec<f32>, Vec<f64>) {
-    let device = crate::device::register();
+    let device = crate::register();
     let backend = device.backend();
     let wide: Vec<Tensor> = operands.iter().map(Given::wide).collect();
     let types: Vec<TensorType> = wide.iter().map(|t| TensorType::new(t.dtype(), t.shape())).collect();

@@ -15,7 +15,7 @@ use phynexus::{
 use smallvec::SmallVec;
 
 fn cpu() -> &'static dyn Backend {
-    crate::device::register().backend()
+    crate::register().backend()
 }
 
 fn upload(values: &[f32]) -> Buffer {

@@ -2,11 +2,13 @@
 
 use phynexus::{
     DType, Device, Error, Result, Tensor,
+    gpu::Gpu,
     oracle::{Comparison, compare, evaluate, generate::random_case},
     schedule::execute_ir,
 };
 
 use super::*;
+use crate::driver::Wgpu;
 
 /// Every adapter that can run kernels: unchanged, and treated as inexact.
 fn devices() -> Vec<Device> {

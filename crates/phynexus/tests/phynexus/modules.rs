@@ -1,4 +1,4 @@
-//! Which modules of the engine import which, beside the layers that ARCHITECTURE.md lists.
+//! Which modules of a crate import which: the engine's follow the layers in ARCHITECTURE.md, and no crate has a cycle.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,42 +6,65 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Names that `lib.rs` takes from a module.
-const NAMES: [(&str, &str); 13] = [
-    ("DType", "dtype"),
-    ("Element", "dtype"),
-    ("Kind", "dtype"),
-    ("Scalar", "dtype"),
-    ("Error", "error"),
-    ("Result", "error"),
-    ("Device", "device"),
-    ("Gradients", "gradient"),
-    ("GradientMode", "op"),
-    ("no_grad", "op"),
-    ("binary_functions", "op"),
-    ("unary_functions", "op"),
-    ("Tensor", "graph"),
-];
+/// Cycles between two modules of a crate that are still allowed, each with its reason.
+const ALLOWED: [(&str, [&str; 2], &str); 1] = [(
+    "rnn",
+    ["network", "training"],
+    "a network trains itself, and training changes networks: to be removed when they are separated",
+)];
 
-/// The sources of each module, without tests.
-fn sources(folder: &Path, module: Option<&str>, found: &mut BTreeMap<String, Vec<PathBuf>>) {
-    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        let name = entry.file_stem().unwrap().to_str().unwrap().to_owned();
-        if name.contains("tests") || name == "golden" || name == "lib" {
-            continue;
-        }
-        let module = module.unwrap_or(&name);
-        match entry.is_dir() {
-            true => sources(&entry, Some(module), found),
-            false => found.entry(module.to_owned()).or_default().push(entry),
+/// A crate's top-level modules, each with the modules that it imports and the files that do so.
+type Imports = BTreeMap<String, BTreeMap<String, BTreeSet<PathBuf>>>;
+
+/// The text without comments and without the test modules that it contains.
+fn code(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let mut parts = text.split("\n#[cfg(");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (condition, item) = part.split_once('\n').unwrap_or((part, ""));
+        let is_module = item.lines().next().is_some_and(|line| line.contains("mod ") && line.ends_with('{'));
+        match is_module && is_test(condition) {
+            true => kept.push_str(item.split_once("\n}").map_or("", |(_, rest)| rest)),
+            false => kept.push_str(&format!("\n#[cfg({part}")),
         }
     }
+    kept
 }
 
-/// The text without comments and test modules.
-fn code(text: &str) -> String {
-    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+/// Whether a condition such as `test)]` or `all(test, unix))]` holds only in tests.
+fn is_test(condition: &str) -> bool {
+    condition.starts_with("test)") || condition.starts_with("all(test,")
+}
+
+/// The identifiers of a text, in order.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+/// The name that a line such as `pub(crate) mod name;` declares.
+fn declared(line: &str) -> Option<&str> {
+    let (visibility, name) = line.trim().strip_suffix(';')?.split_once("mod ")?;
+    (visibility.is_empty() || visibility.starts_with("pub")).then_some(name)
+}
+
+/// The modules that a file declares, and of these the ones that only tests have.
+fn declarations(code: &str) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut all, mut of_tests, mut is_of_tests) = (BTreeSet::new(), BTreeSet::new(), false);
+    for line in code.lines() {
+        if let Some(name) = declared(line) {
+            all.insert(name.to_owned());
+            if is_of_tests {
+                of_tests.insert(name.to_owned());
+            }
+        }
+        is_of_tests = match line.trim().strip_prefix("#[cfg(") {
+            Some(condition) => is_test(condition),
+            None => is_of_tests && line.trim().starts_with("#["),
+        };
+    }
+    (all, of_tests)
 }
 
 /// The first words of the paths after each `crate::`, those of a list in braces too.
@@ -77,6 +100,90 @@ fn imports(code: &str) -> BTreeSet<String> {
     found
 }
 
+/// A crate's sources without comments and tests, by their paths in `src`.
+fn sources(src: &Path) -> BTreeMap<PathBuf, String> {
+    fn read(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match entry.is_dir() {
+                true => read(&entry, found),
+                false => found.extend(Some(entry).filter(|file| file.extension().is_some_and(|e| e == "rs"))),
+            }
+        }
+    }
+    let mut files = Vec::new();
+    read(src, &mut files);
+    let mut sources = BTreeMap::new();
+    let mut of_tests = Vec::new();
+    for file in files {
+        let code = code(&fs::read_to_string(&file).unwrap());
+        let path = file.strip_prefix(src).unwrap().to_owned();
+        let is_folder = ["mod", "lib", "main"].iter().any(|stem| *stem == path.file_stem().unwrap());
+        let folder = if is_folder { path.parent().unwrap().to_owned() } else { path.with_extension("") };
+        of_tests.extend(declarations(&code).1.into_iter().map(|name| folder.join(name)));
+        sources.insert(path, code);
+    }
+    sources.retain(|path, _| !of_tests.iter().any(|module| path.with_extension("").starts_with(module)));
+    sources
+}
+
+/// What the modules of a crate import of each other through `crate::`, or `super::` where that is the same.
+fn imports_of(src: &Path) -> Imports {
+    let sources = sources(src);
+    let is_root = |path: &Path| path == Path::new("lib.rs") || path == Path::new("main.rs");
+    let roots: String =
+        sources.iter().filter(|(path, _)| is_root(path)).map(|(_, code)| code.as_str()).collect();
+    let modules = declarations(&roots).0;
+    // The module of each name that the root takes from a module, and of each exported macro.
+    let mut names: BTreeMap<String, String> = BTreeMap::new();
+    for statement in roots.split("use ").skip(1) {
+        let mut path = words(statement.split(';').next().unwrap_or_default())
+            .skip_while(|word| ["crate", "self"].contains(word));
+        if let Some(module) = path.next().filter(|first| modules.contains(*first)) {
+            names.extend(path.map(|name| (name.to_owned(), module.to_owned())));
+        }
+    }
+    let module_of = |path: &Path| {
+        let first = path.components().next().unwrap();
+        Path::new(&first).with_extension("").to_str().unwrap().to_owned()
+    };
+    for (path, code) in &sources {
+        for exported in code.split("#[macro_export]").skip(1) {
+            let name = exported.split_once("macro_rules!").and_then(|(_, rest)| words(rest).next());
+            names.extend(name.map(|name| (name.to_owned(), module_of(path))));
+        }
+    }
+    let mut all: Imports = modules.iter().map(|module| (module.clone(), BTreeMap::new())).collect();
+    for (path, code) in sources.iter().filter(|(path, _)| !is_root(path)) {
+        let own = module_of(path);
+        let depth = path.components().count() - usize::from(path.ends_with("mod.rs"));
+        for name in imports(&code.replace(&"super::".repeat(depth), "crate::")) {
+            let other = if modules.contains(&name) { Some(&name) } else { names.get(&name) };
+            if let Some(other) = other.filter(|other| **other != own) {
+                let files = all.entry(own.clone()).or_default().entry(other.clone()).or_default();
+                files.insert(path.clone());
+            }
+        }
+    }
+    all
+}
+
+/// The modules that lie on a cycle or between two of them: those that are left when modules without imports and modules
+/// that no other imports are removed, as often as possible.
+fn cycles(mut imports: Imports) -> Imports {
+    loop {
+        let before = imports.len();
+        let known: BTreeSet<String> = imports.keys().cloned().collect();
+        for others in imports.values_mut() {
+            others.retain(|other, _| known.contains(other));
+        }
+        let imported: BTreeSet<String> = imports.values().flat_map(|others| others.keys().cloned()).collect();
+        imports.retain(|module, others| !others.is_empty() && imported.contains(module));
+        if imports.len() == before {
+            return imports;
+        }
+    }
+}
+
 /// The lines of the list below a heading of ARCHITECTURE.md: what is in backticks, in order.
 fn listed(architecture: &str, heading: &str) -> Vec<Vec<String>> {
     let below = architecture.split_once(heading).expect(heading).1;
@@ -85,30 +192,72 @@ fn listed(architecture: &str, heading: &str) -> Vec<Vec<String>> {
     lines.filter(|line| line.starts_with("- ")).map(quoted).collect()
 }
 
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
 #[test]
 fn imports_point_downwards() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let architecture = fs::read_to_string(root.join("../../ARCHITECTURE.md")).unwrap();
+    let architecture = fs::read_to_string(repository().join("ARCHITECTURE.md")).unwrap();
     let layers: Vec<String> = listed(&architecture, "The layers of `phynexus`")
         .into_iter()
         .map(|mut line| line.remove(0))
         .collect();
-    let rank = |module: &str| layers.iter().position(|layer| layer == module);
-
-    let mut modules = BTreeMap::new();
-    sources(&root.join("src"), None, &mut modules);
+    let modules = imports_of(&repository().join("crates/phynexus/src"));
     assert!(modules.len() >= 15, "{:?}", modules.keys());
-    let mut upwards = BTreeSet::new();
-    for (module, files) in &modules {
-        let own = rank(module).unwrap_or_else(|| panic!("{module} is not among the layers: {layers:?}"));
-        for file in files {
-            for name in imports(&code(&fs::read_to_string(file).unwrap())) {
-                let name = NAMES.iter().find(|(n, _)| *n == name).map_or(name.as_str(), |(_, module)| module);
-                if rank(name).is_some_and(|other| other > own) {
-                    upwards.insert((module.clone(), name.to_owned()));
-                }
-            }
-        }
+    let rank = |module: &str| {
+        let rank = layers.iter().position(|layer| layer == module);
+        rank.unwrap_or_else(|| panic!("{module} is not among the layers: {layers:?}"))
+    };
+    for (module, others) in &modules {
+        let own = rank(module);
+        let upwards: Vec<_> = others.iter().filter(|(other, _)| rank(other) > own).collect();
+        assert!(upwards.is_empty(), "{module} imports modules of higher layers: {upwards:?}");
     }
-    assert!(upwards.is_empty(), "these modules import modules of higher layers: {upwards:?}");
+}
+
+#[test]
+fn no_crate_has_a_cycle_of_modules() {
+    let mut folders: Vec<PathBuf> = fs::read_dir(repository().join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .chain(["python", "xtask"].map(|name| repository().join(name)))
+        .filter(|folder| folder.join("src").is_dir())
+        .collect();
+    folders.sort();
+    assert!(folders.len() >= 10, "{folders:?}");
+    for folder in folders {
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        let mut modules = imports_of(&folder.join("src"));
+        assert!(!modules.is_empty(), "{name} has no modules");
+        for (_, [one, other], reason) in ALLOWED.iter().filter(|(of, ..)| *of == name) {
+            let imports = |a: &str, b: &str| modules.get(a).is_some_and(|others| others.contains_key(b));
+            assert!(
+                imports(one, other) && imports(other, one),
+                "{name} has no such cycle any more: {reason}"
+            );
+            modules.get_mut(*one).and_then(|others| others.remove(*other));
+        }
+        let cycles = cycles(modules);
+        assert!(cycles.is_empty(), "modules of {name} import each other: {cycles:#?}");
+    }
+}
+
+#[test]
+fn cycles_are_found() {
+    let tests = "\n#[cfg(test)]\nmod tests {\n    use crate::d;\n}\n";
+    let text = format!("use crate::{{b::{{X, Y}}, c}};{tests}// crate::e\ncrate::f::g();");
+    let found: Vec<String> = imports(&code(&text)).into_iter().collect();
+    assert_eq!(found, ["b", "c", "f"]);
+    let graph = |edges: &[(&str, &str)]| {
+        let mut all = Imports::new();
+        for (from, to) in edges {
+            all.entry((*to).to_owned()).or_default();
+            all.entry((*from).to_owned()).or_default().insert((*to).to_owned(), BTreeSet::new());
+        }
+        all
+    };
+    assert!(cycles(graph(&[("a", "b"), ("b", "c"), ("a", "c")])).is_empty());
+    let left = cycles(graph(&[("a", "b"), ("b", "c"), ("c", "b"), ("c", "d")]));
+    assert_eq!(left.keys().collect::<Vec<_>>(), ["b", "c"]);
 }

@@ -53,7 +53,7 @@ impl Graph {
         self.push(Op::Binary(Binary::Sub), &shape, &[positive, residual])
     }
     fn run(&self, outputs: &[Id]) -> Vec<Vec<u8>> {
-        let device = crate::device::register();
+        let device = crate::register();
         let mut ir: Ir = self.case.ir.clone();
         ir.outputs = outputs.to_vec();
         let leaves: Vec<_> = self.case.leaves.iter().map(|l| l.upload(device).unwrap()).collect();
@@ -209,7 +209,7 @@ fn a_result_stored_over_what_it_is_added_to() {
     let product = ir.push(Op::Dot, DType::F32, shape.as_slice().into(), [a, b]);
     let sum = ir.push(Op::Binary(Binary::Add), DType::F32, shape.as_slice().into(), [product, r]);
     ir.outputs = vec![sum];
-    let device = crate::device::register();
+    let device = crate::register();
     let mut choice = Choice::new(3);
     let leaves: Vec<_> = (ir.leaves.iter())
         .map(|&l| random_array(&mut choice, Values::Tame, DType::F32, &ir.node(l).shape))

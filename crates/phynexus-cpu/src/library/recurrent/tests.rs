@@ -131,6 +131,6 @@ fn other_dtypes_keep_the_body() {
         shape: [1].as_slice().into(),
         inputs: SmallVec::new(),
     };
-    let support = crate::device::register().backend().support(&node, &[DType::F64; 4]);
+    let support = crate::register().backend().support(&node, &[DType::F64; 4]);
     assert_eq!(support, Support::Body);
 }

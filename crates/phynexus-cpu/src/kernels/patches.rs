@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::gemm::lanes::{Lanes, Number};
+use super::lanes::{Lanes, Number};
 
 /// A run of positions that are adjacent in a slab.
 #[derive(Clone, Copy, Debug)]

@@ -21,7 +21,7 @@ use crate::error::{Result, runtime_error, value_error};
 /// What sets a tensor apart, in one number, so that operations on all others ask only once: the lowest bit says that it shares
 /// a place without its gradients, the next that it has gradients of its own since, the others count the threads that have a
 /// stand-in for it.
-pub(super) struct Special {
+pub(crate) struct Special {
     bits: AtomicU32,
     /// The place with the gradients of a tensor that was plain.
     apart: OnceLock<Parameter>,
@@ -32,10 +32,10 @@ const APART: u32 = 2;
 const STAND_IN: u32 = 4;
 
 impl Special {
-    pub(super) fn none() -> Special {
+    pub(crate) fn none() -> Special {
         Special { bits: AtomicU32::new(0), apart: OnceLock::new() }
     }
-    pub(super) fn plain() -> Special {
+    pub(crate) fn plain() -> Special {
         Special { bits: AtomicU32::new(PLAIN), apart: OnceLock::new() }
     }
     fn bits(&self) -> u32 {
@@ -43,17 +43,17 @@ impl Special {
         self.bits.load(Ordering::Relaxed)
     }
     #[inline]
-    pub(super) fn is_any(&self) -> bool {
+    pub(crate) fn is_any(&self) -> bool {
         self.bits() != 0
     }
-    pub(super) fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         self.bits() & PLAIN != 0
     }
-    pub(super) fn is_apart(&self) -> bool {
+    pub(crate) fn is_apart(&self) -> bool {
         self.bits() & APART != 0
     }
     /// Gives a plain tensor a place for gradients of its own.
-    pub(super) fn part(&self, place: Parameter) {
+    pub(crate) fn part(&self, place: Parameter) {
         if self.apart.set(place).is_ok() {
             self.bits.fetch_xor(PLAIN | APART, Ordering::Relaxed);
         }
@@ -82,7 +82,7 @@ impl PyTensor {
 
     /// The value now of a tensor that something sets apart.
     #[cold]
-    pub(super) fn special_tensor(&self) -> Result<Tensor> {
+    pub(crate) fn special_tensor(&self) -> Result<Tensor> {
         let place = self.place();
         if self.special.is_plain() {
             return Ok(place.tensor().detach()?);

@@ -8,7 +8,7 @@ use std::sync::{
 
 use pyo3::prelude::*;
 
-use crate::{object::Held, value::Value};
+use super::{Value, object::Held};
 
 /// A number that threads may read and write.
 pub(crate) struct Number(AtomicU64);
@@ -26,7 +26,7 @@ impl Number {
     pub(crate) fn set(&self, value: f64) {
         self.0.store(value.to_bits(), Relaxed);
     }
-    /// Adds; two threads that do so to one gradient at a time take turns with [`crate::backward`]'s lock.
+    /// Adds; two threads that do so to one gradient at a time take turns with [`crate::walk`]'s lock.
     #[inline]
     pub(crate) fn add(&self, value: f64) {
         self.set(self.get() + value);

@@ -1,4 +1,4 @@
-//! Transposed copies for packing (see [`super::kernels::Transpose`]).
+//! Transposed copies for packing (see [`super::Transpose`]).
 
 /// Copies element by element.
 ///

@@ -26,10 +26,9 @@ use pyo3::{
     types::{PyFloat, PyInt, PyType},
 };
 
-use crate::{
+use super::{
+    Value,
     graph::{Dot, Kind},
-    slots,
-    value::Value,
 };
 
 /// A value as Python has it.
@@ -47,13 +46,24 @@ const _: () = {
 
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// The class ``Value``.
-pub(crate) fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    Ok(CLASS.get_or_try_init(py, || make_class(py))?.bind(py))
+/// The class ``Value``; the first call creates it with these slots and the one that frees.
+///
+/// # Safety
+///
+/// Each slot has the type that its number requires. The tables that slots point to live as long as the program and end with
+/// an empty entry.
+pub(crate) unsafe fn class(
+    py: Python<'_>,
+    slots: impl FnOnce() -> Vec<ffi::PyType_Slot>,
+) -> PyResult<&Bound<'_, PyType>> {
+    // SAFETY: the caller's.
+    Ok(CLASS.get_or_try_init(py, || unsafe { make_class(py, slots()) })?.bind(py))
 }
 
-fn make_class(py: Python<'_>) -> PyResult<Py<PyType>> {
-    let mut slots = slots::all();
+/// # Safety
+///
+/// As for [`class`].
+unsafe fn make_class(py: Python<'_>, mut slots: Vec<ffi::PyType_Slot>) -> PyResult<Py<PyType>> {
     let free = dealloc as ffi::destructor as *mut c_void;
     slots.push(ffi::PyType_Slot { slot: ffi::Py_tp_dealloc, pfunc: free });
     // The end.

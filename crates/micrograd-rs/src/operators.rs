@@ -1,12 +1,6 @@
-//! What a value is, and what its class's operators and methods do; `slots` has them in Python's form.
-//!
-//! A value is one Python object that holds number, gradient and references to its operands: building an expression takes
-//! one object a value, and a dropped expression is freed at once.
+//! What the operators and methods of values do; `slots` has them in Python's form.
 
-use std::{
-    ptr::null_mut,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::Ordering::Relaxed;
 
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
@@ -18,46 +12,15 @@ use pyo3::{
 use crate::{
     Reduced, backward,
     device::{Place, PlaceDevice},
-    graph::{Function, Kind, Number},
-    launch,
-    object::{self, Held, as_value, share},
-    reduced,
+    launch, reduced,
+    value::{
+        Value,
+        graph::{Function, Kind},
+        object::{self, Held, as_value, share},
+    },
 };
 
-/// A number on a device, whose gradient can be found.
-pub(crate) struct Value {
-    pub(crate) data: Number,
-    pub(crate) grad: Number,
-    /// The last walk that came by.
-    pub(crate) stamp: AtomicU64,
-    /// The next of a list that it is in: of a walk's, or of objects that are freed.
-    pub(crate) link: AtomicPtr<()>,
-    pub(crate) kind: Kind,
-    pub(crate) place: Place,
-    /// True while the number is still to be computed, on a GPU.
-    pub(crate) pending: AtomicBool,
-}
-
 impl Value {
-    #[inline]
-    fn with(data: f64, place: Place, kind: Kind) -> Value {
-        Value {
-            data: Number::new(data),
-            grad: Number::new(0.0),
-            stamp: AtomicU64::new(0),
-            link: AtomicPtr::new(null_mut()),
-            kind,
-            place,
-            pending: AtomicBool::new(false),
-        }
-    }
-
-    /// A leaf.
-    #[inline]
-    pub(crate) fn leaf(py: Python<'_>, data: f64, place: Place) -> PyResult<Py<Value>> {
-        object::new(py, Value::with(data, place, Kind::Leaf))
-    }
-
     /// A result on a device: computed now on the CPU, with all others when it is read on a GPU.
     #[inline]
     pub(crate) fn result(py: Python<'_>, place: Place, kind: Kind) -> PyResult<Py<Value>> {

@@ -1,13 +1,20 @@
-//! The kernels of each instruction set, and the choice for this machine.
+//! The inner loops of matrix products and convolutions, compiled for each instruction set, and the choice for this
+//! machine.
+
+pub(crate) mod axpy;
+pub(crate) mod dot;
+pub(crate) mod lanes;
+pub(crate) mod patches;
+pub(crate) mod tile;
+mod transpose;
 
 use std::sync::OnceLock;
 
-use super::axpy::{STREAM_ROWS, Stream, StreamKernel, stream};
-use super::dot::{DOT_COLUMNS, DOT_ROWS, DotKernel, Dots, dot};
-use super::lanes::{Lanes, Number, Plain};
-use super::tile::{Tile, TileKernel, tile};
-use super::transpose;
-use crate::conv::kernels::{Gather, Taps, gather, row_products, weighted_rows};
+use self::axpy::{STREAM_ROWS, Stream, StreamKernel, stream};
+use self::dot::{DOT_COLUMNS, DOT_ROWS, DotKernel, Dots, dot};
+use self::lanes::{Lanes, Number, Plain};
+use self::patches::{Gather, Taps, gather, row_products, weighted_rows};
+use self::tile::{Tile, TileKernel, tile};
 
 /// The instruction sets with kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,11 +81,11 @@ pub(crate) struct Kernels<T: 'static> {
     pub(crate) streams: [StreamKernel<T>; STREAM_ROWS],
     /// Used for packing.
     pub(crate) transpose: Transpose<T>,
-    /// See [`crate::conv::kernels::gather`].
+    /// See [`patches::gather`].
     pub(crate) gather: unsafe fn(&Gather<'_, T>),
-    /// See [`crate::conv::kernels::weighted_rows`].
+    /// See [`patches::weighted_rows`].
     pub(crate) weighted_rows: unsafe fn(&Taps<'_, T>),
-    /// See [`crate::conv::kernels::row_products`].
+    /// See [`patches::row_products`].
     pub(crate) row_products: unsafe fn(&Taps<'_, T>),
 }
 
@@ -98,42 +105,42 @@ macro_rules! kernels {
     ($table:ident, $register:ty, $scalar:ty, $transpose:expr, [$($rows:literal)*] $(, $feature:literal)?) => {
         static $table: Kernels<$scalar> = {
             /// # Safety
-            /// Same as [`super::tile::tile`].
+            /// Same as [`tile::tile`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn tiles<const M: usize, const W: usize>(t: &Tile<$scalar>) {
                 // SAFETY: guaranteed by the caller.
                 unsafe { tile::<$register, M, W>(t) }
             }
             /// # Safety
-            /// Same as [`super::dot::dot`].
+            /// Same as [`dot::dot`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn dots<const R: usize, const C: usize>(d: &Dots<$scalar>) {
                 // SAFETY: guaranteed by the caller.
                 unsafe { dot::<$register, R, C>(d) }
             }
             /// # Safety
-            /// Same as [`super::axpy::stream`].
+            /// Same as [`axpy::stream`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn streams<const M: usize>(s: &Stream<$scalar>) {
                 // SAFETY: guaranteed by the caller.
                 unsafe { stream::<$register, M>(s) }
             }
             /// # Safety
-            /// Same as [`crate::conv::kernels::gather`].
+            /// Same as [`patches::gather`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn gathers(g: &Gather<'_, $scalar>) {
                 // SAFETY: guaranteed by the caller.
                 unsafe { gather::<$register>(g) }
             }
             /// # Safety
-            /// Same as [`crate::conv::kernels::weighted_rows`].
+            /// Same as [`patches::weighted_rows`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn weighted(t: &Taps<'_, $scalar>) {
                 // SAFETY: guaranteed by the caller.
                 unsafe { weighted_rows::<$register>(t) }
             }
             /// # Safety
-            /// Same as [`crate::conv::kernels::row_products`].
+            /// Same as [`patches::row_products`].
             $(#[target_feature(enable = $feature)])?
             unsafe fn products(t: &Taps<'_, $scalar>) {
                 // SAFETY: guaranteed by the caller.

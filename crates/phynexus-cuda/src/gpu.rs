@@ -1,0 +1,108 @@
+//! A GPU as the engine uses it: its compiler, its memory, and the features that its kernels may use.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUdeviceptr};
+use phynexus::{
+    DType,
+    gpu::{Staging, Submission},
+    kernel::{check::Limits, loops::MatrixShape, lower::Target},
+};
+
+use crate::{
+    compile::Compiler,
+    context::{Addresses, Context, capability},
+    versions::{Nvrtc, Version},
+};
+
+/// A GPU.
+pub(crate) struct Cuda {
+    pub(crate) context: Arc<Context>,
+    pub(crate) compiler: Compiler,
+    pub(crate) target: Target,
+    pub(crate) staging: Arc<Staging<Context>>,
+}
+
+/// A block of the driver's memory.
+pub(crate) struct Block {
+    address: CUdeviceptr,
+    context: Arc<Context>,
+}
+
+impl Block {
+    /// A block of `bytes` bytes; `None` if memory does not suffice.
+    pub(crate) fn new(context: &Arc<Context>, bytes: usize) -> Option<Block> {
+        let address = context.allocate(bytes)?;
+        Some(Block { address, context: context.clone() })
+    }
+
+    pub(crate) fn address(&self) -> CUdeviceptr {
+        self.address
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: the address came from the same context and is the only reference; this stream waits for other streams
+        // that used it.
+        unsafe { self.context.free(self.address) };
+    }
+}
+
+impl Cuda {
+    /// Opens the GPU with this number, if this driver and compiler support it.
+    pub(crate) fn new(number: usize, driver: Version, nvrtc: &Nvrtc) -> Result<Cuda, String> {
+        // Checked before the GPU is opened, because that allocates memory on it.
+        let (major, minor) = capability(number)?;
+        if let Some(reason) = nvrtc.refusal(10 * major + minor, Some(driver)) {
+            return Err(reason);
+        }
+        let context = Arc::new(Context::new(number).map_err(|error| error.to_string())?);
+        let compiler = Compiler::new(&format!("sm_{major}{minor}"), nvrtc.version);
+        let target = target(&context.name, major, |attribute| context.attribute(attribute));
+        let staging = Staging::new(context.clone(), &context.name);
+        Ok(Cuda { context, compiler, target, staging })
+    }
+}
+
+/// The buffer addresses of a launch.
+pub(crate) fn addresses(submission: &Submission<'_, Cuda>) -> Addresses {
+    submission.arguments.iter().map(|(block, start)| block.address.wrapping_add_signed(*start)).collect()
+}
+
+/// The features that kernels of this GPU may use. Limits that the driver does not report default to those of every GPU.
+pub(crate) fn target(name: &str, major: usize, attribute: impl Fn(Attribute) -> Option<usize>) -> Target {
+    let figure = |what, otherwise| attribute(what).unwrap_or(otherwise);
+    let limits = Limits {
+        device: name.to_owned(),
+        // Kernel parameters take at most 4 KB.
+        bindings: 500,
+        shared_bytes: figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 48 << 10),
+        block: [
+            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024),
+            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024),
+            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, 64),
+        ],
+        block_size: figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024),
+        grid: [
+            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 0x7fff_ffff),
+            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 0xffff),
+            figure(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 0xffff),
+        ],
+        subgroup: attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+        dtypes: DType::ALL.to_vec(),
+        matrices: matrices(major),
+        async_copies: major >= 8,
+    };
+    let processors = figure(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16);
+    Target { limits, vector_bytes: 16, processors, sums: 64 }
+}
+
+/// The matrix instructions that kernels use on a major compute capability.
+fn matrices(major: usize) -> Vec<(MatrixShape, DType, DType)> {
+    // `float32` operands are rounded to TF32.
+    let factors = [(DType::F16, 16), (DType::BF16, 16), (DType::F32, 8)].into_iter().filter(|_| major >= 8);
+    factors
+        .map(|(factor, depth)| (MatrixShape { rows: 16, columns: 16, depth }, factor, DType::F32))
+        .collect()
+}

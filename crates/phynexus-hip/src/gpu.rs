@@ -1,0 +1,121 @@
+//! A GPU as the engine uses it: its compiler, its memory, and the features that its kernels may use.
+
+use std::sync::Arc;
+
+use phynexus::{
+    DType, Error, Result,
+    gpu::{Addresses, Staging, Submission},
+    kernel::{check::Limits, loops::MatrixShape, lower::Target},
+};
+
+use crate::{
+    compile::Compiler,
+    context::{Attribute, Context},
+    library::{Handle, hip},
+};
+
+/// A GPU.
+pub(crate) struct HipGpu {
+    pub(crate) context: Arc<Context>,
+    pub(crate) compiler: Compiler,
+    pub(crate) source_compiler: Compiler,
+    pub(crate) target: Target,
+    pub(crate) architecture: String,
+    pub(crate) staging: Arc<Staging<Context>>,
+}
+
+/// A block of the runtime's memory.
+pub(crate) struct Block {
+    address: Handle,
+    context: Arc<Context>,
+}
+
+// SAFETY: the address is used only through the runtime.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// A block of `bytes` bytes; `None` if memory does not suffice.
+    pub(crate) fn new(context: &Arc<Context>, bytes: usize) -> Option<Block> {
+        let address = context.allocate(bytes)?;
+        Some(Block { address, context: context.clone() })
+    }
+
+    pub(crate) fn address(&self) -> Handle {
+        self.address
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: the address came from the same context and is the only reference.
+        unsafe { self.context.free(self.address) };
+    }
+}
+
+impl HipGpu {
+    /// Opens the GPU with this number.
+    pub(crate) fn new(number: usize) -> Result<HipGpu> {
+        let name = format!("hip:{number}");
+        let error = |message: String| Error::Device { device: name.clone(), message };
+        let hip = hip().map_err(error)?;
+        let context = Arc::new(Context::new(hip, number)?);
+        let unknown = || error("the runtime does not report the GPU's architecture".to_owned());
+        let architecture = context.architecture().ok_or_else(unknown)?;
+        let compiler = Compiler::new(hip, &architecture);
+        let source_compiler = Compiler::of_sources(hip, &architecture);
+        let target = target(&name, &architecture, |attribute| context.attribute(attribute));
+        let staging = Staging::new(context.clone(), &name);
+        Ok(HipGpu { context, compiler, source_compiler, target, architecture, staging })
+    }
+}
+
+/// The buffer addresses of a launch.
+pub(crate) fn addresses(submission: &Submission<'_, HipGpu>) -> Addresses {
+    let address = |(block, start): &(&Block, i64)| (block.address as u64).wrapping_add_signed(*start);
+    submission.arguments.iter().map(address).collect()
+}
+
+/// The features that kernels of a GPU with this architecture and these attributes may use. Limits that the runtime does
+/// not report default to those of every GPU.
+pub(crate) fn target(
+    name: &str,
+    architecture: &str,
+    attribute: impl Fn(Attribute) -> Option<usize>,
+) -> Target {
+    /// A launch counts all its invocations in 32 bits.
+    const GROUPS: usize = (1 << 22) - 1;
+    let figure = |what, otherwise| attribute(what).unwrap_or(otherwise);
+    let limits = Limits {
+        device: name.to_owned(),
+        // Kernel parameters take at most 4 KB.
+        bindings: 500,
+        shared_bytes: figure(Attribute::MaxSharedMemoryPerBlock, 64 << 10),
+        block: [
+            figure(Attribute::MaxBlockX, 1024),
+            figure(Attribute::MaxBlockY, 1024),
+            figure(Attribute::MaxBlockZ, 1024),
+        ],
+        block_size: figure(Attribute::MaxThreadsPerBlock, 1024),
+        grid: [
+            figure(Attribute::MaxGridX, GROUPS).min(GROUPS),
+            figure(Attribute::MaxGridY, 0xffff).min(0xffff),
+            figure(Attribute::MaxGridZ, 0xffff).min(0xffff),
+        ],
+        subgroup: attribute(Attribute::WarpSize),
+        dtypes: DType::ALL.to_vec(),
+        matrices: matrices(architecture),
+        async_copies: false,
+    };
+    Target { limits, vector_bytes: 16, processors: figure(Attribute::MultiprocessorCount, 16), sums: 64 }
+}
+
+/// The matrix instructions that kernels use on an architecture: MFMA on CDNA 2 and 3, WMMA on RDNA 3.
+fn matrices(architecture: &str) -> Vec<(MatrixShape, DType, DType)> {
+    let name = architecture.split(':').next().unwrap_or_default();
+    let known = matches!(name, "gfx90a" | "gfx940" | "gfx941" | "gfx942") || name.starts_with("gfx11");
+    let shape = MatrixShape { rows: 16, columns: 16, depth: 16 };
+    let factors = [DType::F16, DType::BF16].into_iter().filter(|_| known);
+    factors.map(|factor| (shape, factor, DType::F32)).collect()
+}
