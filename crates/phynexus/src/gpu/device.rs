@@ -70,9 +70,7 @@ impl<D: Driver> Backend for Gpu<D> {
     fn support(&self, node: &IrNode, operands: &[DType]) -> Support {
         // What else has no kernel is refused when its step is compiled.
         match node.op {
-            Op::Composite(Composite::Tf32 { .. }) if self.driver().target().multiplies_tf32() => {
-                Support::Native
-            }
+            Op::Composite(Composite::Tf32(_)) if self.driver().target().multiplies_tf32() => Support::Native,
             Op::Composite(_) => Support::Body,
             Op::Custom(ref call) => match custom::source_of(self.driver(), call.kernel()) {
                 Ok(_) => Support::Native,

@@ -267,7 +267,7 @@ impl Op {
     /// The operation, without the leave to round its factors.
     pub fn exact(&self) -> &Op {
         match self {
-            Op::Composite(Composite::Tf32 { op, .. }) => op,
+            Op::Composite(Composite::Tf32(product)) => &product.op,
             op => op,
         }
     }

@@ -6,7 +6,7 @@ use phynexus::{
     DType, Result,
     kernel::step,
     op::{
-        composite::{Cell, Recurrence},
+        composite::{Cell, Recurrent},
         ir::IrNode,
     },
 };
@@ -32,7 +32,7 @@ const TALL: usize = 28;
 
 /// A recurrent layer of fixed shapes.
 pub(in super::super) struct Forward {
-    recurrence: Recurrence,
+    recurrence: Recurrent,
     extents: Extents,
     /// Of the input: elements between its steps, sequences and features.
     strides: [isize; 3],
@@ -54,7 +54,7 @@ struct Parts {
 
 impl Forward {
     pub(in super::super) fn new(
-        recurrence: &Recurrence,
+        recurrence: &Recurrent,
         node: &IrNode,
         operands: &[step::Operand],
     ) -> Result<Forward> {
@@ -153,7 +153,7 @@ impl Forward {
 
 impl Routine for Forward {
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()> {
-        let Recurrence { cell, bias, save, .. } = self.recurrence;
+        let Recurrent { cell, bias, save, .. } = self.recurrence;
         let Extents { steps, batch, width, units } = self.extents;
         let rows = cell.gates() * units;
         let too_few = || misfit(cell.name(), &[]);

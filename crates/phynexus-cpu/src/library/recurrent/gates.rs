@@ -9,7 +9,7 @@ pub(super) struct Step {
     pub(super) rows: usize,
     /// Units: columns of the states, and of each gate.
     pub(super) units: usize,
-    /// LSTM, GRU: four blocks of columns, see [`phynexus::op::composite::Recurrence`]; before the functions (the GRU's
+    /// LSTM, GRU: four blocks of columns, see [`phynexus::op::composite::Recurrent`]; before the functions (the GRU's
     /// third block has the input's share, its fourth the hidden state's), then after them.
     pub(super) gates: *mut f32,
     /// By gate and unit.
