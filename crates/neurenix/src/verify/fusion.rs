@@ -5,7 +5,11 @@ use phynexus::{
     DType, Scalar,
     op::{
         Axes, Binary, Combine, Composite, ConvKind, Geometry, Op, Unary,
-        composite::{AttentionAttributes, Cell, Recurrence},
+        composite::{
+            Attention, AttentionGradient, BatchNorm, Cell, CrossEntropy, DequantizeLinear, Gelu, GroupNorm,
+            LayerNorm, LogSoftmax, Mish, QuantizeLinear, Recurrent, RecurrentGradient, RmsNorm, Silu,
+            Softmax, Softplus,
+        },
     },
     oracle::generate::{Case, CaseLeaf, Choice, Values, random_array, random_index},
 };
@@ -315,11 +319,11 @@ fn padding(g: &mut Graph, &[rows, columns]: &[usize; 2]) {
 
 fn composites(dtype: DType, entries: &mut Vec<Entry>) {
     let epsilon = Scalar::Float(1e-3);
-    let mut plain = Vec::new();
+    let mut plain: Vec<(Composite, Vec<Vec<usize>>)> = Vec::new();
     for shape in [&[1][..], &[7], &[3, 40], &[2, 3, 5], &[2, 1500]] {
         for axis in 0..shape.len() {
-            plain.push((Composite::Softmax { axis }, vec![shape.to_vec()]));
-            plain.push((Composite::LogSoftmax { axis }, vec![shape.to_vec()]));
+            plain.push((Softmax { axis }.into(), vec![shape.to_vec()]));
+            plain.push((LogSoftmax { axis }.into(), vec![shape.to_vec()]));
         }
         let last = vec![shape[shape.len() - 1]];
         for weight in [false, true] {
@@ -327,27 +331,27 @@ fn composites(dtype: DType, entries: &mut Vec<Entry>) {
                 let parameters = std::iter::repeat_n(last.clone(), if weight { count } else { 0 });
                 std::iter::once(shape.to_vec()).chain(parameters).collect::<Vec<_>>()
             };
-            plain.push((Composite::RmsNorm { axes: 1, epsilon, weight }, affine(1)));
+            plain.push((RmsNorm { axes: 1, epsilon, weight }.into(), affine(1)));
             let operands = affine(2);
-            plain.push((Composite::LayerNorm { axes: 1, epsilon, weight, bias: weight }, operands));
+            plain.push((LayerNorm { axes: 1, epsilon, weight, bias: weight }.into(), operands));
         }
         let beta = Scalar::Float(2.0);
         let threshold = Scalar::Float(20.0);
-        let functions = [
-            Composite::Gelu { tanh: false },
-            Composite::Gelu { tanh: true },
-            Composite::Silu,
-            Composite::Mish,
-            Composite::Softplus { beta, threshold },
+        let functions: [Composite; 5] = [
+            Gelu { tanh: false }.into(),
+            Gelu { tanh: true }.into(),
+            Silu.into(),
+            Mish.into(),
+            Softplus { beta, threshold }.into(),
         ];
         plain.extend(functions.map(|f| (f, vec![shape.to_vec()])));
     }
     for shape in [&[2, 4][..], &[3, 4, 5], &[1, 4, 6, 3]] {
         let (x, channel) = (shape.to_vec(), vec![4]);
         let affine = vec![x.clone(), channel.clone(), channel.clone()];
-        plain.push((Composite::GroupNorm { groups: 2, epsilon, weight: true, bias: true }, affine.clone()));
-        plain.push((Composite::GroupNorm { groups: 1, epsilon, weight: false, bias: false }, vec![x]));
-        plain.push((Composite::BatchNorm { training: true, epsilon, weight: true, bias: true }, affine));
+        plain.push((GroupNorm { groups: 2, epsilon, weight: true, bias: true }.into(), affine.clone()));
+        plain.push((GroupNorm { groups: 1, epsilon, weight: false, bias: false }.into(), vec![x]));
+        plain.push((BatchNorm { training: true, epsilon, weight: true, bias: true }.into(), affine));
     }
     for (composite, operands) in plain {
         add(composite, dtype, &operands, entries);
@@ -383,7 +387,7 @@ fn given_statistics(dtype: DType, epsilon: Scalar, entries: &mut Vec<Entry>) {
     let (x, mean) = (g.leaf(&[3, 4, 5]), g.leaf(&[4]));
     let variance = g.leaf_of(&[4], Values::Positive);
     let (weight, bias) = (g.leaf(&[4]), g.leaf(&[4]));
-    let composite = Composite::BatchNorm { training: false, epsilon, weight: true, bias: true };
+    let composite = BatchNorm { training: false, epsilon, weight: true, bias: true }.into();
     finish(composite, g, &[x, mean, variance, weight, bias], entries);
 }
 
@@ -400,7 +404,7 @@ fn cross_entropies(dtype: DType, entries: &mut Vec<Entry>) {
                 inputs.push(g.leaf_of(&[classes], Values::Positive));
             }
             let label_smoothing = Scalar::Float(smoothing);
-            let composite = Composite::CrossEntropy { label_smoothing, ignore_index: ignored, weighted };
+            let composite = CrossEntropy { label_smoothing, ignore_index: ignored, weighted }.into();
             finish(composite, g, &inputs, entries);
         }
     }
@@ -409,15 +413,15 @@ fn cross_entropies(dtype: DType, entries: &mut Vec<Entry>) {
 fn attention(dtype: DType, entries: &mut Vec<Entry>) {
     for (causal, mask) in [(false, false), (true, false), (false, true), (true, true)] {
         for (queries, keys) in [(1, 1), (5, 7), (9, 70)] {
-            let attributes = AttentionAttributes { causal, scale: Scalar::Float(0.5), mask };
+            let attributes = Attention { causal, scale: Scalar::Float(0.5), mask };
             let (q, k, v) = ([1, 2, queries, 4], [1, 2, keys, 4], [1, 2, keys, 3]);
             let mut operands = vec![q.to_vec(), k.to_vec(), v.to_vec()];
             if mask {
                 operands.push(vec![1, 2, queries, keys]);
             }
-            add(Composite::Attention(attributes), dtype, &operands, entries);
+            add(attributes.into(), dtype, &operands, entries);
             // The logarithms, the output's gradient and delta are in the packed dtype.
-            let name = format!("{attributes} of {operands:?}");
+            let name = format!("{} of {operands:?}", Composite::from(attributes).attributes());
             let mut g = Graph::new(name, dtype);
             let mut inputs: Vec<u32> = operands.iter().map(|shape| g.leaf(shape)).collect();
             g.dtype = dtype.compute();
@@ -425,7 +429,7 @@ fn attention(dtype: DType, entries: &mut Vec<Entry>) {
             inputs.push(g.leaf(&[1, 2, queries, 3]));
             inputs.push(g.leaf(&[1, 2, queries]));
             g.dtype = dtype;
-            finish(Composite::AttentionGradient(attributes), g, &inputs, entries);
+            finish(AttentionGradient(attributes).into(), g, &inputs, entries);
         }
     }
 }
@@ -444,7 +448,7 @@ fn recurrent(dtype: DType, entries: &mut Vec<Entry>) {
             if bias {
                 operands.extend([vec![rows], vec![rows]]);
             }
-            add(Composite::Recurrent(Recurrence { cell, reverse, bias, save }), dtype, &operands, entries);
+            add(Recurrent { cell, reverse, bias, save }.into(), dtype, &operands, entries);
         }
         // The gradient: weights, first states, the states, what was saved, the gradients of the states.
         let (state, sequence) = (vec![batch, hidden], |width: usize| vec![steps, batch, width]);
@@ -457,8 +461,8 @@ fn recurrent(dtype: DType, entries: &mut Vec<Entry>) {
             Cell::Gru => operands.extend([sequence(hidden), sequence(4 * hidden), sequence(hidden)]),
             Cell::Tanh | Cell::Relu => operands.extend([sequence(hidden), sequence(hidden)]),
         }
-        let recurrence = Recurrence { cell, reverse: false, bias: true, save: true };
-        add(Composite::RecurrentGradient(recurrence), dtype, &operands, entries);
+        let recurrence = Recurrent { cell, reverse: false, bias: true, save: true };
+        add(RecurrentGradient(recurrence).into(), dtype, &operands, entries);
     }
 }
 
@@ -471,7 +475,7 @@ fn quantisation(dtype: DType, entries: &mut Vec<Entry>) {
         let scale = g.leaf_of(&parameters, Values::Positive);
         let zero = random_array(&mut g.choice, Values::Positive, zero_dtype, &parameters);
         let zero = g.case.leaf(CaseLeaf::contiguous(zero));
-        finish(Composite::QuantizeLinear { axis }, g, &[x, scale, zero], entries);
+        finish(QuantizeLinear { axis }.into(), g, &[x, scale, zero], entries);
 
         let mut g = Graph::new(format!("axis {axis:?}, {zero_dtype}"), dtype);
         let values = random_array(&mut g.choice, Values::Tame, zero_dtype, &shape);
@@ -479,6 +483,6 @@ fn quantisation(dtype: DType, entries: &mut Vec<Entry>) {
         let scale = g.leaf_of(&parameters, Values::Positive);
         let zero = random_array(&mut g.choice, Values::Positive, zero_dtype, &parameters);
         let zero = g.case.leaf(CaseLeaf::contiguous(zero));
-        finish(Composite::DequantizeLinear { axis }, g, &[q, scale, zero], entries);
+        finish(DequantizeLinear { axis }.into(), g, &[q, scale, zero], entries);
     }
 }

@@ -2,7 +2,7 @@
 
 use phynexus::{
     DType, Scalar,
-    op::{Axes, Combine, Composite, ConvKind, Geometry, IndexRange, Op, PoolKind, ScatterMode},
+    op::{Axes, Combine, ConvKind, Geometry, IndexRange, Op, PoolKind, ScatterMode, composite::Tf32},
     oracle::generate::{Case, CaseLeaf, Choice, Values, random_array, random_index, random_sorted},
     shape::element_count,
 };
@@ -261,9 +261,8 @@ impl Suite {
     /// that are transposed.
     fn rounded(&mut self) {
         let f = DType::F32;
-        let may_round = |op: Op, shape: &[usize]| {
-            Op::Composite(Composite::Tf32 { op: Box::new(op), shape: shape.into() })
-        };
+        let may_round =
+            |op: Op, shape: &[usize]| Op::Composite(Tf32 { op: Box::new(op), shape: shape.into() }.into());
         let sizes =
             [(40, 41, 36), (66, 40, 50), (24, 264, 16), (130, 72, 260), (9, 8, 8), (3, 1, 4), (2, 0, 3)];
         for (m, k, n) in sizes {

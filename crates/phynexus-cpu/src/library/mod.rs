@@ -19,7 +19,11 @@ use phynexus::{
     DType, Error, Result,
     device::{Binding, Executable, Support},
     kernel::step::{Library, Operand},
-    op::{Composite, ConvKind, Op, ir::IrNode},
+    op::{
+        Composite, ConvKind, Op,
+        composite::{AttentionGradient, ClassIndex},
+        ir::IrNode,
+    },
     shape::Layout,
 };
 use smallvec::SmallVec;
@@ -88,8 +92,8 @@ pub(crate) fn reads_strides(node: &IrNode, operand: usize, layout: &Layout) -> b
             layout.shape[matrix.clone()].iter().zip(&layout.strides[matrix]).all(|(&d, &s)| d == 1 || s != 0)
         }
         Op::Composite(Composite::Attention(_)) => true,
-        Op::Composite(Composite::AttentionGradient(attributes)) => {
-            attention::reads(attributes, operand, layout)
+        Op::Composite(Composite::AttentionGradient(gradient)) => {
+            attention::reads(&gradient.0, operand, layout)
         }
         Op::Composite(Composite::Recurrent(_)) => operand == 0,
         _ => false,
@@ -102,12 +106,12 @@ fn composite_support(composite: &Composite, operands: &[DType]) -> Support {
         Composite::Recurrent(_) | Composite::RecurrentGradient(_) => {
             operands.iter().all(|o| *o == DType::F32)
         }
-        Composite::Attention(attributes) | Composite::AttentionGradient(attributes) => {
-            let is_mask = |at: usize| attributes.mask && at == 3;
+        Composite::Attention(attention) | Composite::AttentionGradient(AttentionGradient(attention)) => {
+            let is_mask = |at: usize| attention.mask && at == 3;
             let fits = |(at, o): (usize, &DType)| *o == DType::F32 || is_mask(at) && *o == DType::Bool;
             operands.iter().enumerate().all(fits)
         }
-        Composite::ClassIndex { .. } => operands == [DType::I64],
+        Composite::ClassIndex(_) => operands == [DType::I64],
         _ => false,
     };
     if fits { Support::Routine } else { Support::Body }
@@ -138,19 +142,19 @@ pub(crate) fn compile(step: &Library) -> Result<Arc<dyn Executable>> {
         Op::Pool(kind, geometry) => {
             Box::new(pooling::Pooling::new(*kind, geometry, &step.node, &step.operands)?)
         }
-        Op::Composite(Composite::Attention(attributes)) => {
-            Box::new(attention::Forward::new(attributes, &step.node, &step.operands)?)
+        Op::Composite(Composite::Attention(attention)) => {
+            Box::new(attention::Forward::new(attention, &step.node, &step.operands)?)
         }
-        Op::Composite(Composite::AttentionGradient(attributes)) => {
-            Box::new(attention::Backward::new(attributes, &step.node, &step.operands)?)
+        Op::Composite(Composite::AttentionGradient(gradient)) => {
+            Box::new(attention::Backward::new(&gradient.0, &step.node, &step.operands)?)
         }
-        Op::Composite(Composite::Recurrent(recurrence)) => {
-            Box::new(recurrent::Forward::new(recurrence, &step.node, &step.operands)?)
+        Op::Composite(Composite::Recurrent(layer)) => {
+            Box::new(recurrent::Forward::new(layer, &step.node, &step.operands)?)
         }
-        Op::Composite(Composite::RecurrentGradient(recurrence)) => {
-            Box::new(recurrent::Backward::new(recurrence, &step.node, &step.operands)?)
+        Op::Composite(Composite::RecurrentGradient(gradient)) => {
+            Box::new(recurrent::Backward::new(&gradient.0, &step.node, &step.operands)?)
         }
-        Op::Composite(Composite::ClassIndex { loss, classes, ignore_index }) => {
+        Op::Composite(Composite::ClassIndex(ClassIndex { loss, classes, ignore_index })) => {
             Box::new(class_index::ClassIndex::new(loss, *classes, *ignore_index, &step.node, &step.operands)?)
         }
         Op::Custom(call) => Box::new(custom::Custom::new(call, &step.operands)?),

@@ -70,9 +70,7 @@ impl<D: Driver> Backend for Gpu<D> {
     fn support(&self, node: &IrNode, operands: &[DType]) -> Support {
         // Other operations without a kernel are refused when their step is compiled.
         match node.op {
-            Op::Composite(Composite::Tf32 { .. }) if self.driver().target().multiplies_tf32() => {
-                Support::Routine
-            }
+            Op::Composite(Composite::Tf32(_)) if self.driver().target().multiplies_tf32() => Support::Routine,
             Op::Custom(ref call) => match custom::source_of(self.driver(), call.kernel()) {
                 Ok(_) => Support::Routine,
                 Err(error) => Support::Unsupported(error.to_string()),

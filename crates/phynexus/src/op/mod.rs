@@ -273,7 +273,7 @@ impl Op {
     /// The operation without permission to round its factors.
     pub fn exact(&self) -> &Op {
         match self {
-            Op::Composite(Composite::Tf32 { op, .. }) => op,
+            Op::Composite(Composite::Tf32(product)) => &product.op,
             op => op,
         }
     }

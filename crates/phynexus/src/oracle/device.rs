@@ -194,7 +194,7 @@ impl Backend for Reference {
     }
     fn support(&self, node: &IrNode, _: &[DType]) -> Support {
         match node.op {
-            Op::Composite(Composite::Tf32 { .. })
+            Op::Composite(Composite::Tf32(_))
                 if self.target.as_ref().is_some_and(Target::multiplies_tf32) =>
             {
                 Support::Routine

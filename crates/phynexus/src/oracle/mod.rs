@@ -172,7 +172,7 @@ fn opened(composite: &Composite, inputs: &[&OracleArray]) -> Result<Vec<Number>>
     let types: Vec<TensorType> = inputs.iter().map(|i| TensorType::new(i.dtype, &i.shape)).collect();
     let body = composite.draft(&types)?;
     let mut operands: Vec<OracleArray> = inputs.iter().copied().cloned().collect();
-    if let Composite::Tf32 { .. } = composite {
+    if let Composite::Tf32(_) = composite {
         operands.iter_mut().flat_map(|operand| &mut operand.elements).for_each(float::round_to_tf32);
     }
     let outputs = evaluate(&body, &operands)?;

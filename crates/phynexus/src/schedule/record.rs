@@ -242,10 +242,11 @@ impl Tensor {
 
 impl Composite {
     /// Checks the operands and records the operation.
-    pub(crate) fn apply(self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let types: SmallVec<[TensorType; 4]> = inputs.iter().map(|input| input.tensor_type()).collect();
-        let (dtype, shape) = self.result(&types)?;
-        Tensor::record(Op::Composite(self), dtype, shape, inputs)
+    pub(crate) fn apply(composite: impl Into<Composite>, operands: &[&Tensor]) -> Result<Tensor> {
+        let composite = composite.into();
+        let types: SmallVec<[TensorType; 4]> = operands.iter().map(|operand| operand.tensor_type()).collect();
+        let (dtype, shape) = composite.check(&types)?;
+        Tensor::record(Op::Composite(composite), dtype, shape, operands)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{
     hash::FastBuild,
     op::{
         Axes, Binary, Composite, Op, TensorType, Unary,
+        composite::Tf32,
         ir::{Id, Ir, IrNode},
     },
 };
@@ -244,8 +245,8 @@ impl Rewriter {
         let product = self.out.node(node.inputs[0]).clone();
         let op = match product.op {
             Op::Dot => Op::Dot,
-            Op::Composite(Composite::Tf32 { op, .. }) if *op == Op::Dot => {
-                Op::Composite(Composite::Tf32 { op, shape: node.shape.clone() })
+            Op::Composite(Composite::Tf32(Tf32 { op, .. })) if *op == Op::Dot => {
+                Op::Composite(Tf32 { op, shape: node.shape.clone() }.into())
             }
             _ => return self.add(node),
         };

@@ -3,7 +3,7 @@
 use phynexus::{
     DType,
     kernel::{check::Limits, lower::Target},
-    op::{Axes, Binary, Combine, Composite, ConvKind, Geometry, IndexRange, Op, ScatterMode, Unary},
+    op::{Axes, Binary, Combine, ConvKind, Geometry, IndexRange, Op, ScatterMode, Unary, composite::Tf32},
     oracle::generate::{Case, CaseLeaf, Choice, Values, random_array},
 };
 
@@ -136,7 +136,7 @@ pub(crate) fn rounded() -> Vec<Case> {
     for (m, k, n) in [(40, 41, 36), (66, 40, 50), (24, 264, 16), (130, 20, 140)] {
         let product = || {
             let shape = [m, n].as_slice().into();
-            Op::Composite(Composite::Tf32 { op: Box::new(Op::Dot), shape })
+            Op::Composite(Tf32 { op: Box::new(Op::Dot), shape }.into())
         };
         let f = DType::F32;
         cases.push(one(&mut choice, product(), (f, &[m, n]), &[(f, &[m, k]), (f, &[k, n])], false));

@@ -17,7 +17,7 @@ use phynexus::{
         loops::MatrixShape,
         lower::{Target, lower},
     },
-    op::{Binary, Composite, Op, Unary, ir::IrNode},
+    op::{Binary, Op, Unary, composite::Tf32, ir::IrNode},
     oracle::{
         Comparison, compare, evaluate,
         generate::{Case, Choice, Values, inconsistency, random_array, random_case, random_case_of, shrink},
@@ -123,8 +123,8 @@ fn only_products_that_may_round_do() {
             .map(|launch| launch.kernel.fragments.len())
             .sum::<usize>()
     };
-    let rounded = Composite::Tf32 { op: Box::new(Op::Dot), shape: [64, 64].as_slice().into() };
-    assert_eq!((fragments(Op::Dot), fragments(Op::Composite(rounded))), (0, 3));
+    let rounded = Tf32 { op: Box::new(Op::Dot), shape: [64, 64].as_slice().into() };
+    assert_eq!((fragments(Op::Dot), fragments(Op::Composite(rounded.into()))), (0, 3));
 }
 
 #[test]

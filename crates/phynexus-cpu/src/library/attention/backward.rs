@@ -3,7 +3,7 @@
 use phynexus::{
     DType, Result,
     kernel::step,
-    op::{composite::AttentionAttributes, ir::IrNode},
+    op::{composite::Attention, ir::IrNode},
     shape::{Layout, contiguous_strides},
 };
 
@@ -31,9 +31,9 @@ pub(in super::super) struct Backward {
 }
 
 /// Whether an operand that is not row-major can be read in place.
-pub(in super::super) fn reads(attributes: &AttentionAttributes, operand: usize, layout: &Layout) -> bool {
+pub(in super::super) fn reads(attention: &Attention, operand: usize, layout: &Layout) -> bool {
     // After the mask: the logarithms, the output's gradient, the deltas.
-    let rest = 3 + usize::from(attributes.mask);
+    let rest = 3 + usize::from(attention.mask);
     match operand {
         0 | 1 => has_rows(layout),
         _ if operand == rest + 1 => has_rows(layout),
@@ -48,11 +48,11 @@ fn has_rows(layout: &Layout) -> bool {
 
 impl Backward {
     pub(in super::super) fn new(
-        attributes: &AttentionAttributes,
+        attention: &Attention,
         node: &IrNode,
         operands: &[step::Operand],
     ) -> Result<Backward> {
-        let mut problem = Problem::new("attention_gradient", attributes, node, operands, true)?;
+        let mut problem = Problem::new("attention_gradient", attention, node, operands, true)?;
         let rest = problem.layouts.len();
         let mut of_output = operands[rest + 1].layout.clone();
         let (queries_and_keys, _) = problem.layouts.split_at_mut(2);

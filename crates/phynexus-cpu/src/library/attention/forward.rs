@@ -3,7 +3,7 @@
 use phynexus::{
     Result,
     kernel::step,
-    op::{composite::AttentionAttributes, ir::IrNode},
+    op::{composite::Attention, ir::IrNode},
 };
 
 use super::{
@@ -28,11 +28,11 @@ pub(in super::super) struct Forward {
 
 impl Forward {
     pub(in super::super) fn new(
-        attributes: &AttentionAttributes,
+        attention: &Attention,
         node: &IrNode,
         operands: &[step::Operand],
     ) -> Result<Forward> {
-        let problem = Problem::new("attention", attributes, node, operands, false)?;
+        let problem = Problem::new("attention", attention, node, operands, false)?;
         Ok(Forward { problem, softmax: rows::softmax() })
     }
 

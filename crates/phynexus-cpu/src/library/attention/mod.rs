@@ -12,7 +12,7 @@ use std::ops::Range;
 use phynexus::{
     DType, Result,
     kernel::step,
-    op::{composite::AttentionAttributes, ir::IrNode},
+    op::{composite::Attention, ir::IrNode},
     shape::Layout,
 };
 
@@ -62,7 +62,7 @@ impl Problem {
     /// Checks the operands: queries, keys, values, the mask, then the rest, which must be `f32` of these shapes.
     fn new(
         name: &str,
-        attributes: &AttentionAttributes,
+        attention: &Attention,
         node: &IrNode,
         operands: &[step::Operand],
         gradient: bool,
@@ -77,7 +77,7 @@ impl Problem {
         let lead = [batch, heads];
         let shape = |rest: &[usize]| [&lead[..], rest].concat();
         let mut shapes = vec![shape(&[queries, features]), shape(&[keys, features]), shape(&[keys, values])];
-        if attributes.mask {
+        if attention.mask {
             shapes.push(shape(&[queries, keys]));
         }
         let (rows, output) = (shape(&[queries]), shape(&[queries, values]));
@@ -89,7 +89,7 @@ impl Problem {
         if gradient {
             shapes.extend([rows.clone(), output, rows]);
         }
-        let is_mask = |at: usize| attributes.mask && at == 3;
+        let is_mask = |at: usize| attention.mask && at == 3;
         let fits = operands.len() == shapes.len()
             && node.dtype == DType::F32
             && node.shape.as_slice() == [size]
@@ -107,10 +107,10 @@ impl Problem {
             keys,
             features,
             values,
-            causal: attributes.causal,
-            scale: attributes.scale.as_f64() as f32,
-            layouts: operands[..3 + usize::from(attributes.mask)].iter().map(|o| o.layout.clone()).collect(),
-            mask: attributes.mask.then(|| operands[3].dtype),
+            causal: attention.causal,
+            scale: attention.scale.as_f64() as f32,
+            layouts: operands[..3 + usize::from(attention.mask)].iter().map(|o| o.layout.clone()).collect(),
+            mask: attention.mask.then(|| operands[3].dtype),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use phynexus::{
     Scalar,
-    op::{Composite, composite::AttentionAttributes},
+    op::composite::{Attention, AttentionGradient},
 };
 
 use crate::library::against_body::{Given, agree, given};
@@ -23,8 +23,8 @@ fn check(shape: Shape, causal: bool, operands: Vec<Given>) {
 /// The same with elements between the rows of the output's gradient.
 fn check_rows([b, h, l, _, _, v]: Shape, causal: bool, operands: Vec<Given>, gap: usize) {
     let mask = operands.len() > 3;
-    let attributes = AttentionAttributes { causal, scale: Scalar::Float(0.75), mask };
-    let packed = agree(&Composite::Attention(attributes), &operands);
+    let attention = Attention { causal, scale: Scalar::Float(0.75), mask };
+    let packed = agree(&attention.into(), &operands);
     let (output, logarithms) = packed.split_at(b * h * l * v);
     let mut gradient = given(&[b, h, l, v], 4);
     gradient.gap = gap;
@@ -35,7 +35,7 @@ fn check_rows([b, h, l, _, _, v]: Shape, causal: bool, operands: Vec<Given>, gap
     operands.push(Given::new(&[b, h, l], logarithms.to_vec()));
     operands.push(gradient);
     operands.push(Given::new(&[b, h, l], delta));
-    agree(&Composite::AttentionGradient(attributes), &operands);
+    agree(&AttentionGradient(attention).into(), &operands);
 }
 
 const SHAPES: [Shape; 6] = [
@@ -120,10 +120,10 @@ fn great_scores_and_nan() {
     // Integers, whose products are exact, and exponentials that overflow.
     great[0].values.iter_mut().for_each(|x| *x = (*x * 300.0).round());
     great[1].values.iter_mut().for_each(|x| *x = (*x * 3.0).round());
-    let attributes = AttentionAttributes { causal: false, scale: Scalar::Float(1.0), mask: false };
-    agree(&Composite::Attention(attributes), &great);
+    let attention = Attention { causal: false, scale: Scalar::Float(1.0), mask: false };
+    agree(&attention.into(), &great);
     let mut nan = operands(shape);
     nan[0].values[2] = f32::NAN;
-    let packed = agree(&Composite::Attention(attributes), &nan);
+    let packed = agree(&attention.into(), &nan);
     assert!(packed[2].is_nan() && packed[0].is_finite() && packed[7].is_nan());
 }

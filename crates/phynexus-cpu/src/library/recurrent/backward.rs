@@ -4,7 +4,7 @@ use phynexus::{
     DType, Result,
     kernel::step,
     op::{
-        composite::{Cell, Recurrence},
+        composite::{Cell, Recurrent},
         ir::IrNode,
     },
 };
@@ -26,14 +26,14 @@ use crate::{
 
 /// The gradient of a recurrent layer of fixed shapes.
 pub(in super::super) struct Backward {
-    recurrence: Recurrence,
+    recurrence: Recurrent,
     extents: Extents,
     slope: unsafe fn(&Slope),
 }
 
 impl Backward {
     pub(in super::super) fn new(
-        recurrence: &Recurrence,
+        recurrence: &Recurrent,
         node: &IrNode,
         operands: &[step::Operand],
     ) -> Result<Backward> {

@@ -6,7 +6,7 @@ use phynexus::{
     DType, Result,
     kernel::step,
     op::{
-        composite::{Cell, Recurrence},
+        composite::{Cell, Recurrent},
         ir::IrNode,
     },
 };
@@ -33,7 +33,7 @@ const TALL: usize = 28;
 
 /// A recurrent layer of fixed shapes.
 pub(in super::super) struct Forward {
-    recurrence: Recurrence,
+    recurrence: Recurrent,
     extents: Extents,
     /// Input strides in elements: between steps, sequences and features.
     strides: [isize; 3],
@@ -55,7 +55,7 @@ struct Parts {
 
 impl Forward {
     pub(in super::super) fn new(
-        recurrence: &Recurrence,
+        recurrence: &Recurrent,
         node: &IrNode,
         operands: &[step::Operand],
     ) -> Result<Forward> {
@@ -154,7 +154,7 @@ impl Forward {
 
 impl Routine for Forward {
     unsafe fn run(&self, operands: &[*const u8], result: *mut u8) -> Result<()> {
-        let Recurrence { cell, bias, save, .. } = self.recurrence;
+        let Recurrent { cell, bias, save, .. } = self.recurrence;
         let Extents { steps, batch, width, units } = self.extents;
         let rows = cell.gates() * units;
         let too_few = || misfit(cell.name(), &[]);

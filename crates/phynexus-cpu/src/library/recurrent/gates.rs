@@ -9,7 +9,7 @@ pub(super) struct Step {
     pub(super) rows: usize,
     /// Units: columns of the states, and of each gate.
     pub(super) units: usize,
-    /// LSTM and GRU: four blocks of columns, see [`phynexus::op::composite::Recurrence`]. Before the step: the sums
+    /// LSTM and GRU: four blocks of columns, see [`phynexus::op::composite::Recurrent`]. Before the step: the sums
     /// (the GRU's third block has the input's share, its fourth the hidden state's). After the step: the gate values.
     pub(super) gates: *mut f32,
     /// By gate and unit.

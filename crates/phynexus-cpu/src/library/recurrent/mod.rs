@@ -17,7 +17,7 @@ use phynexus::{
     DType, Result,
     kernel::step,
     op::{
-        composite::{Cell, Recurrence},
+        composite::{Cell, Recurrent},
         ir::IrNode,
     },
 };
@@ -48,7 +48,7 @@ impl Extents {
     }
 
     /// The step at a place in the processing order, and the step before it.
-    fn at(&self, recurrence: &Recurrence, place: usize) -> (usize, Option<usize>) {
+    fn at(&self, recurrence: &Recurrent, place: usize) -> (usize, Option<usize>) {
         let step = |place: usize| if recurrence.reverse { self.steps - 1 - place } else { place };
         (step(place), place.checked_sub(1).map(step))
     }

@@ -5,7 +5,7 @@ use phynexus::{
     device::Support,
     op::{
         Composite, Op,
-        composite::{Cell, Recurrence},
+        composite::{Cell, Recurrent, RecurrentGradient},
         ir::IrNode,
     },
 };
@@ -14,13 +14,13 @@ use smallvec::SmallVec;
 use crate::library::against_body::{Given, agree, given};
 
 /// Checks the layer and its gradient for one cell and shape.
-fn check(recurrence: Recurrence, steps: usize, batch: usize, units: usize) {
+fn check(recurrence: Recurrent, steps: usize, batch: usize, units: usize) {
     check_input(recurrence, given(&[steps, batch, 5], 1), units);
 }
 
 /// The same for a given input.
-fn check_input(recurrence: Recurrence, input: Given, units: usize) {
-    let Recurrence { cell, bias, save, .. } = recurrence;
+fn check_input(recurrence: Recurrent, input: Given, units: usize) {
+    let Recurrent { cell, bias, save, .. } = recurrence;
     let [steps, batch, width] = input.shape[..] else { panic!("an input has three axes") };
     let rows = cell.gates() * units;
     let state = [batch, units];
@@ -36,7 +36,7 @@ fn check_input(recurrence: Recurrence, input: Given, units: usize) {
     let scale = 1.0 / (units as f32).sqrt();
     let weights = 3 + usize::from(cell.has_cell_state());
     operands[weights].values.iter_mut().for_each(|w| *w *= scale);
-    let packed = agree(&Composite::Recurrent(recurrence), &operands);
+    let packed = agree(&recurrence.into(), &operands);
     if !save {
         return;
     }
@@ -67,13 +67,13 @@ fn check_input(recurrence: Recurrence, input: Given, units: usize) {
     if cell.has_cell_state() {
         backward.push(given(&state, 9));
     }
-    agree(&Composite::RecurrentGradient(recurrence), &backward);
+    agree(&RecurrentGradient(recurrence).into(), &backward);
 }
 
 fn check_cell(cell: Cell) {
     for (steps, batch, units) in [(1, 1, 1), (7, 3, 5), (2, 1, 33), (7, 3, 33), (3, 31, 70), (2, 2, 130)] {
         for (reverse, bias, save) in [(false, true, true), (true, false, true), (true, true, false)] {
-            check(Recurrence { cell, reverse, bias, save }, steps, batch, units);
+            check(Recurrent { cell, reverse, bias, save }, steps, batch, units);
         }
     }
 }
@@ -96,7 +96,7 @@ fn plain_cells() {
 
 #[test]
 fn an_empty_batch_and_no_units() {
-    let recurrence = Recurrence { cell: Cell::Lstm, reverse: false, bias: true, save: true };
+    let recurrence = Recurrent { cell: Cell::Lstm, reverse: false, bias: true, save: true };
     check(recurrence, 2, 0, 3);
     check(recurrence, 2, 3, 0);
 }
@@ -105,7 +105,7 @@ fn an_empty_batch_and_no_units() {
 fn inputs_of_any_width_and_strides() {
     for reverse in [false, true] {
         for cell in [Cell::Lstm, Cell::Gru, Cell::Tanh] {
-            let recurrence = Recurrence { cell, reverse, bias: true, save: true };
+            let recurrence = Recurrent { cell, reverse, bias: true, save: true };
             // One sequence, few sequences, and as many as the steps that are processed together.
             for (steps, batch, width) in
                 [(61, 1, 70), (29, 3, 1), (9, 13, 33), (5, 40, 5), (3, 2, 0), (1, 1, 1)]
@@ -124,7 +124,7 @@ fn inputs_of_any_width_and_strides() {
 
 #[test]
 fn other_dtypes_keep_the_body() {
-    let recurrence = Recurrence { cell: Cell::Tanh, reverse: false, bias: false, save: false };
+    let recurrence = Recurrent { cell: Cell::Tanh, reverse: false, bias: false, save: false };
     let node = IrNode {
         op: Op::Composite(Composite::Recurrent(recurrence)),
         dtype: DType::F64,

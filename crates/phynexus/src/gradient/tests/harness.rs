@@ -71,6 +71,9 @@ pub(crate) struct Fixed {
 }
 
 impl Fixed {
+    pub(crate) fn new(array: &OracleArray) -> Fixed {
+        Fixed { bytes: array.to_bytes(), dtype: array.dtype, shape: array.shape.to_vec() }
+    }
     pub(crate) fn array(&self) -> OracleArray {
         OracleArray::from_bytes(&self.bytes, self.dtype, &self.shape).unwrap()
     }

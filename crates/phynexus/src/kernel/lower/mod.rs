@@ -138,7 +138,7 @@ impl Launch {
 /// If the device lacks a required dtype, instruction, or amount of shared memory.
 pub fn lower(step: &Step, target: &Target) -> Result<Lowered, Unsupported> {
     let mut lowered = Lowered::default();
-    let may_round = |library: &Library| matches!(library.node.op, Op::Composite(Composite::Tf32 { .. }));
+    let may_round = |library: &Library| matches!(library.node.op, Op::Composite(Composite::Tf32(_)));
     let exact = match step {
         Step::Library(library) if may_round(library) => target.clone(),
         _ => target.exact(),

@@ -1,169 +1,120 @@
-//! Normalisations: over the last axes, over groups of channels, over a batch. All of them standardise `x` over some
-//! axes, then scale and shift.
+//! What the normalisations have in common: each standardises `x` over some axes, then scales and shifts it.
 
-use super::{Composite, Operands, gradients_for};
+use super::{Operands, check, gradients_for};
 use crate::{
-    DType, Error, Result,
+    DType, Error, Result, Scalar,
     op::{
         Axes,
         formula::Formula,
         gradient::rule::{Call, InputGradients},
         term::{TensorType, Term},
     },
-    shape::{Dims, element_count},
+    shape::Dims,
 };
 
 /// What a normalisation does to operands of given shapes.
-struct Plan {
+pub(super) struct Plan {
     /// x is seen in this shape,
-    view: Dims,
+    pub(super) view: Dims,
     /// standardised over these axes of it,
-    axes: Axes,
+    pub(super) axes: Axes,
     /// its mean subtracted first (or not),
-    centred: bool,
-    epsilon: f64,
+    pub(super) centred: bool,
+    pub(super) epsilon: f64,
     /// and scaled by parameters of this shape, broadcast against x's.
-    parameters: Dims,
-    weight: bool,
-    bias: bool,
+    pub(super) parameters: Dims,
+    pub(super) weight: bool,
+    pub(super) bias: bool,
 }
 
-fn plan(composite: &Composite, shape: &[usize]) -> Result<Plan> {
-    let rank = shape.len();
-    let channels = || (0..rank).map(|axis| if axis == 1 { shape[1] } else { 1 }).collect::<Dims>();
-    let last = |axes: usize| {
-        let first = rank.saturating_sub(axes);
-        let parameters = (0..rank).map(|axis| if axis < first { 1 } else { shape[axis] }).collect::<Dims>();
-        (Axes::of(first..rank), parameters)
-    };
-    match *composite {
-        Composite::LayerNorm { axes, epsilon, weight, bias } => {
-            let (axes, parameters) = last(axes);
-            Ok(Plan {
-                view: shape.into(),
-                axes,
-                centred: true,
-                epsilon: epsilon.as_f64(),
-                parameters,
-                weight,
-                bias,
-            })
-        }
-        Composite::RmsNorm { axes, epsilon, weight } => {
-            let (axes, parameters) = last(axes);
-            let epsilon = epsilon.as_f64();
-            Ok(Plan { view: shape.into(), axes, centred: false, epsilon, parameters, weight, bias: false })
-        }
-        Composite::GroupNorm { groups, epsilon, weight, bias } => {
-            let size = shape[1] / groups * element_count(&shape[2..]);
-            let view = Dims::from_slice(&[shape[0], groups, size]);
-            let epsilon = epsilon.as_f64();
-            Ok(Plan {
-                view,
-                axes: Axes::of([2]),
-                centred: true,
-                epsilon,
-                parameters: channels(),
-                weight,
-                bias,
-            })
-        }
-        Composite::BatchNorm { epsilon, weight, bias, .. } => {
-            let axes = Axes::of((0..rank).filter(|&axis| axis != 1));
-            let epsilon = epsilon.as_f64();
-            Ok(Plan {
-                view: shape.into(),
-                axes,
-                centred: true,
-                epsilon,
-                parameters: channels(),
-                weight,
-                bias,
-            })
-        }
-        _ => Err(Error::internal("normalization", composite.name())),
-    }
+/// The attributes that they share, for listings.
+pub(super) fn attributes(epsilon: Scalar, weight: bool, bias: bool) -> String {
+    let (weight, bias) = (if weight { ", weight" } else { "" }, if bias { ", bias" } else { "" });
+    format!("epsilon={epsilon}{weight}{bias}")
 }
 
-pub(super) fn check(composite: &Composite, inputs: &[TensorType]) -> Result<(DType, Dims)> {
-    let x = &inputs[0];
-    let shape = x.shape();
-    composite.check_float(x)?;
-    let by_channel = matches!(composite, Composite::GroupNorm { .. } | Composite::BatchNorm { .. });
-    if by_channel && x.rank() < 2 {
-        return Err(Error::shape(composite.name(), &[shape], "the input must be (N, C, ..)"));
+/// The last `count` axes of `x`.
+pub(super) fn check_last_axes<'a>(op: &'static str, x: &TensorType<'a>, count: usize) -> Result<&'a [usize]> {
+    if count == 0 || count > x.rank() {
+        let hint = format!("there are no {count} last axes to normalise");
+        return Err(Error::shape(op, &[x.shape()], hint));
     }
-    if let Composite::GroupNorm { groups, .. } = *composite
-        && (groups == 0 || !shape[1].is_multiple_of(groups))
-    {
-        let hint = format!("{} channels cannot form {groups} equal groups", shape[1]);
-        return Err(Error::shape(composite.name(), &[shape], hint));
+    Ok(&x.shape()[x.rank() - count..])
+}
+
+/// That `x` has channels.
+pub(super) fn check_channels(op: &'static str, x: &TensorType) -> Result<()> {
+    if x.rank() < 2 {
+        return Err(Error::shape(op, &[x.shape()], "the input must be (N, C, ..)"));
     }
-    if let Composite::LayerNorm { axes, .. } | Composite::RmsNorm { axes, .. } = *composite
-        && (axes == 0 || axes > x.rank())
-    {
-        return Err(Error::shape(
-            composite.name(),
-            &[shape],
-            format!("there are no {axes} last axes to normalise"),
-        ));
+    Ok(())
+}
+
+/// `x`, then `parameters` tensors of shape `own`.
+pub(super) fn check_parameters(
+    op: &'static str,
+    operands: &[TensorType],
+    parameters: usize,
+    own: &[usize],
+) -> Result<(DType, Dims)> {
+    let x = &operands[0];
+    check::count(op, operands, 1 + parameters)?;
+    for parameter in &operands[1..] {
+        check::shape(op, parameter, own, "weight, bias and statistics")?;
+        check::dtype(op, parameter, x.dtype())?;
     }
-    let plan = plan(composite, shape)?;
-    let given = matches!(composite, Composite::BatchNorm { training: false, .. });
-    let expected = 1 + 2 * usize::from(given) + usize::from(plan.weight) + usize::from(plan.bias);
-    composite.check_count(inputs, expected)?;
-    let own: Dims = match *composite {
-        Composite::LayerNorm { axes, .. } | Composite::RmsNorm { axes, .. } => {
-            shape[x.rank() - axes..].into()
-        }
-        _ => shape[1..2].into(),
-    };
-    for parameter in &inputs[1..] {
-        composite.check_shape(parameter, &own, "weight, bias and statistics")?;
-        composite.check_dtype(parameter, x.dtype())?;
-    }
-    Ok((x.dtype(), shape.into()))
+    Ok((x.dtype(), x.shape().into()))
+}
+
+/// The last `count` of these axes, and the shape in which parameters of their shape stretch against all.
+pub(super) fn last_axes(shape: &[usize], count: usize) -> (Axes, Dims) {
+    let (rank, first) = (shape.len(), shape.len().saturating_sub(count));
+    let parameters = (0..rank).map(|axis| if axis < first { 1 } else { shape[axis] }).collect();
+    (Axes::of(first..rank), parameters)
+}
+
+/// The shape in which one parameter a channel stretches against all axes.
+pub(super) fn channels(shape: &[usize]) -> Dims {
+    (0..shape.len()).map(|axis| if axis == 1 { shape[1] } else { 1 }).collect()
 }
 
 /// `x` standardised, and the reciprocal deviation it was multiplied by (axes kept as size 1).
-fn standardise(x: &Formula, axes: Axes, centred: bool, epsilon: f64) -> (Formula, Formula) {
-    let x = if centred { x - x.mean(axes) } else { x.clone() };
-    let reciprocal = ((&x * &x).mean(axes) + epsilon).rsqrt();
+fn standardise(x: &Formula, plan: &Plan) -> (Formula, Formula) {
+    let x = if plan.centred { x - x.mean(plan.axes) } else { x.clone() };
+    let reciprocal = ((&x * &x).mean(plan.axes) + plan.epsilon).rsqrt();
     (x * &reciprocal, reciprocal)
 }
 
-pub(super) fn body(composite: &Composite, inputs: &[Term]) -> Result<Term> {
-    let (dtype, shape) = (inputs[0].dtype(), inputs[0].shape());
-    let plan = plan(composite, shape)?;
-    let mut operands = Operands(inputs);
-    let wide = |t: &Term| Formula::of(t).cast(dtype.compute());
-    let x = wide(operands.next()?);
-    let mut y = if let Composite::BatchNorm { training: false, .. } = composite {
-        let mean = wide(operands.next()?).reshape(&plan.parameters);
-        let variance = wide(operands.next()?).reshape(&plan.parameters);
-        (x - mean) * (variance + plan.epsilon).rsqrt()
-    } else {
-        standardise(&x.reshape(&plan.view), plan.axes, plan.centred, plan.epsilon).0.reshape(shape)
-    };
-    if let Some(weight) = operands.next_if(plan.weight)? {
-        y = y * wide(weight).reshape(&plan.parameters);
+/// `y`, standardised, times the weight and plus the bias, in the dtype of the operands.
+pub(super) fn scaled(plan: &Plan, y: Formula, parameters: &[Term], dtype: DType) -> Result<Term> {
+    let mut parameters = Operands(parameters);
+    let wide = |t: &Term| Formula::of(t).cast(dtype.compute()).reshape(&plan.parameters);
+    let mut y = y;
+    if let Some(weight) = parameters.next_if(plan.weight)? {
+        y = y * wide(weight);
     }
-    if let Some(bias) = operands.next_if(plan.bias)? {
-        y = y + wide(bias).reshape(&plan.parameters);
+    if let Some(bias) = parameters.next_if(plan.bias)? {
+        y = y + wide(bias);
     }
     y.cast(dtype).term()
+}
+
+/// The normalisation by x's own statistics.
+pub(super) fn body(plan: &Plan, operands: &[Term]) -> Result<Term> {
+    let (dtype, shape) = (operands[0].dtype(), operands[0].shape());
+    let x = Formula::of(&operands[0]).cast(dtype.compute()).reshape(&plan.view);
+    let y = standardise(&x, plan).0.reshape(shape);
+    scaled(plan, y, &operands[1..], dtype)
 }
 
 /// With the standardised input z, the reciprocal deviation r and `h = g * weight`: the input's gradient is
 /// `r (h - mean(h) - z mean(h z))` (without `mean(h)` if not centred), weight's is `sum(g z)`, bias's is `sum(g)`.
 /// z and r are recorded anew from x, so nothing but the operands is kept for this.
-pub(super) fn gradient(composite: &Composite, call: &Call) -> Result<InputGradients> {
+pub(super) fn gradient(plan: &Plan, call: &Call) -> Result<Option<InputGradients>> {
     let (dtype, shape) = (call.inputs[0].dtype(), call.inputs[0].shape());
-    let plan = plan(composite, shape)?;
     let wide = |t: &Term| Formula::of(t).cast(dtype.compute());
     let g = wide(call.gradient);
-    let (z, reciprocal) =
-        standardise(&wide(&call.inputs[0]).reshape(&plan.view), plan.axes, plan.centred, plan.epsilon);
+    let (z, reciprocal) = standardise(&wide(&call.inputs[0]).reshape(&plan.view), plan);
     let weight_place = 1;
     let bias_place = 1 + usize::from(plan.weight);
     let spread = Axes::of((0..shape.len()).filter(|&axis| plan.parameters[axis] == 1));
@@ -190,5 +141,5 @@ pub(super) fn gradient(composite: &Composite, call: &Call) -> Result<InputGradie
     if plan.bias && call.needs[bias_place] {
         found.push(to_parameter(g, bias_place)?);
     }
-    Ok(gradients_for(call.inputs.len(), found))
+    Ok(Some(gradients_for(call.inputs.len(), found)))
 }

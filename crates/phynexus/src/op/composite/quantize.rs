@@ -1,72 +1,44 @@
-//! ONNX's linear quantisation.
+//! What linear quantisation and its inverse have in common.
 
-use super::Composite;
+use super::{
+    Composite, check,
+    sample::{Sample, SampleOperand},
+};
 use crate::{
-    DType, Error, Result, Scalar,
-    op::{
-        Combine,
-        formula::Formula,
-        term::{TensorType, Term},
-    },
+    DType, Error, Result,
+    op::{formula::Formula, term::TensorType},
     shape::Dims,
 };
 
+pub(super) fn attributes(axis: Option<usize>) -> String {
+    axis.map(|axis| format!("axis={axis}")).unwrap_or_default()
+}
+
 /// Scale and zero point are scalars, or one element an index of the axis.
-fn check_parameters(composite: &Composite, axis: Option<usize>, inputs: &[TensorType]) -> Result<()> {
-    composite.check_count(inputs, 3)?;
-    let (x, scale, zero_point) = (&inputs[0], &inputs[1], &inputs[2]);
-    composite.check_float(scale)?;
+pub(super) fn check_parameters(op: &'static str, axis: Option<usize>, operands: &[TensorType]) -> Result<()> {
+    check::count(op, operands, 3)?;
+    let (x, scale, zero_point) = (&operands[0], &operands[1], &operands[2]);
+    check::float(op, scale)?;
     let expected: Dims = match axis {
         Some(axis) => {
-            composite.check_axis(x, axis)?;
+            check::axis(op, x, axis)?;
             [x.shape()[axis]].as_slice().into()
         }
         None => Dims::new(),
     };
-    composite.check_shape(scale, &expected, "the scale")?;
-    composite.check_shape(zero_point, &expected, "the zero point")
+    check::shape(op, scale, &expected, "the scale")?;
+    check::shape(op, zero_point, &expected, "the zero point")
 }
 
-fn check_integer(composite: &Composite, tensor: &TensorType) -> Result<()> {
+pub(super) fn check_integer(op: &'static str, tensor: &TensorType) -> Result<()> {
     if tensor.dtype().is_integer() {
         return Ok(());
     }
-    Err(Error::dtype(
-        composite.name(),
-        &[tensor.dtype()],
-        "quantised values and their zero point are integers",
-    ))
-}
-
-pub(super) fn check_quantize(
-    composite: &Composite,
-    axis: Option<usize>,
-    inputs: &[TensorType],
-) -> Result<(DType, Dims)> {
-    check_parameters(composite, axis, inputs)?;
-    composite.check_dtype(&inputs[0], inputs[1].dtype())?;
-    check_integer(composite, &inputs[2])?;
-    // Limits of wider integers are not numbers of float32, so that values could not be saturated there.
-    if inputs[2].dtype().size() > 2 {
-        let hint = "values are quantised to integers of 8 or 16 bits, as in ONNX";
-        return Err(Error::dtype(composite.name(), &[inputs[2].dtype()], hint));
-    }
-    Ok((inputs[2].dtype(), inputs[0].shape().into()))
-}
-
-pub(super) fn check_dequantize(
-    composite: &Composite,
-    axis: Option<usize>,
-    inputs: &[TensorType],
-) -> Result<(DType, Dims)> {
-    check_parameters(composite, axis, inputs)?;
-    check_integer(composite, &inputs[0])?;
-    composite.check_dtype(&inputs[2], inputs[0].dtype())?;
-    Ok((inputs[1].dtype(), inputs[0].shape().into()))
+    Err(Error::dtype(op, &[tensor.dtype()], "quantised values and their zero point are integers"))
 }
 
 /// A parameter in a shape that stretches against `rank` axes.
-fn along(parameter: &Formula, axis: Option<usize>, rank: usize) -> Formula {
+pub(super) fn along(parameter: &Formula, axis: Option<usize>, rank: usize) -> Formula {
     parameter.then(|p| {
         let mut shape = Dims::from_elem(1, rank);
         if let Some(axis) = axis {
@@ -76,27 +48,20 @@ fn along(parameter: &Formula, axis: Option<usize>, rank: usize) -> Formula {
     })
 }
 
-pub(super) fn quantize(inputs: &[Term], axis: Option<usize>) -> Result<Term> {
-    let (target, rank) = (inputs[2].dtype(), inputs[0].rank());
-    let wide = inputs[0].dtype().compute();
-    let x = Formula::of(&inputs[0]).cast(wide);
-    let scale = along(&Formula::of(&inputs[1]).cast(wide), axis, rank);
-    let zero_point = along(&Formula::of(&inputs[2]).cast(wide), axis, rank);
-    // A cast to a narrow integer may wrap, so the target's limits are applied first.
-    let limit = |combine: Combine| match combine.identity(target) {
-        Scalar::Int(i) => i as f64,
-        other => other.as_f64(),
-    };
-    let rounded = (x / scale).round() + zero_point;
-    let (low, high) = (rounded.like(limit(Combine::Max)), rounded.like(limit(Combine::Min)));
-    rounded.max(&low).min(&high).cast(target).term()
-}
+/// The shape of the first operand in samples.
+pub(super) const SAMPLE_SHAPE: [usize; 2] = [6, 9];
 
-pub(super) fn dequantize(inputs: &[Term], axis: Option<usize>) -> Result<Term> {
-    let (target, rank) = (inputs[1].dtype(), inputs[0].rank());
-    let wide = target.compute();
-    let q = Formula::of(&inputs[0]).cast(wide);
-    let zero_point = along(&Formula::of(&inputs[2]).cast(wide), axis, rank);
-    let scale = along(&Formula::of(&inputs[1]).cast(wide), axis, rank);
-    ((q - zero_point) * scale).cast(target).term()
+/// Calls with one scale for all, and with one an index of each axis; `call` makes the composite and its first operand
+/// from the axis and the quantised dtype.
+pub(super) fn samples<C: Into<Composite>>(
+    call: impl Fn(Option<usize>, DType) -> (C, SampleOperand),
+) -> Vec<Sample> {
+    let parameters = [(None, DType::I8), (Some(1), DType::U8), (Some(0), DType::I8)];
+    let with = |(axis, dtype): (Option<usize>, DType)| {
+        let (composite, first) = call(axis, dtype);
+        let shape: Vec<usize> = axis.map(|axis| SAMPLE_SHAPE[axis]).into_iter().collect();
+        let parameter = || SampleOperand::new(&shape).positive();
+        Sample::new(composite, [first, parameter(), parameter().fixed(dtype)])
+    };
+    parameters.map(with).to_vec()
 }

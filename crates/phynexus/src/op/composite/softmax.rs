@@ -1,38 +1,59 @@
-//! Softmax and its logarithm.
+//! Softmax.
 
+use super::{
+    Definition, check,
+    sample::{Sample, along_axes},
+};
 use crate::{
-    Result,
+    DType, Result,
     op::{
         Axes, Combine,
         formula::Formula,
-        gradient::rule::{Call, InputGradients},
-        term::Term,
+        gradient::rule::{Call, InputGradients, Reads},
+        term::{TensorType, Term},
     },
+    shape::Dims,
 };
 
-pub(super) fn softmax(inputs: &[Term], axis: usize) -> Result<Term> {
-    let (x, axes) = (Formula::wide(&inputs[0]), Axes::of([axis]));
-    let e = (&x - x.reduce(Combine::Max, axes)).exp();
-    (&e / e.sum(axes)).cast(inputs[0].dtype()).term()
+/// `exp(x) / sum(exp(x))` along an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Softmax {
+    /// The axis.
+    pub axis: usize,
 }
 
-/// `y * (g - sum(g * y))`.
-pub(super) fn softmax_gradient(call: &Call, axis: usize) -> Result<InputGradients> {
-    let (g, y) = (Formula::wide(call.gradient), Formula::wide(call.output));
-    let product = &g * &y;
-    let dx = &product - &y * product.sum(Axes::of([axis]));
-    call.each(|_| dx.cast(call.output.dtype()))
-}
+impl Definition for Softmax {
+    fn name(&self) -> &'static str {
+        "softmax"
+    }
 
-pub(super) fn log_softmax(inputs: &[Term], axis: usize) -> Result<Term> {
-    let (x, axes) = (Formula::wide(&inputs[0]), Axes::of([axis]));
-    let z = &x - x.reduce(Combine::Max, axes);
-    (&z - z.exp().sum(axes).log()).cast(inputs[0].dtype()).term()
-}
+    fn attributes(&self) -> String {
+        format!("axis={}", self.axis)
+    }
 
-/// `g - exp(y) * sum(g)`.
-pub(super) fn log_softmax_gradient(call: &Call, axis: usize) -> Result<InputGradients> {
-    let (g, y) = (Formula::wide(call.gradient), Formula::wide(call.output));
-    let dx = &g - y.exp() * g.sum(Axes::of([axis]));
-    call.each(|_| dx.cast(call.output.dtype()))
+    fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)> {
+        check::one_float_with_axis(self.name(), operands, self.axis)
+    }
+
+    fn body(&self, operands: &[Term]) -> Result<Term> {
+        let (x, axes) = (Formula::wide(&operands[0]), Axes::of([self.axis]));
+        let e = (&x - x.reduce(Combine::Max, axes)).exp();
+        (&e / e.sum(axes)).cast(operands[0].dtype()).term()
+    }
+
+    /// `y * (g - sum(g * y))`.
+    fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
+        let (g, y) = (Formula::wide(call.gradient), Formula::wide(call.output));
+        let product = &g * &y;
+        let dx = &product - &y * product.sum(Axes::of([self.axis]));
+        call.each(|_| dx.cast(call.output.dtype())).map(Some)
+    }
+
+    fn gradient_reads(&self) -> Reads {
+        Reads::RESULT
+    }
+
+    fn samples() -> Vec<Sample> {
+        along_axes(|axis| Softmax { axis })
+    }
 }

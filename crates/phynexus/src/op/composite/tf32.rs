@@ -2,19 +2,33 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Composite;
+use super::{
+    Composite, Definition, check,
+    sample::{Sample, SampleOperand},
+};
 use crate::{
     DType, Error, Result,
     op::{
-        Op,
+        ConvKind, Geometry, Op,
         gradient::{
             linear,
-            rule::{Call, InputGradients},
+            rule::{self, Call, InputGradients, Reads},
         },
         term::{TensorType, Term},
     },
     shape::Dims,
+    text::show_shape,
 };
+
+/// Two inputs. A product or convolution of `float32` whose factors a device may round to TF32: to 11 bits of a
+/// significand. See [`set_float32_matmul_precision`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Tf32 {
+    /// What it is without roundings.
+    pub op: Box<Op>,
+    /// The result's shape.
+    pub shape: Dims,
+}
 
 static HIGH: AtomicBool = AtomicBool::new(false);
 
@@ -78,26 +92,64 @@ pub(crate) fn record(
 ) -> Result<Term> {
     let floats = dtype == DType::F32 && operands.iter().all(|operand| operand.dtype() == DType::F32);
     match may_round && floats {
-        true => Composite::Tf32 { op: Box::new(op), shape }.term(&operands),
+        true => Composite::term(Tf32 { op: Box::new(op), shape }, &operands),
         false => Term::record(op, dtype, shape, &operands),
     }
 }
 
-pub(super) fn check(composite: &Composite, shape: &Dims, inputs: &[TensorType]) -> Result<(DType, Dims)> {
-    composite.check_count(inputs, 2)?;
-    inputs.iter().try_for_each(|input| composite.check_dtype(input, DType::F32))?;
-    Ok((DType::F32, shape.clone()))
-}
+impl Definition for Tf32 {
+    fn name(&self) -> &'static str {
+        match *self.op {
+            Op::Dot => "dot_tf32",
+            Op::Conv(ConvKind::InputGradient, _) => "conv_input_gradient_tf32",
+            Op::Conv(ConvKind::FilterGradient, _) => "conv_filter_gradient_tf32",
+            _ => "conv_tf32",
+        }
+    }
 
-pub(super) fn body(op: &Op, shape: &Dims, inputs: &[Term]) -> Result<Term> {
-    Term::record(op.clone(), DType::F32, shape.clone(), &inputs.iter().collect::<Vec<_>>())
-}
+    fn attributes(&self) -> String {
+        format!("shape={}", show_shape(&self.shape))
+    }
 
-/// Those of the exact operation, whose products may round their factors too.
-pub(super) fn gradient(op: &Op, call: &Call) -> Result<Option<InputGradients>> {
-    match op {
-        Op::Dot => call.each(|i| linear::dot(call, i, true)).map(Some),
-        Op::Conv(kind, geometry) => call.each(|i| linear::conv(*kind, geometry, call, i, true)).map(Some),
-        _ => Ok(None),
+    fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)> {
+        check::count(self.name(), operands, 2)?;
+        operands.iter().try_for_each(|operand| check::dtype(self.name(), operand, DType::F32))?;
+        Ok((DType::F32, self.shape.clone()))
+    }
+
+    fn body(&self, operands: &[Term]) -> Result<Term> {
+        let operands: Vec<&Term> = operands.iter().collect();
+        Term::record((*self.op).clone(), DType::F32, self.shape.clone(), &operands)
+    }
+
+    /// Those of the exact operation, whose products may round their factors too.
+    fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
+        match &*self.op {
+            Op::Dot => call.each(|i| linear::dot(call, i, true)).map(Some),
+            Op::Conv(kind, geometry) => call.each(|i| linear::conv(*kind, geometry, call, i, true)).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn gradient_reads(&self) -> Reads {
+        rule::reads(&self.op)
+    }
+
+    fn samples() -> Vec<Sample> {
+        let pair = |x: usize| Dims::from_slice(&[x, x]);
+        let padding = [(1, 1); 2].into_iter().collect();
+        let geometry = Geometry { kernel: pair(3), stride: pair(1), dilation: pair(1), padding, groups: 1 };
+        let conv = |kind| Op::Conv(kind, geometry.clone());
+        let (x, w, y) = ([1, 2, 5, 6], [3, 2, 3, 3], [1, 3, 5, 6]);
+        let call = |op: Op, shape: &[usize], operands: [&[usize]; 2]| {
+            let operands = operands.map(|shape| SampleOperand::new(shape).fixed(DType::F32));
+            Sample::new(Tf32 { op: Box::new(op), shape: shape.into() }, operands)
+        };
+        vec![
+            call(Op::Dot, &[6, 10], [&[6, 8], &[8, 10]]),
+            call(conv(ConvKind::Forward), &y, [&x, &w]),
+            call(conv(ConvKind::InputGradient), &x, [&y, &w]),
+            call(conv(ConvKind::FilterGradient), &w, [&x, &y]),
+        ]
     }
 }

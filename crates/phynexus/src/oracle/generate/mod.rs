@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 
 pub use consistency::inconsistency;
 pub use graph::{random_case, random_case_of};
-pub use random::{Choice, Values, random_array, random_index, random_sorted};
+pub use random::{Choice, Values, random_array, random_index, random_operand, random_sorted};
 pub use shrink::shrink;
 
 use super::array::{OracleArray, every_coordinate};
@@ -109,7 +109,7 @@ impl Case {
     /// If the operands do not fit it.
     pub fn composite(&mut self, composite: Composite, inputs: &[u32]) -> Result<u32> {
         let operand = |&id: &u32| self.ir.node(id).tensor_type();
-        let (dtype, shape) = composite.result(&inputs.iter().map(operand).collect::<Vec<_>>())?;
+        let (dtype, shape) = composite.check(&inputs.iter().map(operand).collect::<Vec<_>>())?;
         Ok(self.ir.push(Op::Composite(composite), dtype, shape, inputs.iter().copied()))
     }
 

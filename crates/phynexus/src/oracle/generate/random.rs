@@ -5,7 +5,11 @@ use super::super::{
     integer,
     number::{Number, round},
 };
-use crate::{DType, shape::element_count};
+use crate::{
+    DType,
+    op::composite::{SampleOperand, SampleValues},
+    shape::element_count,
+};
 
 /// A small generator of 64-bit numbers (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number
 /// generators", 2014).
@@ -119,6 +123,31 @@ pub fn random_index(choice: &mut Choice, rows: usize, count: usize, dtype: DType
         Number::Integer(if signed { i - reach as i128 } else { i })
     };
     OracleArray { dtype, shape: [count].as_slice().into(), elements: (0..count).map(element).collect() }
+}
+
+/// Values for an operand of a composite's sample, where the dtype `tested` is tested.
+pub fn random_operand(choice: &mut Choice, operand: &SampleOperand, tested: DType) -> OracleArray {
+    let (dtype, shape) = (operand.dtype.for_tested(tested), operand.shape.as_slice());
+    match operand.values {
+        SampleValues::Signed => random_array(choice, Values::Tame, dtype, shape),
+        SampleValues::Positive => random_array(choice, Values::Positive, dtype, shape),
+        SampleValues::Probability => {
+            let element = |_| {
+                let p = if choice.one_in(8) { choice.of(&[0.0, 1.0]) } else { choice.unit().abs() };
+                Number::float(round(p, dtype))
+            };
+            OracleArray {
+                dtype,
+                shape: shape.into(),
+                elements: (0..element_count(shape)).map(element).collect(),
+            }
+        }
+        SampleValues::Class(classes) => {
+            // Those of an unsigned dtype are not negative.
+            let indices = random_index(choice, classes, element_count(shape), DType::U8);
+            OracleArray { dtype, shape: shape.into(), ..indices }
+        }
+    }
 }
 
 /// A vector in ascending order, NaN last.

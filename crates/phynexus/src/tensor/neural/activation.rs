@@ -1,6 +1,10 @@
 //! Activation functions. Derivatives at kinks are PyTorch's; NaN is propagated.
 
-use crate::{DType, Error, Result, Scalar, Tensor, op::Composite, shape::normalize_axis};
+use crate::{
+    DType, Error, Result, Scalar, Tensor,
+    op::composite::{Composite, Gelu, LogSoftmax, Mish, Silu, Softmax, Softplus},
+    shape::normalize_axis,
+};
 
 /// How [`Tensor::gelu`] computes the cumulative normal distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -26,13 +30,13 @@ impl Tensor {
     /// [`Error::DType`] unless the dtype is a float.
     pub fn softmax(&self, dim: i64) -> Result<Tensor> {
         let axis = normalize_axis("softmax", dim, self.shape())?;
-        Composite::Softmax { axis }.apply(&[self])
+        Composite::apply(Softmax { axis }, &[self])
     }
 
     /// The logarithm of [`Tensor::softmax`], computed without rounding the softmax.
     pub fn log_softmax(&self, dim: i64) -> Result<Tensor> {
         let axis = normalize_axis("log_softmax", dim, self.shape())?;
-        Composite::LogSoftmax { axis }.apply(&[self])
+        Composite::apply(LogSoftmax { axis }, &[self])
     }
 
     /// [`Tensor::softmax`] of the negated elements.
@@ -42,12 +46,12 @@ impl Tensor {
 
     /// `x * P(X <= x)` for a standard normal X (Hendrycks and Gimpel, 2016).
     pub fn gelu(&self, approximate: GeluApproximation) -> Result<Tensor> {
-        Composite::Gelu { tanh: approximate == GeluApproximation::Tanh }.apply(&[self])
+        Composite::apply(Gelu { tanh: approximate == GeluApproximation::Tanh }, &[self])
     }
 
     /// `x * sigmoid(x)`, also called swish.
     pub fn silu(&self) -> Result<Tensor> {
-        Composite::Silu.apply(&[self])
+        Composite::apply(Silu, &[self])
     }
 
     /// `log(1 + exp(beta * x)) / beta`, and x where `beta * x` exceeds `threshold` (PyTorch's defaults: 1 and 20).
@@ -59,12 +63,12 @@ impl Tensor {
             return Err(Error::argument("softplus", format!("beta must be positive, not {beta}")));
         }
         let (beta, threshold) = (Scalar::Float(beta), Scalar::Float(threshold));
-        Composite::Softplus { beta, threshold }.apply(&[self])
+        Composite::apply(Softplus { beta, threshold }, &[self])
     }
 
     /// `x * tanh(softplus(x))` (Misra, 2019).
     pub fn mish(&self) -> Result<Tensor> {
-        Composite::Mish.apply(&[self])
+        Composite::apply(Mish, &[self])
     }
 
     /// `log(sigmoid(x))`, without overflow or loss of precision.

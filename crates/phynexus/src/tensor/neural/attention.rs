@@ -2,7 +2,7 @@
 
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    op::composite::{AttentionAttributes, Composite, attention_output},
+    op::composite::{Attention, Composite, attention_output},
     op::formula::Formula,
     shape::{Dims, broadcast, element_count},
     tensor::Generator,
@@ -132,12 +132,12 @@ impl Tensor {
             None => None,
         };
         let scale = Scalar::Float(options.scale.unwrap_or(1.0 / (e.max(1) as f64).sqrt()));
-        let attributes = AttentionAttributes { causal: options.is_causal, scale, mask: mask.is_some() };
+        let attention = Attention { causal: options.is_causal, scale, mask: mask.is_some() };
         let output = if options.dropout_p > 0.0 {
-            with_dropout(&q, &k, &value, mask.as_ref(), attributes, options.dropout_p, generator)?
+            with_dropout(&q, &k, &value, mask.as_ref(), attention, options.dropout_p, generator)?
         } else {
             let operands: Vec<&Tensor> = [&q, &k, &value].into_iter().chain(&mask).collect();
-            let packed = Composite::Attention(attributes).apply(&operands)?;
+            let packed = Composite::apply(attention, &operands)?;
             attention_output(Formula::of(&packed), q.shape(), value.shape())
                 .tensor()?
                 .to_dtype(self.dtype())?
@@ -153,18 +153,18 @@ fn with_dropout(
     k: &Tensor,
     v: &Tensor,
     mask: Option<&Tensor>,
-    attributes: AttentionAttributes,
+    attention: Attention,
     p: f64,
     generator: &Generator,
 ) -> Result<Tensor> {
-    let mut scores = q.matmul(&k.transpose(-2, -1)?)?.mul_scalar(attributes.scale)?;
+    let mut scores = q.matmul(&k.transpose(-2, -1)?)?.mul_scalar(attention.scale)?;
     let nothing = scores.full_like(f64::NEG_INFINITY)?;
     match mask {
         Some(mask) if mask.dtype() == DType::Bool => scores = mask.where_(&scores, &nothing)?,
         Some(mask) => scores = scores.add(mask)?,
         None => {}
     }
-    if attributes.causal {
+    if attention.causal {
         let allowed = Tensor::full(&[q.shape()[2], k.shape()[2]], true, DType::Bool, q.device())?.tril(0)?;
         scores = allowed.where_(&scores, &nothing)?;
     }

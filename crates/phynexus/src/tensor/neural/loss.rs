@@ -2,7 +2,10 @@
 
 use crate::{
     DType, Error, Result, Scalar, Tensor,
-    op::{Composite, Op},
+    op::{
+        Op,
+        composite::{BinaryCrossEntropy, ClassIndex, Composite, CrossEntropy},
+    },
 };
 
 /// The constant that [`Tensor::cosine_embedding_loss`] adds to squared lengths, a `float32` as in PyTorch.
@@ -103,7 +106,7 @@ fn rows_of_classes(
         true => index,
         false => {
             let ignore_index = ignored(target, ignore_index);
-            Composite::ClassIndex { loss: op, classes, ignore_index }.apply(&[&index])?
+            Composite::apply(ClassIndex { loss: op, classes, ignore_index }, &[&index])?
         }
     };
     Ok((last.reshape(&[target.len(), classes])?, index))
@@ -188,13 +191,13 @@ impl Tensor {
         }
         let (logits, index) = rows_of_classes(OP, self, target, options.ignore_index)?;
         let weight = options.weight.map(|w| w.to_dtype(self.dtype())).transpose()?;
-        let composite = Composite::CrossEntropy {
+        let composite = CrossEntropy {
             label_smoothing: Scalar::Float(options.label_smoothing),
             ignore_index: ignored(target, options.ignore_index),
             weighted: weight.is_some(),
         };
         let operands: Vec<&Tensor> = [&logits, &index].into_iter().chain(&weight).collect();
-        let losses = composite.apply(&operands)?;
+        let losses = Composite::apply(composite, &operands)?;
         class_reduced(losses, &index, options, target.shape())
     }
 
@@ -321,7 +324,7 @@ impl Tensor {
         check_pair("binary_cross_entropy", self, target)?;
         let dtype = self.dtype().promote(target.dtype());
         let operands = [&self.to_dtype(dtype)?, &target.to_dtype(dtype)?];
-        let losses = Composite::BinaryCrossEntropy.apply(&operands)?;
+        let losses = Composite::apply(BinaryCrossEntropy, &operands)?;
         weighted(losses, weight, reduction)
     }
 

@@ -1,15 +1,18 @@
 //! Normalisations.
 
-use crate::{Error, Result, Scalar, Tensor, no_grad, op::Composite};
+use crate::{
+    Error, Result, Scalar, Tensor, no_grad,
+    op::composite::{BatchNorm, Composite, GroupNorm, LayerNorm, RmsNorm},
+};
 
 /// Converts parameters to the dtype of `x`.
 fn parameters<'a>(x: &Tensor, given: impl IntoIterator<Item = Option<&'a Tensor>>) -> Result<Vec<Tensor>> {
     given.into_iter().flatten().map(|parameter| parameter.to_dtype(x.dtype())).collect()
 }
 
-fn apply(composite: Composite, x: &Tensor, parameters: &[Tensor]) -> Result<Tensor> {
+fn apply(composite: impl Into<Composite>, x: &Tensor, parameters: &[Tensor]) -> Result<Tensor> {
     let operands: Vec<&Tensor> = std::iter::once(x).chain(parameters).collect();
-    composite.apply(&operands)
+    Composite::apply(composite, &operands)
 }
 
 impl Tensor {
@@ -26,7 +29,7 @@ impl Tensor {
         eps: f64,
     ) -> Result<Tensor> {
         self.check_last_axes("layer_norm", normalized_shape)?;
-        let composite = Composite::LayerNorm {
+        let composite = LayerNorm {
             axes: normalized_shape.len(),
             epsilon: Scalar::Float(eps),
             weight: weight.is_some(),
@@ -45,7 +48,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         self.check_last_axes("rms_norm", normalized_shape)?;
         let smallest = if self.dtype() == crate::DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-        let composite = Composite::RmsNorm {
+        let composite = RmsNorm {
             axes: normalized_shape.len(),
             epsilon: Scalar::Float(eps.unwrap_or(smallest)),
             weight: weight.is_some(),
@@ -61,7 +64,7 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Result<Tensor> {
-        let composite = Composite::GroupNorm {
+        let composite = GroupNorm {
             groups: num_groups,
             epsilon: Scalar::Float(eps),
             weight: weight.is_some(),
@@ -91,7 +94,7 @@ impl Tensor {
         eps: f64,
     ) -> Result<Tensor> {
         let (epsilon, weighted, biased) = (Scalar::Float(eps), weight.is_some(), bias.is_some());
-        let composite = |training| Composite::BatchNorm { training, epsilon, weight: weighted, bias: biased };
+        let composite = |training| BatchNorm { training, epsilon, weight: weighted, bias: biased };
         match (running_mean, running_var) {
             (Some(_), Some(_)) if !training => {
                 apply(composite(false), self, &parameters(self, [running_mean, running_var, weight, bias])?)

@@ -3,7 +3,7 @@
 use crate::{
     Error, Result, Tensor,
     op::{
-        composite::{Cell, Composite, Recurrence},
+        composite::{Cell, Composite, Recurrent},
         gradient,
     },
 };
@@ -80,9 +80,9 @@ impl Tensor {
             }
         }
         let save = gradient::is_enabled() && operands.iter().any(Tensor::requires_grad);
-        let recurrence = Recurrence { cell, reverse, bias, save };
-        let packed = Composite::Recurrent(recurrence).apply(&operands.iter().collect::<Vec<_>>())?;
-        let (output, h_n, c_n) = recurrence.unpack(&packed.term(), steps, batch, hidden)?;
+        let layer = Recurrent { cell, reverse, bias, save };
+        let packed = Composite::apply(layer, &operands.iter().collect::<Vec<_>>())?;
+        let (output, h_n, c_n) = layer.unpack(&packed.term(), steps, batch, hidden)?;
         let c_n = c_n.as_ref().map(Tensor::from_term).transpose()?;
         Ok(RecurrentOutput { output: Tensor::from_term(&output)?, h_n: Tensor::from_term(&h_n)?, c_n })
     }

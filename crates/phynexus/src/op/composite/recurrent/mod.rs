@@ -1,13 +1,11 @@
 //! Recurrent layers over whole sequences: one layer, one direction. Libraries and exchange formats know them so; the
 //! body is the unrolled loop.
 
-mod backward;
-mod forward;
+mod gradient;
+mod layer;
 
-use std::fmt;
-
-pub(super) use backward::{check_gradient, gradient, gradient_body};
-pub(super) use forward::{body, check};
+pub use gradient::RecurrentGradient;
+pub use layer::Recurrent;
 
 use super::pack::Unpack;
 use crate::{Result, op::term::Term, shape::Dims};
@@ -25,34 +23,9 @@ pub enum Cell {
     Relu,
 }
 
-/// A recurrent layer, `T` steps of `B` sequences, `I` inputs and `H` units; `G` is [`Cell::gates`].
-///
-/// Operands of the layer: x `[T, B, I]`, h0 `[B, H]`, for the LSTM c0 `[B, H]`, then W_ih `[G H, I]`, W_hh `[G H, H]`,
-/// and with `bias` b_ih and b_hh `[G H]`. Packed result:
-/// 1. the hidden states `[T, B, H]`, at the step that gave them;
-/// 2. for the LSTM the final cell state `[B, H]`;
-/// 3. with `save`, what the gradient needs: for the LSTM the gates after their functions `[T, B, 4 H]` (i, f, g, o) and
-///    the cell states `[T, B, H]`; for the GRU r, z, n and `W_hn h + b_hn` `[T, B, 4 H]`; else nothing.
-///
-/// Operands of the gradient: W_hh, h0, for the LSTM c0, the hidden states, the saved parts, the gradient of the hidden
-/// states `[T, B, H]` and for the LSTM that of the final cell state `[B, H]`. Packed result: the gradient of
-/// `W_ih x + b_ih` `[T, B, G H]`; for the GRU that of `W_hh h + b_hh` `[T, B, 3 H]` (for the others they are the same);
-/// the gradient of h0 `[B, H]`; for the LSTM that of c0 `[B, H]`.
-///
-/// All are of x's dtype.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Recurrence {
-    /// What a step computes.
-    pub cell: Cell,
-    /// From the last step to the first.
-    pub reverse: bool,
-    /// There are biases.
-    pub bias: bool,
-    /// The result holds what the gradient needs.
-    pub save: bool,
-}
-
 impl Cell {
+    const ALL: [Cell; 4] = [Cell::Lstm, Cell::Gru, Cell::Tanh, Cell::Relu];
+
     /// The name of the layer.
     pub fn name(self) -> &'static str {
         match self {
@@ -64,7 +37,7 @@ impl Cell {
     }
 
     /// The name of the layer's gradient.
-    pub(super) fn gradient_name(self) -> &'static str {
+    fn gradient_name(self) -> &'static str {
         match self {
             Cell::Lstm => "lstm_gradient",
             Cell::Gru => "gru_gradient",
@@ -88,15 +61,14 @@ impl Cell {
     }
 }
 
-impl fmt::Display for Recurrence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Recurrent {
+    /// The attributes for listings.
+    fn flags(&self) -> String {
         let flags = [("reverse", self.reverse), ("bias", self.bias), ("save", self.save)];
         let names: Vec<&str> = flags.iter().filter(|(_, there)| *there).map(|(name, _)| *name).collect();
-        f.write_str(&names.join(", "))
+        names.join(", ")
     }
-}
 
-impl Recurrence {
     /// The steps in the order in which they are taken.
     fn order(&self, steps: usize) -> Vec<usize> {
         if self.reverse { (0..steps).rev().collect() } else { (0..steps).collect() }
@@ -117,7 +89,7 @@ impl Recurrence {
     }
 
     /// The shapes of what the gradient needs.
-    pub(super) fn saved(&self, steps: usize, batch: usize, hidden: usize) -> Vec<Dims> {
+    fn saved(&self, steps: usize, batch: usize, hidden: usize) -> Vec<Dims> {
         let sequence = |width: usize| Dims::from_slice(&[steps, batch, width]);
         match self.cell {
             Cell::Lstm => vec![sequence(hidden.saturating_mul(4)), sequence(hidden)],

@@ -1,0 +1,85 @@
+//! The gradient of attention.
+
+use super::{
+    Attention, Definition, Operands, attention, check,
+    pack::pack,
+    sample::{Sample, SampleOperand},
+};
+use crate::{
+    DType, Result,
+    op::{
+        formula::Formula,
+        gradient::rule::Reads,
+        term::{TensorType, Term},
+    },
+    shape::Dims,
+};
+
+/// Inputs q, k, v, the mask if there is one, the logarithms `[B, H, L]`, the output's gradient `[B, H, L, V]` and
+/// `delta = sum(output * output's gradient) - logarithms' gradient` `[B, H, L]` (these three in the packed dtype).
+/// Packed: the gradients of q, k and v.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AttentionGradient(
+    /// What it is the gradient of.
+    pub Attention,
+);
+
+impl Definition for AttentionGradient {
+    fn name(&self) -> &'static str {
+        "attention_gradient"
+    }
+
+    fn attributes(&self) -> String {
+        self.0.attributes()
+    }
+
+    fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)> {
+        let first = self.0.shared();
+        check::count(self.name(), operands, first + 3)?;
+        self.0.check_shared(self.name(), operands)?;
+        let dtype = operands[0].dtype().compute();
+        let (output, rows) = attention::shapes(operands[0].shape(), operands[2].shape());
+        for (tensor, shape) in operands[first..].iter().zip([&rows, &output, &rows]) {
+            check::shape(self.name(), tensor, shape, "logarithms, output gradient and delta")?;
+            check::dtype(self.name(), tensor, dtype)?;
+        }
+        let size = operands[..3].iter().map(|t| t.len()).sum();
+        Ok((dtype, Dims::from_slice(&[size])))
+    }
+
+    fn body(&self, operands: &[Term]) -> Result<Term> {
+        let dtype = operands[0].dtype().compute();
+        let (_, rows) = attention::shapes(operands[0].shape(), operands[2].shape());
+        let mut operands = Operands(operands);
+        let [q, k, v] =
+            [operands.next()?, operands.next()?, operands.next()?].map(|t| Formula::of(t).cast(dtype));
+        let scores = self.0.scores(&q, &k, operands.next_if(self.0.mask)?);
+        let mut column = rows;
+        column.push(1);
+        let logarithm = Formula::of(operands.next()?).reshape(&column);
+        let g = Formula::of(operands.next()?);
+        let delta = Formula::of(operands.next()?).reshape(&column);
+        let empty = logarithm.eq(&logarithm.like(f64::NEG_INFINITY));
+        let p = (&scores - empty.choose(&logarithm.like(0.0), &logarithm)).exp();
+        let dv = p.transpose().dot(&g);
+        let ds = (g.dot(&v.transpose()) - delta) * p * self.0.scale.as_f64();
+        pack(&[ds.dot(&k), ds.transpose().dot(&q), dv]).term()
+    }
+
+    fn gradient_reads(&self) -> Reads {
+        Reads::EVERYTHING
+    }
+
+    fn samples() -> Vec<Sample> {
+        let call = |(attention, mut operands): (Attention, Vec<SampleOperand>)| {
+            let (output, rows) = attention::shapes(&operands[0].shape, &operands[2].shape);
+            operands.extend([
+                SampleOperand::new(&rows).compute().positive(),
+                SampleOperand::new(&output).compute(),
+                SampleOperand::new(&rows).compute(),
+            ]);
+            Sample::new(AttentionGradient(attention), operands)
+        };
+        Attention::sampled().into_iter().map(call).collect()
+    }
+}

@@ -1,0 +1,46 @@
+//! SiLU, also called Swish.
+
+use super::{
+    Definition, check,
+    sample::{Sample, elementwise},
+};
+use crate::{
+    DType, Result,
+    op::{
+        formula::Formula,
+        gradient::rule::{Call, InputGradients},
+        term::{TensorType, Term},
+    },
+    shape::Dims,
+};
+
+/// `x * sigmoid(x)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Silu;
+
+impl Definition for Silu {
+    fn name(&self) -> &'static str {
+        "silu"
+    }
+
+    fn check(&self, operands: &[TensorType]) -> Result<(DType, Dims)> {
+        check::one_float(self.name(), operands)
+    }
+
+    fn body(&self, operands: &[Term]) -> Result<Term> {
+        let x = Formula::wide(&operands[0]);
+        (&x / ((-&x).exp() + 1.0)).cast(operands[0].dtype()).term()
+    }
+
+    /// `s + x s (1 - s)` with the sigmoid s.
+    fn gradient(&self, call: &Call) -> Result<Option<InputGradients>> {
+        let (g, x) = (Formula::wide(call.gradient), Formula::wide(&call.inputs[0]));
+        let s = x.sigmoid();
+        let dx = g * &s * (x * (1.0 - &s) + 1.0);
+        call.each(|_| dx.cast(call.output.dtype())).map(Some)
+    }
+
+    fn samples() -> Vec<Sample> {
+        elementwise(Silu)
+    }
+}
