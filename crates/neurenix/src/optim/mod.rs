@@ -9,7 +9,7 @@ mod schedule;
 pub(crate) use clip::scale_to_norm;
 pub use clip::{clip_gradient_norm, clip_gradient_value, gradient_norm};
 pub use rules::Rule;
-pub use schedule::Schedule;
+pub use schedule::{Schedule, half_cosine, one_cycle};
 
 use std::collections::BTreeMap;
 
