@@ -5,10 +5,11 @@ mod number;
 mod recording;
 mod rules;
 mod schedule;
+mod update;
 
 pub(crate) use clip::scale_to_norm;
 pub use clip::{clip_gradient_norm, clip_gradient_value, gradient_norm};
-pub use rules::Rule;
+pub use rules::{Rule, Setting, SettingRange};
 pub use schedule::{Schedule, half_cosine, one_cycle};
 
 use std::collections::BTreeMap;
