@@ -40,25 +40,18 @@ pub struct Setting {
     pub range: SettingRange,
 }
 
-/// A setting's type.
-trait Value: Copy {
-    fn number(self) -> f64;
+/// A setting's type, which is made from a number.
+trait Value {
     fn of(number: f64) -> Self;
 }
 
 impl Value for f64 {
-    fn number(self) -> f64 {
-        self
-    }
     fn of(number: f64) -> f64 {
         number
     }
 }
 
 impl Value for bool {
-    fn number(self) -> f64 {
-        f64::from(self)
-    }
     fn of(number: f64) -> bool {
         number != 0.0
     }
@@ -110,7 +103,7 @@ macro_rules! rules {
                     $(Rule::$variant { $($setting),* } => vec![$(
                         Setting {
                             name: stringify!($setting),
-                            value: $setting.number(),
+                            value: f64::from($setting),
                             range: SettingRange::$range,
                         }
                     ),*],)*
