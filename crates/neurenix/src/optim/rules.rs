@@ -5,25 +5,22 @@ use crate::{Error, Result};
 
 /// The values that a setting can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SettingRange {
+enum Range {
     /// Finite and at least 0.
     Finite,
     /// At least 0 and below 1.
     Share,
-    /// Above 0 and below 1.
-    ShareAbove0,
     /// 0 for false, anything else for true.
     Switch,
 }
 
-impl SettingRange {
-    /// The value, if it is in the range; else what it must be.
+impl Range {
+    /// Refuses a value outside the range with what it must be.
     fn check(self, value: f64) -> Result<(), &'static str> {
         let (is_inside, words) = match self {
-            SettingRange::Finite => (value.is_finite() && value >= 0.0, "finite and at least 0"),
-            SettingRange::Share => ((0.0..1.0).contains(&value), "at least 0 and below 1"),
-            SettingRange::ShareAbove0 => (value > 0.0 && value < 1.0, "above 0 and below 1"),
-            SettingRange::Switch => (true, ""),
+            Range::Finite => (value.is_finite() && value >= 0.0, "finite and at least 0"),
+            Range::Share => ((0.0..1.0).contains(&value), "at least 0 and below 1"),
+            Range::Switch => (true, ""),
         };
         if is_inside { Ok(()) } else { Err(words) }
     }
@@ -37,7 +34,7 @@ pub struct Setting {
     /// Its value.
     pub value: f64,
     /// The values it can have.
-    pub range: SettingRange,
+    range: Range,
 }
 
 /// A setting's type, which is made from a number.
@@ -104,7 +101,7 @@ macro_rules! rules {
                         Setting {
                             name: stringify!($setting),
                             value: f64::from($setting),
-                            range: SettingRange::$range,
+                            range: Range::$range,
                         }
                     ),*],)*
                 }
@@ -219,7 +216,7 @@ rules! {
         /// The rate that all rates come to; it follows changes of the learning rate in proportion.
         final_rate: f64 = 0.1, Finite;
         /// How fast they do.
-        gamma: f64 = 1e-3, ShareAbove0;
+        gamma: f64 = 1e-3, Share;
         /// Keeps the denominator from 0.
         epsilon: f64 = 1e-8, Finite;
     }
@@ -257,6 +254,9 @@ impl Rule {
         match *self {
             Rule::Sgd { momentum, dampening, nesterov: true } if momentum == 0.0 || dampening != 0.0 => {
                 Err(Error::data("SGD", "Nesterov momentum needs a momentum above 0 and no dampening"))
+            }
+            Rule::AdaBound { gamma: 0.0, .. } => {
+                Err(Error::data("AdaBound", "gamma is 0, it must be above 0 and below 1"))
             }
             _ => Ok(()),
         }
