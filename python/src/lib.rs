@@ -84,7 +84,7 @@ mod _engine {
         },
         io::{digits, load_safetensors, save_safetensors},
         linalg::{cholesky, det, eigh, inv, matrix_rank, pinv, qr, slogdet, solve, svd},
-        optim::PyOptimizer,
+        optim::{PyOptimizer, half_cosine, optimizer_settings},
         picture::curves_png,
         placement::{PyPlacement, is_strict_placement, on_fallback, set_strict_placement},
         plan_count,
