@@ -1659,6 +1659,9 @@ def gradients(output: Tensor, inputs: Any, grad_output: Tensor | None=None, crea
 def group_norm(input: Tensor, num_groups: SupportsIndex, weight: Tensor | None=None, bias: Tensor | None=None, eps: SupportsFloat | SupportsIndex=1e-05) -> Tensor:
     ...
 
+def half_cosine(start: SupportsFloat | SupportsIndex, end: SupportsFloat | SupportsIndex, angle: SupportsFloat | SupportsIndex) -> builtins.float:
+    ...
+
 def hinge_embedding_loss(input: Tensor, target: Tensor, reduction: str='mean', margin: SupportsFloat | SupportsIndex=...) -> Tensor:
     ...
 
@@ -1780,6 +1783,9 @@ def on_fallback(function: Any | None) -> Any | None:
     ...
 
 def ones(*size: Any, dtype: DTypeLike | None=None, device: DeviceLike | None=None, requires_grad: builtins.bool=False) -> Tensor:
+    ...
+
+def optimizer_settings(rule: str) -> list[str]:
     ...
 
 def pinv(input: Tensor, rtol: Tensor | None=None) -> Tensor:

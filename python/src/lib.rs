@@ -103,7 +103,7 @@ mod _engine {
             kthvalue, lerp, logaddexp, masked_scatter, median, mode, nan_to_num, nanmedian, nextafter,
             quantile, signbit, trapezoid, xlogy,
         },
-        optim::PyOptimizer,
+        optim::{PyOptimizer, half_cosine, optimizer_settings},
         picture::curves_png,
         place::{PyTensor, stand_in::StandIns},
         placement::{PyPlacement, is_strict_placement, on_fallback, set_strict_placement},

@@ -28,59 +28,29 @@ type Options = HashMap<String, f64>;
 /// A group as Python names it: parameters, learning rate, weight decay, the settings of its rule.
 type Group<'py> = (Vec<Bound<'py, PyTensor>>, f64, f64, Options);
 
+fn known(name: &str) -> Result<Rule> {
+    Rule::named(name).ok_or_else(|| value_error(format!("{name:?} is no update rule")))
+}
+
 fn rule(name: &str, options: &Options) -> Result<Rule> {
-    let mut left: Vec<&str> = options.keys().map(String::as_str).collect();
-    let mut option = |key: &'static str, default: f64| {
-        left.retain(|name| *name != key);
-        options.get(key).copied().unwrap_or(default)
-    };
-    let rule = match name {
-        "SGD" => Rule::Sgd {
-            momentum: option("momentum", 0.0),
-            dampening: option("dampening", 0.0),
-            nesterov: option("nesterov", 0.0) != 0.0,
-        },
-        "Adam" | "AdamW" => {
-            let (beta1, beta2) = (option("beta1", 0.9), option("beta2", 0.999));
-            let (epsilon, amsgrad) = (option("eps", 1e-8), option("amsgrad", 0.0) != 0.0);
-            match name {
-                "Adam" => Rule::Adam { beta1, beta2, epsilon, amsgrad },
-                _ => Rule::AdamW { beta1, beta2, epsilon, amsgrad },
-            }
-        }
-        "NAdam" => Rule::NAdam {
-            beta1: option("beta1", 0.9),
-            beta2: option("beta2", 0.999),
-            epsilon: option("eps", 1e-8),
-            momentum_decay: option("momentum_decay", 4e-3),
-        },
-        "RAdam" => Rule::RAdam {
-            beta1: option("beta1", 0.9),
-            beta2: option("beta2", 0.999),
-            epsilon: option("eps", 1e-8),
-        },
-        "RMSprop" => Rule::RmsProp {
-            alpha: option("alpha", 0.99),
-            epsilon: option("eps", 1e-8),
-            momentum: option("momentum", 0.0),
-            centered: option("centered", 0.0) != 0.0,
-        },
-        "Adagrad" => {
-            Rule::Adagrad { learning_rate_decay: option("lr_decay", 0.0), epsilon: option("eps", 1e-10) }
-        }
-        "Adadelta" => Rule::Adadelta { rho: option("rho", 0.9), epsilon: option("eps", 1e-6) },
-        "Adamax" => Rule::AdaMax {
-            beta1: option("beta1", 0.9),
-            beta2: option("beta2", 0.999),
-            epsilon: option("eps", 1e-8),
-        },
-        "Lion" => Rule::Lion { beta1: option("beta1", 0.9), beta2: option("beta2", 0.99) },
-        other => return Err(value_error(format!("{other:?} is no update rule"))),
-    };
-    match left.first() {
-        None => Ok(rule),
+    let rule = known(name)?;
+    let settings = rule.settings();
+    match options.keys().find(|key| settings.iter().all(|setting| setting.name != *key)) {
+        None => Ok(rule.with(|setting| options.get(setting).copied())),
         Some(unknown) => Err(value_error(format!("{name} has no setting {unknown:?}"))),
     }
+}
+
+/// The names of the settings of a rule.
+#[pyfunction]
+pub(crate) fn optimizer_settings(rule: &str) -> Result<Vec<&'static str>> {
+    Ok(known(rule)?.settings().iter().map(|setting| setting.name).collect())
+}
+
+/// The value at an angle of half a cosine: ``start`` at 0, ``end`` at pi.
+#[pyfunction]
+pub(crate) fn half_cosine(start: f64, end: f64, angle: f64) -> f64 {
+    neurenix::optim::half_cosine(start, end, angle)
 }
 
 fn places(parameters: &[Bound<'_, PyTensor>]) -> Vec<neurenix::nn::Parameter> {

@@ -83,6 +83,7 @@
 //! ```
 
 pub mod activation;
+mod choices;
 mod convert;
 mod device;
 pub mod error;

@@ -3,75 +3,49 @@
 use neurenix::optim::Rule;
 use serde::{Deserialize, Serialize};
 
-use crate::{NetworkError, Result, error::within};
+use crate::{NetworkError, Result, choices::choices, error::within};
 
-/// How parameters follow from their gradients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum OptimizerType {
-    /// Stochastic gradient descent.
-    SGD,
-    /// SGD with momentum.
-    Momentum,
-    /// SGD that looks ahead along the velocity.
-    Nesterov,
-    /// Divides by the root of the sum of squared gradients.
-    Adagrad,
-    /// Steps in the parameter's own units.
-    Adadelta,
-    /// Divides by the root of the mean of squared gradients.
-    RMSprop,
-    /// Adaptive moments.
-    #[default]
-    Adam,
-    /// Adam by the greatest gradient.
-    AdaMax,
-    /// Adam with Nesterov momentum.
-    Nadam,
-    /// Adam by the greatest mean of squared gradients so far.
-    AMSGrad,
-    /// Adam whose rates are bounded ever closer.
-    AdaBound,
-    /// Limited-memory BFGS from the gradients of batches, which goes along its direction by the learning rate; a line search
-    /// over all rows is [`TrainingMethod::QuasiNewton`](crate::TrainingMethod::QuasiNewton).
-    LBFGS,
-    /// Newton's direction by the second derivatives of each batch's loss, for up to 2000 weights; with steps that never make the
-    /// loss greater it is [`TrainingMethod::Newton`](crate::TrainingMethod::Newton).
-    Newton,
+choices! {
+    /// How parameters follow from their gradients.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[non_exhaustive]
+    pub enum OptimizerType {
+        /// Stochastic gradient descent.
+        SGD,
+        /// SGD with momentum.
+        Momentum,
+        /// SGD that looks ahead along the velocity.
+        Nesterov,
+        /// Divides by the root of the sum of squared gradients.
+        Adagrad,
+        /// Steps in the parameter's own units.
+        Adadelta,
+        /// Divides by the root of the mean of squared gradients.
+        RMSprop,
+        /// Adaptive moments.
+        #[default]
+        Adam,
+        /// Adam by the greatest gradient.
+        AdaMax,
+        /// Adam with Nesterov momentum.
+        Nadam,
+        /// Adam by the greatest mean of squared gradients so far.
+        AMSGrad,
+        /// Adam whose rates are bounded ever closer.
+        AdaBound,
+        /// Limited-memory BFGS from the gradients of batches, which goes along its direction by the learning rate; a line search
+        /// over all rows is [`TrainingMethod::QuasiNewton`](crate::TrainingMethod::QuasiNewton).
+        LBFGS,
+        /// Newton's direction by the second derivatives of each batch's loss, for up to 2000 weights; with steps that never make the
+        /// loss greater it is [`TrainingMethod::Newton`](crate::TrainingMethod::Newton).
+        Newton,
+    }
 }
 
 impl OptimizerType {
-    /// All of them.
-    pub const ALL: [OptimizerType; 13] = {
-        use OptimizerType::*;
-        [
-            SGD, Momentum, Nesterov, Adagrad, Adadelta, RMSprop, Adam, AdaMax, Nadam, AMSGrad, AdaBound,
-            LBFGS, Newton,
-        ]
-    };
-
     /// True if it goes along another direction than the gradient's, weight by weight.
     pub(crate) fn has_direction(self) -> bool {
         matches!(self, OptimizerType::LBFGS | OptimizerType::Newton)
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            OptimizerType::SGD => "SGD",
-            OptimizerType::Momentum => "Momentum",
-            OptimizerType::Nesterov => "Nesterov",
-            OptimizerType::Adagrad => "Adagrad",
-            OptimizerType::Adadelta => "Adadelta",
-            OptimizerType::RMSprop => "RMSprop",
-            OptimizerType::Adam => "Adam",
-            OptimizerType::AdaMax => "AdaMax",
-            OptimizerType::Nadam => "Nadam",
-            OptimizerType::AMSGrad => "AMSGrad",
-            OptimizerType::AdaBound => "AdaBound",
-            OptimizerType::LBFGS => "LBFGS",
-            OptimizerType::Newton => "Newton",
-        }
     }
 }
 
@@ -154,16 +128,12 @@ impl Optimizer {
         Ok(optimizer)
     }
 
-    fn with(optimizer_type: OptimizerType, config: OptimizerConfig) -> Result<Optimizer> {
-        Optimizer::new(optimizer_type, config)
-    }
-
     /// Stochastic gradient descent.
     ///
     /// # Errors
     /// If the learning rate is not finite and above 0.
     pub fn sgd(learning_rate: f64) -> Result<Optimizer> {
-        Optimizer::with(OptimizerType::SGD, OptimizerConfig { learning_rate, ..OptimizerConfig::default() })
+        Optimizer::new(OptimizerType::SGD, rated(learning_rate))
     }
 
     /// SGD with momentum.
@@ -171,9 +141,8 @@ impl Optimizer {
     /// # Errors
     /// If a number is outside its range.
     pub fn momentum(learning_rate: f64, momentum: f64) -> Result<Optimizer> {
-        let momentum = Some(momentum);
-        let config = OptimizerConfig { learning_rate, momentum, ..OptimizerConfig::default() };
-        Optimizer::with(OptimizerType::Momentum, config)
+        let config = OptimizerConfig { momentum: Some(momentum), ..rated(learning_rate) };
+        Optimizer::new(OptimizerType::Momentum, config)
     }
 
     /// Adam.
@@ -181,7 +150,7 @@ impl Optimizer {
     /// # Errors
     /// If the learning rate is not finite and above 0.
     pub fn adam(learning_rate: f64) -> Result<Optimizer> {
-        Optimizer::with(OptimizerType::Adam, OptimizerConfig { learning_rate, ..OptimizerConfig::default() })
+        Optimizer::new(OptimizerType::Adam, rated(learning_rate))
     }
 
     /// Adam with other numbers than the usual ones.
@@ -190,8 +159,8 @@ impl Optimizer {
     /// If a number is outside its range.
     pub fn adam_with_params(learning_rate: f64, beta1: f64, beta2: f64, epsilon: f64) -> Result<Optimizer> {
         let (beta1, beta2) = (Some(beta1), Some(beta2));
-        let config = OptimizerConfig { learning_rate, beta1, beta2, epsilon, ..OptimizerConfig::default() };
-        Optimizer::with(OptimizerType::Adam, config)
+        let config = OptimizerConfig { beta1, beta2, epsilon, ..rated(learning_rate) };
+        Optimizer::new(OptimizerType::Adam, config)
     }
 
     /// RMSprop with the decay of its mean.
@@ -199,9 +168,8 @@ impl Optimizer {
     /// # Errors
     /// If a number is outside its range.
     pub fn rmsprop(learning_rate: f64, decay: f64) -> Result<Optimizer> {
-        let decay = Some(decay);
-        let config = OptimizerConfig { learning_rate, decay, ..OptimizerConfig::default() };
-        Optimizer::with(OptimizerType::RMSprop, config)
+        let config = OptimizerConfig { decay: Some(decay), ..rated(learning_rate) };
+        Optimizer::new(OptimizerType::RMSprop, config)
     }
 
     /// Adagrad.
@@ -209,10 +177,7 @@ impl Optimizer {
     /// # Errors
     /// If the learning rate is not finite and above 0.
     pub fn adagrad(learning_rate: f64) -> Result<Optimizer> {
-        Optimizer::with(
-            OptimizerType::Adagrad,
-            OptimizerConfig { learning_rate, ..OptimizerConfig::default() },
-        )
+        Optimizer::new(OptimizerType::Adagrad, rated(learning_rate))
     }
 
     /// Newton's direction with this added to the diagonal of the second derivatives.
@@ -220,9 +185,8 @@ impl Optimizer {
     /// # Errors
     /// If a number is outside its range.
     pub fn newton(learning_rate: f64, damping: f64) -> Result<Optimizer> {
-        let damping = Some(damping);
-        let config = OptimizerConfig { learning_rate, damping, ..OptimizerConfig::default() };
-        Optimizer::with(OptimizerType::Newton, config)
+        let config = OptimizerConfig { damping: Some(damping), ..rated(learning_rate) };
+        Optimizer::new(OptimizerType::Newton, config)
     }
 
     /// Its type.
@@ -322,45 +286,44 @@ impl Optimizer {
         Err(NetworkError::invalid_parameter(name, value, reason))
     }
 
-    /// The framework's rule.
+    /// The framework's rule, with the numbers that it has a use for.
     pub(crate) fn rule(&self) -> Result<Rule> {
+        use OptimizerType::*;
         let OptimizerConfig { decay, momentum, beta1, beta2, epsilon, final_lr, gamma, .. } = self.config;
-        let (beta1, beta2) = (beta1.unwrap_or(0.9), beta2.unwrap_or(0.999));
-        let adam = |amsgrad| Rule::Adam { beta1, beta2, epsilon, amsgrad };
-        Ok(match self.optimizer_type {
+        let rule = match self.optimizer_type {
             // Of those with a direction of their own, the step along it.
-            OptimizerType::SGD | OptimizerType::LBFGS | OptimizerType::Newton => Rule::sgd(),
-            OptimizerType::Momentum => Rule::momentum(momentum.unwrap_or(0.9)),
-            OptimizerType::Nesterov => match momentum.unwrap_or(0.9) {
-                0.0 => {
-                    let reason = "Nesterov looks ahead along a momentum: it must be above 0";
-                    return Err(NetworkError::invalid_parameter("momentum", 0.0, reason));
-                }
-                momentum => Rule::nesterov(momentum),
-            },
-            OptimizerType::Adagrad => Rule::Adagrad { learning_rate_decay: decay.unwrap_or(0.0), epsilon },
-            OptimizerType::Adadelta => Rule::Adadelta { rho: decay.unwrap_or(0.95), epsilon },
-            OptimizerType::RMSprop => Rule::RmsProp {
-                alpha: decay.unwrap_or(0.9),
-                epsilon,
-                momentum: momentum.unwrap_or(0.0),
-                centered: false,
-            },
-            OptimizerType::Adam => adam(false),
-            OptimizerType::AMSGrad => adam(true),
-            OptimizerType::AdaMax => Rule::AdaMax { beta1, beta2, epsilon },
-            OptimizerType::Nadam => {
-                Rule::NAdam { beta1, beta2, epsilon, momentum_decay: decay.unwrap_or(4e-3) }
+            SGD | LBFGS | Newton => return Ok(Rule::sgd()),
+            Nesterov if momentum == Some(0.0) => {
+                let reason = "Nesterov looks ahead along a momentum: it must be above 0";
+                return Err(NetworkError::invalid_parameter("momentum", 0.0, reason));
             }
-            OptimizerType::AdaBound => Rule::AdaBound {
-                beta1,
-                beta2,
-                epsilon,
-                final_rate: final_lr.unwrap_or(0.1),
-                gamma: gamma.unwrap_or(1e-3),
-            },
-        })
+            Momentum => Rule::momentum(0.9),
+            Nesterov => Rule::nesterov(0.9),
+            Adagrad => Rule::adagrad(),
+            Adadelta => Rule::Adadelta { rho: 0.95, epsilon },
+            RMSprop => Rule::RmsProp { alpha: 0.9, momentum: 0.0, epsilon, centered: false },
+            Adam | AMSGrad => Rule::adam(),
+            AdaMax => Rule::adamax(),
+            Nadam => Rule::nadam(),
+            AdaBound => Rule::adabound(),
+        };
+        Ok(rule.with(|setting| match setting {
+            "alpha" | "rho" | "learning_rate_decay" | "momentum_decay" => decay,
+            "momentum" => momentum,
+            "beta1" => beta1,
+            "beta2" => beta2,
+            "epsilon" => Some(epsilon),
+            "amsgrad" => Some(f64::from(self.optimizer_type == AMSGrad)),
+            "final_rate" => final_lr,
+            "gamma" => gamma,
+            _ => None,
+        }))
     }
+}
+
+/// The usual numbers with this learning rate.
+fn rated(learning_rate: f64) -> OptimizerConfig {
+    OptimizerConfig { learning_rate, ..OptimizerConfig::default() }
 }
 
 fn check_rate(rate: f64) -> Result<()> {

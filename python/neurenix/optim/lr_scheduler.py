@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from .._engine import half_cosine
 from ._plateau import ReduceLROnPlateau
 from .optimizer import Optimizer
 
@@ -206,7 +207,7 @@ class CosineAnnealingLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _share(self, epoch: float) -> float:
-        return (1 + math.cos(math.pi * epoch / self.T_max)) / 2
+        return half_cosine(1.0, 0.0, math.pi * epoch / self.T_max)
 
     def at(self, epoch: float, group: int) -> float:
         return self.eta_min + (self.base_lrs[group] - self.eta_min) * self._share(epoch)
@@ -241,8 +242,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         while since >= length:
             since -= length
             length *= self.T_mult
-        share = (1 + math.cos(math.pi * since / length)) / 2
-        return self.eta_min + (self.base_lrs[group] - self.eta_min) * share
+        return half_cosine(self.base_lrs[group], self.eta_min, math.pi * since / length)
 
 
 class OneCycleLR(LRScheduler):
@@ -305,7 +305,7 @@ class OneCycleLR(LRScheduler):
 
     def _between(self, start: float, end: float, share: float) -> float:
         if self.anneal_strategy == "cos":
-            return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
+            return half_cosine(start, end, math.pi * share)
         return (end - start) * share + start
 
     def _place(self, epoch: float) -> tuple[tuple[float, str, str, str, str], float]:

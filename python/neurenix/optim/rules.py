@@ -7,29 +7,52 @@ parameters.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+from .. import _engine
 from .optimizer import Optimizer, Params, check_choices
 
-
-def _at_least_zero(**values: float) -> None:
-    for name, value in values.items():
-        if not value >= 0.0:
-            raise ValueError(f"Invalid {name} value: {value}")
-
-
-def _check_betas(betas: tuple[float, float]) -> None:
-    for number, beta in enumerate(betas):
-        if not 0.0 <= beta < 1.0:
-            raise ValueError(f"Invalid beta parameter at index {number}: {beta}")
-
-
-def _not_decoupled(kind: str, decoupled: bool) -> None:
-    if decoupled:
-        raise NotImplementedError(f"{kind}: decoupled_weight_decay=True is not supported; use AdamW")
+# The engine's names of PyTorch's settings, where they differ.
+_ENGINE = {"eps": "epsilon", "lr_decay": "learning_rate_decay"}
+# PyTorch's words for what it refuses itself; the engine refuses the rest.
+_INVALID = {
+    **{name: f"{name} value" for name in ("alpha", "epsilon", "momentum", "momentum_decay", "rho")},
+    "beta1": "beta parameter at index 0",
+    "beta2": "beta parameter at index 1",
+    "learning_rate_decay": "lr_decay value",
+}
+_BELOW_1 = ("beta1", "beta2", "rho")
+# The engine's names of the settings of a rule.
+_settings = cache(_engine.optimizer_settings)
 
 
-class SGD(Optimizer):
+class _Rule(Optimizer):
+    """An optimiser whose rule the engine has: its settings are those of the engine's table."""
+
+    def __init__(self, params: Params, choices: Mapping[str, Any], **settings: Any) -> None:
+        check_choices(self._rule, choices)
+        if settings.pop("decoupled_weight_decay", False):
+            raise NotImplementedError(f"{self._rule}: decoupled_weight_decay=True is not supported; use AdamW")
+        for name, value in self._values(settings).items():
+            if name in _INVALID and not (value >= 0.0 and (name not in _BELOW_1 or value < 1.0)):
+                raise ValueError(f"Invalid {_INVALID[name]}: {value}")
+        super().__init__(params, settings)
+
+    def _values(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        """A group's settings with the engine's names."""
+        values = {_ENGINE.get(name, name): value for name, value in group.items()}
+        if "betas" in group:
+            values["beta1"], values["beta2"] = group["betas"]
+        return {name: values[name] for name in _settings(self._rule)}
+
+    def _options(self, group: Mapping[str, Any]) -> dict[str, float]:
+        if "betas" in group and group.get("decoupled_weight_decay") and self._rule != "AdamW":
+            raise ValueError(f"{self._rule}: decoupled_weight_decay=True is not supported; use AdamW")
+        return {name: float(value) for name, value in self._values(group).items()}
+
+
+class SGD(_Rule):
     """Stochastic gradient descent: ``w = w - lr * g``, or with ``momentum`` ``v = momentum * v + (1 - dampening) * g; w =
     w - lr * v``; with ``nesterov`` the step is ``lr * (g + momentum * v)``. ``weight_decay * w`` is added to the gradient
     first.
@@ -55,28 +78,13 @@ class SGD(Optimizer):
         nesterov: bool = False,
         **choices: Any,
     ) -> None:
-        check_choices("SGD", choices)
-        _at_least_zero(momentum=momentum)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         settings = {"momentum": momentum, "dampening": dampening, "nesterov": nesterov}
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **settings})
-
-    def _options(self, group: Mapping[str, Any]) -> dict[str, float]:
-        return {name: float(group[name]) for name in ("momentum", "dampening", "nesterov")}
+        super().__init__(params, choices, lr=lr, weight_decay=weight_decay, **settings)
 
 
-class _Adaptive(Optimizer):
-    _named: tuple[str, ...] = ("eps",)
-
-    def _options(self, group: Mapping[str, Any]) -> dict[str, float]:
-        if group.get("decoupled_weight_decay") and self._rule != "AdamW":
-            raise ValueError(f"{self._rule}: decoupled_weight_decay=True is not supported; use AdamW")
-        beta1, beta2 = group["betas"]
-        return {"beta1": float(beta1), "beta2": float(beta2), **{name: float(group[name]) for name in self._named}}
-
-
-class Adam(_Adaptive):
+class Adam(_Rule):
     """Adaptive moments (Kingma and Ba, 2015): ``m = b1 * m + (1 - b1) * g; v = b2 * v + (1 - b2) * g * g``, both
     bias-corrected: divided by ``1 - b1 ** t`` and ``1 - b2 ** t``; then ``w = w - lr * m / (sqrt(v) + eps)``.
     ``weight_decay * w`` is added to the gradient first. ``amsgrad`` uses the greatest ``v`` so far.
@@ -90,7 +98,7 @@ class Adam(_Adaptive):
     0.5
     """
 
-    _rule, _named = "Adam", ("eps", "amsgrad")
+    _rule = "Adam"
 
     def __init__(
         self,
@@ -102,11 +110,7 @@ class Adam(_Adaptive):
         amsgrad: bool = False,
         **choices: Any,
     ) -> None:
-        check_choices(type(self).__name__, choices)
-        _check_betas(betas)
-        _at_least_zero(epsilon=eps)
-        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
-        super().__init__(params, settings)
+        super().__init__(params, choices, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
 
 
 class AdamW(Adam):
@@ -129,10 +133,10 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **choices)
 
 
-class NAdam(_Adaptive):
+class NAdam(_Rule):
     """Adam with Nesterov momentum (Dozat, 2016)."""
 
-    _rule, _named = "NAdam", ("eps", "momentum_decay")
+    _rule = "NAdam"
 
     def __init__(
         self,
@@ -145,15 +149,11 @@ class NAdam(_Adaptive):
         decoupled_weight_decay: bool = False,
         **choices: Any,
     ) -> None:
-        check_choices("NAdam", choices)
-        _not_decoupled("NAdam", decoupled_weight_decay)
-        _check_betas(betas)
-        _at_least_zero(epsilon=eps, momentum_decay=momentum_decay)
-        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**settings, "momentum_decay": momentum_decay})
+        settings = {"momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay}
+        super().__init__(params, choices, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **settings)
 
 
-class RAdam(_Adaptive):
+class RAdam(_Rule):
     """Adam with a rectified variance (Liu et al., 2020)."""
 
     _rule = "RAdam"
@@ -168,14 +168,11 @@ class RAdam(_Adaptive):
         decoupled_weight_decay: bool = False,
         **choices: Any,
     ) -> None:
-        check_choices("RAdam", choices)
-        _not_decoupled("RAdam", decoupled_weight_decay)
-        _check_betas(betas)
-        _at_least_zero(epsilon=eps)
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        settings = {"weight_decay": weight_decay, "decoupled_weight_decay": decoupled_weight_decay}
+        super().__init__(params, choices, lr=lr, betas=betas, eps=eps, **settings)
 
 
-class Adamax(_Adaptive):
+class Adamax(_Rule):
     """Adam with the greatest gradient instead of the mean square (Kingma and Ba, 2015): ``u = max(b2 * u, |g| + eps); w
     = w - lr / (1 - b1 ** t) * m / u``.
 
@@ -199,13 +196,10 @@ class Adamax(_Adaptive):
         weight_decay: float = 0.0,
         **choices: Any,
     ) -> None:
-        check_choices("Adamax", choices)
-        _check_betas(betas)
-        _at_least_zero(epsilon=eps)
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        super().__init__(params, choices, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
 
-class RMSprop(Optimizer):
+class RMSprop(_Rule):
     """Divides by the root of the mean of squared gradients (Hinton, 2012): ``v = alpha * v + (1 - alpha) * g * g; w = w -
     lr * g / (sqrt(v) + eps)``, with ``momentum`` over these steps; ``centered`` subtracts the square of the mean
     gradient.
@@ -232,16 +226,11 @@ class RMSprop(Optimizer):
         centered: bool = False,
         **choices: Any,
     ) -> None:
-        check_choices("RMSprop", choices)
-        _at_least_zero(epsilon=eps, momentum=momentum, alpha=alpha)
         settings = {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**settings, "momentum": momentum, "centered": centered})
-
-    def _options(self, group: Mapping[str, Any]) -> dict[str, float]:
-        return {name: float(group[name]) for name in ("alpha", "eps", "momentum", "centered")}
+        super().__init__(params, choices, **settings, momentum=momentum, centered=centered)
 
 
-class Adagrad(Optimizer):
+class Adagrad(_Rule):
     """Divides by the root of the sum of squared gradients (Duchi et al., 2011): ``s = s + g * g; w = w - lr / (1 + (t -
     1) * lr_decay) * g / (sqrt(s) + eps)``.
 
@@ -266,17 +255,12 @@ class Adagrad(Optimizer):
         eps: float = 1e-10,
         **choices: Any,
     ) -> None:
-        check_choices("Adagrad", choices)
-        _at_least_zero(lr_decay=lr_decay, epsilon=eps)
         if initial_accumulator_value != 0.0:
             raise NotImplementedError("Adagrad: initial_accumulator_value must be 0; other values are not supported")
-        super().__init__(params, {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay})
-
-    def _options(self, group: Mapping[str, Any]) -> dict[str, float]:
-        return {name: float(group[name]) for name in ("lr_decay", "eps")}
+        super().__init__(params, choices, lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay)
 
 
-class Adadelta(Optimizer):
+class Adadelta(_Rule):
     """Steps in the parameter's own units (Zeiler, 2012): ``v = rho * v + (1 - rho) * g * g; d = sqrt(u + eps) / sqrt(v +
     eps) * g; u = rho * u + (1 - rho) * d * d; w = w - lr * d``."""
 
@@ -291,17 +275,10 @@ class Adadelta(Optimizer):
         weight_decay: float = 0.0,
         **choices: Any,
     ) -> None:
-        check_choices("Adadelta", choices)
-        if not 0.0 <= rho < 1.0:
-            raise ValueError(f"Invalid rho value: {rho}")
-        _at_least_zero(epsilon=eps)
-        super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay})
-
-    def _options(self, group: Mapping[str, Any]) -> dict[str, float]:
-        return {name: float(group[name]) for name in ("rho", "eps")}
+        super().__init__(params, choices, lr=lr, rho=rho, eps=eps, weight_decay=weight_decay)
 
 
-class Lion(_Adaptive):
+class Lion(_Rule):
     """The sign of an interpolated momentum (Chen et al., 2023): ``w = w - lr * (sign(b1 * m + (1 - b1) * g) +
     weight_decay * w); m = b2 * m + (1 - b2) * g``. PyTorch does not have this rule.
 
@@ -314,7 +291,7 @@ class Lion(_Adaptive):
     0.5
     """
 
-    _rule, _named = "Lion", ()
+    _rule = "Lion"
 
     def __init__(
         self,
@@ -323,5 +300,4 @@ class Lion(_Adaptive):
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
     ) -> None:
-        _check_betas(betas)
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+        super().__init__(params, {}, lr=lr, betas=betas, weight_decay=weight_decay)

@@ -111,7 +111,7 @@ pub(super) fn run(arguments: &Arguments, is_given: &dyn Fn(&str) -> bool) -> Res
 
     let generator = Arc::new(Generator::new(settings.seed));
     let model = config.model.build(device, &generator)?;
-    let optimizer = Optimizer::new(settings.rule(), model.parameters(), settings.learning_rate)?
+    let optimizer = Optimizer::new(settings.rule()?, model.parameters(), settings.learning_rate)?
         .with_weight_decay(settings.weight_decay)?;
     let batches = parts.training.len().div_ceil(settings.batch_size);
     let steps_per_epoch = batches.div_ceil(settings.accumulate) as u64;

@@ -5,11 +5,12 @@ mod number;
 mod recording;
 mod rules;
 mod schedule;
+mod update;
 
 pub(crate) use clip::scale_to_norm;
 pub use clip::{clip_gradient_norm, clip_gradient_value, gradient_norm};
-pub use rules::Rule;
-pub use schedule::Schedule;
+pub use rules::{Rule, Setting};
+pub use schedule::{Schedule, half_cosine, one_cycle};
 
 use std::collections::BTreeMap;
 

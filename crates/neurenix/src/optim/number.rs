@@ -3,7 +3,7 @@
 
 use phynexus::{Scalar, Tensor};
 
-use super::{Rule, rules::Settings};
+use super::{Rule, update::Settings};
 use crate::Result;
 
 /// A number of a step.

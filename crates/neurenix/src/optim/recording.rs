@@ -2,11 +2,7 @@
 
 use phynexus::{DType, Device, Tensor, gradient::Gradients, interrupt::Shield, no_grad};
 
-use super::{
-    Optimizer,
-    number::Number,
-    rules::{Rule, Settings},
-};
+use super::{Optimizer, Rule, number::Number, update::Settings};
 use crate::Result;
 
 /// What a step depends on.

@@ -1,183 +1,235 @@
-//! The update rules. Formulas are those of PyTorch's `torch.optim`, whose documentation gives the sources.
+//! The update rules: one table of their names and settings, from which Rust's, Python's and the command's follow.
+//! Formulas are those of PyTorch's `torch.optim`, whose documentation gives the sources.
 
-use std::cell::RefCell;
-
-use phynexus::{DType, Device, Scalar, Tensor, dtype::scalar_bytes};
-
-use super::number::Number;
 use crate::{Error, Result};
 
-/// How a parameter follows from its gradient.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Rule {
+/// The values that a setting can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Range {
+    /// Finite and at least 0.
+    Finite,
+    /// At least 0 and below 1.
+    Share,
+    /// 0 for false, anything else for true.
+    Switch,
+}
+
+impl Range {
+    /// Refuses a value outside the range with what it must be.
+    fn check(self, value: f64) -> Result<(), &'static str> {
+        let (is_inside, words) = match self {
+            Range::Finite => (value.is_finite() && value >= 0.0, "finite and at least 0"),
+            Range::Share => ((0.0..1.0).contains(&value), "at least 0 and below 1"),
+            Range::Switch => (true, ""),
+        };
+        if is_inside { Ok(()) } else { Err(words) }
+    }
+}
+
+/// A setting of a rule. A switch is 0 or 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value.
+    pub value: f64,
+    /// The values it can have.
+    range: Range,
+}
+
+/// A setting's type, which is made from a number.
+trait Value {
+    fn of(number: f64) -> Self;
+}
+
+impl Value for f64 {
+    fn of(number: f64) -> f64 {
+        number
+    }
+}
+
+impl Value for bool {
+    fn of(number: f64) -> bool {
+        number != 0.0
+    }
+}
+
+/// Makes [`Rule`] from rows
+///
+/// ```text
+/// /// What it does.
+/// Variant constructor "name" {
+///     /// What the setting is.
+///     setting: type = default, range;
+/// }
+/// ```
+macro_rules! rules {
+    ($($(#[$about:meta])* $variant:ident $constructor:ident $name:literal {
+        $($(#[$meaning:meta])* $setting:ident: $type:ty = $default:literal, $range:ident;)*
+    })*) => {
+        /// How a parameter follows from its gradient.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Rule {
+            $($(#[$about])* $variant { $($(#[$meaning])* $setting: $type,)* },)*
+        }
+
+        impl Rule {
+            /// Every rule, with its default settings.
+            pub const ALL: &[Rule] = &[$(Rule::$variant { $($setting: $default),* }),*];
+
+            /// The names of all rules in small letters, as a command has them.
+            pub const NAMES: &[&str] = &[$(stringify!($constructor)),*];
+
+            $(
+                #[doc = concat!("[`Rule::", stringify!($variant), "`] with PyTorch's defaults; its authors' if PyTorch lacks it.")]
+                pub fn $constructor() -> Rule {
+                    Rule::$variant { $($setting: $default),* }
+                }
+            )*
+
+            /// The rule's name.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Rule::$variant { .. } => $name,)*
+                }
+            }
+
+            /// Its settings.
+            pub fn settings(&self) -> Vec<Setting> {
+                match *self {
+                    $(Rule::$variant { $($setting),* } => vec![$(
+                        Setting {
+                            name: stringify!($setting),
+                            value: f64::from($setting),
+                            range: Range::$range,
+                        }
+                    ),*],)*
+                }
+            }
+
+            /// The rule with other values of those settings, by name, for which there is one.
+            pub fn with(mut self, value: impl Fn(&str) -> Option<f64>) -> Rule {
+                match &mut self {
+                    $(Rule::$variant { $($setting),* } => {
+                        $(*$setting = value(stringify!($setting)).map_or(*$setting, Value::of);)*
+                    })*
+                }
+                self
+            }
+        }
+    };
+}
+
+rules! {
     /// Stochastic gradient descent, with momentum if `momentum` is above 0.
-    Sgd {
+    Sgd sgd "SGD" {
         /// The share of the last velocity that is kept.
-        momentum: f64,
+        momentum: f64 = 0.0, Finite;
         /// The share of the gradient that is left out of the velocity, but for a parameter's first step.
-        dampening: f64,
+        dampening: f64 = 0.0, Share;
         /// Looks ahead along the velocity.
-        nesterov: bool,
-    },
+        nesterov: bool = false, Switch;
+    }
     /// Adaptive moments (Kingma and Ba, 2015).
-    Adam {
+    Adam adam "Adam" {
         /// Decay of the mean of gradients.
-        beta1: f64,
+        beta1: f64 = 0.9, Share;
         /// Decay of the mean of squared gradients.
-        beta2: f64,
+        beta2: f64 = 0.999, Share;
         /// Keeps the denominator from 0.
-        epsilon: f64,
+        epsilon: f64 = 1e-8, Finite;
         /// Divides by the greatest mean of squared gradients so far (Reddi et al., 2018).
-        amsgrad: bool,
-    },
-    /// Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019).
-    AdamW {
+        amsgrad: bool = false, Switch;
+    }
+    /// Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019): see
+    /// [`Optimizer::with_weight_decay`](super::Optimizer::with_weight_decay).
+    AdamW adamw "AdamW" {
         /// Decay of the mean of gradients.
-        beta1: f64,
+        beta1: f64 = 0.9, Share;
         /// Decay of the mean of squared gradients.
-        beta2: f64,
+        beta2: f64 = 0.999, Share;
         /// Keeps the denominator from 0.
-        epsilon: f64,
+        epsilon: f64 = 1e-8, Finite;
         /// Divides by the greatest mean of squared gradients so far (Reddi et al., 2018).
-        amsgrad: bool,
-    },
+        amsgrad: bool = false, Switch;
+    }
     /// Adam with Nesterov momentum (Dozat, 2016).
-    NAdam {
+    NAdam nadam "NAdam" {
         /// Decay of the mean of gradients.
-        beta1: f64,
+        beta1: f64 = 0.9, Share;
         /// Decay of the mean of squared gradients.
-        beta2: f64,
-        /// Keeps the denominator from 0.
-        epsilon: f64,
+        beta2: f64 = 0.999, Share;
         /// How the momentum's schedule decays.
-        momentum_decay: f64,
-    },
+        momentum_decay: f64 = 4e-3, Finite;
+        /// Keeps the denominator from 0.
+        epsilon: f64 = 1e-8, Finite;
+    }
     /// Adam with a rectified variance (Liu et al., 2020).
-    RAdam {
+    RAdam radam "RAdam" {
         /// Decay of the mean of gradients.
-        beta1: f64,
+        beta1: f64 = 0.9, Share;
         /// Decay of the mean of squared gradients.
-        beta2: f64,
+        beta2: f64 = 0.999, Share;
         /// Keeps the denominator from 0.
-        epsilon: f64,
-    },
+        epsilon: f64 = 1e-8, Finite;
+    }
     /// Divides by the root of the mean of squared gradients (Hinton, 2012).
-    RmsProp {
+    RmsProp rmsprop "RMSprop" {
         /// Decay of that mean.
-        alpha: f64,
-        /// Keeps the denominator from 0.
-        epsilon: f64,
+        alpha: f64 = 0.99, Share;
         /// Momentum of the scaled gradients.
-        momentum: f64,
+        momentum: f64 = 0.0, Finite;
+        /// Keeps the denominator from 0.
+        epsilon: f64 = 1e-8, Finite;
         /// Divides by the standard deviation instead.
-        centered: bool,
-    },
+        centered: bool = false, Switch;
+    }
     /// Divides by the root of the sum of squared gradients (Duchi et al., 2011).
-    Adagrad {
+    Adagrad adagrad "Adagrad" {
         /// Decay of the learning rate a step.
-        learning_rate_decay: f64,
+        learning_rate_decay: f64 = 0.0, Finite;
         /// Keeps the denominator from 0.
-        epsilon: f64,
-    },
+        epsilon: f64 = 1e-10, Finite;
+    }
     /// Steps in the parameter's own units (Zeiler, 2012).
-    Adadelta {
+    Adadelta adadelta "Adadelta" {
         /// Decay of both means.
-        rho: f64,
+        rho: f64 = 0.9, Share;
         /// Keeps both roots from 0.
-        epsilon: f64,
-    },
+        epsilon: f64 = 1e-6, Finite;
+    }
     /// Adam by the greatest gradient rather than the mean square (Kingma and Ba, 2015).
-    AdaMax {
+    AdaMax adamax "Adamax" {
         /// Decay of the mean of gradients.
-        beta1: f64,
+        beta1: f64 = 0.9, Share;
         /// Decay of the greatest gradient.
-        beta2: f64,
+        beta2: f64 = 0.999, Share;
         /// Keeps the denominator from 0.
-        epsilon: f64,
-    },
+        epsilon: f64 = 1e-8, Finite;
+    }
     /// Adam whose rates are bounded ever closer around that of SGD (Luo et al., 2019).
-    AdaBound {
+    AdaBound adabound "AdaBound" {
         /// Decay of the mean of gradients.
-        beta1: f64,
+        beta1: f64 = 0.9, Share;
         /// Decay of the mean of squared gradients.
-        beta2: f64,
-        /// Keeps the denominator from 0.
-        epsilon: f64,
+        beta2: f64 = 0.999, Share;
         /// The rate that all rates come to; it follows changes of the learning rate in proportion.
-        final_rate: f64,
+        final_rate: f64 = 0.1, Finite;
         /// How fast they do.
-        gamma: f64,
-    },
+        gamma: f64 = 1e-3, Share;
+        /// Keeps the denominator from 0.
+        epsilon: f64 = 1e-8, Finite;
+    }
     /// The sign of an interpolated momentum (Chen et al., 2023).
-    Lion {
+    Lion lion "Lion" {
         /// Interpolation for the step.
-        beta1: f64,
+        beta1: f64 = 0.9, Share;
         /// Decay of the momentum.
-        beta2: f64,
-    },
-}
-
-/// The numbers of one step that parameters of a group share.
-pub(super) struct Settings {
-    pub(super) learning_rate: f64,
-    /// The learning rate as a share of that at the beginning, which a schedule changes.
-    pub(super) share: f64,
-    weight_decay: f64,
-    /// Whether the rule's settings are data too.
-    varying: bool,
-    pub(super) device: Device,
-    /// The leaves made so far: parameters share them.
-    leaves: RefCell<Vec<(f64, DType, Tensor)>>,
-}
-
-impl Settings {
-    pub(super) fn new(
-        learning_rate: f64,
-        share: f64,
-        weight_decay: f64,
-        varying: bool,
-        device: Device,
-    ) -> Settings {
-        Settings { learning_rate, share, weight_decay, varying, device, leaves: RefCell::default() }
-    }
-
-    /// A tensor times a setting of the rule.
-    fn scaled(&self, tensor: &Tensor, setting: f64) -> Result<Tensor> {
-        Ok(if self.varying {
-            tensor.mul(&self.leaf(setting, tensor)?)?
-        } else {
-            tensor.mul_scalar(setting)?
-        })
-    }
-
-    /// A number of a step in a tensor's dtype.
-    pub(super) fn tensor(&self, number: &Number, like: &Tensor) -> Result<Tensor> {
-        match number {
-            Number::Host(value) => self.leaf(*value, like),
-            Number::Device(tensor) => Ok(tensor.to_dtype(like.dtype())?),
-        }
-    }
-
-    /// A number that changes from step to step, as data of a tensor's dtype: so the plan stays the same.
-    pub(super) fn leaf(&self, value: f64, like: &Tensor) -> Result<Tensor> {
-        let mut leaves = self.leaves.borrow_mut();
-        let known =
-            leaves.iter().find(|(v, dtype, _)| v.to_bits() == value.to_bits() && *dtype == like.dtype());
-        if let Some((_, _, leaf)) = known {
-            return Ok(leaf.clone());
-        }
-        let bytes = scalar_bytes(Scalar::Float(value).cast(like.dtype()), like.dtype());
-        let leaf = Tensor::from_bytes(&bytes, like.dtype(), &[], self.device)?;
-        leaves.push((value, like.dtype(), leaf.clone()));
-        Ok(leaf)
+        beta2: f64 = 0.99, Share;
     }
 }
 
 impl Rule {
-    /// SGD without momentum.
-    pub fn sgd() -> Rule {
-        Rule::Sgd { momentum: 0.0, dampening: 0.0, nesterov: false }
-    }
     /// SGD with momentum.
     pub fn momentum(momentum: f64) -> Rule {
         Rule::Sgd { momentum, dampening: 0.0, nesterov: false }
@@ -186,131 +238,27 @@ impl Rule {
     pub fn nesterov(momentum: f64) -> Rule {
         Rule::Sgd { momentum, dampening: 0.0, nesterov: true }
     }
-    /// Adam with PyTorch's defaults.
-    pub fn adam() -> Rule {
-        Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, amsgrad: false }
-    }
-    /// AdamW with PyTorch's defaults, without the weight decay: see [`super::Optimizer::with_weight_decay`].
-    pub fn adamw() -> Rule {
-        Rule::AdamW { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, amsgrad: false }
-    }
-    /// NAdam with PyTorch's defaults.
-    pub fn nadam() -> Rule {
-        Rule::NAdam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, momentum_decay: 4e-3 }
-    }
-    /// RAdam with PyTorch's defaults.
-    pub fn radam() -> Rule {
-        Rule::RAdam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }
-    }
-    /// RMSprop with PyTorch's defaults.
-    pub fn rmsprop() -> Rule {
-        Rule::RmsProp { alpha: 0.99, epsilon: 1e-8, momentum: 0.0, centered: false }
-    }
-    /// Adagrad with PyTorch's defaults.
-    pub fn adagrad() -> Rule {
-        Rule::Adagrad { learning_rate_decay: 0.0, epsilon: 1e-10 }
-    }
-    /// Adadelta with PyTorch's defaults.
-    pub fn adadelta() -> Rule {
-        Rule::Adadelta { rho: 0.9, epsilon: 1e-6 }
-    }
-    /// AdaMax with PyTorch's defaults.
-    pub fn adamax() -> Rule {
-        Rule::AdaMax { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }
-    }
-    /// AdaBound with its authors' defaults.
-    pub fn adabound() -> Rule {
-        Rule::AdaBound { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, final_rate: 0.1, gamma: 1e-3 }
-    }
-    /// Lion with its authors' defaults.
-    pub fn lion() -> Rule {
-        Rule::Lion { beta1: 0.9, beta2: 0.99 }
-    }
 
-    /// The rule's name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Rule::Sgd { .. } => "SGD",
-            Rule::Adam { .. } => "Adam",
-            Rule::AdamW { .. } => "AdamW",
-            Rule::NAdam { .. } => "NAdam",
-            Rule::RAdam { .. } => "RAdam",
-            Rule::RmsProp { .. } => "RMSprop",
-            Rule::Adagrad { .. } => "Adagrad",
-            Rule::Adadelta { .. } => "Adadelta",
-            Rule::AdaMax { .. } => "Adamax",
-            Rule::AdaBound { .. } => "AdaBound",
-            Rule::Lion { .. } => "Lion",
-        }
+    /// The rule of this name, in letters of either case, with its default settings.
+    pub fn named(name: &str) -> Option<Rule> {
+        Rule::ALL.iter().find(|rule| rule.name().eq_ignore_ascii_case(name)).cloned()
     }
 
     /// Checks that every setting is in its range.
     pub(super) fn check(&self) -> Result<()> {
-        let share = |name: &str, value: f64| match (0.0..1.0).contains(&value) {
-            true => Ok(()),
-            false => {
-                Err(Error::data(self.name(), format!("{name} is {value}, it must be at least 0 and below 1")))
+        for Setting { name, value, range } in self.settings() {
+            if let Err(words) = range.check(value) {
+                return Err(Error::data(self.name(), format!("{name} is {value}, it must be {words}")));
             }
-        };
-        let positive = |name: &str, value: f64| match value.is_finite() && value >= 0.0 {
-            true => Ok(()),
-            false => {
-                Err(Error::data(self.name(), format!("{name} is {value}, it must be finite and at least 0")))
-            }
-        };
+        }
         match *self {
-            Rule::Sgd { momentum, dampening, nesterov } => {
-                positive("momentum", momentum)?;
-                share("dampening", dampening)?;
-                if nesterov && (momentum == 0.0 || dampening != 0.0) {
-                    return Err(Error::data(
-                        "SGD",
-                        "Nesterov momentum needs a momentum above 0 and no dampening",
-                    ));
-                }
-                Ok(())
+            Rule::Sgd { momentum, dampening, nesterov: true } if momentum == 0.0 || dampening != 0.0 => {
+                Err(Error::data("SGD", "Nesterov momentum needs a momentum above 0 and no dampening"))
             }
-            Rule::NAdam { beta1, beta2, epsilon, momentum_decay } => {
-                share("beta1", beta1)?;
-                share("beta2", beta2)?;
-                positive("momentum_decay", momentum_decay)?;
-                positive("epsilon", epsilon)
+            Rule::AdaBound { gamma: 0.0, .. } => {
+                Err(Error::data("AdaBound", "gamma is 0, it must be above 0 and below 1"))
             }
-            Rule::Adam { beta1, beta2, epsilon, .. }
-            | Rule::AdamW { beta1, beta2, epsilon, .. }
-            | Rule::RAdam { beta1, beta2, epsilon }
-            | Rule::AdaMax { beta1, beta2, epsilon } => {
-                share("beta1", beta1)?;
-                share("beta2", beta2)?;
-                positive("epsilon", epsilon)
-            }
-            Rule::AdaBound { beta1, beta2, epsilon, final_rate, gamma } => {
-                share("beta1", beta1)?;
-                share("beta2", beta2)?;
-                positive("final_rate", final_rate)?;
-                share("gamma", gamma)?;
-                if gamma == 0.0 {
-                    return Err(Error::data(self.name(), "gamma is 0, it must be above 0 and below 1"));
-                }
-                positive("epsilon", epsilon)
-            }
-            Rule::RmsProp { alpha, epsilon, momentum, .. } => {
-                share("alpha", alpha)?;
-                positive("momentum", momentum)?;
-                positive("epsilon", epsilon)
-            }
-            Rule::Adagrad { learning_rate_decay, epsilon } => {
-                positive("learning_rate_decay", learning_rate_decay)?;
-                positive("epsilon", epsilon)
-            }
-            Rule::Adadelta { rho, epsilon } => {
-                share("rho", rho)?;
-                positive("epsilon", epsilon)
-            }
-            Rule::Lion { beta1, beta2 } => {
-                share("beta1", beta1)?;
-                share("beta2", beta2)
-            }
+            _ => Ok(()),
         }
     }
 
@@ -334,133 +282,6 @@ impl Rule {
             Rule::Adagrad { .. } => &["sum"],
             Rule::Adadelta { .. } => &["square_avg", "acc_delta"],
             Rule::Lion { .. } => &["exp_avg"],
-        }
-    }
-
-    /// The state before the first step.
-    pub(super) fn initial_state(&self, parameter: &Tensor) -> Result<Vec<Tensor>> {
-        let initial = |name: &&str| match *name {
-            "mu_product" => Ok(Tensor::full(&[], 1.0, parameter.dtype().compute(), parameter.device())?),
-            _ => Ok(Tensor::full(parameter.shape(), 0.0, parameter.dtype(), parameter.device())?),
-        };
-        self.state_names().iter().map(initial).collect()
-    }
-
-    /// The parameter and the state after a step, computed in the dtype that the parameter, the gradient,
-    /// the state and [`Rule::numbers`] have.
-    pub(super) fn update(
-        &self,
-        parameter: &Tensor,
-        gradient: &Tensor,
-        state: &[Tensor],
-        numbers: &[Tensor],
-        settings: &Settings,
-    ) -> Result<(Tensor, Vec<Tensor>)> {
-        let decay = settings.weight_decay;
-        let decoupled = matches!(self, Rule::AdamW { .. } | Rule::Lion { .. });
-        let gradient = match decay > 0.0 && !decoupled {
-            true => gradient.add(&settings.scaled(parameter, decay)?)?,
-            false => gradient.clone(),
-        };
-        let parameter = match decay > 0.0 && decoupled {
-            true => parameter.mul(&settings.leaf(1.0 - settings.learning_rate * decay, parameter)?)?,
-            false => parameter.clone(),
-        };
-        let (p, g) = (&parameter, &gradient);
-        let lr = settings.learning_rate;
-        let leaf = |value: f64| settings.leaf(value, p);
-        let mean = |old: &Tensor, new: &Tensor, beta: f64| -> Result<Tensor> {
-            Ok(settings.scaled(old, beta)?.add(&settings.scaled(new, 1.0 - beta)?)?)
-        };
-        match *self {
-            Rule::Sgd { momentum: 0.0, .. } => Ok((p.sub(&g.mul(&leaf(lr)?)?)?, vec![])),
-            Rule::Sgd { momentum, dampening, nesterov } => {
-                let added = match dampening == 0.0 {
-                    true => g.clone(),
-                    false => g.mul(&numbers[0])?,
-                };
-                let velocity = settings.scaled(&state[0], momentum)?.add(&added)?;
-                let direction =
-                    if nesterov { g.add(&settings.scaled(&velocity, momentum)?)? } else { velocity.clone() };
-                Ok((p.sub(&direction.mul(&leaf(lr)?)?)?, vec![velocity]))
-            }
-            Rule::Adam { beta1, beta2, epsilon, .. } | Rule::AdamW { beta1, beta2, epsilon, .. } => {
-                let first = mean(&state[0], g, beta1)?;
-                let second = mean(&state[1], &g.mul(g)?, beta2)?;
-                // There is a third tensor with `amsgrad`.
-                let greatest = state.get(2).map(|greatest| greatest.maximum(&second)).transpose()?;
-                let root = greatest.as_ref().unwrap_or(&second).sqrt()?.mul(&numbers[0])?;
-                let step = first.mul(&numbers[1])?;
-                let new = p.sub(&step.div(&root.add_scalar(epsilon)?)?)?;
-                Ok((new, [first, second].into_iter().chain(greatest).collect()))
-            }
-            Rule::NAdam { beta1, beta2, epsilon, .. } => {
-                let first = mean(&state[0], g, beta1)?;
-                let second = mean(&state[1], &g.mul(g)?, beta2)?;
-                let product = state[2].mul(&numbers[0])?;
-                let root = second.mul(&numbers[2])?.sqrt()?.add_scalar(epsilon)?;
-                let of_gradient = numbers[3].div(&product.rsub_scalar(1.0)?)?;
-                let of_mean = numbers[4].div(&product.mul(&numbers[1])?.rsub_scalar(1.0)?)?;
-                let step = g.mul(&of_gradient)?.add(&first.mul(&of_mean)?)?.div(&root)?;
-                Ok((p.sub(&step)?, vec![first, second, product]))
-            }
-            Rule::RAdam { beta1, beta2, epsilon } => {
-                let first = mean(&state[0], g, beta1)?;
-                let second = mean(&state[1], &g.mul(g)?, beta2)?;
-                let scale = second.sqrt()?.add_scalar(epsilon)?.rdiv_scalar(1.0)?.mul(&numbers[0])?;
-                let step = first.mul(&numbers[2])?.mul(&scale.add(&numbers[1])?)?;
-                Ok((p.sub(&step)?, vec![first, second]))
-            }
-            Rule::RmsProp { alpha, epsilon, momentum, centered } => {
-                let square = mean(&state[0], &g.mul(g)?, alpha)?;
-                let average = if centered { Some(mean(&state[1], g, alpha)?) } else { None };
-                let root = match &average {
-                    Some(average) => square.sub(&average.mul(average)?)?.sqrt()?,
-                    None => square.sqrt()?,
-                };
-                let scaled = g.div(&root.add_scalar(epsilon)?)?;
-                let (direction, velocity) = match state.last().filter(|_| momentum > 0.0) {
-                    Some(before) => {
-                        let velocity = settings.scaled(before, momentum)?.add(&scaled)?;
-                        (velocity.clone(), Some(velocity))
-                    }
-                    None => (scaled, None),
-                };
-                let state = std::iter::once(square).chain(average).chain(velocity).collect();
-                Ok((p.sub(&direction.mul(&leaf(lr)?)?)?, state))
-            }
-            Rule::Adagrad { epsilon, .. } => {
-                let sum = state[0].add(&g.mul(g)?)?;
-                let step = g.div(&sum.sqrt()?.add_scalar(epsilon)?)?.mul(&numbers[0])?;
-                Ok((p.sub(&step)?, vec![sum]))
-            }
-            Rule::Adadelta { rho, epsilon } => {
-                let square = mean(&state[0], &g.mul(g)?, rho)?;
-                let root = |x: &Tensor| -> Result<Tensor> { Ok(x.add_scalar(epsilon)?.sqrt()?) };
-                let delta = g.mul(&root(&state[1])?)?.div(&root(&square)?)?;
-                let accumulated = mean(&state[1], &delta.mul(&delta)?, rho)?;
-                Ok((p.sub(&delta.mul(&leaf(lr)?)?)?, vec![square, accumulated]))
-            }
-            Rule::AdaMax { beta1, beta2, epsilon } => {
-                let first = mean(&state[0], g, beta1)?;
-                let greatest = state[1].mul_scalar(beta2)?.maximum(&g.abs()?.add_scalar(epsilon)?)?;
-                let step = first.mul(&numbers[0])?.div(&greatest)?;
-                Ok((p.sub(&step)?, vec![first, greatest]))
-            }
-            Rule::AdaBound { beta1, beta2, epsilon, .. } => {
-                let first = mean(&state[0], g, beta1)?;
-                let second = mean(&state[1], &g.mul(g)?, beta2)?;
-                let [rate, least, most] = numbers else {
-                    return Err(Error::data("AdaBound", "numbers of another rule"));
-                };
-                let rates = rate.div(&second.sqrt()?.add_scalar(epsilon)?)?.maximum(least)?.minimum(most)?;
-                Ok((p.sub(&rates.mul(&first)?)?, vec![first, second]))
-            }
-            Rule::Lion { beta1, beta2 } => {
-                let direction = mean(&state[0], g, beta1)?.sign()?;
-                let momentum = mean(&state[0], g, beta2)?;
-                Ok((p.sub(&direction.mul(&leaf(lr)?)?)?, vec![momentum]))
-            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! How the learning rate changes during training.
 
+use std::f64::consts::PI;
+
 use serde::{Deserialize, Serialize};
 
 /// A schedule of the learning rate.
@@ -58,15 +60,36 @@ pub enum Schedule {
     },
 }
 
-fn half_cosine(from: f64, to: f64, share: f64) -> f64 {
-    to + (from - to) * 0.5 * (1.0 + (std::f64::consts::PI * share.clamp(0.0, 1.0)).cos())
+/// The rate at an angle of half a cosine: `from` at 0, `to` at pi.
+pub fn half_cosine(from: f64, to: f64, angle: f64) -> f64 {
+    to + (from - to) * 0.5 * (1.0 + angle.cos())
+}
+
+/// The rate at a step of one cycle (Smith and Topin, 2018): from a 25th of `peak` at step 0 up to `peak` at `top`, then
+/// down to its 250,000th at `last`. `between` gives the rate between two others at a share of the way.
+pub fn one_cycle(peak: f64, top: f64, last: f64, at: f64, between: impl Fn(f64, f64, f64) -> f64) -> f64 {
+    if at < top {
+        between(peak / 25.0, peak, at / top)
+    } else if at == top {
+        peak
+    } else {
+        between(peak, peak / 25.0 / 1e4, share(at - top, last - top))
+    }
+}
+
+/// The share of the way that is done, 1 where there is none to go.
+fn share(done: f64, all: f64) -> f64 {
+    if all > 0.0 { (done / all).clamp(0.0, 1.0) } else { 1.0 }
+}
+
+fn half_cosine_between(from: f64, to: f64, share: f64) -> f64 {
+    half_cosine(from, to, PI * share)
 }
 
 impl Schedule {
     /// The rate for a step, counted from 0, of a run of `epochs` epochs; `None` leaves it as it is.
     pub fn at_step(&self, step: u64, steps_per_epoch: u64, epochs: u64) -> Option<f64> {
         let total = steps_per_epoch.saturating_mul(epochs);
-        let share = |done: f64, all: f64| if all > 0.0 { done / all } else { 1.0 };
         match self {
             Schedule::Constant | Schedule::Plateau { .. } => None,
             &Schedule::Step { initial, epochs, factor } => {
@@ -77,17 +100,12 @@ impl Schedule {
                 initial * (step + 1) as f64 / warmup as f64
             } else {
                 let rest = total.saturating_sub(warmup) as f64;
-                half_cosine(initial, final_rate, share((step - warmup) as f64, rest))
+                half_cosine_between(initial, final_rate, share((step - warmup) as f64, rest))
             }),
             &Schedule::OneCycle { peak, rise } => {
                 let last = total.saturating_sub(1) as f64;
                 let top = rise * total as f64 - 1.0;
-                let at = step as f64;
-                Some(if at <= top {
-                    half_cosine(peak / 25.0, peak, share(at, top))
-                } else {
-                    half_cosine(peak, peak / 25.0 / 1e4, share(at - top, last - top))
-                })
+                Some(one_cycle(peak, top, last, step as f64, half_cosine_between))
             }
             Schedule::Warmup { rate, steps, .. } if step < *steps => {
                 Some(rate * (step + 1) as f64 / *steps as f64)

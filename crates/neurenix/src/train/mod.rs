@@ -1,7 +1,9 @@
 //! The training loop.
 
 mod checkpoint;
+mod early_stopping;
 mod history;
+mod hooks;
 mod objective;
 mod step;
 
@@ -15,14 +17,16 @@ use phynexus::{
 pub use checkpoint::{
     Checkpoint, Progress, load_model, read_checkpoint, save_checkpoint, save_model, to_arrays, to_tensors,
 };
+pub use early_stopping::EarlyStopping;
 pub use history::{EpochRecord, History};
+pub use hooks::{After, EpochBatches, Hooks, run};
 pub use objective::Objective;
 
 use crate::{
     Error, Result,
     data::{Batch, BatchOptions, Batches, Dataset},
     error::Place,
-    nn::Module,
+    nn::{Module, Parameter},
     optim::{Optimizer, Schedule},
 };
 
@@ -223,97 +227,21 @@ impl<'a> Trainer<'a> {
             );
             return Err(Error::data(training.description(), message));
         }
-        while self.progress.epochs_done < self.options.epochs {
-            if self.options.patience.is_some_and(|patience| self.progress.waited > patience.saturating_sub(1))
-            {
-                return Ok(Ending::EarlyStop);
-            }
-            let started = Instant::now();
-            let finished = self.epoch(training, batches, observer)?;
-            if !finished {
-                self.progress.seconds += started.elapsed().as_secs_f64();
-                self.checkpoint()?;
-                return Ok(Ending::Interrupted);
-            }
-            let evaluation = validation.map(|data| self.evaluate(data)).transpose()?;
-            let record = self.record(evaluation, started);
-            observer.epoch(&record);
-            self.progress.history.epochs.push(record);
-            let rate =
-                self.options.schedule.after_epoch(self.optimizer.learning_rate(), self.progress.waited);
-            self.optimizer.set_learning_rate(rate)?;
-            self.checkpoint()?;
-        }
-        Ok(Ending::Finished)
-    }
-
-    /// Closes an epoch: its figures, and the best ones so far.
-    fn record(&mut self, evaluation: Option<Evaluation>, started: Instant) -> EpochRecord {
-        let done = &mut self.progress;
-        let record = EpochRecord {
-            epoch: done.epochs_done + 1,
-            steps: done.steps,
-            learning_rate: self.optimizer.learning_rate(),
-            train_loss: done.loss_sum / done.rows as f64,
-            train_accuracy: matches!(self.objective, Objective::Classification(_))
-                .then(|| done.correct as f64 / done.rows as f64),
-            validation_loss: evaluation.map(|e| e.loss),
-            validation_accuracy: evaluation.and_then(|e| e.accuracy),
-            seconds: done.seconds + started.elapsed().as_secs_f64(),
-        };
-        let score = record.validation_loss.unwrap_or(record.train_loss);
-        // A loss that is not a number is never the best.
-        if score.is_finite() && done.best.is_none_or(|best| score < best) {
-            (done.best, done.waited) = (Some(score), 0);
-            self.best = self.options.patience.map(|_| self.model.state());
-        } else {
-            done.waited += 1;
-        }
-        done.epochs_done += 1;
-        (done.batches_done, done.loss_sum, done.correct, done.rows, done.seconds) = (0, 0.0, 0, 0, 0.0);
-        record
-    }
-
-    /// The rest of an epoch; `false` if the observer stopped it.
-    fn epoch(&mut self, training: &Dataset, batches: usize, observer: &mut dyn Observer) -> Result<bool> {
-        self.model.train(true);
-        let options = BatchOptions {
-            batch_size: self.options.batch_size,
-            shuffle_seed: Some(self.options.seed),
-            epoch: self.progress.epochs_done as u64,
-            skip: self.progress.batches_done,
-            ..BatchOptions::default()
-        };
-        let steps = batches.div_ceil(self.options.accumulate) as u64;
-        let epochs = self.options.epochs as u64;
+        let (epochs, accumulate) = (self.options.epochs, self.options.accumulate);
+        let mut stopping = EarlyStopping::new(self.options.patience.unwrap_or(usize::MAX), 0.0);
+        stopping.best = self.progress.best.unwrap_or(f64::INFINITY);
+        stopping.waited = self.progress.waited;
         let buffers = step::buffers(self.model);
-        let mut source = Batches::new(training, &options)?;
-        loop {
-            let group: Vec<Batch> = source.by_ref().take(self.options.accumulate).collect::<Result<_>>()?;
-            if group.is_empty() {
-                return Ok(true);
-            }
-            if let Some(rate) = self.options.schedule.at_step(self.progress.steps, steps, epochs) {
-                self.optimizer.set_learning_rate(rate)?;
-            }
-            let measured = self.step(&group, &buffers)?;
-            let done = &mut self.progress;
-            done.steps += 1;
-            done.batches_done += group.len();
-            done.rows += measured.rows;
-            done.loss_sum += measured.loss_sum;
-            done.correct += measured.correct.unwrap_or(0);
-            let report = StepReport {
-                epoch: done.epochs_done + 1,
-                batch: done.batches_done,
-                batches,
-                loss: done.loss_sum / done.rows as f64,
-                accuracy: measured.correct.map(|_| done.correct as f64 / done.rows as f64),
-            };
-            if !observer.step(&report) {
-                return Ok(false);
-            }
-        }
+        let started = Instant::now();
+        let mut session =
+            Session { trainer: self, training, validation, observer, batches, buffers, started };
+        run(&mut session, epochs, accumulate, &mut stopping)
+    }
+
+    /// The share of the epoch's rows so far that were classified correctly; absent for regression.
+    fn accuracy(&self) -> Option<f64> {
+        let is_classifier = matches!(self.objective, Objective::Classification(_));
+        is_classifier.then(|| self.progress.correct as f64 / self.progress.rows as f64)
     }
 
     /// A batch on the device, its floats in the dtype of the parameters.
@@ -394,5 +322,103 @@ impl<'a> Trainer<'a> {
             Some(path) if path.exists() => " (the last checkpoint is as it was)",
             _ => "",
         }
+    }
+}
+
+/// A trainer's run over data.
+struct Session<'s, 't> {
+    trainer: &'s mut Trainer<'t>,
+    training: &'s Dataset,
+    validation: Option<&'s Dataset>,
+    observer: &'s mut dyn Observer,
+    /// Batches of an epoch.
+    batches: usize,
+    buffers: Vec<Parameter>,
+    /// When the epoch began, or went on.
+    started: Instant,
+}
+
+impl Hooks for Session<'_, '_> {
+    type Error = Error;
+    type Batch = Batch;
+
+    fn progress(&mut self) -> &mut Progress {
+        &mut self.trainer.progress
+    }
+
+    fn begin_epoch(&mut self) -> Result<EpochBatches<Self>> {
+        self.started = Instant::now();
+        let Trainer { model, options, progress, .. } = &self.trainer;
+        model.train(true);
+        let options = BatchOptions {
+            batch_size: options.batch_size,
+            shuffle_seed: Some(options.seed),
+            epoch: progress.epochs_done as u64,
+            skip: progress.batches_done,
+            ..BatchOptions::default()
+        };
+        Ok(Box::new(Batches::new(self.training, &options)?))
+    }
+
+    fn step(&mut self, batches: Vec<Batch>) -> Result<()> {
+        let Trainer { options, optimizer, progress, .. } = &mut *self.trainer;
+        let steps = self.batches.div_ceil(options.accumulate) as u64;
+        if let Some(rate) = options.schedule.at_step(progress.steps, steps, options.epochs as u64) {
+            optimizer.set_learning_rate(rate)?;
+        }
+        let measured = self.trainer.step(&batches, &self.buffers)?;
+        let done = &mut self.trainer.progress;
+        done.rows += measured.rows;
+        done.loss_sum += measured.loss_sum;
+        done.correct += measured.correct.unwrap_or(0);
+        Ok(())
+    }
+
+    fn after_step(&mut self) -> Result<After> {
+        let done = &self.trainer.progress;
+        let report = StepReport {
+            epoch: done.epochs_done + 1,
+            batch: done.batches_done,
+            batches: self.batches,
+            loss: done.loss_sum / done.rows as f64,
+            accuracy: self.trainer.accuracy(),
+        };
+        if self.observer.step(&report) {
+            return Ok(After::Next);
+        }
+        self.trainer.progress.seconds += self.started.elapsed().as_secs_f64();
+        self.trainer.checkpoint()?;
+        Ok(After::Interruption)
+    }
+
+    fn end_epoch(&mut self) -> Result<f64> {
+        let evaluation = self.validation.map(|data| self.trainer.evaluate(data)).transpose()?;
+        let done = &self.trainer.progress;
+        let record = EpochRecord {
+            epoch: done.epochs_done + 1,
+            steps: done.steps,
+            learning_rate: self.trainer.optimizer.learning_rate(),
+            train_loss: done.loss_sum / done.rows as f64,
+            train_accuracy: self.trainer.accuracy(),
+            validation_loss: evaluation.map(|e| e.loss),
+            validation_accuracy: evaluation.and_then(|e| e.accuracy),
+            seconds: done.seconds + self.started.elapsed().as_secs_f64(),
+        };
+        let score = record.validation_loss.unwrap_or(record.train_loss);
+        self.observer.epoch(&record);
+        self.trainer.progress.history.epochs.push(record);
+        // An infinite loss is no score for early stopping either.
+        Ok(if score.is_finite() { score } else { f64::NAN })
+    }
+
+    fn after_epoch(&mut self, is_best: bool) -> Result<bool> {
+        let Trainer { model, options, optimizer, progress, best, .. } = &mut *self.trainer;
+        if is_best {
+            *best = options.patience.map(|_| model.state());
+        }
+        let rate = options.schedule.after_epoch(optimizer.learning_rate(), progress.waited);
+        optimizer.set_learning_rate(rate)?;
+        self.trainer.checkpoint()?;
+        Ok(true)
     }
 }

@@ -330,6 +330,29 @@ fn clipping_limits_norm_and_values() -> Result<()> {
 }
 
 #[test]
+fn a_rule_is_found_by_its_name_and_checks_each_setting() -> Result<()> {
+    assert_eq!(Rule::NAMES.len(), Rule::ALL.len());
+    for (rule, name) in Rule::ALL.iter().zip(Rule::NAMES) {
+        assert_eq!(Rule::named(name).as_ref(), Some(rule));
+        assert_eq!(Rule::named(rule.name()).as_ref(), Some(rule));
+        for setting in rule.settings() {
+            let changed = rule.clone().with(|name| (name == setting.name).then_some(-1.0));
+            match Optimizer::new(changed, parameters()?, 0.1) {
+                Ok(_) => assert!(["amsgrad", "centered"].contains(&setting.name), "{name}: {setting:?}"),
+                // A switch that needs another setting.
+                Err(_) if setting.name == "nesterov" => {}
+                Err(error) => {
+                    let start = format!("{}: {} is -1, it must be", rule.name(), setting.name);
+                    assert!(error.to_string().starts_with(&start), "{error}");
+                }
+            }
+        }
+    }
+    assert_eq!(Rule::named("none"), None);
+    Ok(())
+}
+
+#[test]
 fn settings_and_states_that_do_not_fit_are_errors() -> Result<()> {
     let make = |rule| Optimizer::new(rule, parameters()?, 0.1);
     assert!(make(Rule::nesterov(0.0)).is_err());

@@ -5,67 +5,36 @@ use std::{path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{DataAugmentationConfig, LearningRateSchedule, Metrics, RegularizationConfig};
-use crate::{LossFunction, NetworkError, Optimizer, Result, error::within};
+use crate::{LossFunction, NetworkError, Optimizer, Result, choices::choices, error::within};
 
-/// How weights are found. Back-propagation goes batch by batch with the optimiser. The other methods look at all rows at once:
-/// an epoch is an iteration of theirs, `batch_size` says how many rows are computed at a time, dropouts do not drop, and batch
-/// normalisations use their running statistics. They choose their steps themselves (of the optimiser they take `damping` and
-/// `memory_size` alone) and never make the loss greater; the run ends when they find nothing better.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum TrainingMethod {
-    /// Gradients of batches, and the optimiser.
-    #[default]
-    Backpropagation,
-    /// Newton's: second derivatives, damped until a step leads downwards (by the optimiser's `damping` at first). For up to
-    /// 2000 weights.
-    Newton,
-    /// Limited-memory BFGS with a line search (Nocedal, 1980), with the optimiser's `memory_size`.
-    QuasiNewton,
-    /// Conjugate gradients (Polak and Ribière, 1969) with a line search.
-    ConjugateGradient,
-    /// Damped least squares (Levenberg, 1944; Marquardt, 1963), for the mean squared error and up to 2000 weights.
-    LevenbergMarquardt,
-    /// An evolution strategy that adapts its deviation (Hansen and Ostermeier, 2001); no derivatives.
-    Evolutionary,
-    /// A swarm of 40 particles (Clerc and Kennedy, 2002); no derivatives.
-    ParticleSwarm,
-    /// A population of 50 with tournaments, blended crossover and mutation; no derivatives.
-    GeneticAlgorithm,
-    /// 50 steps at random an iteration, of which those upwards are taken ever more rarely; no derivatives.
-    SimulatedAnnealing,
-}
-
-impl TrainingMethod {
-    /// All of them.
-    pub const ALL: [TrainingMethod; 9] = {
-        use TrainingMethod::*;
-        [
-            Backpropagation,
-            Newton,
-            QuasiNewton,
-            ConjugateGradient,
-            LevenbergMarquardt,
-            Evolutionary,
-            ParticleSwarm,
-            GeneticAlgorithm,
-            SimulatedAnnealing,
-        ]
-    };
-
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            TrainingMethod::Backpropagation => "Backpropagation",
-            TrainingMethod::Newton => "Newton",
-            TrainingMethod::QuasiNewton => "QuasiNewton",
-            TrainingMethod::ConjugateGradient => "ConjugateGradient",
-            TrainingMethod::LevenbergMarquardt => "LevenbergMarquardt",
-            TrainingMethod::Evolutionary => "Evolutionary",
-            TrainingMethod::ParticleSwarm => "ParticleSwarm",
-            TrainingMethod::GeneticAlgorithm => "GeneticAlgorithm",
-            TrainingMethod::SimulatedAnnealing => "SimulatedAnnealing",
-        }
+choices! {
+    /// How weights are found. Back-propagation goes batch by batch with the optimiser. The other methods look at all rows at once:
+    /// an epoch is an iteration of theirs, `batch_size` says how many rows are computed at a time, dropouts do not drop, and batch
+    /// normalisations use their running statistics. They choose their steps themselves (of the optimiser they take `damping` and
+    /// `memory_size` alone) and never make the loss greater; the run ends when they find nothing better.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[non_exhaustive]
+    pub enum TrainingMethod {
+        /// Gradients of batches, and the optimiser.
+        #[default]
+        Backpropagation,
+        /// Newton's: second derivatives, damped until a step leads downwards (by the optimiser's `damping` at first). For up to
+        /// 2000 weights.
+        Newton,
+        /// Limited-memory BFGS with a line search (Nocedal, 1980), with the optimiser's `memory_size`.
+        QuasiNewton,
+        /// Conjugate gradients (Polak and Ribière, 1969) with a line search.
+        ConjugateGradient,
+        /// Damped least squares (Levenberg, 1944; Marquardt, 1963), for the mean squared error and up to 2000 weights.
+        LevenbergMarquardt,
+        /// An evolution strategy that adapts its deviation (Hansen and Ostermeier, 2001); no derivatives.
+        Evolutionary,
+        /// A swarm of 40 particles (Clerc and Kennedy, 2002); no derivatives.
+        ParticleSwarm,
+        /// A population of 50 with tournaments, blended crossover and mutation; no derivatives.
+        GeneticAlgorithm,
+        /// 50 steps at random an iteration, of which those upwards are taken ever more rarely; no derivatives.
+        SimulatedAnnealing,
     }
 }
 

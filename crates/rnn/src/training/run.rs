@@ -4,29 +4,23 @@ use std::{cell::RefCell, time::Instant};
 
 use ndarray::{Array2, s};
 use neurenix::{
-    data::{
-        HostArray,
-        random::{RandomStream, epoch_order},
-    },
+    data::{HostArray, random::RandomStream},
     nn::Parameter,
     optim::Optimizer,
     phynexus::{Tensor, tensor::Generator},
+    train::{self, Progress},
 };
 
 use super::{
     EarlyStopping, LearningRateScheduler, TrainingCallback, TrainingConfig, TrainingHistory, TrainingMethod,
     TrainingState,
     direction::Direction,
-    methods::Progress,
-    report::shown,
     search::Searching,
+    session::Session,
     shards::Shards,
-    step::{Batch, HALF, Stepper, lost},
+    step::{Batch, HALF, Stepper},
 };
-use crate::{
-    LossConfig, LossFunction, Network, NetworkError, OptimizerType, Result, convert,
-    network::{put, time},
-};
+use crate::{LossConfig, LossFunction, Network, NetworkError, OptimizerType, Result, convert, network::time};
 
 /// A training run that is about to begin.
 pub(crate) struct Run<'a> {
@@ -34,11 +28,11 @@ pub(crate) struct Run<'a> {
     pub(super) config: &'a TrainingConfig,
     pub(super) loss: LossConfig,
     optimizer: crate::Optimizer,
-    inputs: HostArray,
+    pub(super) inputs: HostArray,
     pub(super) targets: Array2<f64>,
     uploaded_targets: HostArray,
     pub(super) validation: Option<(Array2<f64>, Array2<f64>)>,
-    seed: u64,
+    pub(super) seed: u64,
     pub(super) shards: Option<Shards>,
 }
 
@@ -50,7 +44,8 @@ pub(super) struct Epoch {
     pub(super) mass: f64,
     pub(super) predictions: Vec<f64>,
     pub(super) order: Vec<usize>,
-    ended: bool,
+    /// Whether the run ends with it.
+    pub(super) ended: bool,
 }
 
 impl<'a> Run<'a> {
@@ -182,8 +177,8 @@ impl<'a> Run<'a> {
             TrainingMethod::Backpropagation => Direction::of(&self.optimizer, &trainable)?,
             _ => None,
         };
-        let mut optimizer = self.framework_optimizer(trainable.clone())?;
-        let mut scheduler = match &config.lr_schedule {
+        let optimizer = self.framework_optimizer(trainable.clone())?;
+        let scheduler = match &config.lr_schedule {
             Some(schedule) => {
                 let (rate, epochs) = (optimizer.learning_rate(), config.max_epochs);
                 Some(LearningRateScheduler::new(schedule.clone(), rate, epochs)?)
@@ -209,14 +204,13 @@ impl<'a> Run<'a> {
             direction: RefCell::new(direction),
             predicts: self.measures_outputs(),
         };
-        let mut searching =
+        let searching =
             Searching::new(config.method, &self.optimizer, self.seed, &stepper, trainable, || {
                 self.all_batches(&generator)
             })?;
         let patience = config.early_stopping_patience.unwrap_or(usize::MAX);
         let mut stopping = EarlyStopping::new(patience, config.early_stopping_min_delta);
-        let mut best: Option<(usize, f64, Vec<Tensor>)> = None;
-        let mut state = TrainingState {
+        let state = TrainingState {
             epoch: 0,
             batch: 0,
             history: TrainingHistory {
@@ -227,169 +221,44 @@ impl<'a> Run<'a> {
             current_lr: optimizer.learning_rate(),
             stop: false,
         };
-        if config.verbose {
-            let (rows, device) = (self.inputs.rows(), self.place());
-            println!("training {} parameters on {rows} rows, on {device}", state.history.parameter_count);
-        }
-        callbacks.iter_mut().for_each(|callback| callback.on_train_begin(config));
-        let mut stopped_early = false;
-        for epoch in 0..config.max_epochs {
-            let started = Instant::now();
-            (state.epoch, state.batch) = (epoch, 0);
-            callbacks.iter_mut().for_each(|callback| callback.on_epoch_begin(epoch, &state));
-            let mut done = match &mut searching {
-                Some(searching) => self.iteration(searching, &mut state, callbacks, begun)?,
-                None => {
-                    self.epoch(&stepper, &mut optimizer, scheduler.as_mut(), &mut state, callbacks, begun)?
-                }
-            };
-            let score = self.record(&mut done, &mut state.history)?;
-            if best.as_ref().is_none_or(|(_, least, _)| score < *least) && score.is_finite() {
-                let keep = config.early_stopping_patience.is_some();
-                let weights = network.named_state().into_iter().filter(|_| keep);
-                best = Some((epoch, score, weights.map(|(_, _, p)| p.tensor()).collect()));
-            }
-            if let Some(scheduler) = &mut scheduler {
-                scheduler.epoch(score);
-                optimizer.set_learning_rate(scheduler.get_lr())?;
-            }
-            let history = &mut state.history;
-            history.learning_rate.push(state.current_lr);
-            history.epoch_times.push(started.elapsed());
-            history.total_time = begun.elapsed();
-            history.steps =
-                searching.as_ref().map_or(optimizer.steps() as usize, |searching| searching.iterations);
-            history.best_epoch = best.as_ref().map(|(epoch, _, _)| *epoch);
-            history.best_val_loss =
-                best.as_ref().filter(|_| self.validation.is_some()).map(|(_, score, _)| *score);
-            state.current_lr = optimizer.learning_rate();
-            if config.verbose {
-                println!("{}", shown(epoch, config.max_epochs, history));
-            }
-            self.checkpoint(epoch, &state.history)?;
-            callbacks.iter_mut().for_each(|callback| callback.on_epoch_end(epoch, &mut state));
-            stopped_early = stopping.should_stop(score);
-            if stopped_early || state.stop || done.ended {
-                break;
-            }
-        }
-        if stopped_early && let Some((_, _, weights)) = best {
-            let parameters = network.named_state().into_iter().map(|(_, _, parameter)| parameter);
-            let values: Vec<(Parameter, Tensor)> = parameters
-                .zip(weights)
-                .map(|(parameter, value)| Ok((parameter, value.detach()?)))
-                .collect::<Result<_>>()?;
-            put(values)?;
-        }
-        network.set_training(false);
-        // Behind the last step there is no loss that would tell.
-        if !network.is_finite()? {
-            return Err(lost());
-        }
-        state.history.total_time = begun.elapsed();
-        callbacks.iter_mut().for_each(|callback| callback.on_train_end(&state));
-        Ok(state.history)
-    }
-
-    /// An iteration of a method that looks at all rows at once.
-    fn iteration(
-        &self,
-        searching: &mut Searching<'_>,
-        state: &mut TrainingState,
-        callbacks: &mut [&mut dyn TrainingCallback],
-        begun: Instant,
-    ) -> Result<Epoch> {
-        self.network.set_training(false);
-        callbacks.iter_mut().for_each(|callback| callback.on_batch_begin(0, state));
-        let (measured, progress) = searching.iterate(self.measures_outputs())?;
-        state.batch = 1;
-        callbacks.iter_mut().for_each(|callback| callback.on_batch_end(0, state));
-        Ok(Epoch {
-            loss_sum: measured.loss,
-            mass: 1.0,
-            predictions: measured.predictions,
-            order: (0..self.inputs.rows()).collect(),
-            ended: progress == Progress::Converged || self.is_late(begun),
-        })
-    }
-
-    fn is_late(&self, begun: Instant) -> bool {
-        self.config.max_training_time.is_some_and(|most| begun.elapsed() >= most)
-    }
-
-    /// One pass over the rows.
-    fn epoch(
-        &self,
-        stepper: &Stepper<'_>,
-        optimizer: &mut Optimizer,
-        mut scheduler: Option<&mut LearningRateScheduler>,
-        state: &mut TrainingState,
-        callbacks: &mut [&mut dyn TrainingCallback],
-        begun: Instant,
-    ) -> Result<Epoch> {
-        let config = self.config;
-        let count = self.inputs.rows();
-        let order = match config.shuffle {
-            true => epoch_order(self.seed, state.epoch as u64, count),
-            false => (0..count).collect(),
+        let mut session = Session {
+            run: self,
+            stepper: &stepper,
+            optimizer,
+            scheduler,
+            searching,
+            callbacks,
+            progress: Progress::default(),
+            state,
+            done: Epoch::default(),
+            random: RandomStream::new(self.seed, 0),
+            best: Vec::new(),
+            begun,
+            started: begun,
         };
-        let mut random = RandomStream::new(self.seed, state.epoch as u64 + 1);
-        let mut done = Epoch::default();
-        self.network.set_training(true);
-        if let Some(twin) = &stepper.twin {
-            twin.set_training(true);
-        }
-        let batches = self.batches(&order);
-        for group in batches.chunks(config.gradient_accumulation_steps) {
-            if let Some(scheduler) = &mut scheduler {
-                optimizer.set_learning_rate(scheduler.get_lr())?;
-            }
-            let mut uploaded = Vec::with_capacity(group.len());
-            for (place, rows) in group.iter().enumerate() {
-                let number = state.batch + place;
-                callbacks.iter_mut().for_each(|callback| callback.on_batch_begin(number, state));
-                uploaded.push(self.batch(rows, &mut random, stepper.generator)?);
-            }
-            let measured = match (&self.shards, uploaded.as_slice()) {
-                (Some(shards), [batch]) => {
-                    let clip = stepper.gradient_clip;
-                    shards.step(self.network, &self.loss, batch, clip, optimizer)?
-                }
-                _ => stepper.step(&uploaded, optimizer)?,
-            };
-            let mass: f64 = uploaded.iter().map(|batch| batch.mass).sum();
-            done.loss_sum += measured.loss * mass;
-            done.mass += mass;
-            done.predictions.extend(measured.predictions);
-            done.order.extend(group.iter().flat_map(|rows| rows.iter().copied()));
-            state.batch += group.len();
-            state.current_lr = optimizer.learning_rate();
-            if let Some(scheduler) = &mut scheduler {
-                scheduler.step();
-            }
-            let batch = state.batch - 1;
-            callbacks.iter_mut().for_each(|callback| callback.on_batch_end(batch, state));
-            done.ended = self.is_late(begun);
-            if done.ended {
-                break;
-            }
-        }
-        Ok(done)
+        session.begin();
+        train::run(&mut session, config.max_epochs, config.gradient_accumulation_steps, &mut stopping)?;
+        session.finish(stopping.is_over())
     }
 
     /// Rows in batches. Where one row alone is not enough to train on, a last one joins the batch before.
-    fn batches<'b>(&self, order: &'b [usize]) -> Vec<&'b [usize]> {
+    pub(super) fn batches(&self, order: &[usize]) -> Vec<Vec<usize>> {
         let size = self.config.batch_size;
-        let mut batches: Vec<&[usize]> = order.chunks(size).collect();
+        let mut batches: Vec<Vec<usize>> = order.chunks(size).map(<[usize]>::to_vec).collect();
         if order.len() > size && order.len() % size == 1 && self.network.needs_rows() {
             batches.truncate(batches.len() - 2);
-            batches.push(&order[order.len() - 1 - size..]);
+            batches.push(order[order.len() - 1 - size..].to_vec());
         }
         batches
     }
 
     /// Rows on the device, changed as the configuration says.
-    fn batch(&self, rows: &[usize], random: &mut RandomStream, generator: &Generator) -> Result<Batch> {
+    pub(super) fn batch(
+        &self,
+        rows: &[usize],
+        random: &mut RandomStream,
+        generator: &Generator,
+    ) -> Result<Batch> {
         let device = self.network.engine_device();
         let upload = |array: &HostArray| -> Result<Tensor> {
             let part = array.take_rows(rows)?;

@@ -1,5 +1,8 @@
 //! How the learning rate changes.
 
+use std::f64::consts::PI;
+
+use neurenix::optim::{Schedule, half_cosine, one_cycle};
 use serde::{Deserialize, Serialize};
 
 use crate::{NetworkError, Result, error::within};
@@ -181,19 +184,16 @@ impl LearningRateScheduler {
             return self.rate;
         }
         self.done += 1;
-        let LearningRateSchedule::ReduceOnPlateau { factor, patience, min_lr } = self.schedule else {
-            self.rate = self.at(self.done);
-            return self.rate;
-        };
+        self.waited += 1;
         if loss < self.best {
             (self.best, self.waited) = (loss, 0);
-            return self.rate;
         }
-        self.waited += 1;
-        if self.waited > patience {
-            self.rate = (self.rate * factor).max(min_lr).min(self.rate);
-            self.waited = 0;
-        }
+        self.rate = match self.schedule {
+            LearningRateSchedule::ReduceOnPlateau { factor, patience, min_lr } => {
+                Schedule::Plateau { factor, patience, minimum: min_lr }.after_epoch(self.rate, self.waited)
+            }
+            _ => self.at(self.done),
+        };
         self.rate
     }
 
@@ -208,16 +208,15 @@ impl LearningRateScheduler {
     /// The rate after so many epochs or steps.
     fn at(&self, done: usize) -> f64 {
         let n = done as f64;
-        let cosine = |from: f64, to: f64, share: f64| {
-            to + (from - to) * 0.5 * (1.0 + (std::f64::consts::PI * share).cos())
+        let step = |epochs: usize, factor: f64| {
+            let schedule = Schedule::Step { initial: self.initial, epochs: epochs as u64, factor };
+            schedule.at_step(done as u64, 1, self.epochs as u64).unwrap_or(self.rate)
         };
         match &self.schedule {
-            LearningRateSchedule::StepDecay { step_size, gamma } => {
-                self.initial * gamma.powf((done / step_size) as f64)
-            }
-            LearningRateSchedule::ExponentialDecay { gamma } => self.initial * gamma.powf(n),
+            LearningRateSchedule::StepDecay { step_size, gamma } => step(*step_size, *gamma),
+            LearningRateSchedule::ExponentialDecay { gamma } => step(1, *gamma),
             LearningRateSchedule::CosineAnnealing { t_max, eta_min } => {
-                cosine(self.initial, *eta_min, n / *t_max as f64)
+                half_cosine(self.initial, *eta_min, PI * (n / *t_max as f64))
             }
             LearningRateSchedule::ReduceOnPlateau { .. } => self.rate,
             LearningRateSchedule::PolynomialDecay { power, end_lr } => {
@@ -234,19 +233,10 @@ impl LearningRateScheduler {
             LearningRateSchedule::OneCycleLR { max_lr, total_steps, pct_start, anneal_strategy } => {
                 let last = total_steps.saturating_sub(1) as f64;
                 let top = (pct_start * *total_steps as f64 - 1.0).max(0.0);
-                let at = n.min(last);
-                let (from, to, share) = match at < top {
-                    true => (max_lr / 25.0, *max_lr, at / top),
-                    false => (
-                        *max_lr,
-                        max_lr / 25.0 / 1e4,
-                        if last > top { (at - top) / (last - top) } else { 0.0 },
-                    ),
-                };
-                match anneal_strategy.as_str() {
+                one_cycle(*max_lr, top, last, n.min(last), |from, to, share| match anneal_strategy.as_str() {
                     "linear" => from + (to - from) * share,
-                    _ => cosine(from, to, share),
-                }
+                    _ => half_cosine(from, to, PI * share),
+                })
             }
         }
     }

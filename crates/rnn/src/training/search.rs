@@ -14,8 +14,6 @@ pub(super) struct Searching<'a> {
     objective: NetworkObjective<'a>,
     search: Box<dyn Search>,
     place: Place,
-    /// Iterations so far.
-    pub(super) iterations: usize,
 }
 
 impl<'a> Searching<'a> {
@@ -43,11 +41,12 @@ impl<'a> Searching<'a> {
             let message = "the loss over all rows is not finite at the beginning: scale the data, or begin with smaller weights";
             return Err(NetworkError::numerical(message));
         }
-        Ok(Some(Searching { objective, search, place: Place { weights, value }, iterations: 0 }))
+        Ok(Some(Searching { objective, search, place: Place { weights, value } }))
     }
 
-    /// An iteration, and what the network measures after it. If it fails, the weights are as they were.
-    pub(super) fn iterate(&mut self, predictions: bool) -> Result<(Measured, Progress)> {
+    /// An iteration: what the network measures after it, and whether it was the last. If it fails, the weights are as they
+    /// were.
+    pub(super) fn iterate(&mut self, predictions: bool) -> Result<(Measured, bool)> {
         let before = self.place.weights.clone();
         let progress = self.search.iterate(&mut self.objective, &mut self.place);
         let progress = match progress {
@@ -58,7 +57,6 @@ impl<'a> Searching<'a> {
             }
         };
         self.objective.put(&self.place.weights)?;
-        self.iterations += 1;
-        Ok((self.objective.measure(predictions)?, progress))
+        Ok((self.objective.measure(predictions)?, progress == Progress::Converged))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
+use clap::{ValueEnum, builder::PossibleValuesParser};
 use neurenix::{
     Error, Result,
     optim::{Rule, Schedule},
@@ -25,20 +25,6 @@ pub(in crate::commands) enum Source {
     Cifar10,
     /// A table of numbers, with or without a header: --path, --label
     Csv,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(in crate::commands) enum OptimizerName {
-    Sgd,
-    Adam,
-    Adamw,
-    Nadam,
-    Radam,
-    Rmsprop,
-    Adagrad,
-    Adadelta,
-    Lion,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -98,8 +84,8 @@ pub(in crate::commands) struct Settings {
     #[arg(long, default_value_t = 2e-3, allow_negative_numbers = true)]
     pub(in crate::commands) learning_rate: f64,
     /// The optimiser
-    #[arg(long, value_enum, default_value = "adamw")]
-    pub(in crate::commands) optimizer: OptimizerName,
+    #[arg(long, value_parser = PossibleValuesParser::new(Rule::NAMES), default_value = "adamw")]
+    pub(in crate::commands) optimizer: String,
     /// Weight decay
     #[arg(long, default_value_t = 0.01, allow_negative_numbers = true)]
     pub(in crate::commands) weight_decay: f64,
@@ -231,17 +217,17 @@ impl Settings {
         }
     }
 
-    pub(super) fn rule(&self) -> Rule {
-        match self.optimizer {
-            OptimizerName::Sgd => Rule::nesterov(0.9),
-            OptimizerName::Adam => Rule::adam(),
-            OptimizerName::Adamw => Rule::adamw(),
-            OptimizerName::Nadam => Rule::nadam(),
-            OptimizerName::Radam => Rule::radam(),
-            OptimizerName::Rmsprop => Rule::rmsprop(),
-            OptimizerName::Adagrad => Rule::adagrad(),
-            OptimizerName::Adadelta => Rule::adadelta(),
-            OptimizerName::Lion => Rule::lion(),
+    /// # Errors
+    /// If there is no such rule; the command line takes no such name.
+    pub(super) fn rule(&self) -> Result<Rule> {
+        match self.optimizer.as_str() {
+            "sgd" => Ok(Rule::nesterov(0.9)),
+            name => Rule::named(name).ok_or_else(|| {
+                Error::data(
+                    "--optimizer",
+                    format!("there is no optimizer {name:?}: use one of {:?}", Rule::NAMES),
+                )
+            }),
         }
     }
 

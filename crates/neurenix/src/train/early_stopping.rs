@@ -5,8 +5,8 @@
 pub struct EarlyStopping {
     patience: usize,
     min_delta: f64,
-    best: f64,
-    waited: usize,
+    pub(super) best: f64,
+    pub(super) waited: usize,
 }
 
 impl EarlyStopping {
@@ -23,6 +23,11 @@ impl EarlyStopping {
             return false;
         }
         self.waited += 1;
+        self.is_over()
+    }
+
+    /// True if it is time to stop.
+    pub fn is_over(&self) -> bool {
         self.waited >= self.patience.max(1)
     }
 

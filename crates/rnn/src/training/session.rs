@@ -1,0 +1,185 @@
+//! What a run does at each point of the framework's training loop.
+
+use std::time::Instant;
+
+use neurenix::{
+    data::random::{RandomStream, epoch_order},
+    nn::Parameter,
+    optim::Optimizer,
+    phynexus::Tensor,
+    train::{After, EpochBatches, Hooks, Progress},
+};
+
+use super::{
+    LearningRateScheduler, TrainingCallback, TrainingHistory, TrainingState,
+    report::shown,
+    run::{Epoch, Run},
+    search::Searching,
+    step::{Stepper, lost},
+};
+use crate::{NetworkError, Result, network::put};
+
+/// A run under way.
+pub(super) struct Session<'a, 'c, 'd> {
+    pub(super) run: &'a Run<'a>,
+    pub(super) stepper: &'a Stepper<'a>,
+    pub(super) optimizer: Optimizer,
+    pub(super) scheduler: Option<LearningRateScheduler>,
+    /// Of a method that looks at all rows at once: an iteration is a step, and an epoch.
+    pub(super) searching: Option<Searching<'a>>,
+    pub(super) callbacks: &'c mut [&'d mut dyn TrainingCallback],
+    pub(super) progress: Progress,
+    pub(super) state: TrainingState,
+    /// The epoch under way.
+    pub(super) done: Epoch,
+    /// The random numbers of its augmentation.
+    pub(super) random: RandomStream,
+    /// Weights and running statistics of the best epoch, with early stopping.
+    pub(super) best: Vec<Tensor>,
+    /// When the run began.
+    pub(super) begun: Instant,
+    /// When the epoch began.
+    pub(super) started: Instant,
+}
+
+impl Session<'_, '_, '_> {
+    fn tell(&mut self, of: impl Fn(&mut dyn TrainingCallback, &mut TrainingState)) {
+        self.callbacks.iter_mut().for_each(|callback| of(*callback, &mut self.state));
+    }
+
+    /// Tells that the run begins.
+    pub(super) fn begin(&mut self) {
+        let Run { network, config, .. } = *self.run;
+        if config.verbose {
+            let (rows, device) = (self.run.inputs.rows(), self.run.place());
+            println!("training {} parameters on {rows} rows, on {device}", network.parameter_count());
+        }
+        self.tell(|callback, _| callback.on_train_begin(config));
+    }
+
+    /// Ends the run: with the weights of the best epoch, if it stopped early.
+    pub(super) fn finish(mut self, stopped_early: bool) -> Result<TrainingHistory> {
+        let network = self.run.network;
+        if stopped_early {
+            let parameters = network.named_state().into_iter().map(|(_, _, parameter)| parameter);
+            let values: Vec<(Parameter, Tensor)> = parameters
+                .zip(&self.best)
+                .map(|(parameter, value)| Ok((parameter, value.detach()?)))
+                .collect::<Result<_>>()?;
+            put(values)?;
+        }
+        network.set_training(false);
+        // After the last step there is no loss that would tell.
+        if !network.is_finite()? {
+            return Err(lost());
+        }
+        self.state.history.total_time = self.begun.elapsed();
+        self.tell(|callback, state| callback.on_train_end(state));
+        Ok(self.state.history)
+    }
+}
+
+impl Hooks for Session<'_, '_, '_> {
+    type Error = NetworkError;
+    type Batch = Vec<usize>;
+
+    fn progress(&mut self) -> &mut Progress {
+        &mut self.progress
+    }
+
+    fn begin_epoch(&mut self) -> Result<EpochBatches<Self>> {
+        let (run, epoch) = (self.run, self.progress.epochs_done);
+        self.started = Instant::now();
+        (self.state.epoch, self.state.batch) = (epoch, 0);
+        self.tell(|callback, state| callback.on_epoch_begin(epoch, state));
+        self.done = Epoch::default();
+        self.random = RandomStream::new(run.seed, epoch as u64 + 1);
+        run.network.set_training(self.searching.is_none());
+        if let Some(twin) = &self.stepper.twin {
+            twin.set_training(true);
+        }
+        let rows = run.inputs.rows();
+        let batches = match (&self.searching, run.config.shuffle) {
+            (Some(_), _) => vec![(0..rows).collect()],
+            (None, true) => run.batches(&epoch_order(run.seed, epoch as u64, rows)),
+            (None, false) => run.batches(&(0..rows).collect::<Vec<_>>()),
+        };
+        Ok(Box::new(batches.into_iter().map(Ok)))
+    }
+
+    fn step(&mut self, batches: Vec<Vec<usize>>) -> Result<()> {
+        if let Some(scheduler) = &self.scheduler {
+            self.optimizer.set_learning_rate(scheduler.get_lr())?;
+        }
+        let mut uploaded = Vec::with_capacity(batches.len());
+        for (place, rows) in batches.iter().enumerate() {
+            let number = self.state.batch + place;
+            self.tell(|callback, state| callback.on_batch_begin(number, state));
+            if self.searching.is_none() {
+                uploaded.push(self.run.batch(rows, &mut self.random, self.stepper.generator)?);
+            }
+        }
+        let mut mass: f64 = uploaded.iter().map(|batch| batch.mass).sum();
+        let measured = match (&mut self.searching, &self.run.shards, uploaded.as_slice()) {
+            (Some(searching), _, _) => {
+                let (measured, is_over) = searching.iterate(self.stepper.predicts)?;
+                (mass, self.done.ended) = (1.0, is_over);
+                measured
+            }
+            (None, Some(shards), [batch]) => {
+                let (network, clip) = (self.run.network, self.stepper.gradient_clip);
+                shards.step(network, &self.run.loss, batch, clip, &mut self.optimizer)?
+            }
+            _ => self.stepper.step(&uploaded, &mut self.optimizer)?,
+        };
+        self.done.loss_sum += measured.loss * mass;
+        self.done.mass += mass;
+        self.done.predictions.extend(measured.predictions);
+        self.done.order.extend(batches.into_iter().flatten());
+        Ok(())
+    }
+
+    fn after_step(&mut self) -> Result<After> {
+        self.state.batch = self.progress.batches_done;
+        self.state.current_lr = self.optimizer.learning_rate();
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.step();
+        }
+        let batch = self.state.batch - 1;
+        self.tell(|callback, state| callback.on_batch_end(batch, state));
+        self.done.ended |= self.run.config.max_training_time.is_some_and(|most| self.begun.elapsed() >= most);
+        Ok(if self.done.ended { After::EndOfEpoch } else { After::Next })
+    }
+
+    fn end_epoch(&mut self) -> Result<f64> {
+        let score = self.run.record(&mut self.done, &mut self.state.history)?;
+        if let Some(scheduler) = &mut self.scheduler {
+            self.optimizer.set_learning_rate(scheduler.epoch(score))?;
+        }
+        Ok(score)
+    }
+
+    fn after_epoch(&mut self, is_best: bool) -> Result<bool> {
+        let (config, epoch) = (self.run.config, self.progress.epochs_done - 1);
+        let history = &mut self.state.history;
+        if is_best {
+            history.best_epoch = Some(epoch);
+            history.best_val_loss = self.progress.best.filter(|_| self.run.validation.is_some());
+        }
+        if is_best && config.early_stopping_patience.is_some() {
+            let state = self.run.network.named_state().into_iter();
+            self.best = state.map(|(_, _, parameter)| parameter.tensor()).collect();
+        }
+        history.learning_rate.push(self.state.current_lr);
+        history.epoch_times.push(self.started.elapsed());
+        history.total_time = self.begun.elapsed();
+        history.steps = self.progress.steps as usize;
+        if config.verbose {
+            println!("{}", shown(epoch, config.max_epochs, history));
+        }
+        self.state.current_lr = self.optimizer.learning_rate();
+        self.run.checkpoint(epoch, &self.state.history)?;
+        self.tell(|callback, state| callback.on_epoch_end(epoch, state));
+        Ok(!(self.state.stop || self.done.ended))
+    }
+}
