@@ -231,7 +231,6 @@ fn copied(tensor: &Tensor) -> Result<Tensor> {
 /// Copies strided elements from a device's memory into a new tensor on it.
 ///
 /// # Safety
-///
 /// The elements must stay valid until the copy is done.
 unsafe fn taken(
     exchange: &dyn Exchange,

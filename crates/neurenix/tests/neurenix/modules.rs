@@ -125,7 +125,7 @@ fn states_that_do_not_fit_change_nothing() -> Result<()> {
     state.insert("bias".into(), ones(&[3])?);
     state.insert("extra".into(), ones(&[1])?);
     let text = net.load_state(&state).err().map(|e| e.to_string()).unwrap_or_default();
-    assert!(text.contains("bias has shape [3]") && text.contains("extra is not a part"), "{text}");
+    assert!(text.contains("bias has shape [3]") && text.contains("extra is not part"), "{text}");
     assert_eq!(net.weight().tensor().to_vec::<f32>()?, before);
     assert!(net.weight().set(ones(&[3, 2])?).is_err());
     Ok(())
@@ -254,10 +254,10 @@ fn names_of_parts_must_differ() -> Result<()> {
         Ok(net.forward(&ones(&[2, 3])?).err().map(|e| e.to_string()).unwrap_or_default())
     };
     let twice = Sequential::new().with_named("a", linear()?).with(linear()?).with_named("a", linear()?);
-    assert!(text(twice)?.contains("\"a\" is the name of two parts"));
+    assert!(text(twice)?.contains("\"a\" is used as the name of two modules"));
     // A position is a name too.
     assert!(text(Sequential::new().with_named("1", linear()?).with(linear()?))?.contains("two parts"));
-    assert!(text(Sequential::new().with_named("a.b", linear()?))?.contains("has no dot"));
+    assert!(text(Sequential::new().with_named("a.b", linear()?))?.contains("contain a dot"));
     assert!(text(Sequential::new().with_named("", linear()?))?.contains("not empty"));
     assert_eq!(text(Sequential::new().with_named("a", linear()?).with(linear()?))?, "");
     Ok(())

@@ -22,7 +22,6 @@ use crate::{
 /// The shape and strides of an array.
 ///
 /// # Safety
-///
 /// The array must be valid by DLPack's rules.
 unsafe fn extents(array: &Array) -> Result<(Vec<usize>, Vec<isize>)> {
     let rank = usize::try_from(array.ndim).map_err(|_| runtime_error("from_dlpack: a negative rank"))?;
@@ -47,7 +46,6 @@ unsafe fn extents(array: &Array) -> Result<(Vec<usize>, Vec<isize>)> {
 /// The elements of an array on the CPU in row-major order.
 ///
 /// # Safety
-///
 /// Elements of `size` bytes with this shape and these strides must be readable from `address`.
 unsafe fn gathered(address: usize, shape: &[usize], strides: &[isize], size: usize) -> Result<Vec<u8>> {
     let Some(length) = checked_element_count(shape).and_then(|count| count.checked_mul(size)) else {
@@ -84,7 +82,6 @@ unsafe fn gathered(address: usize, shape: &[usize], strides: &[isize], size: usi
 /// The array in a capsule.
 ///
 /// # Safety
-///
 /// The reference must not outlive the capsule.
 unsafe fn array_in<'a>(capsule: &'a Bound<'_, PyCapsule>) -> Result<&'a Array> {
     let pointer = capsule.as_ptr();
