@@ -1,4 +1,4 @@
-//! The order in which values were made, and gradients.
+//! Topological order of values, and gradients.
 
 use std::{
     marker::PhantomData,
@@ -10,34 +10,34 @@ use pyo3::{prelude::*, sync::MutexExt};
 
 use crate::{graph::Kind, launch, object::Held, value::Value};
 
-/// The number of walks so far: each marks the values that it visits with its own. Holding it is the right to add to
-/// gradients.
+/// The number of walks so far. Each walk marks the values that it visits with its number. Holding the lock gives the
+/// right to add to gradients.
 static WALKS: Mutex<u64> = Mutex::new(0);
 
-/// Whose turn it is to differentiate on GPUs: a launch reads gradients before it and stores them after it, so that two at a
-/// time would lose some.
+/// Serializes differentiation on GPUs: a launch reads gradients before it runs and stores them afterwards, so
+/// concurrent launches would lose updates.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The right to mark and link values, and the number of who has it.
+/// The right to mark and link values, with the number of the walk.
 pub(crate) struct Walk(u64);
 
-/// Runs a function as a new walk, while no other one walks.
+/// Runs a function as a new walk, with exclusive access.
 pub(crate) fn walking<R>(py: Python<'_>, function: impl FnOnce(&Walk) -> R) -> R {
     let mut walks = WALKS.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner);
     *walks += 1;
     function(&Walk(*walks))
 }
 
-/// Values, each before its operands: an iterator along their links, which are the walk's.
+/// An iterator over values, each before its operands. It follows the links, which belong to the walk.
 pub(crate) struct Order<'a, 'w> {
     next: *mut Value,
-    /// Whether some of it came from another device.
+    /// Whether any of the values came from another device.
     pub(crate) moved: bool,
     values: PhantomData<(&'a Value, &'w Walk)>,
 }
 
 impl<'a> Order<'a, '_> {
-    /// As a list, operands first.
+    /// Collects the values in a list, operands first.
     pub(crate) fn operands_first(self) -> Vec<&'a Value> {
         let mut values: Vec<&Value> = self.collect();
         values.reverse();
@@ -50,18 +50,18 @@ impl<'a> Iterator for Order<'a, '_> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a Value> {
-        // SAFETY: null, or a value that `order` found, of those that `root` keeps alive. No other walk changes the links.
+        // SAFETY: null, or a value that `order` found and `root` keeps alive. No other walk changes the links.
         let value = unsafe { self.next.as_ref() }?;
         self.next = value.link.load(Relaxed).cast();
         Some(value)
     }
 }
 
-/// What `root` was made from and itself, as far as `wanted`: results, or only those that are still to be computed. Operands
-/// are reached through wanted values only.
+/// The order of `root` and the values that it depends on, limited to `wanted` ones: all results, or only pending
+/// values. Operands of unwanted values are not visited.
 ///
-/// Values link to where the walk came from, and once all their operands are in the order, to the value before them in it. So
-/// it needs no memory, and a chain may be long.
+/// A value links to the value from which the walk reached it and, once all its operands are in the order, to the value
+/// before it in the order. The walk therefore allocates no memory and handles chains of any length.
 pub(crate) fn order<'a, 'w>(
     root: &'a Value,
     walk: &'w Walk,
@@ -89,7 +89,7 @@ pub(crate) fn order<'a, 'w>(
         let from: *mut Value = value.link.load(Relaxed).cast();
         value.link.store(order.next.cast(), Relaxed);
         order.next = pointer(value);
-        // SAFETY: null, or a value from which the walk came, which `root` keeps alive.
+        // SAFETY: null, or a value that the walk came from, which `root` keeps alive.
         match unsafe { from.as_ref() } {
             Some(from) => value = from,
             None => return order,
@@ -97,7 +97,7 @@ pub(crate) fn order<'a, 'w>(
     }
 }
 
-/// Adds to the gradient of every value that `root` was made from.
+/// Adds to the gradient of every value that `root` depends on.
 pub(crate) fn run(root: &Bound<'_, Value>) -> PyResult<()> {
     let (py, value) = (root.py(), root.get());
     let elsewhere = walking(py, |walk| {

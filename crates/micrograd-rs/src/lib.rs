@@ -1,16 +1,16 @@
-//! The native part of the package `micrograd_rs`: scalars that are differentiated, and networks of them.
+//! The native part of the package `micrograd_rs`: differentiable scalars and networks of them.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `device` | the class `Device` |
-//! | `graph` | how a value was made: its rules forward and backward |
-//! | `value` | what a value is, and what operators and methods do |
-//! | `object` | the objects that hold values, and their class: making, freeing, dropping long chains |
-//! | `slots` | what that class tells Python of its operators, methods and attributes |
-//! | `backward` | the order of values, and gradients |
-//! | `launch` | expressions on a GPU: one launch each |
+//! | `graph` | the operations of values: forward and backward rules |
+//! | `value` | values, their operators and methods |
+//! | `object` | the Python objects of values: allocation, deallocation, dropping long chains |
+//! | `slots` | the class's operators, methods and attributes as Python calls them |
+//! | `backward` | topological order and gradients |
+//! | `launch` | expressions on a GPU, one launch each |
 //! | `network` | `Neuron`, `Layer`, `MLP` |
-//! | `host` | what the extension module does for them |
+//! | `host` | services of the extension module |
 
 mod backward;
 mod device;
@@ -26,15 +26,15 @@ pub use host::{Host, Work};
 pub use object::is_held_elsewhere;
 use pyo3::{PyTypeInfo, prelude::*};
 
-/// What `__reduce__` gives: the class's `_restored`, which pickles and copies call, and its arguments.
+/// The result of `__reduce__`: the class's `_restored`, which pickles and copies call, and its arguments.
 type Reduced<'py, A> = PyResult<(Bound<'py, PyAny>, A)>;
 
 fn reduced<'py, T: PyTypeInfo, A>(py: Python<'py>, arguments: A) -> Reduced<'py, A> {
     Ok((py.get_type::<T>().getattr("_restored")?, arguments))
 }
 
-/// Adds the module `micrograd` to the extension module `_engine`, whose own classes have some of the same names. Fails if
-/// Python does, which makes the module and the classes.
+/// Adds the module `micrograd` to the extension module `_engine`, which has classes of the same names. Fails if Python
+/// cannot create the module or the classes.
 pub fn register(engine: &Bound<'_, PyModule>, host: Host) -> PyResult<()> {
     host::begin(host);
     let module = PyModule::new(engine.py(), "micrograd")?;
