@@ -384,7 +384,7 @@ unsafe extern "C" fn restored(_: Pointer, positional: Pointer) -> Pointer {
 const DOC: &CStr = c"Value(data, device=None)
 --
 
-A number on a device, whose gradient can be found.
+A number on a device, with automatic differentiation.
 
 >>> from micrograd_rs import Value
 >>> a, b = Value(2.0), Value(-3.0)
@@ -393,7 +393,7 @@ A number on a device, whose gradient can be found.
 >>> c.data, a.grad, b.grad
 (-2.0, 1.0, 2.0)
 
-``==`` and ``hash`` are those of the object, so that values can be kept in sets; ``<`` and its kin compare numbers.";
+``==`` and ``hash`` use object identity, so values can be kept in sets. ``<``, ``<=``, ``>`` and ``>=`` compare numbers.";
 
 /// The slots of the class, except the deallocator.
 pub(crate) fn all() -> Vec<ffi::PyType_Slot> {
