@@ -1,4 +1,4 @@
-//! Arguments as Python's users give them: axes, shapes, numbers.
+//! Conversion of Python arguments: axes, shapes, numbers.
 
 use phynexus::{DType, Scalar, Tensor};
 use pyo3::{
@@ -13,26 +13,26 @@ use crate::{
     place::PyTensor,
 };
 
-/// What an object is, for messages: its type's name.
+/// The name of an object's type, for error messages.
 pub(crate) fn kind(object: &Bound<'_, PyAny>) -> String {
     let name = object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
     if name == "complex" { "a complex number".to_owned() } else { name }
 }
 
-/// Axes: ``None`` for all, a number, or several.
+/// A ``dim`` argument: ``None`` (all axes), one axis, or several.
 #[derive(Default)]
 pub(crate) enum Axes {
-    /// All axes, since none was named.
+    /// ``None``: all axes.
     #[default]
     All,
     /// One axis.
     One(i64),
-    /// These axes; perhaps none at all.
+    /// A list or tuple of axes, possibly empty.
     Several(SmallVec<[i64; 4]>),
 }
 
 impl Axes {
-    /// These, or those given by NumPy's name.
+    /// Combines PyTorch's ``dim`` with NumPy's ``axis``; an error if both are given.
     pub(crate) fn or(self, axis: Option<Axes>) -> Result<Axes> {
         match (self, axis) {
             (dim, None) => Ok(dim),
@@ -41,7 +41,8 @@ impl Axes {
         }
     }
 
-    /// For the engine, which takes an empty list for all; `None` if there is nothing to do.
+    /// The axes as the engine takes them, where an empty list means all axes. `None` if the caller passed an empty
+    /// tuple.
     pub(crate) fn list(&self) -> Option<SmallVec<[i64; 4]>> {
         match self {
             Axes::All => Some(SmallVec::new()),
@@ -52,9 +53,9 @@ impl Axes {
     }
 }
 
-const BOTH: &str = "dim and axis are names of one argument: give one of them";
+const BOTH: &str = "dim and axis are two names of the same argument: give only one";
 
-/// An argument that has two names.
+/// The value of an argument with two names; an error if both are given.
 pub(crate) fn one_of<T>(dim: Option<T>, axis: Option<T>) -> Result<Option<T>> {
     match (dim, axis) {
         (Some(_), Some(_)) => Err(type_error(BOTH)),
@@ -71,21 +72,22 @@ impl<'py> FromPyObject<'_, 'py> for Axes {
         if let Ok(axis) = object.extract::<i64>() {
             return Ok(Axes::One(axis));
         }
-        // All its elements would be in the message.
+        // The generic message below would print every element.
         if object.is_instance_of::<PyTensor>() {
             return Err(type_error(
-                "a tensor is not an axis: give a whole number or a tuple of them; of two tensors there are maximum() and minimum()",
+                "expected an axis (an integer or a tuple of integers), got a tensor: \
+                 to compare two tensors use maximum() or minimum()",
             )
             .into());
         }
         let axes = several(&object, MOST)?.ok_or_else(|| {
-            type_error(format!("expected an axis (a whole number or a tuple of them), got {}", kind(&object)))
+            type_error(format!("expected an axis (an integer or a tuple of integers), got {}", kind(&object)))
         })?;
         Ok(Axes::Several(axes.into()))
     }
 }
 
-/// An argument that may be left out, which is another thing than `None`.
+/// An optional argument for which an explicit `None` differs from a missing argument.
 pub(crate) struct Given<'py>(pub(crate) Option<Bound<'py, PyAny>>);
 
 impl<'py> FromPyObject<'_, 'py> for Given<'py> {
@@ -95,7 +97,7 @@ impl<'py> FromPyObject<'_, 'py> for Given<'py> {
     }
 }
 
-/// A size or several, as ``3`` or ``(2, 3)``.
+/// A shape: one size or several, such as ``3`` or ``(2, 3)``.
 pub(crate) struct Shape(pub(crate) Vec<usize>);
 
 impl<'py> FromPyObject<'_, 'py> for Shape {
@@ -106,29 +108,29 @@ impl<'py> FromPyObject<'_, 'py> for Shape {
     }
 }
 
-/// A size that is not negative.
+/// Converts a size; negative sizes are an error.
 pub(crate) fn size(size: i64) -> Result<usize> {
-    usize::try_from(size).map_err(|_| value_error(format!("a size of {size}: sizes are not negative")))
+    usize::try_from(size).map_err(|_| value_error(format!("expected a size of at least 0, got {size}")))
 }
 
-/// A number of things: a size, steps, threads.
+/// A non-negative count, such as a size, a number of steps or of threads.
 #[derive(Clone, Copy)]
 pub(crate) struct Count(pub(crate) usize);
 
 impl<'py> FromPyObject<'_, 'py> for Count {
     type Error = PyErr;
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Count> {
-        let wrong = || value_error(format!("expected a whole number of at least 0, got {}", &*object));
+        let wrong = || value_error(format!("expected an integer of at least 0, got {}", &*object));
         match object.extract::<i64>() {
             Ok(number) => Ok(Count(usize::try_from(number).map_err(|_| wrong())?)),
-            // More than any machine has.
+            // An integer beyond 64 bits.
             Err(_) if object.is_instance_of::<PyInt>() => Err(wrong().into()),
             Err(error) => Err(error),
         }
     }
 }
 
-/// The seed of a generator: 64 bits. A negative one counts from 2^64, as PyTorch's.
+/// A 64-bit seed. Negative seeds wrap modulo 2^64, as in PyTorch.
 #[derive(Clone, Copy)]
 pub(crate) struct Seed(pub(crate) u64);
 
@@ -142,7 +144,7 @@ impl<'py> FromPyObject<'_, 'py> for Seed {
     }
 }
 
-/// An error if a whole number does not fit a dtype, rather than another number.
+/// Fails if an integer does not fit into an integer dtype.
 pub(crate) fn fits(scalar: Scalar, dtype: DType) -> Result<()> {
     let whole = |scalar: Scalar| match scalar {
         Scalar::UInt(number) => i128::from(number),
@@ -155,11 +157,11 @@ pub(crate) fn fits(scalar: Scalar, dtype: DType) -> Result<()> {
     if fits { Ok(()) } else { Err(value_error(format!("{scalar} does not fit into {dtype}"))) }
 }
 
-/// The most numbers of a shape or of axes: two borders for each dimension.
+/// The most numbers in a shape, an axis list or a padding list (two widths per dimension).
 const MOST: usize = 2 * phynexus::shape::MAX_RANK;
 
-/// The whole numbers of a sequence, at most so many; nothing if it is none of whole numbers. What it says of its length is not
-/// trusted, and it may have no end.
+/// The integers of a sequence of at most `most` elements; `None` if the object is not a sequence of integers. Its
+/// ``__len__`` is not trusted, and iteration may not end.
 fn several(object: &Bound<'_, PyAny>, most: usize) -> Result<Option<Vec<i64>>> {
     if !object.hasattr("__getitem__")? || object.is_instance_of::<PyDict>() {
         return Ok(None);
@@ -169,31 +171,28 @@ fn several(object: &Bound<'_, PyAny>, most: usize) -> Result<Option<Vec<i64>>> {
         let Ok(number) = item?.extract() else { return Ok(None) };
         if numbers.len() == most {
             let kind = object.get_type().name()?;
-            return Err(value_error(format!(
-                "a {kind} of more than {most} numbers: at most {most} are expected"
-            )));
+            return Err(value_error(format!("expected at most {most} numbers, got a {kind} with more")));
         }
         numbers.push(number);
     }
     Ok(Some(numbers))
 }
 
-/// Whole numbers given as one, or as a list or tuple of at most so many.
+/// Integers given as one integer, or as a list or tuple of at most `most`.
 pub(crate) fn whole_numbers_up_to(object: &Bound<'_, PyAny>, most: usize) -> Result<Vec<i64>> {
     if let Ok(one) = object.extract::<i64>() {
         return Ok(vec![one]);
     }
-    several(object, most)?.ok_or_else(|| {
-        type_error(format!("expected whole numbers, such as 3 or (2, 3), got {}", kind(object)))
-    })
+    several(object, most)?
+        .ok_or_else(|| type_error(format!("expected integers, such as 3 or (2, 3), got {}", kind(object))))
 }
 
-/// Whole numbers of a shape or of axes, given as one, or as a list or tuple.
+/// Integers of a shape or axis list, given as one integer or as a list or tuple.
 pub(crate) fn whole_numbers(object: &Bound<'_, PyAny>) -> Result<Vec<i64>> {
     whole_numbers_up_to(object, MOST)
 }
 
-/// Whole numbers given one by one or as one list: ``reshape(2, 3)`` and ``reshape((2, 3))``.
+/// Integers given as separate arguments or as one sequence: ``reshape(2, 3)`` or ``reshape((2, 3))``.
 pub(crate) fn spread(arguments: &Bound<'_, PyTuple>) -> Result<Vec<i64>> {
     if arguments.len() == 1 {
         return whole_numbers(&arguments.get_item(0)?);
@@ -201,22 +200,22 @@ pub(crate) fn spread(arguments: &Bound<'_, PyTuple>) -> Result<Vec<i64>> {
     whole_numbers(arguments.as_any())
 }
 
-/// Sizes given one by one or as one list.
+/// Sizes given as separate arguments or as one sequence.
 pub(crate) fn spread_sizes(arguments: &Bound<'_, PyTuple>) -> Result<Vec<usize>> {
     spread(arguments)?.into_iter().map(size).collect()
 }
 
-/// As many whole numbers as there are spatial dimensions, or one for all of them.
+/// One integer per spatial dimension, or one integer for all of them.
 pub(crate) struct Each(SmallVec<[usize; 3]>);
 
 impl Each {
-    /// One for each dimension.
+    /// Expands to one integer per dimension.
     pub(crate) fn of<const D: usize>(&self, name: &str) -> Result<[usize; D]> {
         match self.0.as_slice() {
             [one] => Ok([*one; D]),
-            several => several
-                .try_into()
-                .map_err(|_| value_error(format!("{name}: {} numbers for {D} dimensions", several.len()))),
+            several => several.try_into().map_err(|_| {
+                value_error(format!("{name}: expected 1 or {D} numbers, got {}", several.len()))
+            }),
         }
     }
 }
@@ -235,7 +234,7 @@ impl<'py> FromPyObject<'_, 'py> for Each {
     }
 }
 
-/// A plain number of Python's, or NumPy's.
+/// A scalar argument: a Python or NumPy number.
 #[derive(Clone, Copy)]
 pub(crate) struct Number(pub(crate) Scalar);
 
@@ -249,7 +248,7 @@ impl<'py> FromPyObject<'_, 'py> for Number {
     }
 }
 
-/// The number that an object is, if it is one.
+/// The number that an object represents, or `None` if it is not a number.
 pub(crate) fn number(object: &Bound<'_, PyAny>) -> Result<Option<Scalar>> {
     if let Ok(float) = object.cast::<PyFloat>() {
         return Ok(Some(Scalar::Float(float.value())));
@@ -261,11 +260,11 @@ pub(crate) fn number(object: &Bound<'_, PyAny>) -> Result<Option<Scalar>> {
         return Ok(Some(match object.extract::<i64>() {
             Ok(signed) => Scalar::Int(signed),
             Err(_) => Scalar::UInt(object.extract::<u64>().map_err(|_| {
-                Failure::from(PyOverflowError::new_err(format!("{object} does not fit 64 bits")))
+                Failure::from(PyOverflowError::new_err(format!("{object} does not fit into 64 bits")))
             })?),
         }));
     }
-    // NumPy's numbers are no numbers of Python's, but of these kinds.
+    // NumPy scalars are not Python ints or floats; `kind` identifies them.
     if object.hasattr("dtype")?
         && !object.is_instance_of::<PyTensor>()
         && object.getattr("shape")?.len()? == 0
@@ -275,7 +274,7 @@ pub(crate) fn number(object: &Bound<'_, PyAny>) -> Result<Option<Scalar>> {
     Ok(None)
 }
 
-/// Several tensors: a list or tuple.
+/// The tensors of a list or tuple.
 pub(crate) fn tensors(object: &Bound<'_, PyAny>) -> Result<Vec<Tensor>> {
     let one = |item: &Bound<'_, PyAny>| match item.cast::<PyTensor>() {
         Ok(tensor) => tensor.get().tensor(),

@@ -14,17 +14,17 @@ use crate::{
 
 type Function = Box<dyn Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>, Failure> + Send + Sync>;
 
-/// Whether a function is being recorded, so that nothing can be read.
+/// Returns whether this thread records a function. Tensor values cannot be read while it does.
 #[pyfunction]
 pub(crate) fn is_recording() -> bool {
     phynexus::schedule::capture::is_recording()
 }
 
-/// A function of a list of tensors that gives a list of tensors, recorded for each combination of shapes and dtypes.
+/// A function from a list of tensors to a list of tensors, recorded once per combination of shapes and dtypes.
 #[pyclass(name = "Captured", module = "neurenix._engine", frozen)]
 pub(crate) struct PyCaptured {
     captured: Captured<Function>,
-    /// What `captured` calls, until the garbage collector clears it.
+    /// The Python function; `None` after the garbage collector cleared it.
     function: Arc<Mutex<Option<Py<PyAny>>>>,
 }
 
@@ -39,7 +39,8 @@ impl PyCaptured {
                 let place = called.lock().unwrap_or_else(PoisonError::into_inner);
                 let function = place.as_ref().map(|function| function.clone_ref(py));
                 drop(place);
-                let function = function.ok_or_else(|| runtime_error("the captured function is gone"))?;
+                let function =
+                    function.ok_or_else(|| runtime_error("the captured function was garbage collected"))?;
                 let arguments: Vec<_> = kept.iter().map(|tensor| PyTensor::wrap(tensor.clone())).collect();
                 tensors(&function.bind(py).call1((arguments,))?)
             })
@@ -56,7 +57,7 @@ impl PyCaptured {
         let function = self.function.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(function);
     }
-    /// The results, computed.
+    /// Runs the function or its recording. Returns evaluated tensors.
     fn __call__<'py>(&self, py: Python<'py>, arguments: &Bound<'py, PyAny>) -> Result<Bound<'py, PyTuple>> {
         let kept = tensors(arguments)?;
         let kept = kept.iter().map(Tensor::detach).collect::<phynexus::Result<Vec<_>>>()?;
@@ -68,7 +69,7 @@ impl PyCaptured {
 
 #[pymethods]
 impl PyTensor {
-    /// Puts another tensor itself into the place, of any dtype and device.
+    /// Replaces the tensor that this object holds; the new one may have another dtype and device.
     fn _exchange(&self, value: &PyTensor) -> Result<()> {
         let place = self.place();
         let trainable = place.is_trainable();

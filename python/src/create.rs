@@ -1,4 +1,4 @@
-//! New tensors, random ones among them.
+//! Functions that create tensors, including random ones.
 
 use phynexus::{
     DType, Device, Scalar, Tensor,
@@ -28,7 +28,7 @@ fn made(tensor: Tensor, requires_grad: bool) -> Result<PyTensor> {
     Ok(tensor)
 }
 
-/// A tensor of these numbers, with the values alone: no gradient flows back to ``data``.
+/// Creates a tensor from numbers, nested lists or arrays. The values are copied: no gradient flows back to ``data``.
 #[pyfunction]
 #[pyo3(signature = (data, dtype=None, device=None, requires_grad=false))]
 pub(crate) fn tensor(
@@ -58,13 +58,13 @@ macro_rules! filled {
 }
 
 filled! {
-    /// Zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``.
+    /// Creates a tensor of zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``.
     zeros = 0;
-    /// Ones: ``ones(2, 3)`` or ``ones((2, 3))``.
+    /// Creates a tensor of ones: ``ones(2, 3)`` or ``ones((2, 3))``.
     ones = 1;
 }
 
-/// A tensor whose every element is ``fill_value``.
+/// Creates a tensor of shape ``size`` filled with ``fill_value``.
 #[pyfunction]
 #[pyo3(signature = (size, fill_value, *, dtype=None, device=None, requires_grad=false))]
 pub(crate) fn full(
@@ -85,7 +85,7 @@ pub(crate) fn full(
     made(Tensor::full(&size.0, fill_value.0, dtype, chosen(device)?)?, requires_grad)
 }
 
-/// A tensor of another's shape, dtype and device with every element ``fill_value``.
+/// Creates a tensor filled with ``fill_value``, with the shape, dtype and device of ``input``.
 #[pyfunction]
 #[pyo3(signature = (input, fill_value, *, dtype=None, device=None, requires_grad=false))]
 pub(crate) fn full_like(
@@ -102,7 +102,7 @@ pub(crate) fn full_like(
     made(Tensor::full(like.shape(), fill_value.0, dtype, device)?, requires_grad)
 }
 
-/// ``start``, ``start + step``, ... up to ``end``, without it: whole numbers give ``int64``.
+/// Returns ``start``, ``start + step``, ... up to but excluding ``end``. Integer arguments give ``int64``.
 #[pyfunction]
 #[pyo3(signature = (start, end=None, step=None, *, dtype=None, device=None, requires_grad=false))]
 pub(crate) fn arange(
@@ -123,7 +123,7 @@ pub(crate) fn arange(
     made(Tensor::arange(start, end, step, dtype, chosen(device)?)?, requires_grad)
 }
 
-/// ``steps`` numbers from ``start`` to ``end``, both included, at equal distances.
+/// Returns ``steps`` evenly spaced numbers from ``start`` to ``end``, both included.
 #[pyfunction]
 #[pyo3(signature = (start, end, steps, *, dtype=None, device=None, requires_grad=false))]
 pub(crate) fn linspace(
@@ -138,7 +138,7 @@ pub(crate) fn linspace(
     made(Tensor::linspace(start, end, steps.0, dtype, device)?, requires_grad)
 }
 
-/// A matrix with ones on the diagonal.
+/// Returns an ``n x m`` matrix with ones on the diagonal and zeros elsewhere; ``m`` defaults to ``n``.
 #[pyfunction]
 #[pyo3(signature = (n, m=None, *, dtype=None, device=None, requires_grad=false))]
 pub(crate) fn eye(
@@ -152,7 +152,7 @@ pub(crate) fn eye(
     made(Tensor::eye(n.0, m.unwrap_or(n).0, dtype, device)?, requires_grad)
 }
 
-/// A source of random numbers. The same seed gives the same numbers on every device.
+/// A random number generator. The same seed gives the same numbers on every device.
 #[pyclass(name = "Generator", module = "neurenix.random", frozen)]
 pub(crate) struct PyGenerator(Generator);
 
@@ -161,25 +161,25 @@ impl PyGenerator {
     #[new]
     #[pyo3(signature = (seed=Seed(0), *, device=None), text_signature = "(seed=0, *, device=None)")]
     fn new(seed: Seed, device: Option<Named>) -> PyGenerator {
-        // Accepted: a seed gives the same numbers on every device.
+        // The argument exists for PyTorch compatibility; the numbers do not depend on the device.
         let _ = device;
         PyGenerator(Generator::new(seed.0))
     }
-    /// Starts anew from a seed.
+    /// Resets the generator to a seed. Returns the generator.
     fn manual_seed<'py>(slf: &Bound<'py, Self>, seed: Seed) -> Bound<'py, Self> {
         slf.get().0.set_state(GeneratorState { seed: seed.0, counter: 0 });
         slf.clone()
     }
-    /// The seed.
+    /// Returns the seed.
     fn initial_seed(&self) -> u64 {
         self.0.state().seed
     }
-    /// The state: seed and position.
+    /// Returns the state as ``(seed, position)``.
     fn get_state(&self) -> (u64, u64) {
         let state = self.0.state();
         (state.seed, state.counter)
     }
-    /// Goes on from a state.
+    /// Restores a state that ``get_state`` returned.
     fn set_state(&self, state: (u64, u64)) {
         self.0.set_state(GeneratorState { seed: state.0, counter: state.1 });
     }
@@ -189,7 +189,7 @@ impl PyGenerator {
     }
 }
 
-/// The generator given, or the default one.
+/// The given generator, or the default generator.
 pub(crate) fn generator(given: Option<&PyGenerator>) -> &Generator {
     match given {
         Some(given) => &given.0,
@@ -197,20 +197,20 @@ pub(crate) fn generator(given: Option<&PyGenerator>) -> &Generator {
     }
 }
 
-/// Starts the default generator anew from a seed.
+/// Resets the default generator to a seed.
 #[pyfunction]
 pub(crate) fn manual_seed(seed: Seed) {
     phynexus::tensor::manual_seed(seed.0);
 }
 
-/// The default generator's state: seed and position.
+/// Returns the default generator's state as ``(seed, position)``.
 #[pyfunction]
 pub(crate) fn get_rng_state() -> (u64, u64) {
     let state = Generator::default_generator().state();
     (state.seed, state.counter)
 }
 
-/// Puts the default generator back to a state.
+/// Restores the default generator's state.
 #[pyfunction]
 pub(crate) fn set_rng_state(state: (u64, u64)) {
     Generator::default_generator().set_state(GeneratorState { seed: state.0, counter: state.1 });
@@ -234,7 +234,7 @@ macro_rules! random {
             let sizes = match size {
                 None => spread_sizes(sizes)?,
                 Some(size) if sizes.is_empty() => size.0,
-                Some(_) => return Err(type_error(concat!(stringify!($name), ": the sizes are given twice"))),
+                Some(_) => return Err(type_error(concat!(stringify!($name), ": got sizes both by position and as size="))),
             };
             made(generator.$name(&sizes, dtype, device)?, requires_grad)
         }
@@ -242,13 +242,13 @@ macro_rules! random {
 }
 
 random! {
-    /// Numbers from the standard normal distribution: ``randn(2, 3)`` or ``randn((2, 3))``.
+    /// Samples from the standard normal distribution: ``randn(2, 3)`` or ``randn((2, 3))``.
     randn;
-    /// Numbers distributed evenly over [0, 1): ``rand(2, 3)`` or ``rand((2, 3))``.
+    /// Samples from the uniform distribution over [0, 1): ``rand(2, 3)`` or ``rand((2, 3))``.
     rand;
 }
 
-/// Whole numbers distributed evenly from ``low`` up to ``high``, without it.
+/// Samples integers uniformly from ``[low, high)``.
 #[pyfunction]
 #[pyo3(signature = (low, high=None, size=None, *, generator=None, dtype=None, device=None))]
 pub(crate) fn randint(
@@ -265,7 +265,7 @@ pub(crate) fn randint(
         (Some(shape), None) => (0, low, shape.extract::<Shape>()?),
         (None, Some(size)) => (0, low, size),
         (None, None) => {
-            return Err(value_error("randint: the size is missing, as in randint(0, 10, (2, 3))"));
+            return Err(value_error("randint: missing size: call it as in randint(0, 10, (2, 3))"));
         }
     };
     let dtype = dtype.map_or(DType::I64, |dtype| dtype.0);
@@ -273,7 +273,7 @@ pub(crate) fn randint(
     Ok(PyTensor::wrap(generator.randint(low, high, &size.0, dtype, chosen(device)?)?))
 }
 
-/// The numbers from 0 to ``n - 1`` in random order.
+/// Returns a random permutation of ``0`` to ``n - 1``.
 #[pyfunction]
 #[pyo3(signature = (n, *, generator=None, device=None))]
 pub(crate) fn randperm(
@@ -285,7 +285,8 @@ pub(crate) fn randperm(
     Ok(PyTensor::wrap(generator.randperm(n.0, chosen(device)?)?))
 }
 
-/// 1 with the probability that each element says, else 0. The probabilities are read now, to see that they are such.
+/// Returns 1 with the probability given by each element of ``input``, else 0. It evaluates ``input`` to check that all
+/// elements are probabilities.
 #[pyfunction]
 #[pyo3(signature = (input, *, generator=None))]
 pub(crate) fn bernoulli(
@@ -297,7 +298,7 @@ pub(crate) fn bernoulli(
     if !is_recording() {
         let fits = p.ge_scalar(0)?.and(&p.le_scalar(1)?)?.all(&[], false)?;
         if !compute(py, || fits.item::<bool>())? {
-            return Err(value_error("bernoulli: every element must be a probability, from 0 to 1"));
+            return Err(value_error("bernoulli: every element must be a probability in [0, 1]"));
         }
     }
     let generator = self::generator(generator.map(|given| given.get()));

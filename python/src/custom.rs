@@ -1,4 +1,4 @@
-//! Kernels written by users.
+//! Custom kernels.
 
 use std::collections::BTreeMap;
 
@@ -22,11 +22,11 @@ use crate::{
     tensor::{PyTensor, numpy},
 };
 
-/// A kernel in the languages of devices, as an operation of tensors.
+/// A custom kernel, callable as an operation on tensors.
 #[pyclass(name = "CustomKernel", module = "neurenix", frozen)]
 pub(crate) struct PyCustomKernel {
     kernel: CustomKernel,
-    /// The inputs' names.
+    /// Input names.
     inputs: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ fn bytes<T: Element>(values: &[T]) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of what is read, and the type that NumPy reads them as: it has no `bfloat16`.
+/// The bytes of an input and the dtype under which NumPy reads them: NumPy has no `bfloat16`, so it becomes `float32`.
 fn exported(elements: &Elements<'_>) -> (Vec<u8>, DType) {
     macro_rules! as_they_are {
         ($($variant:ident)+) => {
@@ -54,7 +54,7 @@ fn exported(elements: &Elements<'_>) -> (Vec<u8>, DType) {
     as_they_are!(Bool U8 U16 U32 U64 I8 I16 I32 I64 F16 F32 F64)
 }
 
-/// Stores bytes of the type that `exported` has for the elements'.
+/// Stores bytes whose dtype is the one that `exported` chooses for these elements.
 fn import(elements: &mut ElementsMut<'_>, bytes: &[u8]) {
     macro_rules! as_they_are {
         ($($variant:ident)+) => {
@@ -71,7 +71,7 @@ fn import(elements: &mut ElementsMut<'_>, bytes: &[u8]) {
     as_they_are!(Bool U8 U16 U32 U64 I8 I16 I32 I64 F16 F32 F64);
 }
 
-/// An object that can be called and is no kernel.
+/// Checks that an argument is callable and not a kernel.
 fn function(kernel: &str, argument: &str, given: &Bound<'_, PyAny>) -> Result<Py<PyAny>> {
     if given.is_callable() && given.cast::<PyCustomKernel>().is_err() {
         return Ok(given.clone().unbind());
@@ -80,19 +80,19 @@ fn function(kernel: &str, argument: &str, given: &Bound<'_, PyAny>) -> Result<Py
     Err(type_error(format!("custom kernel {kernel}: {argument}: expected a function, got {kind}")))
 }
 
-/// The language of this name, of those whose sources are text.
+/// The source language of this name.
 fn language(kernel: &str, name: &str) -> Result<SourceLanguage> {
     let textual = || SourceLanguage::ALL.into_iter().filter(|language| !language.is_binary());
     textual().find(|language| language.short_name() == name).ok_or_else(|| {
         let known: Vec<String> = textual().map(|language| format!("{:?}", language.short_name())).collect();
         let known = known.join(", ");
         value_error(format!(
-            "custom kernel {kernel}: {name:?} is not a language of sources in Python: use one of {known}"
+            "custom kernel {kernel}: {name:?} is not a supported source language: use one of {known}"
         ))
     })
 }
 
-/// Calls the function for the CPU with NumPy's arrays and stores what it gives.
+/// Calls the CPU function with NumPy arrays and stores its results.
 fn run_on_host(kernel: &str, function: &Bound<'_, PyAny>, mut call: HostCall<'_>) -> PyResult<()> {
     let py = function.py();
     let numpy = numpy::numpy(py)?;
@@ -123,7 +123,7 @@ fn run_on_host(kernel: &str, function: &Bound<'_, PyAny>, mut call: HostCall<'_>
     for (output, given) in call.outputs.iter_mut().zip(results) {
         if given.is_none() {
             let message = format!(
-                "custom kernel {kernel}: cpu: the function gives None: return an array for each output"
+                "custom kernel {kernel}: cpu: the function returned None: return an array for each output"
             );
             return Err(type_error(message).into());
         }
@@ -135,12 +135,12 @@ fn run_on_host(kernel: &str, function: &Bound<'_, PyAny>, mut call: HostCall<'_>
         let shape: Vec<usize> = array.getattr("shape")?.extract()?;
         if shape != output.shape {
             let message = format!(
-                "custom kernel {kernel}: cpu: an array of shape {shape:?} was given for an output of {:?}",
+                "custom kernel {kernel}: cpu: got an array of shape {shape:?} for an output of shape {:?}",
                 output.shape
             );
             return Err(value_error(message).into());
         }
-        // A kind of numbers that loses too much (numbers with fractions as whole ones) is NumPy's error.
+        // `same_kind` makes NumPy refuse lossy conversions such as float to int.
         let casting = [("casting", "same_kind")].into_py_dict(py)?;
         let array = array
             .call_method("astype", (numpy::type_string(dtype),), Some(&casting))
@@ -153,14 +153,15 @@ fn run_on_host(kernel: &str, function: &Bound<'_, PyAny>, mut call: HostCall<'_>
 
 #[pymethods]
 impl PyCustomKernel {
-    /// A kernel from its signature and its sources.
+    /// Creates a kernel from its signature and its sources.
     ///
-    /// ``inputs`` and ``outputs`` are triples of name, dtype and shape pattern (``"m k"``, ``"batch.. 3"``); ``scalars``
-    /// pairs of name and dtype; ``sources`` maps ``"cuda"``, ``"hip"``, ``"opencl"``, ``"wgsl"``,
-    /// ``"msl"`` to source text; a kernel for the CPU alone has none.
-    /// ``cpu(*inputs, *scalars)`` computes it on the CPU: from NumPy's arrays an array for each output, or only the array
-    /// of a single one. ``gradient(inputs, outputs, gradients)`` gives the gradient of each input, or ``None``; it may be
-    /// another kernel, of the inputs, the outputs and their gradients, to the gradients of the floating-point inputs.
+    /// ``inputs`` and ``outputs`` are triples of name, dtype and shape pattern (``"m k"``, ``"batch.. 3"``).
+    /// ``scalars`` are pairs of name and dtype. ``sources`` maps ``"cuda"``, ``"hip"``, ``"opencl"``, ``"wgsl"`` or
+    /// ``"msl"`` to source text; a CPU-only kernel has none. ``cpu(*inputs, *scalars)`` computes the kernel on the CPU:
+    /// it takes NumPy arrays and returns one array per output, or just the array if there is a single output.
+    /// ``gradient(inputs, outputs, gradients)`` returns a gradient or ``None`` for each input. ``gradient`` can also be
+    /// another kernel, which maps the inputs, the outputs and their gradients to the gradients of the floating-point
+    /// inputs.
     #[new]
     #[pyo3(signature = (name, *, inputs, outputs, sources=BTreeMap::new(), scalars=Vec::new(), entry_point=None, work_group_size=None, groups=None, cpu=None, gradient=None))]
     fn new(
@@ -235,16 +236,17 @@ impl PyCustomKernel {
         let inputs = inputs.into_iter().map(|(name, ..)| name).collect();
         Ok(PyCustomKernel { kernel: builder.build()?, inputs })
     }
-    /// The name.
+    /// The kernel's name.
     #[getter]
     fn name(&self) -> &str {
         self.kernel.name()
     }
-    /// Compiles for a device now, rather than at the first launch.
+    /// Compiles the kernel for a device now instead of at the first launch.
     fn compile(&self, py: Python<'_>, device: Named) -> Result<()> {
         compute(py, || self.kernel.compile(device.0))
     }
-    /// The outputs for these tensors and then numbers: a tensor, or a tuple of several.
+    /// Runs the kernel on these tensors followed by the scalars. Returns a tensor, or a tuple if there are several
+    /// outputs.
     #[pyo3(signature = (*arguments))]
     fn __call__<'py>(&self, py: Python<'py>, arguments: &Bound<'py, PyTuple>) -> Result<Bound<'py, PyAny>> {
         let name = self.kernel.name();

@@ -1,4 +1,4 @@
-//! Devices as Python sees them.
+//! Devices.
 
 use std::{
     sync::{Mutex, Once, PoisonError},
@@ -20,7 +20,7 @@ use crate::{
     interrupt::compute,
 };
 
-/// Finds the machine's devices, the first time that somebody asks: opening drivers takes longer than an import may.
+/// Registers the machine's devices on first use. Opening drivers is too slow for an import.
 pub(crate) fn registered() {
     static ONCE: Once = Once::new();
     ONCE.call_once(neurenix::register_all);
@@ -28,19 +28,19 @@ pub(crate) fn registered() {
 
 static CHOSEN: Mutex<Option<Device>> = Mutex::new(None);
 
-/// The device that new tensors are made on unless another is named.
+/// The device for new tensors if none is given.
 pub(crate) fn default_device() -> Result<Device> {
     let chosen = || CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(device) = *chosen() {
         return Ok(device);
     }
-    // Other threads of Python go on meanwhile, and may want the lock.
+    // Release the GIL: registration is slow, and other threads may need the GIL.
     Python::attach(|py| py.detach(registered));
     let device = Device::default_device()?;
     Ok(*chosen().get_or_insert(device))
 }
 
-/// A device that computes, as ``nx.Device("cpu")`` or ``nx.Device("cuda", 1)``.
+/// A compute device, such as ``nx.Device("cpu")`` or ``nx.Device("cuda", 1)``.
 #[pyclass(name = "Device", module = "neurenix", frozen, subclass)]
 #[derive(Clone, Copy)]
 pub(crate) struct PyDevice(pub(crate) Device);
@@ -61,22 +61,22 @@ impl PyDevice {
             }
         }
     }
-    /// The name, as ``"cpu"`` or ``"cuda:0"``.
+    /// The name, such as ``"cpu"`` or ``"cuda:0"``.
     #[getter]
     fn name(&self) -> &'static str {
         self.0.name()
     }
-    /// The kind, as ``"cpu"`` or ``"cuda"``.
+    /// The kind, such as ``"cpu"`` or ``"cuda"``.
     #[getter]
     fn r#type(&self) -> &'static str {
         self.0.name().split(':').next().unwrap_or_default()
     }
-    /// The number among the devices of its kind.
+    /// The index among the devices of the same kind.
     #[getter]
     fn index(&self) -> usize {
         self.0.name().split(':').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
     }
-    /// What the device says of itself: what it cannot tell is absent.
+    /// Properties that the device reports. Unknown properties are missing.
     #[getter]
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let info = self.0.info();
@@ -100,7 +100,7 @@ impl PyDevice {
         told.set_item("features", info.features)?;
         Ok(told)
     }
-    /// What its memory pool holds, in bytes and counts.
+    /// Returns the memory pool's statistics; sizes are in bytes.
     fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let held = self.0.memory();
         let told = PyDict::new(py);
@@ -120,26 +120,26 @@ impl PyDevice {
         told.set_item("spills", held.spills)?;
         Ok(told)
     }
-    /// Waits until everything given to the device has been computed.
+    /// Waits until all work submitted to the device is done.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         let device = self.0;
         compute(py, || device.synchronize())
     }
-    /// Refuses tensors beyond so many bytes in use; ``None`` lifts the limit.
+    /// Limits the memory that tensors may use, in bytes; ``None`` removes the limit.
     fn set_memory_limit(&self, limit: Option<Count>) {
         self.0.set_memory_limit(limit.map(|limit| limit.0));
     }
-    /// With ``True``, tensors used longest ago move to the host's memory where the device is full or at its limit, and come
-    /// back when they are needed; with ``False``, as at the start, a full device is a ``MemoryError``. Only tensors made while
-    /// it is on are moved; ``memory()`` tells how many were.
+    /// With ``True``, the least recently used tensors move to host memory when the device is full or at its limit, and
+    /// move back when they are needed. With ``False``, the default, a full device raises ``MemoryError``. Only tensors
+    /// created while spilling is on can move. ``memory()`` reports how many did.
     fn set_spilling(&self, spilling: bool) -> Result<()> {
         Ok(self.0.set_spilling(spilling)?)
     }
-    /// Gives memory that no tensor uses back to the system.
+    /// Returns cached memory that no tensor uses to the system.
     fn empty_cache(&self) {
         self.0.empty_cache();
     }
-    /// Counts the peak of memory anew.
+    /// Resets the peak memory statistic.
     fn reset_peak_memory(&self) {
         self.0.reset_peak_memory();
     }
@@ -163,9 +163,9 @@ impl PyDevice {
     }
 }
 
-/// The device of this name; a kind alone means its first device.
+/// Finds a device by name. A kind alone means its first device.
 pub(crate) fn find(name: &str) -> Result<Device> {
-    // It is there without the drivers.
+    // The CPU needs no drivers.
     if matches!(name, "cpu" | "cpu:0") {
         return Ok(phynexus_cpu::register());
     }
@@ -177,7 +177,7 @@ fn found(object: &Bound<'_, PyAny>) -> Result<Device> {
     if let Ok(device) = object.cast::<PyDevice>() {
         return Ok(device.get().0);
     }
-    // As in PyTorch, a number alone is that of an NVIDIA GPU.
+    // As in PyTorch, a plain integer is the index of an NVIDIA GPU.
     if object.is_exact_instance_of::<PyInt>() {
         object.py().detach(registered);
         return find(&format!("cuda:{object}"));
@@ -191,12 +191,12 @@ fn found(object: &Bound<'_, PyAny>) -> Result<Device> {
             find(name)
         }
         Err(_) => {
-            Err(type_error(format!("{object} is not a device: give its name, such as \"cpu\" or \"cuda:0\"")))
+            Err(type_error(format!("{object} is not a device: use a name such as \"cpu\" or \"cuda:0\"")))
         }
     }
 }
 
-/// A device as a caller names it: one of ours, or its name.
+/// A device argument: a ``Device``, a name or a GPU index.
 #[derive(Clone, Copy)]
 pub(crate) struct Named(pub(crate) Device);
 
@@ -207,72 +207,72 @@ impl<'py> FromPyObject<'_, 'py> for Named {
     }
 }
 
-/// The device named, or the default.
+/// The given device, or the default device.
 pub(crate) fn chosen(named: Option<Named>) -> Result<Device> {
     named.map_or_else(default_device, |named| Ok(named.0))
 }
 
-/// Waits for what is under way on devices, for the end of Python: not for ever, since nothing interrupts it there.
+/// Waits for pending work on devices when Python exits. There is a time limit because this wait cannot be interrupted.
 #[pyfunction]
 fn finish(py: Python<'_>) {
     py.detach(|| device::finish_within(Duration::from_secs(10)));
 }
 
-/// Lets Python wait for devices at its end, before anything is taken down.
+/// Makes Python wait for devices at exit, before it destroys any objects.
 pub(crate) fn finish_at_exit(engine: &Bound<'_, PyModule>) -> PyResult<()> {
     let function = wrap_pyfunction!(finish, engine)?;
     engine.py().import("atexit")?.call_method1("register", (function,)).map(drop)
 }
 
-/// All devices of this machine that compute, the CPU among them.
+/// Returns all compute devices of this machine, including the CPU.
 #[pyfunction]
 pub(crate) fn devices(py: Python<'_>) -> Vec<PyDevice> {
     py.detach(registered);
     device::devices().into_iter().map(PyDevice).collect()
 }
 
-/// A second device of every machine, for tests of what several devices do: the definitions of operations, computed one after
-/// the other on the processor. It is not among ``devices()``.
+/// Returns the reference device, which computes operations one by one from their definitions on the CPU. Every machine
+/// has it, so that tests can use two devices. It is not listed in ``devices()``.
 #[pyfunction]
 pub(crate) fn reference_device() -> PyDevice {
     PyDevice(phynexus::oracle::reference_device())
 }
 
-/// The device kinds that are not here: pairs of kind and reason.
+/// Returns ``(kind, reason)`` for each kind of device that is unavailable.
 #[pyfunction]
 pub(crate) fn missing_devices(py: Python<'_>) -> Vec<(String, String)> {
     py.detach(registered);
     device::missing().into_iter().map(|missing| (missing.kind, missing.reason)).collect()
 }
 
-/// The device that new tensors are made on unless another is named.
+/// Returns the device on which new tensors are created by default.
 #[pyfunction]
 pub(crate) fn get_default_device() -> Result<PyDevice> {
     default_device().map(PyDevice)
 }
 
-/// Makes new tensors on this device unless another is named; ``None`` goes back to the best there is.
+/// Sets the device on which new tensors are created by default. ``None`` restores the best device.
 #[pyfunction]
 pub(crate) fn set_default_device(device: Option<Named>) {
     *CHOSEN.lock().unwrap_or_else(PoisonError::into_inner) = device.map(|named| named.0);
 }
 
-/// The number of threads with which the CPU computes.
+/// Sets the number of threads for CPU computation.
 #[pyfunction]
 pub(crate) fn set_num_threads(threads: Count) -> Result<()> {
     neurenix::set_threads(threads.0).map_err(Failure::from)
 }
 
-/// How exactly products and convolutions of float32 are computed that are recorded from now on: ``"highest"`` (as at the
-/// start) in float32, ``"high"`` with factors rounded to TF32 where the device has units for it. Gradients are computed as
-/// the product they belong to.
+/// Sets the precision of float32 matrix products and convolutions recorded from now on. ``"highest"``, the default,
+/// computes in float32. ``"high"`` rounds the factors to TF32 on devices with TF32 units. Gradients use the precision
+/// of the operation that they belong to.
 #[pyfunction]
 pub(crate) fn set_float32_matmul_precision(precision: &str) -> Result<()> {
     phynexus::set_float32_matmul_precision(MatmulPrecision::from_name(precision)?);
     Ok(())
 }
 
-/// What ``set_float32_matmul_precision`` set: ``"highest"`` or ``"high"``.
+/// Returns the setting of ``set_float32_matmul_precision``: ``"highest"`` or ``"high"``.
 #[pyfunction]
 pub(crate) fn get_float32_matmul_precision() -> &'static str {
     phynexus::float32_matmul_precision().name()

@@ -1,4 +1,4 @@
-//! Element types as Python sees them.
+//! Element types in Python.
 
 use phynexus::{DType, Device, Kind};
 use pyo3::{
@@ -12,7 +12,7 @@ use crate::{
     error::{Failure, Result, type_error, value_error},
 };
 
-/// The type of a tensor's elements, as ``nx.float32``.
+/// The type of a tensor's elements, such as ``nx.float32``.
 #[pyclass(name = "dtype", module = "neurenix", frozen, eq, hash)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PyDType(pub(crate) DType);
@@ -23,27 +23,27 @@ impl PyDType {
     fn new(name: Wanted) -> PyDType {
         PyDType(name.0)
     }
-    /// The name, as ``"float32"``.
+    /// The name, such as ``"float32"``.
     #[getter]
     fn name(&self) -> &'static str {
         self.0.name()
     }
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     #[getter]
     fn itemsize(&self) -> usize {
         self.0.size()
     }
-    /// Whether elements are floating-point numbers.
+    /// Whether the type is a floating-point type.
     #[getter]
     fn is_floating_point(&self) -> bool {
         self.0.is_float()
     }
-    /// Whether elements are integers, signed or not.
+    /// Whether the type is a signed or unsigned integer type.
     #[getter]
     fn is_integer(&self) -> bool {
         self.0.is_integer()
     }
-    /// Whether elements have a sign.
+    /// Whether the type can represent negative numbers.
     #[getter]
     fn is_signed(&self) -> bool {
         matches!(self.0.kind(), Kind::Signed | Kind::Float)
@@ -59,7 +59,7 @@ impl PyDType {
     }
 }
 
-/// A dtype as a caller names it: one of ours, its name, Python's ``float``, ``int`` or ``bool``, or NumPy's.
+/// A dtype argument: a ``dtype``, its name, Python's ``float``, ``int`` or ``bool``, or a NumPy dtype.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted(pub(crate) DType);
 
@@ -70,7 +70,7 @@ impl<'py> FromPyObject<'_, 'py> for Wanted {
     }
 }
 
-/// A tensor of this dtype, for messages: `an int64 tensor`.
+/// Describes a tensor of this dtype in messages, with its article: `an int64 tensor`.
 pub(crate) fn tensor_of(dtype: DType) -> String {
     let article = if dtype.name().starts_with("int") { "an" } else { "a" };
     format!("{article} {dtype} tensor")
@@ -80,8 +80,7 @@ fn wanted(object: &Bound<'_, PyAny>) -> Result<Wanted> {
     if let Ok(dtype) = object.cast::<PyDType>() {
         return Ok(Wanted(dtype.get().0));
     }
-    let unknown =
-        || type_error(format!("{object} is not a dtype: use one of neurenix's, such as neurenix.float32"));
+    let unknown = || type_error(format!("{object} is not a dtype: use one such as neurenix.float32"));
     if let Ok(class) = object.cast::<PyType>() {
         let name = class.name()?;
         return Ok(Wanted(match name.to_str()? {
@@ -95,7 +94,7 @@ fn wanted(object: &Bound<'_, PyAny>) -> Result<Wanted> {
         let name = name.to_str()?;
         return named(name).map(Wanted).ok_or_else(|| no_dtype(name));
     }
-    // NumPy's dtype.
+    // A NumPy dtype.
     let name = match object.getattr("name") {
         Ok(name) => name.cast_into::<PyString>().map_err(|_| unknown())?,
         Err(_) => return Err(unknown()),
@@ -103,7 +102,7 @@ fn wanted(object: &Bound<'_, PyAny>) -> Result<Wanted> {
     Ok(Wanted(named(name.to_str()?).ok_or_else(unknown)?))
 }
 
-/// How many letters must be put in, left out or changed to make one text of the other.
+/// The Levenshtein distance between two strings.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -119,7 +118,7 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// The dtypes whose names differ least from this one, if any is like it.
+/// The dtype names closest to `name`, within a distance of 2.
 fn near(name: &str) -> Vec<&'static str> {
     let lower = name.trim().to_ascii_lowercase();
     let own = lower.rsplit('.').next().unwrap_or_default();
@@ -134,22 +133,25 @@ fn no_dtype(name: &str) -> Failure {
         true => String::new(),
         false => format!("did you mean {}? ", quoted.join(" or ")),
     };
-    value_error(format!("no dtype {name:?}: {meant}there are {}", DType::ALL.map(DType::name).join(", ")))
+    value_error(format!(
+        "unknown dtype {name:?}: {meant}the dtypes are {}",
+        DType::ALL.map(DType::name).join(", ")
+    ))
 }
 
-/// What an argument of ``to`` names.
+/// The kind of argument that ``to`` received.
 pub(crate) enum Meant {
     DType(DType),
     Device(Device),
 }
 
-/// A dtype or a device, whichever an object is or names.
+/// Interprets an argument as a dtype or a device.
 pub(crate) fn meant(object: &Bound<'_, PyAny>) -> Result<Meant> {
     if let Ok(device) = object.cast::<PyDevice>() {
         return Ok(Meant::Device(device.get().0));
     }
     let Ok(name) = object.cast::<PyString>() else {
-        // A number alone is a GPU's.
+        // As in PyTorch, a plain integer is a GPU index.
         if object.is_exact_instance_of::<PyInt>() {
             return Ok(Meant::Device(object.extract::<Named>()?.0));
         }
@@ -166,7 +168,7 @@ pub(crate) fn meant(object: &Bound<'_, PyAny>) -> Result<Meant> {
     }
 }
 
-/// The dtype or the device that an object is or names.
+/// Converts an object or name to a dtype or a device.
 #[pyfunction]
 pub(crate) fn dtype_or_device<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
@@ -186,7 +188,7 @@ fn named(name: &str) -> Option<DType> {
     }
 }
 
-/// The dtype of this name.
+/// Returns all dtypes.
 #[pyfunction]
 pub(crate) fn all_dtypes() -> Vec<PyDType> {
     [
@@ -208,7 +210,7 @@ pub(crate) fn all_dtypes() -> Vec<PyDType> {
     .into()
 }
 
-/// The dtype to which an operation on elements of these two brings them.
+/// Returns the dtype of the result of an operation on operands of these two dtypes.
 #[pyfunction]
 pub(crate) fn promote_types(a: Wanted, b: Wanted) -> PyDType {
     PyDType(a.0.promote(b.0))

@@ -1,4 +1,4 @@
-//! Errors of the engine as Python's exceptions, with the engine's message.
+//! Conversion of engine errors to Python exceptions. The message is the engine's.
 
 use neurenix::Error as FrameworkError;
 use phynexus::Error as EngineError;
@@ -10,10 +10,10 @@ use pyo3::{
     },
 };
 
-/// An error on its way to Python.
+/// An error that becomes a Python exception.
 pub(crate) struct Failure(PyErr);
 
-/// The result of what Python calls.
+/// The result of functions that Python calls.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl From<Failure> for PyErr {
@@ -28,7 +28,7 @@ impl From<PyErr> for Failure {
     }
 }
 
-/// What the engine's messages call by Rust's names, and Python's names for it. An earlier row is replaced first.
+/// Rust names in the engine's messages and their Python equivalents, replaced in this order.
 const NAMES: &[(&str, &str)] = &[
     ("convert with .to_dtype(int64)", "convert with .long()"),
     (".to_dtype(float32)", ".float()"),
@@ -52,7 +52,7 @@ const NAMES: &[(&str, &str)] = &[
     ("Parameter::convert", "to"),
 ];
 
-/// A message with Python's names.
+/// Replaces Rust names in a message by Python names.
 fn in_python(message: String) -> String {
     NAMES.iter().fold(message, |message, (rust, python)| match message.contains(rust) {
         true => message.replace(rust, python),
@@ -60,12 +60,12 @@ fn in_python(message: String) -> String {
     })
 }
 
-/// An error of a function of Python's, on its way through the engine.
+/// Wraps a Python exception so that it can pass through the engine.
 pub(crate) fn through_engine(error: PyErr) -> EngineError {
     EngineError::Callback(std::sync::Arc::new(error))
 }
 
-/// Which exception an error is. Its kind alone decides, never its words.
+/// The exception type of an error. It depends on the error's variant only, never on the message.
 fn exception(error: &FrameworkError) -> fn(String) -> PyErr {
     match error {
         FrameworkError::Engine(error) => match error {
@@ -94,7 +94,7 @@ fn exception(error: &FrameworkError) -> fn(String) -> PyErr {
 
 impl From<FrameworkError> for Failure {
     fn from(error: FrameworkError) -> Failure {
-        // What a function of Python's raised goes on as it was.
+        // An exception raised by a Python callback is raised again unchanged.
         if let FrameworkError::Engine(EngineError::Callback(inner)) = &error
             && let Some(raised) = inner.downcast_ref::<PyErr>()
         {
@@ -130,7 +130,7 @@ pub(crate) fn runtime_error(message: impl Into<String>) -> Failure {
     Failure(PyRuntimeError::new_err(message.into()))
 }
 
-/// The table of names, for its test.
+/// Applies the table of names; for its test.
 #[pyo3::pyfunction]
 pub(crate) fn _translated(message: String) -> String {
     in_python(message)

@@ -1,4 +1,4 @@
-//! Ctrl-C in long calls: while the engine computes for the main thread, it asks Python for signals.
+//! Ctrl-C during long calls: while the engine computes for the main thread, it lets Python check for signals.
 
 use std::cell::{Cell, RefCell};
 
@@ -11,13 +11,13 @@ use crate::{
 };
 
 thread_local! {
-    /// What a handler of signals raised.
+    /// The exception that a signal handler raised.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
-    /// Whether this is the main thread, where alone Python runs handlers of signals; nothing until it is known.
+    /// Whether this is the main thread, the only one on which Python runs signal handlers; `None` until determined.
     static IS_MAIN: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Runs handlers of signals that have come; true if one raised an exception.
+/// Runs pending signal handlers. Returns true if one raised an exception.
 fn ask() -> bool {
     Python::attach(|py| match py.check_signals() {
         Ok(()) => false,
@@ -28,27 +28,27 @@ fn ask() -> bool {
     })
 }
 
-/// The same where locks are held or a step is half done: not if a handler is a function of the user's, which might want what
-/// is locked. Such a handler runs when the call has ended.
+/// As `ask`, for work that holds locks or is half done. If any signal handler is a user's function, it does nothing:
+/// the function could need those locks. Such a handler runs after the call.
 fn ask_no_function() -> bool {
     let harmless = |py: Python<'_>| -> PyResult<bool> {
-        // The module in C: a function in Python would run the handlers on its way.
+        // The C module: calling a Python function would run the pending handlers.
         let signal = py.import("_signal")?;
         let (raises, get) = (signal.getattr("default_int_handler")?, signal.getattr("getsignal")?);
         let count: i32 = signal.getattr("NSIG")?.extract()?;
-        // Numbers that are no signals are an error, and have no handler.
+        // Numbers that are not signals raise an error and have no handler.
         let function = |number| get.call1((number,)).is_ok_and(|h| h.is_callable() && !h.is(&raises));
         Ok(!(1..count).any(function))
     };
     Python::attach(harmless).unwrap_or(false) && ask()
 }
 
-/// Waits for another thread's computation without Python's global lock: that thread may be asking Python for signals.
+/// Waits for another thread's computation without the GIL, which that thread may need to check for signals.
 fn wait_detached(wait: &mut (dyn FnMut() + Send)) {
     Python::attach(|py| py.detach(wait));
 }
 
-/// Tells the engine how threads of Python wait.
+/// Sets how Python threads wait in the engine.
 pub(crate) fn begin() {
     interrupt::set_wait(wait_detached);
 }
@@ -66,8 +66,8 @@ fn is_main(py: Python<'_>) -> bool {
     })
 }
 
-/// Computes while other threads of Python go on. On the main thread Ctrl-C ends it: then its error is the exception that the
-/// handler raised, and tensors are as they were. Behind it Python is told what was planned on another device.
+/// Computes without the GIL. On the main thread, Ctrl-C stops the computation: the error is then the exception that the
+/// handler raised, and tensors are unchanged. Afterwards it reports steps that were planned on another device.
 pub(crate) fn compute<T: Send, E: Into<Failure> + Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, E> + Send,
@@ -76,8 +76,8 @@ pub(crate) fn compute<T: Send, E: Into<Failure> + Send>(
     placement::behind(py, result)
 }
 
-/// The same for work that holds locks or must not be seen half done. What is to be told is told behind a later one, or by
-/// [`placement::behind`].
+/// As `compute`, for work that holds locks or must not be observed half done. It delivers no reports; a later `compute`
+/// or [`placement::behind`] does.
 pub(crate) fn compute_undisturbed<T: Send, E: Into<Failure> + Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, E> + Send,
@@ -97,7 +97,7 @@ fn watched<T: Send, E: Into<Failure> + Send>(
     let watch = interrupt::watch(ask);
     let result = py.detach(work);
     drop(watch);
-    // Whatever the work made of it.
+    // The handler's exception takes precedence over the result.
     match RAISED.take() {
         Some(raised) => Err(raised.into()),
         None => result.map_err(Into::into),

@@ -1,4 +1,4 @@
-//! Files of tensors.
+//! Reading and writing tensor files.
 
 use std::{
     collections::BTreeMap,
@@ -25,11 +25,11 @@ use crate::{
 
 type Texts = BTreeMap<String, String>;
 
-/// A file that is open in Python. What its methods raise arrives where the call began.
+/// An open Python file object. Exceptions from its methods propagate unchanged.
 struct OpenFile(Py<PyAny>);
 
 impl OpenFile {
-    /// What errors call it.
+    /// The name used in error messages.
     const NAME: &str = "the open file";
 
     fn call<T>(&self, work: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> io::Result<T> {
@@ -47,13 +47,13 @@ impl Read for OpenFile {
                 part.len()
             }))
         })?;
-        got.ok_or_else(|| io::Error::other("read() gave more bytes than it was asked for"))
+        got.ok_or_else(|| io::Error::other("read() returned more bytes than requested"))
     }
 }
 
 impl Write for OpenFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Files without a buffer may take a part; others say how much they took too, or nothing.
+        // An unbuffered file may write only part of the bytes. `write` may also return None.
         let taken = self.call(|file| {
             let bytes = PyBytes::new(file.py(), bytes);
             file.call_method1("write", (bytes,))?.extract::<Option<usize>>()
@@ -66,7 +66,7 @@ impl Write for OpenFile {
     }
 }
 
-/// Writes named tensors as a safetensors file, completely or not at all, or into an open binary file.
+/// Writes named tensors to a safetensors file. A path is written atomically; an open binary file is written in order.
 #[pyfunction]
 pub(crate) fn save_safetensors(
     py: Python<'_>,
@@ -94,12 +94,13 @@ pub(crate) fn save_safetensors(
     })
 }
 
-/// A path, or else a file that is open.
+/// The path, or the open file object.
 fn path_or_file(file: &Bound<'_, PyAny>) -> Result<PathBuf, OpenFile> {
     file.extract().map_err(|_| OpenFile(file.clone().unbind()))
 }
 
-/// Reads a safetensors file, named or open: tensors by name, the metadata, and names and types of tensors of unknown types.
+/// Reads a safetensors file from a path or an open file. Returns the tensors by name, the metadata, and the names and
+/// types of the tensors whose type is not supported.
 #[pyfunction]
 #[pyo3(signature = (file, device=None))]
 pub(crate) fn load_safetensors(
@@ -108,7 +109,7 @@ pub(crate) fn load_safetensors(
     device: Option<Named>,
 ) -> Result<(BTreeMap<String, PyTensor>, Texts, Texts)> {
     let device = device.map_or_else(|| find("cpu"), |device| Ok(device.0))?;
-    /// Bytes that an open file is asked for at once.
+    /// Bytes per read from an open file.
     const PIECE: usize = 1 << 20;
     let file = path_or_file(&file);
     let (tensors, metadata, left_out) = compute(py, || {
@@ -131,7 +132,7 @@ pub(crate) fn load_safetensors(
     Ok((tensors, metadata, left_out))
 }
 
-/// The handwritten digits that come with the library: inputs of training, its labels, inputs of the test, its labels.
+/// Returns the bundled handwritten digits: training inputs, training labels, test inputs, test labels.
 #[pyfunction]
 pub(crate) fn digits() -> Result<(PyTensor, PyTensor, PyTensor, PyTensor)> {
     let cpu = find("cpu")?;

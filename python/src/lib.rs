@@ -1,11 +1,11 @@
-//! The native part of the Python packages `neurenix` and `micrograd_rs`: classes and functions over the engine; those of
-//! `micrograd_rs` are a crate of their own. What needs no speed is written in Python, beside this crate.
+//! The native module of the Python packages `neurenix` and `micrograd_rs`: classes and functions over the engine. The
+//! classes of `micrograd_rs` are in their own crate. Code that need not be fast is written in Python.
 //!
-//! Public items here are what Python sees; their documentation is Python's.
+//! The doc comments of exported items become Python docstrings.
 
-// Only the exchange of memory with other libraries allows it: DLPack's modules, and a function that reads NumPy's arrays.
+// Only the DLPack modules and one function that reads NumPy arrays allow unsafe code.
 #![deny(unsafe_code)]
-// PyO3 writes unsafe functions round methods that macros make.
+// PyO3's macros generate unsafe functions.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 mod argument;
@@ -32,26 +32,27 @@ use std::ffi::OsString;
 
 use pyo3::prelude::*;
 
-/// Runs the command ``neurenix`` with these arguments, the program's name first; gives the code to exit with. ``program``
-/// starts a process of the same command.
+/// Runs the ``neurenix`` command with these arguments, program name included, and returns its exit code. ``program`` is
+/// the command line that starts another process of the same command.
 #[pyfunction]
 fn run_command(py: Python<'_>, program: Vec<OsString>, arguments: Vec<OsString>) -> error::Result<u8> {
     interrupt::compute(py, || Ok::<_, phynexus::Error>(neurenix_cli::commands::run(&program, arguments)))
 }
 
-/// Lets training runs of the command end their step and write a checkpoint. False if there are none, or they were asked before.
+/// Asks the command's training runs to finish their step and write a checkpoint. Returns False if none is running or
+/// they were asked before.
 #[pyfunction]
 fn stop_training() -> bool {
     neurenix_cli::commands::stop_training()
 }
 
-/// How many plans were made so far, rather than found.
+/// Returns the number of plans built so far; plans found in the cache do not count.
 #[pyfunction]
 fn plan_count() -> u64 {
     phynexus::schedule::plan_statistics().1
 }
 
-/// What the classes of `micrograd_rs` need of this crate.
+/// The functions of this crate that `micrograd_rs` needs.
 fn values_host() -> micrograd_rs::Host {
     micrograd_rs::Host {
         register_devices: device::registered,
@@ -62,7 +63,7 @@ fn values_host() -> micrograd_rs::Host {
     }
 }
 
-/// The engine Phynexus for Python.
+/// The Phynexus engine for Python.
 #[pymodule]
 mod _engine {
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! Decompositions of matrices; `neurenix.linalg` gives them their names and defaults.
+//! Matrix decompositions. `neurenix.linalg` wraps them with PyTorch's signatures.
 
 use phynexus::Tensor;
 use pyo3::prelude::*;
@@ -9,51 +9,51 @@ fn both((first, second): (Tensor, Tensor)) -> (PyTensor, PyTensor) {
     (PyTensor::wrap(first), PyTensor::wrap(second))
 }
 
-/// The determinants of square matrices.
+/// Returns the determinant of each matrix in ``[..., n, n]``.
 #[pyfunction]
 pub(crate) fn det(input: &PyTensor) -> Result<PyTensor> {
     Ok(PyTensor::wrap(input.tensor()?.det()?))
 }
 
-/// The signs of determinants, and the logarithms of their magnitudes.
+/// Returns the sign and the logarithm of the absolute value of each determinant.
 #[pyfunction]
 pub(crate) fn slogdet(input: &PyTensor) -> Result<(PyTensor, PyTensor)> {
     Ok(both(input.tensor()?.slogdet()?))
 }
 
-/// The inverses of square matrices.
+/// Returns the inverse of each matrix in ``[..., n, n]``.
 #[pyfunction]
 pub(crate) fn inv(input: &PyTensor) -> Result<PyTensor> {
     Ok(PyTensor::wrap(input.tensor()?.inv()?))
 }
 
-/// X of ``input @ X = other``; a vector ``other`` is one column.
+/// Solves ``input @ X = other`` for X. A vector ``other`` is treated as one column.
 #[pyfunction]
 pub(crate) fn solve(input: &PyTensor, other: &PyTensor) -> Result<PyTensor> {
     Ok(PyTensor::wrap(input.tensor()?.solve(&other.tensor()?)?))
 }
 
-/// The triangular factor of symmetric positive definite matrices.
+/// Returns the Cholesky factor of each symmetric positive definite matrix: lower triangular, or upper with ``upper``.
 #[pyfunction]
 #[pyo3(signature = (input, upper=false))]
 pub(crate) fn cholesky(input: &PyTensor, upper: bool) -> Result<PyTensor> {
     Ok(PyTensor::wrap(input.tensor()?.cholesky(upper)?))
 }
 
-/// Q and R.
+/// Returns the QR decomposition as ``(Q, R)``.
 #[pyfunction]
 #[pyo3(signature = (input, complete=false))]
 pub(crate) fn qr(input: &PyTensor, complete: bool) -> Result<(PyTensor, PyTensor)> {
     Ok(both(input.tensor()?.qr(complete)?))
 }
 
-/// Eigenvalues and eigenvectors of symmetric matrices.
+/// Returns the eigenvalues and eigenvectors of symmetric matrices.
 #[pyfunction]
 pub(crate) fn eigh(input: &PyTensor) -> Result<(PyTensor, PyTensor)> {
     Ok(both(input.tensor()?.eigh()?))
 }
 
-/// U, the singular values, and Vh.
+/// Returns the singular value decomposition as ``(U, S, Vh)``.
 #[pyfunction]
 #[pyo3(signature = (input, full_matrices=true))]
 pub(crate) fn svd(input: &PyTensor, full_matrices: bool) -> Result<(PyTensor, PyTensor, PyTensor)> {
@@ -61,7 +61,7 @@ pub(crate) fn svd(input: &PyTensor, full_matrices: bool) -> Result<(PyTensor, Py
     Ok((PyTensor::wrap(u), PyTensor::wrap(s), PyTensor::wrap(vh)))
 }
 
-/// The pseudoinverses.
+/// Returns the pseudoinverse of each matrix.
 #[pyfunction]
 #[pyo3(signature = (input, rtol=None))]
 pub(crate) fn pinv(input: &PyTensor, rtol: Option<&PyTensor>) -> Result<PyTensor> {
@@ -69,7 +69,7 @@ pub(crate) fn pinv(input: &PyTensor, rtol: Option<&PyTensor>) -> Result<PyTensor
     Ok(PyTensor::wrap(input.tensor()?.pinv(rtol.as_ref())?))
 }
 
-/// How many singular values count.
+/// Returns the number of singular values above the tolerance.
 #[pyfunction]
 #[pyo3(signature = (input, rtol=None))]
 pub(crate) fn matrix_rank(input: &PyTensor, rtol: Option<&PyTensor>) -> Result<PyTensor> {

@@ -1,4 +1,4 @@
-//! Mathematical functions that Python's modules give their arguments, defaults and results; the numerics are the engine's.
+//! Mathematical functions. The engine computes them; Python modules add defaults and PyTorch's result types.
 
 use phynexus::{Error, Tensor, shape::normalize_axis, tensor::QuantileMethod};
 use pyo3::prelude::*;
@@ -21,7 +21,7 @@ macro_rules! of_one {
 }
 
 of_one! {
-    /// ``1 - erf(x)``, accurate where it is small.
+    /// ``1 - erf(x)``, computed without cancellation.
     erfc;
     /// The inverse of ``erf``.
     erfinv;
@@ -56,7 +56,7 @@ of_two! {
     xlogy;
 }
 
-/// A tensor, or a number as a tensor beside another.
+/// Converts the other operand to a tensor.
 fn operand(beside: &Tensor, object: &Bound<'_, PyAny>) -> Result<Tensor> {
     match Operand::beside(beside, object)? {
         Some(operand) => operand.into_tensor(beside),
@@ -68,7 +68,7 @@ fn unknown(object: &Bound<'_, PyAny>) -> crate::error::Failure {
     type_error(format!("expected a tensor or a number, got {}", kind(object)))
 }
 
-/// The remainder of a division, with the sign of ``input``.
+/// Elementwise remainder of a division, with the sign of ``input``.
 #[pyfunction]
 pub(crate) fn fmod(input: &PyTensor, other: &Bound<'_, PyAny>) -> Result<PyTensor> {
     let tensor = input.tensor()?;
@@ -91,7 +91,7 @@ pub(crate) fn lerp(input: &PyTensor, end: &Bound<'_, PyAny>, weight: &Bound<'_, 
     }))
 }
 
-/// Replaces NaN and infinities.
+/// Replaces NaN and infinities with the given numbers.
 #[pyfunction]
 #[pyo3(signature = (input, nan, posinf, neginf))]
 pub(crate) fn nan_to_num(
@@ -103,14 +103,14 @@ pub(crate) fn nan_to_num(
     Ok(PyTensor::wrap(input.tensor()?.nan_to_num(nan, posinf, neginf)?))
 }
 
-/// The distances between all rows of two matrices.
+/// Returns the p-norm distance between each pair of rows of two matrices.
 #[pyfunction]
 pub(crate) fn cdist(input: &PyTensor, other: &PyTensor, p: Number) -> Result<PyTensor> {
     let (a, b, Number(p)) = (input.tensor()?, other.tensor()?, p);
     match a.cdist(&b, p) {
-        // As `amax`, with PyTorch's exception.
+        // PyTorch raises IndexError here, as for `amax`.
         Err(Error::Shape { .. }) if p.as_f64() == f64::INFINITY && a.shape().last() == Some(&0) => {
-            Err(index_error("cdist: the greatest distance of rows without elements"))
+            Err(index_error("cdist: p=inf needs rows with at least one element"))
         }
         result => Ok(PyTensor::wrap(result?)),
     }
@@ -131,26 +131,26 @@ fn ranked(
     Ok((PyTensor::wrap(values), PyTensor::wrap(indices)))
 }
 
-/// The medians along ``dim``, the lower of two, and their indices.
+/// Returns the medians along ``dim`` (the lower of two) and their indices.
 #[pyfunction]
 pub(crate) fn median(input: &PyTensor, dim: i64, keepdim: bool) -> Result<(PyTensor, PyTensor)> {
     ranked("median", Tensor::median, input, dim, keepdim)
 }
 
-/// The medians along ``dim`` without NaN, and their indices.
+/// As ``median``, ignoring NaN.
 #[pyfunction]
 pub(crate) fn nanmedian(input: &PyTensor, dim: i64, keepdim: bool) -> Result<(PyTensor, PyTensor)> {
     let (values, indices) = input.tensor()?.nanmedian(dim, keepdim)?;
     Ok((PyTensor::wrap(values), PyTensor::wrap(indices)))
 }
 
-/// The most frequent elements along ``dim``, and their last indices.
+/// Returns the most frequent elements along ``dim`` and the last index of each.
 #[pyfunction]
 pub(crate) fn mode(input: &PyTensor, dim: i64, keepdim: bool) -> Result<(PyTensor, PyTensor)> {
     ranked("mode", Tensor::mode, input, dim, keepdim)
 }
 
-/// The ``k``-th smallest elements along ``dim``, counted from 1, and their indices.
+/// Returns the ``k``-th smallest elements along ``dim``, counted from 1, and their indices.
 #[pyfunction]
 pub(crate) fn kthvalue(input: &PyTensor, k: i64, dim: i64, keepdim: bool) -> Result<(PyTensor, PyTensor)> {
     let tensor = input.tensor()?;
@@ -163,7 +163,7 @@ pub(crate) fn kthvalue(input: &PyTensor, k: i64, dim: i64, keepdim: bool) -> Res
     Ok((PyTensor::wrap(values), PyTensor::wrap(indices)))
 }
 
-/// The quantiles ``q``, along a first dimension.
+/// Returns the quantiles ``q`` along ``dim``; the result has a leading dimension for ``q``.
 #[pyfunction]
 #[pyo3(signature = (input, q, dim, keepdim, interpolation))]
 pub(crate) fn quantile(
@@ -179,12 +179,12 @@ pub(crate) fn quantile(
         "higher" => QuantileMethod::Higher,
         "midpoint" => QuantileMethod::Midpoint,
         "nearest" => QuantileMethod::Nearest,
-        other => return Err(value_error(format!("quantile: interpolation is '{other}'"))),
+        other => return Err(value_error(format!("quantile: unknown interpolation '{other}'"))),
     };
     Ok(PyTensor::wrap(input.tensor()?.quantile(&q, dim, keepdim, method)?))
 }
 
-/// The count of each number from 0 in a vector of integers, or the sum of its weights.
+/// Counts the occurrences of each integer from 0 in a vector, or sums their weights.
 #[pyfunction]
 #[pyo3(signature = (input, weights, minlength))]
 pub(crate) fn bincount(
@@ -198,7 +198,7 @@ pub(crate) fn bincount(
     Ok(PyTensor::wrap(compute(py, || tensor.bincount(weights.as_ref(), minlength))?))
 }
 
-/// The number of elements in each of ``bins`` equal parts.
+/// Counts the elements in each of ``bins`` equal intervals.
 #[pyfunction]
 pub(crate) fn histc(
     py: Python<'_>,
@@ -217,7 +217,7 @@ pub(crate) fn diff(input: &PyTensor, n: Count, dim: i64) -> Result<PyTensor> {
     Ok(PyTensor::wrap(input.tensor()?.diff(n.0, dim)?))
 }
 
-/// The integral along ``dim`` by the trapezoidal rule, at points ``x``, or at points ``dx`` apart.
+/// Integrates along ``dim`` by the trapezoidal rule, at points ``x`` or with spacing ``dx``.
 #[pyfunction]
 #[pyo3(signature = (input, x, dx, dim))]
 pub(crate) fn trapezoid(input: &PyTensor, x: Option<&PyTensor>, dx: f64, dim: i64) -> Result<PyTensor> {
@@ -228,7 +228,7 @@ pub(crate) fn trapezoid(input: &PyTensor, x: Option<&PyTensor>, dx: f64, dim: i6
     }))
 }
 
-/// A copy with the slices of ``source`` at the positions ``index`` along ``dim``.
+/// Returns a copy with the slices of ``source`` written at the positions ``index`` along ``dim``.
 #[pyfunction]
 pub(crate) fn index_copy(
     input: &PyTensor,
@@ -239,7 +239,7 @@ pub(crate) fn index_copy(
     Ok(PyTensor::wrap(input.tensor()?.index_copy(dim, &index.tensor()?, &source.tensor()?)?))
 }
 
-/// A copy with the elements of ``source``, in order, where ``mask`` is true.
+/// Returns a copy with the elements of ``source`` written in order where ``mask`` is true.
 #[pyfunction]
 pub(crate) fn masked_scatter(
     py: Python<'_>,

@@ -1,4 +1,4 @@
-//! Optimisers: the framework's, over places that Python holds.
+//! Optimizers: bindings of `neurenix::optim` over tensors that Python holds.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,7 +16,7 @@ use crate::{
     tensor::PyTensor,
 };
 
-/// The state of an update rule for groups of parameters, each with its settings.
+/// An update rule and its state, for groups of parameters with their own settings.
 #[pyclass(name = "Optimizer", module = "neurenix._engine", frozen)]
 pub(crate) struct PyOptimizer {
     rule: String,
@@ -25,7 +25,7 @@ pub(crate) struct PyOptimizer {
 
 /// A rule's settings by name.
 type Options = HashMap<String, f64>;
-/// A group as Python names it: parameters, learning rate, weight decay, the settings of its rule.
+/// A parameter group as Python passes it: parameters, learning rate, weight decay, options of the rule.
 type Group<'py> = (Vec<Bound<'py, PyTensor>>, f64, f64, Options);
 
 fn known(name: &str) -> Result<Rule> {
@@ -58,7 +58,7 @@ fn places(parameters: &[Bound<'_, PyTensor>]) -> Vec<neurenix::nn::Parameter> {
 }
 
 impl PyOptimizer {
-    /// Waits without Python's global lock, which a step of another thread may need.
+    /// Locks the optimizer. Releases the GIL while it waits, because the thread that holds the lock may need the GIL.
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Optimizer> {
         self.optimizer.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,7 +71,7 @@ impl PyOptimizer {
         let mut optimizer: Option<Optimizer> = None;
         for (parameters, rate, decay, options) in groups {
             let (rule, places) = (rule(&name, &options)?, places(&parameters));
-            // A group's learning rate is its share of 1.
+            // The base learning rate is 1, so a group's factor is its learning rate.
             match &mut optimizer {
                 None => {
                     let mut first = Optimizer::new(rule, places, 1.0)?;
@@ -83,21 +83,22 @@ impl PyOptimizer {
         }
         match optimizer {
             Some(optimizer) => Ok(PyOptimizer { rule: name, optimizer: Mutex::new(optimizer) }),
-            None => Err(value_error("an optimizer needs parameters")),
+            None => Err(value_error("the optimizer got no parameters: pass at least one parameter group")),
         }
     }
-    /// One more group.
+    /// Adds a parameter group.
     fn add_group(&self, py: Python<'_>, group: Group<'_>) -> Result<()> {
         let (parameters, rate, decay, options) = group;
         let rule = rule(&self.rule, &options)?;
         Ok(self.lock(py).add_group_with(rule, places(&parameters), rate, decay)?)
     }
-    /// Puts other settings of the rule into a group.
+    /// Replaces the options of the rule for one group.
     fn set_options(&self, py: Python<'_>, group: usize, options: Options) -> Result<()> {
         Ok(self.lock(py).set_rule(group, rule(&self.rule, &options)?)?)
     }
-    /// Updates every parameter that has a gradient: all, or none if it fails. The gradients stay. ``settings`` are learning
-    /// rate and weight decay of each group. With a ``condition``, a ``bool`` scalar, the update is chosen on the device.
+    /// Updates every parameter that has a gradient. If it fails, no parameter changes. Gradients are kept. ``settings``
+    /// holds the learning rate and weight decay of each group. ``condition`` is a ``bool`` scalar; the device decides
+    /// from it whether the update takes effect.
     #[pyo3(signature = (settings, condition=None))]
     fn step(&self, py: Python<'_>, settings: Vec<(f64, f64)>, condition: Option<&PyTensor>) -> Result<()> {
         let condition = condition.map(PyTensor::tensor).transpose()?;
@@ -137,7 +138,7 @@ impl PyOptimizer {
         });
         placement::behind(py, result)
     }
-    /// The state by name.
+    /// Returns the optimizer state as tensors by name.
     fn state(&self, py: Python<'_>) -> Result<BTreeMap<String, PyTensor>> {
         let state = compute_undisturbed(py, || -> Result<_> {
             let mut optimizer = self.optimizer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -146,7 +147,7 @@ impl PyOptimizer {
         })?;
         Ok(state.into_iter().map(|(name, tensor)| (name, PyTensor::wrap(tensor))).collect())
     }
-    /// Puts a state back. Nothing changes unless all of it fits.
+    /// Restores a state that ``state`` returned. If any entry does not match, nothing changes.
     fn load_state(&self, py: Python<'_>, state: HashMap<String, Bound<'_, PyTensor>>) -> Result<()> {
         let state = state
             .into_iter()

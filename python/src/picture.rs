@@ -1,17 +1,17 @@
-//! Curves as a picture.
+//! Plots of curves.
 
 use neurenix_cli::report::{Curve, Panel, panels_png};
 use pyo3::{prelude::*, types::PyBytes};
 
 use crate::error::Result;
 
-/// What Python gives for a panel: its title, and names with their numbers, an epoch each.
+/// A panel as Python passes it: its title, and for each curve its name and one value per epoch.
 type Given = (String, Vec<(String, Vec<f64>)>);
 
-/// The pixels of a panel's width.
+/// The width of a panel in pixels.
 const WIDTH: u32 = 800;
 
-/// Panels of curves side by side, as the bytes of a PNG file. Numbers that are not finite leave gaps.
+/// Draws panels of curves side by side and returns the bytes of a PNG file. Non-finite values leave gaps.
 #[pyfunction]
 pub(crate) fn curves_png<'py>(py: Python<'py>, panels: Vec<Given>) -> Result<Bound<'py, PyBytes>> {
     let panels: Vec<Panel> = panels

@@ -1,7 +1,7 @@
-//! What is planned on another device than the one it was meant for, as Python is told.
+//! Reports to Python about steps that run on another device than requested.
 //!
-//! The engine tells of it while it works, when locks of ours may be held and a step may be half done. So it is only noted then,
-//! and Python's function is called when the outermost computation of the thread has ended.
+//! The engine reports them during a computation, when our locks may be held and a step may be half done. Reports are
+//! therefore queued, and the Python callback runs when the thread's outermost computation has ended.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,27 +20,27 @@ use crate::error::{Result, type_error};
 static CALLBACK: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
 thread_local! {
-    /// What Python is yet to be told of this thread's computations.
+    /// Reports of this thread that the callback has not received yet.
     static NEWS: RefCell<VecDeque<Placement>> = const { RefCell::new(VecDeque::new()) };
-    /// How many computations this thread is in, one inside the other.
+    /// The nesting depth of computations on this thread.
     static COMPUTING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// No Python runs while it is locked.
+/// Python code must not run while this lock is held.
 fn callback() -> MutexGuard<'static, Option<Py<PyAny>>> {
     CALLBACK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many computations there are of all threads.
+/// The number of computations on all threads.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether no thread computes. While Python's global lock is held, none begins then either: so nothing that computations
-/// hold for a moment changes.
+/// Whether no thread computes. While the GIL is held no computation can begin either, so state that computations hold
+/// temporarily does not change.
 pub(crate) fn is_quiet() -> bool {
     RUNNING.load(Ordering::Acquire) == 0
 }
 
-/// A computation of this thread, until it is dropped: meanwhile nothing is told.
+/// A computation of this thread, until dropped. Reports are queued meanwhile.
 pub(crate) struct Computing(());
 
 impl Computing {
@@ -58,13 +58,13 @@ impl Drop for Computing {
     }
 }
 
-/// Calls Python's function for everything that was noted, unless a computation goes on; what it raised first. What it
-/// raises after that goes to `sys.unraisablehook`.
+/// Passes queued reports to the callback, unless a computation is still running. Returns the first exception that the
+/// callback raises; later ones go to `sys.unraisablehook`.
 fn tell(py: Python<'_>) -> PyResult<()> {
     if COMPUTING.get() > 0 || NEWS.with_borrow(VecDeque::is_empty) {
         return Ok(());
     }
-    // What the function computes is told behind it, not inside it.
+    // Computations inside the callback queue their reports instead of calling it recursively.
     let _inside = Computing::begin();
     let mut raised = None;
     while let Some(news) = NEWS.with_borrow_mut(VecDeque::pop_front) {
@@ -82,8 +82,8 @@ fn tell(py: Python<'_>) -> PyResult<()> {
     raised.map_or(Ok(()), Err)
 }
 
-/// The result of a computation that has ended, after Python was told. What its function raises is raised, and only printed if
-/// the computation failed itself.
+/// Delivers queued reports, then returns the result of the computation. An exception of the callback is raised if the
+/// computation succeeded, else only printed.
 pub(crate) fn behind<T>(py: Python<'_>, result: Result<T>) -> Result<T> {
     match (tell(py), result) {
         (Ok(()), result) => result,
@@ -95,28 +95,28 @@ pub(crate) fn behind<T>(py: Python<'_>, result: Result<T>) -> Result<T> {
     }
 }
 
-/// A step that runs elsewhere than on the device it was meant for, and why.
+/// A step that runs on another device than requested, and the reason.
 #[pyclass(name = "Placement", module = "neurenix", frozen)]
 pub(crate) struct PyPlacement(Placement);
 
 #[pymethods]
 impl PyPlacement {
-    /// What it is.
+    /// The step, as text.
     #[getter]
     fn step(&self) -> &str {
         &self.0.step
     }
-    /// The name of the device it was meant for.
+    /// The name of the requested device.
     #[getter]
     fn wanted(&self) -> &str {
         &self.0.wanted
     }
-    /// The name of the device on which it runs.
+    /// The name of the device that runs the step.
     #[getter]
     fn device(&self) -> &str {
         &self.0.device
     }
-    /// Why.
+    /// The reason.
     #[getter]
     fn reason(&self) -> &str {
         &self.0.reason
@@ -127,7 +127,8 @@ impl PyPlacement {
     }
 }
 
-/// Calls a function for every step that is planned elsewhere than on its device; the function before.
+/// Sets the function that is called with a ``Placement`` for every step that runs on another device than requested;
+/// ``None`` removes it. Returns the previous function.
 #[pyfunction]
 pub(crate) fn on_fallback(function: Option<Bound<'_, PyAny>>) -> Result<Option<Py<PyAny>>> {
     if let Some(given) = &function
@@ -138,20 +139,20 @@ pub(crate) fn on_fallback(function: Option<Bound<'_, PyAny>>) -> Result<Option<P
     let is_wanted = function.is_some();
     let before = std::mem::replace(&mut *callback(), function.map(Bound::unbind));
     let note: Arc<dyn Fn(&Placement) + Send + Sync> = Arc::new(|placement: &Placement| {
-        // A thread that ends has nobody to tell any more.
+        // During thread exit the queue no longer exists.
         let _ = NEWS.try_with(|news| news.borrow_mut().push_back(placement.clone()));
     });
     placement::on_fallback(is_wanted.then_some(note));
     Ok(before)
 }
 
-/// With ``True``, a step that its device refuses is an error.
+/// With ``True``, a step that its device does not support is an error instead of running elsewhere.
 #[pyfunction]
 pub(crate) fn set_strict_placement(strict: bool) {
     placement::set_strict(strict);
 }
 
-/// What ``set_strict_placement`` set.
+/// Returns the setting of ``set_strict_placement``.
 #[pyfunction]
 pub(crate) fn is_strict_placement() -> bool {
     placement::is_strict()

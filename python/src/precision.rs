@@ -1,4 +1,4 @@
-//! Mixed precision: the dtype in which products of matrices compute on a thread, as `amp.autocast` sets it.
+//! Mixed precision: the dtype that `amp.autocast` sets for matrix products on a thread.
 
 use std::cell::Cell;
 
@@ -14,19 +14,19 @@ thread_local! {
     static LOW: Cell<Option<DType>> = const { Cell::new(None) };
 }
 
-/// The low dtype of ``autocast`` on this thread, or ``None``.
+/// Returns this thread's ``autocast`` dtype, or ``None``.
 #[pyfunction]
 pub(crate) fn autocast_dtype() -> Option<PyDType> {
     LOW.get().map(PyDType)
 }
 
-/// Sets the low dtype of this thread; ``None`` for none.
+/// Sets this thread's ``autocast`` dtype; ``None`` turns it off.
 #[pyfunction]
 #[pyo3(signature = (dtype))]
 pub(crate) fn set_autocast_dtype(dtype: Option<Wanted>) -> Result<()> {
     match dtype {
         Some(Wanted(dtype)) if !matches!(dtype, DType::F16 | DType::BF16) => {
-            Err(type_error(format!("mixed precision computes in float16 or bfloat16, not {dtype}")))
+            Err(type_error(format!("autocast: expected float16 or bfloat16, got {dtype}")))
         }
         dtype => {
             LOW.set(dtype.map(|Wanted(dtype)| dtype));
@@ -35,7 +35,7 @@ pub(crate) fn set_autocast_dtype(dtype: Option<Wanted>) -> Result<()> {
     }
 }
 
-/// Operands of a product: in the low dtype where there is one, unless one of them is `float64` or integers.
+/// Casts the operands of a product to the autocast dtype, if one is set. `float64` or integer operands prevent it.
 pub(crate) fn low(operands: Vec<Tensor>) -> phynexus::Result<Vec<Tensor>> {
     let castable = |tensor: &Tensor| matches!(tensor.dtype(), DType::F32 | DType::F16 | DType::BF16);
     match LOW.get() {
@@ -46,7 +46,7 @@ pub(crate) fn low(operands: Vec<Tensor>) -> phynexus::Result<Vec<Tensor>> {
     }
 }
 
-/// The product of matrices, in the low dtype where there is one.
+/// Matrix product, in the autocast dtype if one is set.
 pub(crate) fn matmul(left: &Tensor, right: &Tensor) -> phynexus::Result<Tensor> {
     if LOW.get().is_none() {
         return left.matmul(right);

@@ -1,4 +1,4 @@
-//! What ran where, and for how long.
+//! The profiler: which kernels and transfers ran on which device, and for how long.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,16 +19,16 @@ enum State {
     Done(Arc<Profile>),
 }
 
-/// Notes what runs inside ``with`` on every device: kernels, transfers, the host's own work.
+/// Context manager that records kernels, transfers and host work on every device.
 #[pyclass(name = "Profiler", module = "neurenix", frozen)]
 pub(crate) struct PyProfiler(Mutex<State>);
 
 impl PyProfiler {
     fn with_profile<T>(&self, look: impl FnOnce(&Profile) -> Result<T>) -> Result<T> {
-        // Without the lock, for making Python's objects may let another thread go on.
+        // Clone and release the lock: creating Python objects may run other threads.
         let profile = match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             State::Done(profile) => profile.clone(),
-            _ => return Err(runtime_error("the profile is there when the with block has ended")),
+            _ => return Err(runtime_error("no profile yet: read it after the with block ends")),
         };
         look(&profile)
     }
@@ -57,7 +57,7 @@ impl PyProfiler {
             Ok(())
         })
     }
-    /// Kernels and transfers: a dict for each, the longest first. Times are in seconds.
+    /// Kernels and transfers as dicts, longest total time first. Times are in seconds.
     fn rows<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyDict>>> {
         self.with_profile(|profile| {
             let mut rows: Vec<&ProfileRow> = profile.rows.iter().collect();
@@ -76,7 +76,7 @@ impl PyProfiler {
                 .collect()
         })
     }
-    /// The table as text.
+    /// The profile as a text table.
     fn table(&self) -> Result<String> {
         self.with_profile(|profile| {
             let mut rows: Vec<&ProfileRow> = profile.rows.iter().collect();
@@ -92,7 +92,7 @@ impl PyProfiler {
             Ok(text)
         })
     }
-    /// The timeline as Chrome's trace, which Perfetto opens.
+    /// The timeline in Chrome's trace format, which Perfetto opens.
     fn chrome_trace(&self) -> Result<String> {
         self.with_profile(|profile| Ok(profile.chrome_trace()))
     }

@@ -199,7 +199,7 @@ def test_numbers_that_cannot_be_counts_are_value_errors() -> None:
         ),
     ]
     for call in calls:
-        with pytest.raises(ValueError, match="expected a whole number of at least 0"):
+        with pytest.raises(ValueError, match="expected an integer of at least 0"):
             call()
 
 

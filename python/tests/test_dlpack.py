@@ -119,7 +119,7 @@ def test_the_values_are_the_tensors_own() -> None:
     ("array", "exception", "message"),
     [
         (Plain(lanes=4), TypeError, "4 lanes"),
-        (Plain(code=5, bits=64), TypeError, "type code 5 of 64 bits"),
+        (Plain(code=5, bits=64), TypeError, "type code 5, 64 bits"),
         (Plain(version=2), RuntimeError, "version 2"),
         (Plain(ndim=-1), RuntimeError, "negative rank"),
         (Plain(shape=(ctypes.c_int64 * 2)(-1, 3)), RuntimeError, "negative size"),
@@ -135,7 +135,7 @@ def test_a_capsule_must_be_one() -> None:
         def __dlpack__(self, **_options: Any) -> Any:
             return 5
 
-    with pytest.raises(TypeError, match="no capsule"):
+    with pytest.raises(TypeError, match="did not return a capsule"):
         nx.from_dlpack(Odd())
     with pytest.raises(TypeError, match="does not support DLPack"):
         nx.from_dlpack([1.0])
@@ -165,15 +165,15 @@ def test_an_array_on_an_unknown_device_comes_through_the_cpu() -> None:
 
 def test_an_array_that_stays_where_it_is_is_not_read() -> None:
     there = (ctypes.c_int32 * 2)(ROCM, 0)
-    with pytest.raises(BufferError, match="bring it there first"):
+    with pytest.raises(BufferError, match="move it to the CPU first"):
         nx.from_dlpack(Old(device=(ROCM, 0)), device="cpu")
     array = Plain(device=(ROCM, 0))
     array.content.array.device = there
-    with pytest.raises(BufferError, match=r"came on DLPack's device \(10, 0\)"):
+    with pytest.raises(BufferError, match=r"is on DLPack device \(10, 0\)"):
         nx.from_dlpack(array, device="cpu")
     # Neither is one that says two things.
     array.device = (CPU, 0)
-    with pytest.raises(BufferError, match=r"came on DLPack's device \(10, 0\)"):
+    with pytest.raises(BufferError, match=r"is on DLPack device \(10, 0\)"):
         nx.from_dlpack(array)
 
 

@@ -148,7 +148,7 @@ def test_the_namespace_lists_what_it_offers() -> None:
 
 def test_none_is_no_data() -> None:
     for make in (nx.Tensor, nx.tensor, nx.asarray):
-        with pytest.raises(TypeError, match="None holds no numbers"):
+        with pytest.raises(TypeError, match="got None"):
             make(None)
     assert nx.Tensor().shape == (0,) and nx.Tensor(shape=(2, 3)).shape == (2, 3)
 

@@ -64,7 +64,7 @@ def test_functions_do_what_the_methods_do() -> None:
     assert nx.array_equal(nx.take_along_dim(x, nx.tensor([11, 0])), x.ravel()[nx.tensor([11, 0])])
     assert nx.repeat_interleave(nx.tensor([5, 6, 7]), nx.tensor([0, 2, 1])).tolist() == [6, 6, 7]
     assert nx.narrow(x, 1, -2, 2).tolist() == x[:, -2:].tolist()
-    with pytest.raises(ValueError, match="narrow: -9 is before the first of"):
+    with pytest.raises(ValueError, match="narrow: start -9 is out of range for size"):
         x.narrow(1, -9, 1)
     assert nx.diag(x, 99).tolist() == nx.diag(x, -99).tolist() == []
     for right, side in [(False, "left"), (True, "right")]:
@@ -234,7 +234,7 @@ def test_a_value_can_be_scattered_and_filled_in() -> None:
     assert filled.dtype == nx.float32 and filled.tolist() == [[4.0, 1.0, 4.0]] * 2
     assert value.grad is not None and value.grad.item() == 4.0
     assert nx.zeros(2).masked_fill_(nx.tensor([True, False]), nx.tensor(3)).tolist() == [3.0, 0.0]
-    with pytest.raises(ValueError, match="without dimensions"):
+    with pytest.raises(ValueError, match="0-d tensor"):
         x.masked_fill(x > 0, nx.ones(1))
 
 

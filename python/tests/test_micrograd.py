@@ -219,16 +219,16 @@ def test_neurons_are_micrograds() -> None:
 @pytest.mark.parametrize("make", [lambda: Neuron(2), lambda: Layer(2, 3), lambda: MLP(2, [3, 1])])
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_network_says_how_many_inputs_it_takes(make: Any, count: int) -> None:
-    with pytest.raises(ValueError, match=f"number of inputs is 2 for this network, not {count}"):
+    with pytest.raises(ValueError, match=f"expects 2 inputs, got {count}"):
         make()([Value(1.0)] * count)
     make()((Value(1.0), Value(2.0)))
     assert Neuron(0)([]).data == 0.0
 
 
 def test_a_network_says_what_its_inputs_are() -> None:
-    with pytest.raises(TypeError, match=r"are Values, but one is of type float: make each number a Value first"):
+    with pytest.raises(TypeError, match=r"must be Values, but one has type float: convert each number to a Value"):
         MLP(2, [1])([Value(1.0), 2.0])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match=r"takes a list or a tuple of Values, not an object of type float"):
+    with pytest.raises(TypeError, match=r"expects a list or tuple of Values, got an object of type float"):
         MLP(2, [1])(3.0)  # type: ignore[arg-type]
 
 

@@ -112,7 +112,7 @@ def test_whole_numbers_are_sizes() -> None:
     for wrong in (lambda: nx.Tensor(-1), lambda: nx.Tensor(2, 3.0), lambda: nx.Tensor([1], [1], "int64")):
         with pytest.raises((TypeError, ValueError)):
             wrong()
-    with pytest.raises(TypeError, match="given once"):
+    with pytest.raises(TypeError, match="given twice"):
         nx.Tensor([1.0], data=[1.0])
 
 
@@ -129,7 +129,7 @@ def test_lists_of_tensors() -> None:
     # Of several elements each, which PyTorch refuses.
     assert nx.tensor([nx.ones(2), nx.zeros(2)]).shape == (2, 2)
     assert nx.tensor([np.ones(1), np.ones(1)]).shape == (2, 1)
-    with pytest.raises(ValueError, match="beside tensors of several elements"):
+    with pytest.raises(ValueError, match="with tensors of several elements"):
         nx.tensor([1.0, nx.ones(2)])
 
 

@@ -10,11 +10,11 @@ use crate::{
     walk::{order, walking},
 };
 
-/// Whose turn it is to differentiate on GPUs: a launch reads gradients before it and stores them after it, so that two at a
-/// time would lose some.
+/// Serializes differentiation on GPUs: a launch reads gradients before it runs and stores them afterwards, so
+/// concurrent launches would lose updates.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Adds to the gradient of every value that `root` was made from.
+/// Adds to the gradient of every value that `root` depends on.
 pub(crate) fn run(root: &Bound<'_, Value>) -> PyResult<()> {
     let (py, value) = (root.py(), root.get());
     let elsewhere = walking(py, |walk| {

@@ -1,4 +1,4 @@
-//! The class ``Device``: the CPU, or a GPU of the engine's.
+//! The class ``Device``: the CPU, or one of the engine's GPUs.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -15,7 +15,7 @@ use crate::{
     reduced,
 };
 
-/// Where a value lives: the CPU, or a place in the list of devices that were used. A byte, since every value has one.
+/// The device of a value: the CPU, or an index into the list of used devices. One byte, because every value has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place(u8);
 
@@ -29,7 +29,7 @@ impl Place {
         self == Place::CPU
     }
 
-    /// The place of a device of the engine's.
+    /// The place of an engine device.
     fn of(device: Device) -> PyResult<Place> {
         if device.name() == "cpu" {
             return Ok(Place::CPU);
@@ -41,39 +41,39 @@ impl Place {
         });
         match u8::try_from(at + 1) {
             Ok(place) => Ok(Place(place)),
-            Err(_) => Err(PyRuntimeError::new_err("more than 255 devices hold values")),
+            Err(_) => Err(PyRuntimeError::new_err("values are on more than 255 devices")),
         }
     }
 
-    /// The engine's device; `None` on the CPU, where values need none.
+    /// The engine device; `None` for the CPU, where values do not need it.
     pub(crate) fn device(self) -> Option<Device> {
         let used = USED.lock().unwrap_or_else(PoisonError::into_inner);
         used.get(usize::from(self.0).checked_sub(1)?).copied()
     }
 
-    /// The engine's name for it.
+    /// The engine's name of the device.
     pub(crate) fn name(self) -> &'static str {
         self.device().map_or("cpu", Device::name)
     }
 
-    /// The place of this name for what comes out of a pickle: the CPU where there is no such device.
+    /// The place for a pickled name: the CPU if there is no such device.
     pub(crate) fn restored(py: Python<'_>, name: &str) -> PyResult<Place> {
         let find = host()?.find_device;
         py.detach(|| find(name).map_or(Ok(Place::CPU), Place::of))
     }
 
-    /// To sort by.
+    /// A sort key.
     pub(crate) fn number(self) -> u8 {
         self.0
     }
 
-    /// Its name in messages.
+    /// The device's name in messages.
     pub(crate) fn kind(self) -> &'static str {
         if self.is_cpu() { "Cpu" } else { "Gpu" }
     }
 }
 
-/// The first device that is a real GPU, not an emulator.
+/// The first device that is a hardware GPU and not an emulator.
 fn first_gpu() -> PyResult<Option<Place>> {
     static FIRST: OnceLock<Option<Device>> = OnceLock::new();
     let register = host()?.register_devices;
@@ -84,31 +84,31 @@ fn first_gpu() -> PyResult<Option<Place>> {
     first.map(Place::of).transpose()
 }
 
-/// What asking for a GPU raises where there is none. Notes, which Python shows below the message, say why.
+/// The exception for a missing GPU. Its notes, which Python shows below the message, give the reasons.
 fn no_gpu(py: Python<'_>) -> PyErr {
     let emulators = devices().into_iter().filter(|device| device.info().nature == DeviceNature::Emulator);
     let emulators = emulators.map(|device| format!("{}: an emulator, not hardware", device.name()));
     let absent = missing().into_iter().map(|missing| format!("{}: {}", missing.kind, missing.reason));
     let notes: Vec<String> = absent.chain(emulators).collect();
     let error = PyRuntimeError::new_err("GPU is not available on this system");
-    // What `add_note` of Python 3.11 does; 3.10 has the attribute only.
+    // Equivalent to `add_note` of Python 3.11; in 3.10 the attribute exists without the method.
     match error.value(py).setattr("__notes__", notes) {
         Ok(()) => error,
         Err(other) => other,
     }
 }
 
-/// How pickles name `Device.GPU`.
+/// The pickled name of `Device.GPU`.
 const ANY_GPU: &str = "gpu";
 
 #[derive(Clone, Copy)]
 enum Which {
     Here(Place),
-    /// `Device.GPU`, which is looked for when it is used.
+    /// `Device.GPU`, which is looked up when it is used.
     AnyGpu,
 }
 
-/// Where values are computed: ``Device.cpu()``, or ``Device.gpu()``, which is any real GPU of the engine's.
+/// The device of a value: ``Device.cpu()``, or ``Device.gpu()`` for any hardware GPU of the engine.
 #[pyclass(name = "Device", module = "micrograd_rs", frozen)]
 #[derive(Clone, Copy)]
 pub(crate) struct PlaceDevice(Which);
@@ -118,7 +118,7 @@ impl PlaceDevice {
         PlaceDevice(Which::Here(place))
     }
 
-    /// The place meant by an argument; the CPU if there is none.
+    /// The place of a device argument; the CPU if there is none.
     pub(crate) fn chosen(py: Python<'_>, named: Option<&PlaceDevice>) -> PyResult<Place> {
         named.map_or(Ok(Place::CPU), |named| named.place(py))
     }
@@ -142,7 +142,7 @@ impl PlaceDevice {
 impl PlaceDevice {
     #[classattr]
     const CPU: PlaceDevice = PlaceDevice(Which::Here(Place::CPU));
-    /// A GPU, which need not be there: using it tells.
+    /// Any GPU. If there is none, using it raises an error.
     #[classattr]
     const GPU: PlaceDevice = PlaceDevice(Which::AnyGpu);
 
@@ -150,33 +150,33 @@ impl PlaceDevice {
     fn new() -> PlaceDevice {
         PlaceDevice::CPU
     }
-    /// The CPU.
+    /// Returns the CPU.
     #[staticmethod]
     fn cpu() -> PlaceDevice {
         PlaceDevice::CPU
     }
-    /// A real GPU; ``RuntimeError`` without one.
+    /// Returns a hardware GPU. Raises ``RuntimeError`` if there is none.
     #[staticmethod]
     fn gpu(py: Python<'_>) -> PyResult<PlaceDevice> {
         PlaceDevice::GPU.place(py).map(PlaceDevice::at)
     }
-    /// Whether there is a real GPU.
+    /// Returns whether there is a hardware GPU.
     #[staticmethod]
     fn is_gpu_available(py: Python<'_>) -> PyResult<bool> {
         Ok(py.detach(first_gpu)?.is_some())
     }
-    /// A device by the engine's name for it, emulators included: for tests.
+    /// Returns the engine device of this name, including emulators; for tests.
     #[staticmethod]
     fn _named(py: Python<'_>, name: &str) -> PyResult<PlaceDevice> {
         let find = host()?.find_device;
         py.detach(|| find(name).and_then(Place::of)).map(PlaceDevice::at)
     }
-    /// The engine's name for it, as ``"cpu"`` or ``"cuda:0"``.
+    /// The engine's name of the device, such as ``"cpu"`` or ``"cuda:0"``.
     #[getter]
     fn name(&self, py: Python<'_>) -> PyResult<&'static str> {
         Ok(self.place(py)?.name())
     }
-    /// The type of numbers that values have there: ``"f64"``, or ``"f32"`` on a GPU without f64.
+    /// The number type of values on this device: ``"f64"``, or ``"f32"`` on a GPU without f64.
     #[getter]
     fn dtype(&self, py: Python<'_>) -> PyResult<&'static str> {
         match self.place(py)?.device() {

@@ -1,41 +1,41 @@
-//! What values need of the extension module that they are in: it finds the machine's devices, computes so that Ctrl-C ends
-//! it, knows which exceptions the engine's errors are, and has a rule for arguments that count.
+//! Services that values need from the extension module that contains them: registering devices, interruptible
+//! computation, exception types, and validation of counts.
 
 use std::sync::OnceLock;
 
 use phynexus::Device;
 use pyo3::{exceptions::PyRuntimeError, prelude::*};
 
-/// A computation of the engine's that gives numbers.
+/// A computation of the engine that returns numbers.
 pub type Work<'a> = Box<dyn FnOnce() -> phynexus::Result<Vec<f64>> + Send + 'a>;
 
 /// Functions of the extension module.
 pub struct Host {
-    /// Finds the machine's devices, unless it has done so before. Threads need not be attached.
+    /// Registers the machine's devices, once. The thread need not be attached.
     pub register_devices: fn(),
-    /// The device of a name. Threads need not be attached.
+    /// Finds a device by name. The thread need not be attached.
     pub find_device: fn(&str) -> PyResult<Device>,
-    /// Computes while other threads of Python go on, and without running functions of the user's: locks are held.
+    /// Computes without the GIL and without running user-defined signal handlers, because locks are held.
     pub compute: fn(Python<'_>, Work<'_>) -> PyResult<Vec<f64>>,
-    /// The exception that an error of the engine's is.
+    /// Converts an engine error to an exception.
     pub exception: fn(phynexus::Error) -> PyErr,
-    /// The number of things that an argument is.
+    /// Validates an argument that is a count.
     pub count: fn(&Bound<'_, PyAny>) -> PyResult<usize>,
 }
 
 static HOST: OnceLock<Host> = OnceLock::new();
 
-/// Sets the functions, once: those of another call would be the same.
+/// Sets the functions. Later calls would set the same ones and have no effect.
 pub(crate) fn begin(host: Host) {
     HOST.get_or_init(|| host);
 }
 
-/// The functions, which are set before there are classes.
+/// The functions, which are set before the classes exist.
 pub(crate) fn host() -> PyResult<&'static Host> {
-    HOST.get().ok_or_else(|| PyRuntimeError::new_err("the module of micrograd_rs has not been made"))
+    HOST.get().ok_or_else(|| PyRuntimeError::new_err("the micrograd_rs module is not initialized"))
 }
 
-/// The exception that an error of the engine's is.
+/// Converts an engine error to an exception.
 pub(crate) fn exception(error: phynexus::Error) -> PyErr {
     match host() {
         Ok(host) => (host.exception)(error),

@@ -1,5 +1,6 @@
-//! Expressions on a GPU: recorded as they are written, computed when somebody reads, the whole expression in one launch
-//! of a kernel that walks it; very long ones in several. Numbers are f64 where the device has them, else f32.
+//! Expressions on a GPU. They are recorded as they are written and computed when a number is read: one launch of an
+//! interpreter kernel for the whole expression, or several if it is very long. Numbers are f64 if the device supports
+//! it, else f32.
 
 use std::{
     collections::HashMap,
@@ -20,12 +21,11 @@ use crate::{
     walk::{order, walking},
 };
 
-/// Values whose numbers are still to be computed, in the order in which they were made. Those that nobody else holds are
-/// let go now and then.
+/// Pending values in the order of their creation. Values without other references are dropped from time to time.
 #[derive(Default)]
 struct Recorded {
     values: Vec<Py<Value>>,
-    /// At this length it is looked through.
+    /// The list is pruned when it reaches this length.
     limit: usize,
 }
 
@@ -34,7 +34,7 @@ static RECORDED: Mutex<Recorded> = Mutex::new(Recorded { values: Vec::new(), lim
 impl Recorded {
     fn prune(&mut self, py: Python<'_>) {
         let mut kept = Vec::new();
-        // The latest first: letting one go may leave its operands to this list alone.
+        // Start with the newest: dropping it may leave its operands with references from this list only.
         while let Some(value) = self.values.pop() {
             if value.get().pending.load(Relaxed) && is_held_elsewhere(value.bind(py)) {
                 kept.push(value);
@@ -50,7 +50,7 @@ fn recorded<R>(py: Python<'_>, function: impl FnOnce(&mut Recorded) -> R) -> R {
     function(&mut RECORDED.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Keeps in mind a value that is to be computed.
+/// Records a value to compute later.
 pub(crate) fn remember(py: Python<'_>, value: &Py<Value>) {
     recorded(py, |recorded| {
         if recorded.values.len() >= recorded.limit {
@@ -60,7 +60,7 @@ pub(crate) fn remember(py: Python<'_>, value: &Py<Value>) {
     });
 }
 
-/// Lets go of what has been computed, if looking through the list is no more work than the computation was.
+/// Drops computed values from the list, if that is no more work than the computation was.
 fn forget(py: Python<'_>, computed: usize) {
     recorded(py, |recorded| {
         if recorded.values.len() <= 4 * computed + 64 {
@@ -69,7 +69,7 @@ fn forget(py: Python<'_>, computed: usize) {
     });
 }
 
-/// Computes a value and what it was made from.
+/// Computes a value and the values that it depends on.
 pub(crate) fn evaluate(root: &Bound<'_, Value>) -> PyResult<()> {
     let py = root.py();
     let pending = |value: &Value| value.pending.load(Relaxed);
@@ -77,7 +77,7 @@ pub(crate) fn evaluate(root: &Bound<'_, Value>) -> PyResult<()> {
     compute(py, root.get().place, &order)
 }
 
-/// Computes all values of a place that were recorded.
+/// Computes all recorded values of a device.
 pub(crate) fn evaluate_all(py: Python<'_>, place: Place) -> PyResult<()> {
     let all: Vec<Py<Value>> = recorded(py, |recorded| {
         let here = recorded.values.iter().filter(|value| value.get().place == place);
@@ -99,7 +99,7 @@ fn compute(py: Python<'_>, place: Place, order: &[&Value]) -> PyResult<()> {
     Ok(())
 }
 
-/// Computes what is pending of values in order, and adds to the gradients of their operands.
+/// Computes the pending values of an order and adds to the gradients of their operands.
 fn differentiate(py: Python<'_>, place: Place, order: &[&Value]) -> PyResult<()> {
     let pieces = pieces(order);
     if pieces.len() > 1 {
@@ -114,16 +114,16 @@ fn differentiate(py: Python<'_>, place: Place, order: &[&Value]) -> PyResult<()>
     Ok(())
 }
 
-/// The work of one launch at most, in turns of the kernel's loops: drivers end what takes seconds, and Mesa's emulator
-/// silently stops loops after some 32,000 turns. It is that of 2,500 sums or products.
+/// The maximum work of one launch, in iterations of the kernel's loops; it corresponds to 2,500 sums or products.
+/// Drivers abort kernels that run for seconds, and Mesa's emulator silently stops loops after about 32,000 iterations.
 const WORK: usize = 30_000;
 
-/// An order in parts that are a launch each.
+/// Splits an order into one part per launch.
 fn pieces<'a, 'b>(order: &'b [&'a Value]) -> Vec<&'b [&'a Value]> {
     let (mut pieces, mut start, mut work) = (Vec::new(), 0, 0);
     for (at, value) in order.iter().enumerate() {
-        // Copying it and operands from elsewhere, for which there is up to twice the room, and passing by them forward and
-        // backward.
+        // The cost of copying the value and operands from other parts, for which up to twice the room is reserved, and
+        // of visiting them forward and backward.
         let more = match &value.kind {
             Kind::Dot(dot) => 12 + 10 * dot.parameters.len(),
             _ => 12,
@@ -138,8 +138,8 @@ fn pieces<'a, 'b>(order: &'b [&'a Value]) -> Vec<&'b [&'a Value]> {
     pieces
 }
 
-/// Gradients of what `order` ends with, where it is not all on the CPU. Values on one device between two moves are one
-/// launch.
+/// Computes the gradients for the last value of `order`, if not all values are on the CPU. The values on one device
+/// between two copies take one launch.
 pub(crate) fn backward(root: &Bound<'_, Value>, order: Vec<&Value>, moved: bool) -> PyResult<()> {
     let (py, root) = (root.py(), root.get());
     if !moved {
@@ -147,7 +147,8 @@ pub(crate) fn backward(root: &Bound<'_, Value>, order: Vec<&Value>, moved: bool)
     }
     let pending: Vec<&Value> = order.iter().copied().filter(|value| value.pending.load(Relaxed)).collect();
     compute(py, root.place, &pending)?;
-    // How many moves lie between a value and its leaves: no value depends on one of the same count on another device.
+    // The number of copies between a value and its leaves. A value never depends on one with the same number on another
+    // device.
     let mut moves: HashMap<*const Value, usize> = HashMap::new();
     let mut groups: HashMap<(usize, u8), (Place, Vec<&Value>)> = HashMap::new();
     for value in order {
@@ -180,18 +181,18 @@ pub(crate) fn backward(root: &Bound<'_, Value>, order: Vec<&Value>, moved: bool)
     Ok(())
 }
 
-/// Values as the kernel reads them.
+/// Values in the form that the kernel reads.
 #[derive(Default)]
 struct Tape<'a> {
     values: Vec<&'a Value>,
     slots: HashMap<*const Value, i32>,
-    /// Operation, two operands and whether the number is known, for each value.
+    /// For each value: operation, two operands, and whether the number is known.
     code: Vec<[i32; 4]>,
     /// The operands of weighted sums: weights, inputs, bias.
     operands: Vec<i32>,
 }
 
-/// The kernel's numbers for operations.
+/// The kernel's operation codes.
 mod operation {
     pub(super) const LEAF: i32 = 0;
     pub(super) const ADD: i32 = 1;
@@ -206,7 +207,7 @@ mod operation {
 }
 
 impl<'a> Tape<'a> {
-    /// The values of an order, and leaves where their operands are of no group's.
+    /// Encodes the values of an order. Operands outside the order become leaves.
     fn of(order: &[&'a Value]) -> Tape<'a> {
         let mut tape = Tape::default();
         for value in order {
@@ -255,11 +256,11 @@ impl<'a> Tape<'a> {
         }
     }
 
-    /// Computes what is pending, then the gradients if they are wanted, and writes both back.
+    /// Computes pending numbers and, if `gradients` is set, gradients, and writes both back.
     fn run(self, py: Python<'_>, place: Place, gradients: bool) -> PyResult<()> {
         let Some(device) = place.device() else { return Ok(()) };
         let count = self.values.len();
-        // A few sizes only, so that plans and memory are used again.
+        // Use few distinct sizes, so that plans and memory are reused.
         let room = count.next_power_of_two().max(16);
         if i32::try_from(4 * room + 4).is_err() || i32::try_from(self.operands.len()).is_err() {
             return Err(PyRuntimeError::new_err(format!(
@@ -290,7 +291,7 @@ impl<'a> Tape<'a> {
     }
 }
 
-/// A count that [`Tape::run`] has checked, or will.
+/// Converts a count that [`Tape::run`] checks.
 fn small(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

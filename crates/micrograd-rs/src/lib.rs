@@ -1,4 +1,4 @@
-//! The native part of the package `micrograd_rs`: scalars that are differentiated, and networks of them.
+//! The native part of the package `micrograd_rs`: differentiable scalars and networks of them.
 //!
 //! | file | subject |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | `operators` | what operators and methods do |
 //! | `slots` | what the class tells Python of its operators, methods and attributes |
 //! | `network` | `Neuron`, `Layer`, `MLP` |
-//! | `host` | what the extension module does for them |
+//! | `host` | services of the extension module |
 
 mod backward;
 mod device;
@@ -30,15 +30,15 @@ pub use host::{Host, Work};
 use pyo3::{PyTypeInfo, prelude::*};
 pub use value::object::is_held_elsewhere;
 
-/// What `__reduce__` gives: the class's `_restored`, which pickles and copies call, and its arguments.
+/// The result of `__reduce__`: the class's `_restored`, which pickles and copies call, and its arguments.
 type Reduced<'py, A> = PyResult<(Bound<'py, PyAny>, A)>;
 
 fn reduced<'py, T: PyTypeInfo, A>(py: Python<'py>, arguments: A) -> Reduced<'py, A> {
     Ok((py.get_type::<T>().getattr("_restored")?, arguments))
 }
 
-/// Adds the module `micrograd` to the extension module `_engine`, whose own classes have some of the same names. Fails if
-/// Python does, which makes the module and the classes.
+/// Adds the module `micrograd` to the extension module `_engine`, which has classes of the same names. Fails if Python
+/// cannot create the module or the classes.
 pub fn register(engine: &Bound<'_, PyModule>, host: Host) -> PyResult<()> {
     host::begin(host);
     let module = PyModule::new(engine.py(), "micrograd")?;

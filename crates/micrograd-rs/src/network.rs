@@ -1,6 +1,7 @@
 //! Networks of values: ``Neuron``, ``Layer``, ``MLP``.
 //!
-//! A call makes one value for a neuron's weighted sum and one for its ReLU, not one for each product and each sum.
+//! A call creates one value for each neuron's weighted sum and one for its ReLU, instead of one for each product and
+//! sum.
 
 use std::sync::Arc;
 
@@ -57,11 +58,11 @@ impl Unit {
     }
 }
 
-/// What pickles hold of neurons that take the same inputs: how many inputs, the device, and of each neuron whether it has a
-/// ReLU, and its parameters.
+/// The pickled form of a row of neurons: the number of inputs, the device, and for each neuron whether it has a ReLU
+/// and its parameters.
 type Kept = (usize, String, Vec<(bool, Vec<Py<Value>>)>);
 
-/// Neurons that take the same inputs.
+/// Neurons with the same inputs.
 #[derive(Clone)]
 struct Row {
     units: Vec<Unit>,
@@ -70,7 +71,7 @@ struct Row {
 }
 
 impl Row {
-    /// Weights are drawn as micrograd draws them, with Python's `random.uniform`.
+    /// Draws weights like micrograd, with Python's `random.uniform`.
     fn new(py: Python<'_>, nin: usize, nout: usize, nonlinear: bool, place: Place) -> PyResult<Row> {
         let uniform = py.import("random")?.getattr("uniform")?;
         let mut units = Vec::new();
@@ -84,7 +85,7 @@ impl Row {
         if values.len() != self.nin {
             let (count, nin) = (values.len(), self.nin);
             return Err(PyValueError::new_err(format!(
-                "the number of inputs is {nin} for this network, not {count}: give it a list with a Value for each"
+                "this network expects {nin} inputs, got {count}: pass a list with one Value for each"
             )));
         }
         for value in &values {
@@ -105,7 +106,7 @@ impl Row {
         }
     }
 
-    /// For a pickle: the values themselves, so that those which somebody else holds too stay the same objects.
+    /// The pickled form. It contains the parameter objects themselves, so that references to them stay shared.
     fn kept(&self, py: Python<'_>) -> Kept {
         let unit = |unit: &Unit| {
             (unit.nonlinear, unit.parameters.iter().map(|parameter| parameter.clone_ref(py)).collect())
@@ -119,15 +120,13 @@ impl Row {
             if Some(parameters.len()) != nin.checked_add(1) {
                 let count = parameters.len();
                 return Err(PyValueError::new_err(format!(
-                    "{count} parameters are not those of a neuron with {nin} inputs"
+                    "a neuron with {nin} inputs cannot have {count} parameters"
                 )));
             }
             for parameter in &parameters {
                 common(place, parameter.get().place)?;
                 if !matches!(parameter.get().kind, Kind::Leaf) {
-                    return Err(PyValueError::new_err(
-                        "the parameters of a neuron are values that were not computed",
-                    ));
+                    return Err(PyValueError::new_err("the parameters of a neuron must be leaf values"));
                 }
             }
             Ok(Unit { parameters: parameters.into(), nonlinear })
@@ -148,7 +147,7 @@ fn inputs(x: &Bound<'_, PyAny>) -> PyResult<Vec<Py<Value>>> {
         Err(error) => {
             let kind = error.into_inner().get_type().name()?;
             Err(PyTypeError::new_err(format!(
-                "the inputs of a network are Values, but one is of type {kind}: make each number a Value first, as \
+                "the inputs of a network must be Values, but one has type {kind}: convert each number to a Value, as \
                  in [Value(number) for number in numbers]"
             )))
         }
@@ -161,11 +160,11 @@ fn inputs(x: &Bound<'_, PyAny>) -> PyResult<Vec<Py<Value>>> {
     }
     let kind = x.get_type().name()?;
     Err(PyTypeError::new_err(format!(
-        "a network takes a list or a tuple of Values, not an object of type {kind}"
+        "a network expects a list or tuple of Values, got an object of type {kind}"
     )))
 }
 
-/// One result by itself, several as a list.
+/// A single result as a value, several as a list.
 fn given<'py>(py: Python<'py>, mut results: Vec<Py<Value>>) -> PyResult<Bound<'py, PyAny>> {
     match (results.len(), results.pop()) {
         (1, Some(only)) => Ok(only.into_bound(py).into_any()),
@@ -176,7 +175,7 @@ fn given<'py>(py: Python<'py>, mut results: Vec<Py<Value>>) -> PyResult<Bound<'p
     }
 }
 
-/// The ReLU of a weighted sum of inputs, or the sum itself with ``nonlin=False``.
+/// A neuron: the ReLU of a weighted sum of its inputs, or the sum itself with ``nonlin=False``.
 ///
 /// >>> from micrograd_rs import Neuron, Value
 /// >>> Neuron(2)
@@ -202,7 +201,7 @@ impl Neuron {
     fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         given(x.py(), self.0.call(x.py(), inputs(x)?)?)
     }
-    /// The weights: the neuron's own, in a list of the caller's.
+    /// The weights, as a new list of the neuron's values.
     #[getter]
     fn w(&self, py: Python<'_>) -> Vec<Py<Value>> {
         let mut all = self.parameters(py);
@@ -214,12 +213,12 @@ impl Neuron {
     fn b(&self, py: Python<'_>) -> Option<Py<Value>> {
         self.parameters(py).pop()
     }
-    /// Whether it has a ReLU.
+    /// Whether the neuron applies ReLU.
     #[getter]
     fn nonlin(&self) -> bool {
         self.0.units.iter().all(|unit| unit.nonlinear)
     }
-    /// The weights, then the bias.
+    /// Returns the weights, then the bias.
     fn parameters(&self, py: Python<'_>) -> Vec<Py<Value>> {
         self.0.parameters(py).collect()
     }
@@ -234,7 +233,7 @@ impl Neuron {
     fn _restored(class: &Bound<'_, PyType>, kept: Kept) -> PyResult<Neuron> {
         match kept.2.len() {
             1 => Ok(Neuron(Row::restored(class.py(), kept)?)),
-            count => Err(PyValueError::new_err(format!("a Neuron is one neuron, not {count}"))),
+            count => Err(PyValueError::new_err(format!("a Neuron must be one neuron, got {count}"))),
         }
     }
     fn __repr__(&self) -> String {
@@ -242,7 +241,7 @@ impl Neuron {
     }
 }
 
-/// Neurons side by side.
+/// A layer of neurons with the same inputs.
 #[pyclass(module = "micrograd_rs", frozen)]
 pub(crate) struct Layer(Row);
 
@@ -260,17 +259,17 @@ impl Layer {
         let place = PlaceDevice::chosen(py, device.map(|device| device.get()))?;
         Ok(Layer(Row::new(py, nin.0, nout.0, nonlin, place)?))
     }
-    /// A value if there is one neuron, else a list of them.
+    /// Returns a value if there is one neuron, else a list of values.
     fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         given(x.py(), self.0.call(x.py(), inputs(x)?)?)
     }
-    /// The neurons, which share the layer's parameters: a list of the caller's.
+    /// The neurons, as a new list. They share the layer's parameters.
     #[getter]
     fn neurons(&self) -> Vec<Neuron> {
         let (nin, place) = (self.0.nin, self.0.place);
         self.0.units.iter().map(|unit| Neuron(Row { units: vec![unit.clone()], nin, place })).collect()
     }
-    /// The parameters of each neuron in turn.
+    /// Returns the parameters of all neurons.
     fn parameters(&self, py: Python<'_>) -> Vec<Py<Value>> {
         self.0.parameters(py).collect()
     }
@@ -290,7 +289,7 @@ impl Layer {
     }
 }
 
-/// A multi-layer perceptron: layers one after another, all but the last with ReLU.
+/// A multi-layer perceptron: a sequence of layers, all but the last with ReLU.
 ///
 /// >>> from micrograd_rs import MLP
 /// >>> len(MLP(10, [20, 20, 1]).parameters())
@@ -313,17 +312,17 @@ impl Mlp {
         let layer = |(at, (&Count(nin), &Count(nout)))| Row::new(py, nin, nout, at + 1 < nouts.len(), place);
         Ok(Mlp(widths.zip(&nouts).enumerate().map(layer).collect::<PyResult<_>>()?))
     }
-    /// A value if the last layer has one neuron, else a list of them.
+    /// Returns a value if the last layer has one neuron, else a list of values.
     fn __call__<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = x.py();
         given(py, self.0.iter().try_fold(inputs(x)?, |values, layer| layer.call(py, values))?)
     }
-    /// The layers, which share the network's parameters: a list of the caller's.
+    /// The layers, as a new list. They share the network's parameters.
     #[getter]
     fn layers(&self) -> Vec<Layer> {
         self.0.iter().cloned().map(Layer).collect()
     }
-    /// The parameters of each layer in turn.
+    /// Returns the parameters of all layers.
     fn parameters(&self, py: Python<'_>) -> Vec<Py<Value>> {
         self.0.iter().flat_map(|layer| layer.parameters(py)).collect()
     }

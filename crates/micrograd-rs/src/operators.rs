@@ -31,7 +31,7 @@ impl Value {
         object::new(py, Value::with(data, place, kind))
     }
 
-    /// A result on a GPU. Out of line, so that what sums and products on the CPU need fits into their slots.
+    /// A result on a GPU. Not inlined, so that sums and products on the CPU fit into their slots.
     #[inline(never)]
     fn recorded(py: Python<'_>, place: Place, kind: Kind) -> PyResult<Py<Value>> {
         let value = object::new(py, Value::with(0.0, place, kind))?;
@@ -58,7 +58,7 @@ fn inverse(value: &Bound<'_, Value>) -> PyResult<Py<Value>> {
     Value::result(value.py(), value.get().place, Kind::Pow(share(value), -1.0))
 }
 
-/// The one place of both operands.
+/// The device of both operands; an error if they differ.
 #[inline]
 pub(crate) fn common(a: Place, b: Place) -> PyResult<Place> {
     if a == b {
@@ -72,12 +72,12 @@ pub(crate) fn common(a: Place, b: Place) -> PyResult<Place> {
     )))
 }
 
-/// A number of Python's, or of what has `__float__` and no length; `None` for anything else.
+/// The value of a Python number, or of an object with `__float__` and without a length; `None` for anything else.
 #[inline]
 fn number(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
     let number = match object::exact_number(given) {
         Some(number) => number,
-        // NumPy makes a number of an array that holds but one, whatever its axes.
+        // NumPy converts an array of one element to a number, whatever its dimensions.
         None if !given.is_instance_of::<PyFloat>() && given.len().is_ok() => return Ok(None),
         None => given.extract::<f64>(),
     };
@@ -88,7 +88,8 @@ fn number(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
     }
 }
 
-/// The other operand of an operator: a value, or a number as a leaf on the same device; `None` for anything else.
+/// The other operand of an operator: a value, or a number converted to a leaf on the same device; `None` for anything
+/// else.
 #[inline]
 fn operand(value: &Bound<'_, Value>, other: &Bound<'_, PyAny>) -> PyResult<Option<Py<Value>>> {
     if let Some(other) = as_value(other) {
@@ -98,16 +99,16 @@ fn operand(value: &Bound<'_, Value>, other: &Bound<'_, PyAny>) -> PyResult<Optio
     number(other)?.map(leaf).transpose()
 }
 
-/// What an operator gives: the result, or `None` for Python's `NotImplemented`, of which it makes a `TypeError`.
+/// The result of an operator. `None` stands for `NotImplemented`, from which Python makes a `TypeError`.
 pub(crate) type Answer = PyResult<Option<Py<Value>>>;
 
-/// The operands of an operator, one of which is a value.
+/// The operands of an operator; one of them is a value.
 enum Operands<'a, 'py> {
     /// The value is on the left.
     Left(&'a Bound<'py, Value>, &'a Bound<'py, PyAny>),
-    /// What is on the left is no value. The value comes first here too.
+    /// The left operand is not a value. The value still comes first here.
     Right(&'a Bound<'py, Value>, &'a Bound<'py, PyAny>),
-    /// Python asks with such operands only if somebody calls the class's methods by hand.
+    /// Only possible if the class's methods are called directly.
     Neither,
 }
 
@@ -121,7 +122,7 @@ impl<'a, 'py> Operands<'a, 'py> {
     }
 }
 
-/// ``a + b``; the value comes first among the operands.
+/// ``a + b``; the value is the first operand.
 #[inline]
 pub(crate) fn add(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
     match Operands::of(left, right) {
@@ -133,7 +134,7 @@ pub(crate) fn add(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
     }
 }
 
-/// ``a * b``; the value comes first among the operands.
+/// ``a * b``; the value is the first operand.
 #[inline]
 pub(crate) fn multiply(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
     match Operands::of(left, right) {
@@ -145,7 +146,7 @@ pub(crate) fn multiply(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Ans
     }
 }
 
-/// ``a - b`` is ``a + b * -1``; a number is subtracted by adding its negative.
+/// ``a - b`` is ``a + b * -1``. A number is subtracted by adding its negative.
 #[inline]
 pub(crate) fn subtract(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> Answer {
     match Operands::of(left, right) {
@@ -204,7 +205,7 @@ pub(crate) fn negative(value: &Bound<'_, Value>) -> PyResult<Py<Value>> {
     product(value.py(), share(value), minus_one)
 }
 
-/// ``a ** n``, whose exponent is a number.
+/// ``a ** n``, where ``n`` is a number.
 #[inline]
 pub(crate) fn power(base: &Bound<'_, PyAny>, exponent: &Bound<'_, PyAny>) -> Answer {
     let Some(value) = as_value(base) else { return Ok(None) };
@@ -215,7 +216,7 @@ pub(crate) fn power(base: &Bound<'_, PyAny>, exponent: &Bound<'_, PyAny>) -> Ans
     number(exponent)?.map(power).transpose()
 }
 
-/// Numbers compared; ``==`` and ``!=`` are left to Python, which compares the objects themselves.
+/// Compares numbers. ``==`` and ``!=`` are left to Python, which compares identity.
 #[inline]
 pub(crate) fn compare(
     left: &Bound<'_, PyAny>,
@@ -242,13 +243,13 @@ pub(crate) fn compare(
     }))
 }
 
-/// A function of a value.
+/// Applies a function to a value.
 #[inline]
 pub(crate) fn apply(value: &Bound<'_, Value>, function: Function) -> PyResult<Py<Value>> {
     Value::result(value.py(), value.get().place, Kind::Apply(function, share(value)))
 }
 
-/// A value that was given.
+/// Implements the constructor.
 pub(crate) fn made(data: &Bound<'_, PyAny>, device: &Bound<'_, PyAny>) -> PyResult<Py<Value>> {
     let number = data.extract::<f64>()?;
     let device = if device.is_none() { None } else { Some(place_device(device)?) };
@@ -259,7 +260,7 @@ fn place_device<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'p
     Ok(object.cast::<PlaceDevice>()?)
 }
 
-/// The number of a leaf or a result, computed.
+/// Returns the number, computing it if necessary.
 #[inline]
 pub(crate) fn data(value: &Bound<'_, Value>) -> PyResult<f64> {
     if value.get().pending.load(Relaxed) {
@@ -268,12 +269,12 @@ pub(crate) fn data(value: &Bound<'_, Value>) -> PyResult<f64> {
     Ok(value.get().data.get())
 }
 
-/// Another number in place of the one there is.
+/// Replaces the number.
 #[inline]
 pub(crate) fn set_data(value: &Bound<'_, Value>, number: f64) -> PyResult<()> {
     let held = value.get();
     if !held.place.is_cpu() {
-        // What was recorded before means the number of before.
+        // Recorded expressions must use the old number.
         launch::evaluate_all(value.py(), held.place)?;
     }
     held.data.set(number);
@@ -292,12 +293,12 @@ pub(crate) fn device(value: &Bound<'_, Value>) -> PyResult<PlaceDevice> {
     Ok(PlaceDevice::at(value.get().place))
 }
 
-/// The operands, in order.
+/// Returns the operands, in order.
 pub(crate) fn operands(value: &Bound<'_, Value>) -> PyResult<Vec<Py<Value>>> {
     Ok(value.get().kind.operands(value.py()))
 }
 
-/// The operation that made a value; empty for a leaf.
+/// Returns the name of the operation that created the value; empty for a leaf.
 pub(crate) fn operation(value: &Bound<'_, Value>) -> PyResult<String> {
     Ok(match &value.get().kind {
         Kind::Leaf => String::new(),
@@ -310,7 +311,7 @@ pub(crate) fn operation(value: &Bound<'_, Value>) -> PyResult<String> {
     })
 }
 
-/// The value on another device; on the same device the value itself.
+/// Returns the value on another device, or the value itself if it is already there.
 pub(crate) fn to(value: &Bound<'_, Value>, device: &Bound<'_, PyAny>) -> PyResult<Py<Value>> {
     let place = place_device(device)?.get().place(value.py())?;
     if place == value.get().place {
@@ -319,25 +320,25 @@ pub(crate) fn to(value: &Bound<'_, Value>, device: &Bound<'_, PyAny>) -> PyResul
     object::new(value.py(), Value::with(data(value)?, place, Kind::Moved(share(value))))
 }
 
-/// Adds to the gradient of every value that this one was made from; gives `None` of Python's.
+/// Adds to the gradient of every value that this one depends on. Returns Python's `None`.
 pub(crate) fn differentiate(value: &Bound<'_, Value>) -> PyResult<Py<PyAny>> {
     backward::run(value)?;
     Ok(value.py().None())
 }
 
-/// Sets the gradient to 0; gives `None` of Python's.
+/// Sets the gradient to 0. Returns Python's `None`.
 pub(crate) fn zero_grad(value: &Bound<'_, Value>) -> PyResult<Py<PyAny>> {
     value.get().grad.set(0.0);
     Ok(value.py().None())
 }
 
-/// Pickles and copies are leaves: the number, the gradient and the device. What the value was made from stays behind.
+/// A pickled or copied value is a leaf with the number, the gradient and the device. Its operands are not included.
 pub(crate) fn reduce<'py>(value: &Bound<'py, Value>) -> Reduced<'py, (f64, f64, &'static str)> {
     let held = value.get();
     reduced::<Value, _>(value.py(), (data(value)?, held.grad.get(), held.place.name()))
 }
 
-/// What comes out of a pickle or a copy.
+/// Restores a value from a pickle or copy.
 pub(crate) fn restored(
     data: &Bound<'_, PyAny>,
     grad: &Bound<'_, PyAny>,

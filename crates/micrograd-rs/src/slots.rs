@@ -1,8 +1,9 @@
 //! The class ``Value`` as Python calls it: functions of C's kind round those of `operators`, and the tables that name them.
 //!
-//! Python is attached whenever it calls one of them, but PyO3 does not know. Nothing depends on that but the drop of a `Py`,
-//! which PyO3 then puts off until its next call into Rust. So PyO3 is told (`Python::attach`) unless what is done is *plain*,
-//! with values on the CPU and Python's own numbers: it drops nothing, and is done before PyO3 could be told.
+//! Python is attached whenever it calls one of these functions, but PyO3 does not know it. That only affects the drop
+//! of a `Py`, which PyO3 would defer to its next call into Rust. The functions therefore call `Python::attach`, except
+//! for *plain* operations on CPU values and Python numbers. Those drop nothing, and attaching would take longer than
+//! the operation.
 
 use std::{
     any::Any,
@@ -33,7 +34,7 @@ use crate::{
 
 type Pointer = *mut ffi::PyObject;
 
-/// Does what Python asks for. An error or a panic becomes Python's exception, which `failed` tells of.
+/// Runs a method. An error or panic becomes a Python exception, and the function returns `failed`.
 #[inline]
 fn run<T>(py: Python<'_>, plain: bool, failed: T, function: impl FnOnce() -> PyResult<T>) -> T {
     let attached = || if plain { function() } else { Python::attach(|_| function()) };
@@ -46,7 +47,7 @@ fn run<T>(py: Python<'_>, plain: bool, failed: T, function: impl FnOnce() -> PyR
     failed
 }
 
-/// What PyO3 raises for a panic.
+/// The exception that PyO3 raises for a panic.
 #[cold]
 fn panicked(panic: Box<dyn Any + Send>) -> PyErr {
     let message = match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
@@ -57,7 +58,7 @@ fn panicked(panic: Box<dyn Any + Send>) -> PyErr {
     PanicException::new_err(message)
 }
 
-/// Does what an operator asks for.
+/// Runs an operator.
 #[inline]
 fn operator(py: Python<'_>, plain: bool, function: impl FnOnce() -> Answer) -> Pointer {
     run(py, plain, null_mut(), || {
@@ -68,7 +69,7 @@ fn operator(py: Python<'_>, plain: bool, function: impl FnOnce() -> Answer) -> P
     })
 }
 
-/// Whether an operand is a value on the CPU, or a number that is read without running code of Python's.
+/// Whether an operand is a CPU value, or a number that can be read without running Python code.
 #[inline]
 fn is_plain(operand: &Bound<'_, PyAny>) -> bool {
     match as_value(operand) {
@@ -77,36 +78,36 @@ fn is_plain(operand: &Bound<'_, PyAny>) -> bool {
     }
 }
 
-/// Whether a value is on the CPU, where nothing waits to be computed.
+/// Whether a value is on the CPU, where nothing is pending.
 #[inline]
 fn is_here(value: &Bound<'_, Value>) -> bool {
     value.get().place.is_cpu()
 }
 
-/// An object that Python passes.
+/// Wraps an object that Python passes.
 ///
 /// # Safety
 ///
-/// It is an object that lives for `'a`, on a thread that is attached for `'py`.
+/// The object must live for `'a`, and the thread must be attached for `'py`.
 #[inline]
 unsafe fn passed<'a, 'py>(object: Pointer) -> Borrowed<'a, 'py, PyAny> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { Borrowed::from_ptr(Python::assume_attached(), object) }
 }
 
-/// The value whose method Python calls.
+/// Wraps the value whose method Python calls.
 ///
 /// # Safety
 ///
-/// As for [`passed`]; and it is a value, which Python checks before it calls a method.
+/// As for [`passed`]. The object must be a value, which Python checks before it calls a method.
 #[inline]
 unsafe fn this<'a, 'py>(object: Pointer) -> Borrowed<'a, 'py, Value> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { passed(object).cast_unchecked() }
 }
 
-/// The result of two values on the CPU, the commonest operands, for which nothing that handles errors and panics is needed.
-/// `None` for others; and without memory, of which `operator` makes the error.
+/// The fast path for two CPU values, the most common operands, which needs no handling of errors and panics. `None` for
+/// other operands, and if memory runs out: then `operator` reports the error.
 #[inline]
 fn of_two_here(
     left: &Bound<'_, PyAny>,
@@ -123,7 +124,7 @@ fn of_two_here(
 macro_rules! binary_operators {
     ($($name:ident $($kind:expr)?;)*) => {$(
         unsafe extern "C" fn $name(left: Pointer, right: Pointer) -> Pointer {
-            // SAFETY: Python calls slots with objects that it holds until they return, on attached threads.
+            // SAFETY: Python calls slots on attached threads, with objects that it keeps alive until they return.
             let (left, right) = unsafe { (passed(left), passed(right)) };
             $(if let Some(result) = of_two_here(&left, &right, $kind) {
                 return result.into_ptr();
@@ -160,7 +161,7 @@ unsafe extern "C" fn negative(value: Pointer) -> Pointer {
 macro_rules! functions {
     ($($name:ident: $function:ident,)*) => {$(
         unsafe extern "C" fn $name(value: Pointer, _: Pointer) -> Pointer {
-            // SAFETY: Python calls methods with values that it holds until they return, on attached threads.
+            // SAFETY: Python calls methods on attached threads, with values that it keeps alive until they return.
             let value = unsafe { this(value) };
             operator(value.py(), is_here(&value), || operators::apply(&value, Function::$function).map(Some))
         }
@@ -195,9 +196,9 @@ unsafe extern "C" fn hash(value: Pointer) -> ffi::Py_hash_t {
     value.addr().cast_signed() >> 4
 }
 
-/// A float of Python's, or null with the exception set where there is no memory.
+/// Creates a Python float. Returns null with the exception set if memory runs out.
 fn float(number: f64) -> Pointer {
-    // SAFETY: only an attached thread gets here, from the functions below.
+    // SAFETY: only the functions below call this, on attached threads.
     unsafe { ffi::PyFloat_FromDouble(number) }
 }
 
@@ -205,23 +206,23 @@ fn float(number: f64) -> Pointer {
 ///
 /// # Safety
 ///
-/// As for [`passed`], or null where Python deletes the attribute.
+/// As for [`passed`]. Null means that Python deletes the attribute.
 unsafe fn number_given(number: Pointer) -> PyResult<f64> {
     if number.is_null() {
-        return Err(PyAttributeError::new_err("the attributes of values cannot be deleted"));
+        return Err(PyAttributeError::new_err("attributes of a Value cannot be deleted"));
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { passed(number) }.extract()
 }
 
-/// Whether an attribute is set to a number that is read without running code of Python's.
+/// Whether an attribute is set to a number that can be read without running Python code.
 ///
 /// # Safety
 ///
 /// As for [`number_given`].
 #[inline]
 unsafe fn is_plainly_given(number: Pointer) -> bool {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     !number.is_null() && is_plain(&*unsafe { passed(number) })
 }
 
@@ -234,7 +235,7 @@ unsafe extern "C" fn data(value: Pointer, _: *mut c_void) -> Pointer {
 unsafe extern "C" fn set_data(value: Pointer, number: Pointer, _: *mut c_void) -> c_int {
     // SAFETY: as for methods.
     let value = unsafe { this(value) };
-    // SAFETY: Python holds the number, or passes null.
+    // SAFETY: Python keeps the number alive, or passes null.
     let plain = is_here(&value) && unsafe { is_plainly_given(number) };
     run(value.py(), plain, -1, || {
         // SAFETY: Python holds the number, or passes null.
@@ -252,7 +253,7 @@ unsafe extern "C" fn grad(value: Pointer, _: *mut c_void) -> Pointer {
 unsafe extern "C" fn set_grad(value: Pointer, number: Pointer, _: *mut c_void) -> c_int {
     // SAFETY: as for methods.
     let value = unsafe { this(value) };
-    // SAFETY: Python holds the number, or passes null.
+    // SAFETY: Python keeps the number alive, or passes null.
     let plain = unsafe { is_plainly_given(number) };
     run(value.py(), plain, -1, || {
         // SAFETY: Python holds the number, or passes null.
@@ -261,7 +262,7 @@ unsafe extern "C" fn set_grad(value: Pointer, number: Pointer, _: *mut c_void) -
     })
 }
 
-/// What needs the value alone and gives any object: attributes with a pointer of their own, and methods.
+/// Functions that need only the value and return an object: getters and methods.
 macro_rules! givers {
     ($($name:ident($second:ty): $function:ident,)*) => {$(
         unsafe extern "C" fn $name(value: Pointer, _: $second) -> Pointer {
@@ -289,12 +290,12 @@ unsafe extern "C" fn shown(value: Pointer) -> Pointer {
     run(py, false, null_mut(), || Ok(operators::shown(&value)?.into_py_any(py)?.into_ptr()))
 }
 
-/// Arguments in the order of their names, which Python passes by position or by name. `None` stands for one that is missing;
-/// of the first `required` none may be.
+/// Parses positional and keyword arguments into the order of their names. A missing argument is Python's `None`; the
+/// first `required` arguments must be present.
 ///
 /// # Safety
 ///
-/// As for [`passed`]: a tuple, and a dictionary or null.
+/// As for [`passed`]. The objects must be a tuple, and a dictionary or null.
 unsafe fn arguments<'py, const N: usize>(
     function: &str,
     names: [&str; N],
@@ -302,7 +303,7 @@ unsafe fn arguments<'py, const N: usize>(
     positional: Pointer,
     named: Pointer,
 ) -> PyResult<[Bound<'py, PyAny>; N]> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let (py, positional, named) = unsafe {
         let py: Python<'py> = Python::assume_attached();
         let named = Borrowed::from_ptr_or_opt(py, named).map(|named| named.cast_unchecked::<PyDict>());
@@ -310,7 +311,7 @@ unsafe fn arguments<'py, const N: usize>(
     };
     if positional.len() > N {
         let count = positional.len();
-        return Err(PyTypeError::new_err(format!("{function}() takes {N} arguments at most, not {count}")));
+        return Err(PyTypeError::new_err(format!("{function}() takes at most {N} arguments, got {count}")));
     }
     let mut found: [Option<Bound<'py, PyAny>>; N] = std::array::from_fn(|_| None);
     for (place, argument) in found.iter_mut().zip(positional.iter()) {
@@ -321,22 +322,33 @@ unsafe fn arguments<'py, const N: usize>(
             let name = name.extract::<String>()?;
             match names.iter().position(|known| *known == name) {
                 Some(at) if found[at].is_none() => found[at] = Some(argument),
-                Some(_) => return Err(PyTypeError::new_err(format!("{function}() is given '{name}' twice"))),
-                None => return Err(PyTypeError::new_err(format!("{function}() has no argument '{name}'"))),
+                Some(_) => {
+                    return Err(PyTypeError::new_err(format!(
+                        "{function}() got multiple values for argument '{name}'"
+                    )));
+                }
+                None => {
+                    return Err(PyTypeError::new_err(format!(
+                        "{function}() got an unexpected keyword argument '{name}'"
+                    )));
+                }
             }
         }
     }
     if let Some(missing) = found.iter().take(required).position(Option::is_none) {
-        return Err(PyTypeError::new_err(format!("{function}() needs the argument '{}'", names[missing])));
+        return Err(PyTypeError::new_err(format!(
+            "{function}() missing required argument '{}'",
+            names[missing]
+        )));
     }
     Ok(found.map(|argument| argument.unwrap_or_else(|| py.None().into_bound(py))))
 }
 
 unsafe extern "C" fn new(_: *mut ffi::PyTypeObject, positional: Pointer, named: Pointer) -> Pointer {
-    // SAFETY: Python calls on attached threads, with a tuple that it holds until this returns.
+    // SAFETY: Python calls this on attached threads, with a tuple that it keeps alive until the call returns.
     let only = unsafe { passed(positional).cast_unchecked::<PyTuple>() };
     let py = only.py();
-    // A number alone, as most leaves are made.
+    // The most common call: a single number.
     if named.is_null()
         && only.len() == 1
         && let Ok(number) = only.get_borrowed_item(0)
@@ -345,7 +357,7 @@ unsafe extern "C" fn new(_: *mut ffi::PyTypeObject, positional: Pointer, named: 
         return run(py, true, null_mut(), || Ok(Value::leaf(py, number.extract()?, Place::CPU)?.into_ptr()));
     }
     run(py, false, null_mut(), || {
-        // SAFETY: a tuple, and a dictionary or null, which Python holds.
+        // SAFETY: Python passes a tuple, and a dictionary or null, and keeps them alive.
         let [data, device] = unsafe { arguments("Value", ["data", "device"], 1, positional, named) }?;
         Ok(operators::made(&data, &device)?.into_ptr())
     })
@@ -355,18 +367,18 @@ unsafe extern "C" fn to(value: Pointer, positional: Pointer, named: Pointer) -> 
     // SAFETY: as for methods.
     let value = unsafe { this(value) };
     run(value.py(), false, null_mut(), || {
-        // SAFETY: a tuple, and a dictionary or null, which Python holds.
+        // SAFETY: Python passes a tuple, and a dictionary or null, and keeps them alive.
         let [device] = unsafe { arguments("to", ["device"], 1, positional, named) }?;
         Ok(operators::to(&value, &device)?.into_ptr())
     })
 }
 
 unsafe extern "C" fn restored(_: Pointer, positional: Pointer) -> Pointer {
-    // SAFETY: Python calls on attached threads.
+    // SAFETY: Python calls this on attached threads.
     let py = unsafe { Python::assume_attached() };
     run(py, false, null_mut(), || {
         let names = ["data", "grad", "device"];
-        // SAFETY: a tuple, which Python holds.
+        // SAFETY: Python passes a tuple and keeps it alive.
         let [data, grad, device] = unsafe { arguments("_restored", names, 3, positional, null_mut()) }?;
         Ok(operators::restored(&data, &grad, &device)?.into_ptr())
     })
@@ -375,7 +387,7 @@ unsafe extern "C" fn restored(_: Pointer, positional: Pointer) -> Pointer {
 const DOC: &CStr = c"Value(data, device=None)
 --
 
-A number on a device, whose gradient can be found.
+A number on a device, with automatic differentiation.
 
 >>> from micrograd_rs import Value
 >>> a, b = Value(2.0), Value(-3.0)
@@ -384,7 +396,7 @@ A number on a device, whose gradient can be found.
 >>> c.data, a.grad, b.grad
 (-2.0, 1.0, 2.0)
 
-``==`` and ``hash`` are those of the object, so that values can be kept in sets; ``<`` and its kin compare numbers.";
+``==`` and ``hash`` use object identity, so values can be kept in sets. ``<``, ``<=``, ``>`` and ``>=`` compare numbers.";
 
 /// The class ``Value``.
 pub(crate) fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
@@ -412,7 +424,7 @@ fn all() -> Vec<ffi::PyType_Slot> {
     ]
 }
 
-/// Attributes; an empty one ends the table.
+/// Attributes, ended by an empty entry.
 fn attributes() -> Vec<ffi::PyGetSetDef> {
     let attribute = |name: &'static CStr, get: ffi::getter, set: Option<ffi::setter>, doc: &'static CStr| {
         ffi::PyGetSetDef { name: name.as_ptr(), get: Some(get), set, doc: doc.as_ptr(), closure: null_mut() }
@@ -422,17 +434,17 @@ fn attributes() -> Vec<ffi::PyGetSetDef> {
             c"data",
             data,
             Some(set_data),
-            c"The number. On a GPU, reading it computes the expression, in one launch.",
+            c"The number. On a GPU, reading it computes the expression in one launch.",
         ),
-        attribute(c"grad", grad, Some(set_grad), c"The gradient that ``backward`` found."),
-        attribute(c"device", device, None, c"Where it is computed."),
+        attribute(c"grad", grad, Some(set_grad), c"The gradient that ``backward`` accumulated."),
+        attribute(c"device", device, None, c"The device."),
         attribute(c"_prev", operands, None, c"The operands, in order."),
-        attribute(c"_op", operation, None, c"The operation that made it; empty for a leaf."),
+        attribute(c"_op", operation, None, c"The operation that created the value; empty for a leaf."),
         ffi::PyGetSetDef::default(),
     ]
 }
 
-/// Methods; an empty one ends the table.
+/// Methods, ended by an empty entry.
 fn methods() -> Vec<ffi::PyMethodDef> {
     let method = |name: &'static CStr, function: ffi::PyCFunction, flags: c_int, doc: &'static CStr| {
         let ml_meth = ffi::PyMethodDefPointer { PyCFunction: function };
@@ -444,25 +456,25 @@ fn methods() -> Vec<ffi::PyMethodDef> {
             c"relu",
             relu,
             alone,
-            c"relu($self, /)\n--\n\nThe greater of the number and zero; its derivative at zero is zero.",
+            c"relu($self, /)\n--\n\nReturns ``max(0, x)``. The derivative at 0 is 0.",
         ),
-        method(c"exp", exp, alone, c"exp($self, /)\n--\n\nThe exponential."),
-        method(c"log", log, alone, c"log($self, /)\n--\n\nThe natural logarithm."),
-        method(c"tanh", tanh, alone, c"tanh($self, /)\n--\n\nThe hyperbolic tangent."),
-        method(c"sigmoid", sigmoid, alone, c"sigmoid($self, /)\n--\n\n``1 / (1 + exp(-x))``."),
+        method(c"exp", exp, alone, c"exp($self, /)\n--\n\nReturns ``e ** x``."),
+        method(c"log", log, alone, c"log($self, /)\n--\n\nReturns the natural logarithm."),
+        method(c"tanh", tanh, alone, c"tanh($self, /)\n--\n\nReturns the hyperbolic tangent."),
+        method(c"sigmoid", sigmoid, alone, c"sigmoid($self, /)\n--\n\nReturns ``1 / (1 + exp(-x))``."),
         ffi::PyMethodDef {
             ml_name: c"to".as_ptr(),
             ml_meth: ffi::PyMethodDefPointer { PyCFunctionWithKeywords: to },
             ml_flags: ffi::METH_VARARGS | ffi::METH_KEYWORDS,
-            ml_doc: c"to($self, device)\n--\n\nThe value on another device, through which gradients flow; on the same \
-                device the value itself."
+            ml_doc: c"to($self, device)\n--\n\nCopies the value to another device; gradients flow through the copy. \
+                Returns the value itself if it is already there."
                 .as_ptr(),
         },
         method(
             c"backward",
             backward,
             alone,
-            c"backward($self, /)\n--\n\nAdds to the gradient of every value that this one was made from; this one's own \
+            c"backward($self, /)\n--\n\nAdds to the gradient of every value that this one depends on. Its own gradient \
                 is set to 1.",
         ),
         method(c"zero_grad", zero_grad, alone, c"zero_grad($self, /)\n--\n\nSets the gradient to 0."),
@@ -470,14 +482,14 @@ fn methods() -> Vec<ffi::PyMethodDef> {
             c"__reduce__",
             reduce,
             alone,
-            c"__reduce__($self, /)\n--\n\nPickles and copies are leaves: the number, the gradient and the device. What \
-                the value was made from stays behind.",
+            c"__reduce__($self, /)\n--\n\nPickles and copies are leaves with the number, the gradient and the device. \
+                Operands are not included.",
         ),
         method(
             c"_restored",
             restored,
             ffi::METH_CLASS | ffi::METH_VARARGS,
-            c"What comes out of a pickle or a copy.",
+            c"Restores a value from a pickle or copy.",
         ),
         ffi::PyMethodDef::zeroed(),
     ]

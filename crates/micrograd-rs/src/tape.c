@@ -1,6 +1,6 @@
-// One work item walks a tape: numbers in order, then gradients in reverse order. REAL, GLOBAL and KERNEL are defined
-// before: the languages differ in nothing else.
-// code: count, whether gradients are wanted, 0, 0; then operation, a, b, known for each value.
+// One work item interprets a tape: numbers in order, then gradients in reverse order. The including source defines
+// REAL, GLOBAL and KERNEL, in which the languages differ.
+// code: count, whether to compute gradients, 0, 0; then operation, a, b, known for each value.
 // given: rows of numbers, exponents, gradients. results: rows of numbers, gradients.
 
 KERNEL micrograd_tape(GLOBAL const int* code, GLOBAL const int* operands, GLOBAL const REAL* given,

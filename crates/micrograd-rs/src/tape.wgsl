@@ -1,4 +1,4 @@
-// As tape.c; what WGSL does not define, powers of negative numbers, is defined here.
+// As tape.c. WGSL leaves powers of negative numbers undefined, so they are defined here.
 
 @group(0) @binding(0) var<storage, read> code: array<i32>;
 @group(0) @binding(1) var<storage, read> operands: array<i32>;
@@ -14,7 +14,7 @@ fn power(x: f32, exponent: f32) -> f32 {
         return product;
     }
     let size = pow(abs(x), exponent);
-    // x - x over itself is no number.
+    // (x - x) / (x - x) is NaN.
     if (x < 0.0 && !whole) { return (x - x) / (x - x); }
     if (x < 0.0 && abs(exponent) < 16777216.0 && i32(exponent) % 2 != 0) { return -size; }
     return size;
@@ -49,7 +49,7 @@ fn micrograd_tape() {
             case 5: { if (x < 0.0) { y = 0.0; } }
             case 6: { y = exp(x); }
             case 7: { y = log(x); }
-            // Beyond 10 it is 1 to the last bit, and the driver's own form may overflow.
+            // Beyond 10, tanh rounds to 1, and the driver's implementation may overflow.
             case 8: { y = tanh(clamp(x, -10.0, 10.0)); }
             case 9: {
                 let e = exp(-abs(x));

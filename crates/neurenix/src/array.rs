@@ -1,4 +1,4 @@
-//! Arrays in host memory: what files are read into and written from.
+//! Arrays in host memory, for reading and writing files.
 
 use phynexus::{DType, Element, Scalar};
 
@@ -66,7 +66,7 @@ macro_rules! for_dtype {
 
 /// An array in host memory: an element type, a shape, and the elements in row-major order as little-endian bytes.
 ///
-/// The number of bytes always equals the product of the shape times the size of an element.
+/// The number of bytes always equals the number of elements times the element size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostArray {
     dtype: DType,
@@ -74,19 +74,19 @@ pub struct HostArray {
     bytes: Vec<u8>,
 }
 
-/// The bytes of an array of this shape, or `None` where they exceed what a machine can address.
+/// The size of an array in bytes, or `None` if it exceeds the address space.
 pub fn byte_count(dtype: DType, shape: &[usize]) -> Option<usize> {
-    // A zero makes the array empty, but the product of the others must fit too: strides are computed from them.
+    // Even if a dimension is 0, the product of the others must fit, because strides are computed from them.
     let strides = shape.iter().try_fold(dtype.size(), |bytes, &size| bytes.checked_mul(size.max(1)))?;
     isize::try_from(strides).ok()?;
     Some(if shape.contains(&0) { 0 } else { strides })
 }
 
 impl HostArray {
-    /// From raw little-endian bytes in row-major order.
+    /// Creates an array from little-endian bytes in row-major order.
     ///
     /// # Errors
-    /// If the number of bytes is not what the shape and the type need.
+    /// If the number of bytes does not match the shape and type.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: Vec<u8>) -> Result<HostArray> {
         match byte_count(dtype, shape) {
             Some(expected) if expected == bytes.len() => {
@@ -95,7 +95,7 @@ impl HostArray {
             expected => Err(Error::data(
                 "array",
                 format!(
-                    "shape {shape:?} of {dtype} needs {} bytes, {} were given",
+                    "shape {shape:?} of {dtype} needs {} bytes, got {}",
                     expected.map_or("too many".to_owned(), |n| n.to_string()),
                     bytes.len()
                 ),
@@ -103,10 +103,10 @@ impl HostArray {
         }
     }
 
-    /// From values in row-major order.
+    /// Creates an array from values in row-major order.
     ///
     /// # Errors
-    /// If the number of values is not the product of the shape.
+    /// If the number of values does not match the shape.
     pub fn from_values<T: Element>(shape: &[usize], values: &[T]) -> Result<HostArray> {
         let mut bytes = Vec::new();
         T::write_bytes(values, &mut bytes);
@@ -128,7 +128,7 @@ impl HostArray {
         self.bytes.len() / self.dtype.size()
     }
 
-    /// True without elements.
+    /// True if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -138,7 +138,7 @@ impl HostArray {
         &self.bytes
     }
 
-    /// Gives up the bytes without copying them.
+    /// Returns the bytes without copying them.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -146,22 +146,25 @@ impl HostArray {
     /// The values.
     ///
     /// # Errors
-    /// If `T` is not the array's own type; [`HostArray::cast`] converts.
+    /// If `T` is not the array's type; [`HostArray::cast`] converts.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE == self.dtype {
             return Ok(T::read_bytes(&self.bytes));
         }
-        Err(Error::data("array", format!("its elements are {}, not {}: cast it first", self.dtype, T::DTYPE)))
+        Err(Error::data(
+            "array",
+            format!("the elements are {}, not {}: cast the array first", self.dtype, T::DTYPE),
+        ))
     }
 
-    /// Every element converted to `dtype` as a cast on a device does: floats to integers saturate, integers wrap, NaN
-    /// becomes 0.
+    /// Converts every element to `dtype` like a cast on a device: floats saturate when converted to integers, integers
+    /// wrap, and NaN becomes 0.
     pub fn cast(&self, dtype: DType) -> HostArray {
         if dtype == self.dtype {
             return self.clone();
         }
         let mut bytes = Vec::with_capacity(self.len() * dtype.size());
-        // Blocks keep the scalars in cache; going through scalars needs 26 loops compiled, not 169.
+        // Blocks keep the scalars in cache. Converting through scalars needs 26 compiled loops instead of 169.
         for block in self.bytes.chunks(self.dtype.size() * 1024) {
             let scalars: Vec<Scalar> = for_dtype!(self.dtype, T => {
                 T::read_bytes(block).into_iter().map(T::to_scalar).collect()
@@ -174,7 +177,7 @@ impl HostArray {
         HostArray { dtype, shape: self.shape.clone(), bytes }
     }
 
-    /// The same elements in another shape.
+    /// Returns the same elements with another shape.
     ///
     /// # Errors
     /// If the number of elements differs.
@@ -187,12 +190,12 @@ impl HostArray {
         self.shape.first().copied().unwrap_or(1)
     }
 
-    /// The bytes of one row (0 if there are no rows).
+    /// The size of one row in bytes; 0 if there are no rows.
     pub fn row_bytes(&self) -> usize {
         self.bytes.len().checked_div(self.rows()).unwrap_or(0)
     }
 
-    /// The rows with these indices, in this order, as an array of their own: `[indices.len(), ...]`.
+    /// Copies the rows with these indices, in this order, into a new array `[indices.len(), ...]`.
     ///
     /// # Errors
     /// If an index is out of range, or the array is a scalar.
@@ -214,7 +217,7 @@ impl HostArray {
         Ok(HostArray { dtype: self.dtype, shape, bytes })
     }
 
-    /// One element as an exact scalar, by its row-major position.
+    /// The element at a row-major position, as an exact scalar.
     ///
     /// # Errors
     /// If the position is out of range.

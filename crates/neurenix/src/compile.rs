@@ -1,4 +1,4 @@
-//! Sources of custom kernels compiled to machine code, with or without a device that runs it.
+//! Compiles the sources of custom kernels to machine code. Most languages need no device for it.
 
 use std::{
     fs, io,
@@ -11,30 +11,31 @@ use phynexus::custom::SourceLanguage;
 #[cfg(any(feature = "cuda", feature = "hip"))]
 use phynexus::device;
 
-/// Why there is no machine code.
+/// Why a source was not compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotCompiled {
-    /// The compiler is not on this machine: what to install.
+    /// The compiler is not installed; the text says what to install.
     #[error("{0}")]
     Missing(String),
-    /// The source is refused: the compiler's messages.
+    /// The compiler rejected the source; the text has its messages.
     #[error("{0}")]
     Refused(String),
 }
 
-/// The architectures that are compiled for where no GPU is there to ask.
+/// The default architecture if no GPU is present.
 #[cfg(feature = "cuda")]
 const CUDA: &str = "sm_80";
 #[cfg(feature = "hip")]
 const HIP: &str = "gfx90a";
 
-/// Machine code of a source: a cubin of CUDA C, a code object of HIP C, the driver's binary of OpenCL C, SPIR-V of WGSL.
+/// Compiles a source to machine code: CUDA C to a cubin, HIP C to a code object, OpenCL C to the driver's binary, WGSL
+/// to SPIR-V.
 ///
-/// CUDA C and HIP C are compiled for this machine's first GPU of the family, or else for sm_80 and gfx90a; OpenCL C for the
-/// first device. MSL becomes a library of Metal's, by the compiler of Xcode, on macOS only.
+/// CUDA C and HIP C are compiled for this machine's first GPU of the family, or for sm_80 and gfx90a if there is none.
+/// OpenCL C is compiled for the first device. MSL is compiled to a Metal library by Xcode's compiler, on macOS only.
 ///
 /// # Errors
-/// If the compiler is missing, or refuses the source.
+/// If the compiler is missing or rejects the source.
 pub fn compile_source(language: SourceLanguage, source: &str) -> Result<Vec<u8>, NotCompiled> {
     match language {
         #[cfg(feature = "cuda")]
@@ -65,17 +66,17 @@ pub fn compile_source(language: SourceLanguage, source: &str) -> Result<Vec<u8>,
     }
 }
 
-const NO_METAL: &str = "Metal's compiler is a part of Xcode and runs on macOS only: compile MSL there, or write the kernel \
+const NO_METAL: &str = "Metal's compiler is part of Xcode and runs only on macOS: compile MSL there, or write the kernel \
                         in WGSL, which is compiled here and runs on Metal too";
-const NO_XCODE: &str = "Metal's compiler is a part of Xcode: install Xcode, and choose it with xcode-select";
+const NO_XCODE: &str = "Metal's compiler is part of Xcode: install Xcode and select it with xcode-select";
 
-/// A library of MSL by this program, which finds Xcode's compiler.
+/// Compiles MSL to a Metal library. `finder` is the program that locates Xcode's compiler.
 fn compile_msl(finder: &str, source: &str) -> Result<Vec<u8>, NotCompiled> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let folder = std::env::temp_dir().join(format!("neurenix-metal-{}-{number}", std::process::id()));
     let result = compile_msl_in(&folder, finder, source);
-    // What cannot be removed is the system's to remove.
+    // If the folder cannot be removed, it stays in the system's temporary folder.
     let _ = fs::remove_dir_all(&folder);
     result
 }
@@ -83,7 +84,7 @@ fn compile_msl(finder: &str, source: &str) -> Result<Vec<u8>, NotCompiled> {
 fn compile_msl_in(folder: &Path, finder: &str, source: &str) -> Result<Vec<u8>, NotCompiled> {
     let failed = |error: io::Error| NotCompiled::Missing(format!("{}: {error}", folder.display()));
     let (text, library) = (folder.join("kernel.metal"), folder.join("kernel.metallib"));
-    // Not a folder that somebody else made.
+    // `create_dir` fails if the folder exists, so another user's folder is never used.
     fs::create_dir(folder).and_then(|()| fs::write(&text, source)).map_err(failed)?;
     let mut compiler = Command::new(finder);
     compiler.args(["-sdk", "macosx", "metal"]).arg(&text).arg("-o").arg(&library);
@@ -91,7 +92,7 @@ fn compile_msl_in(folder: &Path, finder: &str, source: &str) -> Result<Vec<u8>, 
     let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     match output.status.success() {
         true => fs::read(&library).map_err(failed),
-        // The finder's own words where there is no compiler.
+        // The message of xcrun if the compiler is not installed.
         false if words.contains("unable to find utility") => {
             Err(NotCompiled::Missing(format!("{NO_XCODE} ({words})")))
         }
@@ -99,8 +100,8 @@ fn compile_msl_in(folder: &Path, finder: &str, source: &str) -> Result<Vec<u8>, 
     }
 }
 
-/// What follows these words in a device's features. Its family alone is looked for: libraries of others may not bear with
-/// its compiler in one process.
+/// The text that follows `words` in the features of the first device of a family. Looks only for that family, because
+/// other drivers' libraries may conflict with its compiler in one process.
 #[cfg(any(feature = "cuda", feature = "hip"))]
 fn feature(device: &str, words: &str) -> Option<String> {
     let found = device::find(device).ok()?;
@@ -128,7 +129,7 @@ mod tests {
         );
     }
 
-    /// A program in the place of Xcode's, which takes the same arguments.
+    /// A stand-in for xcrun that accepts the same arguments.
     #[cfg(unix)]
     #[test]
     fn a_compilers_library_and_words_are_passed_on() {

@@ -1,16 +1,16 @@
-//! What can go wrong outside the engine: files that cannot be read or written, and data that cannot be used.
+//! Errors outside the engine: files that cannot be read or written, and unusable data.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The result of every fallible call of the framework.
+/// The result of every fallible function of the framework.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of the framework. Every message says where, what is wrong and what to do.
+/// An error of the framework. Every message says where it occurred, what is wrong and how to fix it.
 ///
-/// `Debug` gives the message too, so that `fn main() -> neurenix::Result<()>` shows it.
+/// `Debug` prints the message too, so `fn main() -> neurenix::Result<()>` shows it.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,34 +20,34 @@ pub enum Error {
     /// The operating system refused to open, read, write or replace a file.
     #[error("cannot {action} {}: {source}{}", printable(&path.to_string_lossy()), remedy(source))]
     Io {
-        /// What was tried: "read", "write", "create".
+        /// The action that failed: "read", "write", "create".
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// The operating system's reason.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A file whose contents are not what its format demands: truncated, corrupt, or of an unsupported kind.
+    /// A file violates its format: it is truncated, corrupt, or of an unsupported kind.
     #[error("{}: not a valid {format} file{place}: {}", printable(&path.to_string_lossy()), printable(message))]
     Format {
         /// The file.
         path: PathBuf,
-        /// The format's name: "NumPy .npy".
+        /// The format's name, such as "NumPy .npy".
         format: &'static str,
         /// Where in the file.
         place: Place,
-        /// What is wrong and what to do.
+        /// What is wrong and how to fix it.
         message: String,
     },
-    /// Data that were read well but make no sense for the purpose: labels out of range, sizes that do not fit.
+    /// The data was read but cannot be used: for example labels out of range, or sizes that do not match.
     #[error("{}: {}", printable(subject), printable(message))]
     Data {
-        /// What the data belong to: a file, "labels", "batch size".
+        /// What the data belongs to: a file, "labels", "batch size".
         subject: String,
-        /// What is wrong and what to do.
+        /// What is wrong and how to fix it.
         message: String,
     },
-    /// The contents of a file do not fit into the memory that is free.
+    /// The contents of a file do not fit into the free memory.
     #[error(
         "{}: reading it takes {needed} bytes of memory, {}: use a machine with more memory, or less data",
         printable(&path.to_string_lossy()), show_free(*available)
@@ -55,9 +55,9 @@ pub enum Error {
     Memory {
         /// The file.
         path: PathBuf,
-        /// Bytes that its contents need at least.
+        /// The number of bytes that its contents need at least.
         needed: u64,
-        /// Bytes that are free; `None` if the system refuses memory without saying how much there is.
+        /// The number of free bytes; `None` if the system refused memory without saying how much is free.
         available: Option<u64>,
     },
 }
@@ -73,18 +73,18 @@ impl fmt::Debug for Error {
 pub enum Place {
     /// The file as a whole.
     Whole,
-    /// A byte, counted from 0 (of the decompressed contents if the file is compressed).
+    /// A byte offset from 0. In a compressed file it counts decompressed bytes.
     Byte(u64),
-    /// A cell of a table: line from 1 as editors count, column by its name or number.
+    /// A cell of a table.
     Cell {
         /// The line, from 1.
         line: u64,
-        /// The column's name, or its number from 1.
+        /// The column's name, or its number, counted from 1.
         column: String,
     },
-    /// A line of a text file, from 1.
+    /// A line of a text file, counted from 1.
     Line(u64),
-    /// A named part: the member of an archive, a tensor.
+    /// A named part, such as the member of an archive or a tensor.
     Part(String),
 }
 
@@ -101,27 +101,27 @@ impl fmt::Display for Place {
 }
 
 impl Error {
-    /// An [`Error::Io`] about `path`. An error of the engine that came through a reader or writer is itself: what ended a
-    /// wait, or what a function of another language raised.
+    /// Creates an [`Error::Io`] about `path`. An engine error that passed through a reader or writer is returned as it
+    /// is, for example an interruption or an exception of another language.
     pub fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
         match source.downcast::<phynexus::Error>() {
             Ok(error) => Error::Engine(error),
             Err(source) => Error::Io { action, path: path.to_owned(), source },
         }
     }
-    /// An [`Error::Format`] about `path`.
+    /// Creates an [`Error::Format`] about `path`.
     pub fn format(path: &Path, format: &'static str, place: Place, message: impl Into<String>) -> Error {
         Error::Format { path: path.to_owned(), format, place, message: message.into() }
     }
-    /// An [`Error::Data`].
+    /// Creates an [`Error::Data`].
     pub fn data(subject: impl Into<String>, message: impl Into<String>) -> Error {
         Error::Data { subject: subject.into(), message: message.into() }
     }
 }
 
-/// Text from a file or the command line as a terminal may show it: control characters, and those that reverse the order of
-/// writing, are escaped as in Rust's literals. Names of columns and tensors could otherwise move the cursor, rewrite lines
-/// or set colours.
+/// Makes text from a file or the command line safe to show in a terminal: control characters and those that change the
+/// writing direction are escaped as in Rust literals. Otherwise, names of columns and tensors could move the cursor,
+/// rewrite lines or set colors.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let unsafe_to_show =
         |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -136,14 +136,14 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 }
 
 fn show_free(available: Option<u64>) -> String {
-    available.map_or("which the system refuses".to_owned(), |bytes| format!("and {bytes} are free"))
+    available.map_or("which the system refused".to_owned(), |bytes| format!("and {bytes} are free"))
 }
 
-/// What a person can do about the commonest reasons of an operating system; empty for the others.
+/// How to fix the most common operating system errors; empty for the others.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::NotFound => ": check the path",
-        io::ErrorKind::PermissionDenied => ": check who may read and write it",
+        io::ErrorKind::PermissionDenied => ": check the permissions",
         io::ErrorKind::StorageFull => {
             ": the disk is full; free some space or write elsewhere (nothing that was there before is lost)"
         }
@@ -184,7 +184,7 @@ mod tests {
             "a\\u{1b}[2J\\n\\u{9b}31m: not a valid CSV file, line 3, column \\u{1b}]0;title\\u{7}: \\r\\u{202e}x is missing"
         );
         assert_eq!(Error::data("\u{7f}é", "\u{0}").to_string(), "\\u{7f}é: \\u{0}");
-        // What the end of `main` prints.
+        // `main` prints an error with `Debug`.
         assert_eq!(format!("{error:?}"), error.to_string());
     }
 }

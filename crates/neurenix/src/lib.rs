@@ -1,4 +1,4 @@
-//! Neurenix: layers, optimisers, data and a training loop on the engine Phynexus.
+//! Neurenix: layers, optimizers, data and a training loop on the Phynexus engine.
 //!
 //! ```
 //! use neurenix::loss::Loss;
@@ -27,10 +27,10 @@
 //! # Ok::<(), neurenix::Error>(())
 //! ```
 //!
-//! [`register_all`] makes the machine's devices known; call it first. Tensors are those of [`phynexus`]: values whose
-//! operations are recorded and run when somebody reads. [`nn`] has layers and networks, [`loss`] losses, [`optim`]
-//! optimisers and learning rate schedules, [`data`] data sets and their files, [`train`] the training loop with checkpoints, [`io`]
-//! files that are there completely or not at all. Names, defaults and parameter names are PyTorch's where it has them.
+//! Call [`register_all`] first: it registers the machine's devices. Tensors are those of [`phynexus`]: immutable values
+//! whose operations are recorded and evaluated when their result is read. [`nn`] has layers and networks, [`loss`]
+//! losses, [`optim`] optimizers and learning rate schedules, [`data`] datasets and file formats, [`train`] the training
+//! loop with checkpoints, and [`io`] atomic file writes. Names and defaults follow PyTorch.
 
 mod array;
 pub mod compile;
@@ -46,8 +46,8 @@ pub mod verify;
 pub use error::{Error, Result};
 pub use phynexus;
 
-/// Makes every device of this machine known, once; notes why the others are missing. The default device is a GPU if
-/// there is one, else the CPU: [`Device::default_device`](phynexus::Device::default_device).
+/// Registers every device of this machine once, and records why other kinds are missing. The default device is a GPU if
+/// there is one, else the CPU: see [`Device::default_device`](phynexus::Device::default_device).
 pub fn register_all() {
     phynexus_cpu::register();
     #[cfg(feature = "cuda")]
@@ -60,17 +60,17 @@ pub fn register_all() {
     phynexus_wgpu::register();
     for (kind, is_built) in FAMILIES {
         if !is_built {
-            let reason = format!("this program was built without it: turn the feature {kind} on");
+            let reason = format!("this program was built without it: enable the feature {kind}");
             phynexus::device::register_missing(kind, reason);
         }
     }
     for (kind, hardware) in NOT_YET {
-        let reason = format!("{hardware}: this release has no device for it yet, whatever is installed");
+        let reason = format!("{hardware}: not supported in this release");
         phynexus::device::register_missing(kind, reason);
     }
 }
 
-/// The features for families of devices, and whether this program has them.
+/// The device families, and whether this program was built with them.
 const FAMILIES: [(&str, bool); 4] = [
     ("cuda", cfg!(feature = "cuda")),
     ("hip", cfg!(feature = "hip")),
@@ -78,12 +78,12 @@ const FAMILIES: [(&str, bool); 4] = [
     ("wgpu", cfg!(feature = "wgpu")),
 ];
 
-/// Makes the CPU known, and looks for nothing else.
+/// Registers only the CPU.
 pub fn register_cpu() {
     phynexus_cpu::register();
 }
 
-/// Device kinds whose crates do not exist yet, with the hardware they are for.
+/// Planned device kinds, with the hardware they are for.
 const NOT_YET: [(&str, &str); 2] =
     [("directml", "GPUs through DirectML on Windows"), ("npu", "neural processing units")];
 
@@ -93,7 +93,7 @@ const NOT_YET: [(&str, &str); 2] =
 /// If `threads` is 0, or more than [`phynexus_cpu::pool::MOST_THREADS`].
 pub fn set_threads(threads: usize) -> Result<()> {
     if threads == 0 {
-        return Err(Error::data("threads", "at least 1 thread is needed"));
+        return Err(Error::data("threads", "the number of threads must be at least 1"));
     }
     let most = phynexus_cpu::pool::MOST_THREADS;
     if threads > most {
@@ -103,7 +103,7 @@ pub fn set_threads(threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// The snippets of the README and of the pages in `docs/`, so that they compile and run.
+/// The snippets of the README and of `docs/`, compiled and run as doctests.
 #[cfg(doctest)]
 mod pages {
     macro_rules! pages {

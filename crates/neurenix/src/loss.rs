@@ -1,4 +1,4 @@
-//! Losses, with PyTorch's names and arguments.
+//! Loss functions, with PyTorch's names and arguments.
 
 use phynexus::{
     Tensor,
@@ -7,93 +7,94 @@ use phynexus::{
 
 use crate::{Error, Result};
 
-/// A loss: how far an input, mostly a network's outputs, is from its target.
+/// A loss function: measures the difference between an input, usually a network's output, and its target.
 #[derive(Clone, Debug)]
 pub enum Loss {
-    /// `MSELoss`: the square of the difference.
+    /// `MSELoss`: the squared difference.
     MSE,
-    /// `L1Loss`: the distance.
+    /// `L1Loss`: the absolute difference.
     L1,
-    /// `SmoothL1Loss`: squares of distances below beta, divided by twice beta; distances less half of beta beyond.
+    /// `SmoothL1Loss`: `d² / (2 * beta)` for absolute differences `d` below `beta`, else `d - beta / 2`.
     SmoothL1 {
-        /// Where squares end; 1 in PyTorch unless it is told otherwise.
+        /// The threshold; PyTorch's default is 1.
         beta: f64,
     },
-    /// `HuberLoss`: half of squares of distances below delta, delta times distances less half of delta beyond.
+    /// `HuberLoss`: `d² / 2` for absolute differences `d` up to `delta`, else `delta * (d - delta / 2)`.
     Huber {
-        /// Where squares end; 1 in PyTorch unless it is told otherwise.
+        /// The threshold; PyTorch's default is 1.
         delta: f64,
     },
-    /// `CrossEntropyLoss` of scores (logits) `[N, C, ..]` against class indices `[N, ..]` or probabilities `[N, C, ..]`.
+    /// `CrossEntropyLoss` of logits `[N, C, ..]` against class indices `[N, ..]` or probabilities `[N, C, ..]`.
     CrossEntropy {
         /// A weight for each class, `[C]`.
         weight: Option<Tensor>,
-        /// Samples of this class do not count; -100 in PyTorch unless it is told otherwise.
+        /// Samples of this class are ignored; PyTorch's default is -100.
         ignore_index: i64,
-        /// The part of the target that is spread over all classes, 0 to 1.
+        /// The share of the target distribution that is spread evenly over all classes, from 0 to 1.
         label_smoothing: f64,
     },
-    /// `NLLLoss` of logarithms of probabilities `[N, C, ..]` against class indices `[N, ..]`.
+    /// `NLLLoss` of log-probabilities `[N, C, ..]` against class indices `[N, ..]`.
     NLL {
         /// A weight for each class, `[C]`.
         weight: Option<Tensor>,
-        /// Samples of this class do not count; -100 in PyTorch unless it is told otherwise.
+        /// Samples of this class are ignored; PyTorch's default is -100.
         ignore_index: i64,
     },
-    /// `BCELoss` of probabilities against probabilities.
+    /// `BCELoss` between probabilities.
     BCE {
         /// A weight for each element, broadcast.
         weight: Option<Tensor>,
     },
-    /// `BCEWithLogitsLoss`: of the sigmoid of scores, without its overflow.
+    /// `BCEWithLogitsLoss`: `BCELoss` of the sigmoid of logits, computed without overflow.
     BCEWithLogits {
         /// A weight for each element, broadcast.
         weight: Option<Tensor>,
-        /// What the positive part is multiplied by, broadcast.
+        /// The factor of the positive term, broadcast.
         pos_weight: Option<Tensor>,
     },
-    /// `KLDivLoss` of logarithms of probabilities against probabilities. PyTorch's reduction `batchmean`, the divergence
-    /// of a sample, is the sum divided by the rows.
+    /// `KLDivLoss` of log-probabilities against probabilities. For PyTorch's reduction `batchmean`, use the sum divided
+    /// by the number of rows.
     KLDiv {
-        /// The target holds logarithms too.
+        /// Whether the target holds log-probabilities too.
         log_target: bool,
     },
-    /// `HingeEmbeddingLoss` of distances against 1 (near) or -1 (apart).
+    /// `HingeEmbeddingLoss` of distances against 1 (similar) or -1 (dissimilar).
     HingeEmbedding {
-        /// How far apart suffices; 1 in PyTorch unless it is told otherwise.
+        /// The distance from which dissimilar pairs have no loss; PyTorch's default is 1.
         margin: f64,
     },
-    /// `CosineEmbeddingLoss` of pairs of vectors against 1 (alike) or -1 (not alike): see [`Loss::forward_pair`].
+    /// `CosineEmbeddingLoss` of pairs of vectors against 1 (similar) or -1 (dissimilar): see [`Loss::forward_pair`].
     CosineEmbedding {
-        /// The cosine from which on vectors are too much alike; 0 in PyTorch unless it is told otherwise.
+        /// The cosine up to which dissimilar pairs have no loss; PyTorch's default is 0.
         margin: f64,
     },
     /// `PoissonNLLLoss` of expected counts (not their logarithms) against counts: `x - t * log(x + 1e-8)`.
     PoissonNLL,
-    /// The part of a margin of 1 that `target * input` lacks, for targets 1 and -1, or its square. PyTorch has it for
-    /// several classes only.
+    /// Hinge loss for two classes: `max(0, 1 - target * input)` with targets 1 and -1, or its square. PyTorch has it
+    /// only for several classes.
     Hinge {
-        /// The square.
+        /// Whether to square it.
         squared: bool,
     },
-    /// The logarithm of the hyperbolic cosine of the difference: half its square near 0, its distance less log 2 afar.
+    /// `log(cosh(d))` of the difference `d`: close to `d² / 2` near 0 and to `|d| - log(2)` far from it.
     LogCosh,
-    /// What quantile regression minimises: differences below the target count `quantile`, above it the rest of 1.
+    /// The loss of quantile regression: `quantile * (target - input)` for inputs below the target, else `(1 - quantile)
+    /// * (input - target)`.
     Quantile {
-        /// Between 0 and 1; one half gives half the distance.
+        /// From 0 to 1; 0.5 gives half the absolute difference.
         quantile: f64,
     },
-    /// One less the cosine between the rows of input and target.
+    /// One minus the cosine similarity between the rows of input and target.
     CosineSimilarity,
 }
 
 impl Loss {
-    /// Cross-entropy of classes of equal weight, all of which count but -100.
+    /// Cross-entropy with equal class weights and `ignore_index` -100.
     pub fn cross_entropy(label_smoothing: f64) -> Loss {
         Loss::CrossEntropy { weight: None, ignore_index: -100, label_smoothing }
     }
 
-    /// PyTorch's name.
+    /// The name in PyTorch.
     pub fn name(&self) -> &'static str {
         match self {
             Loss::MSE => "MSELoss",
@@ -115,10 +116,10 @@ impl Loss {
         }
     }
 
-    /// The loss of an input against a target. PyTorch's reduction is [`Reduction::Mean`] unless it is told otherwise.
+    /// Computes the loss of an input against a target. PyTorch's default reduction is [`Reduction::Mean`].
     ///
     /// # Errors
-    /// Shapes and dtypes that do not fit each other, arguments out of range, and a loss of pairs.
+    /// If shapes or dtypes do not match, an argument is out of range, or the loss compares two inputs.
     pub fn forward(&self, input: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         Ok(match self {
             Loss::MSE => input.mse_loss(target, reduction)?,
@@ -144,7 +145,7 @@ impl Loss {
             Loss::KLDiv { log_target } => input.kl_div(target, *log_target, reduction)?,
             Loss::HingeEmbedding { margin } => input.hinge_embedding_loss(target, *margin, reduction)?,
             Loss::CosineEmbedding { .. } => {
-                return Err(Error::data(self.name(), "it compares two inputs: use forward_pair"));
+                return Err(Error::data(self.name(), "this loss compares two inputs: use forward_pair"));
             }
             Loss::PoissonNLL
             | Loss::Hinge { .. }
@@ -161,10 +162,10 @@ impl Loss {
         })
     }
 
-    /// The losses of single elements, or of rows for the cosine, that PyTorch has no function for.
+    /// The elementwise losses (row-wise for the cosine) that PyTorch does not have.
     fn elements(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         if input.shape() != target.shape() {
-            let hint = "input and target must have one shape";
+            let hint = "input and target must have the same shape";
             return Err(phynexus::Error::shape(self.name(), &[input.shape(), target.shape()], hint).into());
         }
         Ok(match *self {
@@ -181,7 +182,7 @@ impl Loss {
             }
             Loss::Quantile { quantile } => {
                 if !(0.0..=1.0).contains(&quantile) {
-                    let message = format!("the quantile {quantile} is not between 0 and 1");
+                    let message = format!("the quantile must be between 0 and 1, got {quantile}");
                     return Err(Error::data(self.name(), message));
                 }
                 let below = target.sub(input)?;
@@ -191,11 +192,11 @@ impl Loss {
         })
     }
 
-    /// The loss of two inputs against a target, for [`Loss::CosineEmbedding`]: vectors `[N, D]` (or `[D]`) and a target
-    /// for each pair.
+    /// Computes the loss of two inputs against a target, for [`Loss::CosineEmbedding`]: vectors `[N, D]` (or `[D]`) and
+    /// one target per pair.
     ///
     /// # Errors
-    /// Shapes that do not fit each other, and a loss of one input.
+    /// If shapes do not match, or the loss takes one input.
     pub fn forward_pair(
         &self,
         first: &Tensor,
@@ -204,7 +205,7 @@ impl Loss {
         reduction: Reduction,
     ) -> Result<Tensor> {
         let Loss::CosineEmbedding { margin } = self else {
-            return Err(Error::data(self.name(), "it takes one input: use forward"));
+            return Err(Error::data(self.name(), "this loss takes one input: use forward"));
         };
         Ok(first.cosine_embedding_loss(second, target, *margin, reduction)?)
     }

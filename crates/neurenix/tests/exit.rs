@@ -1,4 +1,4 @@
-//! A process may end while its devices work: drivers' compilers are not taken down under their own threads.
+//! A process may exit while its devices work: drivers' compilers must not be torn down while their threads use them.
 
 use std::{
     env, fs, mem,
@@ -10,33 +10,33 @@ use std::{
 use phynexus::{Device, Result, Tensor, device::devices};
 use tempfile::TempDir;
 
-/// The device of a child, and how it ends.
+/// Environment variables that tell a child process its device and how to end.
 const DEVICE: &str = "NEURENIX_TEST_DEVICE";
 const END: &str = "NEURENIX_TEST_END";
 
-/// A process that takes longer does not end.
+/// A process that takes longer counts as hung.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Copies and kernels that nobody waits for.
+/// Starts copies and kernels without waiting for them.
 fn work(device: Device) -> Result<()> {
-    // Each round's constant makes kernels of its own, which a driver on the processor compiles for seconds.
+    // Each round's constant needs new kernels, which a CPU driver compiles for seconds.
     for round in 0..2 {
         let x = Tensor::from_slice(&vec![round as f32; 96 * 96], &[96, 96], device)?;
         let y = x.matmul(&x)?.add_scalar(f64::from(round))?.softmax(-1)?;
         y.evaluate()?;
-        // As what a static holds, they are still there at the end.
+        // Leaked like a static, so they still exist at exit.
         mem::forget((x, y));
     }
     Ok(())
 }
 
-/// The part of a process of its own.
+/// The part that runs in a child process.
 #[test]
 fn a_process_that_ends() {
     let Ok(name) = env::var(DEVICE) else { return };
     neurenix::register_all();
     work(Device::find(&name).unwrap()).unwrap();
-    // Otherwise main returns, soon after this.
+    // Otherwise main returns soon afterwards.
     if env::var(END).is_ok_and(|end| end == "exit") {
         exit(0);
     }
@@ -47,13 +47,13 @@ struct Ending {
     shown: String,
     child: Child,
     begun: Instant,
-    /// Where it keeps what it compiles.
+    /// The folder of its compilation cache.
     _caches: TempDir,
 }
 
 impl Ending {
     fn new(device: Device, end: &str) -> Ending {
-        // Drivers are to compile, not to find what was compiled before.
+        // An empty cache, so that drivers compile.
         let folder = tempfile::tempdir().unwrap();
         let mut child = Command::new(env::current_exe().unwrap());
         child.args(["--exact", "a_process_that_ends", "--test-threads=1"]);
@@ -86,7 +86,7 @@ impl Ending {
 fn a_process_may_end_while_devices_work() {
     neurenix::register_all();
     for device in devices().into_iter().filter(|device| device.name() != "cpu") {
-        // A driver compiles in one thread.
+        // In parallel, because a driver compiles in one thread.
         let both = ["exit", "return"].map(|end| Ending::new(device, end));
         both.into_iter().for_each(Ending::wait);
     }

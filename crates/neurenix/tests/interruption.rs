@@ -1,25 +1,25 @@
-//! A wait for a device is ended from outside; what the device computes stays right.
+//! A wait for a device can be interrupted from outside; the device's results stay correct.
 
 use phynexus::{Device, Error, Tensor, device::devices, interrupt::watch};
 
 const SIDE: usize = 1024;
 
-/// A square matrix of one number.
+/// A square matrix with equal elements.
 fn matrix(value: f32, device: Device) -> Tensor {
     Tensor::from_slice(&vec![value; SIDE * SIDE], &[SIDE, SIDE], device).unwrap()
 }
 
-/// The devices that work while the host goes on.
+/// The devices that work asynchronously.
 fn with_queues() -> Vec<Device> {
     neurenix::register_all();
     devices().into_iter().filter(|device| device.name() != "cpu").collect()
 }
 
-/// Whether something that waits for a device which has much to do is ended.
+/// Whether an operation that waits for a busy device is interrupted.
 fn is_ended(device: Device, wait: impl Fn(&Tensor) -> Result<(), Error>) -> bool {
     let factor = matrix(1.0 / SIDE as f32, device);
     let mut product = matrix(1.0, device);
-    // As many products as make the wait long enough. Doubling keeps the test short where the host is slow, too.
+    // Double the number of products until the wait is long enough. This keeps the test short on slow hosts too.
     let is_ended = (0..13).any(|exponent| {
         for _ in 0..1 << exponent {
             product = product.matmul(&factor).unwrap();
@@ -28,7 +28,7 @@ fn is_ended(device: Device, wait: impl Fn(&Tensor) -> Result<(), Error>) -> bool
         let _watch = watch(|| true);
         matches!(wait(&product), Err(Error::Interrupted))
     });
-    // What is not ended waits to the end.
+    // Without an interruption it waits to the end.
     let watch = watch(|| false);
     device.synchronize().unwrap();
     drop(watch);

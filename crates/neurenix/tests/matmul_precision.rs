@@ -1,5 +1,5 @@
-//! How exact products are with each precision, on every device of the machine. A program of its own, since the precision
-//! is a setting of the process.
+//! The accuracy of matrix products at each precision, on every device of the machine. A separate program, because the
+//! precision is a process-wide setting.
 
 use neurenix::{
     Result,
@@ -8,7 +8,7 @@ use neurenix::{
     },
 };
 
-/// The greatest error, as a share of the sum of the magnitudes that were added.
+/// The largest error relative to the sum of the magnitudes of the summands.
 fn greatest_error(a: &Tensor, b: &Tensor, product: &Tensor) -> Result<f64> {
     let cpu = Device::find("cpu")?;
     let wide = |t: &Tensor| t.to_device(cpu)?.to_dtype(DType::F64);

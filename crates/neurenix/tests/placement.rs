@@ -1,4 +1,5 @@
-//! What a device refuses runs on the CPU, with the same results and with its reason told; in strict mode it is an error.
+//! Steps that a device does not support run on the CPU with the same results and a reported reason. In strict mode they
+//! are errors.
 
 use std::{
     sync::{Arc, Mutex, mpsc},
@@ -20,7 +21,7 @@ use phynexus::{
     tensor::{Generator, Reduction},
 };
 
-/// A device that has no products, no sorting, and no kernels that compute exponentials.
+/// A device without matrix products, sorting, and kernels that compute exponentials.
 struct Picky;
 
 fn reference() -> &'static dyn Backend {
@@ -94,7 +95,7 @@ fn compute(device: Device) -> Result<Vec<Vec<f32>>> {
     [product, sorted, soft, taken, padded].iter().map(Tensor::to_vec).collect()
 }
 
-/// One test: strict mode and the callback are the process's.
+/// One test, because strict mode and the callback are process-wide.
 #[test]
 fn what_is_refused_runs_on_the_cpu_and_says_so() -> Result<()> {
     let device = picky();
@@ -130,7 +131,7 @@ fn what_is_refused_runs_on_the_cpu_and_says_so() -> Result<()> {
     assert!((values[0] - 3.0).abs() < 1e-5 && (values[1] - 3.0 * 1f32.exp()).abs() < 1e-5, "{values:?}");
     assert_eq!(*read.lock().unwrap(), [values]);
 
-    // A training step, with an update in place.
+    // A training step with an in-place update.
     let x = Tensor::ones(&[3, 4], DType::F32, device)?;
     let w = Tensor::full(&[4, 2], 0.5, DType::F32, device)?.with_grad()?;
     let loss =

@@ -1,4 +1,4 @@
-//! A repeated training step finds its plan: nothing is scheduled or compiled twice.
+//! A repeated training step reuses its plan: nothing is scheduled or compiled twice.
 
 use neurenix::{
     Result,
@@ -7,7 +7,7 @@ use neurenix::{
 };
 use phynexus::{DType, Device, schedule::plan_statistics, tensor::Generator};
 
-/// Plans made while `work` ran.
+/// The number of plans built while `work` ran.
 fn plans_made(work: impl FnOnce() -> Result<()>) -> Result<u64> {
     let before = plan_statistics().1;
     work()?;
@@ -35,7 +35,7 @@ fn a_repeated_step_makes_no_plan() -> Result<()> {
         Rule::adadelta(),
         Rule::lion(),
     ];
-    // The number of batches, by which such a layer divides, changes too.
+    // Such a layer divides by the number of batches, which changes too.
     let options = BatchNormOptions { momentum: None, ..BatchNormOptions::default() };
     for rule in rules {
         let model = Sequential::new()
@@ -51,7 +51,7 @@ fn a_repeated_step_makes_no_plan() -> Result<()> {
             let loss = model.forward(&inputs)?.cross_entropy(&targets, None, 0.0)?;
             optimizer.step(loss.leaf_gradients()?, &[&loss])
         };
-        // The first step finds state that is constants; the second is like all that follow.
+        // In the first step the optimizer state is constants; the second step is like all later ones.
         (0..2).try_for_each(&mut step)?;
         let made = plans_made(|| (2..12).try_for_each(&mut step))?;
         assert_eq!(made, 0, "{name} makes plans again");

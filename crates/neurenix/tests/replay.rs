@@ -1,4 +1,4 @@
-//! What a replay does not do. A program of its own: plans are counted for the whole process.
+//! The work that a replay skips. A separate program, because plans are counted for the whole process.
 
 use phynexus::{
     Device, Error, Result, Tensor,

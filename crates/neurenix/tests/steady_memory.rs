@@ -1,6 +1,5 @@
-//! A loop around an optimiser that keeps values and never reads them takes the memory of one that computes them at once, but for
-//! one version of the weights.
-//! A program of its own: it counts the bytes of the whole device.
+//! A loop around an optimizer that keeps values without reading them uses the memory of a loop that computes them at
+//! once, plus one version of the weights. A separate program, because it counts the bytes of the whole device.
 
 use neurenix::{
     Result,
@@ -9,7 +8,7 @@ use neurenix::{
 };
 use phynexus::{DType, Device, Tensor};
 
-/// The most bytes in use while so many steps ran, after ten to begin with.
+/// The peak of bytes in use during so many steps, after ten warm-up steps.
 fn peak(device: Device, steps: usize, evaluated: bool) -> Result<usize> {
     let weight = Parameter::new(&Tensor::rand(&[256, 256], DType::F32, device)?)?;
     let mut optimizer = Optimizer::new(Rule::momentum(0.9), vec![weight.clone()], 1e-3)?;
@@ -37,7 +36,7 @@ fn values_that_nobody_reads_do_not_pile_up() -> Result<()> {
     let device = Device::find("cpu")?;
     let expected = peak(device, 10, true)?;
     let found = peak(device, 1000, false)?;
-    // A step that finds the average pending cannot store over the weights that this reads: they are there once more.
+    // A step that finds the average pending cannot overwrite the weights that it reads, so there is a second copy.
     let more = 3 * 256 * 256 * DType::F32.size() / 2;
     assert!(found <= expected + more, "{found} bytes, and {expected} where all is computed at once");
     Ok(())

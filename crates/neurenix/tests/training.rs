@@ -1,4 +1,5 @@
-//! What the training loop promises: it can be interrupted anywhere and goes on bit for bit, stops early, loses nothing.
+//! Guarantees of the training loop: it can be interrupted anywhere and continues bit for bit, stops early, and loses
+//! nothing.
 
 use std::{cell::RefCell, fs, path::Path};
 
@@ -33,7 +34,7 @@ fn points(count: usize) -> Result<Dataset> {
     Dataset::classes("points", inputs, labels, ["a", "b", "c"].map(str::to_owned).to_vec())
 }
 
-/// A network with everything that has state: batch normalisation's buffers and dropout's random numbers.
+/// A network with every kind of state: batch normalization's buffers and dropout's random numbers.
 fn network(generator: &Generator) -> Result<Sequential> {
     let d = device();
     Ok(Sequential::new()
@@ -54,7 +55,7 @@ fn trainer<'a>(
     Ok(Trainer::new(model, optimizer, objective, generator, device(), options))
 }
 
-/// Every bit of a model and its optimiser.
+/// All bits of a model and its optimizer.
 fn bits(model: &dyn Module, optimizer: &Optimizer) -> Vec<(String, Vec<u8>)> {
     let all = model.state().into_iter().chain(optimizer.state().unwrap());
     all.map(|(name, tensor)| (name, tensor.to_bytes().unwrap())).collect()
@@ -64,10 +65,10 @@ fn figures(history: &History) -> Vec<EpochRecord> {
     history.epochs.iter().map(|e| EpochRecord { seconds: 0.0, ..e.clone() }).collect()
 }
 
-/// Dropout without a generator of its own draws from the default one: tests that set it take turns.
+/// Dropout draws from the default generator if it has none; tests that seed that generator take turns.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Stops the run once so many steps have been seen.
+/// Stops the run after so many steps.
 struct StopAfter(usize);
 impl Observer for StopAfter {
     fn step(&mut self, _: &StepReport) -> bool {
@@ -131,7 +132,7 @@ fn an_interrupted_run_goes_on_bit_for_bit() -> Result<()> {
     Ok(())
 }
 
-/// The optimiser's counts are its own: it may have stepped before the run, and resuming must not forget that.
+/// The step counts belong to the optimizer: it may have stepped before the run, and resuming must not reset them.
 #[test]
 fn a_run_with_a_used_optimizer_goes_on_bit_for_bit() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
@@ -171,7 +172,7 @@ fn accumulated_batches_are_one_large_batch() -> Result<()> {
     let mut results = Vec::new();
     for (batch_size, accumulate) in [(30, 1), (10, 3), (20, 2)] {
         let generator = Generator::new(1);
-        // Nothing in it depends on how rows are cut into batches.
+        // Nothing in it depends on the division into batches.
         let model = Sequential::new()
             .with(Linear::new(4, 8, true, device(), &generator)?)
             .with(activation::tanh())
@@ -208,7 +209,8 @@ fn training_ends_when_validation_no_longer_improves() -> Result<()> {
         ..TrainOptions::default()
     };
     let make = || -> Result<Trainer<'_>> {
-        // A rate of 0 learns nothing; without batch normalisation's statistics moving, neither does validation.
+        // A rate of 0 learns nothing. With constant batch normalization statistics, the validation loss is constant
+        // too.
         let optimizer = Optimizer::new(Rule::sgd(), model.parameters(), 0.0)?;
         Ok(Trainer::new(&model, optimizer, Objective::of(&data), &generator, device(), options.clone()))
     };
@@ -224,7 +226,7 @@ fn training_ends_when_validation_no_longer_improves() -> Result<()> {
     let scores = scores.0.into_inner();
     let best = scores.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).unwrap().0;
     assert_eq!(scores.len(), best + 1 + 2, "{scores:?}");
-    // The best epoch is kept, though the last ones are worse.
+    // The best epoch is kept, although later ones are worse.
     assert!(scores[best] < *scores.last().unwrap(), "{scores:?}");
     assert_eq!(trainer.evaluate(&data)?.loss, *scores.last().unwrap());
     assert_eq!(trainer.restore_best()?, Some(best + 1));
@@ -238,7 +240,7 @@ fn training_ends_when_validation_no_longer_improves() -> Result<()> {
     assert_eq!(again.evaluate(&data)?.loss, *scores.last().unwrap());
     assert_eq!(again.restore_best()?, Some(best + 1));
     assert_eq!(again.evaluate(&data)?.loss, scores[best]);
-    // Nothing is kept without patience.
+    // Without patience, nothing is kept.
     let optimizer = Optimizer::new(Rule::sgd(), model.parameters(), 0.0)?;
     let options = TrainOptions { epochs: 1, ..TrainOptions::default() };
     let mut plain = Trainer::new(&model, optimizer, Objective::of(&data), &generator, device(), options);
@@ -275,13 +277,13 @@ fn damaged_checkpoints_are_errors_and_change_nothing() -> Result<()> {
     for end in [0, 5, 100, good.len() / 2, good.len() - 1] {
         refused(&good[..end], "bad");
     }
-    // Any changed byte is seen by the checksum, in the model's numbers as in the progress.
+    // The checksum detects any changed byte, in the model as well as in the progress.
     for place in [good.len() / 4, good.len() / 2, good.len() - 1] {
         let mut bytes = good.clone();
         bytes[place] ^= 1;
         refused(&bytes, "bad");
     }
-    // What a whole file could hold that was never a checkpoint of this run.
+    // Complete files that are not a checkpoint of this run.
     let contents = safetensors::load(&path)?;
     let mut refused = |change: &dyn Fn(&mut safetensors::NamedArrays), expected: &str| -> Result<()> {
         let mut changed = contents.clone();
@@ -319,7 +321,7 @@ fn damaged_checkpoints_are_errors_and_change_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Rows of which number 20 has an input that is not a number.
+/// Rows, of which number 20 has NaN in an input.
 fn spoilt() -> Result<Dataset> {
     let data = points(30)?.all()?;
     let mut inputs = data.inputs.to_vec::<f32>()?;
@@ -371,7 +373,7 @@ fn a_loss_that_is_no_number_loses_nothing() -> Result<()> {
         assert!(changed.is_empty(), "changed: {changed:?}, accumulate {accumulate}, clip {clip_norm:?}");
         assert!(run.optimizer.parameters().all(|p| p.tensor().grad().is_none()));
         assert_eq!(fs::read(&path).unwrap(), checkpoint);
-        // With good data the run goes on.
+        // With good data the run continues.
         assert_eq!(run.run(&points(30)?, None, &mut Silent)?, Ending::Finished);
     }
     Ok(())
@@ -427,7 +429,7 @@ fn data_that_do_not_fit_are_errors_before_the_first_step() -> Result<()> {
     Ok(())
 }
 
-/// Batch normalisation's statistics are computed with each step, so nothing piles up.
+/// Batch normalization's statistics are computed in each step, so nothing accumulates.
 #[test]
 fn memory_stays_flat_over_a_thousand_steps() -> Result<()> {
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
@@ -447,8 +449,8 @@ fn memory_stays_flat_over_a_thousand_steps() -> Result<()> {
     trainer(&model, &generator, options)?.run(&points(80)?, None, &mut watch)?;
     let pending: Vec<_> = model.state().into_iter().filter(|(_, x)| !x.is_evaluated()).collect();
     assert!(pending.is_empty(), "{:?}", pending.iter().map(|p| &p.0).collect::<Vec<_>>());
-    // Other tests of this process hold memory too, but only little and for a moment: a leak of one parameter a step
-    // would be 100 times as much.
+    // Other tests of this process hold memory too, but little and briefly: leaking one parameter per step would be 100
+    // times as much.
     let least = |of: &[usize]| *of.iter().min().unwrap();
     assert!(least(&watch.0[90..]) <= least(&watch.0[..10]) + 4096, "{:?}", watch.0);
     Ok(())

@@ -1,4 +1,4 @@
-//! Losses and similarities.
+//! Loss functions and similarities.
 
 use phynexus::tensor::{CrossEntropyOptions, Reduction};
 use pyo3::prelude::*;
@@ -14,11 +14,11 @@ pub(crate) fn reduction(name: &str) -> Result<Reduction> {
         "none" => Ok(Reduction::None),
         "mean" => Ok(Reduction::Mean),
         "sum" => Ok(Reduction::Sum),
-        other => Err(value_error(format!("reduction is {other:?}: it is \"none\", \"mean\" or \"sum\""))),
+        other => Err(value_error(format!("unknown reduction {other:?}: use \"none\", \"mean\" or \"sum\""))),
     }
 }
 
-/// The cross-entropy of scores against classes, or against probabilities.
+/// Cross-entropy between logits ``[N, C, ...]`` and class indices or class probabilities.
 #[pyfunction]
 #[pyo3(signature = (input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0))]
 pub(crate) fn cross_entropy(
@@ -35,7 +35,7 @@ pub(crate) fn cross_entropy(
     Ok(PyTensor::wrap(input.tensor()?.cross_entropy_with(&target.tensor()?, &options)?))
 }
 
-/// The negative log-likelihood of classes.
+/// Negative log-likelihood loss: log-probabilities ``[N, C, ...]`` against class indices.
 #[pyfunction]
 #[pyo3(signature = (input, target, weight=None, ignore_index=-100, reduction="mean"))]
 pub(crate) fn nll_loss(
@@ -65,19 +65,19 @@ macro_rules! losses {
 }
 
 losses! {
-    /// Squared differences.
+    /// Mean squared error: ``(input - target) ** 2``, reduced.
     mse_loss();
-    /// Absolute differences.
+    /// Mean absolute error: ``abs(input - target)``, reduced.
     l1_loss();
-    /// Squared where less than ``beta``, else absolute.
+    /// Quadratic for absolute errors below ``beta``, linear above.
     smooth_l1_loss(beta = 1.0);
-    /// Squared where less than ``delta``, else linear.
+    /// Quadratic for absolute errors up to ``delta``, linear above.
     huber_loss(delta = 1.0);
-    /// ``x`` where the target is 1, ``max(0, margin - x)`` where it is -1.
+    /// ``x`` where the target is 1, ``max(0, margin - x)`` where the target is -1.
     hinge_embedding_loss(margin = 1.0);
 }
 
-/// The cross-entropy of probabilities of two classes.
+/// Binary cross-entropy between probabilities and targets from 0 to 1.
 #[pyfunction]
 #[pyo3(signature = (input, target, weight=None, reduction="mean"))]
 pub(crate) fn binary_cross_entropy(
@@ -91,7 +91,7 @@ pub(crate) fn binary_cross_entropy(
     Ok(PyTensor::wrap(input.tensor()?.binary_cross_entropy(&target.tensor()?, weight.as_ref(), reduction)?))
 }
 
-/// The cross-entropy of scores of two classes.
+/// Binary cross-entropy between logits and targets from 0 to 1.
 #[pyfunction]
 #[pyo3(signature = (input, target, weight=None, reduction="mean", pos_weight=None))]
 pub(crate) fn binary_cross_entropy_with_logits(
@@ -109,7 +109,7 @@ pub(crate) fn binary_cross_entropy_with_logits(
     Ok(PyTensor::wrap(loss))
 }
 
-/// Kullback and Leibler's divergence of logarithms of probabilities from a target.
+/// Kullback-Leibler divergence; ``input`` holds log-probabilities.
 #[pyfunction]
 #[pyo3(signature = (input, target, reduction="mean", log_target=false))]
 pub(crate) fn kl_div(
@@ -125,14 +125,14 @@ pub(crate) fn kl_div(
     }))
 }
 
-/// The cosine of the angle between vectors along ``dim``.
+/// Cosine similarity along ``dim``.
 #[pyfunction]
 #[pyo3(signature = (x1, x2, dim=1, eps=1e-8))]
 pub(crate) fn cosine_similarity(x1: &PyTensor, x2: &PyTensor, dim: i64, eps: f64) -> Result<PyTensor> {
     Ok(PyTensor::wrap(x1.tensor()?.cosine_similarity(&x2.tensor()?, dim, eps)?))
 }
 
-/// ``1 - cos`` where the target is 1, ``max(0, cos - margin)`` where it is -1.
+/// ``1 - cos`` where the target is 1, ``max(0, cos - margin)`` where the target is -1.
 #[pyfunction]
 #[pyo3(signature = (input1, input2, target, margin=0.0, reduction="mean"))]
 pub(crate) fn cosine_embedding_loss(

@@ -1,4 +1,4 @@
-//! The functions of neural networks that are no methods of tensors.
+//! Neural network functions that are not tensor methods.
 
 pub(crate) mod loss;
 pub(crate) mod normalization;
@@ -22,7 +22,8 @@ fn optional(tensor: Option<&PyTensor>) -> Result<Option<Tensor>> {
     tensor.map(PyTensor::tensor).transpose()
 }
 
-/// ``input @ weight.T + bias``; trailing dimensions of the input count as one where only their product fits.
+/// Returns ``input @ weight.T + bias``. If the last dimension does not match, trailing dimensions whose product matches
+/// are flattened first.
 #[pyfunction]
 #[pyo3(signature = (input, weight, bias=None))]
 pub(crate) fn linear(input: &PyTensor, weight: &PyTensor, bias: Option<&PyTensor>) -> Result<PyTensor> {
@@ -51,7 +52,8 @@ pub(crate) fn linear(input: &PyTensor, weight: &PyTensor, bias: Option<&PyTensor
     }))
 }
 
-/// Zeros elements with probability ``p`` and divides the others by ``1 - p``; whole channels with ``features``.
+/// Dropout: zeros elements with probability ``p`` and divides the rest by ``1 - p``. With ``features`` it zeros whole
+/// channels.
 #[pyfunction]
 #[pyo3(signature = (input, p=0.5, training=true, features=false, generator=None))]
 pub(crate) fn dropout(
@@ -69,7 +71,7 @@ pub(crate) fn dropout(
     }))
 }
 
-/// The rows of ``weight`` at these indices.
+/// Returns the rows of ``weight`` at the indices ``input``.
 #[pyfunction]
 #[pyo3(signature = (input, weight, padding_idx=None))]
 pub(crate) fn embedding(input: &PyTensor, weight: &PyTensor, padding_idx: Option<i64>) -> Result<PyTensor> {
@@ -94,7 +96,7 @@ pub(crate) fn scaled_dot_product_attention(
     Ok(PyTensor::wrap(query.tensor()?.scaled_dot_product_attention(&key, &value, mask.as_ref(), options)?))
 }
 
-/// Images (or lines, or volumes) of another size.
+/// Resizes the spatial dimensions of ``[N, C, spatial...]``.
 #[pyfunction]
 #[pyo3(signature = (input, size=None, scale_factor=None, mode="nearest", align_corners=false))]
 pub(crate) fn interpolate(
@@ -111,7 +113,7 @@ pub(crate) fn interpolate(
         "linear" | "bilinear" | "trilinear" => Interpolation::Linear { align_corners },
         other => {
             let message = format!(
-                "interpolate: mode is {other:?}: it is \"nearest\", \"linear\", \"bilinear\" or \"trilinear\""
+                "interpolate: unknown mode {other:?}: use \"nearest\", \"linear\", \"bilinear\" or \"trilinear\""
             );
             return Err(value_error(message));
         }
@@ -124,11 +126,12 @@ pub(crate) fn interpolate(
             x.interpolate(&size, mode)?
         }
         (None, Some(factor)) => x.interpolate_by(factor, mode)?,
-        _ => return Err(value_error("interpolate: give size or scale_factor, one of both")),
+        _ => return Err(value_error("interpolate: give either size or scale_factor")),
     }))
 }
 
-/// One layer of a recurrent network in one direction: outputs, the last state, and for an LSTM the last cell state.
+/// Runs one layer of a recurrent network in one direction. Returns the outputs, the final state and, for an LSTM, the
+/// final cell state.
 #[pyfunction]
 #[pyo3(signature = (kind, input, w_ih, w_hh, b_ih=None, b_hh=None, h_0=None, c_0=None, reverse=false))]
 pub(crate) fn recurrent_layer(
@@ -157,7 +160,7 @@ pub(crate) fn recurrent_layer(
         "relu" => Cell::Relu,
         other => {
             return Err(value_error(format!(
-                "{other:?} is no kind of recurrent layer: it is \"tanh\" or \"relu\""
+                "unknown recurrent cell {other:?}: use \"LSTM\", \"GRU\", \"tanh\" or \"relu\""
             )));
         }
     };

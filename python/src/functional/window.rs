@@ -11,8 +11,8 @@ use crate::{
 
 macro_rules! convolutions {
     ($($dims:literal $conv:ident $transposed:ident;)+) => { $(
-        /// A convolution of ``[N, C, spatial...]`` (or one sample without N) with ``weight`` of
-        /// ``[out, in / groups, kernel...]``.
+        /// Convolution of ``[N, C, spatial...]`` (or one sample without N) with ``weight`` of shape ``[out, in /
+        /// groups, kernel...]``.
         #[pyfunction]
         #[pyo3(signature = (input, weight, bias=None, stride=Each::from(1), padding=Each::from(0), dilation=Each::from(1), groups=Count(1)))]
         pub(crate) fn $conv(
@@ -29,7 +29,7 @@ macro_rules! convolutions {
             let (x, weight, bias) = (input.tensor()?, weight.tensor()?, optional(bias)?);
             Ok(PyTensor::wrap(x.$conv(&weight, bias.as_ref(), stride, padding, dilation, groups.0)?))
         }
-        /// The adjoint of a convolution: what its gradient does, as an operation of its own.
+        /// Transposed convolution: the gradient of a convolution with respect to its input.
         #[pyfunction]
         #[pyo3(signature = (input, weight, bias=None, stride=Each::from(1), padding=Each::from(0), output_padding=Each::from(0), groups=Count(1), dilation=Each::from(1)))]
         pub(crate) fn $transposed(
@@ -59,7 +59,7 @@ convolutions! {
 
 macro_rules! pooling {
     ($($dims:literal $max:ident $indexed:ident $average:ident $adaptive_max:ident $adaptive_average:ident;)+) => { $(
-        /// The greatest element of each window.
+        /// Max pooling: the maximum of each window.
         #[pyfunction]
         #[pyo3(signature = (input, kernel_size, stride=None, padding=Each::from(0), dilation=Each::from(1), ceil_mode=false))]
         pub(crate) fn $max(
@@ -75,7 +75,7 @@ macro_rules! pooling {
             let dilation = dilation.of::<$dims>("dilation")?;
             Ok(PyTensor::wrap(input.tensor()?.$max(kernel, stride, padding, dilation, ceil_mode)?))
         }
-        /// The greatest element of each window and its position.
+        /// Max pooling that also returns the index of each maximum.
         #[pyfunction]
         #[pyo3(signature = (input, kernel_size, stride=None, padding=Each::from(0), dilation=Each::from(1), ceil_mode=false))]
         pub(crate) fn $indexed(
@@ -92,7 +92,7 @@ macro_rules! pooling {
             let (values, indices) = input.tensor()?.$indexed(kernel, stride, padding, dilation, ceil_mode)?;
             Ok((PyTensor::wrap(values), PyTensor::wrap(indices)))
         }
-        /// The mean of each window.
+        /// Average pooling: the mean of each window.
         #[pyfunction]
         #[pyo3(signature = (input, kernel_size, stride=None, padding=Each::from(0), ceil_mode=false, count_include_pad=true))]
         pub(crate) fn $average(
@@ -107,12 +107,12 @@ macro_rules! pooling {
             let (kernel, padding) = (kernel_size.of::<$dims>("kernel_size")?, padding.of::<$dims>("padding")?);
             Ok(PyTensor::wrap(input.tensor()?.$average(kernel, stride, padding, ceil_mode, count_include_pad)?))
         }
-        /// The greatest elements of as many windows as the output has places.
+        /// Adaptive max pooling to spatial size ``output_size``.
         #[pyfunction]
         pub(crate) fn $adaptive_max(input: &PyTensor, output_size: Each) -> Result<PyTensor> {
             Ok(PyTensor::wrap(input.tensor()?.$adaptive_max(output_size.of::<$dims>("output_size")?)?))
         }
-        /// The means of as many windows as the output has places.
+        /// Adaptive average pooling to spatial size ``output_size``.
         #[pyfunction]
         pub(crate) fn $adaptive_average(input: &PyTensor, output_size: Each) -> Result<PyTensor> {
             Ok(PyTensor::wrap(input.tensor()?.$adaptive_average(output_size.of::<$dims>("output_size")?)?))

@@ -13,9 +13,10 @@ use pyo3::prelude::*;
 use self::stand_in::Special;
 use crate::{error::Result, interrupt::compute};
 
-/// A multi-dimensional array of numbers of one type on one device, whose gradients can be found.
+/// A multi-dimensional array of numbers of one dtype on one device, with automatic differentiation.
 ///
-/// Operations are recorded and computed when somebody reads: printing, ``item``, ``numpy``, an optimiser's step.
+/// Operations are recorded and evaluated lazily, when their values are needed: by printing, ``item``, ``numpy`` or an
+/// optimizer step.
 ///
 /// >>> import neurenix as nx
 /// >>> x = nx.Tensor([[1.0, 2.0], [3.0, 4.0]])

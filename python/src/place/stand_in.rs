@@ -1,5 +1,5 @@
-//! Which place a tensor's values are in, where that is not simply its own: stand-ins while a thread records a function, and
-//! tensors that share another's place without its gradients.
+//! Places that are not simply a tensor's own: stand-ins while a thread records a function, and gradient-free aliases of
+//! another tensor's place.
 
 use std::{
     borrow::Cow,
@@ -18,12 +18,12 @@ use pyo3::{PyTraverseError, PyVisit, prelude::*, types::PyTuple};
 use super::PyTensor;
 use crate::error::{Result, runtime_error, value_error};
 
-/// What sets a tensor apart, in one number, so that operations on all others ask only once: the lowest bit says that it shares
-/// a place without its gradients, the next that it has gradients of its own since, the others count the threads that have a
-/// stand-in for it.
+/// What is special about a tensor, in one number so that ordinary tensors pay for a single check. The lowest bit: the
+/// tensor is plain, a gradient-free alias of a place. The next bit: a formerly plain tensor has its own gradients now.
+/// The other bits count the threads that have a stand-in for it.
 pub(crate) struct Special {
     bits: AtomicU32,
-    /// The place with the gradients of a tensor that was plain.
+    /// The place of a formerly plain tensor that has its own gradients.
     apart: OnceLock<Parameter>,
 }
 
@@ -39,7 +39,7 @@ impl Special {
         Special { bits: AtomicU32::new(PLAIN), apart: OnceLock::new() }
     }
     fn bits(&self) -> u32 {
-        // A thread reads here what it wrote itself: other threads' stand-ins are not its own.
+        // Relaxed is enough: a thread only needs its own writes, since stand-ins are per thread.
         self.bits.load(Ordering::Relaxed)
     }
     #[inline]
@@ -52,7 +52,7 @@ impl Special {
     pub(crate) fn is_apart(&self) -> bool {
         self.bits() & APART != 0
     }
-    /// Gives a plain tensor a place for gradients of its own.
+    /// Gives a plain tensor its own place for gradients.
     pub(crate) fn part(&self, place: Parameter) {
         if self.apart.set(place).is_ok() {
             self.bits.fetch_xor(PLAIN | APART, Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Special {
 }
 
 thread_local! {
-    /// The places that stand in for those of tensors on this thread, by the tensors' addresses.
+    /// The stand-ins of this thread, by the address of the tensor.
     static STAND_INS: RefCell<HashMap<usize, Parameter>> = RefCell::default();
 }
 
@@ -70,7 +70,7 @@ fn address(tensor: &PyTensor) -> usize {
 }
 
 impl PyTensor {
-    /// The place: where this thread has a stand-in for it, that one.
+    /// The tensor's place, or this thread's stand-in for it.
     pub(crate) fn place(&self) -> Cow<'_, Parameter> {
         if self.special.bits() >= STAND_IN
             && let Some(found) = STAND_INS.with_borrow(|places| places.get(&address(self)).cloned())
@@ -80,7 +80,7 @@ impl PyTensor {
         Cow::Borrowed(self.special.apart.get().unwrap_or(&self.own))
     }
 
-    /// The value now of a tensor that something sets apart.
+    /// The current value of a special tensor.
     #[cold]
     pub(crate) fn special_tensor(&self) -> Result<Tensor> {
         let place = self.place();
@@ -91,8 +91,8 @@ impl PyTensor {
     }
 }
 
-/// While it is entered, the values of ``copies`` stand in for ``tensors`` on this thread, which a recording wants to tell
-/// from constants. Changes in place go to the stand-ins; other threads see the tensors themselves.
+/// Context manager that replaces ``tensors`` by ``copies`` on this thread, so that a recording can tell them from
+/// constants. In-place changes go to the stand-ins. Other threads see the original tensors.
 #[pyclass(module = "neurenix._engine", frozen)]
 pub(crate) struct StandIns {
     tensors: Vec<Py<PyTensor>>,
@@ -104,7 +104,11 @@ impl StandIns {
     #[new]
     fn new(tensors: Vec<Bound<'_, PyTensor>>, copies: Vec<Bound<'_, PyTensor>>) -> Result<StandIns> {
         if tensors.len() != copies.len() {
-            return Err(value_error(format!("{} tensors and {} stand-ins", tensors.len(), copies.len())));
+            return Err(value_error(format!(
+                "StandIns: expected as many stand-ins as tensors, got {1} for {0}",
+                tensors.len(),
+                copies.len()
+            )));
         }
         let copies = copies.iter().map(|copy| copy.get().tensor()).collect::<Result<Vec<_>>>()?;
         Ok(StandIns { tensors: tensors.into_iter().map(Bound::unbind).collect(), copies })
@@ -116,16 +120,16 @@ impl StandIns {
         let is_entered = |tensor: &Py<PyTensor>| {
             STAND_INS.with_borrow(|places| places.contains_key(&address(tensor.get())))
         };
-        // Leaving would end the first one's, too.
+        // Leaving the inner context would also remove the stand-in of the outer one.
         if self.tensors.iter().any(is_entered) {
             return Err(runtime_error(
-                "StandIns: a tensor has a stand-in on this thread already: leave that first",
+                "StandIns: a tensor already has a stand-in on this thread: exit that context first",
             ));
         }
         for (tensor, copy) in self.tensors.iter().zip(&self.copies) {
             let place = Parameter::buffer(copy.clone());
             let former = STAND_INS.with_borrow_mut(|places| places.insert(address(tensor.get()), place));
-            // A tensor that is named twice has one.
+            // A tensor that is listed twice counts once.
             if former.is_none() {
                 tensor.get().special.bits.fetch_add(STAND_IN, Ordering::Relaxed);
             }
@@ -135,7 +139,7 @@ impl StandIns {
     #[pyo3(signature = (*_error))]
     fn __exit__(&self, _error: &Bound<'_, PyTuple>) {
         for tensor in &self.tensors {
-            // Dropped behind the borrow: what hangs on it may be much.
+            // Binding the value ends the borrow before the drop, which may free a whole graph.
             let place = STAND_INS.with_borrow_mut(|places| places.remove(&address(tensor.get())));
             if place.is_some() {
                 tensor.get().special.bits.fetch_sub(STAND_IN, Ordering::Relaxed);

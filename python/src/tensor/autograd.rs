@@ -1,4 +1,4 @@
-//! Gradients.
+//! Autograd: gradients, hooks and gradient modes.
 
 use std::{cell::RefCell, sync::Arc};
 
@@ -20,18 +20,18 @@ use crate::{
 };
 
 impl PyTensor {
-    /// Whether gradients are collected here.
+    /// Whether this tensor is a leaf that accumulates gradients.
     pub(crate) fn collects(&self) -> bool {
         self.place().is_trainable() && !self.special.is_plain()
     }
 
-    /// Collects gradients from now on.
+    /// Turns this tensor into a leaf that accumulates gradients.
     pub(crate) fn require_grad(&self) -> Result<()> {
         let place = self.place();
         let dtype = place.tensor().dtype();
         if !dtype.is_float() {
             return Err(runtime_error(format!(
-                "{} has no gradient: only floating-point ones have",
+                "{} cannot require gradients: only floating-point tensors can",
                 tensor_of(dtype)
             )));
         }
@@ -47,7 +47,7 @@ impl PyTensor {
 
 #[pymethods]
 impl PyTensor {
-    /// Whether gradients flow to or through this tensor.
+    /// Whether autograd tracks this tensor.
     #[getter]
     fn requires_grad(&self) -> bool {
         !self.special.is_plain() && (self.collects() || self.place().tensor().requires_grad())
@@ -56,13 +56,13 @@ impl PyTensor {
     fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
         let tensor = self.place().tensor();
         if !requires_grad && !self.collects() && !self.special.is_plain() && tensor.requires_grad() {
-            return Err(runtime_error("only a leaf can stop requiring gradients: use detach()"));
+            return Err(runtime_error("requires_grad can be turned off only for leaves: use detach()"));
         }
         if requires_grad == self.collects() {
             return Ok(());
         }
         if requires_grad {
-            // What gradients flow through already need not collect them.
+            // A result that autograd already tracks need not become a leaf.
             let flow = tensor.requires_grad() && !self.special.is_plain();
             return if flow { Ok(()) } else { self.require_grad() };
         }
@@ -71,18 +71,18 @@ impl PyTensor {
         self.place().leaf()?.set_grad(gradient);
         Ok(())
     }
-    /// Asks for gradients, or no longer.
+    /// Sets ``requires_grad`` in place and returns the tensor.
     #[pyo3(signature = (requires_grad=true))]
     fn requires_grad_<'py>(slf: &Bound<'py, Self>, requires_grad: bool) -> Result<Bound<'py, Self>> {
         slf.get().set_requires_grad(requires_grad)?;
         Ok(slf.clone())
     }
-    /// Whether this tensor is no result of operations through which gradients flow.
+    /// Whether this tensor is a leaf of the autograd graph: created by the user, or not tracked at all.
     #[getter]
     fn is_leaf(&self) -> bool {
         self.special.is_plain() || self.collects() || !self.place().tensor().requires_grad()
     }
-    /// The gradient that ``backward`` collected, or ``None``.
+    /// The gradient that ``backward`` accumulated, or ``None``.
     #[getter]
     fn grad(&self) -> Result<Option<PyTensor>> {
         if self.special.is_plain() {
@@ -100,31 +100,31 @@ impl PyTensor {
         if let Some(gradient) = &gradient
             && (gradient.shape() != leaf.shape() || gradient.device() != leaf.device())
         {
-            let hint = "a gradient has the shape and device of its tensor";
+            let hint = "a gradient must have the shape and device of its tensor";
             return Err(phynexus::Error::shape("grad", &[leaf.shape(), gradient.shape()], hint).into());
         }
         if let Some(gradient) = &gradient
             && gradient.dtype() != leaf.dtype()
         {
-            let hint = "a gradient has the dtype of its tensor";
+            let hint = "a gradient must have the dtype of its tensor";
             return Err(phynexus::Error::dtype("grad", &[leaf.dtype(), gradient.dtype()], hint).into());
         }
         if !self.collects() && gradient.is_some() {
-            return Err(runtime_error("this tensor does not collect gradients: see requires_grad_()"));
+            return Err(runtime_error("this tensor does not require gradients: call requires_grad_() first"));
         }
         leaf.set_grad(gradient);
         Ok(())
     }
-    /// Forgets the collected gradient.
+    /// Clears the accumulated gradient.
     fn _clear_grad(&self) -> Result<()> {
         if self.place().is_trainable() {
             self.tensor()?.set_grad(None);
         }
         Ok(())
     }
-    /// Differentiates this scalar and adds the gradients to ``grad`` of every leaf that asked for them. For a tensor of
-    /// another shape, ``gradient`` is the gradient of some loss with respect to it. With ``create_graph`` the gradients can be
-    /// differentiated again; they keep the graph until ``grad`` is cleared.
+    /// Computes the gradients of this scalar and adds them to ``grad`` of every leaf. If this tensor is not a scalar,
+    /// pass the gradient of the loss with respect to it as ``gradient``. With ``create_graph`` the gradients can be
+    /// differentiated again; they keep the graph alive until ``grad`` is cleared.
     #[pyo3(signature = (gradient=None, retain_graph=None, create_graph=false))]
     fn backward(
         &self,
@@ -135,7 +135,7 @@ impl PyTensor {
     ) -> Result<()> {
         if create_graph && retain_graph == Some(false) {
             return Err(runtime_error(
-                "backward: create_graph=True keeps the graph: retain_graph=False cannot be",
+                "backward: retain_graph=False contradicts create_graph=True, which keeps the graph",
             ));
         }
         let tensor = self.tensor()?;
@@ -147,28 +147,28 @@ impl PyTensor {
             None => tensor.backward(),
         })
     }
-    /// Calls ``hook(gradient)`` whenever a gradient of this tensor is found; a tensor that it gives takes the gradient's place.
-    /// ``remove()`` of the result takes the hook away.
+    /// Registers ``hook(gradient)``, which is called whenever a gradient of this tensor is computed. If the hook
+    /// returns a tensor, it replaces the gradient. Call ``remove()`` on the returned handle to unregister the hook.
     fn register_hook(&self, hook: Py<PyAny>) -> Result<GradientHook> {
         if self.special.is_plain() || !self.requires_grad() {
             return Err(runtime_error("cannot register a hook on a tensor that doesn't require gradient"));
         }
         Ok(GradientHook(self.tensor()?.add_hook(Arc::new(PyHook(hook)))?))
     }
-    /// Keeps this tensor's gradient in ``grad`` after ``backward``, though it is no leaf.
+    /// Makes ``backward`` keep the gradient of this non-leaf tensor in ``grad``.
     fn retain_grad(&self) -> Result<()> {
         if self.special.is_plain() || !self.requires_grad() {
             return Err(runtime_error("can't retain_grad on Tensor that has requires_grad=False"));
         }
         Ok(self.tensor()?.retain_grad()?)
     }
-    /// Whether ``retain_grad`` was asked for of a tensor that is no leaf.
+    /// Whether ``retain_grad`` was called on this non-leaf tensor.
     #[getter]
     fn retains_grad(&self) -> bool {
         !self.special.is_plain() && self.place().tensor().retains_grad()
     }
-    /// The values without gradients, as ``data``. Those of a result through which gradients flow are in a place of their own,
-    /// which does not keep its graph.
+    /// Returns the values without gradients, like ``data``. The result shares in-place changes with a leaf, but not
+    /// with the result of a tracked operation, so it does not keep that result's graph alive.
     fn detach(&self) -> Result<PyTensor> {
         let tensor = self.place().tensor();
         if tensor.requires_grad() && !self.collects() && !self.special.is_plain() {
@@ -176,7 +176,7 @@ impl PyTensor {
         }
         Ok(self.data())
     }
-    /// Without a gradient, in place.
+    /// Detaches this tensor from the autograd graph in place.
     fn detach_<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>> {
         if slf.get().special.is_plain() {
             return Ok(slf.clone());
@@ -189,8 +189,8 @@ impl PyTensor {
         place.set(detached)?;
         Ok(slf.clone())
     }
-    /// The values, without gradients: changes in place change this tensor. Assigning puts others of the same shape into the
-    /// place.
+    /// The values without gradients. In-place changes of ``data`` change this tensor. Assign a tensor of the same shape
+    /// to replace the values.
     #[getter]
     fn data(&self) -> PyTensor {
         PyTensor {
@@ -205,7 +205,7 @@ impl PyTensor {
         let value = value.tensor()?.detach()?;
         let old = self.tensor()?;
         if value.shape() != old.shape() {
-            let hint = "the new data has the shape of the old";
+            let hint = "the new data must have the shape of the old data";
             return Err(phynexus::Error::shape("data", &[old.shape(), value.shape()], hint).into());
         }
         let gradient = old.grad();
@@ -217,13 +217,13 @@ impl PyTensor {
     }
 }
 
-/// A hook of a tensor's gradient.
+/// The handle of a registered hook.
 #[pyclass(module = "neurenix._engine", frozen)]
 pub(crate) struct GradientHook(HookHandle);
 
 #[pymethods]
 impl GradientHook {
-    /// Takes the hook away.
+    /// Unregisters the hook.
     fn remove(&self) {
         self.0.remove();
     }
@@ -236,7 +236,7 @@ impl GradientHook {
     }
 }
 
-/// Leaves gradients out while it is entered: what ``no_grad`` and its kin are made of.
+/// Context manager that enables or disables autograd; ``no_grad`` and ``enable_grad`` use it.
 #[pyclass(module = "neurenix._engine", frozen)]
 pub(crate) struct GradientMode {
     enabled: bool,
@@ -262,20 +262,20 @@ impl GradientMode {
     }
 }
 
-/// Whether operations are recorded for gradients on this thread.
+/// Returns whether autograd records operations on this thread.
 #[pyfunction]
 pub(crate) fn is_grad_enabled() -> bool {
     is_enabled()
 }
 
-/// Sets from now on whether operations are recorded for gradients on this thread.
+/// Sets whether autograd records operations on this thread.
 #[pyfunction]
 pub(crate) fn switch_gradients(enabled: bool) {
-    // Without its end the guard leaves the mode as it is.
+    // Dropping the guard would restore the previous mode.
     std::mem::forget(record_gradients(enabled));
 }
 
-/// The gradients of ``output`` with respect to ``inputs``; ``grad`` of leaves is not touched.
+/// Returns the gradients of ``output`` with respect to ``inputs``, without changing any ``grad``.
 #[pyfunction]
 #[pyo3(signature = (output, inputs, grad_output=None, create_graph=false))]
 pub(crate) fn gradients(
@@ -299,7 +299,7 @@ pub(crate) fn gradients(
     Ok(results.into_iter().map(PyTensor::wrap).collect())
 }
 
-/// Whether a tensor depends on leaves that collect gradients, other than these.
+/// Returns whether a tensor depends on leaves other than these.
 #[pyfunction]
 pub(crate) fn depends_on_others(tensor: &PyTensor, variables: &Bound<'_, PyAny>) -> Result<bool> {
     let variables = tensors(variables)?;
@@ -307,21 +307,21 @@ pub(crate) fn depends_on_others(tensor: &PyTensor, variables: &Bound<'_, PyAny>)
     Ok(leaves.iter().any(|leaf| !variables.iter().any(|variable| variable.is_same(leaf))))
 }
 
-/// A leaf with a tensor's values for which gradients are found; used by ``grad`` and its kin.
+/// Returns a tensor with the same values that can be differentiated with respect to; for the functional autograd API.
 #[pyfunction]
 pub(crate) fn as_variable(tensor: &Bound<'_, PyAny>) -> Result<PyTensor> {
     let Ok(tensor) = tensor.cast::<PyTensor>() else {
-        return Err(type_error("gradients are with respect to tensors"));
+        return Err(type_error("expected a tensor to differentiate with respect to"));
     };
     let tensor = tensor.get().tensor()?;
-    // What can be differentiated stays connected, so that gradients of gradients find their way.
+    // A tracked tensor stays connected to its graph so that higher-order gradients reach it.
     if tensor.requires_grad() {
         return Ok(PyTensor::wrap(tensor.reshape(tensor.shape())?));
     }
     Ok(PyTensor::wrap(tensor.with_grad()?))
 }
 
-/// Computes several tensors together.
+/// Evaluates several tensors together.
 #[pyfunction]
 pub(crate) fn evaluate(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> Result<()> {
     let tensors = crate::argument::tensors(tensors)?;

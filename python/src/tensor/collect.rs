@@ -1,8 +1,9 @@
-//! Python's garbage collector and tensors: hooks that hold, through what they refer to, the tensor they belong to.
+//! Support for Python's garbage collector: a hook can refer to the tensor that it belongs to.
 //!
-//! The collector counts the references that it is shown against all that an object has, in several passes. What it is shown
-//! must therefore be owned once, and the same in each pass. A tensor shows its hooks if no graph holds it, and while no
-//! thread computes; no other handle of the place (an optimiser's, that of `data`) shows or calls them.
+//! In several passes, the collector compares the references that objects show with their reference counts. A shown
+//! reference must therefore be owned exactly once and be shown in every pass. A tensor shows its hooks only if no graph
+//! holds it and no thread computes. Other handles of the place, such as an optimizer's or that of `data`, neither show
+//! nor call them.
 
 use std::any::Any;
 
@@ -15,7 +16,7 @@ use crate::{
     placement::is_quiet,
 };
 
-/// A function of Python's as a hook.
+/// A Python function as a hook.
 pub(super) struct PyHook(pub(super) Py<PyAny>);
 
 impl HookFunction for PyHook {
@@ -27,7 +28,7 @@ impl HookFunction for PyHook {
             }
             match given.cast::<PyTensor>() {
                 Ok(given) => Ok(Some(given.get().tensor()?)),
-                Err(_) => Err(PyErr::from(type_error("a hook gives a tensor, or None"))),
+                Err(_) => Err(PyErr::from(type_error("a hook must return a tensor or None"))),
             }
         })
         .map_err(through_engine)
@@ -54,7 +55,7 @@ impl PyTensor {
         if is_quiet() && !self.special.is_plain() {
             self.place().with_own_hooks(&mut |hooks| taken.append(&mut hooks.take_own()));
         }
-        // Where no lock is held: functions of Python's may run.
+        // Dropped without any lock held, because this may run Python code.
         drop(taken);
     }
 }

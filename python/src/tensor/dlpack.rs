@@ -1,6 +1,6 @@
-//! DLPack: tensors handed to other libraries without a copy, and taken from them as a copy.
+//! DLPack: export of tensors without a copy, import with a copy.
 //!
-//! Structures and rules are those of <https://dmlc.github.io/dlpack/latest/>, version 1.0 and the unversioned form before.
+//! The structures follow <https://dmlc.github.io/dlpack/latest/>, version 1.0 and the unversioned form before it.
 
 #![allow(unsafe_code)]
 
@@ -71,9 +71,9 @@ struct Versioned {
 }
 
 const CPU: i32 = 1;
-/// Device kinds of DLPack's that our devices are, by our names of them.
+/// DLPack's device type codes by our device kinds.
 const GPUS: &[(&str, i32)] = &[("cuda", 2)];
-/// CUDA's default stream, as DLPack's callers name it.
+/// DLPack's number for CUDA's default stream.
 const DEFAULT_STREAM: u64 = 1;
 const READ_ONLY: u64 = 1;
 const IS_COPIED: u64 = 2;
@@ -81,36 +81,38 @@ const IS_COPIED: u64 = 2;
 const NAME: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
 
-/// What an exported tensor keeps alive until its taker lets go.
+/// What an exported tensor keeps alive until the consumer calls the deleter.
 struct Exported {
     kept: Option<Box<dyn Any + Send>>,
     shape: Vec<i64>,
     strides: Vec<i64>,
-    /// The GPU that has it, and the stream on which it is used; nothing if the taker said none.
+    /// The GPU and the stream on which the consumer uses the memory; `None` for the CPU. The stream is `None` if the
+    /// consumer asked for no synchronization.
     used: Option<(phynexus::Device, Option<u64>)>,
 }
 
 impl Drop for Exported {
     fn drop(&mut self) {
-        // The memory is used again in the order of the engine's own stream: behind what the taker did with it.
+        // The engine reuses the memory in the order of its own stream, which must therefore wait for the consumer's
+        // stream.
         if let Some((device, stream)) = self.used
             && let Some(exchange) = device.backend().exchange()
         {
             let behind = match stream {
-                // SAFETY: the default stream is there as long as its device.
+                // SAFETY: the default stream exists as long as its device.
                 Some(DEFAULT_STREAM) => unsafe { exchange.follow(DEFAULT_STREAM) },
-                // Another stream may be gone, and number 2 is another one on each thread.
+                // Another stream may have been destroyed, and number 2 means a different stream on each thread.
                 _ => exchange.settle(),
             };
             if behind.is_err() {
-                // Nobody knows whether it is still in use, so it stays.
+                // The memory may still be in use, so leak it.
                 std::mem::forget(self.kept.take());
             }
         }
     }
 }
 
-/// A device as DLPack counts them.
+/// The DLPack device of one of our devices.
 fn place_of(device: phynexus::Device) -> Option<(i32, i32)> {
     match device.name().split_once(':') {
         None if device.name() == "cpu" => Some((CPU, 0)),
@@ -123,7 +125,7 @@ fn place_of(device: phynexus::Device) -> Option<(i32, i32)> {
     }
 }
 
-/// Our device for one that DLPack counts.
+/// Our device for a DLPack device.
 fn device_at(kind: i32, number: i32) -> Option<phynexus::Device> {
     let (name, _) = GPUS.iter().find(|(_, known)| *known == kind)?;
     let device = crate::device::find(&format!("{name}:{number}")).ok()?;
@@ -162,14 +164,14 @@ fn dtype_of(given: DataType) -> Result<DType> {
         (0, 64, 1) => DType::I64,
         (code, bits, lanes) => {
             return Err(type_error(format!(
-                "from_dlpack: type code {code} of {bits} bits in {lanes} lanes has no dtype here"
+                "from_dlpack: unsupported dtype: type code {code}, {bits} bits, {lanes} lanes"
             )));
         }
     };
     Ok(known)
 }
 
-/// The array for a tensor that is computed, and what keeps it alive.
+/// The DLPack array of an evaluated tensor, and what keeps its memory alive.
 fn exported(tensor: &Tensor, stream: Option<u64>) -> Result<(Array, Box<Exported>)> {
     let storage = tensor.storage()?;
     let Some((kind, index)) = place_of(tensor.device()) else { return Err(not_handed_over(tensor.device())) };
@@ -182,7 +184,7 @@ fn exported(tensor: &Tensor, stream: Option<u64>) -> Result<(Array, Box<Exported
             let exchange = exchange.ok_or_else(|| not_handed_over(tensor.device()))?;
             let (address, kept) = exchange.address(&storage.buffer)?;
             if let Some(stream) = stream {
-                // SAFETY: by DLPack's rules it is a stream of this device.
+                // SAFETY: DLPack requires that it is a stream of this device.
                 unsafe { exchange.precede(stream) }?;
             }
             (address as usize, kept)
@@ -206,10 +208,10 @@ fn exported(tensor: &Tensor, stream: Option<u64>) -> Result<(Array, Box<Exported
 }
 
 fn not_handed_over(device: phynexus::Device) -> Failure {
-    buffer_error(format!("a tensor on {device} is handed over through the CPU: use .cpu() first"))
+    buffer_error(format!("DLPack export from {device} is not supported: use .cpu() first"))
 }
 
-/// A tensor of its own memory with the same values.
+/// A tensor with the same values in newly allocated memory.
 fn copied(tensor: &Tensor) -> Result<Tensor> {
     let device = tensor.device();
     let Some(exchange) = device.backend().exchange() else {
@@ -219,16 +221,17 @@ fn copied(tensor: &Tensor) -> Result<Tensor> {
     let (address, kept) = exchange.address(&storage.buffer)?;
     let address = address + (storage.layout.offset * tensor.dtype().size()) as u64;
     let layout = storage.layout.clone();
-    // SAFETY: the elements are in the buffer, which is kept until the copy is submitted and is given back in its order.
+    // SAFETY: the buffer holds the elements. It is kept until the copy is submitted, and later use of its memory is
+    // ordered after the copy.
     let copy = unsafe { taken(exchange, device, tensor.dtype(), &layout.shape, &layout.strides, address) };
     drop(kept);
     copy
 }
 
-/// A tensor of a device's from elements in its memory, with their strides, as one copy.
+/// Copies strided elements from a device's memory into a new tensor on it.
 ///
 /// # Safety
-/// The elements are there until the copy is done.
+/// The elements must stay valid until the copy is done.
 unsafe fn taken(
     exchange: &dyn Exchange,
     device: phynexus::Device,
@@ -240,7 +243,7 @@ unsafe fn taken(
     if shape.contains(&0) {
         return Ok(Tensor::from_bytes(&[], dtype, shape, device)?);
     }
-    // From the lowest element to the highest.
+    // The copy spans the lowest to the highest element.
     let reach = |wanted: fn(&isize) -> bool| -> isize {
         let ends = shape.iter().zip(strides).map(|(&size, &stride)| (size as isize - 1) * stride);
         ends.filter(wanted).sum()
@@ -248,7 +251,7 @@ unsafe fn taken(
     let (below, above) = (reach(|end| *end < 0).unsigned_abs(), reach(|end| *end > 0).unsigned_abs());
     let bytes = (below + above + 1) * dtype.size();
     let buffer = device.backend().allocate(bytes)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { exchange.take(&buffer, address - (below * dtype.size()) as u64, bytes) }?;
     let layout = Layout { shape: shape.into(), strides: strides.into(), offset: below };
     Ok(Tensor::from_storage(device, dtype, Storage { buffer, layout }))
@@ -256,7 +259,7 @@ unsafe fn taken(
 
 /// Frees an exported tensor.
 unsafe extern "C" fn free(managed: *mut Managed) {
-    // SAFETY: both were boxed in `__dlpack__`, and a taker calls this once.
+    // SAFETY: `__dlpack__` boxed both, and the consumer calls the deleter once.
     unsafe {
         let managed = Box::from_raw(managed);
         drop(Box::from_raw(managed.context.cast::<Exported>()));
@@ -264,16 +267,17 @@ unsafe extern "C" fn free(managed: *mut Managed) {
 }
 
 unsafe extern "C" fn free_versioned(managed: *mut Versioned) {
-    // SAFETY: as `free`.
+    // SAFETY: as in `free`.
     unsafe {
         let managed = Box::from_raw(managed);
         drop(Box::from_raw(managed.context.cast::<Exported>()));
     }
 }
 
-/// Frees what nobody has taken out of its capsule.
+/// Capsule destructor: frees the tensor if no consumer took it.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python hands over the capsule that it destroys; the name says what is in it, and that it was not taken.
+    // SAFETY: Python passes the capsule being destroyed. Its name tells which structure it holds, and that no consumer
+    // renamed it.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) == 1 {
             free(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());
@@ -284,20 +288,20 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
 }
 
 fn capsule<'py>(py: Python<'py>, content: *mut c_void, name: &'static CStr) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: the content is not null, the name lives for ever, and the destructor knows what it is.
+    // SAFETY: the content is not null, the name is static, and the destructor recognizes the content by the name.
     unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(content, name.as_ptr(), Some(destroy))) }
 }
 
 #[pymethods]
 impl PyTensor {
-    /// The kind and number of the device, as DLPack counts them.
+    /// Returns the device as DLPack's pair of device type and index.
     fn __dlpack_device__(&self) -> Result<(i32, i32)> {
         let device = self.place().tensor().device();
         place_of(device).ok_or_else(|| not_handed_over(device))
     }
 
-    /// The tensor for another library: its memory is shared, and must not be written to. On a GPU ``stream`` is the stream on
-    /// which the library uses it (``None`` the default one, -1 none that is to wait).
+    /// Exports the tensor to another library. The memory is shared and must not be written to. On a GPU, ``stream`` is
+    /// the stream on which the consumer uses it: ``None`` for the default stream, -1 for no synchronization.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -307,27 +311,25 @@ impl PyTensor {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> Result<Bound<'py, PyAny>> {
-        // What is there already would become a constant of the recording.
+        // In a recording, the current values would be baked in as constants.
         refuse_reading()?;
         let mut tensor = self.tensor()?;
         if tensor.requires_grad() {
-            return Err(buffer_error(
-                "the tensor requires gradients, which other libraries lose: use detach()",
-            ));
+            return Err(buffer_error("cannot export a tensor that requires gradients: use detach()"));
         }
         let here = self.__dlpack_device__()?;
-        // Without elements there is nothing to copy.
+        // An empty tensor never needs a copy.
         let no_copy = copy == Some(false) && !tensor.is_empty();
         let moved = dl_device.is_some_and(|wanted| wanted != here);
         if moved {
             if dl_device != Some((CPU, 0)) {
                 return Err(buffer_error(format!(
-                    "from device {here:?} tensors are handed over there, or to the CPU"
+                    "dl_device must be {here:?} (the tensor's device) or the CPU"
                 )));
             }
             if no_copy {
                 return Err(buffer_error(
-                    "the tensor is on a GPU: to hand it to the CPU is a copy, which copy=False forbids",
+                    "exporting a GPU tensor to the CPU needs a copy, which copy=False forbids",
                 ));
             }
             tensor = tensor.to_device(crate::device::find("cpu")?)?;
@@ -338,14 +340,16 @@ impl PyTensor {
             Some(-1) => None,
             Some(handle @ 1..) => Some(handle as u64),
             Some(other) => {
-                return Err(value_error(format!("stream is {other}: it is a handle, 1, 2, -1 or None")));
+                return Err(value_error(format!(
+                    "invalid stream {other}: expected a handle, 1, 2, -1 or None"
+                )));
             }
         };
-        // Before version 1.0 nobody could be told that the memory must not be written to: so it is a copy.
+        // Before version 1.0 an export could not be marked read-only, so it must be a copy.
         let versioned = max_version.is_some_and(|(major, _)| major >= 1);
         if !versioned && no_copy {
             return Err(buffer_error(
-                "without max_version the tensor is copied, which copy=False forbids: it must not be written to",
+                "without max_version >= (1, 0) the export needs a copy, which copy=False forbids",
             ));
         }
         let own = !moved && (copy == Some(true) || !versioned);

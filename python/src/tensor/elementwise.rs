@@ -1,4 +1,4 @@
-//! Functions of each element.
+//! Elementwise functions.
 
 use phynexus::{Tensor, tensor::GeluApproximation};
 use pyo3::prelude::*;
@@ -21,7 +21,7 @@ macro_rules! unary {
     };
 }
 
-/// A method for each function of the engine's table.
+/// A method for each function in the engine's table.
 macro_rules! table {
     ($($(#[doc = $doc:literal])+ $variant:ident $method:ident $name:literal $class:ident($meaning:expr) $rest:tt)+) => {
         $( method! { $variant $method $(#[doc = $doc])+ } )+
@@ -29,7 +29,7 @@ macro_rules! table {
 }
 
 macro_rules! method {
-    // It takes an argument here.
+    // `round` takes an argument in Python, so it is written by hand.
     (Round $($rest:tt)+) => {};
     ($variant:ident $method:ident $($doc:tt)+) => {
         #[pymethods]
@@ -45,15 +45,15 @@ macro_rules! method {
 phynexus::unary_functions!(table);
 
 unary! {
-    /// The logarithm to base 10.
+    /// The base-10 logarithm.
     log10;
     /// ``x * x``.
     square;
-    /// True where zero.
+    /// True where the element is zero.
     logical_not;
-    /// True where neither infinite nor NaN.
+    /// True where the element is neither infinite nor NaN.
     isfinite;
-    /// The greater of 0 and x.
+    /// ``max(0, x)``.
     relu;
     /// ``1 / (1 + exp(-x))``.
     sigmoid;
@@ -63,7 +63,7 @@ unary! {
     mish;
     /// ``log(sigmoid(x))``.
     logsigmoid;
-    /// ReLU up to 6.
+    /// ``min(max(0, x), 6)``.
     relu6;
     /// The scaled exponential linear unit.
     selu;
@@ -79,7 +79,7 @@ unary! {
 
 #[pymethods]
 impl PyTensor {
-    /// Rounded to the nearest, halves to even; to so many decimal places.
+    /// Rounds to ``decimals`` decimal places; halves round to even.
     #[pyo3(signature = (decimals=0))]
     fn round(&self, decimals: i32) -> Result<PyTensor> {
         if decimals == 0 {
@@ -88,7 +88,7 @@ impl PyTensor {
         let scale = 10f64.powi(decimals);
         self.map(|t| t.mul_scalar(scale)?.round()?.div_scalar(scale))
     }
-    /// The absolute value.
+    /// Alias of ``abs``.
     fn absolute(&self) -> Result<PyTensor> {
         self.map(Tensor::abs)
     }
@@ -96,7 +96,7 @@ impl PyTensor {
     fn negative(&self) -> Result<PyTensor> {
         self.map(Tensor::neg)
     }
-    /// The Gaussian error linear unit; ``approximate`` is ``"none"`` or ``"tanh"``.
+    /// The Gaussian error linear unit. ``approximate`` is ``"none"`` or ``"tanh"``.
     #[pyo3(signature = (approximate=None))]
     fn gelu(&self, approximate: Option<&Bound<'_, PyAny>>) -> Result<PyTensor> {
         let tanh = match approximate {
@@ -107,7 +107,7 @@ impl PyTensor {
                 (_, Ok("tanh")) => true,
                 _ => {
                     return Err(value_error(format!(
-                        "gelu: approximate is {given}: it is \"none\" or \"tanh\""
+                        "gelu: unknown approximate {given}: use \"none\" or \"tanh\""
                     )));
                 }
             },
@@ -115,12 +115,12 @@ impl PyTensor {
         let kind = if tanh { GeluApproximation::Tanh } else { GeluApproximation::None };
         self.map(|t| t.gelu(kind))
     }
-    /// ``x`` where positive, else ``negative_slope * x``.
+    /// ``x`` where it is positive, else ``negative_slope * x``.
     #[pyo3(signature = (negative_slope=0.01))]
     fn leaky_relu(&self, negative_slope: f64) -> Result<PyTensor> {
         self.map(|t| t.leaky_relu(negative_slope))
     }
-    /// ``x`` where positive, else ``alpha * (exp(x) - 1)``.
+    /// ``x`` where it is positive, else ``alpha * (exp(x) - 1)``.
     #[pyo3(signature = (alpha=1.0))]
     fn elu(&self, alpha: f64) -> Result<PyTensor> {
         self.map(|t| t.elu(alpha))
@@ -135,7 +135,7 @@ impl PyTensor {
     fn softplus(&self, beta: f64, threshold: f64) -> Result<PyTensor> {
         self.map(|t| t.softplus(beta, threshold))
     }
-    /// Brought between ``min_val`` and ``max_val``.
+    /// Clamps the elements between ``min_val`` and ``max_val``.
     #[pyo3(signature = (min_val=-1.0, max_val=1.0))]
     fn hardtanh(&self, min_val: f64, max_val: f64) -> Result<PyTensor> {
         self.map(|t| t.hardtanh(min_val, max_val))
@@ -150,7 +150,7 @@ impl PyTensor {
     fn softshrink(&self, lambd: f64) -> Result<PyTensor> {
         self.map(|t| t.softshrink(lambd))
     }
-    /// ``x`` where greater than ``threshold``, else ``value``.
+    /// ``x`` where it is greater than ``threshold``, else ``value``.
     fn threshold(&self, threshold: f64, value: f64) -> Result<PyTensor> {
         self.map(|t| t.threshold(threshold, value))
     }
@@ -159,7 +159,7 @@ impl PyTensor {
     fn glu(&self, dim: i64) -> Result<PyTensor> {
         self.map(|t| t.glu(dim))
     }
-    /// ``x`` where positive, else ``weight * x``; a weight for each channel, or one.
+    /// ``x`` where it is positive, else ``weight * x``. ``weight`` has one element, or one per channel.
     fn prelu(&self, weight: &PyTensor) -> Result<PyTensor> {
         let weight = weight.tensor()?;
         self.map(|t| t.prelu(&weight))

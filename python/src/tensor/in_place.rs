@@ -1,4 +1,4 @@
-//! Changes in place, and views, which they do not go through.
+//! In-place operations. They do not propagate between a tensor and its views.
 
 use neurenix::nn::{Parameter, Watch};
 use phynexus::{Error, Tensor, gradient::is_enabled};
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl PyTensor {
-    /// A new place for what PyTorch has as a view of this tensor.
+    /// Wraps the result of an operation that returns a view in PyTorch.
     pub(super) fn view_of(&self, tensor: Tensor) -> PyTensor {
         let viewed = match &self.viewed {
             Some(watch) if watch.is_held() => watch.clone(),
@@ -20,7 +20,7 @@ impl PyTensor {
         PyTensor { viewed: Some(viewed), ..PyTensor::wrap(tensor) }
     }
 
-    /// A view from this tensor's value.
+    /// Applies an operation that returns a view in PyTorch.
     #[inline]
     pub(super) fn map_view(
         &self,
@@ -29,50 +29,50 @@ impl PyTensor {
         Ok(self.view_of(function(&self.tensor()?)?))
     }
 
-    /// True for a view whose tensor somebody holds.
+    /// Whether this is a view of a tensor that is still referenced.
     pub(super) fn is_view(&self) -> bool {
         self.viewed.as_ref().is_some_and(Watch::is_held)
     }
 
-    /// Warns of a change in place of a view: PyTorch would change the tensor that it was taken from, too.
+    /// Warns about an in-place change of a view: in PyTorch it would also change the base tensor.
     fn warn_of_view(&self) -> Result<()> {
         if !self.is_view() {
             return Ok(());
         }
         Python::attach(|py| {
-            let message = c"an operation in place changes this view alone, not the tensor it was taken from: assign to an \
+            let message = c"the in-place operation changes only this view, not the tensor it was taken from: assign to an \
                             index of that tensor (x[1:3] = value), or change a clone() and copy it back with x.copy_()";
             PyErr::warn(py, &py.get_type::<PyUserWarning>(), message, 1)
         })
         .map_err(Into::into)
     }
 
-    /// Puts a value of the same shape into the place, brought to its dtype and device.
+    /// Stores a value of the same shape, converted to this tensor's dtype and device.
     pub(crate) fn assign(&self, value: Tensor) -> Result<()> {
         self.warn_of_view()?;
         self.replace(value)
     }
 
-    /// As `assign`, of a view too.
+    /// As `assign`, without the warning about views.
     pub(super) fn replace(&self, value: Tensor) -> Result<()> {
         let place = self.place();
         let old = if place.is_trainable() { place.leaf()? } else { place.tensor() };
         if value.shape() != old.shape() {
-            let hint = "an operation in place cannot change the shape";
+            let hint = "an in-place operation cannot change the shape";
             return Err(Error::shape("in place", &[old.shape(), value.shape()], hint).into());
         }
         if value.dtype().is_float() && !old.dtype().is_float() {
-            let hint = format!("{} cannot take {} values in place", tensor_of(old.dtype()), value.dtype());
+            let hint = format!("{} cannot store {} values in place", tensor_of(old.dtype()), value.dtype());
             return Err(Error::dtype("in place", &[old.dtype(), value.dtype()], hint).into());
         }
         let value = value.to_dtype(old.dtype())?.to_device(old.device())?;
         if self.collects() && is_enabled() {
             return Err(runtime_error(
-                "a leaf that requires gradients is changed in place: change it under `with neurenix.no_grad():`",
+                "a leaf that requires gradients cannot be changed in place: change it under `with neurenix.no_grad():`",
             ));
         }
         if self.special.is_plain() && value.requires_grad() && is_enabled() {
-            // Gradients flow through this tensor from now on, and not through the one that it shares its values with.
+            // From now on gradients flow through this tensor, and not through the tensor whose values it shares.
             self.special.part(Parameter::buffer(value.clone()));
             return put(&self.own, value.detach()?);
         }
@@ -92,7 +92,7 @@ impl PyTensor {
     }
 }
 
-/// Puts a value into a place that keeps its gradient.
+/// Stores a value and keeps the accumulated gradient.
 fn put(place: &Parameter, value: Tensor) -> Result<()> {
     let gradient = if place.is_trainable() { place.leaf()?.grad() } else { None };
     place.set(value)?;

@@ -1,4 +1,4 @@
-//! Square brackets: reading and writing by NumPy's rules.
+//! Indexing with square brackets, by NumPy's rules.
 
 use phynexus::{
     DType, Tensor, dtype::scalar_bytes, schedule::capture::is_recording, tensor::IndexSpec, text::show_shape,
@@ -37,7 +37,7 @@ fn specification(part: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<IndexSpec> 
             if end.is_none() {
                 return Ok(None);
             }
-            // Python's slices stop at the ends, however far away they are asked for.
+            // Python clamps slice bounds of any size.
             let whole = end.call_method0("__index__")?;
             Ok(Some(match whole.extract::<i64>() {
                 Ok(number) => number,
@@ -70,7 +70,7 @@ fn specification(part: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<IndexSpec> 
         return Ok(IndexSpec::At(number.extract()?));
     }
     Err(type_error(format!(
-        "expected an index, got {}: use whole numbers, slices, None, ..., or tensors of integers or bool",
+        "expected an index, got {}: use integers, slices, None, ..., or tensors of integers or bool",
         kind(part)
     )))
 }
@@ -90,13 +90,13 @@ fn specifications(key: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<Vec<IndexSp
         .sum();
     if taken > tensor.rank() {
         let message =
-            format!("{taken} indices for a tensor of shape {}: too many", show_shape(tensor.shape()));
+            format!("too many indices: {taken} for a tensor of shape {}", show_shape(tensor.shape()));
         return Err(Failure::from(pyo3::exceptions::PyIndexError::new_err(message)));
     }
     Ok(specifications)
 }
 
-/// The mask of one element that a truth value or a `bool` tensor of no dimensions is: over an axis that it adds.
+/// A Python bool or 0-d `bool` tensor as an index: a mask of one element over an added axis.
 fn single_mask(key: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<Option<Tensor>> {
     if let Ok(truth) = key.cast::<PyBool>() {
         return Ok(Some(Tensor::full(&[1], truth.is_true(), DType::Bool, tensor.device())?));
@@ -106,10 +106,10 @@ fn single_mask(key: &Bound<'_, PyAny>, tensor: &Tensor) -> Result<Option<Tensor>
     Ok(if mask.rank() == 0 && mask.dtype() == DType::Bool { Some(mask.reshape(&[1])?) } else { None })
 }
 
-/// Tensors of at most so many bytes are copied, if somebody else sees them, before one element is written.
+/// Shared tensors of at most this many bytes are copied before one element is written.
 const COPIED: usize = 1 << 16;
 
-/// Whole numbers, one for each axis, that are in range: the place of one element.
+/// The position of one element, if the key is one in-range integer per axis.
 fn element(key: &Bound<'_, PyAny>, shape: &[usize]) -> Option<SmallVec<[usize; 4]>> {
     let parts = key.cast::<PyTuple>().ok();
     let count = parts.map_or(1, |parts| parts.len());
@@ -129,8 +129,8 @@ fn element(key: &Bound<'_, PyAny>, shape: &[usize]) -> Option<SmallVec<[usize; 4
 }
 
 impl PyTensor {
-    /// Writes one element into the tensor's own memory, if the tensor is on the host and takes no part in gradients and
-    /// recordings. False if it is to be recorded.
+    /// Writes one element directly into memory. Returns false, and writes nothing, if the tensor is on a device, takes
+    /// part in autograd or a recording, or is a view.
     fn put_element(&self, py: Python<'_>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> Result<bool> {
         let tensor = self.own.tensor();
         let differs =
@@ -156,7 +156,7 @@ impl PyTensor {
             compute(py, || tensor.evaluate())?;
         }
         let small = tensor.len() * tensor.dtype().size() <= COPIED;
-        // A handle of this function is one too many.
+        // This handle would make the memory look shared.
         drop(tensor);
         if self.own.overwrite_element(&index, &bytes)? {
             return Ok(true);
@@ -174,8 +174,9 @@ impl PyTensor {
         Ok(self.own.overwrite_element(&index, &bytes)?)
     }
 
-    /// Takes a new value for the place that indices made, once they are known to be in range: an index out of range leaves the
-    /// place as it was. What came from the host is checked already, what was computed when the value is computed.
+    /// Assigns a value computed with these indices after checking that they are in range, so that a bad index leaves
+    /// the tensor unchanged. Indices from the host were checked already. Computed indices are checked when the value is
+    /// evaluated.
     fn put(&self, py: Python<'_>, value: Tensor, indices: &[Tensor]) -> Result<()> {
         let known = |index: &Tensor| index.dtype() == DType::Bool || index.extremes().is_some();
         if !indices.iter().all(|index| index.is_empty() || known(index)) && !is_recording() {
@@ -187,7 +188,7 @@ impl PyTensor {
 
 #[pymethods]
 impl PyTensor {
-    /// Puts a value into the place that was made of it by these indices.
+    /// Assigns a value that was computed from this tensor and these indices.
     #[pyo3(signature = (value, *indices))]
     fn _put<'py>(
         slf: &Bound<'py, Self>,
@@ -205,7 +206,7 @@ impl PyTensor {
             return Ok(PyTensor::wrap(chosen));
         }
         let specs = specifications(key, &tensor)?;
-        // A mask's values decide the shape: they are computed here.
+        // A boolean mask makes the shape depend on data, so this computes.
         let chosen = compute(py, || tensor.index(&specs))?;
         let is_view = !specs.iter().any(|spec| matches!(spec, IndexSpec::Tensor(_)));
         Ok(if is_view { self.view_of(chosen) } else { PyTensor::wrap(chosen) })

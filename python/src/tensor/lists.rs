@@ -1,4 +1,4 @@
-//! Elements as lists of Python's numbers.
+//! Conversion of tensors to nested Python lists.
 
 use std::cell::Cell;
 
@@ -7,19 +7,19 @@ use pyo3::{IntoPyObjectExt, prelude::*, types::PyList};
 
 use crate::{error::Result, interrupt::compute};
 
-/// Memory that one of Python's lists takes beside its elements.
+/// The memory of a Python list without its elements.
 const LIST_BYTES: usize = 128;
 
-/// The elements as Python's numbers, in lists by the shape.
+/// The elements as nested lists of Python numbers.
 pub(super) fn numbers<'py>(py: Python<'py>, tensor: &Tensor) -> Result<Bound<'py, PyAny>> {
-    /// `object`: bytes of one of Python's.
+    /// `object` is the size of one Python number in bytes.
     fn read<'py, T>(py: Python<'py>, tensor: &Tensor, object: usize) -> Result<Bound<'py, PyAny>>
     where
         T: Element + Send + IntoPyObject<'py>,
         PyErr: From<T::Error>,
     {
         let values = compute(py, || tensor.to_vec::<T>())?;
-        // A refusal in the midst of a list is a panic: the system is asked before, for the numbers, their places and the lists.
+        // PyO3 panics if an allocation fails inside a list, so the memory for numbers and lists is tried first.
         let mut bytes = tensor.len().saturating_mul(size_of::<usize>() + object);
         let mut lists = 1usize;
         for &size in tensor.shape() {
@@ -37,7 +37,7 @@ pub(super) fn numbers<'py>(py: Python<'py>, tensor: &Tensor) -> Result<Bound<'py
     }
 }
 
-/// Lists in lists, by the shape. `made` counts numbers: between them Python is asked for signals.
+/// Builds nested lists. `made` counts the numbers, so that signals are checked at intervals.
 fn nest<'py, T>(
     py: Python<'py>,
     values: &[T],
@@ -60,7 +60,7 @@ where
     Ok(PyList::new(py, parts.collect::<Result<Vec<_>>>()?)?.into_any())
 }
 
-/// A number on its way to Python.
+/// A number to convert, with the shared counter.
 struct Counted<'a, T> {
     value: T,
     made: &'a Cell<usize>,

@@ -31,7 +31,7 @@ use crate::{
     interrupt::compute,
 };
 
-/// A tensor from whatever Python has: a tensor, numbers, lists, NumPy's arrays.
+/// Converts a tensor, numbers, nested lists or NumPy arrays to a tensor.
 pub(crate) fn convert(
     data: &Bound<'_, PyAny>,
     dtype: Option<DType>,
@@ -51,7 +51,7 @@ pub(crate) fn convert(
     numpy::import(data, dtype, chosen(device)?)
 }
 
-/// What is given to make a tensor of: data, a shape, or both.
+/// Splits the constructor's arguments into data and shape.
 fn arguments<'py>(
     args: &Bound<'py, PyTuple>,
     Given(data): Given<'py>,
@@ -61,7 +61,7 @@ fn arguments<'py>(
         return Ok((data, shape));
     }
     if data.is_some() || shape.is_some() && args.len() > 1 {
-        return Err(type_error("Tensor: data and shape are given once, by position or by name"));
+        return Err(type_error("Tensor: data or shape was given twice, by position and by name"));
     }
     let is_size =
         |each: &Bound<'py, PyAny>| each.is_instance_of::<PyInt>() && !each.is_instance_of::<PyBool>();
@@ -73,14 +73,14 @@ fn arguments<'py>(
         1 => Ok((data, shape)),
         2 => Ok((data, Some(args.get_item(1)?.extract()?))),
         _ => Err(type_error(
-            "Tensor: give data, or whole numbers as sizes: Tensor([1.0, 2.0]), Tensor(2, 3); dtype= and device= by name",
+            "Tensor: expected data or sizes, as in Tensor([1.0, 2.0]) or Tensor(2, 3): pass dtype= and device= by name",
         )),
     }
 }
 
 #[pymethods]
 impl PyTensor {
-    /// ``Tensor(data)``, or as in PyTorch ``Tensor(2, 3)``: whole numbers are sizes.
+    /// ``Tensor(data)``, or as in PyTorch ``Tensor(2, 3)``, where integers are sizes.
     #[new]
     #[pyo3(signature = (*args, data=Given(None), shape=None, dtype=None, device=None, requires_grad=false), text_signature = "(*args, data=..., shape=None, dtype=None, device=None, requires_grad=False)")]
     fn new(
@@ -107,7 +107,7 @@ impl PyTensor {
         if requires_grad { PyTensor::trainable(&tensor) } else { Ok(PyTensor::wrap(tensor)) }
     }
 
-    /// The size of each dimension.
+    /// The sizes of the dimensions.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.place().tensor().shape())
@@ -117,29 +117,29 @@ impl PyTensor {
     fn ndim(&self) -> usize {
         self.place().tensor().rank()
     }
-    /// The number of dimensions.
+    /// Returns the number of dimensions.
     fn dim(&self) -> usize {
         self.ndim()
     }
-    /// The number of elements.
+    /// Returns the number of elements.
     fn numel(&self) -> usize {
         self.place().tensor().len()
     }
-    /// Bytes of an element.
+    /// Returns the size of an element in bytes.
     fn element_size(&self) -> usize {
         self.place().tensor().dtype().size()
     }
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     #[getter]
     fn itemsize(&self) -> usize {
         self.element_size()
     }
-    /// Bytes of all elements.
+    /// The size of all elements in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.numel() * self.element_size()
     }
-    /// The type of the elements.
+    /// The dtype of the elements.
     #[getter]
     fn dtype(&self) -> PyDType {
         PyDType(self.place().tensor().dtype())
@@ -149,7 +149,7 @@ impl PyTensor {
     fn device(&self) -> PyDevice {
         PyDevice(self.place().tensor().device())
     }
-    /// Whether an NVIDIA GPU holds the elements.
+    /// Whether the tensor is on an NVIDIA GPU.
     #[getter]
     fn is_cuda(&self) -> bool {
         self.place().tensor().device().name().starts_with("cuda")
@@ -157,13 +157,13 @@ impl PyTensor {
     fn is_floating_point(&self) -> bool {
         self.place().tensor().dtype().is_float()
     }
-    /// Whether the elements lie in memory one after the other, the last dimension fastest.
+    /// Returns whether the elements are contiguous in memory in row-major order. Evaluates the tensor.
     fn is_contiguous(&self, py: Python<'_>) -> Result<bool> {
         let storage = self.evaluated(py)?.storage()?;
         Ok(storage.layout.is_contiguous())
     }
 
-    /// The only element as a number of Python's.
+    /// Returns the only element as a Python number.
     ///
     /// Raises ``ValueError`` unless there is exactly one.
     fn item<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
@@ -175,14 +175,14 @@ impl PyTensor {
         numbers(py, &tensor.reshape(&[])?)
     }
 
-    /// The elements as nested lists of Python's numbers.
+    /// Returns the elements as nested lists of Python numbers.
     fn tolist<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         let tensor = self.evaluated(py)?;
         numbers(py, &tensor)
     }
 
-    /// The same values as a tensor of another dtype, or on another device: ``x.to("cuda:0")``, ``x.to(nx.float16)``,
-    /// ``x.to(device, dtype)``, ``x.to(other)``.
+    /// Converts to another dtype or device: ``x.to("cuda:0")``, ``x.to(nx.float16)``, ``x.to(device, dtype)``,
+    /// ``x.to(other)``.
     #[pyo3(signature = (*args, dtype=None, device=None, non_blocking=false, copy=false))]
     fn to<'py>(
         slf: &Bound<'py, Self>,
@@ -214,69 +214,69 @@ impl PyTensor {
         let moved = tensor.to_dtype(dtype)?.to_device(device)?;
         Ok(Bound::new(slf.py(), PyTensor::wrap(moved))?)
     }
-    /// On the CPU.
+    /// Moves the tensor to the CPU.
     fn cpu<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyTensor>> {
         slf.get().moved(slf, crate::device::find("cpu")?)
     }
-    /// On an NVIDIA GPU, the first unless another is named.
+    /// Moves the tensor to an NVIDIA GPU, by default the first.
     #[pyo3(signature = (device=None))]
     fn cuda<'py>(slf: &Bound<'py, Self>, device: Option<i64>) -> Result<Bound<'py, PyTensor>> {
         slf.get().moved(slf, crate::device::find(&format!("cuda:{}", device.unwrap_or(0)))?)
     }
-    /// As ``float32``.
+    /// Converts to ``float32``.
     fn float(&self) -> Result<PyTensor> {
         self.map(|t| t.to_dtype(DType::F32))
     }
-    /// As ``float64``.
+    /// Converts to ``float64``.
     fn double(&self) -> Result<PyTensor> {
         self.map(|t| t.to_dtype(DType::F64))
     }
-    /// As ``float16``.
+    /// Converts to ``float16``.
     fn half(&self) -> Result<PyTensor> {
         self.map(|t| t.to_dtype(DType::F16))
     }
-    /// As ``bfloat16``.
+    /// Converts to ``bfloat16``.
     fn bfloat16(&self) -> Result<PyTensor> {
         self.map(|t| t.to_dtype(DType::BF16))
     }
-    /// As ``int32``.
+    /// Converts to ``int32``.
     fn int(&self) -> Result<PyTensor> {
         self.map(|t| t.to_dtype(DType::I32))
     }
-    /// As ``int64``.
+    /// Converts to ``int64``.
     fn long(&self) -> Result<PyTensor> {
         self.map(|t| t.to_dtype(DType::I64))
     }
-    /// As ``bool``: true where not zero.
+    /// Converts to ``bool``: true where the element is nonzero.
     fn bool(&self) -> Result<PyTensor> {
         self.map(|t| t.to_dtype(DType::Bool))
     }
-    /// As another dtype.
+    /// Converts to another dtype.
     fn r#type(&self, dtype: Wanted) -> Result<PyTensor> {
         self.map(|t| t.to_dtype(dtype.0))
     }
-    /// The same bytes read as elements of another dtype of the same size.
+    /// Reinterprets the bytes as elements of another dtype of the same size.
     fn bitcast(&self, dtype: Wanted) -> Result<PyTensor> {
         self.map(|t| t.bitcast(dtype.0))
     }
-    /// A tensor of the same values, in a place of its own.
+    /// Returns a copy that in-place changes of this tensor do not affect. Gradients flow through it.
     fn clone(&self) -> Result<PyTensor> {
         self.map(|t| Ok(t.clone()))
     }
-    /// A tensor whose elements lie one after the other.
+    /// Returns a tensor with the same values, contiguous in memory.
     fn contiguous(&self) -> Result<PyTensor> {
         self.map(Tensor::contiguous)
     }
-    /// Marks a tensor made from this one as a view of it.
+    /// Marks a tensor computed from this one as a view of it.
     fn _as_view(&self, value: &PyTensor) -> Result<PyTensor> {
         Ok(self.view_of(value.tensor()?))
     }
-    /// Computes the values now, and gives the tensor back.
+    /// Evaluates the tensor now and returns it.
     fn evaluate<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyTensor>> {
         slf.get().evaluated(slf.py())?;
         Ok(slf.clone())
     }
-    /// Whether the values are there, so that reading computes nothing.
+    /// Whether the tensor is evaluated, so that reading it computes nothing.
     #[getter]
     fn is_evaluated(&self) -> bool {
         self.place().tensor().is_evaluated()
@@ -290,7 +290,7 @@ impl PyTensor {
     }
 
     fn __repr__(&self, py: Python<'_>) -> Result<String> {
-        // A computation that fails raises here as everywhere, but for a print in what is being recorded.
+        // Errors of the computation are raised here. While recording, the repr shows the tensor without its values.
         let tensor = if is_recording() { self.tensor()? } else { self.evaluated(py)? };
         let text = compute(py, || Ok::<_, Error>(tensor.to_string()))?;
         Ok(text.replace("requires_grad)", "requires_grad=True)"))
@@ -299,7 +299,8 @@ impl PyTensor {
         let tensor = self.evaluated(py)?;
         if tensor.len() != 1 {
             let shape = show_shape(tensor.shape());
-            let message = format!("the truth of a tensor of shape {shape} is not clear: use any() or all()");
+            let message =
+                format!("the truth value of a tensor of shape {shape} is ambiguous: use any() or all()");
             return Err(value_error(message));
         }
         Ok(tensor.to_dtype(DType::Bool)?.item::<bool>()?)
@@ -314,19 +315,21 @@ impl PyTensor {
     fn __index__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         let dtype = self.place().tensor().dtype();
         if !dtype.is_integer() {
-            return Err(type_error(format!("a {dtype} tensor is not an index: only integers are")));
+            return Err(type_error(format!(
+                "a {dtype} tensor cannot be used as an index: only integer tensors can"
+            )));
         }
         self.item(py)
     }
     fn __len__(&self) -> Result<usize> {
         match self.place().tensor().shape().first() {
             Some(&size) => Ok(size),
-            None => Err(type_error("a tensor of no dimensions has no len()")),
+            None => Err(type_error("a 0-d tensor has no len()")),
         }
     }
     fn __iter__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         if self.ndim() == 0 {
-            return Err(type_error("a tensor without dimensions cannot be iterated over: use .item()"));
+            return Err(type_error("cannot iterate over a 0-d tensor: use .item()"));
         }
         let parts = self.unbind(py, 0)?;
         let list = PyList::new(py, parts)?;
@@ -335,7 +338,7 @@ impl PyTensor {
     fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> Result<bool> {
         let tensor = self.tensor()?;
         let Some(value) = crate::argument::number(value)? else {
-            return Err(type_error("only a number can be looked for in a tensor"));
+            return Err(type_error("`in` expects a number on its left side"));
         };
         compute(py, || tensor.eq_scalar(value)?.any(&[], false)?.item::<bool>())
     }
@@ -349,9 +352,9 @@ impl PyTensor {
         }
         let format = py.import("builtins")?.getattr("format")?;
         let text = format.call1((slf.get().item(py)?, specification))?;
-        text.cast_into().map_err(|_| type_error("format() gave no text"))
+        text.cast_into().map_err(|_| type_error("format() did not return a string"))
     }
-    /// Pickles and copies carry the values: through NumPy, bit for bit.
+    /// Copies and pickles store the values through NumPy, bit for bit.
     fn __reduce_ex__<'py>(
         slf: &Bound<'py, Self>,
         protocol: &Bound<'py, PyAny>,
@@ -362,7 +365,7 @@ impl PyTensor {
     fn __deepcopy__<'py>(slf: &Bound<'py, Self>, memo: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("neurenix._pickle")?.call_method1("deepcopy", (slf, memo))
     }
-    /// The namespace of the array API standard: the package itself.
+    /// Returns the array API namespace: the package itself.
     #[pyo3(signature = (*, api_version=None))]
     fn __array_namespace__<'py>(
         &self,
@@ -372,12 +375,12 @@ impl PyTensor {
         const VERSIONS: [&str; 4] = ["2021.12", "2022.12", "2023.12", "2024.12"];
         match api_version {
             Some(version) if !VERSIONS.contains(&version) => Err(value_error(format!(
-                "version {version} of the array API is not here: the latest is 2024.12"
+                "array API version {version} is not supported: the latest supported version is 2024.12"
             ))),
             _ => Ok(py.import("neurenix")?.into_any()),
         }
     }
-    /// On another device.
+    /// Moves the tensor to another device.
     #[pyo3(signature = (device, /, *, stream=None))]
     fn to_device<'py>(
         slf: &Bound<'py, Self>,
@@ -404,7 +407,7 @@ impl PyTensor {
     }
 }
 
-/// Sizes of a `reshape`, one of which may be -1.
+/// Reshapes; one of the sizes may be -1.
 fn reshaped(tensor: &Tensor, sizes: &Bound<'_, PyTuple>) -> Result<Tensor> {
     Ok(tensor.reshape_infer(&spread(sizes)?)?)
 }

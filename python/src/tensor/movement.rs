@@ -1,4 +1,4 @@
-//! Shapes: what moves elements without changing them.
+//! Shape operations: they move elements without changing them.
 
 use phynexus::{Tensor, host_memory};
 use pyo3::{
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl PyTensor {
-    /// Another shape of the elements: PyTorch has a view of a tensor, and of a view perhaps a copy.
+    /// Reshapes. The result counts as a view of a tensor, but not of a view, where PyTorch may return a copy.
     fn reshaped(&self, function: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<PyTensor> {
         let tensor = function(&self.tensor()?)?;
         Ok(if self.viewed.is_some() { PyTensor::wrap(tensor) } else { self.view_of(tensor) })
@@ -27,27 +27,27 @@ impl PyTensor {
 
 #[pymethods]
 impl PyTensor {
-    /// The same elements in another shape; one size may be -1.
+    /// Returns a tensor with the same elements and another shape; one size may be -1.
     #[pyo3(signature = (*shape))]
     fn reshape(&self, shape: &Bound<'_, PyTuple>) -> Result<PyTensor> {
         self.reshaped(|tensor| reshaped(tensor, shape))
     }
-    /// As ``reshape``; it never fails for the layout in memory.
+    /// As ``reshape``. It works for any memory layout.
     #[pyo3(signature = (*shape))]
     fn view(&self, shape: &Bound<'_, PyTuple>) -> Result<PyTensor> {
         Ok(self.view_of(reshaped(&self.tensor()?, shape)?))
     }
-    /// In the shape of another tensor.
+    /// Reshapes to the shape of ``other``.
     fn view_as(&self, other: &PyTensor) -> Result<PyTensor> {
         let shape = other.place().tensor();
         self.map_view(|t| t.reshape(shape.shape()))
     }
-    /// In the shape of another tensor.
+    /// Reshapes to the shape of ``other``.
     fn reshape_as(&self, other: &PyTensor) -> Result<PyTensor> {
         let shape = other.place().tensor();
         self.reshaped(|t| Ok(t.reshape(shape.shape())?))
     }
-    /// The axes in another order.
+    /// Reorders the dimensions.
     #[pyo3(signature = (*dims))]
     fn permute(&self, dims: &Bound<'_, PyTuple>) -> Result<PyTensor> {
         let tensor = self.tensor()?;
@@ -62,45 +62,45 @@ impl PyTensor {
         let order = spread(dims)?.into_iter().map(from_front).collect::<phynexus::Result<Vec<_>>>()?;
         Ok(self.view_of(tensor.permute(&order)?))
     }
-    /// Two axes in each other's place.
+    /// Swaps two dimensions.
     fn transpose(&self, dim0: i64, dim1: i64) -> Result<PyTensor> {
         self.map_view(|t| t.transpose(dim0, dim1))
     }
-    /// Two axes in each other's place.
+    /// Alias of ``transpose``.
     fn swapaxes(&self, axis0: i64, axis1: i64) -> Result<PyTensor> {
         self.map_view(|t| t.transpose(axis0, axis1))
     }
-    /// A matrix with rows and columns exchanged.
+    /// Transposes a matrix.
     fn t(&self) -> Result<PyTensor> {
         self.map_view(|t| if t.rank() < 2 { Ok(t.clone()) } else { t.t() })
     }
-    /// A matrix with rows and columns exchanged.
+    /// The transposed matrix.
     #[getter(T)]
     fn transposed(&self) -> Result<PyTensor> {
         let rank = self.ndim();
         if rank != 2 {
             return Err(value_error(format!(
-                "T: the transpose of a tensor of {rank} dimensions: use mT or permute"
+                "T: expected a matrix, got a tensor of {rank} dimensions: use mT or permute"
             )));
         }
         self.t()
     }
-    /// Every matrix of a stack with rows and columns exchanged.
+    /// The tensor with its last two dimensions swapped.
     #[getter(mT)]
     fn matrices_transposed(&self) -> Result<PyTensor> {
         self.map_view(|t| t.transpose(-2, -1))
     }
-    /// Every matrix of a stack with rows and columns exchanged, since there are no complex tensors.
+    /// Alias of ``mT``: there are no complex tensors.
     #[getter(mH)]
     fn matrices_adjoint(&self) -> Result<PyTensor> {
         self.matrices_transposed()
     }
-    /// A matrix with rows and columns exchanged, since there are no complex tensors.
+    /// Alias of ``T``: there are no complex tensors.
     #[getter(H)]
     fn adjoint(&self) -> Result<PyTensor> {
         self.transposed()
     }
-    /// Axes moved to other positions.
+    /// Moves dimensions to other positions.
     fn movedim(&self, source: &Bound<'_, PyAny>, destination: &Bound<'_, PyAny>) -> Result<PyTensor> {
         let (from, to) = (whole_numbers(source)?, whole_numbers(destination)?);
         let tensor = self.tensor()?;
@@ -112,7 +112,9 @@ impl PyTensor {
             list.iter().enumerate().all(|(i, a)| (0..rank).contains(a) && !list[..i].contains(a))
         };
         if from.len() != to.len() || !valid(&from) || !valid(&to) {
-            return Err(value_error(format!("movedim: axes {source} cannot go to {destination} of {rank}")));
+            return Err(value_error(format!(
+                "movedim: cannot move dims {source} to {destination} of {rank} dimensions"
+            )));
         }
         let mut rest = (0..rank).filter(|axis| !from.contains(axis));
         let order: Vec<usize> = (0..rank)
@@ -123,7 +125,7 @@ impl PyTensor {
             .collect();
         Ok(self.view_of(tensor.permute(&order)?))
     }
-    /// Stretched along axes of size 1; -1 leaves an axis as it is.
+    /// Broadcasts dimensions of size 1 to ``sizes``; -1 keeps a size.
     #[pyo3(signature = (*sizes))]
     fn expand(&self, sizes: &Bound<'_, PyTuple>) -> Result<PyTensor> {
         let tensor = self.tensor()?;
@@ -139,16 +141,16 @@ impl PyTensor {
             .collect::<Result<Vec<_>>>()?;
         Ok(PyTensor::wrap(tensor.broadcast_to(&sizes)?))
     }
-    /// Stretched to the shape of another tensor.
+    /// Broadcasts to the shape of ``other``.
     fn expand_as(&self, other: &PyTensor) -> Result<PyTensor> {
         let shape = other.place().tensor();
         self.map(|t| t.broadcast_to(shape.shape()))
     }
-    /// Stretched to a shape by the rules of broadcasting.
+    /// Broadcasts to ``shape``.
     fn broadcast_to(&self, shape: Shape) -> Result<PyTensor> {
         self.map(|t| t.broadcast_to(&shape.0))
     }
-    /// Without axes of size 1: all of them, or those named.
+    /// Removes dimensions of size 1: all of them, or those in ``dim``.
     #[pyo3(signature = (dim=Axes::All, *, axis=None))]
     fn squeeze(&self, dim: Axes, axis: Option<Axes>) -> Result<PyTensor> {
         let (tensor, dim) = (self.tensor()?, dim.or(axis)?);
@@ -173,22 +175,22 @@ impl PyTensor {
         };
         Ok(self.view_of(tensor.squeeze_all()?))
     }
-    /// With an axis of size 1 at ``dim``.
+    /// Inserts a dimension of size 1 at ``dim``.
     #[pyo3(signature = (dim=None, *, axis=None))]
     fn unsqueeze(&self, dim: Option<i64>, axis: Option<i64>) -> Result<PyTensor> {
-        let dim = one_of(dim, axis)?.ok_or_else(|| type_error("unsqueeze: say where: dim="))?;
+        let dim = one_of(dim, axis)?.ok_or_else(|| type_error("unsqueeze: missing argument dim"))?;
         self.map_view(|t| t.unsqueeze(dim))
     }
-    /// The axes from ``start_dim`` to ``end_dim`` as one.
+    /// Merges the dimensions from ``start_dim`` to ``end_dim``.
     #[pyo3(signature = (start_dim=0, end_dim=-1))]
     fn flatten(&self, start_dim: i64, end_dim: i64) -> Result<PyTensor> {
         self.reshaped(|t| Ok(t.flatten(start_dim, end_dim)?))
     }
-    /// All elements as one vector.
+    /// Flattens the tensor to a vector.
     fn ravel(&self) -> Result<PyTensor> {
         self.reshaped(|t| Ok(t.reshape_infer(&[-1])?))
     }
-    /// One axis as several; one size may be -1.
+    /// Splits one dimension into several; one size may be -1.
     fn unflatten(&self, dim: i64, sizes: &Bound<'_, PyAny>) -> Result<PyTensor> {
         let tensor = self.tensor()?;
         let rank = tensor.rank() as i64;
@@ -203,19 +205,19 @@ impl PyTensor {
         let shape: Vec<i64> = before.chain(whole_numbers(sizes)?).chain(after).collect();
         Ok(self.view_of(tensor.reshape_infer(&shape)?))
     }
-    /// The order along these axes turned round.
+    /// Reverses the order of elements along these dimensions.
     #[pyo3(signature = (*dims))]
     fn flip(&self, dims: &Bound<'_, PyTuple>) -> Result<PyTensor> {
         let axes = spread(dims)?;
         self.map(|t| if axes.is_empty() { Ok(t.clone()) } else { t.flip(&axes) })
     }
-    /// Elements moved along axes; what leaves at one end comes in at the other.
+    /// Rolls elements along dimensions: elements shifted past the end reappear at the start.
     #[pyo3(signature = (shifts, dims=None))]
     fn roll(&self, shifts: &Bound<'_, PyAny>, dims: Option<&Bound<'_, PyAny>>) -> Result<PyTensor> {
         let mut shifts = whole_numbers(shifts)?;
         let Some(dims) = dims.filter(|dims| !dims.is_none()) else {
             let [shift] = shifts[..] else {
-                return Err(value_error("roll: several shifts need as many dims"));
+                return Err(value_error("roll: give one dim for each shift"));
             };
             return self.map(|t| t.reshape_infer(&[-1])?.roll(&[shift], &[0])?.reshape(t.shape()));
         };
@@ -225,19 +227,19 @@ impl PyTensor {
         }
         self.map(|t| t.roll(&shifts, &dims))
     }
-    /// So many copies along each axis, as ``tile`` of NumPy.
+    /// Repeats the tensor along each dimension, like ``numpy.tile``.
     #[pyo3(signature = (*repeats))]
     fn repeat(&self, repeats: &Bound<'_, PyTuple>) -> Result<PyTensor> {
         let counts = spread_sizes(repeats)?;
         self.map(|t| t.repeat(&counts))
     }
-    /// So many copies along each axis; missing ones count as 1.
+    /// Repeats the tensor along each dimension; missing counts are 1.
     #[pyo3(signature = (*dims))]
     fn tile(&self, dims: &Bound<'_, PyTuple>) -> Result<PyTensor> {
         let counts = spread_sizes(dims)?;
         self.map(|t| t.tile(&counts))
     }
-    /// Each element so many times in a row.
+    /// Repeats each element ``repeats`` times in a row.
     #[pyo3(signature = (repeats, dim=None))]
     fn repeat_interleave(&self, repeats: Count, dim: Option<i64>) -> Result<PyTensor> {
         self.map(|t| match dim {
@@ -245,22 +247,22 @@ impl PyTensor {
             None => t.reshape_infer(&[-1])?.repeat_interleave(repeats.0, 0),
         })
     }
-    /// ``length`` elements along ``dim`` from ``start`` on, which counts from the end where it is negative.
+    /// Returns ``length`` elements along ``dim`` starting at ``start``. A negative ``start`` counts from the end.
     fn narrow(&self, dim: i64, start: i64, length: Count) -> Result<PyTensor> {
         let tensor = self.tensor()?;
         let rank = tensor.rank() as i64;
-        // An axis that is not there is the engine's to refuse.
+        // The engine reports an axis out of range.
         let size = match (-rank..rank).contains(&dim) {
             true => tensor.shape()[dim.rem_euclid(rank) as usize] as i64,
             false => 0,
         };
         let from_end = if start < 0 { size } else { 0 };
         let Ok(first) = usize::try_from(start + from_end) else {
-            return Err(value_error(format!("narrow: {start} is before the first of {size} elements")));
+            return Err(value_error(format!("narrow: start {start} is out of range for size {size}")));
         };
         Ok(self.view_of(tensor.narrow(dim, first, length.0)?))
     }
-    /// One position along ``dim``, which disappears.
+    /// Selects one position along ``dim`` and removes the dimension.
     fn select(&self, dim: i64, index: i64) -> Result<PyTensor> {
         let tensor = self.tensor()?;
         let rank = tensor.rank() as i64;
@@ -274,14 +276,14 @@ impl PyTensor {
         specs.push(phynexus::tensor::IndexSpec::At(index));
         Ok(self.view_of(tensor.index(&specs)?))
     }
-    /// Parts of so many elements along ``dim``, or of these sizes.
+    /// Splits along ``dim`` into parts of ``split_size`` elements, or into parts of the given sizes.
     #[pyo3(signature = (split_size, dim=0))]
     fn split(&self, split_size: &Bound<'_, PyAny>, dim: i64) -> Result<Vec<PyTensor>> {
         let tensor = self.tensor()?;
         let parts = match split_size.extract::<i64>() {
             Ok(one) => tensor.split(size(one)?, dim)?,
             Err(_) => {
-                // A part has an element, but for a few.
+                // At most one part per element, plus some empty ones.
                 let most = tensor.shape().iter().fold(1024, |most, &size| size.saturating_add(most));
                 let sizes = whole_numbers_up_to(split_size, most)?;
                 tensor.split_sizes(&sizes.into_iter().map(size).collect::<Result<Vec<_>>>()?, dim)?
@@ -289,12 +291,12 @@ impl PyTensor {
         };
         Ok(parts.into_iter().map(|part| self.view_of(part)).collect())
     }
-    /// So many parts along ``dim``.
+    /// Splits into ``chunks`` parts along ``dim``.
     #[pyo3(signature = (chunks, dim=0))]
     fn chunk(&self, chunks: Count, dim: i64) -> Result<Vec<PyTensor>> {
         Ok(self.tensor()?.chunk(chunks.0, dim)?.into_iter().map(|part| self.view_of(part)).collect())
     }
-    /// Every position along ``dim`` as a tensor.
+    /// Splits into one tensor per position along ``dim``.
     #[pyo3(signature = (dim=0))]
     pub(super) fn unbind(&self, py: Python<'_>, dim: i64) -> Result<Vec<PyTensor>> {
         let tensor = self.tensor()?;
@@ -318,29 +320,32 @@ impl PyTensor {
         })?;
         Ok(parts.into_iter().map(|part| self.view_of(part)).collect())
     }
-    /// The lower triangle, zeros elsewhere.
+    /// Returns the lower triangle; other elements are 0.
     #[pyo3(signature = (diagonal=0))]
     fn tril(&self, diagonal: i64) -> Result<PyTensor> {
         self.map(|t| t.tril(diagonal))
     }
-    /// The upper triangle, zeros elsewhere.
+    /// Returns the upper triangle; other elements are 0.
     #[pyo3(signature = (diagonal=0))]
     fn triu(&self, diagonal: i64) -> Result<PyTensor> {
         self.map(|t| t.triu(diagonal))
     }
-    /// A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector.
+    /// Returns a matrix with this vector on the diagonal, or the diagonal of this matrix.
     #[pyo3(signature = (diagonal=0))]
     fn diag(&self, diagonal: i64) -> Result<PyTensor> {
         self.map(|t| t.diag(diagonal))
     }
-    /// With borders: pairs of widths from the last axis to the first, as PyTorch has them.
+    /// Pads with ``value``: pairs of widths, from the last dimension to the first, as in PyTorch.
     #[pyo3(signature = (padding, value=None))]
     fn pad(&self, padding: &Bound<'_, PyAny>, value: Option<Number>) -> Result<PyTensor> {
         let widths = whole_numbers(padding)?;
         let tensor = self.tensor()?;
         if widths.len() % 2 == 1 || widths.len() / 2 > tensor.rank() {
-            let message =
-                format!("pad: {} widths for {} dimensions: two for each", widths.len(), tensor.rank());
+            let message = format!(
+                "pad: expected one pair of widths per dimension, got {} widths for {} dimensions",
+                widths.len(),
+                tensor.rank()
+            );
             return Err(value_error(message));
         }
         let mut borders = vec![(0, 0); tensor.rank()];
@@ -353,7 +358,7 @@ impl PyTensor {
                 let end = tensor.shape()[axis] as i64 + after;
                 if end < -before {
                     let message = format!(
-                        "pad: {} and {} take more away than axis {axis} of size {} has",
+                        "pad: {} and {} remove more elements than axis {axis} of size {} has",
                         pair[0],
                         pair[1],
                         tensor.shape()[axis]
@@ -368,7 +373,7 @@ impl PyTensor {
     }
 }
 
-/// The tensors one after the other along ``dim``.
+/// Concatenates tensors along ``dim``.
 #[pyfunction]
 #[pyo3(signature = (tensors, dim=0))]
 pub(crate) fn cat(tensors: &Bound<'_, PyAny>, dim: i64) -> Result<PyTensor> {
@@ -376,7 +381,7 @@ pub(crate) fn cat(tensors: &Bound<'_, PyAny>, dim: i64) -> Result<PyTensor> {
     Ok(PyTensor::wrap(Tensor::cat(&parts.iter().collect::<Vec<_>>(), dim)?))
 }
 
-/// The tensors beside each other along a new axis at ``dim``.
+/// Stacks tensors along a new dimension at ``dim``.
 #[pyfunction]
 #[pyo3(signature = (tensors, dim=0))]
 pub(crate) fn stack(tensors: &Bound<'_, PyAny>, dim: i64) -> Result<PyTensor> {
@@ -384,7 +389,7 @@ pub(crate) fn stack(tensors: &Bound<'_, PyAny>, dim: i64) -> Result<PyTensor> {
     Ok(PyTensor::wrap(Tensor::stack(&parts.iter().collect::<Vec<_>>(), dim)?))
 }
 
-/// Coordinates of a grid from its axes; ``indexing`` is ``"ij"`` or ``"xy"``.
+/// Returns coordinate grids of the given axes; ``indexing`` is ``"ij"`` or ``"xy"``.
 #[pyfunction]
 #[pyo3(signature = (tensors, indexing="ij"))]
 pub(crate) fn meshgrid(tensors: &Bound<'_, PyAny>, indexing: &str) -> Result<Vec<PyTensor>> {
@@ -392,7 +397,9 @@ pub(crate) fn meshgrid(tensors: &Bound<'_, PyAny>, indexing: &str) -> Result<Vec
     let swap = match indexing {
         "ij" => false,
         "xy" => axes.len() > 1,
-        other => return Err(value_error(format!("meshgrid: indexing is {other:?}: it is \"ij\" or \"xy\""))),
+        other => {
+            return Err(value_error(format!("meshgrid: unknown indexing {other:?}: use \"ij\" or \"xy\"")));
+        }
     };
     if swap {
         axes.swap(0, 1);
@@ -404,7 +411,7 @@ pub(crate) fn meshgrid(tensors: &Bound<'_, PyAny>, indexing: &str) -> Result<Vec
     Ok(grids.into_iter().map(PyTensor::wrap).collect())
 }
 
-/// Sums of products by Einstein's notation, as ``einsum("ij,jk->ik", a, b)``.
+/// Evaluates the Einstein summation convention, such as ``einsum("ij,jk->ik", a, b)``.
 #[pyfunction]
 #[pyo3(signature = (equation, *operands))]
 pub(crate) fn einsum(equation: &str, operands: &Bound<'_, PyTuple>) -> Result<PyTensor> {
@@ -416,7 +423,7 @@ pub(crate) fn einsum(equation: &str, operands: &Bound<'_, PyTuple>) -> Result<Py
     Ok(PyTensor::wrap(Tensor::einsum(equation, &operands.iter().collect::<Vec<_>>())?))
 }
 
-/// ``then`` where ``condition`` is true, elsewhere ``otherwise``: tensors or numbers.
+/// Returns ``then`` where ``condition`` is true and ``otherwise`` elsewhere. Both are tensors or numbers.
 #[pyfunction(name = "where")]
 pub(crate) fn where_(
     condition: &PyTensor,
@@ -447,7 +454,7 @@ pub(crate) fn where_(
     Ok(PyTensor::wrap(condition.where_(&then, &otherwise)?))
 }
 
-/// Whether shapes can be brought together, and to what.
+/// Returns the shape that the given shapes broadcast to. Raises an error if they do not broadcast.
 #[pyfunction]
 #[pyo3(signature = (*shapes))]
 pub(crate) fn broadcast_shapes<'py>(shapes: &Bound<'py, PyTuple>) -> Result<Bound<'py, PyTuple>> {
@@ -461,14 +468,14 @@ pub(crate) fn broadcast_shapes<'py>(shapes: &Bound<'py, PyTuple>) -> Result<Boun
 
 #[pymethods]
 impl PyTensor {
-    /// The tensors beside each other along a new axis, as the function ``stack``.
+    /// Stacks tensors along a new dimension, like the function ``stack``.
     #[classmethod]
     #[pyo3(name = "stack", signature = (tensors, dim=0))]
     fn stack_of(class: &Bound<'_, PyType>, tensors: &Bound<'_, PyAny>, dim: i64) -> Result<PyTensor> {
         let _ = class;
         stack(tensors, dim)
     }
-    /// The tensors one after the other, as the function ``cat``.
+    /// Concatenates tensors, like the function ``cat``.
     #[classmethod]
     #[pyo3(name = "cat", signature = (tensors, dim=0))]
     fn cat_of(class: &Bound<'_, PyType>, tensors: &Bound<'_, PyAny>, dim: i64) -> Result<PyTensor> {

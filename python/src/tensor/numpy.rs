@@ -1,4 +1,4 @@
-//! The exchange with Python's own numbers and NumPy's arrays.
+//! Conversion from and to Python numbers and NumPy arrays.
 
 use std::borrow::Cow;
 
@@ -24,21 +24,21 @@ use crate::{
     interrupt::compute,
 };
 
-/// NumPy, imported once, when first needed.
+/// NumPy, imported on first use.
 pub(crate) fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static NUMPY: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     Ok(NUMPY.get_or_try_init(py, || Ok::<_, PyErr>(py.import("numpy")?.unbind()))?.bind(py))
 }
 
-/// A tensor from numbers, nested lists and tuples of them, NumPy's arrays, anything that NumPy makes an array of, or what
-/// DLPack hands over.
+/// Creates a tensor from numbers, nested lists and tuples, NumPy arrays, anything that NumPy converts to an array, or
+/// DLPack exporters.
 pub(crate) fn import(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> Result<Tensor> {
     if data.is_none() {
         return Err(type_error(
-            "None holds no numbers: give a number, nested lists or an array, or make a tensor of zeros of a shape",
+            "expected a number, nested lists or an array, got None: to create a tensor of a given shape use zeros()",
         ));
     }
-    // NumPy's own numbers keep their dtype.
+    // NumPy scalars keep their dtype.
     if data.hasattr("dtype")? {
         return from_array(data, dtype, device);
     }
@@ -54,13 +54,13 @@ pub(crate) fn import(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Devi
     from_array(data, dtype, device)
 }
 
-/// What nested lists hold, in row-major order.
+/// The contents of nested lists, in row-major order.
 struct Nested<'py> {
     shape: Vec<usize>,
     numbers: Vec<Scalar>,
-    /// What NumPy's own numbers among them are, and the kinds of Python's.
+    /// The promoted dtype if there are NumPy scalars among the numbers.
     dtype: Option<DType>,
-    /// Tensors and arrays among them, and how many numbers stand before each.
+    /// Tensors and arrays in the lists, each with the count of numbers before it.
     parts: Vec<(usize, Bound<'py, PyAny>)>,
 }
 
@@ -80,7 +80,8 @@ fn from_lists(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
     Ok(Tensor::from_bytes(&bytes, dtype, &nested.shape, device)?)
 }
 
-/// `bool` for truth values alone, `int64` for whole numbers, else `float32`.
+/// The default dtype of Python numbers: `bool` if all are bools, `int64` for integers (`uint64` if one needs it), else
+/// `float32`.
 fn natural(numbers: &[Scalar]) -> DType {
     if numbers.is_empty() || numbers.iter().any(|n| matches!(n, Scalar::Float(_))) {
         DType::F32
@@ -94,8 +95,8 @@ fn natural(numbers: &[Scalar]) -> DType {
 }
 
 impl<'py> Nested<'py> {
-    /// The tensors, arrays and numbers as one tensor: tensors of one element are numbers, as in PyTorch, others keep their
-    /// shape behind that of the lists.
+    /// Stacks the tensors, arrays and numbers into one tensor. If all tensors have one element they count as numbers,
+    /// as in PyTorch. Otherwise the result's shape is that of the lists followed by that of the tensors.
     fn stacked(self, device: Device) -> Result<Tensor> {
         let mut numbers =
             self.numbers.iter().map(|&scalar| Tensor::full(&[], scalar, natural(&[scalar]), device));
@@ -117,7 +118,7 @@ impl<'py> Nested<'py> {
         }
         if !are_single && !self.numbers.is_empty() {
             return Err(value_error(
-                "a list holds numbers beside arrays, or beside tensors of several elements: make them all tensors of one shape",
+                "a list mixes numbers with arrays or with tensors of several elements: use tensors of one shape only",
             ));
         }
         let dtype = tensors.iter().map(Tensor::dtype).reduce(DType::promote).unwrap_or(DType::F32);
@@ -139,7 +140,7 @@ impl<'py> Nested<'py> {
         };
         if depth >= phynexus::shape::MAX_RANK {
             return Err(value_error(format!(
-                "lists are nested more than {} deep",
+                "lists are nested deeper than {} levels",
                 phynexus::shape::MAX_RANK
             )));
         }
@@ -150,8 +151,8 @@ impl<'py> Nested<'py> {
         }
         if self.shape.get(depth) != Some(&size) {
             let expected = match self.shape.get(depth) {
-                Some(expected) => format!("{expected} are expected there"),
-                None => "a number is expected there".to_owned(),
+                Some(expected) => format!("{expected} were expected"),
+                None => "a number was expected".to_owned(),
             };
             let message = format!(
                 "the lists are ragged: {} at depth {depth}, but {expected}",
@@ -165,7 +166,7 @@ impl<'py> Nested<'py> {
         Ok(())
     }
 
-    /// Once there is a number of NumPy's, which has a dtype, all take part in the promotion, as in PyTorch.
+    /// As in PyTorch, one NumPy scalar makes all numbers take part in dtype promotion.
     fn note_dtype(&mut self, item: &Bound<'py, PyAny>, scalar: Scalar) -> Result<()> {
         let is_python = item.is_exact_instance_of::<PyFloat>()
             || item.is_exact_instance_of::<PyInt>()
@@ -187,7 +188,8 @@ impl<'py> Nested<'py> {
 
     fn leaf(&mut self, item: &Bound<'py, PyAny>, depth: usize) -> Result<()> {
         if depth != self.shape.len() {
-            let message = format!("the lists are ragged: {} at depth {depth}, lists beside it", kind(item));
+            let message =
+                format!("the lists are ragged: {} at depth {depth}, but a list was expected", kind(item));
             return Err(value_error(message));
         }
         let is_array = item.cast::<PyTensor>().is_ok()
@@ -212,7 +214,7 @@ impl<'py> Nested<'py> {
     }
 }
 
-/// What NumPy makes of an object, and the dtype of its elements.
+/// Converts an object with NumPy. Returns the array and its dtype.
 fn as_array<'py>(data: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, DType)> {
     let array = numpy(data.py())?.call_method1("asarray", (data,))?;
     let kind = array.getattr("dtype")?;
@@ -225,14 +227,15 @@ fn as_array<'py>(data: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, DType
     ))))
 }
 
-/// Where the numbers of an array lie, if NumPy need not change anything first.
+/// The memory of an array that needs no conversion by NumPy.
 struct Plain {
     start: usize,
     dtype: DType,
     shape: Vec<usize>,
 }
 
-/// An array whose elements lie one after the other in the machine's order. Truth values may be other bytes than 0 and 1.
+/// The memory of a contiguous array in native byte order; `None` for other arrays. bool is excluded because its bytes
+/// may be other than 0 and 1.
 fn plain(data: &Bound<'_, PyAny>) -> PyResult<Option<Plain>> {
     static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = data.py();
@@ -258,7 +261,7 @@ fn from_array(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
     }
     let py = data.py();
     let (mut array, given) = match as_array(data) {
-        // On a GPU, or of a dtype that NumPy has not, or nothing that NumPy knows.
+        // The array is on a GPU, has a dtype that NumPy lacks, or is of a type unknown to NumPy.
         Err(refusal)
             if refusal.is_instance_of::<PyTypeError>(py)
                 && data.hasattr("__dlpack_device__")?
@@ -274,7 +277,7 @@ fn from_array(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
         array = array.call_method1("view", ("uint16",))?;
     }
     if given == DType::Bool {
-        // A truth value's byte may be another number where somebody looked at bytes as truth values.
+        // A bool may be stored as a byte other than 0 and 1 if other bytes were reinterpreted as bool.
         array = array.call_method1("view", ("uint8",))?.call_method1("__ne__", (0,))?;
     }
     if !kind.getattr("isnative")?.extract::<bool>()? {
@@ -289,13 +292,13 @@ fn from_array(data: &Bound<'_, PyAny>, dtype: Option<DType>, device: Device) -> 
 #[allow(unsafe_code)]
 fn copied(array: &Bound<'_, PyAny>, plain: Plain, dtype: Option<DType>, device: Device) -> Result<Tensor> {
     let Plain { start, dtype: given, shape } = plain;
-    // Fewer than the address space has: NumPy holds them.
+    // Cannot overflow: NumPy holds the array in memory.
     let size = shape.iter().product::<usize>() * given.size();
     compute(array.py(), || {
         let bytes = match size {
             0 => &[][..],
-            // SAFETY: by NumPy's rules so many bytes lie there, one after the other, as long as the array, which is kept until
-            // they are copied. Who writes to them meanwhile gets old or new ones, as with copies of NumPy's own.
+            // SAFETY: NumPy guarantees `size` contiguous bytes at this address while the array lives, and the array is
+            // kept until they are copied. A concurrent write yields old or new bytes, as with NumPy's own copies.
             _ => unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(start), size) },
         };
         let tensor = Tensor::from_bytes(bytes, given, &shape, device)?;
@@ -306,7 +309,7 @@ fn copied(array: &Bound<'_, PyAny>, plain: Plain, dtype: Option<DType>, device: 
     })
 }
 
-/// The memory of a tensor on the CPU as NumPy reads it. It lives as long as an array looks at it.
+/// The memory of a CPU tensor as NumPy sees it. Arrays keep it alive.
 #[pyclass(module = "neurenix._engine", frozen)]
 struct HostMemory {
     storage: Storage,
@@ -326,13 +329,13 @@ impl HostMemory {
         interface.set_item("typestr", type_string(self.dtype))?;
         interface.set_item("shape", PyTuple::new(py, layout.shape.iter())?)?;
         interface.set_item("strides", PyTuple::new(py, layout.strides.iter().map(|s| s * size as isize))?)?;
-        // Read only: tensors are values, and others may share the memory.
+        // Read-only: tensors are immutable values and may share memory.
         interface.set_item("data", (start.addr() + layout.offset * size, true))?;
         Ok(interface)
     }
 }
 
-/// The order of bytes and the kind by which NumPy's name of a dtype begins.
+/// The byte order and kind characters of a NumPy type string.
 fn order_and_kind(dtype: DType) -> (char, char) {
     let kind = match dtype {
         DType::Bool => 'b',
@@ -348,7 +351,7 @@ fn order_and_kind(dtype: DType) -> (char, char) {
     (order, kind)
 }
 
-/// NumPy's name of a dtype.
+/// The NumPy type string of a dtype.
 pub(crate) fn type_string(dtype: DType) -> String {
     let (order, kind) = order_and_kind(dtype);
     format!("{order}{kind}{}", dtype.size())
@@ -361,15 +364,15 @@ fn has_type_string(dtype: DType, name: &str) -> bool {
 }
 
 fn export<'py>(py: Python<'py>, tensor: &Tensor) -> Result<Bound<'py, PyAny>> {
-    // What is there already would become a constant of the recording.
+    // In a recording, the current values would be baked in as constants.
     refuse_reading()?;
     let dtype = tensor.dtype();
     if dtype == DType::BF16 {
-        return Err(type_error("NumPy has no bfloat16: convert with .float() first"));
+        return Err(type_error("NumPy does not support bfloat16: convert with .float() first"));
     }
     if tensor.device().name() != "cpu" {
         return Err(type_error(format!(
-            "the tensor is on {}: bring it over with .cpu() first",
+            "the tensor is on {}: copy it to the CPU with .cpu() first",
             tensor.device()
         )));
     }
@@ -385,8 +388,8 @@ fn export<'py>(py: Python<'py>, tensor: &Tensor) -> Result<Bound<'py, PyAny>> {
 
 #[pymethods]
 impl PyTensor {
-    /// The elements as NumPy's array, which shares the memory and is read-only. A tensor on another device, or with
-    /// gradients, is refused unless ``force=True``.
+    /// Returns the elements as a read-only NumPy array that shares memory. A tensor on another device or with gradients
+    /// is an error unless ``force=True``, which also converts ``bfloat16`` to ``float32``.
     #[pyo3(signature = (*, force=false))]
     fn numpy<'py>(&self, py: Python<'py>, force: bool) -> Result<Bound<'py, PyAny>> {
         let tensor = self.tensor()?;
@@ -399,12 +402,12 @@ impl PyTensor {
         }
         if tensor.requires_grad() {
             return Err(runtime_error(
-                "the tensor requires gradients, which NumPy loses: use .detach().numpy()",
+                "cannot convert a tensor that requires gradients to NumPy: use .detach().numpy()",
             ));
         }
         export(py, &tensor)
     }
-    /// What NumPy calls to make an array of a tensor.
+    /// NumPy's array conversion protocol.
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
         &self,
@@ -418,7 +421,7 @@ impl PyTensor {
             let own = array.getattr("dtype")?;
             if wanted.is_some_and(|wanted| wanted.ne(&own).unwrap_or(true)) {
                 return Err(value_error(format!(
-                    "a copy is needed to make another dtype of {own}, which copy=False forbids"
+                    "converting from {own} needs a copy, which copy=False forbids"
                 )));
             }
         }
@@ -426,10 +429,10 @@ impl PyTensor {
             Some(dtype) => array.call_method("astype", (dtype,), Some(&keyword(py, "copy", false)?))?,
             None => array,
         };
-        // A copy is the caller's own to write to.
+        // NumPy expects a copy to be writable.
         Ok(if copy == Some(true) { array.call_method0("copy")? } else { array })
     }
-    /// The elements' bytes in row-major order.
+    /// Returns the elements as bytes in row-major order.
     fn tobytes<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
         let tensor = self.evaluated(py)?;
         let bytes = compute(py, || tensor.to_bytes())?;
@@ -440,7 +443,7 @@ impl PyTensor {
     }
 }
 
-/// NumPy's own object for what it takes as a dtype.
+/// Converts a dtype argument to a NumPy dtype.
 fn numpy_dtype<'py>(py: Python<'py>, dtype: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     numpy(py)?.call_method1("dtype", (dtype,))
 }
@@ -451,7 +454,7 @@ fn keyword<'py>(py: Python<'py>, name: &str, value: bool) -> PyResult<Bound<'py,
     Ok(keywords)
 }
 
-/// A tensor from bytes in row-major order.
+/// Creates a tensor from bytes in row-major order.
 #[pyfunction]
 #[pyo3(signature = (data, dtype, shape, device=None))]
 pub(crate) fn from_bytes(

@@ -1,4 +1,4 @@
-//! Python's operators, and the functions of two operands that have none.
+//! Python's operators, and binary functions that have no operator.
 
 use micrograd_rs::is_held_elsewhere;
 use phynexus::{Scalar, Tensor};
@@ -15,7 +15,7 @@ type OfTensors = fn(&Tensor, &Tensor) -> phynexus::Result<Tensor>;
 type OfNumber = fn(&Tensor, Scalar) -> phynexus::Result<Tensor>;
 
 impl PyTensor {
-    /// The result, or `None` if the other operand is nothing that tensors know.
+    /// The result, or `None` if the type of the other operand is not supported.
     #[inline]
     fn combined(
         &self,
@@ -31,7 +31,7 @@ impl PyTensor {
         })
     }
 
-    /// As an operator of Python's gives it.
+    /// The result as an operator method returns it, which is `NotImplemented` for unsupported operands.
     #[inline]
     fn operator<'py>(
         &self,
@@ -60,7 +60,8 @@ impl PyTensor {
         }
     }
 
-    /// As `+=` changes a tensor: of ``x[0] += 1`` only Python holds the view, and assigns it to the index next.
+    /// Implements `+=` and its like. In ``x[0] += 1`` only Python's temporary refers to the view and Python then
+    /// assigns it back to the index, so there is no warning about views.
     fn augment(
         slf: &Bound<'_, Self>,
         other: &Bound<'_, PyAny>,
@@ -111,7 +112,7 @@ arithmetic! {
     __rshift__ __rrshift__ __irshift__ = shift_right shift_right_scalar, shift_right |t, v| number_first(t, v)?.shift_right(t);
 }
 
-/// A number as a tensor that stands before another.
+/// A number as a tensor, for the left side of an operation.
 fn number_first(beside: &Tensor, value: Scalar) -> phynexus::Result<Tensor> {
     let dtype = match value {
         Scalar::Float(_) if !beside.dtype().is_float() => phynexus::DType::F32,
@@ -153,7 +154,7 @@ impl PyTensor {
         modulo: Option<&Bound<'py, PyAny>>,
     ) -> Result<Bound<'py, PyAny>> {
         if modulo.is_some() {
-            return Err(type_error("pow of a tensor takes no modulus: use % on the result"));
+            return Err(type_error("pow: a modulus is not supported for tensors: use % on the result"));
         }
         self.operator(other, Tensor::pow, |t, v| t.pow_scalar(v))
     }
@@ -203,13 +204,13 @@ impl PyTensor {
     fn __ne__<'py>(&self, other: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         self.operator(other, Tensor::ne, |t, v| t.ne_scalar(v))
     }
-    /// This tensor where ``condition`` is true, elsewhere ``other``.
+    /// Returns the elements of this tensor where ``condition`` is true, and of ``other`` elsewhere.
     fn r#where(&self, condition: &PyTensor, other: &Bound<'_, PyAny>) -> Result<PyTensor> {
         let (tensor, condition) = (self.tensor()?, condition.tensor()?);
         let Some(other) = Operand::beside(&tensor, other)? else { return Err(unknown(other)) };
         Ok(PyTensor::wrap(condition.where_(&tensor, &other.into_tensor(&tensor)?)?))
     }
-    /// The elements brought between ``min`` and ``max``, numbers or tensors.
+    /// Clamps the elements between ``min`` and ``max``, which are numbers or tensors.
     #[pyo3(signature = (min=None, max=None))]
     fn clamp(&self, min: Option<&Bound<'_, PyAny>>, max: Option<&Bound<'_, PyAny>>) -> Result<PyTensor> {
         let tensor = self.tensor()?;
@@ -227,7 +228,7 @@ impl PyTensor {
         };
         Ok(PyTensor::wrap(tensor.clip(bound(min)?.as_ref(), bound(max)?.as_ref())?))
     }
-    /// As ``clamp``.
+    /// Alias of ``clamp``.
     #[pyo3(signature = (min=None, max=None))]
     fn clip(&self, min: Option<&Bound<'_, PyAny>>, max: Option<&Bound<'_, PyAny>>) -> Result<PyTensor> {
         self.clamp(min, max)
@@ -275,15 +276,15 @@ named! {
     subtract = sub sub_scalar;
     /// ``self * other``.
     multiply = mul mul_scalar;
-    /// Bits set in both.
+    /// ``self & other``.
     bitwise_and = and and_scalar;
-    /// Bits set in either.
+    /// ``self | other``.
     bitwise_or = or or_scalar;
-    /// Bits set in one only.
+    /// ``self ^ other``.
     bitwise_xor = xor xor_scalar;
-    /// Bits moved up.
+    /// ``self << other``.
     bitwise_left_shift = shift_left shift_left_scalar;
-    /// Bits moved down.
+    /// ``self >> other``.
     bitwise_right_shift = shift_right shift_right_scalar;
     /// ``self > other``.
     gt = gt gt_scalar;
@@ -313,7 +314,7 @@ impl PyTensor {
             Some(alpha) => self.add(other, Some(-alpha)),
         }
     }
-    /// ``self / other``; rounded down with ``rounding_mode="floor"``, towards zero with ``"trunc"``.
+    /// ``self / other``. ``rounding_mode="floor"`` rounds the quotient down, ``"trunc"`` towards zero.
     #[pyo3(signature = (other, rounding_mode=None))]
     fn div(&self, other: &Bound<'_, PyAny>, rounding_mode: Option<&str>) -> Result<PyTensor> {
         match rounding_mode {
@@ -325,27 +326,27 @@ impl PyTensor {
                 quotient.map(|t| t.trunc()?.to_dtype(if dtype.is_float() { t.dtype() } else { dtype }))
             }
             Some(other) => {
-                let message = format!("rounding_mode is {other:?}: it is None, \"floor\" or \"trunc\"");
+                let message = format!("unknown rounding_mode {other:?}: use None, \"floor\" or \"trunc\"");
                 Err(crate::error::value_error(message))
             }
         }
     }
-    /// As ``div``.
+    /// Alias of ``div``.
     #[pyo3(signature = (other, rounding_mode=None))]
     fn divide(&self, other: &Bound<'_, PyAny>, rounding_mode: Option<&str>) -> Result<PyTensor> {
         self.div(other, rounding_mode)
     }
-    /// True where both are not zero.
+    /// Returns True where both elements are nonzero.
     fn logical_and(&self, other: &PyTensor) -> Result<PyTensor> {
         let other = other.tensor()?;
         self.map(|t| t.logical_and(&other))
     }
-    /// True where one of both is not zero.
+    /// Returns True where at least one element is nonzero.
     fn logical_or(&self, other: &PyTensor) -> Result<PyTensor> {
         let other = other.tensor()?;
         self.map(|t| t.logical_or(&other))
     }
-    /// True where exactly one is not zero.
+    /// Returns True where exactly one element is nonzero.
     fn logical_xor(&self, other: &PyTensor) -> Result<PyTensor> {
         let other = other.tensor()?;
         self.map(|t| t.logical_xor(&other))
@@ -375,7 +376,7 @@ changing! {
 
 #[pymethods]
 impl PyTensor {
-    /// ``self + alpha * other`` in place.
+    /// In-place ``self + alpha * other``.
     #[pyo3(signature = (other, alpha=None))]
     fn add_<'py>(
         slf: &Bound<'py, Self>,
@@ -386,7 +387,7 @@ impl PyTensor {
         slf.get().assign(sum.tensor()?)?;
         Ok(slf.clone())
     }
-    /// ``self - alpha * other`` in place.
+    /// In-place ``self - alpha * other``.
     #[pyo3(signature = (other, alpha=None))]
     fn sub_<'py>(
         slf: &Bound<'py, Self>,
@@ -397,7 +398,7 @@ impl PyTensor {
         slf.get().assign(difference.tensor()?)?;
         Ok(slf.clone())
     }
-    /// ``clamp`` in place.
+    /// In-place ``clamp``.
     #[pyo3(signature = (min=None, max=None))]
     fn clamp_<'py>(
         slf: &Bound<'py, Self>,
@@ -408,18 +409,18 @@ impl PyTensor {
         slf.get().assign(clamped.tensor()?)?;
         Ok(slf.clone())
     }
-    /// Every element becomes ``value``.
+    /// Sets every element to ``value``.
     fn fill_<'py>(slf: &Bound<'py, Self>, value: crate::argument::Number) -> Result<Bound<'py, Self>> {
         let tensor = slf.get().tensor()?.detach()?;
         crate::argument::fits(value.0, tensor.dtype())?;
         slf.get().assign(tensor.full_like(value.0)?)?;
         Ok(slf.clone())
     }
-    /// Every element becomes 0.
+    /// Sets every element to 0.
     fn zero_<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>> {
         PyTensor::fill_(slf, crate::argument::Number(Scalar::Int(0)))
     }
-    /// The elements become those of ``source``, broadcast.
+    /// Copies the elements of ``source``, broadcast to this shape.
     fn copy_<'py>(slf: &Bound<'py, Self>, source: &PyTensor) -> Result<Bound<'py, Self>> {
         let shape = slf.get().tensor()?.shape().to_vec();
         slf.get().assign(source.tensor()?.broadcast_to(&shape)?)?;

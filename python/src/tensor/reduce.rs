@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl PyTensor {
-    /// A reduction over axes; over none at all each element is reduced by itself.
+    /// Reduces over axes. An empty list of axes reduces each element by itself.
     fn reduced(
         &self,
         axes: &Axes,
@@ -60,11 +60,13 @@ impl PyTensor {
             return alone((kind.of_two)(&tensor, &other.get().tensor()?)?);
         }
         let Axes::One(axis) = dim.extract::<Axes>()? else {
-            return Err(type_error("dim is one whole number here; amax and amin take several"));
+            return Err(type_error(
+                "expected one integer as dim: to reduce over several dims use amax or amin",
+            ));
         };
         some_element(kind.name, &tensor, &[axis])?;
         let index = (kind.index)(&tensor, Some(axis), keepdim)?;
-        // The values at the indices: the gradient goes to one of equal elements, as PyTorch's does.
+        // Gathering the values sends the gradient to one of several equal elements, as in PyTorch.
         let kept = if keepdim { index.clone() } else { index.unsqueeze(axis_of(&tensor, axis))? };
         let values = if tensor.rank() == 0 {
             tensor.clone()
@@ -76,7 +78,7 @@ impl PyTensor {
     }
 }
 
-/// The greatest of elements, or the least.
+/// The functions behind `max` or `min`.
 struct Extreme {
     name: &'static str,
     over: fn(&Tensor, &[i64], bool) -> phynexus::Result<Tensor>,
@@ -89,12 +91,12 @@ const GREATEST: Extreme =
 const LEAST: Extreme =
     Extreme { name: "min", over: Tensor::min, of_two: Tensor::minimum, index: Tensor::argmin };
 
-/// Refuses axes along which there is no greatest element, with PyTorch's exceptions. No axes are all.
+/// Fails if a reduced axis is empty, with PyTorch's exceptions. An empty list means all axes.
 pub(crate) fn some_element(name: &str, tensor: &Tensor, axes: &[i64]) -> Result<()> {
     let shape = || show_shape(tensor.shape());
     if axes.is_empty() && tensor.is_empty() {
         return Err(runtime_error(format!(
-            "{name}: a tensor of shape {} has no element: name a dim",
+            "{name}: a tensor of shape {} has no elements: give a dim whose size is not 0",
             shape()
         )));
     }
@@ -109,7 +111,7 @@ pub(crate) fn some_element(name: &str, tensor: &Tensor, axes: &[i64]) -> Result<
     Ok(())
 }
 
-/// Unsigned integers as those that PyTorch sums them as.
+/// PyTorch sums and multiplies unsigned integers as int64.
 pub(super) fn summand(tensor: &Tensor) -> phynexus::Result<Tensor> {
     match tensor.dtype() {
         DType::U8 | DType::U16 | DType::U32 | DType::U64 => tensor.to_dtype(DType::I64),
@@ -117,17 +119,16 @@ pub(super) fn summand(tensor: &Tensor) -> phynexus::Result<Tensor> {
     }
 }
 
-/// What needs no preparation.
 fn same(tensor: &Tensor) -> phynexus::Result<Tensor> {
     Ok(tensor.clone())
 }
 
-/// An axis counted from the front.
+/// The axis counted from the front.
 fn axis_of(tensor: &Tensor, axis: i64) -> i64 {
     if axis < 0 { axis + tensor.rank() as i64 } else { axis }
 }
 
-/// Values and indices as PyTorch names them.
+/// The named tuple of values and indices that PyTorch returns.
 pub(crate) fn pair<'py>(
     py: Python<'py>,
     name: &str,
@@ -138,7 +139,7 @@ pub(crate) fn pair<'py>(
     Ok(class.call1((PyTensor::wrap(values), PyTensor::wrap(indices)))?)
 }
 
-// NumPy's names, ``axis`` and ``keepdims``, are taken for PyTorch's.
+// NumPy's names ``axis`` and ``keepdims`` are accepted beside PyTorch's.
 macro_rules! over_axes {
     ($($(#[doc = $doc:literal])+ $name:ident = $function:expr;)+) => {
         #[pymethods]
@@ -153,13 +154,13 @@ macro_rules! over_axes {
 }
 
 over_axes! {
-    /// True where all elements over ``dim`` are not zero.
+    /// Returns True where all elements over ``dim`` are nonzero.
     all = Tensor::all;
-    /// True where any element over ``dim`` is not zero.
+    /// Returns True where any element over ``dim`` is nonzero.
     any = Tensor::any;
-    /// How many elements over ``dim`` are not zero.
+    /// Returns the number of nonzero elements over ``dim``.
     count_nonzero = |t, axes, keep| t.to_dtype(DType::Bool)?.sum(axes, keep);
-    /// ``log(sum(exp(x)))`` over ``dim``, without overflow.
+    /// Returns ``log(sum(exp(x)))`` over ``dim`` without overflow.
     logsumexp = Tensor::logsumexp;
 }
 
@@ -188,12 +189,12 @@ macro_rules! in_dtype {
 
 #[pymethods]
 impl PyTensor {
-    /// The greatest element over ``dim``; equal ones share the gradient.
+    /// Returns the maximum over ``dim``. Equal maxima share the gradient.
     #[pyo3(signature = (dim=Axes::All, keepdim=false, *, axis=None, keepdims=false))]
     fn amax(&self, dim: Axes, keepdim: bool, axis: Option<Axes>, keepdims: bool) -> Result<PyTensor> {
         self.extreme_over("amax", Tensor::max, &dim.or(axis)?, keepdim || keepdims)
     }
-    /// The least element over ``dim``; equal ones share the gradient.
+    /// Returns the minimum over ``dim``. Equal minima share the gradient.
     #[pyo3(signature = (dim=Axes::All, keepdim=false, *, axis=None, keepdims=false))]
     fn amin(&self, dim: Axes, keepdim: bool, axis: Option<Axes>, keepdims: bool) -> Result<PyTensor> {
         self.extreme_over("amin", Tensor::min, &dim.or(axis)?, keepdim || keepdims)
@@ -201,12 +202,12 @@ impl PyTensor {
 }
 
 in_dtype! {
-    /// The sum over ``dim``, an axis or several; over all without it. Integers and ``bool`` are summed as ``int64``, also
-    /// unsigned ones: the function ``sum`` gives ``uint64`` for those.
+    /// Returns the sum over ``dim``, one axis or several; all by default. Sums of ``bool`` and integer tensors are
+    /// ``int64``, also for unsigned types. (The function ``neurenix.sum`` gives ``uint64`` for those.)
     sum of summand;
-    /// The product over ``dim``.
+    /// Returns the product over ``dim``.
     prod of summand;
-    /// The mean over ``dim``; integers give ``float32``.
+    /// Returns the mean over ``dim``. Integer tensors give ``float32``.
     mean of same;
 }
 
@@ -233,9 +234,9 @@ macro_rules! deviations {
 }
 
 deviations! {
-    /// The variance over ``dim``: the sum of squares is divided by the count less ``correction``.
+    /// Returns the variance over ``dim``: the sum of squared deviations divided by ``count - correction``.
     var;
-    /// The standard deviation over ``dim``, the root of ``var``.
+    /// Returns the standard deviation over ``dim``: the square root of ``var``.
     std;
 }
 
@@ -260,9 +261,11 @@ macro_rules! extremes {
 }
 
 extremes! {
-    /// The greatest element; with ``dim``, values and indices along it; with a tensor, the greater of each pair.
+    /// Returns the maximum of all elements; with ``dim``, the values and indices of the maxima along it; with another
+    /// tensor, the elementwise maximum.
     max = GREATEST;
-    /// The least element; with ``dim``, values and indices along it; with a tensor, the lesser of each pair.
+    /// Returns the minimum of all elements; with ``dim``, the values and indices of the minima along it; with another
+    /// tensor, the elementwise minimum.
     min = LEAST;
 }
 
@@ -284,7 +287,7 @@ macro_rules! places {
                 match dim {
                     Some(dim) => some_element(stringify!($name), &tensor, &[dim])?,
                     None if tensor.is_empty() => {
-                        return Err(index_error(concat!(stringify!($name), ": a tensor without elements")));
+                        return Err(index_error(concat!(stringify!($name), ": a tensor with no elements")));
                     }
                     None => {}
                 }
@@ -295,9 +298,9 @@ macro_rules! places {
 }
 
 places! {
-    /// The index of the greatest element along ``dim``, or among all.
+    /// Returns the index of the maximum along ``dim``, or in the flattened tensor.
     argmax;
-    /// The index of the least element along ``dim``, or among all.
+    /// Returns the index of the minimum along ``dim``, or in the flattened tensor.
     argmin;
 }
 
@@ -308,7 +311,7 @@ macro_rules! running {
             $(#[doc = $doc])+
             #[pyo3(signature = (dim=None, dtype=None, *, axis=None))]
             fn $name(&self, dim: Option<i64>, dtype: Option<Wanted>, axis: Option<i64>) -> Result<PyTensor> {
-                let missing = || type_error(concat!(stringify!($name), ": say along which dimension: dim="));
+                let missing = || type_error(concat!(stringify!($name), ": missing argument dim"));
                 let dim = one_of(dim, axis)?.ok_or_else(missing)?;
                 self.map(|t| match dtype {
                     Some(dtype) => t.to_dtype(dtype.0)?.$name(dim)?.to_dtype(dtype.0),
@@ -320,9 +323,9 @@ macro_rules! running {
 }
 
 running! {
-    /// The sums of all elements up to each along ``dim``.
+    /// Returns the cumulative sum along ``dim``.
     cumsum;
-    /// The products of all elements up to each along ``dim``.
+    /// Returns the cumulative product along ``dim``.
     cumprod;
 }
 
@@ -340,15 +343,15 @@ macro_rules! running_extremes {
 }
 
 running_extremes! {
-    /// The running maximum along ``dim`` and the indices where it was found, the latest of equals.
+    /// Returns the cumulative maximum along ``dim`` and its indices. Of equal elements the last one counts.
     cummax;
-    /// The running minimum along ``dim`` and the indices where it was found, the latest of equals.
+    /// Returns the cumulative minimum along ``dim`` and its indices. Of equal elements the last one counts.
     cummin;
 }
 
 #[pymethods]
 impl PyTensor {
-    /// The p-norm over ``dim``; ``p`` may be infinite, or ``"fro"``.
+    /// Returns the p-norm over ``dim``. ``p`` is a number, possibly infinite, or ``"fro"``.
     #[pyo3(signature = (p=None, dim=Axes::All, keepdim=false, *, axis=None, keepdims=false))]
     fn norm(
         &self,
@@ -364,17 +367,19 @@ impl PyTensor {
                 (Some(scalar), _) => scalar.as_f64(),
                 (None, Ok("fro")) => 2.0,
                 (None, Ok("inf")) => f64::INFINITY,
-                _ => return Err(value_error(format!("norm: p is {given}: it is a number or \"fro\""))),
+                _ => {
+                    return Err(value_error(format!("norm: expected a number or \"fro\" as p, got {given}")));
+                }
             },
         };
         self.reduced(&dim.or(axis)?, keepdim || keepdims, |t, axes, keep| t.norm(p, axes, keep))
     }
-    /// ``log(cumsum(exp(x)))`` along ``dim``, without overflow.
+    /// Returns ``log(cumsum(exp(x)))`` along ``dim`` without overflow.
     fn logcumsumexp(&self, dim: i64) -> Result<PyTensor> {
         self.map(|t| t.logcumsumexp(dim))
     }
-    /// The number of elements; called, the sizes, or the size of one dimension: ``x.size == 6``, ``x.size()``,
-    /// ``x.size(0)``. The array API has the first, PyTorch the others.
+    /// The number of elements, as in the array API: ``x.size == 6``. As in PyTorch it can be called: ``x.size()``
+    /// returns the shape and ``x.size(0)`` the size of one dimension.
     #[getter]
     fn size<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         let tensor = self.place().tensor();
@@ -385,7 +390,7 @@ impl PyTensor {
 
 fn corrected(unbiased: Option<bool>, correction: Option<f64>) -> Result<f64> {
     match (unbiased, correction) {
-        (Some(_), Some(_)) => Err(value_error("give unbiased or correction, not both")),
+        (Some(_), Some(_)) => Err(value_error("give either unbiased or correction, not both")),
         (Some(unbiased), None) => Ok(f64::from(unbiased)),
         (None, correction) => Ok(correction.unwrap_or(1.0)),
     }

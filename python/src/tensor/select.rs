@@ -1,4 +1,4 @@
-//! Choosing elements: by position, order or mask; and products of matrices.
+//! Selection by position, order or mask, and matrix products.
 
 use phynexus::{DType, Tensor, op::Combine, text::show_shape};
 use pyo3::prelude::*;
@@ -28,15 +28,15 @@ macro_rules! with_tensor {
 }
 
 with_tensor! {
-    /// The inner product of two vectors.
+    /// Returns the inner product of two vectors.
     dot;
-    /// The products of all pairs of two vectors.
+    /// Returns the outer product of two vectors.
     outer;
-    /// Kronecker's product.
+    /// Returns the Kronecker product.
     kron;
 }
 
-/// A tensor with one value where a mask is true. Gradients flow to a value that is a tensor.
+/// Fills a tensor where a mask is true. If the value is a tensor, gradients flow to it.
 fn filled(tensor: &Tensor, mask: &Tensor, value: &Bound<'_, PyAny>) -> Result<Tensor> {
     let Ok(given) = value.cast::<PyTensor>() else {
         let Number(value) = value.extract()?;
@@ -46,7 +46,7 @@ fn filled(tensor: &Tensor, mask: &Tensor, value: &Bound<'_, PyAny>) -> Result<Te
     if given.rank() > 0 {
         let shape = show_shape(given.shape());
         return Err(value_error(format!(
-            "masked_fill: the value has shape {shape}: it is a number, or a tensor without dimensions"
+            "masked_fill: expected a number or a 0-d tensor as value, got a tensor of shape {shape}"
         )));
     }
     let given = given.to_dtype(tensor.dtype())?.to_device(tensor.device())?;
@@ -55,24 +55,24 @@ fn filled(tensor: &Tensor, mask: &Tensor, value: &Bound<'_, PyAny>) -> Result<Te
 
 #[pymethods]
 impl PyTensor {
-    /// The product of matrices, stacks of them, and vectors.
+    /// Returns the matrix product. Operands are vectors, matrices or batches of matrices.
     fn matmul(&self, other: &PyTensor) -> Result<PyTensor> {
         let other = other.tensor()?;
         self.map(|t| precision::matmul(t, &other))
     }
-    /// The product of two matrices.
+    /// Returns the product of two matrices.
     fn mm(&self, mat2: &PyTensor) -> Result<PyTensor> {
         self.matmul(mat2)
     }
-    /// The products of two stacks of matrices.
+    /// Returns the batched product of two stacks of matrices.
     fn bmm(&self, mat2: &PyTensor) -> Result<PyTensor> {
         self.matmul(mat2)
     }
-    /// The vector product along ``dim``, of size 3; without it along the first dimension of that size.
+    /// Returns the cross product along ``dim``, which has size 3. The default is the first dimension of size 3.
     #[pyo3(signature = (other, dim=None))]
     fn cross(&self, other: &PyTensor, dim: Option<i64>) -> Result<PyTensor> {
         let (tensor, other) = (self.tensor()?, other.tensor()?);
-        // Counted from the end, as broadcasting does.
+        // A negative axis refers to the same dimension after broadcasting.
         let from_end = |axis: usize| axis as i64 - tensor.rank() as i64;
         let first = || tensor.shape().iter().position(|&size| size == 3).map(from_end);
         let Some(dim) = dim.or_else(first) else {
@@ -81,16 +81,17 @@ impl PyTensor {
         };
         Ok(PyTensor::wrap(tensor.cross(&other, dim)?))
     }
-    /// The sum of a matrix's diagonal.
+    /// Returns the sum of a matrix's diagonal.
     fn trace(&self) -> Result<PyTensor> {
         self.map(|t| summand(t)?.trace())
     }
-    /// ``out[i][j] = self[index[i][j]][j]`` for ``dim`` 0, and so on.
+    /// Gathers elements along ``dim``: ``out[i][j] = self[index[i][j]][j]`` for ``dim=0``.
     fn gather(&self, dim: i64, index: &PyTensor) -> Result<PyTensor> {
         let index = index.tensor()?;
         self.map(|t| t.gather(dim, &index))
     }
-    /// As ``gather``, other axes broadcast; over all elements without ``dim``.
+    /// Gathers elements along ``dim`` like ``gather``, broadcasting the other dimensions. Without ``dim`` both tensors
+    /// are flattened.
     #[pyo3(signature = (indices, dim=None))]
     fn take_along_dim(&self, indices: &PyTensor, dim: Option<i64>) -> Result<PyTensor> {
         let indices = indices.tensor()?;
@@ -99,19 +100,19 @@ impl PyTensor {
             None => t.reshape_infer(&[-1])?.take_along_dim(&indices.reshape_infer(&[-1])?, 0),
         })
     }
-    /// The positions ``index`` along ``dim``.
+    /// Returns the slices at the positions ``index`` along ``dim``.
     fn index_select(&self, dim: i64, index: &PyTensor) -> Result<PyTensor> {
         let index = index.tensor()?;
         self.map(|t| t.index_select(dim, &index))
     }
-    /// The elements at these positions of all, counted in row-major order.
+    /// Returns the elements at the positions ``index`` of the flattened tensor, or along ``axis``.
     #[pyo3(signature = (index, axis=None))]
     fn take(&self, index: &PyTensor, axis: Option<i64>) -> Result<PyTensor> {
         let index = index.tensor()?;
         self.map(|t| t.take(&index, axis))
     }
-    /// A copy with ``src``, or one ``value``, at the positions ``index`` along ``dim``; with ``reduce`` it is added there
-    /// (``"add"``) or multiplied (``"multiply"``).
+    /// Returns a copy with ``src``, or one ``value``, written at the positions ``index`` along ``dim``. With ``reduce``
+    /// it is added (``"add"``) or multiplied (``"multiply"``) instead.
     #[pyo3(signature = (dim, index, src=None, *, value=None, reduce=None))]
     fn scatter(
         &self,
@@ -132,7 +133,7 @@ impl PyTensor {
                 Err(_) => full(src.extract()?)?,
             },
             (None, Some(value)) => full(value)?,
-            _ => return Err(type_error("scatter: give src or value, one of both")),
+            _ => return Err(type_error("scatter: give either src or value")),
         };
         Ok(PyTensor::wrap(match reduce {
             None => tensor.scatter(dim, &index, &source)?,
@@ -140,18 +141,19 @@ impl PyTensor {
             Some("multiply") => tensor.scatter_reduce(dim, &index, &source, Combine::Prod, true)?,
             Some(reduce) => {
                 return Err(value_error(format!(
-                    "scatter: reduce is {reduce:?}: it is \"add\" or \"multiply\"; see scatter_reduce"
+                    "scatter: unknown reduce {reduce:?}: use \"add\" or \"multiply\"; scatter_reduce has more"
                 )));
             }
         }))
     }
-    /// A copy with ``src`` added at the positions ``index`` along ``dim``.
+    /// Returns a copy with ``src`` added at the positions ``index`` along ``dim``.
     fn scatter_add(&self, dim: i64, index: &PyTensor, src: &PyTensor) -> Result<PyTensor> {
         let (index, source) = (index.tensor()?, src.tensor()?);
         self.map(|t| t.scatter_add(dim, &index, &source))
     }
-    /// A copy in which elements of ``src`` are combined at the positions ``index`` along ``dim``: ``reduce`` is ``"sum"``,
-    /// ``"prod"``, ``"mean"``, ``"amax"`` or ``"amin"``. Without ``include_self`` the elements there before do not take part.
+    /// Returns a copy in which elements of ``src`` are combined at the positions ``index`` along ``dim``. ``reduce`` is
+    /// ``"sum"``, ``"prod"``, ``"mean"``, ``"amax"`` or ``"amin"``. Without ``include_self`` the previous elements at
+    /// these positions are ignored.
     #[pyo3(signature = (dim, index, src, reduce, *, include_self=true))]
     fn scatter_reduce(
         &self,
@@ -169,7 +171,7 @@ impl PyTensor {
             "amin" => Combine::Min,
             _ => {
                 return Err(value_error(format!(
-                    "scatter_reduce: reduce is {reduce:?}: it is \"sum\", \"prod\", \"mean\", \"amax\" or \"amin\""
+                    "scatter_reduce: unknown reduce {reduce:?}: use \"sum\", \"prod\", \"mean\", \"amax\" or \"amin\""
                 )));
             }
         };
@@ -186,16 +188,16 @@ impl PyTensor {
         };
         Ok(PyTensor::wrap(mean))
     }
-    /// A copy with ``source``'s slices added at the positions ``index`` along ``dim``.
+    /// Returns a copy with the slices of ``source`` added at the positions ``index`` along ``dim``.
     fn index_add(&self, dim: i64, index: &PyTensor, source: &PyTensor) -> Result<PyTensor> {
         let (index, source) = (index.tensor()?, source.tensor()?);
         self.map(|t| t.index_add(dim, &index, &source))
     }
-    /// A copy with ``value``, a number or a tensor without dimensions, where ``mask`` is true.
+    /// Returns a copy filled with ``value``, a number or 0-d tensor, where ``mask`` is true.
     fn masked_fill(&self, mask: &PyTensor, value: &Bound<'_, PyAny>) -> Result<PyTensor> {
         Ok(PyTensor::wrap(filled(&self.tensor()?, &mask.tensor()?, value)?))
     }
-    /// ``value`` where ``mask`` is true, in place.
+    /// In-place ``masked_fill``.
     fn masked_fill_<'py>(
         slf: &Bound<'py, Self>,
         mask: &PyTensor,
@@ -204,13 +206,14 @@ impl PyTensor {
         slf.get().assign(filled(&slf.get().tensor()?, &mask.tensor()?, value)?)?;
         Ok(slf.clone())
     }
-    /// The elements where ``mask`` is true, as a vector. Computes at once.
+    /// Returns the elements where ``mask`` is true as a vector. Evaluates the mask immediately, because the shape
+    /// depends on it.
     fn masked_select(&self, py: Python<'_>, mask: &PyTensor) -> Result<PyTensor> {
         let (tensor, mask) = (self.tensor()?, mask.tensor()?);
         Ok(PyTensor::wrap(compute(py, || tensor.masked_select(&mask))?))
     }
-    /// The indices of elements that are not zero: a row for each, or with ``as_tuple`` a vector for each axis. Computes
-    /// at once.
+    /// Returns the indices of the nonzero elements: a matrix with one row each, or with ``as_tuple`` one vector per
+    /// dimension. Evaluates immediately.
     #[pyo3(signature = (*, as_tuple=false))]
     fn nonzero<'py>(&self, py: Python<'py>, as_tuple: bool) -> Result<Bound<'py, PyAny>> {
         let tensor = self.tensor()?;
@@ -223,7 +226,7 @@ impl PyTensor {
             .collect::<Result<Vec<_>>>()?;
         Ok(pyo3::types::PyTuple::new(py, columns)?.into_any())
     }
-    /// The order along ``dim``: values and their indices. Equal elements keep their order; NaN is the greatest.
+    /// Sorts along ``dim``. Returns values and indices. The sort is stable; NaN counts as the greatest value.
     #[pyo3(signature = (dim=None, descending=false, stable=true, *, axis=None), text_signature = "($self, dim=-1, descending=False, stable=True, *, axis=None)")]
     fn sort<'py>(
         &self,
@@ -237,7 +240,7 @@ impl PyTensor {
         let (values, indices) = self.tensor()?.sort(one_of(dim, axis)?.unwrap_or(-1), descending)?;
         pair(py, "sort", values, indices)
     }
-    /// The indices that sort along ``dim``.
+    /// Returns the indices that sort the tensor along ``dim``.
     #[pyo3(signature = (dim=None, descending=false, stable=true, *, axis=None), text_signature = "($self, dim=-1, descending=False, stable=True, *, axis=None)")]
     fn argsort(
         &self,
@@ -250,8 +253,8 @@ impl PyTensor {
         let dim = one_of(dim, axis)?.unwrap_or(-1);
         self.map(|t| t.argsort(dim, descending))
     }
-    /// The ``k`` greatest elements along ``dim`` (least with ``largest=False``): values and indices, in order. NaN is the
-    /// greatest.
+    /// Returns the ``k`` greatest elements along ``dim`` (the least with ``largest=False``) and their indices, in
+    /// order. NaN counts as the greatest value.
     #[pyo3(signature = (k, dim=None, largest=true, sorted=true, *, axis=None), text_signature = "($self, k, dim=-1, largest=True, sorted=True, *, axis=None)")]
     fn topk<'py>(
         &self,
@@ -266,30 +269,30 @@ impl PyTensor {
         let (values, indices) = self.tensor()?.topk(k.0, one_of(dim, axis)?.unwrap_or(-1), largest)?;
         pair(py, "topk", values, indices)
     }
-    /// The distinct elements in order, which of them each element is, and how often each occurs. Computes at once.
+    /// Returns the sorted distinct elements, the inverse indices and the counts. Evaluates immediately.
     fn _unique(&self, py: Python<'_>) -> Result<(PyTensor, PyTensor, PyTensor)> {
         let tensor = self.tensor()?;
         let unique = compute(py, || tensor.unique())?;
         Ok((PyTensor::wrap(unique.values), PyTensor::wrap(unique.inverse), PyTensor::wrap(unique.counts)))
     }
-    /// Where each of ``values`` belongs in this sorted vector.
+    /// Returns the insertion positions of ``values`` into this sorted vector.
     #[pyo3(signature = (values, right=false))]
     fn _searchsorted(&self, values: &PyTensor, right: bool) -> Result<PyTensor> {
         let values = values.tensor()?;
         self.map(|t| t.searchsorted(&values, right))
     }
-    /// Rows of zeros with a one at each class.
+    /// Returns the one-hot encoding of class indices: the last dimension has size ``num_classes``.
     #[pyo3(signature = (num_classes, dtype=None))]
     fn one_hot(&self, num_classes: Count, dtype: Option<crate::dtype::Wanted>) -> Result<PyTensor> {
         self.map(|t| t.one_hot(num_classes.0, dtype.map_or(DType::I64, |dtype| dtype.0)))
     }
-    /// The plan that would compute this tensor, in words; ``None`` where the data is there.
+    /// Describes the plan that would compute this tensor; ``None`` if it is already evaluated.
     fn explain(&self, py: Python<'_>) -> Result<Option<String>> {
         let tensor = self.tensor()?;
         let plan = compute(py, || tensor.explain())?;
         Ok(plan.map(|plan| plan.to_string()))
     }
-    /// Whether this and another are the same data or node.
+    /// Returns whether both tensors refer to the same data or graph node.
     fn is_same(&self, other: &PyTensor) -> bool {
         self.place().tensor().is_same(&other.place().tensor())
     }

@@ -1,5 +1,4 @@
-//! How a value was made, and the rules that follow: its number from those of its operands, its operands' gradients from
-//! its own.
+//! The operations that create values, with their forward and backward rules.
 
 use std::sync::{
     Arc,
@@ -10,7 +9,7 @@ use pyo3::prelude::*;
 
 use super::{Value, object::Held};
 
-/// A number that threads may read and write.
+/// A number that several threads may read and write.
 pub(crate) struct Number(AtomicU64);
 
 impl Number {
@@ -46,9 +45,9 @@ pub(crate) enum Function {
 /// The inputs that the neurons of a layer share.
 pub(crate) struct Inputs {
     pub(crate) values: Box<[Py<Value>]>,
-    /// The last walk that came by.
+    /// The last walk that visited these inputs.
     stamp: AtomicU64,
-    /// How many it has passed: those of one weighted sum, since the others find them passed.
+    /// The number of inputs that the walk has passed. Other weighted sums with the same inputs skip them.
     passed: AtomicUsize,
 }
 
@@ -66,7 +65,7 @@ pub(crate) struct Dot {
 }
 
 impl Dot {
-    /// Weights beside their inputs, of which there are as many.
+    /// Each weight with its input.
     #[inline]
     pub(crate) fn pairs(&self) -> impl DoubleEndedIterator<Item = (&Py<Value>, &Py<Value>)> {
         let weights = self.parameters.split_last().map_or(&[][..], |(_, weights)| weights);
@@ -86,13 +85,13 @@ pub(crate) enum Kind {
     Mul(Py<Value>, Py<Value>),
     Pow(Py<Value>, f64),
     Apply(Function, Py<Value>),
-    /// From another device.
+    /// A copy from another device.
     Moved(Py<Value>),
     Dot(Box<Dot>),
 }
 
 impl Kind {
-    /// The number, from the operands' numbers.
+    /// Computes the number from the operands' numbers.
     #[inline]
     pub(crate) fn evaluate(&self) -> f64 {
         match self {
@@ -102,7 +101,7 @@ impl Kind {
         }
     }
 
-    /// [`Kind::evaluate`] for what is neither a sum nor a product. Out of line, so that those are short where they are made.
+    /// [`Kind::evaluate`] for everything but sums and products. Not inlined, to keep those short at the call site.
     #[inline(never)]
     fn evaluate_rarer(&self) -> f64 {
         match self {
@@ -111,14 +110,14 @@ impl Kind {
             Kind::Moved(a) => a.get().data.get(),
             Kind::Apply(function, a) => function.of(a.get().data.get()),
             Kind::Dot(dot) => {
-                // In micrograd's order, so that the sum is the same to the last bit.
+                // In micrograd's order, so that the sum is bit-identical.
                 let bias = dot.bias().map_or(0.0, |bias| bias.get().data.get());
                 dot.pairs().fold(bias, |sum, (w, x)| sum + w.get().data.get() * x.get().data.get())
             }
         }
     }
 
-    /// Adds to the operands' gradients what the gradient of the result, whose number is `data`, makes them.
+    /// Adds this result's contribution to the operands' gradients. `data` is the result's number.
     #[inline]
     pub(crate) fn differentiate(&self, data: f64, gradient: f64) {
         match self {
@@ -132,7 +131,7 @@ impl Kind {
                 a.grad.add(b.data.get() * gradient);
                 b.grad.add(a.data.get() * gradient);
             }
-            // One, everywhere; by the rule it would be 0 times an infinity at 0.
+            // The result is constant 1; the rule would give 0 times infinity at 0.
             Kind::Pow(_, 0.0) => (),
             Kind::Pow(a, exponent) => {
                 let a = a.get();
@@ -156,7 +155,7 @@ impl Kind {
         }
     }
 
-    /// The first operand that is new to a walk.
+    /// The first operand that a walk has not visited.
     #[inline]
     pub(crate) fn find_operand(&self, walk: u64, new: impl Fn(&Value) -> bool) -> Option<&Value> {
         match self {
@@ -169,7 +168,7 @@ impl Kind {
                 let a = a.get();
                 new(a).then_some(a)
             }
-            // Weights are leaves, and the inputs are the same for every neuron of a layer.
+            // Weights are leaves, and all neurons of a layer have the same inputs.
             Kind::Dot(dot) => {
                 let inputs = &*dot.inputs;
                 if inputs.stamp.load(Relaxed) != walk {
@@ -215,7 +214,7 @@ impl Function {
             Function::Exp => x.exp(),
             Function::Log => x.ln(),
             Function::Tanh => x.tanh(),
-            // Of the two forms the one that does not overflow.
+            // The form that does not overflow for negative x.
             Function::Sigmoid if x < 0.0 => {
                 let e = x.exp();
                 e / (1.0 + e)
@@ -224,7 +223,7 @@ impl Function {
         }
     }
 
-    /// The derivative at `x`, where the function is `y`.
+    /// The derivative at `x`, where `y` is the function's value.
     #[inline]
     fn slope(self, x: f64, y: f64) -> f64 {
         match self {

@@ -1,14 +1,15 @@
-//! The objects that hold values, and their class, made with Python's C interface instead of `#[pyclass]`.
+//! The class of values and its objects, implemented with Python's C API instead of `#[pyclass]`.
 //!
-//! An expression makes an object for every operator and frees it again: what PyO3 does round that was most of an operator's
-//! time. Its classes take part in the search for cycles, find the functions that make and free memory anew for every object,
-//! and count each call into Rust. Values need none of it: their operands are older than they are, so that no cycle can form,
-//! and nothing else can be put into them. `slots` has what the class's methods are.
+//! Every operator of an expression creates an object, and it is freed soon. PyO3's per-object overhead dominated an
+//! operator's time: its classes support the cycle collector, look up allocation functions for every object, and count
+//! each call into Rust. Values need none of this: an operand is always older than its result, so no cycle can form, and
+//! no other attributes can be set. The class's methods are in `slots`.
 //!
-//! All of it is in Python's stable interface of 3.10, counting references included: its headers compile `Py_INCREF` to an
-//! addition, where PyO3 calls a function. That interface is of Pythons with a lock, which every thread that gets here holds, so
-//! that nobody else counts, makes or frees meanwhile. For Pythons without it this does not compile: their objects have no such
-//! count. PyPy and GraalPy keep count in another way: this is for CPython alone.
+//! Everything used here is in Python's stable ABI of 3.10, including inline reference counting, which the headers
+//! compile to an addition where PyO3 calls a function. That ABI requires a GIL. Every thread that gets here holds it,
+//! so no other thread counts references or creates and frees objects meanwhile. For free-threaded Python this does not
+//! compile, because its objects have no such count. PyPy and GraalPy count references differently, so this is for
+//! CPython only.
 
 use std::{
     ffi::{c_int, c_uint, c_void},
@@ -31,14 +32,14 @@ use super::{
     graph::{Dot, Kind},
 };
 
-/// A value as Python has it.
+/// The memory layout of a value object.
 #[repr(C)]
 struct Object {
     head: ffi::PyObject,
     value: Value,
 }
 
-/// Threads may share values.
+/// Values can be shared between threads.
 const _: () = {
     const fn shared<T: Send + Sync>() {}
     shared::<Value>();
@@ -66,9 +67,9 @@ pub(crate) unsafe fn class(
 unsafe fn make_class(py: Python<'_>, mut slots: Vec<ffi::PyType_Slot>) -> PyResult<Py<PyType>> {
     let free = dealloc as ffi::destructor as *mut c_void;
     slots.push(ffi::PyType_Slot { slot: ffi::Py_tp_dealloc, pfunc: free });
-    // The end.
+    // The terminator.
     slots.push(ffi::PyType_Slot::default());
-    // Without `Py_TPFLAGS_BASETYPE`: whatever is of this class is an `Object`, and no more.
+    // Without `Py_TPFLAGS_BASETYPE` there are no subclasses, so every instance has exactly the layout of `Object`.
     let mut spec = ffi::PyType_Spec {
         name: c"micrograd_rs.Value".as_ptr(),
         basicsize: size_of::<Object>() as c_int,
@@ -76,16 +77,17 @@ unsafe fn make_class(py: Python<'_>, mut slots: Vec<ffi::PyType_Slot>) -> PyResu
         flags: ffi::Py_TPFLAGS_DEFAULT as c_uint,
         slots: slots.as_mut_ptr(),
     };
-    // SAFETY: the slots are of the types that their numbers ask for and end with an empty one; Python copies them. It keeps the
-    // name and the tables of methods and attributes, which live as long as the program. It gives a new reference, or null.
+    // SAFETY: every slot has the type that its number requires, and an empty slot ends the list. Python copies the
+    // slots, and keeps the name and the tables of methods and attributes, which are never freed. It returns a new
+    // reference or null.
     let class = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&raw mut spec))? };
-    // NumPy leaves operators with values to them.
+    // Makes NumPy return NotImplemented for operators with values, so that the value's operator runs.
     class.setattr("__array_ufunc__", py.None())?;
     Ok(class.cast_into::<PyType>()?.unbind())
 }
 
-// SAFETY: it is one class, whose objects are `Object`s, since it has no subclasses. `register` makes it before anything that is
-// made of values; without it there is no module.
+// SAFETY: there is one class without subclasses, so its instances are `Object`s. `register` creates it before any value
+// exists; without it there is no module.
 unsafe impl PyTypeInfo for Value {
     #[inline]
     fn type_object_raw(py: Python<'_>) -> *mut ffi::PyTypeObject {
@@ -93,7 +95,7 @@ unsafe impl PyTypeInfo for Value {
     }
 }
 
-/// What an object holds.
+/// Access to the value in an object.
 pub(crate) trait Held {
     fn get(&self) -> &Value;
 }
@@ -101,8 +103,8 @@ pub(crate) trait Held {
 impl Held for Py<Value> {
     #[inline]
     fn get(&self) -> &Value {
-        // SAFETY: what is a `Py<Value>` is of the class and thus an `Object`, which this reference keeps alive; its value is
-        // changed through atomics only.
+        // SAFETY: a `Py<Value>` refers to an instance of the class, which is an `Object`, and keeps it alive. Its value
+        // is changed only through atomics.
         unsafe { &(*self.as_ptr().cast::<Object>()).value }
     }
 }
@@ -115,28 +117,28 @@ impl Held for Bound<'_, Value> {
     }
 }
 
-/// The object as a value, if it is one.
+/// The object as a value, if it is an instance of the class.
 #[inline]
 pub(crate) fn as_value<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Option<&'a Bound<'py, Value>> {
-    // `cast` would make an error for every number.
+    // `cast` would create an error for every number.
     if Value::is_exact_type_of(object) {
-        // SAFETY: it is of the class.
+        // SAFETY: it is an instance of the class.
         return Some(unsafe { object.cast_unchecked::<Value>() });
     }
     None
 }
 
-/// The number that a float of Python's is, or an integer, without a float in between; `None` for anything else.
+/// Converts a Python float or integer directly, without an intermediate float object; `None` for anything else.
 #[inline]
 pub(crate) fn exact_number(object: &Bound<'_, PyAny>) -> Option<PyResult<f64>> {
     if PyFloat::is_exact_type_of(object) {
-        // SAFETY: it is a float, of which reading cannot fail.
+        // SAFETY: it is a float, so reading it cannot fail.
         return Some(Ok(unsafe { ffi::PyFloat_AsDouble(object.as_ptr()) }));
     }
     if !PyInt::is_exact_type_of(object) {
         return None;
     }
-    // SAFETY: it is an integer. -1 may stand for an error, which is then set.
+    // SAFETY: it is an integer. -1 may indicate an error, which is then set.
     let number = unsafe { ffi::PyLong_AsDouble(object.as_ptr()) };
     if number == -1.0
         && let Some(error) = PyErr::take(object.py())
@@ -146,43 +148,43 @@ pub(crate) fn exact_number(object: &Bound<'_, PyAny>) -> Option<PyResult<f64>> {
     Some(Ok(number))
 }
 
-/// Another reference to a value.
+/// Creates another reference to a value.
 #[inline]
 pub(crate) fn share(value: &Bound<'_, Value>) -> Py<Value> {
     let object = value.as_ptr();
-    // SAFETY: the object is alive and this thread holds Python's lock. The reference that is counted is the result's.
+    // SAFETY: the object is alive and this thread holds the GIL. The counted reference belongs to the result.
     unsafe {
         (*object).ob_refcnt += 1;
         Bound::from_owned_ptr(value.py(), object).cast_into_unchecked::<Value>().unbind()
     }
 }
 
-/// Whether somebody but the holder of this reference has the object. It may be of any class: the extension module asks for
-/// tensors.
+/// Whether there are references to the object other than this one. The object may be of any class: the extension module
+/// also uses this for tensors.
 pub fn is_held_elsewhere<T>(object: &Bound<'_, T>) -> bool {
-    // SAFETY: the reference keeps the object alive, on a thread that is attached.
+    // SAFETY: the reference keeps the object alive, and the thread is attached.
     unsafe { ffi::Py_REFCNT(object.as_ptr()) > 1 }
 }
 
-/// A new object.
+/// Creates an object.
 #[inline]
 pub(crate) fn new(py: Python<'_>, value: Value) -> PyResult<Py<Value>> {
     let mut object = reused(py);
     if object.is_null() {
         object = made(py)?;
     }
-    // SAFETY: the memory is there and nobody else knows of it; with its value it is an object of the class, of which this is
-    // the only reference.
+    // SAFETY: the memory is allocated and not shared. After its value is written it is a complete object, and this is
+    // its only reference.
     unsafe {
         (&raw mut (*object).value).write(value);
         Ok(Bound::from_owned_ptr(py, object.cast()).cast_into_unchecked::<Value>().unbind())
     }
 }
 
-/// An object that Python makes, whose value is still to be written.
+/// An object allocated by Python whose value is uninitialized.
 #[inline(never)]
 fn made(py: Python<'_>) -> PyResult<*mut Object> {
-    // SAFETY: the class says how large an `Object` is; Python fills in the head.
+    // SAFETY: the class defines the size of an `Object`, and Python initializes the header.
     let object = unsafe { ffi::PyObject_New::<Object>(Value::type_object_raw(py)) };
     if object.is_null() {
         return Err(PyErr::fetch(py));
@@ -190,32 +192,31 @@ fn made(py: Python<'_>) -> PyResult<*mut Object> {
     Ok(object)
 }
 
-/// Objects that nobody has, for the next ones that are made: Python's own making and freeing takes longer than all else
-/// that an operator does.
+/// Freed objects for reuse: allocation and deallocation by Python would take longer than the rest of an operator.
 static SPARE: AtomicPtr<Object> = AtomicPtr::new(null_mut());
-/// How many there are.
+/// The number of spare objects.
 static SPARES: AtomicUsize = AtomicUsize::new(0);
-/// How many are kept at most, 40 kilobytes: the expressions of small networks come and go in them.
+/// The maximum number of spare objects, which take 40 kilobytes. The expressions of small networks fit.
 const MOST_SPARES: usize = 512;
 
-/// Where an object has the next of a list that it is in.
+/// The link to the next object in a list.
 ///
 /// # Safety
 ///
-/// It is the memory of an object that was made, and is not given back to Python for `'a`.
+/// The memory belongs to an object that was allocated, and is not returned to Python during `'a`.
 #[inline]
 unsafe fn link<'a>(object: *mut Object) -> &'a AtomicPtr<()> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { &(*object).value.link }
 }
 
-/// A spare object, with one reference and a value that is still to be written; null if there is none.
+/// Takes a spare object, with one reference and an uninitialized value; null if there is none.
 #[inline]
 fn reused(_: Python<'_>) -> *mut Object {
     let object = SPARE.load(Relaxed);
     if !object.is_null() {
-        // SAFETY: nobody but the list has the object, and the list is this thread's while it holds Python's lock. Class and
-        // memory are still those that Python gave it; the count is what it gives a new one.
+        // SAFETY: only the list refers to the object, and this thread may use the list because it holds the GIL. The
+        // class and memory are those that Python set; the count is that of a new object.
         unsafe {
             SPARE.store(link(object).load(Relaxed).cast(), Relaxed);
             (*object).head.ob_refcnt = 1;
@@ -225,15 +226,16 @@ fn reused(_: Python<'_>) -> *mut Object {
     object
 }
 
-/// Keeps an object as a spare, or gives it back to Python.
+/// Keeps an object as a spare or returns its memory to Python.
 ///
 /// # Safety
 ///
-/// The thread is attached. Nobody has the object, whose kind was moved out; the value's other fields need no drop.
+/// The thread must be attached. Nothing may refer to the object, its kind must be moved out, and the value's other
+/// fields must not need a drop.
 #[inline]
 unsafe fn recycle(object: *mut Object) {
     let spares = SPARES.load(Relaxed);
-    // SAFETY: the caller's. The memory is from `PyObject_New`, which took a reference to the class for it.
+    // SAFETY: guaranteed by the caller. The memory is from `PyObject_New`, which took a reference to the class.
     unsafe {
         if spares < MOST_SPARES {
             link(object).store(SPARE.load(Relaxed).cast(), Relaxed);
@@ -247,12 +249,12 @@ unsafe fn recycle(object: *mut Object) {
     }
 }
 
-/// What Python calls when the last reference to a value is gone. Operands that nobody else has are freed in its loop instead of
-/// by Python, which would come back here: long chains would exhaust the stack.
+/// Called by Python when the last reference to a value is gone. Operands without other references are freed in this
+/// loop: recursion through Python would exhaust the stack for long chains.
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     let mut unused = object.cast::<Object>();
-    // SAFETY: Python frees objects on attached threads. Those of the list are `Object`s that nobody else has, each until its
-    // kind is moved out.
+    // SAFETY: Python frees objects on attached threads. The list contains `Object`s without other references, each
+    // until its kind is moved out.
     unsafe {
         link(unused).store(null_mut(), Relaxed);
         while !unused.is_null() {
@@ -273,16 +275,16 @@ unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     }
 }
 
-/// Gives up a reference; a value of which it was the last joins the list. The drop of a `Py` would leave it to PyO3's next
-/// call into Rust, since PyO3 does not count this one.
+/// Releases a reference. If it was the last one, the value is added to the list. Dropping a `Py` would be deferred to
+/// PyO3's next call into Rust, because PyO3 does not know about this call.
 ///
 /// # Safety
 ///
-/// The thread is attached. What the list holds, nobody else has.
+/// The thread must be attached. Nothing else may refer to the objects in the list.
 #[inline]
 unsafe fn let_go(value: Py<Value>, unused: &mut *mut Object) {
     let object = value.into_ptr();
-    // SAFETY: the reference keeps the object alive, and it is given up once.
+    // SAFETY: the reference keeps the object alive, and it is released once.
     unsafe {
         if (*object).ob_refcnt == 1 {
             link(object.cast()).store((*unused).cast(), Relaxed);
@@ -293,7 +295,7 @@ unsafe fn let_go(value: Py<Value>, unused: &mut *mut Object) {
     }
 }
 
-/// Gives up a weighted sum's share of its lists.
+/// Releases a weighted sum's share of its inputs and parameters.
 ///
 /// # Safety
 ///
@@ -301,13 +303,13 @@ unsafe fn let_go(value: Py<Value>, unused: &mut *mut Object) {
 unsafe fn let_go_of_sum(dot: Dot, unused: &mut *mut Object) {
     if let Some(inputs) = Arc::into_inner(dot.inputs) {
         for value in inputs.values {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { let_go(value, unused) };
         }
     }
     if Arc::strong_count(&dot.parameters) == 1 {
-        // The network is gone. Parameters are leaves: their drops do not nest. Where Python is at its end and nobody can
-        // attach, PyO3 keeps the references, and nothing needs them any more.
+        // The network is gone. Parameters are leaves, so their drops do not nest. During Python's finalization no
+        // thread can attach; then PyO3 keeps the references, which does no harm.
         let _ = Python::try_attach(|_| drop(dot.parameters));
     }
 }

@@ -404,7 +404,7 @@ fn tables_may_have_another_delimiter() -> Outcome {
     std::fs::write(folder.path().join("rows.csv"), format!("a;b;side\n{rows}"))?;
     let train = ["train", "csv", "--path", "rows.csv", "--epochs", "1", "--out", "run"];
     let refused = neurenix(&train, folder.path())?;
-    assert!(message(&refused).contains("is another delimiter used?"), "{}", message(&refused));
+    assert!(message(&refused).contains("try another delimiter"), "{}", message(&refused));
     let trained = neurenix(&[&train[..], &["--delimiter", ";"]].concat(), folder.path())?;
     assert!(trained.status.success(), "{}", message(&trained));
     std::fs::write(folder.path().join("new.csv"), "a;b\n1;2\n")?;
@@ -444,7 +444,7 @@ fn mistakes_get_plain_answers() -> Outcome {
         (&["train", "digits", "--model", "lstm", "--hidden", "8,4"], "takes one size"),
         (&["train", "csv", "--path", "one.csv"], "same class, p"),
         (&["train", "csv", "--path", "few.csv"], "at least 3 are needed"),
-        (&["train", "csv", "--path", "few.csv", "--label", "9"], "no column number 9: the file has 2"),
+        (&["train", "csv", "--path", "few.csv", "--label", "9"], "no column 9: the file has 2"),
         (&["train", "csv", "--path", "text.csv", "--regression"], "a regression predicts numbers"),
         (&["verify", "--filter", "nosuch"], "available:"),
         (&["verify", "--dtype", "complex64"], "unknown dtype; expected one of bool, uint8"),

@@ -59,7 +59,7 @@ fn tables_are_learned_and_predicted() -> Outcome {
     assert_eq!(classes("y,x\n-0.9,0.9\n0.9,-0.9\n")?, expected);
     assert_eq!(classes("side,y,x\n,-0.9,0.9\n,0.9,-0.9\n")?, expected);
     let refusals = [
-        ("x,z\n1,2\n", "\"z\", which the model does not know"),
+        ("x,z\n1,2\n", "\"z\", which is not a column of the model"),
         ("x\n1\n", "column \"y\" is missing"),
         ("0.9,-0.9\n", "it must name the columns"),
     ];
@@ -152,7 +152,8 @@ fn control_characters_of_a_table_do_not_reach_the_terminal() -> Outcome {
     // Names in messages: a missing column, and a value in the settings.
     std::fs::write(folder.path().join("other.csv"), "\u{1b}[2J\n1\n")?;
     assert!(
-        no_controls(&neurenix(&["predict", "run", "other.csv"], folder.path())?).contains("does not know")
+        no_controls(&neurenix(&["predict", "run", "other.csv"], folder.path())?)
+            .contains("not a column of the model")
     );
     let config = folder.path().join("run/config.json");
     let text = std::fs::read_to_string(&config)?.replace("\"mlp\"", "\"\\u001b[2J\"");

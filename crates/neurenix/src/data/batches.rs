@@ -1,4 +1,4 @@
-//! Batches of a data set, gathered ahead of time by a thread of their own.
+//! Batches of a dataset, prefetched by a background thread.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
@@ -8,31 +8,31 @@ use super::random::epoch_order;
 use crate::array::HostArray;
 use crate::{Error, Result};
 
-/// Some rows of a data set.
+/// Rows of a dataset.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     /// The inputs: `[rows, ...]`.
     pub inputs: HostArray,
     /// The targets: `[rows]` labels or `[rows, ...]` floats.
     pub targets: HostArray,
-    /// Which rows of the data set they are.
+    /// The indices of the rows in the dataset.
     pub indices: Vec<usize>,
 }
 
-/// How an epoch is cut into batches.
+/// How an epoch is divided into batches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchOptions {
-    /// Rows of a batch, at least 1.
+    /// The number of rows per batch, at least 1.
     pub batch_size: usize,
-    /// The seed of the order; `None` keeps the data set's own order.
+    /// The shuffle seed; `None` keeps the dataset's order.
     pub shuffle_seed: Option<u64>,
-    /// The epoch: each has an order of its own, a pure function of seed and epoch.
+    /// The epoch. The order is a pure function of seed and epoch.
     pub epoch: u64,
-    /// Leaves out a last batch that is not full, so that every batch has the same shape.
+    /// Drops an incomplete last batch, so that every batch has the same shape.
     pub drop_last: bool,
-    /// Batches to leave out at the start: those that a run did before it was interrupted.
+    /// The number of batches to skip at the start, for example those done before an interruption.
     pub skip: usize,
-    /// How many batches are gathered ahead.
+    /// The number of batches to prefetch.
     pub prefetch: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for BatchOptions {
     }
 }
 
-/// The batches of one epoch: an iterator, filled by a background thread that ends with it.
+/// An iterator over the batches of one epoch. A background thread fills it and ends with it.
 #[derive(Debug)]
 pub struct Batches {
     receiver: Option<Receiver<Result<Batch>>>,
@@ -51,14 +51,14 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Starts to gather the batches of an epoch.
+    /// Starts prefetching the batches of an epoch.
     ///
     /// # Errors
-    /// If the batch size is 0, or the system gives no thread.
+    /// If the batch size is 0, or the system cannot start a thread.
     pub fn new(dataset: &Dataset, options: &BatchOptions) -> Result<Batches> {
         let size = options.batch_size;
         if size == 0 {
-            return Err(Error::data("batch size", "0 rows make no batch: use at least 1"));
+            return Err(Error::data("batch size", "must be at least 1, got 0"));
         }
         let count = dataset.len();
         let total = if options.drop_last { count / size } else { count.div_ceil(size) };
@@ -72,14 +72,14 @@ impl Batches {
             for rows in order.chunks(size).take(total).skip(skip) {
                 let batch = dataset.batch(rows);
                 let failed = batch.is_err();
-                // Nobody receives any more when the iterator was dropped before its end.
+                // Sending fails after the iterator was dropped.
                 if sender.send(batch).is_err() || failed {
                     return;
                 }
             }
         };
         let worker = std::thread::Builder::new().name("neurenix-batches".to_owned()).spawn(work);
-        let worker = worker.map_err(|e| Error::data("batches", format!("no thread to gather them: {e}")))?;
+        let worker = worker.map_err(|e| Error::data("batches", format!("cannot start a thread: {e}")))?;
         Ok(Batches { receiver: Some(receiver), worker: Some(worker), left: total.saturating_sub(skip) })
     }
 }
@@ -102,8 +102,7 @@ impl Iterator for Batches {
             }
             Err(_) => {
                 self.left = 0;
-                Some(Err(phynexus::Error::internal("Batches", "the thread that gathers batches ended early")
-                    .into()))
+                Some(Err(phynexus::Error::internal("Batches", "the prefetch thread ended early").into()))
             }
         }
     }
@@ -117,10 +116,10 @@ impl ExactSizeIterator for Batches {}
 
 impl Drop for Batches {
     fn drop(&mut self) {
-        // The thread ends when its next batch finds no receiver.
+        // Without a receiver, the thread ends at its next batch.
         self.receiver = None;
         if let Some(worker) = self.worker.take() {
-            // A panic in the thread has been reported as an error by the iterator.
+            // The iterator already reported a panic in the thread as an error.
             let _ = worker.join();
         }
     }
@@ -149,7 +148,7 @@ mod tests {
         assert_eq!(batches.concat(), epoch_order(1, 0, 10));
         let next = BatchOptions { epoch: 1, ..options.clone() };
         assert_ne!(rows(&data, &next)?, batches);
-        // What comes after an interruption is what would have come without it, whatever the depth of the queue.
+        // A resumed epoch yields the same batches as an uninterrupted one, whatever the prefetch depth.
         for prefetch in [0, 1, 100] {
             let resumed = BatchOptions { skip: 2, prefetch, ..options.clone() };
             assert_eq!(rows(&data, &resumed)?, batches[2..]);

@@ -1,7 +1,7 @@
 //! The binary version of CIFAR-10.
 //!
-//! A file is records of 3073 bytes: a label from 0 to 9, then 32 x 32 red, green and blue values, row by row. Source:
-//! Alex Krizhevsky's page on CIFAR-10.
+//! A file is a sequence of 3073-byte records: a label from 0 to 9, then 32 x 32 red, green and blue values, row by row.
+//! Source: Alex Krizhevsky's page on CIFAR-10.
 
 use std::path::{Path, PathBuf};
 
@@ -14,14 +14,14 @@ use crate::io::Source;
 
 const FORMAT: &str = "CIFAR-10";
 const PIXELS: usize = 3 * 32 * 32;
-/// Records of one file as it is distributed; more than these make no sense.
+/// An upper bound on the records of one file.
 const MOST_RECORDS: usize = 100_000;
 const NAMES: [&str; 10] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
-/// Reads CIFAR-10 from the folder `cifar-10-batches-bin`, or from the one that holds it: `(training, test)`.
+/// Reads CIFAR-10 from the folder `cifar-10-batches-bin` or its parent. Returns `(training, test)`.
 ///
-/// Inputs are `uint8 [n, 3, 32, 32]`, scaled to 0..1 in batches.
+/// Inputs are `uint8 [n, 3, 32, 32]`; batches scale them to 0..1.
 ///
 /// # Errors
 /// If one of the six files is missing, truncated or corrupt.
@@ -49,7 +49,7 @@ fn read_records(source: &mut Source<'_>, pixels: &mut Vec<u8>, labels: &mut Vec<
     let (records, left) = bytes.as_chunks::<{ 1 + PIXELS }>();
     if records.is_empty() || !left.is_empty() {
         let message = format!(
-            "its {} bytes are not a whole number of records of {} bytes: it is truncated or another kind of file; \
+            "the size of {} bytes is not a multiple of the record size {}: it is truncated or another kind of file; \
              fetch the binary version of CIFAR-10 again",
             bytes.len(),
             1 + PIXELS
@@ -61,8 +61,9 @@ fn read_records(source: &mut Source<'_>, pixels: &mut Vec<u8>, labels: &mut Vec<
         let [label, image @ ..] = record;
         if usize::from(*label) >= NAMES.len() {
             let position = (index * (1 + PIXELS)) as u64;
-            let message =
-                format!("record {index} has label {label}, beyond 9: it is corrupt; fetch it again");
+            let message = format!(
+                "record {index} has label {label}, which is greater than 9: the file is corrupt; fetch it again"
+            );
             return Err(source.error_at(position, message));
         }
         labels.push(i64::from(*label));

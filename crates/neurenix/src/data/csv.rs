@@ -1,4 +1,4 @@
-//! Tables in CSV files: numeric features, and one column to predict.
+//! CSV tables: numeric features and one column to predict.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,29 +16,29 @@ use features::select;
 pub use features::{FeatureColumns, read_csv_features};
 
 const FORMAT: &str = "CSV";
-/// Whole numbers with more distinct values than this are taken for quantities, not classes, unless told otherwise.
+/// By default, an integer label column with more distinct values than this is a quantity, not a class.
 const MOST_NUMERIC_CLASSES: usize = 100;
-/// How tables write that a value is missing.
+/// Spellings of missing values.
 const MISSING: [&str; 8] = ["", "?", "na", "n/a", "nan", "null", "none", "-"];
 
 /// The column to predict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LabelColumn {
-    /// The last one.
+    /// The last column.
     #[default]
     Last,
-    /// The one with this name in the header.
+    /// The column with this name in the header.
     Name(String),
-    /// The one with this index, from 0.
+    /// The column with this index, counted from 0.
     Index(usize),
-    /// There is none: every column is a feature.
+    /// None: every column is a feature.
     Absent,
 }
 
-/// What the label column holds.
+/// What the label column contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CsvTask {
-    /// Classes if it holds text, or whole numbers with at most 100 distinct values; quantities otherwise.
+    /// Classes if it contains text, or integers with at most 100 distinct values. Quantities otherwise.
     #[default]
     Detect,
     /// Classes.
@@ -52,14 +52,14 @@ pub enum CsvTask {
 pub struct CsvOptions {
     /// The column to predict.
     pub label: LabelColumn,
-    /// What it holds.
+    /// What the label column contains.
     pub task: CsvTask,
-    /// Whether the first line names the columns; `None` detects it: a line with a feature that is not a number is one.
+    /// Whether the first line is a header. `None` detects it: a first line with a non-numeric feature is a header.
     pub header: Option<bool>,
-    /// What separates the cells.
+    /// The character between cells.
     pub delimiter: u8,
-    /// The classes in their order, where they are known already: those of the model that will see the data. Other
-    /// labels are an error. `None` takes the labels that occur, sorted (numbers by value).
+    /// The known classes in order, for example those of an existing model. Other labels are an error. `None` collects
+    /// the labels of the file and sorts them (numbers by value).
     pub classes: Option<Vec<String>>,
 }
 
@@ -75,16 +75,17 @@ impl Default for CsvOptions {
     }
 }
 
-/// Reads a table: inputs `float32 [rows, features]`, targets `int64 [rows]` classes or `float32 [rows, 1]` quantities.
+/// Reads a table. Inputs are `float32 [rows, features]`; targets are `int64 [rows]` classes or `float32 [rows, 1]`
+/// quantities.
 ///
 /// # Errors
-/// If the file cannot be read; and with line and column, if rows differ in length, a feature is not a finite number, a
-/// value is missing, or a label is not among the known classes.
+/// If the file cannot be read. With line and column: if rows differ in length, a feature is not a finite number, a
+/// value is missing, or a label is not a known class.
 pub fn read_csv(path: &Path, options: &CsvOptions) -> Result<Dataset> {
     read(&read_text(path)?, path, options)
 }
 
-/// The table takes about as much memory as its text: reading the text whole costs little and gives exact line numbers.
+/// Reads the whole text. The table takes about as much memory anyway, and line numbers are exact.
 fn read_text(path: &Path) -> Result<Vec<u8>> {
     Source::open(path, FORMAT)?.take_rest(usize::MAX, "the table")
 }
@@ -92,7 +93,7 @@ fn read_text(path: &Path) -> Result<Vec<u8>> {
 struct Table {
     features: Vec<f32>,
     labels: Vec<String>,
-    /// The line of each row in the file.
+    /// The line number of each row.
     lines: Vec<u64>,
     /// The names of the features.
     columns: Vec<String>,
@@ -102,7 +103,7 @@ struct Table {
 
 fn read(text: &[u8], path: &Path, options: &CsvOptions) -> Result<Dataset> {
     if options.label == LabelColumn::Absent {
-        return Err(Error::data("CSV", "a data set to learn from needs a label column"));
+        return Err(Error::data("CSV", "a dataset for training needs a label column"));
     }
     let table = read_table(text, path, options, None)?;
     let rows = table.labels.len();
@@ -148,7 +149,7 @@ impl Table {
     }
 }
 
-/// Reads all columns but the label as features, or those of `selection`.
+/// Reads the columns of `selection`, or all columns but the label, as features.
 fn read_table(
     text: &[u8],
     path: &Path,
@@ -167,7 +168,7 @@ fn read_table(
         return Err(Error::format(path, FORMAT, Place::Whole, "it has no rows"));
     }
     if let Some(first) = record.get(0).and_then(|cell| cell.strip_prefix('\u{feff}')) {
-        // A byte order mark, as spreadsheets write it.
+        // Skip a byte order mark, which spreadsheets write.
         let rest = record.iter().skip(1);
         record = std::iter::once(first.trim()).chain(rest).collect();
     }
@@ -180,7 +181,7 @@ fn read_table(
             FORMAT,
             Place::Line(1),
             format!(
-                "a table needs a feature and a label, but only one column is separated by {delimiter:?}: is another delimiter used?"
+                "a table needs a feature and a label, but the delimiter {delimiter:?} separates only one column: try another delimiter"
             ),
         ));
     }
@@ -210,7 +211,7 @@ fn read_table(
     while more {
         let line = line_of(text, &record);
         if record.len() != width {
-            let message = format!("it has {} cells, the first line has {width}", record.len());
+            let message = format!("it has {} cells, but the first line has {width}", record.len());
             return Err(Error::format(path, FORMAT, Place::Line(line), message));
         }
         for column in columns.iter().copied().chain(label) {
@@ -239,7 +240,7 @@ fn read_table(
     Ok(table)
 }
 
-/// The line where a record starts: its position is before the empty lines that the parser skipped.
+/// The line number of a record. The parser's position is before any blank lines that it skipped.
 fn line_of(text: &[u8], record: &StringRecord) -> u64 {
     let Some(position) = record.position() else { return 1 };
     let rest = text.get(position.byte() as usize..).unwrap_or_default();
@@ -261,7 +262,7 @@ fn label_column(first: &StringRecord, options: &CsvOptions, path: &Path) -> Resu
                     path,
                     FORMAT,
                     Place::Line(1),
-                    format!("two columns are called {name:?}"),
+                    format!("two columns are named {name:?}"),
                 ));
             }
             found
@@ -272,10 +273,10 @@ fn label_column(first: &StringRecord, options: &CsvOptions, path: &Path) -> Resu
         let message = match &options.label {
             LabelColumn::Name(name) => {
                 let hint = if name.parse::<usize>().is_ok() { " (columns are numbered from 1)" } else { "" };
-                format!("no column is called {name:?}{hint}; there are: {}", columns.join(", "))
+                format!("no column is named {name:?}{hint}; the columns are: {}", columns.join(", "))
             }
             LabelColumn::Index(index) => {
-                format!("there is no column number {}: the file has {width}", index.saturating_add(1))
+                format!("there is no column {}: the file has {width}", index.saturating_add(1))
             }
             LabelColumn::Last | LabelColumn::Absent => "it has no columns".to_owned(),
         };
@@ -291,7 +292,7 @@ fn number(cell: &str) -> Option<f64> {
     cell.parse().ok()
 }
 
-/// Why a cell is no `float32`.
+/// Why a cell is not a `float32`.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     TooLarge,
@@ -311,7 +312,9 @@ impl Fault {
         match self {
             Fault::TooLarge => format!("{cell:?} is not a finite float32"),
             Fault::NotANumber => {
-                format!("{cell:?} is not a number: a regression predicts numbers, text is for classes")
+                format!(
+                    "{cell:?} is not a number: a regression predicts numbers, text labels are for classification"
+                )
             }
         }
     }
@@ -332,7 +335,7 @@ fn looks_like_classes(numbers: &[Option<f64>]) -> bool {
             None => return true,
             Some(value) if value.fract() != 0.0 => return false,
             Some(value) => {
-                // Adding 0 makes -0 and 0 one class.
+                // Adding 0 makes -0 and 0 the same class.
                 distinct.insert((value + 0.0).to_bits());
             }
         }
@@ -340,7 +343,7 @@ fn looks_like_classes(numbers: &[Option<f64>]) -> bool {
     distinct.len() <= MOST_NUMERIC_CLASSES
 }
 
-/// The labels that occur: by value if all are numbers, alphabetically otherwise.
+/// The distinct labels: sorted by value if all are numbers, else alphabetically.
 fn distinct_labels(labels: &[String], numbers: &[Option<f64>]) -> Vec<String> {
     let distinct: BTreeSet<&String> = labels.iter().collect();
     let mut distinct: Vec<String> = distinct.into_iter().cloned().collect();
@@ -385,10 +388,10 @@ mod tests {
         assert_eq!(data.class_names(), ["lily, white", "rose"]);
         assert_eq!(data.stored_targets().to_vec::<i64>()?, [1, 0, 1]);
         assert_eq!(data.description(), "t.csv, predicting column kind");
-        // Without a header; classes are sorted by value.
+        // No header; classes are sorted by value.
         let data = parse("0.5,10\n1.5,9\n", &CsvOptions::default())?;
         assert_eq!((data.len(), data.class_names()), (2, &["9".to_owned(), "10".to_owned()][..]));
-        // A label in front, and text labels do not make a first row a header.
+        // The label comes first. A text label does not turn the first row into a header.
         let options = CsvOptions { label: LabelColumn::Index(0), ..CsvOptions::default() };
         assert_eq!(parse("a,1\nb,2\n", &options)?.len(), 2);
         let options = CsvOptions { label: LabelColumn::Name("y".into()), ..CsvOptions::default() };
@@ -429,11 +432,11 @@ mod tests {
         assert!(message("a,b\n", &default).contains("no rows"));
         assert!(message("1\n2\n", &default).contains("delimiter"));
         let named = CsvOptions { label: LabelColumn::Name("z".into()), ..default.clone() };
-        assert!(message("x,y\n1,2\n", &named).contains("no column is called \"z\"; there are: x, y"));
+        assert!(message("x,y\n1,2\n", &named).contains("no column is named \"z\"; the columns are: x, y"));
         let index = CsvOptions { label: LabelColumn::Index(2), ..default.clone() };
-        assert!(message("1,2\n", &index).contains("no column number 3: the file has 2"));
+        assert!(message("1,2\n", &index).contains("no column 3: the file has 2"));
         let zero = CsvOptions { label: LabelColumn::Name("0".into()), ..default.clone() };
-        assert!(message("1,2\n", &zero).contains("no column is called \"0\" (columns are numbered from 1)"));
+        assert!(message("1,2\n", &zero).contains("no column is named \"0\" (columns are numbered from 1)"));
         let quantity = CsvOptions { task: CsvTask::Regression, ..default.clone() };
         assert!(
             message("1,2\n1,x\n", &quantity)

@@ -1,4 +1,4 @@
-//! Data sets in memory: inputs, targets, and what they mean.
+//! In-memory datasets: inputs, targets and their meaning.
 
 use std::sync::Arc;
 
@@ -11,57 +11,57 @@ use crate::{Error, Result};
 
 /// Inputs and targets of a supervised task, row by row.
 ///
-/// Rows are shared, not copied, when a data set is cloned or split.
+/// Cloning or splitting a dataset shares its rows without copying.
 #[derive(Clone, Debug)]
 pub struct Dataset {
     description: String,
     inputs: Arc<HostArray>,
     targets: Arc<HostArray>,
     class_names: Arc<[String]>,
-    /// The rows that belong to this data set, in order; `None` for all.
+    /// The rows of this dataset, in order; `None` means all.
     rows: Option<Arc<[usize]>>,
     normalization: Option<Arc<Normalization>>,
     target_normalization: Option<Arc<Normalization>>,
     columns: Option<Arc<Columns>>,
 }
 
-/// The table that a data set was read from.
+/// The columns of the table that a dataset was read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
-    /// The names of the features in their order; their numbers, from 1, where the table has no header.
+    /// The feature names in order, or their numbers from 1 if the table has no header.
     pub features: Vec<String>,
-    /// The name of the column to predict, or its number.
+    /// The name of the label column, or its number.
     pub label: String,
     /// Whether the table has a header.
     pub named: bool,
-    /// The line of each stored row in the file, from 1.
+    /// The line number in the file of each stored row, from 1.
     pub lines: Vec<u64>,
 }
 
-/// How inputs become the numbers a network sees: `(value * scale - mean) / std`, mean and std for each channel.
+/// How inputs are normalized: `(value * scale - mean) / std`, with a mean and std per channel.
 ///
 /// The channel is the second axis of inputs with at least three axes (images: `[n, channel, height, width]`), and the
-/// feature for `[n, features]`. A single mean and std apply to all.
+/// feature of `[n, features]`. A single mean and std apply to all channels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Normalization {
-    /// Multiplies the stored values first: 1/255 for bytes.
+    /// Multiplies the stored values first, for example 1/255 for bytes.
     pub scale: f32,
-    /// The mean of each channel after scaling.
+    /// The mean of each channel, after scaling.
     pub mean: Vec<f32>,
-    /// The standard deviation of each channel after scaling; never 0.
+    /// The standard deviation of each channel, after scaling; never 0.
     pub std: Vec<f32>,
 }
 
 impl Normalization {
-    /// Scaling alone.
+    /// Scales without shifting.
     pub fn scale(scale: f32) -> Normalization {
         Normalization { scale, mean: vec![0.0], std: vec![1.0] }
     }
 
-    /// Applied to rows of inputs: `float32` of the same shape.
+    /// Normalizes rows of inputs. Returns `float32` of the same shape.
     ///
     /// # Errors
-    /// If the number of channels is not that of the means.
+    /// If the number of channels does not match.
     pub fn apply(&self, inputs: &HostArray) -> Result<HostArray> {
         let (channels, inner) = channels(inputs.shape());
         let count = self.mean.len();
@@ -69,7 +69,7 @@ impl Normalization {
             return Err(Error::data(
                 "normalization",
                 format!(
-                    "{count} means and {} deviations do not fit inputs with {channels} channels",
+                    "{count} means and {} deviations do not match inputs with {channels} channels",
                     self.std.len()
                 ),
             ));
@@ -91,7 +91,7 @@ impl Normalization {
     }
 }
 
-/// The number of channels, and of consecutive values of one channel in a row.
+/// The number of channels, and the number of consecutive values of one channel in a row.
 fn channels(shape: &[usize]) -> (usize, usize) {
     match shape {
         [_, channels, inner @ ..] => (*channels, inner.iter().product()),
@@ -100,10 +100,10 @@ fn channels(shape: &[usize]) -> (usize, usize) {
 }
 
 impl Dataset {
-    /// A classification task: `labels` is `int64 [n]` with values from 0 to `class_names.len() - 1`.
+    /// Creates a classification dataset. `labels` is `int64 [n]` with values from 0 to `class_names.len() - 1`.
     ///
     /// # Errors
-    /// If inputs and labels differ in number, or a label is out of range.
+    /// If the numbers of inputs and labels differ, or a label is out of range.
     pub fn classes(
         description: impl Into<String>,
         inputs: HostArray,
@@ -114,7 +114,7 @@ impl Dataset {
         if labels.shape().len() != 1 {
             return Err(Error::data(
                 description,
-                format!("labels must have one axis, not shape {:?}", labels.shape()),
+                format!("labels must have one axis, got shape {:?}", labels.shape()),
             ));
         }
         let out_of_range =
@@ -130,10 +130,10 @@ impl Dataset {
         Dataset::new(description, inputs, labels, class_names)
     }
 
-    /// A regression task: `targets` is a float array with one row for each input.
+    /// Creates a regression dataset. `targets` is a float array with one row per input.
     ///
     /// # Errors
-    /// If inputs and targets differ in number, or the targets are no floats.
+    /// If the numbers of inputs and targets differ, or the targets are not floats.
     pub fn regression(
         description: impl Into<String>,
         inputs: HostArray,
@@ -157,9 +157,7 @@ impl Dataset {
         if input_shape.is_empty() || target_shape.is_empty() || input_shape[0] != target_shape[0] {
             return Err(Error::data(
                 description,
-                format!(
-                    "inputs {input_shape:?} and targets {target_shape:?} do not have the same number of rows"
-                ),
+                format!("inputs {input_shape:?} and targets {target_shape:?} differ in their number of rows"),
             ));
         }
         Ok(Dataset {
@@ -174,39 +172,39 @@ impl Dataset {
         })
     }
 
-    /// The same data with another normalization of its inputs.
+    /// Replaces the normalization of the inputs.
     #[must_use]
     pub fn with_normalization(mut self, normalization: Normalization) -> Dataset {
         self.normalization = Some(Arc::new(normalization));
         self
     }
 
-    /// The same data with targets that batches give as `(target - mean) / std`: quantities of any size are learnt
-    /// alike. What a network then predicts is undone by `value * std + mean`.
+    /// Sets the normalization of the targets: batches contain `(target - mean) / std`, so that training does not depend
+    /// on the targets' scale. Predictions are converted back by `value * std + mean`.
     #[must_use]
     pub fn with_target_normalization(mut self, normalization: Normalization) -> Dataset {
         self.target_normalization = Some(Arc::new(normalization));
         self
     }
 
-    /// The same data with the columns of the table they come from.
+    /// Sets the columns of the table that the data comes from.
     #[must_use]
     pub fn with_columns(mut self, columns: Columns) -> Dataset {
         self.columns = Some(Arc::new(columns));
         self
     }
 
-    /// The columns of the table that the data come from, if it was one.
+    /// The columns of the table that the data comes from, if it does.
     pub fn columns(&self) -> Option<&Columns> {
         self.columns.as_deref()
     }
 
-    /// The line, from 1, of a row of this data set in the file it comes from, if that is a table.
+    /// The line number, from 1, of a row in the table that it comes from.
     pub fn source_line(&self, index: usize) -> Option<u64> {
         self.columns.as_ref()?.lines.get(self.stored_row(index).ok()?).copied()
     }
 
-    /// What it is, for people.
+    /// A description for people.
     pub fn description(&self) -> &str {
         &self.description
     }
@@ -216,18 +214,18 @@ impl Dataset {
         self.rows.as_ref().map_or(self.inputs.rows(), |rows| rows.len())
     }
 
-    /// True without rows.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The array of inputs as it was read. Parts of a split share it: [`Dataset::batch`] and [`Dataset::all`] give the
-    /// rows of this part.
+    /// The array of all inputs as read. Parts of a split share it; use [`Dataset::batch`] or [`Dataset::all`] to get
+    /// the rows of this part.
     pub fn stored_inputs(&self) -> &HostArray {
         &self.inputs
     }
 
-    /// The array of targets as it was read: `int64 [n]` labels, or floats. Shared as [`Dataset::stored_inputs`].
+    /// The array of all targets as read: `int64 [n]` labels, or floats. Shared like [`Dataset::stored_inputs`].
     pub fn stored_targets(&self) -> &HostArray {
         &self.targets
     }
@@ -252,8 +250,8 @@ impl Dataset {
         self.target_normalization.as_deref()
     }
 
-    /// Rows of inputs and targets: `indices` count within this data set. Inputs and targets are normalized (then they
-    /// are `float32`) where the data set says how.
+    /// The inputs and targets of the rows with these indices. If the dataset has a normalization, they are normalized
+    /// `float32`.
     ///
     /// # Errors
     /// If an index is out of range.
@@ -272,7 +270,7 @@ impl Dataset {
         Ok(Batch { inputs, targets, indices: indices.to_vec() })
     }
 
-    /// Rows of inputs as they were read, not normalized: `indices` count within this data set.
+    /// The inputs of the rows with these indices as read, without normalization.
     ///
     /// # Errors
     /// If an index is out of range.
@@ -281,21 +279,21 @@ impl Dataset {
         self.inputs.take_rows(&stored)
     }
 
-    /// Every row, in order, as one batch.
+    /// All rows in order, as one batch.
     ///
     /// # Errors
-    /// If the normalization does not fit the inputs.
+    /// If the normalization does not match the inputs.
     pub fn all(&self) -> Result<Batch> {
         self.batch(&(0..self.len()).collect::<Vec<_>>())
     }
 
-    /// Two parts: the first `count` rows and the rest.
+    /// Splits into the first `count` rows and the rest.
     ///
     /// # Errors
     /// If there are fewer rows than `count`.
     pub fn split_at(&self, count: usize) -> Result<(Dataset, Dataset)> {
         if count > self.len() {
-            let message = format!("{count} rows cannot be split off from {}", self.len());
+            let message = format!("cannot split {count} rows off {} rows", self.len());
             return Err(Error::data(self.description.clone(), message));
         }
         let rows = self.stored_rows();
@@ -311,22 +309,22 @@ impl Dataset {
         self.part(&order)
     }
 
-    /// Shuffled by a seed, then split into what remains and a share that is split off, such as 0.2 for testing: of
-    /// `n` rows, `n * share` rounded to the nearest number are in the second part.
+    /// Shuffles the rows by a seed and splits off a fraction, such as 0.2 for testing. Of `n` rows, `n * share` rounded
+    /// to the nearest integer are in the second part.
     ///
     /// # Errors
     /// If the share is not between 0 and 1.
     pub fn split_off(&self, share: f64, seed: u64) -> Result<(Dataset, Dataset)> {
         if !(0.0..=1.0).contains(&share) {
-            let message = format!("a share of {share} is not between 0 and 1");
+            let message = format!("the share must be between 0 and 1, got {share}");
             return Err(Error::data(self.description.clone(), message));
         }
         let taken = (self.len() as f64 * share).round() as usize;
         self.shuffled(seed).split_at(self.len() - taken)
     }
 
-    /// The mean and standard deviation of each channel of these rows after `scale`, in float64, ready for
-    /// [`Dataset::with_normalization`]. A channel that never varies gets a deviation of 1.
+    /// The mean and standard deviation of each channel of these rows after scaling, computed in float64, for
+    /// [`Dataset::with_normalization`]. A constant channel gets a standard deviation of 1.
     ///
     /// # Errors
     /// If there are no rows, or a value is not finite.
@@ -334,8 +332,8 @@ impl Dataset {
         self.measure(&self.inputs, scale)
     }
 
-    /// The mean and standard deviation of the targets of these rows, as [`Dataset::statistics`], ready for
-    /// [`Dataset::with_target_normalization`].
+    /// The mean and standard deviation of the targets of these rows, for [`Dataset::with_target_normalization`]. See
+    /// [`Dataset::statistics`].
     ///
     /// # Errors
     /// If there are no rows, or a target is not finite.
@@ -349,7 +347,7 @@ impl Dataset {
         let rows = self.stored_rows();
         for block in rows.chunks(256) {
             let values = Normalization::scale(scale).apply(&array.take_rows(block)?)?.to_vec::<f32>()?;
-            // Welford's update, a row's channel at a time: its sum and its squared distance from its own mean.
+            // Welford's update, one channel of a row at a time: its sum and its squared distance from its own mean.
             for row in values.chunks((channels * inner).max(1)) {
                 let added = inner as f64;
                 for (channel, part) in row.chunks(inner.max(1)).enumerate() {
@@ -374,10 +372,10 @@ impl Dataset {
         })
     }
 
-    /// How many rows each class has, in the order of [`Dataset::class_names`].
+    /// The number of rows of each class, in the order of [`Dataset::class_names`].
     ///
     /// # Errors
-    /// If the engine's invariants are broken; labels were checked when the data set was made.
+    /// None in practice: the labels were checked when the dataset was created.
     pub fn class_counts(&self) -> Result<Vec<usize>> {
         let mut counts = vec![0; self.class_names.len()];
         for row in self.stored_rows() {

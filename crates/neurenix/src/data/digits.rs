@@ -1,8 +1,8 @@
-//! The handwritten digits that come with the program: 1797 images of 8 x 8 pixels.
+//! The bundled handwritten digits: 1797 images of 8 x 8 pixels.
 //!
 //! They are the test set of "Optical Recognition of Handwritten Digits" (E. Alpaydin and C. Kaynak, UCI Machine
-//! Learning Repository, CC BY 4.0), in the form that scikit-learn ships. `crates/neurenix/data/README.md` tells how the
-//! two bundled files were made.
+//! Learning Repository, CC BY 4.0), in the form that scikit-learn ships. `crates/neurenix/data/README.md` describes how
+//! the two bundled files were made.
 
 use std::path::Path;
 
@@ -17,16 +17,16 @@ const IMAGES: &[u8] = include_bytes!("../../data/digits-images.idx3-ubyte.gz");
 const LABELS: &[u8] = include_bytes!("../../data/digits-labels.idx1-ubyte.gz");
 /// The brightest value of a pixel.
 const WHITE: f32 = 16.0;
-/// The size of the test part: a fifth of the images, rounded up.
+/// The size of the test set: a fifth of the images, rounded up.
 const TEST_IMAGES: usize = 360;
 /// The seed of the shuffle before [`digits_split`].
 pub const DIGITS_SPLIT_SEED: u64 = 0;
 
-/// All digits in their original order: inputs `uint8 [1797, 1, 8, 8]` from 0 (paper) to 16 (ink), which batches give as
-/// `float32` from 0 to 1, and labels 0 to 9.
+/// All digits in their original order. Inputs are `uint8 [1797, 1, 8, 8]` from 0 (paper) to 16 (ink); batches scale
+/// them to `float32` from 0 to 1. Labels are 0 to 9.
 ///
 /// # Errors
-/// None unless the program's own file is damaged.
+/// If the bundled data is corrupt.
 pub fn digits() -> Result<Dataset> {
     let unpack = |bytes: &'static [u8], name: &str| {
         let reader = flate2::read::GzDecoder::new(bytes);
@@ -42,10 +42,11 @@ pub fn digits() -> Result<Dataset> {
     Ok(digits.with_normalization(Normalization::scale(1.0 / WHITE)))
 }
 
-/// The fixed split that every published accuracy of this project refers to: `(training 1437, test 360)`.
+/// The split that all published accuracies of this project use: `(training 1437, test 360)`.
 ///
 /// The images are shuffled by [`super::random::epoch_order`] with seed [`DIGITS_SPLIT_SEED`] and epoch 0; the last 360
-/// are the test set. Every writer's digits may occur in both parts, so the accuracy is that on writers seen before.
+/// are the test set. A writer's digits may occur in both sets, so the accuracy does not measure generalization to new
+/// writers.
 ///
 /// # Errors
 /// As [`digits`].

@@ -1,7 +1,7 @@
-//! The IDX format of the MNIST database, plain or compressed with gzip.
+//! The IDX format of the MNIST database, plain or gzip-compressed.
 //!
-//! A file is two zero bytes, a code of the element type, the number of axes, the size of each axis (u32, big endian),
-//! and the elements in row-major order, big endian. Source: Yann LeCun's page on MNIST.
+//! A file consists of two zero bytes, an element type code, the number of axes, the size of each axis (u32,
+//! big-endian), and the elements in row-major order, big-endian. Source: Yann LeCun's page on MNIST.
 
 use std::path::{Path, PathBuf};
 
@@ -22,18 +22,19 @@ const CODES: [(u8, DType); 6] = [
     (0x0E, DType::F64),
 ];
 
-/// Reads an IDX file; one that starts as gzip does is decompressed.
+/// Reads an IDX file. A gzip-compressed file is decompressed.
 ///
 /// # Errors
-/// If the file cannot be read, is truncated or corrupt, or is of another kind.
+/// If the file cannot be read, is truncated or corrupt, or has another format.
 pub fn read_idx(path: &Path) -> Result<HostArray> {
     read(&mut Source::open_maybe_gzip(path, FORMAT)?)
 }
 
-/// Writes an uncompressed IDX file, completely or not at all.
+/// Writes an uncompressed IDX file atomically.
 ///
 /// # Errors
-/// If the format has no such element type (it has u8, i8, i16, i32, f32 and f64), or the file cannot be written.
+/// If the format does not support the element type (it supports u8, i8, i16, i32, f32 and f64), or the file cannot be
+/// written.
 pub fn write_idx(path: &Path, array: &HostArray) -> Result<()> {
     let bytes = encode(array)?;
     write_atomically(path, |file| file.write_all(&bytes).map_err(|e| Error::io("write", path, e)))
@@ -44,11 +45,11 @@ fn encode(array: &HostArray) -> Result<Vec<u8>> {
     let Some((code, _)) = CODES.into_iter().find(|&(_, known)| known == dtype) else {
         return Err(Error::data(
             FORMAT,
-            format!("the format cannot hold {dtype}: cast to int32 or float64, or use .npy"),
+            format!("the format does not support {dtype}: cast to int32 or float64, or use .npy"),
         ));
     };
-    let axes =
-        u8::try_from(array.shape().len()).map_err(|_| Error::data(FORMAT, "it has at most 255 axes"))?;
+    let axes = u8::try_from(array.shape().len())
+        .map_err(|_| Error::data(FORMAT, "an array must have at most 255 axes"))?;
     let mut bytes = vec![0, 0, code, axes];
     for &size in array.shape() {
         let size =
@@ -61,7 +62,7 @@ fn encode(array: &HostArray) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads the format from a source, which must end with it.
+/// Reads an IDX file from a source; nothing may follow it.
 pub(super) fn read(source: &mut Source<'_>) -> Result<HostArray> {
     let [zero, zero2, code, axes] = source.take_array("the magic number")?;
     let dtype = CODES.into_iter().find_map(|(known, dtype)| (known == code).then_some(dtype));
@@ -83,13 +84,14 @@ pub(super) fn read(source: &mut Source<'_>) -> Result<HostArray> {
     HostArray::from_bytes(dtype, &shape, bytes)
 }
 
-/// Reads MNIST, or a data set in the same files (Fashion-MNIST, KMNIST), from a folder: `(training, test)`.
+/// Reads MNIST, or a dataset in the same files (Fashion-MNIST, KMNIST), from a folder. Returns `(training, test)`.
 ///
 /// The files are `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
-/// `t10k-labels-idx1-ubyte`, with or without `.gz`. Inputs are `uint8 [n, 1, height, width]`, scaled to 0..1 in batches.
+/// `t10k-labels-idx1-ubyte`, with or without `.gz`. Inputs are `uint8 [n, 1, height, width]`; batches scale them to
+/// 0..1.
 ///
 /// # Errors
-/// If a file is missing, truncated or corrupt, or images and labels do not belong together.
+/// If a file is missing, truncated or corrupt, or images and labels do not match.
 pub fn mnist(folder: &Path) -> Result<(Dataset, Dataset)> {
     let load = |part: &str, purpose: &str| -> Result<Dataset> {
         let images_path = find(folder, &format!("{part}-images"), "idx3-ubyte")?;
@@ -98,10 +100,7 @@ pub fn mnist(folder: &Path) -> Result<(Dataset, Dataset)> {
         let labels = read_idx(&labels_path)?;
         let wrong = |path: &Path, what: &str, array: &HostArray| {
             let (dtype, shape) = (array.dtype(), array.shape());
-            Error::data(
-                path.display().to_string(),
-                format!("{what} are needed here, this holds {dtype} {shape:?}"),
-            )
+            Error::data(path.display().to_string(), format!("expected {what}, got {dtype} {shape:?}"))
         };
         let &[count, height, width] = images.shape() else {
             return Err(wrong(&images_path, "images (uint8, three axes)", &images));
@@ -117,7 +116,7 @@ pub fn mnist(folder: &Path) -> Result<(Dataset, Dataset)> {
     Ok((load("train", "training set")?, load("t10k", "test set")?))
 }
 
-/// The file with one of the names it is distributed under.
+/// Finds a file under one of the names it is distributed as.
 fn find(folder: &Path, start: &str, end: &str) -> Result<PathBuf> {
     let names: Vec<String> =
         ["", ".gz"].iter().flat_map(|zip| ["-", "."].map(|dot| format!("{start}{dot}{end}{zip}"))).collect();
@@ -147,7 +146,7 @@ mod tests {
                 assert!(write_idx(&path, &array).is_err());
             }
         }
-        // The example of the format's description: 2 x 2 of int16.
+        // The example of the format description: a 2 x 2 array of int16.
         std::fs::write(&path, [0, 0, 0x0B, 2, 0, 0, 0, 2, 0, 0, 0, 2, 0, 1, 0xff, 0xff, 1, 0, 0, 0])?;
         assert_eq!(read_idx(&path)?, HostArray::from_values(&[2, 2], &[1i16, -1, 256, 0])?);
         Ok(())

@@ -1,4 +1,4 @@
-//! Data: arrays in host memory, the file formats they come in, data sets and their batches.
+//! Datasets: arrays in host memory, file formats, datasets and batches.
 //!
 //! ```
 //! use neurenix::data::{BatchOptions, Batches, digits_split};

@@ -1,7 +1,7 @@
 //! NumPy's .npy files, format versions 1.0, 2.0 and 3.0.
 //!
-//! A file is the magic string, the version, the length of a header, the header (a Python dictionary literal with the
-//! type, the order and the shape, padded with spaces), and the elements. Source: `numpy.lib.format`.
+//! A file consists of the magic string, the version, the header length, the header (a Python dictionary literal with
+//! type, order and shape, padded with spaces), and the elements. Source: `numpy.lib.format`.
 
 use std::io::Write;
 use std::path::Path;
@@ -17,13 +17,13 @@ const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// NumPy's own limit (`max_header_size`).
 const LONGEST_HEADER: usize = 10_000;
 
-/// Reads a .npy file: both byte orders, C and Fortran order (which becomes C order).
+/// Reads a .npy file, in either byte order. Fortran order is converted to C order.
 ///
-/// `bfloat16`, which NumPy itself does not know, is read from two-byte void elements (`V2`): so the `ml_dtypes` package
-/// and [`write_npy`] store it.
+/// `bfloat16`, which NumPy does not support, is read from two-byte void elements (`V2`), which the `ml_dtypes` package
+/// and [`write_npy`] write.
 ///
 /// # Errors
-/// If the file cannot be read, is truncated or corrupt, or holds elements that are not numbers or truth values.
+/// If the file cannot be read, is truncated or corrupt, or its elements are neither numbers nor bools.
 pub fn read_npy(path: &Path) -> Result<HostArray> {
     let mut source = Source::open(path, FORMAT)?;
     let array = read(&mut source)?;
@@ -31,7 +31,7 @@ pub fn read_npy(path: &Path) -> Result<HostArray> {
     Ok(array)
 }
 
-/// Writes a .npy file, completely or not at all.
+/// Writes a .npy file atomically.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -44,7 +44,8 @@ pub(super) fn write(out: &mut dyn Write, array: &HostArray) -> std::io::Result<(
     let descr = descr(array.dtype());
     let mut header =
         format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", sizes.join(" "));
-    // The elements start at a multiple of 64 bytes. A header of more than 65535 bytes would need 6,000 axes.
+    // The elements start at a multiple of 64 bytes. Only an array with about 6,000 axes would need a header of more
+    // than 65535 bytes.
     let unpadded = MAGIC.len() + 2 + 2 + header.len() + 1;
     header.extend(std::iter::repeat_n(' ', unpadded.next_multiple_of(64) - unpadded));
     header.push('\n');
@@ -58,7 +59,7 @@ pub(super) fn write(out: &mut dyn Write, array: &HostArray) -> std::io::Result<(
     out.write_all(array.bytes())
 }
 
-/// NumPy's name of a type in little-endian order.
+/// NumPy's name of a little-endian dtype.
 fn descr(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool => "|b1",
@@ -87,14 +88,15 @@ pub(super) fn read(source: &mut Source<'_>) -> Result<HostArray> {
         (1, 0) => usize::from(u16::from_le_bytes(source.take_array("the length of the header")?)),
         (2 | 3, 0) => u32::from_le_bytes(source.take_array("the length of the header")?) as usize,
         _ => {
-            return Err(
-                source.error_at(6, format!("format version {major}.{minor} is unknown; 1.0 to 3.0 are"))
-            );
+            return Err(source.error_at(
+                6,
+                format!("format version {major}.{minor} is not supported; supported are 1.0 to 3.0"),
+            ));
         }
     };
     if length > LONGEST_HEADER {
         return Err(
-            source.error(format!("a header of {length} bytes is longer than NumPy writes: it is corrupt"))
+            source.error(format!("a header of {length} bytes exceeds NumPy's limit: the file is corrupt"))
         );
     }
     let start = if major == 1 { 10 } else { 12 };
@@ -109,7 +111,7 @@ pub(super) fn read(source: &mut Source<'_>) -> Result<HostArray> {
         bytes.chunks_exact_mut(header.dtype.size()).for_each(<[u8]>::reverse);
     }
     if header.dtype == DType::Bool {
-        // As NumPy does: every byte but 0 is true.
+        // As in NumPy, every nonzero byte is true.
         bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
     }
     if header.fortran_order {
@@ -120,7 +122,7 @@ pub(super) fn read(source: &mut Source<'_>) -> Result<HostArray> {
     HostArray::from_bytes(header.dtype, &header.shape, bytes)
 }
 
-/// Appends elements stored first axis fastest to `out`, last axis fastest.
+/// Converts elements from column-major to row-major order and appends them to `out`.
 fn to_row_major(bytes: &[u8], size: usize, shape: &[usize], out: &mut Vec<u8>) {
     let mut index = vec![0; shape.len()];
     let strides: Vec<usize> = shape
@@ -134,7 +136,7 @@ fn to_row_major(bytes: &[u8], size: usize, shape: &[usize], out: &mut Vec<u8>) {
     let mut position = 0;
     while out.len() < bytes.len() {
         out.extend_from_slice(&bytes[position..position + size]);
-        // Counts up, last axis fastest.
+        // Increments the index, last axis fastest.
         for axis in (0..shape.len()).rev() {
             index[axis] += 1;
             position += strides[axis];
@@ -174,7 +176,7 @@ fn parse_header(text: &[u8]) -> Result<Header, String> {
         }
     }
     if !parser.rest.trim_start().is_empty() {
-        return Err("the header goes on after its closing brace".to_owned());
+        return Err("the header continues after its closing brace".to_owned());
     }
     match (descr, fortran_order, shape) {
         (Some((dtype, big_endian)), Some(fortran_order), Some(shape)) => {
@@ -184,7 +186,7 @@ fn parse_header(text: &[u8]) -> Result<Header, String> {
     }
 }
 
-/// Reads the few Python literals of a header.
+/// A parser for the few Python literals that headers contain.
 struct Parser<'a> {
     rest: &'a str,
 }
@@ -205,7 +207,7 @@ impl<'a> Parser<'a> {
         if self.accept(token) {
             return Ok(());
         }
-        Err(format!("the header should have {token:?} before {:?}: it is corrupt", self.preview()))
+        Err(format!("expected {token:?} in the header before {:?}: it is corrupt", self.preview()))
     }
 
     fn preview(&self) -> String {
@@ -216,12 +218,12 @@ impl<'a> Parser<'a> {
         for quote in ['\'', '"'] {
             if self.accept(quote) {
                 let (text, rest) =
-                    self.rest.split_once(quote).ok_or("the header has an open quote: it is corrupt")?;
+                    self.rest.split_once(quote).ok_or("the header has an unclosed quote: it is corrupt")?;
                 self.rest = rest;
                 return Ok(text);
             }
         }
-        Err(format!("the header should have a quoted text before {:?}: it is corrupt", self.preview()))
+        Err(format!("expected a string in the header before {:?}: it is corrupt", self.preview()))
     }
 
     fn boolean(&mut self) -> Result<bool, String> {
@@ -232,7 +234,7 @@ impl<'a> Parser<'a> {
                 return Ok(value);
             }
         }
-        Err(format!("the header should have True or False before {:?}: it is corrupt", self.preview()))
+        Err(format!("expected True or False in the header before {:?}: it is corrupt", self.preview()))
     }
 
     fn shape(&mut self) -> Result<Vec<usize>, String> {
@@ -244,7 +246,7 @@ impl<'a> Parser<'a> {
             let (number, rest) = self.rest.split_at(digits);
             let size = number.parse().map_err(|_| {
                 format!(
-                    "the shape should have a size that fits in memory before {:?}: it is corrupt",
+                    "expected a size that fits in memory before {:?} in the shape: it is corrupt",
                     self.preview()
                 )
             })?;
@@ -259,12 +261,12 @@ impl<'a> Parser<'a> {
         Ok(shape)
     }
 
-    /// The type, and whether its bytes are in big-endian order.
+    /// The dtype, and whether it is big-endian.
     fn dtype(&mut self) -> Result<(DType, bool), String> {
         self.rest = self.rest.trim_start();
         if self.rest.starts_with('[') {
             return Err(
-                "it holds records (a structured dtype): save each field as an array of its own".to_owned()
+                "it holds records (a structured dtype): save each field as a separate array".to_owned()
             );
         }
         let name = self.string()?;
@@ -276,8 +278,8 @@ impl<'a> Parser<'a> {
         let found = DType::ALL.into_iter().find(|&dtype| descr(dtype)[1..] == *code);
         found.map(|dtype| (dtype, big_endian)).ok_or_else(|| {
             let advice = match code.chars().next() {
-                Some('O') => "they are Python objects; convert the array with .astype() before saving it",
-                Some('c') => "complex numbers; save the real and the imaginary part as arrays of their own",
+                Some('O') => "they are Python objects: convert the array with .astype() before saving",
+                Some('c') => "save the real and the imaginary part as separate arrays",
                 Some('U' | 'S' | 'a') => {
                     "they are text; save numbers instead, such as the index of each class"
                 }

@@ -1,4 +1,4 @@
-//! NumPy's .npz files: zip archives of .npy files.
+//! NumPy's .npz format: a zip archive of .npy files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,19 +17,20 @@ use crate::io::{Source, deflate_bound, write_atomically};
 const FORMAT: &str = "NumPy .npz";
 const MEMBER_FORMAT: &str = "NumPy .npz (a .npy member)";
 
-/// How the members of an archive are stored.
+/// How archive members are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// As they are: `numpy.savez`.
+    /// Uncompressed, like `numpy.savez`.
     Stored,
-    /// With deflate: `numpy.savez_compressed`.
+    /// Compressed with deflate, like `numpy.savez_compressed`.
     Deflated,
 }
 
 /// Reads every array of a .npz file, by name.
 ///
 /// # Errors
-/// If the file cannot be read, is truncated or corrupt, or one of its arrays cannot be read (see [`super::read_npy`]).
+/// If the file cannot be read, is truncated or corrupt, or one of its arrays is not supported (see
+/// [`super::read_npy`]).
 pub fn read_npz(path: &Path) -> Result<BTreeMap<String, HostArray>> {
     let fail = |e| Error::io("read", path, e);
     let metadata = std::fs::metadata(path).map_err(fail)?;
@@ -37,14 +38,14 @@ pub fn read_npz(path: &Path) -> Result<BTreeMap<String, HostArray>> {
         return Err(fail(std::io::Error::from(std::io::ErrorKind::IsADirectory)));
     }
     if !metadata.is_file() {
-        // An archive's directory is at its end.
+        // An archive's directory is at its end, so reading needs a seekable file.
         let reason = "this is a device, a pipe or a socket, a regular file is needed";
         return Err(fail(std::io::Error::new(std::io::ErrorKind::InvalidInput, reason)));
     }
     read(BufReader::new(File::open(path).map_err(fail)?), path, metadata.len())
 }
 
-/// Writes named arrays as a .npz file, completely or not at all.
+/// Writes named arrays to a .npz file atomically.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -57,7 +58,7 @@ pub fn write_npz(path: &Path, arrays: &BTreeMap<String, HostArray>, compression:
     write_atomically(path, |file| {
         let mut archive = ZipWriter::new_stream(file);
         for (name, array) in arrays {
-            // Members beyond 4 GiB need the larger header from the start.
+            // A member larger than 4 GiB needs the Zip64 header from the start.
             let options = options.large_file(array.bytes().len() > u32::MAX as usize / 2);
             archive
                 .start_file(format!("{name}.npy"), options)
@@ -81,10 +82,10 @@ fn read(reader: impl Read + Seek, path: &Path, length: u64) -> Result<BTreeMap<S
                 path,
                 FORMAT,
                 place,
-                "a member is not a .npy file: this is another kind of zip",
+                "a member is not a .npy file: this is another kind of zip archive",
             ));
         };
-        // What the archive says of sizes may be corrupt: the length of the whole file bounds what can come out of it.
+        // Sizes in the archive may be corrupt; the length of the whole file bounds the decompressed size.
         let limit = match member.compression() {
             CompressionMethod::Stored => length,
             _ => deflate_bound(length),

@@ -1,4 +1,4 @@
-//! The counter-based generator that orders batches: the same on every machine, with no state to save.
+//! The counter-based random generator that orders batches. It is the same on every machine and has no state to save.
 
 /// Threefry-2x32 with 20 rounds: 64 random bits from a key and a counter, both as (low, high) words.
 ///
@@ -19,7 +19,7 @@ pub fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     x
 }
 
-/// The stream of random numbers that belongs to a key.
+/// A stream of random numbers for one key.
 #[derive(Clone, Debug)]
 pub struct RandomStream {
     key: [u32; 2],
@@ -40,25 +40,25 @@ impl RandomStream {
         u64::from(high) << 32 | u64::from(low)
     }
 
-    /// A number from 0 to `bound - 1`, every one equally likely (0 if `bound` is 0).
+    /// A uniformly distributed integer from 0 to `bound - 1`; 0 if `bound` is 0.
     ///
     /// Source: Lemire, "Fast random integer generation in an interval", 2019.
     pub fn below(&mut self, bound: u64) -> u64 {
         loop {
             let product = u128::from(self.next_u64()) * u128::from(bound);
-            // Of the 2^64 possible draws, those whose low half is below 2^64 mod bound would favour some results.
+            // Reject draws whose low half is below 2^64 mod bound: they would make some results more likely.
             if product as u64 >= bound.wrapping_neg().checked_rem(bound).unwrap_or(0) {
                 return (product >> 64) as u64;
             }
         }
     }
 
-    /// A number from 0 (included) to 1 (excluded) with 53 random bits.
+    /// A number in [0, 1) with 53 random bits.
     pub fn uniform(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Puts a slice into random order (Fisher and Yates).
+    /// Shuffles a slice (Fisher-Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
@@ -66,8 +66,8 @@ impl RandomStream {
     }
 }
 
-/// The order in which `count` examples are visited in an epoch: a permutation that is a pure function of its
-/// arguments, so that a resumed run goes on exactly as the interrupted one would have.
+/// The order in which an epoch visits `count` examples: a permutation that is a pure function of its arguments, so that
+/// a resumed run continues exactly like an uninterrupted one.
 pub fn epoch_order(seed: u64, epoch: u64, count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     RandomStream::new(seed, epoch).shuffle(&mut order);
@@ -98,7 +98,8 @@ mod tests {
         }
         assert_ne!(epoch_order(7, 3, 97), epoch_order(7, 4, 97));
         assert_ne!(epoch_order(7, 3, 97), epoch_order(8, 3, 97));
-        // By an independent implementation in Python. Fixed for ever: a changed order would break the resumption of runs made before the change.
+        // Computed by an independent implementation in Python. It must never change: runs started before the change
+        // could no longer be resumed.
         assert_eq!(epoch_order(0, 0, 8), [6, 3, 4, 2, 5, 7, 0, 1]);
     }
 
@@ -109,7 +110,7 @@ mod tests {
             *counts.entry(epoch_order(1, epoch, 3)).or_insert(0u32) += 1;
         }
         assert_eq!(counts.len(), 6);
-        // The standard deviation of a count of mean 1000 is 29.
+        // A count has mean 1000 and standard deviation 29.
         assert!(counts.values().all(|&count| (850..1150).contains(&count)), "{counts:?}");
     }
 

@@ -1,4 +1,4 @@
-//! What the tests of several readers share.
+//! Helpers for the tests of file readers.
 
 use half::{bf16, f16};
 
@@ -6,7 +6,7 @@ use super::HostArray;
 use super::random::RandomStream;
 use crate::Result;
 
-/// One small array of every dtype, shape [2, 3], with values that tell byte orders and signs apart.
+/// A small array of every dtype, shape [2, 3], whose values reveal wrong byte orders and signs.
 pub(crate) fn arrays_of_every_dtype() -> Result<Vec<HostArray>> {
     let shape = [2, 3];
     let half = [0.0, -1.5, 65504.0, f32::INFINITY, 1e-5, 0.333];
@@ -27,8 +27,8 @@ pub(crate) fn arrays_of_every_dtype() -> Result<Vec<HostArray>> {
     ])
 }
 
-/// Gives a reader every truncation of a valid file and `rounds` random corruptions: flipped, inserted, removed and
-/// repeated bytes. It must return (an error or a value), not panic; truncated files must be errors.
+/// Passes every truncation of a valid file and `rounds` random corruptions (flipped, inserted, removed and repeated
+/// bytes) to a reader. The reader must return a value or an error and not panic. Truncated files must be errors.
 pub(crate) fn survives_mutations(valid: &[u8], rounds: u64, read: impl Fn(&[u8]) -> Result<()>) {
     assert!(read(valid).is_ok(), "the file to corrupt must be valid");
     let step = (valid.len() / 600).max(1);
@@ -38,13 +38,13 @@ pub(crate) fn survives_mutations(valid: &[u8], rounds: u64, read: impl Fn(&[u8])
     survives_corruption(valid, rounds, read);
 }
 
-/// The random corruptions of [`survives_mutations`] alone, for formats whose truncations may be valid files.
+/// Only the random corruptions of [`survives_mutations`], for formats whose truncations may be valid.
 pub(crate) fn survives_corruption(valid: &[u8], rounds: u64, read: impl Fn(&[u8]) -> Result<()>) {
     for round in 0..rounds {
         let mut random = RandomStream::new(0xf422, round);
         let mut bytes = valid.to_vec();
         for _ in 0..=random.below(4) {
-            // Half of the changes go to the first 200 bytes, where headers are.
+            // Half of the changes affect the first 200 bytes, which contain the headers.
             let span = if random.below(2) == 0 { bytes.len().min(200) } else { bytes.len() };
             let at = random.below(span as u64) as usize;
             match random.below(6) {
@@ -60,7 +60,7 @@ pub(crate) fn survives_corruption(valid: &[u8], rounds: u64, read: impl Fn(&[u8]
                 }
             }
         }
-        // Whatever it says, it must say it.
+        // Any result is fine, as long as the reader returns.
         let _ = read(&bytes);
     }
 }

@@ -1,4 +1,4 @@
-//! Writing a file so that it is there completely or not at all.
+//! Atomic file writes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -7,25 +7,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Error, Result};
 
-/// Writes a file through `write`, so that `path` holds the whole new contents or stays as it was.
+/// Writes a file through `write` so that `path` has either the complete new contents or the old ones.
 ///
-/// The bytes go to a temporary file in the same folder, are forced to the disk, and take the place of the old file by
-/// renaming, which the operating system does in one step. A missing folder is created. On any error, a full disk
-/// included, the temporary file is removed. A symbolic link stays one: the file that it names is written. On Unix a file that
-/// is replaced passes its permissions on.
+/// The bytes go to a temporary file in the same folder and are flushed to disk. Then the file is renamed over the old
+/// one, which is atomic. A missing folder is created. On any error, including a full disk, the temporary file is
+/// removed. If `path` is a symbolic link, its target is written. On Unix the new file keeps the permissions of the one
+/// it replaces.
 ///
 /// # Errors
-/// What `write` returns, or an [`Error::Io`] naming `path`, which may also name a device, a pipe or a socket.
+/// The error that `write` returns, or an [`Error::Io`] for `path`, for example if it is a device, a pipe or a socket.
 pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let fail = |e| Error::io("write", path, e);
     let refused = |reason: &str| fail(io::Error::new(io::ErrorKind::InvalidInput, reason));
     let replaced = match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Err(fail(io::Error::from(io::ErrorKind::IsADirectory))),
-        // Renaming would take the place of a device or pipe instead of writing to it.
+        // Renaming would replace the device or pipe instead of writing to it.
         Ok(found) if !found.is_file() => {
             return Err(refused("this is a device, a pipe or a socket, a regular file is needed"));
         }
-        // The system may forbid to follow a link of somebody else's, which must not be followed by hand then.
+        // The system may refuse to follow another user's link, so it must not be followed manually either.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(fail(e)),
         Ok(found) => Some(found.permissions()),
         Err(_) => None,
@@ -36,7 +36,7 @@ pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> Resul
         _ => Path::new("."),
     };
     let Some(name) = target.file_name() else {
-        return Err(refused("this names no file: give a path that ends in a file's name"));
+        return Err(refused("the path has no file name: give a path that ends in a file name"));
     };
     fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
 
@@ -47,7 +47,7 @@ pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> Resul
         temporary_name.push(name);
         temporary_name.push(format!(".{}-{unique}.tmp", std::process::id()));
         let path = folder.join(temporary_name);
-        // A new file, never one that lies there: it could be a link that leads elsewhere.
+        // Create a new file and never open an existing one, which could be a link to elsewhere.
         match new_file(replaced.as_ref()).open(&path) {
             Ok(file) => break (file, Temporary { path, kept: false }),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -69,7 +69,7 @@ pub fn write_atomically(path: &Path, write: impl FnOnce(&mut dyn Write) -> Resul
     Ok(())
 }
 
-/// [`write_atomically`] for contents that are in memory.
+/// [`write_atomically`] for contents in memory.
 ///
 /// # Errors
 /// An [`Error::Io`] naming `path`.
@@ -77,7 +77,7 @@ pub fn write_bytes_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     write_atomically(path, |file| file.write_all(bytes).map_err(|e| Error::io("write", path, e)))
 }
 
-/// How a temporary file is made: what replaces a file is for its owner alone until it has that file's permissions.
+/// Options of the temporary file. A replacement is private to its owner until it gets the old file's permissions.
 fn new_file(replaced: Option<&fs::Permissions>) -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -90,22 +90,22 @@ fn new_file(replaced: Option<&fs::Permissions>) -> OpenOptions {
     options
 }
 
-/// The path behind symbolic links, whether or not a file lies there.
+/// Resolves symbolic links; the target need not exist.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut target = path.to_owned();
-    // As many as Linux follows, and the file behind the last.
+    // Linux follows at most 40 links.
     for _ in 0..=40 {
         match fs::read_link(&target) {
-            // From the link's folder, if it is not a path from the root.
+            // A relative link is relative to the link's folder.
             Ok(named) => target = target.parent().unwrap_or(Path::new("")).join(named),
-            // No link. What else is wrong with it is told when it is written.
+            // Not a link. Any other problem is reported when the file is written.
             Err(_) => return Ok(target),
         }
     }
-    Err(io::Error::other("this is a link in a circle of symbolic links: name a file"))
+    Err(io::Error::other("the symbolic links form a cycle: give the path of a file"))
 }
 
-/// A file that is removed when it goes out of scope, unless it was renamed.
+/// A file that is removed on drop unless it was renamed.
 struct Temporary {
     path: PathBuf,
     kept: bool,
@@ -122,14 +122,14 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.kept {
-            // The error that led here is the one to report; a file that cannot be removed does no harm.
+            // The original error is the one to report; a leftover temporary file does no harm.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Forces the renaming itself to the disk where the system has a way to; elsewhere a crash may bring the old file back,
-/// which is still a whole file.
+/// Flushes the renaming to disk, where the system supports it. Elsewhere, a crash may restore the old file, which is
+/// complete.
 fn sync_folder(folder: &Path) {
     if cfg!(unix) {
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
@@ -192,7 +192,7 @@ mod tests {
         write_bytes_atomically(&link, b"one")?;
         assert_eq!(fs::read(&real)?, b"one");
         assert!(fs::symlink_metadata(&link)?.is_symlink());
-        // A file that is not there yet.
+        // The target does not exist yet.
         fs::remove_file(&real)?;
         write_bytes_atomically(&link, b"two")?;
         assert_eq!(fs::read(&real)?, b"two");
@@ -200,7 +200,7 @@ mod tests {
         let circle = folder.path().join("circle");
         std::os::unix::fs::symlink("circle", &circle)?;
         let message = write_bytes_atomically(&circle, b"x").unwrap_err().to_string();
-        assert!(message.contains("circle of symbolic links"), "{message}");
+        assert!(message.contains("form a cycle"), "{message}");
         Ok(())
     }
 
@@ -218,7 +218,7 @@ mod tests {
             assert_eq!((fs::read(&path)?, mode()?), (b"new".to_vec(), wanted));
             fs::remove_file(&path)?;
         }
-        // A new file has what the process gives its files.
+        // A new file gets the process's default permissions.
         write_bytes_atomically(&path, b"new")?;
         fs::write(folder.path().join("ordinary"), b"")?;
         assert_eq!(mode()?, fs::metadata(folder.path().join("ordinary"))?.permissions().mode() & 0o777);
@@ -236,11 +236,11 @@ mod tests {
         assert!(path.exists());
         assert_eq!(names(folder.path())?, ["socket"]);
         let message = write_bytes_atomically(Path::new(""), b"x").unwrap_err().to_string();
-        assert!(message.contains("this names no file"), "{message}");
+        assert!(message.contains("has no file name"), "{message}");
         Ok(())
     }
 
-    /// `/dev/full` fails every write as a full disk does.
+    /// Every write to `/dev/full` fails as on a full disk.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_full_disk_is_said_clearly() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,10 +1,10 @@
-//! CRC-32C, the checksum of event files and of safetensors files that this library writes.
+//! CRC-32C, the checksum of event files and of the safetensors files written by this library.
 
-/// CRC-32C (Castagnoli), reflected, polynomial 0x1EDC6F41, over bytes that come in pieces.
+/// CRC-32C (Castagnoli), reflected, polynomial 0x1EDC6F41, computed incrementally.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Crc32c(u32);
 
-/// `TABLES[k][b]`: what byte `b` followed by `k` zeros adds. Eight bytes then take eight independent look-ups.
+/// `TABLES[k][b]` is the contribution of byte `b` followed by `k` zeros, so eight bytes take eight independent lookups.
 const TABLES: [[u32; 256]; 8] = {
     let mut tables = [[0u32; 256]; 8];
     let mut index = 0;
@@ -32,12 +32,12 @@ const TABLES: [[u32; 256]; 8] = {
 };
 
 impl Crc32c {
-    /// Of no bytes.
+    /// The state before any bytes.
     pub(super) fn new() -> Crc32c {
         Crc32c(!0)
     }
 
-    /// Takes more bytes in.
+    /// Adds bytes.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         let (blocks, rest) = bytes.as_chunks::<8>();
         for block in blocks {
@@ -50,7 +50,7 @@ impl Crc32c {
         }
     }
 
-    /// The checksum of everything so far.
+    /// The checksum of all bytes so far.
     pub(super) fn finish(self) -> u32 {
         !self.0
     }
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[]), 0);
-        // In pieces of any length.
+        // In pieces of any size.
         let bytes: Vec<u8> = (0..100u8).map(|i| i.wrapping_mul(37)).collect();
         for cut in 0..bytes.len() {
             let mut crc = Crc32c::new();

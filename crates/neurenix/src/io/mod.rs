@@ -1,4 +1,4 @@
-//! Files: read with a distrust of their contents, written so that nothing is ever half there.
+//! File access: readers that do not trust the contents, and atomic writes.
 
 mod atomic;
 mod checksum;

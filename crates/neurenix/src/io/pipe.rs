@@ -1,4 +1,4 @@
-//! Files whose bytes somebody else sends: pipes, terminals, devices.
+//! Files whose bytes come from another process or a device: pipes, terminals, devices.
 
 use std::{
     fs::File,
@@ -6,8 +6,8 @@ use std::{
     path::Path,
 };
 
-/// Opens such a file. On Linux waits for its bytes, and for somebody who sends them, can be ended by
-/// [`phynexus::interrupt`]; elsewhere the system's own waits cannot.
+/// Opens such a file. On Linux, [`phynexus::interrupt`] can end the wait for bytes or for a writer. Other systems
+/// block.
 pub(super) fn open(path: &Path) -> io::Result<impl Read + use<>> {
     #[cfg(target_os = "linux")]
     return Awaited::open(path);
@@ -15,7 +15,7 @@ pub(super) fn open(path: &Path) -> io::Result<impl Read + use<>> {
     return File::open(path);
 }
 
-/// A file that never blocks, and that is asked from time to time.
+/// A non-blocking file that is polled.
 #[cfg(target_os = "linux")]
 struct Awaited(File);
 
@@ -32,13 +32,13 @@ impl Awaited {
 impl Read for Awaited {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        /// How long the system waits before this thread is asked whether to go on.
+        /// How long one poll lasts before the thread checks for an interruption.
         const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
         loop {
             if phynexus::interrupt::requested() {
                 return Err(io::Error::other(phynexus::Error::Interrupted));
             }
-            // A pipe that nobody has opened for writing yet is neither readable nor at its end.
+            // A pipe without a writer so far is neither readable nor at its end.
             match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&PATIENCE)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => continue,
                 Ok(_) => {}

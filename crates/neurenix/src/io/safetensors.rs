@@ -1,10 +1,10 @@
-//! Named arrays in the safetensors format, the one PyTorch and Hugging Face exchange models in.
+//! Named arrays in the safetensors format, in which PyTorch and Hugging Face exchange models.
 //!
-//! A file is the header's length (u64, little endian), a JSON header with each tensor's dtype, shape and byte range,
-//! and the tensors' bytes without gaps. Source: the `safetensors` library's format description.
+//! A file consists of the header length (u64, little-endian), a JSON header with the dtype, shape and byte range of
+//! each tensor, and the tensors' bytes without gaps. Source: the format description of the `safetensors` library.
 //!
-//! Files written here have a checksum among their metadata, which is verified where there is one: other programs ignore
-//! it and write none.
+//! This library writes a checksum into the metadata and verifies it when reading. Other programs ignore it and do not
+//! write one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -17,13 +17,13 @@ use super::{Source, checksum::Crc32c, write_atomically};
 use crate::array::HostArray;
 use crate::error::{Error, Place, Result};
 
-/// What errors call the format.
+/// The format's name in errors.
 pub const FORMAT: &str = "safetensors";
-/// The reference library refuses longer headers too.
+/// The limit of the reference library.
 const LONGEST_HEADER: u64 = 100_000_000;
-/// Bytes between two looks at whether to go on.
+/// The number of bytes between two checks for an interruption.
 const PIECE: usize = 4 << 20;
-/// The name among the metadata of the checksum, which is written as eight hexadecimal digits.
+/// The metadata key of the checksum, which is stored as eight hexadecimal digits.
 const CHECKSUM: &str = "neurenix.crc32c";
 
 /// The contents of a safetensors file.
@@ -31,11 +31,11 @@ const CHECKSUM: &str = "neurenix.crc32c";
 pub struct NamedArrays {
     /// The arrays by name.
     pub arrays: BTreeMap<String, HostArray>,
-    /// Free text about the whole file.
+    /// Free text that describes the whole file.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Writes named arrays, completely or not at all.
+/// Writes named arrays to a file atomically.
 ///
 /// # Errors
 /// If a name is the reserved `__metadata__`, or the file cannot be written.
@@ -44,10 +44,10 @@ pub fn save(path: &Path, contents: &NamedArrays) -> Result<()> {
     write_atomically(path, |file| write_parts(file, path, &header, contents))
 }
 
-/// Writes named arrays to a file that is open, which errors call `name`.
+/// Writes named arrays to an open file. `name` is its name in errors.
 ///
 /// # Errors
-/// As [`save`]; then a part of the contents may have been written.
+/// As [`save`]. Part of the contents may have been written.
 pub fn write(file: &mut dyn Write, name: &Path, contents: &NamedArrays) -> Result<()> {
     write_parts(file, name, &header(name, contents)?, contents)
 }
@@ -68,7 +68,7 @@ fn write_parts(file: &mut dyn Write, path: &Path, header: &[u8], contents: &Name
 /// Reads all arrays of a file.
 ///
 /// # Errors
-/// If the file cannot be read, is truncated or corrupt, or holds a type that tensors do not have.
+/// If the file cannot be read, is truncated or corrupt, or contains an unsupported element type.
 pub fn load(path: &Path) -> Result<NamedArrays> {
     let (contents, left_out) = load_supported(path)?;
     match left_out.into_iter().next() {
@@ -82,7 +82,7 @@ pub fn load(path: &Path) -> Result<NamedArrays> {
     }
 }
 
-/// Reads the arrays whose types tensors have; of the others, gives names and types.
+/// Reads the arrays with supported element types. Also returns the names and types of the others.
 ///
 /// # Errors
 /// If the file cannot be read, is truncated or corrupt.
@@ -90,17 +90,17 @@ pub fn load_supported(path: &Path) -> Result<(NamedArrays, BTreeMap<String, Stri
     read(&mut Source::open(path, FORMAT)?)
 }
 
-/// Wider types first, then by name: every tensor then starts at a multiple of its element's size.
+/// Wider types first, then by name, so that every tensor is aligned to its element size.
 fn in_file_order(arrays: &BTreeMap<String, HostArray>) -> Vec<(&String, &HostArray)> {
     let mut arrays: Vec<_> = arrays.iter().collect();
     arrays.sort_by_key(|(_, array)| std::cmp::Reverse(array.dtype().size()));
     arrays
 }
 
-/// The checksum of everything a file says: metadata, and of each array its name, dtype, shape and bytes.
+/// The checksum of the metadata and of each array's name, dtype, shape and bytes.
 fn checksum(metadata: &BTreeMap<String, String>, arrays: &BTreeMap<String, HostArray>) -> Result<String> {
     let mut crc = Crc32c::new();
-    // Each part begins with its length, so that no two contents are the same sequence of bytes.
+    // The length prefix makes the sequence of bytes unambiguous.
     let mut part = |bytes: &[u8]| -> Result<()> {
         crc.update(&(bytes.len() as u64).to_le_bytes());
         for piece in bytes.chunks(PIECE) {
@@ -133,7 +133,7 @@ fn header(path: &Path, contents: &NamedArrays) -> Result<Vec<u8>> {
         if name == "__metadata__" {
             return Err(Error::data(
                 path.display().to_string(),
-                "no array may be called __metadata__: rename it",
+                "the array name __metadata__ is reserved: rename the array",
             ));
         }
         let end = offset + array.bytes().len();
@@ -148,10 +148,10 @@ fn header(path: &Path, contents: &NamedArrays) -> Result<Vec<u8>> {
     let metadata: HashMap<String, String> = metadata.into_iter().collect();
     let wrong = |message: String| Error::format(path, FORMAT, Place::Whole, message);
     let header = Metadata::new(Some(metadata), tensors)
-        .map_err(|e| wrong(format!("the header cannot be made: {e}")))?;
+        .map_err(|e| wrong(format!("the header cannot be encoded: {e}")))?;
     let mut header =
-        serde_json::to_vec(&header).map_err(|e| wrong(format!("the header cannot be made: {e}")))?;
-    // The data start at a multiple of 8 bytes, as the format recommends for memory mapping.
+        serde_json::to_vec(&header).map_err(|e| wrong(format!("the header cannot be encoded: {e}")))?;
+    // The data starts at a multiple of 8 bytes, as the format recommends for memory mapping.
     header.resize(header.len().next_multiple_of(8), b' ');
     if header.len() as u64 > LONGEST_HEADER {
         return Err(wrong(format!("names and metadata take more than {LONGEST_HEADER} bytes: shorten them")));
@@ -159,12 +159,13 @@ fn header(path: &Path, contents: &NamedArrays) -> Result<Vec<u8>> {
     Ok(header)
 }
 
-/// Whether a file begins as those of `torch.save` do: a zip archive, or by itself a pickle, which older versions wrote.
+/// Whether a file starts like one of `torch.save`: a zip archive, or a bare pickle in older versions.
 fn is_pickle(start: [u8; 8]) -> bool {
     start.starts_with(b"PK\x03\x04") || matches!(start, [0x80, 2..=5, ..])
 }
 
-/// Reads a file that is open, to its end: the arrays whose types tensors have, and names and types of the others.
+/// Reads an open file to its end. Returns the arrays with supported element types, and the names and types of the
+/// others.
 ///
 /// # Errors
 /// As [`load_supported`].
@@ -190,7 +191,7 @@ pub fn read(source: &mut Source<'_>) -> Result<(NamedArrays, BTreeMap<String, St
     let mut contents = NamedArrays::default();
     for name in header.offset_keys() {
         let Some(info) = header.info(&name) else { continue };
-        // The header was checked when it was parsed: ranges follow each other and have the size of their tensor.
+        // The header was validated when parsed: ranges are consecutive and match the tensors' sizes.
         let bytes = source.take(info.data_offsets.1 - info.data_offsets.0, &format!("tensor {name:?}"))?;
         match from_file(info.dtype) {
             Some(dtype) => {
@@ -207,7 +208,7 @@ pub fn read(source: &mut Source<'_>) -> Result<(NamedArrays, BTreeMap<String, St
         && written != checksum(&contents.metadata, &contents.arrays)?
     {
         return Err(source.error(
-            "its checksum is wrong, so its contents have changed since they were written: use another copy",
+            "the checksum does not match: the contents changed after they were written: use another copy",
         ));
     }
     Ok((contents, left_out))
@@ -283,7 +284,7 @@ mod tests {
                 let mut bytes = good.clone();
                 bytes[place] ^= 1 << bit;
                 let result = read(&mut Source::new(&bytes[..], &path, FORMAT, Some(bytes.len() as u64)));
-                // A checksum by another name is none: nothing else is changed then.
+                // Renaming the checksum's key removes the checksum and changes nothing else.
                 let renamed = (name..name + CHECKSUM.len()).contains(&place);
                 assert!(
                     result.is_err()
@@ -316,7 +317,7 @@ mod tests {
         save(&path, &contents)?;
         {
             let _watch = phynexus::interrupt::watch(|| true);
-            // It is asked some milliseconds later for the first time.
+            // The interruption is only visible after some milliseconds.
             while !phynexus::interrupt::requested() {}
             for ended in [save(&path, &contents), load(&path).map(drop)] {
                 assert!(matches!(ended, Err(Error::Engine(phynexus::Error::Interrupted))));

@@ -1,4 +1,4 @@
-//! A file being read, with its position: every reader of a format takes its bytes from here.
+//! A byte source with a position, used by all file format readers.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -9,35 +9,35 @@ use phynexus::interrupt;
 use super::pipe;
 use crate::error::{Error, Place, Result};
 
-/// How much memory is reserved on the word of a header alone; beyond it and the length of the file itself, memory grows
-/// with the bytes that arrive.
+/// How much memory a header's claim alone can reserve. Beyond that and the file's length, memory grows with the bytes
+/// that arrive.
 const TRUSTED_BYTES: u64 = 1 << 20;
-/// Requests for more memory than this are compared with what is free first: a system that promises more than it has ends
-/// the process when the memory is used.
+/// Larger allocations are first compared with the free memory, because a system that overcommits would kill the process
+/// when it uses the memory.
 const CHECKED_BYTES: u64 = 64 << 20;
-/// Bytes that are read between two looks at whether to go on.
+/// The number of bytes read between two checks for an interruption.
 const PIECE: usize = 4 << 20;
 
-/// The most bytes that `compressed` bytes of deflate can expand to: its best code turns 2 bits into 258 bytes.
+/// The maximum size of `compressed` bytes of deflate after decompression: its best code turns 2 bits into 258 bytes.
 pub fn deflate_bound(compressed: u64) -> u64 {
     compressed.saturating_mul(1032)
 }
 
-/// Bytes of a named file with the position reached, for errors that say where.
+/// Reads the bytes of a named file and tracks the position for error messages.
 ///
-/// It allocates no more than the bytes that really arrive, whatever length a header claims.
+/// It allocates memory only for bytes that arrive, whatever length a header claims.
 pub struct Source<'a> {
     reader: Box<dyn Read + 'a>,
     path: PathBuf,
     format: &'static str,
     position: u64,
     limit: Option<u64>,
-    /// The most that is reserved at once.
+    /// The most memory to reserve at once.
     trusted: u64,
 }
 
 impl<'a> Source<'a> {
-    /// From any reader. `limit`: the most bytes it can hold, where that is known; it may be far from the truth.
+    /// Wraps a reader. `limit` is an upper bound on its size, if known; it may be far too large.
     pub fn new(reader: impl Read + 'a, path: &Path, format: &'static str, limit: Option<u64>) -> Source<'a> {
         Source {
             reader: Box::new(reader),
@@ -49,7 +49,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Lets as much memory be reserved at once as the file is long.
+    /// Allows reserving as much memory at once as the file is long.
     #[must_use]
     pub fn with_file_length(mut self, length: Option<u64>) -> Source<'a> {
         self.trusted = self.trusted.max(length.unwrap_or(0));
@@ -65,7 +65,7 @@ impl<'a> Source<'a> {
         Ok(Source::new(BufReader::new(file), path, format, length).with_file_length(length))
     }
 
-    /// Opens a file, and decompresses it where it starts as gzip does.
+    /// Opens a file. If it starts with a gzip header, it is decompressed.
     ///
     /// # Errors
     /// If it cannot be opened or its first bytes cannot be read.
@@ -86,25 +86,25 @@ impl<'a> Source<'a> {
         &self.path
     }
 
-    /// An error at the position reached.
+    /// Creates an error at the current position.
     pub fn error(&self, message: impl Into<String>) -> Error {
         self.error_at(self.position, message)
     }
 
-    /// An error at a position.
+    /// Creates an error at a position.
     pub fn error_at(&self, position: u64, message: impl Into<String>) -> Error {
         Error::format(&self.path, self.format, Place::Byte(position), message)
     }
 
-    /// The next `count` bytes. `what` names them in an error.
+    /// Reads the next `count` bytes. `what` describes them in error messages.
     ///
     /// # Errors
-    /// If the file ends before, or the system fails to read.
+    /// If the file ends first, or reading fails.
     pub fn take(&mut self, count: usize, what: &str) -> Result<Vec<u8>> {
         let left = self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.position));
         if count as u64 > left {
             return Err(self.error(format!(
-                "{what} should take {count} bytes here, but at most {left} can follow: the file is truncated or its \
+                "{what} should have {count} bytes here, but at most {left} remain: the file is truncated or its \
                  header is corrupt; fetch or write it again"
             )));
         }
@@ -123,7 +123,7 @@ impl<'a> Source<'a> {
         )))
     }
 
-    /// The next bytes, as many as there are up to `count`.
+    /// Reads up to `count` bytes; fewer at the end of the file.
     fn read_up_to(&mut self, count: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let result = self.read_into(&mut bytes, count);
@@ -135,7 +135,7 @@ impl<'a> Source<'a> {
         while bytes.len() < count {
             interrupt::check()?;
             if bytes.len() == bytes.capacity() {
-                // Memory is taken for bytes that are there.
+                // Allocate only once a byte arrived.
                 let mut first = Vec::with_capacity(1);
                 let found = (&mut self.reader).take(1).read_to_end(&mut first);
                 if found.map_err(|e| self.read_error(e))? == 0 {
@@ -153,10 +153,10 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    /// An empty vector with room for so many bytes.
+    /// Returns an empty vector with capacity for `bytes` bytes.
     ///
     /// # Errors
-    /// If memory does not suffice.
+    /// If there is not enough memory.
     pub fn room_for(&self, bytes: usize) -> Result<Vec<u8>> {
         let mut room = Vec::new();
         self.must_fit(bytes as u64)?;
@@ -164,7 +164,7 @@ impl<'a> Source<'a> {
         Ok(room)
     }
 
-    /// Takes memory for more bytes, up to `count` altogether.
+    /// Reserves memory for more bytes, up to `count` in all.
     fn make_room(&self, bytes: &mut Vec<u8>, count: usize) -> Result<()> {
         let trusted = usize::try_from(self.trusted).unwrap_or(usize::MAX);
         let more = bytes.capacity().saturating_mul(2).max(trusted).min(count) - bytes.len();
@@ -172,7 +172,7 @@ impl<'a> Source<'a> {
         bytes.try_reserve_exact(more).map_err(|_| self.too_large(more as u64, None))
     }
 
-    /// An error if so many bytes are more than the memory that is free.
+    /// Returns an error if `bytes` exceeds the free memory.
     fn must_fit(&self, bytes: u64) -> Result<()> {
         if bytes <= CHECKED_BYTES {
             return Ok(());
@@ -187,44 +187,44 @@ impl<'a> Source<'a> {
         Error::Memory { path: self.path.clone(), needed, available }
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     ///
     /// # Errors
     /// As [`Source::take`].
     pub fn take_array<const N: usize>(&mut self, what: &str) -> Result<[u8; N]> {
         let bytes = self.take(N, what)?;
         <[u8; N]>::try_from(bytes.as_slice())
-            .map_err(|_| phynexus::Error::internal("Source::take_array", "a length that differs").into())
+            .map_err(|_| phynexus::Error::internal("Source::take_array", "unexpected length").into())
     }
 
-    /// All bytes to the end, up to `most`.
+    /// Reads all remaining bytes, at most `most`.
     ///
     /// # Errors
-    /// If there are more, or the system fails to read.
+    /// If there are more, or reading fails.
     pub fn take_rest(&mut self, most: usize, what: &str) -> Result<Vec<u8>> {
         let bytes = self.read_up_to(most.saturating_add(1))?;
         if bytes.len() > most {
-            return Err(self.error(format!("{what} is longer than {most} bytes, the most that is read")));
+            return Err(self.error(format!("{what} is longer than the limit of {most} bytes")));
         }
         Ok(bytes)
     }
 
-    /// Checks that nothing follows.
+    /// Checks that the source is at its end.
     ///
     /// # Errors
-    /// If a byte follows, or the system fails to read.
+    /// If a byte follows, or reading fails.
     pub fn expect_end(&mut self) -> Result<()> {
         let mut byte = Vec::with_capacity(1);
         match (&mut self.reader).take(1).read_to_end(&mut byte) {
             Ok(0) => Ok(()),
             Ok(_) => Err(self.error(
-                "the contents should end here but more bytes follow: the header does not belong to these contents",
+                "the contents should end here, but more bytes follow: the header does not match the contents",
             )),
             Err(e) => Err(self.read_error(e)),
         }
     }
 
-    /// A failed read: of the format if the decompressor complains, of the system otherwise.
+    /// Converts a read error: decompression errors become format errors, others I/O errors.
     fn read_error(&self, source: io::Error) -> Error {
         match source.kind() {
             io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::UnexpectedEof => self
@@ -236,7 +236,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Opens a regular file (or a pipe, whose length is unknown), never a folder.
+/// Opens a regular file or a pipe (whose length is unknown), but not a folder.
 fn open(path: &Path) -> Result<(Box<dyn Read>, Option<u64>)> {
     let fail = |e| Error::io("read", path, e);
     let found = fs::metadata(path).map_err(fail)?;

@@ -1,7 +1,7 @@
-//! TensorBoard event files: scalars that `tensorboard --logdir` draws.
+//! TensorBoard event files with scalars, for `tensorboard --logdir`.
 //!
-//! An event file is a sequence of records: length (u64), masked CRC-32C of the length, payload, masked CRC-32C of the
-//! payload, all little endian. A payload is an `Event` message of tensorflow/core/util/event.proto in protocol buffers.
+//! An event file is a sequence of little-endian records: length (u64), masked CRC-32C of the length, payload, masked
+//! CRC-32C of the payload. A payload is an `Event` message of tensorflow/core/util/event.proto in protocol buffers.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::checksum::crc32c;
 use crate::{Error, Result};
 
-/// Writes scalars to an event file of its own in a log folder.
+/// Writes scalars to a new event file in a log folder.
 #[derive(Debug)]
 pub struct EventWriter {
     file: BufWriter<File>,
@@ -19,14 +19,14 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Creates the folder if need be, and a new event file in it.
+    /// Creates the folder if it does not exist, and a new event file in it.
     ///
     /// # Errors
     /// If either cannot be created.
     pub fn create(folder: &Path) -> Result<EventWriter> {
         fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
         let now = seconds_since_1970();
-        // TensorBoard recognises an event file by "tfevents" in its name and reads several in the order of their names.
+        // TensorBoard identifies event files by "tfevents" in the name and reads several in order of their names.
         let mut attempt = 0;
         let (file, path) = loop {
             let name =
@@ -49,7 +49,7 @@ impl EventWriter {
         &self.path
     }
 
-    /// Adds a point: the value of `tag` (for example "loss/train") at a step.
+    /// Appends a point: the value of `tag` (for example "loss/train") at a step.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -57,7 +57,7 @@ impl EventWriter {
         self.write_record(&scalar_event(seconds_since_1970(), tag, step, value))
     }
 
-    /// Hands everything to the operating system, so that a running TensorBoard sees it.
+    /// Flushes all points to the operating system, so that a running TensorBoard sees them.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -71,11 +71,11 @@ impl EventWriter {
 }
 
 fn seconds_since_1970() -> f64 {
-    // A clock set before 1970 gives 0: TensorBoard then draws by step.
+    // If the clock is before 1970, use 0; TensorBoard can plot by step.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
 
-/// `Event { wall_time = 1, file_version = 3 }`, the first of a file.
+/// The first event of a file: `Event { wall_time = 1, file_version = 3 }`.
 fn version_event(wall_time: f64) -> Vec<u8> {
     let mut event = Vec::new();
     put_double(&mut event, 1, wall_time);
@@ -107,7 +107,7 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// A field's number and wire type: 0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes.
+/// Writes a field key: the field number and the wire type (0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes).
 fn put_key(out: &mut Vec<u8>, field: u64, wire_type: u64) {
     put_varint(out, field << 3 | wire_type);
 }
@@ -133,7 +133,7 @@ fn record(payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The format stores checksums rotated and offset, so that a checksum of bytes that hold checksums stays meaningful.
+/// The format rotates and offsets checksums, because the CRC of data that contains its own CRC is not meaningful.
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -170,7 +170,7 @@ mod tests {
         let before = fs::metadata(first.path())?.len();
         first.scalar("loss", 1, 2.0)?;
         first.flush()?;
-        // The length (8), two checksums (4 each), and an event of 24 bytes.
+        // Length (8), two checksums (4 each), and an event of 24 bytes.
         assert_eq!(fs::metadata(first.path())?.len(), before + 16 + 9 + 2 + 2 + 2 + 11);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Activations as modules.
+//! Activation functions as modules.
 
 use phynexus::{DType, Device, Tensor, tensor::GeluApproximation};
 
@@ -19,9 +19,9 @@ activations! {
     relu = "ReLU()", Tensor::relu;
     /// `min(max(x, 0), 6)`.
     relu6 = "ReLU6()", Tensor::relu6;
-    /// `x * P(X <= x)` for a standard normal X.
+    /// `x * P(X <= x)` for a standard normal variable X.
     gelu = "GELU()", |x: &Tensor| x.gelu(GeluApproximation::None);
-    /// GELU by its tanh approximation.
+    /// The tanh approximation of GELU.
     gelu_tanh = "GELU(approximate='tanh')", |x: &Tensor| x.gelu(GeluApproximation::Tanh);
     /// `x * sigmoid(x)`.
     silu = "SiLU()", Tensor::silu;
@@ -47,12 +47,12 @@ activations! {
     tanhshrink = "Tanhshrink()", Tensor::tanhshrink;
 }
 
-/// `x` above 0 and `negative_slope * x` below.
+/// `x` if positive, else `negative_slope * x`.
 pub fn leaky_relu(negative_slope: f64) -> Function {
     Function::new(format!("LeakyReLU({negative_slope})"), move |x| x.leaky_relu(negative_slope))
 }
 
-/// `x` above 0 and `alpha * (exp(x) - 1)` below.
+/// `x` if positive, else `alpha * (exp(x) - 1)`.
 pub fn elu(alpha: f64) -> Function {
     Function::new(format!("ELU({alpha})"), move |x| x.elu(alpha))
 }
@@ -62,17 +62,17 @@ pub fn celu(alpha: f64) -> Function {
     Function::new(format!("CELU({alpha})"), move |x| x.celu(alpha))
 }
 
-/// `x` between `min` and `max`, these outside.
+/// Clamps `x` to `min..=max`.
 pub fn hardtanh(min: f64, max: f64) -> Function {
     Function::new(format!("Hardtanh(min_val={min}, max_val={max})"), move |x| x.hardtanh(min, max))
 }
 
-/// `x` where it is more than `lambda` away from 0, else 0.
+/// `x` where `|x| > lambda`, else 0.
 pub fn hardshrink(lambda: f64) -> Function {
     Function::new(format!("Hardshrink({lambda})"), move |x| x.hardshrink(lambda))
 }
 
-/// `x` moved towards 0 by `lambda`, 0 where it is nearer than that.
+/// Shrinks `x` towards 0 by `lambda`; 0 where `|x| <= lambda`.
 pub fn softshrink(lambda: f64) -> Function {
     Function::new(format!("Softshrink({lambda})"), move |x| x.softshrink(lambda))
 }
@@ -82,18 +82,18 @@ pub fn threshold(threshold: f64, value: f64) -> Function {
     Function::new(format!("Threshold({threshold}, {value})"), move |x| x.threshold(threshold, value))
 }
 
-/// `x` above 0 and `weight * x` below, with a learnt weight: one for all, or one for each channel (the second
-/// dimension).
+/// `x` if positive, else `weight * x`, with a trained weight: one in all, or one per channel (the second dimension).
 #[derive(Debug)]
 pub struct PReLU {
     weight: Parameter,
 }
 
 impl PReLU {
-    /// With `count` weights (1, or the number of channels) that begin at `initial`; PyTorch's defaults are 1 and 0.25.
+    /// Creates `count` weights (1 or the number of channels) with the value `initial`. PyTorch's defaults are 1 and
+    /// 0.25.
     pub fn new(count: usize, initial: f64, device: Device) -> Result<PReLU> {
         if count == 0 {
-            return Err(Error::data("PReLU", "there must be at least 1 weight"));
+            return Err(Error::data("PReLU", "the number of weights must be at least 1"));
         }
         Ok(PReLU { weight: Parameter::new(&Tensor::full(&[count], initial, DType::F32, device)?)? })
     }
@@ -116,12 +116,12 @@ pub fn softmax(dim: i64) -> Function {
     Function::new(format!("Softmax(dim={dim})"), move |x| x.softmax(dim))
 }
 
-/// The logarithm of the softmax along a dimension.
+/// The logarithm of softmax along a dimension.
 pub fn log_softmax(dim: i64) -> Function {
     Function::new(format!("LogSoftmax(dim={dim})"), move |x| x.log_softmax(dim))
 }
 
-/// All dimensions from the second on as one.
+/// Flattens all dimensions but the first.
 pub fn flatten() -> Function {
     Function::new("Flatten()", |x| x.flatten(1, -1))
 }

@@ -1,42 +1,42 @@
-//! Modules made of modules, and modules that are only a function.
+//! Containers of modules, and functions as modules.
 
 use phynexus::Tensor;
 
 use super::{Module, Visitor};
 use crate::{Error, Result};
 
-/// Modules one after another. Parts are named by position, or by the name given.
+/// Modules applied one after another. Each is named by its position or by a given name.
 #[derive(Default)]
 pub struct Sequential {
     parts: Vec<(String, Box<dyn Module>)>,
-    /// The first name that cannot be used, and why: said by [`Module::forward`].
+    /// The first invalid name and the reason; [`Module::forward`] reports it.
     misnamed: Option<String>,
 }
 
 impl Sequential {
-    /// An empty sequence: the identity.
+    /// Creates an empty sequence, which is the identity.
     pub fn new() -> Sequential {
         Sequential::default()
     }
 
-    /// The sequence with one more module at the end, named by its position.
+    /// Appends a module, named by its position.
     #[must_use]
     pub fn with(self, module: impl Module + 'static) -> Sequential {
         let name = self.parts.len().to_string();
         self.with_named(name, module)
     }
 
-    /// The sequence with one more module at the end.
+    /// Appends a module with a name.
     ///
-    /// Names must differ, or a state would hold one part for both, and have neither dots nor nothing in them. A sequence
-    /// where that is not so answers [`Module::forward`] with an error that says which name it is.
+    /// Names must be unique, not empty and without dots, because they key the state dictionary. After an invalid name,
+    /// [`Module::forward`] returns an error that names it.
     #[must_use]
     pub fn with_named(mut self, name: impl Into<String>, module: impl Module + 'static) -> Sequential {
         let name = name.into();
         let wrong = if self.parts.iter().any(|(known, _)| *known == name) {
-            Some("is the name of two parts")
+            Some("is used as the name of two modules")
         } else if name.is_empty() || name.contains('.') {
-            Some("cannot name a part: a name has no dot and is not empty")
+            Some("is not a valid module name: a name must not be empty or contain a dot")
         } else {
             None
         };
@@ -47,7 +47,7 @@ impl Sequential {
         self
     }
 
-    /// The modules with their names.
+    /// The modules and their names.
     pub fn parts(&self) -> impl Iterator<Item = (&str, &dyn Module)> {
         self.parts.iter().map(|(name, module)| (name.as_str(), module.as_ref()))
     }
@@ -80,14 +80,14 @@ impl Module for Sequential {
 
 type TensorFunction = dyn Fn(&Tensor) -> phynexus::Result<Tensor> + Send + Sync;
 
-/// A function without parameters as a module: activations, flattening.
+/// A function without parameters as a module, such as an activation.
 pub struct Function {
     name: String,
     function: Box<TensorFunction>,
 }
 
 impl Function {
-    /// A module that applies `function`; `name` is how it describes itself.
+    /// Creates a module that applies `function`; [`Module::describe`] returns `name`.
     pub fn new(
         name: impl Into<String>,
         function: impl Fn(&Tensor) -> phynexus::Result<Tensor> + Send + Sync + 'static,

@@ -1,24 +1,24 @@
-//! Convolutions and their transposes.
+//! Convolutions and transposed convolutions.
 
 use phynexus::{DType, Device, Tensor, tensor::Generator};
 
 use super::{Module, Parameter, Visitor, init};
 use crate::{Error, Result};
 
-/// How a convolution moves: the arguments that PyTorch's layers take after the kernel size.
+/// Options of a convolution: the arguments of PyTorch's layers after the kernel size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvOptions<const D: usize> {
-    /// Steps between windows.
+    /// The stride.
     pub stride: [usize; D],
-    /// Zeros added on both sides.
+    /// Zero padding on both sides.
     pub padding: [usize; D],
-    /// Steps between a window's elements.
+    /// The spacing between kernel elements.
     pub dilation: [usize; D],
-    /// Elements added at the end of a transposed convolution's result.
+    /// The size added at one end of a transposed convolution's output.
     pub output_padding: [usize; D],
-    /// Channel groups.
+    /// The number of channel groups.
     pub groups: usize,
-    /// With a bias.
+    /// Whether there is a bias.
     pub bias: bool,
 }
 
@@ -47,7 +47,7 @@ fn check(name: &str, inputs: usize, outputs: usize, groups: usize, kernel: &[usi
     Ok(())
 }
 
-/// Weight and bias, uniform within ±1/√fan_in as PyTorch draws them.
+/// Weight and bias, uniform within ±1/√fan_in as in PyTorch.
 fn draw(
     shape: &[usize],
     biases: Option<usize>,
@@ -62,7 +62,7 @@ fn draw(
     Ok((weight, biases.map(|n| uniform(&[n])).transpose()?))
 }
 
-/// What a layer says of itself.
+/// The text of [`Module::describe`].
 fn describe<const D: usize>(
     name: &str,
     transposed: bool,
@@ -94,11 +94,10 @@ macro_rules! convolution {
 
         impl $layer {
             #[doc = concat!(
-                "A layer from `[N, in_channels, ..]` to `[N, out_channels, ..]`; the weight is `", $weight, "`."
+                "Creates a layer from `[N, in_channels, ..]` to `[N, out_channels, ..]`. The weight has shape `", $weight, "`."
             )]
-            ///
             /// # Errors
-            /// For channels that the groups do not divide, and sizes of 0.
+            /// If the groups do not divide the channels, or a size is 0.
             pub fn new(
                 in_channels: usize,
                 out_channels: usize,
@@ -134,7 +133,7 @@ macro_rules! convolution {
     )+ };
 }
 
-/// The layers of both kinds for a number of dimensions.
+/// Both kinds of layers for one number of dimensions.
 macro_rules! convolutions {
     ($($dims:literal $layer:ident $function:ident $transposed_layer:ident $transposed:ident)+) => {
         convolution! { $(

@@ -1,10 +1,11 @@
-//! How parameters begin. The rules are those of `torch.nn.init`; the numbers are ours and the same on every device.
+//! Parameter initialization. The rules are those of `torch.nn.init`. The numbers differ from PyTorch's but are the same
+//! on every device.
 
 use phynexus::{DType, Device, Tensor, tensor::Generator};
 
 use crate::{Error, Result};
 
-/// Uniform between `low` and `high`.
+/// Uniform distribution between `low` and `high`.
 pub fn uniform(
     shape: &[usize],
     low: f64,
@@ -17,7 +18,7 @@ pub fn uniform(
     Ok(unit.mul_scalar(high - low)?.add_scalar(low)?)
 }
 
-/// Normal with this mean and standard deviation.
+/// Normal distribution with this mean and standard deviation.
 pub fn normal(
     shape: &[usize],
     mean: f64,
@@ -29,20 +30,20 @@ pub fn normal(
     Ok(generator.randn(shape, dtype, device)?.mul_scalar(std)?.add_scalar(mean)?)
 }
 
-/// Inputs and outputs of one unit of a weight `(out, in, kernel..)`; `usize::MAX` where they are more than that.
+/// Fan-in and fan-out of a weight of shape `(out, in, kernel..)`, saturating at `usize::MAX`.
 pub fn fans(shape: &[usize]) -> (usize, usize) {
     let field = shape.iter().skip(2).fold(1, |product: usize, &d| product.saturating_mul(d));
     let at = |i: usize| shape.get(i).map_or(field, |d| d.saturating_mul(field));
     (at(1), at(0))
 }
 
-/// Which of a unit's connections keep their variance: those it reads (forwards) or those it feeds (backwards).
+/// Whether initialization preserves the variance of activations or of gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fan {
-    /// Inputs: activations keep their variance.
+    /// Fan-in: preserves the variance of activations.
     #[default]
     In,
-    /// Outputs: gradients keep theirs.
+    /// Fan-out: preserves the variance of gradients.
     Out,
 }
 
@@ -53,13 +54,13 @@ impl Fan {
     }
 }
 
-/// The standard deviation that Glorot and Bengio (2010) choose: √(2 / (inputs + outputs)).
+/// The standard deviation of Glorot and Bengio (2010): √(2 / (fan_in + fan_out)).
 fn xavier_deviation(shape: &[usize]) -> f64 {
     let (inputs, outputs) = fans(shape);
     (2.0 / (inputs as f64 + outputs as f64).max(1.0)).sqrt()
 }
 
-/// Glorot and Bengio (2010): uniform with variance 2 / (inputs + outputs), times `gain`.
+/// Glorot and Bengio (2010): uniform with variance `gain² * 2 / (fan_in + fan_out)`.
 pub fn xavier_uniform(
     shape: &[usize],
     gain: f64,
@@ -71,7 +72,7 @@ pub fn xavier_uniform(
     uniform(shape, -bound, bound, dtype, device, generator)
 }
 
-/// Glorot and Bengio (2010): normal with variance 2 / (inputs + outputs), times `gain`.
+/// Glorot and Bengio (2010): normal with variance `gain² * 2 / (fan_in + fan_out)`.
 pub fn xavier_normal(
     shape: &[usize],
     gain: f64,
@@ -105,12 +106,11 @@ pub fn kaiming_uniform(
     uniform(shape, -bound, bound, dtype, device, generator)
 }
 
-/// Normal with this mean and standard deviation, but only the part between `low` and `high`: other numbers are drawn
-/// again.
+/// Normal distribution truncated to `low..high` by rejection sampling.
 ///
 /// # Errors
-/// Unless the mean lies between the bounds, they are at least a tenth of a standard deviation apart, and all numbers
-/// are finite: so that few numbers are drawn in vain.
+/// If the mean is outside the bounds, the bounds are less than a tenth of a standard deviation apart, or an argument is
+/// not finite. The conditions bound the number of rejected samples.
 pub fn trunc_normal(
     shape: &[usize],
     (mean, std): (f64, f64),
@@ -122,7 +122,7 @@ pub fn trunc_normal(
     let finite = [mean, std, low, high].iter().all(|x| x.is_finite());
     if !finite || std <= 0.0 || !(low..=high).contains(&mean) || high - low < 0.1 * std {
         let message = format!(
-            "bounds {low} and {high} must have the mean {mean} between them and be at least a tenth of the standard deviation {std} apart"
+            "bounds {low} and {high} must enclose the mean {mean} and be at least a tenth of the standard deviation {std} apart"
         );
         return Err(Error::data("trunc_normal", message));
     }
@@ -135,8 +135,8 @@ pub fn trunc_normal(
     Ok(Tensor::from_slice(&values, shape, device)?.to_dtype(dtype)?)
 }
 
-/// Saxe et al. (2014): a random matrix with orthonormal rows, or columns where there are fewer of those, times `gain`.
-/// Dimensions after the first are taken as one.
+/// Saxe et al. (2014): a random matrix with orthonormal rows (or columns, if there are fewer columns), times `gain`.
+/// Dimensions after the first are flattened.
 ///
 /// # Errors
 /// If the shape has fewer than two dimensions.
@@ -148,7 +148,7 @@ pub fn orthogonal(
     generator: &Generator,
 ) -> Result<Tensor> {
     let &[rows, _, ..] = shape else {
-        let hint = "an orthogonal matrix has at least two dimensions";
+        let hint = "an orthogonal matrix needs at least two dimensions";
         return Err(phynexus::Error::shape("orthogonal", &[shape], hint).into());
     };
     let count = element_count(shape)?;
@@ -156,7 +156,7 @@ pub fn orthogonal(
     let (vectors, length) = (rows.min(columns), rows.max(columns));
     let drawn = generator.randn(&[vectors, length], DType::F64, device)?;
     let mut values = drawn.to_vec::<f64>()?;
-    // Gram and Schmidt, each vector twice: what the first pass leaves is rounding, which the second removes.
+    // Gram-Schmidt, twice per vector: the second pass removes the rounding errors of the first.
     for current in 0..vectors {
         let (before, rest) = values.split_at_mut(current * length);
         let vector = &mut rest[..length];
@@ -174,8 +174,8 @@ pub fn orthogonal(
     Ok(matrix.mul_scalar(gain)?.reshape(shape)?.to_dtype(dtype)?)
 }
 
-/// How many elements a shape has.
+/// The number of elements of a shape.
 fn element_count(shape: &[usize]) -> Result<usize> {
     let count = shape.iter().try_fold(1usize, |count, &d| count.checked_mul(d));
-    count.ok_or_else(|| phynexus::Error::shape("init", &[shape], "there are too many elements").into())
+    count.ok_or_else(|| phynexus::Error::shape("init", &[shape], "the shape has too many elements").into())
 }

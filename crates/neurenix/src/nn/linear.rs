@@ -17,8 +17,8 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A layer from `in_features` to `out_features`; `weight` is `(out_features, in_features)`. Both are drawn
-    /// uniformly from ±1/√in_features, as PyTorch does.
+    /// Creates a layer from `in_features` to `out_features`. Weight and bias are drawn uniformly from ±1/√in_features,
+    /// as in PyTorch.
     pub fn new(
         in_features: usize,
         out_features: usize,
@@ -38,18 +38,18 @@ impl Linear {
         Ok(Linear { weight, bias, in_features, out_features })
     }
 
-    /// The weight, `(out_features, in_features)`.
+    /// The weight, of shape `(out_features, in_features)`.
     pub fn weight(&self) -> &Parameter {
         &self.weight
     }
-    /// The bias, `(out_features)`.
+    /// The bias, of shape `(out_features)`.
     pub fn bias(&self) -> Option<&Parameter> {
         self.bias.as_ref()
     }
 }
 
 impl Linear {
-    /// How many leading dimensions an input has; the others are its features.
+    /// The number of leading dimensions of an input; the remaining dimensions are its features.
     fn leading(&self, shape: &[usize]) -> Option<usize> {
         if shape.last() == Some(&self.in_features) {
             return Some(shape.len() - 1);
@@ -59,7 +59,7 @@ impl Linear {
         for start in (1..shape.len()).rev() {
             features = features.saturating_mul(shape[start]);
             match features.cmp(&self.in_features) {
-                // A single feature is a last dimension of 1, not the absence of one.
+                // If `in_features` is 1, the last dimension must be 1.
                 Ordering::Equal if self.in_features > 1 => return Some(start),
                 Ordering::Greater => return None,
                 _ => {}
@@ -70,17 +70,17 @@ impl Linear {
 }
 
 impl Module for Linear {
-    /// `[.., in_features]` to `[.., out_features]`.
+    /// Maps `[.., in_features]` to `[.., out_features]`.
     ///
-    /// Where the last dimension is not `in_features`, trailing dimensions (without the first one, the batch) whose sizes
-    /// multiply to `in_features` are taken as one, so that a convolution's output `[N, C, H, W]` needs no flattening.
-    /// PyTorch refuses such an input.
+    /// If the last dimension is not `in_features`, trailing dimensions whose sizes multiply to `in_features` are
+    /// flattened first, but never the first dimension (the batch). So a convolution's output `[N, C, H, W]` needs no
+    /// flattening. PyTorch rejects such an input.
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let shape = input.shape();
         let Some(leading) = self.leading(shape) else {
             let weight = [self.out_features, self.in_features];
             let hint = format!(
-                "the input's last dimension (or last dimensions together, after the batch) must be {}",
+                "the last dimension (or the product of trailing dimensions after the batch) must be {}",
                 self.in_features
             );
             return Err(phynexus::Error::shape("Linear", &[shape, &weight], hint).into());

@@ -1,4 +1,4 @@
-//! Layers and networks, with PyTorch's names, defaults, parameter names and order of gates.
+//! Layers and networks. Names, defaults, parameter names and gate order are PyTorch's.
 
 pub mod activation;
 mod container;

@@ -1,4 +1,4 @@
-//! What every layer and network is.
+//! The trait that all layers and networks implement.
 
 use std::{
     collections::BTreeMap,
@@ -10,34 +10,34 @@ use phynexus::{DType, Tensor};
 use super::Parameter;
 use crate::{Error, Result};
 
-/// Whether a module is being trained. Dropout and batch normalisation behave differently then.
+/// Whether a module is in training mode. Dropout and batch normalization depend on it.
 #[derive(Debug)]
 pub struct Mode(AtomicBool);
 
 impl Default for Mode {
-    /// Training.
+    /// Training mode.
     fn default() -> Mode {
         Mode(AtomicBool::new(true))
     }
 }
 
 impl Mode {
-    /// True while training.
+    /// True in training mode.
     pub fn is_training(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What a parameter is for.
+/// The role of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Learnt by an optimiser.
+    /// Trained by an optimizer.
     Weight,
-    /// State that is saved but not learnt.
+    /// Saved state that is not trained.
     Buffer,
 }
 
-/// Walks a module's parts. A module's [`Module::visit`] shows it everything it consists of.
+/// Visits the parts of a module, which passes them to it in [`Module::visit`].
 pub struct Visitor<'a> {
     prefix: String,
     each: &'a mut dyn FnMut(&str, Role, &Parameter),
@@ -49,24 +49,24 @@ impl Visitor<'_> {
         (self.each)(&format!("{}{name}", self.prefix), role, parameter);
     }
 
-    /// Shows a weight.
+    /// Visits a weight.
     pub fn weight(&mut self, name: &str, parameter: &Parameter) {
         self.named(name, Role::Weight, parameter);
     }
 
-    /// Shows a weight that may be absent.
+    /// Visits an optional weight.
     pub fn optional(&mut self, name: &str, parameter: &Option<Parameter>) {
         if let Some(parameter) = parameter {
             self.weight(name, parameter);
         }
     }
 
-    /// Shows a buffer.
+    /// Visits a buffer.
     pub fn buffer(&mut self, name: &str, parameter: &Parameter) {
         self.named(name, Role::Buffer, parameter);
     }
 
-    /// Shows a module inside this one; its parts are named `name.part`.
+    /// Visits a submodule; its parameters are named `name.parameter`.
     pub fn child(&mut self, name: &str, module: &dyn Module) {
         let length = self.prefix.len();
         self.prefix.push_str(name);
@@ -75,39 +75,40 @@ impl Visitor<'_> {
         self.prefix.truncate(length);
     }
 
-    /// Shows the module's mode.
+    /// Visits the module's mode.
     pub fn mode(&mut self, mode: &Mode) {
         (self.mode)(mode);
     }
 }
 
-/// A layer or a network: a function of a tensor with parameters.
+/// A layer or a network: a function of a tensor, with parameters.
 ///
-/// Implement [`Module::forward`] and, for modules with parameters or parts, [`Module::visit`].
+/// Implement [`Module::forward`] and, for modules with parameters or submodules, [`Module::visit`].
 pub trait Module: Send + Sync {
-    /// The function.
+    /// Computes the module's output.
     fn forward(&self, input: &Tensor) -> Result<Tensor>;
 
-    /// Shows every parameter, buffer, mode and inner module to the visitor.
+    /// Passes every parameter, buffer, mode and submodule to the visitor.
     fn visit(&self, visitor: &mut Visitor<'_>) {
         let _ = visitor;
     }
 
-    /// The module in a line, as in `Linear(in_features=784, out_features=512, bias=true)`; the name of its type unless
-    /// it says more.
+    /// A one-line description, such as `Linear(in_features=784, out_features=512, bias=true)`. The default is the
+    /// type's name.
     fn describe(&self) -> String {
         let path = std::any::type_name::<Self>();
         path.rsplit("::").next().unwrap_or(path).to_owned()
     }
 
-    /// Every parameter and buffer with its name, in the order of the visit. A shared one appears under each name.
+    /// Every parameter and buffer with its name, in the order of the visit. A shared parameter appears under each of
+    /// its names.
     fn named_state(&self) -> Vec<(String, Role, Parameter)> {
         let mut state = Vec::new();
         walk(self, &mut |name, role, p| state.push((name.to_owned(), role, p.clone())), &mut |_| {});
         state
     }
 
-    /// The trainable parameters, each once.
+    /// The trainable parameters, without duplicates.
     fn parameters(&self) -> Vec<Parameter> {
         let mut parameters: Vec<Parameter> = Vec::new();
         for (_, role, parameter) in self.named_state() {
@@ -121,22 +122,22 @@ pub trait Module: Send + Sync {
         parameters
     }
 
-    /// The number of learnt values.
+    /// The number of trainable values.
     fn parameter_count(&self) -> usize {
         self.parameters().iter().map(|p| p.tensor().len()).sum()
     }
 
-    /// Switches the module and everything in it to training or to inference.
+    /// Sets training or inference mode for the module and all submodules.
     fn train(&self, training: bool) {
         walk(self, &mut |_, _, _| {}, &mut |mode| mode.0.store(training, Ordering::Relaxed));
     }
 
-    /// Switches the module and everything in it to inference.
+    /// Sets inference mode for the module and all submodules.
     fn eval(&self) {
         self.train(false);
     }
 
-    /// Freezes or thaws every weight.
+    /// Freezes or unfreezes every weight.
     fn set_trainable(&self, trainable: bool) {
         for (_, role, parameter) in self.named_state() {
             if role == Role::Weight {
@@ -145,18 +146,19 @@ pub trait Module: Send + Sync {
         }
     }
 
-    /// Converts every floating-point parameter and buffer, as PyTorch's `module.double()` and `module.bfloat16()`.
-    /// Layers are made in `float32`. Optimisers keep state of the parameters' dtype: convert before one is made.
+    /// Converts every floating-point parameter and buffer, like PyTorch's `module.double()` and `module.bfloat16()`.
+    /// Layers are created in `float32`. Convert before creating an optimizer, because optimizer state has the
+    /// parameters' dtype.
     fn to_dtype(&self, dtype: DType) -> Result<()> {
         self.named_state().iter().try_for_each(|(_, _, parameter)| parameter.convert(dtype))
     }
 
-    /// The tensors of every parameter and buffer by name.
+    /// The tensors of all parameters and buffers, by name.
     fn state(&self) -> BTreeMap<String, Tensor> {
         self.named_state().into_iter().map(|(name, _, p)| (name, p.tensor())).collect()
     }
 
-    /// Replaces every parameter and buffer. Nothing changes unless all names and shapes fit.
+    /// Replaces every parameter and buffer. If any name or shape does not match, nothing changes.
     fn load_state(&self, state: &BTreeMap<String, Tensor>) -> Result<()> {
         let own = self.named_state();
         let mut problems = Vec::new();
@@ -165,7 +167,7 @@ pub trait Module: Send + Sync {
             match state.get(name) {
                 None => problems.push(format!("{name} is missing")),
                 Some(given) if given.shape() != expected.shape() => problems.push(format!(
-                    "{name} has shape {:?}, the model needs {:?}",
+                    "{name} has shape {:?}, but the model needs {:?}",
                     given.shape(),
                     expected.shape()
                 )),
@@ -173,7 +175,7 @@ pub trait Module: Send + Sync {
             }
         }
         let unknown = state.keys().filter(|name| !own.iter().any(|(n, _, _)| n == *name));
-        problems.extend(unknown.map(|name| format!("{name} is not a part of the model")));
+        problems.extend(unknown.map(|name| format!("{name} is not part of the model")));
         if !problems.is_empty() {
             return Err(Error::data("model state", problems.join("; ")));
         }

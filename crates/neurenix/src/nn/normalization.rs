@@ -1,4 +1,4 @@
-//! Normalisation layers.
+//! Normalization layers.
 
 use phynexus::{DType, Device, Tensor};
 
@@ -9,7 +9,7 @@ fn constant(shape: &[usize], value: f64, device: Device) -> Result<Parameter> {
     Parameter::new(&Tensor::full(shape, value, DType::F32, device)?)
 }
 
-/// Normalises over the last dimensions of each sample, with a weight and a bias.
+/// Layer normalization over the last dimensions, with a weight and a bias.
 #[derive(Debug)]
 pub struct LayerNorm {
     weight: Option<Parameter>,
@@ -19,7 +19,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Over the last dimensions, which are `normalized_shape`; PyTorch's epsilon is 1e-5.
+    /// Normalizes over the last dimensions, of shape `normalized_shape`. PyTorch's default epsilon is 1e-5.
     pub fn new(normalized_shape: &[usize], epsilon: f64, affine: bool, device: Device) -> Result<LayerNorm> {
         let parameter =
             |value| if affine { constant(normalized_shape, value, device).map(Some) } else { Ok(None) };
@@ -46,7 +46,7 @@ fn leaf(parameter: &Option<Parameter>) -> Result<Option<Tensor>> {
     parameter.as_ref().map(Parameter::leaf).transpose()
 }
 
-/// Divides by the root mean square over the last dimensions, with a weight.
+/// RMS normalization: divides by the root mean square over the last dimensions and multiplies by a weight.
 #[derive(Debug)]
 pub struct RMSNorm {
     weight: Option<Parameter>,
@@ -55,7 +55,8 @@ pub struct RMSNorm {
 }
 
 impl RMSNorm {
-    /// Over the last dimensions, which are `normalized_shape`. Without an epsilon, the dtype's machine epsilon.
+    /// Normalizes over the last dimensions, of shape `normalized_shape`. The default epsilon is the dtype's machine
+    /// epsilon.
     pub fn new(
         normalized_shape: &[usize],
         epsilon: Option<f64>,
@@ -79,7 +80,7 @@ impl Module for RMSNorm {
     }
 }
 
-/// Normalises groups of channels of each sample.
+/// Group normalization: normalizes groups of channels of each sample.
 #[derive(Debug)]
 pub struct GroupNorm {
     weight: Option<Parameter>,
@@ -89,7 +90,7 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// `channels` in `groups` groups; PyTorch's epsilon is 1e-5.
+    /// Splits `channels` into `groups` groups. PyTorch's default epsilon is 1e-5.
     pub fn new(
         groups: usize,
         channels: usize,
@@ -100,7 +101,7 @@ impl GroupNorm {
         if groups == 0 || !channels.is_multiple_of(groups) {
             return Err(Error::data(
                 "GroupNorm",
-                format!("{channels} channels do not divide into {groups} groups"),
+                format!("{channels} channels cannot be split evenly into {groups} groups"),
             ));
         }
         let parameter =
@@ -123,7 +124,7 @@ impl Module for GroupNorm {
     }
 }
 
-/// Normalises each channel: by the batch's statistics while training, by running ones afterwards.
+/// Normalizes each channel by the batch's statistics in training and by running statistics in inference.
 #[derive(Debug)]
 struct BatchNorm {
     weight: Option<Parameter>,
@@ -135,7 +136,7 @@ struct BatchNorm {
     mode: Mode,
 }
 
-/// The statistics of what a batch normalisation has seen.
+/// Running statistics of the batches.
 #[derive(Debug)]
 struct Running {
     mean: Parameter,
@@ -152,7 +153,7 @@ impl Running {
         Ok(Running { mean: buffer(0.0)?, var: buffer(1.0)?, batches })
     }
 
-    /// Takes a batch in: with this share, or, without one, so that every batch has counted alike.
+    /// Updates the statistics with a batch. `momentum` is the weight of the batch; `None` averages all batches equally.
     fn update(&self, input: &Tensor, momentum: Option<f64>) -> Result<()> {
         let (mean, var) = (self.mean.tensor(), self.var.tensor());
         let batches = self.batches.tensor().add_scalar(1i64)?;
@@ -160,7 +161,7 @@ impl Running {
             Some(momentum) => input.running_statistics(&mean, &var, momentum)?,
             None => {
                 let (batch_mean, batch_var) = input.running_statistics(&mean, &var, 1.0)?;
-                // The count is data, so that every batch has the same plan.
+                // The count is a tensor and not a constant, so that every batch reuses the same plan.
                 let share = batches.to_dtype(mean.dtype())?.reciprocal()?;
                 let towards = |old: &Tensor, new: &Tensor| old.add(&new.sub(old)?.mul(&share)?);
                 (towards(&mean, &batch_mean)?, towards(&var, &batch_var)?)
@@ -175,7 +176,7 @@ impl Running {
 impl BatchNorm {
     fn new(channels: usize, options: BatchNormOptions, device: Device) -> Result<BatchNorm> {
         if channels == 0 {
-            return Err(Error::data("BatchNorm", "there must be at least 1 channel"));
+            return Err(Error::data("BatchNorm", "the number of channels must be at least 1"));
         }
         let parameter =
             |value| if options.affine { constant(&[channels], value, device).map(Some) } else { Ok(None) };
@@ -221,16 +222,16 @@ impl BatchNorm {
     }
 }
 
-/// The settings of batch normalisation, with PyTorch's defaults.
+/// Options of batch normalization, with PyTorch's defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNormOptions {
     /// Added to the variance.
     pub epsilon: f64,
-    /// The share of a batch's statistics in the running ones; without, these are the means over all batches.
+    /// The weight of a batch in the running statistics; `None` averages all batches equally.
     pub momentum: Option<f64>,
-    /// With a weight and a bias.
+    /// Whether there is a weight and a bias.
     pub affine: bool,
-    /// Keeps running statistics. Without, inference normalises by the batch's own ones too.
+    /// Whether to keep running statistics. If not, inference normalizes by the batch's statistics too.
     pub track_running_stats: bool,
 }
 
@@ -242,12 +243,12 @@ impl Default for BatchNormOptions {
 
 macro_rules! batch_norm {
     ($($layer:ident $shape:literal $ranks:pat)+) => { $(
-        #[doc = concat!("Batch normalisation of ", $shape, ".")]
+        #[doc = concat!("Batch normalization of ", $shape, ".")]
         #[derive(Debug)]
         pub struct $layer(BatchNorm);
 
         impl $layer {
-            /// For this many channels.
+            /// Creates a layer for this number of channels.
             pub fn new(channels: usize, options: BatchNormOptions, device: Device) -> Result<$layer> {
                 Ok($layer(BatchNorm::new(channels, options, device)?))
             }

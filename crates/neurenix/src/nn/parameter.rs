@@ -1,4 +1,4 @@
-//! Parameters: named places whose tensors change while a network learns.
+//! Parameters: shared, mutable tensors of a network.
 
 use std::sync::{
     Arc, Mutex, PoisonError, RwLock, Weak,
@@ -9,19 +9,19 @@ use phynexus::{DType, Error as EngineError, Tensor, graph::Hooks, text::show_sha
 
 use crate::Result;
 
-/// A shared place that holds a tensor: a weight that an optimiser updates, or a buffer such as a running mean.
+/// A shared place that holds a tensor: a weight that an optimizer updates, or a buffer such as a running mean.
 ///
-/// Clones share the place, so a layer and an optimiser see the same value. The tensor itself is a value: whoever took
-/// it before an update still has the old one.
+/// Clones share the place, so that a layer and an optimizer see the same value. The tensor itself is immutable: a
+/// tensor read before an update keeps the old value.
 #[derive(Clone, Debug)]
 pub struct Parameter(Arc<Shared>);
 
-/// Tells whether somebody still holds a place.
+/// A weak reference to a place that tells whether the place is still in use.
 #[derive(Clone, Debug)]
 pub struct Watch(Weak<Shared>);
 
 impl Watch {
-    /// True while the place is held.
+    /// True while any [`Parameter`] refers to the place.
     pub fn is_held(&self) -> bool {
         self.0.strong_count() > 0
     }
@@ -31,17 +31,17 @@ impl Watch {
 struct Shared {
     value: RwLock<Tensor>,
     trainable: AtomicBool,
-    /// The hooks of the leaf that was in the place, until there is one again.
+    /// Hooks that wait for the next leaf, while the place holds a tensor that is not a leaf.
     hooks: Mutex<Option<Hooks>>,
 }
 
 impl Parameter {
-    /// A weight: gradients are collected for it.
+    /// Creates a trainable weight, which accumulates gradients.
     pub fn new(value: &Tensor) -> Result<Parameter> {
         Ok(Parameter::holding(value.with_grad()?, true))
     }
 
-    /// A buffer: part of the state, but not learnt.
+    /// Creates a buffer: part of the state, but not trained.
     pub fn buffer(value: Tensor) -> Parameter {
         Parameter::holding(value, false)
     }
@@ -54,14 +54,14 @@ impl Parameter {
         }))
     }
 
-    /// The tensor now.
+    /// The current tensor.
     pub fn tensor(&self) -> Tensor {
         self.0.value.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The tensor with gradients collected if the parameter is trainable: what forward passes use.
+    /// The current tensor as a leaf that accumulates gradients, if the parameter is trainable. Forward passes use it.
     ///
-    /// An update leaves a pending tensor in the place; here it is computed if the optimiser has not done so.
+    /// After an optimizer update the tensor may still be pending; this evaluates it.
     pub fn leaf(&self) -> Result<Tensor> {
         let tensor = self.tensor();
         if tensor.requires_grad() == self.is_trainable() {
@@ -72,12 +72,12 @@ impl Parameter {
         Ok(leaf)
     }
 
-    /// Puts another tensor of the same shape, dtype and device into the place.
+    /// Replaces the tensor by one of the same shape, dtype and device.
     pub fn set(&self, value: Tensor) -> Result<()> {
         let old = self.tensor();
         if old.shape() != value.shape() || old.dtype() != value.dtype() || old.device() != value.device() {
             let hint = format!(
-                "the parameter holds {} of shape {} on {}, the new value is {} on {}; convert it first",
+                "the parameter holds {} of shape {} on {}, but the new value is {} on {}: convert it first",
                 old.dtype(),
                 show_shape(old.shape()),
                 old.device(),
@@ -90,20 +90,20 @@ impl Parameter {
         Ok(())
     }
 
-    /// Writes over one element of the tensor in the place if nobody else can see it; else returns false: see
-    /// [`Tensor::overwrite_element`].
+    /// Overwrites one element in memory if nothing else refers to the tensor. Otherwise it returns false and changes
+    /// nothing: see [`Tensor::overwrite_element`].
     pub fn overwrite_element(&self, index: &[usize], bytes: &[u8]) -> Result<bool> {
         let mut place = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
         Ok(place.overwrite_element(index, bytes)?)
     }
 
-    /// Converts what the place holds to another floating-point dtype; tensors of integers stay as they are.
+    /// Converts the tensor to another floating-point dtype. Integer tensors are unchanged.
     ///
-    /// Optimisers keep state of the parameter's dtype: convert before one is made.
+    /// Convert before creating an optimizer, because optimizer state has the parameter's dtype.
     pub fn convert(&self, dtype: DType) -> Result<()> {
         let old = self.tensor();
         if !dtype.is_float() {
-            let hint = "parameters are floating-point numbers";
+            let hint = "a parameter must have a floating-point dtype";
             return Err(EngineError::dtype("Parameter::convert", &[old.dtype(), dtype], hint).into());
         }
         if !old.dtype().is_float() || old.dtype() == dtype {
@@ -115,13 +115,13 @@ impl Parameter {
         Ok(())
     }
 
-    /// Puts another tensor of the same shape into the place, whatever its dtype and device: what moves a model.
+    /// Replaces the tensor by one of the same shape, of any dtype and device. Use it to move a model.
     ///
-    /// Optimisers keep state of the parameter's dtype and device: move before one is made.
+    /// Move before creating an optimizer, because optimizer state has the parameter's dtype and device.
     pub fn convert_to(&self, value: Tensor) -> Result<()> {
         let old = self.tensor();
         if old.shape() != value.shape() {
-            let hint = "the new value has the shape of the old";
+            let hint = "the new value must have the shape of the old value";
             return Err(
                 EngineError::shape("Parameter::convert_to", &[old.shape(), value.shape()], hint).into()
             );
@@ -131,13 +131,14 @@ impl Parameter {
         Ok(())
     }
 
-    /// `own` says that a leaf in the place is the place's: a buffer may hold the leaf of another one, whose gradients go on.
+    /// `own`: whether a leaf in this place belongs to it. A buffer may hold another place's leaf, whose gradients must
+    /// continue.
     fn replace(&self, value: Tensor, own: bool) {
         if value.requires_grad() {
             value.set_replaced(false);
         }
         let mut place = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
-        // Hooks are the place's. A value that is no leaf may be somebody else's too: they wait for the leaf.
+        // Hooks belong to the place. A value that is not a leaf may be shared, so the hooks wait for the next leaf.
         if self.is_trainable() {
             let mut waiting = self.0.hooks.lock().unwrap_or_else(PoisonError::into_inner);
             let hooks =
@@ -148,7 +149,7 @@ impl Parameter {
             }
         }
         let old = std::mem::replace(&mut *place, value);
-        // Dropping a graph takes time: not while others wait for the place.
+        // Release the lock first, because dropping a graph takes time.
         drop(place);
         if own && old.requires_grad() && old.is_leaf() {
             old.set_replaced(true);
@@ -156,8 +157,8 @@ impl Parameter {
         drop(old);
     }
 
-    /// Lets `look` see the hooks of the tensor in the place that no graph may call, and those that wait for one. It waits for
-    /// nothing, so that a garbage collector may call it anywhere.
+    /// Calls `look` with the hooks of the current tensor, if no graph may call them, and with the hooks that wait for a
+    /// leaf. It never blocks, so a garbage collector can call it at any time.
     pub fn with_own_hooks(&self, look: &mut dyn FnMut(&Hooks)) {
         if let Ok(value) = self.0.value.try_read() {
             value.with_own_hooks(look);
@@ -169,22 +170,22 @@ impl Parameter {
         }
     }
 
-    /// True if gradients are collected and optimisers may change it.
+    /// True if the parameter accumulates gradients and optimizers may change it.
     pub fn is_trainable(&self) -> bool {
         self.0.trainable.load(Ordering::Acquire)
     }
 
-    /// Freezes (`false`) or thaws (`true`) the parameter.
+    /// Freezes (`false`) or unfreezes (`true`) the parameter.
     pub fn set_trainable(&self, trainable: bool) {
         self.0.trainable.store(trainable, Ordering::Release);
     }
 
-    /// A watch on the place, which does not keep it.
+    /// Returns a weak reference to the place.
     pub fn watch(&self) -> Watch {
         Watch(Arc::downgrade(&self.0))
     }
 
-    /// True if both are the same place.
+    /// True if both refer to the same place.
     pub fn is_same(&self, other: &Parameter) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -8,23 +8,23 @@ use crate::Result;
 macro_rules! pooling {
     ($($dims:literal $max:ident $max_function:ident $average:ident $average_function:ident
        $adaptive_max:ident $adaptive_max_function:ident $adaptive:ident $adaptive_function:ident)+) => { $(
-        #[doc = concat!("The greatest element of each window of ", stringify!($dims), " spatial dimensions.")]
+        #[doc = concat!("Max pooling: the maximum of each window of ", stringify!($dims), " spatial dimensions.")]
         #[derive(Clone, Debug)]
         pub struct $max {
-            /// The window.
+            /// The size of the window.
             pub kernel_size: [usize; $dims],
-            /// Steps between windows; side by side without.
+            /// The stride; `None` means `kernel_size`.
             pub stride: Option<[usize; $dims]>,
-            /// Added on both sides; never wins.
+            /// Padding on both sides; padded elements are never the maximum.
             pub padding: [usize; $dims],
-            /// Steps between a window's elements.
+            /// The spacing between a window's elements.
             pub dilation: [usize; $dims],
-            /// A last window may overhang the end.
+            /// Whether the last window may extend past the end.
             pub ceil_mode: bool,
         }
 
         impl $max {
-            /// Windows side by side.
+            /// Pooling with non-overlapping windows.
             pub fn new(kernel_size: [usize; $dims]) -> $max {
                 $max { kernel_size, stride: None, padding: [0; $dims], dilation: [1; $dims], ceil_mode: false }
             }
@@ -40,23 +40,23 @@ macro_rules! pooling {
             }
         }
 
-        #[doc = concat!("The mean of each window of ", stringify!($dims), " spatial dimensions.")]
+        #[doc = concat!("Average pooling: the mean of each window of ", stringify!($dims), " spatial dimensions.")]
         #[derive(Clone, Debug)]
         pub struct $average {
-            /// The window.
+            /// The size of the window.
             pub kernel_size: [usize; $dims],
-            /// Steps between windows; side by side without.
+            /// The stride; `None` means `kernel_size`.
             pub stride: Option<[usize; $dims]>,
-            /// Zeros added on both sides.
+            /// Zero padding on both sides.
             pub padding: [usize; $dims],
-            /// A last window may overhang the end.
+            /// Whether the last window may extend past the end.
             pub ceil_mode: bool,
-            /// Padding counts in the mean.
+            /// Whether the mean includes padded elements.
             pub count_include_pad: bool,
         }
 
         impl $average {
-            /// Windows side by side.
+            /// Pooling with non-overlapping windows.
             pub fn new(kernel_size: [usize; $dims]) -> $average {
                 $average { kernel_size, stride: None, padding: [0; $dims], ceil_mode: false, count_include_pad: true }
             }
@@ -72,10 +72,10 @@ macro_rules! pooling {
             }
         }
 
-        #[doc = concat!("The greatest elements of evenly spread windows of ", stringify!($dims), " spatial dimensions.")]
+        #[doc = concat!("Adaptive max pooling: the maxima of evenly spread windows of ", stringify!($dims), " spatial dimensions.")]
         #[derive(Clone, Debug)]
         pub struct $adaptive_max {
-            /// The result's spatial extents.
+            /// The spatial sizes of the output.
             pub output_size: [usize; $dims],
         }
 
@@ -88,10 +88,10 @@ macro_rules! pooling {
             }
         }
 
-        #[doc = concat!("The means of evenly spread windows of ", stringify!($dims), " spatial dimensions.")]
+        #[doc = concat!("Adaptive average pooling: the means of evenly spread windows of ", stringify!($dims), " spatial dimensions.")]
         #[derive(Clone, Debug)]
         pub struct $adaptive {
-            /// The result's spatial extents.
+            /// The spatial sizes of the output.
             pub output_size: [usize; $dims],
         }
 

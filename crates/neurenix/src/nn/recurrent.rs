@@ -1,4 +1,4 @@
-//! Recurrent layers: plain, LSTM and GRU, with several layers and two directions.
+//! Recurrent layers: RNN, LSTM and GRU, with several layers and both directions.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use phynexus::{
 use super::{Dropout, Module, Parameter, Visitor, init};
 use crate::{Error, Result};
 
-/// The settings of a recurrent layer, with PyTorch's defaults.
+/// Options of a recurrent layer, with PyTorch's defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct RecurrentOptions {
-    /// Layers, each fed by the one before.
+    /// The number of stacked layers.
     pub num_layers: usize,
-    /// With biases.
+    /// Whether there are biases.
     pub bias: bool,
-    /// Inputs are `[batch, steps, features]` rather than `[steps, batch, features]`.
+    /// Whether inputs are `[batch, steps, features]` instead of `[steps, batch, features]`.
     pub batch_first: bool,
-    /// Runs over the sequence in both directions.
+    /// Whether to process the sequence in both directions.
     pub bidirectional: bool,
-    /// The probability with which, while training, an output of any layer but the last is dropped on its way to the next.
+    /// The dropout probability, in training, of the outputs of every layer but the last.
     pub dropout: f64,
 }
 
@@ -42,7 +42,7 @@ struct Direction {
     suffix: String,
 }
 
-/// A recurrent layer of any cell.
+/// A recurrent layer with any cell.
 #[derive(Debug)]
 pub struct Recurrent {
     cell: Cell,
@@ -50,23 +50,23 @@ pub struct Recurrent {
     input_size: usize,
     options: RecurrentOptions,
     dropout: Dropout,
-    /// Layer by layer, forwards before backwards.
+    /// Layer by layer, the forward direction first.
     directions: Vec<Direction>,
 }
 
-/// A recurrent layer's result and its last states, `[layers * directions, batch, hidden]`.
+/// The outputs of a recurrent layer and its final states, of shape `[layers * directions, batch, hidden]`.
 #[derive(Clone)]
 pub struct RecurrentResult {
-    /// The hidden states of the last layer at every step; both directions side by side.
+    /// The hidden states of the last layer at every step, with both directions concatenated.
     pub output: Tensor,
-    /// The last hidden states.
+    /// The final hidden states.
     pub h_n: Tensor,
-    /// The last cell states, of the LSTM.
+    /// The final cell states of an LSTM.
     pub c_n: Option<Tensor>,
 }
 
 impl Recurrent {
-    /// A layer whose weights are uniform within ±1/√hidden_size, as PyTorch draws them.
+    /// Creates a layer with weights uniform within ±1/√hidden_size, as in PyTorch.
     pub fn new(
         cell: Cell,
         input_size: usize,
@@ -86,7 +86,7 @@ impl Recurrent {
         let sides = 1 + usize::from(options.bidirectional);
         let sizes = (hidden_size.checked_mul(cell.gates()), hidden_size.checked_mul(sides));
         let (Some(gates), Some(outputs)) = sizes else {
-            return Err(Error::data(cell.name(), format!("{hidden_size} units are too many")));
+            return Err(Error::data(cell.name(), format!("a hidden size of {hidden_size} is too large")));
         };
         let mut directions = Vec::new();
         for layer in 0..options.num_layers {
@@ -104,10 +104,11 @@ impl Recurrent {
         Ok(Recurrent { cell, hidden_size, input_size, options, dropout, directions })
     }
 
-    /// Runs over a sequence from given states (`[layers * directions, batch, hidden]`, zeros without).
+    /// Processes a sequence from the given initial states, of shape `[layers * directions, batch, hidden]`. The default
+    /// is zeros.
     ///
     /// # Errors
-    /// If the shapes of input or states do not fit.
+    /// If the shape of the input or of a state does not match.
     pub fn run(&self, input: &Tensor, h_0: Option<&Tensor>, c_0: Option<&Tensor>) -> Result<RecurrentResult> {
         let mut x = if self.options.batch_first { input.transpose(0, 1)? } else { input.clone() };
         let sides = 1 + usize::from(self.options.bidirectional);
@@ -175,13 +176,13 @@ macro_rules! recurrent {
     ($($layer:ident $cell:expr, $text:literal;)+) => { $(
         #[doc = $text]
         ///
-        /// As a [`Module`] it gives the hidden states of every step; [`Recurrent::run`] (through `Deref`) gives the last
-        /// states too.
+        /// As a [`Module`] it returns the hidden states of every step. [`Recurrent::run`] (through `Deref`) also
+        /// returns the final states.
         #[derive(Debug)]
         pub struct $layer(Recurrent);
 
         impl $layer {
-            /// A layer from `input_size` features to `hidden_size` units.
+            /// Creates a layer from `input_size` features to `hidden_size` units.
             pub fn new(
                 input_size: usize,
                 hidden_size: usize,
@@ -192,7 +193,7 @@ macro_rules! recurrent {
                 Ok($layer(Recurrent::new($cell, input_size, hidden_size, options, device, generator)?))
             }
 
-            /// With dropout's random numbers of this generator rather than the default one.
+            /// Replaces the random generator of dropout.
             #[must_use]
             pub fn with_generator(mut self, generator: Arc<Generator>) -> $layer {
                 self.0.dropout = self.0.dropout.with_generator(generator);
@@ -226,13 +227,13 @@ macro_rules! recurrent {
 }
 
 recurrent! {
-    RNN Cell::Tanh, "Plain recurrence: `h = tanh(W x + b + U h + c)`.";
+    RNN Cell::Tanh, "Elman RNN: `h = tanh(W x + b + U h + c)`.";
     LSTM Cell::Lstm, "Long short-term memory (Hochreiter and Schmidhuber, 1997), gates in PyTorch's order i, f, g, o.";
     GRU Cell::Gru, "Gated recurrent units (Cho et al., 2014), gates in PyTorch's order r, z, n.";
 }
 
 impl RNN {
-    /// The layer with `max(.., 0)` in place of the tanh: PyTorch's `nonlinearity="relu"`.
+    /// Uses `max(x, 0)` instead of tanh: PyTorch's `nonlinearity="relu"`.
     #[must_use]
     pub fn with_relu(mut self) -> RNN {
         self.0.cell = Cell::Relu;

@@ -7,7 +7,7 @@ use phynexus::{DType, Device, Tensor, tensor::Generator};
 use super::{Mode, Module, Parameter, Visitor, init};
 use crate::{Error, Result};
 
-/// Zeros elements with a probability while training, and scales the others up by as much.
+/// Dropout: in training, zeros elements with probability `p` and scales the others by `1 / (1 - p)`.
 #[derive(Debug)]
 pub struct Dropout {
     probability: f64,
@@ -16,18 +16,18 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// With random numbers of the default generator.
+    /// Uses the default generator.
     pub fn new(probability: f64) -> Result<Dropout> {
         if !(0.0..=1.0).contains(&probability) {
             return Err(Error::data(
                 "Dropout",
-                format!("the probability {probability} is not between 0 and 1"),
+                format!("the probability must be between 0 and 1, got {probability}"),
             ));
         }
         Ok(Dropout { probability, generator: None, mode: Mode::default() })
     }
 
-    /// With random numbers of this generator.
+    /// Replaces the random generator.
     #[must_use]
     pub fn with_generator(mut self, generator: Arc<Generator>) -> Dropout {
         self.generator = Some(generator);
@@ -48,7 +48,7 @@ impl Module for Dropout {
     }
 }
 
-/// A table of vectors, looked up by integers.
+/// A table of vectors that are looked up by integer index.
 #[derive(Debug)]
 pub struct Embedding {
     weight: Parameter,
@@ -56,11 +56,11 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// `count` vectors of `features` numbers drawn from a standard normal; the row of `padding_index` is zero and gets
-    /// no gradient. A negative index counts from the end.
+    /// Creates `count` vectors of `features` numbers drawn from the standard normal distribution. The row at
+    /// `padding_index` is zero and gets no gradient. A negative index counts from the end.
     ///
     /// # Errors
-    /// If the padding index is not one of the rows.
+    /// If `padding_index` is out of range.
     pub fn new(
         count: usize,
         features: usize,
@@ -92,7 +92,7 @@ impl Embedding {
         Ok(Embedding { weight: Parameter::new(&weight)?, padding_index })
     }
 
-    /// The table, `(count, features)`.
+    /// The table, of shape `(count, features)`.
     pub fn weight(&self) -> &Parameter {
         &self.weight
     }

@@ -1,4 +1,4 @@
-//! Attention and the transformer's encoder layer.
+//! Attention and the transformer encoder layer.
 
 use std::sync::Arc;
 
@@ -10,23 +10,22 @@ use phynexus::{
 use super::{Dropout, LayerNorm, Linear, Mode, Module, Parameter, Visitor, init};
 use crate::{Error, Result};
 
-/// What positions may not attend to, as in PyTorch's layers: in a mask of `bool`, true means NOT. (In
-/// [`Tensor::scaled_dot_product_attention`] true means that a position takes part, as in PyTorch's function of that
-/// name.) A position that may attend to nothing attends with zeros.
+/// Attention masks, as in PyTorch's layers: in a `bool` mask, true means that a position is NOT attended to.
+/// ([`Tensor::scaled_dot_product_attention`] has the opposite convention, like PyTorch's function of that name.) If a
+/// position may attend to nothing, its output is zero.
 #[derive(Clone, Copy, Default)]
 pub struct AttentionMasks<'a> {
-    /// `[L, S]`, or `[batch * heads, L, S]`, for L positions that attend to S: `bool`, or floats that are added to the
-    /// scores.
+    /// `[L, S]` or `[batch * heads, L, S]`, for L queries and S keys: `bool`, or floats that are added to the scores.
     pub attn_mask: Option<&'a Tensor>,
-    /// `[batch, S]`: keys that are padding. `bool`, or floats that are added to the scores.
+    /// `[batch, S]`, the padding mask of the keys: `bool`, or floats that are added to the scores.
     pub key_padding_mask: Option<&'a Tensor>,
-    /// A position attends to earlier ones and itself only.
+    /// Whether a position attends only to itself and earlier positions.
     pub is_causal: bool,
 }
 
 impl AttentionMasks<'_> {
-    /// Both masks in one, as [`Tensor::scaled_dot_product_attention`] takes it, for queries `[batch, heads, L, E]` and
-    /// keys `[batch, heads, S, E]`.
+    /// Combines both masks into one for [`Tensor::scaled_dot_product_attention`], with queries `[batch, heads, L, E]`
+    /// and keys `[batch, heads, S, E]`.
     fn combined(&self, query: &Tensor, key: &Tensor) -> Result<Option<Tensor>> {
         let (&[batch, heads, l, _], &[_, _, s, _]) = (query.shape(), key.shape()) else {
             let hint = "queries and keys must be (batch, heads, positions, features)";
@@ -53,7 +52,8 @@ impl AttentionMasks<'_> {
         };
         for mask in attention.iter().chain(&padding) {
             if mask.dtype() != DType::Bool && !mask.dtype().is_float() {
-                let hint = "a mask is bool (true: not attended to) or floats (added to the scores)";
+                let hint =
+                    "expected a bool mask (true: not attended to) or a float mask (added to the scores)";
                 return Err(phynexus::Error::dtype("MultiheadAttention", &[mask.dtype()], hint).into());
             }
         }
@@ -75,7 +75,7 @@ impl AttentionMasks<'_> {
     }
 }
 
-/// Attention with several heads (Vaswani et al., 2017). Inputs are `[batch, positions, features]`.
+/// Multi-head attention (Vaswani et al., 2017). Inputs are `[batch, positions, features]`.
 pub struct MultiheadAttention {
     in_proj_weight: Parameter,
     in_proj_bias: Option<Parameter>,
@@ -88,8 +88,8 @@ pub struct MultiheadAttention {
 }
 
 impl MultiheadAttention {
-    /// `features` split among `heads`; weights drawn as PyTorch does, biases zero. While training, attention weights are
-    /// dropped with probability `dropout`; the whole score matrix is then held in memory.
+    /// Splits `features` among `heads`. Weights are initialized as in PyTorch, biases to zero. In training, attention
+    /// weights are dropped with probability `dropout`; this materializes the whole score matrix.
     pub fn new(
         features: usize,
         heads: usize,
@@ -99,15 +99,18 @@ impl MultiheadAttention {
         generator: &Generator,
     ) -> Result<MultiheadAttention> {
         if heads == 0 || features == 0 || !features.is_multiple_of(heads) {
-            let message = format!("{features} features do not divide among {heads} heads");
+            let message = format!("{features} features cannot be split evenly among {heads} heads");
             return Err(Error::data("MultiheadAttention", message));
         }
         if !(0.0..=1.0).contains(&dropout) {
-            let message = format!("the probability of dropout, {dropout}, is not between 0 and 1");
+            let message = format!("the dropout probability must be between 0 and 1, got {dropout}");
             return Err(Error::data("MultiheadAttention", message));
         }
         let Some(rows) = features.checked_mul(3) else {
-            return Err(Error::data("MultiheadAttention", format!("{features} features are too many")));
+            return Err(Error::data(
+                "MultiheadAttention",
+                format!("{features} features are more than supported"),
+            ));
         };
         let weight = init::xavier_uniform(&[rows, features], 1.0, DType::F32, device, generator)?;
         let zeros = |count: usize| Tensor::full(&[count], 0.0, DType::F32, device);
@@ -127,7 +130,7 @@ impl MultiheadAttention {
         })
     }
 
-    /// With dropout's random numbers of this generator rather than the default one.
+    /// Replaces the random generator of dropout.
     #[must_use]
     pub fn with_generator(mut self, generator: Arc<Generator>) -> MultiheadAttention {
         self.generator = Some(generator);
@@ -137,7 +140,7 @@ impl MultiheadAttention {
     /// Attends from `query` to `key` and `value`, all `[batch, positions, features]`.
     ///
     /// # Errors
-    /// If the inputs' shapes, or those of the masks, do not fit.
+    /// If the shape of an input or mask does not match.
     pub fn attend(
         &self,
         query: &Tensor,
@@ -164,7 +167,7 @@ impl MultiheadAttention {
         };
         let same = std::ptr::eq(query, key) && std::ptr::eq(key, value);
         let (q, k, v) = if same {
-            // One product for all three.
+            // Self-attention computes all three projections in one product.
             let all = project(query, 0, 3)?;
             let part = |i: usize| all.narrow(-1, i * self.features, self.features);
             (part(0)?, part(1)?, part(2)?)
@@ -199,21 +202,21 @@ impl Module for MultiheadAttention {
     }
 }
 
-/// The settings of a [`TransformerEncoderLayer`].
+/// Options of a [`TransformerEncoderLayer`].
 #[derive(Clone, Debug)]
 pub struct TransformerOptions {
-    /// Units of the layer's inner network.
+    /// The hidden size of the feed-forward network.
     pub feedforward: usize,
-    /// The probability of dropout of attention weights, after attention, and in the inner network. While training with
-    /// dropout, the whole matrix of scores is held in memory.
+    /// The dropout probability of attention weights, of the attention output and in the feed-forward network. In
+    /// training, dropout materializes the whole score matrix.
     pub dropout: f64,
-    /// GELU rather than ReLU inside.
+    /// Whether the feed-forward network uses GELU instead of ReLU.
     pub gelu: bool,
-    /// Normalises before attention and inner network rather than after.
+    /// Whether to normalize before attention and the feed-forward network instead of after.
     pub norm_first: bool,
-    /// A position attends to earlier ones only.
+    /// Whether a position attends only to itself and earlier positions.
     pub is_causal: bool,
-    /// Random numbers of dropout; the default generator without.
+    /// The random generator of dropout; `None` means the default generator.
     pub generator: Option<Arc<Generator>>,
 }
 
@@ -231,7 +234,7 @@ impl Default for TransformerOptions {
     }
 }
 
-/// Self-attention and a network of two layers, each with a residual connection and a normalisation.
+/// Self-attention and a two-layer feed-forward network, each with a residual connection and layer normalization.
 pub struct TransformerEncoderLayer {
     self_attn: MultiheadAttention,
     linear1: Linear,
@@ -243,7 +246,7 @@ pub struct TransformerEncoderLayer {
 }
 
 impl TransformerEncoderLayer {
-    /// For inputs `[batch, positions, features]`.
+    /// Creates a layer for inputs `[batch, positions, features]`.
     pub fn new(
         features: usize,
         heads: usize,
@@ -274,10 +277,11 @@ impl TransformerEncoderLayer {
         })
     }
 
-    /// The layer with masks; [`Module::forward`] has none but the option `is_causal`, which counts here too.
+    /// Applies the layer with masks, in addition to the option `is_causal`. [`Module::forward`] applies it without
+    /// other masks.
     ///
     /// # Errors
-    /// If the input's shape, or that of a mask, does not fit.
+    /// If the shape of the input or of a mask does not match.
     pub fn run(&self, input: &Tensor, masks: AttentionMasks) -> Result<Tensor> {
         let masks = AttentionMasks { is_causal: masks.is_causal || self.options.is_causal, ..masks };
         if self.options.norm_first {

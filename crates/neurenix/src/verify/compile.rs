@@ -1,4 +1,4 @@
-//! The suite's kernels compiled for an architecture, without a device of it.
+//! Compiles the suite's kernels for an architecture without needing a device.
 
 use std::{
     collections::HashSet,
@@ -20,28 +20,28 @@ use serde::Serialize;
 use super::{Options, kernels, kinds::kind, large};
 use crate::{Error, Result};
 
-/// What came of compiling.
+/// The result of compiling the suite's kernels.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compiled {
     /// The architecture.
     pub architecture: String,
-    /// How many different kernels there are.
+    /// The number of distinct kernels.
     pub kernels: usize,
-    /// The size of their machine code.
+    /// The size of their machine code in bytes.
     pub bytes: usize,
-    /// Those that the compiler refused: the kernel's name, and the compiler's words.
+    /// The kernels that the compiler rejected: name and compiler messages.
     pub failures: Vec<(String, String)>,
 }
 
 impl Compiled {
-    /// True if everything was compiled.
+    /// True if every kernel compiled.
     pub fn passed(&self) -> bool {
         self.failures.is_empty()
     }
 }
 
 impl fmt::Display for Compiled {
-    /// The counts, then the failures.
+    /// Prints the counts, then the failures.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Compiled { architecture, kernels, bytes, failures } = self;
         let failed = failures.len();
@@ -53,7 +53,7 @@ impl fmt::Display for Compiled {
 
 type Compile = Box<dyn Fn(&Kernel) -> Result<usize, String> + Sync>;
 
-/// What kernels for an architecture can have, what compiles one, and how many threads may do so at a time.
+/// The features of an architecture, its compiler, and the number of threads that may use the compiler at once.
 fn compiler(architecture: &str) -> Result<(Target, Compile, usize)> {
     let refused = |reason: String| Error::data("architecture", reason);
     match architecture {
@@ -66,21 +66,22 @@ fn compiler(architecture: &str) -> Result<(Target, Compile, usize)> {
         #[cfg(feature = "hip")]
         name if name.starts_with("gfx") => {
             let hip = phynexus_hip::Architecture::new(name).map_err(refused)?;
-            // Nobody promises that hipRTC compiles in several threads.
+            // hipRTC is not documented to be thread-safe.
             Ok((hip.target().clone(), Box::new(move |kernel| hip.compile(kernel)), 1))
         }
         other => Err(refused(format!(
-            "{other:?} is neither NVIDIA's, such as sm_80, nor AMD's, such as gfx90a, that this program was built for"
+            "{other:?} is not an architecture that this program was built for: use one of NVIDIA's, such as sm_80, or AMD's, such as gfx90a"
         ))),
     }
 }
 
-/// Compiles every kernel that the suite's cases become on a GPU of this architecture, by NVIDIA's name (`sm_80`; NVRTC is
-/// needed, no GPU) or by AMD's (`gfx90a`; hipRTC is needed). An architecture that hipRTC does not know may end the process.
-/// With `kinds`, of kernels that one template makes for the same element types only one is compiled.
+/// Compiles every kernel that the suite's cases use on a GPU of this architecture. No GPU is needed, only the compiler:
+/// NVRTC for NVIDIA architectures (`sm_80`) or hipRTC for AMD architectures (`gfx90a`). hipRTC may abort the process if
+/// it does not know the architecture. With `kinds`, only one kernel per template and combination of element types is
+/// compiled.
 ///
 /// # Errors
-/// If the architecture is unknown, or its compiler not installed.
+/// If the architecture is unknown or its compiler is not installed.
 pub fn compile(architecture: &str, kinds: bool, options: &Options) -> Result<Compiled> {
     let (target, compile, threads) = compiler(architecture)?;
     let (device, recorded) = recorder(target.clone());
@@ -90,7 +91,7 @@ pub fn compile(architecture: &str, kinds: bool, options: &Options) -> Result<Com
     }
     let mut large = recorded.take();
     if kinds {
-        // Large work has kernels of the same kinds, with the largest tiles.
+        // Large work uses the same kinds of kernels with the largest tiles.
         for kernels in [&mut kernels, &mut large] {
             let mut seen = HashSet::new();
             kernels.retain(|kernel| seen.insert(kind(kernel)));
@@ -112,7 +113,7 @@ pub fn compile(architecture: &str, kinds: bool, options: &Options) -> Result<Com
         }
     };
     thread::scope(|scope| {
-        // Where no thread can be had, this one does it.
+        // If no thread can be started, this thread does the work.
         let begun = (0..threads).filter(|_| thread::Builder::new().spawn_scoped(scope, work).is_ok());
         if begun.count() == 0 {
             work();

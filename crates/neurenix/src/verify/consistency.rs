@@ -1,4 +1,4 @@
-//! One value, one number: random programs evaluated as graphs, with any of their nodes held or read early, and one
+//! Consistency: random programs must give the same values as a graph (with any node held or read early) and one
 //! operation at a time.
 
 use std::fmt;
@@ -13,28 +13,29 @@ use serde::{Deserialize, Serialize};
 
 use super::execute::{Outcome, guarded};
 
-/// What came of random programs.
+/// The result of running random programs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Consistency {
-    /// Programs run.
+    /// The number of programs run.
     pub programs: usize,
-    /// The programs of which a value or a gradient depends on how it is evaluated, made small, and where it differs.
+    /// The programs in which a value or gradient depends on how it is evaluated, reduced to a small example, and where
+    /// it differs.
     pub differences: Vec<String>,
 }
 
 impl Consistency {
-    /// Adds what came of other programs.
+    /// Adds the results of other programs.
     pub fn merge(&mut self, other: Consistency) {
         self.programs += other.programs;
         self.differences.extend(other.differences);
     }
 
-    /// True if there are differences enough, so that it makes no sense to look for more.
+    /// True if there are so many differences that looking for more is pointless.
     pub fn is_enough(&self) -> bool {
         self.differences.len() >= ENOUGH
     }
 
-    /// True if there is no difference.
+    /// True if there are no differences.
     pub fn passed(&self) -> bool {
         self.programs > 0 && self.differences.is_empty()
     }
@@ -60,14 +61,15 @@ impl fmt::Display for Consistency {
 /// See [`Consistency::is_enough`].
 const ENOUGH: usize = 20;
 
-/// The program of a seed: every other one is mostly of 16-bit floats.
+/// The random program of a seed. Every other program mostly uses 16-bit floats.
 pub(super) fn program(seed: u64, operations: usize) -> Case {
     let dtypes: &[DType] = if seed.is_multiple_of(2) { &[DType::F16, DType::BF16] } else { &DType::FLOATS };
     random_case_of(seed, operations, dtypes)
 }
 
-/// Runs random programs of these seeds, of so many operations at most. Where the thread is
-/// [interrupted](interrupt), it ends with the program before. `progress` is told how many are done.
+/// Runs the random programs of these seeds, with at most `operations` operations each. If the thread is
+/// [interrupted](interrupt), it stops after the last finished program. `progress` receives the number of finished
+/// programs.
 pub fn consistency(
     device: Device,
     seeds: std::ops::Range<u64>,
@@ -92,7 +94,7 @@ pub fn consistency(
     found
 }
 
-/// Whether the case gives the same numbers one operation at a time.
+/// Checks whether the case gives the same values one operation at a time.
 pub(super) fn check(case: &Case, device: Device, seed: u64) -> Outcome {
     guarded(|| Ok(Outcome { failure: inconsistency(case, device, seed)?, ..Outcome::default() }))
 }

@@ -1,4 +1,4 @@
-//! Copies between the host, a device and the other devices: compared bit for bit, and timed.
+//! Copies between the host, a device and other devices: compared bit for bit, and timed.
 
 use std::{fmt, time::Instant};
 
@@ -6,23 +6,23 @@ use phynexus::{Device, Tensor};
 
 use crate::Result;
 
-/// Bytes of the tensors that are copied.
+/// The sizes of the copied tensors in bytes.
 const SIZES: [usize; 4] = [4, 60_000, 4 << 20, 256 << 20];
-/// Copies are repeated for so long at least.
+/// The minimum time for repeating a copy.
 const SECONDS: f64 = 0.2;
 
-/// A way that tensors went.
+/// The result of copying along one route.
 #[derive(Clone, Debug)]
 pub struct Copied {
-    /// From where.
+    /// The source.
     pub from: String,
-    /// To where.
+    /// The destination.
     pub to: String,
-    /// Bytes of a tensor.
+    /// The size of the tensor in bytes.
     pub bytes: usize,
-    /// Seconds that a copy took, of the fastest.
+    /// The time of the fastest copy in seconds.
     pub seconds: f64,
-    /// True if every byte arrived.
+    /// True if all bytes are equal.
     pub exact: bool,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Copied {
     }
 }
 
-/// Copies tensors of several sizes from the host to the device and back, and to every other device and back.
+/// Copies tensors of several sizes from the host to the device and back, and between the device and every other device.
 pub fn copies(device: Device) -> Result<Vec<Copied>> {
     let mut all = Vec::new();
     for bytes in SIZES {
@@ -79,7 +79,7 @@ pub fn copies(device: Device) -> Result<Vec<Copied>> {
     Ok(all)
 }
 
-/// The seconds of the fastest of several copies to a device, and whether each of them arrived.
+/// The time in seconds of the fastest of several copies to a device, and whether all bytes are equal.
 fn timed(device: Device, data: &[u8], copy: impl Fn() -> Result<Tensor>) -> Result<(f64, bool)> {
     let (mut seconds, mut exact, all) = (f64::INFINITY, true, Instant::now());
     while all.elapsed().as_secs_f64() < SECONDS {

@@ -1,4 +1,4 @@
-//! Kernels written by users, in every language: whole numbers, so that there is one right answer.
+//! Custom kernels in every source language. They compute on integers, so there is exactly one correct result.
 
 use phynexus::{
     DType, Error, Result, Scalar,
@@ -60,9 +60,9 @@ fn combine() -> Result<CustomKernel> {
         .build()
 }
 
-/// Launches on row-major and on scattered operands.
+/// Launches with row-major and scattered operands.
 pub(super) fn entries() -> Vec<Entry> {
-    // The kernel is a constant: a mistake in it leaves the operation without cases, which a test finds.
+    // The kernel is a constant. If it were invalid, the operation would have no cases, and a test would fail.
     cases().unwrap_or_default()
 }
 

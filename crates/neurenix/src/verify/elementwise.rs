@@ -1,4 +1,4 @@
-//! Functions of one, two and three operands, and conversions: every one of them on every dtype it takes.
+//! Unary, binary and ternary functions and conversions, on every dtype that they support.
 
 use phynexus::{
     DType, Scalar,
@@ -8,10 +8,10 @@ use phynexus::{
 
 use super::Entry;
 
-/// Shapes at which kernels take other paths: no axis, nothing, one, odd tails, rows, more than a tile.
+/// Shapes that take different paths in kernels: no axis, empty, one element, odd tails, rows, more than a tile.
 pub(super) const SHAPES: [&[usize]; 8] = [&[], &[0], &[1], &[7], &[3, 0, 2], &[3, 1, 5], &[2, 515], &[4133]];
 
-/// Adds a leaf of random values, laid out row-major or not.
+/// Adds a leaf of random values, in row-major or scattered layout.
 pub(super) fn leaf(
     case: &mut Case,
     choice: &mut Choice,
@@ -24,14 +24,14 @@ pub(super) fn leaf(
     case.leaf(if scattered { CaseLeaf::scattered(array, choice) } else { CaseLeaf::contiguous(array) })
 }
 
-/// What is varied besides the shape: the values and the layout.
+/// The values and layouts to try for each shape.
 const VARIANTS: [(Values, bool); 3] =
     [(Values::Special, false), (Values::Tame, true), (Values::Positive, false)];
 
-/// Adds the operation under test, given a shape and operands, and gives its node.
+/// Adds the operation under test for a shape and operands, and returns its node.
 type Build<'a> = dyn Fn(&mut Case, &[usize], &[u32]) -> u32 + 'a;
 
-/// One case for every shape and variant. `build` pushes nodes behind the leaves and returns the output.
+/// Adds a case for every shape and variant. `build` appends nodes to the leaves and returns the output.
 fn cases(operation: &str, dtype: DType, leaves: &[DType], build: &Build<'_>, entries: &mut Vec<Entry>) {
     let mut choice = Choice::new(17);
     for shape in SHAPES {
@@ -51,7 +51,7 @@ fn cases(operation: &str, dtype: DType, leaves: &[DType], build: &Build<'_>, ent
     }
 }
 
-/// The function with a constant on either side, where rewrites and kernels take other paths.
+/// The function with a constant as left or right operand, which takes other paths in rewrites and kernels.
 fn with_constants(op: Binary, dtype: DType, entries: &mut Vec<Entry>) {
     let mut choice = Choice::new(23);
     let constants = if dtype.is_float() {
@@ -73,7 +73,7 @@ fn with_constants(op: Binary, dtype: DType, entries: &mut Vec<Entry>) {
     }
 }
 
-/// All of them.
+/// All elementwise cases.
 pub(super) fn entries() -> Vec<Entry> {
     let mut entries = Vec::new();
     for dtype in DType::ALL {

@@ -1,4 +1,4 @@
-//! One case on a device.
+//! Running one case on a device.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,22 +10,22 @@ use phynexus::{
     text::show_shape,
 };
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) compared: usize,
     pub(super) skipped: usize,
     pub(super) worst_share: f64,
-    /// Why the device does not do this, if it says that it does not.
+    /// Why the device does not support the case, if it reports so.
     pub(super) unsupported: Option<String>,
-    /// Why a step of it was done by the CPU, if one was.
+    /// Why the CPU did one of the steps, if it did.
     pub(super) elsewhere: Option<String>,
-    /// What is wrong, if anything is.
+    /// What is wrong, if anything.
     pub(super) failure: Option<String>,
 }
 
 impl Outcome {
-    /// Adds a comparison; `what` names the thing compared in the message of a failure.
+    /// Adds a comparison; `what` describes the compared value in failure messages.
     pub(super) fn add(&mut self, what: &dyn Fn() -> String, comparison: Comparison) {
         if !comparison.passed() && self.failure.is_none() {
             self.failure = Some(format!("{}: {comparison}", what()));
@@ -36,7 +36,7 @@ impl Outcome {
     }
 }
 
-/// Runs a graph on the device and compares its outputs with the oracle's.
+/// Runs a graph on the device and compares its outputs with the oracle.
 pub(super) fn execute(case: &Case, device: Device) -> Outcome {
     guarded(|| {
         let mut outcome = Outcome::default();
@@ -59,14 +59,14 @@ pub(super) fn execute(case: &Case, device: Device) -> Outcome {
     })
 }
 
-/// Runs a graph on a device whose results mean nothing.
+/// Runs a graph on a device without checking results.
 pub(super) fn run_unchecked(case: &Case, device: Device) -> Result<Outcome> {
     let leaves = case.leaves.iter().map(|leaf| leaf.upload(device)).collect::<Result<Vec<_>>>()?;
     execute_ir(&case.ir, &leaves, device)?;
     Ok(Outcome::default())
 }
 
-/// The CPU's reason not to run an operation of the graph. What another device refuses is done by the CPU.
+/// The CPU's reason for not supporting an operation of the graph. The CPU does what other devices do not support.
 fn unsupported(case: &Case, device: Device) -> Option<String> {
     if device.info().nature != DeviceNature::HostCpu {
         return None;
@@ -80,7 +80,7 @@ fn unsupported(case: &Case, device: Device) -> Option<String> {
     })
 }
 
-/// Errors and panics become failures: the suite goes on whatever a device does. What it leaves to the CPU is told.
+/// Turns errors and panics into failures, so that the suite continues. Also notes steps that the CPU did.
 pub(super) fn guarded(work: impl FnOnce() -> Result<Outcome>) -> Outcome {
     let failed = |message: String| Outcome { failure: Some(message), ..Outcome::default() };
     let (result, moved) = placement::observe(|| catch_unwind(AssertUnwindSafe(work)));

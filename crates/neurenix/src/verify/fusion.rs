@@ -1,5 +1,5 @@
-//! Graphs that become one kernel or several, and composites, whose body or own kernel must agree with the body's
-//! meaning.
+//! Graphs that compile to one or more fused kernels, and composites. A composite's expansion and its dedicated kernel
+//! must agree with its definition.
 
 use phynexus::{
     DType, Scalar,
@@ -16,7 +16,7 @@ use phynexus::{
 
 use super::Entry;
 
-/// The chains and composites on every float dtype.
+/// The fused graphs and composites, for every float dtype.
 pub(super) fn entries() -> Vec<Entry> {
     let mut entries = Vec::new();
     for dtype in DType::FLOATS {
@@ -32,7 +32,7 @@ pub(super) fn entries() -> Vec<Entry> {
     entries
 }
 
-/// A case that grows by operations on its own shapes.
+/// A case under construction; methods add operations with the required shapes.
 struct Graph {
     case: Case,
     dtype: DType,
@@ -139,7 +139,7 @@ fn softmax_columns(g: &mut Graph, shape: &[usize; 2]) {
     softmax(g, shape, 0);
 }
 
-/// A layer norm with weight and bias; the mean is an output too.
+/// Layer norm with weight and bias; the mean is an output too.
 fn norm(g: &mut Graph, shape: &[usize; 2]) {
     let (x, weight, bias) = (g.leaf(shape), g.leaf(&[1, shape[1]]), g.leaf(&[1, shape[1]]));
     let count = shape[1] as f64;
@@ -158,7 +158,7 @@ fn norm(g: &mut Graph, shape: &[usize; 2]) {
     g.output(result);
 }
 
-/// The mean over rows of -log softmax at the target, and its gradient.
+/// The mean over rows of `-log(softmax)` at the target, and its gradient.
 fn cross_entropy(g: &mut Graph, shape: &[usize; 2]) {
     let x = g.leaf(shape);
     let target = g.index(shape[1].min(100), shape[0]);
@@ -172,7 +172,7 @@ fn cross_entropy(g: &mut Graph, shape: &[usize; 2]) {
     let class = g.case.ir.push(Op::Iota { axis: 1 }, DType::U8, dims.into(), []);
     let column = g.case.ir.push(Op::Reshape, DType::U8, [shape[0], 1].as_slice().into(), [target]);
     let wide = g.expand(column, dims);
-    // Classes beyond 255 wrap, here and on every device.
+    // Classes above 255 wrap, here as on every device.
     let hit = g.case.ir.push(Op::Binary(Binary::Eq), DType::Bool, dims.into(), [class, wide]);
     let zero = g.constant(0.0, dims);
     let dtype = g.dtype;
@@ -187,7 +187,7 @@ fn cross_entropy(g: &mut Graph, shape: &[usize; 2]) {
     g.output(gradient);
 }
 
-/// Adam's update: three results of the same elements.
+/// Adam's update: three results over the same elements.
 fn optimiser(g: &mut Graph, shape: &[usize; 2]) {
     let (parameter, gradient, first) = (g.leaf(shape), g.leaf(shape), g.leaf(shape));
     let second = g.leaf_of(shape, Values::Positive);
@@ -222,7 +222,7 @@ fn reductions(g: &mut Graph, shape: &[usize; 2]) {
     }
 }
 
-/// A value used as it is and transposed.
+/// A value used both directly and transposed.
 fn transposes(g: &mut Graph, shape: &[usize; 2]) {
     let x = g.leaf(shape);
     let y = g.unary(Unary::Tanh, x);
@@ -239,7 +239,7 @@ fn transposes(g: &mut Graph, shape: &[usize; 2]) {
     g.output(row);
 }
 
-/// relu(x w + b) + x's row sums, with the weight transposed.
+/// `relu(x w + b)` plus the row sums of x, with a transposed weight.
 fn product(g: &mut Graph, &[rows, inner]: &[usize; 2]) {
     let (x, w, bias) = (g.leaf(&[rows, inner]), g.leaf(&[6, inner]), g.leaf(&[1, 6]));
     let dtype = g.dtype;
@@ -254,8 +254,8 @@ fn product(g: &mut Graph, &[rows, inner]: &[usize; 2]) {
     g.output(dot);
 }
 
-/// A residual block: a wide product with bias and activation, and a product that is added to what went in. The results
-/// of both products are needed themselves too, or not.
+/// A residual block: a wide product with bias and activation, then a product that is added to the input. For even
+/// `rows`, the result of the first product is an output too.
 fn residual(g: &mut Graph, &[rows, inner]: &[usize; 2]) {
     let inner = inner.min(300);
     let (x, up, down) = (g.leaf(&[rows, inner]), g.leaf(&[inner, 70]), g.leaf(&[70, inner]));
@@ -299,7 +299,7 @@ fn convolution(g: &mut Graph, &[rows, columns]: &[usize; 2]) {
     g.output(result);
 }
 
-/// What lies behind a padding, a slice and a reversal must not be read outside its buffer.
+/// Elements outside a padded, sliced or reversed input must not be read out of bounds.
 fn padding(g: &mut Graph, &[rows, columns]: &[usize; 2]) {
     let x = g.leaf(&[rows, columns]);
     let dtype = g.dtype;
@@ -363,7 +363,7 @@ fn composites(dtype: DType, entries: &mut Vec<Entry>) {
     quantisation(dtype, entries);
 }
 
-/// A composite whose operands are all tame tensors of the dtype.
+/// Adds a composite whose operands all have moderate values of the dtype.
 fn add(composite: Composite, dtype: DType, operands: &[Vec<usize>], entries: &mut Vec<Entry>) {
     let name = format!("{} of {operands:?}", composite.attributes());
     let mut graph = Graph::new(name, dtype);
@@ -375,13 +375,13 @@ fn finish(composite: Composite, mut graph: Graph, inputs: &[u32], entries: &mut 
     let (operation, dtype) = (composite.name(), graph.dtype);
     match graph.case.composite(composite, inputs) {
         Ok(output) => graph.output(output),
-        // Operands that do not fit are this suite's fault: the case without an output fails, with the reason.
+        // Operands that do not match are a bug in this suite: the case has no output and fails with the reason.
         Err(error) => graph.case.name = format!("{}: {error}", graph.case.name),
     }
     entries.push(Entry::new(operation, dtype.name(), graph.case));
 }
 
-/// Batch normalisation by given statistics: the variance is positive.
+/// Batch normalization with given statistics; the variance is positive.
 fn given_statistics(dtype: DType, epsilon: Scalar, entries: &mut Vec<Entry>) {
     let mut g = Graph::new("given statistics".to_owned(), dtype);
     let (x, mean) = (g.leaf(&[3, 4, 5]), g.leaf(&[4]));
@@ -450,7 +450,7 @@ fn recurrent(dtype: DType, entries: &mut Vec<Entry>) {
             }
             add(Recurrent { cell, reverse, bias, save }.into(), dtype, &operands, entries);
         }
-        // The gradient: weights, first states, the states, what was saved, the gradients of the states.
+        // Inputs of the gradient: weights, initial states, states, saved values, gradients of the states.
         let (state, sequence) = (vec![batch, hidden], |width: usize| vec![steps, batch, width]);
         let mut operands = vec![vec![cell.gates() * hidden, hidden], state.clone()];
         match cell {

@@ -1,4 +1,4 @@
-//! Kinds of kernels: what one template makes for the same element types.
+//! Kernel kinds: the kernels that one template generates for the same element types.
 
 use std::collections::HashSet;
 
@@ -11,18 +11,18 @@ use phynexus::{
 
 use super::{Cases, execute::guarded, execute::run_unchecked};
 
-/// What kernels of one kind have in common.
+/// The properties that kernels of one kind share.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct Kind {
     name: String,
-    /// The types of the buffers, and whether each is written.
+    /// The element type of each buffer, and whether the kernel writes it.
     buffers: Vec<(DType, bool)>,
-    /// How many types there are among shared arrays, and among registers.
+    /// The number of distinct element types in shared arrays and in registers.
     arrays: [usize; 2],
     fragments: usize,
 }
 
-/// The kind of a kernel.
+/// Returns the kind of a kernel.
 pub(super) fn kind(kernel: &Kernel) -> Kind {
     Kind {
         name: kernel.name.clone(),
@@ -34,7 +34,8 @@ pub(super) fn kind(kernel: &Kernel) -> Kind {
 }
 
 impl Cases {
-    /// Leaves out what has only kernels of kinds that a case before it has, of one group or of several as there.
+    /// Removes cases that only need kernels of kinds that an earlier case has. Whether a kernel runs one or several
+    /// groups counts as a difference.
     pub(super) fn one_of_a_kind(&mut self, target: &Target, operations: usize) {
         let (device, recorded) = recorder(target.clone());
         let mut seen = HashSet::new();

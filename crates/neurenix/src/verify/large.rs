@@ -1,5 +1,5 @@
-//! Sizes at which a device uses its largest tiles and its longest rows. The numbers are whole and small, so that every sum
-//! is exact and the results are the CPU's, bit for bit, in whatever order a device adds.
+//! Sizes at which a device uses its largest tiles and longest rows. The values are small integers, so every sum is
+//! exact and results must equal the CPU's bit for bit, in any order of summation.
 
 use std::fmt;
 
@@ -10,21 +10,21 @@ use phynexus::{
 
 use crate::Result;
 
-/// A computation of this size on a device.
+/// The result of one large computation on a device.
 #[derive(Clone, Debug)]
 pub struct Large {
-    /// What was computed, of what.
+    /// The computation and its sizes.
     pub name: String,
-    /// Elements of the results.
+    /// The number of result elements.
     pub elements: usize,
-    /// Those that are not the CPU's.
+    /// The number of elements that differ from the CPU's.
     pub wrong: usize,
-    /// Why a step of it was done by the CPU, if one was.
+    /// The reason why the CPU did one of its steps, if it did.
     pub elsewhere: Option<String>,
 }
 
 impl Large {
-    /// True if every element is the CPU's, and the device computed them.
+    /// True if every element equals the CPU's and the device computed all of them.
     pub fn passed(&self) -> bool {
         self.wrong == 0 && self.elsewhere.is_none()
     }
@@ -45,10 +45,10 @@ type Compute = fn(&[Tensor]) -> Result<Vec<Tensor>>;
 
 struct Work {
     name: &'static str,
-    /// The shapes of its operands.
+    /// The shapes of the operands.
     operands: &'static [&'static [usize]],
     compute: Compute,
-    /// Whether `float32` is also tried with factors that may be rounded.
+    /// Whether to also try `float32` with factors that may be rounded to lower precision.
     multiplies: bool,
 }
 
@@ -106,7 +106,7 @@ const WORK: &[Work] = &[
         multiplies: false,
     },
     Work {
-        name: "rows of 3x300007, sorted, with the places",
+        name: "rows of 3x300007, sorted, with the indices",
         operands: &[&[3, 300_007]],
         compute: |x| {
             let (sorted, order) = x[0].sort(1, false)?;
@@ -115,7 +115,7 @@ const WORK: &[Work] = &[
         multiplies: false,
     },
     Work {
-        name: "a transpose of 4099x4097, and what is elementwise with it",
+        name: "a transpose of 4099x4097 with elementwise operations",
         operands: &[&[4099, 4097], &[4097, 4099]],
         compute: |x| Ok(vec![x[0].transpose(0, 1)?.mul(&x[1])?.add(&x[1])?]),
         multiplies: false,
@@ -124,10 +124,10 @@ const WORK: &[Work] = &[
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 
-/// Computes everything on the device and on the CPU.
+/// Runs every computation on the device and on the CPU.
 ///
 /// # Errors
-/// Those of the device, and [`Error::Device`](crate::Error) where there is no CPU.
+/// Errors of the device, and [`Error::Device`](crate::Error) if there is no CPU device.
 pub fn large(device: Device) -> Result<Vec<Large>> {
     let mut all = Vec::new();
     for (number, work) in WORK.iter().enumerate() {
@@ -141,14 +141,14 @@ pub fn large(device: Device) -> Result<Vec<Large>> {
     Ok(all)
 }
 
-/// Computes everything on a device whose results mean nothing.
+/// Runs every computation on a device without checking results.
 pub(super) fn run_unchecked(device: Device) {
     for work in WORK {
         for dtype in DTYPES {
             let precisions = [MatmulPrecision::Highest, MatmulPrecision::High];
             let own = if work.multiplies && dtype == DType::F32 { 2 } else { 1 };
             for &precision in &precisions[..own] {
-                // What the device refuses has no kernels.
+                // An operation that the device rejects has no kernels.
                 let _: Result<()> = (|| {
                     let shape = |shape: &&[usize]| Ok(Tensor::zeros(shape, dtype, device)?.evaluated()?);
                     let operands = work.operands.iter().map(shape).collect::<Result<Vec<_>>>()?;
@@ -159,7 +159,7 @@ pub(super) fn run_unchecked(device: Device) {
     }
 }
 
-/// The work's results, not computed yet.
+/// Records the work's results without evaluating them.
 fn record(work: &Work, operands: &[Tensor], precision: MatmulPrecision) -> Result<Vec<Tensor>> {
     let before = float32_matmul_precision();
     set_float32_matmul_precision(precision);
@@ -197,7 +197,7 @@ fn compare(
     Ok(Large { name: format!("{}, {dtype}{rounded}", work.name), elements, wrong, elsewhere })
 }
 
-/// The elements, which `f64` holds as they are.
+/// The elements as `f64`, which represents them exactly.
 fn numbers(tensor: &Tensor, host: Device) -> Result<Vec<f64>> {
     Ok(tensor.to_device(host)?.to_dtype(DType::F64)?.to_vec()?)
 }

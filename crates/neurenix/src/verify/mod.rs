@@ -1,7 +1,7 @@
-//! The conformance suite: every operation, dtype and awkward shape on a device, compared with the oracle.
+//! The conformance suite: compares every operation, dtype and edge-case shape on a device with the oracle.
 //!
-//! Tolerances are the oracle's own bounds ([`phynexus::oracle`]); nothing here chooses one. An element for which more
-//! than one answer is right is skipped and counted.
+//! The oracle defines all tolerances ([`phynexus::oracle`]). Elements with more than one correct result are skipped and
+//! counted.
 
 mod compile;
 mod consistency;
@@ -36,23 +36,24 @@ pub use steady::{Steady, steady};
 
 use execute::{Outcome, execute, guarded, run_unchecked};
 
-/// What the suite runs.
+/// Options of the suite.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many random graphs.
+    /// The number of random graphs.
     pub random_graphs: usize,
-    /// The seed of the first of them; each next has the next.
+    /// The seed of the first random graph; each further graph uses the next seed.
     pub seed: u64,
-    /// Operations in a random graph, at most.
+    /// The maximum number of operations in a random graph.
     pub operations: usize,
-    /// Only operations whose name contains this.
+    /// Run only operations whose name contains this.
     pub filter: Option<String>,
-    /// Only cases of this dtype, by its name; graphs of several dtypes are always among them.
+    /// Run only cases of this dtype, given by name, and graphs of several dtypes.
     pub dtype: Option<String>,
-    /// Only cases of this part: which, counted from 0, of how many.
+    /// Run only one part of the cases: its index from 0, and the number of parts.
     pub part: (usize, usize),
-    /// Of those, on a device whose kernels are made of loop trees: only cases that need a kernel of a kind that none
-    /// before needs. What one template makes for the same element types is a kind, for tools under which kernels are slow.
+    /// Of those, run only cases that need a kind of kernel that no earlier case needs. A kind is what one template
+    /// generates for the same element types. Has an effect only on devices that compile loop trees; for tools that slow
+    /// kernels down.
     pub kinds: bool,
 }
 
@@ -70,20 +71,20 @@ impl Default for Options {
     }
 }
 
-/// How far the suite is.
+/// The progress of the suite.
 #[derive(Clone, Debug)]
 pub struct Progress<'a> {
-    /// Cases done.
+    /// The number of finished cases.
     pub done: usize,
-    /// Cases in all.
+    /// The total number of cases.
     pub total: usize,
-    /// The operation whose case was done last.
+    /// The operation of the last finished case.
     pub operation: &'a str,
-    /// Failures so far.
+    /// The number of failures so far.
     pub failures: usize,
 }
 
-/// A case under its place in the table.
+/// A case and its row in the report.
 struct Entry {
     operation: String,
     dtype: String,
@@ -104,7 +105,8 @@ fn entries() -> Vec<Entry> {
     entries
 }
 
-/// The names of what the suite checks, each once, in alphabetical order: what [`Options::filter`] chooses from.
+/// The names of the checked operations, without duplicates, in alphabetical order; [`Options::filter`] selects from
+/// them.
 pub fn operations() -> Vec<String> {
     let named = entries().into_iter().map(|entry| entry.operation);
     let programs = tensors::PROGRAMS.iter().map(|program| program.name.to_owned());
@@ -113,11 +115,11 @@ pub fn operations() -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// What of the suite is asked for.
+/// The selected cases.
 struct Cases {
     entries: Vec<Entry>,
     programs: Vec<&'static tensors::Program>,
-    /// The seeds of random graphs.
+    /// The seeds of the random graphs.
     graphs: Vec<u64>,
 }
 
@@ -131,7 +133,7 @@ impl Cases {
         let mut programs: Vec<_> = tensors::PROGRAMS.iter().filter(|p| wanted(p.name)).collect();
         let graphs = if wanted(RANDOM) || wanted(CONSISTENT) { options.random_graphs as u64 } else { 0 };
         let mut graphs: Vec<u64> = (0..graphs).map(|graph| options.seed.wrapping_add(graph)).collect();
-        // Neighbours are alike: a part has some of all.
+        // Neighbouring cases are similar, so every part gets some of each.
         let mut at = 0..;
         let mut own = || at.next().is_some_and(|at: usize| at % parts.max(1) == part);
         entries.retain(|_| own());
@@ -141,16 +143,16 @@ impl Cases {
     }
 }
 
-/// The kernels that the suite's cases become on a GPU of this kind, each once; nothing is computed. A case that a GPU
-/// refuses has none.
+/// The distinct kernels that the suite's cases use on a GPU of this kind. Nothing is computed. Cases that the GPU
+/// rejects have no kernels.
 pub fn kernels(target: Target, options: &Options) -> Vec<Kernel> {
     let (device, recorded) = recorder(target);
     unchecked(device, options, &mut |_| {});
     recorded.take()
 }
 
-/// Runs the suite's cases on a device whose results mean nothing, and calls `done` with the name of each afterwards. What
-/// the device refuses is skipped.
+/// Runs the suite's cases on a device without checking results. Calls `done` with the name of each case afterwards.
+/// Cases that the device rejects are skipped.
 pub fn unchecked(device: Device, options: &Options, done: &mut dyn FnMut(&str)) {
     let cases = Cases::of(options);
     let mut record = |case: &Case| {
@@ -165,8 +167,8 @@ pub fn unchecked(device: Device, options: &Options, done: &mut dyn FnMut(&str)) 
     }
 }
 
-/// Runs the suite on a device. A failure of any kind, a panic of the device included, is an entry of the report. Where the
-/// thread is [interrupted](interrupt), the report ends with the case before.
+/// Runs the suite on a device. Every failure, including a panic of the device, becomes an entry of the report. If the
+/// thread is [interrupted](interrupt), the report ends with the last finished case.
 pub fn run(device: Device, options: &Options, progress: &mut dyn FnMut(Progress)) -> Report {
     let mut cases = Cases::of(options);
     if let Some(target) = device.backend().target().filter(|_| options.kinds) {
@@ -205,7 +207,7 @@ pub fn run(device: Device, options: &Options, progress: &mut dyn FnMut(Progress)
             listing = small.to_string();
         }
         table.add(RANDOM, "", &listing, outcome, progress);
-        // One operation at a time is slow where each has to be compiled.
+        // Running one operation at a time is slow on devices that compile each one.
         if !seed.is_multiple_of(PROGRAMS) {
             continue;
         }
@@ -220,14 +222,14 @@ pub fn run(device: Device, options: &Options, progress: &mut dyn FnMut(Progress)
 }
 
 const RANDOM: &str = "random graphs";
-/// One in so many random graphs is followed by a program that is run in two ways.
+/// One in this many random graphs is followed by a consistency check.
 const PROGRAMS: u64 = 5;
-/// Random programs whose numbers must not depend on what is held and when it is read.
+/// The report's name of the consistency checks.
 const CONSISTENT: &str = "one value, one number";
 
 struct Table {
     report: Report,
-    /// The position of an operation's and dtype's row.
+    /// The index of the row of an operation and dtype.
     rows: BTreeMap<(String, String), usize>,
     done: usize,
     total: usize,

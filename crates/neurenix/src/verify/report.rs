@@ -1,4 +1,4 @@
-//! What the suite found, for people and for programs.
+//! The suite's results, for people and programs.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 pub struct Report {
     /// The device's name.
     pub device: String,
-    /// Its model.
+    /// The device's model.
     pub model: String,
     /// The seed of the random graphs.
     pub seed: u64,
-    /// A row for every operation and dtype.
+    /// One row per operation and dtype.
     pub rows: Vec<Row>,
-    /// Everything that went wrong.
+    /// All failures.
     pub failures: Vec<Failure>,
 }
 
@@ -25,28 +25,28 @@ pub struct Report {
 pub struct Row {
     /// The operation.
     pub operation: String,
-    /// The dtype of its operand; empty where a case has several.
+    /// The dtype of the operand; empty if a case has several.
     pub dtype: String,
-    /// Cases run.
+    /// The number of cases run.
     pub cases: usize,
-    /// Cases without a wrong element, done by the device alone.
+    /// Cases without a wrong element, computed by the device alone.
     pub passed: usize,
-    /// Cases without a wrong element of which the CPU did a step, because the device refused it.
+    /// Cases without a wrong element in which the CPU did a step that the device does not support.
     pub elsewhere: usize,
-    /// Why, for the first of them.
+    /// The reason for the first of them.
     pub elsewhere_reason: Option<String>,
-    /// Cases with one, or that ended in an error.
+    /// Cases with a wrong element or an error.
     pub failed: usize,
-    /// Cases with an operation that the device says it does not do.
+    /// Cases with an operation that the device reports as unsupported.
     pub unsupported: usize,
-    /// Why, for the first of them.
+    /// The reason for the first of them.
     pub reason: Option<String>,
-    /// Elements compared.
+    /// The number of compared elements.
     pub compared: usize,
-    /// Elements for which more than one answer is right.
+    /// The number of elements with more than one correct result.
     pub skipped: usize,
-    /// The greatest error of a right element, as a share of the error that the oracle allows there: 0 is the
-    /// computation in `f64`, rounded; 1 is the last right answer.
+    /// The largest error of a correct element relative to the oracle's bound: 0 is the result of computing in `f64` and
+    /// rounding, 1 is the bound.
     pub worst_share: f64,
 }
 
@@ -55,9 +55,9 @@ pub struct Row {
 pub struct Failure {
     /// The operation.
     pub operation: String,
-    /// The dtype of its operand; empty where a case has several.
+    /// The dtype of the operand; empty if a case has several.
     pub dtype: String,
-    /// The case: its name, or for a random graph the graph, made small.
+    /// The case: its name or, for a random graph, the reduced graph.
     pub case: String,
     /// What went wrong.
     pub message: String,
@@ -99,19 +99,19 @@ impl Row {
 }
 
 impl Report {
-    /// Of nothing yet.
+    /// Creates an empty report.
     pub fn new(device: Device, seed: u64) -> Report {
         let info = device.info();
         Report { device: info.name, model: info.model, seed, rows: Vec::new(), failures: Vec::new() }
     }
 
-    /// True if nothing went wrong, and the device did something.
+    /// True if nothing failed and the CPU did not help with every case.
     pub fn passed(&self) -> bool {
         let total = self.total();
         self.failures.is_empty() && (total.passed > 0 || total.elsewhere == 0)
     }
 
-    /// Sums over all rows; the operation is "total".
+    /// The sums over all rows, as a row with the operation "total".
     pub fn total(&self) -> Row {
         let mut total = Row::new("total", "");
         self.rows.iter().for_each(|row| total.add(row));
@@ -130,7 +130,7 @@ impl Report {
         self.failures.extend(part.failures);
     }
 
-    /// Adds a failure that has no result.
+    /// Adds a failure without a row.
     pub fn fail(&mut self, failure: Failure) {
         let mut row = Row::new(&failure.operation, &failure.dtype);
         (row.cases, row.failed) = (1, 1);
@@ -159,7 +159,7 @@ impl fmt::Display for Row {
 }
 
 impl fmt::Display for Report {
-    /// The table, then the failures.
+    /// Prints the table, then the failures.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} ({}), seed {}", self.device, self.model, self.seed)?;
         writeln!(

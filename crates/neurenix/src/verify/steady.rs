@@ -1,4 +1,4 @@
-//! Training for many steps, as a test of a device's memory: after the first few it stays as it is.
+//! Long training runs that check a device's memory: after the first steps it must not grow.
 
 use std::{fmt, sync::Arc, time::Instant};
 
@@ -16,31 +16,31 @@ use crate::{
     optim::{Optimizer, Rule},
 };
 
-/// Steps until everything that is kept is there.
+/// The number of steps after which memory use must be constant.
 const FIRST: usize = 10;
 const BATCH: usize = 32;
 const SIDE: usize = 8;
 const CLASSES: usize = 10;
 
-/// A network's training.
+/// The result of training a network.
 #[derive(Clone, Debug)]
 pub struct Steady {
-    /// The network.
+    /// The name of the network.
     pub network: &'static str,
-    /// Steps.
+    /// The number of steps.
     pub steps: usize,
-    /// The device's memory after the first ten of them, and in the end.
+    /// The device's memory after the first ten steps and at the end.
     pub memory: [MemoryStatistics; 2],
-    /// The mean loss of the first ten, and of the last ten.
+    /// The mean loss of the first ten steps and of the last ten.
     pub losses: [f32; 2],
-    /// Seconds from the eleventh to the last.
+    /// The seconds from the eleventh step to the last.
     pub seconds: f64,
-    /// In which step memory was first more than after the first ten.
+    /// The first step in which memory exceeded that after ten steps.
     pub grown: Option<usize>,
 }
 
 impl Steady {
-    /// True if memory stayed as it was, and the network learned.
+    /// True if memory did not grow and the loss decreased.
     pub fn passed(&self) -> bool {
         self.grown.is_none() && self.losses[1] < self.losses[0]
     }
@@ -72,8 +72,8 @@ impl fmt::Display for Steady {
     }
 }
 
-/// Trains a perceptron and a convolutional network with dropout for so many steps each. Batches come from the host, and
-/// losses are read a step later than they are computed.
+/// Trains a perceptron and a convolutional network with dropout for `steps` steps each. Batches come from the host, and
+/// a loss is read one step after it is computed.
 pub fn steady(device: Device, steps: usize) -> Result<Vec<Steady>> {
     let generator = Arc::new(Generator::new(1));
     let dropout = || Ok::<_, crate::Error>(Dropout::new(0.2)?.with_generator(generator.clone()));
@@ -138,8 +138,8 @@ fn train(network: &'static str, model: &Sequential, device: Device, steps: usize
     Ok(Steady { network, steps, memory: [first, device.memory()], losses, seconds, grown })
 }
 
-/// Whether a device holds more than before. What the processor's threads keep to work in is not counted: a thread takes it
-/// when it first gets such work.
+/// Whether a device uses more memory than before. On the CPU, thread workspaces do not count: a thread allocates its
+/// own when it first needs one.
 fn is_more(device: Device, before: &MemoryStatistics, now: &MemoryStatistics) -> bool {
     let own = device.info().nature != DeviceNature::HostCpu;
     now.allocated > before.allocated
@@ -147,7 +147,7 @@ fn is_more(device: Device, before: &MemoryStatistics, now: &MemoryStatistics) ->
         || own && (now.reserved > before.reserved || now.pinned > before.pinned)
 }
 
-/// Pseudo-random numbers of the host's (a linear congruential generator with Knuth's factors).
+/// Pseudo-random numbers on the host (a linear congruential generator with Knuth's constants).
 struct Numbers(u64);
 
 impl Numbers {
@@ -156,7 +156,7 @@ impl Numbers {
         (self.0 >> 40) as f32 / (1 << 24) as f32
     }
 
-    /// Images of noise in which one of the first ten places shines: their class.
+    /// Noise images in which one of the first ten pixels is bright; its position is the class.
     fn batch(&mut self) -> (Vec<f32>, Vec<i64>) {
         let mut inputs: Vec<f32> = (0..BATCH * SIDE * SIDE).map(|_| self.next()).collect();
         let labels: Vec<i64> = (0..BATCH).map(|_| ((self.next() * CLASSES as f32) as i64).min(9)).collect();

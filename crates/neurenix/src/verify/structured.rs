@@ -1,4 +1,4 @@
-//! Operations with a structure: sources, views, reductions, rows by index, order, products and windows.
+//! Operations that are not elementwise: sources, views, reductions, indexing, sorting, products and windows.
 
 use phynexus::{
     DType, Scalar,
@@ -9,7 +9,7 @@ use phynexus::{
 
 use super::{Entry, elementwise::leaf};
 
-/// Every operation that is not elementwise.
+/// All cases of operations that are not elementwise.
 pub(super) fn entries() -> Vec<Entry> {
     let mut suite = Suite { entries: Vec::new(), choice: Choice::new(5) };
     for dtype in DType::ALL {
@@ -33,7 +33,7 @@ struct Suite {
     choice: Choice,
 }
 
-/// An operand: its dtype and shape.
+/// An operand's dtype and shape.
 type Operand<'a> = (DType, &'a [usize]);
 
 const COMBINES: [Combine; 4] = [Combine::Sum, Combine::Prod, Combine::Max, Combine::Min];
@@ -44,7 +44,7 @@ impl Suite {
         self.entries.push(Entry::new(op.name(), dtype.name(), case));
     }
 
-    /// One operation on random operands: row-major, scattered, and with special values.
+    /// Adds one operation on random operands: row-major, scattered, and with special values.
     fn one(&mut self, op: Op, result: DType, shape: &[usize], operands: &[Operand]) {
         for (values, scattered) in [(Values::Tame, false), (Values::Tame, true), (Values::Special, false)] {
             let shapes: Vec<&[usize]> = operands.iter().map(|(_, shape)| *shape).collect();
@@ -173,7 +173,7 @@ impl Suite {
     fn rows(&mut self, dtype: DType) {
         let modes = COMBINES.into_iter().filter(|c| c.binary().accepts(dtype)).map(ScatterMode::Combine);
         let modes: Vec<ScatterMode> = std::iter::once(ScatterMode::Set).chain(modes).collect();
-        // The last are so many updates of few rows that GPUs combine runs of them first.
+        // The last shape has many updates of few rows, whose runs GPUs combine first.
         for (rows, width, count) in [(1, 1, 1), (5, 3, 8), (5, 3, 0), (40, 70, 25), (6, 0, 2), (2, 3, 300)] {
             for index_dtype in DType::INTEGERS {
                 let index = random_index(&mut self.choice, rows, count, index_dtype);
@@ -202,7 +202,7 @@ impl Suite {
     }
 
     fn products(&mut self, dtype: DType) {
-        // Batch, rows, inner, columns.
+        // Batch, rows, inner dimension, columns.
         let sizes = [(None, 1, 1, 1), (None, 3, 5, 7), (None, 33, 65, 17), (None, 2, 0, 3), (None, 0, 4, 3)];
         let batched = [
             (Some(3), 4, 5, 6),
@@ -231,7 +231,7 @@ impl Suite {
             };
             let y = [&[x[0], 3 * geometry.groups], out.as_slice()].concat();
             let w = [&[3 * geometry.groups, x[1] / geometry.groups], geometry.kernel.as_slice()].concat();
-            // A sum may be wider than its terms; truth values have none.
+            // A sum may be wider than its terms; bool has no sums.
             let sums: &[DType] = match dtype {
                 DType::Bool => &[],
                 DType::I8 | DType::U8 => &[dtype, DType::I32],
@@ -257,8 +257,8 @@ impl Suite {
         }
     }
 
-    /// Products and convolutions whose factors may be rounded, of sizes that fill tiles and that do not, and of factors
-    /// that are transposed.
+    /// Products and convolutions whose factors may be rounded: with sizes that fill tiles and sizes that do not, and
+    /// with transposed factors.
     fn rounded(&mut self) {
         let f = DType::F32;
         let may_round =
@@ -311,8 +311,7 @@ impl Suite {
     }
 }
 
-/// Windows with and without stride, dilation, uneven padding and groups, in one to three dimensions, and the inputs
-/// they run over.
+/// Windows with and without stride, dilation, uneven padding and groups, in one to three dimensions, with input shapes.
 fn geometries() -> Vec<(Geometry, Vec<usize>)> {
     let geometry =
         |kernel: &[usize], stride: &[usize], dilation: &[usize], padding: &[(usize, usize)], groups| {
@@ -344,7 +343,7 @@ mod tests {
     use super::*;
     use crate::verify::{custom, elementwise, fusion};
 
-    /// The op's row: a match without a wildcard, so that an op added to the set must be given one.
+    /// The row of an op. The match has no wildcard, so that a new op must be given a row.
     fn row(op: &Op) -> usize {
         match op {
             Op::Constant(_) => 0,

@@ -1,4 +1,4 @@
-//! Programs of tensors: what the graph alone does not show, that tensors are values while their memory is reused.
+//! Programs that test tensors beyond the graph: tensors keep their values while memory is reused.
 
 use phynexus::{
     DType, Device, Result, Tensor,
@@ -11,13 +11,13 @@ use phynexus::{
 
 use super::execute::Outcome;
 
-/// A program and its name in the table.
+/// A program and its name in the report.
 pub(super) struct Program {
     pub(super) name: &'static str,
     pub(super) run: fn(Device) -> Result<Outcome>,
 }
 
-/// All of them.
+/// All programs.
 pub(super) const PROGRAMS: &[Program] = &[
     Program { name: "in-place updates", run: in_place_updates },
     Program { name: "shared operands", run: shared_operands },
@@ -28,7 +28,7 @@ pub(super) const PROGRAMS: &[Program] = &[
 
 const SHAPE: [usize; 2] = [37, 130];
 
-/// Two operands on the device, and a case that has them as leaves 0 and 1.
+/// Two operands on the device, and a case with both as leaves 0 and 1.
 fn operands(device: Device, seed: u64) -> Result<(Tensor, Tensor, Case)> {
     let mut choice = Choice::new(seed);
     let mut case = Case::new("program");
@@ -48,13 +48,13 @@ fn check(outcome: &mut Outcome, what: &str, case: &Case, node: u32, actual: &Ten
     Ok(())
 }
 
-/// x * y + x, as nodes.
+/// Appends `x * y + x`.
 fn step(case: &mut Case, x: u32, y: u32) -> u32 {
     let product = case.ir.push(Op::Binary(Binary::Mul), DType::F32, SHAPE.as_slice().into(), [x, y]);
     case.ir.push(Op::Binary(Binary::Add), DType::F32, SHAPE.as_slice().into(), [product, x])
 }
 
-/// An operand that nobody else holds may give its memory to the result, again and again.
+/// An operand without other references may repeatedly donate its memory to the result.
 fn in_place_updates(device: Device) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let (mut x, y, mut case) = operands(device, 1)?;
@@ -68,7 +68,7 @@ fn in_place_updates(device: Device) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// An operand that somebody holds must keep its values.
+/// An operand that is still referenced keeps its values.
 fn shared_operands(device: Device) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let (mut x, y, mut case) = operands(device, 2)?;
@@ -82,7 +82,7 @@ fn shared_operands(device: Device) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A view holds its data when the tensor behind it is updated, and the other way round.
+/// A view keeps its data when its base tensor is updated, and vice versa.
 fn views_of_updated_data(device: Device) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let (mut x, y, mut case) = operands(device, 3)?;
@@ -93,7 +93,7 @@ fn views_of_updated_data(device: Device) -> Result<Outcome> {
     let permute = Op::Permute([1u8, 0].as_slice().into());
     let old = case.ir.push(permute.clone(), DType::F32, turned.as_slice().into(), [0]);
     check(&mut outcome, "the view of the old values", &case, old, &view)?;
-    // An update through the view's shape leaves the tensor behind it alone.
+    // An update of the view does not change the base tensor.
     let mut view = x.permute(&[1, 0])?;
     view = view.add(&view)?;
     view.evaluate()?;
@@ -105,7 +105,7 @@ fn views_of_updated_data(device: Device) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Reading a part of a graph first does not change the rest.
+/// Reading one part of a graph first does not change the rest.
 fn intermediate_reads(device: Device) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let (x, y, mut case) = operands(device, 4)?;
@@ -123,7 +123,7 @@ fn intermediate_reads(device: Device) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The same step on other data: the plan is found again, the data is not.
+/// The same step on other data reuses the plan but not the data.
 fn repeated_steps(device: Device) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     for seed in 10..14 {

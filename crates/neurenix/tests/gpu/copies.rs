@@ -1,4 +1,4 @@
-//! Copies: to the host while it goes on, from device to device, in parts.
+//! Copies: asynchronous ones to the host, from device to device, in parts.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use phynexus::{
 
 use crate::driver::{PINNED, device};
 
-/// More than three parts of a copy through the host, and not a whole number of them.
+/// More than three parts of a copy through the host, but not a multiple.
 const LARGE: usize = 13_000_001;
 
 fn bytes(count: usize) -> Vec<u8> {
@@ -19,7 +19,7 @@ fn bytes(count: usize) -> Vec<u8> {
 
 #[test]
 fn a_reading_has_the_elements_as_they_were() -> Result<()> {
-    // While somebody profiles, copies are made at once.
+    // While a profiler runs, copies are synchronous.
     let _alone = crate::profiles::alone();
     let (device, control) = device("reading:0", true);
     control.slow.store(true, Ordering::SeqCst);
@@ -28,7 +28,7 @@ fn a_reading_has_the_elements_as_they_were() -> Result<()> {
     let sum = given[0].sum(&[], false)?.to_vec_async::<f32>()?;
     assert!(readings.iter().chain([&sum]).all(|reading| !reading.is_done()));
     assert_eq!(control.begun.load(Ordering::SeqCst), 3);
-    // The memory of the first is overwritten, that of the others given back and handed out again.
+    // The memory of the first is overwritten; that of the others is freed and reused.
     let step =
         Captured::new(|given: &[Tensor], _: &[Tensor]| -> Result<Vec<Tensor>> { Ok(vec![given[0].neg()?]) });
     let negated = step.call(&mut given, &[])?;
@@ -73,7 +73,7 @@ fn devices_of_one_family_copy_without_the_host() -> Result<()> {
     let host_copies = || [&control_a, &control_b].map(|control| control.copies.load(Ordering::SeqCst));
     let before = host_copies();
     let y = x.to_device(b)?.evaluated()?;
-    // A part that begins within memory, and one that must be brought in order first.
+    // A slice that starts inside memory, and one that must be made contiguous first.
     let part = x.narrow(0, 7, 1000)?.to_device(b)?.evaluated()?;
     let reversed = x.narrow(0, 0, 9)?.flip(&[0])?.to_device(b)?.evaluated()?;
     assert_eq!(host_copies(), before);
@@ -81,7 +81,7 @@ fn devices_of_one_family_copy_without_the_host() -> Result<()> {
     assert!(y.to_vec::<u8>()? == data);
     assert_eq!(part.to_vec::<u8>()?, data[7..1007]);
     assert_eq!(reversed.to_vec::<u8>()?, [8, 7, 6, 5, 4, 3, 2, 1, 0]);
-    // A device that is lost is the copy's error.
+    // If a device is lost, the copy returns the error.
     control_a.lost.store(true, Ordering::SeqCst);
     assert!(matches!(x.to_device(b)?.evaluated(), Err(Error::Device { .. })));
     assert!(y.to_vec::<u8>()? == data);

@@ -1,4 +1,4 @@
-//! A driver that interprets kernels on the host, and fails when it is told to.
+//! A driver that interprets kernels on the host and fails on request.
 
 use std::sync::{
     Arc, Mutex, MutexGuard,
@@ -14,48 +14,48 @@ use phynexus::{
     oracle::interpret::interpret,
 };
 
-/// What the driver does, and what it has done.
+/// The settings of the driver, and counters of what it did.
 #[derive(Default)]
 pub(crate) struct Control {
-    /// Allocations fail after so many more; 0 is off, 1 means the next.
+    /// Allocations fail after this many more; 0 is off, 1 means the next one.
     pub(crate) failing_allocation: AtomicU64,
-    /// Launches fail after so many more.
+    /// Launches fail after this many more.
     pub(crate) failing_launch: AtomicU64,
-    /// The device is lost after so many more launches.
+    /// The device is lost after this many more launches.
     pub(crate) losing_launch: AtomicU64,
     /// Every call fails.
     pub(crate) lost: AtomicBool,
-    /// Blocks whose memory comes back only when the device has been waited for.
+    /// Blocks whose memory is freed only after a wait for the device.
     pub(crate) deferred: AtomicBool,
-    /// Loading a kernel fails after so many more.
+    /// Loading a kernel fails after this many more.
     pub(crate) failing_compilation: AtomicU64,
-    /// With more bytes in use than this there is no room for machine code; 0 is off.
+    /// If more bytes than this are in use, there is no memory for machine code; 0 is off.
     pub(crate) room_for_code: AtomicU64,
-    /// Bytes of memory; 0 is no end.
+    /// Bytes of memory; 0 means unlimited.
     pub(crate) capacity: AtomicU64,
     pub(crate) used: AtomicU64,
     pub(crate) blocks: AtomicU64,
     pub(crate) launches: AtomicU64,
     pub(crate) copies: AtomicU64,
-    /// Copies from another of these devices; they are made where both are of one name but for the number.
+    /// Copies from another of these devices; both must have the same name but for the number.
     pub(crate) peer_copies: AtomicU64,
-    /// Copies to the host that were begun, and whether they are under way for ever, unless somebody waits.
+    /// The number of copies to the host, and whether they take forever unless waited for.
     pub(crate) begun: AtomicU64,
     pub(crate) slow: AtomicBool,
-    /// How often the device was waited for.
+    /// The number of waits for the device.
     pub(crate) waits: AtomicU64,
-    /// Kernels whose name contains this are not compiled.
+    /// Kernels whose name contains this fail to compile.
     pub(crate) refused: Mutex<Option<&'static str>>,
-    /// What mark() tells, in nanoseconds.
+    /// The time that mark() reports, in nanoseconds.
     time: AtomicU64,
     waiting: AtomicU64,
 }
 
-/// Nanoseconds that every kernel takes by the driver's clock.
+/// The time of every kernel in nanoseconds, by the driver's clock.
 pub(crate) const KERNEL_TIME: u64 = 1000;
-/// Bytes of the host's memory that copies go through, as it tells.
+/// The bytes of host memory for copies that the driver reports.
 pub(crate) const PINNED: usize = 4096;
-/// Memory of the device as it tells.
+/// The device memory that the driver reports.
 pub(crate) const TOTAL: u64 = 1 << 30;
 
 impl Control {
@@ -63,13 +63,13 @@ impl Control {
         Err(Error::Device { device: name.to_owned(), message: message.to_owned() })
     }
 
-    /// Counts down; true when it reaches its end.
+    /// Counts down; true when it reaches 0.
     fn fires(counter: &AtomicU64) -> bool {
         let old = counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
         old == Ok(1)
     }
 
-    /// Everything works again.
+    /// Clears all failures.
     pub(crate) fn heal(&self) {
         let counters = [
             &self.failing_allocation,
@@ -109,7 +109,7 @@ impl Drop for Block {
     }
 }
 
-/// A registered device of this name, and what it does.
+/// Registers a device of this name; returns it with its settings.
 pub(crate) fn device(name: &str, has_clock: bool) -> (Device, Arc<Control>) {
     neurenix::register_all();
     let control = Arc::new(Control::default());
@@ -130,7 +130,7 @@ pub(crate) fn device(name: &str, has_clock: bool) -> (Device, Arc<Control>) {
     (register(Box::new(Gpu::new(driver))), control)
 }
 
-/// A copy to the host of what was there when it was begun.
+/// A copy to the host of the contents at the time it was started.
 struct UnderWay {
     name: String,
     control: Arc<Control>,
@@ -195,7 +195,7 @@ impl Driver for Simulated {
     fn allocate(&self, bytes: usize) -> Option<Block> {
         let control = &self.control;
         let failed = Control::fires(&control.failing_allocation);
-        // A pool asks twice; one that is to fail fails for good, until the driver is healed.
+        // A pool asks twice, so a failure lasts until it is cleared.
         if failed {
             control.capacity.store(1, Ordering::SeqCst);
         }
@@ -321,7 +321,7 @@ impl Driver for Simulated {
     }
 
     fn peaks(&self) -> Peaks {
-        // A byte and two operations a nanosecond.
+        // One byte and two operations per nanosecond.
         match self.has_clock {
             true => Peaks { bytes: Some(1e9), operations: Some(2e9) },
             false => Peaks::default(),
@@ -329,7 +329,7 @@ impl Driver for Simulated {
     }
 }
 
-/// The elements from a place on. A parameter may reach over the ends of its memory where no access does.
+/// The elements from a position on. A parameter may extend past its memory where nothing is accessed.
 fn load((block, start): &Place<'_, Block>, dtype: DType, length: usize) -> Vec<Scalar> {
     let memory = locked(block);
     let size = dtype.size();
@@ -345,7 +345,7 @@ fn load((block, start): &Place<'_, Block>, dtype: DType, length: usize) -> Vec<S
 fn store((block, start): &Place<'_, Block>, dtype: DType, old: &[Scalar], new: &[Scalar]) {
     let mut memory = locked(block);
     for (at, (old, new)) in old.iter().zip(new).enumerate() {
-        // Memory that nobody wrote holds no truth value, but reads as one.
+        // Uninitialized memory may not hold a valid bool, but reads as one.
         if old != new || dtype == DType::Bool {
             let bytes = scalar_bytes(*new, dtype);
             let Ok(first) = usize::try_from(start + (at * dtype.size()) as i64) else { continue };

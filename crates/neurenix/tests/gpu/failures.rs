@@ -1,4 +1,4 @@
-//! Failures that pass: what they leave behind, and what is done again.
+//! Recoverable failures: the state that they leave, and the retries.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -42,7 +42,7 @@ fn a_failure_to_load_another_variant_is_not_kept() -> Result<()> {
     let x = numbers(4097, device)?;
     let first = |start: usize| x.narrow(0, start, 4096)?.square()?.to_vec::<f32>();
     assert_eq!(first(0)?[..3], [9.0, 4.0, 1.0]);
-    // From the second element on, data lies where vectors of four cannot begin.
+    // From the second element on, data is not aligned for vectors of four.
     control.failing_compilation.store(1, Ordering::SeqCst);
     let error = first(1).unwrap_err();
     assert!(matches!(error, Error::Device { .. }), "{error}");
@@ -78,7 +78,7 @@ fn doubled(given: &[Tensor], _: &[Tensor]) -> Result<Vec<Tensor>> {
     Ok(vec![doubled, sums, products])
 }
 
-/// Lets every allocation of a call fail, one after the other: what was given away is as it was.
+/// Makes every allocation of a call fail, one after the other. Donated operands must be unchanged.
 fn fails_whole(device: Device, control: &Control) -> Result<()> {
     let step = Captured::new(doubled);
     let fresh =
@@ -101,7 +101,7 @@ fn fails_whole(device: Device, control: &Control) -> Result<()> {
         assert!(matches!(result, Err(Error::OutOfMemory { .. })));
         assert_eq!(given[0].to_vec::<f32>()?, expected, "at point {points}");
     }
-    // The results besides the one in place, and memory for the time in between.
+    // The results besides the in-place one, and temporary memory.
     assert!(points > 2, "{points}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Faults of a device: typed errors, nothing else is harmed, and what can be done again is.
+//! Faults of a device: errors are typed, nothing else is damaged, and recoverable work is retried.
 
 use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
 
@@ -53,7 +53,7 @@ impl Training {
     }
 }
 
-/// What a step makes of the training where nothing fails.
+/// The result of the training step without failures.
 fn undisturbed(name: &str, steps: usize) -> neurenix::Result<Vec<Vec<f32>>> {
     let mut training = Training::new(device(name, true).0)?;
     for _ in 0..steps {
@@ -62,7 +62,7 @@ fn undisturbed(name: &str, steps: usize) -> neurenix::Result<Vec<Vec<f32>>> {
     Ok(training.values()?)
 }
 
-/// Lets an allocation fail at every point of the third step, one after the other; then the step is done.
+/// Makes each allocation of the third step fail, one after the other. Then the step succeeds.
 fn fail_everywhere(device: Device, control: &Control, expected: &[Vec<f32>]) -> neurenix::Result<()> {
     let mut training = Training::new(device)?;
     training.step()?;
@@ -71,7 +71,7 @@ fn fail_everywhere(device: Device, control: &Control, expected: &[Vec<f32>]) -> 
     let before = training.values()?;
     let mut points = 0;
     loop {
-        // A pool that holds nothing asks the driver for everything.
+        // An empty pool asks the driver for everything.
         device.empty_cache();
         let held = device.memory();
         control.failing_allocation.store(points + 1, Ordering::SeqCst);
@@ -126,7 +126,7 @@ fn memory_that_comes_back_later_is_waited_for() -> Result<()> {
     for _ in 0..4 {
         let x = Tensor::zeros(&[2048], DType::F32, device)?.evaluated()?;
         assert_eq!(x.to_vec::<f32>()?, [0.0; 2048]);
-        // The next request is of another size: the cached block does not serve it.
+        // The next request has another size, which the cached block does not serve.
         drop(x);
         drop(Tensor::zeros(&[1500], DType::F32, device)?.evaluated()?);
     }
@@ -151,7 +151,7 @@ fn a_lost_device_is_an_error_and_the_others_go_on() -> neurenix::Result<()> {
         losses += 1;
         let is_typed = |error: &Error| matches!(error, Error::Device { device: d, message } if d == device.name() && message.contains("lost"));
         assert!(matches!(&error, neurenix::Error::Engine(e) if is_typed(e)), "{error}");
-        // Everything on it is an error, and none waits for ever.
+        // Every use of it is an error, and nothing waits forever.
         for error in [
             training.inputs.to_vec::<f32>().unwrap_err(),
             device.synchronize().unwrap_err(),
@@ -191,7 +191,7 @@ fn a_failed_launch_is_an_error_and_the_next_may_succeed() -> Result<()> {
     Ok(())
 }
 
-/// One test with a callback: that is the process's.
+/// One test with a callback, which is process-wide.
 #[test]
 fn a_kernel_that_does_not_compile_is_planned_on_the_cpu() -> neurenix::Result<()> {
     let expected = undisturbed("whole:2", 2)?;
@@ -259,7 +259,7 @@ fn unknown_devices_are_told_with_those_there_are() {
         let told = Device::find(name).unwrap_err().to_string();
         assert!(told.contains(rule) && !told.contains("did you mean"), "{told}");
     }
-    // As in PyTorch; what is printed is the one name.
+    // As in PyTorch; the printed form has only the name.
     for (name, expected) in [("cpu:0", Device::find("cpu").unwrap()), ("named", named)] {
         let found = Device::find(name).unwrap();
         assert_eq!((found, found.name()), (expected, expected.name()));

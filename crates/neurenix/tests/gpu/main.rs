@@ -1,5 +1,5 @@
-//! The layer that all GPUs share, on a driver of the host's that fails when it is told to: faults, failures that pass, copies, profiles,
-//! and tensors that are moved to the host where the device is full.
+//! The layer that all GPUs share, tested on a host driver that fails on request: faults, recoverable failures, copies,
+//! profiles, and spilling to the host.
 
 mod copies;
 mod driver;

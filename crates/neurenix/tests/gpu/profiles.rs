@@ -1,4 +1,4 @@
-//! What a profile tells of a known computation.
+//! The profile of a known computation.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::driver::{KERNEL_TIME, device};
 
-/// There is one profiler in a process.
+/// A process has only one profiler.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -22,7 +22,8 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 /// A step's name, bytes and operations.
 type Explained = (String, u64, u64);
 
-/// Profiles `runs` runs of a product with a function on it and a sum over its rows; the plan's steps as explained.
+/// Profiles `runs` runs of a product with a fused function and a sum over its rows. Returns the plan's steps as
+/// explained.
 fn profiled(device: Device, detail: Detail, runs: usize) -> Result<(Profile, Vec<Explained>)> {
     let a = Tensor::from_slice(&[0.5f32; 12], &[3, 4], device)?;
     let b = Tensor::from_slice(&[0.25f32; 20], &[4, 5], device)?;
@@ -98,7 +99,7 @@ fn the_devices_clock_is_told() -> Result<()> {
     assert_eq!((read.count, read.bytes, read.clock), (4, 4 * 60, Clock::Device));
     assert_eq!(read.time, Duration::from_nanos(4 * 60));
     assert!((read.bytes_per_second().unwrap() - 1e9).abs() < 1.0);
-    // The roofline: a byte and two operations a nanosecond.
+    // The roofline: one byte and two operations per nanosecond.
     let row = rows().find(|row| row.track == Track::Kernels).expect("kernels");
     let least = (row.bytes as f64).max(row.operations as f64 / 2.0);
     let share = row.roofline(&profile.peaks(row)).expect("known peaks");
@@ -165,7 +166,7 @@ fn there_is_one_profiler_and_its_end_is_its_end() -> Result<()> {
     drop(first);
     let (profile, _) = profiled(device, Detail::Timeline, 1)?;
     assert!(profile.kernels().any(|row| row.device == "single:0"));
-    // What runs without a profiler is not in the next one's.
+    // Work that ran without a profiler is not in the next profile.
     let x = Tensor::full(&[4], 2.0, DType::F32, device)?.evaluated()?;
     x.sqrt()?.to_vec::<f32>()?;
     let empty = Profiler::start(Detail::Timeline)?.finish()?;

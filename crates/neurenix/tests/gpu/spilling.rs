@@ -1,4 +1,4 @@
-//! Tensors that are moved to the host's memory where the device is full.
+//! Tensors that move to host memory when the device is full.
 
 use std::{sync::atomic::Ordering, thread};
 
@@ -35,19 +35,19 @@ fn a_full_device_is_an_error_unless_spilling_is_on() -> Result<()> {
     for (value, tensor) in tensors.iter().enumerate() {
         assert!(is_filled(tensor, value as f32)?, "{value}");
     }
-    // What was made before it was switched on has stayed.
+    // Tensors made before it was switched on stayed.
     assert!(is_filled(&fixed[0], 1.0)? && is_filled(&fixed[1], 2.0)?);
     drop(fixed);
-    // Operands come back, and results find room.
+    // Operands come back, and results find memory.
     assert!(is_filled(&tensors[3].add(&tensors[7])?, 10.0)?);
-    // What does not fit together is an error, and nothing is lost.
+    // If one plan's tensors do not fit together, it is an error, and nothing is lost.
     let all: Vec<&Tensor> = tensors.iter().collect();
     let error = Tensor::cat(&all, 0)?.evaluate().unwrap_err();
     assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
     for (value, tensor) in tensors.iter().enumerate() {
         assert!(is_filled(tensor, value as f32)?, "{value}");
     }
-    // Switched off, spilled tensors still come back where there is room.
+    // After it is switched off, spilled tensors still come back if there is memory.
     device.set_spilling(false)?;
     control.capacity.store(0, Ordering::SeqCst);
     for (value, tensor) in tensors.iter().enumerate() {
@@ -73,7 +73,7 @@ fn what_was_used_longest_ago_goes_first() -> Result<()> {
         assert!(is_filled(tensor, value)?);
         Ok(control.copies.load(Ordering::SeqCst) - before)
     };
-    // Those on the device are read; the one on the host takes the place of another first.
+    // Tensors on the device are read; the one on the host must replace another first.
     assert_eq!([copies(&a, 1.0)?, copies(&c, 3.0)?, copies(&d, 4.0)?], [1, 1, 1]);
     assert_eq!(copies(&b, 2.0)?, 3);
     Ok(())
@@ -97,7 +97,7 @@ fn a_limit_is_kept_by_spilling_too() -> Result<()> {
 fn threads_share_a_full_device() -> Result<()> {
     let (device, control) = device("spilling:3", true);
     device.set_spilling(true)?;
-    // Each thread needs three at once, all of them hold twice what there is.
+    // Each thread needs three tensors at once; together they hold twice the device's memory.
     control.capacity.store(14 * BYTES, Ordering::SeqCst);
     let work = |thread: usize| -> Result<()> {
         let own: Vec<Tensor> =

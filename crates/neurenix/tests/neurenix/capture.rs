@@ -1,4 +1,4 @@
-//! A captured function does what the function does, and its errors are clear.
+//! A captured function computes the same as the function itself, and its errors are clear.
 
 use neurenix::{nn::*, optim::Rule};
 use phynexus::{
@@ -69,7 +69,7 @@ fn what_others_hold_is_not_overwritten() -> Result<()> {
 fn constants_of_the_function_stay_what_they_are() -> Result<()> {
     let d = device();
     let step = Captured::new(|_: &[Tensor], x: &[Tensor]| -> Result<Vec<Tensor>> {
-        // Nobody but the recording holds this leaf, and the result has its size.
+        // Only the recording holds this leaf, and the result has its size.
         Ok(vec![Tensor::from_slice(&[1f32, 2.0], &[2], d)?.add(&x[0])?])
     });
     for i in 0..4 {
@@ -116,7 +116,7 @@ fn other_threads_draw_from_a_generator_while_a_function_is_recorded() -> Result<
             elsewhere.lock().unwrap().extend(result.to_vec::<f32>()?);
         }
     }
-    // The other thread's, and two of each call: everything that was given out, and once.
+    // One draw of the other thread and two draws per call: every number was handed out exactly once.
     let expected: Vec<Vec<f32>> = (0..5).map(|_| draw(&other)).collect::<Result<_>>()?;
     assert_eq!(*elsewhere.lock().unwrap(), expected.concat());
     assert_eq!(g.state(), other.state());
@@ -131,7 +131,7 @@ fn other_shapes_are_recorded_anew() -> Result<()> {
         let results = double.call(&mut Vec::new(), &[vector(&x)])?;
         assert_eq!(results[0].to_vec::<f32>()?, x.iter().map(|v| v * 2.0).collect::<Vec<_>>());
     }
-    // Neither views nor other strides are confused.
+    // Views and other strides are kept apart.
     let matrix = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3], device())?;
     for tensor in [matrix.narrow(1, 1, 2)?, matrix.t()?.narrow(0, 0, 2)?, matrix.narrow(0, 1, 1)?] {
         let results = double.call(&mut Vec::new(), std::slice::from_ref(&tensor))?;
@@ -192,7 +192,7 @@ fn what_cannot_be_replayed_is_an_error() -> Result<()> {
     });
     assert!(message(copies.call(&mut x(), &[])).contains("between devices"));
 
-    // A failing computation leaves the arguments and the generator.
+    // A failing computation leaves the arguments and the generator unchanged.
     let fails = Captured::new(|x: &[Tensor], i: &[Tensor]| -> Result<Vec<Tensor>> {
         Ok(vec![x[0].add_scalar(1.0)?.take(&i[0], None)?, g.rand(&[1], DType::F32, device())?])
     });

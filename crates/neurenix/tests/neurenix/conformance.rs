@@ -11,8 +11,8 @@ fn verify(device: Device, options: &Options) {
     assert!(total.skipped * 4 < total.compared, "{} of {} elements skipped", total.skipped, total.compared);
 }
 
-/// The oracle as a device: an operation alone would be compared with itself, so only what the scheduler fuses, rewrites and
-/// gives memory to. What fails here is the scheduler's fault, or the suite's.
+/// The oracle as a device. A single operation would be compared with itself, so this only tests what the scheduler
+/// fuses, rewrites and allocates. A failure is a bug of the scheduler or of the suite.
 #[test]
 fn the_scheduler_keeps_the_meaning_of_graphs_on_the_reference_device() {
     let parts = [

@@ -1,4 +1,4 @@
-//! Custom kernels on devices: the CPU, a driver for tests that stands for a GPU, and what is planned elsewhere.
+//! Custom kernels on the CPU, on a test driver that acts as a GPU, and with CPU placement.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,9 +13,8 @@ use phynexus::{
     schedule::placement::set_strict,
 };
 
-/// A driver for tests. Its kernels are interpreted. A source has the name of its entry point in the first line, and below
-/// it functions of `x`, one a line, that are applied one after another: `square`, `add` of the scalar. What it makes is
-/// added to what is in the output.
+/// A test driver that interprets kernels. The first line of a source is the name of its entry point. Each following
+/// line is a function of `x`, applied in order: `square`, or `add` of the scalar. The result is added to the output.
 struct Plain {
     target: Target,
 }
@@ -174,7 +173,7 @@ fn cpu() -> Device {
     Device::find("cpu").unwrap()
 }
 
-/// `x^2 + c`, without anything to run yet.
+/// Records `x^2 + c` without running anything.
 fn parabola() -> CustomKernelBuilder {
     CustomKernel::builder("parabola").input("x", DType::F32, "shape..").scalar("c", DType::F32).zeroed_output(
         "y",
@@ -200,7 +199,7 @@ fn values(count: usize) -> Vec<f32> {
     (0..count).map(|i| i as f32 * 0.5 - 3.0).collect()
 }
 
-/// Rows, a turned matrix, a part that is not aligned, and a result of other work.
+/// Operands: rows, a transposed matrix, an unaligned slice, and the result of other work.
 fn compute(kernel: &CustomKernel, device: Device) -> Result<Vec<Vec<f32>>> {
     let x = Tensor::from_slice(&values(35), &[5, 7], device)?;
     let part = x.flatten(0, -1)?.narrow(0, 3, 20)?;
@@ -237,7 +236,7 @@ fn outputs_begin_as_copies() -> Result<()> {
         .copied_output("w", DType::F32, "shape..")
         .source(SourceLanguage::OpenClC, SOURCE)
         .build()?;
-    // What they begin as is a turned matrix, and a part that is not aligned.
+    // The initial contents are a transposed matrix and an unaligned slice.
     let x = Tensor::from_slice(&values(35), &[5, 7], plain())?;
     let first = x.reshape(&[7, 5])?.t()?;
     let all = Tensor::from_slice(&values(40), &[40], plain())?;
@@ -248,7 +247,7 @@ fn outputs_begin_as_copies() -> Result<()> {
         let expected: Vec<f32> = values(35).iter().zip(begun).map(|(x, b)| b + (x * x + 1.5)).collect();
         assert_eq!(result.to_vec::<f32>()?, expected);
     }
-    // They themselves have not changed.
+    // The operands themselves are unchanged.
     assert_eq!((all.to_vec::<f32>()?, x.to_vec::<f32>()?), (values(40), values(35)));
     Ok(())
 }
@@ -261,7 +260,7 @@ fn several_outputs_are_parts_of_one_buffer() -> Result<()> {
     let results = two.launch(&[&x], &C)?;
     let expected: Vec<f32> = values(35).iter().map(|x| x * x + 1.5).collect();
     assert_eq!(results[0].to_vec::<f32>()?, expected);
-    // The other one was not made zeros: it began with a pattern.
+    // The other output was not zeroed: it started with a pattern.
     let pattern = f32::read_bytes(&[0xA5; 4])[0];
     let found = results[1].to_vec::<f32>()?;
     assert!(found.iter().zip(&expected).all(|(z, y)| *z == pattern + y), "{found:?}");
@@ -273,7 +272,7 @@ fn several_outputs_are_parts_of_one_buffer() -> Result<()> {
 #[test]
 fn garbage_does_not_compile_and_says_where() -> Result<()> {
     let x = Tensor::from_slice(&values(4), &[4], plain())?;
-    // A function for the CPU does not hide it.
+    // A CPU function does not hide the error.
     for builder in [parabola(), with_function(parabola())] {
         let kernel =
             builder.source(SourceLanguage::OpenClC, "parabola\n    square\n    cube\n    add").build()?;
@@ -309,7 +308,7 @@ fn launches_that_a_device_cannot_do_are_refused_when_recorded() -> Result<()> {
     Ok(())
 }
 
-/// One test: strict mode is the process's.
+/// One test, because strict mode is process-wide.
 #[test]
 fn a_kernel_without_the_devices_language_runs_on_the_cpu_if_it_can() -> Result<()> {
     let x = Tensor::from_slice(&values(4), &[4], plain())?;
@@ -373,7 +372,7 @@ fn what_a_function_reports_is_the_computations_error() -> Result<()> {
     let x = Tensor::from_slice(&values(4), &[2, 2], cpu())?;
     let y = kernel.call(&[&x], &C)?;
     assert!(y.to_vec::<f32>().unwrap_err().to_string().contains("no square today"));
-    // Nothing is broken by it: it can be asked again, and others go on.
+    // The failure breaks nothing: the kernel can be launched again, and others still run.
     assert!(y.to_vec::<f32>().is_err());
     assert_eq!(*seen.lock().unwrap_or_else(PoisonError::into_inner), 4);
     assert_eq!(x.to_vec::<f32>()?, values(4));
@@ -416,7 +415,7 @@ fn doubled(@builtin(global_invocation_id) id: vec3<u32>) {{
         .source(SourceLanguage::Wgsl, &wgsl)
 }
 
-/// Devices with compilers of their own, as far as they are here.
+/// The devices with compilers of their own that this machine has.
 fn real_devices() -> Vec<Device> {
     neurenix::register_all();
     ["cuda:0", "hip:0", "opencl:0"].into_iter().filter_map(|name| Device::find(name).ok()).collect()
@@ -427,7 +426,7 @@ fn devices_run_sources_and_refuse_what_is_none() -> Result<()> {
     for device in real_devices() {
         let kernel = doubled("").scalar("c", DType::F32).build()?;
         let x = Tensor::from_slice(&values(35), &[5, 7], device)?;
-        // A part that begins where no binding may, and a turned one.
+        // A slice that starts where no binding may start, and a transposed one.
         let part = x.flatten(0, -1)?.narrow(0, 3, 20)?;
         for x in [&part, &x.t()?, &x.mul_scalar(3.0)?] {
             let y = kernel.call(&[x], &[Scalar::Int(x.len() as i64), Scalar::Float(0.25)])?;

@@ -1,12 +1,12 @@
-//! Evaluation does not show: whatever is held or dropped, and in whatever order tensors are read, by one thread or by
-//! several, values are those of computing each operation at once. Random programs meet donated memory, plans from the
-//! cache, views, values that are already there, and operations that fail on their data.
+//! Evaluation order is not observable: whichever tensors are held or dropped, and in whatever order one or several
+//! threads read them, the values are those of computing each operation at once. Random programs cover donated memory,
+//! cached plans, views, evaluated tensors, and operations that fail on their data.
 
 use std::sync::Arc;
 
 use phynexus::{Device, Error, Result, Tensor, oracle::reference_device};
 
-/// What a tensor must hold; `None` if computing it must fail.
+/// The expected contents of a tensor; `None` if computing it must fail.
 #[derive(Clone)]
 struct Expected {
     shape: Vec<usize>,
@@ -68,7 +68,7 @@ impl Program {
                 let values =
                     both.map(|(a, b)| a.iter().zip(b).map(|(a, b)| a.wrapping_mul(*b) % 1009).collect());
                 let product = x.mul(&y)?;
-                // The remainder has the divisor's sign; the one of Rust the dividend's.
+                // The remainder has the sign of the divisor; Rust's has the sign of the dividend.
                 let values = values.map(|v: Vec<i64>| v.into_iter().map(|a| a.rem_euclid(1009)).collect());
                 (product.remainder_scalar(1009)?, Expected { shape: e.shape, values })
             }
@@ -82,7 +82,7 @@ impl Program {
                 (x.reshape(&[4, 6])?.t()?, Expected { shape: vec![6, 4], ..turned })
             }
             9 => {
-                // The sum of each of four rows, in each of its columns.
+                // Each of four row sums, in all columns of its row.
                 let sums = e.map(|v| (0..24).map(|i| v[i / 6 * 6..i / 6 * 6 + 6].iter().sum()).collect());
                 let rows = x.reshape(&[4, 6])?;
                 (rows.sum(&[1], true)?.expand(&[4, 6])?, Expected { shape: vec![4, 6], ..sums })
@@ -93,7 +93,7 @@ impl Program {
                 let index: Vec<i64> =
                     (0..24).map(|i| if i == 5 { last } else { (i * 5 + self.salt) % 24 }).collect();
                 let taken = e.map(|v| index.iter().map(|&i| v[i as usize % 24]).collect());
-                // What was computed is checked where it is used.
+                // A computed index is checked where it is used.
                 let index = Tensor::from_slice(&index, &[24], self.device)?.add_scalar(0)?;
                 let values = taken.values.filter(|_| !fails);
                 (x.reshape(&[24])?.take(&index, None)?, Expected { shape: vec![24], values })
@@ -115,7 +115,7 @@ impl Program {
         }
     }
 
-    /// The same for the same seed, but for the data.
+    /// The same program for the same seed, with other data.
     fn new(device: Device, seed: u64, salt: i64, steps: usize) -> Result<Program> {
         let mut program =
             Program { device, choice: Choice(seed * 2 + 0x9e37_79b9_7f4a_7c15), held: Vec::new(), salt };
@@ -213,7 +213,7 @@ fn what_fails_has_overwritten_nothing() -> Result<()> {
         let x = Tensor::from_slice(&[1f32, 2.0, 3.0], &[3], device)?;
         let y = x.add_scalar(1.0)?;
         drop(x);
-        // An index that is computed is looked at when the result is.
+        // A computed index is checked when the result is.
         let index = Tensor::from_slice(&[6i64], &[1], device)?.add_scalar(1)?;
         let z = y.take(&index, None)?;
         assert!(z.to_vec::<f32>().is_err());

@@ -1,4 +1,4 @@
-//! Files written by NumPy, ml_dtypes and safetensors themselves (`golden/make.py`) are read as they were meant.
+//! Reads files written by NumPy, ml_dtypes and safetensors themselves (`golden/make.py`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// 0 to 5 as `[2, 3]` (as truth values: false, then true).
+/// 0 to 5 as `[2, 3]` (as bools: false, then true).
 fn check(name: &str, array: &HostArray) -> Outcome {
     assert_eq!(array.shape(), [2, 3], "{name}");
     let expected = if array.dtype() == DType::Bool { [0, 1, 1, 1, 1, 1] } else { [0, 1, 2, 3, 4, 5] };

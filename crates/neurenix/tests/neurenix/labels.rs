@@ -1,5 +1,5 @@
-//! What a network is given to learn from: labels that are no class are errors and change nothing, floats of any dtype
-//! become the network's.
+//! Targets: labels that are not classes are errors and change nothing; floats of any dtype are converted to the
+//! network's.
 
 use neurenix::{
     Error, Result,
@@ -26,7 +26,7 @@ fn labels_that_the_host_knows_are_not_checked_again() -> Result<()> {
     let labels = Tensor::from_slice(&[0i64, 2, 1, 1], &[4], d)?;
     let checks = |target: &Tensor| -> Result<usize> {
         let plan = logits.cross_entropy(target, None, 0.0)?.explain()?;
-        // A GPU does the check by a gather.
+        // A GPU does the check with a gather.
         let check = |name: &str| name == "class_index" || name == "gather";
         Ok(plan.iter().flat_map(|plan| &plan.steps).filter(|step| check(&step.step.name())).count())
     };
@@ -60,7 +60,7 @@ fn the_error_names_the_loss_the_label_and_the_classes() -> Result<()> {
             }
         }
     }
-    // Other dtypes of labels, labels that do not count, and targets that are computed and not contiguous.
+    // Other dtypes of labels, ignored labels, and computed, non-contiguous targets.
     for dtype in [DType::U8, DType::I16, DType::I32, DType::U64, DType::I64] {
         let loss = |bad: i64| logits.cross_entropy(&labels(bad)?.to_dtype(dtype)?, None, 0.1)?.item::<f32>();
         assert!(loss(1)?.is_finite());
@@ -112,7 +112,7 @@ fn a_step_with_a_bad_label_is_not_taken() -> Result<()> {
     Ok(())
 }
 
-/// What is fed to a network has its dtype, whatever the data's is.
+/// Network inputs are converted to its dtype, whatever the data's is.
 #[test]
 fn data_of_another_dtype_train_as_in_the_networks_own() -> Result<()> {
     let inputs: Vec<f64> = (0..60).map(|i| (f64::from(i) * 0.7).sin() / 3.0).collect();
@@ -123,7 +123,7 @@ fn data_of_another_dtype_train_as_in_the_networks_own() -> Result<()> {
         [(DType::F32, DType::F64), (DType::F64, DType::F32), (DType::BF16, DType::F32)]
     {
         let run = |dtype: DType| -> Result<(Vec<Vec<u8>>, f64)> {
-            // First rounded to the data's dtype in both.
+            // Both are rounded to the data's dtype first.
             let cast = |array: &HostArray| array.cast(of_data).cast(dtype);
             let data = Dataset::regression("numbers", cast(&inputs), cast(&targets))?;
             let generator = Generator::new(1);

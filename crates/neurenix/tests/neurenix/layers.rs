@@ -32,7 +32,7 @@ fn device() -> Device {
     Device::default_device().unwrap()
 }
 
-/// Arrays whose names begin with `prefix`, without it, in order.
+/// The arrays whose names start with `prefix`, in order, with the prefix removed.
 fn parts<'a>(
     case: &'a BTreeMap<String, HostArray>,
     prefix: &'a str,
@@ -45,8 +45,8 @@ fn tensor(array: &HostArray, dtype: DType) -> Tensor {
     if array.dtype().is_float() { tensor.to_dtype(dtype).unwrap() } else { tensor }
 }
 
-/// What differs from PyTorch: by more than float32's rounding of the stored numbers for a `float64` network, by what
-/// sums in float32 lose for a `float32` one.
+/// The differences from PyTorch that exceed the tolerance: float32 rounding of the stored numbers for a `float64`
+/// network, and the error of float32 sums for a `float32` network.
 fn compare(what: &str, found: &Tensor, expected: &HostArray, wrong: &mut Vec<String>) {
     if found.shape() != expected.shape() {
         wrong.push(format!("{what}: shape {:?}, not {:?}", found.shape(), expected.shape()));
@@ -57,7 +57,7 @@ fn compare(what: &str, found: &Tensor, expected: &HostArray, wrong: &mut Vec<Str
     let expected = expected.cast(DType::F64).to_vec::<f64>().unwrap();
     let largest = expected.iter().fold(0f64, |most, x| most.max(x.abs()));
     for (i, (&a, &b)) in found.iter().zip(&expected).enumerate() {
-        // NaN is never close.
+        // NaN never passes the comparison.
         let close = (a - b).abs() <= tolerance * (b.abs() + 0.1 * largest.min(1.0) + 1e-2);
         if !close {
             wrong.push(format!("{what}, element {i}: {a} is not {b}"));
@@ -66,7 +66,7 @@ fn compare(what: &str, found: &Tensor, expected: &HostArray, wrong: &mut Vec<Str
     }
 }
 
-/// Runs a case in `float64` and `float32` and compares everything the file has about it.
+/// Runs a case in `float64` and `float32` and compares everything that the file has for it.
 fn check<M: Module>(name: &str, module: &M, forward: impl Fn(&M, &[Tensor]) -> Outputs) {
     let mut wrong = Vec::new();
     for dtype in [DType::F64, DType::F32] {
@@ -242,7 +242,7 @@ fn other_normalisations() -> Result<()> {
     Ok(())
 }
 
-/// Output and last states from given first ones.
+/// The output and final states for given initial states.
 fn recurrence(layer: &Recurrent, inputs: &[Tensor]) -> Outputs {
     let result = layer.run(&inputs[0], inputs.get(1), inputs.get(2))?;
     Ok([result.output, result.h_n].into_iter().chain(result.c_n).collect())

@@ -34,7 +34,7 @@ fn apply(loss: &Loss, inputs: &[Tensor], target: &Tensor, reduction: Reduction) 
     }
 }
 
-/// A loss from the tensors that its case has besides inputs and target.
+/// Creates a loss from the tensors that its case has besides inputs and target.
 type Make = fn(&dyn Fn(&str) -> Option<Tensor>) -> Loss;
 
 fn check(arrays: &Arrays, case: &str, make: Make, dtype: DType) {

@@ -1,4 +1,5 @@
-//! The losses that PyTorch does not have, against their formulas in plain numbers, and their gradients against differences.
+//! The losses that PyTorch lacks, against their formulas on plain numbers, and their gradients against finite
+//! differences.
 
 use neurenix::{Result, loss::Loss};
 use phynexus::{DType, Device, Tensor, tensor::Reduction};
@@ -24,7 +25,7 @@ fn numbers(phase: f64) -> Vec<f64> {
     (0..ROWS * COLUMNS).map(|i| (1.7 * i as f64 + phase).sin()).collect()
 }
 
-/// What each element costs, or each row.
+/// The loss of each element or row.
 type Formula = fn(&[f64], &[f64]) -> Vec<f64>;
 
 fn each(p: &[f64], t: &[f64], cost: impl Fn(f64, f64) -> f64) -> Vec<f64> {

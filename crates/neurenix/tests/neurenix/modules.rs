@@ -1,4 +1,4 @@
-//! What modules promise besides their numbers: modes, freezing, states, initial values, errors for what does not fit.
+//! Guarantees of modules besides their numbers: modes, freezing, states, initial values, errors for mismatches.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn recurrent_layers_drop_what_one_gives_the_next() -> Result<()> {
     let options = |num_layers, dropout| RecurrentOptions { num_layers, dropout, ..Default::default() };
     let layers = |num_layers, dropout| LSTM::new(4, 5, options(num_layers, dropout), d, &Generator::new(7));
     let values = |net: &LSTM| -> Result<Vec<f32>> { Ok(net.forward(&x)?.to_vec::<f32>()?) };
-    // The last layer's output is whole: one layer drops nothing.
+    // The last layer's output is complete: a single layer drops nothing.
     assert_eq!(values(&layers(1, 0.9)?)?, values(&layers(1, 0.0)?)?);
     let whole = values(&layers(2, 0.0)?)?;
     let net = layers(2, 0.5)?.with_generator(Arc::new(Generator::new(1)));
@@ -50,7 +50,7 @@ fn recurrent_layers_drop_what_one_gives_the_next() -> Result<()> {
     assert_eq!(values(&again)?, first);
     net.eval();
     assert_eq!(values(&net)?, whole);
-    // With nothing left, the second layer runs on zeros, whatever the input.
+    // If everything is dropped, the second layer runs on zeros, whatever the input.
     let nothing = layers(2, 1.0)?;
     let other = nothing.forward(&x.mul_scalar(3)?)?.to_vec::<f32>()?;
     assert_eq!(values(&nothing)?, other);
@@ -125,7 +125,7 @@ fn states_that_do_not_fit_change_nothing() -> Result<()> {
     state.insert("bias".into(), ones(&[3])?);
     state.insert("extra".into(), ones(&[1])?);
     let text = net.load_state(&state).err().map(|e| e.to_string()).unwrap_or_default();
-    assert!(text.contains("bias has shape [3]") && text.contains("extra is not a part"), "{text}");
+    assert!(text.contains("bias has shape [3]") && text.contains("extra is not part"), "{text}");
     assert_eq!(net.weight().tensor().to_vec::<f32>()?, before);
     assert!(net.weight().set(ones(&[3, 2])?).is_err());
     Ok(())
@@ -170,7 +170,7 @@ fn truncated_normals_keep_their_shape_within_the_bounds() -> Result<()> {
     let draw = |(mean, std), bounds| init::trunc_normal(&[100, 200], (mean, std), bounds, DType::F64, d, &g);
     let values = draw((1.0, 0.5), (0.5, 2.0))?.to_vec::<f64>()?;
     assert!(values.iter().all(|x| (0.5..=2.0).contains(x)));
-    // Of a standard normal between -1 and 2: mean (phi(-1) - phi(2)) / Z with Z = Phi(2) - Phi(-1) = 0.8185946.
+    // A standard normal truncated to -1..2 has the mean (phi(-1) - phi(2)) / Z with Z = Phi(2) - Phi(-1) = 0.8185946.
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let expected = 1.0 + 0.5 * (0.241_970_7 - 0.053_990_97) / 0.818_594_6;
     assert!((mean - expected).abs() < 0.01, "{mean} is not {expected}");
@@ -219,12 +219,12 @@ fn linear_takes_its_features_from_the_last_dimension_or_the_last_ones() -> Resul
         assert_eq!(output.to_vec::<f32>().unwrap().len(), output.len());
         Some(output.shape().to_vec())
     };
-    // A single feature is a last dimension of 1.
+    // With one input feature, the last dimension must be 1.
     assert_eq!(shape(1, &[5, 1]), Some(vec![5, 2]));
     assert_eq!(shape(1, &[5, 3, 1]), Some(vec![5, 3, 2]));
     assert_eq!(shape(1, &[1]), Some(vec![2]));
     assert_eq!((shape(1, &[5]), shape(1, &[5, 3])), (None, None));
-    // The last dimension goes first, then the last ones together, never with the batch.
+    // The last dimension is tried first, then trailing dimensions together, but never the batch.
     assert_eq!(shape(6, &[6]), Some(vec![2]));
     assert_eq!(shape(6, &[1, 1, 6]), Some(vec![1, 1, 2]));
     assert_eq!(shape(6, &[5, 2, 3]), Some(vec![5, 2]));
@@ -254,10 +254,10 @@ fn names_of_parts_must_differ() -> Result<()> {
         Ok(net.forward(&ones(&[2, 3])?).err().map(|e| e.to_string()).unwrap_or_default())
     };
     let twice = Sequential::new().with_named("a", linear()?).with(linear()?).with_named("a", linear()?);
-    assert!(text(twice)?.contains("\"a\" is the name of two parts"));
-    // A position is a name too.
+    assert!(text(twice)?.contains("\"a\" is used as the name of two modules"));
+    // Positions are names too.
     assert!(text(Sequential::new().with_named("1", linear()?).with(linear()?))?.contains("two parts"));
-    assert!(text(Sequential::new().with_named("a.b", linear()?))?.contains("has no dot"));
+    assert!(text(Sequential::new().with_named("a.b", linear()?))?.contains("contain a dot"));
     assert!(text(Sequential::new().with_named("", linear()?))?.contains("not empty"));
     assert_eq!(text(Sequential::new().with_named("a", linear()?).with(linear()?))?, "");
     Ok(())
@@ -296,7 +296,7 @@ fn inputs_that_do_not_fit_are_typed_errors() -> Result<()> {
     assert!(Conv1d::new(3, 4, [1], ConvOptions { groups: 2, ..ConvOptions::default() }, d, &g).is_err());
     assert!(GroupNorm::new(2, 5, 1e-5, true, d).is_err());
     assert!(MultiheadAttention::new(5, 2, 0.0, true, d, &g).is_err());
-    // A batch of no rows is a result of no rows.
+    // A batch without rows gives a result without rows.
     let none = Linear::new(3, 2, true, d, &g)?.forward(&ones(&[0, 3])?)?;
     assert!(none.shape() == [0, 2] && none.to_vec::<f32>()?.is_empty());
     Ok(())

@@ -1,4 +1,4 @@
-//! No public call of layers, optimisers, data and training panics, whatever sizes and numbers it is given.
+//! No public call of layers, optimizers, data and training panics, whatever sizes and numbers it gets.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,7 +12,7 @@ use neurenix::{
 };
 use phynexus::{DType, Device, Tensor, oracle::generate::Choice, tensor::Generator};
 
-/// Arguments that nobody checked.
+/// A generator of unchecked arguments.
 struct Fuzz {
     choice: Choice,
     device: Device,
@@ -20,7 +20,7 @@ struct Fuzz {
 }
 
 impl Fuzz {
-    /// Mostly small; else nothing, or so large that products of it do not fit in a word.
+    /// Mostly small; else 0, or so large that products overflow.
     fn size(&mut self) -> usize {
         if self.choice.one_in(8) {
             self.choice.of(&[0, usize::MAX, usize::MAX / 2, usize::MAX / 3 + 1, 1 << 62])
@@ -31,7 +31,7 @@ impl Fuzz {
     fn small(&mut self) -> usize {
         if self.choice.one_in(6) { self.choice.below(5) } else { 1 + self.choice.below(2) }
     }
-    /// Extents of a window.
+    /// Window sizes.
     fn window<const N: usize>(&mut self) -> [usize; N] {
         std::array::from_fn(|_| if self.choice.one_in(20) { self.size() } else { 1 + self.choice.below(2) })
     }
@@ -60,7 +60,7 @@ impl Fuzz {
             self.choice.of(&[DType::F32, DType::F32, DType::F64, DType::BF16, DType::I64, DType::Bool]);
         Ok(Tensor::full(&shape, 1.0, dtype, self.device)?)
     }
-    /// Of the shape that fits, mostly.
+    /// Mostly a matching shape.
     fn fitting(&mut self, shape: &[usize]) -> Result<Tensor> {
         let count = shape.iter().fold(1usize, |count, &d| count.saturating_mul(d));
         if self.choice.one_in(4) || count > 10_000 {
@@ -123,7 +123,7 @@ impl Fuzz {
     }
 }
 
-/// The module is used, on this shape mostly, described and switched.
+/// Applies the module, mostly to this shape, describes it and switches its mode.
 fn work(f: &mut Fuzz, module: impl Module, shape: &[usize]) -> Result<()> {
     let _ = module.describe();
     let x = f.fitting(shape)?;
@@ -392,7 +392,7 @@ fn every_call_answers() -> Result<()> {
             let mut fuzz = Fuzz { choice: Choice::new(seed), device, generator: Generator::new(seed) };
             match catch_unwind(AssertUnwindSafe(|| call(&mut fuzz))) {
                 Ok(Ok(())) => answers[0] += 1,
-                // An internal error is a bug that was caught in time, but a bug.
+                // An internal error was caught in time but is still a bug.
                 Ok(Err(neurenix::Error::Engine(phynexus::Error::Internal { place, message }))) => {
                     wrong.push(format!("{name}, seed {seed}: internal error in {place}: {message}"));
                 }
@@ -400,7 +400,7 @@ fn every_call_answers() -> Result<()> {
                 Err(_) => wrong.push(format!("{name}, seed {seed}: it panicked")),
             }
         }
-        // Neither all nonsense nor all sense. A schedule refuses nothing.
+        // Some calls must fail and some must succeed. A schedule never fails.
         if answers[0] < 10 || answers[1] < 10 && *name != "Schedule" {
             wrong.push(format!("{name}: {answers:?} is no test"));
         }

@@ -1,4 +1,4 @@
-//! Optimisers and schedules against PyTorch (`golden/make_optimizers.py`), and what an optimiser promises besides.
+//! Optimizers and schedules against PyTorch (`golden/make_optimizers.py`), and their other guarantees.
 
 use neurenix::{
     Result,
@@ -101,14 +101,14 @@ fn every_rule_steps_as_pytorch_does() -> Result<()> {
         let mut optimizer =
             Optimizer::new(rule.clone(), parameters.clone(), rate)?.with_weight_decay(decay)?;
         for step in 1..=12 {
-            // Parameters count their own steps.
+            // Each parameter counts its own steps.
             let late = name.ends_with("_late") && step < 4;
             let mut gradients = gradients(if late { &parameters[..1] } else { &parameters })?;
             if name == "sgd_clipped" {
                 gradients = clip_gradient_norm(gradients, 0.5)?;
             }
             if step == 3 || step == 6 {
-                // What is saved and loaded again goes on as before.
+                // A saved and loaded optimizer continues as before.
                 let state = optimizer.state()?;
                 optimizer =
                     Optimizer::new(rule.clone(), parameters.clone(), rate)?.with_weight_decay(decay)?;
@@ -118,7 +118,7 @@ fn every_rule_steps_as_pytorch_does() -> Result<()> {
             let Some(expected) = golden["rules"][name].get(step.to_string()) else { continue };
             for (i, parameter) in parameters.iter().enumerate() {
                 for (found, expected) in values(parameter).iter().zip(numbers(&expected[i])) {
-                    // PyTorch keeps NAdam's product of momenta in float32. NaN is never close.
+                    // PyTorch keeps NAdam's product of momenta in float32. NaN never passes the comparison.
                     let tolerance = if name.starts_with("nadam") { 1e-7 } else { 1e-12 };
                     let close = (found - expected).abs() <= tolerance * (1.0 + expected.abs());
                     assert!(close, "{name}, step {step}, parameter {i}: {found} is not {expected}");
@@ -130,7 +130,8 @@ fn every_rule_steps_as_pytorch_does() -> Result<()> {
     Ok(())
 }
 
-/// AdaMax as Kingma and Ba (2014, algorithm 2) have it, with PyTorch's epsilon; AdaBound as in the program of Luo et al. (2019).
+/// AdaMax of Kingma and Ba (2014, algorithm 2) with PyTorch's epsilon; AdaBound of the reference implementation by Luo
+/// et al. (2019).
 #[test]
 fn adamax_and_adabound_take_the_steps_of_their_formulas() -> Result<()> {
     let cases = [
@@ -207,7 +208,7 @@ fn schedules_are_those_of_pytorch() {
     compare("one_cycle", &rates(&Schedule::OneCycle { peak: 0.4, rise: 0.3 }, 20, 4));
     compare("one_cycle_quarter", &rates(&Schedule::OneCycle { peak: 0.4, rise: 0.25 }, 18, 3));
     let warmup = |then| Schedule::Warmup { rate: 0.4, steps: 5, then: Box::new(then) };
-    // Afterwards the rate is left as it is.
+    // Afterwards the rate does not change.
     let rise: Vec<f64> =
         (0..10).map(|s| warmup(Schedule::Constant).at_step(s, 5, 2).unwrap_or(0.4)).collect();
     assert!(warmup(Schedule::Constant).at_step(5, 5, 2).is_none());
@@ -225,7 +226,7 @@ fn schedules_are_those_of_pytorch() {
         rate = plateau.after_epoch(rate, since);
     }
     compare("plateau", &found);
-    // A rate below the minimum is not raised, after a warm-up neither.
+    // A rate below the minimum is not raised, not even after a warm-up.
     assert_eq!(plateau.after_epoch(0.05, 3), 0.05);
     let warm = warmup(plateau);
     assert_eq!(
@@ -242,7 +243,7 @@ fn a_step_whose_condition_is_false_changes_nothing() -> Result<()> {
     for (name, rule, rate, decay) in rules() {
         let parameters = parameters()?;
         let mut optimizer = Optimizer::new(rule, parameters.clone(), rate)?.with_weight_decay(decay)?;
-        // A first step that is not taken leaves no state.
+        // A skipped first step leaves no state.
         let never = Tensor::scalar(false, device())?;
         assert!(!optimizer.step_if(&never, gradients(&parameters)?, &[])?, "{name}");
         let none = optimizer.state()?;
@@ -261,7 +262,7 @@ fn a_step_whose_condition_is_false_changes_nothing() -> Result<()> {
         assert_eq!(parameters.iter().map(values).collect::<Vec<_>>(), before, "{name}");
         assert_eq!(state(&optimizer), state_before, "{name}");
         assert_eq!(optimizer.steps(), 1, "{name}");
-        // And a true condition lets the step through.
+        // A true condition does take the step.
         let good = loss(&parameters)?;
         let finite = good.detach()?.isfinite()?;
         assert!(optimizer.step_if(&finite, good.leaf_gradients()?, &[&good])?, "{name}");
@@ -407,7 +408,7 @@ fn steps_left_out_on_the_device_count_for_no_rule() -> Result<()> {
         let mut plain = Optimizer::new(rule, theirs.clone(), rate)?.with_weight_decay(decay)?;
         for (step, taken) in [false, true, false, true, true, true, true, true, true].into_iter().enumerate()
         {
-            // Parameters have histories of their own, and counts are read in the midst.
+            // Parameters have separate histories, and counts are read midway.
             let first = if step < 4 { 1 } else { 2 };
             conditional.step_where(&condition(taken)?, gradients(&mine[..first])?, &[])?;
             if taken {
@@ -476,7 +477,7 @@ fn numbers_of_a_step_keep_their_precision_beside_16_bit_parameters() -> Result<(
     for found in p.tensor().to_vec::<half::f16>()? {
         assert!((f64::from(found) + 3e-4).abs() < 3e-7, "{found}");
     }
-    // A decay that was changed is data: 0.999 must not be 1.
+    // A changed decay is data; 0.999 must not round to 1.
     let p = Parameter::new(&Tensor::full(&[3], 1.0, DType::BF16, reference)?)?;
     let rule = |beta2| Rule::Adam { beta1: 0.0, beta2, epsilon: 0.0, amsgrad: false };
     let mut optimizer = Optimizer::new(rule(0.9), vec![p.clone()], 0.5)?;

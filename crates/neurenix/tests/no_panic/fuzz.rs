@@ -1,4 +1,4 @@
-//! Arguments of every kind, most of which make no sense.
+//! Random arguments of every kind, most of them invalid.
 
 use neurenix::phynexus::{
     DType, Device, Scalar, Tensor,
@@ -6,7 +6,7 @@ use neurenix::phynexus::{
     tensor::{IndexSpec, Reduction},
 };
 
-/// Arguments that nobody checked.
+/// A generator of unchecked arguments.
 pub(super) struct Fuzz {
     pub(super) choice: Choice,
     pub(super) device: Device,
@@ -43,7 +43,7 @@ impl Fuzz {
         }
     }
 
-    /// A tensor that often fits the other one.
+    /// A tensor whose shape often matches the other one.
     pub(super) fn partner(&mut self, of: &Tensor) -> Tensor {
         let dtype = if self.choice.one_in(2) { of.dtype() } else { self.dtype() };
         let mut shape = of.shape().to_vec();
@@ -75,7 +75,7 @@ impl Fuzz {
         (0..self.choice.below(6)).map(|_| self.size()).collect()
     }
 
-    /// Extents of a window: huge ones are rare.
+    /// Window sizes; huge ones are rare.
     pub(super) fn window<const N: usize>(&mut self) -> [usize; N] {
         std::array::from_fn(|_| if self.choice.one_in(12) { self.size() } else { self.choice.below(4) })
     }

@@ -1,5 +1,5 @@
-//! No public call panics: every tensor method meets random shapes, axes, dtypes, indices and numbers, most of which make
-//! no sense, and must answer with a result or an error.
+//! No public call panics: every tensor method gets random shapes, axes, dtypes, indices and numbers, most of them
+//! invalid, and must return a result or an error.
 
 mod fuzz;
 mod mathematics;
@@ -16,7 +16,7 @@ use neurenix::phynexus::{Device, Error, Result, Tensor, oracle::generate::Choice
 
 use fuzz::Fuzz;
 
-/// What a call gave: tensors that are then read, differentiated and printed.
+/// The tensors that a call returned, which are then read, differentiated and printed.
 type Call = fn(&mut Fuzz, &Tensor) -> Result<Vec<Tensor>>;
 
 macro_rules! unary_calls {
@@ -122,15 +122,15 @@ const CALLS: &[&[(&str, Call)]] = &[
     binary_calls! { solve },
 ];
 
-/// Results larger than this are not computed: the test is of answers, not of memory.
+/// Larger results are not computed: the test is about returned values, not memory.
 const READABLE: usize = 1 << 16;
 
 thread_local! {
-    /// Where this thread panicked last.
+    /// Where this thread last panicked.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Makes the call, computes what it gave, and differentiates that.
+/// Makes the call, evaluates its results and differentiates them.
 fn work(call: Call, fuzz: &mut Fuzz) -> Result<()> {
     let x = fuzz.tensor();
     for result in call(fuzz, &x)? {
@@ -165,7 +165,7 @@ fn every_call_answers() {
                     answers[0] += 1;
                     continue;
                 }
-                // An internal error is a bug that was caught in time, but a bug.
+                // An internal error was caught in time but is still a bug.
                 Ok(Err(Error::Internal { place, message })) => {
                     format!("internal error in {place}: {message}")
                 }
@@ -187,6 +187,6 @@ fn every_call_answers() {
     let list: Vec<String> =
         wrong.iter().map(|(what, (seed, n))| format!("{what} (seed {seed}, {n} times)")).collect();
     assert!(list.is_empty(), "{}", list.join("\n"));
-    // Neither all nonsense nor all sense.
+    // Some calls must fail and some must succeed.
     assert!(answers[0] > 5000 && answers[1] > 5000, "{answers:?}");
 }

@@ -1,4 +1,4 @@
-//! Ranks, counts, sums of products, norms of matrices, and elements placed by position.
+//! Ranks, counts, sums of products, matrix norms, and writes by position.
 
 use neurenix::phynexus::{
     Tensor,

@@ -1,4 +1,4 @@
-//! Arrays of other libraries as tensors.
+//! DLPack import: arrays of other libraries as tensors.
 
 use phynexus::{
     DType, Tensor, host_memory,
@@ -19,13 +19,13 @@ use crate::{
     tensor::PyTensor,
 };
 
-/// The shape and the strides that an array says.
+/// The shape and strides of an array.
 ///
 /// # Safety
-/// The array is one of DLPack's.
+/// The array must be valid by DLPack's rules.
 unsafe fn extents(array: &Array) -> Result<(Vec<usize>, Vec<isize>)> {
     let rank = usize::try_from(array.ndim).map_err(|_| runtime_error("from_dlpack: a negative rank"))?;
-    // SAFETY: by DLPack's rules there are so many extents; strides may be absent.
+    // SAFETY: DLPack guarantees `ndim` entries; strides may be null.
     let (shape, strides) = unsafe {
         let shape = if rank == 0 { &[][..] } else { std::slice::from_raw_parts(array.shape, rank) };
         let strides =
@@ -46,7 +46,7 @@ unsafe fn extents(array: &Array) -> Result<(Vec<usize>, Vec<isize>)> {
 /// The elements of an array on the CPU in row-major order.
 ///
 /// # Safety
-/// From the address on, elements of this size lie in these extents and may be read.
+/// Elements of `size` bytes with this shape and these strides must be readable from `address`.
 unsafe fn gathered(address: usize, shape: &[usize], strides: &[isize], size: usize) -> Result<Vec<u8>> {
     let Some(length) = checked_element_count(shape).and_then(|count| count.checked_mul(size)) else {
         return Err(phynexus::Error::HostMemory { requested: usize::MAX }.into());
@@ -57,14 +57,14 @@ unsafe fn gathered(address: usize, shape: &[usize], strides: &[isize], size: usi
     let mut bytes = host_memory::room(length)?;
     let start: *const u8 = std::ptr::with_exposed_provenance(address);
     if strides == &Layout::contiguous(shape).strides[..] {
-        // SAFETY: the caller's promise; the elements lie one after the other.
+        // SAFETY: guaranteed by the caller; the elements are contiguous.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, length) });
         return Ok(bytes);
     }
     let mut index = vec![0usize; shape.len()];
     for _ in 0..length / size {
         let moved: isize = index.iter().zip(strides).map(|(&i, &stride)| i as isize * stride).sum();
-        // SAFETY: the element is one of the array's.
+        // SAFETY: the element belongs to the array.
         bytes.extend_from_slice(unsafe {
             std::slice::from_raw_parts(start.wrapping_offset(moved * size as isize), size)
         });
@@ -82,28 +82,28 @@ unsafe fn gathered(address: usize, shape: &[usize], strides: &[isize], size: usi
 /// The array in a capsule.
 ///
 /// # Safety
-/// It lives as long as the capsule.
+/// The reference must not outlive the capsule.
 unsafe fn array_in<'a>(capsule: &'a Bound<'_, PyCapsule>) -> Result<&'a Array> {
     let pointer = capsule.as_ptr();
-    // SAFETY: the name of a capsule says which structure is in it; it stays there, and alive, until the capsule goes, whose
-    // destructor frees it, since its name is not changed here.
+    // SAFETY: the capsule's name tells which structure it holds. The structure lives until the capsule's destructor
+    // frees it, because the name is not changed here.
     unsafe {
         if ffi::PyCapsule_IsValid(pointer, VERSIONED.as_ptr()) == 1 {
             let managed = ffi::PyCapsule_GetPointer(pointer, VERSIONED.as_ptr()).cast::<Versioned>();
             if (*managed).major != 1 {
                 let major = (*managed).major;
-                return Err(runtime_error(format!("from_dlpack: version {major} is not known here")));
+                return Err(runtime_error(format!("from_dlpack: DLPack version {major} is not supported")));
             }
             Ok(&(*managed).array)
         } else if ffi::PyCapsule_IsValid(pointer, NAME.as_ptr()) == 1 {
             Ok(&(*ffi::PyCapsule_GetPointer(pointer, NAME.as_ptr()).cast::<Managed>()).array)
         } else {
-            Err(type_error("from_dlpack: the capsule holds no array, or was taken before"))
+            Err(type_error("from_dlpack: the capsule holds no array, or was consumed before"))
         }
     }
 }
 
-/// What an array hands over. One on a device that is none of ours is asked for on the CPU (`through_cpu`).
+/// Calls ``__dlpack__``. An array on a device that we do not support is requested on the CPU (`through_cpu`).
 fn handed_over<'py>(
     x: &Bound<'py, PyAny>,
     gpu: Option<phynexus::Device>,
@@ -120,7 +120,7 @@ fn handed_over<'py>(
     if through_cpu {
         newest.set_item("dl_device", (CPU, 0))?;
     }
-    // A copy that is wanted is made here in any case.
+    // Import always copies, so `copy=True` needs no request.
     if copy == Some(false) {
         newest.set_item("copy", false)?;
     }
@@ -128,19 +128,19 @@ fn handed_over<'py>(
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             if through_cpu {
                 return Err(buffer_error(format!(
-                    "from_dlpack: its library does not bring the array to the CPU ({error}): bring it there first"
+                    "from_dlpack: the array's library does not export it to the CPU ({error}): move it to the CPU first"
                 )));
             }
-            // Before version 1.0 it is asked with the stream alone.
+            // Producers before version 1.0 accept only the stream.
             Ok(x.call_method("__dlpack__", (), Some(&options))?)
         }
         answer => Ok(answer?),
     }
 }
 
-/// A tensor of the values of another library's array, on the array's device unless another is named. They are copied: tensors
-/// are values, which nobody else may change. With ``copy=False`` an array that has any is refused. An array on a device that is
-/// none of ours comes through the CPU, where a device is named.
+/// Creates a tensor from another library's array, on the array's device unless ``device`` is given. The values are
+/// always copied, so ``copy=False`` is an error unless the array is empty. An array on an unsupported device is copied
+/// through the CPU; it requires ``device``.
 #[pyfunction]
 #[pyo3(signature = (x, device=None, copy=None))]
 pub(crate) fn from_dlpack(
@@ -151,7 +151,7 @@ pub(crate) fn from_dlpack(
     Ok(PyTensor::wrap(exchanged(x, device, copy)?))
 }
 
-/// What [`from_dlpack`] gives.
+/// Implements [`from_dlpack`].
 pub(crate) fn exchanged(
     x: &Bound<'_, PyAny>,
     device: Option<crate::device::Named>,
@@ -163,34 +163,35 @@ pub(crate) fn exchanged(
     let through_cpu = kind != CPU && gpu.is_none();
     if through_cpu && device.is_none() {
         return Err(buffer_error(format!(
-            "from_dlpack: an array on DLPack's device ({kind}, {number}), which is none here: say where its values are to \
-             go, as in device=\"cpu\""
+            "from_dlpack: DLPack device ({kind}, {number}) is not supported: choose a device for the \
+             values, as in device=\"cpu\""
         )));
     }
     let capsule = handed_over(x, gpu, through_cpu, copy)?;
-    let capsule =
-        capsule.cast::<PyCapsule>().map_err(|_| type_error("from_dlpack: __dlpack__ gave no capsule"))?;
+    let capsule = capsule
+        .cast::<PyCapsule>()
+        .map_err(|_| type_error("from_dlpack: __dlpack__ did not return a capsule"))?;
     // SAFETY: the capsule lives until the end of this function.
     let array = unsafe { array_in(capsule) }?;
     if gpu.is_none() && array.device.kind != CPU {
         let Device { kind, index } = array.device;
         return Err(buffer_error(format!(
-            "from_dlpack: the array was asked for on the CPU and came on DLPack's device ({kind}, {index})"
+            "from_dlpack: the array was requested on the CPU but is on DLPack device ({kind}, {index})"
         )));
     }
     let dtype = dtype_of(array.dtype)?;
-    // SAFETY: the array is one of DLPack's.
+    // SAFETY: the capsule's producer follows DLPack's rules.
     let (shape, strides) = unsafe { extents(array) }?;
     if copy == Some(false) && !shape.contains(&0) {
-        return Err(buffer_error("from_dlpack: the values are copied, which copy=False forbids"));
+        return Err(buffer_error("from_dlpack: importing needs a copy, which copy=False forbids"));
     }
     let address = array.data.expose_provenance() + array.byte_offset as usize;
     let is_bool = dtype == DType::Bool;
-    // Not to be interrupted: the memory is there until the capsule goes, which is after the copy.
+    // Not interruptible: the memory is valid only until the capsule is released, after the copy.
     let tensor = match gpu.and_then(|gpu| Some((gpu, gpu.backend().exchange()?))) {
         Some((gpu, exchange)) => py.detach(|| -> Result<Tensor> {
             let stored = if is_bool { DType::U8 } else { dtype };
-            // SAFETY: the copy is waited for.
+            // SAFETY: `synchronize` waits for the copy.
             let tensor = unsafe { taken(exchange, gpu, stored, &shape, &strides, address as u64) }?;
             gpu.synchronize()?;
             Ok(if is_bool { tensor.ne_scalar(0)? } else { tensor })

@@ -1,4 +1,4 @@
-//! The features of a table alone, to predict from: the columns of the training file are found again.
+//! The features of a table without its label, for predictions. They are matched to the columns of the training file.
 
 use std::path::Path;
 
@@ -6,29 +6,29 @@ use super::{CsvOptions, FORMAT, LabelColumn, read_table, read_text};
 use crate::data::HostArray;
 use crate::error::{Error, Place, Result};
 
-/// The columns that a model was trained on, to be found again in other files.
+/// The columns that a model was trained on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeatureColumns {
-    /// By name, whatever their order: the file must have a header.
+    /// By name, in any order: the file must have a header.
     Named {
-        /// The features in the order in which the model takes them.
+        /// The features in the model's order.
         features: Vec<String>,
-        /// The column that was predicted; a file may have it, and it is not read.
+        /// The label column; a file may contain it, and it is ignored.
         label: String,
     },
-    /// By place: the training file had no header.
+    /// By position: the training file had no header.
     Numbered {
-        /// How many there are.
+        /// The number of features.
         width: usize,
-        /// Where the training file had its label: a file of one column more has it too.
+        /// The position of the label in the training file. A file with one more column contains it too.
         label: LabelColumn,
     },
 }
 
-/// Reads the features of a table alone, `float32 [rows, features]`, to predict from; `delimiter` separates its cells.
+/// Reads the features of a table for predictions: `float32 [rows, features]`. `delimiter` separates cells.
 ///
 /// # Errors
-/// As [`super::read_csv`]; and if a column is missing, or is there though the model does not know it.
+/// As [`super::read_csv`], and if a column is missing or unknown to the model.
 pub fn read_csv_features(path: &Path, columns: &FeatureColumns, delimiter: u8) -> Result<HostArray> {
     read_features(&read_text(path)?, path, columns, delimiter)
 }
@@ -43,7 +43,8 @@ fn read_features(text: &[u8], path: &Path, columns: &FeatureColumns, delimiter: 
     HostArray::from_values(&[table.lines.len(), table.columns.len()], &table.features)
 }
 
-/// Which columns of a file with these names (numbers, without a header) are the model's features, in its order.
+/// The indices of the model's features, in its order, among the columns with these names (numbers if there is no
+/// header).
 pub(super) fn select(columns: &FeatureColumns, names: &[String], path: &Path) -> Result<Vec<usize>> {
     let wrong = |message: String| Error::format(path, FORMAT, Place::Line(1), message);
     match columns {
@@ -53,7 +54,7 @@ pub(super) fn select(columns: &FeatureColumns, names: &[String], path: &Path) ->
                 (Some(1), LabelColumn::Index(index)) => Some(*index),
                 (Some(1), _) => Some(*width),
                 _ => {
-                    let message = format!("it has {} columns, the model takes {width}", names.len());
+                    let message = format!("it has {} columns, but the model expects {width}", names.len());
                     return Err(wrong(message));
                 }
             };
@@ -63,7 +64,7 @@ pub(super) fn select(columns: &FeatureColumns, names: &[String], path: &Path) ->
             let known = |name: &String| features.contains(name) || name == label;
             if let Some(unknown) = names.iter().find(|name| !known(name)) {
                 let message = format!(
-                    "the first line has {unknown:?}, which the model does not know: it must name the columns the model was trained on, {}",
+                    "the first line has {unknown:?}, which is not a column of the model: it must name the columns the model was trained on, {}",
                     features.join(", ")
                 );
                 return Err(wrong(message));
@@ -72,8 +73,8 @@ pub(super) fn select(columns: &FeatureColumns, names: &[String], path: &Path) ->
                 let mut places = (0..names.len()).filter(|&column| names[column] == *feature);
                 match (places.next(), places.next()) {
                     (Some(column), None) => Ok(column),
-                    (None, _) => Err(wrong(format!("column {feature:?} is missing: the model takes it"))),
-                    _ => Err(wrong(format!("two columns are called {feature:?}"))),
+                    (None, _) => Err(wrong(format!("column {feature:?} is missing: the model needs it"))),
+                    _ => Err(wrong(format!("two columns are named {feature:?}"))),
                 }
             };
             features.iter().map(place).collect()
@@ -97,12 +98,12 @@ mod tests {
         };
         assert_eq!(values("a,b\n1,2\n", &named)?, [1.0, 2.0]);
         assert_eq!(values("b,a\n1,2\n3,4\n", &named)?, [2.0, 1.0, 4.0, 3.0]);
-        // The label may be there, anywhere, and empty.
+        // The label column may be present at any position, and empty.
         assert_eq!(values("b,y,a\n1,,2\n", &named)?, [2.0, 1.0]);
         assert!(refusal("a,c\n1,2\n", &named).contains("line 1: the first line has \"c\""));
         assert!(refusal("a\n1\n", &named).contains("column \"b\" is missing"));
         assert!(refusal("1,2\n3,4\n", &named).contains("it must name the columns"));
-        assert!(refusal("a,b,a\n1,2,3\n", &named).contains("two columns are called \"a\""));
+        assert!(refusal("a,b,a\n1,2,3\n", &named).contains("two columns are named \"a\""));
         assert!(refusal("a,b\n1,\n", &named).contains("line 2, column b: the value is missing"));
 
         let numbered = |label| FeatureColumns::Numbered { width: 2, label };
