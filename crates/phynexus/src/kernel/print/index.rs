@@ -1,28 +1,32 @@
-//! Index expressions and masks, alike in all languages but for divisions.
+//! Index expressions, masks and addresses.
 
-use super::super::{
-    index::{Atom, Index, Ranges},
-    view::Mask,
+use super::{Dialect, LANES, Printer};
+use crate::{
+    Result,
+    kernel::{
+        index::{Atom, Index},
+        loops::{AxisKind, Memory, Place},
+        view::Mask,
+    },
 };
 
-/// A printer's part in it.
-pub(super) trait Indices {
-    /// The extents of the axes.
-    fn ranges(&self) -> &Ranges;
+impl<D> Printer<'_, D>
+where
+    Self: Dialect,
+{
     /// The name of an axis.
-    fn axis(&self, axis: u8) -> String;
-    /// Floor division by a constant of at least 2, or its remainder, to be a summand. The dividend is a name or stands in
-    /// parentheses; `negative` tells if it may be below 0.
-    fn divide(&mut self, remainder: bool, negative: bool, dividend: &str, by: i64) -> String;
-    /// Is told that an index does not fit 32 bits.
-    fn too_wide(&mut self);
+    pub(super) fn axis_name(&self, axis: u8) -> String {
+        match self.kernel.axes.get(usize::from(axis)).map(|a| a.kind) {
+            Some(AxisKind::Grid(d)) => format!("group_{}", LANES[usize::from(d)]),
+            Some(AxisKind::Block(d)) => format!("invocation_{}", LANES[usize::from(d)]),
+            _ => format!("i{axis}"),
+        }
+    }
 
     /// An index as an expression of sums.
-    fn index(&mut self, index: &Index) -> String {
-        let (low, high) = index.bounds(self.ranges());
-        if low < i32::MIN.into() || high > i32::MAX.into() {
-            self.too_wide();
-        }
+    pub(super) fn index(&mut self, index: &Index) -> String {
+        let (low, high) = index.bounds(&self.ranges);
+        self.too_wide |= low < i32::MIN.into() || high > i32::MAX.into();
         let mut text = String::new();
         for (i, term) in index.terms().iter().enumerate() {
             text.push_str(match (i, term.factor < 0) {
@@ -49,22 +53,22 @@ pub(super) trait Indices {
     /// A range, quotient or remainder.
     fn atom(&mut self, atom: &Atom) -> String {
         let (x, k, remainder) = match atom {
-            Atom::Range(axis) => return self.axis(*axis),
+            Atom::Range(axis) => return self.axis_name(*axis),
             Atom::Quotient(x, k) => (x, *k, false),
             Atom::Remainder(x, k) => (x, *k, true),
         };
         let text = self.index(x);
-        let negative = x.bounds(self.ranges()).0 < 0;
+        let negative = x.bounds(&self.ranges).0 < 0;
         let name = matches!(x.as_atom(), Some(Atom::Range(_)));
         let text = if name { text } else { format!("({text})") };
         self.divide(remainder, negative, &text, k)
     }
 
     /// The conditions of a mask; nothing if it always holds.
-    fn mask(&mut self, mask: &Mask) -> String {
+    pub(super) fn mask(&mut self, mask: &Mask) -> String {
         let mut conditions = Vec::new();
         for c in mask.conditions() {
-            let (least, greatest) = c.index.bounds(self.ranges());
+            let (least, greatest) = c.index.bounds(&self.ranges);
             let index = self.index(&c.index);
             if c.low > least {
                 conditions.push(format!("{index} >= {}", c.low));
@@ -74,5 +78,33 @@ pub(super) trait Indices {
             }
         }
         if mask.is_never() { "false".to_owned() } else { conditions.join(" && ") }
+    }
+
+    /// The name of an array.
+    pub(super) fn array(&self, memory: Memory) -> String {
+        match memory {
+            Memory::Buffer(i) => self.buffer(i),
+            Memory::Shared(i) => format!("shared{i}"),
+            Memory::Register(i) => format!("register{i}"),
+        }
+    }
+
+    /// The position of a place's first element.
+    pub(super) fn address(&mut self, place: &Place) -> Result<String> {
+        let mut text = Self::start(place.memory) + &self.index(&place.index);
+        if let Some(row) = &place.row {
+            self.too_wide |= place.index.bounds(&self.ranges).1.saturating_add(row.last()) > i32::MAX.into();
+            let (dtype, number) = (self.bound(row.value)?.of.dtype, self.lane_of(row.value, 0)?);
+            text += &format!(" + {} * {}", self.clamped(dtype, &number, row.count), row.stride);
+        }
+        Ok(text)
+    }
+
+    /// A place's first element.
+    pub(super) fn element(&mut self, place: &Place) -> Result<String> {
+        let array = self.array(place.memory);
+        let variable = matches!(place.memory, Memory::Register(_))
+            && self.kernel.array(place.memory).is_some_and(|(_, length)| length == 1);
+        if variable { Ok(array) } else { Ok(format!("{array}[{}]", self.address(place)?)) }
     }
 }

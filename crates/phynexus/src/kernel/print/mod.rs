@@ -1,21 +1,18 @@
-//! Prints loop trees as sources of the C family. A kernel is checked before it is printed; what a language cannot say
-//! at all is an error here.
+//! Prints loop trees as sources: one walk over the statements, with a `Dialect` for what differs between languages.
+//!
+//! `c` is the dialect of the C family, whose languages are tables; `wgsl` is that of WGSL. A kernel is checked before
+//! it is printed; what a language cannot express is an error here.
 
-mod cuda;
-mod hip;
+mod c;
+mod dialect;
 mod index;
-mod language;
-mod matrix;
-mod memory;
-mod operation;
+mod number;
 mod wgsl;
 
 use std::collections::HashMap;
 
-use index::Indices;
-use language::fill;
-pub use language::{CUDA, HIP, Language, OPENCL};
-use operation::Functions;
+pub use c::{CUDA, HIP, Language, OPENCL, print};
+use dialect::Dialect;
 pub use wgsl::{
     Arithmetic as WgslArithmetic, print as print_wgsl, refuses as wgsl_refuses,
     workgroup_bytes as wgsl_workgroup_bytes,
@@ -23,32 +20,9 @@ pub use wgsl::{
 
 use super::{
     index::Ranges,
-    loops::{
-        AsyncCopy, AxisKind, Fragment, Kernel, Matrix, Memory, Operation, Place, Role, Statement, Tile, Type,
-        Value,
-    },
+    loops::{AxisKind, Kernel, Operation, Statement, Type, Value},
 };
-use crate::{DType, Error, Result, Scalar, op::Combine};
-
-/// The source of a kernel in a language: the functions it needs, then a kernel function with its name.
-///
-/// # Errors
-/// [`Error::Device`] if the language has no matrix fragments and the kernel uses them; [`Error::Internal`] if a value
-/// is used that is not bound.
-pub fn print(kernel: &Kernel, language: &'static Language) -> Result<String> {
-    let mut printer = Printer::new(kernel, language, false);
-    printer.kernel()?;
-    if printer.too_wide {
-        printer = Printer::new(kernel, language, true);
-        printer.kernel()?;
-    }
-    let matrices = match language.matrices {
-        Some(functions) if printer.matrices => functions,
-        _ => "",
-    };
-    let parts = [language.header, matrices, &printer.functions.source(), &printer.text];
-    Ok(parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n"))
-}
+use crate::{DType, Error, Result, op::Combine};
 
 const LANES: [&str; 4] = ["x", "y", "z", "w"];
 
@@ -68,64 +42,30 @@ struct Bound {
     bits: Option<Names>,
 }
 
-struct Printer<'a> {
+/// What is printed so far. `D` is the state of a dialect.
+struct Printer<'a, D> {
     kernel: &'a Kernel,
-    language: &'static Language,
-    functions: Functions,
+    dialect: D,
     ranges: Ranges,
-    /// Indices are 64 bits wide.
-    wide: bool,
-    /// Some index needs that.
+    /// Some index does not fit 32 bits.
     too_wide: bool,
     values: HashMap<Value, Bound>,
+    /// The functions that the kernel calls, in the order of their use: names and definitions.
+    functions: Vec<(String, String)>,
     text: String,
-    /// The functions for fragments and copies are called.
-    matrices: bool,
     depth: usize,
 }
 
-/// The name of an axis.
-fn axis_name(kernel: &Kernel, axis: u8) -> String {
-    match kernel.axes.get(usize::from(axis)).map(|a| a.kind) {
-        Some(AxisKind::Grid(d)) => format!("group_{}", LANES[usize::from(d)]),
-        Some(AxisKind::Block(d)) => format!("invocation_{}", LANES[usize::from(d)]),
-        _ => format!("i{axis}"),
-    }
-}
-
-impl Indices for Printer<'_> {
-    fn ranges(&self) -> &Ranges {
-        &self.ranges
-    }
-
-    fn axis(&self, axis: u8) -> String {
-        axis_name(self.kernel, axis)
-    }
-
-    fn divide(&mut self, remainder: bool, negative: bool, dividend: &str, by: i64) -> String {
-        match negative {
-            true => self.functions.floor_index(remainder, self.wide, dividend, by),
-            false => format!("{dividend} {} {by}", if remainder { "%" } else { "/" }),
-        }
-    }
-
-    fn too_wide(&mut self) {
-        self.too_wide = true;
-    }
-}
-
-impl Printer<'_> {
-    fn new<'a>(kernel: &'a Kernel, language: &'static Language, wide: bool) -> Printer<'a> {
+impl<'a, D> Printer<'a, D> {
+    fn new(kernel: &'a Kernel, dialect: D) -> Printer<'a, D> {
         Printer {
             kernel,
-            language,
-            functions: Functions::new(language),
+            dialect,
             ranges: kernel.ranges(),
-            wide,
             too_wide: false,
             values: HashMap::new(),
+            functions: Vec::new(),
             text: String::new(),
-            matrices: false,
             depth: 0,
         }
     }
@@ -138,182 +78,28 @@ impl Printer<'_> {
         self.text.push('\n');
     }
 
-    fn kernel(&mut self) -> Result<()> {
-        let (kernel, language) = (self.kernel, self.language);
-        let block = kernel.block();
-        let [x, y, z] = block.map(|extent| extent.to_string());
-        let size = block.iter().product::<usize>().to_string();
-        let declaration = fill(language.kernel, &[("x", &x), ("y", &y), ("z", &z), ("size", &size)]);
-        let mut parameters = Vec::new();
-        let mut begins = Vec::new();
-        for (i, b) in kernel.buffers.iter().enumerate() {
-            let constant = if b.written { "" } else { "const " };
-            let restrict = if b.exclusive { language.restrict } else { "" };
-            let name = self.array(Memory::Buffer(i as u16));
-            let pointer = format!("{}{constant}{} *", language.qualifiers.0, language.memory_type(b.dtype));
-            if language.offsets {
-                parameters.push(format!("{pointer}{restrict}base{i}"));
-                parameters.push(format!("const {} begin{i}", language.value_type(DType::I64)));
-                begins.push(format!("{pointer}const {name} = base{i} + begin{i};"));
-            } else {
-                parameters.push(format!("{pointer}{restrict}{name}"));
-            }
-        }
-        let scalars = kernel.scalars.iter().enumerate();
-        let scalars = scalars.map(|(i, &dtype)| format!("const {} scalar{i}", language.value_type(dtype)));
-        parameters.extend(scalars);
-        self.line(format!("{declaration} {}({}) {{", kernel.name, parameters.join(", ")));
+    fn indented(&mut self, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.depth += 1;
-        begins.iter().for_each(|begin| self.line(begin));
-        self.arrays()?;
-        self.body(&kernel.body)?;
+        body(self)?;
         self.depth -= 1;
+        Ok(())
+    }
+
+    /// What `body` writes, between a line that opens a block and the block's end.
+    fn block(&mut self, opening: impl AsRef<str>, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        self.line(opening);
+        self.indented(body)?;
         self.line("}");
         Ok(())
     }
 
-    fn arrays(&mut self) -> Result<()> {
-        let (kernel, language) = (self.kernel, self.language);
-        if language.dynamic_shared && !kernel.shared.is_empty() {
-            let aligned = format!("__attribute__((aligned({})))", Kernel::SHARED_ALIGNMENT);
-            self.line(format!("extern __shared__ unsigned char shared_memory[] {aligned};"));
-        }
-        let mut offset = 0;
-        for (i, array) in kernel.shared.iter().enumerate() {
-            let t = language.memory_type(array.dtype);
-            self.line(if language.dynamic_shared {
-                format!("{t} *const shared{i} = ({t} *)(shared_memory + {offset});")
-            } else {
-                let alignment = Kernel::SHARED_ALIGNMENT;
-                let qualifier = language.qualifiers.1;
-                format!("{qualifier}{t} shared{i}[{}] __attribute__((aligned({alignment})));", array.length)
-            });
-            offset += array.aligned_bytes();
-        }
-        for (i, array) in kernel.registers.iter().enumerate() {
-            let length = if array.length == 1 { String::new() } else { format!("[{}]", array.length) };
-            self.line(format!("{} register{i}{length};", language.value_type(array.dtype)));
-        }
-        for (i, fragment) in kernel.fragments.iter().enumerate() {
-            let declaration = self.fragment(i, fragment)?;
-            self.line(declaration);
-        }
-        Ok(())
+    fn has_function(&self, name: &str) -> bool {
+        self.functions.iter().any(|(n, _)| n == name)
     }
 
-    fn array(&self, memory: Memory) -> String {
-        match memory {
-            Memory::Buffer(i) => {
-                let written = self.kernel.buffers.get(usize::from(i)).is_some_and(|b| b.written);
-                format!("{}{i}", if written { "out" } else { "in" })
-            }
-            Memory::Shared(i) => format!("shared{i}"),
-            Memory::Register(i) => format!("register{i}"),
-        }
-    }
-
-    fn body(&mut self, statements: &[Statement]) -> Result<()> {
-        statements.iter().try_for_each(|statement| self.statement(statement))
-    }
-
-    fn block(&mut self, statements: &[Statement]) -> Result<()> {
-        self.depth += 1;
-        self.body(statements)?;
-        self.depth -= 1;
-        Ok(())
-    }
-
-    fn statement(&mut self, statement: &Statement) -> Result<()> {
-        match statement {
-            Statement::Loop { axis, body } => self.repeat(*axis, body),
-            Statement::Let { value, of, operation } => self.bind(*value, *of, operation),
-            Statement::Store { place, value } => {
-                let assignment = self.assignment(place, *value)?;
-                let condition = self.mask(&place.mask);
-                self.line(if place.mask.is_always() {
-                    assignment
-                } else {
-                    format!("if ({condition}) {assignment}")
-                });
-                Ok(())
-            }
-            Statement::If { mask, then, otherwise } => {
-                let condition = self.mask(mask);
-                self.line(format!("if ({condition}) {{"));
-                self.block(then)?;
-                if !otherwise.is_empty() {
-                    self.line("} else {");
-                    self.block(otherwise)?;
-                }
-                self.line("}");
-                Ok(())
-            }
-            Statement::Atomic { place, combine, value, when } => {
-                let name = match combine {
-                    Combine::Sum => self.language.atomics[0],
-                    Combine::Max => self.language.atomics[1],
-                    Combine::Min => self.language.atomics[2],
-                    Combine::Prod => {
-                        return Err(Error::internal("kernel::print", "an atomic product"));
-                    }
-                };
-                let (array, address) = (self.array(place.memory), self.address(place)?);
-                let (when, value) =
-                    (self.bound(*when)?.value.whole.clone(), self.bound(*value)?.value.whole.clone());
-                let call = format!("{name}({array} + {address}, {value});");
-                let mask = self.mask(&place.mask);
-                let both = if place.mask.is_always() { when } else { format!("{when} && {mask}") };
-                self.line(format!("if ({both}) {call}"));
-                Ok(())
-            }
-            Statement::Break { when } => {
-                let when = self.bound(*when)?.value.whole.clone();
-                self.line(format!("if ({when}) break;"));
-                Ok(())
-            }
-            Statement::Barrier => {
-                self.line(self.language.barrier);
-                Ok(())
-            }
-            Statement::Matrix(matrix) => self.matrix(matrix),
-            Statement::AsyncCopy(copy) => self.async_copy(copy),
-        }
-    }
-
-    fn repeat(&mut self, axis: u8, body: &[Statement]) -> Result<()> {
-        let described = self.kernel.axes[usize::from(axis)];
-        let (name, t, extent) = (self.axis(axis), self.index_type(), described.extent);
-        match described.kind {
-            AxisKind::Grid(d) | AxisKind::Block(d) => {
-                let grid = matches!(described.kind, AxisKind::Grid(_));
-                let table = if grid { self.language.group } else { self.language.invocation };
-                // A range of one value is never used.
-                if extent > 1 {
-                    self.line(format!("const {t} {name} = {};", table[usize::from(d)]));
-                }
-                self.body(body)
-            }
-            AxisKind::Part(first) => {
-                self.line(format!("const {t} {name} = ({t}){} - {first};", self.language.group[0]));
-                self.line(format!("if ({name} >= 0 && {name} < {extent}) {{"));
-                self.block(body)?;
-                self.line("}");
-                Ok(())
-            }
-            kind => {
-                if kind == AxisKind::Unroll {
-                    self.line(self.language.unroll);
-                }
-                self.line(format!("for ({t} {name} = 0; {name} < {extent}; ++{name}) {{"));
-                self.block(body)?;
-                self.line("}");
-                Ok(())
-            }
-        }
-    }
-
-    fn index_type(&self) -> &'static str {
-        self.language.value_type(if self.wide { DType::I64 } else { DType::I32 })
+    /// The definitions of all functions.
+    fn preamble(&self) -> String {
+        self.functions.iter().map(|(_, definition)| format!("{definition}\n")).collect()
     }
 
     fn bound(&self, value: Value) -> Result<&Bound> {
@@ -321,143 +107,165 @@ impl Printer<'_> {
         self.values.get(&value).ok_or_else(unbound)
     }
 
-    fn bind(&mut self, value: Value, of: Type, operation: &Operation) -> Result<()> {
-        let lanes = usize::from(of.lanes);
-        let bits = self.bits(value, of, operation)?;
-        let written = match (&bits, operation) {
-            (Some(bits), _) => {
-                let lanes = bits.lanes.iter().map(|lane| self.functions.decode(of.dtype, lane)).collect();
-                self.name(format!("v{value}"), of, lanes)
+    /// One lane of a value.
+    fn lane_of(&self, value: Value, lane: usize) -> Result<String> {
+        let bound = self.bound(value)?;
+        let missing = || Error::internal("kernel::print", format!("lane {lane} of {:?}", bound.of));
+        bound.value.lanes.get(lane).cloned().ok_or_else(missing)
+    }
+}
+
+impl<D> Printer<'_, D>
+where
+    Self: Dialect,
+{
+    fn body(&mut self, statements: &[Statement]) -> Result<()> {
+        statements.iter().try_for_each(|statement| self.statement(statement))
+    }
+
+    fn statement(&mut self, statement: &Statement) -> Result<()> {
+        match statement {
+            Statement::Loop { axis, body } => return self.repeat(*axis, body),
+            Statement::Let { value, of, operation } => {
+                let bound = self.bind(*value, *of, operation)?;
+                self.values.insert(*value, bound);
             }
-            // What is as short as a name needs none.
-            (_, Operation::Constant(scalar)) => {
-                self.unnamed(of, vec![self.functions.constant(of.dtype, *scalar)])
+            Statement::Store { place, value } => {
+                let Bound { of, value, bits } = self.bound(*value)?.clone();
+                let stored = match bits {
+                    Some(bits) => bits,
+                    None if of.dtype == of.dtype.compute() => value,
+                    None => {
+                        let lanes = value.lanes.iter().map(|lane| self.encode(of.dtype, lane)).collect();
+                        self.unnamed(of, lanes)
+                    }
+                };
+                return self.store(place, of, &stored);
             }
-            (_, Operation::Parameter(at)) => self.unnamed(of, vec![format!("scalar{at}")]),
-            (_, Operation::Splat(a)) => self.unnamed(of, vec![self.bound(*a)?.value.whole.clone(); lanes]),
-            (_, Operation::Lane(a, lane)) => {
-                let lane = self.bound(*a)?.value.lanes.get(usize::from(*lane)).cloned();
-                self.unnamed(of, lane.into_iter().collect())
-            }
-            (_, Operation::Pack(each)) => {
-                let each = each.iter().map(|a| Ok(self.bound(*a)?.value.whole.clone()));
-                self.unnamed(of, each.collect::<Result<_>>()?)
-            }
-            (_, Operation::Cast(a)) if self.bound(*a)?.of.dtype.compute() == of.dtype => {
-                self.bound(*a)?.value.clone()
-            }
-            (_, Operation::Load(place, fill)) => {
-                let loaded = self.load(place, of, *fill)?;
-                if lanes == 1 {
-                    let element = if place.mask.is_always() { loaded } else { format!("({loaded})") };
-                    let number = self.functions.decode(of.dtype, &element);
-                    self.name(format!("v{value}"), of, vec![number])
-                } else {
-                    self.declare(
-                        self.language.vector_type(of.dtype, of.lanes),
-                        format!("v{value}"),
-                        of.lanes,
-                        &loaded,
-                    )
+            Statement::If { mask, then, otherwise } => {
+                let condition = self.mask(mask);
+                self.line(format!("if ({condition}) {{"));
+                self.indented(|p| p.body(then))?;
+                if !otherwise.is_empty() {
+                    self.line("} else {");
+                    self.indented(|p| p.body(otherwise))?;
                 }
+                self.line("}");
             }
-            _ => {
-                let each =
-                    (0..lanes).map(|lane| self.lane(of, operation, lane)).collect::<Result<Vec<_>>>()?;
-                self.name(format!("v{value}"), of, each)
+            Statement::Atomic { place, combine, value, when } => {
+                let (array, address) = (self.array(place.memory), self.address(place)?);
+                let (when, value) = (self.lane_of(*when, 0)?, self.lane_of(*value, 0)?);
+                let function = match combine {
+                    Combine::Sum => 0,
+                    Combine::Max => 1,
+                    Combine::Min => 2,
+                    Combine::Prod => return Err(Error::internal("kernel::print", "an atomic product")),
+                };
+                let call = self.atomic(function, &array, &address, &value);
+                let mask = self.mask(&place.mask);
+                let both = if place.mask.is_always() { when } else { format!("{when} && {mask}") };
+                self.line(Self::only_if(&both, &call));
             }
-        };
-        self.values.insert(value, Bound { of, value: written, bits });
+            Statement::Break { when } => {
+                let when = self.lane_of(*when, 0)?;
+                self.line(Self::only_if(&when, "break;"));
+            }
+            Statement::Barrier => self.line(self.barrier()),
+            Statement::Matrix(_) | Statement::AsyncCopy(_) => return self.subgroup(statement),
+        }
         Ok(())
     }
 
-    /// Binds the bits of a 16-bit float that is loaded or rounded.
-    fn bits(&mut self, value: Value, of: Type, operation: &Operation) -> Result<Option<Names>> {
-        if of.dtype == of.dtype.compute() {
-            return Ok(None);
+    fn repeat(&mut self, axis: u8, body: &[Statement]) -> Result<()> {
+        let described = self.kernel.axes[usize::from(axis)];
+        let name = self.axis_name(axis);
+        match described.kind {
+            // A range of one value is never used.
+            AxisKind::Grid(_) | AxisKind::Block(_) if described.extent == 1 => return self.body(body),
+            AxisKind::Unroll if self.copies(axis, body)? => return Ok(()),
+            _ => {}
         }
-        let expression = match operation {
-            Operation::Load(place, fill) => self.load(place, of, *fill)?,
-            Operation::Cast(a) => {
-                let from = self.bound(*a)?.clone();
-                let round = |lane: &String| self.functions.round(from.of.dtype, of.dtype, lane);
-                let each: Vec<String> = from.value.lanes.iter().map(round).collect();
-                self.pack(of, &each)
-            }
-            Operation::Pack(lanes) => {
-                let bits = |lane: &Value| self.bound(*lane).ok()?.bits.as_ref().map(|b| b.whole.clone());
-                let Some(each) = lanes.iter().map(bits).collect::<Option<Vec<String>>>() else {
-                    return Ok(None);
-                };
-                self.pack(of, &each)
-            }
-            _ => return Ok(None),
-        };
-        let t = match of.lanes {
-            1 => self.language.memory_type(of.dtype).to_owned(),
-            lanes => self.language.vector_type(of.dtype, lanes),
-        };
-        Ok(Some(self.declare(t, format!("v{value}_bits"), of.lanes, &expression)))
+        let (before, header) = self.axis(&name, described);
+        if !before.is_empty() {
+            self.line(before);
+        }
+        match header {
+            Some(header) => self.block(header, |p| p.body(body)),
+            None => self.body(body),
+        }
     }
 
-    /// Writes a constant of the language and gives back its names.
-    fn declare(&mut self, t: String, name: String, lanes: u8, expression: &str) -> Names {
-        self.line(format!("const {t} {name} = {expression};"));
-        let lanes = match lanes {
-            1 => vec![name.clone()],
-            lanes => LANES[..usize::from(lanes)].iter().map(|lane| format!("{name}.{lane}")).collect(),
+    fn bind(&mut self, value: Value, of: Type, operation: &Operation) -> Result<Bound> {
+        let (name, bits_name) = (format!("v{value}"), format!("v{value}_bits"));
+        let numbers = Type { dtype: of.dtype.compute(), ..of };
+        let rounded = of != numbers;
+        let value = match operation {
+            // What is as short as a name needs none.
+            Operation::Constant(scalar) => {
+                let constant = self.constant(numbers.dtype, *scalar);
+                self.unnamed(numbers, vec![constant])
+            }
+            Operation::Parameter(at) => self.unnamed(numbers, vec![format!("scalar{at}")]),
+            Operation::Splat(a) => return self.arranged(of, &vec![(*a, 0); of.lanes.into()], !Self::VECTORS),
+            Operation::Lane(a, lane) => return self.arranged(of, &[(*a, (*lane).into())], !Self::VECTORS),
+            Operation::Pack(each) => {
+                let each: Vec<_> = each.iter().map(|a| (*a, 0)).collect();
+                let bound = self.arranged(of, &each, true)?;
+                let Some(bits) = bound.bits.as_ref().filter(|_| Self::VECTORS) else { return Ok(bound) };
+                let bits = self.name(&bits_name, of, true, |_, lane| Ok(bits.lanes[lane].clone()))?;
+                return self.decoded(&name, of, bits);
+            }
+            Operation::Cast(a) if self.bound(*a)?.of.dtype.compute() == of.dtype => {
+                self.bound(*a)?.value.clone()
+            }
+            Operation::Load(place, fill) if rounded => {
+                let bits = self.load(&bits_name, place, of, *fill)?;
+                return self.decoded(&name, of, bits);
+            }
+            Operation::Load(place, fill) => self.load(&name, place, of, *fill)?,
+            Operation::Cast(a) if rounded => {
+                let from = self.bound(*a)?.of.dtype;
+                let bits = self.name(&bits_name, of, true, |p, lane| {
+                    let number = p.lane_of(*a, lane)?;
+                    Ok(p.round(from, of.dtype, &number))
+                })?;
+                return self.decoded(&name, of, bits);
+            }
+            _ => self.name(&name, numbers, false, |p, lane| p.lane(of, operation, lane))?,
         };
-        Names { whole: name, lanes }
+        Ok(Bound { of, value, bits: None })
     }
 
-    /// Names a value that is computed lane by lane.
-    fn name(&mut self, name: String, of: Type, lanes: Vec<String>) -> Names {
-        let Names { whole, .. } = self.unnamed(of, lanes);
-        let t = match of {
-            Type { dtype, lanes: 1 } => self.language.value_type(dtype).to_owned(),
-            Type { dtype, lanes } => self.language.vector_type(dtype.compute(), lanes),
+    /// Lanes of bound values in a new order, with their bits if those are known and wanted.
+    fn arranged(&self, of: Type, from: &[(Value, usize)], with_bits: bool) -> Result<Bound> {
+        let bits = |&(value, lane): &(Value, usize)| {
+            self.bound(value).ok()?.bits.as_ref()?.lanes.get(lane).filter(|_| with_bits).cloned()
         };
-        self.declare(t, name, of.lanes, &whole)
+        let bits = from.iter().map(bits).collect::<Option<Vec<String>>>();
+        let lanes = from.iter().map(|&(value, lane)| self.lane_of(value, lane)).collect::<Result<_>>()?;
+        let value = self.unnamed(Type { dtype: of.dtype.compute(), ..of }, lanes);
+        Ok(Bound { of, value, bits: bits.map(|bits| self.unnamed(of, bits)) })
+    }
+
+    /// Binds the values of 16-bit floats whose bits have names.
+    fn decoded(&mut self, name: &str, of: Type, bits: Names) -> Result<Bound> {
+        let numbers = Type { dtype: of.dtype.compute(), ..of };
+        let value = self.name(name, numbers, true, |p, lane| Ok(p.decode(of.dtype, &bits.lanes[lane])))?;
+        Ok(Bound { of, value, bits: Some(bits) })
     }
 
     fn unnamed(&self, of: Type, lanes: Vec<String>) -> Names {
-        Names { whole: self.pack(Type { dtype: of.dtype.compute(), ..of }, &lanes), lanes }
+        Names { whole: self.vector(of, &lanes), lanes }
     }
 
-    /// A vector of elements as they are in memory, or the only one.
-    fn pack(&self, of: Type, lanes: &[String]) -> String {
-        match lanes {
-            [one] if of.lanes == 1 => one.clone(),
-            _ => {
-                let t = self.language.vector_type(of.dtype, of.lanes);
-                fill(self.language.vector, &[("type", &t), ("lanes", &lanes.join(", "))])
-            }
+    /// The type of an operation's first operand, and each operand in one lane; of an index, the index.
+    fn operands(&mut self, of: Type, operation: &Operation, lane: usize) -> Result<(DType, Vec<String>)> {
+        if let Operation::Index(index) = operation {
+            return Ok((of.dtype, vec![self.index(index)]));
         }
-    }
-
-    /// One lane of an operation on values.
-    fn lane(&mut self, of: Type, operation: &Operation, lane: usize) -> Result<String> {
         let operands = operation.operands();
-        let mut names = Vec::with_capacity(operands.len());
-        for operand in &operands {
-            names.extend(self.bound(*operand)?.value.lanes.get(lane).cloned());
-        }
         let from = operands.first().map_or(Ok(of.dtype), |a| self.bound(*a).map(|b| b.of.dtype))?;
-        let functions = &mut self.functions;
-        Ok(match (operation, names.as_slice()) {
-            (Operation::Unary(op, _), [a]) => functions.unary(*op, from, a),
-            (Operation::Binary(op, ..), [a, b]) => functions.binary(*op, from, a, b),
-            (Operation::MultiplyAdd(..), [a, b, c]) => {
-                format!("{}({a}, {b}, {c})", functions.math("fma", from))
-            }
-            (Operation::Select(..), [condition, a, b]) => format!("{condition} ? {a} : {b}"),
-            (Operation::Cast(_), [a]) => functions.cast(from, of.dtype, a),
-            (Operation::Bitcast(_), [a]) => functions.bitcast(from, of.dtype, a),
-            (Operation::ShuffleXor(_, bits), [a]) => {
-                fill(self.language.shuffle, &[("value", a), ("bits", &bits.to_string())])
-            }
-            (Operation::Index(index), []) => self.index(index),
-            _ => return Err(Error::internal("kernel::print", format!("{operation:?} as {of:?}"))),
-        })
+        let names = operands.iter().map(|a| self.lane_of(*a, lane)).collect::<Result<_>>()?;
+        Ok((from, names))
     }
 }

@@ -5,13 +5,10 @@
 
 use std::collections::HashMap;
 
-use super::{Lane, Printer, operation::value_type};
+use super::{Dialect, Printer, Wgsl, operation::value_type};
 use crate::{
-    DType, Error, Kind, Result, Scalar,
-    kernel::{
-        loops::{Kernel, Memory, Operation, Place, Statement, Type, Value},
-        print::index::Indices,
-    },
+    DType, Kind, Result,
+    kernel::loops::{Kernel, Memory, Operation, Place, Statement, Type, Value},
 };
 
 /// How an array is declared.
@@ -93,41 +90,14 @@ pub(super) fn element_type(dtype: DType, form: Form) -> String {
     }
 }
 
-impl Printer<'_> {
+impl Printer<'_, Wgsl> {
     pub(super) fn form(&self, memory: Memory) -> Form {
-        self.forms.get(&memory).copied().unwrap_or(Form::Vectors(1))
-    }
-
-    pub(super) fn array(&self, memory: Memory) -> String {
-        match memory {
-            Memory::Buffer(i) => format!("buffer{i}"),
-            Memory::Shared(i) => format!("shared{i}"),
-            Memory::Register(i) => format!("register{i}"),
-        }
-    }
-
-    /// The position of a place's first element.
-    pub(super) fn address(&mut self, place: &Place) -> Result<String> {
-        let mut text = self.index(&place.index);
-        if let Some(row) = &place.row {
-            if place.index.bounds(&self.ranges).1.saturating_add(row.last()) > i32::MAX.into() {
-                self.too_wide();
-            }
-            let number = self.bound(row.value)?;
-            let (dtype, number) = (number.of.dtype, number.only()?);
-            let last = row.count - 1;
-            let clamped = match value_type(dtype) {
-                "u32" => format!("i32(min({number}, {last}u))"),
-                "u64" => format!("i32(min({number}, {last}lu))"),
-                "i64" => format!("i32(min(max({number}, 0li), {last}li))"),
-                _ => format!("min(max({number}, 0i), {last}i)"),
-            };
-            text = format!("{text} + {clamped} * {}", row.stride);
-        }
-        Ok(match place.memory {
-            Memory::Buffer(i) => format!("start{i} + {text}"),
-            _ => text,
-        })
+        let size = self.kernel.array(memory).map_or(4, |(dtype, _)| dtype.size());
+        let unused = match memory {
+            Memory::Buffer(_) if size < 4 => Form::Words { atomic: false },
+            _ => Form::Vectors(1),
+        };
+        self.dialect.forms.get(&memory).copied().unwrap_or(unused)
     }
 
     /// The address as a name.
@@ -137,37 +107,13 @@ impl Printer<'_> {
         Ok(name)
     }
 
-    /// Binds what is loaded from a place, or the fill where its mask does not hold: each lane, as it is stored.
-    pub(super) fn load(&mut self, name: &str, place: &Place, of: Type, fill: Scalar) -> Result<Vec<Lane>> {
-        let names: Vec<String> = match of.lanes {
-            1 => vec![name.to_owned()],
-            lanes => (0..lanes).map(|lane| format!("{name}_{lane}")).collect(),
-        };
-        if place.mask.is_always() {
-            let elements = self.elements(place, of)?;
-            for (name, element) in names.iter().zip(elements) {
-                self.line(format!("let {name} = {element};"));
-            }
-        } else {
-            let constant = self.functions.constant(of.dtype.compute(), fill);
-            let constant = match of.dtype == of.dtype.compute() {
-                true => constant,
-                false => self.functions.encode(of.dtype, &constant),
-            };
-            for name in &names {
-                self.line(format!("var {name}: {} = {constant};", stored_type(of.dtype)));
-            }
-            let condition = self.mask(&place.mask);
-            self.line(format!("if ({condition}) {{"));
-            self.depth += 1;
-            let elements = self.elements(place, of)?;
-            for (name, element) in names.iter().zip(elements) {
-                self.line(format!("{name} = {element};"));
-            }
-            self.depth -= 1;
-            self.line("}");
+    /// Writes the elements of a place to names, each as it is stored; `keyword` precedes the names.
+    pub(super) fn read(&mut self, place: &Place, of: Type, keyword: &str, names: &[String]) -> Result<()> {
+        let elements = self.elements(place, of)?;
+        for (name, element) in names.iter().zip(elements) {
+            self.line(format!("{keyword}{name} = {element};"));
         }
-        Ok(names.into_iter().map(Lane::of).collect())
+        Ok(())
     }
 
     /// Each element of a place as it is stored.
@@ -214,15 +160,12 @@ impl Printer<'_> {
                         true => format!("let {word} = atomicLoad(&{element});"),
                         false => format!("let {word} = {element};"),
                     });
-                    let shift = match lanes < each {
-                        true => self.bit_position(&address, size),
-                        false => "0u".to_owned(),
-                    };
+                    let shift = (lanes < each).then(|| self.bit_position(&address, size));
                     for lane in 0..lanes.min(each) {
-                        let from = match (shift.as_str(), lane) {
-                            ("0u", lane) => format!("{}u", lane * size * 8),
-                            (shift, 0) => shift.to_owned(),
-                            (shift, lane) => format!("({shift} + {}u)", lane * size * 8),
+                        let from = match &shift {
+                            None => format!("{}u", lane * size * 8),
+                            Some(shift) if lane == 0 => shift.clone(),
+                            Some(shift) => format!("({shift} + {}u)", lane * size * 8),
                         };
                         all.push(part_of_word(of.dtype, &word, &from));
                     }
@@ -232,14 +175,6 @@ impl Printer<'_> {
         }
     }
 
-    /// The only element of a place in an array of elements.
-    fn element(&mut self, place: &Place) -> Result<String> {
-        let array = self.array(place.memory);
-        let variable = matches!(place.memory, Memory::Register(_))
-            && self.kernel.array(place.memory).is_some_and(|(_, length)| length == 1);
-        if variable { Ok(array) } else { Ok(format!("{array}[{}]", self.address(place)?)) }
-    }
-
     /// Binds the position of an element's lowest bit in its word.
     fn bit_position(&mut self, address: &str, size: usize) -> String {
         let name = self.fresh("s");
@@ -247,32 +182,8 @@ impl Printer<'_> {
         name
     }
 
-    /// Writes a value to a place, where its mask holds.
-    pub(super) fn store(&mut self, place: &Place, value: Value) -> Result<()> {
-        let bound = self.bound(value)?.clone();
-        let dtype = bound.of.dtype;
-        let lanes: Vec<String> = match (&bound.bits, dtype == dtype.compute()) {
-            (Some(bits), false) => bits.clone(),
-            (None, false) => {
-                bound.lanes.iter().map(|lane| self.functions.encode(dtype, &lane.text)).collect()
-            }
-            _ => bound.lanes.iter().map(|lane| lane.text.clone()).collect(),
-        };
-        let masked = !place.mask.is_always();
-        if masked {
-            let condition = self.mask(&place.mask);
-            self.line(format!("if ({condition}) {{"));
-            self.depth += 1;
-        }
-        self.assign(place, dtype, &lanes)?;
-        if masked {
-            self.depth -= 1;
-            self.line("}");
-        }
-        Ok(())
-    }
-
-    fn assign(&mut self, place: &Place, dtype: DType, lanes: &[String]) -> Result<()> {
+    /// Stores the lanes of a value, each as it is stored.
+    pub(super) fn assign(&mut self, place: &Place, of: Type, lanes: &[String]) -> Result<()> {
         let (array, form) = (self.array(place.memory), self.form(place.memory));
         match form {
             Form::Vectors(1) if lanes.len() == 1 => {
@@ -280,15 +191,9 @@ impl Printer<'_> {
                 self.line(format!("{element} = {};", lanes[0]));
             }
             Form::Vectors(width) => {
-                let (address, width) = (self.named_address(place)?, usize::from(width));
-                if lanes.len() < width {
-                    return Err(Error::internal("kernel::print", "a store of less than a vector"));
-                }
-                for (at, part) in lanes.chunks(width).enumerate() {
-                    let value = match part {
-                        [one] => one.clone(),
-                        several => format!("vec{width}<{}>({})", stored_type(dtype), several.join(", ")),
-                    };
+                let address = self.named_address(place)?;
+                for (at, part) in lanes.chunks(width.into()).enumerate() {
+                    let value = self.vector(Type { lanes: width, ..of }, part);
                     let shift = width.trailing_zeros();
                     self.line(format!("{array}[({address} >> {shift}u) + {at}] = {value};"));
                 }
@@ -300,11 +205,11 @@ impl Printer<'_> {
                 }
             }
             Form::Words { atomic } => {
-                let (address, size) = (self.named_address(place)?, dtype.size());
+                let (address, size) = (self.named_address(place)?, of.dtype.size());
                 let each = 4 / size;
                 for (at, part) in lanes.chunks(each).enumerate() {
                     let bits = |(lane, value): (usize, &String)| {
-                        let bits = bits_in_word(dtype, value);
+                        let bits = bits_in_word(of.dtype, value);
                         if lane == 0 { bits } else { format!("({bits} << {}u)", lane * size * 8) }
                     };
                     let word = part.iter().enumerate().map(bits).collect::<Vec<_>>().join(" | ");

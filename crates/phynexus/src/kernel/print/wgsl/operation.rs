@@ -1,19 +1,16 @@
 //! Elementwise operations as WGSL expressions. Operands are names or literals, so they may be repeated; what needs
 //! statements becomes a function.
 
-use super::functions::{Arithmetic, find};
+use super::{
+    super::number::{fill, spelled},
+    Dialect, Printer, Wgsl,
+    functions::find,
+};
 use crate::{
-    DType, Error, Result, Scalar,
+    DType, Error, Result,
     dtype::Kind,
-    kernel::print::language::{fill, spelled},
     op::{Binary, BinaryClass, Class, Op, Unary},
 };
-
-/// The functions a source needs.
-pub(super) struct Functions {
-    written: Vec<(String, String)>,
-    arithmetic: Arithmetic,
-}
 
 /// The type that numbers are computed in: 8- and 16-bit integers as 32-bit ones.
 pub(super) fn value_type(dtype: DType) -> &'static str {
@@ -29,7 +26,7 @@ pub(super) fn value_type(dtype: DType) -> &'static str {
 }
 
 /// What literals of the type end with.
-fn suffix(dtype: DType) -> &'static str {
+pub(super) fn suffix(dtype: DType) -> &'static str {
     match value_type(dtype) {
         "u32" => "u",
         "i32" => "i",
@@ -40,25 +37,17 @@ fn suffix(dtype: DType) -> &'static str {
     }
 }
 
-impl Functions {
-    pub(super) fn new(arithmetic: Arithmetic) -> Functions {
-        Functions { written: Vec::new(), arithmetic }
-    }
-
+impl Printer<'_, Wgsl> {
     /// True if the device's own operations on floats of the type see subnormal numbers.
     pub(super) fn sees_subnormals(&self, dtype: DType) -> bool {
-        self.arithmetic.subnormals || dtype == DType::F64
+        self.dialect.arithmetic.subnormals || dtype == DType::F64
     }
 
-    pub(super) fn source(&self) -> String {
-        self.written.iter().map(|(_, definition)| format!("{definition}\n")).collect()
-    }
-
-    /// Adds one that [`find`] knows, and what it calls, unless they are there; gives back its name.
+    /// Adds one that [`find`] knows, and what it calls, unless they are there; returns its name.
     pub(super) fn library(&mut self, name: &'static str) -> &'static str {
-        let known = self.written.iter().any(|(n, _)| n == name);
-        if let Some((_, calls, source)) = find(name, self.arithmetic).filter(|_| !known) {
-            self.written.push((name.to_owned(), (*source).to_owned()));
+        let found = find(name, self.dialect.arithmetic);
+        if let Some((_, calls, source)) = found.filter(|_| !self.has_function(name)) {
+            self.functions.push((name.to_owned(), (*source).to_owned()));
             for call in *calls {
                 self.library(call);
             }
@@ -66,52 +55,13 @@ impl Functions {
         name
     }
 
-    pub(super) fn function(&mut self, name: String, source: impl FnOnce(&mut Functions) -> String) -> String {
-        if !self.written.iter().any(|(n, _)| *n == name) {
+    /// Adds a function unless it is there, and returns its name.
+    pub(super) fn function(&mut self, name: String, source: impl FnOnce(&mut Self) -> String) -> String {
+        if !self.has_function(&name) {
             let source = source(self);
-            self.written.push((name.clone(), source));
+            self.functions.push((name.clone(), source));
         }
         name
-    }
-
-    /// A number, exact.
-    pub(super) fn constant(&mut self, dtype: DType, scalar: Scalar) -> String {
-        let suffix = suffix(dtype);
-        match dtype.kind() {
-            Kind::Bool => scalar.as_bool().to_string(),
-            Kind::Unsigned => format!("{}{suffix}", scalar.as_u64()),
-            Kind::Signed => match scalar.as_i64() {
-                // The least number has no literal: its magnitude is out of range.
-                i if i == i64::MIN || i == i64::from(i32::MIN) => format!("({}{suffix} - 1{suffix})", i + 1),
-                i if i < 0 => format!("({i}{suffix})"),
-                i => format!("{i}{suffix}"),
-            },
-            Kind::Float => {
-                let (x, wide) = (scalar.as_f64(), dtype == DType::F64);
-                let pick = |f: &mut Functions, names: [&'static str; 2]| {
-                    format!("{}()", f.library(names[usize::from(wide)]))
-                };
-                match x {
-                    x if x.is_nan() => pick(self, ["not_a_number", "not_a_number_f64"]),
-                    x if x.is_infinite() => {
-                        let infinity = pick(self, ["infinity", "infinity_f64"]);
-                        if x < 0.0 { format!("(-{infinity})") } else { infinity }
-                    }
-                    x => {
-                        let digits = if wide { format!("{x:?}lf") } else { format!("{:?}f", x as f32) };
-                        if x.is_sign_negative() { format!("({digits})") } else { digits }
-                    }
-                }
-            }
-        }
-    }
-
-    /// A whole number of this type.
-    pub(super) fn whole(&self, dtype: DType, i: i64) -> String {
-        match dtype.kind() {
-            Kind::Float => format!("{i}.0{}", suffix(dtype)),
-            _ => format!("{i}{}", suffix(dtype)),
-        }
     }
 
     /// The number that an integer of fewer bits wraps to.
@@ -279,14 +229,14 @@ impl Functions {
 
     /// The quotient of two floats.
     fn quotient(&mut self, dtype: DType, a: &str, b: &str) -> String {
-        match self.arithmetic.divisions || dtype == DType::F64 {
+        match self.dialect.arithmetic.divisions || dtype == DType::F64 {
             true => format!("{a} / {b}"),
             false => format!("{}({a}, {b})", self.library("divide")),
         }
     }
 
     fn square_root(&mut self, dtype: DType, a: &str) -> String {
-        let native = self.arithmetic.divisions || dtype == DType::F64;
+        let native = self.dialect.arithmetic.divisions || dtype == DType::F64;
         format!("{}({a})", if native { "sqrt" } else { self.library("square_root") })
     }
 

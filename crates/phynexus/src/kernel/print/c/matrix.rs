@@ -1,24 +1,26 @@
 //! Matrix fragments and the copies that feed them, as calls of functions that a language brings along.
 
-use super::*;
+use super::{CFamily, Printer};
+use crate::{
+    DType, Error, Result,
+    kernel::loops::{AsyncCopy, Fragment, Matrix, Role, Tile},
+};
 
-impl Printer<'_> {
-    fn refuse<T>(&self, what: &str) -> Result<T> {
-        let message = format!("{} has no {what}, which kernel {} uses", self.language.name, self.kernel.name);
-        Err(Error::Unsupported { device: self.language.name.to_owned(), message })
+impl Printer<'_, CFamily> {
+    /// Notes that the language's functions for fragments and copies are called, if it has them.
+    fn needs(&mut self, has: bool, what: &str) -> Result<()> {
+        self.dialect.matrices = true;
+        let device = self.language().name;
+        let message = format!("{device} has no {what}, which kernel {} uses", self.kernel.name);
+        if has { Ok(()) } else { Err(Error::Unsupported { device: device.to_owned(), message }) }
     }
 
-    /// The declaration of an array of fragments: an invocation's share of each.
-    pub(super) fn fragment(&mut self, number: usize, fragment: &Fragment) -> Result<String> {
-        if self.language.matrices.is_none() {
-            return self.refuse("matrix fragments");
-        }
-        self.matrices = true;
-        let length = fragment.length;
-        Ok(match fragment.role {
-            Role::Left | Role::Right => format!("factor_fragment fragment{number}[{length}];"),
-            Role::Accumulator => format!("sum_fragment fragment{number}[{length}];"),
-        })
+    /// Declares an array of fragments: an invocation's share of each.
+    pub(super) fn fragment(&mut self, number: usize, fragment: &Fragment) -> Result<()> {
+        self.needs(self.language().matrices.is_some(), "matrix fragments")?;
+        let kind = if fragment.role == Role::Accumulator { "sum" } else { "factor" };
+        self.line(format!("{kind}_fragment fragment{number}[{}];", fragment.length));
+        Ok(())
     }
 
     fn tile(&mut self, tile: &Tile) -> String {
@@ -29,7 +31,7 @@ impl Printer<'_> {
         let fragment = |tile: &Tile| &self.kernel.fragments[usize::from(tile.fragment)];
         let call = match matrix {
             Matrix::Fill(tile, scalar) => {
-                let scalar = self.functions.constant(fragment(tile).dtype, *scalar);
+                let scalar = self.literal(fragment(tile).dtype, *scalar);
                 format!("fragment_fill({}, {scalar})", self.tile(tile))
             }
             Matrix::Load { tile, place, stride, transposed } => {
@@ -54,10 +56,7 @@ impl Printer<'_> {
     }
 
     pub(super) fn async_copy(&mut self, copy: &AsyncCopy) -> Result<()> {
-        if !self.language.async_copies {
-            return self.refuse("copies to shared memory that go on by themselves");
-        }
-        self.matrices = true;
+        self.needs(self.language().async_copies, "copies to shared memory that go on by themselves")?;
         let call = match copy {
             AsyncCopy::Begin { from, to } => {
                 let (source, target) = (self.pointer(from, "const void")?, self.pointer(to, "void")?);

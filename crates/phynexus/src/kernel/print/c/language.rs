@@ -41,8 +41,8 @@ pub struct Language {
     pub vector: &'static str,
     /// What follows the names of mathematical functions of `float`.
     pub math_suffix: &'static str,
-    /// What follows 64-bit integers.
-    pub long_suffix: &'static str,
+    /// What follows 64-bit integers, without a sign and with one.
+    pub long_suffixes: [&'static str; 2],
     /// Infinity and NaN, as `float` and as `double`.
     pub special: [(&'static str, &'static str); 2],
     /// The bodies of the functions from the `bits` of a float16 to a float, and from the float `value` to such bits; the
@@ -108,7 +108,7 @@ const CUDA_TABLE: Language = Language {
     ],
     vector: "make_{type}({lanes})",
     math_suffix: "f",
-    long_suffix: "ll",
+    long_suffixes: ["ull", "ll"],
     special: [
         ("__int_as_float(0x7f800000)", "__int_as_float(0x7fc00000)"),
         ("__longlong_as_double(0x7ff0000000000000ll)", "__longlong_as_double(0x7ff8000000000000ll)"),
@@ -168,7 +168,7 @@ pub static OPENCL: Language = Language {
     ],
     vector: "({type})({lanes})",
     math_suffix: "",
-    long_suffix: "L",
+    long_suffixes: ["uL", "L"],
     special: [("INFINITY", "NAN"), ("(double)INFINITY", "(double)NAN")],
     half: [
         "return vload_half(0, (const half *)&bits);",
@@ -180,23 +180,6 @@ pub static OPENCL: Language = Language {
     matrices: None,
     async_copies: false,
 };
-
-/// A template with `{name}` replaced by each value.
-pub(super) fn fill(template: &str, arguments: &[(&str, &str)]) -> String {
-    arguments
-        .iter()
-        .fold(template.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
-}
-
-/// A spelling of the table of functions: each word in braces is replaced.
-pub(super) fn spelled(spelling: &'static str, mut replace: impl FnMut(&'static str) -> String) -> String {
-    let mut text = String::new();
-    for (at, piece) in spelling.split(['{', '}']).enumerate() {
-        // Words in braces are every other piece.
-        if at % 2 == 0 { text.push_str(piece) } else { text.push_str(&replace(piece)) }
-    }
-    text
-}
 
 impl Language {
     /// The type of elements in memory.

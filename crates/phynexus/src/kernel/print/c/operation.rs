@@ -1,62 +1,29 @@
 //! Elementwise operations as C expressions. Operands are names, so they may be repeated; what needs statements becomes
 //! a function of its own, written once before the kernel.
 
-use super::language::{Language, fill, spelled};
+use super::{
+    super::number::{Limits, fill, spelled},
+    CFamily, Dialect, Printer,
+};
 use crate::{
     DType, Scalar,
     dtype::Kind,
     op::{Binary, BinaryClass, Unary},
 };
 
-/// An integer type's least and greatest number, and between which floats its numbers are: from `low` on, below `high`.
-pub(super) struct Limits {
-    pub(super) least: Scalar,
-    pub(super) greatest: Scalar,
-    pub(super) low: f64,
-    pub(super) high: f64,
-}
-
-impl Limits {
-    pub(super) fn of(dtype: DType) -> Limits {
-        let unused = 64 - 8 * dtype.size() as u32;
-        if dtype.kind() == Kind::Signed {
-            let (least, greatest) = (i64::MIN >> unused, i64::MAX >> unused);
-            let low = least as f64;
-            Limits { least: least.into(), greatest: greatest.into(), low, high: -low }
-        } else {
-            let greatest = u64::MAX >> unused;
-            let high = 2f64.powi(64 - unused as i32);
-            Limits { least: 0u64.into(), greatest: greatest.into(), low: 0.0, high }
-        }
-    }
-}
-
-/// The functions a source needs, in the order of their use.
-pub(super) struct Functions {
-    pub(super) language: &'static Language,
-    written: Vec<(String, String)>,
-}
-
-impl Functions {
-    pub(super) fn new(language: &'static Language) -> Functions {
-        Functions { language, written: Vec::new() }
-    }
-
-    pub(super) fn source(&self) -> String {
-        self.written.iter().map(|(_, definition)| format!("{definition}\n")).collect()
-    }
-
-    /// Adds `result name(parameters) { body }` unless it is there, and gives back its name.
-    fn function(&mut self, name: String, result: &str, parameters: &str, body: &str) -> String {
-        if !self.written.iter().any(|(n, _)| *n == name) {
-            let definition = format!("{} {result} {name}({parameters}) {{ {body} }}", self.language.function);
-            self.written.push((name.clone(), definition));
+impl Printer<'_, CFamily> {
+    /// Adds `result name(parameters) { body }` unless it is there, and returns its name.
+    fn define(&mut self, name: String, result: &str, parameters: &str, body: &str) -> String {
+        if !self.has_function(&name) {
+            let qualifiers = self.language().function;
+            let definition = format!("{qualifiers} {result} {name}({parameters}) {{ {body} }}");
+            self.functions.push((name.clone(), definition));
         }
         name
     }
 
     fn value_type(&self, dtype: DType) -> &'static str {
-        self.language.value_type(dtype)
+        self.language().value_type(dtype)
     }
 
     /// The unsigned type that a type's arithmetic wraps in.
@@ -64,67 +31,15 @@ impl Functions {
         self.value_type(if dtype.size() == 8 { DType::U64 } else { DType::U32 })
     }
 
-    /// A number, exact.
-    pub(super) fn constant(&self, dtype: DType, scalar: Scalar) -> String {
-        let language = self.language;
-        match dtype.kind() {
-            Kind::Bool => scalar.as_bool().to_string(),
-            Kind::Unsigned if dtype.size() == 8 => format!("{}u{}", scalar.as_u64(), language.long_suffix),
-            Kind::Unsigned => format!("{}u", scalar.as_u64()),
-            Kind::Signed => {
-                let suffix = if dtype.size() == 8 { language.long_suffix } else { "" };
-                match scalar.as_i64() {
-                    // The least number has no literal: its magnitude is out of range.
-                    i if i == i64::MIN || i == i64::from(i32::MIN) => format!("({}{suffix} - 1)", i + 1),
-                    i if i < 0 => format!("({i}{suffix})"),
-                    i => format!("{i}{suffix}"),
-                }
-            }
-            Kind::Float => {
-                let x = scalar.as_f64();
-                let wide = dtype == DType::F64;
-                let (infinity, nan) = language.special[usize::from(wide)];
-                match x {
-                    x if x.is_nan() => nan.to_owned(),
-                    x if x.is_infinite() && x < 0.0 => format!("(-{infinity})"),
-                    x if x.is_infinite() => infinity.to_owned(),
-                    x => {
-                        let digits = if wide { format!("{x:?}") } else { format!("{:?}f", x as f32) };
-                        if x.is_sign_negative() { format!("({digits})") } else { digits }
-                    }
-                }
-            }
-        }
-    }
-
-    /// A number computed with, from an element in memory.
-    pub(super) fn decode(&mut self, dtype: DType, element: &str) -> String {
-        match dtype {
-            DType::Bool => format!("({element} != 0)"),
-            DType::F16 | DType::BF16 => {
-                let (name, body) = self.half(dtype, 0, "to_float");
-                let bits = self.language.memory_type(dtype);
-                format!("{}({element})", self.function(name, "float", &format!("{bits} bits"), body))
-            }
-            _ => element.to_owned(),
-        }
-    }
-
-    /// An element in memory, from a number computed with.
-    pub(super) fn encode(&mut self, dtype: DType, value: &str) -> String {
-        match dtype {
-            DType::F16 | DType::BF16 => {
-                let (name, body) = self.half(dtype, 1, "from_float");
-                let bits = self.language.memory_type(dtype);
-                format!("{}({value})", self.function(name, bits, "float value", body))
-            }
-            _ => value.to_owned(),
-        }
-    }
-
-    fn half(&self, dtype: DType, direction: usize, suffix: &str) -> (String, &'static str) {
+    /// A call of the function from a 16-bit float's bits (0), or to them (1).
+    pub(super) fn half(&mut self, dtype: DType, direction: usize, operand: &str) -> String {
         let first = if dtype == DType::F16 { 0 } else { 2 };
-        (format!("{dtype}_{suffix}"), self.language.half[first + direction])
+        let (bits, body) = (self.language().memory_type(dtype), self.language().half[first + direction]);
+        let name = match direction {
+            0 => self.define(format!("{dtype}_to_float"), "float", &format!("{bits} bits"), body),
+            _ => self.define(format!("{dtype}_from_float"), bits, "float value", body),
+        };
+        format!("{name}({operand})")
     }
 
     /// A function of one number.
@@ -150,19 +65,19 @@ impl Functions {
     }
 
     /// A spelling of the tables of functions.
-    fn spell(&self, spelling: &'static str, dtype: DType, a: &str, b: &str) -> String {
+    fn spell(&mut self, spelling: &'static str, dtype: DType, a: &str, b: &str) -> String {
         spelled(spelling, |word| match word {
             "a" => a.to_owned(),
             "b" => b.to_owned(),
             word => match word.parse() {
-                Ok(number) => self.constant(dtype, Scalar::Float(number)),
+                Ok(number) => self.literal(dtype, Scalar::Float(number)),
                 Err(_) => self.math(word, dtype),
             },
         })
     }
 
     pub(super) fn math(&self, name: &str, dtype: DType) -> String {
-        format!("{name}{}", if dtype == DType::F64 { "" } else { self.language.math_suffix })
+        format!("{name}{}", if dtype == DType::F64 { "" } else { self.language().math_suffix })
     }
 
     /// A function of two numbers of one type.
@@ -171,9 +86,9 @@ impl Functions {
         let t = self.value_type(dtype);
         let signed = dtype.kind() == Kind::Signed;
         match op {
-            Max | Min if dtype.compute() == DType::F32 && self.language.extremes.is_some() => {
-                let body = self.language.extremes.map_or("", |bodies| bodies[usize::from(op == Min)]);
-                let name = self.function(format!("{}_float32", op.name()), t, "float a, float b", body);
+            Max | Min if dtype.compute() == DType::F32 && self.language().extremes.is_some() => {
+                let body = self.language().extremes.map_or("", |bodies| bodies[usize::from(op == Min)]);
+                let name = self.define(format!("{}_float32", op.name()), t, "float a, float b", body);
                 format!("{name}({a}, {b})")
             }
             Shl => format!(
@@ -189,8 +104,7 @@ impl Functions {
             Pow if dtype.is_float() => self.plain(op, dtype, a, b),
             FloorDiv | Remainder | Pow => {
                 let body = self.division_or_power(op, dtype);
-                let name =
-                    self.function(format!("{}_{dtype}", op.name()), t, &format!("{t} a, {t} b"), &body);
+                let name = self.define(format!("{}_{dtype}", op.name()), t, &format!("{t} a, {t} b"), &body);
                 format!("{name}({a}, {b})")
             }
             _ => self.plain(op, dtype, a, b),
@@ -198,7 +112,7 @@ impl Functions {
     }
 
     /// A function of two numbers as the table of functions has it.
-    fn plain(&self, op: Binary, dtype: DType, a: &str, b: &str) -> String {
+    fn plain(&mut self, op: Binary, dtype: DType, a: &str, b: &str) -> String {
         let (row, t) = (op.row(), self.value_type(dtype));
         match (row.operator, row.class) {
             (Some(sign), BinaryClass::numbers) if !dtype.is_float() => {
@@ -214,7 +128,7 @@ impl Functions {
         }
     }
 
-    fn division_or_power(&self, op: Binary, dtype: DType) -> String {
+    fn division_or_power(&mut self, op: Binary, dtype: DType) -> String {
         let (t, wrapping) = (self.value_type(dtype), self.wrapping(dtype));
         let template = match (op, dtype.kind()) {
             (Binary::Remainder, Kind::Float) => {
@@ -247,7 +161,7 @@ impl Functions {
         };
         let [fmod, rint, fabs] = ["fmod", "rint", "fabs"].map(|name| self.math(name, dtype));
         let infinity = match dtype.is_float() {
-            true => self.constant(dtype, Scalar::Float(f64::INFINITY)),
+            true => self.literal(dtype, Scalar::Float(f64::INFINITY)),
             false => String::new(),
         };
         let names = [("t", t), ("w", wrapping), ("fmod", &fmod), ("rint", &rint), ("fabs", &fabs)];
@@ -258,50 +172,33 @@ impl Functions {
     pub(super) fn cast(&mut self, from: DType, to: DType, a: &str) -> String {
         let t = self.value_type(to);
         match (from.kind(), to.kind()) {
-            _ if to == to.compute() && from.compute() == to => a.to_owned(),
+            _ if from.compute() == to => a.to_owned(),
             (_, Kind::Bool) => format!("({a} != 0)"),
-            (_, Kind::Float) if to != to.compute() => {
-                let bits = self.round(from, to, a);
-                self.decode(to, &bits)
-            }
             (Kind::Float, Kind::Signed | Kind::Unsigned) => {
                 // Saturated, NaN to 0.
                 let limits = Limits::of(to);
-                let (least, greatest) = (self.constant(to, limits.least), self.constant(to, limits.greatest));
-                let bound = |x| self.constant(from.compute(), Scalar::Float(x));
+                let (least, greatest) = (self.literal(to, limits.least), self.literal(to, limits.greatest));
+                let mut bound = |x| self.literal(from.compute(), Scalar::Float(x));
                 let (low, high) = (bound(limits.low), bound(limits.high));
                 let body =
                     format!("return x != x ? 0 : x >= {high} ? {greatest} : x < {low} ? {least} : ({t})x;");
                 let parameter = format!("{} x", self.value_type(from));
-                let name = self.function(format!("{}_to_{to}", from.compute()), t, &parameter, &body);
+                let name = self.define(format!("{}_to_{to}", from.compute()), t, &parameter, &body);
                 format!("{name}({a})")
             }
             _ => format!("({t}){a}"),
         }
     }
 
-    /// The bits of a number as a 16-bit float.
-    pub(super) fn round(&mut self, from: DType, to: DType, a: &str) -> String {
-        let single = self.cast(from, DType::F32, a);
-        self.encode(to, &single)
-    }
-
     /// The same bits as another type.
     pub(super) fn bitcast(&mut self, from: DType, to: DType, a: &str) -> String {
-        let (f, t) = (self.language.memory_type(from), self.language.memory_type(to));
+        let (f, t) = (self.language().memory_type(from), self.language().memory_type(to));
         let element = self.encode(from, a);
         if f == t {
             return self.decode(to, &element);
         }
         let body = format!("union {{ {f} from; {t} to; }} bits; bits.from = from; return bits.to;");
-        let name = self.function(format!("{from}_bits_as_{to}"), t, &format!("{f} from"), &body);
+        let name = self.define(format!("{from}_bits_as_{to}"), t, &format!("{f} from"), &body);
         self.decode(to, &format!("{name}({element})"))
-    }
-
-    /// Floor division and remainder of a possibly negative index.
-    pub(super) fn floor_index(&mut self, remainder: bool, wide: bool, a: &str, k: i64) -> String {
-        let dtype = if wide { DType::I64 } else { DType::I32 };
-        let op = if remainder { Binary::Remainder } else { Binary::FloorDiv };
-        self.binary(op, dtype, a, &k.to_string())
     }
 }

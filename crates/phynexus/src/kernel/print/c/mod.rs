@@ -1,0 +1,311 @@
+//! The dialect of the C family: CUDA C, HIP C and OpenCL C, as far as their tables differ.
+
+mod cuda;
+mod hip;
+mod language;
+mod matrix;
+mod operation;
+
+pub use language::{CUDA, HIP, Language, OPENCL};
+
+use super::{Dialect, LANES, Names, Printer, number::fill};
+use crate::{
+    DType, Error, Result, Scalar,
+    kernel::loops::{Axis, AxisKind, Kernel, Operation, Place, Statement, Type},
+    op::Binary,
+};
+
+/// The source of a kernel in a language: the functions it needs, then a kernel function with its name.
+///
+/// # Errors
+/// [`Error::Device`] if the language has no matrix fragments and the kernel uses them; [`Error::Internal`] if a value
+/// is used that is not bound.
+pub fn print(kernel: &Kernel, language: &'static Language) -> Result<String> {
+    let print = |wide| {
+        let mut printer = Printer::new(kernel, CFamily { language, wide, matrices: false });
+        printer.kernel().map(|()| printer)
+    };
+    let mut printer = print(false)?;
+    if printer.too_wide {
+        printer = print(true)?;
+    }
+    let matrices = language.matrices.filter(|_| printer.dialect.matrices).unwrap_or_default();
+    let parts = [language.header, matrices, &printer.preamble(), &printer.text];
+    Ok(parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n"))
+}
+
+struct CFamily {
+    language: &'static Language,
+    /// Indices are 64 bits wide.
+    wide: bool,
+    /// The functions for fragments and copies are called.
+    matrices: bool,
+}
+
+impl Printer<'_, CFamily> {
+    fn language(&self) -> &'static Language {
+        self.dialect.language
+    }
+
+    fn kernel(&mut self) -> Result<()> {
+        let (kernel, language) = (self.kernel, self.language());
+        let block = kernel.block();
+        let [x, y, z] = block.map(|extent| extent.to_string());
+        let size = block.iter().product::<usize>().to_string();
+        let declaration = fill(language.kernel, &[("x", &x), ("y", &y), ("z", &z), ("size", &size)]);
+        let mut parameters = Vec::new();
+        let mut begins = Vec::new();
+        for (i, b) in kernel.buffers.iter().enumerate() {
+            let constant = if b.written { "" } else { "const " };
+            let restrict = if b.exclusive { language.restrict } else { "" };
+            let name = self.buffer(i as u16);
+            let pointer = format!("{}{constant}{} *", language.qualifiers.0, language.memory_type(b.dtype));
+            if language.offsets {
+                parameters.push(format!("{pointer}{restrict}base{i}"));
+                parameters.push(format!("const {} begin{i}", language.value_type(DType::I64)));
+                begins.push(format!("{pointer}const {name} = base{i} + begin{i};"));
+            } else {
+                parameters.push(format!("{pointer}{restrict}{name}"));
+            }
+        }
+        let scalars = kernel.scalars.iter().enumerate();
+        let scalars = scalars.map(|(i, &dtype)| format!("const {} scalar{i}", language.value_type(dtype)));
+        parameters.extend(scalars);
+        self.block(format!("{declaration} {}({}) {{", kernel.name, parameters.join(", ")), |p| {
+            begins.iter().for_each(|begin| p.line(begin));
+            p.arrays()?;
+            p.body(&kernel.body)
+        })
+    }
+
+    fn arrays(&mut self) -> Result<()> {
+        let (kernel, language) = (self.kernel, self.language());
+        let aligned = format!("__attribute__((aligned({})))", Kernel::SHARED_ALIGNMENT);
+        if language.dynamic_shared && !kernel.shared.is_empty() {
+            self.line(format!("extern __shared__ unsigned char shared_memory[] {aligned};"));
+        }
+        let mut offset = 0;
+        for (i, array) in kernel.shared.iter().enumerate() {
+            let t = language.memory_type(array.dtype);
+            self.line(if language.dynamic_shared {
+                format!("{t} *const shared{i} = ({t} *)(shared_memory + {offset});")
+            } else {
+                format!("{}{t} shared{i}[{}] {aligned};", language.qualifiers.1, array.length)
+            });
+            offset += array.aligned_bytes();
+        }
+        for (i, array) in kernel.registers.iter().enumerate() {
+            let length = if array.length == 1 { String::new() } else { format!("[{}]", array.length) };
+            self.line(format!("{} register{i}{length};", language.value_type(array.dtype)));
+        }
+        kernel.fragments.iter().enumerate().try_for_each(|(i, fragment)| self.fragment(i, fragment))
+    }
+
+    fn index_dtype(&self) -> DType {
+        if self.dialect.wide { DType::I64 } else { DType::I32 }
+    }
+
+    fn index_type(&self) -> &'static str {
+        self.language().value_type(self.index_dtype())
+    }
+
+    /// The type of a bound value; 16-bit floats as their bits.
+    fn type_name(&self, of: Type) -> String {
+        match of {
+            Type { dtype: DType::Bool, lanes: 1 } => "bool".to_owned(),
+            Type { dtype, lanes: 1 } => self.language().memory_type(dtype).to_owned(),
+            Type { dtype, lanes } => self.language().vector_type(dtype, lanes),
+        }
+    }
+
+    fn declare(&mut self, name: &str, of: Type, expression: &str) -> Names {
+        self.line(format!("const {} {name} = {expression};", self.type_name(of)));
+        let lanes = match of.lanes {
+            1 => vec![name.to_owned()],
+            lanes => LANES[..usize::from(lanes)].iter().map(|lane| format!("{name}.{lane}")).collect(),
+        };
+        Names { whole: name.to_owned(), lanes }
+    }
+
+    /// The elements of a place as they are in memory.
+    fn elements(&mut self, place: &Place, of: Type, constant: &str) -> Result<String> {
+        match of.lanes {
+            1 => self.element(place),
+            lanes => {
+                let t = self.language().vector_type(of.dtype, lanes);
+                Ok(format!("*{}", self.pointer(place, &format!("{constant}{t}"))?))
+            }
+        }
+    }
+
+    fn pointer(&mut self, place: &Place, t: &str) -> Result<String> {
+        let (array, address) = (self.array(place.memory), self.address(place)?);
+        Ok(format!("({}{t} *)({array} + {address})", self.language().qualifier(place.memory)))
+    }
+}
+
+impl Dialect for Printer<'_, CFamily> {
+    const VECTORS: bool = true;
+
+    fn only_if(condition: &str, statement: &str) -> String {
+        format!("if ({condition}) {statement}")
+    }
+
+    fn axis(&self, name: &str, Axis { extent, kind }: Axis) -> (String, Option<String>) {
+        let (language, t) = (self.language(), self.index_type());
+        let bound = |position: &str| format!("const {t} {name} = {position};");
+        let serial = Some(format!("for ({t} {name} = 0; {name} < {extent}; ++{name}) {{"));
+        match kind {
+            AxisKind::Grid(d) => (bound(language.group[usize::from(d)]), None),
+            AxisKind::Block(d) => (bound(language.invocation[usize::from(d)]), None),
+            AxisKind::Part(first) => (
+                bound(&format!("({t}){} - {first}", language.group[0])),
+                Some(format!("if ({name} >= 0 && {name} < {extent}) {{")),
+            ),
+            AxisKind::Unroll => (language.unroll.to_owned(), serial),
+            AxisKind::Serial | AxisKind::Reduce => (String::new(), serial),
+        }
+    }
+
+    fn barrier(&self) -> &'static str {
+        self.language().barrier
+    }
+
+    fn atomic(&self, function: usize, array: &str, address: &str, value: &str) -> String {
+        format!("{}({array} + {address}, {value});", self.language().atomics[function])
+    }
+
+    fn subgroup(&mut self, statement: &Statement) -> Result<()> {
+        match statement {
+            Statement::Matrix(matrix) => self.matrix(matrix),
+            Statement::AsyncCopy(copy) => self.async_copy(copy),
+            _ => Ok(()),
+        }
+    }
+
+    fn buffer(&self, number: u16) -> String {
+        let written = self.kernel.buffers.get(usize::from(number)).is_some_and(|b| b.written);
+        format!("{}{number}", if written { "out" } else { "in" })
+    }
+
+    fn clamped(&self, _dtype: DType, number: &str, count: usize) -> String {
+        let (t, last) = (self.index_type(), count - 1);
+        format!("({number} < 0 ? 0 : {number} < {count} ? ({t}){number} : {last})")
+    }
+
+    fn divide(&mut self, remainder: bool, negative: bool, dividend: &str, by: i64) -> String {
+        if !negative {
+            return format!("{dividend} {} {by}", if remainder { "%" } else { "/" });
+        }
+        let op = if remainder { Binary::Remainder } else { Binary::FloorDiv };
+        self.binary(op, self.index_dtype(), dividend, &by.to_string())
+    }
+
+    fn load(&mut self, name: &str, place: &Place, of: Type, fill: Scalar) -> Result<Names> {
+        let mut loaded = self.elements(place, of, "const ")?;
+        let number = of.lanes == 1 && of.dtype == of.dtype.compute();
+        if !place.mask.is_always() {
+            let fill = self.literal(of.dtype, fill);
+            let fill = self.encode(of.dtype, &fill);
+            let fill = self.vector(of, &vec![fill; of.lanes.into()]);
+            loaded = format!("{} ? {loaded} : {fill}", self.mask(&place.mask));
+            if number {
+                loaded = format!("({loaded})");
+            }
+        }
+        if number {
+            loaded = self.decode(of.dtype, &loaded);
+        }
+        Ok(self.declare(name, of, &loaded))
+    }
+
+    fn store(&mut self, place: &Place, of: Type, value: &Names) -> Result<()> {
+        let assignment = format!("{} = {};", self.elements(place, of, "")?, value.whole);
+        let condition = self.mask(&place.mask);
+        self.line(if place.mask.is_always() { assignment } else { Self::only_if(&condition, &assignment) });
+        Ok(())
+    }
+
+    fn name(
+        &mut self,
+        name: &str,
+        of: Type,
+        _numbered: bool,
+        mut lane: impl FnMut(&mut Self, usize) -> Result<String>,
+    ) -> Result<Names> {
+        let lanes = (0..of.lanes.into()).map(|at| lane(self, at)).collect::<Result<Vec<_>>>()?;
+        Ok(self.declare(name, of, &self.vector(of, &lanes)))
+    }
+
+    fn vector(&self, of: Type, lanes: &[String]) -> String {
+        match lanes {
+            [one] if of.lanes == 1 => one.clone(),
+            _ => {
+                let t = self.language().vector_type(of.dtype, of.lanes);
+                fill(self.language().vector, &[("type", &t), ("lanes", &lanes.join(", "))])
+            }
+        }
+    }
+
+    fn suffix(&self, dtype: DType) -> &'static str {
+        match dtype {
+            DType::U64 => self.language().long_suffixes[0],
+            DType::I64 => self.language().long_suffixes[1],
+            DType::U8 | DType::U16 | DType::U32 => "u",
+            DType::F16 | DType::BF16 | DType::F32 => "f",
+            _ => "",
+        }
+    }
+
+    fn whole(&self, _dtype: DType, number: i64) -> String {
+        number.to_string()
+    }
+
+    fn special(&mut self, dtype: DType, nan: bool) -> String {
+        let (infinity, not_a_number) = self.language().special[usize::from(dtype == DType::F64)];
+        if nan { not_a_number } else { infinity }.to_owned()
+    }
+
+    fn constant(&mut self, dtype: DType, scalar: Scalar) -> String {
+        self.literal(dtype, scalar)
+    }
+
+    fn round(&mut self, from: DType, to: DType, number: &str) -> String {
+        let single = self.cast(from, DType::F32, number);
+        self.encode(to, &single)
+    }
+
+    fn decode(&mut self, dtype: DType, bits: &str) -> String {
+        match dtype {
+            DType::Bool => format!("({bits} != 0)"),
+            DType::F16 | DType::BF16 => self.half(dtype, 0, bits),
+            _ => bits.to_owned(),
+        }
+    }
+
+    fn encode(&mut self, dtype: DType, number: &str) -> String {
+        match dtype {
+            DType::F16 | DType::BF16 => self.half(dtype, 1, number),
+            _ => number.to_owned(),
+        }
+    }
+
+    fn lane(&mut self, of: Type, operation: &Operation, lane: usize) -> Result<String> {
+        let (from, names) = self.operands(of, operation, lane)?;
+        Ok(match (operation, names.as_slice()) {
+            (Operation::Unary(op, _), [a]) => self.unary(*op, from, a),
+            (Operation::Binary(op, ..), [a, b]) => self.binary(*op, from, a, b),
+            (Operation::MultiplyAdd(..), [a, b, c]) => {
+                format!("{}({a}, {b}, {c})", self.math("fma", from))
+            }
+            (Operation::Select(..), [condition, a, b]) => format!("{condition} ? {a} : {b}"),
+            (Operation::Cast(_), [a]) => self.cast(from, of.dtype, a),
+            (Operation::Bitcast(_), [a]) => self.bitcast(from, of.dtype, a),
+            (Operation::ShuffleXor(_, bits), [a]) => {
+                fill(self.language().shuffle, &[("value", a), ("bits", &bits.to_string())])
+            }
+            (Operation::Index(_), [index]) => index.clone(),
+            _ => return Err(Error::internal("kernel::print", format!("{operation:?} as {of:?}"))),
+        })
+    }
+}
